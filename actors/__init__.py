@@ -1,0 +1,1 @@
+"""What one process does: plain classes for load, samples and profilers, without Ray."""

@@ -1,0 +1,1 @@
+"""What it means: schema, store, clock, join, quantiles, validity and report, from a run directory alone."""

@@ -1,0 +1,1 @@
+"""What is served: specs, payloads, reference networks and the Triton model repository."""

@@ -1,0 +1,59 @@
+"""The whole exception tree of squall.
+
+    SquallError                 exit code 1 unless the class says otherwise
+    ├── ScenarioError           a scenario, trace or option is wrong (exit code 2)
+    ├── TargetError             the server or the model is not ready or does not match
+    ├── ClusterError            placement, a lost worker, a clock without a usable bound
+    ├── StoreError              the run directory cannot be written or read
+    │   ├── SchemaMismatch      a table's columns are not those of `analysis.schema`
+    │   └── Sealed              the run is sealed and takes no more rows
+    └── AnalysisError           the tables do not carry the question
+        ├── MissingTable        the run has no such table
+        └── TooFewRows          not enough rows for the figure asked for
+"""
+
+from __future__ import annotations
+
+
+class SquallError(Exception):
+    """Anything squall reports to its user as one line. `exit_code` is what the command ends with."""
+
+    exit_code = 1
+
+
+class ScenarioError(SquallError):
+    """A scenario, trace file or option is wrong: where, what stands there, and what is allowed."""
+
+    exit_code = 2
+
+
+class TargetError(SquallError):
+    """The server or the model is not there, not ready, or not what the scenario says."""
+
+
+class ClusterError(SquallError):
+    """Ray, placement, a worker or the clocks failed."""
+
+
+class StoreError(SquallError):
+    """The run directory cannot be created, written or read."""
+
+
+class SchemaMismatch(StoreError):
+    """Rows handed to the store do not have the columns that the schema states."""
+
+
+class Sealed(StoreError):
+    """The run is sealed: its raw tables take no more rows."""
+
+
+class AnalysisError(SquallError):
+    """The tables do not carry the figure asked for."""
+
+
+class MissingTable(AnalysisError):
+    """The run has no table of that name."""
+
+
+class TooFewRows(AnalysisError):
+    """A figure was asked for that the number of rows cannot carry."""
