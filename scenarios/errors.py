@@ -1,15 +1,15 @@
 """The whole exception tree of squall.
 
-    SquallError                 exit code 1 unless the class says otherwise
-    ├── ScenarioError           a scenario, trace or option is wrong (exit code 2)
-    ├── TargetError             the server or the model is not ready or does not match
-    ├── ClusterError            placement, a lost worker, a clock without a usable bound
-    ├── StoreError              the run directory cannot be written or read
-    │   ├── SchemaMismatch      a table's columns are not those of `analysis.schema`
-    │   └── Sealed              the run is sealed and takes no more rows
-    └── AnalysisError           the tables do not carry the question
-        ├── MissingTable        the run has no such table
-        └── TooFewRows          not enough rows for the figure asked for
+SquallError                 exit code 1 unless the class says otherwise
+├── ScenarioError           a scenario, trace or option is wrong (exit code 2)
+├── TargetError             the server or the model is not ready or does not match
+├── ClusterError            placement, a lost worker, a clock without a usable bound
+├── StoreError              the run directory cannot be written or read
+│   ├── SchemaMismatch      a table's columns are not those of `analysis.schema`
+│   └── Sealed              the run is sealed and takes no more rows
+└── AnalysisError           the tables do not carry the question
+    ├── MissingTable        the run has no such table
+    └── TooFewRows          not enough rows for the figure asked for
 """
 
 from __future__ import annotations

@@ -1,0 +1,85 @@
+"""A scenario file, and overrides from the command line, to a `Scenario`.
+
+Every failure is a ScenarioError of one line: file, key path, what stands there, what is allowed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from scenarios.errors import ScenarioError
+from scenarios.overrides import apply_override
+from scenarios.problems import describe_problem
+from scenarios.scenario import Scenario
+from scenarios.strict_yaml import parse_yaml
+
+
+def load_scenario(path: Path | str, overrides: Sequence[str] = ()) -> Scenario:
+    """The scenario in `path`, changed by each `key.path=value` of `overrides` in turn.
+
+    A relative trace file or model repository in the file is taken from the file's folder, one in an
+    override from the current folder. An override reaches a phase by name (`phases.burst.arrivals.rate=300/s`)
+    or by index (`phases[1]`, `phases.1`); its value is YAML.
+    """
+    path = Path(path)
+    mapping = _as_mapping(parse_yaml(_read_text(path), str(path)), str(path))
+    _resolve_paths(mapping, path.parent)
+    for override in overrides:
+        apply_override(mapping, override)
+    if overrides:
+        _resolve_paths(mapping, Path.cwd())
+    return scenario_from_mapping(mapping, str(path))
+
+
+def scenario_from_mapping(mapping: Mapping[str, Any], origin: str) -> Scenario:
+    """The scenario that `mapping` (keys, values as in a file) describes; `origin` stands first in errors."""
+    try:
+        return Scenario.model_validate(dict(mapping))
+    except ValidationError as error:
+        raise ScenarioError(f"{origin}: {describe_problem(error, mapping)}") from error
+
+
+def _read_text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except FileNotFoundError as error:
+        raise ScenarioError(f"{path}: no such scenario file") from error
+    except UnicodeDecodeError as error:
+        raise ScenarioError(f"{path}: is not UTF-8 text") from error
+    except OSError as error:
+        raise ScenarioError(f"{path}: cannot be read: {error.strerror}") from error
+
+
+def _as_mapping(value: object, origin: str) -> dict[str, Any]:
+    if value is None:
+        raise ScenarioError(f"{origin}: the file is empty")
+    if not isinstance(value, dict):
+        raise ScenarioError(f"{origin}: a scenario is a mapping of keys, not a {type(value).__name__}")
+    try:
+        return {key: _unshared(part) for key, part in value.items()}
+    except RecursionError as error:
+        raise ScenarioError(f"{origin}: an alias (*name) refers to a part that holds it") from error
+
+
+def _unshared(value: Any) -> Any:
+    """A copy in which parts that YAML aliases share are apart, so that an override changes one of them."""
+    if isinstance(value, dict):
+        return {key: _unshared(part) for key, part in value.items()}
+    return [_unshared(part) for part in value] if isinstance(value, list) else value
+
+
+def _resolve_paths(mapping: dict[str, Any], folder: Path) -> None:
+    """Makes relative paths absolute, in place; anything of the wrong type is left for validation."""
+    phases = mapping.get("phases")
+    arrivals = (
+        [phase.get("arrivals") for phase in phases if isinstance(phase, dict)]
+        if isinstance(phases, list)
+        else []
+    )
+    for section, key in [*((part, "file") for part in arrivals), (mapping.get("model"), "repository")]:
+        if isinstance(section, dict) and isinstance(section.get(key), str) and section[key]:
+            section[key] = str((folder / section[key]).resolve())

@@ -1,0 +1,165 @@
+"""A scenario: what is served, what is sent and what is profiled, validated and immutable.
+
+Keys of the file that hold a quantity have no unit in their name, their values have (`timeout: 5s`);
+the attributes have (`timeout_ns`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, model_validator
+
+from scenarios.fields import Count, Duration, Port, PositiveDuration, Section, Slug, Text, Version, Whole
+from scenarios.load import ArrivalsConfig, ConstantRows, EnvelopeArrivals, RowsConfig
+from scenarios.mix import max_rows
+from scenarios.units import NS_PER_S
+
+LARGEST_ARRIVAL_COUNT = 100_000_000  # of a phase: 2.2 GB of plan; more is a mistyped rate
+LARGEST_PHASE_COUNT = 255  # a plan keeps the phase in a uint8
+LARGEST_VARIANT_COUNT = 256  # and the payload variant too
+
+
+class QueuePolicy(Section):
+    """Triton's queue of a model: longest length (0 = unbounded) and longest wait (0 = no limit)."""
+
+    max_size: Whole = 0
+    timeout_ns: Duration = Field(default=0, alias="timeout")
+    on_timeout: Literal["reject", "delay"] = "reject"
+
+
+class ModelConfig(Section):
+    """The model that is served: a head of the zoo, or one from a user's own repository."""
+
+    name: Text
+    version: Version = "1"
+    settings: dict[str, Whole] = Field(default_factory=dict)
+    instances: Count = 1
+    max_batch_size: Count = 32
+    preferred_batch_sizes: tuple[Count, ...] = ()
+    queue_delay_ns: Duration = Field(default=0, alias="queue_delay")
+    queue: QueuePolicy = QueuePolicy()
+    repository: Text | None = None
+
+    @model_validator(mode="after")
+    def _batches_fit(self) -> ModelConfig:
+        too_large = [size for size in self.preferred_batch_sizes if size > self.max_batch_size]
+        if too_large:
+            raise ValueError(
+                f"preferred batch size {too_large[0]} is above max_batch_size {self.max_batch_size}"
+            )
+        return self
+
+
+class ServerConfig(Section):
+    """The Triton server: started here by default, else one that runs, else a container image."""
+
+    url: Annotated[Text, Field(pattern=r"^http://[^/:\s]+:\d{1,5}/?$")] | None = None
+    image: Text | None = None
+    runtime: Literal["docker", "podman"] | None = None
+    http_port: Port | None = None
+    grpc_port: Port | None = None
+    metrics_port: Port | None = None
+    start_timeout_ns: PositiveDuration = Field(default=60 * NS_PER_S, alias="start_timeout")
+    stop_timeout_ns: PositiveDuration = Field(default=10 * NS_PER_S, alias="stop_timeout")
+
+    @model_validator(mode="after")
+    def _one_origin(self) -> ServerConfig:
+        if self.url is not None and self.image is not None:
+            raise ValueError("url (a server that runs) and image (one to start) exclude each other")
+        if self.runtime is not None and self.image is None:
+            raise ValueError("runtime needs image")
+        return self
+
+
+class ClientConfig(Section):
+    """The load generators on each client node."""
+
+    workers_per_node: Count = 2
+    protocol: Literal["http"] = "http"
+    timeout_ns: PositiveDuration = Field(default=5 * NS_PER_S, alias="timeout")
+    max_in_flight: Count | None = None
+    connections: Count = 16  # opened per worker before the start; the pool grows to need
+    rows: RowsConfig = ConstantRows()
+    payload_variants: Annotated[Count, Field(le=LARGEST_VARIANT_COUNT)] = 4  # seeded inputs per row count
+
+
+class PhaseConfig(Section):
+    """A stretch of the run; phases follow each other without a gap."""
+
+    name: Slug
+    kind: Literal["warmup", "measure", "drain"]
+    duration_ns: PositiveDuration = Field(alias="duration")
+    arrivals: ArrivalsConfig | None = None
+
+    @model_validator(mode="after")
+    def _arrivals_by_kind(self) -> PhaseConfig:
+        if (self.kind == "drain") != (self.arrivals is None):
+            raise ValueError(
+                "a drain sends nothing, remove arrivals"
+                if self.arrivals
+                else f"a {self.kind} phase needs arrivals"
+            )
+        expected = getattr(self.arrivals, "rate_hz", 0.0) * (self.duration_ns / NS_PER_S)
+        if expected > LARGEST_ARRIVAL_COUNT:
+            raise ValueError(f"{expected:.3g} requests are above the {LARGEST_ARRIVAL_COUNT:.0e} of a phase")
+        if isinstance(self.arrivals, EnvelopeArrivals) and self.arrivals.curve is not None:
+            assert self.arrivals.bin_ns is not None
+            n_bins = math.ceil(self.duration_ns / self.arrivals.bin_ns)
+            if not any(self.arrivals.curve[:n_bins]):
+                raise ValueError(f"the curve is 0 over the whole phase, which holds its first {n_bins} bins")
+        return self
+
+
+class ProfileConfig(Section):
+    """What is observed beside the requests, and how often."""
+
+    nsys: Literal["auto", "off", "required"] = "auto"
+    nvml: Literal["auto", "off", "required"] = "auto"
+    triton_interval_ns: PositiveDuration = Field(default=NS_PER_S // 10, alias="triton_interval")
+    host_interval_ns: PositiveDuration = Field(default=NS_PER_S, alias="host_interval")
+    gpu_interval_ns: PositiveDuration = Field(default=NS_PER_S // 10, alias="gpu_interval")
+    osrt_threshold_ns: Duration = Field(default=100_000, alias="osrt_threshold")
+
+
+class Scenario(Section):
+    """One whole scenario. An object that exists is usable; trace files are read only by the plan."""
+
+    name: Slug
+    seed: Whole
+    model: ModelConfig
+    server: ServerConfig = ServerConfig()
+    clients: ClientConfig = ClientConfig()
+    phases: Annotated[tuple[PhaseConfig, ...], Field(min_length=1, max_length=LARGEST_PHASE_COUNT)]
+    profile: ProfileConfig = ProfileConfig()
+
+    @model_validator(mode="after")
+    def _parts_fit(self) -> Scenario:
+        names = [phase.name for phase in self.phases]
+        twice = [name for index, name in enumerate(names) if name in names[:index]]
+        if twice:
+            raise ValueError(f"phases: the name {twice[0]!r} is used twice")
+        if not any(phase.kind == "measure" for phase in self.phases):
+            raise ValueError("phases: at least one must be of kind 'measure'")
+        if sum(phase.duration_ns for phase in self.phases) >= 2**63:
+            raise ValueError("phases: together they are longer than the 292 years of an int64 in ns")
+        if self.phases[-1].kind != "drain":
+            raise ValueError(f"phases: the last one, {names[-1]!r}, must be of kind 'drain'")
+        rows = max_rows(self.clients.rows)
+        if rows > self.model.max_batch_size:
+            raise ValueError(
+                f"clients.rows: up to {rows} rows are above model.max_batch_size {self.model.max_batch_size}"
+            )
+        return self
+
+    def to_mapping(self) -> dict[str, Any]:
+        """The scenario with every default, in plain types with units: it loads back to an equal one."""
+        return self.model_dump(mode="json", by_alias=True, exclude_none=True)
+
+    def digest(self) -> str:
+        """sha256, in hex, of the canonical JSON of `to_mapping()`: equal exactly for equal scenarios."""
+        text = json.dumps(self.to_mapping(), sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+        return hashlib.sha256(text.encode("ascii")).hexdigest()

@@ -1,0 +1,120 @@
+"""Durations, rates and sizes as people write them, to ns, Hz and bytes, and back.
+
+A number without a unit is refused everywhere: `30` could be seconds or milliseconds, `30s` cannot.
+Every failure is a `ValueError` with one line that says what to write; the loader adds the key path.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from decimal import Decimal, InvalidOperation
+
+NS_PER_S = 1_000_000_000
+
+_NS_PER_UNIT = {
+    "ns": 1,
+    "us": 1_000,
+    "µs": 1_000,
+    "ms": 1_000_000,
+    "s": NS_PER_S,
+    "min": 60 * NS_PER_S,
+    "m": 60 * NS_PER_S,
+    "h": 3_600 * NS_PER_S,
+}
+_HZ_PER_UNIT = {"hz": Decimal(1), "khz": Decimal(1_000), "mhz": Decimal(1_000_000)}
+_PERIOD_S = {"s": 1, "sec": 1, "min": 60, "m": 60, "h": 3_600}
+# SI prefixes are powers of 1000 and IEC ones of 1024 (IEC 80000-13).
+_BYTES_PER_UNIT = {
+    "b": 1,
+    **{f"{prefix}b": 1_000 ** (power + 1) for power, prefix in enumerate("kmgt")},
+    **{f"{prefix}ib": 1_024 ** (power + 1) for power, prefix in enumerate("kmgt")},
+}
+_FORMAT_UNITS = ("h", "m", "s", "ms", "us", "ns")
+_QUANTITY = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*(\S.*)?", re.ASCII)
+_LARGEST_EXPONENT = 1_000
+_LARGEST = Decimal(2**63 - 1)  # every instant and length is an int64
+
+
+def parse_duration(value: object) -> int:
+    """Length in ns of `"30s"`, `"250ms"`, `"100us"`, `"10ns"`, `"2m"` or `"1.5h"`, exact.
+
+    Raises ValueError for a number without a unit, a negative length, and a fraction of a ns.
+    """
+    number, unit = _quantity(value, "a duration", "30s, 250ms or 2m")
+    if unit not in _NS_PER_UNIT:
+        raise ValueError(f"{value!r} has an unknown unit of time {unit!r}, use ns, us, ms, s, m or h")
+    return _whole(number * _NS_PER_UNIT[unit], value, "ns")
+
+
+def parse_rate(value: object) -> float:
+    """Rate in Hz of `"200/s"`, `"12000/min"`, `"3/h"`, `"200 Hz"` or `"0.5 kHz"`.
+
+    Raises ValueError for a number without a unit and for a negative rate.
+    """
+    number, unit = _quantity(value, "a rate", "200/s, 12000/min or 0.5 kHz")
+    if unit.startswith("/") and unit[1:].strip() in _PERIOD_S:
+        rate_hz = number / _PERIOD_S[unit[1:].strip()]
+    elif unit.lower() in _HZ_PER_UNIT:
+        rate_hz = number * _HZ_PER_UNIT[unit.lower()]
+    else:
+        raise ValueError(f"{value!r} has an unknown unit of rate {unit!r}, use /s, /min, /h, Hz or kHz")
+    if not math.isfinite(float(rate_hz)):
+        raise ValueError(f"{value!r} is too large for a rate")
+    return float(rate_hz)
+
+
+def parse_size(value: object) -> int:
+    """Size in bytes of `"512 B"`, `"64 MiB"` (2^20 each) or `"1KB"` (1000 each), exact."""
+    number, unit = _quantity(value, "a size", "64 MiB or 1 KB")
+    if unit.lower() not in _BYTES_PER_UNIT:
+        raise ValueError(
+            f"{value!r} has an unknown unit of size {unit!r}, use B, KB, MB, GB, KiB, MiB or GiB"
+        )
+    return _whole(number * _BYTES_PER_UNIT[unit.lower()], value, "byte")
+
+
+def format_duration(duration_ns: int) -> str:
+    """Shortest whole-number text that `parse_duration` reads back as exactly `duration_ns` (0 or more)."""
+    if duration_ns < 0:
+        raise ValueError(f"a duration is 0 or more, not {duration_ns} ns")
+    if duration_ns == 0:
+        return "0s"
+    unit = next(u for u in _FORMAT_UNITS if duration_ns % _NS_PER_UNIT[u] == 0)
+    return f"{duration_ns // _NS_PER_UNIT[unit]}{unit}"
+
+
+def format_rate(rate_hz: float) -> str:
+    """Text such as `"200/s"` that `parse_rate` reads back as exactly the same float (0 or more)."""
+    if not math.isfinite(rate_hz) or rate_hz < 0:
+        raise ValueError(f"a rate is finite and 0 or more, not {rate_hz} Hz")
+    return f"{int(rate_hz)}/s" if rate_hz == int(rate_hz) and rate_hz < 2**53 else f"{rate_hz!r}/s"
+
+
+def _quantity(value: object, what: str, examples: str) -> tuple[Decimal, str]:
+    """Number and unit text of `value`. Refuses what is no text, has no number, no unit or is negative."""
+    if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
+        raise ValueError(f"{value!r} has no unit, write {what} such as {examples}")
+    match = _QUANTITY.fullmatch(value.strip()) if isinstance(value, str) else None
+    if match is None:
+        raise ValueError(f"{value!r} is not {what}, write for example {examples}")
+    if match[2] is None:
+        raise ValueError(f"{value!r} has no unit, write {what} such as {examples}")
+    try:
+        number = Decimal(match[1])
+    except InvalidOperation as error:
+        raise ValueError(f"{value!r} is out of range for {what}") from error
+    if number.adjusted() > _LARGEST_EXPONENT:  # the product with a unit would leave the range of Decimal
+        raise ValueError(f"{value!r} is out of range for {what}")
+    if number < 0:
+        raise ValueError(f"{value!r} is negative, {what} is 0 or more")
+    return number, match[2].strip()
+
+
+def _whole(number: Decimal, value: object, unit: str) -> int:
+    """`number` as int, refused where it is no whole number of `unit` or leaves int64."""
+    if number > _LARGEST:
+        raise ValueError(f"{value!r} is too large")
+    if number != number.to_integral_value():
+        raise ValueError(f"{value!r} is not a whole number of {unit}")
+    return int(number)

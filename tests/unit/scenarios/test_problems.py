@@ -1,0 +1,269 @@
+"""Faults of a scenario: each is one line with file, key path, what stands there and what is allowed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from scenarios.errors import ScenarioError
+from scenarios.loader import scenario_from_mapping
+
+POISSON = {"kind": "poisson", "rate": "5/s"}
+ARRIVALS = ("phases", 0, "arrivals")
+ENVELOPE = {"kind": "envelope", "rate": "5/s"}
+
+
+def base() -> dict[str, Any]:
+    return {
+        "name": "small",
+        "seed": 0,
+        "model": {"name": "head", "max_batch_size": 16},
+        "phases": [
+            {"name": "main", "kind": "measure", "duration": "3s", "arrivals": dict(POISSON)},
+            {"name": "end", "kind": "drain", "duration": "1s"},
+        ],
+    }
+
+
+def changed(path: tuple[str | int, ...], value: object) -> dict[str, Any]:
+    """`base()` with the value at `path` replaced, or removed where `value` is `...`."""
+    mapping: Any = base()
+    here = mapping
+    for part in path[:-1]:
+        here = here[part]
+    if value is ...:
+        del here[path[-1]]
+    else:
+        here[path[-1]] = value
+    return dict(mapping)
+
+
+def problem_of(mapping: dict[str, Any]) -> str:
+    with pytest.raises(ScenarioError) as caught:
+        scenario_from_mapping(mapping, "s.yaml")
+    text = str(caught.value)
+    assert "\n" not in text
+    assert text.startswith("s.yaml: ")
+    return text.removeprefix("s.yaml: ")
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "problem"),
+    [
+        # unknown and missing keys
+        (
+            (*ARRIVALS,),
+            {"kind": "poisson", "rat": "5/s"},
+            "phases[0].arrivals.rat: unknown key, did you mean 'rate'?",
+        ),
+        (("sede",), 1, "sede: unknown key, did you mean 'seed'?"),
+        (
+            ("model", "xyz"),
+            1,
+            "model.xyz: unknown key, allowed are instances, max_batch_size, name,"
+            " preferred_batch_sizes, queue, queue_delay, repository, settings, version",
+        ),
+        (
+            ("clients",),
+            {"rows": {"kind": "uniform", "low": 1, "hihg": 2}},
+            "clients.rows.hihg: unknown key, did you mean 'high'?",
+        ),
+        (
+            (*ARRIVALS,),
+            {**ENVELOPE, "preset": "nasa-web", "residual": {"kind": "poisson", "cv": 1}},
+            "phases[0].arrivals.residual.cv: unknown key, allowed are kind",
+        ),
+        (("phases", 0, "duration_ns"), 3, "phases[0].duration_ns: unknown key, did you mean 'duration'?"),
+        (("seed",), ..., "seed: missing, it must be given"),
+        ((*ARRIVALS, "rate"), ..., "phases[0].arrivals.rate: missing, it must be given"),
+        # wrong types
+        (("seed",), True, "seed: True is not a whole number"),
+        (("seed",), "1", "seed: '1' is not a whole number"),
+        (("seed",), -1, "seed: -1 must be at least 0"),
+        (("name",), 7, "name: 7 is not a text, put it in quotes"),
+        (("name",), "A b", "name: 'A b' must be small letters, digits and hyphens"),
+        (("name",), "a" * 65, f"name: '{'a' * 56}... is too long, the most characters are 64"),
+        (("model",), 3, "model: 3 is not a mapping"),
+        (("model", "name"), "", "model.name: '' is empty"),
+        (("model", "version"), 0, "model.version: '0' must be a whole number from 1"),
+        (("model", "settings"), {"width": "x"}, "model.settings.width: 'x' is not a whole number"),
+        (("model", "settings"), [1], "model.settings: [1] is not a mapping"),
+        (("model", "preferred_batch_sizes"), 4, "model.preferred_batch_sizes: 4 is not a list"),
+        (("phases",), [], "phases: [] is empty, it needs at least one entry"),
+        (("phases",), [3], "phases[0]: 3 is not a mapping"),
+        # durations, rates, numbers
+        (
+            ("phases", 0, "duration"),
+            3,
+            "phases[0].duration: 3 has no unit, write a duration such as 30s, 250ms or 2m",
+        ),
+        (("phases", 0, "duration"), "0s", "phases[0].duration: '0s' must be above 0"),
+        (
+            (*ARRIVALS, "rate"),
+            200,
+            "phases[0].arrivals.rate: 200 has no unit, write a rate such as 200/s, 12000/min or 0.5 kHz",
+        ),
+        ((*ARRIVALS, "rate"), "-5/s", "phases[0].arrivals.rate: '-5/s' is negative, a rate is 0 or more"),
+        ((*ARRIVALS, "rate"), "0/s", "phases[0].arrivals.rate: '0/s' must be above 0"),
+        (
+            (*ARRIVALS, "rate"),
+            "nan/s",
+            "phases[0].arrivals.rate: 'nan/s' is not a rate, write for example 200/s, 12000/min or 0.5 kHz",
+        ),
+        (
+            (*ARRIVALS, "rate"),
+            float("inf"),
+            "phases[0].arrivals.rate: inf is not a rate, write for example 200/s, 12000/min or 0.5 kHz",
+        ),
+        (
+            (*ARRIVALS,),
+            {**POISSON, "kind": "gamma", "cv": float("nan")},
+            "phases[0].arrivals.cv: nan is not a finite number",
+        ),
+        (
+            (*ARRIVALS,),
+            {**POISSON, "kind": "gamma", "cv": True},
+            "phases[0].arrivals.cv: True is not a number",
+        ),
+        # choices
+        (
+            (*ARRIVALS, "kind"),
+            "poison",
+            "phases[0].arrivals: kind 'poison' is unknown, did you mean 'poisson'?",
+        ),
+        (
+            (*ARRIVALS, "kind"),
+            "bursty",
+            "phases[0].arrivals: kind 'bursty' is unknown, use constant, poisson, gamma, trace, envelope",
+        ),
+        (
+            (*ARRIVALS, "kind"),
+            ...,
+            "phases[0].arrivals: needs a kind: constant, poisson, gamma, trace, envelope",
+        ),
+        (
+            (*ARRIVALS,),
+            {**ENVELOPE, "preset": "nasa"},
+            "phases[0].arrivals.preset: 'nasa' must be 'azure-conversation',"
+            " 'mooncake-conversation', 'nasa-web' or 'nasa-flash-crowd'",
+        ),
+        (
+            ("phases", 0, "kind"),
+            "measured",
+            "phases[0].kind: 'measured' must be 'warmup', 'measure' or 'drain'",
+        ),
+        (("profile",), {"nsys": False}, "profile.nsys: False must be 'auto', 'off' or 'required'"),
+        (
+            ("server",),
+            {"url": "localhost:8000"},
+            "server.url: 'localhost:8000' must be of the form http://host:port",
+        ),
+        (("server",), {"http_port": 70000}, "server.http_port: 70000 must be at most 65535"),
+        (("clients",), {"payload_variants": 257}, "clients.payload_variants: 257 must be at most 256"),
+        # parts that do not fit
+        (
+            (*ARRIVALS,),
+            {**POISSON, "kind": "gamma"},
+            "phases[0].arrivals: needs exactly one of cv and burstiness (= 1/cv²)",
+        ),
+        (
+            (*ARRIVALS,),
+            {**POISSON, "kind": "gamma", "cv": 4},
+            "phases[0].arrivals: gaps with cv² 16 are above 10: such a gamma sends"
+            " batches and pauses; use kind 'envelope' with a hawkes residual for stronger bursts",
+        ),
+        (
+            (*ARRIVALS,),
+            {**POISSON, "kind": "gamma", "burstiness": 0.05},
+            "phases[0].arrivals: gaps with cv² 20 are above 10: such a gamma"
+            " sends batches and pauses; use kind 'envelope' with a hawkes residual for stronger bursts",
+        ),
+        ((*ARRIVALS,), ENVELOPE, "phases[0].arrivals: needs exactly one of preset and curve"),
+        (
+            (*ARRIVALS,),
+            {**ENVELOPE, "curve": [1]},
+            "phases[0].arrivals: a curve needs bin, the width of each of its values, such as 60s",
+        ),
+        (
+            (*ARRIVALS,),
+            {**ENVELOPE, "curve": [0, 0], "bin": "1s"},
+            "phases[0].arrivals: a curve needs a value above 0",
+        ),
+        (
+            (*ARRIVALS,),
+            {**ENVELOPE, "curve": [1, -1], "bin": "1s"},
+            "phases[0].arrivals.curve[1]: -1 must be at least 0",
+        ),
+        (
+            (*ARRIVALS,),
+            {**ENVELOPE, "curve": [0, 1], "bin": "3s"},
+            "phases[0]: the curve is 0 over the whole phase, which holds its first 1 bins",
+        ),
+        (
+            (*ARRIVALS,),
+            {**ENVELOPE, "preset": "nasa-web", "residual": {"kind": "hawkes", "n": 1.2, "beta": 1}},
+            "phases[0].arrivals.residual.n: 1.2 must be at most 0.99",
+        ),
+        (
+            (*ARRIVALS,),
+            {"kind": "trace", "file": "a", "quantum": "spread"},
+            "phases[0].arrivals: quantum 'spread' and quantum_width, the tick of the trace, go together",
+        ),
+        ((*ARRIVALS,), ..., "phases[0]: a measure phase needs arrivals"),
+        (("phases", 1, "arrivals"), POISSON, "phases[1]: a drain sends nothing, remove arrivals"),
+        ((*ARRIVALS, "rate"), "1e9/s", "phases[0]: 3e+09 requests are above the 1e+08 of a phase"),
+        (
+            ("phases", 1, "duration"),
+            "9223372036s",
+            "phases: together they are longer than the 292 years of an int64 in ns",
+        ),
+        (("phases", 1), ..., "phases: the last one, 'main', must be of kind 'drain'"),
+        (("phases", 0, "kind"), "warmup", "phases: at least one must be of kind 'measure'"),
+        (("phases", 1, "name"), "main", "phases: the name 'main' is used twice"),
+        (
+            ("clients",),
+            {"rows": {"kind": "constant", "value": 17}},
+            "clients.rows: up to 17 rows are above model.max_batch_size 16",
+        ),
+        (
+            ("clients",),
+            {"rows": {"kind": "uniform", "low": 3, "high": 2}},
+            "clients.rows: low 3 is above high 2",
+        ),
+        (
+            ("clients",),
+            {"rows": {"kind": "pareto", "alpha": 1, "min": 3, "max": 2}},
+            "clients.rows: min 3 is above max 2",
+        ),
+        (
+            ("model", "preferred_batch_sizes"),
+            [4, 17],
+            "model: preferred batch size 17 is above max_batch_size 16",
+        ),
+        (
+            ("server",),
+            {"url": "http://gpu-1:8000", "image": "x"},
+            "server: url (a server that runs) and image (one to start) exclude each other",
+        ),
+        (("server",), {"runtime": "docker"}, "server: runtime needs image"),
+    ],
+)
+def test_a_fault_is_one_line_that_says_where_what_and_what_is_allowed(
+    path: tuple[str | int, ...], value: object, problem: str
+) -> None:
+    assert problem_of(changed(path, value)) == problem
+
+
+def test_the_first_of_several_problems_is_the_most_specific_and_the_others_are_counted() -> None:
+    mapping = base()
+    del mapping["name"]
+    mapping["seed"] = -1
+    mapping["modle"] = {}
+    assert problem_of(mapping) == "modle: unknown key, did you mean 'model'? (and 2 more)"
+
+
+def test_a_mistyped_key_is_one_problem_not_also_a_missing_key() -> None:
+    mapping = base()
+    mapping["sed"] = mapping.pop("seed")
+    assert problem_of(mapping) == "sed: unknown key, did you mean 'seed'?"
