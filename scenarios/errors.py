@@ -3,7 +3,8 @@
 SquallError                 exit code 1 unless the class says otherwise
 ├── ScenarioError           a scenario, trace or option is wrong (exit code 2)
 ├── TargetError             the server or the model is not ready or does not match
-├── ClusterError            placement, a lost worker, a clock without a usable bound
+├── ClusterError            Ray, placement, a profiler, a clock without a usable bound
+│   └── LostActor           a process of ours on some node died: the run goes on without it
 ├── StoreError              the run directory cannot be written or read
 │   ├── SchemaMismatch      a table's columns are not those of `analysis.schema`
 │   └── Sealed              the run is sealed and takes no more rows
@@ -32,7 +33,11 @@ class TargetError(SquallError):
 
 
 class ClusterError(SquallError):
-    """Ray, placement, a worker or the clocks failed."""
+    """Ray, placement, a profiler or the clocks failed."""
+
+
+class LostActor(ClusterError):
+    """An actor died or its node is gone. The rest of the run goes on."""
 
 
 class StoreError(SquallError):

@@ -43,6 +43,7 @@ class ModelConfig(Section):
     queue_delay_ns: Duration = Field(default=0, alias="queue_delay")
     queue: QueuePolicy = QueuePolicy()
     repository: Text | None = None
+    shapes: dict[str, tuple[Count, ...]] = Field(default_factory=dict)  # dims of inputs the model leaves open
 
     @model_validator(mode="after")
     def _batches_fit(self) -> ModelConfig:

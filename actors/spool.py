@@ -1,0 +1,67 @@
+"""A table that grows in a local Arrow stream file, readable up to its last whole batch however its writer ended."""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+
+from analysis.schema import arrow_schema
+
+
+class Spool:
+    """Appends tables of one schema to `path`. Not thread-safe.
+
+    After a write that failed (full disk) the file is cut back to its last whole batch and takes no more: `write`
+    answers False, and `error` says why.
+    """
+
+    def __init__(self, path: Path, table: str) -> None:
+        """Creates `path` with the schema of `table`. Raises OSError where that fails."""
+        self.error = ""
+        self._schema = arrow_schema(table)
+        self._path = path
+        self._file = path.open("xb", buffering=0)
+        self._n_bytes = 0
+
+    def write(self, data: pa.Table) -> bool:
+        """Appends `data` as a stream of its own behind the ones before; True if it is in the file."""
+        if self.error:
+            return False
+        encoded = io.BytesIO()
+        with pa.ipc.new_stream(
+            encoded, self._schema, options=pa.ipc.IpcWriteOptions(compression="zstd")
+        ) as stream:
+            stream.write_table(data)
+        try:
+            self._write_whole(encoded.getbuffer())
+        except OSError as error:
+            self.error = error.strerror or str(error)
+            os.ftruncate(self._file.fileno(), self._n_bytes)
+            return False
+        return True
+
+    def _write_whole(self, data: memoryview) -> None:
+        n_written = 0
+        while n_written < len(data):
+            n_written += self._file.write(data[n_written:])
+        self._n_bytes += n_written
+
+    def close(self) -> None:
+        """Closes the file; what was written stays."""
+        self._file.close()
+
+
+def read_spool(data: pa.BufferReader | pa.OSFile) -> Iterator[pa.Table]:
+    """The tables in a spool, oldest first; ends without an error at a stream that was cut off."""
+    size = data.size()
+    while data.tell() < size:
+        try:
+            with pa.ipc.open_stream(data) as stream:
+                table = stream.read_all()
+        except (pa.ArrowInvalid, OSError):  # the writer died in the middle of this one
+            return
+        yield table

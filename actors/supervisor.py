@@ -1,0 +1,104 @@
+"""Runs one command and leaves nothing of it behind, however the process that asked for it ends.
+
+    python supervisor.py STOP_TIMEOUT_S NAME COMMAND ...
+
+Started with a pipe as stdin: when the pipe closes (the owner says stop, or died), the descendants called NAME get
+SIGTERM, then, when they are gone or STOP_TIMEOUT_S is over, all that is left gets SIGTERM and SIGKILL. Daemonised
+descendants come back to this process (PR_SET_CHILD_SUBREAPER, prctl(2)); if this process is killed itself, the
+kernel kills the command (PR_SET_PDEATHSIG). The exit code is the command's. Stdlib only: it runs by its path.
+"""
+
+import contextlib
+import ctypes
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+
+_PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
+_POLL_S = 0.05
+_KILL_GRACE_S = 1.0
+
+
+def _set_up_child() -> None:
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, [])
+
+
+def descendants() -> dict[int, str]:
+    """pid and command name of every living process below this one."""
+    parents: dict[int, int] = {}
+    names: dict[int, str] = {}
+    for entry in os.listdir("/proc"):
+        if entry.isdigit():
+            try:
+                with open(f"/proc/{entry}/stat", encoding="utf-8", errors="replace") as stat:
+                    text = stat.read()
+            except OSError:
+                continue
+            name, _, rest = text.partition("(")[2].rpartition(")")
+            state, parent = rest.split()[:2]
+            if state != "Z":
+                parents[int(entry)], names[int(entry)] = int(parent), name
+    found: dict[int, str] = {}
+    for pid in names:
+        above = pid
+        while above in parents:
+            above = parents[above]
+            if above == os.getpid():
+                found[pid] = names[pid]
+                break
+    return found
+
+
+def _signal(pids: list[int], number: int) -> None:
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
+
+
+def _wait_until_gone(wanted: str | None, timeout_s: float) -> bool:
+    """Waits for the descendants called `wanted` (None: all) to end; reaps what it can."""
+    deadline = time.monotonic() + timeout_s
+    while time.monotonic() < deadline:
+        with contextlib.suppress(ChildProcessError):
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+        if not any(wanted is None or name == wanted for name in descendants().values()):
+            return True
+        time.sleep(_POLL_S)
+    return False
+
+
+def _clean_up(name: str, stop_timeout_s: float) -> None:
+    _signal([pid for pid, called in descendants().items() if called == name], signal.SIGTERM)
+    _wait_until_gone(name, stop_timeout_s)
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        _signal(list(descendants()), number)
+        if _wait_until_gone(None, _KILL_GRACE_S):
+            return
+
+
+def main() -> int:
+    stop_timeout_s, name, command = float(sys.argv[1]), sys.argv[2][:15], sys.argv[3:]
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)  # the owner decides, through the pipe
+    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    command_process = subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, preexec_fn=_set_up_child, start_new_session=True
+    )
+    watch = os.pidfd_open(command_process.pid)
+    ready, _, _ = select.select([0, watch], [], [])
+    code = command_process.wait() if watch in ready else 0
+    # a launcher (nsys) may end before what it launched
+    while 0 not in ready and name in descendants().values():
+        ready, _, _ = select.select([0], [], [], _POLL_S)
+    _clean_up(name, stop_timeout_s)
+    return code if code >= 0 else 128 - code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,216 @@
+"""The figures of measure phases: load, latency, outcomes, batches, Triton's own counts, decomposition.
+
+Each function returns a JSON-able mapping with unit suffixes, or None where its table is absent.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from analysis.latency import nearest_rank, quantiles
+from analysis.requests import Bools, Int64s, Labels, Requests
+from analysis.timeline import RunPhase
+from scenarios.burstiness import describe
+from scenarios.units import NS_PER_S
+
+QUANTILES = (0.50, 0.90, 0.95, 0.99, 0.999)
+MOST_DETAILS = 8
+"""Different words for failures that a summary lists; the table holds all."""
+
+PARTS = ("lag_ns", "wait_ns", "compute_ns", "reply_ns")
+"""Columns of `joined` that add up to `response_ns`, row by row."""
+
+
+@dataclass(frozen=True, eq=False)
+class RunTables:
+    """What figures are made of. Tables are None where absent; `requests` is in order of the schedule."""
+
+    requests: Requests
+    joined: pa.Table | None
+    batches: pa.Table | None
+    triton_samples: pa.Table | None
+
+
+def phase_figures(tables: RunTables, spans: Sequence[RunPhase]) -> dict[str, Any]:
+    """All figures over the arrivals scheduled in the phases `spans`."""
+    names = [span.name for span in spans]
+    measured = tables.requests.in_phases(names)
+    return {
+        "phases": names,
+        "duration_ns": sum(span.end_ns - span.start_ns for span in spans),
+        "load": load_figures(measured, spans),
+        "latency": latency_figures(measured),
+        "outcomes": outcome_figures(measured),
+        "batches": batch_figures(rows_in(tables.batches, names)),
+        "triton": triton_figures(rows_in(tables.triton_samples, names)),
+        "join": join_figures(rows_in(tables.joined, names)),
+    }
+
+
+def rows_in(table: pa.Table | None, phases: Sequence[str]) -> pa.Table | None:
+    """The rows of `table` in one of `phases`; None if there is no table."""
+    if table is None:
+        return None
+    return table.filter(pa.array(Labels.from_column(table.column("phase")).is_any_of(phases)))
+
+
+def load_figures(measured: Requests, spans: Sequence[RunPhase]) -> dict[str, Any]:
+    """Intended against delivered load. Burstiness is of one phase: left out over several."""
+    sent_ns = np.sort(measured.sent_ns[measured.is_sent])
+    return {
+        "intended": _series_figures(measured.scheduled_ns, spans),
+        "delivered": _series_figures(sent_ns, spans),
+        "rows": {
+            "mean_count": float(measured.rows.mean()) if len(measured) else None,
+            "max_count": int(measured.rows.max(initial=0)),
+        },
+    }
+
+
+def _series_figures(times_ns: Int64s, spans: Sequence[RunPhase]) -> dict[str, Any]:
+    """Counts and burstiness of the instants that lie in the spans themselves."""
+    parts = [describe(np.sort(times_ns), span.end_ns, span.start_ns) for span in spans]
+    if len(parts) == 1:
+        return asdict(parts[0])
+    n = sum(part.n for part in parts)
+    seconds = sum(span.end_ns - span.start_ns for span in spans) / NS_PER_S
+    return {"n": n, "rate_hz": n / seconds if seconds else None}
+
+
+def latency_figures(measured: Requests) -> dict[str, Any]:
+    """Response, service and lag: quantiles with intervals, mean and largest of those that ended ok.
+
+    A request that did not end ok counts as infinitely slow in response and service; for lag, one never sent
+    does.
+    """
+    return {
+        "response": _spread(measured.response_ns, ~measured.is_ok),
+        "service": _spread(measured.service_ns, ~measured.is_ok),
+        "lag": _spread(measured.lag_ns, ~measured.is_sent),
+    }
+
+
+def _spread(values_ns: Int64s, is_failed: Bools) -> dict[str, Any]:
+    finite_ns = values_ns[~is_failed]
+    return {
+        "n": len(values_ns),
+        "n_failed": int(is_failed.sum()),
+        "mean_of_finite_ns": round(float(finite_ns.mean())) if len(finite_ns) else None,
+        "max_of_finite_ns": int(finite_ns.max()) if len(finite_ns) else None,
+        "quantiles": [asdict(quantile) for quantile in quantiles(values_ns, QUANTILES, is_failed)],
+    }
+
+
+def outcome_figures(measured: Requests) -> dict[str, Any]:
+    """How many requests ended how, and the commonest words for failures."""
+    failed = measured.take(~measured.is_ok)
+    n_words = len(failed.detail.words)
+    pairs = Counter((failed.outcome.codes.astype(np.int64) * n_words + failed.detail.codes).tolist())
+    details = [
+        {
+            "outcome": failed.outcome.words[pair // n_words],
+            "detail": failed.detail.words[pair % n_words],
+            "n": n,
+        }
+        for pair, n in pairs.most_common(MOST_DETAILS)
+    ]
+    n_ok = int(measured.is_ok.sum())
+    return {
+        "n": len(measured),
+        "n_ok": n_ok,
+        "ok_ratio": n_ok / len(measured) if len(measured) else None,
+        "counts": dict(sorted(measured.outcome.counts().items(), key=lambda item: -item[1])),
+        "details": details,
+    }
+
+
+def batch_figures(batches: pa.Table | None) -> dict[str, Any] | None:
+    """Sizes of the batches that the models themselves recorded."""
+    if batches is None:
+        return None
+    rows = batches.column("rows").to_numpy()
+    sizes, counts = np.unique(rows, return_counts=True)
+    n_requests = batches.column("n_requests").to_numpy()
+    compute_ns = batches.column("end_ns").to_numpy() - batches.column("start_ns").to_numpy()
+    return {
+        "n": len(rows),
+        "rows_total_count": int(rows.sum()),
+        "rows_mean_count": mean(rows),
+        "rows_p50_count": rank_value(rows, 0.50),
+        "rows_p95_count": rank_value(rows, 0.95),
+        "rows_max_count": rank_value(rows, 1.0),
+        "requests_mean_count": mean(n_requests),
+        "compute_mean_ns": mean(compute_ns),
+        "rows_histogram": {str(size): int(n) for size, n in zip(sizes, counts, strict=True)},
+    }
+
+
+def triton_figures(samples: pa.Table | None) -> dict[str, Any] | None:
+    """Triton's own statistics: counts, and times as means over the requests that succeeded."""
+    if samples is None:
+        return None
+    totals = {
+        name: int(samples.column(name).to_numpy().sum())
+        for name in ("request_count", "failure_count", "inference_count", "execution_count")
+    }
+    n = totals["request_count"]
+    for name in ("queue", "compute_input", "compute_infer", "compute_output", "success"):
+        total_ns = int(samples.column(f"{name}_ns").to_numpy().sum())
+        totals[f"{name}_mean_ns"] = round(total_ns / n) if n else None  # type: ignore[assignment]
+    sizes = samples.column("batch_sizes").combine_chunks().flatten().to_pylist()
+    counts = samples.column("batch_counts").combine_chunks().flatten().to_pylist()
+    histogram: Counter[int] = Counter()
+    for size, count in zip(sizes, counts, strict=True):
+        histogram[size] += count
+    return {**totals, "batch_size_histogram": {str(size): histogram[size] for size in sorted(histogram)}}
+
+
+def join_figures(joined: pa.Table | None) -> dict[str, Any] | None:
+    """Share of requests joined to their batch, and where the time of those that ended ok went.
+
+    The means of the parts add up to the mean response. Their p95 do not: the slowest waits and the slowest
+    computations are not the same requests.
+    """
+    if joined is None:
+        return None
+    is_ok = Labels.from_column(joined.column("outcome")).is_any_of(["ok"])
+    is_exact = Labels.from_column(joined.column("join_level")).is_any_of(["exact"])
+    both = is_ok & is_exact
+    kept = joined.filter(pa.array(both))
+    parts = {name: _part(kept.column(name).to_numpy()) for name in ("response_ns", *PARTS)}
+    errors_ns = kept.column("clock_error_ns").drop_null().to_numpy()
+    return {
+        "n": len(is_ok),
+        "n_ok": int(is_ok.sum()),
+        "n_ok_exact": int(both.sum()),
+        "exact_ratio": float(both.sum() / is_ok.sum()) if is_ok.any() else None,
+        "clock_error_max_ns": int(errors_ns.max()) if len(errors_ns) else None,
+        "parts": {name.removesuffix("_ns"): part for name, part in parts.items()} if both.any() else None,
+    }
+
+
+def _part(values_ns: Int64s) -> dict[str, int | None]:
+    return {
+        "mean_ns": round(float(values_ns.mean())) if len(values_ns) else None,
+        "p95_ns": rank_value(values_ns, 0.95),
+    }
+
+
+def mean(values: npt.NDArray[Any]) -> float | None:
+    """Arithmetic mean; None of none."""
+    return float(values.mean()) if len(values) else None
+
+
+def rank_value(values: npt.NDArray[Any], q: float) -> int | None:
+    """Nearest-rank quantile of all there are (q = 1 is the largest): it describes, it estimates nothing."""
+    if not len(values):
+        return None
+    rank = nearest_rank(q, len(values)) - 1
+    return int(np.partition(values, rank)[rank])

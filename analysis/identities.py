@@ -1,0 +1,76 @@
+"""Counts that must agree: the client's, the models' own record of batches, and Triton's statistics.
+
+A request that the client gave up (timeout, cancelled, transport error) or refused the reply of (bad reply)
+may still have been served. Such requests bound by how much the server's counts may exceed the client's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from analysis.figures import RunTables
+from analysis.requests import Labels, Requests
+
+MAY_HAVE_RUN = ("timeout", "cancelled", "transport_error", "bad_reply")
+"""Outcomes after which the server may have served the request all the same."""
+
+
+@dataclass(frozen=True)
+class Identity:
+    """`found` must lie in [least, most]; they are equal where nothing may differ."""
+
+    name: str
+    meaning: str
+    found: int
+    least: int
+    most: int
+
+    @property
+    def is_met(self) -> bool:
+        """Whether the counts agree."""
+        return self.least <= self.found <= self.most
+
+
+def identities(tables: RunTables, manifest: Mapping[str, Any]) -> list[Identity]:
+    """The identities that the tables there are can state, over the whole run, all phases."""
+    requests = tables.requests
+    n_planned = int(manifest.get("plan", {}).get("n_arrivals", 0))
+    n_ok = int(requests.is_ok.sum())
+    n_maybe = int(requests.outcome.is_any_of(MAY_HAVE_RUN).sum())
+    stated = [
+        Identity("rows", "rows of `requests` = planned arrivals", len(requests), n_planned, n_planned),
+    ]
+    if tables.triton_samples is not None:
+        n_success = _total(tables.triton_samples, "request_count")
+        meaning = "requests that Triton counts as succeeded = requests that ended ok at the client"
+        stated.append(Identity("triton success", meaning, n_success, n_ok, n_ok + n_maybe))
+    if tables.batches is not None:
+        stated += _batch_identities(tables, requests)
+    if tables.joined is not None and tables.batches is not None:
+        is_ok = Labels.from_column(tables.joined.column("outcome")).is_any_of(["ok"])
+        is_exact = Labels.from_column(tables.joined.column("join_level")).is_any_of(["exact"])
+        meaning = "requests that ended ok and are joined to their batch by id = requests that ended ok"
+        stated.append(Identity("joined", meaning, int((is_ok & is_exact).sum()), n_ok, n_ok))
+    return stated
+
+
+def _batch_identities(tables: RunTables, requests: Requests) -> list[Identity]:
+    is_maybe = requests.outcome.is_any_of(MAY_HAVE_RUN)
+    ok_rows, maybe_rows = int(requests.rows[requests.is_ok].sum()), int(requests.rows[is_maybe].sum())
+    stated = []
+    if _total(tables.batches, "n_foreign") == 0:
+        meaning = "rows in all batches = rows of the requests that ended ok"
+        rows = _total(tables.batches, "rows")
+        stated.append(Identity("batch rows", meaning, rows, ok_rows, ok_rows + maybe_rows))
+    if tables.triton_samples is not None and tables.batches is not None:
+        n_executions = _total(tables.triton_samples, "execution_count")
+        meaning = "batches that the models recorded = executions that Triton counts"
+        n_batches = tables.batches.num_rows
+        stated.append(Identity("executions", meaning, n_batches, n_executions, n_executions))
+    return stated
+
+
+def _total(table: Any, column: str) -> int:
+    return int(table.column(column).to_numpy().sum())

@@ -1,0 +1,292 @@
+"""What the report's plots draw, reduced from the tables to a few thousand points.
+
+Times are seconds from the agreed start, latencies ms, shares per cent: the units of the axes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from analysis import requests as rows_of
+from analysis.figures import PARTS
+from analysis.latency import INFINITE_NS
+from analysis.requests import Bools, Int64s, Labels, Requests
+from analysis.store import RunStore
+from analysis.timeline import measure_spans, phase_spans
+
+MOST_POINTS = 2_000
+"""Points of a curve: more than a screen has pixels across."""
+NS_PER_MS = 1_000_000
+NS_PER_S = 1_000_000_000
+
+BANDS = ("up to p50", "p50 to p90", "p90 to p95", "p95 to p99", "beyond p99")
+"""Bands of response time between its own order statistics."""
+
+TIME = "time from start, s"
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Series:
+    """One curve. `y` holds None where there is no value: the curve breaks there."""
+
+    name: str
+    x: list[float]
+    y: list[float | None]
+
+
+@dataclass(frozen=True)
+class Plot:
+    """One plot: `kind` is line, step, bar, stack or ccdf. `absent` says why there is none; then no series.
+
+    `x_ticks` names x = 0, 1, … where x counts things without a unit. `measured` holds name, start and end
+    of the measure phases where x is time.
+    """
+
+    title: str
+    x_label: str
+    y_label: str
+    kind: str
+    series: tuple[Series, ...] = ()
+    note: str = ""
+    absent: str = ""
+    x_ticks: tuple[str, ...] = ()
+    measured: tuple[tuple[str, float, float], ...] = ()
+
+
+def bin_ns_for(span_ns: int) -> int:
+    """Bin of plots over time: the least of 0.1, 1, 10, 60 … s that keeps within `MOST_POINTS`."""
+    for bin_ns in (NS_PER_S // 10, NS_PER_S, 10 * NS_PER_S, 60 * NS_PER_S, 600 * NS_PER_S):
+        if span_ns // bin_ns <= MOST_POINTS:
+            return bin_ns
+    return 3_600 * NS_PER_S
+
+
+def bin_windows(windows: pa.Table, origin_ns: int, bin_ns: int) -> dict[str, npt.NDArray[Any]]:
+    """Columns of `windows` per bin from `origin_ns`: counts summed, depths their largest, `t_s` its start."""
+    t_ns = windows.column("t_ns").to_numpy()
+    starts, place = np.unique((t_ns - origin_ns) // bin_ns, return_inverse=True)
+    binned: dict[str, npt.NDArray[Any]] = {"t_s": starts * bin_ns / NS_PER_S}
+    for name in ("n_arrivals", "n_sent", "n_done", "n_failed"):
+        binned[name] = np.bincount(place, weights=windows.column(name).to_numpy(), minlength=len(starts))
+    for name in ("in_flight", "queue_depth"):
+        largest = np.full(len(starts), -np.inf)
+        np.maximum.at(largest, place, windows.column(name).fill_null(-1).to_numpy().astype(np.float64))
+        binned[name] = largest
+    return binned
+
+
+def quantile_by_bin(
+    times_ns: Int64s, values_ns: Int64s, is_failed: Bools, origin_ns: int, bin_ns: int, q_percent: int
+) -> tuple[Floats, list[float | None]]:
+    """Bin starts in s and the nearest-rank quantile in ms of each bin's own rows; None where it is infinite.
+
+    It describes the rows of a bin and carries no interval.
+    """
+    values = np.where(is_failed, INFINITE_NS, values_ns)
+    bins = (times_ns - origin_ns) // bin_ns
+    order = np.lexsort((values, bins))
+    starts, first, counts = np.unique(bins[order], return_index=True, return_counts=True)
+    ranks = -(-q_percent * counts // 100)
+    picked = values[order][first + ranks - 1]
+    return starts * bin_ns / NS_PER_S, [
+        None if value == INFINITE_NS else value / NS_PER_MS for value in picked.tolist()
+    ]
+
+
+def ccdf(
+    values_ns: Int64s, is_failed: Bools, most_points: int = MOST_POINTS
+) -> tuple[list[float], list[float]]:
+    """(ms, share of rows slower than that), exact at each of at most `most_points` order statistics.
+
+    Points lie evenly in the logarithm of the share, so that the tail keeps every row. Failed rows are
+    slower than anything: the curve ends at their share. Values of 0 or less are left out: the axis is
+    logarithmic.
+    """
+    n = len(values_ns)
+    finite_ns = np.sort(values_ns[~is_failed])
+    if not len(finite_ns):
+        return [], []
+    steps = np.unique(np.round(np.logspace(0, np.log10(len(finite_ns)), most_points)).astype(np.int64))
+    ranks = np.unique(len(finite_ns) - steps)  # 0-based, counted from the slowest
+    kept = ranks[finite_ns[ranks] > 0]
+    share = 1.0 - np.searchsorted(finite_ns, finite_ns[kept], side="right") / n
+    positive = share > 0
+    return (finite_ns[kept][positive] / NS_PER_MS).tolist(), share[positive].tolist()
+
+
+def parts_by_band(joined: pa.Table) -> dict[str, list[float | None]]:
+    """Mean of each part of the response in ms, per band of response time, of ok rows with a batch.
+
+    One mean for each of `BANDS`. Empty if there is no such row.
+    """
+    is_ok = Labels.from_column(joined.column("outcome")).is_any_of(["ok"])
+    is_exact = Labels.from_column(joined.column("join_level")).is_any_of(["exact"])
+    kept = joined.filter(pa.array(is_ok & is_exact))
+    if not kept.num_rows:
+        return {}
+    order = np.argsort(kept.column("response_ns").to_numpy(), kind="stable")
+    edges = [0, *(round(q * len(order)) for q in (0.50, 0.90, 0.95, 0.99)), len(order)]
+    parts: dict[str, list[float | None]] = {}
+    for name in PARTS:
+        ordered = kept.column(name).to_numpy()[order]
+        means = [ordered[a:b].mean() / NS_PER_MS if b > a else None for a, b in pairwise(edges)]
+        parts[name.removesuffix("_ns")] = means
+    return parts
+
+
+def missing_reason(manifest: Mapping[str, Any], collector: str) -> str:
+    """Why a collector has nothing, and the mend, as the manifest states it."""
+    one = manifest.get("collectors", {}).get(collector)
+    if not one or one["status"] == "on":
+        return "not recorded: the run has no such table"
+    return f"not recorded: {one['reason'] or one['status']}" + (f"; {one['mend']}" if one["mend"] else "")
+
+
+def report_plots(store: RunStore, summary: Mapping[str, Any]) -> list[Plot]:
+    """The plots of a run, in the order of the report. What a run did not record says so in `absent`."""
+    manifest = store.manifest
+    requests = Requests.from_table(store.read("requests", rows_of.COLUMNS))
+    spans = phase_spans(manifest)
+    origin_ns = int(manifest.get("start_ns") or (spans[0].start_ns if spans else 0))
+    span_ns = spans[-1].end_ns - origin_ns if spans else 0
+    measured = requests.in_phases(summary["measure"]["phases"])
+    measured_s = tuple(
+        (span.name, (span.start_ns - origin_ns) / NS_PER_S, (span.end_ns - origin_ns) / NS_PER_S)
+        for span in measure_spans(manifest)
+    )
+    plots = [
+        *_window_plots(store, origin_ns, bin_ns_for(span_ns)),
+        _response_plot(requests, origin_ns, max(NS_PER_S, bin_ns_for(span_ns))),
+        _ccdf_plot(measured),
+        _parts_plot(store, summary, manifest),
+        _batch_plot(summary, manifest),
+        _host_plot(store, manifest, origin_ns),
+        _worker_plot(store, manifest, origin_ns),
+    ]
+    return [replace(plot, measured=measured_s) if plot.x_label == TIME else plot for plot in plots]
+
+
+def _floats(values: Floats) -> list[float | None]:
+    """As plain numbers; infinity and what was null become None."""
+    return [float(value) if np.isfinite(value) and value >= 0 else None for value in values]
+
+
+def _window_plots(store: RunStore, origin_ns: int, bin_ns: int) -> list[Plot]:
+    bin_s = bin_ns / NS_PER_S
+    load = ("Arrivals: scheduled and sent", TIME, f"requests per {bin_s:g} s", "step")
+    depth = ("In flight and in the queue", TIME, "requests", "line")
+    if not store.has("windows"):
+        absent = "not derived yet: run `squall analyze`"
+        return [Plot(*load, absent=absent), Plot(*depth, absent=absent)]
+    binned = bin_windows(store.read("windows"), origin_ns, bin_ns)
+    t_s = binned["t_s"].tolist()
+    named = {"scheduled": "n_arrivals", "sent": "n_sent"}
+    flows = tuple(Series(name, t_s, _floats(binned[column])) for name, column in named.items())
+    depths = {"in flight": "in_flight", "in the queue": "queue_depth"}
+    waits = tuple(Series(name, t_s, _floats(binned[column])) for name, column in depths.items())
+    return [
+        Plot(*load, flows, "The two lines lie on one another while the client keeps up."),
+        Plot(
+            *depth,
+            waits,
+            f"At the end of each 100 ms, largest of each {bin_s:g} s. In the queue: its batch not begun.",
+        ),
+    ]
+
+
+def _response_plot(requests: Requests, origin_ns: int, bin_ns: int) -> Plot:
+    series = []
+    is_failed = ~requests.is_ok
+    for percent in (50, 95):
+        t_s, values_ms = quantile_by_bin(
+            requests.scheduled_ns, requests.response_ns, is_failed, origin_ns, bin_ns, percent
+        )
+        series.append(Series(f"p{percent}", t_s.tolist(), values_ms))
+    failed_s = (requests.scheduled_ns[is_failed][:MOST_POINTS] - origin_ns) / NS_PER_S
+    series.append(Series("failed", failed_s.tolist(), [0.0] * len(failed_s)))
+    note = f"Of the arrivals scheduled in each {bin_ns / NS_PER_S:g} s. A gap: the quantile fell on failures."
+    return Plot("Response time", TIME, "response, ms", "line", tuple(series), note)
+
+
+def _ccdf_plot(measured: Requests) -> Plot:
+    failed, unsent = ~measured.is_ok, ~measured.is_sent
+    curves = {
+        "response": (measured.response_ns, failed),
+        "service": (measured.service_ns, failed),
+        "send lag": (measured.lag_ns, unsent),
+    }
+    series = tuple(Series(name, *ccdf(*curve)) for name, curve in curves.items())  # type: ignore[arg-type]
+    note = "Every measured request counts; a curve that ends above the floor ends at the share that failed."
+    return Plot("Share of requests slower than", "time, ms", "share of requests", "ccdf", series, note)
+
+
+def _parts_plot(store: RunStore, summary: Mapping[str, Any], manifest: Mapping[str, Any]) -> Plot:
+    head = ("Where the response time goes", "band of response time", "mean time, ms", "stack")
+    parts: dict[str, list[float | None]] = {}
+    if store.has("joined"):
+        columns = ["phase", "outcome", "join_level", "response_ns", *PARTS]
+        joined = store.read("joined", columns)
+        phases = summary["measure"]["phases"]
+        measured = joined.filter(pa.array(Labels.from_column(joined.column("phase")).is_any_of(phases)))
+        parts = parts_by_band(measured)
+    if not parts:
+        return Plot(*head, absent=missing_reason(manifest, "batches"))
+    series = tuple(Series(name, [0.0, 1.0, 2.0, 3.0, 4.0], means) for name, means in parts.items())
+    note = "Wait: network, server front end and queue. Reply: the way back. Ok requests joined by id."
+    return Plot(*head, series, note, x_ticks=BANDS)
+
+
+def _batch_plot(summary: Mapping[str, Any], manifest: Mapping[str, Any]) -> Plot:
+    head = ("Batch sizes", "rows in the batch", "executions", "bar")
+    measure = summary["measure"]
+    source, name = ("batches", "rows_histogram") if measure["batches"] else ("triton", "batch_size_histogram")
+    if not measure[source]:
+        return Plot(*head, absent=missing_reason(manifest, "triton"))
+    histogram = {int(size): float(n) for size, n in measure[source][name].items()}
+    note = "From the models' own record." if source == "batches" else "From Triton's statistics."
+    return Plot(*head, (Series("executions", [float(s) for s in histogram], list(histogram.values())),), note)
+
+
+def _sampled(table: pa.Table, key: str, values: Floats, label: str, origin_ns: int) -> list[Series]:
+    """One series of `values` for each value of column `key`, every k-th kept beyond `MOST_POINTS`."""
+    keys = np.array([str(word) for word in table.column(key).to_pylist()])
+    t_s = (table.column("t_ns").to_numpy() - origin_ns) / NS_PER_S
+    series = []
+    for word in sorted(set(keys.tolist())):
+        own = np.flatnonzero(keys == word)
+        own = own[np.argsort(t_s[own])][:: max(1, len(own) // MOST_POINTS)]
+        series.append(Series(f"{label} {word}", t_s[own].tolist(), values[own].tolist()))
+    return series
+
+
+def _columns(table: pa.Table, names: Sequence[str]) -> list[Floats]:
+    return [np.asarray(table.column(name).to_numpy(), dtype=np.float64) for name in names]
+
+
+def _host_plot(store: RunStore, manifest: Mapping[str, Any], origin_ns: int) -> Plot:
+    head = ("CPU of the nodes", TIME, "share of all cores, %", "line")
+    if not store.has("host_samples"):
+        return Plot(*head, absent=missing_reason(manifest, "host"))
+    samples = store.read("host_samples")
+    idle, iowait, steal = _columns(samples, ["cpu_idle", "cpu_iowait", "cpu_steal"])
+    busy = _sampled(samples, "node", 100 * (1 - idle - iowait), "busy", origin_ns)
+    return Plot(*head, (*busy, *_sampled(samples, "node", 100 * steal, "steal", origin_ns)))
+
+
+def _worker_plot(store: RunStore, manifest: Mapping[str, Any], origin_ns: int) -> Plot:
+    head = ("Lag of the load generators", TIME, "lag, ms", "line")
+    if not store.has("worker_samples"):
+        return Plot(*head, absent=missing_reason(manifest, "workers"))
+    samples = store.read("worker_samples")
+    loop, lag = (values / NS_PER_MS for values in _columns(samples, ["loop_lag_ns", "lag_max_ns"]))
+    sends = _sampled(samples, "worker", lag, "largest send lag, worker", origin_ns)
+    return Plot(*head, (*sends, *_sampled(samples, "worker", loop, "event loop, worker", origin_ns)))

@@ -1,0 +1,112 @@
+"""`report.html`: the run on one page that needs no network. Rendering only, no arithmetic.
+
+Figures come from `summary`, curves from `plots_data`; plotly.js is written into the page once.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from analysis.plots_data import Plot, Series, report_plots
+from analysis.store import RunStore
+from analysis.summary import summarise
+from analysis.wording import (
+    count_text,
+    duration_text,
+    figure_text,
+    interval_text,
+    quantile_text,
+    rate_text,
+    share_text,
+)
+
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+"""Okabe and Ito's palette, told apart with any colour vision (jfly.uni-koeln.de/color, 2008)."""
+FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
+
+
+def write_report(store: RunStore, summary: Mapping[str, Any] | None = None) -> Path:
+    """Writes `report.html` into the run directory, sealed or not, and returns its path.
+
+    `summary` is made anew if it is None. Raises `MissingTable` if the run has no requests.
+    """
+    summary = summarise(store) if summary is None else summary
+    return store.write_text("report.html", render_html(summary, store.manifest, report_plots(store, summary)))
+
+
+def render_html(summary: Mapping[str, Any], manifest: Mapping[str, Any], plots: list[Plot]) -> str:
+    """The page. It loads nothing: styles, script and data are in it."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+    from plotly.offline import get_plotlyjs
+
+    environment = Environment(
+        loader=PackageLoader("analysis", "."), autoescape=True, undefined=StrictUndefined, trim_blocks=True
+    )
+    environment.filters |= {
+        "duration": duration_text,
+        "share": share_text,
+        "count": count_text,
+        "rate": rate_text,
+        "figure": figure_text,
+        "quantile": quantile_text,
+        "interval": interval_text,
+        "pretty": lambda value: json.dumps(value, indent=2, ensure_ascii=False),
+    }
+    drawn = [
+        {"plot": plot, "html": "" if plot.absent else _plot_html(plot, i)} for i, plot in enumerate(plots)
+    ]
+    return environment.get_template("report.html.j2").render(
+        s=summary, m=manifest, plots=drawn, plotly_js=get_plotlyjs()
+    )
+
+
+def _plot_html(plot: Plot, number: int) -> str:
+    """The plot as a `div` with its script; needs plotly.js on the page."""
+    import plotly.graph_objects as go
+
+    figure = go.Figure([_trace(plot, series, i) for i, series in enumerate(plot.series)])
+    axis = {"gridcolor": "#e6e8eb", "linecolor": "#8a9099", "ticks": "outside", "zeroline": False}
+    figure.update_layout(
+        template="none",
+        height=340,
+        margin={"l": 70, "r": 20, "t": 46, "b": 50},
+        font={"family": FONT, "size": 13, "color": "#1f2328"},
+        legend={"orientation": "h", "y": 1.0, "yanchor": "bottom", "x": 0, "traceorder": "normal"},
+        barmode="stack",
+        hovermode="x unified" if plot.kind in ("line", "step") else "closest",
+        xaxis={**axis, "title": plot.x_label},
+        yaxis={**axis, "title": plot.y_label, "rangemode": "tozero"},
+    )
+    if plot.kind == "ccdf":
+        figure.update_xaxes(type="log")
+        figure.update_yaxes(type="log", dtick=1, tickformat="~%", rangemode="normal")
+    if plot.x_ticks:
+        figure.update_xaxes(tickvals=list(range(len(plot.x_ticks))), ticktext=list(plot.x_ticks))
+    for name, start_s, end_s in plot.measured:
+        figure.add_vrect(
+            start_s, end_s, fillcolor="#0072B2", opacity=0.06, line_width=0, layer="below",
+            annotation={"text": name, "font_color": "#59636e"}, annotation_position="top left",
+        )  # fmt: skip
+    config = {"displayModeBar": False, "responsive": True}
+    html = figure.to_html(full_html=False, include_plotlyjs=False, div_id=f"plot-{number}", config=config)
+    return str(html)
+
+
+def _trace(plot: Plot, series: Series, number: int) -> Any:
+    import plotly.graph_objects as go
+
+    colour = COLOURS[number % len(COLOURS)]
+    if plot.kind in ("bar", "stack"):
+        return go.Bar(name=series.name, x=series.x, y=series.y, marker_color=colour)
+    if series.name == "failed":
+        marker = {"symbol": "x-thin", "size": 8, "line": {"width": 2, "color": "#000000"}}
+        return go.Scatter(
+            name=series.name, x=series.x, y=series.y, mode="markers", marker=marker, cliponaxis=False
+        )
+    line = {"color": colour, "width": 2, "dash": ("solid", "dot", "dash", "dashdot")[number % 4]}
+    if plot.kind == "step":
+        line["shape"] = "hv"
+    return go.Scatter(name=series.name, x=series.x, y=series.y, mode="lines", line=line)

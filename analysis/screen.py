@@ -1,0 +1,194 @@
+"""The one screen at the end of a run, within 100 columns and about 45 lines. Rendering only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rich import box
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from analysis.wording import (
+    count_text,
+    duration_text,
+    interval_text,
+    quantile_text,
+    rate_text,
+    share_text,
+)
+
+WIDTH = 98
+MOST_LINES = 4
+"""Lines that a list of reasons or failures may take; the report holds the rest."""
+
+STATUS_STYLES = {"VALID": "bold green", "INVALID": "bold red", "ABORTED": "bold yellow"}
+
+
+def render(summary: Mapping[str, Any], run_dir: str) -> RenderableType:
+    """What `squall run` prints last, from `summary.summarise`. `run_dir` is where the files are."""
+    measure = summary["measure"]
+    facts = {
+        "Outcomes": _outcome_lines(measure["outcomes"]),
+        "Batches": _batch_lines(measure["batches"]),
+        "Triton": _triton_lines(measure["triton"]),
+        "Where time went": _join_lines(measure["join"]),
+        "Tool and host": _host_lines(summary),
+        "Counts": _identity_lines(summary["identities"]),
+        "Not recorded": _missing_lines(summary["collectors"]),
+        "Files": [f"{run_dir}/  report.html  summary.json  tables/  manifest.json"],
+    }
+    return Group(
+        _headline(summary),
+        _load_table(measure["load"]),
+        _latency_table(measure["latency"]),
+        _interval_line(measure["latency"]["response"]),
+        Text(),
+        _fact_grid(facts),
+        _verdict(summary["verdict"]),
+    )
+
+
+def _headline(summary: Mapping[str, Any]) -> Text:
+    measure = summary["measure"]
+    phases = ", ".join(measure["phases"]) or "no measure phase"
+    text = Text(summary["run"], style="bold")
+    text.append(
+        f"   {phases}, {duration_text(measure['duration_ns'])}, seed {summary['seed']}   ", style="dim"
+    )
+    text.append(summary["verdict"]["status"], style=STATUS_STYLES[summary["verdict"]["status"]])
+    return text
+
+
+def _plain_table(*headers: str) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, width=WIDTH, pad_edge=False, show_edge=False, header_style="dim")
+    for position, header in enumerate(headers):
+        table.add_column(header, justify="left" if position == 0 else "right", no_wrap=True)
+    return table
+
+
+def _load_table(load: Mapping[str, Any]) -> RenderableType:
+    headers = ("Load", "requests", "rate", "gap c²", "IDC 0.1 s", "IDC 1 s", "IDC 10 s", "peak/mean 1 s")
+    table = _plain_table(*headers)
+    scales = ("gap_c2_ratio", "idc_100ms_ratio", "idc_1s_ratio", "idc_10s_ratio", "peak_to_mean_1s_ratio")
+    for name in ("intended", "delivered"):
+        series = load[name]
+        figures = [count_text(series.get(scale)) for scale in scales]
+        table.add_row(name, count_text(series["n"]), rate_text(series["rate_hz"]), *figures)
+    return Padding(table, (1, 0, 1, 0))
+
+
+def _latency_table(latency: Mapping[str, Any]) -> Table:
+    names = [f"p{100 * quantile['q']:g}" for quantile in latency["response"]["quantiles"]]
+    table = _plain_table("Latency", "mean of ok", *names, "max of ok")
+    for kind, label in (("response", "response"), ("service", "service"), ("lag", "send lag")):
+        spread = latency[kind]
+        values = [quantile_text(quantile) for quantile in spread["quantiles"]]
+        mean, largest = spread["mean_of_finite_ns"], spread["max_of_finite_ns"]
+        table.add_row(label, duration_text(mean), *values, duration_text(largest))
+    return table
+
+
+def _interval_line(response: Mapping[str, Any]) -> Text:
+    p95 = next(quantile for quantile in response["quantiles"] if quantile["q"] == 0.95)
+    text = Text("response p95 ", style="bold")
+    text.append(quantile_text(p95), style="bold")
+    text.append(f"   95 % interval {interval_text(p95)}   n {count_text(p95['n'])}")
+    text.append(f" (like {count_text(round(p95['n_eff']))} independent)", style="dim")
+    return text
+
+
+def _fact_grid(facts: Mapping[str, list[str]]) -> Table:
+    """Each label with its lines beside it; a label without lines is left out."""
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(width=15, style="bold", no_wrap=True)
+    grid.add_column(width=WIDTH - 17, overflow="fold")
+    for label, lines in facts.items():
+        for position, line in enumerate(lines):
+            grid.add_row(label if position == 0 else "", Text(line))
+    return grid
+
+
+def _outcome_lines(outcomes: Mapping[str, Any]) -> list[str]:
+    counts = ", ".join(f"{name} {count_text(n)}" for name, n in outcomes["counts"].items())
+    details = [
+        f"{one['outcome']} x {count_text(one['n'])}: {one['detail'][:64]}" for one in outcomes["details"]
+    ]
+    return [f"{counts}   (ok {share_text(outcomes['ok_ratio'])})", *details[: MOST_LINES - 1]]
+
+
+def _batch_lines(batches: Mapping[str, Any] | None) -> list[str]:
+    if batches is None:
+        return ["not recorded"]
+    sizes = f"mean {count_text(batches['rows_mean_count'])}, p50 {count_text(batches['rows_p50_count'])}"
+    sizes += f", p95 {count_text(batches['rows_p95_count'])}, max {count_text(batches['rows_max_count'])}"
+    per_batch = count_text(batches["requests_mean_count"])
+    return [f"{count_text(batches['n'])} of {sizes} rows; {per_batch} requests each on average"]
+
+
+def _triton_lines(triton: Mapping[str, Any] | None) -> list[str]:
+    if triton is None:
+        return ["not recorded"]
+    names = {"queue": "queue", "compute_input": "input", "compute_infer": "infer", "compute_output": "output"}
+    parts = ", ".join(f"{word} {duration_text(triton[f'{name}_mean_ns'])}" for name, word in names.items())
+    failed = count_text(triton["failure_count"])
+    succeeded = count_text(triton["request_count"])
+    return [f"mean per request: {parts}", f"{succeeded} requests succeeded, {failed} failed"]
+
+
+def _join_lines(join: Mapping[str, Any] | None) -> list[str]:
+    if join is None or join["parts"] is None:
+        return ["no request could be joined to its batch"]
+    parts = {name: part for name, part in join["parts"].items() if name != "response"}
+    means = " + ".join(f"{name} {duration_text(part['mean_ns'])}" for name, part in parts.items())
+    total = duration_text(join["parts"]["response"]["mean_ns"])
+    clock = duration_text(join["clock_error_max_ns"])
+    share = (
+        f"{share_text(join['exact_ratio'])} of ok requests joined to their batch by id; clock error ≤ {clock}"
+    )
+    return [f"mean {means} = {total}", share]
+
+
+def _host_lines(summary: Mapping[str, Any]) -> list[str]:
+    lines = []
+    if workers := summary["workers"]:
+        cpu = f"CPU mean {share_text(workers['cpu_mean_ratio'])}, max {share_text(workers['cpu_max_ratio'])}"
+        lag = f"loop lag p95 {duration_text(workers['loop_lag_p95_ns'])}"
+        lines.append(f"{workers['n_workers']} workers: {cpu}; {lag}; gc {workers['gc_count']}")
+    for node, host in list((summary["host"] or {}).items())[:MOST_LINES]:
+        lines.append(
+            f"{node}: CPU mean {share_text(host['cpu_busy_mean'])}, max {share_text(host['cpu_busy_max'])}"
+            f" of {host['n_cores']} cores; steal max {share_text(host['cpu_steal_max'])}"
+        )
+    return lines
+
+
+def _identity_lines(identities: list[Mapping[str, Any]]) -> list[str]:
+    broken = [one for one in identities if not one["is_met"]]
+    if not broken:
+        return [f"all {len(identities)} agree: {', '.join(one['name'] for one in identities)}"]
+    return [
+        f"{one['name']}: found {count_text(one['found'])}, expected {count_text(one['least'])}"
+        f" … {count_text(one['most'])}"
+        for one in broken
+    ]
+
+
+def _missing_lines(collectors: Mapping[str, Any]) -> list[str]:
+    missing = {name: one for name, one in collectors.items() if one["status"] == "missing"}
+    return [f"{name}: {one['reason']}; {one['mend']}" for name, one in missing.items()][:MOST_LINES]
+
+
+def _verdict(verdict: Mapping[str, Any]) -> Text:
+    text = Text("\n")
+    text.append(verdict["status"], style=STATUS_STYLES[verdict["status"]])
+    met = [check for check in verdict["checks"] if check["is_met"]]
+    text.append(f"   {len(met)} of {len(verdict['checks'])} checks met", style="dim")
+    reasons = verdict["reasons"]
+    for reason in reasons[:MOST_LINES]:
+        text.append(f"\n  {reason}")
+    if len(reasons) > MOST_LINES:
+        text.append(f"\n  and {len(reasons) - MOST_LINES} more: see summary.json", style="dim")
+    return text

@@ -1,0 +1,341 @@
+"""`RunStore`: a run directory that is append-only while the run lasts, then sealed.
+
+    <name>-<UTC>-<4 hex>/
+        manifest.json                       what ran, where, when, and the verdict; `state` is open or sealed
+        tables/<table>/part-00000.parquet   zstd; only closed parts bear this name
+        tables/<table>/part-00000.parquet.open   the part being written; has no footer yet, never read
+        nsys/ logs/ summary.json report.html
+        .reserve                            disk space given up at the seal, so that a full disk can be sealed
+
+A part is closed (footer, fsync, rename) after `PART_ROWS` rows or on `flush`. What a closed part holds
+survives any later failure; what an open part held is lost with a write error, and stands in `losses`.
+One process writes a run directory; every method may block on the disk.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from copy import deepcopy
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from analysis.part import (
+    FileOpener,
+    OpenPart,
+    conform,
+    differences,
+    error_reason,
+    open_for_write,
+    table_entry,
+    write_atomically,
+)
+from analysis.schema import SCHEMA_VERSION, TABLES
+from scenarios.errors import MissingTable, Sealed, StoreError
+
+PART_ROWS = 1_000_000
+"""Rows after which a part is closed and the next begun."""
+RESERVE_BYTES = 256 * 1024
+"""Real bytes held back on the disk: several times the manifest of a large run."""
+OWN_FIELDS = ("run", "state", "schema_version", "tables", "verdict")
+"""Manifest fields that only the store writes."""
+
+MANIFEST = "manifest.json"
+RESERVE = ".reserve"
+
+
+class RunStore:
+    """One run directory. Made by `create` or `open`; both raise `StoreError` when that cannot be done."""
+
+    def __init__(
+        self, path: Path, manifest: dict[str, Any], file_opener: FileOpener = open_for_write
+    ) -> None:
+        self.run_dir = path
+        self._manifest = manifest
+        self._open_file = file_opener
+        self._parts: dict[str, OpenPart] = {}
+        self._lost: list[str] = []
+
+    @classmethod
+    def create(
+        cls,
+        parent: Path,
+        name: str,
+        now_utc_ns: int,
+        manifest: dict[str, Any],
+        file_opener: FileOpener = open_for_write,
+    ) -> RunStore:
+        """A new, open run directory `<name>-<YYYYMMDDTHHMMSSZ>-<4 hex>` under `parent`, made if need be."""
+        if not name or not all(letter.isalnum() or letter in "-_." for letter in name) or name[0] == ".":
+            raise StoreError(f"cannot create a run named {name!r}: use letters, digits, '-', '_' and '.'")
+        stamp = datetime.fromtimestamp(now_utc_ns // 10**9, UTC).strftime("%Y%m%dT%H%M%SZ")
+        try:
+            run_dir = _make_unique(Path(parent), f"{name}-{stamp}")
+            store = cls(run_dir, {}, file_opener)
+            store._reserve()
+        except OSError as error:
+            raise StoreError(f"cannot create the run directory {parent}: {error_reason(error)}") from error
+        own = {"run": run_dir.name, "state": "open", "schema_version": SCHEMA_VERSION}
+        store._write_manifest({**own, "losses": [], **_without_own(manifest)})
+        return store
+
+    @classmethod
+    def open(cls, path: Path, file_opener: FileOpener = open_for_write) -> RunStore:
+        """The run directory at `path`, sealed or not. Raises `StoreError` if it is not one."""
+        path = Path(path)
+        try:
+            manifest = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            reason = error_reason(error) if isinstance(error, OSError) else f"{MANIFEST} is not JSON"
+            raise StoreError(f"{path} is not a run directory: {reason}") from error
+        if not isinstance(manifest, dict) or "state" not in manifest or "run" not in manifest:
+            raise StoreError(f"{path} is not a run directory: {MANIFEST} states no run and state")
+        version = manifest.get("schema_version")
+        if version != SCHEMA_VERSION:
+            raise StoreError(
+                f"{path} has tables of schema version {version}; this squall reads version {SCHEMA_VERSION}"
+            )
+        return cls(path, manifest, file_opener)
+
+    @property
+    def run(self) -> str:
+        """Name of the run: the name of the directory when it was made."""
+        return str(self._manifest["run"])
+
+    @property
+    def manifest(self) -> dict[str, Any]:
+        """A copy of the manifest."""
+        return deepcopy(self._manifest)
+
+    @property
+    def is_sealed(self) -> bool:
+        """Whether the run is sealed: its raw tables will never change again."""
+        return bool(self._manifest["state"] == "sealed")
+
+    def append(self, table: str, batch: pa.Table | pa.RecordBatch) -> None:
+        """Adds the rows of `batch` to `table`. Raises `Sealed`, `SchemaMismatch` or `StoreError` (disk).
+
+        Text columns may come plain or dictionary-encoded; all else must be as the schema says. After a disk
+        error the rows of the open part are gone and counted in `losses`; closed parts stay.
+        """
+        self._refuse_if_sealed()
+        if TABLES.get(table) is not None and TABLES[table].is_derived:
+            raise StoreError(f"{table} is derived: write it with replace_derived")
+        rows = conform(table, batch)
+        try:
+            part = self._parts.get(table) or self._open_part(table)
+            part.write(rows)
+        except (OSError, pa.ArrowException) as error:
+            raise StoreError(self._drop_part(table, error)) from error
+        if part.n_rows >= PART_ROWS:
+            self.flush(table)
+
+    def flush(self, table: str | None = None) -> None:
+        """Closes the open part of `table` (or of all): its rows are on disk and readable from now on."""
+        for name in [table] if table else list(self._parts):
+            if name not in self._parts:
+                continue
+            try:
+                self._parts[name].close()
+            except (OSError, pa.ArrowException) as error:
+                raise StoreError(self._drop_part(name, error)) from error
+            del self._parts[name]
+
+    def has(self, table: str) -> bool:
+        """Whether `table` has a closed part. A table whose source was not there is absent, not empty."""
+        return bool(self.path(table))
+
+    def tables(self) -> list[str]:
+        """Names of the tables that have a closed part, in the order of the schema."""
+        return [name for name in TABLES if self.has(name)]
+
+    def path(self, table: str) -> list[Path]:
+        """The closed parts of `table`, in the order written; empty if the table is absent."""
+        return sorted((self.run_dir / "tables" / table).glob("part-*.parquet"))
+
+    def read(self, table: str, columns: list[str] | None = None) -> pa.Table:
+        """The rows of all closed parts of `table`, in the order appended. Raises `MissingTable`."""
+        parts = self.path(table)
+        if not parts:
+            raise MissingTable(f"{self.run_dir} has no table {table}")
+        try:
+            read = [pq.ParquetFile(part).read(columns=columns) for part in parts]
+        except (OSError, pa.ArrowException) as error:
+            raise StoreError(f"cannot read {table} of {self.run_dir}: {error_reason(error)}") from error
+        return pa.concat_tables(read).unify_dictionaries()
+
+    def replace_derived(self, table: str, data: pa.Table | pa.RecordBatchReader) -> int:
+        """Writes derived `table` anew, before or after the seal, and returns its rows.
+
+        A reader is written batch by batch, so the table need not fit in memory. The old part stays until the
+        new one is whole.
+        """
+        if table not in TABLES or not TABLES[table].is_derived:
+            raise StoreError(f"{table} is not a derived table: raw tables are never rewritten")
+        try:
+            part = OpenPart(self._table_dir(table) / "part-00000.parquet", table, self._open_file)
+            with _dropped_on_failure(part):
+                for batch in _batches(data):
+                    part.write(conform(table, batch))
+                part.close()
+        except (OSError, pa.ArrowException) as error:
+            raise StoreError(f"cannot write {table} of {self.run_dir}: {error_reason(error)}") from error
+        if self.is_sealed:
+            tables = {**self._manifest["tables"], table: table_entry(self.run_dir, self.path(table))}
+            self._write_manifest({**self._manifest, "tables": tables})
+        return part.n_rows
+
+    def update(self, **fields: Any) -> None:
+        """Sets fields of the manifest, on disk at once. Raises `Sealed`; `StoreError` for the store's own."""
+        self._refuse_if_sealed()
+        if own := [name for name in fields if name in OWN_FIELDS]:
+            raise StoreError(f"the manifest field {own[0]} is written by the store alone")
+        self._write_manifest({**self._manifest, **fields})
+
+    def write_text(self, name: str, text: str) -> Path:
+        """Writes `summary.json`, `report.html` or another file that can be made again; whole or not."""
+        path = self.run_dir / name
+        try:
+            write_atomically(path, text.encode(), self._open_file)
+        except OSError as error:
+            raise StoreError(f"cannot write {path}: {error_reason(error)}") from error
+        return path
+
+    def seal(self, verdict: dict[str, Any]) -> None:
+        """Closes all parts and states `verdict`: `{"status": VALID | INVALID | ABORTED, "reasons": [str]}`.
+
+        Frees the reserve first. A part that cannot be closed is dropped and stands in `losses`; with any loss
+        of rows a VALID verdict becomes INVALID. Raises `StoreError` if the manifest cannot be written: the
+        run then stays open, and `seal` may be called again.
+        """
+        self._refuse_if_sealed()
+        self._release_reserve()
+        for table in list(self._parts):
+            try:
+                self.flush(table)
+            except StoreError:
+                continue  # the loss is noted by `_drop_part` and judged below
+        self._remove_unfinished()
+        manifest = {
+            **self._manifest,
+            "state": "sealed",
+            "tables": {table: table_entry(self.run_dir, self.path(table)) for table in self.tables()},
+            "losses": [*self._manifest.get("losses", []), *self._lost],
+            "verdict": _with_losses(verdict, self._lost),
+        }
+        self._write_manifest(manifest)
+
+    def verify(self) -> list[str]:
+        """What differs between a sealed run's files and its manifest, a line each; empty if nothing does."""
+        if not self.is_sealed:
+            raise StoreError(f"{self.run_dir} is not sealed: it has no checksums yet")
+        stated = self._manifest["tables"]
+        names = sorted({*stated, *self.tables()})
+        return [
+            line for name in names for line in differences(self.run_dir, self.path(name), stated.get(name))
+        ]
+
+    def _refuse_if_sealed(self) -> None:
+        if self.is_sealed:
+            raise Sealed(f"{self.run_dir} is sealed")
+
+    def _table_dir(self, table: str) -> Path:
+        directory = self.run_dir / "tables" / table
+        directory.mkdir(parents=True, exist_ok=True)
+        return directory
+
+    def _open_part(self, table: str) -> OpenPart:
+        directory = self._table_dir(table)
+        part = OpenPart(directory / f"part-{len(self.path(table)):05d}.parquet", table, self._open_file)
+        self._parts[table] = part
+        return part
+
+    def _drop_part(self, table: str, error: Exception) -> str:
+        """Removes the open part of `table`, notes the loss for the seal, and returns it as a line."""
+        part = self._parts.pop(table, None)
+        n_lost = part.drop() if part is not None else 0
+        loss = f"{table}: at least {n_lost} rows were lost: {error_reason(error)}"
+        self._lost.append(loss)
+        return f"cannot write to {self.run_dir}: {loss}"
+
+    def _remove_unfinished(self) -> None:
+        """Removes parts without a footer that a process left behind when it died."""
+        for leftover in (self.run_dir / "tables").glob("*/*.open"):
+            leftover.unlink(missing_ok=True)
+
+    def _write_manifest(self, manifest: dict[str, Any]) -> None:
+        path = self.run_dir / MANIFEST
+        try:
+            text = json.dumps(manifest, indent=2, allow_nan=False)
+            write_atomically(path, text.encode() + b"\n", self._open_file)
+        except (OSError, TypeError, ValueError) as error:
+            raise StoreError(f"cannot write {path}: {error_reason(error)}") from error
+        self._manifest = deepcopy(manifest)
+
+    def _reserve(self) -> None:
+        # Random bytes: a compressing or sparse file system would hold back nothing for zeros.
+        with self._open_file(self.run_dir / RESERVE) as file:
+            file.write(os.urandom(RESERVE_BYTES))
+            file.flush()
+            os.fsync(file.fileno())
+
+    def _release_reserve(self) -> None:
+        try:
+            (self.run_dir / RESERVE).unlink(missing_ok=True)
+        except OSError as error:
+            raise StoreError(f"cannot seal {self.run_dir}: {error_reason(error)}") from error
+
+
+def _make_unique(parent: Path, stem: str) -> Path:
+    """Makes `parent` if need be and a new directory `<stem>-<4 hex>` in it. Raises OSError."""
+    parent.mkdir(parents=True, exist_ok=True)
+    for _ in range(16):
+        run_dir = parent / f"{stem}-{secrets.token_hex(2)}"
+        try:
+            run_dir.mkdir()
+        except FileExistsError:
+            continue
+        for name in ("tables", "nsys", "logs"):
+            (run_dir / name).mkdir()
+        return run_dir
+    raise FileExistsError(f"{stem}: 16 names in a row are taken")
+
+
+def _without_own(manifest: dict[str, Any]) -> dict[str, Any]:
+    if own := [name for name in manifest if name in OWN_FIELDS]:
+        raise StoreError(f"the manifest field {own[0]} is written by the store alone")
+    return manifest
+
+
+def _with_losses(verdict: dict[str, Any], losses: list[str]) -> dict[str, Any]:
+    """`verdict`, or INVALID with the losses as reasons where it was VALID in spite of any."""
+    if not losses or verdict.get("status") != "VALID":
+        return verdict
+    return {**verdict, "status": "INVALID", "reasons": [*verdict.get("reasons", []), *losses]}
+
+
+@contextmanager
+def _dropped_on_failure(part: OpenPart) -> Iterator[None]:
+    """Removes `part` if anything fails within, be it the disk or the query that the rows come from."""
+    try:
+        yield
+    except BaseException:
+        part.drop()
+        raise
+
+
+def _batches(data: pa.Table | pa.RecordBatchReader) -> Iterator[pa.Table]:
+    """`data` in pieces; at least one, so that an empty table is written as empty."""
+    if isinstance(data, pa.Table):
+        yield data
+        return
+    yield data.schema.empty_table()
+    for batch in data:
+        yield pa.Table.from_batches([batch])

@@ -1,0 +1,140 @@
+"""`summary.json`: every figure that the screen and the report print. All arithmetic ends here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from analysis import requests as rows_of
+from analysis.figures import PARTS, RunTables, mean, phase_figures, rank_value, rows_in
+from analysis.identities import identities
+from analysis.join import read_join_report
+from analysis.requests import Requests
+from analysis.store import RunStore
+from analysis.timeline import measure_spans, phase_spans
+from analysis.validity import judge
+
+FAILURES_RULE = (
+    "A request that did not end ok counts as infinitely slow in every quantile of response and service time; "
+    "none is left out. Response time runs from the scheduled instant."
+)
+_JOINED_COLUMNS = ["phase", "outcome", "join_level", "clock_error_ns", "response_ns", *PARTS]
+
+
+def summarise(store: RunStore) -> dict[str, Any]:
+    """The summary of a run, open or sealed. Raises `MissingTable` if it has no requests.
+
+    The verdict is the one the run was sealed with; of an open run, what `validity.judge` says now. Tables
+    that are absent leave None under their name.
+    """
+    manifest = store.manifest
+    requests = store.read("requests", rows_of.COLUMNS)
+    workers = _read(store, "worker_samples")
+    tables = RunTables(
+        Requests.from_table(requests),
+        _read(store, "joined", _JOINED_COLUMNS),
+        _read(store, "batches"),
+        _read(store, "triton_samples"),
+    )
+    spans = measure_spans(manifest)
+    names = [span.name for span in spans]
+    judged = judge(requests, workers, manifest).to_mapping()
+    return {
+        "run": store.run,
+        "scenario": (manifest.get("scenario") or {}).get("name"),
+        "scenario_digest": manifest.get("scenario_digest"),
+        "seed": manifest.get("seed"),
+        "state": manifest["state"],
+        "verdict": {**judged, **manifest.get("verdict", {})},
+        "failures_rule": FAILURES_RULE,
+        "phases": [span._asdict() for span in phase_spans(manifest)],
+        "measure": phase_figures(tables, spans),
+        "by_phase": {span.name: phase_figures(tables, [span]) for span in spans},
+        "identities": [{**asdict(one), "is_met": one.is_met} for one in identities(tables, manifest)],
+        "join": asdict(read_join_report(store)) if tables.joined is not None else None,
+        "host": _host_figures(rows_in(_read(store, "host_samples"), names)),
+        "gpu": _gpu_figures(rows_in(_read(store, "gpu_samples"), names)),
+        "workers": _worker_figures(rows_in(workers, names)),
+        "collectors": manifest.get("collectors", {}),
+        "losses": manifest.get("losses", []),
+        "tables": {name: sum(_n_rows(store, name)) for name in store.tables()},
+    }
+
+
+def _read(store: RunStore, table: str, columns: list[str] | None = None) -> pa.Table | None:
+    return store.read(table, columns) if store.has(table) else None
+
+
+def _n_rows(store: RunStore, table: str) -> list[int]:
+    return [pq.read_metadata(part).num_rows for part in store.path(table)]
+
+
+def _by(table: pa.Table, key: str) -> list[tuple[str, pa.Table]]:
+    """The rows of each value of text column `key`."""
+    texts = table.column(key).cast(pa.string())
+    values = texts.to_numpy()
+    return [(name, table.filter(pa.array(values == name))) for name in sorted(set(texts.to_pylist()))]
+
+
+def _numbers(table: pa.Table, name: str) -> np.ndarray[Any, np.dtype[np.float64]]:
+    return np.asarray(table.column(name).drop_null().to_numpy(), dtype=np.float64)
+
+
+def _mean_and_max(table: pa.Table, names: Sequence[str]) -> dict[str, float | None]:
+    """`<name>_mean` and `<name>_max` of each column, over its samples; None of none."""
+    figures: dict[str, float | None] = {}
+    for name in names:
+        values = _numbers(table, name)
+        figures[f"{name}_mean"] = mean(values)
+        figures[f"{name}_max"] = float(values.max()) if len(values) else None
+    return figures
+
+
+def _host_figures(samples: pa.Table | None) -> dict[str, Any] | None:
+    """CPU of each node in the measure phases, as ratios of all its cores; busy is not idle, nor iowait."""
+    if samples is None:
+        return None
+    figures = {}
+    for node, own in _by(samples, "node"):
+        busy = 1.0 - _numbers(own, "cpu_idle") - _numbers(own, "cpu_iowait")
+        figures[node] = {
+            "n_samples": own.num_rows,
+            "n_cores": int(_numbers(own, "n_cores").max(initial=0)),
+            "cpu_busy_mean": mean(busy),
+            "cpu_busy_max": float(busy.max()) if len(busy) else None,
+            **_mean_and_max(own, ["cpu_steal", "run_queue"]),
+            "network_drops_count": int(_numbers(own, "network_drops").sum()),
+        }
+    return figures
+
+
+def _gpu_figures(samples: pa.Table | None) -> dict[str, Any] | None:
+    """Means over the measure phases of each GPU. `util` is time with any kernel, not how full the GPU was."""
+    if samples is None:
+        return None
+    names = ["util", "sm_util", "sm_occupancy", "tensor_util", "dram_util", "power_w", "memory_used_bytes"]
+    return {
+        gpu: {"n_samples": own.num_rows, **_mean_and_max(own, names)} for gpu, own in _by(samples, "gpu_uuid")
+    }
+
+
+def _worker_figures(samples: pa.Table | None) -> dict[str, Any] | None:
+    """The load generators during the measure phases: is there room left?"""
+    if samples is None:
+        return None
+    busy = _numbers(samples, "cpu_ns") / _numbers(samples, "interval_ns")
+    return {
+        "n_workers": len(set(samples.column("worker").to_pylist())),
+        "cpu_mean_ratio": mean(busy),
+        "cpu_max_ratio": float(busy.max()) if len(busy) else None,
+        "loop_lag_p95_ns": rank_value(samples.column("loop_lag_ns").to_numpy(), 0.95),
+        "backlog_max_count": rank_value(samples.column("n_backlog").to_numpy(), 1.0),
+        "in_flight_max_count": rank_value(samples.column("n_in_flight").to_numpy(), 1.0),
+        "gc_count": int(_numbers(samples, "gc_count").sum()),
+        "n_dropped": int(_numbers(samples, "n_dropped").max(initial=0)),
+    }

@@ -1,0 +1,109 @@
+"""One clock for all tables: node clocks to the run clock, and instants to phases.
+
+    node monotonic ns ──(+ offset_ns, known within ± error_ns)──► run clock: UTC ns of the driver
+
+Raw stamps of two nodes do not compare before this; after it they do, within the sum of both error bounds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from analysis.schema import TABLES
+from scenarios.errors import AnalysisError
+
+MEASURE = "measure"
+"""Kind of the phases whose numbers count."""
+
+
+@dataclass(frozen=True)
+class ClockMap:
+    """A node's clock on the run clock: `run_ns = node_ns + offset_ns`, true within `error_ns` >= 0."""
+
+    offset_ns: int
+    error_ns: int
+
+    def __post_init__(self) -> None:
+        if self.error_ns < 0:
+            raise AnalysisError(f"a clock's error bound is never negative: {self.error_ns} ns")
+
+    def run_ns(self, node_ns: int) -> int:
+        """`node_ns` on the run clock, exactly."""
+        return node_ns + self.offset_ns
+
+
+class RunPhase(NamedTuple):
+    """A phase of the run: half-open [start_ns, end_ns) on the run clock."""
+
+    name: str
+    kind: str
+    start_ns: int
+    end_ns: int
+
+
+def to_run_clock(table: str, data: pa.Table, clock: ClockMap) -> pa.Table:
+    """`data` with every instant column of `table` shifted to the run clock; nulls stay, spans stay."""
+    for name in TABLES[table].instants:
+        position = data.schema.get_field_index(name)
+        if position < 0:
+            raise AnalysisError(f"{table} has no column {name} to shift to the run clock")
+        shifted = pc.add_checked(data.column(position), pa.scalar(clock.offset_ns, pa.int64()))
+        data = data.set_column(position, data.schema.field(position), shifted)
+    return data
+
+
+def phase_spans(manifest: Mapping[str, Any]) -> tuple[RunPhase, ...]:
+    """The phases that the manifest states, in order of time; empty if it states none."""
+    rows = [RunPhase(p["name"], p["kind"], p["start_ns"], p["end_ns"]) for p in manifest.get("phases", [])]
+    return tuple(sorted(rows, key=lambda span: span.start_ns))
+
+
+def measure_spans(manifest: Mapping[str, Any]) -> tuple[RunPhase, ...]:
+    """The phases whose numbers count: those of kind `measure`, in order of time."""
+    return tuple(span for span in phase_spans(manifest) if span.kind == MEASURE)
+
+
+def assign_phase(data: pa.Table, instant_column: str, spans: Sequence[RunPhase]) -> pa.Table:
+    """`data` with `phase` set to the span that holds `instant_column`; empty outside spans, and for nulls.
+
+    Spans are half-open [start, end) on the run clock and must not overlap; else `AnalysisError`. A `phase`
+    column is replaced where it stands, or added as the second column, where the schema has it.
+    """
+    phase = phase_of(data.column(instant_column), spans)
+    position = data.schema.get_field_index("phase")
+    if position < 0:
+        return data.add_column(min(1, data.num_columns), pa.field("phase", phase.type, False), phase)
+    return data.set_column(position, data.schema.field(position).with_type(phase.type), phase)
+
+
+def phase_of(instants: pa.ChunkedArray | pa.Array, spans: Sequence[RunPhase]) -> pa.DictionaryArray:
+    """Name of the span that holds each instant, dictionary-encoded; see `assign_phase`."""
+    ordered = sorted(spans, key=lambda span: span.start_ns)
+    for before, after in pairwise(ordered):
+        if after.start_ns < before.end_ns:
+            raise AnalysisError(f"phases {before.name} and {after.name} overlap")
+    starts = np.array([span.start_ns for span in ordered], dtype=np.int64)
+    ends = np.array([span.end_ns for span in ordered], dtype=np.int64)
+    values = pc.fill_null(instants, np.iinfo(np.int64).min).to_numpy()
+    index = np.searchsorted(starts, values, side="right") - 1
+    if len(ordered):
+        inside = (index >= 0) & (values < ends[np.maximum(index, 0)])
+        index = np.where(inside, index, len(ordered))
+    else:
+        index = np.zeros(len(values), dtype=np.int64)
+    names = [*(span.name for span in ordered), ""]
+    return _encode(index.astype(np.int32), names)
+
+
+def _encode(index: np.ndarray[Any, np.dtype[np.int32]], names: list[str]) -> pa.DictionaryArray:
+    """Dictionary array of `names[index]`; two phases of one name share one entry."""
+    unique = list(dict.fromkeys(names))
+    place = np.array([unique.index(name) for name in names], dtype=np.int32)
+    return pa.DictionaryArray.from_arrays(pa.array(place[index], pa.int32()), pa.array(unique, pa.string()))

@@ -1,0 +1,297 @@
+"""Did the tool keep up? Whether a run's numbers are about the server, or about the client that sent the load.
+
+Every check states its figure, its limit and what it means. One that is not met, or could not be assessed
+because its table is absent, makes the run INVALID. The checks look at the phases of kind `measure` alone,
+save for completeness, which holds for the whole run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from analysis import requests as rows_of
+from analysis.latency import nearest_rank
+from analysis.requests import Int64s, Labels, Requests
+from analysis.store import RunStore
+from analysis.timeline import RunPhase, measure_spans
+from analysis.wording import figure_text
+from scenarios.burstiness import index_of_dispersion, window_counts
+from scenarios.units import NS_PER_S
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The limits of the checks, each with its reason. A run states them beside its figures."""
+
+    lag_ns: int = 1_000_000
+    """Send lag and event-loop lag that is always allowed: what a timer on a busy host costs."""
+    lag_of_response_ratio: float = 0.10
+    """Or this share of the response p99: then the client made at most a tenth of the tail it reports."""
+    window_ratio: float = 0.05
+    """Difference of a second's sends from its schedule: a burst cut by more than 5 % is another burst."""
+    window_least_count: int = 20
+    """Seconds with fewer arrivals are left out: one arrival over the edge would be more than 5 %."""
+    window_edge_count: int = 2
+    """Sends that may fall over each second's edge before the difference counts."""
+    overall_ratio: float = 0.01
+    """Difference of all sends within the phases from their schedule: the first claim of a run."""
+    dispersion_ratio: float = 0.05
+    """Change of the index of dispersion, relative to the schedule's or to Poisson's 1 if that is larger."""
+    saturated_ratio: float = 0.90
+    """CPU time over wall time from which a single-threaded worker has no room for a burst."""
+    saturated_share_ratio: float = 0.05
+    """Share of samples that may be saturated, or whose event loop may be late."""
+    clock_of_response_ratio: float = 0.10
+    """Clock bound over the response p50: beyond it wait and reply of `joined` are mostly clock."""
+
+
+LIMITS = Limits()
+
+
+@dataclass(frozen=True)
+class Check:
+    """One figure against its limit. `value` is None if not assessed; `reason` is set if not met."""
+
+    name: str
+    value: float | None
+    limit: float
+    unit: str
+    is_met: bool
+    meaning: str
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """VALID if every check is met, else INVALID with a sentence for each that is not."""
+
+    status: str
+    reasons: tuple[str, ...]
+    checks: tuple[Check, ...]
+
+    def to_mapping(self) -> dict[str, Any]:
+        """As `RunStore.seal` takes it and summary.json holds it."""
+        return {
+            "status": self.status,
+            "reasons": list(self.reasons),
+            "checks": [asdict(check) for check in self.checks],
+        }
+
+
+def judge_run(store: RunStore, limits: Limits = LIMITS) -> Verdict:
+    """`judge` over the tables of a run, open or sealed. Raises `MissingTable` if there are no requests."""
+    samples = store.read("worker_samples") if store.has("worker_samples") else None
+    return judge(store.read("requests", rows_of.COLUMNS), samples, store.manifest, limits)
+
+
+def judge(
+    requests: pa.Table, worker_samples: pa.Table | None, manifest: Mapping[str, Any], limits: Limits = LIMITS
+) -> Verdict:
+    """The verdict on a run from its raw tables and its manifest's plan, phases, nodes and losses.
+
+    Pure. `worker_samples` is None if the table is absent.
+    """
+    everything = Requests.from_table(requests)
+    spans = measure_spans(manifest)
+    measured = everything.in_phases(span.name for span in spans)
+    checks = [_completeness(everything, manifest), _losses(manifest), _measured_ok(measured)]
+    if len(measured):
+        checks += _load_checks(measured, spans, limits)
+        allowed_ns = _allowed_lag_ns(measured, limits)
+        checks.append(_send_lag(measured, allowed_ns))
+        checks.append(_clock_bound(measured, manifest, limits))
+        checks += _worker_checks(worker_samples, spans, allowed_ns, limits)
+    reasons = tuple(check.reason for check in checks if not check.is_met)
+    return Verdict("INVALID" if reasons else "VALID", reasons, tuple(checks))
+
+
+def _check(name: str, value: float | None, limit: float, unit: str, meaning: str, advice: str) -> Check:
+    """A check that holds while `value` is at most `limit`; None is not met."""
+    if value is not None and value <= limit:
+        return Check(name, value, limit, unit, True, meaning)
+    if value is None:
+        reason = f"{meaning} was not recorded, so that nobody knows whether the tool kept up."
+    else:
+        found = f"is {figure_text(value, unit)}, where {figure_text(limit, unit)} is the limit"
+        reason = f"{meaning} {found}: {advice}."
+    return Check(name, value, limit, unit, False, meaning, reason[0].upper() + reason[1:])
+
+
+def _completeness(everything: Requests, manifest: Mapping[str, Any]) -> Check:
+    """Every planned arrival has exactly one row: counts ids that are missing, doubled or not of the plan."""
+    n_planned = int(manifest.get("plan", {}).get("n_arrivals", 0))
+    ids = everything.request_id
+    known = np.unique(ids[(ids >= 0) & (ids < n_planned)])
+    n_wrong = (n_planned - len(known)) + (len(ids) - len(known))
+    advice = "look in logs/ for a worker that died, and run again"
+    meaning = "number of planned arrivals without exactly one row"
+    return _check("completeness", n_wrong if n_planned else None, 0, "count", meaning, advice)
+
+
+def _losses(manifest: Mapping[str, Any]) -> Check:
+    losses = list(manifest.get("losses", []))
+    advice = "; ".join(str(loss).rstrip(".") for loss in losses)
+    return _check("losses", len(losses), 0, "count", "number of losses noted during the run", advice)
+
+
+def _measured_ok(measured: Requests) -> Check:
+    """At least one measured request ended ok; written as a share that failed, below 1."""
+    failed = 1.0 - float(measured.is_ok.mean()) if len(measured) else None
+    meaning = "share of measured requests that failed"
+    is_met = failed is not None and failed < 1.0
+    if is_met:
+        return Check("ok share", failed, 1.0, "ratio", True, meaning)
+    advice = "no request of a measure phase ended ok; see the outcomes and the server's log"
+    reason = f"{meaning[0].upper()}{meaning[1:]} is {figure_text(failed, 'ratio')}: {advice}."
+    return Check("ok share", failed, 1.0, "ratio", False, meaning, reason)
+
+
+def _load_checks(measured: Requests, spans: tuple[RunPhase, ...], limits: Limits) -> list[Check]:
+    more_workers = "add client workers or nodes, or lower the rate"
+    n_unsent = int((~measured.is_sent).sum())
+    pairs = [_times(measured, span) for span in spans]
+    overall = _overall_difference(pairs, spans)
+    checks = [
+        _check("unsent", n_unsent, 0, "count", "number of measured arrivals never sent", more_workers),
+        _check(
+            "delivered load",
+            overall,
+            limits.overall_ratio,
+            "ratio",
+            "difference of requests sent within the measure phases from those scheduled",
+            more_workers,
+        ),
+        _check(
+            "delivered load per second",
+            _window_difference(pairs, spans, limits),
+            limits.window_ratio,
+            "ratio",
+            "largest difference of a second's sends from its schedule",
+            more_workers,
+        ),
+    ]
+    return checks + _dispersion_checks(pairs, spans, limits)
+
+
+def _times(measured: Requests, span: RunPhase) -> tuple[Int64s, Int64s]:
+    """Sorted scheduled and sent instants of the arrivals of one phase."""
+    own = measured.in_phases([span.name])
+    return np.sort(own.scheduled_ns), np.sort(own.sent_ns[own.is_sent])
+
+
+def _overall_difference(pairs: list[tuple[Int64s, Int64s]], spans: tuple[RunPhase, ...]) -> float:
+    n_planned = sum(len(scheduled) for scheduled, _ in pairs)
+    n_sent = sum(
+        int(((sent >= span.start_ns) & (sent < span.end_ns)).sum())
+        for (_, sent), span in zip(pairs, spans, strict=True)
+    )
+    return abs(n_sent - n_planned) / n_planned
+
+
+def _window_difference(
+    pairs: list[tuple[Int64s, Int64s]], spans: tuple[RunPhase, ...], limits: Limits
+) -> float:
+    worst = 0.0
+    for (scheduled, sent), span in zip(pairs, spans, strict=True):
+        planned = window_counts(scheduled, NS_PER_S, span.start_ns, span.end_ns)
+        delivered = window_counts(sent, NS_PER_S, span.start_ns, span.end_ns)
+        kept = planned >= limits.window_least_count
+        excess = np.maximum(np.abs(delivered - planned)[kept] - limits.window_edge_count, 0) / planned[kept]
+        worst = max(worst, float(excess.max(initial=0.0)))
+    return worst
+
+
+def _dispersion_checks(
+    pairs: list[tuple[Int64s, Int64s]], spans: tuple[RunPhase, ...], limits: Limits
+) -> list[Check]:
+    """For 0.1, 1 and 10 s: the worst phase. A scale that no phase holds ten windows of is left out."""
+    checks = []
+    for window_ns in (NS_PER_S // 10, NS_PER_S, 10 * NS_PER_S):
+        changes = []
+        for (scheduled, sent), span in zip(pairs, spans, strict=True):
+            intended = index_of_dispersion(scheduled, window_ns, span.start_ns, span.end_ns)
+            delivered = index_of_dispersion(sent, window_ns, span.start_ns, span.end_ns)
+            if intended is not None and delivered is not None:
+                changes.append(abs(delivered - intended) / max(intended, 1.0))
+        if changes:
+            scale = f"{window_ns / NS_PER_S:g} s"
+            meaning = f"change of the index of dispersion at {scale} between schedule and sends"
+            advice = "the bursts that were sent are not those of the scenario; add client workers"
+            checks.append(
+                _check(f"dispersion {scale}", max(changes), limits.dispersion_ratio, "ratio", meaning, advice)
+            )
+    return checks
+
+
+def _rank_value(values: Int64s, q: float) -> int | None:
+    """Nearest-rank quantile without an interval, of however few values; None of none."""
+    if not len(values):
+        return None
+    rank = nearest_rank(q, len(values)) - 1
+    return int(np.partition(values, rank)[rank])
+
+
+def _allowed_lag_ns(measured: Requests, limits: Limits) -> int:
+    response_p99_ns = _rank_value(measured.response_ns[measured.is_ok], 0.99) or 0
+    return max(limits.lag_ns, round(limits.lag_of_response_ratio * response_p99_ns))
+
+
+def _send_lag(measured: Requests, allowed_ns: int) -> Check:
+    lag_ns = _rank_value(measured.lag_ns[measured.is_sent], 0.99)
+    advice = "the client made more than a tenth of the tail; add client workers or nodes"
+    return _check("send lag p99", lag_ns, allowed_ns, "ns", "send lag p99", advice)
+
+
+def _clock_bound(measured: Requests, manifest: Mapping[str, Any], limits: Limits) -> Check:
+    """Largest sum of both clocks' bounds over the pairs of client node and server node; 0 on one node."""
+    nodes = manifest.get("nodes", {})
+    servers = {str(server["node"]) for server in manifest.get("servers", {}).values()}
+    clients = measured.node.counts()
+    pairs = [(a, b) for a in clients for b in servers if a != b]
+    bounds = [[nodes.get(node, {}).get("clock_error_ns") for node in pair] for pair in pairs]
+    known = all(bound is not None for pair in bounds for bound in pair)
+    value = max((sum(pair) for pair in bounds), default=0) if known else None
+    response_ns = _rank_value(measured.response_ns[measured.is_ok], 0.50) or 0
+    limit = round(limits.clock_of_response_ratio * response_ns)
+    advice = "probe the clocks longer, or use a better clock source (PTP, chrony)"
+    return _check(
+        "clock bound", value, limit, "ns", "bound on the error between client and server clocks", advice
+    )
+
+
+def _worker_checks(
+    samples: pa.Table | None, spans: tuple[RunPhase, ...], allowed_ns: int, limits: Limits
+) -> list[Check]:
+    names = [span.name for span in spans]
+    kept = None
+    if samples is not None:
+        kept = samples.filter(pa.array(Labels.from_column(samples.column("phase")).is_any_of(names)))
+    has_samples = samples is not None and kept is not None and kept.num_rows > 0
+    n_dropped = loop_p95_ns = busy_share = None
+    if has_samples and samples is not None and kept is not None:
+        per_worker = samples.group_by("worker").aggregate([("n_dropped", "max")])
+        n_dropped = float(sum(per_worker.column("n_dropped_max").to_pylist()))
+        loop_p95_ns = _rank_value(kept.column("loop_lag_ns").to_numpy(), 1.0 - limits.saturated_share_ratio)
+        busy = kept.column("cpu_ns").to_numpy() / kept.column("interval_ns").to_numpy()
+        busy_share = float((busy >= limits.saturated_ratio).mean())
+    allowed_busy = limits.saturated_share_ratio
+    more = "add client workers or nodes"
+    return [
+        _check("lost records", n_dropped, 0, "count", "number of records that workers lost", more),
+        _check(
+            "event-loop lag p95", loop_p95_ns, allowed_ns, "ns", "event-loop lag p95 of the workers", more
+        ),
+        _check(
+            "worker saturation",
+            busy_share,
+            allowed_busy,
+            "ratio",
+            f"share of worker samples with at least {limits.saturated_ratio:.0%} CPU",
+            more,
+        ),
+    ]

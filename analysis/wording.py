@@ -1,0 +1,73 @@
+"""How a figure is written for people, with three digits and a unit, on the screen and in the report."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+_NS_STEPS = ((10**9, "s"), (10**6, "ms"), (10**3, "µs"), (1, "ns"))
+
+
+def duration_text(ns: float | None) -> str:
+    """`ns` as `1.23 ms`; `-` for None."""
+    if ns is None:
+        return "-"
+    size, unit = next((step for step in _NS_STEPS if abs(ns) >= step[0]), _NS_STEPS[-1])
+    return f"{_digits(ns / size)} {unit}"
+
+
+def share_text(ratio: float | None) -> str:
+    """`ratio` as `4.2 %`; `-` for None."""
+    if ratio is None:
+        return "-"
+    if 0.995 <= ratio < 1.0:  # never "100 %" for what is not all
+        return f"{math.floor(ratio * 10_000) / 100:.2f} %"
+    return f"{_digits(100.0 * ratio)} %"
+
+
+def count_text(count: float | None) -> str:
+    """`count` as `1,234`, or with up to three digits if it is not whole; `-` for None."""
+    if count is None:
+        return "-"
+    return f"{int(count):,}" if count == int(count) else _digits(count)
+
+
+def rate_text(hz: float | None) -> str:
+    """`hz` as `200/s`; `-` for None."""
+    return "-" if hz is None else f"{_digits(hz)}/s"
+
+
+def figure_text(value: float | None, unit: str) -> str:
+    """`value` in `unit` of the schema: ns, ratio, count, hz or bytes."""
+    if unit == "ns":
+        return duration_text(value)
+    if unit == "ratio":
+        return share_text(value)
+    if unit == "hz":
+        return rate_text(value)
+    return count_text(value)
+
+
+def quantile_text(quantile: Mapping[str, Any]) -> str:
+    """The value; `failed` where the quantile falls on failures; `n too small` where it was refused."""
+    if quantile["is_infinite"]:
+        return "failed"
+    return "n too small" if quantile["is_refused"] else duration_text(quantile["value_ns"])
+
+
+def interval_text(quantile: Mapping[str, Any]) -> str:
+    """The 95 % interval, `?` for an end that the rows do not carry or that falls on failures."""
+    low, high = (
+        duration_text(quantile[end]) if quantile[end] is not None else "?" for end in ("low_ns", "high_ns")
+    )
+    return f"{low} … {high}"
+
+
+def _digits(value: float) -> str:
+    """`value` with three significant digits, never in powers of ten, and thousands separated."""
+    if value == 0:
+        return "0"
+    if abs(value) >= 100:
+        return f"{value:,.0f}"
+    return f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"

@@ -1,0 +1,195 @@
+"""The command `squall`: parse, call, print."""
+
+from __future__ import annotations
+
+import json
+import sys
+from importlib import resources
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from cluster.interrupts import Interrupts
+from scenarios.errors import ScenarioError, SquallError
+from scenarios.loader import load_scenario
+
+EXIT_ERROR = 1
+EXIT_INVALID = 3
+_DEMO_LOAD_RATIO = 0.5
+_MANY = 100_000
+
+app = typer.Typer(
+    help="Replays bursty traffic against Triton servers, profiles them, and joins every latency with its batch.",
+    no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None,
+)  # fmt: skip
+models_app = typer.Typer(help="The model zoo.", no_args_is_help=True)
+app.add_typer(models_app, name="models")
+
+OutOption = Annotated[Path, typer.Option("--out", help="Folder that takes the run directory.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print the summary as JSON on stdout.")]
+RayOption = Annotated[
+    str | None, typer.Option("--ray", help="Address of a Ray cluster to join; none: a local one.")
+]
+SetOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set", metavar="KEY=VALUE", help="Override a key: phases.burst.arrivals.rate=300/s. Repeatable."
+    ),
+]
+SeedOption = Annotated[int | None, typer.Option("--seed", help="Seed of the plan and the payloads.")]
+ServerOption = Annotated[
+    str | None, typer.Option("--server", "-u", "--url", help="Use the Triton at this URL: http://host:port.")
+]
+RunArgument = Annotated[Path, typer.Argument(help="A run directory.", metavar="RUN")]
+
+
+@app.command()
+def demo(
+    out: OutOption = Path("runs"),
+    seed: SeedOption = None,
+    overrides: SetOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """The bundled scenario on this machine alone: local Ray, embedded Triton, a bursty trace. No GPU needed."""
+    with resources.as_file(resources.files("scenarios").joinpath("demo.yaml")) as path:
+        _run(path, [*_demo_rate(path), *_overrides(overrides, seed, None)], out, None, as_json)
+
+
+@app.command()
+def run(
+    scenario: Annotated[Path, typer.Argument(help="A scenario file.", metavar="SCENARIO.yaml")],
+    out: OutOption = Path("runs"),
+    overrides: SetOption = None,
+    seed: SeedOption = None,
+    server: ServerOption = None,
+    ray: RayOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """One run of a scenario."""
+    _run(scenario, _overrides(overrides, seed, server), out, ray, as_json)
+
+
+@app.command()
+def analyze(run_dir: RunArgument, as_json: JsonOption = False) -> None:
+    """Join, windows, summary and report again, from the run directory alone."""
+    from analysis.derive import derive
+    from analysis.store import RunStore
+
+    summary = derive(RunStore.open(run_dir))
+    _print(summary, run_dir, as_json)
+
+
+@app.command()
+def report(run_dir: RunArgument) -> None:
+    """The HTML report again, from the run directory alone."""
+    from analysis.report import write_report
+    from analysis.store import RunStore
+
+    typer.echo(write_report(RunStore.open(run_dir)))
+
+
+@models_app.command("list")
+def models_list() -> None:
+    """The heads of the zoo with their sizes."""
+    from models.spec import HEADS
+
+    for head in HEADS.values():
+        sizes = ", ".join(f"{key}={value}" for key, value in head.defaults.items())
+        typer.echo(f"{head.name}\n  {head.about}\n  {sizes}")
+
+
+@models_app.command("build")
+def models_build(
+    name: Annotated[str, typer.Argument(help="A head of `squall models list`.")],
+    out: Annotated[Path, typer.Option("--out", help="Folder that becomes the model repository.")] = Path(
+        "models-repository"
+    ),
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="A size of the head: width=64. Repeatable."),
+    ] = None,
+    max_batch_size: Annotated[
+        int, typer.Option("-b", "--max-batch-size", min=1, help="Largest batch in rows.")
+    ] = 32,
+) -> None:
+    """Writes a head into a Triton model repository."""
+    from models.repository import ServingConfig, write_repository
+
+    sizes = {}
+    for item in settings or []:
+        key, _, value = item.partition("=")
+        if not value.isdigit():
+            raise ScenarioError(f"--set {item}: write KEY=NUMBER, such as width=64")
+        sizes[key] = int(value)
+    spec = write_repository(out, name, "1", sizes, ServingConfig(max_batch_size=max_batch_size), None)
+    typer.echo(
+        f"{out / spec.name}: {spec.inputs[0].dims[0]} floats a row, at most {spec.max_batch_size} rows a batch"
+    )
+
+
+def _demo_rate(path: Path) -> list[str]:
+    """The rate of the demo's burst, scaled to this machine: 50 % of what one core serves on average."""
+    import numpy as np
+
+    from models.pace import measure_pace
+    from scenarios.mix import draw_rows
+
+    scenario = load_scenario(path)
+    model = scenario.model
+    rows_per_s = measure_pace(model.name, model.settings, model.max_batch_size)
+    mean_rows = draw_rows(scenario.clients.rows, np.random.default_rng(0), _MANY).mean()
+    rate_hz = float(f"{_DEMO_LOAD_RATIO * rows_per_s / mean_rows:.2g}")
+    sys.stderr.write(
+        f"squall one core here serves {rows_per_s:.0f} rows/s of {model.name} at this size: "
+        f"the burst offers {rate_hz:g} requests/s on average\n"
+    )
+    return [f"phases.burst.arrivals.rate={rate_hz:g}/s"]
+
+
+def _overrides(overrides: list[str] | None, seed: int | None, server: str | None) -> list[str]:
+    """All that the command line changes in the scenario, as `--set` texts."""
+    found = list(overrides or [])
+    if seed is not None:
+        found.append(f"seed={seed}")
+    if server is not None:
+        found.append(f"server.url={server}")
+    return found
+
+
+def _run(path: Path, overrides: list[str], out: Path, ray: str | None, as_json: bool) -> None:
+    from cluster.run import run_scenario
+
+    scenario = load_scenario(path, overrides)
+    with Interrupts() as interrupts:
+        result = run_scenario(scenario, out, ray, interrupts)
+    _print(result.summary, result.run_dir, as_json)
+    if result.status != "VALID":
+        raise typer.Exit(EXIT_INVALID)
+
+
+def _print(summary: dict[str, object], run_dir: Path, as_json: bool) -> None:
+    if as_json:
+        typer.echo(json.dumps(summary, indent=2))
+        return
+    from rich.console import Console
+
+    from analysis.screen import render
+
+    Console(highlight=False).print(render(summary, str(run_dir)))
+
+
+def main() -> None:
+    """Entry point: every error that is ours, and Ctrl-C, is one line on stderr and an exit code."""
+    try:
+        app()
+    except SquallError as error:
+        sys.stderr.write(f"squall: {error}\n")
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        sys.stderr.write("squall: interrupted\n")
+        sys.exit(EXIT_ERROR)
+
+
+if __name__ == "__main__":
+    main()

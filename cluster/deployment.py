@@ -1,0 +1,195 @@
+"""What a run stands on: agents on the nodes, clocks, collectors, the server and the connected workers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from actors.clock import SystemClock
+from actors.engine import Rules
+from actors.loadgen import LoadWorker, WorkerSettings
+from actors.profiler import MEND as NSYS_MEND
+from analysis.store import RunStore
+from analysis.timeline import ClockMap
+from cluster.agent import NodeAgent
+from cluster.clocksync import clock_domain, probe
+from cluster.placement import Node, Placement
+from cluster.progress import Screen
+from cluster.server import Endpoint, attach
+from cluster.spawn import Handle, spawn
+from scenarios.errors import ClusterError, SquallError
+from scenarios.plan import Plan, deal
+from scenarios.scenario import Scenario
+
+SERVER = "server-0"
+_SERVER_TIMEOUT_S = 900.0  # fetching and unpacking the server on first use is part of it
+_NVML_MEND = "run the server on a node with an NVIDIA driver"
+_BATCHES_MEND = "serve a head of `squall models list`"
+
+
+@dataclass
+class Worker:
+    """A load worker and its part of the plan; `running` refers to its run, `is_lost` once its actor died."""
+
+    handle: Handle
+    node: Node
+    plan: Plan
+    running: Any = None
+    is_lost: bool = False
+
+
+class Deployment:
+    """Built by `deploy`; `release` undoes it. The manifest in the store is kept up to date on the way."""
+
+    def __init__(self, scenario: Scenario, store: RunStore, screen: Screen, anchor_ns: int) -> None:
+        self.agents: dict[str, Handle] = {}
+        self.clocks: dict[str, ClockMap] = {}
+        self.workers: list[Worker] = []
+        self.collectors: dict[str, dict[str, str]] = {}
+        self.server_agent: Handle | None = None
+        self._scenario = scenario
+        self._store = store
+        self._screen = screen
+        self._anchor_ns = anchor_ns
+
+    def deploy(self, plan: Plan, placement: Placement) -> None:
+        """Everything up to the start instant. Raises SquallError where a part of it cannot be had."""
+        for node in dict.fromkeys((placement.server, *placement.clients)):
+            self.agents[node.label] = spawn(
+                "agent", node, NodeAgent, self._store.run, node.label, n_threads=4
+            )
+        self.server_agent = self.agents[placement.server.label]
+        self._read_clocks()
+        self._find_collectors(placement.server)
+        endpoint = self._start_server(placement.server)
+        self._spawn_workers(plan, placement, endpoint)
+        for label, agent in self.agents.items():
+            is_server = label == placement.server.label
+            with_gpu = is_server and self.is_on("nvml")
+            agent.call("start_samplers", self._scenario.profile, endpoint if is_server else None, with_gpu)
+
+    def is_on(self, collector: str) -> bool:
+        """True if that collector runs."""
+        return self.collectors.get(collector, {}).get("status") == "on"
+
+    def release(self) -> list[str]:
+        """Stops server and samplers and removes the nodes' scratch folders; returns what did not go well."""
+        losses = []
+        for agent in self.agents.values():
+            try:
+                agent.call("close")
+            except ClusterError as error:
+                losses.append(f"clean-up: {error}")
+        self.agents.clear()
+        return losses
+
+    def _read_clocks(self) -> None:
+        own = clock_domain()
+        nodes = {}
+        for label, agent in sorted(self.agents.items()):
+            if agent.call("clock_domain") == own:
+                clock = ClockMap(self._anchor_ns, 0)
+            else:
+                clock = probe(self._anchor_ns, _reader(agent))
+            self.clocks[label] = clock
+            nodes[label] = {
+                **agent.call("describe"), "clock_offset_ns": clock.offset_ns, "clock_error_ns": clock.error_ns
+            }  # fmt: skip
+        self._store.update(nodes=nodes)
+
+    def _find_collectors(self, server: Node) -> None:
+        """Decides what is collected and says once what is not. Raises ClusterError for a required one."""
+        scenario, agent = self._scenario, self.agents[server.label]
+        is_ours = scenario.server.url is None and scenario.server.image is None
+        self.set_collector("triton", "on")
+        self.set_collector("host", "on")
+        if scenario.server.url is None and scenario.model.repository is None:
+            self.set_collector("batches", "on")
+        else:
+            reason = "the served model is not one of squall's and records no batches"
+            self.set_collector("batches", "missing", reason, _BATCHES_MEND)
+        reason_nvml = agent.call("missing_nvml") if scenario.profile.nvml != "off" else None
+        self._choose("nvml", scenario.profile.nvml, reason_nvml, _NVML_MEND)
+        reason_nsys = None
+        if not is_ours:
+            reason_nsys = "nsys profiles only a server that squall starts itself"
+        elif scenario.profile.nsys != "off" and not agent.call("has_nsys"):
+            reason_nsys = f"nsys is not on the PATH of {server.label}"
+        self._choose("nsys", scenario.profile.nsys, reason_nsys, NSYS_MEND)
+        self._store.update(collectors=self.collectors)
+
+    def _choose(self, name: str, wanted: str, reason: str | None, mend: str) -> None:
+        if wanted == "off":
+            self.set_collector(name, "off", "the scenario turns it off")
+        elif reason is None:
+            self.set_collector(name, "on")
+        elif wanted == "required":
+            raise ClusterError(f"profile.{name} is required, but {reason}; {mend}")
+        else:
+            self.set_collector(name, "missing", reason, mend)
+
+    def set_collector(self, name: str, status: str, reason: str = "", mend: str = "") -> None:
+        """Notes that a collector is on, off or missing, and says so on the screen if it is missing."""
+        self.collectors[name] = {"status": status, "reason": reason, "mend": mend}
+        if status == "missing":
+            self._screen.missing(name, reason, mend)
+
+    def _start_server(self, node: Node) -> Endpoint:
+        scenario = self._scenario
+        if scenario.server.url is not None:
+            self._screen.step(f"attaching to {scenario.server.url}")
+            endpoint = attach(scenario.model, scenario.server)
+        else:
+            self._screen.step(f"starting Triton with {scenario.model.name}")
+            agent = self.agents[node.label]
+            try:
+                endpoint = agent.call(
+                    "start_server", scenario, self.is_on("nsys"), timeout_s=_SERVER_TIMEOUT_S
+                )
+            except SquallError:
+                self.keep_server_log()
+                raise
+        server = {
+            "node": node.label, "model": endpoint.spec.name, "version": endpoint.spec.version,
+            "source": endpoint.source, "server_version": endpoint.server_version,
+            "batch_record": endpoint.has_records,
+        }  # fmt: skip
+        self._store.update(servers={SERVER: server})
+        self._screen.step(f"Triton {endpoint.server_version} ({endpoint.source}) serves {endpoint.spec.name}")
+        return endpoint
+
+    def keep_server_log(self) -> None:
+        """Copies the server's log into the run directory, if a server was started."""
+        assert self.server_agent is not None
+        log = self.server_agent.call("server_log")
+        if log:
+            self._store.write_text("logs/server-0.log", log.decode(errors="replace"))
+
+    def _spawn_workers(self, plan: Plan, placement: Placement, endpoint: Endpoint) -> None:
+        clients = self._scenario.clients
+        seats = [node for _ in range(clients.workers_per_node) for node in placement.clients]
+        preparing = []
+        for index, (node, part) in enumerate(zip(seats, deal(plan, len(seats)), strict=True)):
+            settings = WorkerSettings(
+                run=self._store.run, node=node.label, worker=index, target=SERVER, host=endpoint.host,
+                port=endpoint.port, spec=endpoint.spec, seed=self._scenario.seed,
+                shapes=dict(self._scenario.model.shapes),
+                rules=Rules(clients.timeout_ns, clients.max_in_flight), n_connections=clients.connections,
+                spill_dir=self.agents[node.label].call("spill_dir"),
+            )  # fmt: skip
+            handle = spawn(f"worker {index}", node, LoadWorker, settings, SystemClock(), n_threads=3)
+            self.workers.append(Worker(handle, node, part))
+            preparing.append(handle.begin("prepare", part))
+        for worker, reference in zip(self.workers, preparing, strict=True):
+            worker.handle.wait(reference)
+        self._store.update(
+            workers=[
+                {"worker": index, "node": worker.node.label, "n_planned": len(worker.plan)}
+                for index, worker in enumerate(self.workers)
+            ]
+        )
+        self._screen.step(f"{len(self.workers)} workers on {len(placement.clients)} node(s) are connected")
+
+
+def _reader(agent: Handle) -> Any:
+    return lambda: agent.call("monotonic_ns")

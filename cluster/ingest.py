@@ -1,0 +1,144 @@
+"""From the nodes' spill files to the tables of the run directory, on the run clock."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from actors.spool import read_spool
+from analysis.schema import arrow_schema
+from analysis.store import RunStore
+from analysis.timeline import ClockMap, RunPhase, assign_phase, to_run_clock
+from cluster.spawn import Handle
+from scenarios.plan import Plan
+
+_CHUNK_BYTES = 8 * 1024**2
+_PHASE_BY = {
+    "batches": "start_ns", "osrt": "start_ns", "nvtx": "start_ns", "triton_samples": "t_ns", "host_samples": "t_ns",
+    "worker_samples": "t_ns", "gpu_samples": "t_ns",
+}  # fmt: skip
+"""The instant that says in which phase a row falls; requests bring their phase from the plan."""
+_RECORDED_PER_PHASE = ("osrt", "nvtx")
+"""Recorded by nsys from a little before a phase to a little after it: what lies outside is dropped."""
+
+
+class RemoteFile(io.RawIOBase):
+    """A spill file on a node, read through its agent in pieces of 8 MiB."""
+
+    def __init__(self, agent: Handle, name: str, n_bytes: int) -> None:
+        self._agent = agent
+        self._name = name
+        self._n_bytes = n_bytes
+        self._at = 0
+        self._piece = b""
+        self._piece_at = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._at
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._n_bytes}[whence]
+        self._at = base + offset
+        return self._at
+
+    def size(self) -> int:
+        """Length in bytes when it was listed."""
+        return self._n_bytes
+
+    def read(self, n_bytes: int | None = -1) -> bytes:
+        left = self._n_bytes - self._at
+        wanted = left if n_bytes is None or n_bytes < 0 else min(n_bytes, left)
+        parts = []
+        while wanted > 0:
+            start = self._at - self._piece_at
+            if not 0 <= start < len(self._piece):
+                self._piece = self._agent.call("read_spill", self._name, self._at, _CHUNK_BYTES)
+                self._piece_at, start = self._at, 0
+                if not self._piece:
+                    break
+            part = self._piece[start : start + wanted]
+            parts.append(part)
+            self._at += len(part)
+            wanted -= len(part)
+        return b"".join(parts)
+
+
+def ingest_node(
+    store: RunStore,
+    agent: Handle,
+    clock: ClockMap,
+    phases: Sequence[RunPhase],
+    note: Callable[[pa.Table], None],
+) -> None:
+    """Appends every spill file of a node to the store. `note` sees each table of requests."""
+    for table, name, n_bytes in agent.call("spill_files"):
+        for data in read_spool(pa.PythonFile(RemoteFile(agent, name, n_bytes), mode="r")):
+            ingest_table(store, table, data, clock, phases)
+            if table == "requests":
+                note(data)
+
+
+def ingest_table(
+    store: RunStore, table: str, data: pa.Table, clock: ClockMap, phases: Sequence[RunPhase]
+) -> None:
+    """Appends rows on a node's clock to the store, on the run clock and with their phase."""
+    data = to_run_clock(table, data, clock)
+    if table in _PHASE_BY:
+        data = assign_phase(data, _PHASE_BY[table], phases)
+    if table in _RECORDED_PER_PHASE:
+        measured = pa.array([phase.name for phase in phases if phase.kind == "measure"], pa.string())
+        data = data.filter(pa.compute.is_in(data.column("phase").cast(pa.string()), measured))
+    if len(data):
+        store.append(table, data)
+
+
+class Ledger:
+    """Which arrivals of the plan have a row already; the rest become `unsent` rows, so that none is missing."""
+
+    def __init__(self, plan: Plan, labels: Mapping[str, str], nodes: Sequence[str], start_ns: int) -> None:
+        """`nodes[w]`: node of worker w, which was dealt the arrivals with seq mod n_workers = w; `start_ns`: run clock."""
+        self._plan = plan
+        self._labels = dict(labels)
+        self._nodes = list(nodes)
+        self._start_ns = start_ns
+        self._is_there = np.zeros(len(plan), bool)
+
+    def note(self, requests: pa.Table) -> None:
+        """Marks the rows of a table of requests."""
+        self._is_there[requests.column("request_id").to_numpy()] = True
+
+    @property
+    def n_missing(self) -> int:
+        """Arrivals that no worker has recorded."""
+        return int(len(self._is_there) - self._is_there.sum())
+
+    def missing_rows(self, why: str) -> pa.Table:
+        """A row for each arrival without one: outcome `unsent`, detail `why`."""
+        plan, rows = self._plan, np.flatnonzero(~self._is_there)
+        n = len(rows)
+        workers = plan.seq[rows] % len(self._nodes)
+        texts = {**self._labels, "outcome": "unsent", "detail": why}
+        schema = arrow_schema("requests")
+        columns = {
+            **{name: pa.array([text] * n, pa.string()) for name, text in texts.items()},
+            "node": pa.array([self._nodes[worker] for worker in workers], pa.string()),
+            "phase": pa.array([plan.spans[index].name for index in plan.phase[rows]], pa.string()),
+            "request_id": plan.seq[rows],
+            "worker": workers,
+            "scheduled_ns": plan.offset_ns[rows] + self._start_ns,
+            "rows": plan.rows[rows].astype(np.int64),
+            **{name: np.zeros(n, np.int64) for name in ("request_bytes", "response_bytes")},
+            **{name: pa.nulls(n, pa.int64()) for name in ("sent_ns", "first_byte_ns", "done_ns")},
+        }
+        return pa.table(
+            {name: pa.array(columns[name]).cast(schema.field(name).type) for name in schema.names}, schema
+        )

@@ -1,0 +1,88 @@
+"""What the user sees while a run goes on: one line a step, one bar a phase, on stderr."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Self
+
+import numpy as np
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+
+from actors.loadgen import Progress as WorkerProgress
+from analysis.latency import nearest_rank
+from scenarios.plan import PhaseSpan
+from scenarios.units import NS_PER_S
+
+_PLAIN_EVERY_S = 5
+
+
+class Screen:
+    """Progress on stderr: bars on a terminal, a line every 5 s elsewhere. A context manager around the phases."""
+
+    def __init__(self) -> None:
+        self._console = Console(stderr=True, highlight=False, soft_wrap=True)
+        self._bars: Progress | None = None
+        self._tasks: dict[str, TaskID] = {}
+        self._n_sent = 0
+        self._last_s: float | None = None
+
+    def step(self, text: str) -> None:
+        """One line on what is happening."""
+        self._console.print(f"[dim]squall[/dim] {text}")
+
+    def missing(self, what: str, reason: str, mend: str) -> None:
+        """One line on a collector that is not there."""
+        self._console.print(f"[dim]squall[/dim] [yellow]without {what}[/yellow]: {reason}; {mend}")
+
+    def __enter__(self) -> Self:
+        if self._console.is_terminal:
+            self._bars = Progress(
+                TextColumn("{task.description:>8}"), BarColumn(bar_width=24), TimeRemainingColumn(compact=True),
+                TextColumn("{task.fields[live]}"), console=self._console,
+            )  # fmt: skip
+            self._bars.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._bars is not None:
+            self._bars.stop()
+            self._bars = None
+        sys.stderr.flush()
+
+    def show(self, spans: Sequence[PhaseSpan], at_ns: int, workers: Sequence[WorkerProgress]) -> None:
+        """The state at `at_ns` from the start instant (negative before it)."""
+        span = next((span for span in spans if span.start_ns <= at_ns < span.end_ns), None)
+        if span is None:
+            return
+        live = self._live(at_ns / NS_PER_S, workers)
+        if self._bars is None:
+            if int(at_ns / NS_PER_S) % _PLAIN_EVERY_S == 0:
+                self.step(f"{span.name} {(at_ns - span.start_ns) / NS_PER_S:.0f} s: {live}")
+            return
+        for each in spans:
+            if each.name not in self._tasks and each.start_ns <= at_ns:
+                total = (each.end_ns - each.start_ns) / NS_PER_S
+                self._tasks[each.name] = self._bars.add_task(each.name, total=total, live="")
+            if each.name in self._tasks:
+                done = min(at_ns, each.end_ns) - each.start_ns
+                fields = {"live": live} if each is span else {}
+                self._bars.update(self._tasks[each.name], completed=done / NS_PER_S, **fields)  # type: ignore[arg-type]
+
+    def _live(self, at_s: float, workers: Sequence[WorkerProgress]) -> str:
+        n_sent = sum(worker.n_sent for worker in workers)
+        elapsed_s = at_s - self._last_s if self._last_s is not None else 0.0
+        rate = f"{(n_sent - self._n_sent) / elapsed_s:6.0f} req/s" if elapsed_s > 0 else "     - req/s"
+        self._n_sent, self._last_s = n_sent, at_s
+        recent = np.sort(
+            np.concatenate([np.empty(0, np.int64), *(worker.recent_response_ns for worker in workers)])
+        )
+        p95 = f"{recent[nearest_rank(0.95, recent.size) - 1] / 1e6:7.1f} ms" if recent.size else "      - ms"
+        n_in_flight = sum(worker.n_in_flight for worker in workers)
+        n_failed = sum(worker.n_failed for worker in workers)
+        failed = f"  [red]{n_failed} failed[/red]" if n_failed else ""
+        return f"{rate}  {n_in_flight:4d} in flight  p95 {p95}{failed}"

@@ -1,0 +1,82 @@
+"""The only place that makes Ray actors: plain classes in, handles whose calls return values or raise our errors out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cluster.placement import Node
+from scenarios.errors import ClusterError, LostActor, SquallError
+
+CALL_TIMEOUT_S = 60.0
+
+
+class Handle:
+    """An actor on a node. `call` waits for the answer; `begin` does not, `wait` and `is_done` finish it."""
+
+    def __init__(self, name: str, actor: Any) -> None:
+        self.name = name
+        self._actor = actor
+
+    def begin(self, method: str, *arguments: Any) -> Any:
+        """Starts a call and returns a reference to its answer."""
+        return self._actor.do.remote(method, *arguments)
+
+    def call(self, method: str, *arguments: Any, timeout_s: float = CALL_TIMEOUT_S) -> Any:
+        """The answer of a call. Raises what `wait` raises."""
+        return self.wait(self.begin(method, *arguments), timeout_s)
+
+    def wait(self, reference: Any, timeout_s: float = CALL_TIMEOUT_S) -> Any:
+        """The answer of a call begun before.
+
+        Raises the SquallError that the actor raised, LostActor if it died, ClusterError for any other failure and
+        when the answer takes longer than `timeout_s`.
+        """
+        import ray
+
+        try:
+            return ray.get(reference, timeout=timeout_s)
+        except ray.exceptions.RayTaskError as error:
+            cause = error.cause
+            if isinstance(cause, SquallError):
+                raise cause from None
+            raise ClusterError(f"{self.name}: {type(cause).__name__}: {cause}") from error
+        except ray.exceptions.GetTimeoutError as error:
+            raise ClusterError(f"{self.name} did not answer within {timeout_s:g} s") from error
+        except ray.exceptions.RayError as error:
+            raise LostActor(f"{self.name} is lost: {str(error).strip().splitlines()[0]}") from error
+
+    def is_done(self, reference: Any) -> bool:
+        """True once the call has an answer or has failed."""
+        import ray
+
+        return bool(ray.wait([reference], timeout=0)[0])
+
+    def kill(self) -> None:
+        """Ends the actor's process at once."""
+        import ray
+
+        ray.kill(self._actor)
+
+
+def spawn(name: str, node: Node, cls: type, *arguments: Any, n_threads: int) -> Handle:
+    """An actor of `cls(*arguments)` on `node`, its calls served by `n_threads` threads.
+
+    It reserves no CPU of Ray's: who runs where is decided by `cluster.placement`, one worker a core.
+    """
+    import ray
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    class Host:
+        def __init__(self, cls: type, *arguments: Any) -> None:
+            self._object = cls(*arguments)
+
+        def do(self, method: str, *arguments: Any) -> Any:
+            return getattr(self._object, method)(*arguments)
+
+    remote = ray.remote(Host).options(
+        num_cpus=0,
+        max_concurrency=n_threads,
+        max_restarts=0,
+        scheduling_strategy=NodeAffinitySchedulingStrategy(node_id=node.ray_id, soft=False),
+    )
+    return Handle(f"{name} on {node.label}", remote.remote(cls, *arguments))

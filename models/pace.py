@@ -1,0 +1,55 @@
+"""How fast one core of this machine computes a head: to scale a load before anything is served."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+
+import numpy as np
+
+from models.heads import forward, make_weights
+from models.spec import head_of
+from scenarios.errors import ClusterError
+
+_MEASURE_S = 0.5
+_TIMEOUT_S = 60
+_ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+
+
+def measure_pace(head: str, settings: Mapping[str, int], batch_rows: int) -> float:
+    """Rows per second of the head in batches of `batch_rows` on one core, without Triton around it.
+
+    In a process of its own, since numpy fixes its threads when it is loaded. The median batch of half a second counts.
+    Raises ScenarioError for an unknown head or size, ClusterError where the process fails.
+    """
+    sizes = head_of(head).sizes(settings)
+    arguments = [head, str(batch_rows), *(f"{key}={value}" for key, value in sizes.items())]
+    done = subprocess.run(
+        [sys.executable, "-m", "models.pace", *arguments],
+        env={**os.environ, **_ONE_THREAD}, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False,
+    )  # fmt: skip
+    if done.returncode:
+        words = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
+        raise ClusterError(f"cannot measure the pace of {head}: {words[-1]}")
+    return float(done.stdout)
+
+
+def _median_batch_s(head: str, sizes: Mapping[str, int], batch_rows: int) -> float:
+    weights = make_weights(head, sizes)
+    x = np.ones((batch_rows, sizes["width"]), np.float32)
+    durations_s: list[float] = []
+    end_s = time.perf_counter() + _MEASURE_S
+    while time.perf_counter() < end_s or not durations_s:
+        start_s = time.perf_counter()
+        forward(head, weights, x)
+        durations_s.append(time.perf_counter() - start_s)
+    return float(np.median(durations_s))
+
+
+if __name__ == "__main__":
+    _head, _rows = sys.argv[1], int(sys.argv[2])
+    _sizes = {key: int(value) for key, _, value in (item.partition("=") for item in sys.argv[3:])}
+    print(_rows / _median_batch_s(_head, _sizes, _rows))

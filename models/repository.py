@@ -1,0 +1,114 @@
+"""Writes a Triton model repository: config.pbtxt from typed settings, the backend's model.py and the weights."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from importlib import resources
+from pathlib import Path
+
+import numpy as np
+
+from models.heads import make_weights
+from models.spec import ModelSpec, TensorSpec, head_of, head_spec
+from scenarios.errors import StoreError
+
+_NS_PER_US = 1_000
+
+
+@dataclass(frozen=True)
+class ServingConfig:
+    """How Triton serves a model. Times in ns (config.pbtxt has whole microseconds), 0 queue size means unbounded.
+
+    `on_timeout`: what the scheduler does with a request that waited longer than `queue_timeout_ns` (0: no limit):
+    "reject" answers it with an error, "delay" lets it wait until others are served.
+    """
+
+    instances: int = 1
+    max_batch_size: int = 32
+    preferred_batch_sizes: tuple[int, ...] = ()
+    queue_delay_ns: int = 0
+    queue_size: int = 0
+    queue_timeout_ns: int = 0
+    on_timeout: str = "reject"
+    parameters: tuple[tuple[str, str], ...] = field(default=())
+
+
+def _quoted(text: str) -> str:
+    return json.dumps(text)
+
+
+def _tensors(kind: str, tensors: Sequence[TensorSpec]) -> str:
+    items = ",\n".join(
+        f"  {{ name: {_quoted(t.name)}, data_type: TYPE_{t.datatype}, dims: {list(t.dims)} }}"
+        for t in tensors
+    )
+    return f"{kind} [\n{items}\n]\n"
+
+
+def config_pbtxt(spec: ModelSpec, serving: ServingConfig) -> str:
+    """The text of config.pbtxt for a Python-backend model on the CPU.
+
+    Fields as in triton-inference-server/common, protobuf/model_config.proto.
+    """
+    policy = [f"timeout_action: {serving.on_timeout.upper()}"]
+    if serving.queue_timeout_ns:
+        policy.append(f"default_timeout_microseconds: {serving.queue_timeout_ns // _NS_PER_US}")
+    if serving.queue_size:
+        policy.append(f"max_queue_size: {serving.queue_size}")
+    preferred = (
+        f"  preferred_batch_size: {list(serving.preferred_batch_sizes)}\n"
+        if serving.preferred_batch_sizes
+        else ""
+    )
+    parameters = "".join(
+        f"parameters {{ key: {_quoted(key)} value: {{ string_value: {_quoted(value)} }} }}\n"
+        for key, value in serving.parameters
+    )
+    return (
+        f"name: {_quoted(spec.name)}\n"
+        'backend: "python"\n'
+        f"max_batch_size: {spec.max_batch_size}\n"
+        + _tensors("input", spec.inputs)
+        + _tensors("output", spec.outputs)
+        + f"instance_group [ {{ count: {serving.instances}, kind: KIND_CPU }} ]\n"
+        "dynamic_batching {\n"
+        + preferred
+        + f"  max_queue_delay_microseconds: {serving.queue_delay_ns // _NS_PER_US}\n"
+        + f"  default_queue_policy {{ {', '.join(policy)} }}\n"
+        "}\n" + parameters
+    )
+
+
+def write_repository(
+    folder: Path,
+    name: str,
+    version: str,
+    settings: dict[str, int],
+    serving: ServingConfig,
+    record_dir: Path | None,
+) -> ModelSpec:
+    """Writes `folder/name/config.pbtxt` and `folder/name/version/{model.py,weights.npz}` for a head of the zoo.
+
+    `record_dir`: where each instance appends its batch records; None records nothing. Raises ScenarioError for an
+    unknown head or size, StoreError where the folder cannot be written.
+    """
+    head = head_of(name)
+    sizes = head.sizes(settings)
+    spec = head_spec(name, version, sizes, serving.max_batch_size)
+    parameters = [("head", name), *((key, str(value)) for key, value in sizes.items())]
+    if record_dir is not None:
+        parameters.append(("record_dir", str(record_dir)))
+    serving = ServingConfig(**{**serving.__dict__, "parameters": tuple(parameters)})
+    version_dir = folder / name / version
+    try:
+        version_dir.mkdir(parents=True, exist_ok=True)
+        (folder / name / "config.pbtxt").write_text(config_pbtxt(spec, serving))
+        code = resources.files("models.backend").joinpath("model.py").read_bytes()
+        (version_dir / "model.py").write_bytes(code)
+        with (version_dir / "weights.npz").open("wb") as stream:
+            np.savez(stream, allow_pickle=False, **make_weights(name, sizes))
+    except OSError as error:
+        raise StoreError(f"cannot write the model repository {folder}: {error.strerror}") from error
+    return spec

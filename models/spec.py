@@ -1,0 +1,145 @@
+"""Tensor and model specs: what a model takes and gives, and the zoo's heads with their sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from math import prod
+from typing import Any
+
+from scenarios.errors import ScenarioError, TargetError
+
+DATATYPE_BYTES = {
+    "BOOL": 1, "UINT8": 1, "UINT16": 2, "UINT32": 4, "UINT64": 8, "INT8": 1, "INT16": 2, "INT32": 4,
+    "INT64": 8, "FP16": 2, "FP32": 4, "FP64": 8, "BF16": 2,
+}  # fmt: skip
+"""Bytes an element of each fixed-size datatype of the KServe v2 protocol; BYTES has no fixed size."""
+
+
+@dataclass(frozen=True)
+class TensorSpec:
+    """One tensor: `dims` without the batch dimension; -1 stands for a size the request chooses."""
+
+    name: str
+    datatype: str
+    dims: tuple[int, ...]
+
+    def n_bytes(self, rows: int) -> int | None:
+        """Size in bytes of a batch of `rows`; None where the datatype or a dimension is not fixed."""
+        if self.datatype not in DATATYPE_BYTES or -1 in self.dims:
+            return None
+        return rows * prod(self.dims) * DATATYPE_BYTES[self.datatype]
+
+
+@dataclass(frozen=True)
+class ModelSpec:
+    """What a request to a model holds and what its reply must hold.
+
+    `is_batched`: tensors have a leading batch dimension of 1 to `max_batch_size` rows.
+    """
+
+    name: str
+    version: str
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    max_batch_size: int
+
+    @property
+    def is_batched(self) -> bool:
+        return self.max_batch_size > 0
+
+    def reply_bytes(self, rows: int) -> int | None:
+        """Bytes of all output tensors for `rows`; None where one of them has no fixed size."""
+        sizes = [tensor.n_bytes(rows) for tensor in self.outputs]
+        return None if None in sizes else sum(size for size in sizes if size is not None)
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any], version: str) -> ModelSpec:
+        """Spec of a running model from the server's `/v2/models/M/config`.
+
+        Raises TargetError for an input squall cannot make: BYTES or an unknown datatype.
+        """
+        max_batch_size = int(config.get("max_batch_size", 0))
+        inputs = tuple(_tensor(item) for item in config.get("input", ()))
+        for tensor in inputs:
+            if tensor.datatype not in DATATYPE_BYTES:
+                raise TargetError(
+                    f"model {config['name']}: input {tensor.name} has datatype {tensor.datatype}, "
+                    f"squall makes {', '.join(DATATYPE_BYTES)}"
+                )
+        outputs = tuple(_tensor(item) for item in config.get("output", ()))
+        return cls(str(config["name"]), version, inputs, outputs, max_batch_size)
+
+
+def _tensor(item: Mapping[str, Any]) -> TensorSpec:
+    datatype = str(item["data_type"]).removeprefix("TYPE_").replace("STRING", "BYTES")
+    return TensorSpec(str(item["name"]), datatype, tuple(int(dim) for dim in item["dims"]))
+
+
+@dataclass(frozen=True)
+class HeadSpec:
+    """A head of the zoo: its sizes with their full-scale defaults, and one line on what it computes."""
+
+    name: str
+    about: str
+    defaults: Mapping[str, int]
+
+    def sizes(self, settings: Mapping[str, int]) -> dict[str, int]:
+        """`defaults` overridden by `settings`. Raises ScenarioError for an unknown key or a size below 1."""
+        for key, value in settings.items():
+            if key not in self.defaults:
+                near = get_close_matches(key, list(self.defaults), 1)
+                hint = (
+                    f", did you mean {near[0]!r}?"
+                    if near
+                    else f"; {self.name} has {', '.join(self.defaults)}"
+                )
+                raise ScenarioError(f"model.settings.{key}: unknown key{hint}")
+            if value < 1 and key != "weights_seed":
+                raise ScenarioError(f"model.settings.{key}: {value} is not a size, it must be 1 or more")
+        return {**self.defaults, **settings}
+
+
+HEADS = {
+    head.name: head
+    for head in (
+        HeadSpec(
+            "linear_head",
+            "layers x (Linear(width, width) + ReLU), then Linear(width, classes)",
+            {"width": 1024, "layers": 20, "classes": 2, "weights_seed": 1},
+        ),
+        HeadSpec(
+            "linear_head_stacked",
+            "heads x linear_head on the same input, each layer one batched matrix product",
+            {"width": 1024, "layers": 20, "classes": 2, "heads": 5, "weights_seed": 1},
+        ),
+        HeadSpec(
+            "seqlen_head",
+            "input expanded to a sequence, layers x (Linear(width) + LayerNorm + ReLU), first position to classes",
+            {"width": 1024, "layers": 20, "classes": 2, "sequence": 128, "weights_seed": 1},
+        ),
+    )
+}
+"""The zoo, by model name."""
+
+
+def head_of(name: str) -> HeadSpec:
+    """The zoo's head of that name. Raises ScenarioError that lists the names there are."""
+    if name not in HEADS:
+        near = get_close_matches(name, list(HEADS), 1)
+        hint = f"did you mean {near[0]!r}?" if near else f"the zoo has {', '.join(HEADS)}"
+        raise ScenarioError(f"model.name: unknown model {name!r}: {hint}")
+    return HEADS[name]
+
+
+def head_spec(name: str, version: str, sizes: Mapping[str, int], max_batch_size: int) -> ModelSpec:
+    """Spec of a zoo head: INPUT FP32 [rows, width] to OUTPUT FP32 [rows, classes] (stacked: [rows, heads, classes])."""
+    out = (sizes["heads"], sizes["classes"]) if "heads" in sizes else (sizes["classes"],)
+    return ModelSpec(
+        name=name,
+        version=version,
+        inputs=(TensorSpec("INPUT", "FP32", (sizes["width"],)),),
+        outputs=(TensorSpec("OUTPUT", "FP32", out),),
+        max_batch_size=max_batch_size,
+    )

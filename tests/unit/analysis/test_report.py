@@ -1,0 +1,163 @@
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import START_NS, S, SyntheticRun
+from hypothesis import given
+from hypothesis import strategies as st
+
+from analysis.plots_data import (
+    MOST_POINTS,
+    bin_ns_for,
+    bin_windows,
+    ccdf,
+    parts_by_band,
+    quantile_by_bin,
+    report_plots,
+)
+from analysis.report import write_report
+from analysis.store import RunStore
+from analysis.summary import summarise
+
+MakeRun = Callable[..., RunStore]
+
+
+@pytest.fixture(scope="module")
+def page(whole_run: RunStore) -> str:
+    return write_report(whole_run).read_text(encoding="utf-8")
+
+
+def without_plotly(page: str) -> str:
+    """The page without the library's own code, which names addresses that it never loads."""
+    return re.sub(r"<script>/\*\*.*?</script>", "", page, count=1, flags=re.DOTALL)
+
+
+def test_the_report_loads_nothing_from_a_network(page: str) -> None:
+    ours = without_plotly(page)
+    assert len(ours) < len(page) / 3
+    assert not re.search(r"(src|href)\s*=|@import|url\(|https?://", ours)
+
+
+def test_plotly_is_written_into_the_page_once(page: str) -> None:
+    assert page.count("plotly.js v") == 1
+
+
+def test_the_report_says_verdict_figures_checks_collectors_and_setting(page: str) -> None:
+    for words in (
+        "the client kept up", "response p95", "infinitely slow", "event-loop lag p95", "made-up CPU",
+        "Exceeds maximum queue size", "no nsys on the PATH", "install Nsight Systems", "seqlen_head",
+    ):  # fmt: skip
+        assert words in page, words
+
+
+def test_every_plot_is_drawn_with_units_on_its_axes(page: str, whole_run: RunStore) -> None:
+    plots = report_plots(whole_run, summarise(whole_run))
+    assert len(plots) == 8
+    assert not [plot.title for plot in plots if plot.absent]
+    for number, plot in enumerate(plots):
+        assert f'id="plot-{number}"' in page
+        assert plot.title in page
+        assert plot.x_label
+        assert plot.y_label
+        for series in plot.series:
+            assert 0 < len(series.x) == len(series.y) <= MOST_POINTS + 1
+
+
+def test_a_server_that_sends_markup_in_an_error_cannot_write_into_the_page(
+    make_run: MakeRun, synthetic: SyntheticRun
+) -> None:
+    requests = synthetic.tables["requests"]
+    requests["detail"] = ["<script>alert(1)</script>" if word else word for word in requests["detail"]]
+    page = write_report(make_run(synthetic)).read_text(encoding="utf-8")
+    assert "<script>alert(1)" not in page
+    assert "&lt;script&gt;alert(1)" in page
+
+
+def test_what_was_not_recorded_says_why_and_how_to_mend_it(
+    make_run: MakeRun, synthetic: SyntheticRun
+) -> None:
+    synthetic.omit = {"batches", "triton_samples", "host_samples", "worker_samples"}
+    synthetic.derived = False
+    synthetic.manifest["collectors"]["host"] = {
+        "status": "missing", "reason": "no /proc here", "mend": "run on Linux",
+    }  # fmt: skip
+    page = write_report(make_run(synthetic)).read_text(encoding="utf-8")
+    assert "not recorded: no /proc here; run on Linux" in page
+    assert "not derived yet" in page
+    assert "do not quote these numbers" in page
+
+
+def test_a_run_without_phases_still_has_a_report(make_run: MakeRun, synthetic: SyntheticRun) -> None:
+    synthetic.manifest["phases"] = []
+    assert "no measure phase" in write_report(make_run(synthetic)).read_text(encoding="utf-8")
+
+
+ROWS = st.lists(st.tuples(st.integers(1, 10**9), st.booleans()), min_size=1, max_size=60)
+
+
+@given(rows=ROWS)
+def test_the_ccdf_is_the_share_of_rows_slower_at_every_distinct_value(rows: list[tuple[int, bool]]) -> None:
+    values, failed = (np.array(column) for column in zip(*rows, strict=True))
+    x_ms, share = ccdf(values, failed.astype(bool))
+    everything = np.where(failed, np.inf, values)
+    expected = {
+        value / 1e6: (everything > value).mean()
+        for value in everything
+        if value < np.inf and (everything > value).any()
+    }
+    assert dict(zip(x_ms, share, strict=True)) == pytest.approx(expected)
+
+
+def test_a_long_ccdf_is_thinned_and_keeps_its_tail() -> None:
+    values = np.arange(1, 1_000_001)
+    x_ms, share = ccdf(values, np.zeros(len(values), dtype=bool))
+    assert len(x_ms) <= MOST_POINTS
+    assert x_ms[-1] == 999_999 / 1e6
+    assert share[-1] == pytest.approx(1e-6)
+    assert share == pytest.approx([1 - x for x in x_ms])
+
+
+def test_a_ccdf_of_failures_alone_has_no_points() -> None:
+    assert ccdf(np.array([1, 2]), np.array([True, True])) == ([], [])
+
+
+@given(
+    rows=st.lists(
+        st.tuples(st.integers(0, 5 * S), st.integers(0, 10**9), st.booleans()), min_size=1, max_size=60
+    )
+)
+def test_a_quantile_per_bin_is_that_of_the_bins_own_rows(rows: list[tuple[int, int, bool]]) -> None:
+    times, values, failed = (np.array(column) for column in zip(*rows, strict=True))
+    t_s, found = quantile_by_bin(times, values, failed.astype(bool), 0, S, 95)
+    for second, value_ms in zip(t_s.tolist(), found, strict=True):
+        own = sorted(np.inf if f else v for t, v, f in rows if t // S == second)
+        expected = own[-(-95 * len(own) // 100) - 1]
+        assert value_ms == (None if expected == np.inf else expected / 1e6)
+
+
+def test_bins_grow_with_the_run_to_keep_the_points_few() -> None:
+    for seconds in (1, 200, 201, 3_600, 86_400, 30 * 86_400):
+        assert seconds * S // bin_ns_for(seconds * S) <= MOST_POINTS
+    assert bin_ns_for(15 * S) == S // 10
+
+
+def test_windows_binned_keep_their_sums_and_largest_depths(whole_run: RunStore) -> None:
+    windows = whole_run.read("windows")
+    binned = bin_windows(windows, START_NS, S)
+    assert binned["n_arrivals"].sum() == sum(windows["n_arrivals"].to_pylist())
+    depths = windows["in_flight"].to_pylist()
+    assert binned["in_flight"].tolist() == [max(depths[i : i + 10]) for i in range(0, len(depths), 10)]
+    assert binned["t_s"].tolist() == list(range(15))
+
+
+def test_the_bands_of_the_decomposition_add_up_to_the_response(whole_run: RunStore) -> None:
+    rows = [row for row in whole_run.read("joined").to_pylist() if row["outcome"] == "ok"]
+    parts = parts_by_band(whole_run.read("joined"))
+    responses: list[Any] = sorted(row["response_ns"] for row in rows)
+    slowest = responses[round(0.99 * len(responses)) :]
+    total = sum(means[-1] or 0.0 for means in parts.values())
+    assert total == pytest.approx(np.mean(slowest) / 1e6)

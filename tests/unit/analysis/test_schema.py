@@ -1,0 +1,36 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from analysis.schema import TABLES, arrow_schema, markdown
+
+DOCS = Path(__file__).parents[3] / "docs" / "schema.md"
+
+
+def test_the_schema_document_is_the_one_that_the_code_generates() -> None:
+    assert DOCS.read_text(encoding="utf-8") == markdown()
+
+
+@pytest.mark.parametrize("table", list(TABLES))
+def test_a_table_names_each_column_once_and_states_unit_and_meaning(table: str) -> None:
+    schema = arrow_schema(table)
+    assert len(set(schema.names)) == len(schema.names)
+    for field in schema:
+        assert field.metadata[b"unit"]
+        assert field.metadata[b"meaning"]
+
+
+@pytest.mark.parametrize("table", list(TABLES))
+def test_every_instant_and_span_is_int64(table: str) -> None:
+    for column in TABLES[table].columns:
+        if column.unit in ("instant", "ns"):
+            assert column.type == pa.int64(), column.name
+            assert column.name.endswith("_ns")
+
+
+def test_joined_begins_with_all_columns_of_requests() -> None:
+    requests = arrow_schema("requests").names
+    assert arrow_schema("joined").names[: len(requests)] == requests

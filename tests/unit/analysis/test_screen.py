@@ -1,0 +1,95 @@
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+
+import pytest
+from conftest import SyntheticRun, synthesise
+from rich.console import Console
+
+from analysis.screen import render
+from analysis.store import RunStore
+from analysis.summary import summarise
+from analysis.wording import count_text, duration_text, figure_text, rate_text, share_text
+
+MakeRun = Callable[..., RunStore]
+
+
+def screen_of(store: RunStore) -> list[str]:
+    console = Console(width=100, file=io.StringIO(), color_system=None)
+    console.print(render(summarise(store), f"runs/{store.run}"))
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue().splitlines()
+
+
+def test_the_screen_fits_in_100_columns_and_45_lines(make_run: MakeRun) -> None:
+    lines = screen_of(make_run(synthesise(n_nodes=2)))
+    assert max(map(len, lines)) <= 100
+    assert len(lines) <= 45
+
+
+def test_the_screen_says_load_tail_outcomes_batches_join_and_verdict(whole_run: RunStore) -> None:
+    text = "\n".join(screen_of(whole_run))
+    for words in (
+        "intended", "delivered", "IDC 1 s", "response p95", "95 % interval", "n too small", "rejected 14",
+        "Exceeds maximum queue size", "mean per request: queue", "100 % of ok requests joined", "VALID",
+        "13 of 13 checks met", "all 5 agree", "no nsys on the PATH; install Nsight Systems", "report.html",
+    ):  # fmt: skip
+        assert words in text, words
+
+
+def test_an_invalid_run_says_so_with_its_reasons_and_its_broken_counts(
+    make_run: MakeRun, synthetic: SyntheticRun
+) -> None:
+    for values in synthetic.tables["requests"].values():
+        values.pop(1000)
+    text = "\n".join(screen_of(make_run(synthetic)))
+    assert "INVALID   12 of 13 checks met" in text
+    assert "Number of planned arrivals without exactly one row is 1" in text
+    assert "rows: found 3,370, expected 3,371" in text
+
+
+def test_a_quantile_on_failures_reads_failed(make_run: MakeRun, synthetic: SyntheticRun) -> None:
+    outcome = synthetic.tables["requests"]["outcome"]
+    outcome[::10] = ["timeout"] * len(outcome[::10])
+    text = "\n".join(screen_of(make_run(synthetic)))
+    assert "response p95 failed" in text
+
+
+def test_what_was_not_recorded_reads_so(make_run: MakeRun, synthetic: SyntheticRun) -> None:
+    synthetic.omit = {"batches", "triton_samples", "host_samples", "worker_samples"}
+    text = "\n".join(screen_of(make_run(synthetic)))
+    assert text.count("not recorded") >= 2
+    assert "no request could be joined to its batch" in text
+
+
+def test_a_run_without_measured_requests_still_has_a_screen(
+    make_run: MakeRun, synthetic: SyntheticRun
+) -> None:
+    synthetic.manifest["phases"] = []
+    assert "no measure phase" in screen_of(make_run(synthetic))[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "written"),
+    [
+        (duration_text(1_234_567), "1.23 ms"),
+        (duration_text(999), "999 ns"),
+        (duration_text(0), "0 ns"),
+        (duration_text(12_000_000_000), "12.0 s"),
+        (duration_text(-45_600), "-45.6 µs"),
+        (duration_text(None), "-"),
+        (share_text(0.0421), "4.21 %"),
+        (share_text(0.0), "0 %"),
+        (share_text(1.0), "100 %"),
+        (share_text(0.99999), "99.99 %"),
+        (share_text(0.9951), "99.51 %"),
+        (count_text(1234567), "1,234,567"),
+        (count_text(3.14159), "3.14"),
+        (rate_text(247.83), "248/s"),
+        (figure_text(None, "ns"), "-"),
+        (figure_text(0.5, "ratio"), "50.0 %"),
+    ],
+)
+def test_figures_are_written_with_three_digits_and_a_unit(text: str, written: str) -> None:
+    assert text == written

@@ -1,0 +1,214 @@
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import S, SyntheticRun, synthesise
+
+from analysis.store import RunStore
+from analysis.summary import summarise
+from scenarios.errors import MissingTable
+
+MakeRun = Callable[..., RunStore]
+
+
+@pytest.fixture(scope="module")
+def summary(whole_run: RunStore) -> dict[str, Any]:
+    return summarise(whole_run)
+
+
+def measured(store: RunStore, table: str) -> list[dict[str, Any]]:
+    return [row for row in store.read(table).to_pylist() if row["phase"] == "burst"]
+
+
+def test_a_summary_is_plain_json(summary: dict[str, Any]) -> None:
+    assert json.loads(json.dumps(summary, allow_nan=False)) == summary
+
+
+def test_intended_and_delivered_load_are_counted_over_the_measure_phase(
+    whole_run: RunStore, summary: dict[str, Any]
+) -> None:
+    rows = measured(whole_run, "requests")
+    intended, delivered = summary["measure"]["load"]["intended"], summary["measure"]["load"]["delivered"]
+    assert (intended["n"], delivered["n"]) == (len(rows), len(rows))
+    assert intended["rate_hz"] == pytest.approx(len(rows) / 12)
+    gaps = np.diff(sorted(row["scheduled_ns"] for row in rows))
+    assert intended["gap_c2_ratio"] == pytest.approx(gaps.var(ddof=1) / gaps.mean() ** 2)
+    assert intended["idc_10s_ratio"] is None
+    assert summary["measure"]["load"]["rows"]["mean_count"] == pytest.approx(
+        np.mean([r["rows"] for r in rows])
+    )
+
+
+def test_response_service_and_lag_count_failures_as_infinite(
+    whole_run: RunStore, summary: dict[str, Any]
+) -> None:
+    rows = measured(whole_run, "requests")
+    kinds = {
+        "response": ("scheduled_ns", "done_ns"),
+        "service": ("sent_ns", "done_ns"),
+        "lag": ("scheduled_ns", "sent_ns"),
+    }
+    for kind, (start, end) in kinds.items():
+        spread = summary["measure"]["latency"][kind]
+        failed = [row["outcome"] != "ok" and kind != "lag" for row in rows]
+        spans = sorted(np.inf if f else r[end] - r[start] for r, f in zip(rows, failed, strict=True))
+        by_q = {quantile["q"]: quantile for quantile in spread["quantiles"]}
+        assert by_q[0.5]["value_ns"] == spans[-(-len(spans) // 2) - 1]
+        assert by_q[0.95]["value_ns"] == spans[-(-95 * len(spans) // 100) - 1]
+        assert by_q[0.999]["is_refused"]
+        assert spread["n_failed"] == sum(failed)
+        assert spread["max_of_finite_ns"] == max(span for span in spans if span != np.inf)
+
+
+def test_outcomes_and_the_words_for_failures_are_counted(
+    whole_run: RunStore, summary: dict[str, Any]
+) -> None:
+    rows = measured(whole_run, "requests")
+    outcomes = summary["measure"]["outcomes"]
+    assert outcomes["counts"] == dict(Counter(row["outcome"] for row in rows))
+    assert next(iter(outcomes["counts"])) == "ok"
+    pairs = Counter((row["outcome"], row["detail"]) for row in rows if row["outcome"] != "ok")
+    assert {(d["outcome"], d["detail"]): d["n"] for d in outcomes["details"]} == dict(pairs)
+
+
+def test_batches_and_tritons_statistics_are_of_the_measure_phase(
+    whole_run: RunStore, summary: dict[str, Any]
+) -> None:
+    rows = [batch["rows"] for batch in measured(whole_run, "batches")]
+    batches = summary["measure"]["batches"]
+    assert (batches["n"], batches["rows_total_count"], batches["rows_max_count"]) == (
+        len(rows),
+        sum(rows),
+        max(rows),
+    )
+    assert batches["rows_histogram"] == {str(size): n for size, n in sorted(Counter(rows).items())}
+    samples = measured(whole_run, "triton_samples")
+    n = sum(sample["request_count"] for sample in samples)
+    triton = summary["measure"]["triton"]
+    assert triton["request_count"] == n
+    assert triton["queue_mean_ns"] == round(sum(sample["queue_ns"] for sample in samples) / n)
+    assert sum(triton["batch_size_histogram"].values()) == triton["execution_count"]
+
+
+def test_the_means_of_the_parts_add_up_to_the_mean_response(summary: dict[str, Any]) -> None:
+    parts = summary["measure"]["join"]["parts"]
+    total = sum(part["mean_ns"] for name, part in parts.items() if name != "response")
+    assert total == pytest.approx(parts["response"]["mean_ns"], abs=4)  # each is rounded to a whole ns
+    assert summary["measure"]["join"]["exact_ratio"] == 1.0
+
+
+def test_every_count_of_independent_sources_agrees(summary: dict[str, Any]) -> None:
+    assert {one["name"] for one in summary["identities"]} == {
+        "rows", "triton success", "batch rows", "executions", "joined",
+    }  # fmt: skip
+    assert all(one["is_met"] for one in summary["identities"])
+
+
+def test_requests_given_up_by_the_client_may_or_may_not_have_been_served(summary: dict[str, Any]) -> None:
+    success = next(one for one in summary["identities"] if one["name"] == "triton success")
+    assert success["most"] - success["least"] == 3  # the three timeouts
+    assert success["found"] == success["most"]
+
+
+def lose_batch(run: SyntheticRun) -> None:
+    rows = run.tables["batches"]["rows"]
+    largest = rows.index(max(rows))  # more rows than those of the three timeouts, which may be missing
+    for values in run.tables["batches"].values():
+        values.pop(largest)
+
+
+def miscount(column: str) -> Callable[[SyntheticRun], None]:
+    def change(run: SyntheticRun) -> None:
+        run.tables["triton_samples"][column][5] -= 10
+
+    return change
+
+
+def lose_request(run: SyntheticRun) -> None:
+    for values in run.tables["requests"].values():
+        values.pop(100)
+
+
+@pytest.mark.parametrize(
+    ("break_it", "broken"),
+    [
+        (lose_batch, {"batch rows", "executions", "joined"}),
+        (miscount("request_count"), {"triton success"}),
+        (miscount("execution_count"), {"executions"}),
+        (lose_request, {"rows", "triton success", "batch rows"}),
+    ],
+)
+def test_each_lost_row_breaks_the_counts_that_it_is_in(
+    make_run: MakeRun, synthetic: SyntheticRun, break_it: Callable[[SyntheticRun], None], broken: set[str]
+) -> None:
+    break_it(synthetic)
+    found = {one["name"] for one in summarise(make_run(synthetic))["identities"] if not one["is_met"]}
+    assert found == broken
+
+
+def test_what_a_run_did_not_record_is_none_not_zero(make_run: MakeRun, synthetic: SyntheticRun) -> None:
+    synthetic.omit = {"batches", "triton_samples", "host_samples", "worker_samples"}
+    synthetic.derived = False
+    summary = summarise(make_run(synthetic))
+    for name in ("host", "gpu", "workers", "join"):
+        assert summary[name] is None
+    for name in ("batches", "triton", "join"):
+        assert summary["measure"][name] is None
+    assert [one["name"] for one in summary["identities"]] == ["rows"]
+
+
+def test_two_measure_phases_have_their_own_figures_and_a_common_rate(
+    make_run: MakeRun, synthetic: SyntheticRun
+) -> None:
+    synthetic.manifest["phases"][0]["kind"] = "measure"
+    summary = summarise(make_run(synthetic))
+    assert list(summary["by_phase"]) == ["warmup", "burst"]
+    both = summary["measure"]["load"]["intended"]
+    assert both["n"] == sum(one["load"]["intended"]["n"] for one in summary["by_phase"].values())
+    assert both["rate_hz"] == pytest.approx(both["n"] / 14)
+    assert set(both) == {"n", "rate_hz"}
+
+
+def test_the_summary_of_an_aborted_run_keeps_its_verdict(make_run: MakeRun, synthetic: SyntheticRun) -> None:
+    synthetic.seal = False
+    store = make_run(synthetic)
+    assert summarise(store)["verdict"]["status"] == "VALID"
+    store.seal({"status": "ABORTED", "reasons": ["interrupted"]})
+    verdict = summarise(store)["verdict"]
+    assert (verdict["status"], verdict["reasons"]) == ("ABORTED", ["interrupted"])
+
+
+def test_a_run_that_never_came_to_its_phases_is_still_summarised(
+    make_run: MakeRun, synthetic: SyntheticRun
+) -> None:
+    synthetic.manifest["phases"] = []
+    summary = summarise(make_run(synthetic))
+    assert summary["measure"]["outcomes"]["n"] == 0
+    assert summary["verdict"]["status"] == "INVALID"
+
+
+def test_without_requests_there_is_no_summary(make_run: MakeRun, synthetic: SyntheticRun) -> None:
+    synthetic.omit, synthetic.derived, synthetic.seal = {"requests"}, False, False
+    with pytest.raises(MissingTable):
+        summarise(make_run(synthetic))
+
+
+def test_host_figures_are_per_node(make_run: MakeRun) -> None:
+    store = make_run(synthesise(n_nodes=2))
+    host = summarise(store)["host"]
+    own = [r for r in measured(store, "host_samples") if r["node"] == "node-1"]
+    assert list(host) == ["node-0", "node-1"]
+    busy = [1 - row["cpu_idle"] - row["cpu_iowait"] for row in own]
+    assert host["node-1"]["cpu_busy_mean"] == pytest.approx(np.mean(busy))
+    assert host["node-1"]["cpu_steal_max"] == max(row["cpu_steal"] for row in own)
+
+
+def test_worker_figures_are_of_the_measure_phase(whole_run: RunStore, summary: dict[str, Any]) -> None:
+    own = measured(whole_run, "worker_samples")
+    assert summary["workers"]["n_workers"] == 2
+    assert summary["workers"]["cpu_mean_ratio"] == pytest.approx(np.mean([row["cpu_ns"] / S for row in own]))

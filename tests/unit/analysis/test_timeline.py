@@ -1,0 +1,96 @@
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from analysis.schema import TABLES
+from analysis.timeline import (
+    ClockMap,
+    RunPhase,
+    assign_phase,
+    measure_spans,
+    phase_of,
+    phase_spans,
+    to_run_clock,
+)
+from scenarios.errors import AnalysisError
+
+INSTANTS = st.integers(-(2**61), 2**61)
+
+
+@given(node_ns=INSTANTS, offset_ns=INSTANTS)
+def test_the_run_clock_is_the_node_clock_plus_the_offset_to_the_ns(node_ns: int, offset_ns: int) -> None:
+    assert ClockMap(offset_ns, 5).run_ns(node_ns) == node_ns + offset_ns
+
+
+def test_a_negative_error_bound_is_refused() -> None:
+    with pytest.raises(AnalysisError, match="never negative: -1 ns"):
+        ClockMap(0, -1)
+
+
+@given(instants=st.lists(st.none() | INSTANTS, min_size=1), offset_ns=INSTANTS)
+def test_only_instants_shift_and_nulls_stay(instants: list[int | None], offset_ns: int) -> None:
+    columns = {
+        name: pa.array(instants, pa.int64())
+        for name in ("scheduled_ns", "sent_ns", "first_byte_ns", "done_ns")
+    }
+    data = pa.table({**columns, "rows": pa.array(range(len(instants)))})
+    shifted = to_run_clock("requests", data, ClockMap(offset_ns, 0))
+    expected = [None if t is None else t + offset_ns for t in instants]
+    for name in TABLES["requests"].instants:
+        assert shifted[name].to_pylist() == expected
+    assert shifted["rows"].to_pylist() == list(range(len(instants)))
+    assert shifted.schema.names == data.schema.names
+
+
+def test_spans_are_not_shifted() -> None:
+    data = pa.table({"t_ns": [10], "interval_ns": [3], "cpu_ns": [2]})
+    assert to_run_clock("worker_samples", data, ClockMap(100, 0)).to_pylist() == [
+        {"t_ns": 110, "interval_ns": 3, "cpu_ns": 2}
+    ]
+
+
+def test_a_missing_instant_column_is_an_error_not_a_silent_skip() -> None:
+    with pytest.raises(AnalysisError, match="worker_samples has no column t_ns"):
+        to_run_clock("worker_samples", pa.table({"interval_ns": [1]}), ClockMap(1, 0))
+
+
+def test_an_overflowing_shift_is_an_error() -> None:
+    with pytest.raises(pa.ArrowInvalid, match="overflow"):
+        to_run_clock("worker_samples", pa.table({"t_ns": [2**63 - 1]}), ClockMap(1, 0))
+
+
+SPANS = [RunPhase("a", "warmup", 0, 10), RunPhase("b", "measure", 10, 20), RunPhase("a2", "measure", 25, 30)]
+
+
+@given(instants=st.lists(st.none() | st.integers(-5, 40)))
+def test_phases_are_half_open_and_empty_outside(instants: list[int | None]) -> None:
+    expected = [
+        next((s.name for s in SPANS if t is not None and s.start_ns <= t < s.end_ns), "") for t in instants
+    ]
+    assert phase_of(pa.array(instants, pa.int64()), SPANS[::-1]).to_pylist() == expected
+
+
+def test_without_phases_every_row_lies_outside() -> None:
+    assert phase_of(pa.array([1, 2]), []).to_pylist() == ["", ""]
+
+
+def test_overlapping_phases_are_refused() -> None:
+    with pytest.raises(AnalysisError, match="phases a and c overlap"):
+        phase_of(pa.array([1]), [SPANS[0], RunPhase("c", "measure", 9, 12)])
+
+
+def test_phase_replaces_the_column_where_it_stands_or_comes_second() -> None:
+    data = pa.table({"run": ["r"], "phase": [""], "t_ns": [12]})
+    assert assign_phase(data, "t_ns", SPANS).to_pylist() == [{"run": "r", "phase": "b", "t_ns": 12}]
+    added = assign_phase(data.drop_columns(["phase"]), "t_ns", SPANS)
+    assert added.schema.names == ["run", "phase", "t_ns"]
+
+
+def test_measure_spans_are_those_of_that_kind_in_order_of_time() -> None:
+    manifest = {"phases": [span._asdict() for span in SPANS[::-1]]}
+    assert phase_spans(manifest) == tuple(SPANS)
+    assert [span.name for span in measure_spans(manifest)] == ["b", "a2"]
+    assert measure_spans({}) == ()

@@ -1,0 +1,214 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import MS, START_NS, S, SyntheticRun, as_table, synthesise
+
+from analysis.store import RunStore
+from analysis.validity import LIMITS, Check, Limits, Verdict, judge, judge_run
+
+Break = Callable[[SyntheticRun], None]
+
+
+def verdict_of(run: SyntheticRun, limits: Limits = LIMITS) -> Verdict:
+    tables = {
+        name: as_table(name, {**columns, "run": ["r"] * len(columns["phase"])})
+        for name, columns in run.tables.items()
+        if name not in run.omit
+    }
+    return judge(tables["requests"], tables.get("worker_samples"), run.manifest, limits)
+
+
+def check_of(verdict: Verdict, name: str) -> Check:
+    return next(check for check in verdict.checks if check.name == name)
+
+
+def test_a_run_that_kept_up_is_valid_with_every_check_met(synthetic: SyntheticRun) -> None:
+    verdict = verdict_of(synthetic)
+    assert (verdict.status, verdict.reasons) == ("VALID", ())
+    assert {check.name for check in verdict.checks} == {
+        "completeness", "losses", "ok share", "unsent", "delivered load", "delivered load per second",
+        "dispersion 0.1 s", "dispersion 1 s", "send lag p99", "clock bound", "lost records",
+        "event-loop lag p95", "worker saturation",
+    }  # fmt: skip
+    assert all(check.is_met and not check.reason for check in verdict.checks)
+
+
+def edit(table: str, column: str, change: Callable[[Any], Any], every: int = 1) -> Break:
+    def apply(run: SyntheticRun) -> None:
+        values = run.tables[table][column]
+        values[::every] = [change(value) for value in values[::every]]
+
+    return apply
+
+
+def drop_row(run: SyntheticRun) -> None:
+    for values in run.tables["requests"].values():
+        values.pop(1000)
+
+
+def double_row(run: SyntheticRun) -> None:
+    for values in run.tables["requests"].values():
+        values.append(values[1000])
+
+
+def never_send(run: SyntheticRun) -> None:
+    requests = run.tables["requests"]
+    requests["outcome"][1000] = "unsent"
+    for name in ("sent_ns", "first_byte_ns", "done_ns"):
+        requests[name][1000] = None
+
+
+def send_late(run: SyntheticRun) -> None:
+    """A client that stalls for 1.5 s in the burst and then sends all at once."""
+    requests = run.tables["requests"]
+    stall, resume = START_NS + 7 * S, START_NS + 8 * S + S // 2
+    for i, sent in enumerate(requests["sent_ns"]):
+        if stall <= sent < resume:
+            requests["sent_ns"][i] = resume
+            requests["done_ns"][i] = resume + 3 * MS
+
+
+def end_of_phase_late(run: SyntheticRun) -> None:
+    requests = run.tables["requests"]
+    for i, sent in enumerate(requests["sent_ns"]):
+        if sent >= START_NS + 13 * S:
+            requests["sent_ns"][i] = START_NS + 14 * S
+            requests["done_ns"][i] = START_NS + 14 * S + 3 * MS
+
+
+def lose(run: SyntheticRun) -> None:
+    run.manifest["losses"] = ["worker 1 died at 3.2 s."]
+
+
+def all_fail(run: SyntheticRun) -> None:
+    run.tables["requests"]["outcome"] = ["timeout"] * len(run.tables["requests"]["outcome"])
+
+
+def far_clock(run: SyntheticRun) -> None:
+    run.manifest["nodes"]["node-1"] = {"clock_error_ns": 5 * MS}
+    run.manifest["servers"]["server-0"]["node"] = "node-1"
+
+
+def unknown_clock(run: SyntheticRun) -> None:
+    run.manifest["servers"]["server-0"]["node"] = "node-7"
+
+
+def no_plan(run: SyntheticRun) -> None:
+    run.manifest["plan"] = {}
+
+
+@pytest.mark.parametrize(
+    ("break_it", "name", "words"),
+    [
+        (drop_row, "completeness", "is 1, where 0 is the limit: look in logs/"),
+        (double_row, "completeness", "is 1, where 0 is the limit"),
+        (no_plan, "completeness", "was not recorded, so that nobody knows"),
+        (lose, "losses", "is 1, where 0 is the limit: worker 1 died at 3.2 s."),
+        (all_fail, "ok share", "no request of a measure phase ended ok"),
+        (never_send, "unsent", "is 1, where 0 is the limit: add client workers"),
+        (end_of_phase_late, "delivered load", "where 1.00 % is the limit"),
+        (send_late, "delivered load per second", "where 5.00 % is the limit"),
+        (send_late, "dispersion 1 s", "are not those of the scenario"),
+        (send_late, "dispersion 0.1 s", "are not those of the scenario"),
+        (send_late, "send lag p99", "more than a tenth of the tail"),
+        (far_clock, "clock bound", "is 5.00 ms, where 350 µs is the limit"),
+        (unknown_clock, "clock bound", "was not recorded"),
+        (edit("worker_samples", "n_dropped", lambda _: 2), "lost records", "is 4, where 0 is the limit"),
+        (edit("worker_samples", "loop_lag_ns", lambda _: 9 * MS, 9), "event-loop lag p95", "is 9.00 ms"),
+        (edit("worker_samples", "cpu_ns", lambda _: int(0.9 * S), 9), "worker saturation", "where 5.00 %"),
+        (lambda run: run.omit.add("worker_samples"), "lost records", "was not recorded"),
+        (lambda run: run.omit.add("worker_samples"), "worker saturation", "was not recorded"),
+    ],
+)
+def test_each_fault_is_found_by_its_check_and_said_in_a_sentence(
+    synthetic: SyntheticRun, break_it: Break, name: str, words: str
+) -> None:
+    break_it(synthetic)
+    verdict = verdict_of(synthetic)
+    check = check_of(verdict, name)
+    assert verdict.status == "INVALID"
+    assert not check.is_met
+    assert check.reason in verdict.reasons
+    assert words in check.reason
+    assert check.reason.endswith(".")
+    assert check.reason[0].isupper()
+
+
+def test_the_delivered_load_per_second_forgives_a_few_sends_over_the_edge(synthetic: SyntheticRun) -> None:
+    requests = synthetic.tables["requests"]
+    inside = [i for i, t in enumerate(requests["sent_ns"]) if START_NS + 5 * S <= t < START_NS + 6 * S]
+    for i in inside[-2:]:
+        requests["sent_ns"][i] = START_NS + 6 * S
+    assert check_of(verdict_of(synthetic), "delivered load per second").value == 0
+
+
+def test_a_slow_server_allows_a_longer_lag_and_only_a_tenth_of_its_tail(synthetic: SyntheticRun) -> None:
+    requests = synthetic.tables["requests"]
+    requests["done_ns"] = [t + 100 * MS for t in requests["done_ns"]]
+    requests["sent_ns"] = [t + 5 * MS for t in requests["sent_ns"]]
+    check = check_of(verdict_of(synthetic), "send lag p99")
+    assert check.is_met
+    assert check.value == pytest.approx(5.3 * MS, rel=0.01)
+    assert check.limit == pytest.approx(10.8 * MS, rel=0.05)
+
+
+def test_faults_in_warm_up_do_not_count_against_the_measure_phase(synthetic: SyntheticRun) -> None:
+    requests = synthetic.tables["requests"]
+    for i, phase in enumerate(requests["phase"]):
+        if phase == "warmup":
+            requests["sent_ns"][i] += 50 * MS
+            requests["done_ns"][i] += 50 * MS
+    samples = synthetic.tables["worker_samples"]
+    samples["cpu_ns"] = [
+        S if p == "warmup" else c for p, c in zip(samples["phase"], samples["cpu_ns"], strict=True)
+    ]
+    assert verdict_of(synthetic).status == "VALID"
+
+
+def test_a_run_without_measured_requests_is_invalid(synthetic: SyntheticRun) -> None:
+    for phase in synthetic.manifest["phases"]:
+        phase["kind"] = "warmup"
+    verdict = verdict_of(synthetic)
+    assert verdict.status == "INVALID"
+    assert any("no request of a measure phase ended ok" in reason for reason in verdict.reasons)
+
+
+def test_a_short_phase_leaves_out_the_scales_it_cannot_carry(synthetic: SyntheticRun) -> None:
+    assert not [check for check in verdict_of(synthetic).checks if check.name == "dispersion 10 s"]
+
+
+def test_both_bounds_add_up_between_two_nodes() -> None:
+    run = synthesise(n_nodes=2)
+    run.manifest["nodes"]["node-0"]["clock_error_ns"] = 30_000
+    assert check_of(verdict_of(run), "clock bound").value == 50_000
+
+
+def test_two_processes_of_one_node_share_a_clock_whatever_its_bound(synthetic: SyntheticRun) -> None:
+    synthetic.manifest["nodes"]["node-0"]["clock_error_ns"] = 30_000
+    assert check_of(verdict_of(synthetic), "clock bound").value == 0
+
+
+def test_limits_can_be_set_and_are_stated_with_the_figure(synthetic: SyntheticRun) -> None:
+    strict = Limits(lag_ns=1, lag_of_response_ratio=0.0)
+    verdict = verdict_of(synthetic, strict)
+    assert check_of(verdict, "send lag p99").limit == 1
+    assert verdict.status == "INVALID"
+
+
+def test_the_verdict_of_a_store_is_that_of_its_tables(whole_run: RunStore) -> None:
+    sealed = whole_run.manifest["verdict"]
+    assert judge_run(whole_run).to_mapping() == sealed
+    assert sealed["checks"][0] == asdict(judge_run(whole_run).checks[0])
+
+
+def test_the_order_of_rows_does_not_matter(synthetic: SyntheticRun) -> None:
+    before = verdict_of(synthetic)
+    order = np.random.default_rng(0).permutation(len(synthetic.tables["requests"]["phase"]))
+    for name, values in synthetic.tables["requests"].items():
+        synthetic.tables["requests"][name] = [values[i] for i in order]
+    assert verdict_of(synthetic) == before
