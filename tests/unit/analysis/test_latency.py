@@ -132,7 +132,7 @@ def poisson_gaps(rng: np.random.Generator, n: int) -> np.ndarray:
 
 
 def alternating_gaps(rng: np.random.Generator, n: int) -> np.ndarray:
-    """Gaps of a Poisson process at 3 times the mean rate for 50 mean gaps, then 0.5 times for 200, and so on."""
+    """Gaps of Poisson arrivals at 3 times the mean rate for 50 mean gaps, then 0.5 times for 200, and on."""
     spells = []
     start, n_drawn = 0.0, 0
     while n_drawn <= n:

@@ -1,0 +1,42 @@
+# Everything from a fresh clone: `make demo` and `make test`. uv is used where it is there, python3 -m venv and pip else.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: demo test test-all bench lint types docs clean
+
+demo: $(READY)
+	$(BIN)/squall demo
+
+test: lint types
+	$(BIN)/pytest -m "not slow"
+
+test-all: lint types
+	$(BIN)/pytest
+
+bench: $(READY)
+	$(BIN)/python -m tests.bench.engine
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(READY)
+	$(BIN)/mypy
+
+docs: $(READY)
+	$(BIN)/python -m analysis.schema > docs/schema.md
+
+$(READY): pyproject.toml constraints.txt
+	@if command -v uv >/dev/null 2>&1; then \
+	  [ -x $(BIN)/python ] || uv venv --quiet --python $(PYTHON) $(VENV); \
+	  uv pip install --quiet --python $(BIN)/python --constraint constraints.txt --editable '.[dev]'; \
+	else \
+	  [ -x $(BIN)/python ] || $(PYTHON) -m venv $(VENV); \
+	  $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'; \
+	fi
+	@touch $@
+
+clean:
+	rm -rf $(VENV) build *.egg-info .pytest_cache .mypy_cache .ruff_cache
