@@ -1,4 +1,4 @@
-"""The one screen at the end of a run, within 100 columns and about 45 lines. Rendering only."""
+"""The one screen at the end of a run, within 80 columns and about 45 lines. Rendering only."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ from analysis.wording import (
     share_text,
 )
 
-WIDTH = 98
+WIDTH = 80
+LABEL_WIDTH = 12
 MOST_LINES = 4
 """Lines that a list of reasons or failures may take; the report holds the rest."""
 
@@ -34,8 +35,8 @@ def render(summary: Mapping[str, Any], run_dir: str) -> RenderableType:
         "Outcomes": _outcome_lines(measure["outcomes"]),
         "Batches": _batch_lines(measure["batches"]),
         "Triton": _triton_lines(measure["triton"]),
-        "Where time went": _join_lines(measure["join"]),
-        "Tool and host": _host_lines(summary),
+        "Mean time": _join_lines(measure["join"]),
+        "Tool, host": _host_lines(summary),
         "Counts": _identity_lines(summary["identities"]),
         "Not recorded": _missing_lines(summary["collectors"]),
         "Files": [f"{run_dir}/  report.html  summary.json  tables/  manifest.json"],
@@ -70,7 +71,7 @@ def _plain_table(*headers: str) -> Table:
 
 
 def _load_table(load: Mapping[str, Any]) -> RenderableType:
-    headers = ("Load", "requests", "rate", "gap c²", "IDC 0.1 s", "IDC 1 s", "IDC 10 s", "peak/mean 1 s")
+    headers = ("Load", "requests", "rate", "gap c²", "IDC 0.1 s", "1 s", "10 s", "peak/mean")
     table = _plain_table(*headers)
     scales = ("gap_c2_ratio", "idc_100ms_ratio", "idc_1s_ratio", "idc_10s_ratio", "peak_to_mean_1s_ratio")
     for name in ("intended", "delivered"):
@@ -82,10 +83,10 @@ def _load_table(load: Mapping[str, Any]) -> RenderableType:
 
 def _latency_table(latency: Mapping[str, Any]) -> Table:
     names = [f"p{100 * quantile['q']:g}" for quantile in latency["response"]["quantiles"]]
-    table = _plain_table("Latency", "mean of ok", *names, "max of ok")
+    table = _plain_table("Latency", "mean", *names, "max")
     for kind, label in (("response", "response"), ("service", "service"), ("lag", "send lag")):
         spread = latency[kind]
-        values = [quantile_text(quantile) for quantile in spread["quantiles"]]
+        values = ["few n" if one["is_refused"] else quantile_text(one) for one in spread["quantiles"]]
         mean, largest = spread["mean_of_finite_ns"], spread["max_of_finite_ns"]
         table.add_row(label, duration_text(mean), *values, duration_text(largest))
     return table
@@ -103,8 +104,8 @@ def _interval_line(response: Mapping[str, Any]) -> Text:
 def _fact_grid(facts: Mapping[str, list[str]]) -> Table:
     """Each label with its lines beside it; a label without lines is left out."""
     grid = Table.grid(padding=(0, 2))
-    grid.add_column(width=15, style="bold", no_wrap=True)
-    grid.add_column(width=WIDTH - 17, overflow="fold")
+    grid.add_column(width=LABEL_WIDTH, style="bold", no_wrap=True)
+    grid.add_column(width=WIDTH - LABEL_WIDTH - 2, overflow="fold")
     for label, lines in facts.items():
         for position, line in enumerate(lines):
             grid.add_row(label if position == 0 else "", Text(line))
@@ -135,7 +136,7 @@ def _triton_lines(triton: Mapping[str, Any] | None) -> list[str]:
     parts = ", ".join(f"{word} {duration_text(triton[f'{name}_mean_ns'])}" for name, word in names.items())
     failed = count_text(triton["failure_count"])
     succeeded = count_text(triton["request_count"])
-    return [f"mean per request: {parts}", f"{succeeded} requests succeeded, {failed} failed"]
+    return [f"mean {parts}", f"{succeeded} requests succeeded in these phases, {failed} failed"]
 
 
 def _join_lines(join: Mapping[str, Any] | None) -> list[str]:
@@ -145,10 +146,8 @@ def _join_lines(join: Mapping[str, Any] | None) -> list[str]:
     means = " + ".join(f"{name} {duration_text(part['mean_ns'])}" for name, part in parts.items())
     total = duration_text(join["parts"]["response"]["mean_ns"])
     clock = duration_text(join["clock_error_max_ns"])
-    share = (
-        f"{share_text(join['exact_ratio'])} of ok requests joined to their batch by id; clock error ≤ {clock}"
-    )
-    return [f"mean {means} = {total}", share]
+    share = f"{share_text(join['exact_ratio'])} of ok requests joined exactly to their batch; clock error ≤ {clock}"
+    return [f"{means} = {total}", share]
 
 
 def _host_lines(summary: Mapping[str, Any]) -> list[str]:

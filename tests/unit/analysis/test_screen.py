@@ -16,23 +16,23 @@ MakeRun = Callable[..., RunStore]
 
 
 def screen_of(store: RunStore) -> list[str]:
-    console = Console(width=100, file=io.StringIO(), color_system=None)
+    console = Console(width=80, file=io.StringIO(), color_system=None)
     console.print(render(summarise(store), f"runs/{store.run}"))
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue().splitlines()
 
 
-def test_the_screen_fits_in_100_columns_and_45_lines(make_run: MakeRun) -> None:
+def test_the_screen_fits_in_80_columns_and_45_lines(make_run: MakeRun) -> None:
     lines = screen_of(make_run(synthesise(n_nodes=2)))
-    assert max(map(len, lines)) <= 100
+    assert max(map(len, lines)) <= 80
     assert len(lines) <= 45
 
 
 def test_the_screen_says_load_tail_outcomes_batches_join_and_verdict(whole_run: RunStore) -> None:
     text = "\n".join(screen_of(whole_run))
     for words in (
-        "intended", "delivered", "IDC 1 s", "response p95", "95 % interval", "n too small", "rejected 14",
-        "Exceeds maximum queue size", "mean per request: queue", "100 % of ok requests joined", "VALID",
+        "intended", "delivered", "IDC 0.1 s", "response p95", "95 % interval", "few n", "rejected 14",
+        "Exceeds maximum queue size", "mean queue", "100 % of ok requests joined", "VALID",
         "13 of 13 checks met", "all 5 agree", "no nsys on the PATH; install Nsight Systems", "report.html",
     ):  # fmt: skip
         assert words in text, words
