@@ -14,6 +14,7 @@ import httptools
 from actors.clock import Clock
 
 _HEADER_LENGTH = b"inference-header-content-length"
+_CLOSED = "the server closed the connection"
 _LARGEST_JOINED_BYTES = 65_536
 """Below this a request is copied into one buffer and written by one system call; above, its parts go by writev."""
 
@@ -37,12 +38,18 @@ OnFailure = Callable[[int, int, int, str], None]
 """Called with token, sent_ns, first_ns (-1 if not reached) and why, when the transport failed the request."""
 
 
+def _words(error: Exception) -> str:
+    """The system's words for an error, without its number."""
+    number = error.errno if isinstance(error, OSError) else None
+    return os.strerror(number) if number else str(error)
+
+
 class _Connection(asyncio.Protocol):
     """One TCP connection. Parses with httptools; knows nothing of plans or statistics."""
 
     __slots__ = (
-        "_chunks", "_parser", "_pool", "_transport", "done_ns", "first_ns", "is_paused", "n_json_bytes", "now_ns",
-        "sent_ns", "status", "token",
+        "_chunks", "_is_complete", "_is_spoilt", "_parser", "_pool", "_transport", "done_ns", "first_ns", "is_paused",
+        "n_json_bytes", "now_ns", "sent_ns", "status", "token",
     )  # fmt: skip
 
     def __init__(self, pool: HttpClient) -> None:
@@ -50,6 +57,7 @@ class _Connection(asyncio.Protocol):
         self._parser = httptools.HttpResponseParser(self)
         self._transport: asyncio.Transport | None = None
         self._chunks: list[bytes] = []
+        self._is_complete = self._is_spoilt = False
         self.is_paused = False
         self.token = self.sent_ns = self.first_ns = self.done_ns = self.now_ns = -1
         self.status = self.n_json_bytes = 0
@@ -63,6 +71,7 @@ class _Connection(asyncio.Protocol):
         assert transport is not None
         self.token, self.first_ns, self.status, self.n_json_bytes = token, -1, 0, 0
         self._chunks = []
+        self._is_complete = False
         if len(tail) < _LARGEST_JOINED_BYTES:
             data = head + tail
             self.sent_ns = self._pool.clock.monotonic_ns()
@@ -80,22 +89,37 @@ class _Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
+        # a single unwritten byte pauses: `is_paused` then says that the request is not wholly out
+        self._transport.set_write_buffer_limits(high=0)
         sock = transport.get_extra_info("socket")
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._pool.connected(self)
 
     def data_received(self, data: bytes) -> None:
+        if self.token < 0:
+            self._pool.broken(self, "the server sent what was not asked for")
+            return
         self.now_ns = self._pool.clock.monotonic_ns()
         if self.first_ns < 0:
             self.first_ns = self.now_ns
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserError as error:
-            self._pool.broken(self, f"malformed reply: {error}")
+            if not self._is_complete:
+                self._pool.broken(self, f"malformed reply: {error}")
+                return
+            self._is_spoilt = True
+        # only here, where the parser has taken all of `data`: the next request must not get what follows this reply
+        if self._is_complete:
+            self._pool.completed(self, not self._is_spoilt and not self.is_paused)
+
+    def eof_received(self) -> None:
+        """Out of the pool at once: `connection_lost` comes a turn later, and a request sent meanwhile would fail."""
+        self._pool.broken(self, _CLOSED)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
-        self._pool.broken(self, str(exc) if exc else "the server closed the connection")
+        self._pool.broken(self, _words(exc) if exc else _CLOSED)
 
     def pause_writing(self) -> None:
         self.is_paused = True
@@ -106,17 +130,24 @@ class _Connection(asyncio.Protocol):
 
     # httptools
 
+    def on_message_begin(self) -> None:
+        if self._is_complete:
+            self._is_spoilt = True
+
     def on_header(self, name: bytes, value: bytes) -> None:
-        if len(name) == len(_HEADER_LENGTH) and name.lower() == _HEADER_LENGTH:
+        if len(name) == len(_HEADER_LENGTH) and name.lower() == _HEADER_LENGTH and not self._is_complete:
             self.n_json_bytes = int(value) if value.isdigit() else -1
 
     def on_body(self, body: bytes) -> None:
-        self._chunks.append(body)
+        if not self._is_complete:
+            self._chunks.append(body)
 
     def on_message_complete(self) -> None:
-        self.done_ns = self.now_ns
-        self.status = self._parser.get_status_code()
-        self._pool.completed(self, self._parser.should_keep_alive())
+        if not self._is_complete:
+            self._is_complete = True
+            self.done_ns = self.now_ns
+            self.status = self._parser.get_status_code()
+            self._is_spoilt = not self._parser.should_keep_alive()  # no longer known after this callback
 
 
 class HttpClient:
@@ -124,7 +155,7 @@ class HttpClient:
 
     A request takes an idle connection, the one used last first; with none idle it waits for a new one, and that
     wait is part of its send lag. There is no cap and no retry: each token ends in one call of `on_reply` or
-    `on_failure`, unless `abandon` came before.
+    `on_failure`, unless `abandon` or `close` came before.
     """
 
     def __init__(
@@ -148,6 +179,7 @@ class HttpClient:
         self._waiting: deque[tuple[int, bytes, bytes]] = deque()
         self._waiting_tokens: set[int] = set()
         self._connects: set[asyncio.Task[None]] = set()
+        self._n_connecting = 0  # attempts that have given no connection yet
         self._is_closing = False
 
     @property
@@ -157,10 +189,19 @@ class HttpClient:
 
     async def open(self, n_connections: int) -> None:
         """Opens `n_connections` at once. Raises OSError where the server does not take them."""
-        await asyncio.gather(*(self._connect() for _ in range(n_connections)))
+        self._n_connecting += n_connections
+        attempts = (self._connect() for _ in range(n_connections))
+        for error in await asyncio.gather(*attempts, return_exceptions=True):
+            if error is not None:
+                raise error
 
     async def _connect(self) -> None:
-        await self._loop.create_connection(lambda: _Connection(self), *self._address)
+        """Makes one connection of those counted in `_n_connecting`."""
+        try:
+            await self._loop.create_connection(lambda: _Connection(self), *self._address)
+        except OSError:
+            self._n_connecting -= 1
+            raise
 
     def send(self, token: int, head: bytes, tail: bytes) -> None:
         """Writes the request now if a connection is idle, else as soon as a new one is there."""
@@ -169,21 +210,21 @@ class HttpClient:
             return
         self._waiting.append((token, head, tail))
         self._waiting_tokens.add(token)
-        if len(self._connects) < len(self._waiting_tokens):
+        if self._n_connecting < len(self._waiting_tokens):
+            self._n_connecting += 1
             task = self._loop.create_task(self._connect_for_waiting())
             self._connects.add(task)
             task.add_done_callback(self._connects.discard)
 
-    def abandon(self, token: int) -> int:
-        """Gives the request up: its connection is cut. Returns when it was sent, -1 if it never was."""
+    def abandon(self, token: int) -> tuple[int, int]:
+        """Gives the request up: its connection is cut. Returns its sent_ns and first_ns, -1 where not reached."""
         connection = self._by_token.pop(token, None)
         if connection is None:
             self._waiting_tokens.discard(token)
-            return -1
-        sent_ns = connection.sent_ns
+            return -1, -1
         self._open.discard(connection)
         connection.abort()
-        return sent_ns
+        return connection.sent_ns, connection.first_ns
 
     async def close(self) -> None:
         """Cuts every connection and waits for the attempts under way."""
@@ -201,7 +242,7 @@ class HttpClient:
         try:
             await self._connect()
         except OSError as error:
-            self._fail_one_waiting(os.strerror(error.errno) if error.errno else str(error))
+            self._fail_one_waiting(_words(error))
 
     def _next_waiting(self) -> tuple[int, bytes, bytes] | None:
         """The oldest waiting request that was not abandoned."""
@@ -227,6 +268,7 @@ class HttpClient:
         if self._is_closing:
             connection.abort()
             return
+        self._n_connecting -= 1
         self._open.add(connection)
         self._serve(connection)
 
@@ -238,8 +280,7 @@ class HttpClient:
             self._send_on(connection, *request)
 
     def completed(self, connection: _Connection, is_kept: bool) -> None:
-        token = connection.token
-        if self._by_token.pop(token, None) is None:
+        if self._by_token.pop(connection.token, None) is None:
             return
         self._on_reply(connection)
         connection.token = -1
@@ -250,11 +291,11 @@ class HttpClient:
             connection.abort()
 
     def broken(self, connection: _Connection, why: str) -> None:
+        """The end of a connection, whoever ended it; may come more than once."""
         self._open.discard(connection)
         if connection in self._idle:
             self._idle.remove(connection)
-        token = connection.token
+        token, sent_ns, first_ns = connection.token, connection.sent_ns, connection.first_ns
+        connection.abort()
         if self._by_token.pop(token, None) is not None:
-            sent_ns, first_ns = connection.sent_ns, connection.first_ns
-            connection.abort()
             self._on_failure(token, sent_ns, first_ns, why)

@@ -28,7 +28,7 @@ _RECORD = np.dtype(
 )  # fmt: skip
 _PACK = struct.Struct("<qqqqqqiiBBH")
 _ROW_BYTES = _PACK.size
-assert _ROW_BYTES == _RECORD.itemsize
+assert _RECORD.itemsize == _ROW_BYTES
 _BUFFER_ROWS = 16_384
 _LARGEST_DETAIL_COUNT = 65_535
 _MANY_DETAILS = "further details were not kept: more than 65,535 different ones"
@@ -101,7 +101,7 @@ class Collector:
         return self._kept
 
     def _new_detail(self, detail: str) -> int:
-        if len(self._details) == _LARGEST_DETAIL_COUNT:
+        if len(self._details) >= _LARGEST_DETAIL_COUNT:
             detail = _MANY_DETAILS
             if detail in self._detail_code:
                 return self._detail_code[detail]
@@ -117,6 +117,12 @@ class Collector:
             if not self._spool.write(table):
                 self._kept.append(table)
             self._free.put(buffer)
+
+    def _detail_column(self, codes: np.ndarray[Any, np.dtype[np.uint16]]) -> pa.Array:
+        """Only the details that `codes` use: all of them, in every table, would outweigh the rows."""
+        used, indices = np.unique(codes, return_inverse=True)
+        texts = pa.array([self._details[code] for code in used.tolist()], pa.string())
+        return pa.DictionaryArray.from_arrays(pa.array(indices.astype(np.int32)), texts)
 
     def _to_table(self, records: np.ndarray[Any, np.dtype[np.void]]) -> pa.Table:
         n = len(records)
@@ -138,7 +144,7 @@ class Collector:
             **{name: constant(text) for name, text in self._labels.items()},
             "phase": coded("phase", self._phases),
             "outcome": coded("outcome", OUTCOMES),
-            "detail": coded("detail", self._details),
+            "detail": self._detail_column(records["detail"]),
             "worker": pa.array(np.full(n, self._worker, np.int64)),
             **{name: instant(name) for name in ("scheduled_ns", "sent_ns", "first_byte_ns", "done_ns")},
             **{

@@ -8,6 +8,7 @@ sent         a0    a1 a2          a3             a1 late? sent at once, its lag 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -36,7 +37,7 @@ class Client(Protocol):
 
     def send(self, token: int, head: bytes, tail: bytes) -> None: ...
 
-    def abandon(self, token: int) -> int: ...
+    def abandon(self, token: int) -> tuple[int, int]: ...
 
     @property
     def n_connections(self) -> int: ...
@@ -101,6 +102,7 @@ class Engine:
         self._finished: asyncio.Event = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._alarm: Alarm | None = None
+        self._is_stop_requested = False
 
     @property
     def n_in_flight(self) -> int:
@@ -125,6 +127,8 @@ class Engine:
         self._client = client
         self._start_ns = start_ns
         self._loop = asyncio.get_running_loop()
+        if self._is_stop_requested:  # after _loop is set, so that no request falls between
+            self._finished.set()
         self._alarm = Alarm()
         end_ns = start_ns + self._plan.spans[-1].end_ns
         try:
@@ -153,8 +157,10 @@ class Engine:
 
     def request_stop(self) -> None:
         """Makes `run` end at once: what is in flight is recorded as cancelled, the rest as unsent. Thread-safe."""
+        self._is_stop_requested = True
         if self._loop is not None:
-            self._loop.call_soon_threadsafe(self._finished.set)
+            with contextlib.suppress(RuntimeError):  # the run is over and its loop closed
+                self._loop.call_soon_threadsafe(self._finished.set)
 
     # sending
 
@@ -227,7 +233,7 @@ class Engine:
     def on_reply(self, exchange: Exchange) -> None:
         """The client's callback for a whole reply."""
         seq = exchange.token
-        scheduled_ns, phase, template, detail = self._in_flight.pop(seq)
+        scheduled_ns, phase, template, detail = self._in_flight[seq]
         body = exchange.body
         outcome, why = judge_reply(
             exchange.status, exchange.n_json_bytes, body, encode_id(seq), template.reply_bytes
@@ -236,6 +242,7 @@ class Engine:
             seq, scheduled_ns, exchange.sent_ns, exchange.first_ns, exchange.done_ns, len(body), template.rows,
             template.n_bytes, phase, OUTCOME_CODE[outcome], why or detail,
         )  # fmt: skip
+        del self._in_flight[seq]
         self.recent_response_ns.append(exchange.done_ns - scheduled_ns)
         self._ended(outcome == "ok")
 
@@ -247,8 +254,9 @@ class Engine:
     def _record_failure(self, token: int, sent_ns: int, first_ns: int, outcome: str, why: str) -> None:
         scheduled_ns, phase, template, _ = self._in_flight.pop(token)
         n_bytes = template.n_bytes if sent_ns != NEVER else 0
+        done_ns = NEVER if outcome == "unsent" else self._clock.monotonic_ns()
         self._collector.record(
-            token, scheduled_ns, sent_ns, first_ns, self._clock.monotonic_ns(), 0, template.rows, n_bytes, phase,
+            token, scheduled_ns, sent_ns, first_ns, done_ns, 0, template.rows, n_bytes, phase,
             OUTCOME_CODE[outcome], why,
         )  # fmt: skip
         self._ended(False)
@@ -275,17 +283,21 @@ class Engine:
         ):
             _, seq = self._deadlines.popleft()
             if seq in self._in_flight:
-                sent_ns = self._client.abandon(seq)
-                self._record_failure(seq, sent_ns, NEVER, "timeout", "no whole reply within the timeout")
+                sent_ns, first_ns = self._client.abandon(seq)
+                self._record_failure(seq, sent_ns, first_ns, "timeout", "no whole reply within the timeout")
 
     def _record_rest(self) -> None:
         """The end of the run: cancelled if sent, unsent if not."""
         assert self._client is not None
         self._finished.set()
         for seq in list(self._in_flight):
-            sent_ns = self._client.abandon(seq)
-            outcome = "unsent" if sent_ns == NEVER else "cancelled"
-            self._record_failure(seq, sent_ns, NEVER, outcome, "the run ended before the reply")
+            sent_ns, first_ns = self._client.abandon(seq)
+            if sent_ns == NEVER:
+                why = "the run ended while it waited for a connection"
+                self._record_failure(seq, sent_ns, first_ns, "unsent", why)
+            else:
+                why = "the run ended before the reply"
+                self._record_failure(seq, sent_ns, first_ns, "cancelled", why)
         for seq, scheduled_ns, phase, template in self._held:
             self._record_unsent(
                 seq, scheduled_ns, phase, template.rows, "the run ended while it was " + _HELD
@@ -293,7 +305,7 @@ class Engine:
         self._held.clear()
         while self._next_due_ns is not None:
             for scheduled_ns, seq, phase, rows, _ in self._chunk[self._chunk_at :]:
-                self._record_unsent(seq, scheduled_ns, phase, rows, "the run ended before it was due")
+                self._record_unsent(seq, scheduled_ns, phase, rows, "the run ended before its turn")
             self._load_chunk()
 
     def _record_unsent(self, seq: int, scheduled_ns: int, phase: int, rows: int, why: str) -> None:

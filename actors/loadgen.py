@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
 import resource
 import threading
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from actors.clock import NS_PER_S, Alarm, Clock
 from actors.collector import Collector
 from actors.engine import Engine, Rules, templates_needed
 from actors.spool import Spool
-from actors.wire import request_template
+from actors.wire import RequestTemplate, request_template
 from analysis.schema import arrow_schema
 from models.payload import encode_body, make_inputs
 from models.spec import ModelSpec
@@ -75,6 +76,7 @@ class LoadWorker:
         self._kept: list[pa.Table] = []
         self._last_response_ns: list[int] = []
         self._is_stopped = threading.Event()
+        self._defect: BaseException | None = None
 
     def prepare(self, plan: Plan) -> None:
         """Encodes every request, opens files and connections.
@@ -85,31 +87,12 @@ class LoadWorker:
         import uvloop
 
         settings = self._settings
-        templates = {}
-        for rows, variant in templates_needed(plan).tolist():
-            inputs = make_inputs(settings.spec, rows, variant, settings.seed, settings.shapes)
-            templates[rows, variant] = request_template(
-                f"{settings.host}:{settings.port}", settings.spec.name, settings.spec.version,
-                encode_body(settings.spec, inputs), rows, settings.spec.reply_bytes(rows),
-            )  # fmt: skip
-        labels = {
-            "run": settings.run, "node": settings.node, "target": settings.target, "request_kind": settings.spec.name
-        }  # fmt: skip
-        folder = Path(settings.spill_dir)
-        try:
-            self._collector = Collector(
-                folder / f"requests-{settings.worker}.arrows",
-                labels,
-                settings.worker,
-                [s.name for s in plan.spans],
-            )
-            self._samples = Spool(folder / f"worker_samples-{settings.worker}.arrows", "worker_samples")
-        except OSError as error:
-            raise ClusterError(
-                f"worker {settings.worker}: cannot write {folder}: {error.strerror}"
-            ) from error
+        templates = self._encode(plan)
+        self._open_files([span.name for span in plan.spans])
+        assert self._collector is not None
         self._engine = Engine(plan, templates, settings.rules, self._collector, self._clock)
         self._loop = uvloop.new_event_loop()
+        self._loop.set_exception_handler(self._on_defect)
         self._client = HttpClient(
             self._loop,
             self._clock,
@@ -121,13 +104,61 @@ class LoadWorker:
         try:
             self._loop.run_until_complete(self._client.open(settings.n_connections))
         except OSError as error:
+            self._give_up()
             raise TargetError(
                 f"worker {settings.worker}: no connection to {settings.host}:{settings.port}: "
-                f"{error.strerror or error}"
+                f"{os.strerror(error.errno) if error.errno else error}"
             ) from error
 
+    def _encode(self, plan: Plan) -> dict[tuple[int, int], RequestTemplate]:
+        settings = self._settings
+        host = f"[{settings.host}]" if ":" in settings.host else settings.host  # IPv6: RFC 3986, 3.2.2
+        templates = {}
+        for rows, variant in templates_needed(plan).tolist():
+            inputs = make_inputs(settings.spec, rows, variant, settings.seed, settings.shapes)
+            templates[rows, variant] = request_template(
+                f"{host}:{settings.port}", settings.spec.name, settings.spec.version,
+                encode_body(settings.spec, inputs), rows, settings.spec.reply_bytes(rows),
+            )  # fmt: skip
+        return templates
+
+    def _open_files(self, phases: list[str]) -> None:
+        settings = self._settings
+        labels = {
+            "run": settings.run, "node": settings.node, "target": settings.target, "request_kind": settings.spec.name
+        }  # fmt: skip
+        folder, worker = Path(settings.spill_dir), settings.worker
+        try:
+            self._samples = Spool(folder / f"worker_samples-{worker}.arrows", "worker_samples")
+            self._collector = Collector(folder / f"requests-{worker}.arrows", labels, worker, phases)
+        except OSError as error:
+            if self._samples is not None:
+                self._samples.close()
+            raise ClusterError(f"worker {worker}: cannot write {folder}: {error.strerror}") from error
+
+    def _give_up(self) -> None:
+        """Closes what `prepare` has opened."""
+        assert self._loop
+        assert self._client
+        assert self._collector
+        assert self._samples
+        self._loop.run_until_complete(self._client.close())
+        self._loop.close()
+        self._loop = None
+        self._collector.close()
+        self._samples.close()
+
+    def _on_defect(self, _: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """An exception that nothing caught, in the loop's callbacks: the run ends, and `run` raises it."""
+        if self._defect is None:
+            self._defect = context.get("exception") or RuntimeError(context["message"])
+        self.stop()
+
     def run(self, start_ns: int) -> None:
-        """Follows the plan from `start_ns` (node's clock) and closes everything. Call `prepare` before."""
+        """Follows the plan from `start_ns` (node's clock) and closes everything. Call `prepare` before.
+
+        Raises ClusterError for a defect of ours; what was recorded by then is in the spill file.
+        """
         if self._loop is None:
             raise ClusterError(f"worker {self._settings.worker} was not prepared")
         gc.collect()
@@ -139,9 +170,15 @@ class LoadWorker:
             gc.enable()
             gc.unfreeze()
             self._loop.close()
+        if self._defect is not None:
+            what = f"{type(self._defect).__name__}: {self._defect}"
+            raise ClusterError(f"worker {self._settings.worker}: {what}") from self._defect
 
     async def _run(self, start_ns: int) -> None:
-        assert self._engine and self._client and self._collector and self._samples
+        assert self._engine
+        assert self._client
+        assert self._collector
+        assert self._samples
         if self._is_stopped.is_set():
             self._engine.request_stop()
         sampling = asyncio.get_running_loop().create_task(self._sample(start_ns))
@@ -149,7 +186,9 @@ class LoadWorker:
             await self._engine.run(self._client, start_ns)
         finally:
             sampling.cancel()
-            await asyncio.gather(sampling, return_exceptions=True)
+            (ending,) = await asyncio.gather(sampling, return_exceptions=True)
+            if isinstance(ending, Exception):
+                self._defect = self._defect or ending
             await self._client.close()
             self._kept = self._collector.close()
             self._samples.close()
@@ -182,7 +221,8 @@ class LoadWorker:
         alarm, wake = Alarm(), asyncio.Event()
         loop = asyncio.get_running_loop()
         loop.add_reader(alarm.fd, wake.set)
-        previous = _Usage.now(self._clock.monotonic_ns(), 0, 0)
+        # a late worker's first sample still counts every arrival that was due by then
+        previous = _Usage.now(min(self._clock.monotonic_ns(), start_ns - 1), 0, 0)
         due_ns = start_ns
         try:
             while True:
@@ -199,7 +239,10 @@ class LoadWorker:
             self._take_sample(previous, self._clock.monotonic_ns(), 0)
 
     def _take_sample(self, previous: _Usage, now_ns: int, loop_lag_ns: int) -> _Usage:
-        assert self._engine and self._client and self._collector and self._samples
+        assert self._engine
+        assert self._client
+        assert self._collector
+        assert self._samples
         engine, counters = self._engine, self._engine.counters
         usage = _Usage.now(now_ns, counters.n_sent, counters.n_done)
         row = {

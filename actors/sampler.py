@@ -75,20 +75,22 @@ class Sampler:
         self._has_baseline.set()
         while not self._halt.wait(max(0, due_ns - self._clock.monotonic_ns()) / NS_PER_S):
             self._tick()
-            due_ns += self._interval_ns
+            n_over = max(0, self._clock.monotonic_ns() - due_ns) // self._interval_ns
+            due_ns += (
+                1 + n_over
+            ) * self._interval_ns  # ticks that a slow sample ran over are not made up for
         self._tick()
 
     def _tick(self) -> None:
         now_ns = self._clock.monotonic_ns()
         try:
             rows = self._source.sample(now_ns)
+            if rows:
+                filled = [{**self._labels, "phase": "", **row} for row in rows]
+                self._spool.write(pa.Table.from_pylist(filled, schema=arrow_schema(self._source.table)))
         except Exception as error:  # a thread's edge: recorded, and the next tick tries again
             self._n_failures += 1
             self._last_failure = f"{type(error).__name__}: {error}"
-            return
-        if rows:
-            filled = [{**self._labels, "phase": "", **row} for row in rows]
-            self._spool.write(pa.Table.from_pylist(filled, schema=arrow_schema(self._source.table)))
 
 
 class TritonSource:
@@ -124,7 +126,7 @@ class TritonSource:
     def _delta(
         self, version: str, now_ns: int, current: Row, then_ns: int, previous: Row, pending: int | None
     ) -> Row:
-        if current["request_count"] < previous["request_count"]:
+        if any(current[name] < previous[name] for name in current if name != "batches"):
             previous = {**dict.fromkeys(previous, 0), "batches": {}}
         row = {name: current[name] - previous[name] for name in current if name != "batches"}
         batches = {
@@ -220,17 +222,14 @@ class HostSource:
 
 
 def _cpu_time_s(pids: Sequence[int]) -> float | None:
-    """CPU seconds used so far by `pids`; None where there are none to ask."""
+    """CPU seconds used so far by `pids`; None without any, or where one has ended and took its count along."""
     import psutil
 
-    total, n_found = 0.0, 0
-    for pid in pids:
-        try:
-            times = psutil.Process(pid).cpu_times()
-        except psutil.Error:
-            continue
-        total, n_found = total + times.user + times.system, n_found + 1
-    return total if n_found else None
+    try:
+        times = [psutil.Process(pid).cpu_times() for pid in pids]
+    except psutil.Error:
+        return None
+    return sum(used.user + used.system for used in times) if times else None
 
 
 def _run_queue() -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 from collections.abc import Iterator
@@ -40,7 +41,8 @@ class Spool:
             self._write_whole(encoded.getbuffer())
         except OSError as error:
             self.error = error.strerror or str(error)
-            os.ftruncate(self._file.fileno(), self._n_bytes)
+            with contextlib.suppress(OSError):  # a reader stops at the piece of a batch all the same
+                os.ftruncate(self._file.fileno(), self._n_bytes)
             return False
         return True
 

@@ -60,7 +60,9 @@ def judge_reply(
     ok needs status 200, our own id in the JSON and tensors of just the size that the model's spec gives.
     """
     if status != _OK:
-        return _judge_error(status, body)
+        return _judge_error(status, body, wire_id)
+    if not 0 <= n_json_bytes <= len(body):
+        return "bad_reply", "the reply's Inference-Header-Content-Length is not within its body"
     json_part = body[:n_json_bytes] if n_json_bytes else body
     if wire_id not in json_part:
         return "bad_reply", "the reply does not carry the request's id"
@@ -74,9 +76,12 @@ def judge_reply(
     return "ok", ""
 
 
-def _judge_error(status: int, body: bytes) -> tuple[str, str]:
-    """Rejections of the queue policy stand apart from errors of the server."""
-    detail = f"{status} {error_text(body)}"
+def _judge_error(status: int, body: bytes, wire_id: bytes) -> tuple[str, str]:
+    """Rejections of the queue policy stand apart from errors of the server.
+
+    Triton puts "[request id: ID] " before most messages; without it equal failures have equal details.
+    """
+    detail = f"{status} {error_text(body.replace(b'[request id: ' + wire_id + b'] ', b''))}"
     if status == _UNAVAILABLE or any(text in body for text in REJECTIONS):
         return "rejected", detail
     return "server_error", detail
@@ -87,6 +92,6 @@ def error_text(body: bytes) -> str:
     try:
         content = json.loads(body)
         text = str(content["error"]) if isinstance(content, dict) and "error" in content else str(content)
-    except ValueError:
+    except (ValueError, RecursionError):
         text = body.decode(errors="replace")
     return " ".join(text.split())[:_DETAIL_CHARACTERS]

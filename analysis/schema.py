@@ -127,7 +127,10 @@ _REQUEST = (
     _bytes("request_bytes", "bytes written: head and body; 0 if unsent"),
     _bytes("response_bytes", "body bytes received"),
     _text("outcome", "how it ended: " + ", ".join(OUTCOMES)),
-    _text("detail", "the server's or the transport's own words for a failure; empty for ok"),
+    _text(
+        "detail",
+        "why it failed, in the server's or the transport's words; or that max_in_flight held it back",
+    ),
 )
 
 _EVENT = (

@@ -98,6 +98,8 @@ class HeadSpec:
                 raise ScenarioError(f"model.settings.{key}: unknown key{hint}")
             if value < 1 and key != "weights_seed":
                 raise ScenarioError(f"model.settings.{key}: {value} is not a size, it must be 1 or more")
+            if value < 0:
+                raise ScenarioError(f"model.settings.{key}: {value} is not a seed, it must be 0 or more")
         return {**self.defaults, **settings}
 
 

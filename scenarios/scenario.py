@@ -64,7 +64,9 @@ class ServerConfig(Section):
     http_port: Port | None = None
     grpc_port: Port | None = None
     metrics_port: Port | None = None
-    nice: Annotated[int, Field(ge=0, le=19)] = 0  # scheduling priority given up in favour of clients on its node
+    nice: Annotated[int, Field(ge=0, le=19)] = (
+        0  # scheduling priority given up in favour of clients on its node
+    )
     start_timeout_ns: PositiveDuration = Field(default=60 * NS_PER_S, alias="start_timeout")
     stop_timeout_ns: PositiveDuration = Field(default=10 * NS_PER_S, alias="stop_timeout")
 

@@ -90,6 +90,7 @@ class _Record:
 
     def __init__(self, folder, instance):
         self._n_lost = 0
+        self._is_cut = False
         self._fd = None
         if folder:
             path = os.path.join(folder, f"{instance}.jsonl")
@@ -106,10 +107,14 @@ class _Record:
 
     def _write(self, line):
         data = (json.dumps(line, separators=(",", ":")) + "\n").encode()
+        if self._is_cut:
+            data = b"\n" + data  # the piece before stays a line of its own
         try:
             n_written = os.write(self._fd, data)
         except OSError:
             n_written = 0
+        if n_written:
+            self._is_cut = n_written < len(data)
         if n_written < len(data):
             self._n_lost += 1
 

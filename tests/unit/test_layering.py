@@ -121,7 +121,9 @@ def test_the_rules_notice_a_breach(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 def test_no_module_takes_part_in_an_import_cycle() -> None:
     known = {module_name(path): path for path in sources()}
-    graph = {module: {name for name in imports(path) if name in known} - {module} for module, path in known.items()}
+    graph = {
+        module: {name for name in imports(path) if name in known} - {module} for module, path in known.items()
+    }
     done: set[str] = set()
 
     def visit(module: str, above: tuple[str, ...]) -> None:

@@ -62,7 +62,7 @@ def problem_of(mapping: dict[str, Any]) -> str:
             ("model", "xyz"),
             1,
             "model.xyz: unknown key, allowed are instances, max_batch_size, name,"
-            " preferred_batch_sizes, queue, queue_delay, repository, settings, version",
+            " preferred_batch_sizes, queue, queue_delay, repository, settings, shapes, version",
         ),
         (
             ("clients",),

@@ -1,0 +1,243 @@
+"""Stand-ins that script what the real thing would do, and note what they really did."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import socket
+import struct
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Literal, Self
+
+NS_PER_S = 1_000_000_000
+
+
+@dataclass
+class FakeClock:
+    """A clock that stands still until it is set or advanced."""
+
+    now_ns: int = 0
+
+    def monotonic_ns(self) -> int:
+        return self.now_ns
+
+    def advance(self, by_ns: int) -> None:
+        self.now_ns += by_ns
+
+
+Kind = Literal[
+    "answer", "rejected", "error", "bad_request", "hang", "reset_mid_reply", "close", "malformed", "wrong_id",
+    "short_tensor", "oversized", "bytewise", "connection_close", "garbage_after", "answer_twice", "eof_body",
+]  # fmt: skip
+"""What the stub does with a request:
+
+answer            status 200, the request's own id, `tensor_bytes` bytes of output
+rejected          503 in Triton's words for a full queue, with the request's id in front as Triton puts it
+error bad_request 500 and 400 with an error object
+hang              no reply, ever
+reset_mid_reply   half of a reply, then RST
+close             end of the connection without a reply
+malformed         something that is not HTTP
+wrong_id          a reply with another request's id
+short_tensor oversized    fewer and more tensor bytes than the model's spec says
+bytewise          the answer in pieces of one byte
+connection_close  the answer with `Connection: close`
+garbage_after     the answer and, in the same segment, bytes that nobody asked for
+answer_twice      the answer two times in one segment
+eof_body          an answer without a length, ended by the end of the connection
+"""
+
+
+@dataclass(frozen=True)
+class Behaviour:
+    """`kind` after at least `service_s` from the arrival of the whole request."""
+
+    kind: Kind = "answer"
+    service_s: float = 0.0
+
+
+@dataclass
+class Seen:
+    """What the stub did, by request id; instants of CLOCK_MONOTONIC."""
+
+    arrived_ns: dict[int, int] = field(default_factory=dict)
+    replied_ns: dict[int, int] = field(default_factory=dict)
+    n_connections: int = 0
+
+
+class StubTriton:
+    """An HTTP/1.1 server on loopback that takes KServe v2 inferences and does as its script says.
+
+    Use as a context manager; it serves from a thread of its own. `script(request_id)` gives the behaviour.
+    `n_lanes`: how many requests are served at one time, the others queue (None: all). `reads` False: connections are
+    taken and never read.
+    """
+
+    def __init__(
+        self,
+        script: Callable[[int], Behaviour] = lambda _: Behaviour(),
+        tensor_bytes: int = 8,
+        n_lanes: int | None = None,
+        reads: bool = True,
+    ) -> None:
+        self.seen = Seen()
+        self.port = 0
+        self._script = script
+        self._tensor_bytes = tensor_bytes
+        self._n_lanes = n_lanes
+        self._reads = reads
+        self._lanes: asyncio.Semaphore | None = None
+        self._loop = asyncio.new_event_loop()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._halt = asyncio.Event()
+        self._is_ready = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="stub-triton", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        if not self._is_ready.wait(10):
+            raise RuntimeError("the stub server did not start")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._loop.call_soon_threadsafe(self._halt.set)
+        self._thread.join()
+
+    def _run(self) -> None:
+        try:
+            self._loop.run_until_complete(self._serve())
+        finally:
+            self._loop.close()
+
+    async def _serve(self) -> None:
+        if self._n_lanes is not None:
+            self._lanes = asyncio.Semaphore(self._n_lanes)
+        server = await asyncio.start_server(self._on_connection, "127.0.0.1", 0, backlog=1_024)
+        self.port = server.sockets[0].getsockname()[1]
+        self._is_ready.set()
+        await self._halt.wait()
+        await asyncio.sleep(0.05)  # a connection that was just taken gets its task, which then ends it
+        server.close()
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await server.wait_closed()
+        await asyncio.sleep(0.02)  # the transports' last callbacks
+
+    async def _on_connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
+        self.seen.n_connections += 1
+        try:
+            if not self._reads:
+                writer.transport.pause_reading()  # type: ignore[attr-defined]
+                await self._halt.wait()
+            while await self._exchange(reader, writer):
+                pass
+        except (OSError, asyncio.IncompleteReadError, asyncio.CancelledError):
+            pass
+        finally:
+            self._tasks.discard(task)
+            writer.transport.abort()
+            with contextlib.suppress(OSError):
+                await writer.wait_closed()
+
+    async def _exchange(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+        """One request; True if the connection goes on."""
+        head = (await reader.readuntil(b"\r\n\r\n")).lower()
+        body = await reader.readexactly(int(head.partition(b"\r\ncontent-length: ")[2].split(b"\r\n")[0]))
+        request_id = int(body[7:19])
+        self.seen.arrived_ns[request_id] = time.monotonic_ns()
+        behaviour = self._script(request_id)
+        if self._lanes is None:
+            await _wait_for(behaviour.service_s)
+        else:
+            async with self._lanes:
+                await _wait_for(behaviour.service_s)
+        self.seen.replied_ns[request_id] = time.monotonic_ns()
+        return await self._do(behaviour.kind, request_id, writer)
+
+    async def _do(self, kind: Kind, request_id: int, writer: asyncio.StreamWriter) -> bool:
+        answer = _answer(request_id, self._tensor_bytes)
+        if kind == "hang":
+            await self._halt.wait()
+        elif kind == "reset_mid_reply":
+            writer.write(answer[: len(answer) // 2])
+            await writer.drain()
+            await asyncio.sleep(0.02)  # the half reply is on its way before RST throws it away
+            sock = writer.get_extra_info("socket")
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        elif kind == "bytewise":
+            for byte in answer:
+                writer.write(bytes([byte]))
+                await writer.drain()
+                await asyncio.sleep(0)
+            return True
+        elif kind != "close":
+            writer.write(self._bytes_of(kind, request_id, answer))
+            await writer.drain()
+            if kind in ("eof_body", "connection_close"):
+                writer.write_eof()
+                await asyncio.sleep(0.02)
+            return kind not in ("malformed", "connection_close", "eof_body")
+        return False
+
+    def _bytes_of(self, kind: Kind, request_id: int, answer: bytes) -> bytes:
+        if kind == "rejected":
+            return _error(503, f"[request id: {request_id:012d}] Exceeds maximum queue size")
+        if kind == "error":
+            return _error(500, "stub: broken on purpose")
+        if kind == "bad_request":
+            return _error(400, "stub: unexpected shape")
+        size = self._tensor_bytes
+        return {
+            "malformed": b"SMTP ready\r\n\r\n",
+            "wrong_id": _answer(request_id + 1, size),
+            "short_tensor": _answer(request_id, size - 4),
+            "oversized": _answer(request_id, size + 400_000),
+            "connection_close": _answer(request_id, size, "Connection: close\r\n"),
+            "garbage_after": answer + b"garbage",
+            "answer_twice": answer + answer,
+            "eof_body": b"HTTP/1.1 200 OK\r\n\r\n" + answer.partition(b"\r\n\r\n")[2],
+        }.get(kind, answer)
+
+
+async def _wait_for(service_s: float) -> None:
+    """At least `service_s`: the loop's own timers may fire up to its clock's resolution early."""
+    end_ns = time.monotonic_ns() + round(service_s * NS_PER_S)
+    while (left_ns := end_ns - time.monotonic_ns()) > 0:
+        await asyncio.sleep(left_ns / NS_PER_S)
+
+
+def _answer(request_id: int, tensor_bytes: int, extra: str = "") -> bytes:
+    described = {"name": "OUTPUT", "datatype": "FP32", "parameters": {"binary_data_size": tensor_bytes}}
+    content = json.dumps({"id": f"{request_id:012d}", "outputs": [described]}).encode()
+    head = (
+        f"HTTP/1.1 200 OK\r\n{extra}Inference-Header-Content-Length: {len(content)}\r\n"
+        f"Content-Length: {len(content) + tensor_bytes}\r\n\r\n"
+    )
+    return head.encode() + content + bytes(tensor_bytes)
+
+
+def _error(status: int, text: str) -> bytes:
+    content = json.dumps({"error": text}).encode()
+    return f"HTTP/1.1 {status} Stub\r\nContent-Length: {len(content)}\r\n\r\n".encode() + content
+
+
+def main() -> None:
+    """Serves answers from this process until stdin closes; the port goes to stdout. For the bench."""
+    with StubTriton(tensor_bytes=int(sys.argv[1])) as stub:
+        print(stub.port, flush=True)
+        while os.read(0, 4_096):
+            pass
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,103 @@
+"""Runs a load worker against a server of a test and reads back what it spilled."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from actors.clock import SystemClock
+from actors.engine import Rules
+from actors.loadgen import LoadWorker, WorkerSettings
+from actors.spool import read_spool
+from models.spec import ModelSpec, TensorSpec
+from scenarios.plan import PhaseSpan, Plan
+
+MS = 1_000_000
+S = 1_000_000_000
+REPLY_BYTES = 8
+SPEC = ModelSpec("stub", "1", (TensorSpec("INPUT", "FP32", (4,)),), (TensorSpec("OUTPUT", "FP32", (2,)),), 8)
+LARGE_SPEC = ModelSpec(
+    "stub", "1", (TensorSpec("INPUT", "FP32", (4 * 1024**2,)),), (TensorSpec("OUTPUT", "FP32", (2,)),), 8
+)
+
+
+def plan_of(offsets_ns: Sequence[int], length_ns: int, seq: Sequence[int] | None = None) -> Plan:
+    """A plan of one measured phase of `length_ns`, one row an arrival."""
+    n = len(offsets_ns)
+    return Plan(
+        seq=np.arange(n, dtype=np.int64) if seq is None else np.array(seq, np.int64),
+        offset_ns=np.array(offsets_ns, np.int64),
+        phase=np.zeros(n, np.uint8),
+        rows=np.ones(n, np.int32),
+        variant=np.zeros(n, np.uint8),
+        spans=(PhaseSpan("m", "measure", 0, length_ns),),
+    )
+
+
+def settings_of(
+    folder: Path, port: int, rules: Rules | None = None, n_connections: int = 2, spec: ModelSpec = SPEC
+) -> WorkerSettings:
+    return WorkerSettings(
+        run="r", node="node-0", worker=0, target="server-0", host="127.0.0.1", port=port, spec=spec, seed=1,
+        shapes={}, rules=rules or Rules(timeout_ns=30 * S), n_connections=n_connections, spill_dir=str(folder),
+    )  # fmt: skip
+
+
+def run_worker(
+    settings: WorkerSettings,
+    plan: Plan,
+    lead_ns: int = 30 * MS,
+    meanwhile: Callable[[LoadWorker], None] | None = None,
+) -> pa.Table:
+    """Rows of `requests` by request_id: `lead_ns` is how far ahead the start instant lies, negative for a late start.
+
+    `meanwhile` runs in a thread of its own beside the worker.
+    """
+    worker = LoadWorker(settings, SystemClock())
+    worker.prepare(plan)
+    beside = threading.Thread(target=meanwhile, args=(worker,)) if meanwhile else None
+    if beside:
+        beside.start()
+    worker.run(time.monotonic_ns() + lead_ns)
+    if beside:
+        beside.join()
+    assert worker.leftovers() == []
+    return requests_of(settings)
+
+
+def requests_of(settings: WorkerSettings) -> pa.Table:
+    """All spilled rows by request_id: how many batches they came in is a matter of time."""
+    return pa.concat_tables(spilled(settings, "requests")).sort_by("request_id")
+
+
+def spilled(settings: WorkerSettings, table: str) -> list[pa.Table]:
+    path = Path(settings.spill_dir) / f"{table}-{settings.worker}.arrows"
+    with pa.OSFile(str(path)) as data:
+        return [part.unify_dictionaries() for part in read_spool(data)]
+
+
+def column(rows: pa.Table, name: str) -> list[object]:
+    return list(rows.column(name).to_pylist())
+
+
+def numbers(rows: pa.Table, name: str) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    """A column without nulls; fails where there is one."""
+    assert rows.column(name).null_count == 0, name
+    return np.asarray(rows.column(name).to_numpy(), np.int64)
+
+
+def assert_one_row_each(rows: pa.Table, plan: Plan) -> None:
+    """Every planned arrival has one row, in the plan's phase, with no instant before the one that must precede it."""
+    assert len(plan) > 0
+    assert column(rows, "request_id") == plan.seq.tolist()
+    assert set(column(rows, "phase")) == {"m"}
+    for row in rows.to_pylist():
+        reached = [row[name] for name in ("scheduled_ns", "sent_ns", "first_byte_ns", "done_ns")]
+        known = [instant for instant in reached if instant is not None]
+        assert known == sorted(known), row
+        assert (row["outcome"] == "unsent") == (row["sent_ns"] is None and row["done_ns"] is None), row

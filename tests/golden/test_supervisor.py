@@ -1,0 +1,161 @@
+"""The supervisor with real processes: whoever ends and however, nothing is left."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import actors.supervisor
+
+SUPERVISOR = [sys.executable, "-I", "-S", actors.supervisor.__file__]
+DAEMON = (
+    "import os, time\n"
+    "if os.fork() == 0:\n"
+    "    os.setsid()\n"
+    "    if os.fork() == 0:\n"
+    "        open({path!r}, 'w').write(str(os.getpid()))\n"
+    "        time.sleep(300)\n"
+    "    os._exit(0)\n"
+    "os.wait()\n"
+    "while not os.path.exists({path!r}) or not open({path!r}).read(): time.sleep(0.01)\n"
+    "print(os.getpid(), open({path!r}).read(), flush=True)\n"
+    "time.sleep({then_s})\n"
+)
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return False
+    return stat.rpartition(")")[2].split()[0] != "Z"
+
+
+def wait_until_gone(pids: list[int]) -> None:
+    deadline = time.monotonic() + 20
+    while any(is_alive(pid) for pid in pids):
+        assert time.monotonic() < deadline, f"still there: {[pid for pid in pids if is_alive(pid)]}"
+        time.sleep(0.02)
+
+
+def started(script: str, name: str = "python3", stop_timeout_s: str = "1") -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [*SUPERVISOR, stop_timeout_s, name, sys.executable, "-S", "-c", script],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+
+
+@pytest.fixture
+def family(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], list[int]]]:
+    """A supervised command and its daemonised grandchild, in a session of its own."""
+    process = started(DAEMON.format(path=str(tmp_path / "pid"), then_s=300))
+    assert process.stdin
+    assert process.stdout
+    pids = [int(text) for text in process.stdout.readline().split()]
+    assert len(pids) == 2
+    assert all(is_alive(pid) for pid in pids)
+    assert os.getsid(pids[1]) != os.getsid(pids[0])
+    yield process, pids
+    for pid in pids:
+        if is_alive(pid):
+            os.kill(pid, signal.SIGKILL)
+    process.stdout.close()
+    process.stdin.close()
+    process.wait(20)
+
+
+def test_when_the_pipe_closes_the_command_and_its_daemon_are_gone(
+    family: tuple[subprocess.Popen[str], list[int]],
+) -> None:
+    process, pids = family
+    assert process.stdin
+    process.stdin.close()
+    process.wait(20)
+    assert not any(is_alive(pid) for pid in pids)
+
+
+def test_a_signal_that_the_user_sends_to_all_does_not_end_the_clean_up(
+    family: tuple[subprocess.Popen[str], list[int]],
+) -> None:
+    process, pids = family
+    process.send_signal(signal.SIGINT)
+    process.send_signal(signal.SIGTERM)
+    time.sleep(0.1)
+    assert process.poll() is None
+    assert all(is_alive(pid) for pid in pids)
+
+
+def test_when_the_owner_is_killed_nothing_is_left(tmp_path: Path) -> None:
+    script = DAEMON.format(path=str(tmp_path / "pid"), then_s=300)
+    owner_script = (
+        "import subprocess, sys\n"
+        f"process = subprocess.Popen({[*SUPERVISOR, '1', 'python3', sys.executable, '-S', '-c', script]!r},"
+        " stdin=subprocess.PIPE)\n"
+        "print(process.pid, flush=True)\n"
+        "process.wait()\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-S", "-c", owner_script], stdout=subprocess.PIPE, text=True
+    ) as owner:
+        assert owner.stdout
+        pids = [int(text) for _ in range(2) for text in owner.stdout.readline().split()]
+        assert len(pids) == 3
+        assert all(is_alive(pid) for pid in pids)
+        owner.kill()
+        wait_until_gone(pids)
+
+
+def test_when_the_supervisor_is_killed_the_command_is_too(
+    family: tuple[subprocess.Popen[str], list[int]],
+) -> None:
+    process, pids = family
+    process.kill()
+    wait_until_gone(pids[:1])
+
+
+def test_a_command_that_ignores_sigterm_is_killed() -> None:
+    process = started(
+        "import os, signal, time\n"
+        "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+        "print(os.getpid(), flush=True)\n"
+        "time.sleep(300)\n",
+        stop_timeout_s="0.2",
+    )
+    assert process.stdin
+    assert process.stdout
+    pid = int(process.stdout.readline())
+    process.stdin.close()
+    process.wait(20)
+    process.stdout.close()
+    assert not is_alive(pid)
+
+
+@pytest.mark.parametrize(
+    ("script", "code"),
+    [("raise SystemExit(0)", 0), ("raise SystemExit(3)", 3), ("import os; os.kill(os.getpid(), 9)", 137)],
+)
+def test_the_exit_code_is_that_of_the_command(script: str, code: int) -> None:
+    process = started(script, name="nothing")
+    assert process.stdin
+    assert process.stdout
+    assert process.wait(20) == code
+    process.stdin.close()
+    process.stdout.close()
+
+
+def test_a_daemon_that_its_launcher_left_is_ended_with_the_command(tmp_path: Path) -> None:
+    process = started(DAEMON.format(path=str(tmp_path / "pid"), then_s=0), name="nothing")
+    assert process.stdin
+    assert process.stdout
+    pids = [int(text) for text in process.stdout.readline().split()]
+    assert process.wait(20) == 0
+    assert not any(is_alive(pid) for pid in pids)
+    process.stdin.close()
+    process.stdout.close()

@@ -1,0 +1,121 @@
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from models.payload import ID_DIGITS, PREFIX, encode_body, encode_id, make_inputs
+from models.spec import DATATYPE_BYTES, HEADS, ModelSpec, TensorSpec, head_of, head_spec
+from scenarios.errors import ScenarioError, TargetError
+
+
+def spec_of(*inputs: TensorSpec, max_batch_size: int = 4) -> ModelSpec:
+    return ModelSpec("m", "1", inputs, (TensorSpec("OUT", "FP32", (2,)),), max_batch_size)
+
+
+@pytest.mark.parametrize("datatype", DATATYPE_BYTES)
+def test_every_datatype_has_its_size_on_the_wire(datatype: str) -> None:
+    tensor = TensorSpec("A", datatype, (3, 5))
+    array = make_inputs(spec_of(tensor), 2, 0, 1)["A"]
+    assert array.shape == (2, 3, 5)
+    assert len(array.tobytes()) == tensor.n_bytes(2)
+
+
+def test_a_body_gives_back_the_tensors_it_was_made_of() -> None:
+    spec = spec_of(
+        TensorSpec("A", "FP32", (3,)), TensorSpec("B", "INT64", (2, 2)), TensorSpec("C", "BF16", (1,))
+    )
+    inputs = make_inputs(spec, 4, 2, 7)
+    body = encode_body(spec, inputs)
+    data = PREFIX + encode_id(9) + body.suffix
+    assert len(data) == body.n_bytes
+    content, rest = json.loads(data[: body.n_json_bytes]), data[body.n_json_bytes :]
+    assert content["id"] == "0" * (ID_DIGITS - 1) + "9"
+    for item, dtype in zip(content["inputs"], ("<f4", "<i8", "<u2"), strict=True):
+        size = item["parameters"]["binary_data_size"]
+        array = np.frombuffer(rest[:size], dtype).reshape(item["shape"])
+        assert np.array_equal(array, inputs[item["name"]])
+        rest = rest[size:]
+    assert rest == b""
+
+
+def test_bf16_is_the_upper_half_of_fp32() -> None:
+    array = make_inputs(spec_of(TensorSpec("A", "BF16", (1000,))), 1, 0, 1)["A"]
+    values = (array.astype(np.uint32) << 16).view(np.float32)
+    assert np.isfinite(values).all()
+    # mean and variance of 1,000 standard normals: 4 standard errors are 4 / sqrt(1000) and 4 sqrt(2 / 1000)
+    assert abs(values.mean()) < 4 / np.sqrt(1000)
+    assert abs(values.var() - 1) < 4 * np.sqrt(2 / 1000) + 2**-7  # and the cut-off mantissa
+
+
+def test_inputs_are_those_of_their_seed_rows_and_variant() -> None:
+    spec = spec_of(TensorSpec("A", "FP32", (8,)))
+    one = make_inputs(spec, 2, 1, 5)["A"]
+    assert np.array_equal(one, make_inputs(spec, 2, 1, 5)["A"])
+    for rows, variant, seed in ((2, 1, 6), (2, 2, 5)):
+        assert not np.array_equal(one, make_inputs(spec, rows, variant, seed)["A"])
+
+
+def test_a_model_without_batches_takes_no_batch_dimension() -> None:
+    spec = spec_of(TensorSpec("A", "FP32", (3,)), max_batch_size=0)
+    assert make_inputs(spec, 1, 0, 1)["A"].shape == (3,)
+    with pytest.raises(ScenarioError, match="2 rows, but model m takes at most 1 a request"):
+        make_inputs(spec, 2, 0, 1)
+
+
+def test_a_size_that_the_model_leaves_open_must_be_stated() -> None:
+    spec = spec_of(TensorSpec("A", "FP32", (-1, 3)))
+    with pytest.raises(ScenarioError) as caught:
+        make_inputs(spec, 1, 0, 1)
+    assert str(caught.value) == "model.shapes.A: model m leaves the size open ([-1, 3]), state it"
+    assert make_inputs(spec, 1, 0, 1, {"A": (7, 3)})["A"].shape == (1, 7, 3)
+
+
+@pytest.mark.parametrize(
+    ("settings", "text"),
+    [
+        ({"widht": 8}, "model.settings.widht: unknown key, did you mean 'width'?"),
+        ({"zzz": 8}, "model.settings.zzz: unknown key; linear_head has width, layers, classes, weights_seed"),
+        ({"width": 0}, "model.settings.width: 0 is not a size, it must be 1 or more"),
+        ({"weights_seed": -1}, "model.settings.weights_seed: -1 is not a seed, it must be 0 or more"),
+    ],
+)
+def test_a_wrong_size_is_one_line(settings: dict[str, int], text: str) -> None:
+    with pytest.raises(ScenarioError) as caught:
+        HEADS["linear_head"].sizes(settings)
+    assert str(caught.value) == text
+
+
+def test_settings_override_the_defaults_and_a_seed_of_zero_is_a_seed() -> None:
+    assert HEADS["linear_head"].sizes({"width": 8, "weights_seed": 0}) == {
+        "width": 8, "layers": 20, "classes": 2, "weights_seed": 0
+    }  # fmt: skip
+
+
+def test_an_unknown_head_is_told_its_neighbour() -> None:
+    with pytest.raises(ScenarioError, match="unknown model 'linear_haed': did you mean 'linear_head'"):
+        head_of("linear_haed")
+
+
+def test_a_spec_is_read_from_the_servers_config() -> None:
+    config = {
+        "name": "m", "max_batch_size": 8,
+        "input": [{"name": "A", "data_type": "TYPE_FP16", "dims": ["3", "224"]}],
+        "output": [{"name": "T", "data_type": "TYPE_STRING", "dims": [1]}],
+    }  # fmt: skip
+    spec = ModelSpec.from_config(config, "2")
+    assert spec.inputs == (TensorSpec("A", "FP16", (3, 224)),)
+    assert spec.outputs == (TensorSpec("T", "BYTES", (1,)),)
+    assert (spec.version, spec.is_batched, spec.reply_bytes(2)) == ("2", True, None)
+    with pytest.raises(TargetError, match="model m: input A has datatype BYTES, squall makes BOOL"):
+        ModelSpec.from_config(
+            {**config, "input": [{"name": "A", "data_type": "TYPE_STRING", "dims": [1]}]}, "1"
+        )
+
+
+@pytest.mark.parametrize(
+    ("head", "n_bytes"), [("linear_head", 3 * 2 * 4), ("linear_head_stacked", 3 * 5 * 2 * 4)]
+)
+def test_the_size_of_a_heads_reply_is_rows_times_outputs_times_four(head: str, n_bytes: int) -> None:
+    assert head_spec(head, "1", HEADS[head].sizes({}), 8).reply_bytes(3) == n_bytes
