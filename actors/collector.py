@@ -74,8 +74,8 @@ class Collector:
         if code is None:
             code = self._new_detail(detail)
         _PACK.pack_into(
-            self._buffer, self._n_rows * _ROW_BYTES, request_id, scheduled_ns, sent_ns, first_ns, done_ns, response_bytes,
-            rows, request_bytes, phase, outcome, code,
+            self._buffer, self._n_rows * _ROW_BYTES, request_id, scheduled_ns, sent_ns, first_ns, done_ns,
+            response_bytes, rows, request_bytes, phase, outcome, code,
         )  # fmt: skip
         self._n_rows += 1
         self.n_recorded += 1

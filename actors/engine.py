@@ -29,7 +29,8 @@ _SENDS_PER_TURN = 32
 """Arrivals sent before the loop gets to read replies again, so that a burst does not delay their time stamps."""
 _TIMEOUT_CHECK_NS = 10_000_000
 _HELD = "held back by max_in_flight"
-_OK = OUTCOME_CODE["ok"]
+FAILED_NS = 2**63 - 1
+"""Stands for a failed request among recent response times: it counts as infinitely slow."""
 
 
 class Client(Protocol):
@@ -243,8 +244,9 @@ class Engine:
             template.n_bytes, phase, OUTCOME_CODE[outcome], why or detail,
         )  # fmt: skip
         del self._in_flight[seq]
-        self.recent_response_ns.append(exchange.done_ns - scheduled_ns)
-        self._ended(outcome == "ok")
+        is_ok = outcome == "ok"
+        self.recent_response_ns.append(exchange.done_ns - scheduled_ns if is_ok else FAILED_NS)
+        self._ended(is_ok)
 
     def on_failure(self, token: int, sent_ns: int, first_ns: int, why: str) -> None:
         """The client's callback for a request that the transport failed."""
@@ -259,6 +261,7 @@ class Engine:
             token, scheduled_ns, sent_ns, first_ns, done_ns, 0, template.rows, n_bytes, phase,
             OUTCOME_CODE[outcome], why,
         )  # fmt: skip
+        self.recent_response_ns.append(FAILED_NS)
         self._ended(False)
 
     def _ended(self, is_ok: bool) -> None:

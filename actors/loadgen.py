@@ -53,7 +53,8 @@ class WorkerSettings:
 
 @dataclass(frozen=True)
 class Progress:
-    """How a worker stands: counts since the start, and the last second's response times in ns, at most 4,096."""
+    """How a worker stands: counts since the start, and the last second's response times in ns, at most 4,096;
+    `FAILED_NS` for a request that failed."""
 
     n_sent: int
     n_done: int

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
-import shutil
-import tempfile
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -24,6 +21,7 @@ from analysis.nsys_export import read_nvtx, read_osrt
 from analysis.timeline import ClockMap, to_run_clock
 from cluster.batches import read_batches
 from cluster.clocksync import clock_domain, utc_minus_monotonic_ns
+from cluster.scratch import Scratch
 from cluster.server import Endpoint, TritonServer
 from scenarios.errors import ClusterError, StoreError
 from scenarios.scenario import ProfileConfig, Scenario
@@ -41,7 +39,8 @@ class NodeAgent:
         self._run = run
         self._node = node
         self._clock = SystemClock()
-        self._folder = Path(tempfile.mkdtemp(prefix="squall-"))
+        self._scratch = Scratch()
+        self._folder = self._scratch.path
         self._server: TritonServer | None = None
         self._endpoint: Endpoint | None = None
         self._nsys: NsysSession | None = None
@@ -119,7 +118,7 @@ class NodeAgent:
     # profiler
 
     def start_profiler(self, phase: str) -> int:
-        """Begins to record the server for `phase`; returns the instant at which it was on, on the node's clock."""
+        """Begins to record the server for `phase`; returns the instant at which it was on (node's clock)."""
         assert self._nsys is not None, "start_server was asked for nsys"
         with self._profiling:
             self._nsys.start(phase)
@@ -129,8 +128,8 @@ class NodeAgent:
     def stop_profiler(self, phase: str) -> list[str]:
         """Ends the recording and spills its tables; the report itself, which holds secrets, is deleted.
 
-        Returns losses. nsys stamps are CLOCK_REALTIME; they go back to the node's monotonic clock by the offset
-        read around the recording.
+        Returns losses. nsys stamps are CLOCK_REALTIME; they go back to the node's monotonic clock by the
+        offset read around the recording.
         """
         assert self._nsys is not None, "start_server was asked for nsys"
         with self._profiling:
@@ -186,7 +185,8 @@ class NodeAgent:
             return []
         spec = self._endpoint.spec
         labels = {
-            "run": self._run, "node": self._node, "server": _SERVER, "model": spec.name, "version": spec.version
+            "run": self._run, "node": self._node, "server": _SERVER, "model": spec.name,
+            "version": spec.version,
         }  # fmt: skip
         losses: list[str] = []
         tables = read_batches(self._server.records, labels, losses)
@@ -229,7 +229,7 @@ class NodeAgent:
         self.stop_samplers()
         if self._server is not None:
             self.stop_server()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        self._scratch.remove()
 
 
 def _cpu_model() -> str:
@@ -238,9 +238,3 @@ def _cpu_model() -> str:
             if line.startswith("model name"):
                 return line.partition(":")[2].strip()
     return platform.machine()
-
-
-def wait_until(at_ns: int) -> None:
-    """Sleeps until `at_ns` of this node's monotonic clock."""
-    while (left_ns := at_ns - time.monotonic_ns()) > 0:
-        time.sleep(left_ns / 1e9)

@@ -18,8 +18,8 @@ _ROWS_A_TABLE = 20_000
 def read_batches(folder: Path, labels: Mapping[str, str], losses: list[str]) -> Iterator[pa.Table]:
     """Tables of at most 20,000 rows, instants on the node's monotonic clock.
 
-    `labels`: run, node, server, model and version of every row. A line cut off by the server's end, and records the
-    model could not write, are told in `losses`.
+    `labels`: run, node, server, model and version of every row. A line cut off by the server's end, and
+    records the model could not write, are told in `losses`.
     """
     for path in sorted(folder.glob("*.jsonl")):
         instance, rows, n_lost, n_cut = path.stem, [], 0, 0
@@ -54,7 +54,7 @@ def _parse(line: str) -> dict[str, Any] | None:
 
 def _row(record: Mapping[str, Any], labels: Mapping[str, str], instance: str) -> dict[str, Any]:
     ids = record["i"]
-    ours = [int(text) for text in ids if len(text) == ID_DIGITS and text.isdigit()]
+    ours = [int(text) for text in ids if len(text) == ID_DIGITS and text.isascii() and text.isdigit()]
     return {
         **labels, "phase": "", "instance": instance, "batch_id": record["b"], "start_ns": record["s"],
         "end_ns": record["e"], "rows": record["r"], "n_requests": len(ids), "request_ids": ours,

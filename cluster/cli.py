@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
 from importlib import resources
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 
@@ -18,9 +19,11 @@ EXIT_ERROR = 1
 EXIT_INVALID = 3
 _DEMO_LOAD_RATIO = 0.5
 _MANY = 100_000
+_TYPER_INTERRUPTED = 130
+"""What Typer makes of KeyboardInterrupt."""
 
 app = typer.Typer(
-    help="Replays bursty traffic against Triton servers, profiles them, and joins every latency with its batch.",
+    help="Replays bursty traffic against Triton servers, profiles them, joins every latency with its batch.",
     no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None,
 )  # fmt: skip
 models_app = typer.Typer(help="The model zoo.", no_args_is_help=True)
@@ -51,7 +54,7 @@ def demo(
     overrides: SetOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """The bundled scenario on this machine alone: local Ray, embedded Triton, a bursty trace. No GPU needed."""
+    """The bundled scenario on this machine alone: local Ray, embedded Triton, bursty trace. No GPU needed."""
     with resources.as_file(resources.files("scenarios").joinpath("demo.yaml")) as path:
         _run(path, [*_demo_rate(path), *_overrides(overrides, seed, None)], out, None, as_json)
 
@@ -124,7 +127,8 @@ def models_build(
         sizes[key] = int(value)
     spec = write_repository(out, name, "1", sizes, ServingConfig(max_batch_size=max_batch_size), None)
     typer.echo(
-        f"{out / spec.name}: {spec.inputs[0].dims[0]} floats a row, at most {spec.max_batch_size} rows a batch"
+        f"{out / spec.name}: {spec.inputs[0].dims[0]} floats a row, at most {spec.max_batch_size} rows "
+        "a batch"
     )
 
 
@@ -161,8 +165,12 @@ def _run(path: Path, overrides: list[str], out: Path, ray: str | None, as_json: 
     from cluster.run import run_scenario
 
     scenario = load_scenario(path, overrides)
-    with Interrupts() as interrupts:
-        result = run_scenario(scenario, out, ray, interrupts)
+    interrupts = Interrupts()
+    try:
+        with interrupts:
+            result = run_scenario(scenario, out, ray, interrupts)
+    except KeyboardInterrupt:
+        _fail(f"interrupted by {interrupts.name}")
     _print(result.summary, result.run_dir, as_json)
     if result.status != "VALID":
         raise typer.Exit(EXIT_INVALID)
@@ -180,15 +188,38 @@ def _print(summary: dict[str, object], run_dir: Path, as_json: bool) -> None:
 
 
 def main() -> None:
-    """Entry point: every error that is ours, and Ctrl-C, is one line on stderr and an exit code."""
+    """Entry point: every error and Ctrl-C is one line on stderr and an exit code."""
     try:
         app()
     except SquallError as error:
-        sys.stderr.write(f"squall: {error}\n")
-        sys.exit(error.exit_code)
+        _fail(str(error), error.exit_code)
+    except SystemExit as done:
+        if done.code == _TYPER_INTERRUPTED:
+            _fail("interrupted")
+        raise
     except KeyboardInterrupt:
-        sys.stderr.write("squall: interrupted\n")
-        sys.exit(EXIT_ERROR)
+        _fail("interrupted")
+    except Exception as error:  # the process's edge: a fault of ours
+        _fail(f"internal error: {type(error).__name__}: {error}; traceback: {_keep_traceback()}")
+
+
+def _fail(text: str, exit_code: int = EXIT_ERROR) -> NoReturn:
+    with contextlib.suppress(OSError):
+        sys.stderr.write(f"squall: {' '.join(text.split())}\n")
+    sys.exit(exit_code)
+
+
+def _keep_traceback() -> str:
+    """Path of a file with the traceback of the current exception; its end where no file can be made."""
+    import tempfile
+    import traceback
+
+    try:
+        with tempfile.NamedTemporaryFile("w", prefix="squall-error-", suffix=".txt", delete=False) as file:
+            file.write(traceback.format_exc())
+    except OSError:
+        return traceback.format_exc().splitlines()[-3].strip()
+    return file.name
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
 """The run clock, and each node's offset to it with a bound.
 
-The run clock is the driver's CLOCK_MONOTONIC plus one anchor, read once at the start, that makes it UTC. Processes
-that share the driver's kernel share its monotonic clock: their offset is the anchor, exactly. For another node the
-offset comes from four time stamps of a probe (Cristian 1989; RFC 5905 section 8): with t1, t4 at the driver around
-the call and the node's clock read once in between, offset = (t1 + t4) / 2 - node, true within (t4 - t1) / 2; the probe
-with the least delay is kept.
+The run clock is the driver's CLOCK_MONOTONIC plus one anchor, read once at the start, that makes it UTC.
+Processes that share the driver's kernel share its monotonic clock: their offset is the anchor, exactly. For
+another node the offset comes from four time stamps of a probe (Cristian 1989; RFC 5905 section 8): with t1,
+t4 at the driver around the call and the node's clock read once in between, offset =
+(t1 + t4) / 2 - node, true within (t4 - t1) / 2; the probe with the least delay is kept.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def utc_minus_monotonic_ns() -> int:
 
 
 def probe(anchor_ns: int, read_node_ns: Callable[[], int]) -> ClockMap:
-    """The map of a node whose clock `read_node_ns` returns, from 64 calls of it; raises what the call raises."""
+    """The map of a node whose clock `read_node_ns` returns, from 64 calls; raises what the call raises."""
     best: ClockMap | None = None
     for _ in range(_PROBES):
         sent = time.monotonic_ns()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 from typing import Any
 
@@ -52,6 +53,16 @@ class Deployment:
         self._screen = screen
         self._anchor_ns = anchor_ns
 
+    @property
+    def served_model(self) -> str:
+        """Name of the model under load."""
+        return self._scenario.model.name
+
+    @property
+    def server_clock(self) -> ClockMap:
+        """Clock of the server's node."""
+        return next(self.clocks[label] for label, agent in self.agents.items() if agent is self.server_agent)
+
     def deploy(self, plan: Plan, placement: Placement) -> None:
         """Everything up to the start instant. Raises SquallError where a part of it cannot be had."""
         for node in dict.fromkeys((placement.server, *placement.clients)):
@@ -59,8 +70,10 @@ class Deployment:
                 "agent", node, NodeAgent, self._store.run, node.label, n_threads=4
             )
         self.server_agent = self.agents[placement.server.label]
+        if placement.note:
+            self._screen.step(placement.note)
         self._read_clocks()
-        self._find_collectors(placement.server)
+        self._find_collectors(placement)
         endpoint = self._start_server(placement.server)
         self._spawn_workers(plan, placement, endpoint)
         for label, agent in self.agents.items():
@@ -97,9 +110,9 @@ class Deployment:
             }  # fmt: skip
         self._store.update(nodes=nodes)
 
-    def _find_collectors(self, server: Node) -> None:
+    def _find_collectors(self, placement: Placement) -> None:
         """Decides what is collected and says once what is not. Raises ClusterError for a required one."""
-        scenario, agent = self._scenario, self.agents[server.label]
+        scenario, agent = self._scenario, self.agents[placement.server.label]
         is_ours = scenario.server.url is None and scenario.server.image is None
         self.set_collector("triton", "on")
         self.set_collector("host", "on")
@@ -108,13 +121,17 @@ class Deployment:
         else:
             reason = "the served model is not one of squall's and records no batches"
             self.set_collector("batches", "missing", reason, _BATCHES_MEND)
-        reason_nvml = agent.call("missing_nvml") if scenario.profile.nvml != "off" else None
+        reason_nvml = None
+        if not placement.is_server_here:
+            reason_nvml = "the server is on no node of the Ray cluster"
+        elif scenario.profile.nvml != "off":
+            reason_nvml = agent.call("missing_nvml")
         self._choose("nvml", scenario.profile.nvml, reason_nvml, _NVML_MEND)
         reason_nsys = None
         if not is_ours:
             reason_nsys = "nsys profiles only a server that squall starts itself"
         elif scenario.profile.nsys != "off" and not agent.call("has_nsys"):
-            reason_nsys = f"nsys is not on the PATH of {server.label}"
+            reason_nsys = f"nsys is not on the PATH of {placement.server.label}"
         self._choose("nsys", scenario.profile.nsys, reason_nsys, NSYS_MEND)
         self._store.update(collectors=self.collectors)
 
@@ -147,7 +164,8 @@ class Deployment:
                     "start_server", scenario, self.is_on("nsys"), timeout_s=_SERVER_TIMEOUT_S
                 )
             except SquallError:
-                self.keep_server_log()
+                with contextlib.suppress(SquallError):  # why the server failed matters more than its log
+                    self.keep_server_log()
                 raise
         server = {
             "node": node.label, "model": endpoint.spec.name, "version": endpoint.spec.version,

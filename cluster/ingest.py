@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -13,12 +13,13 @@ from analysis.schema import arrow_schema
 from analysis.store import RunStore
 from analysis.timeline import ClockMap, RunPhase, assign_phase, to_run_clock
 from cluster.spawn import Handle
+from scenarios.errors import ClusterError, StoreError
 from scenarios.plan import Plan
 
 _CHUNK_BYTES = 8 * 1024**2
 _PHASE_BY = {
-    "batches": "start_ns", "osrt": "start_ns", "nvtx": "start_ns", "triton_samples": "t_ns", "host_samples": "t_ns",
-    "worker_samples": "t_ns", "gpu_samples": "t_ns",
+    "batches": "start_ns", "osrt": "start_ns", "nvtx": "start_ns", "triton_samples": "t_ns",
+    "host_samples": "t_ns", "worker_samples": "t_ns", "gpu_samples": "t_ns",
 }  # fmt: skip
 """The instant that says in which phase a row falls; requests bring their phase from the plan."""
 _RECORDED_PER_PHASE = ("osrt", "nvtx")
@@ -61,7 +62,7 @@ class RemoteFile(io.RawIOBase):
         while wanted > 0:
             start = self._at - self._piece_at
             if not 0 <= start < len(self._piece):
-                self._piece = self._agent.call("read_spill", self._name, self._at, _CHUNK_BYTES)
+                self._piece = self._fetch()
                 self._piece_at, start = self._at, 0
                 if not self._piece:
                     break
@@ -71,20 +72,26 @@ class RemoteFile(io.RawIOBase):
             wanted -= len(part)
         return b"".join(parts)
 
+    def _fetch(self) -> bytes:
+        """The piece from here on. Raises ClusterError; StoreError stands for the run directory alone."""
+        try:
+            return bytes(self._agent.call("read_spill", self._name, self._at, _CHUNK_BYTES))
+        except StoreError as error:
+            raise ClusterError(str(error)) from error
 
-def ingest_node(
+
+def ingest_file(
     store: RunStore,
     agent: Handle,
+    file: tuple[str, str, int],
     clock: ClockMap,
     phases: Sequence[RunPhase],
-    note: Callable[[pa.Table], None],
-) -> None:
-    """Appends every spill file of a node to the store. `note` sees each table of requests."""
-    for table, name, n_bytes in agent.call("spill_files"):
-        for data in read_spool(pa.PythonFile(RemoteFile(agent, name, n_bytes), mode="r")):
-            ingest_table(store, table, data, clock, phases)
-            if table == "requests":
-                note(data)
+) -> Iterator[pa.Table]:
+    """Appends a spill file of a node, (table, name, bytes), to the store; gives each table once stored."""
+    table, name, n_bytes = file
+    for data in read_spool(pa.PythonFile(RemoteFile(agent, name, n_bytes), mode="r")):
+        ingest_table(store, table, data, clock, phases)
+        yield data
 
 
 def ingest_table(
@@ -102,10 +109,13 @@ def ingest_table(
 
 
 class Ledger:
-    """Which arrivals of the plan have a row already; the rest become `unsent` rows, so that none is missing."""
+    """Which arrivals of the plan have a row; the rest become `unsent` rows, so that none is missing."""
 
     def __init__(self, plan: Plan, labels: Mapping[str, str], nodes: Sequence[str], start_ns: int) -> None:
-        """`nodes[w]`: node of worker w, which was dealt the arrivals with seq mod n_workers = w; `start_ns`: run clock."""
+        """`nodes[w]`: node of worker w, which has the arrivals with seq mod n_workers = w.
+
+        `start_ns`: the start instant on the run clock.
+        """
         self._plan = plan
         self._labels = dict(labels)
         self._nodes = list(nodes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import sys
 from collections.abc import Iterator
@@ -15,15 +16,14 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 class Interrupts:
     """Turns SIGINT, SIGTERM and SIGHUP into KeyboardInterrupt in the main thread; use as a context manager.
 
-    Inside `deferred` a signal waits for the block's end. After the first one was raised, and after `ignore`, further
-    ones are answered by a line on stderr: the run is being sealed.
+    They break in only inside `allowed` and at `check`; anywhere else, in a clean-up or while rows are stored,
+    they wait for the next of these. Only the first is raised; every signal that is not gets a line on stderr.
     """
 
     def __init__(self) -> None:
         self.name = ""
-        self._n_deferrals = 0
-        self._is_pending = False
-        self._is_ignoring = False
+        self._is_allowed = False
+        self._is_raised = False
         self._before: dict[int, object] = {}
 
     def __enter__(self) -> Self:
@@ -42,32 +42,28 @@ class Interrupts:
         for number in _SIGNALS:
             signal.signal(number, self._handle)
 
-    def ignore(self) -> None:
-        """From here on signals only get a line on stderr."""
-        self._is_ignoring = True
-
     @contextmanager
-    def deferred(self) -> Iterator[None]:
-        """Holds a signal back until the end of the block, and raises there."""
-        self._n_deferrals += 1
+    def allowed(self) -> Iterator[None]:
+        """Inside, a signal raises at once; one that waited raises at the start. Not nested."""
+        self._is_allowed = True
         try:
+            self.check()
             yield
         finally:
-            self._n_deferrals -= 1
-            if self._is_pending and not self._n_deferrals:
-                self._is_pending = False
-                self._raise()
+            self._is_allowed = False
 
-    def _handle(self, number: int, frame: FrameType | None) -> None:
-        if self._is_ignoring:
-            sys.stderr.write(f"\nsquall: {signal.Signals(number).name}: the run is being sealed, a moment\n")
-            return
-        self.name = signal.Signals(number).name
-        if self._n_deferrals:
-            self._is_pending = True
-        else:
-            self._raise()
+    def check(self) -> None:
+        """Raises KeyboardInterrupt for a signal that waited."""
+        if self.name and not self._is_raised:
+            self._is_raised = True
+            raise KeyboardInterrupt
 
-    def _raise(self) -> None:
-        self._is_ignoring = True
-        raise KeyboardInterrupt
+    def _handle(self, number: int, _frame: FrameType | None) -> None:
+        is_first, name = not self.name, signal.Signals(number).name
+        self.name = self.name or name
+        if is_first and self._is_allowed:
+            self.check()
+        with contextlib.suppress(
+            OSError, RuntimeError
+        ):  # a terminal that went away; a write that was cut into
+            sys.stderr.write(f"\nsquall {name}: the run is being ended and sealed, a moment\n")

@@ -29,7 +29,8 @@ class _Phase:
 class PhaseProfiler:
     """One recording per measured phase, one after another. `agent` is that of the server's node.
 
-    The recording runs a little before and after its phase; `losses` says which phase is not, or not wholly, profiled.
+    The recording runs a little before and after its phase; `losses` says which phase is not, or not wholly,
+    profiled.
     """
 
     def __init__(self, agent: Handle, spans: tuple[PhaseSpan, ...], clock: ClockMap) -> None:
@@ -81,7 +82,8 @@ class PhaseProfiler:
                 self._note_stop(phase)
 
     def coverage(self, start_ns: int) -> dict[str, dict[str, Any]]:
-        """By phase: whether it is profiled, from when (ns after the phase's start; 0 or less: wholly), or why not.
+        """By phase: whether it is profiled, from when (ns after the phase's start; 0 or less: wholly), or why
+        not.
 
         `start_ns`: the start instant on the run clock.
         """

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import ipaddress
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from scenarios.errors import ClusterError
+
+_SHARED = (
+    "the server that squall starts answers on loopback only: all clients run on its node, {label}; to load "
+    "it from other nodes, start Triton yourself and pass --server URL"
+)
+_LOOPBACK_URL = "the server's URL is on loopback: all clients run on the driver's node, {label}"
 
 
 @dataclass(frozen=True)
@@ -21,19 +28,37 @@ class Node:
 
 @dataclass(frozen=True)
 class Placement:
-    """The node that holds the server and those that hold clients."""
+    """The node of the server and those of clients.
+
+    `is_server_here` False: the server is on none of the nodes, and `server` is the one that asks it for
+    statistics. `note`: what the user would not expect; empty if nothing.
+    """
 
     server: Node
     clients: tuple[Node, ...]
+    is_server_here: bool = True
+    note: str = ""
 
 
-def place(nodes: Sequence[Node]) -> Placement:
-    """The server goes to the node with most GPUs (the driver's where none has any), clients to all others.
+def place(nodes: Sequence[Node], server_address: str | None = None) -> Placement:
+    """Server and clients; `server_address`: IP of a server that runs already, None for one that squall
+    starts.
 
-    On a cluster of one node both share it. Raises ClusterError without nodes.
+    One that squall starts goes, with its clients, to the node with most GPUs (the driver's where none has
+    any). For one that runs on a node the clients go to all other nodes, for one elsewhere to all. Raises
+    ClusterError without nodes.
     """
     if not nodes:
         raise ClusterError("the Ray cluster has no node that is alive")
-    server = max(nodes, key=lambda node: (node.n_gpus, node.is_driver))
-    others = tuple(node for node in nodes if node is not server)
-    return Placement(server, others or (server,))
+    driver = max(nodes, key=lambda node: node.is_driver)
+    if server_address is None:
+        server = max(nodes, key=lambda node: (node.n_gpus, node.is_driver))
+        note = _SHARED.format(label=server.label) if len(nodes) > 1 else ""
+        return Placement(server, (server,), note=note)
+    if ipaddress.ip_address(server_address).is_loopback:
+        note = _LOOPBACK_URL.format(label=driver.label) if len(nodes) > 1 else ""
+        return Placement(driver, (driver,), note=note)
+    found = next((node for node in nodes if node.address == server_address), None)
+    if found is None:
+        return Placement(driver, tuple(nodes), is_server_here=False)
+    return Placement(found, tuple(node for node in nodes if node is not found) or (found,))

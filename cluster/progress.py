@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import io
+import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from types import TracebackType
-from typing import Self
+from typing import Self, TextIO, cast
 
 import numpy as np
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.text import Text
 
+from actors.engine import FAILED_NS
 from actors.loadgen import Progress as WorkerProgress
 from analysis.latency import nearest_rank
 from scenarios.plan import PhaseSpan
@@ -19,29 +24,62 @@ from scenarios.units import NS_PER_S
 _PLAIN_EVERY_S = 5
 
 
+class _Stderr(io.TextIOBase):
+    """stderr that swallows what it cannot show: a terminal that went away must not end a run."""
+
+    @property
+    def encoding(self) -> str:  # type: ignore[override]  # typeshed has it as an attribute
+        return sys.stderr.encoding
+
+    def isatty(self) -> bool:
+        return sys.stderr.isatty()
+
+    def fileno(self) -> int:
+        return sys.stderr.fileno()
+
+    def write(self, text: str) -> int:
+        self._try(lambda: sys.stderr.write(text))
+        return len(text)
+
+    def flush(self) -> None:
+        self._try(lambda: sys.stderr.flush())
+
+    def _try(self, show: Callable[[], object]) -> None:
+        try:
+            show()
+        except (
+            OSError,
+            ValueError,
+        ):  # what is buffered goes to /dev/null, or Python's exit code would be 120
+            with suppress(OSError, ValueError), open(os.devnull, "wb") as nothing:
+                os.dup2(nothing.fileno(), sys.stderr.fileno())
+
+
 class Screen:
-    """Progress on stderr: bars on a terminal, a line every 5 s elsewhere. A context manager around the phases."""
+    """Progress on stderr: bars on a terminal, else a line every 5 s. A context manager around the phases."""
 
     def __init__(self) -> None:
-        self._console = Console(stderr=True, highlight=False, soft_wrap=True)
+        self._console = Console(file=cast(TextIO, _Stderr()), highlight=False, soft_wrap=True)
         self._bars: Progress | None = None
         self._tasks: dict[str, TaskID] = {}
         self._n_sent = 0
         self._last_s: float | None = None
 
-    def step(self, text: str) -> None:
+    def step(self, text: str, style: str = "") -> None:
         """One line on what is happening."""
-        self._console.print(f"[dim]squall[/dim] {text}")
+        self._console.print(Text.assemble(("squall ", "dim"), (text, style)))
 
     def missing(self, what: str, reason: str, mend: str) -> None:
         """One line on a collector that is not there."""
-        self._console.print(f"[dim]squall[/dim] [yellow]without {what}[/yellow]: {reason}; {mend}")
+        self._console.print(
+            Text.assemble(("squall ", "dim"), (f"without {what}", "yellow"), f": {reason}; {mend}")
+        )
 
     def __enter__(self) -> Self:
         if self._console.is_terminal:
             self._bars = Progress(
-                TextColumn("{task.description:>8}"), BarColumn(bar_width=24), TimeRemainingColumn(compact=True),
-                TextColumn("{task.fields[live]}"), console=self._console,
+                TextColumn("{task.description:>8}"), BarColumn(bar_width=24),
+                TimeRemainingColumn(compact=True), TextColumn("{task.fields[live]}"), console=self._console,
             )  # fmt: skip
             self._bars.start()
         return self
@@ -52,7 +90,6 @@ class Screen:
         if self._bars is not None:
             self._bars.stop()
             self._bars = None
-        sys.stderr.flush()
 
     def show(self, spans: Sequence[PhaseSpan], at_ns: int, workers: Sequence[WorkerProgress]) -> None:
         """The state at `at_ns` from the start instant (negative before it)."""
@@ -81,8 +118,12 @@ class Screen:
         recent = np.sort(
             np.concatenate([np.empty(0, np.int64), *(worker.recent_response_ns for worker in workers)])
         )
-        p95 = f"{recent[nearest_rank(0.95, recent.size) - 1] / 1e6:7.1f} ms" if recent.size else "      - ms"
+        p95 = _milliseconds(int(recent[nearest_rank(0.95, recent.size) - 1])) if recent.size else "      - ms"
         n_in_flight = sum(worker.n_in_flight for worker in workers)
         n_failed = sum(worker.n_failed for worker in workers)
-        failed = f"  [red]{n_failed} failed[/red]" if n_failed else ""
+        failed = f"  {n_failed} failed" if n_failed else ""
         return f"{rate}  {n_in_flight:4d} in flight  p95 {p95}{failed}"
+
+
+def _milliseconds(response_ns: int) -> str:
+    return "   failed " if response_ns == FAILED_NS else f"{response_ns / 1e6:7.1f} ms"

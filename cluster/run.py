@@ -1,15 +1,18 @@
 """One run from plan to sealed directory.
 
-    plan │ Ray, clocks, server, workers │ start instant │ phases on one timeline │ collect │ judge, seal, join, report
+    plan │ Ray, clocks, server, workers │ start instant │ phases on one timeline │ collect │ judge, seal, join
 
-An error before the start instant seals the run as aborted and is raised. From there on everything that was received is
-kept: a lost worker, a failed profiler, a full disk or Ctrl-C ends in a sealed run that says what was lost.
+An error before the start instant seals the run as aborted and is raised. From there on everything that was
+received is kept: a lost worker, a failed profiler, a full disk or Ctrl-C ends in a sealed run that says what
+was lost.
 """
 
 from __future__ import annotations
 
 import platform
+import socket
 import time
+import urllib.parse
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -23,15 +26,15 @@ from analysis.store import RunStore
 from analysis.timeline import RunPhase
 from analysis.validity import judge_run
 from cluster.clocksync import utc_minus_monotonic_ns
-from cluster.deployment import SERVER, Deployment, Worker
-from cluster.ingest import Ledger, ingest_node, ingest_table
+from cluster.collect import Collection
+from cluster.deployment import Deployment, Worker
 from cluster.interrupts import Interrupts
 from cluster.phase_profiler import PhaseProfiler
 from cluster.placement import place
 from cluster.progress import Screen
 from cluster.session import Session
 from models.spec import head_of
-from scenarios.errors import ClusterError, LostActor, SquallError, StoreError
+from scenarios.errors import ClusterError, LostActor, SquallError, StoreError, TargetError
 from scenarios.plan import Plan, plan_scenario
 from scenarios.scenario import Scenario
 from scenarios.units import NS_PER_S
@@ -42,7 +45,6 @@ _POLL_NS = NS_PER_S
 _OVERRUN_NS = 30 * NS_PER_S
 _STOP_TIMEOUT_S = 30.0
 _VERSIONS = ("squall", "ray", "numpy", "pyarrow", "uvloop", "httptools", "duckdb")
-_LOST = "its worker was lost before it was recorded"
 
 
 @dataclass(frozen=True)
@@ -57,8 +59,8 @@ class RunResult:
 def run_scenario(scenario: Scenario, out: Path, ray_address: str | None, interrupts: Interrupts) -> RunResult:
     """Runs `scenario` and seals the run directory that it makes under `out`.
 
-    Raises SquallError for what stopped it, and KeyboardInterrupt after a Ctrl-C; the run is sealed as aborted then,
-    with all that was received. A bad scenario or trace raises before the directory is made.
+    Raises SquallError for what stopped it, and KeyboardInterrupt after a Ctrl-C; the run is sealed as aborted
+    then, with all that was received. A bad scenario or trace raises before the directory is made.
     """
     if scenario.server.url is None and scenario.model.repository is None:
         head_of(scenario.model.name).sizes(scenario.model.settings)
@@ -76,21 +78,18 @@ def run_scenario(scenario: Scenario, out: Path, ray_address: str | None, interru
     except SquallError as error:
         run.abort(str(error))
         raise
+    except BaseException as error:  # a fault of ours: the run must not stay open
+        run.abort(f"internal error: {type(error).__name__}: {error}")
+        raise
 
 
 @contextmanager
 def _session(address: str | None, interrupts: Interrupts, screen: Screen) -> Iterator[Session]:
-    """A Ray session. Ctrl-C waits while Ray starts and ends: a Ray cut off half-way leaves processes behind."""
+    """A Ray session. Signals wait while Ray starts and ends: cut off half-way, it leaves processes."""
     screen.step("starting Ray" if address is None else f"joining Ray at {address}")
-    session = Session(address)
-    with interrupts.deferred():
-        session.__enter__()
+    with Session(address) as session:
         interrupts.install_again()
-    try:
         yield session
-    finally:
-        with interrupts.deferred():
-            session.__exit__(None, None, None)
 
 
 def _first_manifest(scenario: Scenario, plan: Plan) -> dict[str, Any]:
@@ -129,61 +128,68 @@ class _Run:
 
     def execute(self, session: Session) -> None:
         """Deploys, follows the plan and collects; whatever happens, nothing is left running."""
-        deployment = self._deployment
         try:
-            deployment.deploy(self._plan, place(session.nodes()))
+            with self._interrupts.allowed():
+                self._deployment.deploy(self._plan, place(session.nodes(), _server_address(self._scenario)))
             self._follow()
         finally:
-            with self._interrupts.deferred():
-                self._losses += deployment.release()
+            self._losses += self._deployment.release()
 
     def seal(self) -> RunResult:
-        """Judges the run, seals it and derives join, windows, summary and report."""
-        self._interrupts.ignore()
+        """Judges the run, seals it and derives join, windows, summary and report.
+
+        A signal during the last step raises, and leaves a sealed run with its verdict.
+        """
+        self._interrupts.check()
         self._screen.step("joining and judging")
         self._store.flush()
         self._store.update(losses=self._losses)
         verdict = judge_run(self._store).to_mapping()
         self._store.seal(verdict)
-        summary = derive(self._store)
+        try:
+            with self._interrupts.allowed():
+                summary = derive(self._store)
+        except (KeyboardInterrupt, StoreError):
+            self._screen.step(f"sealed, without join and report: squall analyze {self._store.run_dir}")
+            raise
         return RunResult(self._store.run_dir, summary, str(verdict["status"]))
 
     def abort(self, reason: str) -> None:
         """Seals what there is as aborted. Never raises: the reason for the abort matters more than this."""
-        self._interrupts.ignore()
         if self._store.is_sealed:
             return
+        reasons = [reason]
         try:
-            self._store.update(losses=self._losses)
-            self._store.seal({"status": "ABORTED", "reasons": [reason]})
+            try:
+                self._store.update(losses=self._losses)
+            except StoreError:  # a full disk: the seal frees the store's reserve
+                reasons += self._losses
+            self._store.seal({"status": "ABORTED", "reasons": reasons})
             if self._store.has("requests"):
                 derive(self._store)
-        except SquallError as error:
-            self._screen.step(f"the run could not be sealed: {error}")
+        except Exception as error:  # the edge of the run: recorded on the screen
+            what = "joined" if self._store.is_sealed else "sealed"
+            self._screen.step(f"the aborted run could not be {what}: {error}")
         self._screen.step(f"aborted run: {self._store.run_dir}")
 
     def _follow(self) -> None:
         """From the start instant to the last row in the store."""
-        deployment = self._deployment
-        assert deployment.server_agent is not None
+        deployment, error = self._deployment, None
         profiler = None
-        if deployment.is_on("nsys"):
-            label = next(
-                name for name, agent in deployment.agents.items() if agent is deployment.server_agent
-            )
-            profiler = PhaseProfiler(deployment.server_agent, self._plan.spans, deployment.clocks[label])
-            profiler.start_first(self._plan.spans[0])
-        self._begin()
+        if deployment.is_on("nsys") and deployment.server_agent is not None:
+            profiler = PhaseProfiler(deployment.server_agent, self._plan.spans, deployment.server_clock)
         try:
-            with self._screen:
+            with self._screen, self._interrupts.allowed():
+                if profiler is not None:
+                    profiler.start_first(self._plan.spans[0])
+                self._begin()
                 self._watch(profiler)
-        except (KeyboardInterrupt, SquallError):
-            self._interrupts.ignore()
+        finally:
             self._stop_workers()
-            self._collect(profiler)
-            raise
-        self._interrupts.ignore()
-        self._collect(profiler)
+            if self._phases:
+                error = self._collect(profiler)
+        if error is not None:
+            raise error
 
     def _begin(self) -> None:
         """Chooses the start instant and gives it to every worker, on the clock of its node."""
@@ -211,11 +217,9 @@ class _Run:
             self._screen.show(self._plan.spans, at_ns, self._poll())
             if time.monotonic_ns() > last_ns:
                 raise ClusterError(f"workers did not end within {_OVERRUN_NS // NS_PER_S} s of the run's end")
-        for worker in workers:
-            self._end_of(worker)
 
     def _poll(self) -> list[Progress]:
-        """The state of each worker that answers. Raises StoreError when one cannot spill its records any more."""
+        """The state of each worker that answers. Raises StoreError when one cannot spill its records."""
         states = []
         for worker in self._deployment.workers:
             if worker.is_lost:
@@ -235,59 +239,39 @@ class _Run:
     def _lose(self, worker: Worker, error: Exception) -> None:
         worker.is_lost = True
         self._losses.append(str(error))
-        self._screen.step(f"[red]{error}[/red]; the others go on")
-
-    def _end_of(self, worker: Worker, timeout_s: float = _STOP_TIMEOUT_S) -> None:
-        if worker.is_lost or worker.running is None:
-            return
-        try:
-            worker.handle.wait(worker.running, timeout_s)
-        except LostActor as lost:
-            self._lose(worker, lost)
-        except SquallError as error:
-            self._losses.append(f"{worker.handle.name}: {error}")
+        self._screen.step(f"{error}; the others go on", "red")
 
     def _stop_workers(self) -> None:
-        """Makes every worker end its run now; what it has in flight is recorded as cancelled."""
-        for worker in self._deployment.workers:
-            if not worker.is_lost:
-                worker.handle.begin("stop")
-        for worker in self._deployment.workers:
-            self._end_of(worker)
+        """Makes every worker end its run now, if it has not; what is in flight is recorded as cancelled."""
+        running = [worker for worker in self._deployment.workers if worker.running is not None]
+        for ask in (lambda worker: worker.handle.begin("stop"), self._end_of):
+            for worker in running:
+                try:
+                    if not worker.is_lost:
+                        ask(worker)
+                except LostActor as lost:
+                    self._lose(worker, lost)
+                except SquallError as error:
+                    self._losses.append(f"{worker.handle.name}: {error}")
 
-    def _collect(self, profiler: PhaseProfiler | None) -> None:
-        """Stops the collectors and brings every spill file into the store."""
+    def _end_of(self, worker: Worker) -> None:
+        worker.handle.wait(worker.running, _STOP_TIMEOUT_S)
+
+    def _collect(self, profiler: PhaseProfiler | None) -> StoreError | None:
+        """Brings every record into the store; returns why the store took no more, None if it took all."""
         self._screen.step("collecting")
-        deployment, agents = self._deployment, self._deployment.agents
-        for agent in agents.values():
-            self._losses += self._from(agent, "stop_samplers")
-        if profiler is not None:
-            profiler.finish()
-            self._losses += profiler.losses
-            self._store.update(profiled_phases=profiler.coverage(self._start_ns))
-        assert deployment.server_agent is not None
-        self._losses += self._from(deployment.server_agent, "stop_server")
-        self._losses += self._from(deployment.server_agent, "spill_batches")
-        nodes = [worker.node.label for worker in deployment.workers]
-        model = self._scenario.model.name
-        labels = {"run": self._store.run, "target": SERVER, "request_kind": model}
-        ledger = Ledger(self._plan, labels, nodes, self._start_ns)
-        for label, agent in agents.items():
-            ingest_node(self._store, agent, deployment.clocks[label], self._phases, ledger.note)
-        for worker in deployment.workers:
-            for data in [] if worker.is_lost else worker.handle.call("leftovers"):
-                ingest_table(
-                    self._store, "requests", data, deployment.clocks[worker.node.label], self._phases
-                )
-                ledger.note(data)
-        if ledger.n_missing:
-            self._losses.append(f"{ledger.n_missing} arrivals have no record: {_LOST}")
-            self._store.append("requests", ledger.missing_rows(_LOST))
-        deployment.keep_server_log()
+        collection = Collection(self._plan, self._store, self._deployment, self._phases, self._start_ns)
+        collection.collect(profiler)
+        self._losses += collection.losses
+        return collection.store_error
 
-    def _from(self, agent: Any, method: str) -> list[str]:
-        """The losses that a call returns; the call's own failure is one more."""
-        try:
-            return list(agent.call(method, timeout_s=120))
-        except ClusterError as error:
-            return [f"{method}: {error}"]
+
+def _server_address(scenario: Scenario) -> str | None:
+    """IP address of the server at `server.url`; None where squall starts one. Raises TargetError."""
+    if scenario.server.url is None:
+        return None
+    host = urllib.parse.urlsplit(scenario.server.url).hostname or ""
+    try:
+        return socket.gethostbyname(host)
+    except (OSError, UnicodeError) as error:
+        raise TargetError(f"server.url: no address for {host}: {error}") from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import os
 import re
@@ -33,11 +34,13 @@ _LOOPBACK = "127.0.0.1"
 _POLL_S = 0.1
 _HTTP_TIMEOUT_S = 5.0
 _PORT_TRIES = 3
+_NO_PROXY = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+"""The load goes to the server directly, so its control does too, whatever http_proxy says."""
 _KEPT_ENVIRONMENT = (
-    "PATH", "LD_LIBRARY_PATH", "HOME", "LANG", "LC_ALL", "TZ", "CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES",
-    "DOCKER_HOST", "XDG_RUNTIME_DIR",
+    "PATH", "LD_LIBRARY_PATH", "HOME", "LANG", "LC_ALL", "TZ", "CUDA_VISIBLE_DEVICES",
+    "NVIDIA_VISIBLE_DEVICES", "DOCKER_HOST", "XDG_RUNTIME_DIR",
 )  # fmt: skip
-"""What the server inherits. nsys writes the whole environment of what it profiles into its report: no secrets in."""
+"""What the server inherits. nsys writes the environment of what it profiles into its report: no secrets."""
 _LOAD_FAILURE = re.compile(
     r"failed to load '(?P<model>[^']+)' version \d+: (?P<why>.+?)(?:\\n|\"?$)", re.MULTILINE
 )
@@ -60,7 +63,8 @@ class Ports:
 
 @dataclass(frozen=True)
 class Endpoint:
-    """Where a server answers and what it serves. `has_records`: its model writes batch records that we collect.
+    """Where a server answers and what it serves. `has_records`: its model writes batch records that we
+    collect.
 
     `source`: url, container, PATH or wheel.
     """
@@ -79,10 +83,11 @@ class Endpoint:
 
 
 class TritonServer:
-    """A server that this process started, under a supervisor that outlives a crash of ours by just its clean-up.
+    """A server that this process started, under a supervisor that outlives a crash of ours by just its
+    clean-up.
 
-    `folder` takes the model repository, batch records and the log `triton.log`. With `nsys` the server runs inside
-    that session. Not thread-safe.
+    `folder` takes the model repository, batch records and the log `triton.log`. With `nsys` the server runs
+    inside that session. Not thread-safe.
     """
 
     def __init__(
@@ -100,8 +105,8 @@ class TritonServer:
     def start(self) -> Endpoint:
         """Launches it and waits until the model is ready.
 
-        Raises TargetError with Triton's own reason where the model does not load, for a port that is taken, and
-        when the server is not ready in time; nothing is left running then.
+        Raises TargetError with Triton's own reason where the model does not load, for a port that is taken,
+        and when the server is not ready in time; nothing is left running then.
         """
         repository = self._make_repository()
         for attempt in range(_PORT_TRIES):
@@ -176,7 +181,16 @@ class TritonServer:
             if self._nsys is not None:
                 command = [*self._nsys.launch_prefix(self._has_gpu), *command]
         stop_timeout_s = self._server.stop_timeout_ns / NS_PER_S
-        supervisor = [sys.executable, "-I", "-S", actors.supervisor.__file__, str(stop_timeout_s), name]
+        nice = ["nice", "-n", str(self._server.nice)] if self._server.nice else []
+        supervisor = [
+            *nice,
+            sys.executable,
+            "-I",
+            "-S",
+            actors.supervisor.__file__,
+            str(stop_timeout_s),
+            name,
+        ]
         with self.log.open("wb") as log:
             self._process = subprocess.Popen(
                 [*supervisor, *command], stdin=subprocess.PIPE, stdout=log, stderr=log, env=env,
@@ -221,7 +235,7 @@ class TritonServer:
             return ""
 
     def _why_it_failed(self) -> str:
-        """Triton's own reason, from its log: a model that did not load, else its last error, else its last line."""
+        """Triton's own reason, from its log: a model that did not load, else its last error or line."""
         log = self._read_log()
         for pattern in (_LOAD_FAILURE, _POLL_FAILURE):
             found = pattern.search(log)
@@ -233,7 +247,7 @@ class TritonServer:
 
 
 def triton_options(repository: str, model: str, ports: Ports) -> list[str]:
-    """Options of tritonserver: one model, all endpoints on loopback, no GPU metrics (NVML is sampled by us)."""
+    """Options of tritonserver: one model, endpoints on loopback, no GPU metrics (we sample NVML)."""
     return [
         "--model-repository", repository, "--model-control-mode=explicit", f"--load-model={model}",
         f"--http-address={_LOOPBACK}", f"--grpc-address={_LOOPBACK}", f"--metrics-address={_LOOPBACK}",
@@ -243,7 +257,7 @@ def triton_options(repository: str, model: str, ports: Ports) -> list[str]:
 
 
 def free_ports(server: ServerConfig) -> Ports:
-    """The scenario's ports, the rest chosen free. Raises TargetError for one that is taken, or with none free."""
+    """The scenario's ports, the rest chosen free. Raises TargetError for a taken one, or with none free."""
     chosen = []
     held: list[socket.socket] = []
     try:
@@ -251,6 +265,8 @@ def free_ports(server: ServerConfig) -> Ports:
             wanted = getattr(server, name)
             probe = socket.socket()
             held.append(probe)
+            if wanted:  # as Triton does: connections of an earlier server in TIME_WAIT are no hindrance
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
                 probe.bind((_LOOPBACK, wanted or 0))
             except OSError as error:
@@ -264,7 +280,7 @@ def free_ports(server: ServerConfig) -> Ports:
 
 
 def attach(model: ModelConfig, server: ServerConfig) -> Endpoint:
-    """The running server at `server.url`. Raises TargetError where it or the model is not there or not ready."""
+    """The running server at `server.url`. Raises TargetError where it or the model is not ready."""
     assert server.url is not None
     url = server.url.rstrip("/")
     live = _get(f"{url}/v2/health/ready")
@@ -276,17 +292,18 @@ def attach(model: ModelConfig, server: ServerConfig) -> Endpoint:
 def inspect(
     url: str, model: ModelConfig, source: str, metrics_url: str | None, has_records: bool
 ) -> Endpoint:
-    """What the server at `url` says of itself and of the model. Raises TargetError where the model is not ready."""
+    """What the server at `url` says of itself and the model. Raises TargetError where that is not ready."""
     path = f"{url}/v2/models/{model.name}/versions/{model.version}"
     not_ready = _get(f"{path}/ready")
     if not_ready is not None:
         raise TargetError(
-            f"model {model.name!r} version {model.version} is not ready at {url}: {not_ready}{_known_models(url)}"
+            f"model {model.name!r} version {model.version} is not ready at {url}: "
+            f"{not_ready}{_known_models(url)}"
         )
     try:
         spec = ModelSpec.from_config(_get_json(f"{path}/config"), model.version)
         version = str(_get_json(f"{url}/v2").get("version", "unknown"))
-    except (OSError, ValueError, KeyError) as error:
+    except (OSError, http.client.HTTPException, ValueError, KeyError) as error:
         raise TargetError(f"{url} does not answer like a Triton server: {error}") from error
     parts = urllib.parse.urlsplit(url)
     assert parts.hostname is not None
@@ -300,7 +317,7 @@ def _is_ready(url: str) -> bool:
 def _get(url: str) -> str | None:
     """None if `url` answers 200; else why not, in a few words."""
     try:
-        with urllib.request.urlopen(url, timeout=_HTTP_TIMEOUT_S):
+        with _NO_PROXY.open(url, timeout=_HTTP_TIMEOUT_S):
             return None
     except urllib.error.HTTPError as error:
         return f"status {error.code}"
@@ -308,10 +325,12 @@ def _get(url: str) -> str | None:
         return getattr(error.reason, "strerror", None) or str(error.reason)
     except OSError as error:
         return error.strerror or str(error)
+    except http.client.HTTPException as error:
+        return f"it does not speak HTTP ({type(error).__name__})"
 
 
 def _get_json(url: str) -> dict[str, Any]:
-    with urllib.request.urlopen(url, timeout=_HTTP_TIMEOUT_S) as reply:
+    with _NO_PROXY.open(url, timeout=_HTTP_TIMEOUT_S) as reply:
         content = json.load(reply)
     if not isinstance(content, dict):
         raise ValueError(f"{url} gave {type(content).__name__}, not an object")
@@ -322,8 +341,8 @@ def _known_models(url: str) -> str:
     """The models the server has, for the message about one it has not; empty where it does not say."""
     try:
         request = urllib.request.Request(f"{url}/v2/repository/index", data=b"", method="POST")
-        with urllib.request.urlopen(request, timeout=_HTTP_TIMEOUT_S) as reply:
+        with _NO_PROXY.open(request, timeout=_HTTP_TIMEOUT_S) as reply:
             names: Sequence[str] = sorted({item["name"] for item in json.load(reply)})
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, http.client.HTTPException, ValueError, KeyError, TypeError):
         return ""
     return f"; it has {', '.join(names)}" if names else "; it has no models"

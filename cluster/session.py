@@ -3,50 +3,56 @@
 from __future__ import annotations
 
 import os
-import shutil
-import tempfile
+import secrets
+import socket
 from types import TracebackType
 from typing import Self
 
 from cluster.placement import Node
+from cluster.scratch import Scratch
 from scenarios.errors import ClusterError
 
 _OBJECT_STORE_BYTES = 256 * 1024**2
 """Enough for plans and chunks of spill files; Ray would take a third of the memory."""
 _QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0", "RAY_DEDUP_LOGS": "0"}
+_CONNECT_TIMEOUT_S = 5.0
 
 
 class Session:
-    """Context manager. `address` None starts a local Ray with its files in a folder that is removed at the end.
+    """Context manager. `address` None starts a local Ray with its files in a folder that is removed at the
+    end.
 
     Raises ClusterError where Ray cannot be joined or started.
     """
 
     def __init__(self, address: str | None) -> None:
         self._address = address
-        self._folder: str | None = None
+        self._scratch: Scratch | None = None
 
     def __enter__(self) -> Self:
         os.environ.update(_QUIET)
+        if self._address is not None:
+            _check_address(self._address)
+        elif not any(name.startswith("RAY_AUTH_") for name in os.environ):
+            # a token of this session alone: Ray would keep one in the user's home
+            os.environ.update(RAY_AUTH_MODE="token", RAY_AUTH_TOKEN=secrets.token_hex(32))
         import ray
 
         options = {"logging_level": "ERROR", "log_to_driver": False, "configure_logging": True}
         try:
             if self._address is None:
-                self._folder = tempfile.mkdtemp(prefix="squall-")
+                self._scratch = Scratch()
                 ray.init(
                     address="local", include_dashboard=False, object_store_memory=_OBJECT_STORE_BYTES,
-                    _temp_dir=os.path.join(self._folder, "ray"), **options,
+                    _temp_dir=str(self._scratch.path), **options,
                 )  # fmt: skip
             else:
                 ray.init(address=self._address, **options)
         except (
             Exception
-        ) as error:  # Ray raises plain RuntimeError, ConnectionError, ValueError and its own here
+        ) as error:  # Ray raises RuntimeError, ConnectionError, ValueError, OSError and its own
             self.__exit__(None, None, None)
-            words = str(error).strip().splitlines() or [type(error).__name__]
-            where = "start a local Ray" if self._address is None else f"join Ray at {self._address}"
-            raise ClusterError(f"cannot {where}: {words[0]}") from error
+            raise ClusterError(f"{self._failed()}: {_reason(error)}") from error
         return self
 
     def __exit__(
@@ -55,8 +61,11 @@ class Session:
         import ray
 
         ray.shutdown()
-        if self._folder is not None:
-            shutil.rmtree(self._folder, ignore_errors=True)
+        if self._scratch is not None:
+            self._scratch.remove()
+
+    def _failed(self) -> str:
+        return "cannot start a local Ray" if self._address is None else f"cannot join Ray at {self._address}"
 
     def nodes(self) -> list[Node]:
         """The nodes alive, the driver's first, labelled node-0, node-1, … in that order."""
@@ -69,8 +78,28 @@ class Session:
         )
         return [
             Node(
-                f"node-{index}", item["NodeID"], item["NodeManagerAddress"], int(item["Resources"].get("GPU", 0)),
-                item["NodeID"] == own,
+                f"node-{index}", item["NodeID"], item["NodeManagerAddress"],
+                int(item["Resources"].get("GPU", 0)), item["NodeID"] == own,
             )
             for index, item in enumerate(alive)
         ]  # fmt: skip
+
+
+def _check_address(address: str) -> None:
+    """Raises ClusterError where nothing listens at `host:port`: Ray itself would try for two minutes."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if not host or not port.isdigit():
+        return  # "auto" and other words that Ray resolves
+    try:
+        socket.create_connection((host, int(port)), _CONNECT_TIMEOUT_S).close()
+    except (OSError, OverflowError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise ClusterError(f"cannot join Ray at {address}: {reason}") from error
+
+
+def _reason(error: Exception) -> str:
+    """One line on why Ray failed, with the mend where we know it."""
+    words = str(error).strip().splitlines() or [type(error).__name__]
+    if "AF_UNIX path length" in words[0]:
+        return f"{words[0]}; set TMPDIR to a folder with a shorter path"
+    return words[0]

@@ -1,4 +1,4 @@
-"""The only place that makes Ray actors: plain classes in, handles whose calls return values or raise our errors out."""
+"""The only place that makes Ray actors: plain classes in, handles that return values or raise our errors."""
 
 from __future__ import annotations
 
@@ -18,8 +18,13 @@ class Handle:
         self._actor = actor
 
     def begin(self, method: str, *arguments: Any) -> Any:
-        """Starts a call and returns a reference to its answer."""
-        return self._actor.do.remote(method, *arguments)
+        """Starts a call and returns a reference to its answer. Raises LostActor where Ray takes no calls."""
+        import ray
+
+        try:
+            return self._actor.do.remote(method, *arguments)
+        except ray.exceptions.RayError as error:
+            raise self._lost(error) from error
 
     def call(self, method: str, *arguments: Any, timeout_s: float = CALL_TIMEOUT_S) -> Any:
         """The answer of a call. Raises what `wait` raises."""
@@ -28,8 +33,8 @@ class Handle:
     def wait(self, reference: Any, timeout_s: float = CALL_TIMEOUT_S) -> Any:
         """The answer of a call begun before.
 
-        Raises the SquallError that the actor raised, LostActor if it died, ClusterError for any other failure and
-        when the answer takes longer than `timeout_s`.
+        Raises the SquallError that the actor raised, LostActor if it died, ClusterError for any other failure
+        and when the answer takes longer than `timeout_s`.
         """
         import ray
 
@@ -43,19 +48,21 @@ class Handle:
         except ray.exceptions.GetTimeoutError as error:
             raise ClusterError(f"{self.name} did not answer within {timeout_s:g} s") from error
         except ray.exceptions.RayError as error:
-            raise LostActor(f"{self.name} is lost: {str(error).strip().splitlines()[0]}") from error
+            raise self._lost(error) from error
 
     def is_done(self, reference: Any) -> bool:
-        """True once the call has an answer or has failed."""
+        """True once the call has an answer or has failed. Raises LostActor where Ray itself is gone."""
         import ray
 
-        return bool(ray.wait([reference], timeout=0)[0])
+        try:
+            return bool(ray.wait([reference], timeout=0)[0])
+        except ray.exceptions.RayError as error:
+            raise self._lost(error) from error
 
-    def kill(self) -> None:
-        """Ends the actor's process at once."""
-        import ray
-
-        ray.kill(self._actor)
+    def _lost(self, error: Exception) -> LostActor:
+        words = str(error).strip().splitlines() or [type(error).__name__]
+        cause = words[-1] if "creation task" in words[0] else words[0]  # the last line of its traceback
+        return LostActor(f"{self.name} is lost: {cause.strip()}")
 
 
 def spawn(name: str, node: Node, cls: type, *arguments: Any, n_threads: int) -> Handle:
@@ -73,6 +80,7 @@ def spawn(name: str, node: Node, cls: type, *arguments: Any, n_threads: int) -> 
         def do(self, method: str, *arguments: Any) -> Any:
             return getattr(self._object, method)(*arguments)
 
+    Host.__name__ = Host.__qualname__ = cls.__name__  # what ps shows: ray::LoadWorker
     remote = ray.remote(Host).options(
         num_cpus=0,
         max_concurrency=n_threads,

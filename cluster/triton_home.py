@@ -1,4 +1,4 @@
-"""Where a Triton server comes from: a `tritonserver` that is installed, or the one inside a wheel, in a cache."""
+"""Where a Triton server comes from: an installed `tritonserver`, or the one of a wheel, in a cache."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pathlib import Path
 from scenarios.errors import TargetError
 
 WHEEL = "nvidia-pytriton==0.7.0"
-"""Its dependencies stay out (they pin numpy 1): only the server binary in it is used. Triton 2.51.0, Linux x86-64."""
+"""Triton 2.51.0, Linux x86-64. Its dependencies stay out (they pin numpy 1): only the server is used."""
 _WHEEL_SHA256 = "21f063ff93bb426d0c06b7a55e7eb9efcfe62c0dddd9a908e9877e18710128df"
 _NEEDED = ("pytriton/tritonserver/", "nvidia_pytriton.libs/")
 _FETCH_TIMEOUT_S = 600
@@ -45,7 +45,7 @@ def cache_dir() -> Path:
 
 
 def find_triton() -> TritonHome:
-    """`tritonserver` on the PATH, else the wheel's server, fetched on first use. Raises TargetError with the mend."""
+    """`tritonserver` on the PATH, else the wheel's, fetched on first use. Raises TargetError."""
     installed = shutil.which("tritonserver")
     if installed:
         return TritonHome(Path(installed), None, (), "PATH")
@@ -59,6 +59,8 @@ def _wheel_home() -> TritonHome:
         _unpack_wheel(home)
     triton = home / "pytriton" / "tritonserver"
     stub = triton / "python_backend_stubs" / python / "triton_python_backend_stub"
+    if not (triton / "bin" / "tritonserver").is_file() or not stub.parent.parent.is_dir():
+        raise TargetError(f"the cached Triton server is damaged: remove {home}, and it is fetched again")
     if not stub.exists():
         have = sorted(path.name for path in stub.parent.parent.iterdir())
         raise TargetError(
@@ -93,7 +95,7 @@ def _publish(unfinished: Path, folder: Path) -> None:
 
 
 def _python_library_dirs(python: str) -> tuple[Path, ...]:
-    """Folders of libpython for the Python backend's stub. Raises TargetError where this Python has no shared one."""
+    """Folders of libpython for the Python backend's stub. Raises TargetError where there is none."""
     name = f"libpython{python}.so.1.0"
     own = Path(sysconfig.get_config_var("LIBDIR") or "/nonexistent")
     if (own / name).exists():
@@ -120,13 +122,15 @@ def _unpack_wheel(home: Path) -> None:
             for program in (triton / "bin" / "tritonserver", *triton.glob("python_backend_stubs/*/*stub")):
                 program.chmod(0o755)
             (unfinished / "complete").touch()
+            if not (home / "complete").exists():
+                shutil.rmtree(home, ignore_errors=True)  # a copy that was cut off: it would stand in the way
             _publish(unfinished, home)
     except OSError as error:
         raise TargetError(f"cannot unpack the Triton server into {home.parent}: {error.strerror}") from error
 
 
 def _fetch_wheel(folder: Path) -> Path:
-    """Downloads the wheel with pip. Raises TargetError with the mend where that fails or the file is not the known one."""
+    """The wheel, by pip. Raises TargetError with the mend where that fails or it is not the known one."""
     command = [
         sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:", "--retries=1",
         "--timeout=15", "--disable-pip-version-check", "--dest", str(folder), WHEEL,

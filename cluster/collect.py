@@ -1,0 +1,116 @@
+"""After the load: stops the collectors and brings all records into the store, whatever of it fails."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+from analysis.store import RunStore
+from analysis.timeline import RunPhase
+from cluster.deployment import SERVER, Deployment, Worker
+from cluster.ingest import Ledger, ingest_file, ingest_table
+from cluster.phase_profiler import PhaseProfiler
+from cluster.spawn import Handle
+from scenarios.errors import SquallError, StoreError
+from scenarios.plan import Plan
+
+_STOP_TIMEOUT_S = 120
+_LOST = "its worker was lost before it was recorded"
+
+
+class Collection:
+    """Its steps go on after one that failed.
+
+    `losses` says what is missing, `store_error` why the store took no more.
+    """
+
+    def __init__(
+        self, plan: Plan, store: RunStore, deployment: Deployment, phases: Sequence[RunPhase], start_ns: int
+    ) -> None:
+        """`start_ns`: the start instant on the run clock."""
+        self.losses: list[str] = []
+        self.store_error: StoreError | None = None
+        self._store = store
+        self._deployment = deployment
+        self._phases = phases
+        self._start_ns = start_ns
+        nodes = [worker.node.label for worker in deployment.workers]
+        labels = {"run": store.run, "target": SERVER, "request_kind": deployment.served_model}
+        self._ledger = Ledger(plan, labels, nodes, start_ns)
+
+    def collect(self, profiler: PhaseProfiler | None) -> None:
+        """Everything, requests first: a disk that fills up takes what matters most."""
+        for label, agent in self._deployment.agents.items():
+            self._try(f"samples of {label}", partial(self._stop, agent, "stop_samplers"))
+        if profiler is not None:
+            self._try("profiler", partial(self._finish, profiler))
+        server = self._deployment.server_agent
+        if server is not None:
+            for method in ("stop_server", "spill_batches"):
+                self._try(method, partial(self._stop, server, method))
+        files = [entry for label in self._deployment.agents for entry in self._spill_files(label)]
+        self._ingest([entry for entry in files if entry[1] == "requests"])
+        for worker in self._deployment.workers:
+            self._try(worker.handle.name, partial(self._take_leftovers, worker))
+        self._try("unsent arrivals", self._add_missing)
+        self._try("requests", partial(self._store.flush, "requests"))
+        self._ingest([entry for entry in files if entry[1] != "requests"])
+        self._try("other tables", self._store.flush)
+        self._try("server log", self._deployment.keep_server_log)
+
+    def _try(self, what: str, step: Callable[[], None]) -> None:
+        """Runs a step; its failure is a loss, and the next step has its turn."""
+        try:
+            step()
+        except StoreError as error:
+            self.store_error = self.store_error or error
+            self.losses.append(str(error))
+        except SquallError as error:
+            self.losses.append(f"{what}: {error}")
+        except Exception as error:  # a fault of ours must not cost the rows that other steps save
+            self.losses.append(f"{what}: {type(error).__name__}: {error}")
+
+    def _stop(self, agent: Handle, method: str) -> None:
+        self.losses += agent.call(method, timeout_s=_STOP_TIMEOUT_S)
+
+    def _finish(self, profiler: PhaseProfiler) -> None:
+        profiler.finish()
+        self.losses += profiler.losses
+        self._store.update(profiled_phases=profiler.coverage(self._start_ns))
+
+    def _spill_files(self, label: str) -> list[tuple[str, str, str, int]]:
+        """(node, table, file name, bytes) of a node's spill files; none where it does not answer."""
+        found: list[tuple[str, str, str, int]] = []
+        agent = self._deployment.agents[label]
+        self._try(
+            f"spill files of {label}",
+            lambda: found.extend((label, *entry) for entry in agent.call("spill_files")),
+        )
+        return found
+
+    def _ingest(self, files: Sequence[tuple[str, str, str, int]]) -> None:
+        for label, table, name, n_bytes in files:
+            self._try(f"{name} of {label}", partial(self._ingest_one, label, table, name, n_bytes))
+
+    def _ingest_one(self, label: str, table: str, name: str, n_bytes: int) -> None:
+        agent, clock = self._deployment.agents[label], self._deployment.clocks[label]
+        for data in ingest_file(self._store, agent, (table, name, n_bytes), clock, self._phases):
+            self._note(table, data)
+
+    def _take_leftovers(self, worker: Worker) -> None:
+        """Rows that the worker's spill file did not take."""
+        tables: list[Any] = [] if worker.is_lost else worker.handle.call("leftovers")
+        for data in tables:
+            clock = self._deployment.clocks[worker.node.label]
+            ingest_table(self._store, "requests", data, clock, self._phases)
+            self._note("requests", data)
+
+    def _note(self, table: str, data: Any) -> None:
+        if table == "requests":
+            self._ledger.note(data)
+
+    def _add_missing(self) -> None:
+        if self._ledger.n_missing:
+            self.losses.append(f"{self._ledger.n_missing} arrivals have no record: {_LOST}")
+            self._store.append("requests", self._ledger.missing_rows(_LOST))

@@ -1,0 +1,124 @@
+"""Ctrl-C, SIGTERM and SIGKILL at every stage of a run: sealed, one line, nothing left."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from analysis.store import RunStore
+from tests.integration.conftest import Bench, Live, scenario_mapping, wait_until
+
+_LONG_S = 30
+
+
+def _long_run() -> dict[str, object]:
+    """A run that nobody waits for: it ends by the signal."""
+    mapping = scenario_mapping()
+    mapping["phases"][1] |= {"duration": f"{_LONG_S}s"}
+    mapping["phases"][1]["arrivals"] = {"kind": "poisson", "rate": "100/s"}
+    return mapping
+
+
+def _outcomes(store: RunStore) -> list[str]:
+    found: list[str] = store.read("requests").column("outcome").cast(pa.string()).to_pylist()
+    return found
+
+
+def _wait_for_records(bench: Bench, tmp: Path) -> None:
+    """Waits until a worker has spilled rows of the measured phase."""
+
+    def has_rows() -> bool:
+        return any(path.stat().st_size > 4096 for path in tmp.glob("squall-tmp-*/spill/requests-*.arrows"))
+
+    wait_until(has_rows, 60, "records in a spill file")
+    assert bench.processes()
+
+
+def _interrupted(live: Live, name: str = "SIGINT") -> None:
+    assert live.end() == 1, live.lines
+    assert live.error_line() == f"squall: interrupted by {name}"
+
+
+@pytest.mark.parametrize("moment", ["starting Ray", "starting Triton"])
+def test_ctrl_c_before_the_load_leaves_an_aborted_run_without_rows(alone: Bench, moment: str) -> None:
+    live = alone.start_run(_long_run())
+    live.wait_for(moment)
+    live.interrupt()
+    _interrupted(live)
+    assert alone.aborted().manifest["verdict"]["reasons"] == ["interrupted by SIGINT"]
+    assert alone.aborted().tables() == []
+    alone.wait_until_gone()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_in_the_measured_phase_keeps_the_rows_so_far(joined: Bench, number: signal.Signals) -> None:
+    live = joined.start_run(_long_run())
+    assert joined.ray_tmp is not None
+    _wait_for_records(joined, joined.ray_tmp)
+    live.interrupt(number)
+    _interrupted(live, number.name)
+    store = joined.aborted()
+    outcomes = _outcomes(store)
+    assert len(outcomes) == store.manifest["plan"]["n_arrivals"]
+    assert outcomes.count("ok") > 50
+    assert outcomes.count("unsent") > 50
+    assert {"joined", "batches", "triton_samples"} <= set(store.tables())
+    joined.wait_until_gone()
+
+
+def test_ctrl_c_in_the_warm_up_keeps_a_row_for_every_arrival(joined: Bench) -> None:
+    mapping = _long_run()
+    mapping["phases"][0]["duration"] = f"{_LONG_S}s"  # type: ignore[index]
+    live = joined.start_run(mapping)
+    live.wait_for("warmup")
+    live.interrupt()
+    _interrupted(live)
+    store = joined.aborted()
+    assert len(_outcomes(store)) == store.manifest["plan"]["n_arrivals"]
+    joined.wait_until_gone()
+
+
+def test_ctrl_c_while_collecting_keeps_everything(joined: Bench) -> None:
+    live = joined.start_run(scenario_mapping())
+    live.wait_for("collecting")
+    live.interrupt()
+    live.interrupt()  # impatience changes nothing
+    _interrupted(live)
+    store = joined.aborted()
+    assert set(_outcomes(store)) == {"ok"}
+    assert len(_outcomes(store)) == store.manifest["plan"]["n_arrivals"]
+    joined.wait_until_gone()
+
+
+def test_ctrl_c_while_joining_leaves_a_judged_run_that_analyze_completes(joined: Bench) -> None:
+    live = joined.start_run(scenario_mapping())
+    live.wait_for("joining and judging")
+    live.interrupt()
+    _interrupted(live)
+    store = joined.store()
+    assert store.is_sealed
+    assert store.manifest["verdict"]["status"] in ("VALID", "INVALID")
+    assert store.verify() == []
+    assert not (store.run_dir / "report.html").exists()
+    assert any(f"squall analyze {store.run_dir}" in line for line in live.lines)
+    assert joined.start("analyze", store.run_dir).end() == 0
+    joined.wait_until_gone()
+
+
+def test_after_a_kill_of_the_driver_nothing_runs_on_and_the_next_run_sweeps_its_folders(alone: Bench) -> None:
+    live = alone.start_run(_long_run())
+    _wait_for_records(alone, alone.tmp)
+    os.kill(live.process.pid, signal.SIGKILL)
+    live.end()
+    wait_until(lambda: not alone.processes(), 30, "the end of every process")
+    assert list(alone.tmp.glob("squall-tmp-*")) != []
+    assert not alone.store().is_sealed
+    bad = alone.start(
+        "run", alone.write(scenario_mapping(server={"url": "http://127.0.0.1:1"})), "--out", alone.out
+    )
+    assert bad.end() == 1
+    alone.wait_until_gone()

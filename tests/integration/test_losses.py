@@ -1,0 +1,162 @@
+"""A worker, the server or the disk that goes away in the middle of a run."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pyarrow as pa
+import pytest
+
+from tests.integration.conftest import Bench, hosted_ray, scenario_mapping, wait_until
+
+
+def _run_of(seconds: int, **changes: Any) -> dict[str, Any]:
+    mapping = scenario_mapping(**changes)
+    mapping["phases"][1] |= {"duration": f"{seconds}s"}
+    mapping["phases"][1]["arrivals"] = {"kind": "poisson", "rate": "150/s"}
+    return mapping
+
+
+def _spill_file(tmp: Path, worker: int) -> Path:
+    """The worker's spill file, once it holds rows of several flushes."""
+
+    def found() -> Path | None:
+        files = tmp.glob(f"squall-tmp-*/spill/requests-{worker}.arrows")
+        return next((path for path in files if path.stat().st_size > 8192), None)
+
+    path: Path = wait_until(found, 60, f"records of worker {worker}")
+    return path
+
+
+def _holder_of(path: Path) -> psutil.Process:
+    """The process that has `path` open."""
+    for process in psutil.process_iter():
+        try:
+            if str(path) in {file.path for file in process.open_files()}:
+                return process
+        except psutil.Error:
+            continue
+    raise AssertionError(f"nobody has {path} open")
+
+
+def _requests(bench: Bench) -> dict[str, Any]:
+    table = bench.store().read("requests")
+    columns = {name: table.column(name).to_numpy() for name in ("request_id", "worker", "scheduled_ns")}
+    texts = {name: table.column(name).cast(pa.string()).to_numpy() for name in ("outcome", "detail")}
+    return columns | texts
+
+
+def test_a_killed_worker_costs_only_its_unwritten_rows_and_the_run_is_invalid(joined: Bench) -> None:
+    assert joined.ray_tmp is not None
+    live = joined.start_run(_run_of(5))
+    _holder_of(_spill_file(joined.ray_tmp, 1)).kill()
+    assert live.end() == 3, live.lines
+    store, rows = joined.store(), _requests(joined)
+    n_planned = store.manifest["plan"]["n_arrivals"]
+    assert np.array_equal(np.sort(rows["request_id"]), np.arange(n_planned))
+    lost = rows["outcome"] == "unsent"
+    assert set(rows["worker"][lost]) == {1}
+    assert (rows["outcome"][rows["worker"] == 0] == "ok").all()
+    assert (rows["outcome"][rows["worker"] == 1] == "ok").sum() > 20
+    assert any("worker 1 on node-0 is lost" in loss for loss in store.manifest["losses"])
+    assert any(f"{lost.sum()} arrivals have no record" in loss for loss in store.manifest["losses"])
+    assert store.manifest["verdict"]["status"] == "INVALID"
+    assert store.verify() == []
+    joined.wait_until_gone()
+
+
+def test_a_killed_triton_ends_every_later_request_as_transport_error(joined: Bench) -> None:
+    assert joined.ray_tmp is not None
+    live = joined.start_run(_run_of(5))
+    _spill_file(joined.ray_tmp, 0)
+    servers = [one for one in joined.processes() if one.name() == "tritonserver"]
+    assert len(servers) == 1
+    servers[0].kill()
+    assert live.end() == 3, live.lines
+    rows = _requests(joined)
+    assert np.array_equal(
+        np.sort(rows["request_id"]), np.arange(joined.store().manifest["plan"]["n_arrivals"])
+    )
+    last = rows["scheduled_ns"] > rows["scheduled_ns"].max() - 2 * 10**9
+    assert set(rows["outcome"][last]) == {"transport_error"}
+    assert (rows["outcome"] == "ok").sum() > 50
+    joined.wait_until_gone()
+
+
+@contextmanager
+def _small_disk(folder: Path, size: str, *options: str) -> Iterator[Path]:
+    """A tmpfs of `size` at `folder`; skips where it cannot be mounted."""
+    folder.mkdir()
+    if os.geteuid() != 0:
+        pytest.skip("mounting a small tmpfs needs root")
+    done = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", ",".join((f"size={size}", *options)), "tmpfs", str(folder)],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    if done.returncode:
+        pytest.skip(f"mounting a small tmpfs: {done.stderr.strip()}")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+def _fill(folder: Path) -> None:
+    """Takes all the space that is left in the file system of `folder`."""
+    with (folder / "filler").open("wb", buffering=0) as file:
+        for size in (65536, 4096):
+            try:
+                while True:
+                    file.write(b"x" * size)
+            except OSError:
+                continue
+
+
+def test_a_full_disk_under_the_run_directory_ends_in_one_line_and_a_sealed_run(joined: Bench) -> None:
+    assert joined.ray_tmp is not None
+    with _small_disk(joined.folder / "out", "4m") as disk:
+        live = joined.start_run(_run_of(3))
+        _spill_file(joined.ray_tmp, 0)
+        _fill(disk)
+        assert live.end() == 1, live.lines
+        assert "no space left on device" in live.error_line()
+        (disk / "filler").unlink()
+        store = joined.aborted()
+        assert any("no space left" in reason for reason in store.manifest["verdict"]["reasons"])
+        joined.wait_until_gone()
+
+
+def test_a_full_scratch_disk_ends_the_run_and_keeps_what_was_recorded(alone: Bench) -> None:
+    with (
+        _small_disk(alone.tmp / "scratch", "8m") as disk,
+        hosted_ray(alone.tmp, {"TMPDIR": str(disk)}) as address,
+    ):
+        own = alone.tmp / "driver"
+        own.mkdir()
+        bench = Bench(alone.folder, own, address, disk)
+        live = bench.start_run(_run_of(20))
+        _spill_file(disk, 0)
+        _fill(disk)
+        assert live.end() == 1, live.lines
+        assert "cannot write its records: No space left on device" in live.error_line()
+        store = bench.aborted()
+        rows = _requests(bench)
+        assert np.array_equal(np.sort(rows["request_id"]), np.arange(store.manifest["plan"]["n_arrivals"]))
+        assert (rows["outcome"] == "ok").sum() > 50
+        (disk / "filler").unlink()
+        bench.wait_until_gone()
+
+
+def test_a_read_only_output_folder_is_refused_in_one_line(joined: Bench) -> None:
+    with _small_disk(joined.folder / "out", "1m", "ro") as disk:
+        live = joined.start_run(scenario_mapping())
+        assert live.end() == 1
+        assert live.error_line() == f"squall: cannot create the run directory {disk}: read-only file system"
+        joined.wait_until_gone()
