@@ -54,12 +54,12 @@ class NsysSession:
         self._folder = folder
         self._env = env
         self._osrt_threshold_ns = osrt_threshold_ns
-        self._report: Path | None = None
+        self._is_recording = False
 
     @property
     def is_recording(self) -> bool:
         """True between `start` and `stop`."""
-        return self._report is not None
+        return self._is_recording
 
     def launch_prefix(self, has_gpu: bool) -> list[str]:
         """What goes before the server's command to start it inside the session."""
@@ -71,19 +71,21 @@ class NsysSession:
 
     def start(self, phase: str) -> None:
         """Begins to record; when it returns, recording is on."""
-        report = self._folder / phase
         self._run(
             _START_TIMEOUT_S, "start", f"--session={self._name}", "--sample=none", "--cpuctxsw=none",
-            "--backtrace=none", "-o", str(report), "-f", "true",
+            "--backtrace=none", "-o", str(self._folder / phase), "-f", "true",
         )  # fmt: skip
-        self._report = report
+        self._is_recording = True
 
-    def stop(self) -> Path:
-        """Ends the recording and returns the report as SQLite; the server goes on."""
-        report, self._report = self._report, None
-        assert report is not None, "stop follows start"
+    def stop(self) -> None:
+        """Ends the recording; the server goes on. With OS-runtime calls traced this took 6 s (2022.4.2, 2 cores)."""
+        assert self.is_recording, "stop follows start"
+        self._is_recording = False
         self._run(_STOP_TIMEOUT_S, "stop", f"--session={self._name}")
-        finished, raw = report.with_suffix(".nsys-rep"), report.with_suffix(".qdstrm")
+
+    def export(self, phase: str) -> Path:
+        """The recording of `phase` as SQLite, after `stop`; deletes the report. Needs neither session nor server."""
+        finished, raw = (self._folder / f"{phase}{suffix}" for suffix in (".nsys-rep", ".qdstrm"))
         if not finished.exists() and raw.exists():
             if self._tools.importer is None:
                 raise ClusterError(
@@ -91,14 +93,14 @@ class NsysSession:
                 )
             self._call(_STOP_TIMEOUT_S, [str(self._tools.importer), "-i", str(raw), "-o", str(finished)])
         raw.unlink(missing_ok=True)
-        export = report.with_suffix(".sqlite")
+        export = self._folder / f"{phase}.sqlite"
         self._run(_STOP_TIMEOUT_S, "export", "--type=sqlite", "-f", "true", "-o", str(export), str(finished))
         finished.unlink()
         return export
 
     def shutdown(self) -> None:
         """Ends the session; the server is left to its owner to stop."""
-        self._report = None
+        self._is_recording = False
         self._run(_START_TIMEOUT_S, "shutdown", f"--session={self._name}", "--kill=none")
 
     def _run(self, timeout_s: float, *arguments: str) -> None:

@@ -16,6 +16,9 @@ from analysis.schema import arrow_schema
 
 Row = dict[str, Any]
 _HTTP_TIMEOUT_S = 5.0
+_BASELINE_TIMEOUT_S = 15.0
+_DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+"""Asks the server itself, whatever proxy the environment names."""
 
 
 class Source(Protocol):
@@ -49,7 +52,8 @@ class Sampler:
     def start(self) -> None:
         """Takes the baseline and returns; rows follow from the first tick on."""
         self._thread.start()
-        self._has_baseline.wait()
+        if not self._has_baseline.wait(_BASELINE_TIMEOUT_S):
+            self._note_failure(f"no baseline within {_BASELINE_TIMEOUT_S:g} s")
 
     def stop(self) -> None:
         """Takes a last sample, so that the deltas add up to the whole, and closes the file."""
@@ -75,10 +79,9 @@ class Sampler:
         self._has_baseline.set()
         while not self._halt.wait(max(0, due_ns - self._clock.monotonic_ns()) / NS_PER_S):
             self._tick()
+            # ticks that a slow sample ran over are not made up for
             n_over = max(0, self._clock.monotonic_ns() - due_ns) // self._interval_ns
-            due_ns += (
-                1 + n_over
-            ) * self._interval_ns  # ticks that a slow sample ran over are not made up for
+            due_ns += (1 + n_over) * self._interval_ns
         self._tick()
 
     def _tick(self) -> None:
@@ -89,8 +92,11 @@ class Sampler:
                 filled = [{**self._labels, "phase": "", **row} for row in rows]
                 self._spool.write(pa.Table.from_pylist(filled, schema=arrow_schema(self._source.table)))
         except Exception as error:  # a thread's edge: recorded, and the next tick tries again
-            self._n_failures += 1
-            self._last_failure = f"{type(error).__name__}: {error}"
+            self._note_failure(f"{type(error).__name__}: {error}")
+
+    def _note_failure(self, why: str) -> None:
+        self._n_failures += 1
+        self._last_failure = why
 
 
 class TritonSource:
@@ -144,7 +150,7 @@ class TritonSource:
         """Requests waiting for execution, by version; empty where the server gives no metrics."""
         if self._metrics_url is None:
             return {}
-        with urllib.request.urlopen(self._metrics_url, timeout=_HTTP_TIMEOUT_S) as reply:
+        with _DIRECT.open(self._metrics_url, timeout=_HTTP_TIMEOUT_S) as reply:
             text = reply.read().decode()
         found = {}
         for line in text.splitlines():

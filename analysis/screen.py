@@ -38,6 +38,7 @@ def render(summary: Mapping[str, Any], run_dir: str) -> RenderableType:
         "Mean time": _join_lines(measure["join"]),
         "Tool, host": _host_lines(summary),
         "Counts": _identity_lines(summary["identities"]),
+        "Notes": [str(note) for note in summary["notes"]][:MOST_LINES],
         "Not recorded": _missing_lines(summary["collectors"]),
         "Files": [f"{run_dir}/  report.html  summary.json  tables/  manifest.json"],
     }

@@ -62,6 +62,7 @@ def summarise(store: RunStore) -> dict[str, Any]:
         "workers": _worker_figures(rows_in(workers, names)),
         "collectors": manifest.get("collectors", {}),
         "losses": manifest.get("losses", []),
+        "notes": manifest.get("notes", []),
         "tables": {name: sum(_n_rows(store, name)) for name in store.tables()},
     }
 

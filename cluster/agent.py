@@ -44,7 +44,7 @@ class NodeAgent:
         self._server: TritonServer | None = None
         self._endpoint: Endpoint | None = None
         self._nsys: NsysSession | None = None
-        self._nsys_utc_offset_ns = 0
+        self._utc_offsets_ns: dict[str, int] = {}
         self._profiling = threading.Lock()
         self._samplers: list[Sampler] = []
 
@@ -122,27 +122,32 @@ class NodeAgent:
         assert self._nsys is not None, "start_server was asked for nsys"
         with self._profiling:
             self._nsys.start(phase)
-            self._nsys_utc_offset_ns = utc_minus_monotonic_ns()
+            self._utc_offsets_ns[phase] = utc_minus_monotonic_ns()
             return self._clock.monotonic_ns()
 
-    def stop_profiler(self, phase: str) -> list[str]:
-        """Ends the recording and spills its tables; the report itself, which holds secrets, is deleted.
-
-        Returns losses. nsys stamps are CLOCK_REALTIME; they go back to the node's monotonic clock by the
-        offset read around the recording.
-        """
+    def stop_profiler(self, phase: str) -> None:
+        """Ends the recording; `spill_profile` follows, at any time."""
         assert self._nsys is not None, "start_server was asked for nsys"
         with self._profiling:
-            export = self._nsys.stop()
-            offset_ns = (self._nsys_utc_offset_ns + utc_minus_monotonic_ns()) // 2
-            to_node = ClockMap(-offset_ns, 0)
-            losses = []
-            for table, read in (("osrt", read_osrt), ("nvtx", read_nvtx)):
-                data = to_run_clock(table, read(export, self._run, self._node, _SERVER), to_node)
-                if len(data):
-                    losses += self._spill(table, phase, iter([data]))
-            export.unlink()
-            return losses
+            self._nsys.stop()
+            self._utc_offsets_ns[phase] = (self._utc_offsets_ns[phase] + utc_minus_monotonic_ns()) // 2
+
+    def spill_profile(self, phase: str) -> list[str]:
+        """Spills the tables of a recording; the report itself, which holds secrets, is deleted. Returns losses.
+
+        nsys stamps are CLOCK_REALTIME; they go back to the node's monotonic clock by the offset read around
+        the recording.
+        """
+        assert self._nsys is not None, "start_server was asked for nsys"
+        export = self._nsys.export(phase)
+        to_node = ClockMap(-self._utc_offsets_ns[phase], 0)
+        losses = []
+        for table, read in (("osrt", read_osrt), ("nvtx", read_nvtx)):
+            data = to_run_clock(table, read(export, self._run, self._node, _SERVER), to_node)
+            if len(data):
+                losses += self._spill(table, phase, iter([data]))
+        export.unlink()
+        return losses
 
     # samplers
 

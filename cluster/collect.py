@@ -22,7 +22,8 @@ _LOST = "its worker was lost before it was recorded"
 class Collection:
     """Its steps go on after one that failed.
 
-    `losses` says what is missing, `store_error` why the store took no more.
+    `losses` says which requests or batches are missing: any makes the run invalid. `notes` says what else did not
+    go as it should: samples, profiler, the server's end. `store_error`: why the store took no more.
     """
 
     def __init__(
@@ -30,6 +31,7 @@ class Collection:
     ) -> None:
         """`start_ns`: the start instant on the run clock."""
         self.losses: list[str] = []
+        self.notes: list[str] = []
         self.store_error: StoreError | None = None
         self._store = store
         self._deployment = deployment
@@ -40,24 +42,35 @@ class Collection:
         self._ledger = Ledger(plan, labels, nodes, start_ns)
 
     def collect(self, profiler: PhaseProfiler | None) -> None:
-        """Everything, requests first: a disk that fills up takes what matters most."""
-        for label, agent in self._deployment.agents.items():
-            self._try(f"samples of {label}", partial(self._stop, agent, "stop_samplers"))
+        """Everything, requests first: a disk that fills up takes what matters most.
+
+        The profiler's import and the server's end take seconds: they go on while files come in. `Deployment.release`
+        waits for the server.
+        """
         if profiler is not None:
-            self._try("profiler", partial(self._finish, profiler))
+            self._try("profiler", profiler.begin_finish)
+        for label, agent in self._deployment.agents.items():
+            self._try(f"samples of {label}", partial(self._note_from, agent, "stop_samplers"))
+        self._take_requests()
+        if profiler is not None:
+            self._try("profiler", profiler.finish)
         server = self._deployment.server_agent
         if server is not None:
-            for method in ("stop_server", "spill_batches"):
-                self._try(method, partial(self._stop, server, method))
-        files = [entry for label in self._deployment.agents for entry in self._spill_files(label)]
-        self._ingest([entry for entry in files if entry[1] == "requests"])
+            self._try("spill_batches", partial(self._lose_from, server, "spill_batches"))
+            self._try("stop_server", self._deployment.begin_stop)
+        if profiler is not None:
+            self._try("profiler", partial(self._take_profile, profiler))
+        self._ingest([entry for entry in self._spill_files() if entry[1] != "requests"])
+        self._try("other tables", self._store.flush)
+        self._try("server log", self._deployment.keep_server_log)
+
+    def _take_requests(self) -> None:
+        """Every record of a request, and a row `unsent` for each arrival without one."""
+        self._ingest([entry for entry in self._spill_files() if entry[1] == "requests"])
         for worker in self._deployment.workers:
             self._try(worker.handle.name, partial(self._take_leftovers, worker))
         self._try("unsent arrivals", self._add_missing)
         self._try("requests", partial(self._store.flush, "requests"))
-        self._ingest([entry for entry in files if entry[1] != "requests"])
-        self._try("other tables", self._store.flush)
-        self._try("server log", self._deployment.keep_server_log)
 
     def _try(self, what: str, step: Callable[[], None]) -> None:
         """Runs a step; its failure is a loss, and the next step has its turn."""
@@ -71,22 +84,27 @@ class Collection:
         except Exception as error:  # a fault of ours must not cost the rows that other steps save
             self.losses.append(f"{what}: {type(error).__name__}: {error}")
 
-    def _stop(self, agent: Handle, method: str) -> None:
+    def _note_from(self, agent: Handle, method: str) -> None:
+        self.notes += agent.call(method, timeout_s=_STOP_TIMEOUT_S)
+
+    def _lose_from(self, agent: Handle, method: str) -> None:
         self.losses += agent.call(method, timeout_s=_STOP_TIMEOUT_S)
 
-    def _finish(self, profiler: PhaseProfiler) -> None:
-        profiler.finish()
-        self.losses += profiler.losses
+    def _take_profile(self, profiler: PhaseProfiler) -> None:
+        profiler.collect()
+        self.notes += profiler.losses
+        if profiler.losses:
+            self._deployment.set_collector(
+                "nsys", "missing", profiler.losses[0], "the notes of the run have all"
+            )
+            self._store.update(collectors=self._deployment.collectors)
         self._store.update(profiled_phases=profiler.coverage(self._start_ns))
 
-    def _spill_files(self, label: str) -> list[tuple[str, str, str, int]]:
-        """(node, table, file name, bytes) of a node's spill files; none where it does not answer."""
+    def _spill_files(self) -> list[tuple[str, str, str, int]]:
+        """(node, table, file name, bytes) of every spill file; those of a node that does not answer are left out."""
         found: list[tuple[str, str, str, int]] = []
-        agent = self._deployment.agents[label]
-        self._try(
-            f"spill files of {label}",
-            lambda: found.extend((label, *entry) for entry in agent.call("spill_files")),
-        )
+        for label, agent in self._deployment.agents.items():
+            self._try(f"spill files of {label}", partial(_list_files, label, agent, found))
         return found
 
     def _ingest(self, files: Sequence[tuple[str, str, str, int]]) -> None:
@@ -114,3 +132,7 @@ class Collection:
         if self._ledger.n_missing:
             self.losses.append(f"{self._ledger.n_missing} arrivals have no record: {_LOST}")
             self._store.append("requests", self._ledger.missing_rows(_LOST))
+
+
+def _list_files(label: str, agent: Handle, found: list[tuple[str, str, str, int]]) -> None:
+    found.extend((label, *entry) for entry in agent.call("spill_files"))

@@ -23,6 +23,7 @@ from scenarios.plan import Plan, deal
 from scenarios.scenario import Scenario
 
 SERVER = "server-0"
+_STOP_TIMEOUT_S = 120.0
 _SERVER_TIMEOUT_S = 900.0  # fetching and unpacking the server on first use is part of it
 _NVML_MEND = "run the server on a node with an NVIDIA driver"
 _BATCHES_MEND = "serve a head of `squall models list`"
@@ -48,6 +49,7 @@ class Deployment:
         self.workers: list[Worker] = []
         self.collectors: dict[str, dict[str, str]] = {}
         self.server_agent: Handle | None = None
+        self._stopping: Any = None
         self._scenario = scenario
         self._store = store
         self._screen = screen
@@ -85,16 +87,26 @@ class Deployment:
         """True if that collector runs."""
         return self.collectors.get(collector, {}).get("status") == "on"
 
+    def begin_stop(self) -> None:
+        """Asks the server to end, without waiting for it."""
+        if self.server_agent is not None and self._stopping is None:
+            self._stopping = self.server_agent.begin("stop_server")
+
     def release(self) -> list[str]:
         """Stops server and samplers and removes the nodes' scratch folders; returns what did not go well."""
-        losses = []
+        notes = []
+        if self.server_agent is not None and self._stopping is not None:
+            try:
+                notes += self.server_agent.wait(self._stopping, _STOP_TIMEOUT_S)
+            except ClusterError as error:
+                notes.append(f"server: {error}")
         for agent in self.agents.values():
             try:
                 agent.call("close")
             except ClusterError as error:
-                losses.append(f"clean-up: {error}")
+                notes.append(f"clean-up: {error}")
         self.agents.clear()
-        return losses
+        return notes
 
     def _read_clocks(self) -> None:
         own = clock_domain()

@@ -63,7 +63,6 @@ class Interrupts:
         self.name = self.name or name
         if is_first and self._is_allowed:
             self.check()
-        with contextlib.suppress(
-            OSError, RuntimeError
-        ):  # a terminal that went away; a write that was cut into
+        # a terminal that went away; a write that was cut into
+        with contextlib.suppress(OSError, RuntimeError):
             sys.stderr.write(f"\nsquall {name}: the run is being ended and sealed, a moment\n")

@@ -7,7 +7,7 @@ from typing import Any
 
 from analysis.timeline import ClockMap
 from cluster.spawn import Handle
-from scenarios.errors import ClusterError
+from scenarios.errors import ClusterError, SquallError
 from scenarios.plan import PhaseSpan
 from scenarios.units import NS_PER_S
 
@@ -21,6 +21,7 @@ class _Phase:
     span: PhaseSpan
     starting: Any = None
     stopping: Any = None
+    spilling: Any = None
     is_closed: bool = False
     on_ns: int | None = None
     reason: str = ""
@@ -66,8 +67,14 @@ class PhaseProfiler:
                 continue
             return
 
+    def begin_finish(self) -> None:
+        """After the load: asks the recording under way to end, without waiting for it."""
+        for phase in self._phases:
+            if phase.on_ns is not None and not phase.is_closed and phase.stopping is None:
+                phase.stopping = self._agent.begin("stop_profiler", phase.span.name)
+
     def finish(self) -> None:
-        """After the load: ends what still records and waits for it."""
+        """After the load: ends what still records and waits for that, not for the import of the reports."""
         for phase in self._phases:
             if phase.is_closed:
                 continue
@@ -80,6 +87,15 @@ class PhaseProfiler:
                 if phase.stopping is None:
                     phase.stopping = self._agent.begin("stop_profiler", phase.span.name)
                 self._note_stop(phase)
+
+    def collect(self) -> None:
+        """After `finish`: waits until every recording lies in a spill file."""
+        for phase in self._phases:
+            if phase.spilling is not None:
+                try:
+                    self.losses += self._agent.wait(phase.spilling, _STOP_TIMEOUT_S)
+                except SquallError as error:
+                    self._close(phase, str(error))
 
     def coverage(self, start_ns: int) -> dict[str, dict[str, Any]]:
         """By phase: whether it is profiled, from when (ns after the phase's start; 0 or less: wholly), or why
@@ -106,7 +122,8 @@ class PhaseProfiler:
 
     def _note_stop(self, phase: _Phase) -> None:
         try:
-            self.losses += self._agent.wait(phase.stopping, _STOP_TIMEOUT_S)
+            self._agent.wait(phase.stopping, _STOP_TIMEOUT_S)
+            phase.spilling = self._agent.begin("spill_profile", phase.span.name)
             phase.is_closed = True
         except ClusterError as error:
             self._close(phase, str(error))

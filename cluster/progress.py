@@ -47,10 +47,8 @@ class _Stderr(io.TextIOBase):
     def _try(self, show: Callable[[], object]) -> None:
         try:
             show()
-        except (
-            OSError,
-            ValueError,
-        ):  # what is buffered goes to /dev/null, or Python's exit code would be 120
+        except (OSError, ValueError):
+            # what is buffered goes to /dev/null, or Python's exit code would be 120
             with suppress(OSError, ValueError), open(os.devnull, "wb") as nothing:
                 os.dup2(nothing.fileno(), sys.stderr.fileno())
 
@@ -64,6 +62,7 @@ class Screen:
         self._tasks: dict[str, TaskID] = {}
         self._n_sent = 0
         self._last_s: float | None = None
+        self._plain_at = -1
 
     def step(self, text: str, style: str = "") -> None:
         """One line on what is happening."""
@@ -98,7 +97,8 @@ class Screen:
             return
         live = self._live(at_ns / NS_PER_S, workers)
         if self._bars is None:
-            if int(at_ns / NS_PER_S) % _PLAIN_EVERY_S == 0:
+            if at_ns // (_PLAIN_EVERY_S * NS_PER_S) != self._plain_at:
+                self._plain_at = at_ns // (_PLAIN_EVERY_S * NS_PER_S)
                 self.step(f"{span.name} {(at_ns - span.start_ns) / NS_PER_S:.0f} s: {live}")
             return
         for each in spans:

@@ -70,8 +70,7 @@ def run_scenario(scenario: Scenario, out: Path, ray_address: str | None, interru
     run = _Run(scenario, plan, store, screen, interrupts)
     try:
         with _session(ray_address, interrupts, screen) as session:
-            run.execute(session)
-        return run.seal()
+            return run.execute(session)
     except KeyboardInterrupt:
         run.abort(f"interrupted by {interrupts.name}")
         raise
@@ -110,7 +109,7 @@ def _first_manifest(scenario: Scenario, plan: Plan) -> dict[str, Any]:
 
 
 class _Run:
-    """The state of one run: `execute` inside a Ray session, then `seal`; or `abort` at any time."""
+    """The state of one run: `execute` inside a Ray session; `abort` where that raised."""
 
     def __init__(
         self, scenario: Scenario, plan: Plan, store: RunStore, screen: Screen, interrupts: Interrupts
@@ -125,17 +124,23 @@ class _Run:
         self._phases: tuple[RunPhase, ...] = ()
         self._start_ns = 0
         self._losses: list[str] = []
+        self._notes: list[str] = []
 
-    def execute(self, session: Session) -> None:
-        """Deploys, follows the plan and collects; whatever happens, nothing is left running."""
+    def execute(self, session: Session) -> RunResult:
+        """Deploys, follows the plan, collects and seals; whatever happens, nothing is left running.
+
+        The server ends while the run is judged and joined; what goes wrong with that is told on the screen.
+        """
         try:
             with self._interrupts.allowed():
                 self._deployment.deploy(self._plan, place(session.nodes(), _server_address(self._scenario)))
             self._follow()
+            return self._seal()
         finally:
-            self._losses += self._deployment.release()
+            for note in self._deployment.release():
+                self._screen.step(note)
 
-    def seal(self) -> RunResult:
+    def _seal(self) -> RunResult:
         """Judges the run, seals it and derives join, windows, summary and report.
 
         A signal during the last step raises, and leaves a sealed run with its verdict.
@@ -143,7 +148,7 @@ class _Run:
         self._interrupts.check()
         self._screen.step("joining and judging")
         self._store.flush()
-        self._store.update(losses=self._losses)
+        self._store.update(losses=self._losses, notes=self._notes)
         verdict = judge_run(self._store).to_mapping()
         self._store.seal(verdict)
         try:
@@ -161,7 +166,7 @@ class _Run:
         reasons = [reason]
         try:
             try:
-                self._store.update(losses=self._losses)
+                self._store.update(losses=self._losses, notes=self._notes)
             except StoreError:  # a full disk: the seal frees the store's reserve
                 reasons += self._losses
             self._store.seal({"status": "ABORTED", "reasons": reasons})
@@ -209,7 +214,7 @@ class _Run:
         last_ns = due_ns + self._plan.spans[-1].end_ns + _OVERRUN_NS
         workers = self._deployment.workers
         while not all(worker.is_lost or worker.handle.is_done(worker.running) for worker in workers):
-            time.sleep(max(0, due_ns - time.monotonic_ns()) / NS_PER_S)
+            self._wait_for_workers(due_ns)
             due_ns += _POLL_NS
             at_ns = time.monotonic_ns() + self._anchor_ns - self._start_ns
             if profiler is not None:
@@ -217,6 +222,13 @@ class _Run:
             self._screen.show(self._plan.spans, at_ns, self._poll())
             if time.monotonic_ns() > last_ns:
                 raise ClusterError(f"workers did not end within {_OVERRUN_NS // NS_PER_S} s of the run's end")
+
+    def _wait_for_workers(self, until_ns: int) -> None:
+        """Waits until `until_ns` (driver's monotonic clock), or until no worker runs any more."""
+        for worker in self._deployment.workers:
+            if not worker.is_lost:
+                left_ns = until_ns - time.monotonic_ns()
+                worker.handle.is_done(worker.running, max(0, left_ns) / NS_PER_S)
 
     def _poll(self) -> list[Progress]:
         """The state of each worker that answers. Raises StoreError when one cannot spill its records."""
@@ -263,6 +275,7 @@ class _Run:
         collection = Collection(self._plan, self._store, self._deployment, self._phases, self._start_ns)
         collection.collect(profiler)
         self._losses += collection.losses
+        self._notes += collection.notes
         return collection.store_error
 
 

@@ -19,8 +19,7 @@ _CONNECT_TIMEOUT_S = 5.0
 
 
 class Session:
-    """Context manager. `address` None starts a local Ray with its files in a folder that is removed at the
-    end.
+    """Context manager. `address` None starts a local Ray, whose files lie in a folder that is removed at the end.
 
     Raises ClusterError where Ray cannot be joined or started.
     """
@@ -48,9 +47,7 @@ class Session:
                 )  # fmt: skip
             else:
                 ray.init(address=self._address, **options)
-        except (
-            Exception
-        ) as error:  # Ray raises RuntimeError, ConnectionError, ValueError, OSError and its own
+        except Exception as error:  # Ray raises RuntimeError, ValueError, OSError and its own
             self.__exit__(None, None, None)
             raise ClusterError(f"{self._failed()}: {_reason(error)}") from error
         return self

@@ -50,12 +50,15 @@ class Handle:
         except ray.exceptions.RayError as error:
             raise self._lost(error) from error
 
-    def is_done(self, reference: Any) -> bool:
-        """True once the call has an answer or has failed. Raises LostActor where Ray itself is gone."""
+    def is_done(self, reference: Any, timeout_s: float = 0.0) -> bool:
+        """True once the call has an answer or has failed, waiting at most `timeout_s` for it.
+
+        Raises LostActor where Ray itself is gone.
+        """
         import ray
 
         try:
-            return bool(ray.wait([reference], timeout=0)[0])
+            return bool(ray.wait([reference], timeout=timeout_s)[0])
         except ray.exceptions.RayError as error:
             raise self._lost(error) from error
 

@@ -14,7 +14,7 @@ from models.heads import forward, make_weights
 from models.spec import head_of
 from scenarios.errors import ClusterError
 
-_MEASURE_S = 0.5
+_MEASURE_S = 0.3
 _TIMEOUT_S = 60
 _ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 
@@ -22,7 +22,7 @@ _ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THR
 def measure_pace(head: str, settings: Mapping[str, int], batch_rows: int) -> float:
     """Rows per second of the head in batches of `batch_rows` on one core, without Triton around it.
 
-    In a process of its own, since numpy fixes its threads when it is loaded. The median batch of half a second counts.
+    In a process of its own, since numpy fixes its threads when it is loaded. The median batch of 0.3 s counts.
     Raises ScenarioError for an unknown head or size, ClusterError where the process fails.
     """
     sizes = head_of(head).sizes(settings)

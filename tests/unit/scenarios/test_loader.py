@@ -27,7 +27,7 @@ def test_every_scenario_file_of_the_repository_loads() -> None:
 def test_the_demo_sends_a_burst_of_200_requests_a_second() -> None:
     scenario = load_scenario(DEMO)
     assert [(phase.name, phase.kind, phase.duration_ns // S) for phase in scenario.phases] == [
-        ("warmup", "warmup", 3),
+        ("warmup", "warmup", 2),
         ("burst", "measure", 30),
         ("drain", "drain", 5),
     ]
