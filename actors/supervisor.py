@@ -4,8 +4,8 @@
 
 Started with a pipe as stdin: when the pipe closes (the owner says stop, or died), the descendants called NAME get
 SIGTERM, then, when they are gone or STOP_TIMEOUT_S is over, all that is left gets SIGTERM and SIGKILL. Daemonised
-descendants come back to this process (PR_SET_CHILD_SUBREAPER, prctl(2)); if this process is killed itself, the
-kernel kills the command (PR_SET_PDEATHSIG). The exit code is the command's. Stdlib only: it runs by its path.
+descendants come back to the supervisor (PR_SET_CHILD_SUBREAPER, prctl(2)); if it is killed itself, the kernel kills
+the command (PR_SET_PDEATHSIG). The exit code is the command's. Stdlib only: it runs by its path.
 """
 
 import contextlib
@@ -83,9 +83,17 @@ def _clean_up(name: str, stop_timeout_s: float) -> None:
 
 
 def main() -> int:
-    stop_timeout_s, name, command = float(sys.argv[1]), sys.argv[2][:15], sys.argv[3:]
+    """The process that its owner started only waits: Ray kills the children of an actor's process that ends, and
+    what cleans up must outlive that."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)  # the owner decides, through the pipe
+    supervisor = os.fork()
+    if supervisor:
+        return os.waitstatus_to_exitcode(os.waitpid(supervisor, 0)[1])
+    return _supervise(float(sys.argv[1]), sys.argv[2][:15], sys.argv[3:])
+
+
+def _supervise(stop_timeout_s: float, name: str, command: list[str]) -> int:
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
     command_process = subprocess.Popen(
         command, stdin=subprocess.DEVNULL, preexec_fn=_set_up_child, start_new_session=True

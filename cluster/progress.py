@@ -79,6 +79,7 @@ class Screen:
             self._bars = Progress(
                 TextColumn("{task.description:>8}"), BarColumn(bar_width=24),
                 TimeRemainingColumn(compact=True), TextColumn("{task.fields[live]}"), console=self._console,
+                redirect_stdout=False, redirect_stderr=False,  # our console writes to sys.stderr: it would feed itself
             )  # fmt: skip
             self._bars.start()
         return self

@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 import actors.supervisor
@@ -116,8 +117,21 @@ def test_when_the_supervisor_is_killed_the_command_is_too(
     family: tuple[subprocess.Popen[str], list[int]],
 ) -> None:
     process, pids = family
-    process.kill()
+    (supervisor,) = psutil.Process(process.pid).children()
+    supervisor.kill()
     wait_until_gone(pids[:1])
+
+
+def test_when_the_process_that_the_owner_started_is_killed_the_clean_up_still_follows_the_pipe(
+    family: tuple[subprocess.Popen[str], list[int]],
+) -> None:
+    process, pids = family
+    process.kill()  # as Ray does to the children of an actor's process that ends
+    process.wait(20)
+    assert all(is_alive(pid) for pid in pids)
+    assert process.stdin
+    process.stdin.close()
+    wait_until_gone(pids)
 
 
 def test_a_command_that_ignores_sigterm_is_killed() -> None:
