@@ -8,7 +8,7 @@ import os
 import time
 from typing import Protocol
 
-NS_PER_S = 1_000_000_000
+from scenarios.units import NS_PER_S
 
 _CLOCK_MONOTONIC = 1
 _TFD_NONBLOCK = 0o4000

@@ -18,11 +18,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from actors.client import Exchange
-from actors.clock import NS_PER_S, Alarm, Clock
+from actors.clock import Alarm, Clock
 from actors.collector import NEVER, OUTCOME_CODE, Collector
 from actors.wire import RequestTemplate, judge_reply
 from models.payload import encode_id
 from scenarios.plan import Plan
+from scenarios.units import NS_PER_S
 
 _CHUNK_ROWS = 1_024
 _SENDS_PER_TURN = 32

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from actors.client import HttpClient
-from actors.clock import NS_PER_S, Alarm, Clock
+from actors.clock import Alarm, Clock
 from actors.collector import Collector
 from actors.engine import Engine, Rules, templates_needed
 from actors.spool import Spool
@@ -25,6 +25,7 @@ from models.payload import encode_body, make_inputs
 from models.spec import ModelSpec
 from scenarios.errors import ClusterError, TargetError
 from scenarios.plan import Plan
+from scenarios.units import NS_PER_S
 
 _SAMPLE_NS = NS_PER_S
 _LARGEST_RECENT_COUNT = 4_096

@@ -10,15 +10,16 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from actors.clock import NS_PER_S, Clock
+from actors.clock import Clock
 from actors.spool import Spool
 from analysis.schema import arrow_schema
+from scenarios.units import NS_PER_S
 
 Row = dict[str, Any]
 _HTTP_TIMEOUT_S = 5.0
 _BASELINE_TIMEOUT_S = 15.0
-_DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-"""Asks the server itself, whatever proxy the environment names."""
+DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+"""The load goes to the server directly, so its control does too, whatever http_proxy says."""
 
 
 class Source(Protocol):
@@ -150,7 +151,7 @@ class TritonSource:
         """Requests waiting for execution, by version; empty where the server gives no metrics."""
         if self._metrics_url is None:
             return {}
-        with _DIRECT.open(self._metrics_url, timeout=_HTTP_TIMEOUT_S) as reply:
+        with DIRECT.open(self._metrics_url, timeout=_HTTP_TIMEOUT_S) as reply:
             text = reply.read().decode()
         found = {}
         for line in text.splitlines():

@@ -20,11 +20,11 @@ from analysis.latency import INFINITE_NS
 from analysis.requests import Bools, Int64s, Labels, Requests
 from analysis.store import RunStore
 from analysis.timeline import measure_spans, phase_spans
+from scenarios.units import NS_PER_S
 
 MOST_POINTS = 2_000
 """Points of a curve: more than a screen has pixels across."""
 NS_PER_MS = 1_000_000
-NS_PER_S = 1_000_000_000
 
 BANDS = ("up to p50", "p50 to p90", "p90 to p95", "p95 to p99", "beyond p99")
 """Bands of response time between its own order statistics."""

@@ -26,7 +26,7 @@ from cluster.server import Endpoint, TritonServer
 from scenarios.errors import ClusterError, StoreError
 from scenarios.scenario import ProfileConfig, Scenario
 
-_SERVER = "server-0"
+SERVER = "server-0"
 
 
 class NodeAgent:
@@ -85,7 +85,7 @@ class NodeAgent:
 
     def start_server(self, scenario: Scenario, with_nsys: bool) -> Endpoint:
         """Launches the scenario's server; see `TritonServer.start` for what it raises."""
-        folder = self._folder / _SERVER
+        folder = self._folder / SERVER
         folder.mkdir()
         has_gpu = missing_reason() is None
         tools = find_nsys() if with_nsys else None
@@ -143,7 +143,7 @@ class NodeAgent:
         to_node = ClockMap(-self._utc_offsets_ns[phase], 0)
         losses = []
         for table, read in (("osrt", read_osrt), ("nvtx", read_nvtx)):
-            data = to_run_clock(table, read(export, self._run, self._node, _SERVER), to_node)
+            data = to_run_clock(table, read(export, self._run, self._node, SERVER), to_node)
             if len(data):
                 losses += self._spill(table, phase, iter([data]))
         export.unlink()
@@ -162,7 +162,7 @@ class NodeAgent:
         ]
         if endpoint is not None:
             triton = TritonSource(endpoint.url, endpoint.metrics_url, endpoint.spec.name)
-            sources.append((triton, {"server": _SERVER}, profile.triton_interval_ns))
+            sources.append((triton, {"server": SERVER}, profile.triton_interval_ns))
         if with_gpu:
             sources.append((GpuSource(), {}, profile.gpu_interval_ns))
         try:
@@ -190,7 +190,7 @@ class NodeAgent:
             return []
         spec = self._endpoint.spec
         labels = {
-            "run": self._run, "node": self._node, "server": _SERVER, "model": spec.name,
+            "run": self._run, "node": self._node, "server": SERVER, "model": spec.name,
             "version": spec.version,
         }  # fmt: skip
         losses: list[str] = []

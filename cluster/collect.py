@@ -8,7 +8,8 @@ from typing import Any
 
 from analysis.store import RunStore
 from analysis.timeline import RunPhase
-from cluster.deployment import SERVER, Deployment, Worker
+from cluster.agent import SERVER
+from cluster.deployment import Deployment, Worker
 from cluster.ingest import Ledger, ingest_file, ingest_table
 from cluster.phase_profiler import PhaseProfiler
 from cluster.spawn import Handle

@@ -12,7 +12,7 @@ from actors.loadgen import LoadWorker, WorkerSettings
 from actors.profiler import MEND as NSYS_MEND
 from analysis.store import RunStore
 from analysis.timeline import ClockMap
-from cluster.agent import NodeAgent
+from cluster.agent import SERVER, NodeAgent
 from cluster.clocksync import clock_domain, probe
 from cluster.placement import Node, Placement
 from cluster.progress import Screen
@@ -22,7 +22,6 @@ from scenarios.errors import ClusterError, SquallError
 from scenarios.plan import Plan, deal
 from scenarios.scenario import Scenario
 
-SERVER = "server-0"
 _STOP_TIMEOUT_S = 120.0
 _SERVER_TIMEOUT_S = 900.0  # fetching and unpacking the server on first use is part of it
 _NVML_MEND = "run the server on a node with an NVIDIA driver"

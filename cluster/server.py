@@ -23,6 +23,7 @@ import psutil
 
 import actors.supervisor
 from actors.profiler import NsysSession
+from actors.sampler import DIRECT
 from cluster.triton_home import find_triton
 from models.repository import ServingConfig, write_repository
 from models.spec import ModelSpec
@@ -34,8 +35,6 @@ _LOOPBACK = "127.0.0.1"
 _POLL_S = 0.1
 _HTTP_TIMEOUT_S = 5.0
 _PORT_TRIES = 3
-_NO_PROXY = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-"""The load goes to the server directly, so its control does too, whatever http_proxy says."""
 _KEPT_ENVIRONMENT = (
     "PATH", "LD_LIBRARY_PATH", "HOME", "LANG", "LC_ALL", "TZ", "CUDA_VISIBLE_DEVICES",
     "NVIDIA_VISIBLE_DEVICES", "DOCKER_HOST", "XDG_RUNTIME_DIR",
@@ -317,7 +316,7 @@ def _is_ready(url: str) -> bool:
 def _get(url: str) -> str | None:
     """None if `url` answers 200; else why not, in a few words."""
     try:
-        with _NO_PROXY.open(url, timeout=_HTTP_TIMEOUT_S):
+        with DIRECT.open(url, timeout=_HTTP_TIMEOUT_S):
             return None
     except urllib.error.HTTPError as error:
         return f"status {error.code}"
@@ -330,7 +329,7 @@ def _get(url: str) -> str | None:
 
 
 def _get_json(url: str) -> dict[str, Any]:
-    with _NO_PROXY.open(url, timeout=_HTTP_TIMEOUT_S) as reply:
+    with DIRECT.open(url, timeout=_HTTP_TIMEOUT_S) as reply:
         content = json.load(reply)
     if not isinstance(content, dict):
         raise ValueError(f"{url} gave {type(content).__name__}, not an object")
@@ -341,7 +340,7 @@ def _known_models(url: str) -> str:
     """The models the server has, for the message about one it has not; empty where it does not say."""
     try:
         request = urllib.request.Request(f"{url}/v2/repository/index", data=b"", method="POST")
-        with _NO_PROXY.open(request, timeout=_HTTP_TIMEOUT_S) as reply:
+        with DIRECT.open(request, timeout=_HTTP_TIMEOUT_S) as reply:
             names: Sequence[str] = sorted({item["name"] for item in json.load(reply)})
     except (OSError, http.client.HTTPException, ValueError, KeyError, TypeError):
         return ""

@@ -9,8 +9,7 @@ SquallError                 exit code 1 unless the class says otherwise
 │   ├── SchemaMismatch      a table's columns are not those of `analysis.schema`
 │   └── Sealed              the run is sealed and takes no more rows
 └── AnalysisError           the tables do not carry the question
-    ├── MissingTable        the run has no such table
-    └── TooFewRows          not enough rows for the figure asked for
+    └── MissingTable        the run has no such table
 """
 
 from __future__ import annotations
@@ -58,7 +57,3 @@ class AnalysisError(SquallError):
 
 class MissingTable(AnalysisError):
     """The run has no table of that name."""
-
-
-class TooFewRows(AnalysisError):
-    """A figure was asked for that the number of rows cannot carry."""
