@@ -1,48 +1,36 @@
 """Follows a plan: sends each arrival at its absolute instant, late ones at once, and records how each ended.
 
 plan      |--a0----a1-a2----------a3--|          offsets from the start instant
-alarm        ^     ^  ^           ^              one timerfd, armed for the next due arrival
+wake         ^     ^  ^           ^              the loop's timer, armed for the next due arrival
 sent         a0    a1 a2          a3             a1 late? sent at once, its lag is recorded
 """
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from actors.client import Exchange
-from actors.clock import Alarm, Clock
+from actors.client import Client, Exchange
+from actors.clock import Clock
 from actors.collector import NEVER, OUTCOME_CODE, Collector
-from actors.wire import RequestTemplate, judge_reply
+from actors.loop import Loop
+from actors.pacing import NEVER_NS, Due, Pacing
 from models.payload import encode_id
 from scenarios.plan import Plan
-from scenarios.units import NS_PER_S
 
-_CHUNK_ROWS = 1_024
-_SENDS_PER_TURN = 32
-"""Arrivals sent before the loop gets to read replies again, so that a burst does not delay their time stamps."""
+_SENDS_PER_EVENT = 4
+"""Overdue arrivals sent before the next reply is read, so that a backlog does not delay the replies' time stamps."""
 _TIMEOUT_CHECK_NS = 10_000_000
 _HELD = "held back by max_in_flight"
 FAILED_NS = 2**63 - 1
 """Stands for a failed request among recent response times: it counts as infinitely slow."""
 
-
-class Client(Protocol):
-    """What the engine needs of a client; `actors.client.HttpClient` is one."""
-
-    def send(self, token: int, head: bytes, tail: bytes) -> None: ...
-
-    def abandon(self, token: int) -> tuple[int, int]: ...
-
-    @property
-    def n_connections(self) -> int: ...
+Ticker = Callable[[int], int]
+"""Called with the clock when its time has come; returns when it wants to be called next."""
 
 
 @dataclass(frozen=True)
@@ -69,42 +57,28 @@ class Counters:
 
 
 class Engine:
-    """The hot loop of one worker. Create and run it in its event loop's thread; `request_stop` from any thread.
+    """The hot loop of one worker. Create and run it in one thread; `request_stop` from any.
 
-    `templates[(rows, variant)]` holds the pre-encoded requests. `run` returns when every arrival of the plan has
-    been recorded: at the latest at the end of the plan's last phase, when what is in flight is `cancelled` and what
-    was not sent is `unsent`.
+    `run` returns when every arrival has been recorded: at the latest `length_ns` after the start, when what is in
+    flight is `cancelled` and what was not sent is `unsent`.
     """
 
     def __init__(
-        self,
-        plan: Plan,
-        templates: dict[tuple[int, int], RequestTemplate],
-        rules: Rules,
-        collector: Collector,
-        clock: Clock,
+        self, pacing: Pacing, length_ns: int, rules: Rules, collector: Collector, loop: Loop, clock: Clock
     ) -> None:
         self.counters = Counters()
         self.recent_response_ns: list[int] = []
-        self._plan = plan
-        self._templates = templates
+        self._pacing = pacing
+        self._length_ns = length_ns
         self._rules = rules
         self._collector = collector
-        self._clock = clock
+        self._loop = loop
+        self._now = clock.monotonic_ns
         self._client: Client | None = None
-        self._start_ns = 0
-        self._chunk: Sequence[tuple[int, int, int, int, int]] = ()
-        self._chunk_at = 0
-        self._n_taken = 0  # rows of the plan that are in this chunk or in those before
-        self._next_due_ns: int | None = None
-        # token is the request's id: (scheduled_ns, phase, template, detail)
-        self._in_flight: dict[int, tuple[int, int, RequestTemplate, str]] = {}
-        self._deadlines: deque[tuple[int, int]] = deque()
-        self._held: deque[tuple[int, int, int, RequestTemplate]] = deque()
-        self._finished: asyncio.Event = asyncio.Event()
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._alarm: Alarm | None = None
-        self._is_stop_requested = False
+        # by token, in order of their sends: (sent at, what, detail, id on the wire)
+        self._in_flight: dict[int, tuple[int, Due, str, bytes]] = {}
+        self._held: deque[Due] = deque()
+        self._is_stopped = False
 
     @property
     def n_in_flight(self) -> int:
@@ -112,141 +86,104 @@ class Engine:
         return len(self._in_flight)
 
     @property
+    def n_held(self) -> int:
+        """Arrivals held back by `max_in_flight` now."""
+        return len(self._held)
+
+    @property
     def n_backlog(self) -> int:
         """Arrivals that are due but held back or waiting for their turn to be sent."""
-        due = self._n_due_by(self._clock.monotonic_ns())
-        return max(0, due - self.counters.n_sent)
-
-    def _n_due_by(self, now_ns: int) -> int:
-        return int(np.searchsorted(self._plan.offset_ns, now_ns - self._start_ns, side="right"))
+        return max(0, self._pacing.n_due_by(self._now()) - self.counters.n_sent)
 
     def n_due_between(self, from_ns: int, to_ns: int) -> int:
         """Arrivals scheduled in (from, to], in ns of the node's clock."""
-        return self._n_due_by(to_ns) - self._n_due_by(from_ns)
+        return self._pacing.n_due_by(to_ns) - self._pacing.n_due_by(from_ns)
 
-    async def run(self, client: Client, start_ns: int) -> None:
-        """Follows the plan from `start_ns` (node's clock) to its end. Cancelling it leaves arrivals unrecorded."""
+    def run(self, client: Client, start_ns: int, ticker: Ticker, tick_ns: int = NEVER_NS) -> None:
+        """Follows the plan from `start_ns` (node's clock) to its end; calls `ticker` from `tick_ns` on.
+
+        Whatever is raised in it, each arrival has its record.
+        """
         self._client = client
-        self._start_ns = start_ns
-        self._loop = asyncio.get_running_loop()
-        if self._is_stop_requested:  # after _loop is set, so that no request falls between
-            self._finished.set()
-        self._alarm = Alarm()
-        end_ns = start_ns + self._plan.spans[-1].end_ns
+        self._pacing.begin(start_ns)
         try:
-            self._loop.add_reader(self._alarm.fd, self._on_alarm)
-            self._load_chunk()
-            self._arm()
-            self._finish_if_done()
-            while not self._finished.is_set():
-                now_ns = self._clock.monotonic_ns()
-                if now_ns >= end_ns:
-                    break
-                await self._wait(min(_TIMEOUT_CHECK_NS, end_ns - now_ns))
-                self._expire()
+            self._follow(start_ns + self._length_ns, ticker, tick_ns)
         finally:
-            self._loop.remove_reader(self._alarm.fd)
-            self._alarm.close()
-            self._alarm = None
-        self._record_rest()
+            self._record_rest()
 
-    async def _wait(self, for_ns: int) -> None:
-        try:
-            async with asyncio.timeout(for_ns / NS_PER_S):
-                await self._finished.wait()
-        except TimeoutError:
-            return
+    def _follow(self, end_ns: int, ticker: Ticker, tick_ns: int) -> None:
+        now, pacing, loop, handlers = self._now, self._pacing, self._loop, self._loop.handlers
+        client = self._client
+        assert client is not None
+        check_ns = now() + _TIMEOUT_CHECK_NS
+        while not self._is_done():
+            now_ns = now()
+            if now_ns >= end_ns:
+                return
+            if now_ns >= tick_ns:
+                tick_ns = ticker(now_ns)
+            if now_ns >= check_ns:
+                self._expire(now_ns)
+                check_ns = now_ns + _TIMEOUT_CHECK_NS
+            if now_ns >= pacing.next_ns:
+                self._send_due()
+            for fd, events in loop.wait(min(pacing.next_ns, check_ns, tick_ns, end_ns)):
+                handlers[fd](events)
+                if now() >= pacing.next_ns:
+                    self._send_due()
+            client.flush()
 
     def request_stop(self) -> None:
         """Makes `run` end at once: what is in flight is recorded as cancelled, the rest as unsent. Thread-safe."""
-        self._is_stop_requested = True
-        if self._loop is not None:
-            with contextlib.suppress(RuntimeError):  # the run is over and its loop closed
-                self._loop.call_soon_threadsafe(self._finished.set)
+        self._is_stopped = True
+        self._loop.wake()
+
+    def _is_done(self) -> bool:
+        is_all_sent = self._pacing.next_ns == NEVER_NS and not self._held
+        return self._is_stopped or (is_all_sent and not self._in_flight)
 
     # sending
 
-    def _load_chunk(self) -> None:
-        """The next rows of the plan as Python numbers: the whole plan at once would take 20 times its size."""
-        first, last = self._n_taken, min(self._n_taken + _CHUNK_ROWS, len(self._plan))
-        rows = slice(first, last)
-        plan = self._plan
-        self._chunk = tuple(
-            zip(
-                (plan.offset_ns[rows] + self._start_ns).tolist(),
-                plan.seq[rows].tolist(),
-                plan.phase[rows].tolist(),
-                plan.rows[rows].tolist(),
-                plan.variant[rows].tolist(),
-                strict=True,
-            )
-        )
-        self._chunk_at = 0
-        self._n_taken = last
-        self._next_due_ns = self._chunk[0][0] if self._chunk else None
-
-    def _arm(self) -> None:
-        if self._next_due_ns is not None and self._alarm is not None:
-            self._alarm.arm(self._next_due_ns)
-
-    def _on_alarm(self) -> None:
-        assert self._alarm is not None
-        self._alarm.clear()
-        self._send_due()
-
     def _send_due(self) -> None:
-        for _ in range(_SENDS_PER_TURN):
-            due_ns = self._next_due_ns
-            if due_ns is None:
-                return
-            if due_ns > self._clock.monotonic_ns():
+        pacing, cap = self._pacing, self._rules.max_in_flight
+        for _ in range(_SENDS_PER_EVENT):
+            if pacing.next_ns > self._now():
                 break
-            self._send_next()
-        self._arm()  # at once where the next is due already: the loop reads replies in between
-
-    def _send_next(self) -> None:
-        scheduled_ns, seq, phase, rows, variant = self._chunk[self._chunk_at]
-        self._chunk_at += 1
-        if self._chunk_at == len(self._chunk):
-            self._load_chunk()
-        else:
-            self._next_due_ns = self._chunk[self._chunk_at][0]
-        template = self._templates[rows, variant]
-        cap = self._rules.max_in_flight
-        if cap is not None and len(self._in_flight) >= cap:
-            self._held.append((seq, scheduled_ns, phase, template))
-            return
-        self._send(seq, scheduled_ns, phase, template, "")
-
-    def _send(self, seq: int, scheduled_ns: int, phase: int, template: RequestTemplate, detail: str) -> None:
+            due = pacing.take()
+            if cap is not None and len(self._in_flight) >= cap:
+                self._held.append(due)
+            else:
+                self._send(due, "")
         assert self._client is not None
-        now_ns = self._clock.monotonic_ns()
-        lag_ns = now_ns - scheduled_ns
+        self._client.flush()
+
+    def _send(self, due: Due, detail: str) -> None:
+        now_ns = self._now()
+        lag_ns = now_ns - due.scheduled_ns
         counters = self.counters
         counters.n_sent += 1
         if lag_ns > counters.lag_max_ns:
             counters.lag_max_ns = lag_ns
-        self._in_flight[seq] = (scheduled_ns, phase, template, detail)
-        self._deadlines.append((now_ns + self._rules.timeout_ns, seq))
-        self._client.send(seq, template.head + encode_id(seq), template.tail)
+        token, template = due.token, due.template
+        wire_id = encode_id(token)
+        self._in_flight[token] = (now_ns, due, detail, wire_id)
+        self._client.send(token, template.head + wire_id, template.tail)  # type: ignore[union-attr]
 
     # endings
 
     def on_reply(self, exchange: Exchange) -> None:
         """The client's callback for a whole reply."""
-        seq = exchange.token
-        scheduled_ns, phase, template, detail = self._in_flight[seq]
-        body = exchange.body
-        outcome, why = judge_reply(
-            exchange.status, exchange.n_json_bytes, body, encode_id(seq), template.reply_bytes
-        )
+        token = exchange.token
+        _, due, detail, wire_id = self._in_flight[token]
+        template = due.template
+        outcome, why = template.judge(exchange, wire_id)
         self._collector.record(
-            seq, scheduled_ns, exchange.sent_ns, exchange.first_ns, exchange.done_ns, len(body), template.rows,
-            template.n_bytes, phase, OUTCOME_CODE[outcome], why or detail,
+            token, due.scheduled_ns, exchange.sent_ns, exchange.first_ns, exchange.done_ns, len(exchange.body),
+            template.rows, template.n_bytes, due.phase, OUTCOME_CODE[outcome], why or detail,
         )  # fmt: skip
-        del self._in_flight[seq]
+        del self._in_flight[token]
         is_ok = outcome == "ok"
-        self.recent_response_ns.append(exchange.done_ns - scheduled_ns if is_ok else FAILED_NS)
+        self.recent_response_ns.append(exchange.done_ns - due.scheduled_ns if is_ok else FAILED_NS)
         self._ended(is_ok)
 
     def on_failure(self, token: int, sent_ns: int, first_ns: int, why: str) -> None:
@@ -255,11 +192,11 @@ class Engine:
         self._record_failure(token, sent_ns, first_ns, outcome, why)
 
     def _record_failure(self, token: int, sent_ns: int, first_ns: int, outcome: str, why: str) -> None:
-        scheduled_ns, phase, template, _ = self._in_flight.pop(token)
-        n_bytes = template.n_bytes if sent_ns != NEVER else 0
-        done_ns = NEVER if outcome == "unsent" else self._clock.monotonic_ns()
+        _, due, _, _ = self._in_flight.pop(token)
+        n_bytes = due.template.n_bytes if sent_ns != NEVER else 0
+        done_ns = NEVER if outcome == "unsent" else self._now()
         self._collector.record(
-            token, scheduled_ns, sent_ns, first_ns, done_ns, 0, template.rows, n_bytes, phase,
+            token, due.scheduled_ns, sent_ns, first_ns, done_ns, 0, due.template.rows, n_bytes, due.phase,
             OUTCOME_CODE[outcome], why,
         )  # fmt: skip
         self.recent_response_ns.append(FAILED_NS)
@@ -269,53 +206,43 @@ class Engine:
         self.counters.n_done += 1
         if not is_ok:
             self.counters.n_failed += 1
-        if self._held and not self._finished.is_set():
-            seq, scheduled_ns, phase, template = self._held.popleft()
-            self._send(seq, scheduled_ns, phase, template, _HELD)
-        self._finish_if_done()
+        if self._held and not self._is_stopped:
+            self._send(self._held.popleft(), _HELD)
 
-    def _finish_if_done(self) -> None:
-        if self._next_due_ns is None and not self._in_flight and not self._held:
-            self._finished.set()
-
-    def _expire(self) -> None:
+    def _expire(self, now_ns: int) -> None:
         """Gives up the requests that are past their deadline. All have one timeout, so the oldest send is first."""
         assert self._client is not None
-        now_ns = self._clock.monotonic_ns()
-        while self._deadlines and (
-            self._deadlines[0][0] <= now_ns or self._deadlines[0][1] not in self._in_flight
-        ):
-            _, seq = self._deadlines.popleft()
-            if seq in self._in_flight:
-                sent_ns, first_ns = self._client.abandon(seq)
-                self._record_failure(seq, sent_ns, first_ns, "timeout", "no whole reply within the timeout")
+        oldest_ns = now_ns - self._rules.timeout_ns
+        while self._in_flight:
+            token = next(iter(self._in_flight))
+            if self._in_flight[token][0] > oldest_ns:
+                return
+            sent_ns, first_ns = self._client.abandon(token)
+            self._record_failure(token, sent_ns, first_ns, "timeout", "no whole reply within the timeout")
 
     def _record_rest(self) -> None:
         """The end of the run: cancelled if sent, unsent if not."""
         assert self._client is not None
-        self._finished.set()
-        for seq in list(self._in_flight):
-            sent_ns, first_ns = self._client.abandon(seq)
+        self._is_stopped = True
+        for token in list(self._in_flight):
+            sent_ns, first_ns = self._client.abandon(token)
             if sent_ns == NEVER:
                 why = "the run ended while it waited for a connection"
-                self._record_failure(seq, sent_ns, first_ns, "unsent", why)
+                self._record_failure(token, sent_ns, first_ns, "unsent", why)
             else:
                 why = "the run ended before the reply"
-                self._record_failure(seq, sent_ns, first_ns, "cancelled", why)
-        for seq, scheduled_ns, phase, template in self._held:
-            self._record_unsent(
-                seq, scheduled_ns, phase, template.rows, "the run ended while it was " + _HELD
-            )
+                self._record_failure(token, sent_ns, first_ns, "cancelled", why)
+        for due in self._held:
+            self._record_unsent(due, "the run ended while it was " + _HELD)
         self._held.clear()
-        while self._next_due_ns is not None:
-            for scheduled_ns, seq, phase, rows, _ in self._chunk[self._chunk_at :]:
-                self._record_unsent(seq, scheduled_ns, phase, rows, "the run ended before its turn")
-            self._load_chunk()
+        for due in self._pacing.rest():
+            self._record_unsent(due, "the run ended before its turn")
 
-    def _record_unsent(self, seq: int, scheduled_ns: int, phase: int, rows: int, why: str) -> None:
+    def _record_unsent(self, due: Due, why: str) -> None:
         self._collector.record(
-            seq, scheduled_ns, NEVER, NEVER, NEVER, 0, rows, 0, phase, OUTCOME_CODE["unsent"], why
-        )
+            due.token, due.scheduled_ns, NEVER, NEVER, NEVER, 0, due.template.rows, 0, due.phase,
+            OUTCOME_CODE["unsent"], why,
+        )  # fmt: skip
 
 
 def templates_needed(plan: Plan) -> NDArray[np.int64]:

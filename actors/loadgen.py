@@ -1,10 +1,8 @@
-"""One load worker: engine, client, collector and its own samples, in one event loop of one thread."""
+"""One load worker: engine, client, collector and its own samples, in one loop of one thread."""
 
 from __future__ import annotations
 
-import asyncio
 import gc
-import os
 import resource
 import threading
 from dataclasses import dataclass
@@ -14,12 +12,16 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from actors.client import HttpClient
-from actors.clock import Alarm, Clock
+from actors.client import Client
+from actors.clock import Clock
 from actors.collector import Collector
 from actors.engine import Engine, Rules, templates_needed
+from actors.http_client import HttpClient
+from actors.http_wire import RequestTemplate, request_template
+from actors.link import Address, Route, words
+from actors.loop import Loop
+from actors.pacing import OpenLoop
 from actors.spool import Spool
-from actors.wire import RequestTemplate, request_template
 from analysis.schema import arrow_schema
 from models.payload import encode_body, make_inputs
 from models.spec import ModelSpec
@@ -28,6 +30,7 @@ from scenarios.plan import Plan
 from scenarios.units import NS_PER_S
 
 _SAMPLE_NS = NS_PER_S
+_CONNECT_NS = 10 * NS_PER_S
 _LARGEST_RECENT_COUNT = 4_096
 
 
@@ -70,15 +73,16 @@ class LoadWorker:
     def __init__(self, settings: WorkerSettings, clock: Clock) -> None:
         self._settings = settings
         self._clock = clock
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self._loop: Loop | None = None
         self._engine: Engine | None = None
-        self._client: HttpClient | None = None
+        self._client: Client | None = None
         self._collector: Collector | None = None
         self._samples: Spool | None = None
         self._kept: list[pa.Table] = []
         self._last_response_ns: list[int] = []
         self._is_stopped = threading.Event()
-        self._defect: BaseException | None = None
+        self._previous = _Usage(0, 0, 0, 0, 0)
+        self._due_ns = 0
 
     def prepare(self, plan: Plan) -> None:
         """Encodes every request, opens files and connections.
@@ -86,30 +90,22 @@ class LoadWorker:
         Raises ScenarioError for a payload the model does not take, TargetError where the server cannot be reached,
         ClusterError where the spill folder cannot be written.
         """
-        import uvloop
-
         settings = self._settings
         templates = self._encode(plan)
         self._open_files([span.name for span in plan.spans])
         assert self._collector is not None
-        self._engine = Engine(plan, templates, settings.rules, self._collector, self._clock)
-        self._loop = uvloop.new_event_loop()
-        self._loop.set_exception_handler(self._on_defect)
-        self._client = HttpClient(
-            self._loop,
-            self._clock,
-            settings.host,
-            settings.port,
-            self._engine.on_reply,
-            self._engine.on_failure,
-        )
+        self._loop = loop = Loop(self._clock)
+        length_ns = plan.spans[-1].end_ns
+        pacing = OpenLoop(plan, templates)
+        self._engine = engine = Engine(pacing, length_ns, settings.rules, self._collector, loop, self._clock)
         try:
-            self._loop.run_until_complete(self._client.open(settings.n_connections))
+            route = Route(Address.resolve(settings.host, settings.port))
+            self._client = HttpClient(loop, self._clock, route, engine.on_reply, engine.on_failure)
+            self._client.open(settings.n_connections, self._clock.monotonic_ns() + _CONNECT_NS)
         except OSError as error:
             self._give_up()
             raise TargetError(
-                f"worker {settings.worker}: no connection to {settings.host}:{settings.port}: "
-                f"{os.strerror(error.errno) if error.errno else error}"
+                f"worker {settings.worker}: no connection to {settings.host}:{settings.port}: {words(error)}"
             ) from error
 
     def _encode(self, plan: Plan) -> dict[tuple[int, int], RequestTemplate]:
@@ -140,21 +136,15 @@ class LoadWorker:
 
     def _give_up(self) -> None:
         """Closes what `prepare` has opened."""
+        if self._client is not None:
+            self._client.close()
         assert self._loop
-        assert self._client
         assert self._collector
         assert self._samples
-        self._loop.run_until_complete(self._client.close())
         self._loop.close()
         self._loop = None
-        self._collector.close()
+        self._kept = self._collector.close()
         self._samples.close()
-
-    def _on_defect(self, _: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """An exception that nothing caught, in the loop's callbacks: the run ends, and `run` raises it."""
-        if self._defect is None:
-            self._defect = context.get("exception") or RuntimeError(context["message"])
-        self.stop()
 
     def run(self, start_ns: int) -> None:
         """Follows the plan from `start_ns` (node's clock) and closes everything. Call `prepare` before.
@@ -163,37 +153,26 @@ class LoadWorker:
         """
         if self._loop is None:
             raise ClusterError(f"worker {self._settings.worker} was not prepared")
+        assert self._engine
+        assert self._client
+        if self._is_stopped.is_set():
+            self._engine.request_stop()
         gc.collect()
         gc.freeze()
         gc.disable()  # a collection would stop the sends; what cycles there are wait for the end
+        # a late worker's first sample still counts every arrival that was due by then
+        self._previous = _Usage.now(min(self._clock.monotonic_ns(), start_ns - 1), 0, 0)
+        self._due_ns = start_ns
         try:
-            self._loop.run_until_complete(self._run(start_ns))
+            self._engine.run(self._client, start_ns, self._on_second, start_ns)
+        except Exception as error:  # the process's edge: a fault of ours
+            what = f"{type(error).__name__}: {error}"
+            raise ClusterError(f"worker {self._settings.worker}: {what}") from error
         finally:
             gc.enable()
             gc.unfreeze()
-            self._loop.close()
-        if self._defect is not None:
-            what = f"{type(self._defect).__name__}: {self._defect}"
-            raise ClusterError(f"worker {self._settings.worker}: {what}") from self._defect
-
-    async def _run(self, start_ns: int) -> None:
-        assert self._engine
-        assert self._client
-        assert self._collector
-        assert self._samples
-        if self._is_stopped.is_set():
-            self._engine.request_stop()
-        sampling = asyncio.get_running_loop().create_task(self._sample(start_ns))
-        try:
-            await self._engine.run(self._client, start_ns)
-        finally:
-            sampling.cancel()
-            (ending,) = await asyncio.gather(sampling, return_exceptions=True)
-            if isinstance(ending, Exception):
-                self._defect = self._defect or ending
-            await self._client.close()
-            self._kept = self._collector.close()
-            self._samples.close()
+            self._take_sample(self._clock.monotonic_ns(), 0)
+            self._give_up()
 
     def stop(self) -> None:
         """Ends `run` at once; what it has not done is recorded as cancelled or unsent."""
@@ -218,35 +197,19 @@ class LoadWorker:
         recent = np.array(self._last_response_ns[:_LARGEST_RECENT_COUNT], np.int64)
         return Progress(counters.n_sent, counters.n_done, counters.n_failed, engine.n_in_flight, recent)
 
-    async def _sample(self, start_ns: int) -> None:
-        """One row of worker_samples a second, on the second of the run, and the last part of one at its end."""
-        alarm, wake = Alarm(), asyncio.Event()
-        loop = asyncio.get_running_loop()
-        loop.add_reader(alarm.fd, wake.set)
-        # a late worker's first sample still counts every arrival that was due by then
-        previous = _Usage.now(min(self._clock.monotonic_ns(), start_ns - 1), 0, 0)
-        due_ns = start_ns
-        try:
-            while True:
-                alarm.arm(due_ns)
-                await wake.wait()
-                alarm.clear()
-                wake.clear()
-                now_ns = self._clock.monotonic_ns()
-                previous = self._take_sample(previous, now_ns, now_ns - due_ns)
-                due_ns += _SAMPLE_NS
-        finally:
-            loop.remove_reader(alarm.fd)
-            alarm.close()
-            self._take_sample(previous, self._clock.monotonic_ns(), 0)
+    def _on_second(self, now_ns: int) -> int:
+        """One row of worker_samples a second, on the second of the run."""
+        self._take_sample(now_ns, now_ns - self._due_ns)
+        self._due_ns += _SAMPLE_NS
+        return self._due_ns
 
-    def _take_sample(self, previous: _Usage, now_ns: int, loop_lag_ns: int) -> _Usage:
+    def _take_sample(self, now_ns: int, loop_lag_ns: int) -> None:
         assert self._engine
         assert self._client
         assert self._collector
         assert self._samples
-        engine, counters = self._engine, self._engine.counters
-        usage = _Usage.now(now_ns, counters.n_sent, counters.n_done)
+        engine, counters, previous = self._engine, self._engine.counters, self._previous
+        self._previous = usage = _Usage.now(now_ns, counters.n_sent, counters.n_done)
         row = {
             "run": self._settings.run, "phase": "", "node": self._settings.node, "worker": self._settings.worker,
             "t_ns": now_ns, "interval_ns": now_ns - previous.at_ns,
@@ -260,7 +223,6 @@ class LoadWorker:
         self._samples.write(pa.Table.from_pylist([row], schema=arrow_schema("worker_samples")))
         self._last_response_ns, engine.recent_response_ns = engine.recent_response_ns, []
         self._collector.flush()
-        return usage
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from functools import cache
 
 import pyarrow as pa
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 OUTCOMES = (
     "ok",
@@ -109,13 +109,21 @@ _INTERVAL = _ns("interval_ns", "length of the sampled interval")
 
 _REQUEST = (
     _RUN,
-    _text("phase", "phase in which the arrival was scheduled"),
+    _text("phase", "phase in which the arrival was scheduled; closed loop: in which its user issued it"),
     _text("node", "node of the client worker"),
-    _id("request_id", "position in the global schedule, 0..n-1; also the request id that Triton sees"),
-    _id("worker", "client worker that was dealt the arrival"),
+    _id(
+        "request_id",
+        "also the request id that Triton sees. Position in the global schedule, 0..n-1; closed loop:"
+        " user + users of the run * count of the user's requests before it",
+    ),
+    _id("worker", "client worker that was dealt the arrival; closed loop: its user"),
     _text("target", "server that the request was for"),
     _text("request_kind", "kind of request: the model's name"),
-    _at("scheduled_ns", "when the schedule says the request leaves"),
+    _at(
+        "scheduled_ns",
+        "when the schedule says the request leaves; null in a closed-loop run, which has no schedule",
+        nullable=True,
+    ),
     _at("sent_ns", "just before the first byte was written; null if never sent", nullable=True),
     _at("first_byte_ns", "first byte of the reply arrived; null if none did", nullable=True),
     _at(
@@ -227,16 +235,21 @@ _TABLES = (
             _id("worker", "client worker"),
             _T,
             _INTERVAL,
-            _count("n_due", "arrivals scheduled in the interval"),
+            _count("n_due", "arrivals scheduled in the interval; closed loop: requests that users were ready for"),
             _count("n_sent", "requests sent in the interval"),
             _count("n_done", "requests that ended in the interval"),
-            _count("n_backlog", "arrivals due but not yet sent at t_ns"),
+            _count("n_backlog", "arrivals due but not yet sent at t_ns, those held back included"),
+            _count("n_held", "arrivals held back by max_in_flight at t_ns"),
             _count("n_in_flight", "requests in flight at t_ns"),
             _count("n_connections", "open connections at t_ns"),
-            _ns("lag_max_ns", "largest send lag of the interval"),
+            _count("n_socket_errors", "connections that failed or broke in the interval"),
+            _count("n_write_pauses", "sends in the interval that found the socket full"),
+            _ns("lag_max_ns", "largest send lag of the interval; closed loop: time beyond a user's think time"),
             _ns("loop_lag_ns", "how late the event loop ran this sample's own timer"),
-            _ns("cpu_ns", "CPU time of the worker process in the interval"),
+            _ns("cpu_ns", "CPU time of the worker process in the interval, spin_ns included"),
+            _ns("spin_ns", "CPU time spent waiting busily for the next instant: not counted as load"),
             _count("gc_count", "garbage collections in the interval"),
+            _ns("gc_pause_ns", "time in garbage collections in the interval"),
             _count("n_dropped", "records lost by the collector so far; any makes the run invalid"),
         ),
     ),

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 import select
 import socket
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import pytest
-import uvloop
 
-from actors.client import Exchange, HttpClient
 from actors.clock import SystemClock
+from actors.http_client import HttpClient, HttpExchange
+from actors.link import Address, Route
+from actors.loop import Loop
 
 OK_REPLY = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"
 
@@ -25,7 +26,7 @@ class Ends:
     failures: list[tuple[int, str]] = field(default_factory=list)
     instants: list[tuple[int, int, int]] = field(default_factory=list)
 
-    def on_reply(self, exchange: Exchange) -> None:
+    def on_reply(self, exchange: HttpExchange) -> None:
         self.replies.append((exchange.token, exchange.status, exchange.body))
         self.instants.append((exchange.sent_ns, exchange.first_ns, exchange.done_ns))
 
@@ -34,9 +35,14 @@ class Ends:
         self.failures.append((token, why))
 
 
+def turn(loop: Loop, s: float) -> None:
+    """Lets the loop run for `s` seconds."""
+    loop.run_until(lambda: False, time.monotonic_ns() + round(s * 1e9))
+
+
 @pytest.fixture
-def loop() -> Iterator[asyncio.AbstractEventLoop]:
-    loop = uvloop.new_event_loop()
+def loop() -> Iterator[Loop]:
+    loop = Loop(SystemClock())
     yield loop
     loop.close()
 
@@ -52,7 +58,7 @@ def listener() -> Iterator[socket.socket]:
 class Bench:
     client: HttpClient
     ends: Ends
-    loop: asyncio.AbstractEventLoop
+    loop: Loop
     listener: socket.socket
 
     def accept(self) -> socket.socket:
@@ -61,7 +67,10 @@ class Bench:
         return peer
 
     def turn(self, s: float = 0.02) -> None:
-        self.loop.run_until_complete(asyncio.sleep(s))
+        turn(self.loop, s)
+
+    def open(self) -> None:
+        self.client.open(1, time.monotonic_ns() + 10 * 10**9)
 
     def turn_until(self, n_ends: int) -> None:
         for _ in range(500):
@@ -72,11 +81,12 @@ class Bench:
 
 
 @pytest.fixture
-def bench(loop: asyncio.AbstractEventLoop, listener: socket.socket) -> Iterator[Bench]:
+def bench(loop: Loop, listener: socket.socket) -> Iterator[Bench]:
     ends = Ends()
-    client = HttpClient(loop, SystemClock(), *listener.getsockname(), ends.on_reply, ends.on_failure)
+    route = Route(Address.resolve(*listener.getsockname()))
+    client = HttpClient(loop, SystemClock(), route, ends.on_reply, ends.on_failure)
     yield Bench(client, ends, loop, listener)
-    loop.run_until_complete(client.close())
+    client.close()
 
 
 def is_readable(peer: socket.socket, timeout_s: float = 0) -> bool:
@@ -84,7 +94,7 @@ def is_readable(peer: socket.socket, timeout_s: float = 0) -> bool:
 
 
 def test_a_request_is_on_the_wire_when_send_returns_and_not_a_loop_turn_later(bench: Bench) -> None:
-    bench.loop.run_until_complete(bench.client.open(1))
+    bench.open()
     with bench.accept() as peer:
         bench.client.send(1, b"head", b"tail")
         # no turn of the loop in between: sent_ns is just before the write, not before the rest of a burst
@@ -116,7 +126,7 @@ def test_a_second_request_gets_an_attempt_of_its_own_while_the_first_connection_
 
 
 def test_a_reply_in_pieces_is_one_reply_with_its_first_and_last_instant(bench: Bench) -> None:
-    bench.loop.run_until_complete(bench.client.open(1))
+    bench.open()
     with bench.accept() as peer:
         bench.client.send(1, b"x", b"")
         for place in range(len(OK_REPLY)):
@@ -135,7 +145,7 @@ def test_a_reply_in_pieces_is_one_reply_with_its_first_and_last_instant(bench: B
 
 @pytest.mark.parametrize("extra", [OK_REPLY, b"garbage", OK_REPLY[:9]], ids=["a reply", "garbage", "a piece"])
 def test_what_follows_a_reply_reaches_no_other_request(bench: Bench, extra: bytes) -> None:
-    bench.loop.run_until_complete(bench.client.open(1))
+    bench.open()
     with bench.accept() as peer:
         bench.client.send(1, b"one", b"")
         assert peer.recv(100) == b"one"
@@ -153,7 +163,7 @@ def test_what_follows_a_reply_reaches_no_other_request(bench: Bench, extra: byte
 
 
 def test_a_waiting_request_is_not_given_the_second_reply_of_a_segment(bench: Bench) -> None:
-    bench.loop.run_until_complete(bench.client.open(1))
+    bench.open()
     with bench.accept() as peer:
         bench.client.send(1, b"one", b"")
         bench.client.send(2, b"two", b"")  # waits, and the connection of 1 is what it would get
@@ -169,7 +179,7 @@ def test_a_waiting_request_is_not_given_the_second_reply_of_a_segment(bench: Ben
 
 
 def test_what_an_idle_connection_sends_unasked_ends_that_connection(bench: Bench) -> None:
-    bench.loop.run_until_complete(bench.client.open(1))
+    bench.open()
     with bench.accept() as peer:
         peer.sendall(b"HTTP/1.1 408 Request Timeout\r\nContent-Length: 0\r\n\r\n")
         bench.turn()
@@ -181,7 +191,7 @@ def test_what_an_idle_connection_sends_unasked_ends_that_connection(bench: Bench
 
 
 def test_a_connection_that_the_server_closes_takes_no_further_request(bench: Bench) -> None:
-    bench.loop.run_until_complete(bench.client.open(1))
+    bench.open()
     bench.accept().close()
     bench.turn()
     assert bench.client.n_connections == 0
@@ -192,7 +202,7 @@ def test_a_connection_that_the_server_closes_takes_no_further_request(bench: Ben
 
 
 def test_an_abandoned_request_ends_without_a_call_and_its_connection_is_cut(bench: Bench) -> None:
-    bench.loop.run_until_complete(bench.client.open(1))
+    bench.open()
     with bench.accept() as peer:
         bench.client.send(1, b"one", b"")
         peer.sendall(OK_REPLY)  # arrives with the cut
@@ -214,7 +224,7 @@ def test_an_abandoned_request_that_waits_for_a_connection_is_never_sent(bench: B
 
 
 def test_an_answer_before_the_request_is_wholly_sent_does_not_keep_the_connection(bench: Bench) -> None:
-    bench.loop.run_until_complete(bench.client.open(1))
+    bench.open()
     with bench.accept() as peer:
         bench.client.send(1, b"head", bytes(64 * 1024**2))
         assert bench.client.n_write_pauses == 1
@@ -226,18 +236,19 @@ def test_an_answer_before_the_request_is_wholly_sent_does_not_keep_the_connectio
 def test_closing_while_connections_are_being_made_leaves_none(bench: Bench) -> None:
     for token in range(20):
         bench.client.send(token, b"x", b"")
-    bench.loop.run_until_complete(bench.client.close())
+    bench.client.close()
     assert bench.client.n_connections == 0
     assert bench.ends == Ends()
 
 
-def test_each_refused_connection_fails_one_request(loop: asyncio.AbstractEventLoop) -> None:
+def test_each_refused_connection_fails_one_request(loop: Loop) -> None:
     with socket.create_server(("127.0.0.1", 0)) as gone:
         address = gone.getsockname()
     ends = Ends()
-    client = HttpClient(loop, SystemClock(), *address, ends.on_reply, ends.on_failure)
+    route = Route(Address.resolve(*address))
+    client = HttpClient(loop, SystemClock(), route, ends.on_reply, ends.on_failure)
     for token in range(5):
         client.send(token, b"x", b"")
-    loop.run_until_complete(asyncio.sleep(0.1))
-    loop.run_until_complete(client.close())
+    turn(loop, 0.1)
+    client.close()
     assert sorted(ends.failures) == [(token, "connect: Connection refused") for token in range(5)]

@@ -180,7 +180,7 @@ def test_a_defect_in_a_callback_fails_the_run_and_loses_no_row(
     def defect(*_: object) -> tuple[str, str]:
         raise ZeroDivisionError("made by the test")
 
-    monkeypatch.setattr("actors.engine.judge_reply", defect)
+    monkeypatch.setattr("actors.http_wire.judge_reply", defect)
     with StubTriton(tensor_bytes=REPLY_BYTES) as stub:
         settings = settings_of(tmp_path, stub.port)
         with pytest.raises(ClusterError, match="worker 0: ZeroDivisionError: made by the test"):

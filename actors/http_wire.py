@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from typing import Protocol
 
 from models.payload import ID_DIGITS, PREFIX, RequestBody
 
@@ -18,6 +19,14 @@ REJECTIONS = (b"Exceeds maximum queue size", b"Request timeout expired")
 
 _UNAVAILABLE = 503
 _OK = 200
+
+
+class Reply(Protocol):
+    """A whole reply; `n_json_bytes` 0 where it had no binary part, -1 where its head made no sense."""
+
+    status: int
+    n_json_bytes: int
+    body: bytes
 
 
 @dataclass(frozen=True)
@@ -36,6 +45,10 @@ class RequestTemplate:
     def n_bytes(self) -> int:
         """Bytes on the wire, HTTP head included."""
         return len(self.head) + ID_DIGITS + len(self.tail)
+
+    def judge(self, reply: Reply, wire_id: bytes) -> tuple[str, str]:
+        """(outcome, detail) of the reply to the request that carried `wire_id`."""
+        return judge_reply(reply.status, reply.n_json_bytes, reply.body, wire_id, self.reply_bytes)
 
 
 def request_template(

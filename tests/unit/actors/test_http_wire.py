@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from actors.wire import error_text, judge_reply, request_template
+from actors.http_wire import error_text, judge_reply, request_template
 from models.payload import ID_DIGITS, encode_body, encode_id, make_inputs
 from models.spec import ModelSpec, TensorSpec
 
