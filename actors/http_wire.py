@@ -6,16 +6,13 @@ Source: KServe v2 protocol and Triton's extension_binary_data.md (header `Infere
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
 
+from actors.reply import NO_ID, REJECTIONS, Layout, Output, fault_of, one_line
 from models.payload import ID_DIGITS, PREFIX, RequestBody
-
-_ID_AT = len(PREFIX)
-_DETAIL_CHARACTERS = 200
-
-REJECTIONS = (b"Exceeds maximum queue size", b"Request timeout expired")
-"""What Triton answers when its queue policy refuses a request: full queue, queue timeout."""
+from models.spec import ModelSpec
 
 _UNAVAILABLE = 503
 _OK = 200
@@ -31,15 +28,13 @@ class Reply(Protocol):
 
 @dataclass(frozen=True)
 class RequestTemplate:
-    """A request but for its id, as it goes to the socket: head + id + tail; and what its reply must be.
-
-    `reply_bytes`: size of all output tensors; None where the model's spec does not fix it.
-    """
+    """A request but for its id, as it goes to the socket: head + id + tail; and the spec that its reply must meet."""
 
     head: bytes
     tail: bytes
     rows: int
-    reply_bytes: int | None
+    spec: ModelSpec
+    _known: list[Layout] = field(default_factory=list, compare=False, repr=False)
 
     @property
     def n_bytes(self) -> int:
@@ -48,21 +43,58 @@ class RequestTemplate:
 
     def judge(self, reply: Reply, wire_id: bytes) -> tuple[str, str]:
         """(outcome, detail) of the reply to the request that carried `wire_id`."""
-        return judge_reply(reply.status, reply.n_json_bytes, reply.body, wire_id, self.reply_bytes)
+        body, known = reply.body, self._known
+        if known and reply.status == _OK:
+            layout = known[0]
+            start = layout.prefix + wire_id + layout.suffix
+            if body.startswith(start) and len(body) == layout.n_bytes and reply.n_json_bytes == len(start):
+                return "ok", ""
+        reply_bytes = self.spec.reply_bytes(self.rows if self.spec.is_batched else 1)
+        outcome, why = judge_reply(reply.status, reply.n_json_bytes, body, wire_id, reply_bytes)
+        return (outcome, why) if outcome != "ok" else self._judge_outputs(reply, wire_id)
+
+    def _judge_outputs(self, reply: Reply, wire_id: bytes) -> tuple[str, str]:
+        """A reply of the right size: does it describe the tensors that the spec promises?"""
+        n_json = reply.n_json_bytes
+        described = reply.body[:n_json] if n_json else reply.body
+        try:
+            content = json.loads(described)
+            reply_id = content["id"]
+            outputs = [_output_of(item) for item in content["outputs"]]
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            return "bad_reply", "the reply's JSON is not that of an inference"
+        if reply_id != wire_id.decode():
+            return "bad_reply", NO_ID
+        why = fault_of(self.spec, self.rows, outputs)
+        if why:
+            return "bad_reply", why
+        prefix, _, suffix = described.partition(wire_id)
+        if n_json and wire_id not in suffix:
+            self._known[:] = [Layout(prefix, suffix, len(reply.body))]
+        return "ok", ""
+
+
+def _output_of(item: Mapping[str, Any]) -> Output:
+    """Raises KeyError, TypeError or ValueError for what is no description of a tensor."""
+    n_bytes = item.get("parameters", {}).get("binary_data_size")
+    shape = tuple(int(size) for size in item["shape"])
+    return Output(str(item["name"]), str(item["datatype"]), shape, None if n_bytes is None else int(n_bytes))
 
 
 def request_template(
-    host: str, model: str, version: str, body: RequestBody, rows: int, reply_bytes: int | None
+    host: str, spec: ModelSpec, body: RequestBody, rows: int, headers: Mapping[str, str] | None = None
 ) -> RequestTemplate:
-    """The template of a POST to `/v2/models/MODEL/versions/VERSION/infer`."""
+    """The template of a POST to `/v2/models/MODEL/versions/VERSION/infer`; `headers` are sent with it."""
+    own = "".join(f"{name}: {value}\r\n" for name, value in (headers or {}).items())
     head = (
-        f"POST /v2/models/{model}/versions/{version}/infer HTTP/1.1\r\n"
+        f"POST /v2/models/{spec.name}/versions/{spec.version}/infer HTTP/1.1\r\n"
         f"Host: {host}\r\n"
+        f"{own}"
         "Content-Type: application/octet-stream\r\n"
         f"Inference-Header-Content-Length: {body.n_json_bytes}\r\n"
         f"Content-Length: {body.n_bytes}\r\n\r\n"
     )
-    return RequestTemplate(head.encode() + PREFIX, body.suffix, rows, reply_bytes)
+    return RequestTemplate(head.encode() + PREFIX, body.suffix, rows, spec)
 
 
 def judge_reply(
@@ -78,7 +110,7 @@ def judge_reply(
         return "bad_reply", "the reply's Inference-Header-Content-Length is not within its body"
     json_part = body[:n_json_bytes] if n_json_bytes else body
     if wire_id not in json_part:
-        return "bad_reply", "the reply does not carry the request's id"
+        return "bad_reply", NO_ID
     if reply_bytes is not None:
         n_tensor_bytes = len(body) - n_json_bytes if n_json_bytes else 0
         if n_tensor_bytes != reply_bytes:
@@ -107,4 +139,4 @@ def error_text(body: bytes) -> str:
         text = str(content["error"]) if isinstance(content, dict) and "error" in content else str(content)
     except (ValueError, RecursionError):
         text = body.decode(errors="replace")
-    return " ".join(text.split())[:_DETAIL_CHARACTERS]
+    return one_line(text)

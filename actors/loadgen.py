@@ -115,9 +115,8 @@ class LoadWorker:
         for rows, variant in templates_needed(plan).tolist():
             inputs = make_inputs(settings.spec, rows, variant, settings.seed, settings.shapes)
             templates[rows, variant] = request_template(
-                f"{host}:{settings.port}", settings.spec.name, settings.spec.version,
-                encode_body(settings.spec, inputs), rows, settings.spec.reply_bytes(rows),
-            )  # fmt: skip
+                f"{host}:{settings.port}", settings.spec, encode_body(settings.spec, inputs), rows
+            )
         return templates
 
     def _open_files(self, phases: list[str]) -> None:

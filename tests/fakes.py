@@ -217,7 +217,10 @@ async def _wait_for(service_s: float) -> None:
 
 
 def _answer(request_id: int, tensor_bytes: int, extra: str = "") -> bytes:
-    described = {"name": "OUTPUT", "datatype": "FP32", "parameters": {"binary_data_size": tensor_bytes}}
+    described = {
+        "name": "OUTPUT", "datatype": "FP32", "shape": [1, tensor_bytes // 4],
+        "parameters": {"binary_data_size": tensor_bytes},
+    }  # fmt: skip
     content = json.dumps({"id": f"{request_id:012d}", "outputs": [described]}).encode()
     head = (
         f"HTTP/1.1 200 OK\r\n{extra}Inference-Header-Content-Length: {len(content)}\r\n"

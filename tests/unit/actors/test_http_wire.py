@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
 
-from actors.http_wire import error_text, judge_reply, request_template
+from actors.http_wire import RequestTemplate, error_text, judge_reply, request_template
+from actors.reply import NO_ID
 from models.payload import ID_DIGITS, encode_body, encode_id, make_inputs
 from models.spec import ModelSpec, TensorSpec
 
@@ -17,7 +19,7 @@ JSON = b'{"id":"000000000042","outputs":[]}'
 @pytest.mark.parametrize("rows", [1, 8])
 def test_a_template_with_an_id_between_is_a_whole_request_of_the_size_it_states(rows: int) -> None:
     inputs = make_inputs(SPEC, rows, 0, 1)
-    template = request_template("h:80", "m", "3", encode_body(SPEC, inputs), rows, SPEC.reply_bytes(rows))
+    template = request_template("h:80", SPEC, encode_body(SPEC, inputs), rows)
     data = template.head + encode_id(42) + template.tail
     head, _, body = data.partition(b"\r\n\r\n")
     first, *lines = head.decode().split("\r\n")
@@ -109,3 +111,51 @@ def test_equal_failures_have_equal_details_though_triton_names_the_request() -> 
 )
 def test_any_error_body_becomes_one_line_of_at_most_200_characters(body: bytes, text: str) -> None:
     assert error_text(body) == text
+
+
+@dataclass
+class Reply:
+    status: int
+    n_json_bytes: int
+    body: bytes
+
+
+def reply_of(request_id: str = "000000000042", **changes: object) -> Reply:
+    output = {"name": "OUTPUT", "datatype": "FP32", "shape": [1, 2], "parameters": {"binary_data_size": 8}}
+    content = json.dumps({"model_name": "m", "id": request_id, "outputs": [output | changes]}).encode()
+    return Reply(200, len(content), content + bytes(8))
+
+
+def template() -> RequestTemplate:
+    return request_template("h:80", SPEC, encode_body(SPEC, make_inputs(SPEC, 1, 0, 1)), 1)
+
+
+def test_a_layout_that_was_found_right_once_is_known_and_still_checked_to_the_byte() -> None:
+    made = template()
+    for request_id in (42, 43, 42):
+        assert made.judge(reply_of(f"{request_id:012d}"), encode_id(request_id)) == ("ok", "")
+    assert made.judge(reply_of(f"{43:012d}"), encode_id(42)) == ("bad_reply", NO_ID)
+    assert made.judge(reply_of(f"{42:012d}", name="OTHER"), encode_id(42))[0] == "bad_reply"
+    short = reply_of(f"{42:012d}")
+    short.body = short.body[:-1]
+    assert made.judge(short, encode_id(42))[0] == "bad_reply"
+    late = reply_of(f"{42:012d}")
+    late.status = 500
+    assert made.judge(late, encode_id(42))[0] == "server_error"
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"shape": [2, 1]}, "output OUTPUT is FP32 [2, 1], the model's spec says FP32 [1, 2]"),
+        ({"shape": [2]}, "output OUTPUT is FP32 [2], the model's spec says FP32 [1, 2]"),
+        ({"datatype": "INT32"}, "output OUTPUT is INT32 [1, 2], the model's spec says FP32 [1, 2]"),
+        ({"name": "PROBS"}, "the reply has outputs PROBS, not those of the model"),
+        ({"shape": "ab"}, "the reply's JSON is not that of an inference"),
+        ({"parameters": {"binary_data_size": 4}}, "output OUTPUT has 4 bytes, the model's spec says 8"),
+    ],
+)
+def test_a_reply_of_the_right_size_must_describe_the_tensors_of_the_spec(
+    changes: dict[str, object], why: str
+) -> None:
+    assert template().judge(reply_of(**changes), WIRE_ID) == ("bad_reply", why)

@@ -1,0 +1,57 @@
+"""Is a reply what the model's spec promises? Asked once for each layout; then its bytes are known."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from models.spec import ModelSpec
+
+REJECTIONS = (b"Exceeds maximum queue size", b"Request timeout expired")
+"""What Triton answers when its queue policy refuses a request: full queue, queue timeout."""
+NO_ID = "the reply does not carry the request's id"
+_DETAIL_CHARACTERS = 200
+
+
+class Output(NamedTuple):
+    """One tensor of a reply; `n_bytes` None where its data is not in the binary part."""
+
+    name: str
+    datatype: str
+    shape: tuple[int, ...]
+    n_bytes: int | None
+
+
+class Layout(NamedTuple):
+    """A reply that was found right: another of the same bytes but for the id, and for its tensors' data, is so too."""
+
+    prefix: bytes
+    suffix: bytes
+    n_bytes: int
+
+
+def fault_of(spec: ModelSpec, rows: int, outputs: Sequence[Output]) -> str:
+    """What is wrong with the outputs of a request of `rows` rows, in a few words; empty where nothing is."""
+    names = sorted(output.name for output in outputs)
+    if names != sorted(tensor.name for tensor in spec.outputs):
+        return f"the reply has outputs {', '.join(names) or '(none)'}, not those of the model"
+    for tensor in spec.outputs:
+        output = next(output for output in outputs if output.name == tensor.name)
+        dims = (rows, *tensor.dims) if spec.is_batched else tensor.dims
+        fits = len(output.shape) == len(dims) and all(
+            dim in (-1, size) for dim, size in zip(dims, output.shape, strict=True)
+        )
+        if output.datatype != tensor.datatype or not fits:
+            return (
+                f"output {tensor.name} is {output.datatype} {list(output.shape)}, "
+                f"the model's spec says {tensor.datatype} {list(dims)}"
+            )
+        n_bytes = tensor.n_bytes(rows if spec.is_batched else 1)
+        if n_bytes is not None and output.n_bytes is not None and output.n_bytes != n_bytes:
+            return f"output {tensor.name} has {output.n_bytes} bytes, the model's spec says {n_bytes}"
+    return ""
+
+
+def one_line(text: str) -> str:
+    """Any text as a detail: one line of at most 200 characters."""
+    return " ".join(text.split())[:_DETAIL_CHARACTERS]
