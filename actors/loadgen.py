@@ -5,20 +5,23 @@ from __future__ import annotations
 import gc
 import resource
 import threading
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from actors.client import Client
+from actors.client import Client, Template
 from actors.clock import Clock
 from actors.collector import Collector
 from actors.engine import Engine, Rules, templates_needed
+from actors.grpc_client import GrpcClient
+from actors.grpc_wire import grpc_template
 from actors.http_client import HttpClient
-from actors.http_wire import RequestTemplate, request_template
-from actors.link import Address, Route, words
+from actors.http_wire import request_template
+from actors.link import Address, Route, TlsSettings, words
 from actors.loop import Loop
 from actors.pacing import OpenLoop
 from actors.spool import Spool
@@ -53,6 +56,10 @@ class WorkerSettings:
     rules: Rules
     n_connections: int
     spill_dir: str
+    protocol: str = "http"
+    tls: TlsSettings | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+    spin_ns: int = 0
 
 
 @dataclass(frozen=True)
@@ -94,13 +101,12 @@ class LoadWorker:
         templates = self._encode(plan)
         self._open_files([span.name for span in plan.spans])
         assert self._collector is not None
-        self._loop = loop = Loop(self._clock)
+        self._loop = loop = Loop(self._clock, settings.spin_ns)
         length_ns = plan.spans[-1].end_ns
         pacing = OpenLoop(plan, templates)
         self._engine = engine = Engine(pacing, length_ns, settings.rules, self._collector, loop, self._clock)
         try:
-            route = Route(Address.resolve(settings.host, settings.port))
-            self._client = HttpClient(loop, self._clock, route, engine.on_reply, engine.on_failure)
+            self._client = self._make_client(loop, engine)
             self._client.open(settings.n_connections, self._clock.monotonic_ns() + _CONNECT_NS)
         except OSError as error:
             self._give_up()
@@ -108,16 +114,46 @@ class LoadWorker:
                 f"worker {settings.worker}: no connection to {settings.host}:{settings.port}: {words(error)}"
             ) from error
 
-    def _encode(self, plan: Plan) -> dict[tuple[int, int], RequestTemplate]:
-        settings = self._settings
-        host = f"[{settings.host}]" if ":" in settings.host else settings.host  # IPv6: RFC 3986, 3.2.2
-        templates = {}
+    def _encode(self, plan: Plan) -> dict[tuple[int, int], Template]:
+        settings, spec = self._settings, self._settings.spec
+        templates: dict[tuple[int, int], Template] = {}
         for rows, variant in templates_needed(plan).tolist():
-            inputs = make_inputs(settings.spec, rows, variant, settings.seed, settings.shapes)
-            templates[rows, variant] = request_template(
-                f"{host}:{settings.port}", settings.spec, encode_body(settings.spec, inputs), rows
-            )
+            inputs = make_inputs(spec, rows, variant, settings.seed, settings.shapes)
+            if settings.protocol == "grpc":
+                templates[rows, variant] = grpc_template(spec, inputs, rows)
+            else:
+                body = encode_body(spec, inputs)
+                templates[rows, variant] = request_template(
+                    self._authority(), spec, body, rows, settings.headers
+                )
         return templates
+
+    def _authority(self) -> str:
+        """The server as HTTP names it; an IPv6 address in brackets (RFC 3986, 3.2.2)."""
+        host, port = self._settings.host, self._settings.port
+        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+    def _make_client(self, loop: Loop, engine: Engine) -> Client:
+        """Raises OSError where the host has no address or the files of TLS cannot be used."""
+        settings = self._settings
+        is_grpc = settings.protocol == "grpc"
+        tls = settings.tls
+        route = Route(
+            Address.resolve(settings.host, settings.port),
+            tls.context("h2" if is_grpc else "http/1.1") if tls else None,
+            (tls.server_name or settings.host) if tls else None,
+        )
+        if is_grpc:
+            return GrpcClient(
+                loop,
+                self._clock,
+                route,
+                self._authority(),
+                settings.headers,
+                engine.on_reply,
+                engine.on_failure,
+            )
+        return HttpClient(loop, self._clock, route, engine.on_reply, engine.on_failure)
 
     def _open_files(self, phases: list[str]) -> None:
         settings = self._settings

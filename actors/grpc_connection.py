@@ -1,0 +1,442 @@
+"""One HTTP/2 connection that carries unary gRPC calls: frames, header compression, flow control (RFC 9113, 7541)."""
+
+from __future__ import annotations
+
+import struct
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import NamedTuple, Protocol
+
+import hpack
+
+from actors import http2
+from actors.client import OnFailure
+from actors.grpc_wire import PATH
+from actors.http2 import Frame, ProtocolFault
+from actors.link import Link
+
+_HEAD = struct.Struct(">HBBBL")
+_OUR_WINDOW_BYTES = http2.LARGEST_WINDOW_BYTES
+_GIVE_BACK_BYTES = _OUR_WINDOW_BYTES // 2
+_MOST_KNOWN_BLOCKS = 64
+_HELLO = (
+    http2.PREFACE
+    + http2.settings({http2.ENABLE_PUSH: 0, http2.INITIAL_WINDOW_SIZE: _OUR_WINDOW_BYTES})
+    + http2.window_update(0, _OUR_WINDOW_BYTES - http2.DEFAULT_WINDOW_BYTES)
+)
+
+
+class _Fields(NamedTuple):
+    """What a header block says of a call; -1 and None where it does not."""
+
+    http_status: int
+    grpc_status: int
+    grpc_message: str
+
+
+class GrpcExchange:
+    """One call: its stream, instants and reply."""
+
+    __slots__ = (
+        "body", "connection", "done_ns", "first_ns", "grpc_message", "grpc_status", "http_status", "sent_ns", "stream",
+        "token", "unsent", "window",
+    )  # fmt: skip
+
+    def __init__(self, connection: GrpcConnection, stream: int, token: int, window: int) -> None:
+        self.connection = connection
+        self.stream = stream
+        self.token = token
+        self.window = window
+        self.sent_ns = self.first_ns = self.done_ns = -1
+        self.http_status = self.grpc_status = -1
+        self.grpc_message = ""
+        self.body = b""
+        self.unsent: memoryview | None = None
+
+
+class Calls(Protocol):
+    """Whom a connection tells; `by_token` holds the calls that have not ended, of all connections."""
+
+    by_token: dict[int, GrpcExchange]
+    n_write_pauses: int
+
+    @property
+    def now(self) -> Callable[[], int]: ...
+
+    @property
+    def on_reply(self) -> Callable[[GrpcExchange], None]: ...
+
+    @property
+    def on_failure(self) -> OnFailure: ...
+
+    def mark_dirty(self, connection: GrpcConnection) -> None:
+        """It has frames to write: call its `flush`."""
+
+    def ready(self, connection: GrpcConnection) -> None:
+        """The server's settings have come."""
+
+    def room(self, connection: GrpcConnection) -> None:
+        """It can take another stream."""
+
+    def leaving(self, connection: GrpcConnection) -> None:
+        """It takes no new calls."""
+
+    def gone(self, connection: GrpcConnection) -> None:
+        """Its last call has ended after it began to leave."""
+
+    def broken(self, connection: GrpcConnection, why: str) -> None:
+        """The end of a connection, or of the attempt at one."""
+
+
+class GrpcConnection:
+    """Tells its client of replies, of room and of its end; knows nothing of plans or statistics."""
+
+    def __init__(self, client: Calls, headers: list[tuple[str, str]]) -> None:
+        self.link: Link | None = None
+        self._client = client
+        self._headers = headers
+        self._encoder = hpack.Encoder()
+        self._decoder = hpack.Decoder()
+        self._block: bytes | None = None  # the request's headers, once they encode the same again
+        self._n_encoded = 0
+        self._known_blocks: dict[bytes, _Fields] = {}
+        self._exchanges: dict[int, GrpcExchange] = {}
+        self._next_stream = 1
+        self._rest = b""
+        self._open_block: tuple[int, int, list[bytes]] | None = None
+        self._out: list[bytes] = []
+        self._unstamped: list[GrpcExchange] = []
+        self._blocked: deque[GrpcExchange] = deque()
+        self._window = http2.DEFAULT_WINDOW_BYTES
+        self._stream_window = http2.DEFAULT_WINDOW_BYTES
+        self._frame_bytes = http2.DEFAULT_FRAME_BYTES
+        self._n_most_streams = http2.LARGEST_STREAM_ID
+        self._n_received = 0
+        self._is_ready = self._is_leaving = False
+
+    @staticmethod
+    def headers(scheme: str, authority: str, metadata: Mapping[str, str]) -> list[tuple[str, str]]:
+        """The headers of every call; doc/PROTOCOL-HTTP2.md, "Requests"."""
+        own = [(name.lower(), value) for name, value in metadata.items()]
+        return [
+            (":method", "POST"), (":scheme", scheme), (":path", PATH), (":authority", authority), ("te", "trailers"),
+            ("content-type", "application/grpc"), ("user-agent", "squall"), *own,
+        ]  # fmt: skip
+
+    @property
+    def has_room(self) -> bool:
+        """Whether another call may begin."""
+        return (
+            len(self._exchanges) < self._n_most_streams
+            and not self._is_leaving
+            and self._next_stream <= http2.LARGEST_STREAM_ID
+        )
+
+    def begin(self, token: int, head: bytes, tail: bytes) -> None:
+        """A new call; its frames go out with the next `flush`."""
+        stream = self._next_stream
+        self._next_stream += 2
+        exchange = GrpcExchange(self, stream, token, self._stream_window)
+        self._exchanges[stream] = exchange
+        self._client.by_token[token] = exchange
+        if not self._out:
+            self._client.mark_dirty(self)
+        block = self._block or self._encode()
+        n_bytes = len(head) + len(tail)
+        start = _HEAD.pack(0, len(block), http2.HEADERS, http2.END_HEADERS, stream) + block
+        if n_bytes <= self._frame_bytes and n_bytes <= self._window and n_bytes <= exchange.window:
+            self._window -= n_bytes
+            exchange.window -= n_bytes
+            data_head = _HEAD.pack(n_bytes >> 8, n_bytes & 0xFF, http2.DATA, http2.END_STREAM, stream)
+            self._out.append(start + data_head + head + tail)
+        else:
+            self._out.append(start)
+            exchange.unsent = memoryview(head + tail)
+            self._blocked.append(exchange)
+            self._pump()
+        self._unstamped.append(exchange)
+        if not self.has_room:
+            self._retire_if_worn()
+
+    def cancel(self, exchange: GrpcExchange) -> None:
+        """Gives a call up; what still comes for it is not looked at."""
+        del self._exchanges[exchange.stream]
+        exchange.unsent = None
+        self._put(http2.rst_stream(exchange.stream, http2.CANCEL))
+        self._freed()
+
+    def flush(self) -> None:
+        """Writes what was put together, and stamps the calls that begin with it."""
+        if not self._out or self.link is None:
+            return
+        out, self._out = self._out, []
+        data = out[0] if len(out) == 1 else b"".join(out)
+        now_ns = self._client.now()
+        for exchange in self._unstamped:
+            exchange.sent_ns = now_ns
+        self._unstamped.clear()
+        if not self.link.write(data):
+            self._client.n_write_pauses += 1
+
+    def close(self) -> list[GrpcExchange]:
+        """Cuts the connection; returns the calls that were on it."""
+        exchanges = list(self._exchanges.values())
+        self._exchanges.clear()
+        self._blocked.clear()
+        self._out.clear()
+        self._unstamped.clear()
+        self._is_leaving = True
+        if self.link is not None:
+            self.link.close()
+        return exchanges
+
+    # actors.link.Owner
+
+    def on_connected(self) -> None:
+        assert self.link is not None
+        self.link.write(_HELLO)
+
+    def on_drained(self) -> None:
+        return
+
+    def on_lost(self, why: str) -> None:
+        self._client.broken(self, why)
+
+    def on_data(self, data: bytes) -> None:
+        now_ns = self._client.now()
+        if self._rest:
+            data = self._rest + data
+        at = 0
+        try:
+            for frame in http2.split_frames(data, http2.DEFAULT_FRAME_BYTES):
+                at += http2.HEAD_BYTES + len(frame.payload)
+                self._on_frame(frame, now_ns)
+        except ProtocolFault as fault:
+            self._client.broken(self, f"malformed reply: {fault}")
+            return
+        self._rest = data[at:]
+        self.flush()
+
+    # frames
+
+    def _on_frame(self, frame: Frame, now_ns: int) -> None:
+        kind = frame.kind
+        if not self._is_ready and kind != http2.SETTINGS:
+            raise ProtocolFault("the server does not begin as HTTP/2 does")
+        if self._open_block is not None and kind != http2.CONTINUATION:
+            raise ProtocolFault("a frame within a header block")
+        if kind == http2.DATA:
+            self._on_data_frame(frame, now_ns)
+        elif kind == http2.HEADERS:
+            self._on_headers(frame, now_ns)
+        elif kind == http2.CONTINUATION:
+            self._on_continuation(frame, now_ns)
+        elif kind == http2.RST_STREAM:
+            self._on_reset(frame)
+        elif kind == http2.SETTINGS:
+            self._on_settings(frame)
+        elif kind == http2.PING:
+            if len(frame.payload) != 8:
+                raise ProtocolFault("a PING is not of 8 bytes")
+            if not frame.flags & http2.ACK:
+                self._put(http2.frame(http2.PING, http2.ACK, 0, frame.payload))
+        elif kind == http2.GOAWAY:
+            self._on_goaway(frame)
+        elif kind == http2.WINDOW_UPDATE:
+            self._on_window(frame)
+        elif kind == http2.PUSH_PROMISE:
+            raise ProtocolFault("a PUSH_PROMISE, which the settings forbid")
+
+    def _exchange_of(self, frame: Frame) -> GrpcExchange | None:
+        """The call of a frame; None for one that was given up. Raises ProtocolFault for one that never began."""
+        exchange = self._exchanges.get(frame.stream)
+        if exchange is None and (frame.stream % 2 == 0 or frame.stream >= self._next_stream):
+            raise ProtocolFault(f"a frame of stream {frame.stream}, which was never begun")
+        return exchange
+
+    def _on_data_frame(self, frame: Frame, now_ns: int) -> None:
+        self._n_received += len(frame.payload)
+        if self._n_received >= _GIVE_BACK_BYTES:
+            self._put(http2.window_update(0, self._n_received))
+            self._n_received = 0
+        exchange = self._exchange_of(frame)
+        if exchange is None:
+            return
+        if exchange.http_status < 0:
+            raise ProtocolFault("DATA before HEADERS")
+        payload = http2.unpadded(frame) if frame.flags & http2.PADDED else frame.payload
+        exchange.body = exchange.body + payload if exchange.body else payload
+        if frame.flags & http2.END_STREAM:
+            self._end(exchange, now_ns)
+
+    def _on_headers(self, frame: Frame, now_ns: int) -> None:
+        self._exchange_of(frame)
+        block = http2.unpadded(frame)
+        if frame.flags & http2.END_HEADERS:
+            self._on_block(frame, block, now_ns)
+        else:
+            self._open_block = (frame.stream, frame.flags, [block])
+
+    def _on_continuation(self, frame: Frame, now_ns: int) -> None:
+        if self._open_block is None or self._open_block[0] != frame.stream:
+            raise ProtocolFault("a CONTINUATION of nothing")
+        stream, flags, blocks = self._open_block
+        blocks.append(frame.payload)
+        if sum(map(len, blocks)) > http2.DEFAULT_WINDOW_BYTES:
+            raise ProtocolFault("a header block without an end")
+        if frame.flags & http2.END_HEADERS:
+            self._open_block = None
+            self._on_block(Frame(http2.HEADERS, flags, stream, b""), b"".join(blocks), now_ns)
+
+    def _on_block(self, frame: Frame, block: bytes, now_ns: int) -> None:
+        fields = self._known_blocks.get(block) or self._decode(
+            block
+        )  # each one decoded or known: HPACK has a state
+        exchange = self._exchanges.get(frame.stream)
+        if exchange is None:
+            return
+        if exchange.first_ns < 0:
+            exchange.first_ns = now_ns
+        if fields.http_status >= 200:
+            exchange.http_status = fields.http_status
+        if fields.grpc_status >= 0:
+            exchange.grpc_status, exchange.grpc_message = fields.grpc_status, fields.grpc_message
+        if frame.flags & http2.END_STREAM:
+            self._end(exchange, now_ns)
+
+    def _decode(self, block: bytes) -> _Fields:
+        """What a block says. It is remembered while nothing changes the table that its meaning hangs on."""
+        table = self._decoder.header_table
+        before = (tuple(table.dynamic_entries), table.maxsize)
+        try:
+            headers = dict(self._decoder.decode(block, raw=True))
+            fields = _Fields(
+                int(headers.get(b":status", b"-1")),
+                int(headers.get(b"grpc-status", b"-1")),
+                headers.get(b"grpc-message", b"").decode(errors="replace"),
+            )
+        except (hpack.HPACKError, ValueError) as error:
+            raise ProtocolFault(f"headers that cannot be read: {error}") from error
+        if (tuple(table.dynamic_entries), table.maxsize) != before:
+            self._known_blocks.clear()
+        elif len(self._known_blocks) < _MOST_KNOWN_BLOCKS:
+            self._known_blocks[block] = fields
+        return fields
+
+    def _end(self, exchange: GrpcExchange, now_ns: int) -> None:
+        """The whole reply is there."""
+        exchange.done_ns = now_ns
+        del self._exchanges[exchange.stream]
+        if exchange.unsent is not None:  # answered before it was wholly sent
+            exchange.unsent = None
+            self._put(http2.rst_stream(exchange.stream, http2.CANCEL))
+        if self._client.by_token.pop(exchange.token, None) is not None:
+            self._client.on_reply(exchange)
+        self._freed()
+
+    def _on_reset(self, frame: Frame) -> None:
+        exchange = self._exchange_of(frame)
+        code = http2.read_u32(frame.payload)
+        if exchange is not None:
+            del self._exchanges[frame.stream]
+            exchange.unsent = None
+            self._fail(exchange, f"the server reset the stream: {http2.error_name(code)}")
+            self._freed()
+
+    def _on_settings(self, frame: Frame) -> None:
+        if frame.stream:
+            raise ProtocolFault("SETTINGS of a stream")
+        if frame.flags & http2.ACK:
+            return
+        values = http2.read_settings(frame.payload)
+        window = values.get(http2.INITIAL_WINDOW_SIZE, self._stream_window)
+        frame_bytes = values.get(http2.MAX_FRAME_SIZE, self._frame_bytes)
+        if window > http2.LARGEST_WINDOW_BYTES or not http2.DEFAULT_FRAME_BYTES <= frame_bytes < 1 << 24:
+            raise ProtocolFault("a setting out of its range")
+        for exchange in self._blocked:
+            exchange.window += window - self._stream_window
+        self._stream_window, self._frame_bytes = window, frame_bytes
+        self._n_most_streams = values.get(http2.MAX_CONCURRENT_STREAMS, self._n_most_streams)
+        if http2.HEADER_TABLE_SIZE in values:
+            self._encoder.header_table_size = min(values[http2.HEADER_TABLE_SIZE], 4_096)
+            self._block, self._n_encoded = None, 0
+        self._put(http2.frame(http2.SETTINGS, http2.ACK, 0))
+        if not self._is_ready:
+            self._is_ready = True
+            self._client.ready(self)
+        self._pump()
+
+    def _on_goaway(self, frame: Frame) -> None:
+        last, code = http2.read_u32(frame.payload), http2.read_u32(frame.payload, 4)
+        self._is_leaving = True
+        self._client.leaving(self)
+        for stream in [stream for stream in self._exchanges if stream > last]:
+            exchange = self._exchanges.pop(stream)
+            exchange.unsent = None
+            self._fail(exchange, f"the server went away before it took the request: {http2.error_name(code)}")
+        self._freed()
+
+    def _on_window(self, frame: Frame) -> None:
+        increment = http2.read_u32(frame.payload)
+        if frame.stream == 0:
+            self._window += increment
+            if not increment or self._window > http2.LARGEST_WINDOW_BYTES:
+                raise ProtocolFault("a window above its limit, or an increment of 0")
+        else:
+            exchange = self._exchange_of(frame)
+            if exchange is not None:
+                exchange.window += increment
+        self._pump()
+
+    # helpers
+
+    def _put(self, data: bytes) -> None:
+        if not self._out:
+            self._client.mark_dirty(self)
+        self._out.append(data)
+
+    def _fail(self, exchange: GrpcExchange, why: str) -> None:
+        if self._client.by_token.pop(exchange.token, None) is not None:
+            self._client.on_failure(exchange.token, exchange.sent_ns, exchange.first_ns, why)
+
+    def _freed(self) -> None:
+        """A call has ended: another may begin, or the connection may end."""
+        if self._is_leaving:
+            if not self._exchanges:
+                self._client.gone(self)
+        else:
+            self._client.room(self)
+
+    def _retire_if_worn(self) -> None:
+        """A connection whose stream ids are used up takes no more calls; section 5.1.1."""
+        if self._next_stream > http2.LARGEST_STREAM_ID:
+            self._is_leaving = True
+            self._client.leaving(self)
+
+    def _encode(self) -> bytes:
+        """The request's headers: literal at first, from the second time on all in the table, so that they repeat."""
+        block: bytes = self._encoder.encode(self._headers)
+        self._n_encoded += 1
+        if self._n_encoded > 1:
+            self._block = block
+        if len(block) > http2.DEFAULT_FRAME_BYTES:
+            raise ValueError(f"{len(block)} bytes of headers are more than a frame holds")
+        return block
+
+    def _pump(self) -> None:
+        """Puts out what the windows allow of the requests that wait for them, the oldest first."""
+        blocked = self._blocked
+        for _ in range(len(blocked)):
+            exchange = blocked.popleft()
+            while exchange.unsent is not None and (room := min(self._window, exchange.window)) > 0:
+                chunk = exchange.unsent[: min(room, self._frame_bytes)]
+                exchange.unsent = exchange.unsent[len(chunk) :]
+                self._window -= len(chunk)
+                exchange.window -= len(chunk)
+                is_last = not exchange.unsent
+                if is_last:
+                    exchange.unsent = None
+                flags = http2.END_STREAM if is_last else 0
+                self._put(http2.frame(http2.DATA, flags, exchange.stream, bytes(chunk)))
+            if exchange.unsent is not None:
+                blocked.append(exchange)
