@@ -40,11 +40,17 @@ def plan_of(offsets_ns: Sequence[int], length_ns: int, seq: Sequence[int] | None
 
 
 def settings_of(
-    folder: Path, port: int, rules: Rules | None = None, n_connections: int = 2, spec: ModelSpec = SPEC
+    folder: Path,
+    port: int,
+    rules: Rules | None = None,
+    n_connections: int = 2,
+    spec: ModelSpec = SPEC,
+    protocol: str = "http",
 ) -> WorkerSettings:
     return WorkerSettings(
         run="r", node="node-0", worker=0, target="server-0", host="127.0.0.1", port=port, spec=spec, seed=1,
         shapes={}, rules=rules or Rules(timeout_ns=30 * S), n_connections=n_connections, spill_dir=str(folder),
+        protocol=protocol,
     )  # fmt: skip
 
 

@@ -1,0 +1,135 @@
+"""Over gRPC too, each way a server can answer or fail ends in its own outcome."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from actors.engine import Rules
+from actors.http2 import CANCEL
+from tests.fakes_grpc import GrpcBehaviour, GrpcKind, StubGrpc
+from tests.golden.driving import (
+    LARGE_SPEC,
+    MS,
+    REPLY_BYTES,
+    S,
+    assert_one_row_each,
+    column,
+    numbers,
+    plan_of,
+    run_worker,
+    settings_of,
+)  # fmt: skip
+
+CLOSED = "the server closed the connection"
+EXPECTED: dict[GrpcKind, tuple[str, str]] = {
+    "answer": ("ok", ""),
+    "bytewise": ("ok", ""),
+    "split_headers": ("ok", ""),
+    "padded": ("ok", ""),
+    "ping_first": ("ok", ""),
+    "goaway_graceful": ("ok", ""),
+    "answer_twice": ("ok", ""),
+    "rejected": ("rejected", "14 Exceeds maximum queue size"),
+    "error": ("server_error", "13 stub: broken 100 % on purpose ñ"),
+    "trailers_only": ("server_error", "13 stub: broken 100 % on purpose ñ"),
+    "bad_request": ("server_error", "3 "),
+    "not_grpc": ("server_error", "the reply has HTTP status 502"),
+    "hang": ("timeout", "no whole reply within the timeout"),
+    "rst_stream": ("transport_error", "the server reset the stream: INTERNAL_ERROR"),
+    "goaway": ("transport_error", "the server went away before it took the request: "),
+    "reset": ("transport_error", "Connection reset by peer"),
+    "close": ("transport_error", CLOSED),
+    "malformed": ("bad_reply", "malformed reply: "),
+    "wrong_id": ("bad_reply", "the reply does not carry the request's id"),
+    "short_tensor": ("bad_reply", "output OUTPUT "),
+    "oversized": ("bad_reply", "output OUTPUT "),
+    "no_status": ("bad_reply", "the reply has no grpc-status"),
+    "compressed": ("bad_reply", "the reply is compressed, which was not asked for"),
+    "no_message": ("bad_reply", "the reply has no message"),
+    "two_messages": ("bad_reply", "the reply's message says "),
+    "half_message": ("bad_reply", "the reply's message says "),
+}
+ENDS_THE_CONNECTION = ("goaway", "reset", "close", "malformed")
+FIFTH = 5  # every fifth request is served by the behaviour under test
+
+
+@pytest.mark.parametrize("kind", EXPECTED)
+def test_a_behaviour_ends_in_its_own_outcome_and_disturbs_no_other_request(
+    kind: GrpcKind, tmp_path: Path
+) -> None:
+    plan = plan_of([i * 4 * MS for i in range(100)], 10 * S)
+    with StubGrpc(lambda i: GrpcBehaviour(kind if i % FIFTH == 0 else "answer"), REPLY_BYTES) as stub:
+        settings = settings_of(tmp_path, stub.port, Rules(timeout_ns=300 * MS), 5, protocol="grpc")
+        rows = run_worker(settings, plan)
+    assert_one_row_each(rows, plan)
+    assert stub.seen.faults == []
+    ends = list(zip(column(rows, "outcome"), column(rows, "detail"), strict=True))
+    touched = set(ends[::FIFTH])
+    assert len(touched) == 1
+    ((outcome, detail),) = touched
+    assert outcome == EXPECTED[kind][0]
+    assert str(detail).startswith(EXPECTED[kind][1])
+    others = [outcome for i, (outcome, _) in enumerate(ends) if i % FIFTH]
+    if kind in ENDS_THE_CONNECTION:  # and so the calls that happened to share it
+        assert others.count("ok") >= 60
+        assert set(others) <= {"ok", "transport_error", "bad_reply"}
+    else:
+        assert set(others) == {"ok"}
+    if kind == "hang":
+        assert set(stub.seen.resets.values()) == {CANCEL}
+
+
+def test_the_instants_hold_the_servers_own_service_times(tmp_path: Path) -> None:
+    services = [(i % 7) * 5 * MS for i in range(60)]
+    plan = plan_of([i * 5 * MS for i in range(60)], 10 * S)
+    with StubGrpc(lambda i: GrpcBehaviour(service_s=services[i] / S), REPLY_BYTES) as stub:
+        rows = run_worker(settings_of(tmp_path, stub.port, protocol="grpc"), plan)
+    assert_one_row_each(rows, plan)
+    assert column(rows, "outcome") == ["ok"] * 60
+    arrived = np.array([stub.seen.arrived_ns[i] for i in range(60)])
+    replied = np.array([stub.seen.replied_ns[i] for i in range(60)])
+    sent, first, done = (numbers(rows, name) for name in ("sent_ns", "first_byte_ns", "done_ns"))
+    assert (sent >= numbers(rows, "scheduled_ns")).all()
+    assert (sent < arrived).all()
+    assert (replied < done).all()
+    assert (first <= done).all()
+    assert (done - sent > np.array(services)).all()
+
+
+def test_a_request_of_16_mib_goes_through_small_windows(tmp_path: Path) -> None:
+    plan = plan_of([0, 1 * MS], 20 * S)
+    with StubGrpc(tensor_bytes=REPLY_BYTES) as stub:
+        rows = run_worker(settings_of(tmp_path, stub.port, spec=LARGE_SPEC, protocol="grpc"), plan)
+    assert column(rows, "outcome") == ["ok"] * 2
+    assert stub.seen.faults == []
+
+
+def test_calls_beyond_the_servers_streams_go_to_new_connections(tmp_path: Path) -> None:
+    plan = plan_of([i * MS // 10 for i in range(40)], 10 * S)
+    with StubGrpc(lambda _: GrpcBehaviour(service_s=0.3), REPLY_BYTES, max_concurrent_streams=4) as stub:
+        rows = run_worker(settings_of(tmp_path, stub.port, n_connections=1, protocol="grpc"), plan)
+    assert column(rows, "outcome") == ["ok"] * 40
+    assert stub.seen.most_streams <= 4
+    assert stub.seen.n_connections >= 10
+    assert stub.seen.faults == []
+
+
+def test_a_server_that_never_reads_is_no_server(tmp_path: Path) -> None:
+    from scenarios.errors import TargetError
+
+    with StubGrpc(tensor_bytes=REPLY_BYTES, reads=False) as stub, pytest.MonkeyPatch.context() as patch:
+        patch.setattr("actors.loadgen._CONNECT_NS", 300 * MS)
+        with pytest.raises(TargetError, match="does not answer as HTTP/2 does"):
+            run_worker(settings_of(tmp_path, stub.port, protocol="grpc"), plan_of([0], S))
+
+
+def test_a_thousand_streams_on_one_connection_end_ok(tmp_path: Path) -> None:
+    plan = plan_of([i * MS // 10 for i in range(1_000)], 20 * S)
+    with StubGrpc(lambda _: GrpcBehaviour(service_s=1.0), REPLY_BYTES) as stub:
+        rows = run_worker(settings_of(tmp_path, stub.port, n_connections=1, protocol="grpc"), plan)
+    assert column(rows, "outcome") == ["ok"] * 1_000
+    assert stub.seen.n_connections == 1
+    assert stub.seen.most_streams > 500
