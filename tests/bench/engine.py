@@ -1,21 +1,22 @@
-"""What a request costs the client: one load worker here against a stub server in a process of its own.
+"""What a request costs the client and how punctual it is, beside other tools against one real Triton.
 
-    python -m tests.bench.engine
+    python -m tests.bench.engine [SECONDS]
 
-prints one JSON object. CPU is that of this process alone (getrusage), from the start instant to the last row, writer
-thread included; the server only ever answers at once.
+prints one JSON object; see `tests.bench.rivals` for where the other tools are looked for and how their figures are
+made. Ours are made alike: one worker in a process of its own, records and schedule included, CPU by getrusage;
+`cpu_us_per_request` is that of a long run less that of a short one, over the difference of their requests.
 """
 
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 import platform
 import resource
-import subprocess
 import sys
 import tempfile
-import time
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,75 +27,139 @@ from actors.clock import SystemClock
 from actors.engine import Rules
 from actors.loadgen import LoadWorker, WorkerSettings
 from actors.spool import read_spool
-from models.spec import ModelSpec, TensorSpec
+from scenarios.arrivals import Gamma
+from scenarios.closed import ClosedPhase, ClosedPlan
+from scenarios.load import ConstantRows, ConstantThink
 from scenarios.plan import PhaseSpan, Plan
+from tests.bench import rivals
+from tests.bench.target import Target, real_triton
 
 _S = 1_000_000_000
-_DURATION_S = 4
-_RATES_HZ = (500, 2_000)
-_LEAD_NS = 200_000_000
-_SPEC = ModelSpec(
-    "stub", "1", (TensorSpec("INPUT", "FP32", (64,)),), (TensorSpec("OUTPUT", "FP32", (2,)),), 8
-)
+_LEAD_NS = 100_000_000
+_SHORT_SHARE = 0.4
+_USERS = (8, 64)
+_GAMMA_CV = 2.0
+_GAMMA_RATES_HZ = (500.0, 1_000.0, 2_000.0)
+_SPIN_NS = (0, 100_000)
 
 
-def poisson_plan(rate_hz: float) -> Plan:
-    """Arrivals of a Poisson process over the bench's duration, and as long again for the last replies."""
-    rng = np.random.default_rng(1)
-    offsets = np.sort(rng.integers(0, _DURATION_S * _S, rng.poisson(rate_hz * _DURATION_S)))
-    n = len(offsets)
-    return Plan(
-        seq=np.arange(n, dtype=np.int64), offset_ns=offsets, phase=np.zeros(n, np.uint8), rows=np.ones(n, np.int32),
-        variant=np.zeros(n, np.uint8), spans=(PhaseSpan("m", "measure", 0, 2 * _DURATION_S * _S),),
+def closed_plan(n_users: int, seconds: float) -> ClosedPlan:
+    """Users without think time."""
+    end_ns = round(seconds * _S)
+    return ClosedPlan(
+        users=np.arange(n_users, dtype=np.int64), n_users=n_users,
+        spans=(PhaseSpan("m", "measure", 0, end_ns), PhaseSpan("d", "drain", end_ns, end_ns + 5 * _S)),
+        phases=(ClosedPhase(n_users, ConstantThink(kind="constant"), 0), None),
+        rows=ConstantRows(), n_variants=4, seed=1,
     )  # fmt: skip
 
 
-def cpu_ns() -> int:
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    return round((used.ru_utime + used.ru_stime) * _S)
+def gamma_plan(rate_hz: float, seconds: float) -> Plan:
+    """Arrivals with gamma gaps of CV 2, and 5 s for the last replies."""
+    offsets = Gamma(rate_hz, _GAMMA_CV).offsets_ns(np.random.default_rng(1), round(seconds * _S))
+    n = len(offsets)
+    return Plan(
+        seq=np.arange(n, dtype=np.int64), offset_ns=offsets, phase=np.zeros(n, np.uint8), rows=np.ones(n, np.int32),
+        variant=np.zeros(n, np.uint8), spans=(PhaseSpan("m", "measure", 0, round((seconds + 5) * _S)),),
+    )  # fmt: skip
 
 
-def measure(rate_hz: float, port: int, folder: Path) -> dict[str, Any]:
-    """One run at `rate_hz`; raises RuntimeError where a request is missing or not ok."""
-    plan = poisson_plan(rate_hz)
-    worker = LoadWorker(
-        WorkerSettings(
-            "r", "node-0", 0, "server-0", "127.0.0.1", port, _SPEC, 1, {}, Rules(5 * _S), 16, str(folder)
-        ),
-        SystemClock(),
-    )
+def _work(settings: WorkerSettings, plan: Plan | ClosedPlan, pipe: Any) -> None:
+    """In a process of its own: runs the plan and sends (CPU s, peak MiB)."""
+    worker = LoadWorker(settings, SystemClock())
     worker.prepare(plan)
-    before_ns = cpu_ns()
-    worker.run(time.monotonic_ns() + _LEAD_NS)
-    used_ns = cpu_ns() - before_ns
-    spill = folder / "requests-0.arrows"
-    with pa.OSFile(str(spill)) as data:
-        rows = pa.concat_tables(list(read_spool(data)))
-    if set(rows.column("outcome").to_pylist()) != {"ok"} or len(rows) != len(plan):
-        raise RuntimeError(f"the bench is void: {len(rows)} of {len(plan)} rows, or some not ok")
-    lag_ns = rows.column("sent_ns").to_numpy() - rows.column("scheduled_ns").to_numpy()
+    before = resource.getrusage(resource.RUSAGE_SELF)
+    worker.run(SystemClock().monotonic_ns() + _LEAD_NS)
+    after = resource.getrusage(resource.RUSAGE_SELF)
+    cpu_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    pipe.send((cpu_s, after.ru_maxrss / 1_024))
+
+
+def run_once(
+    target: Target, protocol: str, plan: Plan | ClosedPlan, n_connections: int, spin_ns: int = 0
+) -> Any:
+    """(CPU s, peak MiB, rows of `requests`) of one run; raises RuntimeError where a request is not ok."""
+    port = target.grpc_port if protocol == "grpc" else target.http_port
+    with tempfile.TemporaryDirectory() as folder:
+        settings = WorkerSettings(
+            "r", "node-0", 0, "server-0", target.host, port, target.spec, 1, {}, Rules(5 * _S), n_connections, folder,
+            protocol, spin_ns=spin_ns,
+        )  # fmt: skip
+        ours, theirs = multiprocessing.Pipe()
+        process = multiprocessing.get_context("spawn").Process(target=_work, args=(settings, plan, theirs))
+        process.start()
+        cpu_s, peak_mib = ours.recv()
+        process.join()
+        with pa.OSFile(str(Path(folder) / "requests-0.arrows")) as data:
+            rows = pa.concat_tables(list(read_spool(data)))
+    outcomes = set(rows.column("outcome").to_pylist())
+    if outcomes != {"ok"}:
+        raise RuntimeError(f"the bench is void: outcomes {outcomes}")
+    return cpu_s, peak_mib, rows
+
+
+def _quantiles(values_ns: Any) -> dict[str, float]:
+    return {f"p{q}": round(float(np.percentile(values_ns, q)) / 1_000, 1) for q in (50, 95, 99)}
+
+
+def closed(target: Target, protocol: str, n_users: int, seconds: float) -> dict[str, Any]:
+    """Ours in a closed loop without think time."""
+    n_connections = n_users if protocol == "http" else min(n_users, 4)
+    runs = [
+        run_once(target, protocol, closed_plan(n_users, length_s), n_connections)
+        for length_s in (seconds * _SHORT_SHARE, seconds)
+    ]
+    (short_cpu_s, _, short), (cpu_s, peak_mib, rows) = runs
+    n_more = rows.num_rows - short.num_rows
+    sent, done = (rows.column(name).to_numpy() for name in ("sent_ns", "done_ns"))
     return {
-        "rate_hz": rate_hz,
-        "n_requests": len(plan),
-        "cpu_us_per_request": round(used_ns / 1_000 / len(plan), 1),
-        "send_lag_us": {f"p{q}": round(float(np.percentile(lag_ns, q)) / 1_000, 1) for q in (50, 90, 99)},
-        "spilled_bytes_per_request": round(spill.stat().st_size / len(plan), 1),
-    }
+        "tool": "squall", "protocol": protocol, "load": f"closed, {n_users} users", "n_requests": rows.num_rows,
+        "rate_hz": round(rows.num_rows / seconds), "cpu_us_per_request": round((cpu_s - short_cpu_s) / n_more * 1e6, 1),
+        "service_us": _quantiles(done - sent), "peak_mib": round(peak_mib),
+    }  # fmt: skip
+
+
+def opened(target: Target, protocol: str, rate_hz: float, seconds: float, spin_ns: int) -> dict[str, Any]:
+    """Ours in an open loop of gamma arrivals: how late the sends were."""
+    plan = gamma_plan(rate_hz, seconds)
+    cpu_s, _, rows = run_once(target, protocol, plan, 16 if protocol == "http" else 4, spin_ns)
+    sent, scheduled = (rows.column(name).to_numpy() for name in ("sent_ns", "scheduled_ns"))
+    return {
+        "tool": "squall", "protocol": protocol, "load": f"open, gamma CV 2, {rate_hz:g}/s", "spin_us": spin_ns / 1_000,
+        "n_requests": len(plan), "cpu_us_per_request": round(cpu_s / len(plan) * 1e6, 1),
+        "send_lag_us": _quantiles(sent - scheduled),
+    }  # fmt: skip
+
+
+def pacer(target: Target, rate_hz: float, seconds: float) -> dict[str, Any]:
+    """An asyncio `call_later` pacer over the same arrivals."""
+    figure = rivals.call_later_pacer(target, gamma_plan(rate_hz, seconds).offset_ns, loop="asyncio")
+    return asdict(replace(figure, load=f"open, gamma CV 2, {rate_hz:g}/s"))
 
 
 def main() -> None:
-    command = [sys.executable, "-m", "tests.fakes", str(_SPEC.reply_bytes(1))]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
-        assert server.stdin
-        assert server.stdout
-        port = int(server.stdout.readline())
-        runs = []
-        for rate_hz in _RATES_HZ:
-            with tempfile.TemporaryDirectory() as folder:
-                runs.append(measure(rate_hz, port, Path(folder)))
-        server.stdin.close()
+    seconds = float(sys.argv[1]) if len(sys.argv) > 1 else 4.0
+    figures: list[Any] = []
+    lacking = rivals.missing()
+    with real_triton() as target:
+        for n_users in _USERS:
+            figures += [closed(target, protocol, n_users, seconds) for protocol in ("http", "grpc")]
+            if "wrk" not in lacking:
+                figures.append(asdict(rivals.wrk(target, n_users, seconds)))
+            if "perf_analyzer" not in lacking:
+                figures += [
+                    asdict(rivals.perf_analyzer(target, one, n_users, seconds)) for one in ("http", "grpc")
+                ]
+            if "locust" not in lacking:
+                figures.append(asdict(rivals.locust(target, n_users, seconds)))
+            if "grpc.aio" not in lacking:
+                figures.append(asdict(rivals.grpc_aio(target, n_users, seconds)))
+        for rate_hz in _GAMMA_RATES_HZ:
+            figures += [opened(target, "http", rate_hz, seconds, spin_ns) for spin_ns in _SPIN_NS]
+            figures.append(opened(target, "grpc", rate_hz, seconds, 0))
+            figures.append(pacer(target, rate_hz, seconds))
     machine = {"cpu_count": len(os.sched_getaffinity(0)), "python": platform.python_version()}
-    print(json.dumps({"machine": machine, "runs": runs}, indent=2))
+    print(json.dumps({"machine": machine, "missing": lacking, "figures": figures}, indent=2))
 
 
 if __name__ == "__main__":
