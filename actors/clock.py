@@ -44,7 +44,9 @@ class Alarm:
     """
 
     def __init__(self) -> None:
-        libc = ctypes.PyDLL(ctypes.util.find_library("c"))  # without errno and GIL to hand over: a third of the cost
+        libc = ctypes.PyDLL(
+            ctypes.util.find_library("c")
+        )  # without errno and GIL to hand over: a third of the cost
         self._spec = ctypes.create_string_buffer(_ITIMERSPEC.size)
         self._at = ctypes.c_void_p(ctypes.addressof(self._spec))
         self._settime = libc.timerfd_settime

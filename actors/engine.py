@@ -12,7 +12,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from actors.client import Client, Exchange
 from actors.clock import Clock
@@ -95,9 +94,9 @@ class Engine:
         """Arrivals that are due but held back or waiting for their turn to be sent."""
         return max(0, self._pacing.n_due_by(self._now()) - self.counters.n_sent)
 
-    def n_due_between(self, from_ns: int, to_ns: int) -> int:
-        """Arrivals scheduled in (from, to], in ns of the node's clock."""
-        return self._pacing.n_due_by(to_ns) - self._pacing.n_due_by(from_ns)
+    def n_due_by(self, at_ns: int) -> int:
+        """Requests that were due by then, in ns of the node's clock."""
+        return self._pacing.n_due_by(at_ns)
 
     def run(self, client: Client, start_ns: int, ticker: Ticker, tick_ns: int = NEVER_NS) -> None:
         """Follows the plan from `start_ns` (node's clock) to its end; calls `ticker` from `tick_ns` on.
@@ -159,7 +158,7 @@ class Engine:
 
     def _send(self, due: Due, detail: str) -> None:
         now_ns = self._now()
-        lag_ns = now_ns - due.scheduled_ns
+        lag_ns = now_ns - due.at_ns
         counters = self.counters
         counters.n_sent += 1
         if lag_ns > counters.lag_max_ns:
@@ -183,8 +182,9 @@ class Engine:
         )  # fmt: skip
         del self._in_flight[token]
         is_ok = outcome == "ok"
-        self.recent_response_ns.append(exchange.done_ns - due.scheduled_ns if is_ok else FAILED_NS)
-        self._ended(is_ok)
+        begun_ns = due.scheduled_ns if due.scheduled_ns != NEVER else exchange.sent_ns
+        self.recent_response_ns.append(exchange.done_ns - begun_ns if is_ok else FAILED_NS)
+        self._ended(token, exchange.done_ns, is_ok)
 
     def on_failure(self, token: int, sent_ns: int, first_ns: int, why: str) -> None:
         """The client's callback for a request that the transport failed."""
@@ -200,9 +200,10 @@ class Engine:
             OUTCOME_CODE[outcome], why,
         )  # fmt: skip
         self.recent_response_ns.append(FAILED_NS)
-        self._ended(False)
+        self._ended(token, self._now(), False)
 
-    def _ended(self, is_ok: bool) -> None:
+    def _ended(self, token: int, at_ns: int, is_ok: bool) -> None:
+        self._pacing.ended(token, at_ns)
         self.counters.n_done += 1
         if not is_ok:
             self.counters.n_failed += 1
@@ -245,7 +246,7 @@ class Engine:
         )  # fmt: skip
 
 
-def templates_needed(plan: Plan) -> NDArray[np.int64]:
-    """(n, 2) int64: the distinct (rows, variant) of a plan."""
+def templates_needed(plan: Plan) -> set[tuple[int, int]]:
+    """The distinct (rows, variant) of a plan."""
     pairs = np.stack([plan.rows.astype(np.int64), plan.variant.astype(np.int64)], axis=1)
-    return np.unique(pairs, axis=0) if len(pairs) else pairs
+    return {(rows, variant) for rows, variant in np.unique(pairs, axis=0).tolist()} if len(pairs) else set()

@@ -5,8 +5,9 @@ from __future__ import annotations
 import gc
 import resource
 import threading
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +24,12 @@ from actors.http_client import HttpClient
 from actors.http_wire import request_template
 from actors.link import Address, Route, TlsSettings, words
 from actors.loop import Loop
-from actors.pacing import OpenLoop
+from actors.pacing import ClosedLoop, OpenLoop, Pacing
 from actors.spool import Spool
 from analysis.schema import arrow_schema
 from models.payload import encode_body, make_inputs
 from models.spec import ModelSpec
+from scenarios.closed import ClosedPlan
 from scenarios.errors import ClusterError, TargetError
 from scenarios.plan import Plan
 from scenarios.units import NS_PER_S
@@ -88,22 +90,26 @@ class LoadWorker:
         self._kept: list[pa.Table] = []
         self._last_response_ns: list[int] = []
         self._is_stopped = threading.Event()
-        self._previous = _Usage(0, 0, 0, 0, 0)
+        self._gc_watch = _GcWatch()
+        self._previous = _Usage()
         self._due_ns = 0
 
-    def prepare(self, plan: Plan) -> None:
+    def prepare(self, plan: Plan | ClosedPlan) -> None:
         """Encodes every request, opens files and connections.
 
         Raises ScenarioError for a payload the model does not take, TargetError where the server cannot be reached,
         ClusterError where the spill folder cannot be written.
         """
         settings = self._settings
-        templates = self._encode(plan)
+        kinds = plan.request_kinds() if isinstance(plan, ClosedPlan) else templates_needed(plan)
+        templates = self._encode(kinds)
         self._open_files([span.name for span in plan.spans])
         assert self._collector is not None
         self._loop = loop = Loop(self._clock, settings.spin_ns)
         length_ns = plan.spans[-1].end_ns
-        pacing = OpenLoop(plan, templates)
+        pacing: Pacing = (
+            ClosedLoop(plan, templates) if isinstance(plan, ClosedPlan) else OpenLoop(plan, templates)
+        )
         self._engine = engine = Engine(pacing, length_ns, settings.rules, self._collector, loop, self._clock)
         try:
             self._client = self._make_client(loop, engine)
@@ -114,10 +120,10 @@ class LoadWorker:
                 f"worker {settings.worker}: no connection to {settings.host}:{settings.port}: {words(error)}"
             ) from error
 
-    def _encode(self, plan: Plan) -> dict[tuple[int, int], Template]:
+    def _encode(self, kinds: Iterable[tuple[int, int]]) -> dict[tuple[int, int], Template]:
         settings, spec = self._settings, self._settings.spec
         templates: dict[tuple[int, int], Template] = {}
-        for rows, variant in templates_needed(plan).tolist():
+        for rows, variant in kinds:
             inputs = make_inputs(spec, rows, variant, settings.seed, settings.shapes)
             if settings.protocol == "grpc":
                 templates[rows, variant] = grpc_template(spec, inputs, rows)
@@ -195,8 +201,10 @@ class LoadWorker:
         gc.collect()
         gc.freeze()
         gc.disable()  # a collection would stop the sends; what cycles there are wait for the end
+        gc.callbacks.append(self._gc_watch)
         # a late worker's first sample still counts every arrival that was due by then
-        self._previous = _Usage.now(min(self._clock.monotonic_ns(), start_ns - 1), 0, 0)
+        at_ns = min(self._clock.monotonic_ns(), start_ns - 1)
+        self._previous = replace(self._usage(at_ns), n_due=0)
         self._due_ns = start_ns
         try:
             self._engine.run(self._client, start_ns, self._on_second, start_ns)
@@ -204,6 +212,7 @@ class LoadWorker:
             what = f"{type(error).__name__}: {error}"
             raise ClusterError(f"worker {self._settings.worker}: {what}") from error
         finally:
+            gc.callbacks.remove(self._gc_watch)
             gc.enable()
             gc.unfreeze()
             self._take_sample(self._clock.monotonic_ns(), 0)
@@ -214,6 +223,10 @@ class LoadWorker:
         self._is_stopped.set()
         if self._engine is not None:
             self._engine.request_stop()
+
+    def n_issued(self) -> int:
+        """Requests that it has sent or was to send: in a closed loop, known at the end only."""
+        return self._collector.n_recorded if self._collector is not None else 0
 
     def leftovers(self) -> list[pa.Table]:
         """Rows of `requests` that the spill file could not take."""
@@ -238,22 +251,36 @@ class LoadWorker:
         self._due_ns += _SAMPLE_NS
         return self._due_ns
 
+    def _usage(self, now_ns: int) -> _Usage:
+        assert self._engine
+        assert self._client
+        assert self._loop
+        counters, client = self._engine.counters, self._client
+        return _Usage(
+            now_ns, self._engine.n_due_by(now_ns), counters.n_sent, counters.n_done, _cpu_ns(), _gc_count(),
+            self._gc_watch.paused_ns, client.n_socket_errors, client.n_write_pauses, self._loop.spun_ns,
+        )  # fmt: skip
+
     def _take_sample(self, now_ns: int, loop_lag_ns: int) -> None:
         assert self._engine
         assert self._client
         assert self._collector
         assert self._samples
         engine, counters, previous = self._engine, self._engine.counters, self._previous
-        self._previous = usage = _Usage.now(now_ns, counters.n_sent, counters.n_done)
+        self._previous = usage = self._usage(now_ns)
         row = {
             "run": self._settings.run, "phase": "", "node": self._settings.node, "worker": self._settings.worker,
             "t_ns": now_ns, "interval_ns": now_ns - previous.at_ns,
-            "n_due": engine.n_due_between(previous.at_ns, now_ns),
+            "n_due": usage.n_due - previous.n_due,
             "n_sent": usage.n_sent - previous.n_sent, "n_done": usage.n_done - previous.n_done,
             "n_backlog": engine.n_backlog, "n_in_flight": engine.n_in_flight,
             "n_connections": self._client.n_connections, "lag_max_ns": counters.reset_lag(),
             "loop_lag_ns": loop_lag_ns, "cpu_ns": usage.cpu_ns - previous.cpu_ns,
-            "gc_count": usage.gc_count - previous.gc_count, "n_dropped": 0,
+            "gc_count": usage.gc_count - previous.gc_count,
+            "gc_pause_ns": usage.gc_pause_ns - previous.gc_pause_ns,
+            "n_socket_errors": usage.n_socket_errors - previous.n_socket_errors,
+            "n_write_pauses": usage.n_write_pauses - previous.n_write_pauses,
+            "n_held": engine.n_held, "spin_ns": usage.spun_ns - previous.spun_ns, "n_dropped": 0,
         }  # fmt: skip
         self._samples.write(pa.Table.from_pylist([row], schema=arrow_schema("worker_samples")))
         self._last_response_ns, engine.recent_response_ns = engine.recent_response_ns, []
@@ -262,16 +289,40 @@ class LoadWorker:
 
 @dataclass(frozen=True)
 class _Usage:
-    """Cumulative counts of the process and the engine at one instant."""
+    """Cumulative counts of the process, the engine and its client at one instant."""
 
-    at_ns: int
-    n_sent: int
-    n_done: int
-    cpu_ns: int
-    gc_count: int
+    at_ns: int = 0
+    n_due: int = 0
+    n_sent: int = 0
+    n_done: int = 0
+    cpu_ns: int = 0
+    gc_count: int = 0
+    gc_pause_ns: int = 0
+    n_socket_errors: int = 0
+    n_write_pauses: int = 0
+    spun_ns: int = 0
 
-    @classmethod
-    def now(cls, at_ns: int, n_sent: int, n_done: int) -> _Usage:
-        used = resource.getrusage(resource.RUSAGE_SELF)
-        cpu_ns = round((used.ru_utime + used.ru_stime) * NS_PER_S)
-        return cls(at_ns, n_sent, n_done, cpu_ns, sum(stat["collections"] for stat in gc.get_stats()))
+
+def _cpu_ns() -> int:
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return round((used.ru_utime + used.ru_stime) * NS_PER_S)
+
+
+def _gc_count() -> int:
+    return sum(stat["collections"] for stat in gc.get_stats())
+
+
+class _GcWatch:
+    """Counts the time that garbage collections take; one of `gc.callbacks`."""
+
+    def __init__(self) -> None:
+        self.paused_ns = 0
+        self._since_ns = 0
+
+    def __call__(self, phase: str, info: dict[str, int]) -> None:
+        del info
+        now_ns = time.monotonic_ns()
+        if phase == "start":
+            self._since_ns = now_ns
+        else:
+            self.paused_ns += now_ns - self._since_ns

@@ -1,8 +1,7 @@
 """The event loop of one worker: sockets that are ready, an instant to wake at, a call from another thread.
 
 Not asyncio's: between two replies the engine must be able to look at the clock and send what is due, and the stamp
-of a send must be the instant of its write, not of its place in a queue. It costs the same as uvloop (benchmark
-`tests/bench/engine.py`).
+of a send must be the instant of its write, not of its place in a queue.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ Each function returns a JSON-able mapping with unit suffixes, or None where its 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from analysis.closed_loop import user_time
 from analysis.latency import nearest_rank, quantiles
 from analysis.requests import Bools, Int64s, Labels, Requests
 from analysis.timeline import RunPhase
@@ -25,13 +26,19 @@ MOST_DETAILS = 8
 """Different words for failures that a summary lists; the table holds all."""
 
 PARTS = ("lag_ns", "wait_ns", "compute_ns", "reply_ns")
-"""Columns of `joined` that add up to `response_ns`, row by row."""
+"""Columns of `joined` that add up to `response_ns`, row by row; all but the first to `service_ns`."""
+
+
+def parts_of(requests: Requests) -> tuple[str, ...]:
+    """Columns of `joined` that add up to the run's latency."""
+    return PARTS if requests.is_open else PARTS[1:]
 
 
 @dataclass(frozen=True, eq=False)
 class RunTables:
-    """What figures are made of. Tables are None where absent; `requests` is in order of the schedule."""
+    """What figures are made of. Tables are None where absent; `requests` is in order of time."""
 
+    manifest: Mapping[str, Any]
     requests: Requests
     joined: pa.Table | None
     batches: pa.Table | None
@@ -39,18 +46,20 @@ class RunTables:
 
 
 def phase_figures(tables: RunTables, spans: Sequence[RunPhase]) -> dict[str, Any]:
-    """All figures over the arrivals scheduled in the phases `spans`."""
+    """All figures over the requests of the phases `spans`; `users` only of a closed loop."""
     names = [span.name for span in spans]
     measured = tables.requests.in_phases(names)
+    users = None if measured.is_open else user_time(tables.requests, spans, tables.manifest)
     return {
         "phases": names,
         "duration_ns": sum(span.end_ns - span.start_ns for span in spans),
         "load": load_figures(measured, spans),
+        "users": users.figures() if users else None,
         "latency": latency_figures(measured),
         "outcomes": outcome_figures(measured),
         "batches": batch_figures(rows_in(tables.batches, names)),
         "triton": triton_figures(rows_in(tables.triton_samples, names)),
-        "join": join_figures(rows_in(tables.joined, names)),
+        "join": join_figures(rows_in(tables.joined, names), measured),
     }
 
 
@@ -62,10 +71,11 @@ def rows_in(table: pa.Table | None, phases: Sequence[str]) -> pa.Table | None:
 
 
 def load_figures(measured: Requests, spans: Sequence[RunPhase]) -> dict[str, Any]:
-    """Intended against delivered load. Burstiness is of one phase: left out over several."""
+    """Intended against delivered load; intended is None in a closed loop. Burstiness is of one phase: left out
+    over several."""
     sent_ns = np.sort(measured.sent_ns[measured.is_sent])
     return {
-        "intended": _series_figures(measured.scheduled_ns, spans),
+        "intended": _series_figures(measured.scheduled_ns, spans) if measured.is_open else None,
         "delivered": _series_figures(sent_ns, spans),
         "rows": {
             "mean_count": float(measured.rows.mean()) if len(measured) else None,
@@ -88,11 +98,14 @@ def latency_figures(measured: Requests) -> dict[str, Any]:
     """Response, service and lag: quantiles with intervals, mean and largest of those that ended ok.
 
     A request that did not end ok counts as infinitely slow in response and service; for lag, one never sent
-    does.
+    does. A closed loop has service time alone.
     """
+    service = {"service": _spread(measured.service_ns, ~measured.is_ok)}
+    if not measured.is_open:
+        return service
     return {
         "response": _spread(measured.response_ns, ~measured.is_ok),
-        "service": _spread(measured.service_ns, ~measured.is_ok),
+        **service,
         "lag": _spread(measured.lag_ns, ~measured.is_sent),
     }
 
@@ -172,11 +185,11 @@ def triton_figures(samples: pa.Table | None) -> dict[str, Any] | None:
     return {**totals, "batch_size_histogram": {str(size): histogram[size] for size in sorted(histogram)}}
 
 
-def join_figures(joined: pa.Table | None) -> dict[str, Any] | None:
+def join_figures(joined: pa.Table | None, measured: Requests) -> dict[str, Any] | None:
     """Share of requests joined to their batch, and where the time of those that ended ok went.
 
-    The means of the parts add up to the mean response. Their p95 do not: the slowest waits and the slowest
-    computations are not the same requests.
+    The means of the parts add up to the mean latency, which stands first. Their p95 do not: the slowest waits and
+    the slowest computations are not the same requests.
     """
     if joined is None:
         return None
@@ -184,7 +197,8 @@ def join_figures(joined: pa.Table | None) -> dict[str, Any] | None:
     is_exact = Labels.from_column(joined.column("join_level")).is_any_of(["exact"])
     both = is_ok & is_exact
     kept = joined.filter(pa.array(both))
-    parts = {name: _part(kept.column(name).to_numpy()) for name in ("response_ns", *PARTS)}
+    names = (f"{measured.latency_name}_ns", *parts_of(measured))
+    parts = {name: _part(kept.column(name).to_numpy()) for name in names}
     errors_ns = kept.column("clock_error_ns").drop_null().to_numpy()
     return {
         "n": len(is_ok),

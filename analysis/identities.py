@@ -39,9 +39,8 @@ def identities(tables: RunTables, manifest: Mapping[str, Any]) -> list[Identity]
     n_planned = int(manifest.get("plan", {}).get("n_arrivals", 0))
     n_ok = int(requests.is_ok.sum())
     n_maybe = int(requests.outcome.is_any_of(MAY_HAVE_RUN).sum())
-    stated = [
-        Identity("rows", "rows of `requests` = planned arrivals", len(requests), n_planned, n_planned),
-    ]
+    what = "planned arrivals" if requests.is_open else "requests that the workers issued"
+    stated = [Identity("rows", f"rows of `requests` = {what}", len(requests), n_planned, n_planned)]
     if tables.triton_samples is not None:
         n_success = _total(tables.triton_samples, "request_count")
         meaning = "requests that Triton counts as succeeded = requests that ended ok at the client"

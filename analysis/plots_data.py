@@ -15,11 +15,12 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from analysis import requests as rows_of
-from analysis.figures import PARTS
+from analysis.figures import PARTS, parts_of, rows_in
 from analysis.latency import INFINITE_NS
-from analysis.requests import Bools, Int64s, Labels, Requests
+from analysis.requests import Bools, Int64s, Labels, Requests, is_open_load
 from analysis.store import RunStore
 from analysis.timeline import measure_spans, phase_spans
+from analysis.wording import LATENCY_LABELS
 from scenarios.units import NS_PER_S
 
 MOST_POINTS = 2_000
@@ -27,7 +28,7 @@ MOST_POINTS = 2_000
 NS_PER_MS = 1_000_000
 
 BANDS = ("up to p50", "p50 to p90", "p90 to p95", "p95 to p99", "beyond p99")
-"""Bands of response time between its own order statistics."""
+"""Bands of the latency between its own order statistics."""
 
 TIME = "time from start, s"
 
@@ -76,7 +77,8 @@ def bin_windows(windows: pa.Table, origin_ns: int, bin_ns: int) -> dict[str, npt
     starts, place = np.unique((t_ns - origin_ns) // bin_ns, return_inverse=True)
     binned: dict[str, npt.NDArray[Any]] = {"t_s": starts * bin_ns / NS_PER_S}
     for name in ("n_arrivals", "n_sent", "n_done", "n_failed"):
-        binned[name] = np.bincount(place, weights=windows.column(name).to_numpy(), minlength=len(starts))
+        counts = windows.column(name).fill_null(0).to_numpy()
+        binned[name] = np.bincount(place, weights=counts, minlength=len(starts))
     for name in ("in_flight", "queue_depth"):
         largest = np.full(len(starts), -np.inf)
         np.maximum.at(largest, place, windows.column(name).fill_null(-1).to_numpy().astype(np.float64))
@@ -123,8 +125,10 @@ def ccdf(
     return (finite_ns[kept][positive] / NS_PER_MS).tolist(), share[positive].tolist()
 
 
-def parts_by_band(joined: pa.Table) -> dict[str, list[float | None]]:
-    """Mean of each part of the response in ms, per band of response time, of ok rows with a batch.
+def parts_by_band(
+    joined: pa.Table, latency: str = "response_ns", columns: Sequence[str] = PARTS
+) -> dict[str, list[float | None]]:
+    """Mean of each part of `latency` in ms, per band of it, of ok rows with a batch.
 
     One mean for each of `BANDS`. Empty if there is no such row.
     """
@@ -133,10 +137,10 @@ def parts_by_band(joined: pa.Table) -> dict[str, list[float | None]]:
     kept = joined.filter(pa.array(is_ok & is_exact))
     if not kept.num_rows:
         return {}
-    order = np.argsort(kept.column("response_ns").to_numpy(), kind="stable")
+    order = np.argsort(kept.column(latency).to_numpy(), kind="stable")
     edges = [0, *(round(q * len(order)) for q in (0.50, 0.90, 0.95, 0.99)), len(order)]
     parts: dict[str, list[float | None]] = {}
-    for name in PARTS:
+    for name in columns:
         ordered = kept.column(name).to_numpy()[order]
         means = [ordered[a:b].mean() / NS_PER_MS if b > a else None for a, b in pairwise(edges)]
         parts[name.removesuffix("_ns")] = means
@@ -154,7 +158,7 @@ def missing_reason(manifest: Mapping[str, Any], collector: str) -> str:
 def report_plots(store: RunStore, summary: Mapping[str, Any]) -> list[Plot]:
     """The plots of a run, in the order of the report. What a run did not record says so in `absent`."""
     manifest = store.manifest
-    requests = Requests.from_table(store.read("requests", rows_of.COLUMNS))
+    requests = Requests.from_table(store.read("requests", rows_of.COLUMNS), is_open_load(manifest))
     spans = phase_spans(manifest)
     origin_ns = int(manifest.get("start_ns") or (spans[0].start_ns if spans else 0))
     span_ns = spans[-1].end_ns - origin_ns if spans else 0
@@ -164,13 +168,13 @@ def report_plots(store: RunStore, summary: Mapping[str, Any]) -> list[Plot]:
         for span in measure_spans(manifest)
     )
     plots = [
-        *_window_plots(store, origin_ns, bin_ns_for(span_ns)),
-        _response_plot(requests, origin_ns, max(NS_PER_S, bin_ns_for(span_ns))),
+        *_window_plots(store, requests.is_open, origin_ns, bin_ns_for(span_ns)),
+        _latency_plot(requests, origin_ns, max(NS_PER_S, bin_ns_for(span_ns))),
         _ccdf_plot(measured),
-        _parts_plot(store, summary, manifest),
+        _parts_plot(store, measured, summary, manifest),
         _batch_plot(summary, manifest),
         _host_plot(store, manifest, origin_ns),
-        _worker_plot(store, manifest, origin_ns),
+        _worker_plot(store, requests.is_open, manifest, origin_ns),
     ]
     return [replace(plot, measured=measured_s) if plot.x_label == TIME else plot for plot in plots]
 
@@ -180,21 +184,27 @@ def _floats(values: Floats) -> list[float | None]:
     return [float(value) if np.isfinite(value) and value >= 0 else None for value in values]
 
 
-def _window_plots(store: RunStore, origin_ns: int, bin_ns: int) -> list[Plot]:
+def _window_plots(store: RunStore, is_open: bool, origin_ns: int, bin_ns: int) -> list[Plot]:
     bin_s = bin_ns / NS_PER_S
-    load = ("Arrivals: scheduled and sent", TIME, f"requests per {bin_s:g} s", "step")
+    load = (
+        "Arrivals: scheduled and sent" if is_open else "Requests sent by the users",
+        TIME,
+        f"requests per {bin_s:g} s",
+        "step",
+    )
     depth = ("In flight and in the queue", TIME, "requests", "line")
     if not store.has("windows"):
         absent = "not derived yet: run `squall analyze`"
         return [Plot(*load, absent=absent), Plot(*depth, absent=absent)]
     binned = bin_windows(store.read("windows"), origin_ns, bin_ns)
     t_s = binned["t_s"].tolist()
-    named = {"scheduled": "n_arrivals", "sent": "n_sent"}
+    named = {"scheduled": "n_arrivals", "sent": "n_sent"} if is_open else {"sent": "n_sent"}
+    together = "The two lines lie on one another while the client keeps up."
     flows = tuple(Series(name, t_s, _floats(binned[column])) for name, column in named.items())
     depths = {"in flight": "in_flight", "in the queue": "queue_depth"}
     waits = tuple(Series(name, t_s, _floats(binned[column])) for name, column in depths.items())
     return [
-        Plot(*load, flows, "The two lines lie on one another while the client keeps up."),
+        Plot(*load, flows, together if is_open else "Closed loop: the load follows the server."),
         Plot(
             *depth,
             waits,
@@ -203,18 +213,21 @@ def _window_plots(store: RunStore, origin_ns: int, bin_ns: int) -> list[Plot]:
     ]
 
 
-def _response_plot(requests: Requests, origin_ns: int, bin_ns: int) -> Plot:
+def _latency_plot(requests: Requests, origin_ns: int, bin_ns: int) -> Plot:
+    begun = requests.take(requests.has_begun)
     series = []
-    is_failed = ~requests.is_ok
+    is_failed = ~begun.is_ok
     for percent in (50, 95):
         t_s, values_ms = quantile_by_bin(
-            requests.scheduled_ns, requests.response_ns, is_failed, origin_ns, bin_ns, percent
+            begun.begin_ns, begun.latency_ns, is_failed, origin_ns, bin_ns, percent
         )
         series.append(Series(f"p{percent}", t_s.tolist(), values_ms))
-    failed_s = (requests.scheduled_ns[is_failed][:MOST_POINTS] - origin_ns) / NS_PER_S
+    failed_s = (begun.begin_ns[is_failed][:MOST_POINTS] - origin_ns) / NS_PER_S
     series.append(Series("failed", failed_s.tolist(), [0.0] * len(failed_s)))
-    note = f"Of the arrivals scheduled in each {bin_ns / NS_PER_S:g} s. A gap: the quantile fell on failures."
-    return Plot("Response time", TIME, "response, ms", "line", tuple(series), note)
+    what = "arrivals scheduled" if begun.is_open else "requests sent"
+    note = f"Of the {what} in each {bin_ns / NS_PER_S:g} s. A gap: the quantile fell on failures."
+    name = begun.latency_name
+    return Plot(f"{name.capitalize()} time", TIME, f"{name}, ms", "line", tuple(series), note)
 
 
 def _ccdf_plot(measured: Requests) -> Plot:
@@ -222,22 +235,25 @@ def _ccdf_plot(measured: Requests) -> Plot:
     curves = {
         "response": (measured.response_ns, failed),
         "service": (measured.service_ns, failed),
-        "send lag": (measured.lag_ns, unsent),
+        "lag": (measured.lag_ns, unsent),
     }
-    series = tuple(Series(name, *ccdf(*curve)) for name, curve in curves.items())  # type: ignore[arg-type]
+    labels = LATENCY_LABELS["open" if measured.is_open else "closed"]
+    series = tuple(Series(label, *ccdf(*curves[kind])) for kind, label in labels.items())  # type: ignore[arg-type]
     note = "Every measured request counts; a curve that ends above the floor ends at the share that failed."
     return Plot("Share of requests slower than", "time, ms", "share of requests", "ccdf", series, note)
 
 
-def _parts_plot(store: RunStore, summary: Mapping[str, Any], manifest: Mapping[str, Any]) -> Plot:
-    head = ("Where the response time goes", "band of response time", "mean time, ms", "stack")
+def _parts_plot(
+    store: RunStore, measured: Requests, summary: Mapping[str, Any], manifest: Mapping[str, Any]
+) -> Plot:
+    name = measured.latency_name
+    head = (f"Where the {name} time goes", f"band of {name} time", "mean time, ms", "stack")
     parts: dict[str, list[float | None]] = {}
     if store.has("joined"):
-        columns = ["phase", "outcome", "join_level", "response_ns", *PARTS]
-        joined = store.read("joined", columns)
-        phases = summary["measure"]["phases"]
-        measured = joined.filter(pa.array(Labels.from_column(joined.column("phase")).is_any_of(phases)))
-        parts = parts_by_band(measured)
+        latency, columns = f"{name}_ns", parts_of(measured)
+        joined = store.read("joined", ["phase", "outcome", "join_level", latency, *columns])
+        own = rows_in(joined, summary["measure"]["phases"])
+        parts = parts_by_band(own, latency, columns)
     if not parts:
         return Plot(*head, absent=missing_reason(manifest, "batches"))
     series = tuple(Series(name, [0.0, 1.0, 2.0, 3.0, 4.0], means) for name, means in parts.items())
@@ -282,11 +298,12 @@ def _host_plot(store: RunStore, manifest: Mapping[str, Any], origin_ns: int) -> 
     return Plot(*head, (*busy, *_sampled(samples, "node", 100 * steal, "steal", origin_ns)))
 
 
-def _worker_plot(store: RunStore, manifest: Mapping[str, Any], origin_ns: int) -> Plot:
+def _worker_plot(store: RunStore, is_open: bool, manifest: Mapping[str, Any], origin_ns: int) -> Plot:
     head = ("Lag of the load generators", TIME, "lag, ms", "line")
     if not store.has("worker_samples"):
         return Plot(*head, absent=missing_reason(manifest, "workers"))
     samples = store.read("worker_samples")
     loop, lag = (values / NS_PER_MS for values in _columns(samples, ["loop_lag_ns", "lag_max_ns"]))
-    sends = _sampled(samples, "worker", lag, "largest send lag, worker", origin_ns)
+    label = "largest send lag, worker" if is_open else "largest delay after a think time, worker"
+    sends = _sampled(samples, "worker", lag, label, origin_ns)
     return Plot(*head, (*sends, *_sampled(samples, "worker", loop, "event loop, worker", origin_ns)))

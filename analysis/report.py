@@ -14,13 +14,16 @@ from analysis.plots_data import Plot, Series, report_plots
 from analysis.store import RunStore
 from analysis.summary import summarise
 from analysis.wording import (
+    LATENCY_LABELS,
     count_text,
     duration_text,
     figure_text,
     interval_text,
+    load_rows,
     quantile_text,
     rate_text,
     share_text,
+    users_text,
 )
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
@@ -53,13 +56,19 @@ def render_html(summary: Mapping[str, Any], manifest: Mapping[str, Any], plots: 
         "figure": figure_text,
         "quantile": quantile_text,
         "interval": interval_text,
+        "users": users_text,
         "pretty": lambda value: json.dumps(value, indent=2, ensure_ascii=False),
     }
     drawn = [
         {"plot": plot, "html": "" if plot.absent else _plot_html(plot, i)} for i, plot in enumerate(plots)
     ]
     return environment.get_template("report.html.j2").render(
-        s=summary, m=manifest, plots=drawn, plotly_js=get_plotlyjs()
+        s=summary,
+        m=manifest,
+        plots=drawn,
+        labels=LATENCY_LABELS[summary["load"]],
+        load_rows=load_rows(summary["measure"]["load"]),
+        plotly_js=get_plotlyjs(),
     )
 
 

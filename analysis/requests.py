@@ -1,8 +1,12 @@
-"""The `requests` table as arrays in order of the schedule: what every figure about load and latency reads."""
+"""The `requests` table as arrays in order of time: what every figure about load and latency reads.
+
+An open-loop run has a schedule and its latency is the response time; a closed-loop run has none and its latency
+is the service time. The two are never mixed: `Requests` says which it is, and everything else asks it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,13 +51,20 @@ class Labels:
         return {word: int(n) for word, n in zip(self.words, counts, strict=True) if n}
 
 
+def is_open_load(manifest: Mapping[str, Any]) -> bool:
+    """Whether the run followed a schedule: `plan.load` of its manifest is not "closed"."""
+    return bool(manifest.get("plan", {}).get("load", "open") == "open")
+
+
 @dataclass(frozen=True, eq=False)
 class Requests:
-    """Scheduled arrivals, (n,) each, sorted by request_id. Instants are ns on the run clock.
+    """Scheduled arrivals, or requests of users, (n,) each. Instants are ns on the run clock.
 
-    `sent_ns` and `done_ns` are 0 where `is_sent` and `is_done` are false.
+    Sorted by request_id, which is the order of the schedule; closed loop: by `sent_ns`. `sent_ns` and `done_ns`
+    are 0 where `is_sent` and `is_done` are false, `scheduled_ns` is 0 throughout where `is_open` is false.
     """
 
+    is_open: bool
     request_id: Int64s
     node: Labels
     phase: Labels
@@ -67,11 +78,13 @@ class Requests:
     detail: Labels
 
     @classmethod
-    def from_table(cls, table: pa.Table) -> Requests:
-        """From `requests` or `joined`, in any order, with at least `COLUMNS`."""
-        in_order = np.argsort(_numbers(table, "request_id"), kind="stable")
+    def from_table(cls, table: pa.Table, is_open: bool = True) -> Requests:
+        """From `requests` or `joined`, in any order, with at least `COLUMNS`; `is_open` from `is_open_load`."""
+        by_id = np.argsort(_numbers(table, "request_id"), kind="stable")
+        in_order = by_id if is_open else by_id[np.argsort(_numbers(table, "sent_ns")[by_id], kind="stable")]
         is_sent = _is_known(table, "sent_ns")
         return cls(
+            is_open=is_open,
             request_id=_numbers(table, "request_id"),
             node=Labels.from_column(table.column("node")),
             phase=Labels.from_column(table.column("phase")),
@@ -94,8 +107,28 @@ class Requests:
         return self.outcome.is_any_of(["ok"])
 
     @property
+    def latency_name(self) -> str:
+        """What the latency is: `response`, or in a closed loop `service`."""
+        return "response" if self.is_open else "service"
+
+    @property
+    def begin_ns(self) -> Int64s:
+        """The instant that the latency runs from: scheduled, or in a closed loop sent."""
+        return self.scheduled_ns if self.is_open else self.sent_ns
+
+    @property
+    def has_begun(self) -> Bools:
+        """Whether there is such an instant: always, but for requests of a closed loop that were never sent."""
+        return np.ones(len(self), dtype=np.bool_) if self.is_open else self.is_sent
+
+    @property
+    def latency_ns(self) -> Int64s:
+        """done - begin; without meaning where `is_done` is false."""
+        return self.done_ns - self.begin_ns
+
+    @property
     def response_ns(self) -> Int64s:
-        """done - scheduled; without meaning where `is_done` is false."""
+        """done - scheduled; without meaning where `is_done` or `is_open` is false."""
         return self.done_ns - self.scheduled_ns
 
     @property
@@ -105,12 +138,13 @@ class Requests:
 
     @property
     def lag_ns(self) -> Int64s:
-        """sent - scheduled; without meaning where `is_sent` is false."""
+        """sent - scheduled; without meaning where `is_sent` or `is_open` is false."""
         return self.sent_ns - self.scheduled_ns
 
     def take(self, rows: Int64s | Bools) -> Requests:
         """The rows at those places, or where true."""
         return Requests(
+            is_open=self.is_open,
             request_id=self.request_id[rows],
             node=self.node.take(rows),
             phase=self.phase.take(rows),
@@ -125,7 +159,7 @@ class Requests:
         )
 
     def in_phases(self, names: Iterable[str]) -> Requests:
-        """The rows whose arrival was scheduled in one of the phases `names`."""
+        """The rows that belong to one of the phases `names`."""
         return self.take(self.phase.is_any_of(names))
 
 

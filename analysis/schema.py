@@ -154,7 +154,7 @@ _EVENT = (
 )
 
 _TABLES = (
-    Table("requests", "scheduled arrival", _REQUEST),
+    Table("requests", "scheduled arrival; closed loop: request of a user", _REQUEST),
     Table(
         "batches",
         "execution in the server, recorded by the model itself",
@@ -235,7 +235,9 @@ _TABLES = (
             _id("worker", "client worker"),
             _T,
             _INTERVAL,
-            _count("n_due", "arrivals scheduled in the interval; closed loop: requests that users were ready for"),
+            _count(
+                "n_due", "arrivals scheduled in the interval; closed loop: requests that users were ready for"
+            ),
             _count("n_sent", "requests sent in the interval"),
             _count("n_done", "requests that ended in the interval"),
             _count("n_backlog", "arrivals due but not yet sent at t_ns, those held back included"),
@@ -244,7 +246,9 @@ _TABLES = (
             _count("n_connections", "open connections at t_ns"),
             _count("n_socket_errors", "connections that failed or broke in the interval"),
             _count("n_write_pauses", "sends in the interval that found the socket full"),
-            _ns("lag_max_ns", "largest send lag of the interval; closed loop: time beyond a user's think time"),
+            _ns(
+                "lag_max_ns", "largest send lag of the interval; closed loop: time beyond a user's think time"
+            ),
             _ns("loop_lag_ns", "how late the event loop ran this sample's own timer"),
             _ns("cpu_ns", "CPU time of the worker process in the interval, spin_ns included"),
             _ns("spin_ns", "CPU time spent waiting busily for the next instant: not counted as load"),
@@ -295,12 +299,16 @@ _TABLES = (
     ),
     Table(
         "joined",
-        "scheduled arrival, with what explains its latency",
+        "row of `requests`, with what explains its latency",
         (
             *_REQUEST,
-            _ns("response_ns", "done - scheduled: the headline; null if unsent", nullable=True),
+            _ns(
+                "response_ns",
+                "done - scheduled: the headline; null if unsent, and in a closed loop",
+                nullable=True,
+            ),
             _ns("service_ns", "done - sent; null if unsent", nullable=True),
-            _ns("lag_ns", "sent - scheduled; null if unsent", nullable=True),
+            _ns("lag_ns", "sent - scheduled; null if unsent, and in a closed loop", nullable=True),
             _text("join_level", "exact: by request id in the batch record; none: no batch record has it"),
             _text("server", "server of its batch", nullable=True),
             _text("instance", "model instance of its batch", nullable=True),
@@ -324,10 +332,13 @@ _TABLES = (
             _text("phase", "phase in which the window starts"),
             _at("t_ns", "start of the window"),
             _INTERVAL,
-            _count("n_arrivals", "arrivals scheduled in the window"),
+            _count("n_arrivals", "arrivals scheduled in the window; null in a closed loop", nullable=True),
             _count("n_sent", "requests sent in the window"),
             _count("n_done", "requests that ended ok in the window"),
-            _count("n_failed", "arrivals scheduled in the window that did not end ok"),
+            _count(
+                "n_failed",
+                "arrivals scheduled (closed loop: requests sent) in the window that did not end ok",
+            ),
             _count("in_flight", "requests sent and not ended at the window's end"),
             _count(
                 "queue_depth", "requests sent whose batch had not begun at the window's end", nullable=True
@@ -336,11 +347,21 @@ _TABLES = (
             Column("batch_rows_mean", _REAL, "count", "mean rows of those batches; null if none", True),
             _ns(
                 "response_p50_ns",
-                "median response time of the window's arrivals; null if none or failed",
+                "median response time of the window's arrivals; null if none or failed, and in a closed loop",
                 True,
             ),
             _ns(
                 "response_p95_ns",
+                "95th percentile, failures counted as infinite; null if none or infinite, and in a closed loop",
+                True,
+            ),
+            _ns(
+                "service_p50_ns",
+                "median service time of the requests sent in the window; null if none or failed",
+                True,
+            ),
+            _ns(
+                "service_p95_ns",
                 "95th percentile, failures counted as infinite; null if none or infinite",
                 True,
             ),

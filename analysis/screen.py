@@ -12,12 +12,15 @@ from rich.table import Table
 from rich.text import Text
 
 from analysis.wording import (
+    LATENCY_LABELS,
     count_text,
     duration_text,
     interval_text,
+    load_rows,
     quantile_text,
     rate_text,
     share_text,
+    users_text,
 )
 
 WIDTH = 80
@@ -32,10 +35,11 @@ def render(summary: Mapping[str, Any], run_dir: str) -> RenderableType:
     """What `squall run` prints last, from `summary.summarise`. `run_dir` is where the files are."""
     measure = summary["measure"]
     facts = {
+        "Users": list(users_text(measure["users"])) if measure["users"] else [],
         "Outcomes": _outcome_lines(measure["outcomes"]),
         "Batches": _batch_lines(measure["batches"]),
         "Triton": _triton_lines(measure["triton"]),
-        "Mean time": _join_lines(measure["join"]),
+        "Mean time": _join_lines(measure["join"], summary["latency_name"]),
         "Tool, host": _host_lines(summary),
         "Counts": _identity_lines(summary["identities"]),
         "Notes": [str(note) for note in summary["notes"]][:MOST_LINES],
@@ -45,8 +49,8 @@ def render(summary: Mapping[str, Any], run_dir: str) -> RenderableType:
     return Group(
         _headline(summary),
         _load_table(measure["load"]),
-        _latency_table(measure["latency"]),
-        _interval_line(measure["latency"]["response"]),
+        _latency_table(summary),
+        _interval_line(summary),
         Text(),
         _fact_grid(facts),
         _verdict(summary["verdict"]),
@@ -65,7 +69,9 @@ def _headline(summary: Mapping[str, Any]) -> Text:
 
 
 def _plain_table(*headers: str) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, width=WIDTH, pad_edge=False, show_edge=False, header_style="dim")
+    table = Table(
+        box=box.SIMPLE_HEAD, width=WIDTH, padding=(0, 0, 0, 1), pad_edge=False, show_edge=False, header_style="dim"
+    )  # fmt: skip
     for position, header in enumerate(headers):
         table.add_column(header, justify="left" if position == 0 else "right", no_wrap=True)
     return table
@@ -75,17 +81,17 @@ def _load_table(load: Mapping[str, Any]) -> RenderableType:
     headers = ("Load", "requests", "rate", "gap c²", "IDC 0.1 s", "1 s", "10 s", "peak/mean")
     table = _plain_table(*headers)
     scales = ("gap_c2_ratio", "idc_100ms_ratio", "idc_1s_ratio", "idc_10s_ratio", "peak_to_mean_1s_ratio")
-    for name in ("intended", "delivered"):
-        series = load[name]
+    for name, series in load_rows(load):
         figures = [count_text(series.get(scale)) for scale in scales]
         table.add_row(name, count_text(series["n"]), rate_text(series["rate_hz"]), *figures)
     return Padding(table, (1, 0, 1, 0))
 
 
-def _latency_table(latency: Mapping[str, Any]) -> Table:
-    names = [f"p{100 * quantile['q']:g}" for quantile in latency["response"]["quantiles"]]
+def _latency_table(summary: Mapping[str, Any]) -> Table:
+    latency = summary["measure"]["latency"]
+    names = [f"p{100 * quantile['q']:g}" for quantile in latency[summary["latency_name"]]["quantiles"]]
     table = _plain_table("Latency", "mean", *names, "max")
-    for kind, label in (("response", "response"), ("service", "service"), ("lag", "send lag")):
+    for kind, label in LATENCY_LABELS[summary["load"]].items():
         spread = latency[kind]
         values = ["few n" if one["is_refused"] else quantile_text(one) for one in spread["quantiles"]]
         mean, largest = spread["mean_of_finite_ns"], spread["max_of_finite_ns"]
@@ -93,9 +99,11 @@ def _latency_table(latency: Mapping[str, Any]) -> Table:
     return table
 
 
-def _interval_line(response: Mapping[str, Any]) -> Text:
-    p95 = next(quantile for quantile in response["quantiles"] if quantile["q"] == 0.95)
-    text = Text("response p95 ", style="bold")
+def _interval_line(summary: Mapping[str, Any]) -> Text:
+    headline = summary["latency_name"]
+    quantiles = summary["measure"]["latency"][headline]["quantiles"]
+    p95 = next(quantile for quantile in quantiles if quantile["q"] == 0.95)
+    text = Text(f"{LATENCY_LABELS[summary['load']][headline]} p95 ", style="bold")
     text.append(quantile_text(p95), style="bold")
     text.append(f"   95 % interval {interval_text(p95)}   n {count_text(p95['n'])}")
     text.append(f" (like {count_text(round(p95['n_eff']))} independent)", style="dim")
@@ -140,12 +148,12 @@ def _triton_lines(triton: Mapping[str, Any] | None) -> list[str]:
     return [f"mean {parts}", f"{succeeded} requests succeeded in these phases, {failed} failed"]
 
 
-def _join_lines(join: Mapping[str, Any] | None) -> list[str]:
+def _join_lines(join: Mapping[str, Any] | None, latency_name: str) -> list[str]:
     if join is None or join["parts"] is None:
         return ["no request could be joined to its batch"]
-    parts = {name: part for name, part in join["parts"].items() if name != "response"}
+    parts = {name: part for name, part in join["parts"].items() if name != latency_name}
     means = " + ".join(f"{name} {duration_text(part['mean_ns'])}" for name, part in parts.items())
-    total = duration_text(join["parts"]["response"]["mean_ns"])
+    total = duration_text(join["parts"][latency_name]["mean_ns"])
     clock = duration_text(join["clock_error_max_ns"])
     share = f"{share_text(join['exact_ratio'])} of ok requests joined exactly to their batch; clock error ≤ {clock}"
     return [f"{means} = {total}", share]

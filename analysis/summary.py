@@ -11,10 +11,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from analysis import requests as rows_of
+from analysis import workers as workers_of
 from analysis.figures import PARTS, RunTables, mean, phase_figures, rank_value, rows_in
 from analysis.identities import identities
 from analysis.join import read_join_report
-from analysis.requests import Requests
+from analysis.requests import Requests, is_open_load
 from analysis.store import RunStore
 from analysis.timeline import measure_spans, phase_spans
 from analysis.validity import judge
@@ -23,7 +24,11 @@ FAILURES_RULE = (
     "A request that did not end ok counts as infinitely slow in every quantile of response and service time; "
     "none is left out. Response time runs from the scheduled instant."
 )
-_JOINED_COLUMNS = ["phase", "outcome", "join_level", "clock_error_ns", "response_ns", *PARTS]
+CLOSED_FAILURES_RULE = (
+    "A request that did not end ok counts as infinitely slow in every quantile of service time; none is left out. "
+    "Closed loop: users wait for the server before they send again, so that there is no response time."
+)
+_JOINED_COLUMNS = ["phase", "outcome", "join_level", "clock_error_ns", "response_ns", "service_ns", *PARTS]
 
 
 def summarise(store: RunStore) -> dict[str, Any]:
@@ -36,28 +41,35 @@ def summarise(store: RunStore) -> dict[str, Any]:
     requests = store.read("requests", rows_of.COLUMNS)
     workers = _read(store, "worker_samples")
     tables = RunTables(
-        Requests.from_table(requests),
+        manifest,
+        Requests.from_table(requests, is_open_load(manifest)),
         _read(store, "joined", _JOINED_COLUMNS),
         _read(store, "batches"),
         _read(store, "triton_samples"),
     )
     spans = measure_spans(manifest)
     names = [span.name for span in spans]
-    judged = judge(requests, workers, manifest).to_mapping()
+    hosts = _read(store, "host_samples")
+    judged = judge(requests, workers, manifest, host_samples=hosts).to_mapping()
+    is_open = tables.requests.is_open
+    verdict = {**judged, **manifest.get("verdict", {})}
     return {
         "run": store.run,
         "scenario": (manifest.get("scenario") or {}).get("name"),
         "scenario_digest": manifest.get("scenario_digest"),
         "seed": manifest.get("seed"),
         "state": manifest["state"],
-        "verdict": {**judged, **manifest.get("verdict", {})},
-        "failures_rule": FAILURES_RULE,
+        "load": "open" if is_open else "closed",
+        "latency_name": tables.requests.latency_name,
+        "verdict": verdict,
+        "client_bottleneck": verdict["client_bottleneck"],
+        "failures_rule": FAILURES_RULE if is_open else CLOSED_FAILURES_RULE,
         "phases": [span._asdict() for span in phase_spans(manifest)],
         "measure": phase_figures(tables, spans),
         "by_phase": {span.name: phase_figures(tables, [span]) for span in spans},
         "identities": [{**asdict(one), "is_met": one.is_met} for one in identities(tables, manifest)],
         "join": asdict(read_join_report(store)) if tables.joined is not None else None,
-        "host": _host_figures(rows_in(_read(store, "host_samples"), names)),
+        "host": _host_figures(rows_in(hosts, names)),
         "gpu": _gpu_figures(rows_in(_read(store, "gpu_samples"), names)),
         "workers": _worker_figures(rows_in(workers, names)),
         "collectors": manifest.get("collectors", {}),
@@ -125,17 +137,23 @@ def _gpu_figures(samples: pa.Table | None) -> dict[str, Any] | None:
 
 
 def _worker_figures(samples: pa.Table | None) -> dict[str, Any] | None:
-    """The load generators during the measure phases: is there room left?"""
+    """The load generators during the measure phases: is there room left? CPU is without `spin_ns`, which has its
+    own ratio; backlog and held are the largest sums over the workers."""
     if samples is None:
         return None
-    busy = _numbers(samples, "cpu_ns") / _numbers(samples, "interval_ns")
+    busy = workers_of.busy_ratios(samples)
     return {
         "n_workers": len(set(samples.column("worker").to_pylist())),
         "cpu_mean_ratio": mean(busy),
         "cpu_max_ratio": float(busy.max()) if len(busy) else None,
+        "spin_mean_ratio": mean(_numbers(samples, "spin_ns") / _numbers(samples, "interval_ns")),
         "loop_lag_p95_ns": rank_value(samples.column("loop_lag_ns").to_numpy(), 0.95),
-        "backlog_max_count": rank_value(samples.column("n_backlog").to_numpy(), 1.0),
+        "backlog_max_count": workers_of.peak_total(samples, "n_backlog"),
+        "held_max_count": workers_of.peak_total(samples, "n_held"),
         "in_flight_max_count": rank_value(samples.column("n_in_flight").to_numpy(), 1.0),
+        "socket_errors_count": int(_numbers(samples, "n_socket_errors").sum()),
+        "write_pauses_count": int(_numbers(samples, "n_write_pauses").sum()),
         "gc_count": int(_numbers(samples, "gc_count").sum()),
+        "gc_pause_ns": int(_numbers(samples, "gc_pause_ns").sum()),
         "n_dropped": int(_numbers(samples, "n_dropped").max(initial=0)),
     }

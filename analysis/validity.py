@@ -2,7 +2,8 @@
 
 Every check states its figure, its limit and what it means. One that is not met, or could not be assessed
 because its table is absent, makes the run INVALID. The checks look at the phases of kind `measure` alone,
-save for completeness, which holds for the whole run.
+save for completeness, which holds for the whole run. A closed-loop run has no schedule to hold its sends to: there
+Little's law takes the place of the checks of load and lag. Where the client was the limit, a sentence says by what.
 """
 
 from __future__ import annotations
@@ -15,44 +16,17 @@ import numpy as np
 import pyarrow as pa
 
 from analysis import requests as rows_of
-from analysis.latency import nearest_rank
-from analysis.requests import Int64s, Labels, Requests
+from analysis import workers as workers_of
+from analysis.bottleneck import Bottleneck, ClientView, find_bottleneck
+from analysis.closed_loop import UserTime, user_time
+from analysis.figures import rank_value, rows_in
+from analysis.limits import LIMITS, Limits
+from analysis.requests import Int64s, Requests, is_open_load
 from analysis.store import RunStore
 from analysis.timeline import RunPhase, measure_spans
 from analysis.wording import figure_text
 from scenarios.burstiness import index_of_dispersion, window_counts
 from scenarios.units import NS_PER_S
-
-
-@dataclass(frozen=True)
-class Limits:
-    """The limits of the checks, each with its reason. A run states them beside its figures."""
-
-    lag_ns: int = 1_000_000
-    """Send lag and event-loop lag that is always allowed: what a timer on a busy host costs."""
-    lag_of_response_ratio: float = 0.10
-    """Or this share of the response p99: then the client made at most a tenth of the tail it reports."""
-    window_ratio: float = 0.05
-    """Difference of a second's sends from its schedule: a burst cut by more than 5 % is another burst."""
-    window_least_count: int = 20
-    """Seconds with fewer arrivals are left out: one arrival over the edge would be more than 5 %."""
-    window_edge_count: int = 2
-    """Sends that may fall over each second's edge before the difference counts."""
-    overall_ratio: float = 0.01
-    """Difference of all sends within the phases from their schedule: the first claim of a run."""
-    dispersion_ratio: float = 0.05
-    """Change of the index of dispersion, relative to the schedule's or to Poisson's 1 if that is larger."""
-    short_dispersion_ratio: float = 0.10
-    """The same at 0.1 s, where a single stall of a shared host of some 10 ms is seen."""
-    saturated_ratio: float = 0.90
-    """CPU time over wall time from which a single-threaded worker has no room for a burst."""
-    saturated_share_ratio: float = 0.05
-    """Share of samples that may be saturated, or whose event loop may be late."""
-    clock_of_response_ratio: float = 0.10
-    """Clock bound over the response p50: beyond it wait and reply of `joined` are mostly clock."""
-
-
-LIMITS = Limits()
 
 
 @dataclass(frozen=True)
@@ -70,11 +44,15 @@ class Check:
 
 @dataclass(frozen=True)
 class Verdict:
-    """VALID if every check is met, else INVALID with a sentence for each that is not."""
+    """VALID if every check is met, else INVALID with a sentence for each that is not.
+
+    `client_bottleneck` says why the client was the limit, if it was; its sentence then leads the reasons.
+    """
 
     status: str
     reasons: tuple[str, ...]
     checks: tuple[Check, ...]
+    client_bottleneck: Bottleneck | None = None
 
     def to_mapping(self) -> dict[str, Any]:
         """As `RunStore.seal` takes it and summary.json holds it."""
@@ -82,34 +60,64 @@ class Verdict:
             "status": self.status,
             "reasons": list(self.reasons),
             "checks": [asdict(check) for check in self.checks],
+            "client_bottleneck": asdict(self.client_bottleneck) if self.client_bottleneck else None,
         }
 
 
 def judge_run(store: RunStore, limits: Limits = LIMITS) -> Verdict:
     """`judge` over the tables of a run, open or sealed. Raises `MissingTable` if there are no requests."""
-    samples = store.read("worker_samples") if store.has("worker_samples") else None
-    return judge(store.read("requests", rows_of.COLUMNS), samples, store.manifest, limits)
+    workers, hosts = (
+        store.read(name) if store.has(name) else None for name in ("worker_samples", "host_samples")
+    )
+    return judge(store.read("requests", rows_of.COLUMNS), workers, store.manifest, limits, hosts)
 
 
 def judge(
-    requests: pa.Table, worker_samples: pa.Table | None, manifest: Mapping[str, Any], limits: Limits = LIMITS
+    requests: pa.Table,
+    worker_samples: pa.Table | None,
+    manifest: Mapping[str, Any],
+    limits: Limits = LIMITS,
+    host_samples: pa.Table | None = None,
 ) -> Verdict:
     """The verdict on a run from its raw tables and its manifest's plan, phases, nodes and losses.
 
-    Pure. `worker_samples` is None if the table is absent.
+    Pure. `worker_samples` and `host_samples` are None if the table is absent; host samples only serve to say
+    what to add where the client was the limit.
     """
-    everything = Requests.from_table(requests)
+    everything = Requests.from_table(requests, is_open_load(manifest))
     spans = measure_spans(manifest)
-    measured = everything.in_phases(span.name for span in spans)
+    names = [span.name for span in spans]
+    measured = everything.in_phases(names)
     checks = [_completeness(everything, manifest), _losses(manifest), _measured_ok(measured)]
+    bottleneck = None
     if len(measured):
-        checks += _load_checks(measured, spans, limits)
-        allowed_ns = _allowed_lag_ns(measured, limits)
-        checks.append(_send_lag(measured, allowed_ns))
+        workers, allowed_ns = rows_in(worker_samples, names), _allowed_lag_ns(measured, limits)
+        users = None if everything.is_open else user_time(everything, spans, manifest)
+        if everything.is_open:
+            checks += _load_checks(measured, spans, limits)
+            checks.append(_send_lag(measured, allowed_ns))
+        elif users is not None:
+            checks.append(_users_accounted(users, limits))
         checks.append(_clock_bound(measured, manifest, limits))
-        checks += _worker_checks(worker_samples, spans, allowed_ns, limits)
-    reasons = tuple(check.reason for check in checks if not check.is_met)
-    return Verdict("INVALID" if reasons else "VALID", reasons, tuple(checks))
+        checks += _worker_checks(worker_samples, workers, allowed_ns, limits)
+        if workers is not None and workers.num_rows:
+            unmet = [check.name for check in checks if not check.is_met]
+            inside = users.gap_ratio if users is not None and USERS_CHECK in unmet else 0.0
+            hosts = _of_nodes(rows_in(host_samples, names), workers)
+            view = ClientView(measured, workers, hosts, manifest, allowed_ns, limits, inside)
+            bottleneck = find_bottleneck(view, unmet)
+    reasons = [check.reason for check in checks if not check.is_met]
+    leading = [bottleneck.sentence] if bottleneck else []
+    return Verdict("INVALID" if reasons else "VALID", (*leading, *reasons), tuple(checks), bottleneck)
+
+
+def _of_nodes(hosts: pa.Table | None, workers: pa.Table) -> pa.Table | None:
+    """Host samples of the nodes that have workers; None without any."""
+    if hosts is None:
+        return None
+    nodes = pa.array(sorted(set(workers.column("node").to_pylist())), pa.string())
+    kept = hosts.filter(pa.compute.is_in(hosts.column("node").cast(pa.string()), nodes))
+    return kept if kept.num_rows else None
 
 
 def _check(name: str, value: float | None, limit: float, unit: str, meaning: str, advice: str) -> Check:
@@ -125,14 +133,32 @@ def _check(name: str, value: float | None, limit: float, unit: str, meaning: str
 
 
 def _completeness(everything: Requests, manifest: Mapping[str, Any]) -> Check:
-    """Every planned arrival has exactly one row: counts ids that are missing, doubled or not of the plan."""
-    n_planned = int(manifest.get("plan", {}).get("n_arrivals", 0))
+    """Every planned arrival has exactly one row: counts ids that are missing, doubled or not of the plan.
+
+    Closed loop: every request that a worker issued. Ids are user + users · index, so that a user's indexes have
+    no holes.
+    """
+    plan = manifest.get("plan", {})
+    n_planned = int(plan.get("n_arrivals", 0))
     ids = everything.request_id
-    known = np.unique(ids[(ids >= 0) & (ids < n_planned)])
-    n_wrong = (n_planned - len(known)) + (len(ids) - len(known))
+    if everything.is_open:
+        known = np.unique(ids[(ids >= 0) & (ids < n_planned)])
+        n_missing, what = n_planned - len(known), "planned arrivals"
+    else:
+        known = np.unique(ids[ids >= 0])
+        n_missing = max(abs(n_planned - len(known)), _holes(known, int(plan.get("n_users", 1))))
+        what = "requests issued"
+    n_wrong = n_missing + (len(ids) - len(known))
     advice = "look in logs/ for a worker that died, and run again"
-    meaning = "number of planned arrivals without exactly one row"
+    meaning = f"number of {what} without exactly one row"
     return _check("completeness", n_wrong if n_planned else None, 0, "count", meaning, advice)
+
+
+def _holes(ids: Int64s, n_users: int) -> int:
+    """Indexes that are missing before the last one of each user; `ids` are unique."""
+    last = np.full(n_users, -1, dtype=np.int64)
+    np.maximum.at(last, ids % n_users, ids // n_users)
+    return int((last + 1).sum()) - len(ids)
 
 
 def _losses(manifest: Mapping[str, Any]) -> Check:
@@ -230,21 +256,26 @@ def _dispersion_checks(
     return checks
 
 
-def _rank_value(values: Int64s, q: float) -> int | None:
-    """Nearest-rank quantile without an interval, of however few values; None of none."""
-    if not len(values):
-        return None
-    rank = nearest_rank(q, len(values)) - 1
-    return int(np.partition(values, rank)[rank])
+USERS_CHECK = "users accounted for"
+
+
+def _users_accounted(users: UserTime, limits: Limits) -> Check:
+    """Little's law; the limit allows for the think times, of which only the law is known here."""
+    limit = limits.user_gap_ratio + limits.user_gap_errors * users.gap_error_ratio
+    meaning = "difference of users from throughput x (service + think), of the users"
+    advice = "requests spent that time inside the load generator; add client workers or nodes"
+    if users.gap_ratio < 0:
+        advice = "users sent sooner than their think time allows"
+    return _check(USERS_CHECK, abs(users.gap_ratio), limit, "ratio", meaning, advice)
 
 
 def _allowed_lag_ns(measured: Requests, limits: Limits) -> int:
-    response_p99_ns = _rank_value(measured.response_ns[measured.is_ok], 0.99) or 0
-    return max(limits.lag_ns, round(limits.lag_of_response_ratio * response_p99_ns))
+    latency_p99_ns = rank_value(measured.latency_ns[measured.is_ok], 0.99) or 0
+    return max(limits.lag_ns, round(limits.lag_of_latency_ratio * latency_p99_ns))
 
 
 def _send_lag(measured: Requests, allowed_ns: int) -> Check:
-    lag_ns = _rank_value(measured.lag_ns[measured.is_sent], 0.99)
+    lag_ns = rank_value(measured.lag_ns[measured.is_sent], 0.99)
     advice = "the client made more than a tenth of the tail; add client workers or nodes"
     return _check("send lag p99", lag_ns, allowed_ns, "ns", "send lag p99", advice)
 
@@ -258,8 +289,8 @@ def _clock_bound(measured: Requests, manifest: Mapping[str, Any], limits: Limits
     bounds = [[nodes.get(node, {}).get("clock_error_ns") for node in pair] for pair in pairs]
     known = all(bound is not None for pair in bounds for bound in pair)
     value = max((sum(pair) for pair in bounds), default=0) if known else None
-    response_ns = _rank_value(measured.response_ns[measured.is_ok], 0.50) or 0
-    limit = round(limits.clock_of_response_ratio * response_ns)
+    latency_ns = rank_value(measured.latency_ns[measured.is_ok], 0.50) or 0
+    limit = round(limits.clock_of_latency_ratio * latency_ns)
     advice = "probe the clocks longer, or use a better clock source (PTP, chrony)"
     return _check(
         "clock bound", value, limit, "ns", "bound on the error between client and server clocks", advice
@@ -267,20 +298,17 @@ def _clock_bound(measured: Requests, manifest: Mapping[str, Any], limits: Limits
 
 
 def _worker_checks(
-    samples: pa.Table | None, spans: tuple[RunPhase, ...], allowed_ns: int, limits: Limits
+    samples: pa.Table | None, measured: pa.Table | None, allowed_ns: int, limits: Limits
 ) -> list[Check]:
-    names = [span.name for span in spans]
-    kept = None
-    if samples is not None:
-        kept = samples.filter(pa.array(Labels.from_column(samples.column("phase")).is_any_of(names)))
-    has_samples = samples is not None and kept is not None and kept.num_rows > 0
+    """`samples` of the whole run, `measured` those of the measure phases; None if the table is absent."""
     n_dropped = loop_p95_ns = busy_share = None
-    if has_samples and samples is not None and kept is not None:
+    if samples is not None and measured is not None and measured.num_rows:
         per_worker = samples.group_by("worker").aggregate([("n_dropped", "max")])
         n_dropped = float(sum(per_worker.column("n_dropped_max").to_pylist()))
-        loop_p95_ns = _rank_value(kept.column("loop_lag_ns").to_numpy(), 1.0 - limits.saturated_share_ratio)
-        busy = kept.column("cpu_ns").to_numpy() / kept.column("interval_ns").to_numpy()
-        busy_share = float((busy >= limits.saturated_ratio).mean())
+        loop_p95_ns = rank_value(
+            measured.column("loop_lag_ns").to_numpy(), 1.0 - limits.saturated_share_ratio
+        )
+        busy_share = float((workers_of.busy_ratios(measured) >= limits.saturated_ratio).mean())
     allowed_busy = limits.saturated_share_ratio
     more = "add client workers or nodes"
     return [

@@ -6,6 +6,12 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+LATENCY_LABELS = {
+    "open": {"response": "response", "service": "service", "lag": "send lag"},
+    "closed": {"service": "service time"},
+}
+"""Latencies of a run by its load: a closed loop has service time alone, and says so in full."""
+
 _NS_STEPS = ((10**9, "s"), (10**6, "ms"), (10**3, "µs"), (1, "ns"))
 
 
@@ -62,6 +68,23 @@ def interval_text(quantile: Mapping[str, Any]) -> str:
         duration_text(quantile[end]) if quantile[end] is not None else "?" for end in ("low_ns", "high_ns")
     )
     return f"{low} … {high}"
+
+
+def load_rows(load: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
+    """The series of a load with their labels: a closed loop has only what its users sent."""
+    if load["intended"] is None:
+        return [("sent by users", load["delivered"])]
+    return [(name, load[name]) for name in ("intended", "delivered")]
+
+
+def users_text(users: Mapping[str, Any]) -> tuple[str, str]:
+    """Little's law as it came out in a closed loop: what is accounted for, and the rest."""
+    rate, inside = rate_text(users["throughput_hz"]), count_text(round(users["inside_client_mean_count"], 2))
+    service, think = duration_text(users["service_mean_ns"]), duration_text(users["think_mean_ns"])
+    return (
+        f"{count_text(users['users_mean_count'])} = {rate} x ({service} service + {think} think)",
+        f"+ {inside} inside the load generator ({share_text(users['gap_ratio'])} of them)",
+    )
 
 
 def _digits(value: float) -> str:

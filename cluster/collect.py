@@ -13,6 +13,7 @@ from cluster.deployment import Deployment, Worker
 from cluster.ingest import Ledger, ingest_file, ingest_table
 from cluster.phase_profiler import PhaseProfiler
 from cluster.spawn import Handle
+from scenarios.closed import ClosedPlan
 from scenarios.errors import SquallError, StoreError
 from scenarios.plan import Plan
 
@@ -28,7 +29,12 @@ class Collection:
     """
 
     def __init__(
-        self, plan: Plan, store: RunStore, deployment: Deployment, phases: Sequence[RunPhase], start_ns: int
+        self,
+        plan: Plan | ClosedPlan,
+        store: RunStore,
+        deployment: Deployment,
+        phases: Sequence[RunPhase],
+        start_ns: int,
     ) -> None:
         """`start_ns`: the start instant on the run clock."""
         self.losses: list[str] = []
@@ -40,7 +46,8 @@ class Collection:
         self._start_ns = start_ns
         nodes = [worker.node.label for worker in deployment.workers]
         labels = {"run": store.run, "target": SERVER, "request_kind": deployment.served_model}
-        self._ledger = Ledger(plan, labels, nodes, start_ns)
+        # a closed loop has no arrivals that could be missing: what was issued is what its workers say
+        self._ledger = None if isinstance(plan, ClosedPlan) else Ledger(plan, labels, nodes, start_ns)
 
     def collect(self, profiler: PhaseProfiler | None) -> None:
         """Everything, requests first: a disk that fills up takes what matters most.
@@ -126,10 +133,15 @@ class Collection:
             self._note("requests", data)
 
     def _note(self, table: str, data: Any) -> None:
-        if table == "requests":
+        if table == "requests" and self._ledger is not None:
             self._ledger.note(data)
 
     def _add_missing(self) -> None:
+        if self._ledger is None:
+            workers = [worker for worker in self._deployment.workers if not worker.is_lost]
+            n_issued = sum(worker.handle.call("n_issued") for worker in workers)
+            self._store.update(plan={**self._store.manifest["plan"], "n_arrivals": n_issued})
+            return
         if self._ledger.n_missing:
             self.losses.append(f"{self._ledger.n_missing} arrivals have no record: {_LOST}")
             self._store.append("requests", self._ledger.missing_rows(_LOST))

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from actors.clock import SystemClock
 from actors.engine import Rules
+from actors.link import TlsSettings
 from actors.loadgen import LoadWorker, WorkerSettings
 from actors.profiler import MEND as NSYS_MEND
 from analysis.store import RunStore
@@ -18,7 +22,8 @@ from cluster.placement import Node, Placement
 from cluster.progress import Screen
 from cluster.server import Endpoint, attach
 from cluster.spawn import Handle, spawn
-from scenarios.errors import ClusterError, SquallError
+from scenarios.closed import ClosedPlan, deal_closed
+from scenarios.errors import ClusterError, ScenarioError, SquallError
 from scenarios.plan import Plan, deal
 from scenarios.scenario import Scenario
 
@@ -34,7 +39,7 @@ class Worker:
 
     handle: Handle
     node: Node
-    plan: Plan
+    plan: Plan | ClosedPlan
     running: Any = None
     is_lost: bool = False
 
@@ -64,7 +69,7 @@ class Deployment:
         """Clock of the server's node."""
         return next(self.clocks[label] for label, agent in self.agents.items() if agent is self.server_agent)
 
-    def deploy(self, plan: Plan, placement: Placement) -> None:
+    def deploy(self, plan: Plan | ClosedPlan, placement: Placement) -> None:
         """Everything up to the start instant. Raises SquallError where a part of it cannot be had."""
         for node in dict.fromkeys((placement.server, *placement.clients)):
             self.agents[node.label] = spawn(
@@ -194,30 +199,57 @@ class Deployment:
         if log:
             self._store.write_text("logs/server-0.log", log.decode(errors="replace"))
 
-    def _spawn_workers(self, plan: Plan, placement: Placement, endpoint: Endpoint) -> None:
+    def _spawn_workers(self, plan: Plan | ClosedPlan, placement: Placement, endpoint: Endpoint) -> None:
         clients = self._scenario.clients
         seats = [node for _ in range(clients.workers_per_node) for node in placement.clients]
         preparing = []
-        for index, (node, part) in enumerate(zip(seats, deal(plan, len(seats)), strict=True)):
+        port = endpoint.port if clients.protocol == "http" else endpoint.grpc_port
+        tls = TlsSettings(**clients.tls.model_dump()) if clients.tls else None
+        headers = expand_headers(clients.headers, os.environ)
+        n_workers = len(seats)
+        parts = deal_closed(plan, n_workers) if isinstance(plan, ClosedPlan) else deal(plan, n_workers)
+        for index, (node, part) in enumerate(zip(seats, parts, strict=True)):
             settings = WorkerSettings(
-                run=self._store.run, node=node.label, worker=index, target=SERVER, host=endpoint.host,
-                port=endpoint.port, spec=endpoint.spec, seed=self._scenario.seed,
-                shapes=dict(self._scenario.model.shapes),
+                run=self._store.run, node=node.label, worker=index, target=SERVER, host=endpoint.host, port=port,
+                protocol=clients.protocol, tls=tls, headers=headers, spin_ns=clients.spin_ns, spec=endpoint.spec,
+                seed=self._scenario.seed, shapes=dict(self._scenario.model.shapes),
                 rules=Rules(clients.timeout_ns, clients.max_in_flight), n_connections=clients.connections,
                 spill_dir=self.agents[node.label].call("spill_dir"),
             )  # fmt: skip
             handle = spawn(f"worker {index}", node, LoadWorker, settings, SystemClock(), n_threads=3)
+            assert isinstance(part, Plan | ClosedPlan)
             self.workers.append(Worker(handle, node, part))
             preparing.append(handle.begin("prepare", part))
         for worker, reference in zip(self.workers, preparing, strict=True):
             worker.handle.wait(reference)
         self._store.update(
             workers=[
-                {"worker": index, "node": worker.node.label, "n_planned": len(worker.plan)}
+                {
+                    "worker": index,
+                    "node": worker.node.label,
+                    "n_users" if isinstance(worker.plan, ClosedPlan) else "n_planned": len(worker.plan),
+                }
                 for index, worker in enumerate(self.workers)
             ]
         )
         self._screen.step(f"{len(self.workers)} workers on {len(placement.clients)} node(s) are connected")
+
+
+def expand_headers(headers: Mapping[str, str], environment: Mapping[str, str]) -> dict[str, str]:
+    """`${NAME}` in a value becomes that environment variable, so that no token stands in scenario or manifest.
+
+    Raises ScenarioError for a variable that is not set.
+    """
+
+    def value_of(key: str, found: re.Match[str]) -> str:
+        if found[1] not in environment:
+            raise ScenarioError(f"clients.headers.{key}: the environment variable {found[1]} is not set")
+        return environment[found[1]]
+
+    return {
+        key: re.sub(r"\$\{(\w+)\}", lambda found, key=key: value_of(key, found), value)  # type: ignore[misc]
+        for key, value in headers.items()
+    }
 
 
 def _reader(agent: Handle) -> Any:

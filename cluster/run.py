@@ -34,6 +34,7 @@ from cluster.placement import place
 from cluster.progress import Screen
 from cluster.session import Session
 from models.spec import head_of
+from scenarios.closed import ClosedPlan, is_closed, plan_closed
 from scenarios.errors import ClusterError, LostActor, SquallError, StoreError, TargetError
 from scenarios.plan import Plan, plan_scenario
 from scenarios.scenario import Scenario
@@ -64,7 +65,7 @@ def run_scenario(scenario: Scenario, out: Path, ray_address: str | None, interru
     """
     if scenario.server.url is None and scenario.model.repository is None:
         head_of(scenario.model.name).sizes(scenario.model.settings)
-    plan = plan_scenario(scenario)
+    plan = plan_closed(scenario) if is_closed(scenario) else plan_scenario(scenario)
     screen = Screen()
     store = RunStore.create(out, scenario.name, time.time_ns(), _first_manifest(scenario, plan))
     run = _Run(scenario, plan, store, screen, interrupts)
@@ -91,17 +92,24 @@ def _session(address: str | None, interrupts: Interrupts, screen: Screen) -> Ite
         yield session
 
 
-def _first_manifest(scenario: Scenario, plan: Plan) -> dict[str, Any]:
+def _describe_plan(plan: Plan | ClosedPlan) -> dict[str, Any]:
+    """What the manifest says of a plan; how many requests a closed loop sends is known at its end."""
+    if isinstance(plan, ClosedPlan):
+        return {"load": "closed", "n_users": plan.n_users, "n_arrivals": 0, "sha256": plan.sha256()}
     counts = {
         span.name: int((plan.phase == index).sum())
         for index, span in enumerate(plan.spans)
         if span.kind != "drain"
     }
+    return {"load": "open", "n_arrivals": len(plan), "sha256": plan.sha256(), "n_by_phase": counts}
+
+
+def _first_manifest(scenario: Scenario, plan: Plan | ClosedPlan) -> dict[str, Any]:
     return {
         "scenario": scenario.to_mapping(),
         "scenario_digest": scenario.digest(),
         "seed": scenario.seed,
-        "plan": {"n_arrivals": len(plan), "sha256": plan.sha256(), "n_by_phase": counts},
+        "plan": _describe_plan(plan),
         "versions": {"python": platform.python_version(), **{name: version(name) for name in _VERSIONS}},
         "started_ns": time.time_ns(),
         "phases": [], "nodes": {}, "servers": {}, "workers": [], "collectors": {},
@@ -112,7 +120,12 @@ class _Run:
     """The state of one run: `execute` inside a Ray session; `abort` where that raised."""
 
     def __init__(
-        self, scenario: Scenario, plan: Plan, store: RunStore, screen: Screen, interrupts: Interrupts
+        self,
+        scenario: Scenario,
+        plan: Plan | ClosedPlan,
+        store: RunStore,
+        screen: Screen,
+        interrupts: Interrupts,
     ) -> None:
         self._scenario = scenario
         self._plan = plan

@@ -32,6 +32,7 @@ from scenarios.scenario import ModelConfig, ServerConfig
 from scenarios.units import NS_PER_S
 
 _LOOPBACK = "127.0.0.1"
+_TRITON_GRPC_PORT = 8_001  # Triton's default; server.grpc_port says another
 _POLL_S = 0.1
 _HTTP_TIMEOUT_S = 5.0
 _PORT_TRIES = 3
@@ -70,6 +71,7 @@ class Endpoint:
 
     host: str
     port: int
+    grpc_port: int
     metrics_url: str | None
     source: str
     server_version: str
@@ -221,7 +223,7 @@ class TritonServer:
             if _is_ready(url):
                 metrics = f"http://{_LOOPBACK}:{ports.metrics}/metrics"
                 has_records = self._model.repository is None
-                return inspect(url, self._model, source, metrics, has_records)
+                return inspect(url, ports.grpc, self._model, source, metrics, has_records)
             time.sleep(_POLL_S)
         reason = self._why_it_failed()
         seconds = self._server.start_timeout_ns / NS_PER_S
@@ -285,11 +287,17 @@ def attach(model: ModelConfig, server: ServerConfig) -> Endpoint:
     live = _get(f"{url}/v2/health/ready")
     if live is not None:
         raise TargetError(f"no Triton is ready at {url}: {live}")
-    return inspect(url, model, "url", None, has_records=False)
+    grpc_port = server.grpc_port or _TRITON_GRPC_PORT
+    return inspect(url, grpc_port, model, "url", None, has_records=False)
 
 
 def inspect(
-    url: str, model: ModelConfig, source: str, metrics_url: str | None, has_records: bool
+    url: str,
+    grpc_port: int,
+    model: ModelConfig,
+    source: str,
+    metrics_url: str | None,
+    has_records: bool,
 ) -> Endpoint:
     """What the server at `url` says of itself and the model. Raises TargetError where that is not ready."""
     path = f"{url}/v2/models/{model.name}/versions/{model.version}"
@@ -306,7 +314,9 @@ def inspect(
         raise TargetError(f"{url} does not answer like a Triton server: {error}") from error
     parts = urllib.parse.urlsplit(url)
     assert parts.hostname is not None
-    return Endpoint(parts.hostname, parts.port or 80, metrics_url, source, version, spec, has_records)
+    return Endpoint(
+        parts.hostname, parts.port or 80, grpc_port, metrics_url, source, version, spec, has_records
+    )
 
 
 def _is_ready(url: str) -> bool:

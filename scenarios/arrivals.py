@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 
 from scenarios.envelope import Envelope
 from scenarios.load import (
-    ArrivalsConfig,
     ConstantArrivals,
     EnvelopeArrivals,
     GammaArrivals,
     GammaResidual,
     HawkesResidual,
+    OpenArrivals,
     PoissonArrivals,
     PoissonResidual,
     ResidualConfig,
@@ -119,7 +119,7 @@ class Gamma:
         return self.rate_hz_mean * (t_ns / NS_PER_S)
 
 
-def build_arrivals(config: ArrivalsConfig, horizon_ns: int) -> Arrivals:
+def build_arrivals(config: OpenArrivals, horizon_ns: int) -> Arrivals:
     """The process that `config` describes; `horizon_ns` is the phase, over which an envelope has its mean.
 
     Reads the file of a trace: raises ScenarioError with file and row where it cannot be used.

@@ -7,9 +7,11 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from scenarios.fields import Count, Number, PositiveDuration, PositiveNumber, Rate, Section, Text
+from scenarios.fields import Count, Duration, Number, PositiveDuration, PositiveNumber, Rate, Section, Text
 from scenarios.presets import PresetName
 from scenarios.processes import LARGEST_GAMMA_C2
+
+LARGEST_USER_COUNT = 1_000_000  # of a closed loop: each is a connection in the worst case
 
 
 def _refuse_large_c2(c2: float) -> None:
@@ -124,10 +126,45 @@ class EnvelopeArrivals(Section):
         return self
 
 
-ArrivalsConfig = Annotated[
-    ConstantArrivals | PoissonArrivals | GammaArrivals | TraceArrivals | EnvelopeArrivals,
-    Field(discriminator="kind"),
-]
+class ConstantThink(Section):
+    """Every user thinks equally long; 0: the next request follows the reply at once."""
+
+    kind: Literal["constant"] = "constant"
+    value_ns: Duration = Field(default=0, alias="value")
+
+
+class ExponentialThink(Section):
+    """Exponential think times."""
+
+    kind: Literal["exponential"]
+    mean_ns: PositiveDuration = Field(alias="mean")
+
+
+class LognormalThink(Section):
+    """Lognormal think times; mean and cv are those of the time itself, not of its logarithm."""
+
+    kind: Literal["lognormal"]
+    mean_ns: PositiveDuration = Field(alias="mean")
+    cv: PositiveNumber
+
+
+ThinkConfig = Annotated[ConstantThink | ExponentialThink | LognormalThink, Field(discriminator="kind")]
+
+
+class ClosedArrivals(Section):
+    """Closed loop: each user sends, waits for the reply, thinks, and sends again.
+
+    It has no schedule, so no response time and no send lag; see `scenarios.closed`.
+    """
+
+    kind: Literal["closed"]
+    users: Annotated[Count, Field(le=LARGEST_USER_COUNT)]
+    think: ThinkConfig = ConstantThink()
+    ramp_ns: Duration = Field(default=0, alias="ramp")
+
+
+OpenArrivals = ConstantArrivals | PoissonArrivals | GammaArrivals | TraceArrivals | EnvelopeArrivals
+ArrivalsConfig = Annotated[OpenArrivals | ClosedArrivals, Field(discriminator="kind")]
 
 
 class ConstantRows(Section):

@@ -26,26 +26,38 @@ def draw_rows(config: RowsConfig, rng: np.random.Generator, count: int) -> NDArr
             assert_never(config)
 
 
-def max_rows(config: RowsConfig) -> int:
-    """Most rows that one request can carry."""
+def possible_rows(config: RowsConfig) -> range:
+    """Every number of rows that one request can carry."""
     match config:
         case ConstantRows():
-            return config.value
+            return range(config.value, config.value + 1)
         case UniformRows():
-            return config.high
-        case LognormalRows() | ParetoRows():
-            return config.max
+            return range(config.low, config.high + 1)
+        case LognormalRows():
+            return range(1, config.max + 1)
+        case ParetoRows():
+            return range(config.min, config.max + 1)
         case _:
             assert_never(config)
 
 
-def _lognormal(config: LognormalRows, rng: np.random.Generator, count: int) -> NDArray[np.int32]:
-    """Rounded to the nearest, then clipped to [1, max]: mean and cv are those before both steps.
+def max_rows(config: RowsConfig) -> int:
+    """Most rows that one request can carry."""
+    return possible_rows(config)[-1]
 
-    sigma² = ln(1 + cv²) and mu = ln(mean) - sigma²/2 give a lognormal of that mean and cv.
+
+def lognormal_parameters(mean: float, cv: float) -> tuple[float, float]:
+    """(mu, sigma) of the logarithm of a lognormal of that mean and cv.
+
+    sigma² = ln(1 + cv²) and mu = ln(mean) - sigma²/2, from the moments exp(mu + sigma²/2) and exp(sigma²) - 1.
     """
-    variance = math.log1p(config.cv**2)
-    draws = rng.lognormal(math.log(config.mean) - variance / 2, math.sqrt(variance), count)
+    variance = math.log1p(cv**2)
+    return math.log(mean) - variance / 2, math.sqrt(variance)
+
+
+def _lognormal(config: LognormalRows, rng: np.random.Generator, count: int) -> NDArray[np.int32]:
+    """Rounded to the nearest, then clipped to [1, max]: mean and cv are those before both steps."""
+    draws = rng.lognormal(*lognormal_parameters(config.mean, config.cv), count)
     return np.clip(np.rint(draws), 1, config.max).astype(np.int32)
 
 

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scenarios.arrivals import build_arrivals
+from scenarios.load import ClosedArrivals
 from scenarios.mix import draw_rows
 from scenarios.scenario import PhaseConfig, Scenario
 
@@ -67,10 +68,11 @@ def plan_scenario(scenario: Scenario, seed: int | None = None) -> Plan:
     Phases are laid end to end. Each phase has its own streams for arrivals, rows and variants, so that a
     change to one moves no other. numpy may change the draws of a distribution between releases (NEP 19):
     plan once, on the driver, and deal; `sha256()` in the manifest shows whether two runs had one schedule.
-    Raises ScenarioError for a trace file that cannot be used.
+    Raises ScenarioError for a trace file that cannot be used, ValueError for a closed-loop scenario, which
+    has no schedule: `scenarios.closed` plans it.
     """
     seed = scenario.seed if seed is None else seed
-    spans = _lay_out(scenario.phases)
+    spans = lay_out(scenario.phases)
     parts = [_plan_phase(scenario, seed, index) for index in range(len(spans))]
     counts = [offsets.size for offsets, _, _ in parts]
     return Plan(
@@ -114,7 +116,7 @@ def _take(plan: Plan, rows: NDArray[Any]) -> Plan:
     return Plan(spans=plan.spans, **{name: getattr(plan, name)[rows] for name in _COLUMNS})
 
 
-def _lay_out(phases: Sequence[PhaseConfig]) -> tuple[PhaseSpan, ...]:
+def lay_out(phases: Sequence[PhaseConfig]) -> tuple[PhaseSpan, ...]:
     """The phases end to end from 0."""
     ends = list(accumulate(phase.duration_ns for phase in phases))
     return tuple(
@@ -129,6 +131,8 @@ def _plan_phase(
     """Offsets from the start of the phase, rows and variants of its arrivals; none for a drain."""
     phase, clients = scenario.phases[index], scenario.clients
     offsets = np.empty(0, dtype=np.int64)
+    if isinstance(phase.arrivals, ClosedArrivals):
+        raise ValueError(f"phase {phase.name!r} is closed-loop: it has no schedule")
     if phase.arrivals is not None:
         arrivals = build_arrivals(phase.arrivals, phase.duration_ns)
         offsets = arrivals.offsets_ns(stream(seed, "arrivals", index), phase.duration_ns)
@@ -139,13 +143,13 @@ def _plan_phase(
     return offsets, rows, variants
 
 
-def stream(seed: int, name: str, phase_index: int) -> np.random.Generator:
-    """An independent generator for one use in one phase.
+def stream(seed: int, name: str, *place: int) -> np.random.Generator:
+    """An independent generator for one use at one place: a phase, or a phase and a user.
 
     The key is hashed, not counted, so that a new stream leaves the others where they are.
     """
     key = int.from_bytes(hashlib.blake2b(name.encode(), digest_size=4).digest(), "little")
-    return np.random.Generator(np.random.PCG64(np.random.SeedSequence(seed, spawn_key=(key, phase_index))))
+    return np.random.Generator(np.random.PCG64(np.random.SeedSequence(seed, spawn_key=(key, *place))))
 
 
 def _span_key(span: PhaseSpan) -> tuple[str, str, int, int]:

@@ -14,12 +14,15 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 
 from scenarios.fields import Count, Duration, Port, PositiveDuration, Section, Slug, Text, Version, Whole
-from scenarios.load import ArrivalsConfig, ConstantRows, EnvelopeArrivals, RowsConfig
+from scenarios.load import ArrivalsConfig, ClosedArrivals, ConstantRows, EnvelopeArrivals, RowsConfig
 from scenarios.mix import max_rows
-from scenarios.units import NS_PER_S
+from scenarios.units import NS_PER_S, format_duration
 
 LARGEST_ARRIVAL_COUNT = 100_000_000  # of a phase: 2.2 GB of plan; more is a mistyped rate
 LARGEST_PHASE_COUNT = 255  # a plan keeps the phase in a uint8
+LARGEST_SPIN_NS = NS_PER_S // 1_000  # longer is a mistyped unit: a sleeping thread wakes within 0.1 ms
+HeaderName = Annotated[str, Field(strict=True, pattern=r"^[A-Za-z0-9_.-]+$")]
+HeaderValue = Annotated[str, Field(strict=True, pattern=r"^[ -~]*$")]
 LARGEST_VARIANT_COUNT = 256  # and the payload variant too
 
 
@@ -79,11 +82,30 @@ class ServerConfig(Section):
         return self
 
 
+class TlsConfig(Section):
+    """TLS between clients and server; paths are on the client nodes. Without `ca`, the system's authorities."""
+
+    ca: Text | None = None
+    certificate: Text | None = None  # the client's own, for mutual TLS
+    key: Text | None = None
+    server_name: Text | None = None  # the name that the server's certificate must have, else the host
+    verify: bool = True
+
+    @model_validator(mode="after")
+    def _whole_identity(self) -> TlsConfig:
+        if (self.certificate is None) != (self.key is None):
+            raise ValueError("certificate and key, the client's own, go together")
+        return self
+
+
 class ClientConfig(Section):
     """The load generators on each client node."""
 
     workers_per_node: Count = 2
-    protocol: Literal["http"] = "http"
+    protocol: Literal["http", "grpc"] = "http"
+    tls: TlsConfig | None = None
+    headers: dict[HeaderName, HeaderValue] = Field(default_factory=dict)  # gRPC: metadata
+    spin_ns: Annotated[Duration, Field(le=LARGEST_SPIN_NS)] = Field(default=0, alias="spin")
     timeout_ns: PositiveDuration = Field(default=5 * NS_PER_S, alias="timeout")
     max_in_flight: Count | None = None
     connections: Count = 16  # opened per worker before the start; the pool grows to need
@@ -115,6 +137,9 @@ class PhaseConfig(Section):
             n_bins = math.ceil(self.duration_ns / self.arrivals.bin_ns)
             if not any(self.arrivals.curve[:n_bins]):
                 raise ValueError(f"the curve is 0 over the whole phase, which holds its first {n_bins} bins")
+        if isinstance(self.arrivals, ClosedArrivals) and self.arrivals.ramp_ns > self.duration_ns:
+            ramp, duration = format_duration(self.arrivals.ramp_ns), format_duration(self.duration_ns)
+            raise ValueError(f"the ramp of {ramp} is longer than the phase of {duration}")
         return self
 
 
@@ -152,12 +177,24 @@ class Scenario(Section):
             raise ValueError("phases: together they are longer than the 292 years of an int64 in ns")
         if self.phases[-1].kind != "drain":
             raise ValueError(f"phases: the last one, {names[-1]!r}, must be of kind 'drain'")
+        self._refuse_two_loops()
         rows = max_rows(self.clients.rows)
         if rows > self.model.max_batch_size:
             raise ValueError(
                 f"clients.rows: up to {rows} rows are above model.max_batch_size {self.model.max_batch_size}"
             )
         return self
+
+    def _refuse_two_loops(self) -> None:
+        """A closed loop has service times only; beside response times they would be taken for these."""
+        loaded = [phase for phase in self.phases if phase.arrivals is not None]
+        closed = [phase.name for phase in loaded if isinstance(phase.arrivals, ClosedArrivals)]
+        other = [phase.name for phase in loaded if not isinstance(phase.arrivals, ClosedArrivals)]
+        if closed and other:
+            raise ValueError(
+                f"phases: {closed[0]!r} is closed-loop and {other[0]!r} is not, use one or the other: service"
+                " times of a closed loop are never mixed with response times"
+            )
 
     def to_mapping(self) -> dict[str, Any]:
         """The scenario with every default, in plain types with units: it loads back to an equal one."""

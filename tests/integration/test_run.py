@@ -146,6 +146,43 @@ def test_analyze_makes_the_derived_tables_again_equal(full_run: FullRun, tmp_pat
     assert (copy / "report.html").exists()
 
 
+def test_over_grpc_the_same_identities_hold(joined: Bench) -> None:
+    mapping = scenario_mapping()
+    mapping["clients"] |= {
+        "protocol": "grpc",
+        "connections": 2,
+        "headers": {"x-token": "${SQUALL_TEST_TOKEN}"},
+    }
+    live = joined.start_run(mapping, "--json", env={"SQUALL_TEST_TOKEN": "not-to-be-kept"})
+    assert live.end() in (0, 3), live.lines
+    store = joined.store()
+    plan = plan_scenario(load_scenario(joined.folder / "scenario.yaml"))
+    outcomes = _texts(store, "requests", "outcome")
+    assert outcomes.count("ok") == len(outcomes) == len(plan) > 100
+    assert _column(store, "triton_samples", "request_count").sum() == len(plan)
+    assert set(_texts(store, "joined", "join_level")) == {"exact"}
+    files = [path for path in store.run_dir.rglob("*") if path.is_file()]
+    assert [path for path in files if b"not-to-be-kept" in path.read_bytes()] == []
+    joined.wait_until_gone()
+
+
+def test_a_closed_loop_reports_service_time_and_counts_what_triton_counts(joined: Bench) -> None:
+    mapping = scenario_mapping()
+    for phase in mapping["phases"]:
+        if "arrivals" in phase:
+            phase["arrivals"] = {"kind": "closed", "users": 4, "think": {"kind": "constant", "value": "5ms"}}
+    live = joined.start_run(mapping, "--json")
+    assert live.end() in (0, 3), live.lines
+    store = joined.store()
+    n_rows = store.read("requests").num_rows
+    assert store.manifest["plan"]["load"] == "closed"
+    assert store.manifest["plan"]["n_arrivals"] == n_rows > 50
+    assert store.read("requests").column("scheduled_ns").null_count == n_rows
+    n_ok = _texts(store, "requests", "outcome").count("ok")
+    assert _column(store, "triton_samples", "request_count").sum() == n_ok > 0
+    joined.wait_until_gone()
+
+
 def test_nothing_is_left_in_the_temporary_folder(full_run: FullRun) -> None:
     assert list(full_run.started.tmp.iterdir()) == []
 

@@ -37,6 +37,9 @@ ONLY_IN: dict[str, tuple[str, ...]] = {
     "pydantic": ("scenarios",),
     "yaml": ("scenarios",),
     "pynvml": ("actors.gpu",),
+    "hpack": ("actors",),
+    "httptools": ("actors",),
+    "ssl": ("actors",),
     "duckdb": ("analysis",),
     "typer": ("cluster.cli",),
     "rich": ("cluster", "analysis.screen"),
@@ -46,7 +49,7 @@ ONLY_IN: dict[str, tuple[str, ...]] = {
 }
 """Libraries that only some modules may import."""
 
-HEAVY = ("ray", "plotly", "duckdb", "tritonclient", "uvloop", "pynvml", "torch")
+HEAVY = ("ray", "plotly", "duckdb", "tritonclient", "pynvml", "torch")
 """Imported only inside the function that needs them, so that `squall --help` is quick."""
 HEAVY_ALLOWED = {"duckdb": ("analysis.query", "analysis.join", "analysis.windows")}
 

@@ -82,6 +82,56 @@ def synthesise(seed: int = 1, rate_hz: float = 200.0, n_nodes: int = 1) -> Synth
     return SyntheticRun(_manifest(scheduled, n_nodes), tables)
 
 
+N_USERS = 20
+THINK_NS = 40 * MS
+
+
+def synthesise_closed(seed: int = 1, overhead_ns: int = 50_000) -> SyntheticRun:
+    """A closed-loop run of the same phases: 20 users who think 40 ms, exponentially, from the first instant on.
+
+    Each request is a batch of its own; every user is late by `overhead_ns` after each think time.
+    """
+    rng = np.random.default_rng(seed)
+    rows: list[dict[str, Any]] = []
+    for user in range(N_USERS):
+        t, index = START_NS, 0
+        while t < START_NS + 14 * S:
+            done = t + 2 * MS + int(rng.exponential(8 * MS))
+            rows.append(
+                {"request_id": index * N_USERS + user, "worker": user % 2, "sent_ns": t, "done_ns": done}
+            )
+            t, index = done + int(rng.exponential(THINK_NS)) + overhead_ns, index + 1
+            if (measured := START_NS + 2 * S) > rows[-1]["sent_ns"] and t >= measured:
+                t = max(done, measured)  # the next phase begins: nobody thinks before its first request
+    batches: Columns = {name: [] for name in arrow_schema("batches").names if name != "run"}
+    for row in rows:
+        _add_batch(batches, row["sent_ns"] + MS, row["done_ns"] - MS // 2, 1, [row["request_id"]], 1)
+    requests: Columns = {name: [row[name] for row in rows] for name in rows[0]}
+    n = len(rows)
+    same = {
+        "node": "node-0", "target": "server-0", "request_kind": "seqlen_head", "scheduled_ns": None, "rows": 1,
+        "request_bytes": 4396, "response_bytes": 208, "outcome": "ok", "detail": "",
+    }  # fmt: skip
+    requests |= {name: [value] * n for name, value in same.items()}
+    requests["phase"] = [phase_at(t) for t in requests["sent_ns"]]
+    requests["first_byte_ns"] = [t - 10_000 for t in requests["done_ns"]]
+    by_id = {
+        name: dict(zip(requests["request_id"], requests[name], strict=True)) for name in ("rows", "sent_ns")
+    }
+    tables = {
+        "requests": requests,
+        "batches": batches,
+        "triton_samples": _triton(by_id, batches, 1),  # type: ignore[arg-type]  # looked up by request id
+        "host_samples": _host(rng, 1),
+        "worker_samples": _workers(rng, requests),
+    }
+    manifest = _manifest(np.array(requests["sent_ns"]), 1)
+    manifest["plan"] |= {"load": "closed", "n_users": N_USERS}
+    arrivals = {"kind": "closed", "users": N_USERS, "think": {"kind": "exponential", "mean": "40ms"}}
+    manifest["scenario"]["phases"] = [{"name": name, "arrivals": arrivals} for name in ("warmup", "burst")]
+    return SyntheticRun(manifest, tables)
+
+
 def phase_at(t_ns: int) -> str:
     """Name of the phase that holds the instant; empty outside."""
     names = [name for name, _, a, b in PHASES if START_NS + a * S <= t_ns < START_NS + b * S]
@@ -193,7 +243,8 @@ def _host(rng: np.random.Generator, n_nodes: int) -> Columns:
 def _workers(rng: np.random.Generator, requests: Columns) -> Columns:
     columns: Columns = {name: [] for name in arrow_schema("worker_samples").names if name != "run"}
     worker_of = np.array(requests["worker"])
-    instants = {name: np.array(requests[name]) for name in ("scheduled_ns", "sent_ns", "done_ns")}
+    due = "sent_ns" if None in requests["scheduled_ns"] else "scheduled_ns"
+    instants = {name: np.array(requests[name]) for name in (due, "sent_ns", "done_ns")}
     for second in range(1, 16):
         for worker in (0, 1):
             t = START_NS + second * S
@@ -203,10 +254,11 @@ def _workers(rng: np.random.Generator, requests: Columns) -> Columns:
             }
             row = {
                 "phase": phase_at(t - S), "node": "node-0", "worker": worker, "t_ns": t, "interval_ns": S,
-                "n_due": n["scheduled_ns"], "n_sent": n["sent_ns"], "n_done": n["done_ns"], "n_backlog": 0,
+                "n_due": n[due], "n_sent": n["sent_ns"], "n_done": n["done_ns"], "n_backlog": 0,
                 "n_in_flight": 3, "n_connections": 16, "lag_max_ns": 300_000,
                 "loop_lag_ns": int(rng.integers(30_000, 400_000)), "cpu_ns": int(rng.uniform(0.1, 0.3) * S),
-                "gc_count": 0, "n_dropped": 0,
+                "gc_count": 0, "n_dropped": 0, "gc_pause_ns": 0, "n_socket_errors": 0, "n_write_pauses": 0,
+                "n_held": 0, "spin_ns": 0,
             }  # fmt: skip
             for name, value in row.items():
                 columns[name].append(value)

@@ -20,7 +20,8 @@ def verdict_of(run: SyntheticRun, limits: Limits = LIMITS) -> Verdict:
         for name, columns in run.tables.items()
         if name not in run.omit
     }
-    return judge(tables["requests"], tables.get("worker_samples"), run.manifest, limits)
+    workers, hosts = tables.get("worker_samples"), tables.get("host_samples")
+    return judge(tables["requests"], workers, run.manifest, limits, hosts)
 
 
 def check_of(verdict: Verdict, name: str) -> Check:
@@ -194,7 +195,7 @@ def test_two_processes_of_one_node_share_a_clock_whatever_its_bound(synthetic: S
 
 
 def test_limits_can_be_set_and_are_stated_with_the_figure(synthetic: SyntheticRun) -> None:
-    strict = Limits(lag_ns=1, lag_of_response_ratio=0.0)
+    strict = Limits(lag_ns=1, lag_of_latency_ratio=0.0)
     verdict = verdict_of(synthetic, strict)
     assert check_of(verdict, "send lag p99").limit == 1
     assert verdict.status == "INVALID"

@@ -135,12 +135,13 @@ def problem_of(mapping: dict[str, Any]) -> str:
         (
             (*ARRIVALS, "kind"),
             "bursty",
-            "phases[0].arrivals: kind 'bursty' is unknown, use constant, poisson, gamma, trace, envelope",
+            "phases[0].arrivals: kind 'bursty' is unknown, use constant, poisson, gamma, trace, envelope,"
+            " closed",
         ),
         (
             (*ARRIVALS, "kind"),
             ...,
-            "phases[0].arrivals: needs a kind: constant, poisson, gamma, trace, envelope",
+            "phases[0].arrivals: needs a kind: constant, poisson, gamma, trace, envelope, closed",
         ),
         (
             (*ARRIVALS,),
