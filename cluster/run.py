@@ -45,7 +45,7 @@ _START_MARGIN_NS = NS_PER_S // 2
 _POLL_NS = NS_PER_S
 _OVERRUN_NS = 30 * NS_PER_S
 _STOP_TIMEOUT_S = 30.0
-_VERSIONS = ("squall", "ray", "numpy", "pyarrow", "uvloop", "httptools", "duckdb")
+_VERSIONS = ("squall", "ray", "numpy", "pyarrow", "hpack", "httptools", "duckdb")
 
 
 @dataclass(frozen=True)
