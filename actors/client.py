@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Protocol
 
 
 class Exchange(Protocol):
@@ -17,26 +17,6 @@ class Exchange(Protocol):
     first_ns: int
     done_ns: int
     body: bytes
-
-
-class Template(Protocol):
-    """A request but for its id, pre-encoded: head + id + tail; and what its reply must be."""
-
-    @property
-    def head(self) -> bytes: ...
-
-    @property
-    def tail(self) -> bytes: ...
-
-    @property
-    def rows(self) -> int: ...
-
-    @property
-    def n_bytes(self) -> int:
-        """Bytes of the request on the wire, without what each connection adds."""
-
-    def judge(self, exchange: Any, wire_id: bytes) -> tuple[str, str]:
-        """(outcome, detail) of the reply to the request that carried `wire_id`."""
 
 
 OnFailure = Callable[[int, int, int, str], None]

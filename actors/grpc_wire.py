@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Protocol
 from urllib.parse import unquote
 
@@ -17,7 +16,7 @@ from numpy.typing import NDArray
 
 from actors import protobuf
 from actors.protobuf import BrokenMessage
-from actors.reply import NO_ID, REJECTIONS, Layout, Output, fault_of, one_line
+from actors.reply import NO_ID, REJECTIONS, Layout, Output, Template, fault_of, one_line
 from models.payload import ID_DIGITS
 from models.spec import ModelSpec
 
@@ -38,20 +37,8 @@ class Reply(Protocol):
     body: bytes
 
 
-@dataclass(frozen=True)
-class GrpcTemplate:
-    """A request message but for its id: head + id + tail, length prefix included; and the spec of its reply."""
-
-    head: bytes
-    tail: bytes
-    rows: int
-    spec: ModelSpec
-    _known: list[Layout] = field(default_factory=list, compare=False, repr=False)
-
-    @property
-    def n_bytes(self) -> int:
-        """Bytes of the message with its length prefix; the frames around it depend on the connection."""
-        return len(self.head) + ID_DIGITS + len(self.tail)
+class GrpcTemplate(Template):
+    """A ModelInferRequest with its length prefix; the frames around it are the connection's."""
 
     def judge(self, reply: Reply, wire_id: bytes) -> tuple[str, str]:
         """(outcome, detail) of the reply to the request that carried `wire_id`."""

@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from actors.reply import NO_ID, REJECTIONS, Layout, Output, fault_of, one_line
-from models.payload import ID_DIGITS, PREFIX, RequestBody
+from actors.reply import NO_ID, REJECTIONS, Layout, Output, Template, fault_of, one_line
+from models.payload import PREFIX, RequestBody
 from models.spec import ModelSpec
 
 _UNAVAILABLE = 503
@@ -26,20 +25,8 @@ class Reply(Protocol):
     body: bytes
 
 
-@dataclass(frozen=True)
-class RequestTemplate:
-    """A request but for its id, as it goes to the socket: head + id + tail; and the spec that its reply must meet."""
-
-    head: bytes
-    tail: bytes
-    rows: int
-    spec: ModelSpec
-    _known: list[Layout] = field(default_factory=list, compare=False, repr=False)
-
-    @property
-    def n_bytes(self) -> int:
-        """Bytes on the wire, HTTP head included."""
-        return len(self.head) + ID_DIGITS + len(self.tail)
+class HttpTemplate(Template):
+    """A whole HTTP request, head included."""
 
     def judge(self, reply: Reply, wire_id: bytes) -> tuple[str, str]:
         """(outcome, detail) of the reply to the request that carried `wire_id`."""
@@ -81,9 +68,9 @@ def _output_of(item: Mapping[str, Any]) -> Output:
     return Output(str(item["name"]), str(item["datatype"]), shape, None if n_bytes is None else int(n_bytes))
 
 
-def request_template(
+def http_template(
     host: str, spec: ModelSpec, body: RequestBody, rows: int, headers: Mapping[str, str] | None = None
-) -> RequestTemplate:
+) -> HttpTemplate:
     """The template of a POST to `/v2/models/MODEL/versions/VERSION/infer`; `headers` are sent with it."""
     own = "".join(f"{name}: {value}\r\n" for name, value in (headers or {}).items())
     head = (
@@ -94,7 +81,7 @@ def request_template(
         f"Inference-Header-Content-Length: {body.n_json_bytes}\r\n"
         f"Content-Length: {body.n_bytes}\r\n\r\n"
     )
-    return RequestTemplate(head.encode() + PREFIX, body.suffix, rows, spec)
+    return HttpTemplate(head.encode() + PREFIX, body.suffix, rows, spec)
 
 
 def judge_reply(

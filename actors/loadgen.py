@@ -14,17 +14,18 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from actors.client import Client, Template
+from actors.client import Client
 from actors.clock import Clock
 from actors.collector import Collector
 from actors.engine import Engine, Rules, templates_needed
 from actors.grpc_client import GrpcClient
 from actors.grpc_wire import grpc_template
 from actors.http_client import HttpClient
-from actors.http_wire import request_template
+from actors.http_wire import http_template
 from actors.link import Address, Route, TlsSettings, words
 from actors.loop import Loop
 from actors.pacing import ClosedLoop, OpenLoop, Pacing
+from actors.reply import Template
 from actors.spool import Spool
 from analysis.schema import arrow_schema
 from models.payload import encode_body, make_inputs
@@ -129,7 +130,7 @@ class LoadWorker:
                 templates[rows, variant] = grpc_template(spec, inputs, rows)
             else:
                 body = encode_body(spec, inputs)
-                templates[rows, variant] = request_template(
+                templates[rows, variant] = http_template(
                     self._authority(), spec, body, rows, settings.headers
                 )
         return templates

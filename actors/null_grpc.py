@@ -9,9 +9,9 @@ from __future__ import annotations
 import struct
 from urllib.parse import quote
 
-from actors import http2
+from actors import http2, protobuf
 from actors.null_model import BadRequest, NullModel, Submit
-from actors.null_proto import GrpcAnswer, GrpcAnswers, UnknownModel, as_field, packed
+from actors.null_proto import GrpcAnswer, GrpcAnswers, UnknownModel
 
 INVALID_ARGUMENT, NOT_FOUND, UNIMPLEMENTED, UNAVAILABLE = 3, 5, 12, 14
 """gRPC status codes."""
@@ -26,7 +26,7 @@ def literal(name: str, value: str) -> bytes:
     parts = b""
     for text in (name.encode(), value.encode()):
         n_bytes = len(text)
-        parts += (bytes([n_bytes]) if n_bytes < 0x7F else b"\x7f" + packed(n_bytes - 0x7F)) + text
+        parts += (bytes([n_bytes]) if n_bytes < 0x7F else b"\x7f" + protobuf.varint(n_bytes - 0x7F)) + text
     return b"\x00" + parts
 
 
@@ -82,7 +82,7 @@ def layout_of(answer: GrpcAnswer, n_id_bytes: int) -> tuple[int, bytes, bytes, b
     HEADERS and that of DATA, what between the latter and the id, what between the id and the trailers' stream)."""
     lead = answer.before_id
     if n_id_bytes:
-        lead += as_field(3, bytes(n_id_bytes))[:-n_id_bytes]
+        lead += protobuf.field(3, bytes(n_id_bytes))[:-n_id_bytes]
     n_message = len(lead) + n_id_bytes + len(answer.after_id)
     n_bytes = PREFIX.size + n_message
     data_head = http2.head_of(http2.DATA, 0, 0, n_bytes)[:5]

@@ -11,14 +11,14 @@ Source: protobuf's encoding.md; Triton's grpc_service.proto and model_config.pro
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from math import prod
 
+from actors import protobuf
 from actors.null_model import DATATYPE, DATATYPE_BYTES, OUTPUT, BadRequest, NullModel, Tally
 from models.spec import DATATYPE_BYTES as SIZES
 
-_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
-"""Wire types."""
 _NAME, _VERSION, _ID, _INPUT, _OUTPUT, _RAW = 1, 2, 3, 5, 6, 7
 """Fields of ModelInferRequest."""
 _TYPE_FP32 = 11
@@ -55,7 +55,8 @@ class GrpcAnswers:
         for tail, n_bytes, answer in self._known.get(message[:front], ()):
             if n_bytes == n_after and message.startswith(tail, id_end):
                 return answer, message[front + 2 : id_end]
-        return self._parse(message, front, id_end)
+        with _broken_is_bad():
+            return self._parse(message, front, id_end)
 
     def _parse(self, message: bytes, front: int, id_end: int) -> tuple[GrpcAnswer, bytes]:
         name = version = wire_id = b""
@@ -63,22 +64,23 @@ class GrpcAnswers:
         wanted: list[str] = []
         raw_sizes: list[int] = []
         tail_end, id_ends_at = id_end, front
-        for number, value, end in fields(message):
+        for number, value, end in protobuf.read_fields(message):
             if number == _RAW:
-                raw_sizes.append(len(_bytes(value)))
+                raw_sizes.append(len(protobuf.as_bytes(value)))
                 continue
             tail_end = len(message) + 1 if raw_sizes else end
             if number == _NAME:
-                name = _bytes(value)
+                name = protobuf.as_bytes(value)
             elif number == _VERSION:
-                version = _bytes(value)
+                version = protobuf.as_bytes(value)
             elif number == _ID:
-                wire_id, id_ends_at = _bytes(value), end
+                wire_id, id_ends_at = protobuf.as_bytes(value), end
             elif number == _INPUT:
-                shapes.append(_shape(_bytes(value)))
+                shapes.append(_shape(protobuf.as_bytes(value)))
             elif number == _OUTPUT:
+                parts = protobuf.read_fields(protobuf.as_bytes(value))
                 wanted += [
-                    _text(_bytes(part)) for number, part, _ in fields(_bytes(value)) if number == _NAME
+                    _text(protobuf.as_bytes(part)) for part_number, part, _ in parts if part_number == _NAME
                 ]
         if not self._model.is_called(_text(name), _text(version)):
             raise UnknownModel(f"Request for unknown model: '{_text(name)}' is not found")
@@ -97,16 +99,13 @@ class GrpcAnswers:
         kind = (rows, names)
         if kind not in self._kinds:
             model = self._model
-            shape = packed(rows) + packed(model.classes)
-            described = [
-                as_field(1, name.encode()) + as_field(2, DATATYPE.encode()) + as_field(3, shape)
-                for name in names
-            ]
-            raw = as_field(6, bytes(rows * model.classes * DATATYPE_BYTES))
+            shape = protobuf.packed(3, (rows, model.classes))
+            described = [protobuf.field(1, name) + protobuf.field(2, DATATYPE) + shape for name in names]
+            raw = protobuf.field(6, bytes(rows * model.classes * DATATYPE_BYTES))
             self._kinds[kind] = GrpcAnswer(
                 rows,
-                before_id=as_field(1, model.name.encode()) + as_field(2, model.version.encode()),
-                after_id=b"".join(as_field(5, output) for output in described) + raw * len(names),
+                before_id=protobuf.field(1, model.name) + protobuf.field(2, model.version),
+                after_id=b"".join(protobuf.field(5, output) for output in described) + raw * len(names),
             )
             model.tallies.append(self._kinds[kind])
         return self._kinds[kind]
@@ -118,15 +117,15 @@ class GrpcAnswers:
             return b"\x08\x01"
         if method == "ServerMetadata":
             server = model.server()
-            texts = [as_field(3, text.encode()) for text in server["extensions"]]
-            return (
-                as_field(1, server["name"].encode())
-                + as_field(2, server["version"].encode())
-                + b"".join(texts)
-            )
+            texts = [protobuf.field(3, text) for text in server["extensions"]]
+            return protobuf.field(1, server["name"]) + protobuf.field(2, server["version"]) + b"".join(texts)
         if method not in ("ModelReady", "ModelMetadata", "ModelConfig"):
             return None
-        asked = {number: _text(_bytes(value)) for number, value, _ in fields(message) if number in (1, 2)}
+        with _broken_is_bad():
+            fields = protobuf.read_fields(message)
+            asked = {
+                number: _text(protobuf.as_bytes(value)) for number, value, _ in fields if number in (1, 2)
+            }
         if not model.is_called(asked.get(1, ""), asked.get(2, "")):
             if method == "ModelReady":
                 return b""
@@ -134,6 +133,15 @@ class GrpcAnswers:
         return {"ModelReady": b"\x08\x01", "ModelMetadata": _metadata(model), "ModelConfig": _config(model)}[
             method
         ]
+
+
+@contextmanager
+def _broken_is_bad() -> Iterator[None]:
+    """Bytes that are no protobuf message are a bad request."""
+    try:
+        yield
+    except protobuf.BrokenMessage as error:
+        raise BadRequest(str(error)) from error
 
 
 def rows_of(shapes: list[tuple[str, list[int]]], raw_sizes: list[int]) -> int:
@@ -145,58 +153,6 @@ def rows_of(shapes: list[tuple[str, list[int]]], raw_sizes: list[int]) -> int:
         if wanted != raw_sizes:
             raise BadRequest(f"raw_input_contents have {raw_sizes} bytes, the shapes need {wanted}")
     return shapes[0][1][0]
-
-
-def fields(message: bytes) -> Iterator[tuple[int, bytes | int, int]]:
-    """(number, value, offset of its end) of each field in turn. Raises BadRequest where the message is cut short."""
-    at = 0
-    while at < len(message):
-        tag, at = read_varint(message, at)
-        value: bytes | int
-        kind = tag & 7
-        if kind == _VARINT:
-            value, at = read_varint(message, at)
-        else:
-            if kind == _BYTES:
-                n_bytes, at = read_varint(message, at)
-            elif kind in (_FIXED64, _FIXED32):
-                n_bytes = 8 if kind == _FIXED64 else 4
-            else:
-                raise BadRequest(f"a protobuf field of wire type {kind}")
-            value = message[at : at + n_bytes]
-            at += n_bytes
-            if at > len(message):
-                raise BadRequest("the protobuf message is cut short")
-        yield tag >> 3, value, at
-
-
-def read_varint(message: bytes, at: int) -> tuple[int, int]:
-    """The number at `at` and the offset behind it. Raises BadRequest."""
-    value = shift = 0
-    while at < len(message) and shift < 70:
-        byte = message[at]
-        value |= (byte & 0x7F) << shift
-        at += 1
-        if byte < 0x80:
-            return value & (1 << 64) - 1, at
-        shift += 7
-    raise BadRequest("the protobuf message is cut short")
-
-
-def packed(value: int) -> bytes:
-    """A varint; a negative int64 takes ten bytes."""
-    value &= (1 << 64) - 1
-    out = bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
-
-
-def as_field(number: int, value: bytes) -> bytes:
-    """A field of wire type 2: bytes, text, message or packed numbers."""
-    return packed(number << 3 | _BYTES) + packed(len(value)) + value
 
 
 def _edges(message: bytes) -> tuple[int, int]:
@@ -214,25 +170,14 @@ def _edges(message: bytes) -> tuple[int, int]:
 
 
 def _shape(message: bytes) -> tuple[str, list[int]]:
-    """Datatype and shape of an InferInputTensor; the shape packed or not."""
+    """Datatype and shape of an InferInputTensor."""
     datatype, shape = "", []
-    for number, value, _ in fields(message):
+    for number, value, _ in protobuf.read_fields(message):
         if number == 2:
-            datatype = _text(_bytes(value))
-        elif number == 3 and isinstance(value, bytes):
-            at = 0
-            while at < len(value):
-                size, at = read_varint(value, at)
-                shape.append(size)
-        elif number == 3 and isinstance(value, int):
-            shape.append(value)
+            datatype = _text(protobuf.as_bytes(value))
+        elif number == 3:
+            shape += protobuf.read_numbers(value)
     return datatype, shape
-
-
-def _bytes(value: bytes | int) -> bytes:
-    if isinstance(value, int):
-        raise BadRequest("a protobuf field has another wire type than its message says")
-    return value
 
 
 def _text(value: bytes) -> str:
@@ -241,26 +186,24 @@ def _text(value: bytes) -> str:
 
 def _metadata(model: NullModel) -> bytes:
     page = model.metadata()
-    out = as_field(1, page["name"].encode()) + as_field(2, model.version.encode()) + as_field(3, b"null")
+    out = protobuf.field(1, page["name"]) + protobuf.field(2, model.version) + protobuf.field(3, b"null")
     for number, tensors in ((4, page["inputs"]), (5, page["outputs"])):
         for tensor in tensors:
-            shape = b"".join(packed(size) for size in tensor["shape"])
-            text = as_field(1, tensor["name"].encode()) + as_field(2, tensor["datatype"].encode())
-            out += as_field(number, text + as_field(3, shape))
+            text = protobuf.field(1, tensor["name"]) + protobuf.field(2, tensor["datatype"])
+            out += protobuf.field(number, text + protobuf.packed(3, tensor["shape"]))
     return out
 
 
 def _config(model: NullModel) -> bytes:
     page = model.config()
-    out = as_field(1, page["name"].encode()) + b"\x20" + packed(page["max_batch_size"])
+    out = protobuf.field(1, page["name"]) + b"\x20" + protobuf.varint(page["max_batch_size"])
     for number, dims_field, tensors in ((5, 4, page["input"]), (6, 3, page["output"])):
         for tensor in tensors:
-            dims = b"".join(packed(size) for size in tensor["dims"])
-            out += as_field(
+            out += protobuf.field(
                 number,
-                as_field(1, tensor["name"].encode())
+                protobuf.field(1, tensor["name"])
                 + b"\x10"
-                + packed(_TYPE_FP32)
-                + as_field(dims_field, dims),
+                + protobuf.varint(_TYPE_FP32)
+                + protobuf.packed(dims_field, tensor["dims"]),
             )
-    return as_field(1, out + as_field(17, page["backend"].encode()))
+    return protobuf.field(1, out + protobuf.field(17, page["backend"]))

@@ -10,8 +10,8 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from actors.client import Template
 from actors.collector import NEVER
+from actors.reply import Template
 from scenarios.closed import ClosedPlan, Step, request_id
 from scenarios.plan import Plan
 

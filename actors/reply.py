@@ -1,10 +1,16 @@
-"""Is a reply what the model's spec promises? Asked once for each layout; then its bytes are known."""
+"""A request as it is sent, and whether its reply is what the model's spec promises.
+
+The description of the tensors is judged once for each layout; then its bytes are known.
+"""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import NamedTuple
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
+from models.payload import ID_DIGITS
 from models.spec import ModelSpec
 
 REJECTIONS = (b"Exceeds maximum queue size", b"Request timeout expired")
@@ -28,6 +34,27 @@ class Layout(NamedTuple):
     prefix: bytes
     suffix: bytes
     n_bytes: int
+
+
+@dataclass(frozen=True)
+class Template(ABC):
+    """A request but for its id, pre-encoded: head + id + tail; and the spec that its reply must meet."""
+
+    head: bytes
+    tail: bytes
+    rows: int
+    spec: ModelSpec
+    _known: list[Layout] = field(default_factory=list, compare=False, repr=False)
+
+    @property
+    def n_bytes(self) -> int:
+        """Bytes of the request, without what each connection adds: over HTTP all of it, over gRPC the message with
+        its length prefix."""
+        return len(self.head) + ID_DIGITS + len(self.tail)
+
+    @abstractmethod
+    def judge(self, reply: Any, wire_id: bytes) -> tuple[str, str]:
+        """(outcome, detail) of the reply to the request that carried `wire_id`."""
 
 
 def fault_of(spec: ModelSpec, rows: int, outputs: Sequence[Output]) -> str:

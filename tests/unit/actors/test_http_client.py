@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from actors.http_client import HttpClient, HttpExchange
-from actors.http_wire import request_template
+from actors.http_wire import http_template
 from models.payload import encode_body, encode_id, make_inputs
 from models.spec import ModelSpec, TensorSpec
 from tests.fakes import FakeClock
@@ -45,7 +45,7 @@ class Bench:
 
     def on_reply(self, exchange: HttpExchange) -> None:
         self.replies.append((exchange.token, exchange.body))
-        template = request_template("h", SPEC, encode_body(SPEC, make_inputs(SPEC, 1, 0, 1)), 1)
+        template = http_template("h", SPEC, encode_body(SPEC, make_inputs(SPEC, 1, 0, 1)), 1)
         outcome, _ = template.judge(exchange, encode_id(exchange.token))
         assert outcome in ("bad_reply", "rejected", "server_error")
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from actors.http_wire import RequestTemplate, error_text, judge_reply, request_template
+from actors.http_wire import HttpTemplate, error_text, http_template, judge_reply
 from actors.reply import NO_ID
 from models.payload import ID_DIGITS, encode_body, encode_id, make_inputs
 from models.spec import ModelSpec, TensorSpec
@@ -19,7 +19,7 @@ JSON = b'{"id":"000000000042","outputs":[]}'
 @pytest.mark.parametrize("rows", [1, 8])
 def test_a_template_with_an_id_between_is_a_whole_request_of_the_size_it_states(rows: int) -> None:
     inputs = make_inputs(SPEC, rows, 0, 1)
-    template = request_template("h:80", SPEC, encode_body(SPEC, inputs), rows)
+    template = http_template("h:80", SPEC, encode_body(SPEC, inputs), rows)
     data = template.head + encode_id(42) + template.tail
     head, _, body = data.partition(b"\r\n\r\n")
     first, *lines = head.decode().split("\r\n")
@@ -126,8 +126,8 @@ def reply_of(request_id: str = "000000000042", **changes: object) -> Reply:
     return Reply(200, len(content), content + bytes(8))
 
 
-def template() -> RequestTemplate:
-    return request_template("h:80", SPEC, encode_body(SPEC, make_inputs(SPEC, 1, 0, 1)), 1)
+def template() -> HttpTemplate:
+    return http_template("h:80", SPEC, encode_body(SPEC, make_inputs(SPEC, 1, 0, 1)), 1)
 
 
 def test_a_layout_that_was_found_right_once_is_known_and_still_checked_to_the_byte() -> None:
