@@ -11,9 +11,10 @@ import struct
 import sys
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Literal, Self
+from typing import Generic, Literal, Self, TypeVar
 
 NS_PER_S = 1_000_000_000
 
@@ -71,33 +72,25 @@ class Seen:
     n_connections: int = 0
 
 
-class StubTriton:
-    """An HTTP/1.1 server on loopback that takes KServe v2 inferences and does as its script says.
+SeenT = TypeVar("SeenT", bound=Seen)
 
-    Use as a context manager; it serves from a thread of its own. `script(request_id)` gives the behaviour.
-    `n_lanes`: how many requests are served at one time, the others queue (None: all). `reads` False: connections are
-    taken and never read.
-    """
 
-    def __init__(
-        self,
-        script: Callable[[int], Behaviour] = lambda _: Behaviour(),
-        tensor_bytes: int = 8,
-        n_lanes: int | None = None,
-        reads: bool = True,
-    ) -> None:
-        self.seen = Seen()
+class LoopbackServer(ABC, Generic[SeenT]):
+    """A server of a test on loopback, in a thread and an event loop of its own; use as a context manager."""
+
+    def __init__(self, seen: SeenT) -> None:
+        self.seen = seen
         self.port = 0
-        self._script = script
-        self._tensor_bytes = tensor_bytes
-        self._n_lanes = n_lanes
-        self._reads = reads
-        self._lanes: asyncio.Semaphore | None = None
+        self.halt = asyncio.Event()
+        """Set when the server is to end."""
         self._loop = asyncio.new_event_loop()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._halt = asyncio.Event()
         self._is_ready = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="stub-triton", daemon=True)
+        self._thread = threading.Thread(target=self._run, name=type(self).__name__, daemon=True)
+
+    @abstractmethod
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """One connection, until it ends."""
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -106,22 +99,20 @@ class StubTriton:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._loop.call_soon_threadsafe(self._halt.set)
+        self._loop.call_soon_threadsafe(self.halt.set)
         self._thread.join()
 
     def _run(self) -> None:
         try:
-            self._loop.run_until_complete(self._serve())
+            self._loop.run_until_complete(self._listen())
         finally:
             self._loop.close()
 
-    async def _serve(self) -> None:
-        if self._n_lanes is not None:
-            self._lanes = asyncio.Semaphore(self._n_lanes)
+    async def _listen(self) -> None:
         server = await asyncio.start_server(self._on_connection, "127.0.0.1", 0, backlog=1_024)
         self.port = server.sockets[0].getsockname()[1]
         self._is_ready.set()
-        await self._halt.wait()
+        await self.halt.wait()
         await asyncio.sleep(0.05)  # a connection that was just taken gets its task, which then ends it
         server.close()
         for task in list(self._tasks):
@@ -136,11 +127,7 @@ class StubTriton:
         self._tasks.add(task)
         self.seen.n_connections += 1
         try:
-            if not self._reads:
-                writer.transport.pause_reading()  # type: ignore[attr-defined]
-                await self._halt.wait()
-            while await self._exchange(reader, writer):
-                pass
+            await self.serve(reader, writer)
         except (OSError, asyncio.IncompleteReadError, asyncio.CancelledError):
             pass
         finally:
@@ -148,6 +135,34 @@ class StubTriton:
             writer.transport.abort()
             with contextlib.suppress(OSError):
                 await writer.wait_closed()
+
+
+class StubTriton(LoopbackServer[Seen]):
+    """An HTTP/1.1 server that takes KServe v2 inferences and does as its script says.
+
+    `script(request_id)` gives the behaviour. `n_lanes`: how many requests are served at one time, the others queue
+    (None: all). `reads` False: connections are taken and never read.
+    """
+
+    def __init__(
+        self,
+        script: Callable[[int], Behaviour] = lambda _: Behaviour(),
+        tensor_bytes: int = 8,
+        n_lanes: int | None = None,
+        reads: bool = True,
+    ) -> None:
+        super().__init__(Seen())
+        self._script = script
+        self._tensor_bytes = tensor_bytes
+        self._reads = reads
+        self._lanes = asyncio.Semaphore(n_lanes) if n_lanes is not None else None
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if not self._reads:
+            writer.transport.pause_reading()  # type: ignore[attr-defined]
+            await self.halt.wait()
+        while await self._exchange(reader, writer):
+            pass
 
     async def _exchange(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         """One request; True if the connection goes on."""
@@ -157,17 +172,17 @@ class StubTriton:
         self.seen.arrived_ns[request_id] = time.monotonic_ns()
         behaviour = self._script(request_id)
         if self._lanes is None:
-            await _wait_for(behaviour.service_s)
+            await wait_for(behaviour.service_s)
         else:
             async with self._lanes:
-                await _wait_for(behaviour.service_s)
+                await wait_for(behaviour.service_s)
         self.seen.replied_ns[request_id] = time.monotonic_ns()
         return await self._do(behaviour.kind, request_id, writer)
 
     async def _do(self, kind: Kind, request_id: int, writer: asyncio.StreamWriter) -> bool:
         answer = _answer(request_id, self._tensor_bytes)
         if kind == "hang":
-            await self._halt.wait()
+            await self.halt.wait()
         elif kind == "reset_mid_reply":
             writer.write(answer[: len(answer) // 2])
             await writer.drain()
@@ -209,7 +224,7 @@ class StubTriton:
         }.get(kind, answer)
 
 
-async def _wait_for(service_s: float) -> None:
+async def wait_for(service_s: float) -> None:
     """At least `service_s`: the loop's own timers may fire up to its clock's resolution early."""
     end_ns = time.monotonic_ns() + round(service_s * NS_PER_S)
     while (left_ns := end_ns - time.monotonic_ns()) > 0:

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import socket
 import struct
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Literal, Self
+from typing import Literal
 from urllib.parse import quote
 
 from hpack import Decoder, Encoder
 from tritonclient.grpc import service_pb2
 
 from actors import http2
-from tests.fakes import NS_PER_S, Seen
+from tests.fakes import LoopbackServer, Seen, wait_for
 
 GrpcKind = Literal[
     "answer", "rejected", "error", "bad_request", "trailers_only", "hang", "rst_stream", "goaway", "goaway_graceful",
@@ -33,7 +31,8 @@ trailers_only     as `error`, but the status comes in the first HEADERS, which e
 hang              no reply, ever
 rst_stream        RST_STREAM with the behaviour's `code` instead of a reply
 goaway            GOAWAY that does not cover this stream, then the end: the request was not processed
-goaway_graceful   GOAWAY that covers this stream, its answer, then the end
+goaway_graceful   two GOAWAYs as gRPC's C core sends them: the first takes every stream until the client has seen it
+                  (it answers a PING), the second names the last one; the answers of all that were opened, the end
 reset close       RST, and the end of the connection, without a reply
 malformed         bytes that are not HTTP/2
 wrong_id          a reply with another request's id
@@ -49,6 +48,8 @@ not_grpc          status 502 and HTML, as a proxy without its server answers
 answer_twice      the answer two times on the same stream
 """
 
+_EVERY_STREAM = (1 << 31) - 1
+_LEAVING = b"leaving!"
 _PREFIX = struct.Struct(">BL")
 _UNARY = "/inference.GRPCInferenceService/ModelInfer"
 _OPEN = [(":status", "200"), ("content-type", "application/grpc")]
@@ -78,13 +79,12 @@ class GrpcSeen(Seen):
     """What a client did against HTTP/2."""
 
 
-class StubGrpc:
-    """A gRPC server on loopback that takes ModelInfer and does as its script says.
+class StubGrpc(LoopbackServer[GrpcSeen]):
+    """A gRPC server that takes ModelInfer and does as its script says.
 
-    Use as a context manager; it serves from a thread of its own. `script(request_id)` gives the behaviour. `reads`
-    False: connections are taken and never read. `stream_window_bytes`: what a client may send of a request at first;
-    once that is used up it gets as much again for every `refill_s`. `max_concurrent_streams` is announced, and what
-    a client opens beyond it is refused.
+    `script(request_id)` gives the behaviour. `reads` False: connections are taken and never read.
+    `stream_window_bytes`: what a client may send of a request at first; once that is used up it gets as much again
+    for every `refill_s`. `max_concurrent_streams` is announced, and what a client opens beyond it is refused.
     """
 
     def __init__(
@@ -96,67 +96,22 @@ class StubGrpc:
         refill_s: float = 0.001,
         max_concurrent_streams: int | None = None,
     ) -> None:
-        self.seen = GrpcSeen()
-        self.port = 0
+        super().__init__(GrpcSeen())
         self.script = script
         self.tensor_bytes = tensor_bytes
         self.reads = reads
         self.stream_window_bytes = stream_window_bytes
         self.refill_s = refill_s
         self.max_concurrent_streams = max_concurrent_streams
-        self.halt = asyncio.Event()
-        self._loop = asyncio.new_event_loop()
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._is_ready = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="stub-grpc", daemon=True)
 
-    def __enter__(self) -> Self:
-        self._thread.start()
-        if not self._is_ready.wait(10):
-            raise RuntimeError("the stub server did not start")
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._loop.call_soon_threadsafe(self.halt.set)
-        self._thread.join()
-
-    def _run(self) -> None:
-        try:
-            self._loop.run_until_complete(self._serve())
-        finally:
-            self._loop.close()
-
-    async def _serve(self) -> None:
-        server = await asyncio.start_server(self._on_connection, "127.0.0.1", 0, backlog=1_024)
-        self.port = server.sockets[0].getsockname()[1]
-        self._is_ready.set()
-        await self.halt.wait()
-        await asyncio.sleep(0.05)  # a connection that was just taken gets its task, which then ends it
-        server.close()
-        for task in list(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        await server.wait_closed()
-        await asyncio.sleep(0.02)  # the transports' last callbacks
-
-    async def _on_connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self._tasks.add(task)
-        self.seen.n_connections += 1
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         connection = _Connection(self, reader, writer)
         try:
             await connection.serve()
-        except (OSError, asyncio.IncompleteReadError, asyncio.CancelledError):
-            pass
         except http2.ProtocolFault as error:
             self.seen.faults.append(str(error))
         finally:
             await connection.end()
-            self._tasks.discard(task)
-            writer.transport.abort()
-            with contextlib.suppress(OSError):
-                await writer.wait_closed()
 
 
 class _Connection:
@@ -181,7 +136,9 @@ class _Connection:
         self._credits: dict[int, int] = {}
         self._used: dict[int, int] = {}
         self._last_stream = 0
-        self._has_ended = False
+        self._has_ended = self._is_leaving = False
+        self._client_knows = asyncio.Event()
+        """It has seen that the server leaves."""
 
     async def serve(self) -> None:
         """Until the client leaves or breaks the protocol."""
@@ -216,9 +173,13 @@ class _Connection:
 
     async def _write(self, *frames: bytes) -> None:
         async with self._lock:
-            if not self._has_ended:
-                self._writer.write(b"".join(frames))
-                await self._writer.drain()
+            self._put(b"".join(frames))
+            await self._writer.drain()
+
+    def _put(self, data: bytes) -> None:
+        """Nothing follows the end of the connection."""
+        if not self._has_ended:
+            self._writer.write(data)
 
     async def _take(self, frame: http2.Frame) -> None:
         kind, flags, stream, payload = frame
@@ -236,6 +197,8 @@ class _Connection:
             await self._write(http2.frame(http2.SETTINGS, http2.ACK, 0))
         elif kind == http2.PING and flags & http2.ACK:
             self._seen.n_ping_acks += 1
+            if payload == _LEAVING:
+                self._client_knows.set()
         elif kind == http2.PING:
             await self._write(http2.frame(http2.PING, http2.ACK, 0, payload))
         elif kind == http2.WINDOW_UPDATE:
@@ -262,6 +225,8 @@ class _Connection:
         headers = {str(name): str(value) for name, value in self._decoder.decode(block)}
         if not frame.stream & 1 or frame.stream <= self._last_stream:
             raise http2.ProtocolFault(f"stream {frame.stream} after {self._last_stream}")
+        if self._client_knows.is_set():
+            raise http2.ProtocolFault(f"stream {frame.stream} after GOAWAY")
         self._last_stream = frame.stream
         if headers.get(":path") != _UNARY or headers.get("te") != "trailers":
             raise http2.ProtocolFault(f"no call of ModelInfer: {headers}")
@@ -295,9 +260,7 @@ class _Connection:
             self._ids[stream] = request_id
             self._seen.arrived_ns[request_id] = time.monotonic_ns()
             behaviour = self._stub.script(request_id)
-            end_ns = time.monotonic_ns() + round(behaviour.service_s * NS_PER_S)
-            while (left_ns := end_ns - time.monotonic_ns()) > 0:
-                await asyncio.sleep(left_ns / NS_PER_S)
+            await wait_for(behaviour.service_s)
             self._seen.replied_ns[request_id] = time.monotonic_ns()
             await self._do(behaviour, stream, request_id)
         except OSError:
@@ -311,8 +274,10 @@ class _Connection:
             await self._stub.halt.wait()
         elif kind == "rst_stream":
             await self._write(http2.rst_stream(stream, behaviour.code))
-        elif kind in ("reset", "close", "malformed", "goaway", "goaway_graceful"):
-            await self._end_with(kind, stream, request_id)
+        elif kind in ("reset", "close", "malformed", "goaway"):
+            await self._end_with(kind, stream)
+        elif kind == "goaway_graceful":
+            await self._leave(stream, request_id)
         elif kind in ("rejected", "error", "bad_request", "trailers_only"):
             await self._fail(kind, stream, request_id)
         elif kind == "bytewise":
@@ -320,14 +285,14 @@ class _Connection:
             async with self._lock:
                 answer = self._headers(stream, _OPEN) + http2.frame(http2.DATA, 0, stream, payload)
                 for byte in answer + self._trailers(stream):
-                    self._writer.write(bytes([byte]))
+                    self._put(bytes([byte]))
                     await self._writer.drain()
                     await asyncio.sleep(0)
         elif kind == "not_grpc":
             html = b"<html>502 Bad Gateway</html>"
             async with self._lock:
                 head = self._headers(stream, [(":status", "502"), ("content-type", "text/html")])
-                self._writer.write(head + http2.frame(http2.DATA, http2.END_STREAM, stream, html))
+                self._put(head + http2.frame(http2.DATA, http2.END_STREAM, stream, html))
         else:
             await self._reply(kind, stream, request_id)
 
@@ -343,14 +308,14 @@ class _Connection:
         is_split, is_padded = kind == "split_headers", kind == "padded"
         for _ in range(2 if kind == "answer_twice" else 1):
             async with self._lock:
-                self._writer.write(self._headers(stream, _OPEN, is_split=is_split, is_padded=is_padded))
+                self._put(self._headers(stream, _OPEN, is_split=is_split, is_padded=is_padded))
             if kind != "no_message":
                 await self._send(
                     stream, self._payload(kind, request_id), 7 if is_padded else 0, kind == "ping_first"
                 )
             async with self._lock:
                 extra = [("x-note", "no status")] if kind == "no_status" else None
-                self._writer.write(self._trailers(stream, extra, is_split, is_padded))
+                self._put(self._trailers(stream, extra, is_split, is_padded))
                 await self._writer.drain()
 
     async def _fail(self, kind: GrpcKind, stream: int, request_id: int) -> None:
@@ -361,31 +326,43 @@ class _Connection:
         trailer = [("grpc-status", str(status)), ("grpc-message", quote(text, safe=" :[]"))]
         async with self._lock:
             if kind == "trailers_only":
-                self._writer.write(self._headers(stream, _OPEN + trailer, http2.END_STREAM))
+                self._put(self._headers(stream, _OPEN + trailer, http2.END_STREAM))
             else:
-                self._writer.write(self._headers(stream, _OPEN) + self._trailers(stream, trailer))
+                self._put(self._headers(stream, _OPEN) + self._trailers(stream, trailer))
             await self._writer.drain()
 
-    async def _end_with(self, kind: GrpcKind, stream: int, request_id: int) -> None:
-        """The kinds that end the connection."""
-        if kind == "goaway_graceful":
-            await self._write(_goaway(stream))
-            await self._reply("answer", stream, request_id)
-        elif kind == "goaway":
+    async def _leave(self, stream: int, request_id: int) -> None:
+        """The first stream that is told to leave also sees to the end."""
+        is_first, self._is_leaving = not self._is_leaving, True
+        if is_first:
+            await self._write(_goaway(_EVERY_STREAM), http2.frame(http2.PING, 0, 0, _LEAVING))
+            await self._client_knows.wait()
+        await self._reply("answer", stream, request_id)
+        if is_first:
+            while len(self._tasks) > 1 or self._bodies:
+                await asyncio.sleep(0.001)
+            await self._write(_goaway(self._last_stream))
+            await self._end()
+
+    async def _end_with(self, kind: GrpcKind, stream: int) -> None:
+        """The kinds that end the connection at once."""
+        if kind == "goaway":
             await self._write(_goaway(max(stream - 2, 0)))
         elif kind == "malformed":
             await self._write(b"SMTP ready\r\n\r\n")
-        if kind == "reset":
+        elif kind == "reset":
             sock = self._writer.get_extra_info("socket")
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             self._writer.transport.abort()
-        else:
-            self._has_ended = True
-            self._writer.write_eof()
-            await asyncio.sleep(
-                0.05
-            )  # the client reads all that came before anything it still sends meets a RST
-            self._writer.transport.abort()
+            return
+        await self._end()
+
+    async def _end(self) -> None:
+        self._has_ended = True
+        self._writer.write_eof()
+        # the client reads all that came before anything it still sends meets a RST
+        await asyncio.sleep(0.05)
+        self._writer.transport.abort()
 
     async def _send(self, stream: int, payload: bytes, n_pad: int, pings: bool) -> None:
         """DATA frames as the client's windows allow; padding counts too (section 6.9.1)."""

@@ -16,6 +16,7 @@ from actors.loadgen import LoadWorker, WorkerSettings
 from actors.spool import read_spool
 from models.spec import ModelSpec, TensorSpec
 from scenarios.plan import PhaseSpan, Plan
+from tests.fakes import Seen
 
 MS = 1_000_000
 S = 1_000_000_000
@@ -107,3 +108,16 @@ def assert_one_row_each(rows: pa.Table, plan: Plan) -> None:
         known = [instant for instant in reached if instant is not None]
         assert known == sorted(known), row
         assert (row["outcome"] == "unsent") == (row["sent_ns"] is None and row["done_ns"] is None), row
+
+
+def assert_instants_hold(rows: pa.Table, seen: Seen, services_ns: Sequence[int]) -> None:
+    """Sent, arrived, replied and done follow each other, and the service's own time lies between."""
+    ids = range(len(services_ns))
+    arrived = np.array([seen.arrived_ns[i] for i in ids])
+    replied = np.array([seen.replied_ns[i] for i in ids])
+    sent, first, done = (numbers(rows, name) for name in ("sent_ns", "first_byte_ns", "done_ns"))
+    assert (sent >= numbers(rows, "scheduled_ns")).all()
+    assert (sent < arrived).all()
+    assert (replied < done).all()
+    assert (first <= done).all()
+    assert (done - sent > np.array(services_ns)).all()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from actors.engine import Rules
@@ -15,9 +14,9 @@ from tests.golden.driving import (
     MS,
     REPLY_BYTES,
     S,
+    assert_instants_hold,
     assert_one_row_each,
     column,
-    numbers,
     plan_of,
     run_worker,
     settings_of,
@@ -89,14 +88,7 @@ def test_the_instants_hold_the_servers_own_service_times(tmp_path: Path) -> None
         rows = run_worker(settings_of(tmp_path, stub.port, protocol="grpc"), plan)
     assert_one_row_each(rows, plan)
     assert column(rows, "outcome") == ["ok"] * 60
-    arrived = np.array([stub.seen.arrived_ns[i] for i in range(60)])
-    replied = np.array([stub.seen.replied_ns[i] for i in range(60)])
-    sent, first, done = (numbers(rows, name) for name in ("sent_ns", "first_byte_ns", "done_ns"))
-    assert (sent >= numbers(rows, "scheduled_ns")).all()
-    assert (sent < arrived).all()
-    assert (replied < done).all()
-    assert (first <= done).all()
-    assert (done - sent > np.array(services)).all()
+    assert_instants_hold(rows, stub.seen, services)
 
 
 def test_a_request_of_16_mib_goes_through_small_windows(tmp_path: Path) -> None:

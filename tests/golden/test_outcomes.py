@@ -19,6 +19,7 @@ from tests.golden.driving import (
     MS,
     REPLY_BYTES,
     S,
+    assert_instants_hold,
     assert_one_row_each,
     column,
     numbers,
@@ -82,13 +83,9 @@ def test_the_instants_hold_the_servers_own_service_times(tmp_path: Path) -> None
         rows = run_worker(settings_of(tmp_path, stub.port), plan)
     assert_one_row_each(rows, plan)
     assert column(rows, "outcome") == ["ok"] * 60
-    arrived = np.array([stub.seen.arrived_ns[i] for i in range(60)])
+    assert_instants_hold(rows, stub.seen, services)
     replied = np.array([stub.seen.replied_ns[i] for i in range(60)])
-    sent, first, done = (numbers(rows, name) for name in ("sent_ns", "first_byte_ns", "done_ns"))
-    assert (sent >= numbers(rows, "scheduled_ns")).all()
-    assert (sent < arrived).all()
-    assert (replied < first).all()
-    assert (done - sent > np.array(services)).all()
+    assert (replied < numbers(rows, "first_byte_ns")).all()  # over gRPC headers may come before
     assert (numbers(rows, "response_bytes") > REPLY_BYTES).all()
 
 
