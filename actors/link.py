@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
+import resource
 import socket
 import ssl
 from collections import deque
@@ -31,15 +34,29 @@ class TlsSettings:
     verify: bool = True
 
     def context(self, protocol: str) -> ssl.SSLContext:
-        """The TLS context that offers `protocol` by ALPN. Raises OSError (ssl.SSLError is one) for unusable files."""
-        context = ssl.create_default_context(cafile=self.ca)
+        """The TLS context that offers `protocol` by ALPN. Raises OSError that names the file that cannot be used."""
+        try:
+            context = ssl.create_default_context(cafile=self.ca)
+        except OSError as error:
+            raise OSError(f"the TLS authorities in {self.ca} cannot be used: {words(error)}") from error
         if not self.verify:
             context.check_hostname = False
             context.verify_mode = ssl.CERT_NONE
         if self.certificate is not None:
-            context.load_cert_chain(self.certificate, self.key)
+            try:
+                context.load_cert_chain(self.certificate, self.key, password=_no_password)
+            except OSError as error:
+                is_told = not isinstance(error, ssl.SSLError) or error.reason is not None
+                why = words(error) if is_told else "one is no PEM, or the key is encrypted"
+                files = " and ".join(filter(None, (self.certificate, self.key)))
+                raise OSError(f"the TLS identity in {files} cannot be used: {why}") from error
         context.set_alpn_protocols([protocol])
         return context
+
+
+def _no_password() -> str:
+    """OpenSSL would ask the terminal for the password of an encrypted key."""
+    return ""
 
 
 @dataclass(frozen=True)
@@ -82,9 +99,28 @@ class Owner(Protocol):
 
 def words(error: OSError) -> str:
     """The system's words for an error, without its number."""
+    if isinstance(error, ssl.SSLEOFError | ssl.SSLZeroReturnError):
+        return CLOSED
     if isinstance(error, ssl.SSLError):
-        return f"TLS: {getattr(error, 'verify_message', '') or error.reason or error}"
+        return f"TLS: {_tls_words(error)}"
+    if isinstance(error, socket.gaierror):  # whose numbers are of another list
+        return error.strerror or str(error)
     return os.strerror(error.errno) if error.errno else str(error)
+
+
+def _tls_words(error: ssl.SSLError) -> str:
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"the server's certificate is not trusted: {error.verify_message.rstrip('.')}"
+    if error.reason == "WRONG_VERSION_NUMBER":  # of OpenSSL for bytes that are no record of TLS
+        return "the server does not speak TLS on this port"
+    return (error.reason or str(error)).lower().replace("_", " ")
+
+
+def allow_many_files() -> None:
+    """Each link is a file; the soft limit of this process, often 1,024, becomes the hard one."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(OSError, ValueError):  # then a connection that finds none free says so
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 class Link:
@@ -103,15 +139,19 @@ class Link:
             sock.setblocking(False)
             if route.address.family != socket.AF_UNIX:
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            try:
-                sock.connect(route.address.sockaddr)
-            except BlockingIOError as error:
-                if route.address.family == socket.AF_UNIX:  # its queue is full; there is no waiting for it
-                    raise ConnectionRefusedError("the server takes no more connections") from error
             if route.tls is not None:
+                # before it connects: a socket that is still connecting cannot be wrapped
                 sock = route.tls.wrap_socket(
                     sock, do_handshake_on_connect=False, server_hostname=route.tls_name
                 )
+            number = sock.connect_ex(route.address.sockaddr)
+            if number == errno.EAGAIN:  # a Unix socket whose queue is full; there is no waiting for it
+                raise ConnectionRefusedError("the server takes no more connections")
+            if number not in (0, errno.EINPROGRESS):
+                raise OSError(number, os.strerror(number))
+        except ValueError as error:  # a server name that is none
+            sock.close()
+            raise OSError(f"TLS: {error}") from error
         except BaseException:
             sock.close()
             raise
@@ -130,7 +170,10 @@ class Link:
         except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
             n_sent = 0
         except OSError as error:
-            self._fail(words(error))
+            why = words(error)
+            # nobody must take the connection for one that can go on, and the owner, which calls, hears of it later
+            self._unsent.append(memoryview(data))
+            self._loop.soon(lambda: self._lose_after_reading(why))
             return False
         if n_sent == len(data):
             return True
@@ -145,6 +188,18 @@ class Link:
             self._loop.retire(self._sock.fileno(), self._sock.close)
 
     @property
+    def fd(self) -> int:
+        """The socket's descriptor."""
+        return self._sock.fileno()
+
+    def lose(self, number: int) -> None:
+        """Ends the connection for an errno that someone else met on its socket, 0 for the end of the stream."""
+        if number:
+            self._lose_after_reading(os.strerror(number))
+        else:
+            self._lose(CLOSED)
+
+    @property
     def has_unsent(self) -> bool:
         """Whether something written waits for the socket."""
         return bool(self._unsent)
@@ -154,15 +209,25 @@ class Link:
             self._wants = events
             self._loop.change(self._sock.fileno(), events)
 
-    def _fail(self, why: str) -> None:
-        """A write that failed: the owner, which is the caller, hears of it at the next wait."""
-        self._loop.soon(lambda: self._lose(why))
-
     def _lose(self, why: str) -> None:
         owner = self._owner
         self.close()
         if owner is not None:
             owner.on_lost(why)
+
+    def _lose_after_reading(self, why: str) -> None:
+        """A write has failed. What the server said before is still to be read: an early answer, a TLS alert."""
+        while self._owner is not None:
+            try:
+                data = self._recv(_READ_BYTES)
+            except OSError as error:
+                if isinstance(error, ssl.SSLError) and error.errno == ssl.SSL_ERROR_SSL:
+                    why = words(error)
+                break
+            if not data:
+                break
+            self._owner.on_data(data)
+        self._lose(why)
 
     def _on_connecting(self, _: int) -> None:
         """The end of connect, and every step of a TLS handshake."""
@@ -212,7 +277,7 @@ class Link:
         else:
             self._lose(CLOSED)
 
-    def _on_ready_tls(self, events: int) -> None:
+    def _on_ready_tls(self, _: int) -> None:
         """Reads until TLS has nothing more: a record that is decrypted already makes no descriptor readable."""
         if self._unsent:  # whatever came may be what a write waited for
             self._flush()
@@ -220,6 +285,8 @@ class Link:
             try:
                 data = self._recv(_READ_BYTES)
             except (BlockingIOError, ssl.SSLWantReadError):
+                if not self._unsent:
+                    self._want(READABLE)
                 return
             except ssl.SSLWantWriteError:
                 self._want(READABLE | WRITABLE)
@@ -231,7 +298,6 @@ class Link:
                 self._lose(CLOSED)
                 return
             self._owner.on_data(data)
-        del events
 
     def _flush(self) -> None:
         """Writes what waits, until the socket takes no more."""
@@ -242,7 +308,7 @@ class Link:
             except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
                 return
             except OSError as error:
-                self._lose(words(error))
+                self._lose_after_reading(words(error))
                 return
             if n_sent == len(unsent[0]):
                 unsent.popleft()

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from actors.clock import Alarm
+from actors.link import allow_many_files
 from actors.null_grpc import GrpcService
 from actors.null_http import HttpPeer, HttpService
 from actors.null_http2 import GrpcPeer
@@ -151,6 +152,7 @@ def _watch_the_end(server: NullServer, stack: ExitStack, lifetime_s: float | Non
 
 def serve(options: argparse.Namespace) -> None:
     """Serves as `options` say until an end comes. Raises OSError for unusable addresses and files, ValueError."""
+    allow_many_files()
     model = NullModel(options.model, options.width, options.classes, options.max_batch_size)
     lanes = Lanes(options.service, options.seed, options.servers, options.max_queue)
     record = Record(options.most_rows) if options.record else None

@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import threading
-import urllib.request
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
+from urllib.parse import quote
 
 import pyarrow as pa
 
 from actors.clock import Clock
+from actors.control import Control
+from actors.link import TlsSettings
 from actors.spool import Spool
 from analysis.schema import arrow_schema
 from scenarios.units import NS_PER_S
 
 Row = dict[str, Any]
-_HTTP_TIMEOUT_S = 5.0
 _BASELINE_TIMEOUT_S = 15.0
-DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-"""The load goes to the server directly, so its control does too, whatever http_proxy says."""
 
 
 class Source(Protocol):
@@ -74,7 +73,7 @@ class Sampler:
         return found
 
     def _run(self) -> None:
-        """All ticks in this one thread: gevent, below tritonclient, allows no other."""
+        """All ticks in this one thread: a source need not be thread-safe."""
         due_ns = self._clock.monotonic_ns() + self._interval_ns
         self._tick()
         self._has_baseline.set()
@@ -108,17 +107,15 @@ class TritonSource:
 
     table = "triton_samples"
 
-    def __init__(self, url: str, metrics_url: str | None, model: str) -> None:
-        self._address = url.removeprefix("http://")
-        self._client: Any = None
-        self._metrics_url = metrics_url
+    def __init__(self, url: str, metrics_url: str | None, model: str, tls: TlsSettings | None = None) -> None:
+        """`metrics_url` is http, on loopback. Raises OSError for files of TLS that cannot be used."""
+        self._control = Control(url, tls)
+        self._metrics = Control(metrics_url) if metrics_url else None
         self._model = model
         self._previous: dict[str, tuple[int, Row]] = {}
 
     def sample(self, now_ns: int) -> list[Row]:
-        if self._client is None:
-            self._client = _triton_client(self._address)
-        statistics = self._client.get_inference_statistics(self._model)
+        statistics = self._control.ask_json(f"/v2/models/{quote(self._model)}/stats")
         pending = self._pending()
         rows = []
         for item in statistics["model_stats"]:
@@ -129,6 +126,12 @@ class TritonSource:
             if previous is not None:
                 rows.append(self._delta(version, now_ns, current, *previous, pending.get(version)))
         return rows
+
+    def close(self) -> None:
+        """Closes its connections; call when its sampler has stopped."""
+        self._control.close()
+        if self._metrics is not None:
+            self._metrics.close()
 
     def _delta(
         self, version: str, now_ns: int, current: Row, then_ns: int, previous: Row, pending: int | None
@@ -149,24 +152,15 @@ class TritonSource:
 
     def _pending(self) -> dict[str, int]:
         """Requests waiting for execution, by version; empty where the server gives no metrics."""
-        if self._metrics_url is None:
+        if self._metrics is None:
             return {}
-        with DIRECT.open(self._metrics_url, timeout=_HTTP_TIMEOUT_S) as reply:
-            text = reply.read().decode()
+        text = self._metrics.ask("/metrics").decode()
         found = {}
         for line in text.splitlines():
             if line.startswith("nv_inference_pending_request_count{") and f'model="{self._model}"' in line:
                 version = line.partition('version="')[2].partition('"')[0]
                 found[version] = round(float(line.rpartition(" ")[2]))
         return found
-
-
-def _triton_client(address: str) -> Any:
-    import tritonclient.http as triton
-
-    return triton.InferenceServerClient(
-        address, network_timeout=_HTTP_TIMEOUT_S, connection_timeout=_HTTP_TIMEOUT_S
-    )
 
 
 def _cumulative(item: Mapping[str, Any]) -> Row:

@@ -16,6 +16,7 @@ from actors.clock import SystemClock
 from actors.gpu import GpuSource, missing_reason
 from actors.profiler import NsysSession, find_nsys
 from actors.sampler import HostSource, Sampler, Source, TritonSource
+from actors.shared_memory import remove_regions
 from actors.spool import Spool
 from analysis.nsys_export import read_nvtx, read_osrt
 from analysis.timeline import ClockMap, to_run_clock
@@ -47,6 +48,7 @@ class NodeAgent:
         self._utc_offsets_ns: dict[str, int] = {}
         self._profiling = threading.Lock()
         self._samplers: list[Sampler] = []
+        self._triton: TritonSource | None = None
 
     # the node
 
@@ -161,8 +163,13 @@ class NodeAgent:
             (HostSource(lambda: pids), {}, profile.host_interval_ns)
         ]
         if endpoint is not None:
-            triton = TritonSource(endpoint.url, endpoint.metrics_url, endpoint.spec.name)
-            sources.append((triton, {"server": SERVER}, profile.triton_interval_ns))
+            try:
+                self._triton = TritonSource(
+                    endpoint.url, endpoint.metrics_url, endpoint.spec.name, endpoint.tls
+                )
+            except OSError as error:
+                raise ClusterError(f"{self._node}: {error}") from error
+            sources.append((self._triton, {"server": SERVER}, profile.triton_interval_ns))
         if with_gpu:
             sources.append((GpuSource(), {}, profile.gpu_interval_ns))
         try:
@@ -180,6 +187,8 @@ class NodeAgent:
         samplers, self._samplers = self._samplers, []
         for sampler in samplers:
             sampler.stop()
+        if self._triton is not None:
+            self._triton.close()
         return [loss for sampler in samplers for loss in sampler.losses()]
 
     # files
@@ -230,10 +239,11 @@ class NodeAgent:
             raise StoreError(f"{self._node}: cannot read the spill file {name}: {error.strerror}") from error
 
     def close(self) -> None:
-        """Stops what still runs here and removes the scratch folder."""
+        """Stops what still runs here; removes the scratch folder and what workers left in shared memory."""
         self.stop_samplers()
         if self._server is not None:
             self.stop_server()
+        remove_regions(self._run)
         self._scratch.remove()
 
 

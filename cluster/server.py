@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import http.client
-import json
 import os
 import re
 import socket
@@ -11,10 +9,8 @@ import subprocess
 import sys
 import sysconfig
 import time
-import urllib.error
 import urllib.parse
-import urllib.request
-from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,8 +18,9 @@ from typing import Any
 import psutil
 
 import actors.supervisor
+from actors.control import Control, ControlError, authority
+from actors.link import TlsSettings
 from actors.profiler import NsysSession
-from actors.sampler import DIRECT
 from cluster.triton_home import find_triton
 from models.repository import ServingConfig, write_repository
 from models.spec import ModelSpec
@@ -32,9 +29,9 @@ from scenarios.scenario import ModelConfig, ServerConfig
 from scenarios.units import NS_PER_S
 
 _LOOPBACK = "127.0.0.1"
+_READY = "/v2/health/ready"
 _TRITON_GRPC_PORT = 8_001  # Triton's default; server.grpc_port says another
 _POLL_S = 0.1
-_HTTP_TIMEOUT_S = 5.0
 _PORT_TRIES = 3
 _KEPT_ENVIRONMENT = (
     "PATH", "LD_LIBRARY_PATH", "HOME", "LANG", "LC_ALL", "TZ", "CUDA_VISIBLE_DEVICES",
@@ -66,11 +63,11 @@ class Endpoint:
     """Where a server answers and what it serves. `has_records`: its model writes batch records that we
     collect.
 
-    `source`: url, container, PATH or wheel.
+    `url`: of its HTTP port; `tls`: how to speak to it there if that is https. `source`: url, container, PATH or wheel.
     """
 
-    host: str
-    port: int
+    url: str
+    tls: TlsSettings | None
     grpc_port: int
     metrics_url: str | None
     source: str
@@ -79,8 +76,12 @@ class Endpoint:
     has_records: bool
 
     @property
-    def url(self) -> str:
-        return f"http://{self.host}:{self.port}"
+    def host(self) -> str:
+        return authority(self.url)[0]
+
+    @property
+    def port(self) -> int:
+        return authority(self.url)[1]
 
 
 class TritonServer:
@@ -217,14 +218,15 @@ class TritonServer:
         assert self._process is not None
         deadline = time.monotonic() + self._server.start_timeout_ns / NS_PER_S
         url = f"http://{_LOOPBACK}:{ports.http}"
-        while time.monotonic() < deadline:
-            if self._process.poll() is not None:
-                raise TargetError(f"Triton ended while starting: {self._why_it_failed()}")
-            if _is_ready(url):
-                metrics = f"http://{_LOOPBACK}:{ports.metrics}/metrics"
-                has_records = self._model.repository is None
-                return inspect(url, ports.grpc, self._model, source, metrics, has_records)
-            time.sleep(_POLL_S)
+        with closing(Control(url)) as control:
+            while time.monotonic() < deadline:
+                if self._process.poll() is not None:
+                    raise TargetError(f"Triton ended while starting: {self._why_it_failed()}")
+                if _why_not(control, _READY) is None:
+                    metrics = f"http://{_LOOPBACK}:{ports.metrics}"
+                    has_records = self._model.repository is None
+                    return inspect(url, None, ports.grpc, self._model, source, metrics, has_records)
+                time.sleep(_POLL_S)
         reason = self._why_it_failed()
         seconds = self._server.start_timeout_ns / NS_PER_S
         raise TargetError(f"Triton was not ready within {seconds:g} s (server.start_timeout): {reason}")
@@ -280,19 +282,20 @@ def free_ports(server: ServerConfig) -> Ports:
     return Ports(*chosen)
 
 
-def attach(model: ModelConfig, server: ServerConfig) -> Endpoint:
-    """The running server at `server.url`. Raises TargetError where it or the model is not ready."""
+def attach(model: ModelConfig, server: ServerConfig, tls: TlsSettings | None = None) -> Endpoint:
+    """The running server at `server.url`, where `tls` holds if that is https (None: the system's authorities).
+
+    Raises TargetError where it or the model is not ready, and for files of TLS that cannot be used.
+    """
     assert server.url is not None
     url = server.url.rstrip("/")
-    live = _get(f"{url}/v2/health/ready")
-    if live is not None:
-        raise TargetError(f"no Triton is ready at {url}: {live}")
     grpc_port = server.grpc_port or _TRITON_GRPC_PORT
-    return inspect(url, grpc_port, model, "url", None, has_records=False)
+    return inspect(url, tls, grpc_port, model, "url", None, has_records=False)
 
 
 def inspect(
     url: str,
+    tls: TlsSettings | None,
     grpc_port: int,
     model: ModelConfig,
     source: str,
@@ -300,58 +303,50 @@ def inspect(
     has_records: bool,
 ) -> Endpoint:
     """What the server at `url` says of itself and the model. Raises TargetError where that is not ready."""
-    path = f"{url}/v2/models/{model.name}/versions/{model.version}"
-    not_ready = _get(f"{path}/ready")
-    if not_ready is not None:
-        raise TargetError(
-            f"model {model.name!r} version {model.version} is not ready at {url}: "
-            f"{not_ready}{_known_models(url)}"
-        )
     try:
-        spec = ModelSpec.from_config(_get_json(f"{path}/config"), model.version)
-        version = str(_get_json(f"{url}/v2").get("version", "unknown"))
-    except (OSError, http.client.HTTPException, ValueError, KeyError) as error:
-        raise TargetError(f"{url} does not answer like a Triton server: {error}") from error
-    parts = urllib.parse.urlsplit(url)
-    assert parts.hostname is not None
-    return Endpoint(
-        parts.hostname, parts.port or 80, grpc_port, metrics_url, source, version, spec, has_records
-    )
-
-
-def _is_ready(url: str) -> bool:
-    return _get(f"{url}/v2/health/ready") is None
-
-
-def _get(url: str) -> str | None:
-    """None if `url` answers 200; else why not, in a few words."""
-    try:
-        with DIRECT.open(url, timeout=_HTTP_TIMEOUT_S):
-            return None
-    except urllib.error.HTTPError as error:
-        return f"status {error.code}"
-    except urllib.error.URLError as error:
-        return getattr(error.reason, "strerror", None) or str(error.reason)
+        control = Control(url, tls)
     except OSError as error:
-        return error.strerror or str(error)
-    except http.client.HTTPException as error:
-        return f"it does not speak HTTP ({type(error).__name__})"
+        raise TargetError(f"no Triton is ready at {url}: {error}") from error
+    try:
+        not_live = _why_not(control, _READY)
+        if not_live is not None:
+            raise TargetError(f"no Triton is ready at {url}: {not_live}")
+        path = f"/v2/models/{urllib.parse.quote(model.name)}/versions/{model.version}"
+        not_ready = _why_not(control, f"{path}/ready")
+        if not_ready is not None:
+            raise TargetError(
+                f"model {model.name!r} version {model.version} is not ready at {url}: "
+                f"{not_ready}{_known_models(control)}"
+            )
+        spec = ModelSpec.from_config(_object(control, f"{path}/config"), model.version)
+        version = str(_object(control, "/v2").get("version", "unknown"))
+    except (ControlError, ValueError, KeyError) as error:
+        raise TargetError(f"{url} does not answer like a Triton server: {error}") from error
+    finally:
+        control.close()
+    return Endpoint(url, tls, grpc_port, metrics_url, source, version, spec, has_records)
 
 
-def _get_json(url: str) -> dict[str, Any]:
-    with DIRECT.open(url, timeout=_HTTP_TIMEOUT_S) as reply:
-        content = json.load(reply)
+def _why_not(control: Control, path: str) -> str | None:
+    """None if the server answers `path` with 200; else why not, in a few words."""
+    try:
+        control.ask(path)
+    except ControlError as error:
+        return str(error)
+    return None
+
+
+def _object(control: Control, path: str) -> dict[str, Any]:
+    content = control.ask_json(path)
     if not isinstance(content, dict):
-        raise ValueError(f"{url} gave {type(content).__name__}, not an object")
+        raise ValueError(f"{path} gave {type(content).__name__}, not an object")
     return content
 
 
-def _known_models(url: str) -> str:
+def _known_models(control: Control) -> str:
     """The models the server has, for the message about one it has not; empty where it does not say."""
     try:
-        request = urllib.request.Request(f"{url}/v2/repository/index", data=b"", method="POST")
-        with DIRECT.open(request, timeout=_HTTP_TIMEOUT_S) as reply:
-            names: Sequence[str] = sorted({item["name"] for item in json.load(reply)})
-    except (OSError, http.client.HTTPException, ValueError, KeyError, TypeError):
+        names = sorted({item["name"] for item in control.ask_json("/v2/repository/index", "POST")})
+    except (ControlError, KeyError, TypeError):
         return ""
     return f"; it has {', '.join(names)}" if names else "; it has no models"

@@ -14,6 +14,7 @@ import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import islice
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -91,12 +92,22 @@ class ClosedPlan:
 
         Raises ValueError for a phase that has no such user.
         """
+        return (
+            step
+            for chunk in self.step_chunks(user, phase)
+            for step in map(Step, *map(np.ndarray.tolist, chunk))
+        )
+
+    def step_chunks(self, user: int, phase: int) -> Iterator[tuple[NDArray[Any], NDArray[Any], NDArray[Any]]]:
+        """`steps` as arrays: think times in ns, rows, variants; 64 at a time. Raises ValueError as it does."""
         closed = self.phases[phase]
         if closed is None or not 0 <= user < closed.n_users:
             raise ValueError(f"phase {self.spans[phase].name!r} has no user {user}")
-        return self._steps(user, phase, closed.think)
+        return self._step_chunks(user, phase, closed.think)
 
-    def _steps(self, user: int, phase: int, think: ThinkConfig) -> Iterator[Step]:
+    def _step_chunks(
+        self, user: int, phase: int, think: ThinkConfig
+    ) -> Iterator[tuple[NDArray[Any], NDArray[Any], NDArray[Any]]]:
         streams = [stream(self.seed, name, phase, user) for name in ("think", "rows", "variants")]
         is_first = True
         while True:
@@ -105,7 +116,7 @@ class ClosedPlan:
                 think_ns[0], is_first = 0, False
             rows = draw_rows(self.rows, streams[1], _CHUNK_STEPS)
             variants = streams[2].integers(0, self.n_variants, _CHUNK_STEPS, dtype=np.uint8)
-            yield from map(Step, think_ns.tolist(), rows.tolist(), variants.tolist())
+            yield think_ns, rows, variants
 
     def request_kinds(self) -> set[tuple[int, int]]:
         """Every (rows, variant) that `steps` can give, for encoding before the start."""

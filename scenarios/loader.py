@@ -21,7 +21,7 @@ from scenarios.strict_yaml import parse_yaml
 def load_scenario(path: Path | str, overrides: Sequence[str] = ()) -> Scenario:
     """The scenario in `path`, changed by each `key.path=value` of `overrides` in turn.
 
-    A relative trace file or model repository in the file is taken from the file's folder, one in an
+    A relative trace file, model repository or reference file in the file is taken from the file's folder, one in an
     override from the current folder. An override reaches a phase by name (`phases.burst.arrivals.rate=300/s`)
     or by index (`phases[1]`, `phases.1`); its value is YAML.
     """
@@ -80,6 +80,9 @@ def _resolve_paths(mapping: dict[str, Any], folder: Path) -> None:
         if isinstance(phases, list)
         else []
     )
-    for section, key in [*((part, "file") for part in arrivals), (mapping.get("model"), "repository")]:
+    clients = mapping.get("clients")
+    check = clients.get("check") if isinstance(clients, dict) else None
+    files = [(part, "file") for part in arrivals]
+    for section, key in [*files, (mapping.get("model"), "repository"), (check, "reference")]:
         if isinstance(section, dict) and isinstance(section.get(key), str) and section[key]:
             section[key] = str((folder / section[key]).resolve())

@@ -9,7 +9,7 @@ from typing import Any, get_args
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from scenarios.scenario import Scenario
+from scenarios.scenario import SERVER_URL, Scenario
 
 _PLAIN = {
     "missing": "missing, it must be given",
@@ -35,6 +35,7 @@ _BOUND = {
 _PATTERNS = {
     r"^[a-z0-9][a-z0-9-]*$": "must be small letters, digits and hyphens",
     r"^[1-9][0-9]*$": "must be a whole number from 1",
+    SERVER_URL: "must be of the form http://host:port or https://host:port",
 }
 _Location = Sequence[str | int]
 
@@ -137,7 +138,7 @@ def _claim(problem: ErrorDetails, mapping: Mapping[str, Any]) -> str:
     if kind == "literal_error":
         return f"{value} must be {context['expected']}"
     if kind == "string_pattern_mismatch":
-        return f"{value} {_PATTERNS.get(context['pattern'], 'must be of the form http://host:port')}"
+        return f"{value} {_PATTERNS.get(context['pattern'], 'is not of the form that it must have')}"
     if kind == "union_tag_invalid":
         kinds = _kinds(key_path(problem["loc"], mapping))
         guess = nearest(str(context["tag"]), kinds)

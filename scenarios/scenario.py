@@ -11,16 +11,30 @@ import json
 import math
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
-from scenarios.fields import Count, Duration, Port, PositiveDuration, Section, Slug, Text, Version, Whole
+from scenarios.fields import (
+    Count,
+    Duration,
+    Number,
+    Port,
+    PositiveDuration,
+    Section,
+    Slug,
+    Text,
+    Version,
+    Whole,
+)
 from scenarios.load import ArrivalsConfig, ClosedArrivals, ConstantRows, EnvelopeArrivals, RowsConfig
 from scenarios.mix import max_rows
 from scenarios.units import NS_PER_S, format_duration
 
+SERVER_URL = r"^(http://[^/:\s]+:[1-9]\d{0,4}|https://[^/:\s]+(:[1-9]\d{0,4})?)/?$"
 LARGEST_ARRIVAL_COUNT = 100_000_000  # of a phase: 2.2 GB of plan; more is a mistyped rate
+LARGEST_PORT = 65_535
 LARGEST_PHASE_COUNT = 255  # a plan keeps the phase in a uint8
 LARGEST_SPIN_NS = NS_PER_S // 1_000  # longer is a mistyped unit: a sleeping thread wakes within 0.1 ms
+SMALLEST_SHARE = 1e-9  # less is a mistyped number: no run has a billion requests
 HeaderName = Annotated[str, Field(strict=True, pattern=r"^[A-Za-z0-9_.-]+$")]
 HeaderValue = Annotated[str, Field(strict=True, pattern=r"^[ -~]*$")]
 LARGEST_VARIANT_COUNT = 256  # and the payload variant too
@@ -61,7 +75,7 @@ class ModelConfig(Section):
 class ServerConfig(Section):
     """The Triton server: started here by default, else one that runs, else a container image."""
 
-    url: Annotated[Text, Field(pattern=r"^http://[^/:\s]+:\d{1,5}/?$")] | None = None
+    url: Annotated[Text, Field(pattern=SERVER_URL)] | None = None
     image: Text | None = None
     runtime: Literal["docker", "podman"] | None = None
     http_port: Port | None = None
@@ -79,6 +93,9 @@ class ServerConfig(Section):
             raise ValueError("url (a server that runs) and image (one to start) exclude each other")
         if self.runtime is not None and self.image is None:
             raise ValueError("runtime needs image")
+        port = (self.url or "").rstrip("/").rpartition(":")[2]
+        if port.isdecimal() and int(port) > LARGEST_PORT:
+            raise ValueError(f"url: port {port} is above {LARGEST_PORT}")
         return self
 
 
@@ -98,12 +115,54 @@ class TlsConfig(Section):
         return self
 
 
+class CheckConfig(Section):
+    """Comparison of the values of some replies with those that the head's weights give, or a file of the user's.
+
+    A value is right where |value - expected| <= atol + rtol * |expected|.
+    """
+
+    share: Annotated[Number, Field(ge=SMALLEST_SHARE, le=1)] = 0.01  # at least this share of the requests
+    rtol: Annotated[Number, Field(ge=0)] = 1e-3
+    atol: Annotated[Number, Field(ge=0)] = 1e-5
+    reference: Text | None = None  # .npz on the driver's node, for a model that is no head of the zoo
+
+    def every(self, n_parties: int) -> int:
+        """Requests whose id is a multiple of it are checked, by every one of `n_parties` in its turn.
+
+        Parties (workers; users of a closed loop) take ids in turn, so the two must have no common factor: the largest
+        such number that still gives `share`.
+        """
+        every = max(1, int(1 / self.share + 1e-9))
+        while math.gcd(every, n_parties) != 1:
+            every -= 1
+        return every
+
+
+def _both_tensors(value: object) -> object:
+    """`true` stands for both kinds, `false` for none."""
+    return {True: {}, False: None}[value] if isinstance(value, bool) else value
+
+
+class SharedMemoryConfig(Section):
+    """Which tensors lie in POSIX shared memory instead of in messages; for a server on the client's node."""
+
+    inputs: bool = True
+    outputs: bool = True
+
+    @model_validator(mode="after")
+    def _some_tensors(self) -> SharedMemoryConfig:
+        if not (self.inputs or self.outputs):
+            raise ValueError("neither inputs nor outputs: use shared_memory: false")
+        return self
+
+
 class ClientConfig(Section):
     """The load generators on each client node."""
 
     workers_per_node: Count = 2
     protocol: Literal["http", "grpc"] = "http"
     tls: TlsConfig | None = None
+    unix: Text | None = None  # path on the client nodes, loaded instead of the port
     headers: dict[HeaderName, HeaderValue] = Field(default_factory=dict)  # gRPC: metadata
     spin_ns: Annotated[Duration, Field(le=LARGEST_SPIN_NS)] = Field(default=0, alias="spin")
     timeout_ns: PositiveDuration = Field(default=5 * NS_PER_S, alias="timeout")
@@ -111,6 +170,8 @@ class ClientConfig(Section):
     connections: Count = 16  # opened per worker before the start; the pool grows to need
     rows: RowsConfig = ConstantRows()
     payload_variants: Annotated[Count, Field(le=LARGEST_VARIANT_COUNT)] = 4  # seeded inputs per row count
+    check: CheckConfig | None = None  # compares values of replies
+    shared_memory: Annotated[SharedMemoryConfig | None, BeforeValidator(_both_tensors)] = None
 
 
 class PhaseConfig(Section):
@@ -120,6 +181,7 @@ class PhaseConfig(Section):
     kind: Literal["warmup", "measure", "drain"]
     duration_ns: PositiveDuration = Field(alias="duration")
     arrivals: ArrivalsConfig | None = None
+    timeout_ns: PositiveDuration | None = Field(default=None, alias="timeout")  # else that of the clients
 
     @model_validator(mode="after")
     def _arrivals_by_kind(self) -> PhaseConfig:
@@ -178,12 +240,28 @@ class Scenario(Section):
         if self.phases[-1].kind != "drain":
             raise ValueError(f"phases: the last one, {names[-1]!r}, must be of kind 'drain'")
         self._refuse_two_loops()
+        self._refuse_tls_without_its_server()
+        check = self.clients.check
+        if check is not None and check.reference is None and self.model.repository is not None:
+            raise ValueError(
+                "clients.check: for a model in model.repository it needs reference, its right values"
+            )
         rows = max_rows(self.clients.rows)
         if rows > self.model.max_batch_size:
             raise ValueError(
                 f"clients.rows: up to {rows} rows are above model.max_batch_size {self.model.max_batch_size}"
             )
         return self
+
+    def _refuse_tls_without_its_server(self) -> None:
+        """A server that squall starts speaks no TLS; and over HTTP the port that is loaded is that of the URL."""
+        if self.clients.tls is None:
+            return
+        url = self.server.url
+        if url is None:
+            raise ValueError("clients.tls: needs server.url, a server that squall starts speaks no TLS")
+        if self.clients.protocol == "http" and not url.startswith("https:"):
+            raise ValueError(f"clients.tls: over protocol http it needs an https:// server.url, not {url!r}")
 
     def _refuse_two_loops(self) -> None:
         """A closed loop has service times only; beside response times they would be taken for these."""

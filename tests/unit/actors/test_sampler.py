@@ -41,8 +41,8 @@ class ScriptedTriton:
     def __init__(self, *answers: Any) -> None:
         self._answers = list(answers)
 
-    def get_inference_statistics(self, model: str) -> Any:
-        assert model == "m"
+    def ask_json(self, path: str) -> Any:
+        assert path == "/v2/models/m/stats"
         answer = self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
         if isinstance(answer, Exception):
             raise answer
@@ -53,7 +53,7 @@ class ScriptedTriton:
 def source(monkeypatch: pytest.MonkeyPatch) -> Any:
     def make(*answers: Any) -> TritonSource:
         client = ScriptedTriton(*answers)
-        monkeypatch.setattr(actors.sampler, "_triton_client", lambda _: client)
+        monkeypatch.setattr(actors.sampler, "Control", lambda *_: client)
         return TritonSource("http://h:1", None, "m")
 
     return make

@@ -158,7 +158,7 @@ def problem_of(mapping: dict[str, Any]) -> str:
         (
             ("server",),
             {"url": "localhost:8000"},
-            "server.url: 'localhost:8000' must be of the form http://host:port",
+            "server.url: 'localhost:8000' must be of the form http://host:port or https://host:port",
         ),
         (("server",), {"http_port": 70000}, "server.http_port: 70000 must be at most 65535"),
         (("clients",), {"payload_variants": 257}, "clients.payload_variants: 257 must be at most 256"),
@@ -248,12 +248,43 @@ def problem_of(mapping: dict[str, Any]) -> str:
             "server: url (a server that runs) and image (one to start) exclude each other",
         ),
         (("server",), {"runtime": "docker"}, "server: runtime needs image"),
+        (("server",), {"url": "https://gpu-1:65536"}, "server: url: port 65536 is above 65535"),
+        (
+            ("clients",),
+            {"tls": {}},
+            "clients.tls: needs server.url, a server that squall starts speaks no TLS",
+        ),
+        (
+            ("clients",),
+            {"tls": {"certificate": "me.pem"}},
+            "clients.tls: certificate and key, the client's own, go together",
+        ),
     ],
 )
 def test_a_fault_is_one_line_that_says_where_what_and_what_is_allowed(
     path: tuple[str | int, ...], value: object, problem: str
 ) -> None:
     assert problem_of(changed(path, value)) == problem
+
+
+def test_tls_of_http_needs_an_https_url_and_tls_of_grpc_does_not() -> None:
+    mapping = {**base(), "server": {"url": "http://gpu-1:8000"}, "clients": {"tls": {}}}
+    assert problem_of(mapping) == (
+        "clients.tls: over protocol http it needs an https:// server.url, not 'http://gpu-1:8000'"
+    )
+    mapping["clients"]["protocol"] = "grpc"
+    assert scenario_from_mapping(mapping, "s.yaml").clients.tls is not None
+
+
+@pytest.mark.parametrize("url", ["https://gpu-1", "https://gpu-1:8443/", "http://10.0.0.1:8000"])
+def test_a_server_is_named_by_http_with_its_port_or_by_https(url: str) -> None:
+    assert scenario_from_mapping({**base(), "server": {"url": url}}, "s.yaml").server.url == url
+
+
+@pytest.mark.parametrize("url", ["http://gpu-1", "https://gpu-1:0", "ftp://gpu-1:1", "https://gpu-1/v2"])
+def test_any_other_url_is_refused(url: str) -> None:
+    said = f"server.url: {url!r} must be of the form http://host:port or https://host:port"
+    assert problem_of({**base(), "server": {"url": url}}) == said
 
 
 def test_the_first_of_several_problems_is_the_most_specific_and_the_others_are_counted() -> None:
