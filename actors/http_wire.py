@@ -6,10 +6,10 @@ Source: KServe v2 protocol and Triton's extension_binary_data.md (header `Infere
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
-from actors.reply import NO_ID, REJECTIONS, Layout, Output, Template, fault_of, one_line
+from actors.reply import NO_ID, NOT_IN_SLOT, REJECTIONS, Layout, Output, Template, fault_of, one_line
 from models.payload import PREFIX, RequestBody
 from models.spec import ModelSpec
 
@@ -30,13 +30,14 @@ class HttpTemplate(Template):
 
     def judge(self, reply: Reply, wire_id: bytes) -> tuple[str, str]:
         """(outcome, detail) of the reply to the request that carried `wire_id`."""
-        body, known = reply.body, self._known
-        if known and reply.status == _OK:
+        body, known, every = reply.body, self._known, self.check_every
+        if known and reply.status == _OK and (not every or int(wire_id) % every):
             layout = known[0]
             start = layout.prefix + wire_id + layout.suffix
-            if body.startswith(start) and len(body) == layout.n_bytes and reply.n_json_bytes == len(start):
+            is_as_long = len(body) == layout.n_bytes and reply.n_json_bytes == layout.n_json_bytes
+            if is_as_long and body.startswith(start):
                 return "ok", ""
-        reply_bytes = self.spec.reply_bytes(self.rows if self.spec.is_batched else 1)
+        reply_bytes = None if self.slots else self.spec.reply_bytes(self.rows if self.spec.is_batched else 1)
         outcome, why = judge_reply(reply.status, reply.n_json_bytes, body, wire_id, reply_bytes)
         return (outcome, why) if outcome != "ok" else self._judge_outputs(reply, wire_id)
 
@@ -48,6 +49,7 @@ class HttpTemplate(Template):
             content = json.loads(described)
             reply_id = content["id"]
             outputs = [_output_of(item) for item in content["outputs"]]
+            is_carried = len(described) != len(reply.body) or any("data" in one for one in content["outputs"])
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             return "bad_reply", "the reply's JSON is not that of an inference"
         if reply_id != wire_id.decode():
@@ -55,10 +57,25 @@ class HttpTemplate(Template):
         why = fault_of(self.spec, self.rows, outputs)
         if why:
             return "bad_reply", why
+        if self.slots and is_carried:
+            return "bad_reply", NOT_IN_SLOT
         prefix, _, suffix = described.partition(wire_id)
-        if n_json and wire_id not in suffix:
-            self._known[:] = [Layout(prefix, suffix, len(reply.body))]
+        if (n_json or self.slots) and wire_id not in suffix:
+            self._remember(Layout(prefix, suffix, len(reply.body), n_json))
+        if self._is_checked(wire_id):
+            return self._judge_values(outputs, _split(reply.body[n_json:] if n_json else b"", outputs))
         return "ok", ""
+
+
+def _split(tensors: bytes, outputs: Sequence[Output]) -> list[bytes | None]:
+    """The binary part by output: its tensors follow each other in the order of the JSON."""
+    parts: list[bytes | None] = []
+    at = 0
+    for output in outputs:
+        size = output.n_bytes or 0
+        parts.append(None if output.n_bytes is None else tensors[at : at + size])
+        at += size
+    return parts
 
 
 def _output_of(item: Mapping[str, Any]) -> Output:

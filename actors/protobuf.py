@@ -38,6 +38,11 @@ def field_head(number: int, n_bytes: int) -> bytes:
     return varint(number << 3 | BYTES) + varint(n_bytes)
 
 
+def number(number: int, value: int) -> bytes:
+    """A field of one number."""
+    return varint(number << 3 | VARINT) + varint(value)
+
+
 def packed(number: int, values: Iterable[int]) -> bytes:
     """A field of packed numbers."""
     return field(number, b"".join(varint(value) for value in values))

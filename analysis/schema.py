@@ -26,7 +26,8 @@ OUTCOMES = (
 """How a scheduled arrival can end; exactly one each. `rejected`: the server's queue policy refused it (full
 queue or queue timeout). `timeout`: no whole reply within the client's timeout. `cancelled`: still in flight
 when the drain or the run ended. `server_error`: any other error status. `transport_error`: the connection
-failed. `bad_reply`: status 200, but not the reply that the model's spec promises. `unsent`: never sent."""
+failed. `bad_reply`: status 200, but not the reply that the model's spec promises, or wrong values. `unsent`: never
+sent."""
 
 INSTANT = "instant"
 """Unit of a column that holds a point in time: only these are shifted between clocks."""

@@ -72,6 +72,7 @@ def summarise(store: RunStore) -> dict[str, Any]:
         "host": _host_figures(rows_in(hosts, names)),
         "gpu": _gpu_figures(rows_in(_read(store, "gpu_samples"), names)),
         "workers": _worker_figures(rows_in(workers, names)),
+        "value_checks": manifest.get("value_checks"),
         "collectors": manifest.get("collectors", {}),
         "losses": manifest.get("losses", []),
         "notes": manifest.get("notes", []),

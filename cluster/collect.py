@@ -78,6 +78,8 @@ class Collection:
         for worker in self._deployment.workers:
             self._try(worker.handle.name, partial(self._take_leftovers, worker))
         self._try("unsent arrivals", self._add_missing)
+        if "value_checks" in self._store.manifest:
+            self._try("value checks", self._add_checks)
         self._try("requests", partial(self._store.flush, "requests"))
 
     def _try(self, what: str, step: Callable[[], None]) -> None:
@@ -131,6 +133,16 @@ class Collection:
             clock = self._deployment.clocks[worker.node.label]
             ingest_table(self._store, "requests", data, clock, self._phases)
             self._note("requests", data)
+
+    def _add_checks(self) -> None:
+        """How many replies were compared; a lost worker cannot say how many it did."""
+        workers = [worker for worker in self._deployment.workers if not worker.is_lost]
+        tallies = [worker.handle.call("tally") for worker in workers]
+        counts = {
+            "n_checked": sum(one.n_checked for one in tallies),
+            "n_wrong": sum(one.n_wrong for one in tallies),
+        }
+        self._store.update(value_checks={**self._store.manifest["value_checks"], **counts})
 
     def _note(self, table: str, data: Any) -> None:
         if table == "requests" and self._ledger is not None:

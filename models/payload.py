@@ -15,6 +15,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,6 +34,22 @@ _NUMPY = {
 _INTEGER_LIMIT = 100
 
 
+class Place(NamedTuple):
+    """The bytes of a tensor in a shared memory region, instead of in the message."""
+
+    region: str
+    offset: int
+    n_bytes: int
+
+    def parameters(self) -> dict[str, str | int]:
+        """As a request says it of a tensor (Triton's extension_shared_memory.md)."""
+        return {
+            "shared_memory_region": self.region,
+            "shared_memory_offset": self.offset,
+            "shared_memory_byte_size": self.n_bytes,
+        }
+
+
 @dataclass(frozen=True)
 class RequestBody:
     """An encoded request but for its id: PREFIX + id + suffix; `n_json_bytes` of it are JSON."""
@@ -49,6 +66,19 @@ class RequestBody:
 def encode_id(request_id: int) -> bytes:
     """`request_id` as it travels: ID_DIGITS decimal digits."""
     return b"%0*d" % (ID_DIGITS, request_id)
+
+
+def read_tensor(datatype: str, shape: tuple[int, ...], data: bytes) -> NDArray[np.generic]:
+    """The array that raw little-endian `data` holds; BF16 becomes FP32.
+
+    Raises ValueError for a datatype without a fixed size, and where shape and length disagree.
+    """
+    if datatype == "BF16":
+        upper = np.frombuffer(data, "<u2").astype(np.uint32)
+        return (upper << np.uint32(16)).view(np.float32).reshape(shape)
+    if datatype not in _NUMPY:
+        raise ValueError(f"{datatype} has no fixed size")
+    return np.frombuffer(data, np.dtype(_NUMPY[datatype]).newbyteorder("<")).reshape(shape)
 
 
 def make_input(tensor: TensorSpec, rows: int | None, rng: np.random.Generator) -> NDArray[np.generic]:
@@ -93,22 +123,38 @@ def make_inputs(
     return inputs
 
 
-def encode_body(spec: ModelSpec, inputs: Mapping[str, NDArray[np.generic]]) -> RequestBody:
-    """The body that carries `inputs` and asks for every output as binary."""
+def encode_body(
+    spec: ModelSpec,
+    inputs: Mapping[str, NDArray[np.generic]],
+    input_places: Mapping[str, Place] | None = None,
+    output_places: Mapping[str, Place] | None = None,
+) -> RequestBody:
+    """The body that carries `inputs` and asks for every output as binary; tensors with a place lie there instead."""
+    input_places, output_places = input_places or {}, output_places or {}
     described, blobs = [], []
     for tensor in spec.inputs:
         array = inputs[tensor.name]
-        blob = np.ascontiguousarray(array).tobytes()
+        place = input_places.get(tensor.name)
+        blob = np.ascontiguousarray(array).tobytes() if place is None else b""
         blobs.append(blob)
         described.append(
             {
                 "name": tensor.name,
                 "shape": list(array.shape),
                 "datatype": tensor.datatype,
-                "parameters": {"binary_data_size": len(blob)},
+                "parameters": {"binary_data_size": len(blob)} if place is None else place.parameters(),
             }
         )
-    outputs = [{"name": tensor.name, "parameters": {"binary_data": True}} for tensor in spec.outputs]
+    in_message = {"binary_data": True}
+    outputs = [
+        {
+            "name": tensor.name,
+            "parameters": output_places[tensor.name].parameters()
+            if tensor.name in output_places
+            else in_message,
+        }
+        for tensor in spec.outputs
+    ]
     rest = json.dumps({"inputs": described, "outputs": outputs}, separators=(",", ":")).encode()
     suffix_json = b'",' + rest[1:]
     return RequestBody(suffix_json + b"".join(blobs), len(PREFIX) + ID_DIGITS + len(suffix_json))

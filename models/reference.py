@@ -1,0 +1,102 @@
+"""The answers that a model must give to seeded payloads: a head of the zoo by the weights that its repository serves,
+another model by a file of the user's.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import zipfile
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from models.heads import Array, forward, make_weights
+from models.payload import make_inputs
+from models.spec import DATATYPE_BYTES, ModelSpec, head_of, head_spec
+from scenarios.errors import ScenarioError, TargetError
+
+_CHUNK_ROWS = 256
+_COMPARABLE_KINDS = "biuf"
+Kind = tuple[int, int]
+"""Rows and payload variant: what tells one template from another."""
+
+
+def reference_answers(
+    spec: ModelSpec, settings: Mapping[str, int], seed: int, kinds: Iterable[Kind]
+) -> dict[Kind, dict[str, NDArray[np.generic]]]:
+    """Outputs by name for each (rows, variant) of the head `spec.name`; in float32 as the served model computes.
+
+    `seed` is that of the payloads. Raises ScenarioError for an unknown head or size, TargetError where `spec`, that of
+    the running model, is not that of the head.
+    """
+    sizes = head_of(spec.name).sizes(settings)
+    promised = head_spec(spec.name, spec.version, sizes, spec.max_batch_size)
+    if (spec.inputs, spec.outputs) != (promised.inputs, promised.outputs):
+        raise TargetError(
+            f"clients.check: the model {spec.name} that is served has other tensors than the head of the zoo with "
+            "the scenario's model.settings; give clients.check.reference, its right values"
+        )
+    weights = make_weights(spec.name, sizes)
+    if "position" in weights:  # no layer mixes positions, and only the first is read
+        weights["position"] = weights["position"][:1]
+    wanted = sorted(set(kinds))
+    answers: dict[Kind, dict[str, NDArray[np.generic]]] = {}
+    for chunk in _chunks(wanted):
+        inputs = [make_inputs(spec, rows, variant, seed)["INPUT"] for rows, variant in chunk]
+        outputs = forward(spec.name, weights, np.concatenate(inputs).astype(np.float32))
+        ends = np.cumsum([rows for rows, _ in chunk])[:-1]
+        answers |= {kind: {"OUTPUT": part} for kind, part in zip(chunk, _split(outputs, ends), strict=True)}
+    return answers
+
+
+def read_answers(
+    path: Path, spec: ModelSpec, kinds: Iterable[Kind]
+) -> tuple[dict[Kind, dict[str, NDArray[np.generic]]], str]:
+    """The same from an .npz file with an array `OUTPUT/ROWS/VARIANT` each, and the file's sha256 in hex.
+
+    Outputs that it does not name are not compared. Raises ScenarioError for a file that cannot be read, names an
+    output that the model has not, or lacks an array.
+    """
+    where = f"clients.check.reference: {path}"
+    try:
+        content = path.read_bytes()
+        with np.load(io.BytesIO(content), allow_pickle=False) as file:
+            arrays = dict(file)
+    except OSError as error:
+        raise ScenarioError(f"{where}: cannot be read: {error.strerror or error}") from error
+    except (ValueError, EOFError, TypeError, zipfile.BadZipFile, zlib.error) as error:
+        raise ScenarioError(f"{where}: is no .npz file of plain arrays") from error
+    names = sorted({name.partition("/")[0] for name in arrays})
+    fixed = {tensor.name for tensor in spec.outputs if tensor.datatype in DATATYPE_BYTES}
+    if not names or not set(names) <= fixed:
+        raise ScenarioError(
+            f"{where}: has {names}, the model's outputs that can be compared are {sorted(fixed)}"
+        )
+    answers: dict[Kind, dict[str, NDArray[np.generic]]] = {}
+    for rows, variant in set(kinds):
+        for name in names:
+            array = arrays.get(f"{name}/{rows}/{variant}")
+            if array is None or array.dtype.kind not in _COMPARABLE_KINDS:
+                raise ScenarioError(f"{where}: has no array of numbers {name}/{rows}/{variant}")
+            answers.setdefault((rows, variant), {})[name] = array
+    return answers, hashlib.sha256(content).hexdigest()
+
+
+def _split(outputs: Array, ends: NDArray[np.int64]) -> list[Array]:
+    return [part.copy() for part in np.split(outputs, ends)]
+
+
+def _chunks(kinds: Iterable[Kind]) -> Iterator[list[Kind]]:
+    """Groups of few enough rows to compute at once."""
+    chunk: list[Kind] = []
+    for kind in kinds:
+        if chunk and sum(rows for rows, _ in chunk) + kind[0] > _CHUNK_ROWS:
+            yield chunk
+            chunk = []
+        chunk.append(kind)
+    if chunk:
+        yield chunk

@@ -1,0 +1,89 @@
+"""The answers that the driver expects, against the head's forward pass on each payload alone."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from models.heads import forward, make_weights
+from models.payload import make_inputs
+from models.reference import read_answers, reference_answers
+from models.spec import HEADS, ModelSpec, TensorSpec, head_spec
+from scenarios.errors import ScenarioError, TargetError
+
+SIZES = {"width": 16, "layers": 3, "classes": 2}
+EXTRA = {"linear_head": {}, "linear_head_stacked": {"heads": 3}, "seqlen_head": {"sequence": 5}}
+KINDS = [
+    (rows, variant) for rows in (1, 30, 128) for variant in (0, 1)
+]  # more rows than are computed at once
+
+
+@pytest.mark.parametrize("head", HEADS)
+def test_each_payload_has_the_answer_of_the_head_to_it(head: str) -> None:
+    settings = {**SIZES, **EXTRA[head]}
+    sizes = HEADS[head].sizes(settings)
+    spec = head_spec(head, "1", sizes, 128)
+    answers = reference_answers(spec, settings, 5, reversed(KINDS))
+    assert set(answers) == set(KINDS)
+    for rows, variant in KINDS:
+        x = make_inputs(spec, rows, variant, 5)["INPUT"].astype(np.float32)
+        alone = forward(head, make_weights(head, sizes), x)
+        np.testing.assert_allclose(answers[rows, variant]["OUTPUT"], alone, rtol=1e-4, atol=1e-5)
+
+
+def test_another_seed_has_other_answers() -> None:
+    spec = head_spec("linear_head", "1", HEADS["linear_head"].sizes(SIZES), 8)
+    one, other = (
+        reference_answers(spec, {**SIZES, "weights_seed": seed}, 5, [(2, 0)])[2, 0]["OUTPUT"]
+        for seed in (1, 2)
+    )
+    assert not np.isclose(one, other, rtol=0.01).any()
+
+
+def test_a_served_model_of_other_tensors_is_refused() -> None:
+    spec = head_spec("linear_head", "1", HEADS["linear_head"].sizes(SIZES), 8)
+    other = ModelSpec(spec.name, "1", spec.inputs, (TensorSpec("OUTPUT", "FP32", (3,)),), 8)
+    with pytest.raises(TargetError, match="other tensors than the head of the zoo"):
+        reference_answers(other, SIZES, 5, [(1, 0)])
+
+
+SPEC = ModelSpec("own", "1", (), (TensorSpec("A", "FP32", (2,)), TensorSpec("B", "BYTES", (1,))), 8)
+
+
+def test_a_file_of_answers_names_output_rows_and_variant(tmp_path: Path) -> None:
+    path = tmp_path / "right.npz"
+    arrays = {f"A/{rows}/{variant}": np.full((rows, 2), variant) for rows in (1, 3) for variant in (0, 1)}
+    np.savez(path, allow_pickle=False, **arrays)
+    answers, sha256 = read_answers(path, SPEC, [(3, 1), (1, 0)])
+    assert sha256 == hashlib.sha256(path.read_bytes()).hexdigest()
+    assert {kind: {name: array.tolist() for name, array in one.items()} for kind, one in answers.items()} == {
+        (3, 1): {"A": [[1, 1]] * 3},
+        (1, 0): {"A": [[0, 0]]},
+    }
+
+
+@pytest.mark.parametrize(
+    ("arrays", "why"),
+    [
+        ({"A/1/0": np.zeros((1, 2))}, "has no array of numbers A/2/0"),
+        ({"A/1/0": np.zeros((1, 2)), "A/2/0": np.array(["x"])}, "has no array of numbers A/2/0"),
+        ({"C/1/0": np.zeros((1, 2))}, r"has \['C'\], the model's outputs that can be compared are \['A'\]"),
+        ({"B/1/0": np.zeros((1, 2))}, r"has \['B'\], the model's outputs that can be compared are \['A'\]"),
+        ({}, r"has \[\], the model's"),
+        (None, "cannot be read: No such file"),
+        (b"", "is no .npz file"),
+        (b"PK not", "is no .npz file"),
+        (b"\x93NUMPY", "is no .npz file"),
+    ],
+)
+def test_a_file_without_the_answers_is_refused(tmp_path: Path, arrays: object, why: str) -> None:
+    path = tmp_path / "right.npz"
+    if isinstance(arrays, dict):
+        np.savez(path, allow_pickle=False, **arrays)
+    elif isinstance(arrays, bytes):
+        path.write_bytes(arrays)
+    with pytest.raises(ScenarioError, match=f"clients.check.reference: {path}: {why}"):
+        read_answers(path, SPEC, [(1, 0), (2, 0)])
