@@ -42,7 +42,10 @@ SetOption = Annotated[
 ]
 SeedOption = Annotated[int | None, typer.Option("--seed", help="Seed of the plan and the payloads.")]
 ServerOption = Annotated[
-    str | None, typer.Option("--server", "-u", "--url", help="Use the Triton at this URL: http://host:port.")
+    str | None,
+    typer.Option(
+        "--server", "-u", "--url", help="Use the Triton at this URL: http://host:port or https://host:port."
+    ),
 ]
 RunArgument = Annotated[Path, typer.Argument(help="A run directory.", metavar="RUN")]
 
@@ -90,6 +93,45 @@ def report(run_dir: RunArgument) -> None:
     from analysis.store import RunStore
 
     typer.echo(write_report(RunStore.open(run_dir)))
+
+
+@app.command()
+def selftest(
+    protocol: Annotated[
+        str | None, typer.Option("--protocol", "-i", help="http or grpc; none: both.")
+    ] = None,
+    duration: Annotated[str, typer.Option("--duration", help="Length of a step of the sweep.")] = "2s",
+    check_duration: Annotated[
+        str | None,
+        typer.Option("--check-duration", help="Length of a known answer.  [default: 4s, or 30s with --full]"),
+    ] = None,
+    workers: Annotated[
+        int | None,
+        typer.Option("--workers", min=1, help="Also sweep this many at once. [default: by the cores]"),
+    ] = None,
+    full: Annotated[
+        bool, typer.Option("--full", help="Queues at loads 0.5, 0.8 and 0.95, not only 0.8.")
+    ] = False,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of arrivals and service times.")] = 1,
+    as_json: JsonOption = False,
+) -> None:
+    """Proves the client of this host against a null server: highest rate, send lag, CPU, known answers."""
+    from cluster.progress import Screen
+    from cluster.selftest import options_of
+    from cluster.selftest import selftest as prove
+
+    options = options_of(protocol, duration, check_duration, workers, full, seed)
+    result = prove(options, Screen().step)
+    if as_json:
+        typer.echo(json.dumps(result, indent=2))
+    else:
+        from rich.console import Console
+
+        from cluster.selftest_screen import render
+
+        Console(highlight=False).print(render(result))
+    if not result["passed"]:
+        raise typer.Exit(EXIT_INVALID)
 
 
 @models_app.command("list")

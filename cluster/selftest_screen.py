@@ -1,0 +1,117 @@
+"""The screen of `squall selftest`, within 80 columns. Rendering only."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from rich import box
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from analysis.wording import count_text, duration_text, rate_text
+
+WIDTH = 80
+_STYLES = {True: "bold green", False: "bold red"}
+
+
+def render(result: Mapping[str, Any]) -> RenderableType:
+    """What `squall selftest` prints, from `cluster.selftest.selftest`."""
+    host, answers = result["host"], result["known_answers"]
+    return Group(
+        Text(f"squall selftest   {host['cores']} cores, Python {host['python']}", style="bold"),
+        Text(),
+        _sweep_table(result["sweep"]),
+        Text(),
+        _step_table(result),
+        Text(),
+        _answer_table(answers),
+        Text(),
+        _quantile_table(answers),
+        *_verdict(answers, result["passed"]),
+    )
+
+
+def _table(*headers: str, n_left: int) -> Table:
+    """The first `n_left` columns are text, the others figures."""
+    table = Table(
+        box=box.SIMPLE_HEAD, width=WIDTH, padding=(0, 0, 0, 1), pad_edge=False, show_edge=False, header_style="dim"
+    )  # fmt: skip
+    for position, header in enumerate(headers):
+        table.add_column(header, justify="left" if position < n_left else "right", no_wrap=True)
+    return table
+
+
+def _sweep_table(sweeps: Iterable[Mapping[str, Any]]) -> Table:
+    table = _table("Rate", "workers", "clean", "not clean", "because", n_left=1)
+    table.columns[-1].no_wrap = False
+    for sweep in sweeps:
+        limit = sweep["lowest_unclean_hz"]
+        last = [step for step in sweep["steps"] if step["rate_hz"] == limit][-1:]
+        table.add_row(
+            sweep["protocol"], str(sweep["n_workers"]), rate_text(sweep["highest_clean_hz"]), rate_text(limit),
+            last[0]["reasons"][0] if last else "-",
+        )  # fmt: skip
+    return table
+
+
+def _step_table(result: Mapping[str, Any]) -> Table:
+    table = _table("Lag and CPU", "sent", "p50", "p95", "p99", "max", "user", "system", n_left=1)
+    steps = [("top", one["at_highest"]) for one in result["sweep"]]
+    steps += [("half", one) for one in result["at_half_rate"]]
+    for label, step in steps:
+        if step is not None:
+            lags = [duration_text(step["send_lag_ns"][name]) for name in ("p50", "p95", "p99", "max")]
+            cpu = [duration_text(step[f"cpu_{kind}_ns_per_request"]) for kind in ("user", "system")]
+            table.add_row(
+                f"{step['protocol']} x{step['n_workers']} {label}",
+                rate_text(step["delivered_hz"]),
+                *lags,
+                *cpu,
+            )
+    return table
+
+
+def _answer_table(answers: Iterable[Mapping[str, Any]]) -> Table:
+    table = _table(
+        "Known answers", "load", "service", "requests", "over the server", "over constant", n_left=1
+    )
+    for answer in answers:
+        load = "-" if answer["load_ratio"] is None else f"{answer['load_ratio']:g}"
+        over = [_over_text(answer[name]) for name in ("over_server_ns", "over_constant_ns")]
+        service = duration_text(answer["service_mean_ns"])
+        table.add_row(_name(answer), load, service, count_text(answer["n_requests"]), *over)
+    return table
+
+
+def _quantile_table(answers: Iterable[Mapping[str, Any]]) -> Table:
+    table = _table("Response time", "", "theory", "range", "server", "client", "", n_left=1)
+    for answer in answers:
+        for one in answer["quantiles"]:
+            name = f"{_name(answer)} at {answer['load_ratio']:g}"
+            span = f"{duration_text(one['low_ns'])} … {duration_text(one['high_ns'])}"
+            measured = [duration_text(one[name]) for name in ("server_ns", "client_ns")]
+            mark = Text("ok" if one["is_within"] else "OUT", style=_STYLES[one["is_within"]])
+            table.add_row(
+                name, f"p{100 * one['q']:g}", duration_text(one["theory_ns"]), span, *measured, mark
+            )
+    return table
+
+
+def _verdict(answers: list[Mapping[str, Any]], passed: bool) -> list[Text]:
+    n_passed = len([answer for answer in answers if answer["passed"]])
+    text = Text("\n")
+    text.append("PASSED" if passed else "FAILED", style=_STYLES[passed])
+    text.append(f"   {n_passed} of {len(answers)} known answers", style="dim")
+    failed = [answer for answer in answers if not answer["passed"]]
+    return [text, *(Text(f"  {_name(answer)}: {'; '.join(answer['reasons'])}") for answer in failed)]
+
+
+def _name(answer: Mapping[str, Any]) -> str:
+    return f"{answer['protocol']} {answer['queue']}"
+
+
+def _over_text(over: Mapping[str, Any] | None) -> str:
+    """Least and median."""
+    return "-" if over is None else f"{duration_text(over['min'])}, {duration_text(over['p50'])}"
