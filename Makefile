@@ -28,7 +28,7 @@ types: $(READY)
 docs: $(READY)
 	$(BIN)/python -m analysis.schema > docs/schema.md
 
-$(READY): pyproject.toml constraints.txt
+$(READY): pyproject.toml setup.py constraints.txt $(wildcard csrc/*)
 	@if command -v uv >/dev/null 2>&1; then \
 	  [ -x $(BIN)/python ] || uv venv --quiet --python $(PYTHON) $(VENV); \
 	  uv pip install --quiet --python $(BIN)/python --constraint constraints.txt --editable '.[dev]'; \

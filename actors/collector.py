@@ -5,7 +5,8 @@ from __future__ import annotations
 import queue
 import struct
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,9 +28,9 @@ _RECORD = np.dtype(
     ]
 )  # fmt: skip
 _PACK = struct.Struct("<qqqqqqiiBBH")
-_ROW_BYTES = _PACK.size
-assert _RECORD.itemsize == _ROW_BYTES
-_BUFFER_ROWS = 16_384
+ROW_BYTES = _PACK.size
+assert _RECORD.itemsize == ROW_BYTES
+BUFFER_ROWS = 16_384
 _LARGEST_DETAIL_COUNT = 65_535
 _MANY_DETAILS = "further details were not kept: more than 65,535 different ones"
 
@@ -51,13 +52,14 @@ class Collector:
         self._phases = list(phases)
         self._details = [""]
         self._detail_code = {"": 0}
-        self._buffer = bytearray(_BUFFER_ROWS * _ROW_BYTES)
+        self._buffer = bytearray(BUFFER_ROWS * ROW_BYTES)
         self._n_rows = 0
         self._spool = Spool(path, "requests")
-        self._full: queue.SimpleQueue[tuple[bytearray, int] | None] = queue.SimpleQueue()
+        self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._free: queue.SimpleQueue[bytearray] = queue.SimpleQueue()
         self._kept: list[pa.Table] = []
-        self._writer = threading.Thread(target=self._write_buffers, name="squall-spill", daemon=True)
+        self._spool.rehearse(self._to_table(np.zeros(1, _RECORD)))
+        self._writer = threading.Thread(target=self._work, name="squall-spill", daemon=True)
         self._writer.start()
 
     @property
@@ -74,28 +76,40 @@ class Collector:
         if code is None:
             code = self._new_detail(detail)
         _PACK.pack_into(
-            self._buffer, self._n_rows * _ROW_BYTES, request_id, scheduled_ns, sent_ns, first_ns, done_ns,
+            self._buffer, self._n_rows * ROW_BYTES, request_id, scheduled_ns, sent_ns, first_ns, done_ns,
             response_bytes, rows, request_bytes, phase, outcome, code,
         )  # fmt: skip
         self._n_rows += 1
         self.n_recorded += 1
-        if self._n_rows == _BUFFER_ROWS:
+        if self._n_rows == BUFFER_ROWS:
             self.flush()
 
     def flush(self) -> None:
         """Hands the rows so far to the writer; does not wait for it."""
         if self._n_rows:
-            self._full.put((self._buffer, self._n_rows))
-            try:
-                self._buffer = self._free.get_nowait()
-            except queue.Empty:
-                self._buffer = bytearray(_BUFFER_ROWS * _ROW_BYTES)
+            self._buffer = self._exchange(self._buffer, self._n_rows)
             self._n_rows = 0
+
+    def take_filled(self, buffer: bytearray, n_rows: int) -> bytearray:
+        """Takes the rows that someone else has packed into `buffer`; returns a buffer for the next ones."""
+        self.n_recorded += n_rows
+        return self._exchange(buffer, n_rows)
+
+    def _exchange(self, buffer: bytearray, n_rows: int) -> bytearray:
+        self._jobs.put(partial(self._write, buffer, n_rows))
+        try:
+            return self._free.get_nowait()
+        except queue.Empty:
+            return bytearray(BUFFER_ROWS * ROW_BYTES)
+
+    def later(self, job: Callable[[], None]) -> None:
+        """Calls `job` in the thread that writes the spill file, so that it delays no send."""
+        self._jobs.put(job)
 
     def close(self) -> list[pa.Table]:
         """Writes what is left and closes the file; returns the rows that it could not take, in `requests` schema."""
         self.flush()
-        self._full.put(None)
+        self._jobs.put(None)
         self._writer.join()
         self._spool.close()
         return self._kept
@@ -110,13 +124,15 @@ class Collector:
         self._detail_code[detail] = code
         return code
 
-    def _write_buffers(self) -> None:
-        while (item := self._full.get()) is not None:
-            buffer, n_rows = item
-            table = self._to_table(np.frombuffer(buffer, _RECORD, n_rows))
-            if not self._spool.write(table):
-                self._kept.append(table)
-            self._free.put(buffer)
+    def _work(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            job()
+
+    def _write(self, buffer: bytearray, n_rows: int) -> None:
+        table = self._to_table(np.frombuffer(buffer, _RECORD, n_rows))
+        if not self._spool.write(table):
+            self._kept.append(table)
+        self._free.put(buffer)
 
     def _detail_column(self, codes: np.ndarray[Any, np.dtype[np.uint16]]) -> pa.Array:
         """Only the details that `codes` use: all of them, in every table, would outweigh the rows."""

@@ -8,14 +8,17 @@ sent         a0    a1 a2          a3             a1 late? sent at once, its lag 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from itertools import takewhile
+from typing import Any
 
 import numpy as np
 
 from actors.client import Client, Exchange
 from actors.clock import Clock
 from actors.collector import NEVER, OUTCOME_CODE, Collector
+from actors.lane import Flight, Lane
 from actors.loop import Loop
 from actors.pacing import NEVER_NS, Due, Pacing
 from models.payload import encode_id
@@ -34,10 +37,23 @@ Ticker = Callable[[int], int]
 
 @dataclass(frozen=True)
 class Rules:
-    """Limits of a run: a request's timeout from its send, and the cap on requests in flight (None: none)."""
+    """Limits of a run: a request's timeout from its send, and the cap on requests in flight (None: none).
+
+    `phase_timeouts_ns`: other timeouts by phase, for the requests of that phase.
+    """
 
     timeout_ns: int
     max_in_flight: int | None = None
+    phase_timeouts_ns: Mapping[int, int] = field(default_factory=dict)
+
+    def timeout_of(self, phase: int) -> int:
+        """In ns, for the requests of that phase."""
+        return self.phase_timeouts_ns.get(phase, self.timeout_ns)
+
+    @property
+    def shortest_ns(self) -> int:
+        """The shortest timeout: no request that was sent later has to be looked at."""
+        return min((self.timeout_ns, *self.phase_timeouts_ns.values()))
 
 
 @dataclass
@@ -63,8 +79,16 @@ class Engine:
     """
 
     def __init__(
-        self, pacing: Pacing, length_ns: int, rules: Rules, collector: Collector, loop: Loop, clock: Clock
+        self,
+        pacing: Pacing,
+        length_ns: int,
+        rules: Rules,
+        collector: Collector,
+        loop: Loop,
+        clock: Clock,
+        lane: Lane | None = None,
     ) -> None:
+        """With a `lane`, its pacing is `actors.lane.lane_pacing`."""
         self.counters = Counters()
         self.recent_response_ns: list[int] = []
         self._pacing = pacing
@@ -77,12 +101,14 @@ class Engine:
         # by token, in order of their sends: (sent at, what, detail, id on the wire)
         self._in_flight: dict[int, tuple[int, Due, str, bytes]] = {}
         self._held: deque[Due] = deque()
+        self._lane = lane
+        self._readopted: set[int] = set()  # tokens in flight that came back from the lane: out of order
         self._is_stopped = False
 
     @property
     def n_in_flight(self) -> int:
-        """Requests handed to the client and not ended."""
-        return len(self._in_flight)
+        """Requests that were handed to the client, or sent by the lane, and have not ended."""
+        return len(self._in_flight) + (self._lane.core.n_in_flight if self._lane is not None else 0)
 
     @property
     def n_held(self) -> int:
@@ -111,7 +137,7 @@ class Engine:
             self._record_rest()
 
     def _follow(self, end_ns: int, ticker: Ticker, tick_ns: int) -> None:
-        now, pacing, loop, handlers = self._now, self._pacing, self._loop, self._loop.handlers
+        now, pacing, handlers = self._now, self._pacing, self._loop.handlers
         client = self._client
         assert client is not None
         check_ns = now() + _TIMEOUT_CHECK_NS
@@ -126,11 +152,57 @@ class Engine:
                 check_ns = now_ns + _TIMEOUT_CHECK_NS
             if now_ns >= pacing.next_ns:
                 self._send_due()
-            for fd, events in loop.wait(min(pacing.next_ns, check_ns, tick_ns, end_ns)):
+            for fd, events in self._wait(min(pacing.next_ns, check_ns, tick_ns, end_ns)):
                 handlers[fd](events)
                 if now() >= pacing.next_ns:
                     self._send_due()
             client.flush()
+
+    def _wait(self, until_ns: int) -> list[tuple[int, int]]:
+        """What is ready; with a lane, all that it could not do itself by then."""
+        if self._lane is None or self._loop.has_callbacks:
+            return self._loop.wait(until_ns)
+        ready, items = self._lane.core.turn(until_ns)
+        self._count_lane()
+        if items:
+            self.readopt(items)
+        return ready
+
+    def _count_lane(self) -> None:
+        assert self._lane is not None
+        counters = self.counters
+        n_sent, n_done, lag_max_ns, spun_ns = self._lane.core.counts()
+        counters.n_sent += n_sent
+        counters.n_done += n_done
+        self._lane.n_done += n_done
+        counters.lag_max_ns = max(counters.lag_max_ns, lag_max_ns)
+        self._loop.spun_ns += spun_ns
+
+    def readopt(self, items: list[Any]) -> None:
+        """Takes back what the lane returns: the requests are the engine's again, the connections their clients'."""
+        assert self._lane is not None
+        strays = self._lane.read(items)
+        for flight in (Flight._make(values) for stray in strays for values in stray.flights):
+            wire_id = encode_id(flight.token)
+            self._in_flight[flight.token] = (flight.sent_ns, self._lane.due_of(flight), "", wire_id)
+            self._readopted.add(flight.token)
+        for stray in strays:
+            stray.owner.take_back(stray)
+
+    def lend(self, token: int) -> tuple[int, int, int, int, int]:
+        """Gives a request in flight to the lane; what it must know of it."""
+        assert self._lane is not None
+        _, due, _, _ = self._in_flight.pop(token)
+        self._readopted.discard(token)
+        user = self._pacing.user_of(token)
+        return due.at_ns, due.scheduled_ns, due.phase, self._lane.number_of(due.template), user
+
+    def take_recent(self) -> list[int]:
+        """Response times since the last call, in ns; of the lane's the first 4,096."""
+        recent, self.recent_response_ns = self.recent_response_ns, []
+        if self._lane is not None:
+            recent += np.frombuffer(self._lane.core.recent(), np.int64).tolist()
+        return recent
 
     def request_stop(self) -> None:
         """Makes `run` end at once: what is in flight is recorded as cancelled, the rest as unsent. Thread-safe."""
@@ -138,8 +210,8 @@ class Engine:
         self._loop.wake()
 
     def _is_done(self) -> bool:
-        is_all_sent = self._pacing.next_ns == NEVER_NS and not self._held
-        return self._is_stopped or (is_all_sent and not self._in_flight)
+        is_all_sent = self._pacing.is_over and not self._held
+        return self._is_stopped or (is_all_sent and not self.n_in_flight)
 
     # sending
 
@@ -182,6 +254,10 @@ class Engine:
         )  # fmt: skip
         del self._in_flight[token]
         is_ok = outcome == "ok"
+        if self._lane is not None:
+            self._readopted.discard(token)
+            if is_ok:
+                self._lane.learn(template, exchange.n_json_bytes)
         begun_ns = due.scheduled_ns if due.scheduled_ns != NEVER else exchange.sent_ns
         self.recent_response_ns.append(exchange.done_ns - begun_ns if is_ok else FAILED_NS)
         self._ended(token, exchange.done_ns, is_ok)
@@ -193,6 +269,7 @@ class Engine:
 
     def _record_failure(self, token: int, sent_ns: int, first_ns: int, outcome: str, why: str) -> None:
         _, due, _, _ = self._in_flight.pop(token)
+        self._readopted.discard(token)
         n_bytes = due.template.n_bytes if sent_ns != NEVER else 0
         done_ns = NEVER if outcome == "unsent" else self._now()
         self._collector.record(
@@ -211,20 +288,26 @@ class Engine:
             self._send(self._held.popleft(), _HELD)
 
     def _expire(self, now_ns: int) -> None:
-        """Gives up the requests that are past their deadline. All have one timeout, so the oldest send is first."""
+        """Gives up the requests that are past their deadline; those in flight stand in order of their sends."""
         assert self._client is not None
-        oldest_ns = now_ns - self._rules.timeout_ns
-        while self._in_flight:
-            token = next(iter(self._in_flight))
-            if self._in_flight[token][0] > oldest_ns:
-                return
-            sent_ns, first_ns = self._client.abandon(token)
-            self._record_failure(token, sent_ns, first_ns, "timeout", "no whole reply within the timeout")
+        rules, in_flight = self._rules, self._in_flight
+        oldest_ns = now_ns - rules.shortest_ns
+        if self._lane is not None:
+            self.readopt(self._lane.core.expire(oldest_ns))
+        sent_by_then = takewhile(lambda token: in_flight[token][0] <= oldest_ns, in_flight)
+        for token in {*self._readopted, *sent_by_then}:
+            sent_at_ns, due, _, _ = in_flight[token]
+            if sent_at_ns + rules.timeout_of(due.phase) <= now_ns:
+                sent_ns, first_ns = self._client.abandon(token)
+                self._record_failure(token, sent_ns, first_ns, "timeout", "no whole reply within the timeout")
 
     def _record_rest(self) -> None:
         """The end of the run: cancelled if sent, unsent if not."""
         assert self._client is not None
         self._is_stopped = True
+        if self._lane is not None:
+            self._count_lane()
+            self.readopt(self._lane.core.expire(NEVER_NS))
         for token in list(self._in_flight):
             sent_ns, first_ns = self._client.abandon(token)
             if sent_ns == NEVER:

@@ -5,12 +5,17 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping
 from functools import partial
+from typing import Any
 
 from actors.client import OnFailure
 from actors.clock import Clock
 from actors.grpc_connection import GrpcConnection, GrpcExchange
+from actors.lane import Lane
 from actors.link import Link, Route, words
 from actors.loop import Loop
+
+LentCall = tuple[int, int, int, int, int]
+"""at_ns, scheduled_ns, phase, number of the template, index of the user."""
 
 
 class GrpcClient:
@@ -30,13 +35,21 @@ class GrpcClient:
         metadata: Mapping[str, str],
         on_reply: Callable[[GrpcExchange], None],
         on_failure: OnFailure,
+        lane: Lane | None = None,
+        lend: Callable[[int], LentCall] | None = None,
+        readopt: Callable[[list[Any]], None] | None = None,
     ) -> None:
+        """With a `lane`, `lend` gives up a call of the engine's and tells what the lane must know of it, and
+        `readopt` takes back what the lane returns."""
         self.now = clock.monotonic_ns
         self.on_reply = on_reply
         self.on_failure = on_failure
         self.n_write_pauses = 0
         self.n_socket_errors = 0
         self.by_token: dict[int, GrpcExchange] = {}
+        self.lane = lane
+        self._lend = lend
+        self._readopt = readopt
         self._loop = loop
         self._route = route
         scheme = "https" if route.tls else "http"
@@ -61,18 +74,21 @@ class GrpcClient:
             self._connect()
         is_in_time = self._loop.run_until(lambda: not self._connecting or bool(self._error), until_ns)
         if self._error or not is_in_time:
-            raise OSError(self._error or "the server does not answer as HTTP/2 does")
+            over = " over TLS" if self._route.tls else ""
+            raise OSError(self._error or f"the server does not answer as HTTP/2{over} does")
 
     def send(self, token: int, head: bytes, tail: bytes) -> None:
         """Puts the request on a connection; the next `flush` writes it."""
         for _ in range(len(self._open)):
             connection = self._open[0]
             self._open.rotate(-1)
+            connection.reclaim()
             if connection.has_room:
                 connection.begin(token, head, tail)
                 break
         else:
             self._waiting[token] = (head, tail)
+            self._tell_waiting()
         if len(self._open) + len(self._connecting) < self._n_wanted or len(self._waiting) > len(
             self._connecting
         ):
@@ -90,6 +106,7 @@ class GrpcClient:
         exchange = self.by_token.pop(token, None)
         if exchange is None:
             self._waiting.pop(token, None)
+            self._tell_waiting()
             return -1, -1
         exchange.connection.cancel(exchange)
         return exchange.sent_ns, exchange.first_ns
@@ -124,9 +141,32 @@ class GrpcClient:
         if self._waiting:
             token = next(iter(self._waiting))
             del self._waiting[token]
+            self._tell_waiting()
             self.on_failure(token, -1, -1, f"connect: {why}")
 
+    def _tell_waiting(self) -> None:
+        if self.lane is not None:
+            self.lane.core.set_waiting(len(self._waiting))
+
     # actors.grpc_connection.Calls
+
+    @property
+    def has_waiting(self) -> bool:
+        return bool(self._waiting)
+
+    def lend(self, exchange: GrpcExchange) -> None:
+        assert self.lane is not None
+        assert self._lend is not None
+        assert exchange.connection.link is not None
+        del self.by_token[exchange.token]
+        self.lane.core.lend(
+            exchange.connection.link.fd, exchange.stream, exchange.token, *self._lend(exchange.token),
+            exchange.sent_ns, exchange.first_ns, int(exchange.http_status >= 0),
+        )  # fmt: skip
+
+    def readopt(self, items: list[Any]) -> None:
+        assert self._readopt is not None
+        self._readopt(items)
 
     def mark_dirty(self, connection: GrpcConnection) -> None:
         self._dirty.append(connection)
@@ -140,6 +180,7 @@ class GrpcClient:
         while self._waiting and connection.has_room:
             token = next(iter(self._waiting))
             connection.begin(token, *self._waiting.pop(token))
+            self._tell_waiting()
 
     def leaving(self, connection: GrpcConnection) -> None:
         if connection in self._open:

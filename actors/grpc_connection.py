@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from collections import deque
 from collections.abc import Callable, Mapping
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import hpack
 
@@ -13,6 +13,7 @@ from actors import http2
 from actors.client import OnFailure
 from actors.grpc_wire import PATH
 from actors.http2 import Frame, ProtocolFault
+from actors.lane import Flight, Lane, Stray
 from actors.link import Link
 
 _HEAD = struct.Struct(">HBBBL")
@@ -37,6 +38,7 @@ class _Fields(NamedTuple):
 class GrpcExchange:
     """One call: its stream, instants and reply."""
 
+    n_json_bytes = 0
     __slots__ = (
         "body", "connection", "done_ns", "first_ns", "grpc_message", "grpc_status", "http_status", "sent_ns", "stream",
         "token", "unsent", "window",
@@ -59,6 +61,14 @@ class Calls(Protocol):
 
     by_token: dict[int, GrpcExchange]
     n_write_pauses: int
+    lane: Lane | None
+
+    @property
+    def has_waiting(self) -> bool:
+        """Whether a call waits for a connection."""
+
+    def lend(self, exchange: GrpcExchange) -> None:
+        """The call becomes the lane's; it must be on a parked connection."""
 
     @property
     def now(self) -> Callable[[], int]: ...
@@ -87,6 +97,9 @@ class Calls(Protocol):
     def broken(self, connection: GrpcConnection, why: str) -> None:
         """The end of a connection, or of the attempt at one."""
 
+    def readopt(self, items: list[Any]) -> None:
+        """What the lane gave back."""
+
 
 class GrpcConnection:
     """Tells its client of replies, of room and of its end; knows nothing of plans or statistics."""
@@ -112,7 +125,7 @@ class GrpcConnection:
         self._frame_bytes = http2.DEFAULT_FRAME_BYTES
         self._n_most_streams = http2.LARGEST_STREAM_ID
         self._n_received = 0
-        self._is_ready = self._is_leaving = False
+        self._is_ready = self._is_leaving = self._is_parked = False
 
     @staticmethod
     def headers(scheme: str, authority: str, metadata: Mapping[str, str]) -> list[tuple[str, str]]:
@@ -157,6 +170,68 @@ class GrpcConnection:
         self._unstamped.append(exchange)
         if not self.has_room:
             self._retire_if_worn()
+
+    def reclaim(self) -> None:
+        """Makes it Python's for now, where the lane has it."""
+        lane = self._client.lane
+        if self._is_parked and lane is not None and self.link is not None:
+            self._client.readopt(lane.core.reclaim(self.link.fd))
+
+    def take_back(self, stray: Stray) -> None:
+        """The connection is Python's again, with the calls on it; see `actors.lane`."""
+        link = self.link
+        assert link is not None
+        self._is_parked = False
+        self._next_stream, self._window, self._n_received = stray.state
+        for flight in map(Flight._make, stray.flights):
+            exchange = GrpcExchange(self, flight.stream, flight.token, self._stream_window)
+            exchange.sent_ns, exchange.first_ns = flight.sent_ns, flight.first_ns
+            if flight.has_head:
+                exchange.http_status, exchange.body = 200, flight.body
+            self._exchanges[flight.stream] = exchange
+            self._client.by_token[flight.token] = exchange
+        if stray.unsent and not link.write(stray.unsent):
+            self._client.n_write_pauses += 1
+        if stray.lost >= 0:
+            link.lose(stray.lost)
+        elif stray.data:
+            self._take(stray.data, stray.now_ns)
+        else:
+            self._client.room(self)
+
+    def park(self) -> None:
+        """Gives connection and calls to the lane where that can carry them on."""
+        lane, link = self._client.lane, self.link
+        if lane is None or link is None or self._is_parked or not self._is_plain or not lane.is_of_use:
+            return
+        heads = [block for block, said in self._known_blocks.items() if said == _Fields(200, -1, "")]
+        trailers = [block for block, said in self._known_blocks.items() if said[:2] == (-1, 0)]
+        if not heads or not trailers or self._block is None:
+            return
+        self.flush()
+        if link.has_unsent:
+            return
+        self._is_parked = True
+        lane.core.park_grpc(
+            link.fd, self, self._block, heads, trailers, (self._next_stream, self._window, self._n_received),
+            self._stream_window, self._frame_bytes, self._n_most_streams,
+        )  # fmt: skip
+        exchanges, self._exchanges = self._exchanges, {}
+        for exchange in sorted(exchanges.values(), key=lambda one: one.sent_ns):
+            self._client.lend(exchange)
+
+    @property
+    def _is_plain(self) -> bool:
+        """Whether nothing is under way here that the lane does not know of."""
+        return (
+            self._is_ready
+            and not self._is_leaving
+            and not self._rest
+            and self._open_block is None
+            and not self._blocked
+            and not self._client.has_waiting
+            and all(not exchange.body for exchange in self._exchanges.values())
+        )
 
     def cancel(self, exchange: GrpcExchange) -> None:
         """Gives a call up; what still comes for it is not looked at."""
@@ -203,7 +278,9 @@ class GrpcConnection:
         self._client.broken(self, why)
 
     def on_data(self, data: bytes) -> None:
-        now_ns = self._client.now()
+        self._take(data, self._client.now())
+
+    def _take(self, data: bytes, now_ns: int) -> None:
         if self._rest:
             data = self._rest + data
         at = 0
@@ -216,6 +293,7 @@ class GrpcConnection:
             return
         self._rest = data[at:]
         self.flush()
+        self.park()
 
     # frames
 

@@ -10,9 +10,11 @@ import httptools
 
 from actors.client import OnFailure
 from actors.clock import Clock
+from actors.lane import Flight, Lane, Stray
 from actors.link import Link, Route, words
 from actors.loop import Loop
 
+_OK = 200
 _HEAD_END = b"\r\n\r\n"
 _LARGEST_JOINED_BYTES = 65_536
 """Below this a request is copied into one buffer and written by one system call; above, head and tail by two."""
@@ -85,12 +87,15 @@ class HttpExchange:
         self._pool.broken(self, why)
 
     def on_data(self, data: bytes) -> None:
-        now_ns = self._pool.now()
+        self._take(data, self._pool.now())
+
+    def _take(self, data: bytes, now_ns: int) -> None:
         if self.token < 0:
             self._pool.broken(self, "the server sent what was not asked for")
             return
         if not self._is_fed:
-            self.first_ns = now_ns
+            if self.first_ns < 0:
+                self.first_ns = now_ns
             at = data.find(_HEAD_END) + len(_HEAD_END)
             head = data[:at]
             known = self._pool.heads.get(head)
@@ -104,6 +109,22 @@ class HttpExchange:
                 return
             self._begin(head)
         self._feed(data, now_ns)
+
+    def take_back(self, stray: Stray) -> None:
+        """The connection is Python's again, with what came and what is still to be written; see `actors.lane`."""
+        link = self.link
+        assert link is not None
+        for flight in map(Flight._make, stray.flights):
+            self.token, self.sent_ns, self.first_ns = flight.token, flight.sent_ns, flight.first_ns
+            self._pool.resume(self)
+        if stray.unsent and not link.write(stray.unsent):
+            self._pool.n_write_pauses += 1
+        if stray.lost >= 0:
+            link.lose(stray.lost)
+        elif stray.data:
+            self._take(stray.data, stray.now_ns)
+        elif self.token < 0:
+            self._pool.connected(self)
 
     def _begin(self, head: bytes) -> None:
         """A reply that must be parsed; `head` is the whole head, or shorter than its end where that has not come."""
@@ -180,6 +201,7 @@ class HttpClient:
         route: Route,
         on_reply: Callable[[HttpExchange], None],
         on_failure: OnFailure,
+        lane: Lane | None = None,
     ) -> None:
         self.now = clock.monotonic_ns
         self.heads: dict[bytes, _Head] = {}
@@ -189,7 +211,9 @@ class HttpClient:
         self._route = route
         self._on_reply = on_reply
         self._on_failure = on_failure
-        self._idle: list[HttpExchange] = []
+        self._lane = lane
+        # not those parked in the lane; the one used last at its end; any of thousands may break
+        self._idle: dict[HttpExchange, None] = {}
         self._open: set[HttpExchange] = set()
         self._connecting: set[HttpExchange] = set()
         self._by_token: dict[int, HttpExchange] = {}
@@ -208,17 +232,19 @@ class HttpClient:
             self._connect()
         is_in_time = self._loop.run_until(lambda: not self._connecting or bool(self._error), until_ns)
         if self._error or not is_in_time:
-            raise OSError(self._error or "the server takes no connections")
+            silence = "the server takes no connections" + (" or speaks no TLS" if self._route.tls else "")
+            raise OSError(self._error or silence)
 
     def send(self, token: int, head: bytes, tail: bytes) -> None:
         """Writes the request now if a connection is idle, else as soon as a new one is there."""
         if self._idle:
-            exchange = self._idle.pop()
+            exchange, _ = self._idle.popitem()
             self._by_token[token] = exchange
             exchange.send(token, head, tail)
             return
         self._waiting.append((token, head, tail))
         self._waiting_tokens.add(token)
+        self._tell_waiting()
         if len(self._connecting) < len(self._waiting_tokens):
             try:
                 self._connect()
@@ -234,6 +260,7 @@ class HttpClient:
         exchange = self._by_token.pop(token, None)
         if exchange is None:
             self._waiting_tokens.discard(token)
+            self._tell_waiting()
             return -1, -1
         self._open.discard(exchange)
         exchange.close()
@@ -264,8 +291,13 @@ class HttpClient:
             request = self._waiting.popleft()
             if request[0] in self._waiting_tokens:
                 self._waiting_tokens.discard(request[0])
+                self._tell_waiting()
                 return request
         return None
+
+    def _tell_waiting(self) -> None:
+        if self._lane is not None:
+            self._lane.core.set_waiting(len(self._waiting_tokens))
 
     def _fail_one_waiting(self, why: str) -> None:
         request = self._next_waiting()
@@ -275,7 +307,11 @@ class HttpClient:
     def _serve(self, exchange: HttpExchange) -> None:
         request = self._next_waiting() if self._waiting else None
         if request is None:
-            self._idle.append(exchange)
+            if self._lane is not None and self._lane.is_of_use:
+                assert exchange.link is not None
+                self._lane.core.park_http(exchange.link.fd, exchange)
+            else:
+                self._idle[exchange] = None
         else:
             self._by_token[request[0]] = exchange
             exchange.send(*request)
@@ -286,6 +322,12 @@ class HttpClient:
         """A head that need not be parsed again."""
         if len(self.heads) < _MOST_KNOWN_HEADS:
             self.heads[head] = meaning
+            if self._lane is not None and meaning.status == _OK:
+                self._lane.core.know_head(head, meaning.n_json_bytes, meaning.n_body_bytes)
+
+    def resume(self, exchange: HttpExchange) -> None:
+        """A request that the lane has sent."""
+        self._by_token[exchange.token] = exchange
 
     def connected(self, exchange: HttpExchange) -> None:
         self._connecting.discard(exchange)
@@ -313,7 +355,6 @@ class HttpClient:
             self._fail_one_waiting(why)
             return
         self._open.discard(exchange)
-        if exchange in self._idle:
-            self._idle.remove(exchange)
+        self._idle.pop(exchange, None)
         if self._by_token.pop(token, None) is not None:
             self._on_failure(token, sent_ns, first_ns, why)

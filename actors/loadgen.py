@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +23,23 @@ from actors.grpc_client import GrpcClient
 from actors.grpc_wire import grpc_template
 from actors.http_client import HttpClient
 from actors.http_wire import http_template
-from actors.link import Address, Route, TlsSettings, words
+from actors.lane import IS_BUILT, LEAST_CHECK_EVERY, Lane, lane_pacing
+from actors.link import Address, Route, TlsSettings, allow_many_files, words
 from actors.loop import Loop
-from actors.pacing import ClosedLoop, OpenLoop, Pacing
+from actors.pacing import plain_pacing
 from actors.reply import Template
+from actors.shared_memory import (
+    Kind,
+    Places,
+    Region,
+    SharedMemorySettings,
+    Slots,
+    place_tensors,
+    region_name,
+    register,
+)
 from actors.spool import Spool
+from actors.values import CheckRule, Tally, ValueCheck
 from analysis.schema import arrow_schema
 from models.payload import encode_body, make_inputs
 from models.spec import ModelSpec
@@ -38,13 +51,17 @@ from scenarios.units import NS_PER_S
 _SAMPLE_NS = NS_PER_S
 _CONNECT_NS = 10 * NS_PER_S
 _LARGEST_RECENT_COUNT = 4_096
+_NO_PLACES = Places({}, {})
+Answers = Mapping[tuple[int, int], Mapping[str, np.ndarray[Any, np.dtype[Any]]]]
+"""Outputs by name for each (rows, payload variant)."""
 
 
 @dataclass(frozen=True)
 class WorkerSettings:
     """What one worker needs to know beside its plan; plain values, so that it travels cheaply.
 
-    `seed` is that of the payloads; `spill_dir` is on the worker's node.
+    `seed` is that of the payloads; `spill_dir` is on the worker's node, as is `unix`, the path of a Unix socket that
+    is loaded instead of host and port, which then only name the server.
     """
 
     run: str
@@ -61,8 +78,12 @@ class WorkerSettings:
     spill_dir: str
     protocol: str = "http"
     tls: TlsSettings | None = None
+    unix: str | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
     spin_ns: int = 0
+    lane: bool = True
+    check: CheckRule | None = None
+    shared_memory: SharedMemorySettings | None = None
 
 
 @dataclass(frozen=True)
@@ -86,59 +107,100 @@ class LoadWorker:
         self._loop: Loop | None = None
         self._engine: Engine | None = None
         self._client: Client | None = None
+        self._lane: Lane | None = None
         self._collector: Collector | None = None
         self._samples: Spool | None = None
         self._kept: list[pa.Table] = []
         self._last_response_ns: list[int] = []
         self._is_stopped = threading.Event()
+        self._tally = Tally()
+        self._region: Region | None = None
         self._gc_watch = _GcWatch()
         self._previous = _Usage()
         self._due_ns = 0
 
-    def prepare(self, plan: Plan | ClosedPlan) -> None:
-        """Encodes every request, opens files and connections.
+    def prepare(self, plan: Plan | ClosedPlan, answers: Answers | None = None) -> None:
+        """Encodes every request, opens files and connections. `answers`: the right outputs, where they are checked.
 
         Raises ScenarioError for a payload the model does not take, TargetError where the server cannot be reached,
-        ClusterError where the spill folder cannot be written.
+        ClusterError where the spill folder cannot be written or shared memory cannot be had.
         """
         settings = self._settings
+        allow_many_files()
         kinds = plan.request_kinds() if isinstance(plan, ClosedPlan) else templates_needed(plan)
         templates = self._encode(kinds)
+        if settings.check is not None:
+            assert answers is not None
+            for kind, template in templates.items():
+                templates[kind] = template.checked_by(ValueCheck(answers[kind], settings.check, self._tally))
         self._open_files([span.name for span in plan.spans])
         assert self._collector is not None
         self._loop = loop = Loop(self._clock, settings.spin_ns)
         length_ns = plan.spans[-1].end_ns
-        pacing: Pacing = (
-            ClosedLoop(plan, templates) if isinstance(plan, ClosedPlan) else OpenLoop(plan, templates)
-        )
-        self._engine = engine = Engine(pacing, length_ns, settings.rules, self._collector, loop, self._clock)
         try:
+            self._lane = lane = self._make_lane(loop, templates)
+            pacing = lane_pacing(plan, lane) if lane is not None else plain_pacing(plan, templates)
+            self._engine = engine = Engine(
+                pacing, length_ns, settings.rules, self._collector, loop, self._clock, lane
+            )
             self._client = self._make_client(loop, engine)
             self._client.open(settings.n_connections, self._clock.monotonic_ns() + _CONNECT_NS)
         except OSError as error:
             self._give_up()
+            where = settings.unix or f"{settings.host}:{settings.port}"
             raise TargetError(
-                f"worker {settings.worker}: no connection to {settings.host}:{settings.port}: {words(error)}"
+                f"worker {settings.worker}: no connection to {where}: {words(error)}"
             ) from error
 
     def _encode(self, kinds: Iterable[tuple[int, int]]) -> dict[tuple[int, int], Template]:
         settings, spec = self._settings, self._settings.spec
+        inputs = {kind: make_inputs(spec, kind[0], kind[1], settings.seed, settings.shapes) for kind in kinds}
+        places = self._share(inputs) if settings.shared_memory is not None else {}
         templates: dict[tuple[int, int], Template] = {}
-        for rows, variant in kinds:
-            inputs = make_inputs(spec, rows, variant, settings.seed, settings.shapes)
+        for kind, arrays in inputs.items():
+            theirs = places.get(kind, _NO_PLACES)
+            template: Template
             if settings.protocol == "grpc":
-                templates[rows, variant] = grpc_template(spec, inputs, rows)
+                template = grpc_template(spec, arrays, kind[0], theirs.inputs, theirs.outputs)
             else:
-                body = encode_body(spec, inputs)
-                templates[rows, variant] = http_template(
-                    self._authority(), spec, body, rows, settings.headers
-                )
+                body = encode_body(spec, arrays, theirs.inputs, theirs.outputs)
+                template = http_template(self._authority(), spec, body, kind[0], settings.headers)
+            if theirs.outputs:
+                assert self._region
+                template = template.answered_in(Slots(self._region, theirs.outputs))
+            templates[kind] = template
         return templates
+
+    def _share(
+        self, inputs: Mapping[Kind, Mapping[str, np.ndarray[Any, np.dtype[Any]]]]
+    ) -> dict[Kind, Places]:
+        """Puts the inputs into shared memory and tells the server."""
+        settings = self._settings
+        assert settings.shared_memory is not None
+        name = region_name(settings.run, settings.worker)
+        self._region, places = place_tensors(name, settings.spec, inputs, settings.shared_memory)
+        try:
+            register(self._region, settings.shared_memory)
+        except TargetError:
+            self._region.close()
+            raise
+        return places
 
     def _authority(self) -> str:
         """The server as HTTP names it; an IPv6 address in brackets (RFC 3986, 3.2.2)."""
         host, port = self._settings.host, self._settings.port
         return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+    def _make_lane(self, loop: Loop, templates: Mapping[tuple[int, int], Template]) -> Lane | None:
+        """None where the lane is not built or cannot do what the settings ask. Raises OSError."""
+        settings = self._settings
+        is_checked_often = any(0 < one.check_every < LEAST_CHECK_EVERY for one in templates.values())
+        if not settings.lane or not IS_BUILT or settings.tls or is_checked_often:
+            return None
+        if settings.rules.max_in_flight is not None:
+            return None
+        assert self._collector is not None
+        return Lane(loop, self._collector, templates)
 
     def _make_client(self, loop: Loop, engine: Engine) -> Client:
         """Raises OSError where the host has no address or the files of TLS cannot be used."""
@@ -146,7 +208,7 @@ class LoadWorker:
         is_grpc = settings.protocol == "grpc"
         tls = settings.tls
         route = Route(
-            Address.resolve(settings.host, settings.port),
+            Address.resolve(settings.host, settings.port, settings.unix),
             tls.context("h2" if is_grpc else "http/1.1") if tls else None,
             (tls.server_name or settings.host) if tls else None,
         )
@@ -159,8 +221,11 @@ class LoadWorker:
                 settings.headers,
                 engine.on_reply,
                 engine.on_failure,
+                self._lane,
+                engine.lend,
+                engine.readopt,
             )
-        return HttpClient(loop, self._clock, route, engine.on_reply, engine.on_failure)
+        return HttpClient(loop, self._clock, route, engine.on_reply, engine.on_failure, self._lane)
 
     def _open_files(self, phases: list[str]) -> None:
         settings = self._settings
@@ -170,6 +235,7 @@ class LoadWorker:
         folder, worker = Path(settings.spill_dir), settings.worker
         try:
             self._samples = Spool(folder / f"worker_samples-{worker}.arrows", "worker_samples")
+            self._samples.rehearse(_sample_table({}))
             self._collector = Collector(folder / f"requests-{worker}.arrows", labels, worker, phases)
         except OSError as error:
             if self._samples is not None:
@@ -178,6 +244,9 @@ class LoadWorker:
 
     def _give_up(self) -> None:
         """Closes what `prepare` has opened."""
+        if self._lane is not None:
+            self._lane.core.flush()
+            self._lane.core.close()
         if self._client is not None:
             self._client.close()
         assert self._loop
@@ -187,6 +256,8 @@ class LoadWorker:
         self._loop = None
         self._kept = self._collector.close()
         self._samples.close()
+        if self._region is not None:
+            self._region.close()
 
     def run(self, start_ns: int) -> None:
         """Follows the plan from `start_ns` (node's clock) and closes everything. Call `prepare` before.
@@ -228,6 +299,14 @@ class LoadWorker:
     def n_issued(self) -> int:
         """Requests that it has sent or was to send: in a closed loop, known at the end only."""
         return self._collector.n_recorded if self._collector is not None else 0
+
+    def has_lane(self) -> bool:
+        """Whether the common case of its requests runs in C."""
+        return self._lane is not None
+
+    def tally(self) -> Tally:
+        """Replies whose values it has compared."""
+        return self._tally
 
     def leftovers(self) -> list[pa.Table]:
         """Rows of `requests` that the spill file could not take."""
@@ -283,9 +362,19 @@ class LoadWorker:
             "n_write_pauses": usage.n_write_pauses - previous.n_write_pauses,
             "n_held": engine.n_held, "spin_ns": usage.spun_ns - previous.spun_ns, "n_dropped": 0,
         }  # fmt: skip
-        self._samples.write(pa.Table.from_pylist([row], schema=arrow_schema("worker_samples")))
-        self._last_response_ns, engine.recent_response_ns = engine.recent_response_ns, []
+        self._collector.later(partial(self._write_sample, row))
+        self._last_response_ns = engine.take_recent()
+        if self._lane is not None:
+            self._lane.core.flush()
         self._collector.flush()
+
+    def _write_sample(self, row: dict[str, Any]) -> None:
+        assert self._samples
+        self._samples.write(_sample_table(row))
+
+
+def _sample_table(row: dict[str, Any]) -> pa.Table:
+    return pa.Table.from_pylist([row], schema=arrow_schema("worker_samples"))
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,7 @@ class Loop:
         self.handlers: dict[int, Handler] = {}
         self.spun_ns = 0
         self._now = clock.monotonic_ns
-        self._spin_ns = spin_ns
+        self.spin_ns = spin_ns
         self._epoll = select.epoll()
         self._poll = self._epoll.poll
         self._alarm = Alarm()
@@ -42,6 +42,16 @@ class Loop:
         self._epoll.register(self._alarm.fd, select.EPOLLIN | select.EPOLLET)
         self.handlers[self._alarm.fd] = self._ignore
         self.watch(self._wake_fd, self._on_wake)
+
+    @property
+    def epoll_fd(self) -> int:
+        """For who waits in our stead; handles what we would."""
+        return self._epoll.fileno()
+
+    @property
+    def has_callbacks(self) -> bool:
+        """Whether `soon` or `retire` has left something for the next wait."""
+        return bool(self._soon)
 
     def watch(self, fd: int, handler: Handler, events: int = READABLE) -> None:
         """Calls `handler` while `fd` is ready for one of `events`, or in error."""
@@ -74,12 +84,12 @@ class Loop:
         left_ns = until_ns - now_ns
         if left_ns <= 0:
             return self._poll(0, _MOST_EVENTS)
-        if left_ns <= self._spin_ns:
+        if left_ns <= self.spin_ns:
             ready = self._poll(0, _MOST_EVENTS)
             if not ready:
                 self.spun_ns += self._now() - now_ns
             return ready
-        wake_ns = until_ns - self._spin_ns
+        wake_ns = until_ns - self.spin_ns
         if wake_ns != self._armed_ns:
             self._alarm.arm(wake_ns)
             self._armed_ns = wake_ns

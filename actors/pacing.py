@@ -36,8 +36,13 @@ class Due(NamedTuple):
 class Pacing(Protocol):
     """Where the engine takes its requests from."""
 
-    next_ns: int
-    """When the next one is due, in ns of the node's clock; NEVER_NS when none is left."""
+    @property
+    def next_ns(self) -> int:
+        """When the next one is due that the engine must send, in ns of the node's clock; NEVER_NS: none."""
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing is left to be sent."""
 
     def begin(self, start_ns: int) -> None:
         """The run starts at `start_ns`."""
@@ -50,6 +55,9 @@ class Pacing(Protocol):
 
     def ended(self, token: int, at_ns: int) -> None:
         """A request has ended, well or not."""
+
+    def user_of(self, token: int) -> int:
+        """Index of the user who sent it, 0 where there are no users."""
 
     def rest(self) -> Iterator[Due]:
         """All that were never taken."""
@@ -67,6 +75,10 @@ class OpenLoop:
         self._n_read = 0
         self._chunk: Iterator[Due] = iter(())
         self._next: Due | None = None
+
+    @property
+    def is_over(self) -> bool:
+        return self.next_ns == NEVER_NS
 
     def begin(self, start_ns: int) -> None:
         self._start_ns = start_ns
@@ -87,6 +99,10 @@ class OpenLoop:
 
     def ended(self, token: int, at_ns: int) -> None:
         del token, at_ns  # the plan does not care
+
+    def user_of(self, token: int) -> int:
+        del token
+        return 0
 
     def rest(self) -> Iterator[Due]:
         while self._next is not None:
@@ -141,6 +157,10 @@ class ClosedLoop:
         self._users: dict[int, _User] = {}
         self._n_taken = 0
 
+    @property
+    def is_over(self) -> bool:
+        return not self._waiting
+
     def begin(self, start_ns: int) -> None:
         self._start_ns = start_ns
         for user in self._plan.users.tolist():
@@ -172,6 +192,9 @@ class ClosedLoop:
             self._enter(number, user.phase + 1, at_ns)
         self._look()
 
+    def user_of(self, token: int) -> int:
+        return int(np.searchsorted(self._plan.users, token % self._plan.n_users))
+
     def rest(self) -> Iterator[Due]:
         """None: what a user would have sent is no arrival."""
         self._waiting.clear()
@@ -180,16 +203,30 @@ class ClosedLoop:
 
     def _enter(self, number: int, first_phase: int, free_ns: int) -> None:
         """Begins in the first phase from `first_phase` on that has the user, once it is free; else it is done."""
-        plan, user = self._plan, self._users[number]
-        for phase in range(first_phase, len(plan.spans)):
-            offset_ns = plan.first_at_ns(number, phase)
-            if offset_ns is None:
-                continue
-            send_ns = max(self._start_ns + offset_ns, free_ns)
-            if send_ns < self._start_ns + plan.spans[phase].end_ns:
-                user.phase, user.steps = phase, plan.steps(number, phase)
-                heappush(self._waiting, (send_ns, number, next(user.steps)))
-                return
+        begin, user = begin_of(self._plan, number, first_phase, self._start_ns, free_ns), self._users[number]
+        if begin is not None:
+            user.phase, send_ns = begin
+            user.steps = self._plan.steps(number, user.phase)
+            heappush(self._waiting, (send_ns, number, next(user.steps)))
 
     def _look(self) -> None:
         self.next_ns = self._waiting[0][0] if self._waiting else NEVER_NS
+
+
+def plain_pacing(plan: Plan | ClosedPlan, templates: Mapping[tuple[int, int], Template]) -> Pacing:
+    """The pacing of a plan, without a lane."""
+    return ClosedLoop(plan, templates) if isinstance(plan, ClosedPlan) else OpenLoop(plan, templates)
+
+
+def begin_of(
+    plan: ClosedPlan, number: int, first_phase: int, start_ns: int, free_ns: int
+) -> tuple[int, int] | None:
+    """(phase, when) of the first from `first_phase` on in which a user that is free at `free_ns` can send."""
+    for phase in range(first_phase, len(plan.spans)):
+        offset_ns = plan.first_at_ns(number, phase)
+        if offset_ns is None:
+            continue
+        send_ns = max(start_ns + offset_ns, free_ns)
+        if send_ns < start_ns + plan.spans[phase].end_ns:
+            return phase, send_ns
+    return None

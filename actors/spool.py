@@ -32,19 +32,26 @@ class Spool:
         """Appends `data` as a stream of its own behind the ones before; True if it is in the file."""
         if self.error:
             return False
-        encoded = io.BytesIO()
-        with pa.ipc.new_stream(
-            encoded, self._schema, options=pa.ipc.IpcWriteOptions(compression="zstd")
-        ) as stream:
-            stream.write_table(data)
         try:
-            self._write_whole(encoded.getbuffer())
+            self._write_whole(self._encoded(data))
         except OSError as error:
             self.error = error.strerror or str(error)
             with contextlib.suppress(OSError):  # a reader stops at the piece of a batch all the same
                 os.ftruncate(self._file.fileno(), self._n_bytes)
             return False
         return True
+
+    def rehearse(self, data: pa.Table) -> None:
+        """Encodes `data` for nothing: the first time, libraries are loaded, which takes up to half a second."""
+        self._encoded(data)
+
+    def _encoded(self, data: pa.Table) -> memoryview:
+        encoded = io.BytesIO()
+        with pa.ipc.new_stream(
+            encoded, self._schema, options=pa.ipc.IpcWriteOptions(compression="zstd")
+        ) as stream:
+            stream.write_table(data)
+        return encoded.getbuffer()
 
     def _write_whole(self, data: memoryview) -> None:
         n_written = 0

@@ -6,14 +6,17 @@ import contextlib
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 from actors.clock import SystemClock
-from actors.engine import Rules
+from actors.engine import Rules, templates_needed
 from actors.link import TlsSettings
-from actors.loadgen import LoadWorker, WorkerSettings
+from actors.loadgen import Answers, LoadWorker, WorkerSettings
 from actors.profiler import MEND as NSYS_MEND
+from actors.shared_memory import SharedMemorySettings, unregister_all
+from actors.values import CheckRule
 from analysis.store import RunStore
 from analysis.timeline import ClockMap
 from cluster.agent import SERVER, NodeAgent
@@ -22,6 +25,8 @@ from cluster.placement import Node, Placement
 from cluster.progress import Screen
 from cluster.server import Endpoint, attach
 from cluster.spawn import Handle, spawn
+from models.reference import read_answers, reference_answers
+from models.spec import ModelSpec
 from scenarios.closed import ClosedPlan, deal_closed
 from scenarios.errors import ClusterError, ScenarioError, SquallError
 from scenarios.plan import Plan, deal
@@ -78,6 +83,8 @@ class Deployment:
         self.server_agent = self.agents[placement.server.label]
         if placement.note:
             self._screen.step(placement.note)
+        if self._scenario.clients.shared_memory is not None:
+            refuse_two_nodes(placement)
         self._read_clocks()
         self._find_collectors(placement)
         endpoint = self._start_server(placement.server)
@@ -104,6 +111,9 @@ class Deployment:
                 notes += self.server_agent.wait(self._stopping, _STOP_TIMEOUT_S)
             except ClusterError as error:
                 notes.append(f"server: {error}")
+        url = self._scenario.server.url
+        if self._scenario.clients.shared_memory is not None and url is not None and self.workers:
+            notes += unregister_all(self._store.run, url.rstrip("/"), tls_of(self._scenario))
         for agent in self.agents.values():
             try:
                 agent.call("close")
@@ -171,7 +181,7 @@ class Deployment:
         scenario = self._scenario
         if scenario.server.url is not None:
             self._screen.step(f"attaching to {scenario.server.url}")
-            endpoint = attach(scenario.model, scenario.server)
+            endpoint = attach(scenario.model, scenario.server, tls_of(scenario))
         else:
             self._screen.step(f"starting Triton with {scenario.model.name}")
             agent = self.agents[node.label]
@@ -204,22 +214,28 @@ class Deployment:
         seats = [node for _ in range(clients.workers_per_node) for node in placement.clients]
         preparing = []
         port = endpoint.port if clients.protocol == "http" else endpoint.grpc_port
-        tls = TlsSettings(**clients.tls.model_dump()) if clients.tls else None
+        is_plain = (
+            clients.protocol == "grpc" and clients.tls is None
+        )  # of https the URL says only what HTTP speaks
+        tls = None if is_plain else tls_of(self._scenario)
         headers = expand_headers(clients.headers, os.environ)
         n_workers = len(seats)
         parts = deal_closed(plan, n_workers) if isinstance(plan, ClosedPlan) else deal(plan, n_workers)
+        check, answers = self._expect(plan, n_workers, endpoint.spec)
         for index, (node, part) in enumerate(zip(seats, parts, strict=True)):
             settings = WorkerSettings(
                 run=self._store.run, node=node.label, worker=index, target=SERVER, host=endpoint.host, port=port,
-                protocol=clients.protocol, tls=tls, headers=headers, spin_ns=clients.spin_ns, spec=endpoint.spec,
-                seed=self._scenario.seed, shapes=dict(self._scenario.model.shapes),
-                rules=Rules(clients.timeout_ns, clients.max_in_flight), n_connections=clients.connections,
-                spill_dir=self.agents[node.label].call("spill_dir"),
+                protocol=clients.protocol, tls=tls, unix=clients.unix, headers=headers,
+                spin_ns=clients.spin_ns, spec=endpoint.spec, seed=self._scenario.seed,
+                shapes=dict(self._scenario.model.shapes),
+                rules=Rules(clients.timeout_ns, clients.max_in_flight, phase_timeouts(self._scenario)),
+                n_connections=clients.connections, spill_dir=self.agents[node.label].call("spill_dir"), check=check,
+                shared_memory=self._memory(endpoint),
             )  # fmt: skip
             handle = spawn(f"worker {index}", node, LoadWorker, settings, SystemClock(), n_threads=3)
             assert isinstance(part, Plan | ClosedPlan)
             self.workers.append(Worker(handle, node, part))
-            preparing.append(handle.begin("prepare", part))
+            preparing.append(handle.begin("prepare", part, answers))
         for worker, reference in zip(self.workers, preparing, strict=True):
             worker.handle.wait(reference)
         self._store.update(
@@ -227,12 +243,69 @@ class Deployment:
                 {
                     "worker": index,
                     "node": worker.node.label,
+                    "has_lane": worker.handle.call("has_lane"),
                     "n_users" if isinstance(worker.plan, ClosedPlan) else "n_planned": len(worker.plan),
                 }
                 for index, worker in enumerate(self.workers)
             ]
         )
         self._screen.step(f"{len(self.workers)} workers on {len(placement.clients)} node(s) are connected")
+
+    def _memory(self, endpoint: Endpoint) -> SharedMemorySettings | None:
+        config = self._scenario.clients.shared_memory
+        if config is None:
+            return None
+        return SharedMemorySettings(config.inputs, config.outputs, endpoint.url, endpoint.tls)
+
+    def _expect(
+        self, plan: Plan | ClosedPlan, n_workers: int, spec: ModelSpec
+    ) -> tuple[CheckRule | None, Answers | None]:
+        """How replies are compared and with what, as the manifest then says; (None, None) where they are not."""
+        config = self._scenario.clients.check
+        if config is None:
+            return None, None
+        if isinstance(plan, ClosedPlan):
+            every, kinds = config.every(plan.n_users), plan.request_kinds()
+        else:
+            every, kinds = config.every(n_workers), templates_needed(plan)
+        rule = CheckRule(every, config.rtol, config.atol)
+        source = {}
+        if config.reference is not None:
+            answers, source["reference_sha256"] = read_answers(Path(config.reference), spec, kinds)
+        else:
+            self._screen.step(f"computing the answers to {len(kinds)} payloads")
+            answers = reference_answers(spec, self._scenario.model.settings, self._scenario.seed, kinds)
+        self._store.update(value_checks={**asdict(rule), **source})
+        return rule, answers
+
+
+def refuse_two_nodes(placement: Placement) -> None:
+    """Raises ClusterError unless the clients share memory with the server."""
+    elsewhere = [node.label for node in placement.clients if node != placement.server]
+    if elsewhere or not placement.is_server_here:
+        where = (
+            f"on {placement.server.label}" if placement.is_server_here else "on no node of the Ray cluster"
+        )
+        raise ClusterError(
+            f"clients.shared_memory: the server is {where}, the clients on "
+            f"{', '.join(elsewhere or [placement.server.label])}: they share no memory; use it with a server that "
+            "squall starts, or with a server.url on loopback"
+        )
+
+
+def tls_of(scenario: Scenario) -> TlsSettings | None:
+    """How everything speaks TLS with the server; None where neither `clients.tls` nor an https URL asks for it."""
+    tls, url = scenario.clients.tls, scenario.server.url
+    if tls is not None:
+        return TlsSettings(**tls.model_dump())
+    return TlsSettings() if url is not None and url.startswith("https:") else None
+
+
+def phase_timeouts(scenario: Scenario) -> dict[int, int]:
+    """The timeouts that phases set themselves, in ns by index of the phase."""
+    return {
+        index: phase.timeout_ns for index, phase in enumerate(scenario.phases) if phase.timeout_ns is not None
+    }
 
 
 def expand_headers(headers: Mapping[str, str], environment: Mapping[str, str]) -> dict[str, str]:

@@ -63,7 +63,9 @@ def run_scenario(scenario: Scenario, out: Path, ray_address: str | None, interru
     Raises SquallError for what stopped it, and KeyboardInterrupt after a Ctrl-C; the run is sealed as aborted
     then, with all that was received. A bad scenario or trace raises before the directory is made.
     """
-    if scenario.server.url is None and scenario.model.repository is None:
+    is_head = scenario.server.url is None and scenario.model.repository is None
+    check = scenario.clients.check
+    if is_head or (check is not None and check.reference is None):
         head_of(scenario.model.name).sizes(scenario.model.settings)
     plan = plan_closed(scenario) if is_closed(scenario) else plan_scenario(scenario)
     screen = Screen()

@@ -125,7 +125,7 @@ class _Connection:
         self._lock = asyncio.Lock()
         self._decoder = Decoder()
         self._encoder = Encoder()
-        self._bodies: dict[int, bytes] = {}
+        self._bodies: dict[int, bytearray] = {}
         """What came of each request that is not yet whole."""
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._ids: dict[int, int] = {}
@@ -237,7 +237,7 @@ class _Connection:
             self._seen.faults.append(f"{n_open} streams, {most} are allowed")
             return
         self._seen.most_streams = max(self._seen.most_streams, n_open)
-        self._bodies[frame.stream] = b""
+        self._bodies[frame.stream] = bytearray()
 
     async def _take_data(self, frame: http2.Frame) -> None:
         stream, n_bytes = frame.stream, len(frame.payload)
@@ -247,7 +247,7 @@ class _Connection:
             return
         self._bodies[stream] += http2.unpadded(frame)
         if frame.flags & http2.END_STREAM:
-            message = self._bodies.pop(stream)[_PREFIX.size :]
+            message = bytes(self._bodies.pop(stream)[_PREFIX.size :])
             self._tasks[stream] = asyncio.create_task(self._answer(stream, message))
         elif n_bytes:
             if self._stub.stream_window_bytes is not None:

@@ -25,6 +25,7 @@ import pyarrow as pa
 
 from actors.clock import SystemClock
 from actors.engine import Rules
+from actors.lane import IS_BUILT
 from actors.loadgen import LoadWorker, WorkerSettings
 from actors.spool import read_spool
 from scenarios.arrivals import Gamma
@@ -37,10 +38,11 @@ from tests.bench.target import Target, real_triton
 _S = 1_000_000_000
 _LEAD_NS = 100_000_000
 _SHORT_SHARE = 0.4
-_USERS = (8, 64)
+_USERS = (1, 8, 64)
 _GAMMA_CV = 2.0
-_GAMMA_RATES_HZ = (500.0, 1_000.0, 2_000.0)
+_GAMMA_RATES_HZ = (500.0, 1_000.0, 2_000.0, 4_000.0)
 _SPIN_NS = (0, 100_000)
+_DISPERSION_MS = (10, 100, 1_000)
 
 
 def closed_plan(n_users: int, seconds: float) -> ClosedPlan:
@@ -76,14 +78,19 @@ def _work(settings: WorkerSettings, plan: Plan | ClosedPlan, pipe: Any) -> None:
 
 
 def run_once(
-    target: Target, protocol: str, plan: Plan | ClosedPlan, n_connections: int, spin_ns: int = 0
+    target: Target,
+    protocol: str,
+    plan: Plan | ClosedPlan,
+    n_connections: int,
+    spin_ns: int = 0,
+    has_lane: bool = True,
 ) -> Any:
     """(CPU s, peak MiB, rows of `requests`) of one run; raises RuntimeError where a request is not ok."""
     port = target.grpc_port if protocol == "grpc" else target.http_port
     with tempfile.TemporaryDirectory() as folder:
         settings = WorkerSettings(
             "r", "node-0", 0, "server-0", target.host, port, target.spec, 1, {}, Rules(5 * _S), n_connections, folder,
-            protocol, spin_ns=spin_ns,
+            protocol, spin_ns=spin_ns, lane=has_lane,
         )  # fmt: skip
         ours, theirs = multiprocessing.Pipe()
         process = multiprocessing.get_context("spawn").Process(target=_work, args=(settings, plan, theirs))
@@ -102,18 +109,21 @@ def _quantiles(values_ns: Any) -> dict[str, float]:
     return {f"p{q}": round(float(np.percentile(values_ns, q)) / 1_000, 1) for q in (50, 95, 99)}
 
 
-def closed(target: Target, protocol: str, n_users: int, seconds: float) -> dict[str, Any]:
-    """Ours in a closed loop without think time."""
+def closed(
+    target: Target, protocol: str, n_users: int, seconds: float, has_lane: bool = IS_BUILT
+) -> dict[str, Any]:
+    """Ours in a closed loop without think time, through the lane or all in Python."""
     n_connections = n_users if protocol == "http" else min(n_users, 4)
     runs = [
-        run_once(target, protocol, closed_plan(n_users, length_s), n_connections)
+        run_once(target, protocol, closed_plan(n_users, length_s), n_connections, has_lane=has_lane)
         for length_s in (seconds * _SHORT_SHARE, seconds)
     ]
     (short_cpu_s, _, short), (cpu_s, peak_mib, rows) = runs
     n_more = rows.num_rows - short.num_rows
     sent, done = (rows.column(name).to_numpy() for name in ("sent_ns", "done_ns"))
     return {
-        "tool": "squall", "protocol": protocol, "load": f"closed, {n_users} users", "n_requests": rows.num_rows,
+        "tool": "squall" if has_lane else "squall, all in Python", "protocol": protocol,
+        "load": f"closed, {n_users} users", "n_requests": rows.num_rows,
         "rate_hz": round(rows.num_rows / seconds), "cpu_us_per_request": round((cpu_s - short_cpu_s) / n_more * 1e6, 1),
         "service_us": _quantiles(done - sent), "peak_mib": round(peak_mib),
     }  # fmt: skip
@@ -128,7 +138,19 @@ def opened(target: Target, protocol: str, rate_hz: float, seconds: float, spin_n
         "tool": "squall", "protocol": protocol, "load": f"open, gamma CV 2, {rate_hz:g}/s", "spin_us": spin_ns / 1_000,
         "n_requests": len(plan), "cpu_us_per_request": round(cpu_s / len(plan) * 1e6, 1),
         "send_lag_us": _quantiles(sent - scheduled),
+        "delivered_over_planned": round((len(sent) - 1) / np.ptp(sent) / ((len(scheduled) - 1) / np.ptp(scheduled)), 5),
+        "dispersion_over_planned": {
+            f"{ms} ms": round(_dispersion(sent, scheduled, ms) / _dispersion(scheduled, scheduled, ms), 4)
+            for ms in _DISPERSION_MS
+        },
     }  # fmt: skip
+
+
+def _dispersion(instants_ns: Any, scheduled_ns: Any, bin_ms: int) -> float:
+    """Index of dispersion for counts: variance over mean of the counts in bins of `bin_ms` (Cox and Lewis 1966)."""
+    bins = np.arange(scheduled_ns.min(), scheduled_ns.max(), bin_ms * 1_000_000)
+    counts = np.histogram(instants_ns, bins)[0]
+    return float(counts.var() / counts.mean())
 
 
 def pacer(target: Target, rate_hz: float, seconds: float) -> dict[str, Any]:
@@ -143,7 +165,11 @@ def main() -> None:
     lacking = rivals.missing()
     with real_triton() as target:
         for n_users in _USERS:
-            figures += [closed(target, protocol, n_users, seconds) for protocol in ("http", "grpc")]
+            figures += [
+                closed(target, protocol, n_users, seconds, has_lane)
+                for has_lane in (True, False)[not IS_BUILT :]
+                for protocol in ("http", "grpc")
+            ]
             if "wrk" not in lacking:
                 figures.append(asdict(rivals.wrk(target, n_users, seconds)))
             if "perf_analyzer" not in lacking:
@@ -156,7 +182,7 @@ def main() -> None:
                 figures.append(asdict(rivals.grpc_aio(target, n_users, seconds)))
         for rate_hz in _GAMMA_RATES_HZ:
             figures += [opened(target, "http", rate_hz, seconds, spin_ns) for spin_ns in _SPIN_NS]
-            figures.append(opened(target, "grpc", rate_hz, seconds, 0))
+            figures += [opened(target, "grpc", rate_hz, seconds, spin_ns) for spin_ns in _SPIN_NS]
             figures.append(pacer(target, rate_hz, seconds))
     machine = {"cpu_count": len(os.sched_getaffinity(0)), "python": platform.python_version()}
     print(json.dumps({"machine": machine, "missing": lacking, "figures": figures}, indent=2))

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from actors.clock import SystemClock
 from actors.engine import Rules
-from actors.loadgen import LoadWorker, WorkerSettings
+from actors.loadgen import Answers, LoadWorker, WorkerSettings
 from actors.spool import read_spool
 from models.spec import ModelSpec, TensorSpec
 from scenarios.plan import PhaseSpan, Plan
@@ -60,13 +60,15 @@ def run_worker(
     plan: Plan,
     lead_ns: int = 30 * MS,
     meanwhile: Callable[[LoadWorker], None] | None = None,
+    answers: Answers | None = None,
+    after: Callable[[LoadWorker], None] | None = None,
 ) -> pa.Table:
     """Rows of `requests` by request_id: `lead_ns` is how far ahead the start instant lies, negative for a late start.
 
-    `meanwhile` runs in a thread of its own beside the worker.
+    `meanwhile` runs in a thread of its own beside the worker, `after` at its end.
     """
     worker = LoadWorker(settings, SystemClock())
-    worker.prepare(plan)
+    worker.prepare(plan, answers)
     beside = threading.Thread(target=meanwhile, args=(worker,)) if meanwhile else None
     if beside:
         beside.start()
@@ -74,6 +76,8 @@ def run_worker(
     if beside:
         beside.join()
     assert worker.leftovers() == []
+    if after:
+        after(worker)
     return requests_of(settings)
 
 

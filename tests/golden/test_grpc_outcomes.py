@@ -22,6 +22,7 @@ from tests.golden.driving import (
     settings_of,
 )  # fmt: skip
 
+pytestmark = pytest.mark.usefixtures("way")
 CLOSED = "the server closed the connection"
 EXPECTED: dict[GrpcKind, tuple[str, str]] = {
     "answer": ("ok", ""),

@@ -29,6 +29,7 @@ from tests.golden.driving import (
     settings_of,
 )  # fmt: skip
 
+pytestmark = pytest.mark.usefixtures("way")
 CLOSED = "the server closed the connection"
 EXPECTED: dict[Kind, tuple[str, str]] = {
     "answer": ("ok", ""),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ from actors.clock import SystemClock
 from actors.engine import Rules
 from actors.loadgen import LoadWorker
 from scenarios.errors import ClusterError, TargetError
+from scenarios.plan import PhaseSpan
 from tests.fakes import Behaviour, StubTriton
 from tests.golden.driving import (
     MS,
@@ -106,13 +108,30 @@ def test_a_stop_before_the_run_leaves_all_unsent(tmp_path: Path) -> None:
 def test_the_end_of_the_last_phase_cancels_what_is_in_flight_and_what_was_held_back_is_unsent(
     tmp_path: Path,
 ) -> None:
-    plan = plan_of([0, MS, 2 * MS, 3 * MS], 200 * MS)
+    plan = plan_of([0, MS, 2 * MS, 3 * MS], S)
     with StubTriton(lambda _: Behaviour("hang"), REPLY_BYTES) as stub:
         rules = Rules(timeout_ns=30 * S, max_in_flight=2)
         rows = run_worker(settings_of(tmp_path, stub.port, rules), plan)
     assert_one_row_each(rows, plan)
     assert column(rows, "outcome") == ["cancelled"] * 2 + ["unsent"] * 2
     assert column(rows, "detail")[2] == "the run ended while it was held back by max_in_flight"
+
+
+@pytest.mark.usefixtures("way")
+def test_each_phase_has_its_own_timeout(tmp_path: Path) -> None:
+    plan = plan_of([0, 10 * MS, 400 * MS, 410 * MS], 5 * S)
+    spans = (PhaseSpan("m", "measure", 0, 300 * MS), PhaseSpan("n", "measure", 300 * MS, 5 * S))
+    plan = replace(plan, spans=spans, phase=np.array([0, 0, 1, 1], np.uint8))
+    with StubTriton(lambda _: Behaviour("hang"), REPLY_BYTES) as stub:
+        rules = Rules(timeout_ns=1_200 * MS, phase_timeouts_ns={1: 200 * MS})
+        settings = settings_of(tmp_path, stub.port, rules)
+        run_worker(settings, plan)
+    rows = requests_of(settings)
+    assert column(rows, "outcome") == ["timeout"] * 4
+    waited = numbers(rows, "done_ns") - numbers(rows, "sent_ns")
+    assert (waited[:2] >= 1_200 * MS).all()
+    assert (waited[2:] >= 200 * MS).all()
+    assert (waited[2:] < 1_200 * MS).all()
 
 
 def test_a_worker_that_starts_late_sends_at_once_and_tells_its_lag(tmp_path: Path) -> None:

@@ -24,6 +24,9 @@ SECTIONS: dict[str, type[BaseModel]] = {
     "## `model`": scenario.ModelConfig,
     "## `server`": scenario.ServerConfig,
     "## `clients`": scenario.ClientConfig,
+    "## Value checks": scenario.CheckConfig,
+    "## Shared memory": scenario.SharedMemoryConfig,
+    "## TLS": scenario.TlsConfig,
     "## `phases[]`": scenario.PhaseConfig,
     "## `profile`": scenario.ProfileConfig,
 }
@@ -60,6 +63,8 @@ def as_text(key: str, field: FieldInfo, dumped: dict[str, Any]) -> str | None:
     if field.is_required():
         return "required"
     value = dumped.get(key.split(".")[-1])
+    if isinstance(value, bool):
+        return str(value).lower()  # as YAML has it
     return None if value is None or isinstance(value, dict | list) else str(value)
 
 
@@ -124,7 +129,16 @@ def test_the_schema_page_is_that_of_the_code() -> None:
 
 
 @pytest.mark.parametrize(
-    "page", ["README.md", "CHANGELOG.md", "docs/run.md", "docs/scenario.md", "docs/profiling.md"]
+    "page",
+    [
+        "README.md",
+        "CHANGELOG.md",
+        "docs/run.md",
+        "docs/scenario.md",
+        "docs/profiling.md",
+        "docs/client.md",
+        "docs/selftest.md",
+    ],
 )
 def test_links_and_files_that_a_page_names_are_there(page: str) -> None:
     path = ROOT / page

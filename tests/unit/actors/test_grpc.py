@@ -56,6 +56,7 @@ class Ends:
         self.replies: list[tuple[int, int, str, bytes]] = []
         self.failures: list[tuple[int, str]] = []
         self.n_write_pauses = 0
+        self.lane = None
         self.why = ""
         self.connection = GrpcConnection(self, GrpcConnection.headers("http", "h:1", {}))  # type: ignore[arg-type]
         self.link = Link()

@@ -1,0 +1,95 @@
+/* HTTP/1.1: one request at a time on a connection. */
+
+#include "lane.h"
+
+void send_http(Lane *lane, Conn *conn) {
+  Request *request = new_request(lane);
+  take_due(lane, request);
+  const Template *template = &lane->templates[request->template];
+  begin_flight(lane, request, conn->fd);
+  conn->request = request;
+  conn->head = NULL;
+  conn->rx.n = 0;
+  struct iovec parts[] = {{template->head.data, template->head.n},
+                          {request->id, ID_DIGITS},
+                          {template->tail.data, template->tail.n}};
+  request->sent_ns = now_ns();
+  note_lag(lane, request, request->sent_ns);
+  write_parts(lane, conn, parts, 3);
+}
+
+int is_layout(const Template *template, const Request *request, const char *body) {
+  const char *id = body + template->prefix.n;
+  return !memcmp(body, template->prefix.data, template->prefix.n) && !memcmp(id, request->id, ID_DIGITS) &&
+         !memcmp(id + ID_DIGITS, template->suffix.data, template->suffix.n);
+}
+
+int is_to_be_checked(const Template *template, const Request *request) {
+  return template->check_every && request->token % template->check_every == 0;
+}
+
+static const Head *head_of(const Lane *lane, const char *data, Py_ssize_t n) {
+  for (int i = 0; i < lane->n_heads; i++) {
+    const Head *head = &lane->heads[i];
+    if (n >= head->bytes.n && !memcmp(data, head->bytes.data, head->bytes.n)) return head;
+  }
+  return NULL;
+}
+
+void on_http(Lane *lane, Conn *conn) {
+  char *data = lane->scratch;
+  if (conn->rx.n) {
+    reserve(&conn->rx, &conn->rx_room, conn->rx.n + SCRATCH_BYTES);
+    data = conn->rx.data + conn->rx.n;
+  }
+  ssize_t n = recv(conn->fd, data, SCRATCH_BYTES, MSG_DONTWAIT);
+  if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
+  if (n <= 0) {
+    lose(lane, conn, n ? errno : 0);
+    return;
+  }
+  int64_t at_ns = now_ns();
+  Request *request = conn->request;
+  if (conn->rx.n) {
+    data = conn->rx.data;
+    n = conn->rx.n += n;
+  }
+  if (!request) {
+    stray_with(lane, conn, data, n, at_ns);
+    return;
+  }
+  if (request->first_ns < 0) request->first_ns = at_ns;
+  const Template *template = &lane->templates[request->template];
+  if (!conn->head) {
+    const Head *head = head_of(lane, data, n);
+    if (!head || head->n_body != template->n_reply || head->n_json != template->n_json ||
+        is_to_be_checked(template, request)) {
+      stray_with(lane, conn, data, n, at_ns);
+      return;
+    }
+    conn->head = head;
+  }
+  Py_ssize_t n_head = conn->head->bytes.n, n_whole = n_head + conn->head->n_body;
+  if (n < n_whole) {
+    if (data == lane->scratch) {
+      reserve(&conn->rx, &conn->rx_room, n_whole);
+      memcpy(conn->rx.data, data, n);
+      conn->rx.n = n;
+    }
+  } else if (n > n_whole || !is_layout(template, request, data + n_head)) {
+    stray_with(lane, conn, data, n, at_ns);
+  } else {
+    record(lane, request, at_ns, conn->head->n_body);
+    conn->request = NULL;
+    conn->rx.n = 0;
+    int32_t user = request->user;
+    end_flight(lane, request);
+    if (lane->users) user_ended(lane, user, at_ns);
+    if (lane->n_waiting) {
+      conn->now_ns = at_ns;
+      stray(lane, conn);
+    } else {
+      make_ready(lane, conn->fd);
+    }
+  }
+}

@@ -1,0 +1,19 @@
+"""What golden tests of the engine share."""
+
+from __future__ import annotations
+
+import pytest
+
+from actors.lane import IS_BUILT
+
+_needs_lane = pytest.mark.skipif(
+    not IS_BUILT, reason="the lane is not built: no C compiler was there at the install"
+)
+
+
+@pytest.fixture(params=[pytest.param("lane", marks=_needs_lane), "python"])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """How a worker sends: through the C lane, or all in Python."""
+    if request.param == "python":
+        monkeypatch.setattr("actors.loadgen.IS_BUILT", False)
+    return str(request.param)

@@ -1,0 +1,148 @@
+"""The C lane does the common case, hands the rest to Python, and both ways come to the same rows."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import pytest
+
+from actors.clock import SystemClock
+from actors.engine import Rules
+from actors.lane import _MOST_STRAYS, IS_BUILT
+from actors.loadgen import LoadWorker
+from models.spec import ModelSpec, TensorSpec
+from tests.fakes import Behaviour, Kind, StubTriton
+from tests.fakes_grpc import GrpcBehaviour, GrpcKind, StubGrpc
+from tests.golden.driving import (
+    MS,
+    REPLY_BYTES,
+    SPEC,
+    S,
+    assert_one_row_each,
+    column,
+    numbers,
+    plan_of,
+    requests_of,
+    settings_of,
+)  # fmt: skip
+
+pytestmark = pytest.mark.skipif(
+    not IS_BUILT, reason="the lane is not built: no C compiler was there at the install"
+)
+Protocol = Literal["http", "grpc"]
+PROTOCOLS: tuple[Protocol, ...] = ("http", "grpc")
+HTTP_KINDS: tuple[Kind, ...] = (
+    "answer", "answer", "answer", "rejected", "error", "bytewise", "wrong_id", "short_tensor", "garbage_after",
+    "answer_twice", "connection_close", "oversized", "hang",
+)  # fmt: skip
+GRPC_KINDS: tuple[GrpcKind, ...] = (
+    "answer", "answer", "answer", "rejected", "error", "bytewise", "wrong_id", "short_tensor", "split_headers",
+    "padded", "ping_first", "trailers_only", "rst_stream", "no_status", "two_messages", "hang",
+)  # fmt: skip
+WIDE_SPEC = ModelSpec(
+    "stub", "1", (TensorSpec("INPUT", "FP32", (9_999,)),), (TensorSpec("OUTPUT", "FP32", (2,)),), 8
+)
+
+
+def stub_of(protocol: Protocol, kinds: Any = ("answer",), service_s: float = 0.0) -> StubTriton | StubGrpc:
+    if protocol == "http":
+        return StubTriton(lambda i: Behaviour(kinds[i % len(kinds)], service_s), REPLY_BYTES)
+    return StubGrpc(lambda i: GrpcBehaviour(kinds[i % len(kinds)], service_s), REPLY_BYTES)
+
+
+def run(
+    folder: Path,
+    port: int,
+    protocol: Protocol,
+    n: int,
+    has_lane: bool = True,
+    spec: ModelSpec = SPEC,
+) -> tuple[Any, LoadWorker]:
+    """Rows of n requests, one every 4 ms, and the worker that sent them."""
+    folder.mkdir(exist_ok=True)
+    settings = settings_of(
+        folder, port, Rules(timeout_ns=S), 32 if protocol == "http" else 4, spec=spec, protocol=protocol
+    )
+    worker = LoadWorker(replace(settings, lane=has_lane), SystemClock())
+    plan = plan_of([i * 4 * MS for i in range(n)], 20 * S)
+    worker.prepare(plan)
+    worker.run(SystemClock().monotonic_ns() + 30 * MS)
+    rows = requests_of(settings)
+    assert_one_row_each(rows, plan)
+    return rows, worker
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_a_mixture_of_all_a_server_can_do_gives_the_same_rows_either_way(
+    protocol: Protocol, tmp_path: Path
+) -> None:
+    kinds = HTTP_KINDS if protocol == "http" else GRPC_KINDS
+    ends = {}
+    for has_lane in (True, False):
+        with stub_of(protocol, kinds) as stub:
+            rows, _ = run(tmp_path / str(has_lane), stub.port, protocol, 150, has_lane)
+        names = ("outcome", "detail", "request_bytes", "response_bytes", "rows")
+        ends[has_lane] = [
+            dict(zip(names, row, strict=True)) for row in zip(*(column(rows, n) for n in names), strict=True)
+        ]
+    assert ends[True] == ends[False]
+    assert {end["outcome"] for end in ends[True]} >= {
+        "ok",
+        "rejected",
+        "server_error",
+        "bad_reply",
+        "timeout",
+    }
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_what_is_common_does_not_come_to_python(protocol: Protocol, tmp_path: Path) -> None:
+    with stub_of(protocol) as stub:
+        rows, worker = run(tmp_path, stub.port, protocol, 200)
+    assert column(rows, "outcome") == ["ok"] * 200
+    assert worker._lane is not None
+    assert (
+        worker._lane.n_done > 100
+    )  # but for the first replies, which teach the lane, and those of a stall at the start
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_requests_of_several_frames_and_replies_in_pieces_stay_in_the_lane(
+    protocol: Protocol, tmp_path: Path
+) -> None:
+    kinds = ("answer", "bytewise") if protocol == "http" else ("answer",)
+    with stub_of(protocol, kinds) as stub:
+        rows, worker = run(tmp_path, stub.port, protocol, 60, spec=WIDE_SPEC)
+        if isinstance(stub, StubGrpc):
+            assert stub.seen.faults == []
+    assert column(rows, "outcome") == ["ok"] * 60
+    assert min(numbers(rows, "request_bytes")) > 39_996
+    assert worker._lane is not None
+    if protocol == "grpc":
+        assert worker._lane.n_done > 20
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_a_server_whose_every_reply_is_uncommon_is_left_to_python(protocol: Protocol, tmp_path: Path) -> None:
+    with stub_of(protocol, ("padded",) if protocol == "grpc" else ("connection_close",)) as stub:
+        rows, worker = run(tmp_path, stub.port, protocol, _MOST_STRAYS + 150)
+    assert set(column(rows, "outcome")) == {"ok"}
+    assert worker._lane is not None
+    assert worker._lane._n_strays <= _MOST_STRAYS + 4
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_the_lanes_instants_hold_the_servers_own(protocol: Protocol, tmp_path: Path) -> None:
+    with stub_of(protocol, service_s=0.01) as stub:
+        rows, worker = run(tmp_path, stub.port, protocol, 200)
+        ids = range(200)
+        arrived = np.array([stub.seen.arrived_ns[i] for i in ids])
+        replied = np.array([stub.seen.replied_ns[i] for i in ids])
+    assert worker._lane is not None
+    assert worker._lane.n_done > 100
+    assert (numbers(rows, "sent_ns") < arrived).all()
+    assert (replied < numbers(rows, "done_ns")).all()
+    assert (numbers(rows, "first_byte_ns") <= numbers(rows, "done_ns")).all()
