@@ -100,7 +100,7 @@ def selftest(
     protocol: Annotated[
         str | None, typer.Option("--protocol", "-i", help="http or grpc; none: both.")
     ] = None,
-    duration: Annotated[str, typer.Option("--duration", help="Length of a step of the sweep.")] = "2s",
+    duration: Annotated[str, typer.Option("--duration", help="Length of a step of the sweep.")] = "1s",
     check_duration: Annotated[
         str | None,
         typer.Option("--check-duration", help="Length of a known answer.  [default: 4s, or 30s with --full]"),

@@ -38,7 +38,7 @@ _RUN_SLACK_S = 30.0
 _LEAD_NS = NS_PER_S // 10
 """From the last worker's being ready to the start instant."""
 _REQUEST_TIMEOUT_NS = 30 * NS_PER_S
-_CONNECTIONS = {"http": 16, "grpc": 4}
+_CONNECTIONS = {"http": 256, "grpc": 4}
 _SPEC = head_spec("linear_head", "1", {"width": 64, "classes": 2}, 32)
 """What `actors.null_triton` serves unless told otherwise."""
 _NOT_REACHED = -1
@@ -61,6 +61,8 @@ class Child:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if kind is not None:  # nobody will read what it has to say
+            self._process.kill()
         self.close()
 
     def tell(self, data: bytes) -> None:

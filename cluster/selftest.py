@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import platform
 from collections.abc import Callable, Sequence
@@ -30,8 +31,9 @@ CONSTANT_NS = 5_000_000
 CONSTANT_HZ = 200.0
 FIRST_HZ = 4_000.0
 _LEAST_HZ, _MOST_HZ = 125.0, 1_024_000.0
+_GROWTH = 4.0
 _N_BISECTIONS = 2
-_N_REPEATS = 2
+_N_REPEATS = 1
 _STEP_DRAIN_NS = NS_PER_S
 _CHECK_DRAIN_NS = 30 * NS_PER_S
 _SHORTEST_NS, _LONGEST_NS = NS_PER_S // 10, 600 * NS_PER_S
@@ -46,7 +48,7 @@ class Options:
 
     protocols: tuple[str, ...] = PROTOCOLS
     n_workers: tuple[int, ...] = (1,)
-    step_ns: int = 2 * NS_PER_S
+    step_ns: int = NS_PER_S
     check_ns: int = 4 * NS_PER_S
     load_ratios: tuple[float, ...] = (0.8,)
     seed: int = 1
@@ -80,10 +82,10 @@ def options_of(
         raise ScenarioError(f"selftest: {error}") from error
     # a worker and its null server want a core each
     n_pairs = len(os.sched_getaffinity(0)) // 2
-    more = (2, 4) if n_workers is None else (n_workers,)
+    n_more = min(4, n_pairs) if n_workers is None else n_workers
     return Options(
         protocols=(protocol,) if protocol else PROTOCOLS,
-        n_workers=(1, *(n for n in more if n > 1 and (n_workers or n <= n_pairs))),
+        n_workers=(1, n_more) if n_more > 1 else (1,),
         step_ns=step_ns,
         check_ns=check_ns,
         load_ratios=(0.5, 0.8, 0.95) if is_full else (0.8,),
@@ -115,7 +117,7 @@ def selftest(options: Options, say: Say) -> dict[str, Any]:
             if half is not None:
                 halves.append(half)
                 for n in (n for n in options.n_workers if n > 1):
-                    first_hz = n * sweep["highest_clean_hz"]
+                    first_hz = round_rate(n * sweep["highest_clean_hz"])
                     sweeps.append(sweep_rates(options, protocol, n, first_hz, scratch.path, say)[0])
         answers = known_answers(options, scratch.path, say)
     finally:
@@ -162,7 +164,8 @@ def sweep_rates(
     numbers = count()
     with ExitStack() as stack:
         servers = [stack.enter_context(NullTriton()) for _ in range(n_workers)]
-        clean_hz, unclean_hz = highest_clean(is_clean, first_hz)
+        # more workers are asked for as much more, not for the highest of all: that would take minutes
+        clean_hz, unclean_hz = highest_clean(is_clean, first_hz, _MOST_HZ if n_workers == 1 else first_hz)
         half = step(clean_hz / 2) if clean_hz is not None and n_workers == 1 else None
     at_highest = [one for one in steps if one["rate_hz"] == clean_hz and one["is_clean"]]
     sweep = {
@@ -172,29 +175,37 @@ def sweep_rates(
     return sweep, half
 
 
-def highest_clean(is_clean: Callable[[float], bool], first_hz: float) -> tuple[float | None, float | None]:
-    """(highest rate found clean, lowest found not clean) in Hz; None where there is none.
+def highest_clean(
+    is_clean: Callable[[float], bool], first_hz: float, most_hz: float = _MOST_HZ
+) -> tuple[float | None, float | None]:
+    """(highest rate found clean, lowest found not clean) in Hz, up to `most_hz`; None where there is none.
 
-    Doubles from `first_hz` to the first rate that is not clean, or halves to the first that is; then bisects.
+    Goes up from `first_hz` by factors of 4 to the first rate that is not clean, or down to the first that is; then
+    bisects, on a logarithmic scale.
     """
     clean: float | None = None
     unclean: float | None = None
     rate_hz = first_hz
-    while (clean is None or unclean is None) and _LEAST_HZ <= rate_hz <= _MOST_HZ:
+    while (clean is None or unclean is None) and _LEAST_HZ <= rate_hz <= most_hz:
         if is_clean(rate_hz):
             clean = rate_hz
         else:
             unclean = rate_hz
-        rate_hz = rate_hz * 2 if unclean is None else rate_hz / 2
+        rate_hz = rate_hz * _GROWTH if unclean is None else rate_hz / _GROWTH
     if clean is None or unclean is None:
         return clean, unclean
     for _ in range(_N_BISECTIONS):
-        middle = (clean + unclean) / 2
+        middle = round_rate(math.sqrt(clean * unclean))
         if is_clean(middle):
             clean = middle
         else:
             unclean = middle
     return clean, unclean
+
+
+def round_rate(rate_hz: float) -> float:
+    """To two digits: a rate that one can say."""
+    return float(f"{rate_hz:.2g}")
 
 
 def _may_have_stalled(step: dict[str, Any]) -> bool:

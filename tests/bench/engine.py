@@ -132,7 +132,7 @@ def closed(
 def opened(target: Target, protocol: str, rate_hz: float, seconds: float, spin_ns: int) -> dict[str, Any]:
     """Ours in an open loop of gamma arrivals: how late the sends were."""
     plan = gamma_plan(rate_hz, seconds)
-    cpu_s, _, rows = run_once(target, protocol, plan, 16 if protocol == "http" else 4, spin_ns)
+    cpu_s, _, rows = run_once(target, protocol, plan, 64 if protocol == "http" else 4, spin_ns)
     sent, scheduled = (rows.column(name).to_numpy() for name in ("sent_ns", "scheduled_ns"))
     return {
         "tool": "squall", "protocol": protocol, "load": f"open, gamma CV 2, {rate_hz:g}/s", "spin_us": spin_ns / 1_000,

@@ -10,8 +10,13 @@ _needs_lane = pytest.mark.skipif(
     not IS_BUILT, reason="the lane is not built: no C compiler was there at the install"
 )
 
+# a mixture of all of it runs both ways in test_lane.py
+_slow_where_built = [pytest.mark.slow] if IS_BUILT else []
 
-@pytest.fixture(params=[pytest.param("lane", marks=_needs_lane), "python"])
+
+@pytest.fixture(
+    params=[pytest.param("lane", marks=_needs_lane), pytest.param("python", marks=_slow_where_built)]
+)
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """How a worker sends: through the C lane, or all in Python."""
     if request.param == "python":

@@ -43,7 +43,7 @@ def _interrupted(live: Live, name: str = "SIGINT") -> None:
     assert live.error_line() == f"squall: interrupted by {name}"
 
 
-@pytest.mark.parametrize("moment", ["starting Ray", "starting Triton"])
+@pytest.mark.parametrize("moment", [pytest.param("starting Ray", marks=pytest.mark.slow), "starting Triton"])
 def test_ctrl_c_before_the_load_leaves_an_aborted_run_without_rows(alone: Bench, moment: str) -> None:
     live = alone.start_run(_long_run())
     live.wait_for(moment)
@@ -82,6 +82,7 @@ def test_ctrl_c_in_the_warm_up_keeps_a_row_for_every_arrival(joined: Bench) -> N
     joined.wait_until_gone()
 
 
+@pytest.mark.slow
 def test_ctrl_c_while_collecting_keeps_everything(joined: Bench) -> None:
     live = joined.start_run(scenario_mapping())
     live.wait_for("collecting")

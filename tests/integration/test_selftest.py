@@ -119,7 +119,7 @@ def test_workers_are_tried_beside_one_and_the_loads_of_full_are_three() -> None:
 
 @pytest.mark.parametrize(
     ("limit_hz", "found"),
-    [(11_000, (10_000, 12_000)), (700, (625, 750)), (1e9, (1_024_000, None)), (1, (None, 125))],
+    [(11_000, (11_000, 16_000)), (700, (500, 710)), (1e9, (1_024_000, None)), (1, (None, 250))],
 )
 def test_the_search_brackets_the_highest_clean_rate(
     limit_hz: float, found: tuple[float | None, float | None]
@@ -150,7 +150,7 @@ def _in_a_step(bench: Bench) -> Live:
 def test_ctrl_c_leaves_nothing_running(alone: Bench) -> None:
     live = _in_a_step(alone)
     live.interrupt()
-    assert live.end(20) == 1
+    assert live.end(60) == 1
     assert live.error_line() == "squall: interrupted"
     alone.wait_until_gone()
 

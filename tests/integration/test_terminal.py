@@ -84,6 +84,7 @@ def test_ctrl_c_typed_at_moving_bars_seals_the_run_and_leaves_nothing(
     alone.wait_until_gone()
 
 
+@pytest.mark.slow
 def test_a_terminal_that_is_closed_ends_and_seals_the_run_and_leaves_nothing(
     alone: Bench, terminal: Terminal
 ) -> None:

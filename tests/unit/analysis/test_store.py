@@ -97,7 +97,7 @@ def test_the_reserve_holds_real_bytes_until_the_seal(tmp_path: Path) -> None:
     assert not reserve.exists()
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=30)
 @given(parts=st.lists(st.lists(st.integers(-(2**63), 2**63 - 1), max_size=5), min_size=1, max_size=5))
 def test_what_is_appended_is_read_back_in_order_over_parts(
     tmp_path_factory: pytest.TempPathFactory, parts: list[list[int]]
