@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import sys
+from collections.abc import Iterator
 from importlib import resources
 from pathlib import Path
 from typing import Annotated, NoReturn
@@ -121,7 +122,8 @@ def selftest(
     from cluster.selftest import selftest as prove
 
     options = options_of(protocol, duration, check_duration, workers, full, seed)
-    result = prove(options, Screen().step)
+    with _interruptible() as interrupts, interrupts.allowed():
+        result = prove(options, Screen().step)
     if as_json:
         typer.echo(json.dumps(result, indent=2))
     else:
@@ -207,15 +209,22 @@ def _run(path: Path, overrides: list[str], out: Path, ray: str | None, as_json: 
     from cluster.run import run_scenario
 
     scenario = load_scenario(path, overrides)
-    interrupts = Interrupts()
-    try:
-        with interrupts:
-            result = run_scenario(scenario, out, ray, interrupts)
-    except KeyboardInterrupt:
-        _fail(f"interrupted by {interrupts.name}")
+    with _interruptible() as interrupts:
+        result = run_scenario(scenario, out, ray, interrupts)
     _print(result.summary, result.run_dir, as_json)
     if result.status != "VALID":
         raise typer.Exit(EXIT_INVALID)
+
+
+@contextlib.contextmanager
+def _interruptible() -> Iterator[Interrupts]:
+    """Ends the command with one line that names the signal, where one broke in."""
+    interrupts = Interrupts()
+    try:
+        with interrupts:
+            yield interrupts
+    except KeyboardInterrupt:
+        _fail(f"interrupted by {interrupts.name}")
 
 
 def _print(summary: dict[str, object], run_dir: Path, as_json: bool) -> None:

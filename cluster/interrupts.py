@@ -65,4 +65,4 @@ class Interrupts:
             self.check()
         # a terminal that went away; a write that was cut into
         with contextlib.suppress(OSError, RuntimeError):
-            sys.stderr.write(f"\nsquall {name}: the run is being ended and sealed, a moment\n")
+            sys.stderr.write(f"\nsquall {name}: it is being ended in order, a moment\n")

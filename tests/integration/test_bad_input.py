@@ -214,6 +214,7 @@ def _closed_stderr() -> Iterator[int]:
         os.close(write)
 
 
+@pytest.mark.slow
 def test_a_terminal_that_went_away_and_a_bare_environment_do_not_stop_a_run(joined: Bench) -> None:
     bare = {name: os.environ[name] for name in ("PATH",) if name in os.environ}
     assert joined.ray is not None

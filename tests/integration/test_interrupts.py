@@ -54,7 +54,9 @@ def test_ctrl_c_before_the_load_leaves_an_aborted_run_without_rows(alone: Bench,
     alone.wait_until_gone()
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize(
+    "number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow), signal.SIGHUP]
+)
 def test_a_signal_in_the_measured_phase_keeps_the_rows_so_far(joined: Bench, number: signal.Signals) -> None:
     live = joined.start_run(_long_run())
     assert joined.ray_tmp is not None

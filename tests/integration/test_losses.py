@@ -133,6 +133,7 @@ def test_a_full_disk_under_the_run_directory_ends_in_one_line_and_a_sealed_run(j
         joined.wait_until_gone()
 
 
+@pytest.mark.slow
 def test_a_full_scratch_disk_ends_the_run_and_keeps_what_was_recorded(alone: Bench) -> None:
     with (
         _small_disk(alone.tmp / "scratch", "8m") as disk,

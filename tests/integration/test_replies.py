@@ -57,6 +57,7 @@ def test_served_values_are_those_of_the_weights_and_of_no_others(
     assert all(str(column(rows, "detail")[i]).startswith("output OUTPUT is ") for i in wrong)
 
 
+@pytest.mark.slow
 def test_a_server_of_other_weights_ends_in_bad_replies(joined: Bench, endpoint: Endpoint) -> None:
     mapping = scenario_mapping()
     mapping["model"]["settings"]["weights_seed"] = 2

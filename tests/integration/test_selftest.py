@@ -151,7 +151,7 @@ def test_ctrl_c_leaves_nothing_running(alone: Bench) -> None:
     live = _in_a_step(alone)
     live.interrupt()
     assert live.end(60) == 1
-    assert live.error_line() == "squall: interrupted"
+    assert live.error_line() == "squall: interrupted by SIGINT"
     alone.wait_until_gone()
 
 
