@@ -10,6 +10,7 @@ from typing import Any
 from actors.client import OnFailure
 from actors.clock import Clock
 from actors.grpc_connection import GrpcConnection, GrpcExchange
+from actors.grpc_headers import call_headers
 from actors.lane import Lane
 from actors.link import Link, Route, words
 from actors.loop import Loop
@@ -53,7 +54,7 @@ class GrpcClient:
         self._loop = loop
         self._route = route
         scheme = "https" if route.tls else "http"
-        self._headers = GrpcConnection.headers(scheme, authority, metadata)
+        self._headers = call_headers(scheme, authority, metadata)
         self._open: deque[GrpcConnection] = deque()  # the next to use first
         self._connecting: set[GrpcConnection] = set()
         self._leaving: set[GrpcConnection] = set()  # take no new calls

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import struct
 from collections import deque
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, Protocol
-
-import hpack
+from collections.abc import Callable
+from typing import Any, Protocol
 
 from actors import http2
 from actors.client import OnFailure
-from actors.grpc_wire import PATH
+from actors.grpc_headers import Fields, HeaderBlocks
 from actors.http2 import Frame, ProtocolFault
 from actors.lane import Flight, Lane, Stray
 from actors.link import Link
@@ -19,20 +17,12 @@ from actors.link import Link
 _HEAD = struct.Struct(">HBBBL")
 _OUR_WINDOW_BYTES = http2.LARGEST_WINDOW_BYTES
 _GIVE_BACK_BYTES = _OUR_WINDOW_BYTES // 2
-_MOST_KNOWN_BLOCKS = 64
+_OK = 200
 _HELLO = (
     http2.PREFACE
     + http2.settings({http2.ENABLE_PUSH: 0, http2.INITIAL_WINDOW_SIZE: _OUR_WINDOW_BYTES})
     + http2.window_update(0, _OUR_WINDOW_BYTES - http2.DEFAULT_WINDOW_BYTES)
 )
-
-
-class _Fields(NamedTuple):
-    """What a header block says of a call; -1 and None where it does not."""
-
-    http_status: int
-    grpc_status: int
-    grpc_message: str
 
 
 class GrpcExchange:
@@ -107,12 +97,7 @@ class GrpcConnection:
     def __init__(self, client: Calls, headers: list[tuple[str, str]]) -> None:
         self.link: Link | None = None
         self._client = client
-        self._headers = headers
-        self._encoder = hpack.Encoder()
-        self._decoder = hpack.Decoder()
-        self._block: bytes | None = None  # the request's headers, once they encode the same again
-        self._n_encoded = 0
-        self._known_blocks: dict[bytes, _Fields] = {}
+        self._blocks = HeaderBlocks(headers)
         self._exchanges: dict[int, GrpcExchange] = {}
         self._next_stream = 1
         self._rest = b""
@@ -126,15 +111,6 @@ class GrpcConnection:
         self._n_most_streams = http2.LARGEST_STREAM_ID
         self._n_received = 0
         self._is_ready = self._is_leaving = self._is_parked = False
-
-    @staticmethod
-    def headers(scheme: str, authority: str, metadata: Mapping[str, str]) -> list[tuple[str, str]]:
-        """The headers of every call; doc/PROTOCOL-HTTP2.md, "Requests"."""
-        own = [(name.lower(), value) for name, value in metadata.items()]
-        return [
-            (":method", "POST"), (":scheme", scheme), (":path", PATH), (":authority", authority), ("te", "trailers"),
-            ("content-type", "application/grpc"), ("user-agent", "squall"), *own,
-        ]  # fmt: skip
 
     @property
     def has_room(self) -> bool:
@@ -154,7 +130,7 @@ class GrpcConnection:
         self._client.by_token[token] = exchange
         if not self._out:
             self._client.mark_dirty(self)
-        block = self._block or self._encode()
+        block = self._blocks.steady or self._blocks.encode()
         n_bytes = len(head) + len(tail)
         start = _HEAD.pack(0, len(block), http2.HEADERS, http2.END_HEADERS, stream) + block
         if n_bytes <= self._frame_bytes and n_bytes <= self._window and n_bytes <= exchange.window:
@@ -187,7 +163,7 @@ class GrpcConnection:
             exchange = GrpcExchange(self, flight.stream, flight.token, self._stream_window)
             exchange.sent_ns, exchange.first_ns = flight.sent_ns, flight.first_ns
             if flight.has_head:
-                exchange.http_status, exchange.body = 200, flight.body
+                exchange.http_status, exchange.body = _OK, flight.body
             self._exchanges[flight.stream] = exchange
             self._client.by_token[flight.token] = exchange
         if stray.unsent and not link.write(stray.unsent):
@@ -204,16 +180,15 @@ class GrpcConnection:
         lane, link = self._client.lane, self.link
         if lane is None or link is None or self._is_parked or not self._is_plain or not lane.is_of_use:
             return
-        heads = [block for block, said in self._known_blocks.items() if said == _Fields(200, -1, "")]
-        trailers = [block for block, said in self._known_blocks.items() if said[:2] == (-1, 0)]
-        if not heads or not trailers or self._block is None:
+        heads, trailers = self._blocks.known(Fields(_OK, -1, "")), self._blocks.known(Fields(-1, 0, ""))
+        if not heads or not trailers or self._blocks.steady is None:
             return
         self.flush()
         if link.has_unsent:
             return
         self._is_parked = True
         lane.core.park_grpc(
-            link.fd, self, self._block, heads, trailers, (self._next_stream, self._window, self._n_received),
+            link.fd, self, self._blocks.steady, heads, trailers, (self._next_stream, self._window, self._n_received),
             self._stream_window, self._frame_bytes, self._n_most_streams,
         )  # fmt: skip
         exchanges, self._exchanges = self._exchanges, {}
@@ -367,9 +342,7 @@ class GrpcConnection:
             self._on_block(Frame(http2.HEADERS, flags, stream, b""), b"".join(blocks), now_ns)
 
     def _on_block(self, frame: Frame, block: bytes, now_ns: int) -> None:
-        fields = self._known_blocks.get(block) or self._decode(
-            block
-        )  # each one decoded or known: HPACK has a state
+        fields = self._blocks.read(block)  # each one, also of a call that was given up: HPACK has a state
         exchange = self._exchanges.get(frame.stream)
         if exchange is None:
             return
@@ -381,25 +354,6 @@ class GrpcConnection:
             exchange.grpc_status, exchange.grpc_message = fields.grpc_status, fields.grpc_message
         if frame.flags & http2.END_STREAM:
             self._end(exchange, now_ns)
-
-    def _decode(self, block: bytes) -> _Fields:
-        """What a block says. It is remembered while nothing changes the table that its meaning hangs on."""
-        table = self._decoder.header_table
-        before = (tuple(table.dynamic_entries), table.maxsize)
-        try:
-            headers = dict(self._decoder.decode(block, raw=True))
-            fields = _Fields(
-                int(headers.get(b":status", b"-1")),
-                int(headers.get(b"grpc-status", b"-1")),
-                headers.get(b"grpc-message", b"").decode(errors="replace"),
-            )
-        except (hpack.HPACKError, ValueError) as error:
-            raise ProtocolFault(f"headers that cannot be read: {error}") from error
-        if (tuple(table.dynamic_entries), table.maxsize) != before:
-            self._known_blocks.clear()
-        elif len(self._known_blocks) < _MOST_KNOWN_BLOCKS:
-            self._known_blocks[block] = fields
-        return fields
 
     def _end(self, exchange: GrpcExchange, now_ns: int) -> None:
         """The whole reply is there."""
@@ -436,8 +390,7 @@ class GrpcConnection:
         self._stream_window, self._frame_bytes = window, frame_bytes
         self._n_most_streams = values.get(http2.MAX_CONCURRENT_STREAMS, self._n_most_streams)
         if http2.HEADER_TABLE_SIZE in values:
-            self._encoder.header_table_size = min(values[http2.HEADER_TABLE_SIZE], 4_096)
-            self._block, self._n_encoded = None, 0
+            self._blocks.resize(values[http2.HEADER_TABLE_SIZE])
         self._put(http2.frame(http2.SETTINGS, http2.ACK, 0))
         if not self._is_ready:
             self._is_ready = True
@@ -490,16 +443,6 @@ class GrpcConnection:
         if self._next_stream > http2.LARGEST_STREAM_ID:
             self._is_leaving = True
             self._client.leaving(self)
-
-    def _encode(self) -> bytes:
-        """The request's headers: literal at first, from the second time on all in the table, so that they repeat."""
-        block: bytes = self._encoder.encode(self._headers)
-        self._n_encoded += 1
-        if self._n_encoded > 1:
-            self._block = block
-        if len(block) > http2.DEFAULT_FRAME_BYTES:
-            raise ValueError(f"{len(block)} bytes of headers are more than a frame holds")
-        return block
 
     def _pump(self) -> None:
         """Puts out what the windows allow of the requests that wait for them, the oldest first."""

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import gc
-import resource
 import threading
-import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -39,8 +37,8 @@ from actors.shared_memory import (
     register,
 )
 from actors.spool import Spool
+from actors.usage import GcWatch, Usage, cpu_ns, gc_count, sample_table
 from actors.values import CheckRule, Tally, ValueCheck
-from analysis.schema import arrow_schema
 from models.payload import encode_body, make_inputs
 from models.spec import ModelSpec
 from scenarios.closed import ClosedPlan
@@ -115,8 +113,8 @@ class LoadWorker:
         self._is_stopped = threading.Event()
         self._tally = Tally()
         self._region: Region | None = None
-        self._gc_watch = _GcWatch()
-        self._previous = _Usage()
+        self._gc_watch = GcWatch()
+        self._previous = Usage()
         self._due_ns = 0
 
     def prepare(self, plan: Plan | ClosedPlan, answers: Answers | None = None) -> None:
@@ -235,7 +233,7 @@ class LoadWorker:
         folder, worker = Path(settings.spill_dir), settings.worker
         try:
             self._samples = Spool(folder / f"worker_samples-{worker}.arrows", "worker_samples")
-            self._samples.rehearse(_sample_table({}))
+            self._samples.rehearse(sample_table({}))
             self._collector = Collector(folder / f"requests-{worker}.arrows", labels, worker, phases)
         except OSError as error:
             if self._samples is not None:
@@ -331,13 +329,13 @@ class LoadWorker:
         self._due_ns += _SAMPLE_NS
         return self._due_ns
 
-    def _usage(self, now_ns: int) -> _Usage:
+    def _usage(self, now_ns: int) -> Usage:
         assert self._engine
         assert self._client
         assert self._loop
         counters, client = self._engine.counters, self._client
-        return _Usage(
-            now_ns, self._engine.n_due_by(now_ns), counters.n_sent, counters.n_done, _cpu_ns(), _gc_count(),
+        return Usage(
+            now_ns, self._engine.n_due_by(now_ns), counters.n_sent, counters.n_done, cpu_ns(), gc_count(),
             self._gc_watch.paused_ns, client.n_socket_errors, client.n_write_pauses, self._loop.spun_ns,
         )  # fmt: skip
 
@@ -370,49 +368,4 @@ class LoadWorker:
 
     def _write_sample(self, row: dict[str, Any]) -> None:
         assert self._samples
-        self._samples.write(_sample_table(row))
-
-
-def _sample_table(row: dict[str, Any]) -> pa.Table:
-    return pa.Table.from_pylist([row], schema=arrow_schema("worker_samples"))
-
-
-@dataclass(frozen=True)
-class _Usage:
-    """Cumulative counts of the process, the engine and its client at one instant."""
-
-    at_ns: int = 0
-    n_due: int = 0
-    n_sent: int = 0
-    n_done: int = 0
-    cpu_ns: int = 0
-    gc_count: int = 0
-    gc_pause_ns: int = 0
-    n_socket_errors: int = 0
-    n_write_pauses: int = 0
-    spun_ns: int = 0
-
-
-def _cpu_ns() -> int:
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    return round((used.ru_utime + used.ru_stime) * NS_PER_S)
-
-
-def _gc_count() -> int:
-    return sum(stat["collections"] for stat in gc.get_stats())
-
-
-class _GcWatch:
-    """Counts the time that garbage collections take; one of `gc.callbacks`."""
-
-    def __init__(self) -> None:
-        self.paused_ns = 0
-        self._since_ns = 0
-
-    def __call__(self, phase: str, info: dict[str, int]) -> None:
-        del info
-        now_ns = time.monotonic_ns()
-        if phase == "start":
-            self._since_ns = now_ns
-        else:
-            self.paused_ns += now_ns - self._since_ns
+        self._samples.write(sample_table(row))

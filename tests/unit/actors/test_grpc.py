@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from actors import http2, protobuf
 from actors.grpc_connection import GrpcConnection, GrpcExchange
+from actors.grpc_headers import call_headers
 from actors.grpc_wire import GrpcTemplate, grpc_template
 from actors.reply import NO_ID
 from models.payload import ID_DIGITS, encode_id, make_inputs
@@ -58,7 +59,7 @@ class Ends:
         self.n_write_pauses = 0
         self.lane = None
         self.why = ""
-        self.connection = GrpcConnection(self, GrpcConnection.headers("http", "h:1", {}))  # type: ignore[arg-type]
+        self.connection = GrpcConnection(self, call_headers("http", "h:1", {}))  # type: ignore[arg-type]
         self.link = Link()
         self.connection.link = self.link  # type: ignore[assignment]
 
@@ -200,7 +201,7 @@ def test_a_call_is_a_headers_and_a_data_frame_and_its_headers_shrink_to_table_en
     for token in (1, 2, 3, 4):
         head, data = begin(ends, token)
         assert (head.kind, head.flags, head.stream) == (http2.HEADERS, http2.END_HEADERS, 2 * token - 1)
-        assert dict(decoder.decode(head.payload)) == dict(GrpcConnection.headers("http", "h:1", {}))
+        assert dict(decoder.decode(head.payload)) == dict(call_headers("http", "h:1", {}))
         assert (data.kind, data.flags) == (http2.DATA, http2.END_STREAM)
         made = template()
         assert data.payload == made.head + encode_id(token) + made.tail
