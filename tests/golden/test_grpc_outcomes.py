@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -67,9 +68,12 @@ def test_a_behaviour_ends_in_its_own_outcome_and_disturbs_no_other_request(
     assert_one_row_each(rows, plan)
     assert stub.seen.faults == []
     ends = list(zip(column(rows, "outcome"), column(rows, "detail"), strict=True))
-    touched = set(ends[::FIFTH])
-    assert len(touched) == 1
-    ((outcome, detail),) = touched
+    touched = Counter(ends[::FIFTH])
+    ((outcome, detail), n_touched) = touched.most_common(1)[0]
+    if kind in ENDS_THE_CONNECTION:  # several may have been on it when it ended
+        assert n_touched >= 15
+    else:
+        assert len(touched) == 1
     assert outcome == EXPECTED[kind][0]
     assert str(detail).startswith(EXPECTED[kind][1])
     others = [outcome for i, (outcome, _) in enumerate(ends) if i % FIFTH]
