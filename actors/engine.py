@@ -27,6 +27,7 @@ from scenarios.plan import Plan
 _SENDS_PER_EVENT = 4
 """Overdue arrivals sent before the next reply is read, so that a backlog does not delay the replies' time stamps."""
 _TIMEOUT_CHECK_NS = 10_000_000
+LARGEST_PHASE = 255  # a plan keeps the phase in a uint8
 _HELD = "held back by max_in_flight"
 FAILED_NS = 2**63 - 1
 """Stands for a failed request among recent response times: it counts as infinitely slow."""
@@ -102,6 +103,9 @@ class Engine:
         self._in_flight: dict[int, tuple[int, Due, str, bytes]] = {}
         self._held: deque[Due] = deque()
         self._lane = lane
+        self._timeouts_ns = np.array(
+            [rules.timeout_of(phase) for phase in range(LARGEST_PHASE + 1)], np.int64
+        )
         self._readopted: set[int] = set()  # tokens in flight that came back from the lane: out of order
         self._is_stopped = False
 
@@ -293,7 +297,7 @@ class Engine:
         rules, in_flight = self._rules, self._in_flight
         oldest_ns = now_ns - rules.shortest_ns
         if self._lane is not None:
-            self.readopt(self._lane.core.expire(oldest_ns))
+            self.readopt(self._lane.core.expire(oldest_ns, (now_ns - self._timeouts_ns).tobytes()))
         sent_by_then = takewhile(lambda token: in_flight[token][0] <= oldest_ns, in_flight)
         for token in {*self._readopted, *sent_by_then}:
             sent_at_ns, due, _, _ = in_flight[token]
@@ -306,8 +310,9 @@ class Engine:
         assert self._client is not None
         self._is_stopped = True
         if self._lane is not None:
+            self._lane.is_over = True
             self._count_lane()
-            self.readopt(self._lane.core.expire(NEVER_NS))
+            self.readopt(self._lane.core.expire(NEVER_NS, b""))
         for token in list(self._in_flight):
             sent_ns, first_ns = self._client.abandon(token)
             if sent_ns == NEVER:

@@ -61,6 +61,7 @@ class GrpcClient:
         self._dirty: list[GrpcConnection] = []
         self._waiting: dict[int, tuple[bytes, bytes]] = {}
         self._n_wanted = 1
+        self._n_others = 0  # open connections with room that the lane does not have, as it was told
         self._error = ""
 
     @property
@@ -80,11 +81,13 @@ class GrpcClient:
 
     def send(self, token: int, head: bytes, tail: bytes) -> None:
         """Puts the request on a connection; the next `flush` writes it."""
-        for _ in range(len(self._open)):
+        n_open = len(self._open)
+        for i in range(2 * n_open):  # those of the lane only where no other has room
             connection = self._open[0]
             self._open.rotate(-1)
-            connection.reclaim()
-            if connection.has_room:
+            if connection.is_parked and i >= n_open:
+                connection.reclaim()
+            if not connection.is_parked and connection.has_room:
                 connection.begin(token, head, tail)
                 break
         else:
@@ -97,6 +100,11 @@ class GrpcClient:
 
     def flush(self) -> None:
         """Writes what `send` has put together."""
+        if self.lane is not None:
+            n_others = sum(not one.is_parked and one.has_room for one in self._open)
+            if n_others != self._n_others:
+                self._n_others = n_others
+                self.lane.core.set_others(n_others)
         if self._dirty:
             dirty, self._dirty = self._dirty, []
             for connection in dirty:

@@ -110,7 +110,7 @@ class GrpcConnection:
         self._frame_bytes = http2.DEFAULT_FRAME_BYTES
         self._n_most_streams = http2.LARGEST_STREAM_ID
         self._n_received = 0
-        self._is_ready = self._is_leaving = self._is_parked = False
+        self._is_ready = self._is_leaving = self._is_lost = self.is_parked = False
 
     @property
     def has_room(self) -> bool:
@@ -150,14 +150,14 @@ class GrpcConnection:
     def reclaim(self) -> None:
         """Makes it Python's for now, where the lane has it."""
         lane = self._client.lane
-        if self._is_parked and lane is not None and self.link is not None:
+        if self.is_parked and lane is not None and self.link is not None:
             self._client.readopt(lane.core.reclaim(self.link.fd))
 
     def take_back(self, stray: Stray) -> None:
         """The connection is Python's again, with the calls on it; see `actors.lane`."""
         link = self.link
         assert link is not None
-        self._is_parked = False
+        self.is_parked = False
         self._next_stream, self._window, self._n_received = stray.state
         for flight in map(Flight._make, stray.flights):
             exchange = GrpcExchange(self, flight.stream, flight.token, self._stream_window)
@@ -168,17 +168,18 @@ class GrpcConnection:
             self._client.by_token[flight.token] = exchange
         if stray.unsent and not link.write(stray.unsent):
             self._client.n_write_pauses += 1
-        if stray.lost >= 0:
-            link.lose(stray.lost)
-        elif stray.data:
+        self._is_lost = stray.lost >= 0
+        if stray.data:
             self._take(stray.data, stray.now_ns)
-        else:
+        if self._is_lost:
+            link.lose(stray.lost)
+        elif not self.is_parked:
             self._client.room(self)
 
     def park(self) -> None:
         """Gives connection and calls to the lane where that can carry them on."""
         lane, link = self._client.lane, self.link
-        if lane is None or link is None or self._is_parked or not self._is_plain or not lane.is_of_use:
+        if lane is None or link is None or self.is_parked or not self._is_plain or not lane.is_of_use:
             return
         heads, trailers = self._blocks.known(Fields(_OK, -1, "")), self._blocks.known(Fields(-1, 0, ""))
         if not heads or not trailers or self._blocks.steady is None:
@@ -186,7 +187,7 @@ class GrpcConnection:
         self.flush()
         if link.has_unsent:
             return
-        self._is_parked = True
+        self.is_parked = True
         lane.core.park_grpc(
             link.fd, self, self._blocks.steady, heads, trailers, (self._next_stream, self._window, self._n_received),
             self._stream_window, self._frame_bytes, self._n_most_streams,
@@ -201,17 +202,21 @@ class GrpcConnection:
         return (
             self._is_ready
             and not self._is_leaving
+            and not self._is_lost
             and not self._rest
             and self._open_block is None
             and not self._blocked
             and not self._client.has_waiting
-            and all(not exchange.body for exchange in self._exchanges.values())
+            and all(
+                not one.body and one.http_status in (-1, _OK) and one.grpc_status < 0
+                for one in self._exchanges.values()
+            )
         )
 
     def cancel(self, exchange: GrpcExchange) -> None:
         """Gives a call up; what still comes for it is not looked at."""
         del self._exchanges[exchange.stream]
-        exchange.unsent = None
+        self._forget_unsent(exchange)
         self._put(http2.rst_stream(exchange.stream, http2.CANCEL))
         self._freed()
 
@@ -359,8 +364,7 @@ class GrpcConnection:
         """The whole reply is there."""
         exchange.done_ns = now_ns
         del self._exchanges[exchange.stream]
-        if exchange.unsent is not None:  # answered before it was wholly sent
-            exchange.unsent = None
+        if self._forget_unsent(exchange):  # answered before it was wholly sent
             self._put(http2.rst_stream(exchange.stream, http2.CANCEL))
         if self._client.by_token.pop(exchange.token, None) is not None:
             self._client.on_reply(exchange)
@@ -371,7 +375,7 @@ class GrpcConnection:
         code = http2.read_u32(frame.payload)
         if exchange is not None:
             del self._exchanges[frame.stream]
-            exchange.unsent = None
+            self._forget_unsent(exchange)
             self._fail(exchange, f"the server reset the stream: {http2.error_name(code)}")
             self._freed()
 
@@ -403,7 +407,7 @@ class GrpcConnection:
         self._client.leaving(self)
         for stream in [stream for stream in self._exchanges if stream > last]:
             exchange = self._exchanges.pop(stream)
-            exchange.unsent = None
+            self._forget_unsent(exchange)
             self._fail(exchange, f"the server went away before it took the request: {http2.error_name(code)}")
         self._freed()
 
@@ -429,6 +433,14 @@ class GrpcConnection:
     def _fail(self, exchange: GrpcExchange, why: str) -> None:
         if self._client.by_token.pop(exchange.token, None) is not None:
             self._client.on_failure(exchange.token, exchange.sent_ns, exchange.first_ns, why)
+
+    def _forget_unsent(self, exchange: GrpcExchange) -> bool:
+        """Sends no more of the call; True if there was more."""
+        if exchange.unsent is None:
+            return False
+        exchange.unsent = None
+        self._blocked.remove(exchange)
+        return True
 
     def _freed(self) -> None:
         """A call has ended: another may begin, or the connection may end."""

@@ -230,10 +230,17 @@ class HttpClient:
         """Opens `n_connections` at once. Raises OSError where the server does not take them by `until_ns`."""
         for _ in range(n_connections):
             self._connect()
-        is_in_time = self._loop.run_until(lambda: not self._connecting or bool(self._error), until_ns)
+        lane, self._lane = self._lane, None  # nobody looks after those in the lane before it runs
+        try:
+            is_in_time = self._loop.run_until(lambda: not self._connecting or bool(self._error), until_ns)
+        finally:
+            self._lane = lane
         if self._error or not is_in_time:
             silence = "the server takes no connections" + (" or speaks no TLS" if self._route.tls else "")
             raise OSError(self._error or silence)
+        idle, self._idle = self._idle, {}
+        for exchange in idle:
+            self._serve(exchange)
 
     def send(self, token: int, head: bytes, tail: bytes) -> None:
         """Writes the request now if a connection is idle, else as soon as a new one is there."""
@@ -320,10 +327,13 @@ class HttpClient:
 
     def remember(self, head: bytes, meaning: _Head) -> None:
         """A head that need not be parsed again."""
-        if len(self.heads) < _MOST_KNOWN_HEADS:
-            self.heads[head] = meaning
-            if self._lane is not None and meaning.status == _OK:
-                self._lane.core.know_head(head, meaning.n_json_bytes, meaning.n_body_bytes)
+        if (
+            len(self.heads) >= _MOST_KNOWN_HEADS
+        ):  # a server that writes the time into its heads: the oldest goes
+            del self.heads[next(iter(self.heads))]
+        self.heads[head] = meaning
+        if self._lane is not None and meaning.status == _OK:
+            self._lane.core.know_head(head, meaning.n_json_bytes, meaning.n_body_bytes)
 
     def resume(self, exchange: HttpExchange) -> None:
         """A request that the lane has sent."""

@@ -92,11 +92,12 @@ class Lane:
         self._taught: dict[int, Any] = {}
         self._n_strays = 0
         self.n_done = 0
+        self.is_over = False
 
     @property
     def is_of_use(self) -> bool:
         """False where so many connections came back that parking them costs more than it saves."""
-        return self._n_strays < _MOST_STRAYS + self.n_done // _SHARE_OF_STRAYS
+        return not self.is_over and self._n_strays < _MOST_STRAYS + self.n_done // _SHARE_OF_STRAYS
 
     def number_of(self, template: Template) -> int:
         return self._numbers[id(template)]
@@ -149,16 +150,16 @@ class LaneOpenLoop(_LanePacing):
         super().__init__(lane)
         self._plan = plan
         self._start_ns = 0
+        self._templates = _table(lane)[plan.rows, plan.variant]
 
     def begin(self, start_ns: int) -> None:
         plan, self._start_ns = self._plan, start_ns
-        templates = _table(self._lane)[plan.rows, plan.variant]
         self._core.begin_open(
             start_ns,
             np.ascontiguousarray(plan.offset_ns, np.int64),
             np.ascontiguousarray(plan.seq, np.int64),
             np.ascontiguousarray(plan.phase, np.uint8),
-            templates,
+            self._templates,
         )
 
     def n_due_by(self, at_ns: int) -> int:

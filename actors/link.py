@@ -195,6 +195,7 @@ class Link:
     def lose(self, number: int) -> None:
         """Ends the connection for an errno that someone else met on its socket, 0 for the end of the stream."""
         if number:
+            self._unsent.append(memoryview(b""))  # as in `write`: nobody must take it for one that can go on
             self._lose_after_reading(os.strerror(number))
         else:
             self._lose(CLOSED)

@@ -45,6 +45,7 @@ void end_flight(Lane *lane, Request *request) {
   else
     lane->newest = request->older;
   lane->n_in_flight--;
+  Py_CLEAR(request->body); /* one with a body ends with the interpreter at hand */
   request->next = lane->free;
   lane->free = request;
 }
@@ -55,6 +56,7 @@ void make_ready(Lane *lane, int fd) {
     lane->ready = grown(lane->ready, lane->ready_room * sizeof *lane->ready);
   }
   lane->ready[lane->n_ready++] = fd;
+  lane->is_stuck = 0;
 }
 
 void stray(Lane *lane, Conn *conn) {

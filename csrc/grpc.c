@@ -27,22 +27,39 @@ static Request **slot_of(Conn *conn, uint32_t stream) { return &conn->slots[(str
 
 static Request *request_of(Conn *conn, uint32_t stream) {
   Request *request = *slot_of(conn, stream);
-  return request && request->stream == stream ? request : NULL;
+  while (request && request->stream != stream) request = request->beside;
+  return request;
+}
+
+static void put_in_slot(Conn *conn, Request *request) {
+  Request **slot = slot_of(conn, request->stream);
+  request->beside = *slot;
+  *slot = request;
 }
 
 void keep_stream(Conn *conn, Request *request) {
-  while (*slot_of(conn, request->stream)) { /* streams that are far apart share a slot: twice as many */
+  if (conn->n_streams >= conn->n_slots) {
     Request **old = conn->slots;
     uint32_t n_old = conn->n_slots;
     conn->n_slots = 2 * n_old;
     conn->slots = grown(NULL, conn->n_slots * sizeof *old);
     memset(conn->slots, 0, conn->n_slots * sizeof *old);
     for (uint32_t i = 0; i < n_old; i++)
-      if (old[i]) *slot_of(conn, old[i]->stream) = old[i];
+      for (Request *one = old[i], *next; one; one = next) {
+        next = one->beside;
+        put_in_slot(conn, one);
+      }
     free(old);
   }
-  *slot_of(conn, request->stream) = request;
+  put_in_slot(conn, request);
   conn->n_streams++;
+}
+
+void drop_stream(Conn *conn, Request *request) {
+  Request **at = slot_of(conn, request->stream);
+  while (*at != request) at = &(*at)->beside;
+  *at = request->beside;
+  conn->n_streams--;
 }
 
 int can_take(const Conn *conn) {
@@ -149,7 +166,7 @@ static int on_frame(Lane *lane, Conn *conn, const char *frame, Py_ssize_t n, int
   Request *request = request_of(conn, stream);
   if (!request) return 0;
   const Template *template = &lane->templates[request->template];
-  if (is_to_be_checked(template, request) || template->n_reply < 0) return 0;
+  if (request->sent_ns < 0 || request->body || is_to_be_checked(template, request) || template->n_reply < 0) return 0;
   if (kind == HEADERS && flags == END_HEADERS && !request->has_head && is_known(&conn->heads, payload, n)) {
     request->has_head = 1;
     request->first_ns = at_ns;
@@ -176,8 +193,7 @@ static int on_frame(Lane *lane, Conn *conn, const char *frame, Py_ssize_t n, int
       request->n_got == template->n_reply && is_known(&conn->trailers, payload, n)) {
     record(lane, request, at_ns, request->n_got);
     int32_t user = request->user;
-    *slot_of(conn, stream) = NULL;
-    conn->n_streams--;
+    drop_stream(conn, request);
     end_flight(lane, request);
     if (lane->users) user_ended(lane, user, at_ns);
     return 1;

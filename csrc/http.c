@@ -8,7 +8,7 @@ void send_http(Lane *lane, Conn *conn) {
   const Template *template = &lane->templates[request->template];
   begin_flight(lane, request, conn->fd);
   conn->request = request;
-  conn->head = NULL;
+  conn->n_head = 0;
   conn->rx.n = 0;
   struct iovec parts[] = {{template->head.data, template->head.n},
                           {request->id, ID_DIGITS},
@@ -29,7 +29,7 @@ int is_to_be_checked(const Template *template, const Request *request) {
 }
 
 static const Head *head_of(const Lane *lane, const char *data, Py_ssize_t n) {
-  for (int i = 0; i < lane->n_heads; i++) {
+  for (int i = 0; i < MOST_HEADS && i < lane->n_heads; i++) {
     const Head *head = &lane->heads[i];
     if (n >= head->bytes.n && !memcmp(data, head->bytes.data, head->bytes.n)) return head;
   }
@@ -60,26 +60,29 @@ void on_http(Lane *lane, Conn *conn) {
   }
   if (request->first_ns < 0) request->first_ns = at_ns;
   const Template *template = &lane->templates[request->template];
-  if (!conn->head) {
+  if (!conn->n_head) {
     const Head *head = head_of(lane, data, n);
     if (!head || head->n_body != template->n_reply || head->n_json != template->n_json ||
         is_to_be_checked(template, request)) {
       stray_with(lane, conn, data, n, at_ns);
       return;
     }
-    conn->head = head;
+    conn->n_head = head->bytes.n;
+    conn->n_body = head->n_body;
+    conn->n_json = head->n_json;
   }
-  Py_ssize_t n_head = conn->head->bytes.n, n_whole = n_head + conn->head->n_body;
+  Py_ssize_t n_head = conn->n_head, n_whole = n_head + conn->n_body;
   if (n < n_whole) {
     if (data == lane->scratch) {
       reserve(&conn->rx, &conn->rx_room, n_whole);
       memcpy(conn->rx.data, data, n);
       conn->rx.n = n;
     }
-  } else if (n > n_whole || !is_layout(template, request, data + n_head)) {
+  } else if (n > n_whole || conn->n_body != template->n_reply || conn->n_json != template->n_json ||
+             !is_layout(template, request, data + n_head)) {
     stray_with(lane, conn, data, n, at_ns);
   } else {
-    record(lane, request, at_ns, conn->head->n_body);
+    record(lane, request, at_ns, conn->n_body);
     conn->request = NULL;
     conn->rx.n = 0;
     int32_t user = request->user;

@@ -77,6 +77,8 @@ typedef struct Request {
   char id[ID_DIGITS];
   struct Request *older, *newer; /* all in flight, by their sends */
   struct Request *next;          /* of one connection, not yet written; or free */
+  struct Request *beside;        /* in the same slot */
+  PyObject *body;                /* what came of a reply whose layout was replaced meanwhile */
 } Request;
 
 typedef struct {
@@ -90,7 +92,7 @@ typedef struct Conn {
   Request *request;    /* HTTP */
   Bytes rx;            /* bytes of a reply that has not come whole */
   Py_ssize_t rx_room;
-  const Head *head;    /* HTTP: the reply's, once it was found */
+  int64_t n_head, n_body, n_json; /* HTTP: what the reply's head says, once it was found; else n_head 0 */
   int64_t now_ns;      /* of a stray: when its last bytes came */
   Bytes tx;            /* bytes that were not written */
   Py_ssize_t tx_room;
@@ -134,11 +136,11 @@ typedef struct {
   Conn **conns;
   int n_conns;
   int *ready; /* HTTP: idle, the last used last; gRPC: all, in turn */
-  int n_ready, ready_room, turn;
+  int n_ready, ready_room, turn, n_others; /* n_others: of gRPC, those that Python has now */
   Conn **dirty, **strays;
   int n_dirty, dirty_room, n_strays, strays_room;
-  Head heads[MOST_HEADS];
-  int n_heads;
+  Head heads[MOST_HEADS]; /* the newest in place of the oldest */
+  int64_t n_heads;
   int64_t n_waiting;
   int is_stuck;
   Request *oldest, *newest, *free;
@@ -195,6 +197,7 @@ void on_http(Lane *lane, Conn *conn);
 
 /* grpc.c */
 void keep_stream(Conn *conn, Request *request);
+void drop_stream(Conn *conn, Request *request);
 int can_take(const Conn *conn);
 int can_carry(const Conn *conn, int64_t n_bytes);
 int32_t next_template(const Lane *lane);

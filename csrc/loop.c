@@ -4,8 +4,10 @@
 
 static Conn *next_grpc(Lane *lane) {
   int64_t n_bytes = lane->templates[next_template(lane)].n_bytes;
-  for (int i = 0; i < lane->n_ready; i++) {
-    lane->turn = (lane->turn + 1) % lane->n_ready;
+  int n_all = lane->n_ready + lane->n_others;
+  for (int i = 0; i < n_all; i++) {
+    lane->turn = (lane->turn + 1) % n_all;
+    if (lane->turn >= lane->n_ready) return NULL; /* the turn of one that Python has */
     Conn *conn = lane->conns[lane->ready[lane->turn]];
     if (can_take(conn) && can_carry(conn, n_bytes)) return conn;
   }
@@ -65,7 +67,10 @@ int follow(Lane *lane, int64_t until_ns, struct epoll_event *foreign) {
         on_http(lane, conn);
       else
         on_grpc(lane, conn);
-      if (next_due(lane) <= now_ns()) send_due(lane);
+      if (next_due(lane) <= now_ns()) {
+        send_due(lane);
+        flush_dirty(lane);
+      }
     }
   }
 }

@@ -5,6 +5,7 @@
 /* The reply's message as far as it was compared; zeros stand for the tensors' data. */
 static PyObject *body_of(const Lane *lane, const Request *request) {
   const Template *template = &lane->templates[request->template];
+  if (request->body) return Py_NewRef(request->body);
   PyObject *body = PyBytes_FromStringAndSize(NULL, request->n_got);
   if (!body || !request->n_got) return body;
   char *at = PyBytes_AsString(body);
@@ -47,7 +48,10 @@ static PyObject *released(Lane *lane, Conn *conn) {
   int rc = requests ? 0 : -1;
   if (conn->request && !rc) rc = tell(requests, lane, conn->request);
   for (uint32_t i = 0; i < conn->n_slots; i++)
-    if (conn->slots[i] && !rc) rc = tell(requests, lane, conn->slots[i]);
+    for (Request *request = conn->slots[i], *next; request && !rc; request = next) {
+      next = request->beside;
+      rc = tell(requests, lane, request);
+    }
   PyObject *out = NULL;
   if (!rc)
     out = Py_BuildValue("(Oiy#Ly#(LLL)O)", conn->owner, conn->lost, conn->rx.data ? conn->rx.data : "", conn->rx.n,
@@ -99,12 +103,18 @@ static PyObject *Lane_turn(Lane *lane, PyObject *arg) {
   return Py_BuildValue("(NN)", ready, strays);
 }
 
-PyDoc_STRVAR(expire_doc, "expire(sent_by_ns) -> strays\n\nGives back the connections of requests sent by then.");
-static PyObject *Lane_expire(Lane *lane, PyObject *arg) {
-  int64_t sent_by_ns = PyLong_AsLongLong(arg);
-  if (sent_by_ns == -1 && PyErr_Occurred()) return NULL;
+PyDoc_STRVAR(expire_doc, "expire(sent_by_ns, by_phase) -> strays\n\nGives back the connections of requests sent by then, "
+                         "those of phase i by int64 number i of `by_phase`, which is not later.");
+static PyObject *Lane_expire(Lane *lane, PyObject *args) {
+  long long sent_by_ns;
+  const char *by_phase;
+  Py_ssize_t n;
+  if (!PyArg_ParseTuple(args, "Ly#", &sent_by_ns, &by_phase, &n)) return NULL;
   flush_dirty(lane);
   for (Request *request = lane->oldest; request && request->sent_ns <= sent_by_ns; request = request->newer) {
+    int64_t by_ns = sent_by_ns;
+    if (request->phase < n / 8) memcpy(&by_ns, by_phase + 8 * request->phase, 8);
+    if (request->sent_ns > by_ns) continue;
     lane->conns[request->fd]->now_ns = now_ns();
     stray(lane, lane->conns[request->fd]);
   }
@@ -153,6 +163,10 @@ static PyObject *Lane_lend(Lane *lane, PyObject *args) {
 }
 
 static Conn *parked(Lane *lane, int fd, int kind, PyObject *owner) {
+  if (fd < 0 || (fd < lane->n_conns && lane->conns[fd])) {
+    PyErr_SetString(PyExc_ValueError, "no descriptor, or one that is parked already");
+    return NULL;
+  }
   if (fd >= lane->n_conns) {
     int n = 2 * fd + 64;
     lane->conns = grown(lane->conns, n * sizeof *lane->conns);
@@ -176,7 +190,7 @@ static PyObject *Lane_park_http(Lane *lane, PyObject *args) {
   int fd;
   PyObject *owner;
   if (!PyArg_ParseTuple(args, "iO", &fd, &owner)) return NULL;
-  parked(lane, fd, HTTP, owner);
+  if (!parked(lane, fd, HTTP, owner)) return NULL;
   Py_RETURN_NONE;
 }
 
@@ -205,6 +219,7 @@ static PyObject *Lane_park_grpc(Lane *lane, PyObject *args) {
                         &window, &n_received, &stream_window, &frame_bytes, &n_most))
     return NULL;
   Conn *conn = parked(lane, fd, GRPC, owner);
+  if (!conn) return NULL;
   conn->block = copied(block, n_block);
   conn->next_stream = next_stream;
   conn->window = window;
@@ -251,6 +266,9 @@ static PyObject *Lane_know_layout(Lane *lane, PyObject *args) {
     PyErr_SetString(PyExc_ValueError, "no such template, or a layout longer than its reply");
     return NULL;
   }
+  for (Request *request = lane->oldest; request; request = request->newer)
+    if (request->template == number && request->n_got && !request->body && !(request->body = body_of(lane, request)))
+      return NULL;
   Template *template = &lane->templates[number];
   free(template->prefix.data);
   free(template->suffix.data);
@@ -267,7 +285,9 @@ static PyObject *Lane_know_head(Lane *lane, PyObject *args) {
   Py_ssize_t n;
   long long n_json, n_body;
   if (!PyArg_ParseTuple(args, "y#LL", &data, &n, &n_json, &n_body)) return NULL;
-  if (lane->n_heads < MOST_HEADS) lane->heads[lane->n_heads++] = (Head){copied(data, n), n_json, n_body};
+  Head *head = &lane->heads[lane->n_heads++ % MOST_HEADS];
+  free(head->bytes.data);
+  *head = (Head){copied(data, n), n_json, n_body};
   Py_RETURN_NONE;
 }
 
@@ -336,6 +356,7 @@ static PyObject *Lane_ended(Lane *lane, PyObject *args) {
     PyErr_SetString(PyExc_IndexError, "no such user");
     return NULL;
   }
+  if (lane->has_failed) Py_RETURN_NONE; /* it was told; the rest must still be recorded */
   user_ended(lane, index, at_ns);
   if (lane->has_failed) {
     if (!PyErr_Occurred()) PyErr_SetString(PyExc_RuntimeError, "the lane was given steps that make no sense");
@@ -394,7 +415,7 @@ static PyObject *Lane_close(Lane *lane, PyObject *unused) {
       Conn *conn = lane->conns[i];
       if (conn->request) end_flight(lane, conn->request);
       for (uint32_t j = 0; j < conn->n_slots; j++)
-        if (conn->slots[j]) end_flight(lane, conn->slots[j]);
+        for (Request *request = conn->slots[j]; request; request = request->beside) end_flight(lane, request);
       free_conn(lane, conn);
     }
   lane->n_ready = lane->n_strays = lane->n_dirty = 0;
@@ -409,6 +430,13 @@ static PyObject *Lane_close(Lane *lane, PyObject *unused) {
 PyDoc_STRVAR(wait_doc, "set_waiting(n)\n\nPython has `n` requests that wait for a connection: the next that is free is theirs.");
 static PyObject *Lane_set_waiting(Lane *lane, PyObject *arg) {
   lane->n_waiting = PyLong_AsLongLong(arg);
+  if (PyErr_Occurred()) return NULL;
+  Py_RETURN_NONE;
+}
+
+PyDoc_STRVAR(others_doc, "set_others(n)\n\nPython has `n` gRPC connections that take calls: each `n` + parked-th is its.");
+static PyObject *Lane_set_others(Lane *lane, PyObject *arg) {
+  lane->n_others = (int)PyLong_AsLong(arg);
   if (PyErr_Occurred()) return NULL;
   Py_RETURN_NONE;
 }
@@ -474,7 +502,7 @@ static void Lane_dealloc(Lane *lane) {
     free(lane->templates[i].prefix.data);
     free(lane->templates[i].suffix.data);
   }
-  for (int i = 0; i < lane->n_heads; i++) free(lane->heads[i].bytes.data);
+  for (int i = 0; i < MOST_HEADS; i++) free(lane->heads[i].bytes.data);
   for (Request *request = lane->free, *next; request; request = next) {
     next = request->next;
     free(request);
@@ -501,7 +529,7 @@ static void Lane_dealloc(Lane *lane) {
 #define METHOD(name, flags, doc) {#name, (PyCFunction)(void (*)(void))Lane_##name, flags, doc}
 static PyMethodDef lane_methods[] = {
     METHOD(turn, METH_O, turn_doc),
-    METHOD(expire, METH_O, expire_doc),
+    METHOD(expire, METH_VARARGS, expire_doc),
     METHOD(reclaim, METH_O, reclaim_doc),
     METHOD(lend, METH_VARARGS, lend_doc),
     METHOD(park_http, METH_VARARGS, park_http_doc),
@@ -519,6 +547,7 @@ static PyMethodDef lane_methods[] = {
     METHOD(counts, METH_NOARGS, counts_doc),
     METHOD(recent, METH_NOARGS, recent_doc),
     METHOD(set_waiting, METH_O, wait_doc),
+    METHOD(set_others, METH_O, others_doc),
     METHOD(close, METH_NOARGS, close_doc),
     {NULL, NULL, 0, NULL},
 };

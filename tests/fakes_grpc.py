@@ -6,6 +6,7 @@ import asyncio
 import socket
 import struct
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
@@ -77,6 +78,8 @@ class GrpcSeen(Seen):
     """Most requests open at one time on one connection."""
     faults: list[str] = field(default_factory=list)
     """What a client did against HTTP/2."""
+    calls: Counter[int] = field(default_factory=Counter)
+    """Calls by connection."""
 
 
 class StubGrpc(LoopbackServer[GrpcSeen]):
@@ -258,6 +261,7 @@ class _Connection:
         try:
             request_id = int(service_pb2.ModelInferRequest.FromString(message).id)
             self._ids[stream] = request_id
+            self._seen.calls[id(self)] += 1
             self._seen.arrived_ns[request_id] = time.monotonic_ns()
             behaviour = self._stub.script(request_id)
             await wait_for(behaviour.service_s)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -14,6 +16,7 @@ from actors.engine import Rules
 from actors.lane import _MOST_STRAYS, IS_BUILT
 from actors.loadgen import LoadWorker
 from models.spec import ModelSpec, TensorSpec
+from scenarios.plan import PhaseSpan
 from tests.fakes import Behaviour, Kind, StubTriton
 from tests.fakes_grpc import GrpcBehaviour, GrpcKind, StubGrpc
 from tests.golden.driving import (
@@ -26,6 +29,7 @@ from tests.golden.driving import (
     numbers,
     plan_of,
     requests_of,
+    run_worker,
     settings_of,
 )  # fmt: skip
 
@@ -40,7 +44,7 @@ HTTP_KINDS: tuple[Kind, ...] = (
 )  # fmt: skip
 GRPC_KINDS: tuple[GrpcKind, ...] = (
     "answer", "answer", "answer", "rejected", "error", "bytewise", "wrong_id", "short_tensor", "split_headers",
-    "padded", "ping_first", "trailers_only", "rst_stream", "no_status", "two_messages", "hang",
+    "padded", "ping_first", "trailers_only", "rst_stream", "no_status", "two_messages", "not_grpc", "hang",
 )  # fmt: skip
 WIDE_SPEC = ModelSpec(
     "stub", "1", (TensorSpec("INPUT", "FP32", (9_999,)),), (TensorSpec("OUTPUT", "FP32", (2,)),), 8
@@ -146,3 +150,46 @@ def test_the_lanes_instants_hold_the_servers_own(protocol: Protocol, tmp_path: P
     assert (numbers(rows, "sent_ns") < arrived).all()
     assert (replied < numbers(rows, "done_ns")).all()
     assert (numbers(rows, "first_byte_ns") <= numbers(rows, "done_ns")).all()
+
+
+def test_calls_are_dealt_among_all_connections(tmp_path: Path) -> None:
+    with StubGrpc(tensor_bytes=REPLY_BYTES) as stub:
+        run(tmp_path, stub.port, "grpc", 200)
+    assert len(stub.seen.calls) == 4
+    assert min(stub.seen.calls.values()) > 25
+
+
+def test_a_short_timeout_of_one_phase_leaves_the_others_in_the_lane(tmp_path: Path) -> None:
+    plan = plan_of([i * 10 * MS for i in range(150)], 20 * S)
+    spans = (PhaseSpan("w", "warmup", 0, 10 * MS), PhaseSpan("m", "measure", 10 * MS, 20 * S))
+    plan = replace(plan, spans=spans, phase=(np.arange(150) > 0).astype(np.uint8))
+    rules = Rules(timeout_ns=5 * S, phase_timeouts_ns={0: 30 * MS})
+    with StubTriton(lambda _: Behaviour(service_s=0.05), REPLY_BYTES) as stub:
+        settings = settings_of(tmp_path, stub.port, rules, 32)
+        worker = LoadWorker(settings, SystemClock())
+        worker.prepare(plan)
+        worker.run(SystemClock().monotonic_ns() + 30 * MS)
+    assert column(requests_of(settings), "outcome") == ["timeout"] + ["ok"] * 149
+    assert worker._lane is not None
+    assert worker._lane.n_done > 75
+
+
+class HalfDeaf(StubTriton):
+    """Ends every second of its first 800 connections as soon as it has them."""
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self.seen.n_connections > 800 or self.seen.n_connections % 2:
+            await super().serve(reader, writer)
+
+
+def test_connections_that_end_while_the_pool_opens_carry_no_request(tmp_path: Path) -> None:
+    plan = plan_of([i * MS for i in range(400)], 10 * S)
+    with HalfDeaf(lambda _: Behaviour(service_s=0.3), REPLY_BYTES) as stub:
+        rows = run_worker(settings_of(tmp_path, stub.port, Rules(timeout_ns=3 * S), 800), plan)
+    assert_one_row_each(rows, plan)
+    ends = Counter(column(rows, "outcome"))
+    assert set(ends) <= {
+        "ok",
+        "transport_error",
+    }  # the latter where it ended between the opening and the send
+    assert ends["ok"] >= 300
