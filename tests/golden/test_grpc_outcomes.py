@@ -63,7 +63,7 @@ def test_a_behaviour_ends_in_its_own_outcome_and_disturbs_no_other_request(
 ) -> None:
     plan = plan_of([i * 4 * MS for i in range(100)], 10 * S)
     with StubGrpc(lambda i: GrpcBehaviour(kind if i % FIFTH == 0 else "answer"), REPLY_BYTES) as stub:
-        settings = settings_of(tmp_path, stub.port, Rules(timeout_ns=300 * MS), 5, protocol="grpc")
+        settings = settings_of(tmp_path, stub.port, Rules(timeout_ns=S), 5, protocol="grpc")
         rows = run_worker(settings, plan)
     assert_one_row_each(rows, plan)
     assert stub.seen.faults == []

@@ -63,7 +63,7 @@ def test_a_behaviour_ends_in_its_own_outcome_and_disturbs_no_other_request(
 ) -> None:
     plan = plan_of([i * 2 * MS for i in range(100)], 10 * S)
     with mixed(kind) as stub:
-        rows = run_worker(settings_of(tmp_path, stub.port, Rules(timeout_ns=300 * MS)), plan)
+        rows = run_worker(settings_of(tmp_path, stub.port, Rules(timeout_ns=S)), plan)
     assert_one_row_each(rows, plan)
     assert len(stub.seen.arrived_ns) == len(plan)
     ends = list(zip(column(rows, "outcome"), column(rows, "detail"), strict=True))
