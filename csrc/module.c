@@ -74,6 +74,12 @@ static PyObject *take_strays(Lane *lane) {
   return out;
 }
 
+/* What a callback raised, or that what it gave could not be used. */
+static PyObject *failed(void) {
+  if (!PyErr_Occurred()) PyErr_SetString(PyExc_RuntimeError, "the lane was given steps that make no sense");
+  return NULL;
+}
+
 PyDoc_STRVAR(turn_doc,
              "turn(until_ns) -> (ready, strays)\n\nSends and reads until `until_ns` or until Python must do something.");
 static PyObject *Lane_turn(Lane *lane, PyObject *arg) {
@@ -85,10 +91,7 @@ static PyObject *Lane_turn(Lane *lane, PyObject *arg) {
   PyThreadState *thread = lane->thread;
   lane->thread = NULL;
   PyEval_RestoreThread(thread);
-  if (lane->has_failed) {
-    if (!PyErr_Occurred()) PyErr_SetString(PyExc_RuntimeError, "the lane was given steps that make no sense");
-    return NULL;
-  }
+  if (lane->has_failed) return failed();
   PyObject *ready = PyList_New(0), *strays = take_strays(lane);
   for (int i = 0; ready && i < n; i++) {
     PyObject *item = Py_BuildValue("(iI)", foreign[i].data.fd, (unsigned)foreign[i].events);
@@ -327,10 +330,7 @@ static PyObject *Lane_begin_closed(Lane *lane, PyObject *args) {
   for (int64_t i = 0; i < lane->n_users; i++) lane->users[i].number = ((int64_t *)numbers.buf)[i];
   PyBuffer_Release(&numbers);
   for (int64_t i = 0; i < lane->n_users && !lane->has_failed; i++) enter_phase(lane, (int32_t)i, 0, start_ns);
-  if (lane->has_failed) {
-    if (!PyErr_Occurred()) PyErr_SetString(PyExc_RuntimeError, "the lane was given steps that make no sense");
-    return NULL;
-  }
+  if (lane->has_failed) return failed();
   Py_RETURN_NONE;
 }
 
@@ -358,10 +358,7 @@ static PyObject *Lane_ended(Lane *lane, PyObject *args) {
   }
   if (lane->has_failed) Py_RETURN_NONE; /* it was told; the rest must still be recorded */
   user_ended(lane, index, at_ns);
-  if (lane->has_failed) {
-    if (!PyErr_Occurred()) PyErr_SetString(PyExc_RuntimeError, "the lane was given steps that make no sense");
-    return NULL;
-  }
+  if (lane->has_failed) return failed();
   Py_RETURN_NONE;
 }
 
