@@ -17,8 +17,6 @@ class Exchange(Protocol):
     first_ns: int
     done_ns: int
     body: bytes
-    n_json_bytes: int
-    """Bytes of `body` before its tensors where the protocol tells, else 0."""
 
 
 OnFailure = Callable[[int, int, int, str], None]

@@ -23,11 +23,11 @@ from actors.loop import Loop
 from actors.pacing import NEVER_NS, Due, Pacing
 from models.payload import encode_id
 from scenarios.plan import Plan
+from scenarios.scenario import LARGEST_PHASE_COUNT
 
 _SENDS_PER_EVENT = 4
 """Overdue arrivals sent before the next reply is read, so that a backlog does not delay the replies' time stamps."""
 _TIMEOUT_CHECK_NS = 10_000_000
-LARGEST_PHASE = 255  # a plan keeps the phase in a uint8
 _HELD = "held back by max_in_flight"
 FAILED_NS = 2**63 - 1
 """Stands for a failed request among recent response times: it counts as infinitely slow."""
@@ -104,7 +104,7 @@ class Engine:
         self._held: deque[Due] = deque()
         self._lane = lane
         self._timeouts_ns = np.array(
-            [rules.timeout_of(phase) for phase in range(LARGEST_PHASE + 1)], np.int64
+            [rules.timeout_of(phase) for phase in range(LARGEST_PHASE_COUNT)], np.int64
         )
         self._readopted: set[int] = set()  # tokens in flight that came back from the lane: out of order
         self._is_stopped = False
@@ -261,7 +261,7 @@ class Engine:
         if self._lane is not None:
             self._readopted.discard(token)
             if is_ok:
-                self._lane.learn(template, exchange.n_json_bytes)
+                self._lane.learn(template)
         begun_ns = due.scheduled_ns if due.scheduled_ns != NEVER else exchange.sent_ns
         self.recent_response_ns.append(exchange.done_ns - begun_ns if is_ok else FAILED_NS)
         self._ended(token, exchange.done_ns, is_ok)

@@ -28,7 +28,6 @@ _HELLO = (
 class GrpcExchange:
     """One call: its stream, instants and reply."""
 
-    n_json_bytes = 0
     __slots__ = (
         "body", "connection", "done_ns", "first_ns", "grpc_message", "grpc_status", "http_status", "sent_ns", "stream",
         "token", "unsent", "window",

@@ -102,13 +102,13 @@ class Lane:
     def number_of(self, template: Template) -> int:
         return self._numbers[id(template)]
 
-    def learn(self, template: Template, n_json_bytes: int) -> None:
+    def learn(self, template: Template) -> None:
         """A reply to `template` was right: the next of its layout need not be judged."""
         layout = template.layout
         if layout is not None and self._taught.get(id(template)) is not layout:
             self._taught[id(template)] = layout
             self.core.know_layout(
-                self.number_of(template), layout.prefix, layout.suffix, layout.n_bytes, n_json_bytes
+                self.number_of(template), layout.prefix, layout.suffix, layout.n_bytes, layout.n_json_bytes
             )
 
     def read(self, items: list[Any]) -> list[Stray]:

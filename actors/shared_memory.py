@@ -10,12 +10,12 @@ and all requests of a template share its slots: their inputs are equal, so are t
 
 from __future__ import annotations
 
-import fcntl
 import json
 import mmap
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from actors.control import Control, ControlError
 from actors.link import TlsSettings
+from actors.sweep import hold, sweep
 from models.payload import Place
 from models.spec import ModelSpec
 from scenarios.errors import ClusterError, ScenarioError, TargetError
@@ -68,7 +69,7 @@ class Region:
         self.n_bytes = n_bytes
         self._path = folder / name
         self._map: mmap.mmap | None = None
-        _sweep(folder)
+        sweep(folder, f"{_PREFIX}*", partial(Path.unlink, missing_ok=True))
         try:
             self._fd = _make_locked(self._path)
         except OSError as error:
@@ -199,30 +200,12 @@ def remove_regions(run: str, folder: Path = FOLDER) -> None:
 
 
 def _make_locked(path: Path) -> int:
-    """A new file that is locked and in its place: a sweep may come between making and locking."""
-    while True:
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        fcntl.flock(fd, fcntl.LOCK_EX)
-        if path.exists():
-            return fd
-        os.close(fd)
+    """A new file that is locked and in its place."""
+    fd = None
+    while fd is None:
+        fd = hold(path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
+    return fd
 
 
 def _aligned(at: int) -> int:
     return -(-at // _ALIGNMENT_BYTES) * _ALIGNMENT_BYTES
-
-
-def _sweep(folder: Path) -> None:
-    """Removes regions whose lock nobody holds: the kernel drops it with its process."""
-    for path in folder.glob(f"{_PREFIX}*"):
-        try:
-            lock = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
-        except OSError:  # gone meanwhile, or another user's
-            continue
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            path.unlink(missing_ok=True)
-        except OSError:  # its owner lives
-            continue
-        finally:
-            os.close(lock)

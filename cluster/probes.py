@@ -62,8 +62,12 @@ class Child:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if kind is not None:  # nobody will read what it has to say
-            self._process.kill()
+            self.kill()
         self.close()
+
+    def kill(self) -> None:
+        """SIGKILL; `close` must follow."""
+        self._process.kill()
 
     def tell(self, data: bytes) -> None:
         """Writes to its stdin. Raises ClusterError where it has ended."""

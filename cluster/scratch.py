@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
 import tempfile
+from functools import partial
 from pathlib import Path
+
+from actors.sweep import hold, sweep
 
 _PREFIX = "squall-tmp-"
 
@@ -16,14 +18,12 @@ class Scratch:
 
     def __init__(self) -> None:
         """Sweeps what dead processes left, then makes the folder. Raises OSError where that fails."""
-        _sweep(Path(tempfile.gettempdir()))
-        while True:
+        sweep(Path(tempfile.gettempdir()), f"{_PREFIX}*", partial(shutil.rmtree, ignore_errors=True))
+        lock = None
+        while lock is None:
             self.path = Path(tempfile.mkdtemp(prefix=_PREFIX))
-            self._lock = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
-            fcntl.flock(self._lock, fcntl.LOCK_EX)
-            if self.path.exists():
-                return
-            os.close(self._lock)  # a sweep came between folder and lock
+            lock = hold(self.path, os.O_RDONLY | os.O_DIRECTORY)
+        self._lock = lock
 
     def remove(self) -> None:
         """Removes the folder and all in it, as far as that can be done."""
@@ -31,19 +31,3 @@ class Scratch:
         if self._lock >= 0:
             os.close(self._lock)
             self._lock = -1
-
-
-def _sweep(parent: Path) -> None:
-    """Removes scratch folders in `parent` whose lock nobody holds: the kernel drops it with its process."""
-    for folder in parent.glob(f"{_PREFIX}*"):
-        try:
-            lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-        except OSError:  # gone meanwhile, or another user's
-            continue
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            shutil.rmtree(folder, ignore_errors=True)
-        except OSError:  # its owner lives
-            continue
-        finally:
-            os.close(lock)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
-from pathlib import Path
 from typing import Self
 
+from cluster.probes import Child
 from models.spec import ModelSpec, head_spec
+from scenarios.errors import ClusterError
 
 _TIMEOUT_S = 20.0
 _WIDTH, _CLASSES, _MAX_BATCH_SIZE = 4, 2, 32
@@ -24,49 +22,36 @@ class NullProcess:
 
     def __init__(self, *arguments: str) -> None:
         self._arguments = arguments
-        self._process: subprocess.Popen[str] | None = None
+        self._child: Child | None = None
         self.ports: dict[str, int] = {}
         """Of `http` and `grpc`; a start after the first takes the same ones."""
 
     def start(self) -> None:
         """Returns when it is ready."""
-        assert self._process is None
+        assert self._child is None
         ports = [f"--{protocol}-port={port}" for protocol, port in self.ports.items()]
-        command = [sys.executable, "-m", "actors.null_triton", f"--width={_WIDTH}", *ports, *self._arguments]
-        self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[1]
-        )
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline()
-        if not line:
+        self._child = Child("actors.null_triton", f"--width={_WIDTH}", *ports, *self._arguments)
+        try:
+            ready = self._child.hear(_TIMEOUT_S)
+        except ClusterError:
             self.kill()
-            raise RuntimeError("the null server did not start")
-        ready = json.loads(line)
+            raise
         self.ports = {protocol: ready[f"{protocol}_port"] for protocol in ("http", "grpc")}
 
     def kill(self) -> None:
         """SIGKILL: its connections end as those of a server that crashed."""
-        self._end(is_killed=True)
+        if self._child is not None:
+            self._child.kill()
+        self._end()
 
-    def _end(self, is_killed: bool) -> None:
-        process, self._process = self._process, None
-        if process is None:
-            return
-        assert process.stdin is not None
-        assert process.stdout is not None
-        if is_killed:
-            process.kill()
-        process.stdin.close()
-        try:
-            process.wait(_TIMEOUT_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-        process.stdout.close()
+    def _end(self) -> None:
+        child, self._child = self._child, None
+        if child is not None:
+            child.close()
 
     def __enter__(self) -> Self:
         self.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._end(is_killed=False)
+        self._end()
