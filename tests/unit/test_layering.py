@@ -31,6 +31,8 @@ ONLY_IN: dict[str, tuple[str, ...]] = {
     "ray": ("cluster",),
     "plotly": ("analysis.report",),
     "jinja2": ("analysis.report",),
+    "matplotlib": ("analysis.png",),
+    "scipy": ("analysis",),
     "torch": ("models.heads",),
     "tritonclient": ("actors", "cluster"),
     "triton_python_backend_utils": ("models.backend",),
@@ -41,17 +43,20 @@ ONLY_IN: dict[str, tuple[str, ...]] = {
     "httptools": ("actors",),
     "ssl": ("actors",),
     "duckdb": ("analysis",),
-    "typer": ("cluster.cli",),
-    "rich": ("cluster", "analysis.screen"),
+    "typer": ("cluster.cli", "cluster.trace_cli"),
+    "rich": ("cluster", "analysis.screen", "analysis.trace_screen", "analysis.fit_screen"),
     "socket": ("actors", "cluster"),
     "urllib": ("actors", "cluster"),
     "sqlite3": ("analysis",),
 }
 """Libraries that only some modules may import."""
 
-HEAVY = ("ray", "plotly", "duckdb", "tritonclient", "pynvml", "torch")
+HEAVY = ("ray", "plotly", "matplotlib", "scipy", "duckdb", "tritonclient", "pynvml", "torch")
 """Imported only inside the function that needs them, so that `squall --help` is quick."""
-HEAVY_ALLOWED = {"duckdb": ("analysis.query", "analysis.join", "analysis.windows")}
+HEAVY_ALLOWED = {
+    "duckdb": ("analysis.query", "analysis.join", "analysis.windows"),
+    "scipy": ("analysis.fitting",),
+}
 
 
 def module_name(path: Path) -> str:
@@ -144,4 +149,9 @@ def test_the_packages_that_are_shipped_are_those_with_rules() -> None:
     import tomllib
 
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-    assert set(project["tool"]["setuptools"]["packages"]) == {*PACKAGES, "models.backend"}
+    assert set(project["tool"]["setuptools"]["packages"]) == {
+        *PACKAGES,
+        "models.backend",
+        "scenarios.traces",
+        "analysis.fitting",
+    }
