@@ -1,4 +1,4 @@
-"""When requests arrive: the protocol, the stationary processes, and the way from a config to a process.
+"""When requests arrive: the protocol, and the processes in time that unit processes and rate paths make up.
 
 No clock and no sleep: an arrival process turns a generator and a horizon into absolute offsets.
 """
@@ -7,28 +7,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Protocol, assert_never
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from scenarios.envelope import Envelope
-from scenarios.load import (
-    ConstantArrivals,
-    EnvelopeArrivals,
-    GammaArrivals,
-    GammaResidual,
-    HawkesResidual,
-    OpenArrivals,
-    PoissonArrivals,
-    PoissonResidual,
-    ResidualConfig,
-    TraceArrivals,
-)
-from scenarios.presets import PRESETS
-from scenarios.processes import UnitGamma, UnitHawkes, UnitPoisson, UnitProcess
-from scenarios.trace import Trace, read_trace
+from scenarios.gaps import GammaGaps
+from scenarios.paths import RatePath
+from scenarios.processes import CHUNK, UnitPoisson, UnitProcess, UnitRenewal
 from scenarios.units import NS_PER_S
 
 Offsets = NDArray[np.int64]
@@ -61,8 +47,11 @@ class Constant:
         """Arrival i at floor(i · 1e9 / rate)."""
         del rng
         count = math.ceil(self.expected_count(horizon_ns)) + 1
-        offsets: Offsets = np.floor(np.arange(count) * float(NS_PER_S) / self.rate_hz_mean).astype(np.int64)
-        return offsets[offsets < horizon_ns]
+        points = np.arange(count, dtype=np.float64)
+        points *= float(NS_PER_S)
+        points /= self.rate_hz_mean
+        offsets = floor_in_place(points)
+        return offsets[: np.searchsorted(offsets, horizon_ns)]
 
     def rate_hz(self, t_ns: NDArray[np.int64]) -> Rates:
         return np.full(np.shape(t_ns), self.rate_hz_mean)
@@ -72,45 +61,20 @@ class Constant:
 
 
 @dataclass(frozen=True)
-class Poisson:
-    """Independent arrivals at a constant rate."""
+class Stationary:
+    """A unit process at a constant rate."""
 
     rate_hz_mean: float
+    unit: UnitProcess
 
     def __post_init__(self) -> None:
         _refuse_bad_rate(self.rate_hz_mean)
-
-    def offsets_ns(self, rng: np.random.Generator, horizon_ns: int) -> Offsets:
-        """Exact on the ns grid: a Poisson count, each arrival uniform over the whole ns of the horizon."""
-        count = int(rng.poisson(self.expected_count(horizon_ns)))
-        return np.sort(rng.integers(0, horizon_ns, count, dtype=np.int64))
-
-    def rate_hz(self, t_ns: NDArray[np.int64]) -> Rates:
-        return np.full(np.shape(t_ns), self.rate_hz_mean)
-
-    def expected_count(self, t_ns: int) -> float:
-        return self.rate_hz_mean * (t_ns / NS_PER_S)
-
-
-@dataclass(frozen=True)
-class Gamma:
-    """Renewal process with Gamma gaps of coefficient of variation `cv`, started in equilibrium.
-
-    An ordinary renewal process would put an arrival of every worker at 0: a start burst of its own.
-    """
-
-    rate_hz_mean: float
-    cv: float
-
-    def __post_init__(self) -> None:
-        _refuse_bad_rate(self.rate_hz_mean)
-        UnitGamma(self.cv)
 
     def offsets_ns(self, rng: np.random.Generator, horizon_ns: int) -> Offsets:
         """Unit-rate points stretched by 1/rate and floored to ns."""
-        points = UnitGamma(self.cv).points(rng, self.expected_count(horizon_ns))
-        offsets = np.floor(points * (NS_PER_S / self.rate_hz_mean)).astype(np.int64)
-        return offsets[offsets < horizon_ns]
+        points = self.unit.points(rng, self.expected_count(horizon_ns))
+        points *= NS_PER_S / self.rate_hz_mean
+        return held_below(floor_in_place(points), horizon_ns)
 
     def rate_hz(self, t_ns: NDArray[np.int64]) -> Rates:
         return np.full(np.shape(t_ns), self.rate_hz_mean)
@@ -119,51 +83,198 @@ class Gamma:
         return self.rate_hz_mean * (t_ns / NS_PER_S)
 
 
-def build_arrivals(config: OpenArrivals, horizon_ns: int) -> Arrivals:
-    """The process that `config` describes; `horizon_ns` is the phase, over which an envelope has its mean.
+@dataclass(frozen=True)
+class Modulated:
+    """A unit process on the clock of a rate path: the rate is `rate_hz_mean` times the level of the path.
 
-    Reads the file of a trace: raises ScenarioError with file and row where it cannot be used.
+    With Λ(t) the integral of that rate, points s_i of a process of rate 1 become t_i = Λ⁻¹(s_i)
+    (time-rescaling theorem: Brown et al., Neural Computation 14, 2002). Where the rate is 0 nothing arrives.
+    With a Poisson residual and a random path this is a Cox process.
     """
-    match config:
-        case ConstantArrivals():
-            return Constant(config.rate_hz)
-        case PoissonArrivals():
-            return Poisson(config.rate_hz)
-        case GammaArrivals():
-            return Gamma(config.rate_hz, config.gap_cv())
-        case TraceArrivals():
-            offsets = read_trace(Path(config.file), config.unit)
-            return Trace(offsets, config.quantum_width_ns if config.quantum == "spread" else None)
-        case EnvelopeArrivals():
-            return _build_envelope(config, horizon_ns)
-        case _:
-            assert_never(config)
+
+    rate_hz_mean: float
+    path: RatePath
+    residual: UnitProcess
+
+    def __post_init__(self) -> None:
+        _refuse_bad_rate(self.rate_hz_mean)
+
+    def offsets_ns(self, rng: np.random.Generator, horizon_ns: int) -> Offsets:
+        curve = self.path.draw(rng, horizon_ns)
+        per_ns = self.rate_hz_mean / NS_PER_S
+        area_ns = float(np.interp(horizon_ns, curve.edges_ns, curve.cum)) if curve.begins is None else None
+        if area_ns is None:
+            area_ns = self.path.area_ns(horizon_ns)  # only fixed paths have slopes, and those know their area
+        points = self.residual.points(rng, area_ns * per_ns)
+        points /= per_ns
+        curve.invert(points)
+        return held_below(floor_in_place(points), horizon_ns)
+
+    def rate_hz(self, t_ns: NDArray[np.int64]) -> Rates:
+        """Of a random path the expectation over its draws."""
+        return self.path.level(t_ns) * self.rate_hz_mean
+
+    def expected_count(self, t_ns: int) -> float:
+        return self.path.area_ns(t_ns) / NS_PER_S * self.rate_hz_mean
 
 
-def _build_envelope(config: EnvelopeArrivals, horizon_ns: int) -> Envelope:
-    """Curve, bin and residual from the config, and from the preset where the config leaves them open."""
-    preset = PRESETS[config.preset] if config.preset is not None else None
-    curve = config.curve if preset is None else preset.curve
-    bin_ns = config.bin_ns if config.bin_ns is not None or preset is None else preset.bin_ns
-    assert curve is not None
-    assert bin_ns is not None  # EnvelopeArrivals refuses a curve without a bin
-    if config.residual is not None:
-        residual = _build_residual(config.residual)
-    else:
-        residual = UnitPoisson() if preset is None else preset.residual
-    return Envelope(config.rate_hz, curve, bin_ns, residual, horizon_ns)
+@dataclass(frozen=True)
+class Ticks:
+    """A Poisson number of arrivals at once, every `period_ns` from 0 on, as of a service that is polled."""
+
+    rate_hz_mean: float
+    period_ns: int
+
+    def __post_init__(self) -> None:
+        _refuse_bad_rate(self.rate_hz_mean)
+        if self.period_ns <= 0:
+            raise ValueError("ticks need a period above 0")
+
+    def offsets_ns(self, rng: np.random.Generator, horizon_ns: int) -> Offsets:
+        ticks = np.arange(0, horizon_ns, self.period_ns, dtype=np.int64)
+        per_tick = self.expected_count(horizon_ns) / ticks.size
+        return np.repeat(ticks, rng.poisson(per_tick, ticks.size))
+
+    def rate_hz(self, t_ns: NDArray[np.int64]) -> Rates:
+        """The mean over a period."""
+        return np.full(np.shape(t_ns), self.rate_hz_mean)
+
+    def expected_count(self, t_ns: int) -> float:
+        """As if the arrivals of a tick were spread over the period after it: exact at whole periods and at the end."""
+        return self.rate_hz_mean * (t_ns / NS_PER_S)
 
 
-def _build_residual(config: ResidualConfig) -> UnitProcess:
-    match config:
-        case PoissonResidual():
-            return UnitPoisson()
-        case GammaResidual():
-            return UnitGamma(config.cv)
-        case HawkesResidual():
-            return UnitHawkes(config.n, config.beta)
-        case _:
-            assert_never(config)
+@dataclass(frozen=True)
+class Clients:
+    """`n_clients` independent renewal processes of Gamma gaps; the rate of client i is in proportion to i^-zipf.
+
+    The cv of each is lognormal with median `cv` and spread `cv_sigma` of its logarithm, cut to 0.1 … √10
+    (ServeGen, arXiv 2505.09999, finds that shape: few clients carry most of the load, and each has its own burstiness).
+    """
+
+    rate_hz_mean: float
+    n_clients: int
+    zipf: float
+    cv: float
+    cv_sigma: float = 0.0
+
+    def __post_init__(self) -> None:
+        _refuse_bad_rate(self.rate_hz_mean)
+        if self.n_clients < 1 or self.zipf < 0 or self.cv_sigma < 0:
+            raise ValueError("clients need a number above 0, and a zipf exponent and cv_sigma of 0 or more")
+        GammaGaps(self.cv)
+
+    def offsets_ns(self, rng: np.random.Generator, horizon_ns: int) -> Offsets:
+        cvs = np.clip(self.cv * np.exp(self.cv_sigma * rng.standard_normal(self.n_clients)), *_CLIENT_CVS)
+        parts = [
+            Stationary(rate_hz, UnitRenewal(GammaGaps(cv))).offsets_ns(rng, horizon_ns)
+            for rate_hz, cv in zip(self.rates_hz().tolist(), cvs.tolist(), strict=True)
+        ]
+        return merged(parts)
+
+    def rates_hz(self) -> Rates:
+        """Rate of each client, (n_clients,), falling."""
+        weights = np.arange(1, self.n_clients + 1, dtype=np.float64) ** -self.zipf
+        rates: Rates = weights / weights.sum() * self.rate_hz_mean
+        return rates
+
+    def rate_hz(self, t_ns: NDArray[np.int64]) -> Rates:
+        return np.full(np.shape(t_ns), self.rate_hz_mean)
+
+    def expected_count(self, t_ns: int) -> float:
+        return self.rate_hz_mean * (t_ns / NS_PER_S)
+
+
+_CLIENT_CVS = (0.1, math.sqrt(10) - 1e-9)
+
+
+@dataclass(frozen=True)
+class Superposition:
+    """Independent processes at once, each from a generator of its own."""
+
+    parts: tuple[Arrivals, ...]
+
+    def offsets_ns(self, rng: np.random.Generator, horizon_ns: int) -> Offsets:
+        streams = rng.spawn(len(self.parts))
+        return merged(
+            [part.offsets_ns(own, horizon_ns) for part, own in zip(self.parts, streams, strict=True)]
+        )
+
+    def rate_hz(self, t_ns: NDArray[np.int64]) -> Rates:
+        rates: Rates = np.sum([part.rate_hz(t_ns) for part in self.parts], axis=0)
+        return rates
+
+    def expected_count(self, t_ns: int) -> float:
+        return sum(part.expected_count(t_ns) for part in self.parts)
+
+
+@dataclass(frozen=True)
+class Concatenation:
+    """Processes one after the other, each for a time of its own; the last goes on to the end."""
+
+    parts: tuple[tuple[Arrivals, int], ...]
+    """(process, its length in ns)."""
+
+    def offsets_ns(self, rng: np.random.Generator, horizon_ns: int) -> Offsets:
+        streams = rng.spawn(len(self.parts))
+        found = [
+            part.offsets_ns(own, end - start) + start
+            for (part, start, end), own in zip(self._spans(horizon_ns), streams, strict=False)
+        ]
+        return np.concatenate(found) if found else np.empty(0, np.int64)
+
+    def rate_hz(self, t_ns: NDArray[np.int64]) -> Rates:
+        t_ns = np.asarray(t_ns)
+        rates = np.zeros(t_ns.shape)
+        for part, start, end in self._spans(int(t_ns.max(initial=0)) + 1):
+            inside = (t_ns >= start) & (t_ns < end)
+            rates[inside] = part.rate_hz(t_ns[inside] - start)
+        return rates
+
+    def expected_count(self, t_ns: int) -> float:
+        return sum(part.expected_count(end - start) for part, start, end in self._spans(t_ns))
+
+    def _spans(self, horizon_ns: int) -> list[tuple[Arrivals, int, int]]:
+        """(process, start, end) of those that begin before the horizon."""
+        spans, start = [], 0
+        for index, (part, length_ns) in enumerate(self.parts):
+            is_last = index == len(self.parts) - 1
+            end = horizon_ns if is_last else min(start + length_ns, horizon_ns)
+            if start < end:
+                spans.append((part, start, end))
+            start += length_ns
+        return spans
+
+
+def poisson(rate_hz: float) -> Stationary:
+    """Independent arrivals at a constant rate."""
+    return Stationary(rate_hz, UnitPoisson())
+
+
+def floor_in_place(points: NDArray[np.float64]) -> Offsets:
+    """The whole ns of points in ns, (n,) int64; takes over their memory, since a schedule is most of a planner's."""
+    offsets = points.view(np.int64)
+    for start in range(0, points.size, CHUNK):
+        offsets[start : start + CHUNK] = np.floor(points[start : start + CHUNK]).astype(np.int64)
+    return offsets
+
+
+def held_below(offsets: Offsets, horizon_ns: int) -> Offsets:
+    """Sorted offsets with those that rounding put at the horizon moved to the last ns before it."""
+    offsets[np.searchsorted(offsets, horizon_ns) :] = horizon_ns - 1
+    return offsets
+
+
+def merged(parts: list[Offsets]) -> Offsets:
+    """All of them in one sorted array; empties the list, so that its memory goes as it is copied."""
+    whole = np.empty(sum(part.size for part in parts), np.int64)
+    place = 0
+    while parts:
+        part = parts.pop()
+        whole[place : place + part.size] = part
+        place += part.size
+    whole.sort()
+    return whole
 
 
 def _refuse_bad_rate(rate_hz: float) -> None:

@@ -19,10 +19,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from scenarios.load import ClosedArrivals, RowsConfig, ThinkConfig
-from scenarios.mix import draw_rows, possible_rows
+from scenarios.load import ClosedArrivals, ThinkConfig
+from scenarios.load_rows import RowsConfig
+from scenarios.mix import draw_rows, possible_rows, settled
 from scenarios.plan import PhaseSpan, lay_out, stream
-from scenarios.scenario import Scenario
+from scenarios.scenario import PhaseConfig, Scenario
 from scenarios.think import draw_think_ns
 
 _CHUNK_STEPS = 64
@@ -31,11 +32,12 @@ _CHUNK_STEPS = 64
 
 @dataclass(frozen=True)
 class ClosedPhase:
-    """The users of one span: their number, how long they think, and over how long they begin."""
+    """The users of one span: their number, how long they think, over how long they begin, and what they send."""
 
     n_users: int
     think: ThinkConfig
     ramp_ns: int
+    rows: RowsConfig
 
 
 @dataclass(frozen=True)
@@ -58,7 +60,6 @@ class ClosedPlan:
     n_users: int  # of the whole run: the largest of its phases
     spans: tuple[PhaseSpan, ...]
     phases: tuple[ClosedPhase | None, ...]  # one per span, None for a drain
-    rows: RowsConfig
     n_variants: int
     seed: int
 
@@ -72,7 +73,7 @@ class ClosedPlan:
         """
         phases = [(phase, _first_steps(self, index)) for index, phase in enumerate(self.phases)]
         spans = [(span.name, span.kind, span.start_ns, span.end_ns) for span in self.spans]
-        stated = (self.n_users, spans, phases, self.rows, self.n_variants, self.seed)
+        stated = (self.n_users, spans, phases, self.n_variants, self.seed)
         digest = hashlib.sha256(repr(stated).encode())
         digest.update(np.ascontiguousarray(self.users, dtype="<i8").data)
         return digest.hexdigest()
@@ -103,24 +104,25 @@ class ClosedPlan:
         closed = self.phases[phase]
         if closed is None or not 0 <= user < closed.n_users:
             raise ValueError(f"phase {self.spans[phase].name!r} has no user {user}")
-        return self._step_chunks(user, phase, closed.think)
+        return self._step_chunks(user, phase, closed)
 
     def _step_chunks(
-        self, user: int, phase: int, think: ThinkConfig
+        self, user: int, phase: int, closed: ClosedPhase
     ) -> Iterator[tuple[NDArray[Any], NDArray[Any], NDArray[Any]]]:
         streams = [stream(self.seed, name, phase, user) for name in ("think", "rows", "variants")]
         is_first = True
         while True:
-            think_ns = draw_think_ns(think, streams[0], _CHUNK_STEPS)
+            think_ns = draw_think_ns(closed.think, streams[0], _CHUNK_STEPS)
             if is_first:
                 think_ns[0], is_first = 0, False
-            rows = draw_rows(self.rows, streams[1], _CHUNK_STEPS)
+            rows = draw_rows(closed.rows, streams[1], _CHUNK_STEPS)
             variants = streams[2].integers(0, self.n_variants, _CHUNK_STEPS, dtype=np.uint8)
             yield think_ns, rows, variants
 
     def request_kinds(self) -> set[tuple[int, int]]:
         """Every (rows, variant) that `steps` can give, for encoding before the start."""
-        return {(rows, variant) for rows in possible_rows(self.rows) for variant in range(self.n_variants)}
+        sizes = {rows for closed in self.phases if closed is not None for rows in possible_rows(closed.rows)}
+        return {(rows, variant) for rows in sizes for variant in range(self.n_variants)}
 
 
 def is_closed(scenario: Scenario) -> bool:
@@ -130,7 +132,7 @@ def is_closed(scenario: Scenario) -> bool:
 
 def plan_closed(scenario: Scenario, seed: int | None = None) -> ClosedPlan:
     """The plan of the whole run; `seed` None means the scenario's. Raises ValueError for an open-loop scenario."""
-    phases = tuple(_closed_phase(phase.arrivals) for phase in scenario.phases)
+    phases = tuple(_closed_phase(phase, scenario) for phase in scenario.phases)
     if not is_closed(scenario):
         raise ValueError(f"scenario {scenario.name!r} is open-loop: `scenarios.plan` plans it")
     n_users = max(phase.n_users for phase in phases if phase is not None)
@@ -139,7 +141,6 @@ def plan_closed(scenario: Scenario, seed: int | None = None) -> ClosedPlan:
         n_users=n_users,
         spans=lay_out(scenario.phases),
         phases=phases,
-        rows=scenario.clients.rows,
         n_variants=scenario.clients.payload_variants,
         seed=scenario.seed if seed is None else seed,
     )
@@ -161,10 +162,12 @@ def request_id(plan_n_users: int, user: int, index: int) -> int:
     return index * plan_n_users + user
 
 
-def _closed_phase(arrivals: object) -> ClosedPhase | None:
+def _closed_phase(phase: PhaseConfig, scenario: Scenario) -> ClosedPhase | None:
+    arrivals = phase.arrivals
     if not isinstance(arrivals, ClosedArrivals):
         return None
-    return ClosedPhase(arrivals.users, arrivals.think, arrivals.ramp_ns)
+    rows = settled(scenario.rows_of(phase))
+    return ClosedPhase(arrivals.users, arrivals.think, arrivals.ramp_ns, rows)
 
 
 def _first_steps(plan: ClosedPlan, phase: int) -> list[Step]:

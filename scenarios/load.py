@@ -1,54 +1,57 @@
-"""What a phase sends: configuration of arrivals and of the rows of each request."""
+"""What a phase sends: configuration of its arrivals. `scenarios.build` makes the processes."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from scenarios.fields import Count, Duration, Number, PositiveDuration, PositiveNumber, Rate, Section, Text
-from scenarios.presets import PresetName
-from scenarios.processes import LARGEST_GAMMA_C2
+from scenarios.fields import Count, Duration, Number, PositiveDuration, PositiveNumber, Rate, Section
+from scenarios.gaps import (
+    LARGEST_GAMMA_C2,
+    SMALLEST_LOMAX_ALPHA,
+    HyperexponentialGaps,
+    LognormalGaps,
+    WeibullGaps,
+    lomax_alpha,
+    weibull_shape,
+)
+from scenarios.load_paths import ShapeConfig, Sojourn
+from scenarios.load_trace import TraceArrivals
+from scenarios.presets import ClientPresetName, PresetName
+from scenarios.processes import LARGEST_HAWKES_N
+from scenarios.random_paths import LARGEST_SIGMA, MarkovPath
 
 LARGEST_USER_COUNT = 1_000_000  # of a closed loop: each is a connection in the worst case
+LARGEST_CLIENT_COUNT = 100_000
+LARGEST_STATE_COUNT = 16
+LARGEST_PART_COUNT = 1_000
 
 
-def _refuse_large_c2(c2: float) -> None:
-    if c2 > LARGEST_GAMMA_C2:
-        raise ValueError(
-            f"gaps with cv² {c2:g} are above {LARGEST_GAMMA_C2:g}: such a gamma sends batches and pauses;"
-            " use kind 'envelope' with a hawkes residual for stronger bursts"
-        )
-
-
-class ConstantArrivals(Section):
-    """One request every 1/rate."""
-
-    kind: Literal["constant"]
-    rate_hz: Rate = Field(alias="rate")
-
-
-class PoissonArrivals(Section):
+class PoissonResidual(Section):
     """Independent arrivals."""
 
     kind: Literal["poisson"]
-    rate_hz: Rate = Field(alias="rate")
 
 
-class GammaArrivals(Section):
+class GammaResidual(Section):
     """Gamma gaps, by their coefficient of variation or by the shape k = 1/cv² that vLLM calls burstiness."""
 
     kind: Literal["gamma"]
-    rate_hz: Rate = Field(alias="rate")
     cv: PositiveNumber | None = None
     burstiness: PositiveNumber | None = None
 
     @model_validator(mode="after")
-    def _one_measure(self) -> GammaArrivals:
+    def _one_measure(self) -> GammaResidual:
         if (self.cv is None) == (self.burstiness is None):
             raise ValueError("needs exactly one of cv and burstiness (= 1/cv²)")
-        _refuse_large_c2(self.gap_cv() ** 2)
+        if self.gap_cv() ** 2 > LARGEST_GAMMA_C2:
+            raise ValueError(
+                f"gaps with cv² {self.gap_cv() ** 2:g} are above {LARGEST_GAMMA_C2:g}: such a gamma sends batches"
+                " and pauses; use kind 'mmpp', 'hawkes' or 'envelope' for stronger bursts"
+            )
         return self
 
     def gap_cv(self) -> float:
@@ -59,37 +62,70 @@ class GammaArrivals(Section):
         return 1 / math.sqrt(self.burstiness)
 
 
-class TraceArrivals(Section):
-    """Arrivals replayed from a file; see `scenarios.trace` for the formats."""
+class WeibullResidual(Section):
+    """Weibull gaps, by their shape (below 1 is bursty) or their coefficient of variation."""
 
-    kind: Literal["trace"]
-    file: Text
-    unit: Literal["s", "ms", "us", "ns"] | None = None
-    quantum: Literal["as-is", "spread"] = "as-is"
-    quantum_width_ns: PositiveDuration | None = Field(default=None, alias="quantum_width")
+    kind: Literal["weibull"]
+    shape: PositiveNumber | None = None
+    cv: PositiveNumber | None = None
 
     @model_validator(mode="after")
-    def _width_with_spread(self) -> TraceArrivals:
-        if (self.quantum == "spread") != (self.quantum_width_ns is not None):
-            raise ValueError("quantum 'spread' and quantum_width, the tick of the trace, go together")
+    def _one_measure(self) -> WeibullResidual:
+        if (self.cv is None) == (self.shape is None):
+            raise ValueError("needs exactly one of shape and cv")
+        WeibullGaps(self.gap_shape())  # refuses what is too heavy
         return self
 
+    def gap_shape(self) -> float:
+        """Shape, whichever way it was given. Raises ValueError where the cv has none."""
+        if self.shape is not None:
+            return self.shape
+        assert self.cv is not None
+        return weibull_shape(self.cv)
 
-class PoissonResidual(Section):
-    """Independent arrivals below the width of a bin."""
 
-    kind: Literal["poisson"]
+class LognormalResidual(Section):
+    """Lognormal gaps; the cv is that of the gap itself, not of its logarithm."""
 
-
-class GammaResidual(Section):
-    """Gamma gaps on the rescaled clock."""
-
-    kind: Literal["gamma"]
+    kind: Literal["lognormal"]
     cv: PositiveNumber
 
     @model_validator(mode="after")
-    def _moderate(self) -> GammaResidual:
-        _refuse_large_c2(self.cv**2)
+    def _drawable(self) -> LognormalResidual:
+        LognormalGaps(self.cv)
+        return self
+
+
+class ParetoResidual(Section):
+    """Pareto gaps from 0 (Lomax), by their tail index alpha or their cv; the cv has no value up to alpha 2."""
+
+    kind: Literal["pareto"]
+    alpha: Annotated[Number, Field(ge=SMALLEST_LOMAX_ALPHA)] | None = None
+    cv: Annotated[Number, Field(gt=1)] | None = None
+
+    @model_validator(mode="after")
+    def _one_measure(self) -> ParetoResidual:
+        if (self.cv is None) == (self.alpha is None):
+            raise ValueError("needs exactly one of alpha and cv")
+        return self
+
+    def gap_alpha(self) -> float:
+        """Tail index, whichever way it was given."""
+        if self.alpha is not None:
+            return self.alpha
+        assert self.cv is not None
+        return lomax_alpha(self.cv)
+
+
+class HyperexponentialResidual(Section):
+    """One of two exponential gaps at random, of balanced means."""
+
+    kind: Literal["hyperexponential"]
+    cv: Annotated[Number, Field(ge=1)]
+
+    @model_validator(mode="after")
+    def _drawable(self) -> HyperexponentialResidual:
+        HyperexponentialGaps(self.cv)
         return self
 
 
@@ -97,33 +133,245 @@ class HawkesResidual(Section):
     """Each arrival brings `n` more on average, at rate `beta` per expected arrival."""
 
     kind: Literal["hawkes"]
-    n: Annotated[Number, Field(ge=0, le=0.99)]
+    n: Annotated[Number, Field(ge=0, le=LARGEST_HAWKES_N)]
     beta: Annotated[Number, Field(ge=0.001)]
 
 
-ResidualConfig = Annotated[PoissonResidual | GammaResidual | HawkesResidual, Field(discriminator="kind")]
+ResidualConfig = Annotated[
+    PoissonResidual
+    | GammaResidual
+    | WeibullResidual
+    | LognormalResidual
+    | ParetoResidual
+    | HyperexponentialResidual
+    | HawkesResidual,
+    Field(discriminator="kind"),
+]
+
+
+class ConstantArrivals(Section):
+    """One request every 1/rate."""
+
+    kind: Literal["constant"]
+    rate_hz: Rate = Field(alias="rate")
+
+
+class PoissonArrivals(PoissonResidual):
+    """Independent arrivals."""
+
+    rate_hz: Rate = Field(alias="rate")
+
+
+class GammaArrivals(GammaResidual):
+    """Renewal process of gamma gaps."""
+
+    rate_hz: Rate = Field(alias="rate")
+
+
+class WeibullArrivals(WeibullResidual):
+    """Renewal process of Weibull gaps."""
+
+    rate_hz: Rate = Field(alias="rate")
+
+
+class LognormalArrivals(LognormalResidual):
+    """Renewal process of lognormal gaps."""
+
+    rate_hz: Rate = Field(alias="rate")
+
+
+class ParetoArrivals(ParetoResidual):
+    """Renewal process of Pareto gaps."""
+
+    rate_hz: Rate = Field(alias="rate")
+
+
+class HyperexponentialArrivals(HyperexponentialResidual):
+    """Renewal process of hyper-exponential gaps."""
+
+    rate_hz: Rate = Field(alias="rate")
+
+
+class HawkesArrivals(Section):
+    """Self-exciting: each arrival brings `n` more on average, the delays exponential of rate `beta`."""
+
+    kind: Literal["hawkes"]
+    rate_hz: Rate = Field(alias="rate")
+    preset: PresetName | None = None
+    n: Annotated[Number, Field(ge=0, le=LARGEST_HAWKES_N)] | None = None
+    beta_hz: Rate | None = Field(default=None, alias="beta")
+
+    @model_validator(mode="after")
+    def _one_source(self) -> HawkesArrivals:
+        given = (self.n is not None, self.beta_hz is not None)
+        if (self.preset is None and not all(given)) or (self.preset is not None and any(given)):
+            raise ValueError("needs n and beta, or a preset")
+        return self
+
+
+class MmppState(Section):
+    """A state of an MMPP: its rate relative to the other states', and how long it lasts on average."""
+
+    level: Annotated[Number, Field(ge=0)]
+    stay_ns: PositiveDuration = Field(alias="stay")
+
+
+class MmppArrivals(Section):
+    """Markov-modulated Poisson: two states by peak, base and tau, or any number by states and jumps, or a preset."""
+
+    kind: Literal["mmpp"]
+    rate_hz: Rate = Field(alias="rate")
+    preset: PresetName | None = None
+    peak: Annotated[Number, Field(gt=1)] | None = None
+    base: Annotated[Number, Field(ge=0, lt=1)] | None = None
+    tau_ns: PositiveDuration | None = Field(default=None, alias="tau")
+    states: Annotated[tuple[MmppState, ...], Field(min_length=2, max_length=LARGEST_STATE_COUNT)] | None = (
+        None
+    )
+    jumps: tuple[tuple[Annotated[Number, Field(ge=0, le=1)], ...], ...] | None = None
+
+    @model_validator(mode="after")
+    def _one_form(self) -> MmppArrivals:
+        two = [self.peak is not None, self.base is not None, self.tau_ns is not None]
+        forms = [self.preset is not None, any(two), self.states is not None]
+        if sum(forms) != 1 or (any(two) and not all(two)):
+            raise ValueError("needs exactly one of: preset; peak, base and tau; states")
+        if self.jumps is not None and self.states is None:
+            raise ValueError("jumps need states")
+        if self.states is not None and self.jumps is None and len(self.states) > 2:
+            raise ValueError(
+                "more than two states need jumps: for each state the probability of each next one"
+            )
+        if self.states is not None:
+            self.chain()
+        return self
+
+    def chain(self) -> MarkovPath:
+        """The rate that states and jumps describe. Raises ValueError where they are no chain with one mean."""
+        assert self.states is not None
+        levels = tuple(state.level for state in self.states)
+        stays = tuple(float(state.stay_ns) for state in self.states)
+        return MarkovPath(levels, stays, self.jumps if self.jumps is not None else ((0.0, 1.0), (1.0, 0.0)))
+
+
+class OnOffArrivals(Section):
+    """The superposition of many sources that are ON or OFF, each with Poisson arrivals while ON."""
+
+    kind: Literal["on-off"]
+    rate_hz: Rate = Field(alias="rate")
+    sources: Annotated[Count, Field(le=LARGEST_CLIENT_COUNT)] = 1
+    on: Sojourn
+    off: Sojourn
+
+
+class FgnArrivals(Section):
+    """Poisson arrivals whose log-rate is fractional Gaussian noise: self-similar, of a Hurst index."""
+
+    kind: Literal["fgn"]
+    rate_hz: Rate = Field(alias="rate")
+    preset: PresetName | None = None
+    hurst: Annotated[Number, Field(gt=0, lt=1)] | None = None
+    sigma: Annotated[Number, Field(gt=0, le=LARGEST_SIGMA)] | None = None
+    bin_ns: PositiveDuration = Field(default=1_000_000_000, alias="bin")
+
+    @model_validator(mode="after")
+    def _one_source(self) -> FgnArrivals:
+        given = (self.hurst is not None, self.sigma is not None)
+        if (self.preset is None and not all(given)) or (self.preset is not None and any(given)):
+            raise ValueError("needs hurst and sigma, or a preset")
+        return self
+
+
+class BModelArrivals(Section):
+    """Poisson arrivals under a cascade that splits each interval bias : 1 - bias, down to pieces of `bin`."""
+
+    kind: Literal["b-model"]
+    rate_hz: Rate = Field(alias="rate")
+    preset: PresetName | None = None
+    bias: Annotated[Number, Field(ge=0.5, lt=1)] | None = None
+    bin_ns: PositiveDuration = Field(default=1_000_000_000, alias="bin")
+
+    @model_validator(mode="after")
+    def _one_source(self) -> BModelArrivals:
+        if (self.preset is None) == (self.bias is None):
+            raise ValueError("needs exactly one of bias and preset")
+        return self
 
 
 class EnvelopeArrivals(Section):
-    """A curve of relative rates, or the name of a fitted one, times a short-memory residual."""
+    """A rate curve, a shape or the name of a fitted one, times a short-memory residual."""
 
     kind: Literal["envelope"]
     rate_hz: Rate = Field(alias="rate")
     preset: PresetName | None = None
     curve: tuple[Annotated[Number, Field(ge=0)], ...] | None = None
     bin_ns: PositiveDuration | None = Field(default=None, alias="bin")
+    shape: ShapeConfig | None = None
     residual: ResidualConfig | None = None
 
     @model_validator(mode="after")
     def _one_curve(self) -> EnvelopeArrivals:
-        if (self.preset is None) == (self.curve is None):
-            raise ValueError("needs exactly one of preset and curve")
+        if sum(source is not None for source in (self.preset, self.curve, self.shape)) != 1:
+            raise ValueError("needs exactly one of preset, curve and shape")
         if self.curve is not None:
             if self.bin_ns is None:
                 raise ValueError("a curve needs bin, the width of each of its values, such as 60s")
             if not any(self.curve):
                 raise ValueError("a curve needs a value above 0")
+        if self.shape is not None and self.bin_ns is not None:
+            raise ValueError("bin is for a curve or a preset; a shape has its own times")
         return self
+
+
+class ClientsArrivals(Section):
+    """Many clients with Zipf shares of the rate, each a renewal process of gamma gaps with a cv of its own."""
+
+    kind: Literal["clients"]
+    rate_hz: Rate = Field(alias="rate")
+    preset: ClientPresetName | None = None
+    clients: Annotated[Count, Field(le=LARGEST_CLIENT_COUNT)] | None = None
+    zipf: Annotated[Number, Field(ge=0)] | None = None
+    cv: PositiveNumber | None = None
+    cv_sigma: Annotated[Number, Field(ge=0)] | None = None
+
+    @model_validator(mode="after")
+    def _one_source(self) -> ClientsArrivals:
+        given = (self.clients is not None, self.zipf is not None, self.cv is not None)
+        has_any = any(given) or self.cv_sigma is not None
+        if (self.preset is None and not all(given)) or (self.preset is not None and has_any):
+            raise ValueError("needs clients, zipf and cv, or a preset")
+        if self.cv is not None and self.cv**2 > LARGEST_GAMMA_C2:
+            raise ValueError(f"cv² {self.cv**2:g} is above {LARGEST_GAMMA_C2:g}")
+        return self
+
+
+class TicksArrivals(Section):
+    """A Poisson number of requests at once, every period."""
+
+    kind: Literal["ticks"]
+    rate_hz: Rate = Field(alias="rate")
+    period_ns: PositiveDuration = Field(alias="period")
+
+
+class SuperposeArrivals(Section):
+    """All parts at once, independent of each other."""
+
+    kind: Literal["superpose"]
+    parts: Annotated[tuple[OpenPart, ...], Field(min_length=1, max_length=LARGEST_PART_COUNT)]
+
+
+class Stretch(Section):
+    """A part of a concatenation."""
+
+    duration_ns: PositiveDuration = Field(alias="duration")
+    arrivals: OpenPart
+
+
+class ConcatenateArrivals(Section):
+    """One part after the other; the last goes on to the end of the phase."""
+
+    kind: Literal["concatenate"]
+    parts: Annotated[tuple[Stretch, ...], Field(min_length=1, max_length=LARGEST_PART_COUNT)]
 
 
 class ConstantThink(Section):
@@ -163,53 +411,41 @@ class ClosedArrivals(Section):
     ramp_ns: Duration = Field(default=0, alias="ramp")
 
 
-OpenArrivals = ConstantArrivals | PoissonArrivals | GammaArrivals | TraceArrivals | EnvelopeArrivals
+OpenArrivals = (
+    ConstantArrivals
+    | PoissonArrivals
+    | GammaArrivals
+    | WeibullArrivals
+    | LognormalArrivals
+    | ParetoArrivals
+    | HyperexponentialArrivals
+    | MmppArrivals
+    | OnOffArrivals
+    | HawkesArrivals
+    | FgnArrivals
+    | BModelArrivals
+    | EnvelopeArrivals
+    | ClientsArrivals
+    | TicksArrivals
+    | TraceArrivals
+    | SuperposeArrivals
+    | ConcatenateArrivals
+)
+OpenPart = Annotated[OpenArrivals, Field(discriminator="kind")]
 ArrivalsConfig = Annotated[OpenArrivals | ClosedArrivals, Field(discriminator="kind")]
 
-
-class ConstantRows(Section):
-    """Every request has the same number of rows."""
-
-    kind: Literal["constant"] = "constant"
-    value: Count = 1
+for _section in (SuperposeArrivals, Stretch, ConcatenateArrivals):
+    _section.model_rebuild()
 
 
-class UniformRows(Section):
-    """Whole numbers from low to high, both included, equally often."""
-
-    kind: Literal["uniform"]
-    low: Count
-    high: Count
-
-    @model_validator(mode="after")
-    def _ordered(self) -> UniformRows:
-        if self.low > self.high:
-            raise ValueError(f"low {self.low} is above high {self.high}")
-        return self
-
-
-class LognormalRows(Section):
-    """Lognormal of this mean and cv before rounding, then held within 1 and max."""
-
-    kind: Literal["lognormal"]
-    mean: PositiveNumber
-    cv: PositiveNumber
-    max: Count
-
-
-class ParetoRows(Section):
-    """Bounded Pareto with tail index alpha, from min to max."""
-
-    kind: Literal["pareto"]
-    alpha: PositiveNumber
-    min: Count = 1
-    max: Count
-
-    @model_validator(mode="after")
-    def _ordered(self) -> ParetoRows:
-        if self.min > self.max:
-            raise ValueError(f"min {self.min} is above max {self.max}")
-        return self
-
-
-RowsConfig = Annotated[ConstantRows | UniformRows | LognormalRows | ParetoRows, Field(discriminator="kind")]
+def parts_of(config: OpenArrivals) -> Iterator[OpenArrivals]:
+    """The processes that `config` is made of: itself, or those of its parts."""
+    match config:
+        case SuperposeArrivals():
+            for part in config.parts:
+                yield from parts_of(part)
+        case ConcatenateArrivals():
+            for stretch in config.parts:
+                yield from parts_of(stretch.arrivals)
+        case _:
+            yield config

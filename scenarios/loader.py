@@ -7,15 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
 from scenarios.errors import ScenarioError
+from scenarios.fields import Section
 from scenarios.overrides import apply_override
 from scenarios.problems import describe_problem
 from scenarios.scenario import Scenario
 from scenarios.strict_yaml import parse_yaml
+
+_Section = TypeVar("_Section", bound=Section)
 
 
 def load_scenario(path: Path | str, overrides: Sequence[str] = ()) -> Scenario:
@@ -37,10 +40,15 @@ def load_scenario(path: Path | str, overrides: Sequence[str] = ()) -> Scenario:
 
 def scenario_from_mapping(mapping: Mapping[str, Any], origin: str) -> Scenario:
     """The scenario that `mapping` (keys, values as in a file) describes; `origin` stands first in errors."""
+    return section_from_mapping(Scenario, mapping, origin)
+
+
+def section_from_mapping(section: type[_Section], mapping: Mapping[str, Any], origin: str) -> _Section:
+    """The part of a scenario that `mapping` describes; `origin` stands first in errors."""
     try:
-        return Scenario.model_validate(dict(mapping))
+        return section.model_validate(dict(mapping))
     except ValidationError as error:
-        raise ScenarioError(f"{origin}: {describe_problem(error, mapping)}") from error
+        raise ScenarioError(f"{origin}: {describe_problem(error, mapping, section)}") from error
 
 
 def _read_text(path: Path) -> str:
@@ -74,15 +82,17 @@ def _unshared(value: Any) -> Any:
 
 def _resolve_paths(mapping: dict[str, Any], folder: Path) -> None:
     """Makes relative paths absolute, in place; anything of the wrong type is left for validation."""
-    phases = mapping.get("phases")
-    arrivals = (
-        [phase.get("arrivals") for phase in phases if isinstance(phase, dict)]
-        if isinstance(phases, list)
-        else []
-    )
-    clients = mapping.get("clients")
+    clients, phases = mapping.get("clients"), mapping.get("phases")
     check = clients.get("check") if isinstance(clients, dict) else None
-    files = [(part, "file") for part in arrivals]
+    rows = clients.get("rows") if isinstance(clients, dict) else None
+    files = [(section, "file") for section in (*_sections(phases), *_sections(rows))]
     for section, key in [*files, (mapping.get("model"), "repository"), (check, "reference")]:
         if isinstance(section, dict) and isinstance(section.get(key), str) and section[key]:
             section[key] = str((folder / section[key]).resolve())
+
+
+def _sections(value: Any) -> list[dict[str, Any]]:
+    """Every mapping inside `value`, itself included: arrivals nest in parts and shapes."""
+    if isinstance(value, dict):
+        return [value, *(section for part in value.values() for section in _sections(part))]
+    return [section for part in value for section in _sections(part)] if isinstance(value, list) else []

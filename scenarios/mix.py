@@ -3,16 +3,33 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import assert_never
 
 import numpy as np
 from numpy.typing import NDArray
 
-from scenarios.load import ConstantRows, LognormalRows, ParetoRows, RowsConfig, UniformRows
+from scenarios.errors import ScenarioError
+from scenarios.load_rows import (
+    ConstantRows,
+    EmpiricalRows,
+    LognormalRows,
+    ParetoRows,
+    RowsConfig,
+    TraceRows,
+    UniformRows,
+    ZipfRows,
+)
+from scenarios.traces.options import TraceOptions
+from scenarios.traces.reading import read_trace
 
 
 def draw_rows(config: RowsConfig, rng: np.random.Generator, count: int) -> NDArray[np.int32]:
-    """Rows of `count` requests, (count,) int32, each in [1, max_rows(config)], drawn independently."""
+    """Rows of `count` requests, (count,) int32, each in [1, max_rows(config)], drawn independently.
+
+    Raises ScenarioError for a trace file that cannot be used, ValueError for `TraceRows`: `trace_rows` takes those from
+    the trace's own requests.
+    """
     match config:
         case ConstantRows():
             return np.full(count, config.value, dtype=np.int32)
@@ -22,6 +39,12 @@ def draw_rows(config: RowsConfig, rng: np.random.Generator, count: int) -> NDArr
             return _lognormal(config, rng, count)
         case ParetoRows():
             return _bounded_pareto(config, rng, count)
+        case ZipfRows():
+            return _by_weight(np.arange(1, config.max + 1), zipf_weights(config), rng, count)
+        case EmpiricalRows():
+            return _by_weight(*_empirical(settled(config)), rng, count)
+        case TraceRows():
+            raise ValueError("rows of kind 'trace' are those of the trace's own requests, they are not drawn")
         case _:
             assert_never(config)
 
@@ -37,6 +60,10 @@ def possible_rows(config: RowsConfig) -> range:
             return range(1, config.max + 1)
         case ParetoRows():
             return range(config.min, config.max + 1)
+        case ZipfRows() | TraceRows():
+            return range(1, config.max + 1)
+        case EmpiricalRows():
+            return _empirical_range(config)
         case _:
             assert_never(config)
 
@@ -44,6 +71,19 @@ def possible_rows(config: RowsConfig) -> range:
 def max_rows(config: RowsConfig) -> int:
     """Most rows that one request can carry."""
     return possible_rows(config)[-1]
+
+
+def trace_rows(config: TraceRows | EmpiricalRows, sizes: NDArray[np.int64]) -> NDArray[np.int32]:
+    """ceil(size / per_row) held within 1 and max, (n,) int32; a size that is empty in the trace (-1) gives 1 row."""
+    assert config.max is not None
+    rows = np.ceil(sizes / config.per_row)
+    return np.clip(rows, 1, config.max).astype(np.int32)
+
+
+def zipf_weights(config: ZipfRows) -> NDArray[np.float64]:
+    """Unnormalised probabilities k^-exponent of k = 1 … max rows."""
+    weights: NDArray[np.float64] = np.arange(1, config.max + 1, dtype=np.float64) ** -config.exponent
+    return weights
 
 
 def lognormal_parameters(mean: float, cv: float) -> tuple[float, float]:
@@ -71,3 +111,51 @@ def _bounded_pareto(config: ParetoRows, rng: np.random.Generator, count: int) ->
     draws = low * (1 - rng.random(count) * cut) ** (-1 / config.alpha)
     rows: NDArray[np.int32] = np.clip(np.floor(draws), config.min, config.max).astype(np.int32)
     return rows
+
+
+def _by_weight(
+    values: NDArray[np.int64], weights: NDArray[np.float64], rng: np.random.Generator, count: int
+) -> NDArray[np.int32]:
+    """Values drawn with probabilities in proportion to their weights, by inversion."""
+    bounds = np.cumsum(weights) / np.sum(weights)
+    place = np.searchsorted(bounds[:-1], rng.random(count), side="right")
+    return values.astype(np.int32)[place]
+
+
+def settled(config: RowsConfig) -> RowsConfig:
+    """The same law without a file: the values that it holds, and how often. Raises ScenarioError for a bad file."""
+    if not isinstance(config, EmpiricalRows) or config.file is None:
+        return config
+    assert config.size is not None
+    rows, counts = np.unique(trace_rows(config, _sizes(config.file, config.size)), return_counts=True)
+    return EmpiricalRows(
+        kind="empirical", values=tuple(rows.tolist()), weights=tuple(counts.astype(np.float64).tolist())
+    )
+
+
+def _empirical(config: RowsConfig) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Values of a settled law and their weights."""
+    assert isinstance(config, EmpiricalRows)
+    assert config.values is not None
+    values = np.asarray(config.values, np.int64)
+    weights = np.ones(values.size) if config.weights is None else np.asarray(config.weights, np.float64)
+    return values, weights
+
+
+def _sizes(file: str, name: str) -> NDArray[np.int64]:
+    """Sizes in column `name` of a trace file, in order of time, without the empty ones."""
+    sizes = read_trace(Path(file), TraceOptions(repairs=("sort",))).sizes
+    if name not in sizes:
+        known = ", ".join(sizes) or "none"
+        raise ScenarioError(f"{file}: has no size column {name!r}, it has {known}")
+    found = sizes[name][sizes[name] >= 0]
+    if not found.size:
+        raise ScenarioError(f"{file}: column {name!r} holds no size")
+    return found
+
+
+def _empirical_range(config: EmpiricalRows) -> range:
+    if config.values is not None:
+        return range(min(config.values), max(config.values) + 1)
+    assert config.max is not None
+    return range(1, config.max + 1)

@@ -81,5 +81,6 @@ def _index_in(items: list[Any], step: str, shown: list[str | int], origin: str) 
     if step.isdecimal() and int(step) < len(items):
         return int(step)
     guess = nearest(step, names)
-    hint = f"did you mean {guess!r}?" if guess else f"there are {', '.join(name for name in names if name)}"
+    known = ", ".join(name for name in names if name not in ("", "None")) or f"0 to {len(items) - 1}"
+    hint = f"did you mean {guess!r}?" if guess else f"there are {known}" if items else "it is empty"
     raise ScenarioError(f"{origin}: {path_text(shown)} has no item {step!r}, {hint}")

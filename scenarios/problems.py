@@ -40,23 +40,25 @@ _PATTERNS = {
 _Location = Sequence[str | int]
 
 
-def describe_problem(error: ValidationError, mapping: Mapping[str, Any]) -> str:
-    """The most specific problem on one line, and the count of the others.
+def describe_problem(
+    error: ValidationError, mapping: Mapping[str, Any], root: type[BaseModel] = Scenario
+) -> str:
+    """The most specific problem on one line, and the count of the others; `root` is what `mapping` was to be.
 
     Unknown keys come first, missing keys last: a mistyped key usually is the cause of both.
     """
     problems = _most_specific(sorted(error.errors(), key=_rank))
     first = problems[0]
     guess = (
-        nearest(str(first["loc"][-1]), known_keys(first["loc"][:-1]))
+        nearest(str(first["loc"][-1]), known_keys(first["loc"][:-1], root))
         if first["type"] == "extra_forbidden"
         else None
     )
     consequence = (*first["loc"][:-1], guess)
     others = [p for p in problems[1:] if not (p["type"] == "missing" and p["loc"] == consequence)]
     more = f" (and {len(others)} more)" if others else ""
-    path = path_text(key_path(first["loc"], mapping))
-    return " ".join(f"{path}{': ' if path else ''}{_claim(first, mapping)}{more}".split())
+    path = path_text(key_path(first["loc"], mapping, root))
+    return " ".join(f"{path}{': ' if path else ''}{_claim(first, root)}{more}".split())
 
 
 def unknown_key(key: str, known: Sequence[str]) -> str:
@@ -72,9 +74,9 @@ def nearest(word: str, known: Iterable[str]) -> str | None:
     return next(iter(difflib.get_close_matches(word, list(known), n=1, cutoff=0.6)), None)
 
 
-def known_keys(location: _Location) -> list[str]:
+def known_keys(location: _Location, root: type[BaseModel] = Scenario) -> list[str]:
     """Keys that a section of a scenario may have; `location` holds keys, indexes and `kind`s of unions."""
-    return sorted({key for section in _sections(location) for key in _fields(section)})
+    return sorted({key for section in _sections(location, root) for key in _fields(section)})
 
 
 def is_free_form(location: _Location) -> bool:
@@ -82,14 +84,23 @@ def is_free_form(location: _Location) -> bool:
     return not _sections(location)
 
 
-def key_path(location: _Location, mapping: Mapping[str, Any]) -> list[str | int]:
-    """`location` of a pydantic error without the `kind`s that it names beside the keys."""
+def key_path(
+    location: _Location, mapping: Mapping[str, Any], root: type[BaseModel] = Scenario
+) -> list[str | int]:
+    """`location` of a pydantic error without the `kind`s that it names beside the keys.
+
+    A kind stands once behind the section that it is of, and may be a key of it too, such as `clients`.
+    """
     path: list[str | int] = []
     here: Any = mapping
-    for part in location:
-        if isinstance(here, Mapping) and part not in here and here.get("kind") == part:
-            continue
+    is_entered = True
+    for index, part in enumerate(location):
+        if is_entered and isinstance(here, Mapping) and here.get("kind") == part:
+            is_entered = part in here and not _is_kind(part, location[:index], root)
+            if not is_entered:
+                continue
         path.append(part)
+        is_entered = True
         try:
             here = here[part]
         except (KeyError, IndexError, TypeError):
@@ -120,16 +131,18 @@ def _rank(problem: ErrorDetails) -> int:
     return {"extra_forbidden": 0, "missing": 2}.get(problem["type"], 1)
 
 
-def _claim(problem: ErrorDetails, mapping: Mapping[str, Any]) -> str:
+def _claim(problem: ErrorDetails, root: type[BaseModel]) -> str:
     """What is wrong at the location of `problem`, without the location."""
     kind, context = problem["type"], problem.get("ctx", {})
     value = _shorten(problem["input"])
     if kind == "extra_forbidden":
-        return unknown_key(str(problem["loc"][-1]), known_keys(problem["loc"][:-1]))
+        return unknown_key(str(problem["loc"][-1]), known_keys(problem["loc"][:-1], root))
     if kind == "value_error":
         return str(context["error"])
     if kind == "missing":
         return _PLAIN[kind]
+    if kind == "too_short" and context["min_length"] > 1:
+        return f"{value} has too few entries, the least are {context['min_length']}"
     if kind in _PLAIN:
         return f"{value} {_PLAIN[kind]}"
     if kind in _BOUND:
@@ -140,12 +153,12 @@ def _claim(problem: ErrorDetails, mapping: Mapping[str, Any]) -> str:
     if kind == "string_pattern_mismatch":
         return f"{value} {_PATTERNS.get(context['pattern'], 'is not of the form that it must have')}"
     if kind == "union_tag_invalid":
-        kinds = _kinds(key_path(problem["loc"], mapping))
+        kinds = _kinds(problem["loc"], root)
         guess = nearest(str(context["tag"]), kinds)
         hint = f"did you mean {guess!r}?" if guess else f"use {', '.join(kinds)}"
         return f"kind {context['tag']!r} is unknown, {hint}"
     if kind == "union_tag_not_found":
-        return f"needs a kind: {', '.join(_kinds(key_path(problem['loc'], mapping)))}"
+        return f"needs a kind: {', '.join(_kinds(problem['loc'], root))}"
     return f"{value} is refused: {problem['msg']}"
 
 
@@ -154,9 +167,9 @@ def _shorten(value: object) -> str:
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
-def _sections(location: _Location) -> list[type[BaseModel]]:
+def _sections(location: _Location, root: type[BaseModel] = Scenario) -> list[type[BaseModel]]:
     """Section classes that may stand at `location`."""
-    candidates: list[type[BaseModel]] = [Scenario]
+    candidates: list[type[BaseModel]] = [root]
     for part in location:
         if isinstance(part, int):
             continue
@@ -172,8 +185,13 @@ def _sections(location: _Location) -> list[type[BaseModel]]:
     return candidates
 
 
-def _kinds(location: _Location) -> list[str]:
-    return [str(_kind(section)) for section in _sections(location)]
+def _is_kind(part: str | int, location: _Location, root: type[BaseModel]) -> bool:
+    """Whether a section at `location` is of the one kind `part`."""
+    return any(_kind(section) == part for section in _sections(location, root))
+
+
+def _kinds(location: _Location, root: type[BaseModel]) -> list[str]:
+    return [str(_kind(section)) for section in _sections(location, root)]
 
 
 def _kind(section: type[BaseModel]) -> str | None:

@@ -1,4 +1,4 @@
-"""Point processes of rate 1 on a unitless axis: the randomness that `arrivals` and `envelope` scale.
+"""Arrival processes of rate 1 on a dimensionless axis: the burstiness that `arrivals` scales and bends.
 
 One unit of the axis is one expected arrival, so every process here has mean count exactly `length`
 on [0, length). All start in their stationary state: N superposed copies show no burst at 0.
@@ -13,11 +13,14 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from scenarios.gaps import GapLaw
+
 Points = NDArray[np.float64]
 
-LARGEST_GAMMA_C2 = 10.0
-"""Above it a Gamma renewal is a batch process: at shape 0.1 a fifth of the gaps is below 1e-6 of the mean."""
-
+CHUNK = 1 << 20
+"""Draws at a time. It is part of what a seed means: some laws draw a longer array differently."""
+_MOST_SPREAD_C2 = 100.0
+"""Of heavier gaps a few are so long that fewer, not more, of them reach the end."""
 _BURN_IN_MISSED = 1e-9
 
 
@@ -34,45 +37,47 @@ class UnitPoisson:
 
     def points(self, rng: np.random.Generator, length: float) -> Points:
         """Exact: a Poisson count, placed independently and uniformly."""
-        return np.sort(rng.random(rng.poisson(length)) * length)
+        points = rng.random(rng.poisson(length))
+        points *= length
+        points.sort()
+        return points
 
 
 @dataclass(frozen=True)
-class UnitGamma:
-    """Renewal process with Gamma gaps of mean 1 and coefficient of variation `cv`.
+class UnitRenewal:
+    """Independent gaps of one law, the first from its equilibrium law."""
 
-    Shape k = 1/cv² (the `burstiness` of vLLM's benchmark), scale cv². The first gap follows the
-    equilibrium law 1 - F(x): it is U·G with U uniform on [0, 1) and G length-biased, and a
-    length-biased Gamma(k) is Gamma(k + 1) of the same scale (Cox, Renewal Theory, 1962, section 5.3).
-    """
-
-    cv: float
-
-    def __post_init__(self) -> None:
-        if not (self.cv > 0 and self.cv**2 <= LARGEST_GAMMA_C2):
-            raise ValueError(
-                f"cv {self.cv} gives c2 {self.cv**2:g}, allowed is above 0 up to {LARGEST_GAMMA_C2:g}"
-            )
+    law: GapLaw
 
     def points(self, rng: np.random.Generator, length: float) -> Points:
         """Gaps drawn in blocks until they pass `length`."""
-        c2 = self.cv**2
-        blocks = [np.array([rng.gamma(1 / c2 + 1, c2) * rng.random()])]
+        blocks = [np.array([self.law.first_gap(rng)])]
         reached = float(blocks[0][0])
         while reached < length:
             missing = length - reached
-            gaps = rng.gamma(1 / c2, c2, int(missing + 4 * math.sqrt(c2 * missing)) + 16)
-            blocks.append(reached + np.cumsum(gaps))
-            reached = float(blocks[-1][-1])
-        points = np.concatenate(blocks)
-        return points[: np.searchsorted(points, length)]
+            spread = math.sqrt(min(self.law.c2, _MOST_SPREAD_C2) * missing)
+            block = self._block(rng, int(missing + 4 * spread) + 16)
+            block += reached
+            blocks.append(block)
+            reached = float(block[-1])
+        last = blocks.pop()
+        blocks.append(last[: np.searchsorted(last, length)])
+        return np.concatenate(blocks)
+
+    def _block(self, rng: np.random.Generator, count: int) -> Points:
+        """Cumulated gaps, (count,), with the memory of one array."""
+        block = np.empty(count)
+        for start in range(0, count, CHUNK):
+            part = block[start : start + CHUNK]
+            part[:] = self.law.gaps(rng, part.size)
+        return np.cumsum(block, out=block)
 
 
 @dataclass(frozen=True)
 class UnitHawkes:
     """Self-exciting process: each arrival brings `n` further ones on average, at Exp(`beta`) delays.
 
-    Intensity 1 - n + n·beta·Σ exp(-beta(t - t_i)); `beta` is per expected arrival. IDC(∞) = 1/(1-n)²
+    Intensity 1 - n + n·beta·X(t), X(t) = Σ exp(-beta(t - t_i)); `beta` is per expected arrival. IDC(∞) = 1/(1-n)²
     (Hawkes, Biometrika 58, 1971; the branching form is Hawkes and Oakes, J. Appl. Prob. 11, 1974).
     """
 
@@ -80,31 +85,58 @@ class UnitHawkes:
     beta: float
 
     def __post_init__(self) -> None:
-        if not (0 <= self.n <= 0.99 and self.beta >= 1e-3):
+        if not (0 <= self.n <= LARGEST_HAWKES_N and self.beta >= SMALLEST_HAWKES_BETA):
             raise ValueError(
-                f"hawkes needs 0 <= n <= 0.99 and beta >= 0.001, not n={self.n}, beta={self.beta}"
+                f"hawkes needs 0 <= n <= {LARGEST_HAWKES_N} and beta >= {SMALLEST_HAWKES_BETA} per expected arrival,"
+                f" not n={self.n}, beta={self.beta:g}"
             )
 
     def points(self, rng: np.random.Generator, length: float) -> Points:
-        """Roots at rate 1 - n from `-burn_in` on, then generation after generation of their children."""
+        """Roots from `-burn_in` on, and the first children of what was before; then generation after generation."""
         start = -self.burn_in()
-        roots = rng.poisson((1 - self.n) * (length - start))
-        generation = start + rng.random(roots) * (length - start)
-        generations = [generation]
+        roots = rng.random(rng.poisson((1 - self.n) * (length - start)))
+        roots *= length - start
+        before = rng.exponential(1 / self.beta, rng.poisson(self.n * self._excitation(rng)))
+        generation = np.concatenate([roots, before[before < length - start]])
+        generation += start
+        generations = []
         while generation.size:
-            parents = np.repeat(generation, rng.poisson(self.n, generation.size))
-            generation = parents + rng.exponential(1 / self.beta, parents.size)
-            generation = generation[generation < length]
-            generations.append(generation)
-        points = np.concatenate(generations)
-        return np.sort(points[points >= 0])
+            generations.append(generation[generation >= 0])
+            children = [self._children(rng, part, length) for part in _chunks(generation)]
+            generation = np.concatenate(children)
+        points = np.concatenate([*generations, np.empty(0)])
+        points.sort()
+        return points
+
+    def _children(self, rng: np.random.Generator, parents: Points, length: float) -> Points:
+        born = np.repeat(parents, rng.poisson(self.n, parents.size))
+        born += rng.exponential(1 / self.beta, born.size)
+        return born[born < length]
+
+    def _excitation(self, rng: np.random.Generator) -> float:
+        """X at the start of the burn-in: Gamma of the stationary mean 1/beta and variance 1/(2·beta·(1-n)).
+
+        The moments follow from 0 = d/dt E X² = -2·beta·E X² + E[(1 - n + n·beta·X)(2X + 1)]. The Gamma law is that
+        of the diffusion limit (Jaisson, Rosenbaum, Ann. Appl. Prob. 25, 2015); the burn-in wears off what differs.
+        """
+        return rng.gamma(2 * (1 - self.n) / self.beta, 1 / (2 * (1 - self.n)))
 
     def burn_in(self) -> float:
-        """Length before 0 after which fewer than 1e-9 arrivals are missed in expectation.
+        """Length before 0 after which what was before leaves fewer than 1e-9 arrivals, at most 100,000.
 
         The descendants of a root at 0 have intensity n·beta·exp(-k·u) at u, with k = beta(1-n) (the
         resolvent of the kernel). Roots before -B therefore leave, after 0,
         (1-n) ∫_B^∞ ∫_s^∞ n·beta·exp(-k·u) du ds = (n/k)·exp(-k·B).
         """
         k = self.beta * (1 - self.n)
-        return max(0.0, math.log(self.n / k / _BURN_IN_MISSED) / k) if self.n else 0.0
+        return min(max(0.0, math.log(self.n / k / _BURN_IN_MISSED) / k), LONGEST_BURN_IN) if self.n else 0.0
+
+
+LARGEST_HAWKES_N = 0.99
+SMALLEST_HAWKES_BETA = 1e-9
+LONGEST_BURN_IN = 1e5
+"""Where it does not suffice, k < 3e-4: the excitation then sums thousands of arrivals and its Gamma law is close."""
+
+
+def _chunks(points: Points) -> list[Points]:
+    return [points[start : start + CHUNK] for start in range(0, max(points.size, 1), CHUNK)]

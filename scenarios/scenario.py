@@ -25,7 +25,9 @@ from scenarios.fields import (
     Version,
     Whole,
 )
-from scenarios.load import ArrivalsConfig, ClosedArrivals, ConstantRows, EnvelopeArrivals, RowsConfig
+from scenarios.load import ArrivalsConfig, ClosedArrivals, EnvelopeArrivals, parts_of
+from scenarios.load_rows import ConstantRows, RowsConfig, TraceRows
+from scenarios.load_trace import TraceArrivals
 from scenarios.mix import max_rows
 from scenarios.units import NS_PER_S, format_duration
 
@@ -169,6 +171,7 @@ class ClientConfig(Section):
     max_in_flight: Count | None = None
     connections: Count = 16  # opened per worker before the start; the pool grows to need
     rows: RowsConfig = ConstantRows()
+    deal: Literal["sequence", "hash", "session"] = "sequence"  # which worker sends an arrival
     payload_variants: Annotated[Count, Field(le=LARGEST_VARIANT_COUNT)] = 4  # seeded inputs per row count
     check: CheckConfig | None = None  # compares values of replies
     shared_memory: Annotated[SharedMemoryConfig | None, BeforeValidator(_both_tensors)] = None
@@ -182,6 +185,7 @@ class PhaseConfig(Section):
     duration_ns: PositiveDuration = Field(alias="duration")
     arrivals: ArrivalsConfig | None = None
     timeout_ns: PositiveDuration | None = Field(default=None, alias="timeout")  # else that of the clients
+    rows: RowsConfig | None = None  # else those of the clients
 
     @model_validator(mode="after")
     def _arrivals_by_kind(self) -> PhaseConfig:
@@ -191,7 +195,12 @@ class PhaseConfig(Section):
                 if self.arrivals
                 else f"a {self.kind} phase needs arrivals"
             )
-        expected = getattr(self.arrivals, "rate_hz", 0.0) * (self.duration_ns / NS_PER_S)
+        parts = (
+            []
+            if self.arrivals is None or isinstance(self.arrivals, ClosedArrivals)
+            else parts_of(self.arrivals)
+        )
+        expected = sum(getattr(part, "rate_hz", 0.0) for part in parts) * (self.duration_ns / NS_PER_S)
         if expected > LARGEST_ARRIVAL_COUNT:
             raise ValueError(f"{expected:.3g} requests are above the {LARGEST_ARRIVAL_COUNT:.0e} of a phase")
         if isinstance(self.arrivals, EnvelopeArrivals) and self.arrivals.curve is not None:
@@ -246,12 +255,29 @@ class Scenario(Section):
             raise ValueError(
                 "clients.check: for a model in model.repository it needs reference, its right values"
             )
-        rows = max_rows(self.clients.rows)
-        if rows > self.model.max_batch_size:
-            raise ValueError(
-                f"clients.rows: up to {rows} rows are above model.max_batch_size {self.model.max_batch_size}"
-            )
+        for phase in self.phases:
+            self._refuse_bad_rows(phase)
         return self
+
+    def rows_of(self, phase: PhaseConfig) -> RowsConfig:
+        """How many rows the requests of a phase carry: its own law, else that of the clients."""
+        return phase.rows if phase.rows is not None else self.clients.rows
+
+    def _refuse_bad_rows(self, phase: PhaseConfig) -> None:
+        """No more rows than a batch takes, and rows and sessions of a trace only where there is one."""
+        where = "clients.rows" if phase.rows is None else f"phases.{phase.name}.rows"
+        rows = self.rows_of(phase)
+        if max_rows(rows) > self.model.max_batch_size:
+            raise ValueError(
+                f"{where}: up to {max_rows(rows)} rows are above model.max_batch_size {self.model.max_batch_size}"
+            )
+        if phase.arrivals is None or isinstance(phase.arrivals, TraceArrivals):
+            return
+        if isinstance(rows, TraceRows):
+            raise ValueError(
+                f"{where}: kind 'trace' is for phases whose arrivals are a trace; give phases.{phase.name}.rows of its"
+                " own, such as kind 'empirical' with the same file"
+            )
 
     def _refuse_tls_without_its_server(self) -> None:
         """A server that squall starts speaks no TLS; and over HTTP the port that is loaded is that of the URL."""

@@ -28,10 +28,13 @@ from actors.engine import Rules
 from actors.lane import IS_BUILT
 from actors.loadgen import LoadWorker, WorkerSettings
 from actors.spool import read_spool
-from scenarios.arrivals import Gamma
+from scenarios.arrivals import Stationary
 from scenarios.closed import ClosedPhase, ClosedPlan
-from scenarios.load import ConstantRows, ConstantThink
+from scenarios.gaps import GammaGaps
+from scenarios.load import ConstantThink
+from scenarios.load_rows import ConstantRows
 from scenarios.plan import PhaseSpan, Plan
+from scenarios.processes import UnitRenewal
 from tests.bench import rivals
 from tests.bench.target import Target, real_triton
 
@@ -51,14 +54,16 @@ def closed_plan(n_users: int, seconds: float) -> ClosedPlan:
     return ClosedPlan(
         users=np.arange(n_users, dtype=np.int64), n_users=n_users,
         spans=(PhaseSpan("m", "measure", 0, end_ns), PhaseSpan("d", "drain", end_ns, end_ns + 5 * _S)),
-        phases=(ClosedPhase(n_users, ConstantThink(kind="constant"), 0), None),
+        phases=(ClosedPhase(n_users, ConstantThink(kind="constant"), 0, ConstantRows()), None),
         rows=ConstantRows(), n_variants=4, seed=1,
     )  # fmt: skip
 
 
 def gamma_plan(rate_hz: float, seconds: float) -> Plan:
     """Arrivals with gamma gaps of CV 2, and 5 s for the last replies."""
-    offsets = Gamma(rate_hz, _GAMMA_CV).offsets_ns(np.random.default_rng(1), round(seconds * _S))
+    offsets = Stationary(rate_hz, UnitRenewal(GammaGaps(_GAMMA_CV))).offsets_ns(
+        np.random.default_rng(1), round(seconds * _S)
+    )
     n = len(offsets)
     return Plan(
         seq=np.arange(n, dtype=np.int64), offset_ns=offsets, phase=np.zeros(n, np.uint8), rows=np.ones(n, np.int32),

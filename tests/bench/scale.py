@@ -28,7 +28,8 @@ from actors.engine import Rules
 from actors.loadgen import LoadWorker, WorkerSettings
 from actors.spool import read_spool
 from scenarios.closed import ClosedPhase, ClosedPlan
-from scenarios.load import ConstantRows, ConstantThink
+from scenarios.load import ConstantThink
+from scenarios.load_rows import ConstantRows
 from scenarios.plan import PhaseSpan, Plan
 from tests.null_process import NullProcess, null_spec
 
@@ -79,7 +80,7 @@ def closed_plan(n_users: int, seconds: float, ramp_s: float = 0.0) -> ClosedPlan
     return ClosedPlan(
         users=np.arange(n_users, dtype=np.int64), n_users=n_users,
         spans=(PhaseSpan("m", "measure", 0, end_ns), PhaseSpan("d", "drain", end_ns, end_ns + 10 * _S)),
-        phases=(ClosedPhase(n_users, ConstantThink(), round(ramp_s * _S)), None),
+        phases=(ClosedPhase(n_users, ConstantThink(), round(ramp_s * _S), ConstantRows()), None),
         rows=ConstantRows(), n_variants=1, seed=1,
     )  # fmt: skip
 

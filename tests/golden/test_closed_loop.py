@@ -11,7 +11,8 @@ import pytest
 from actors.clock import SystemClock
 from actors.loadgen import LoadWorker
 from scenarios.closed import ClosedPhase, ClosedPlan, request_id
-from scenarios.load import ConstantRows, ConstantThink
+from scenarios.load import ConstantThink
+from scenarios.load_rows import ConstantRows
 from scenarios.plan import PhaseSpan
 from tests.fakes import Behaviour, StubTriton
 from tests.fakes_grpc import GrpcBehaviour, StubGrpc
@@ -28,7 +29,7 @@ def plan_of(think: str, n_users: int = N_USERS, ramp_ns: int = 0) -> ClosedPlan:
     return ClosedPlan(
         users=np.arange(n_users, dtype=np.int64), n_users=n_users,
         spans=(PhaseSpan("m", "measure", 0, S), PhaseSpan("d", "drain", S, 2 * S)),
-        phases=(ClosedPhase(n_users, think_config, ramp_ns), None), rows=ConstantRows(), n_variants=2, seed=1,
+        phases=(ClosedPhase(n_users, think_config, ramp_ns, ConstantRows()), None), n_variants=2, seed=1,
     )  # fmt: skip
 
 

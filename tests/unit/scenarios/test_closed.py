@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -240,3 +241,16 @@ def test_the_resolved_mapping_of_a_closed_scenario_loads_back_to_an_equal_one() 
         "kind": "closed", "users": 4, "think": {"kind": "constant", "value": "0s"}, "ramp": "1s",
     }  # fmt: skip
     assert scenario_from_mapping(resolved, "again") == scenario()
+
+
+def test_a_phase_may_have_rows_of_its_own_and_a_file_is_read_once_for_the_plan(tmp_path: Path) -> None:
+    file = tmp_path / "trace.csv"
+    file.write_text("timestamp_s,tokens\n0,100\n1,350\n2,350\n")
+    changed = mapping()
+    sizes = {"kind": "empirical", "file": str(file), "size": "tokens", "per_row": 100, "max": 8}
+    changed["phases"][1]["rows"] = sizes
+    plan = plan_closed(scenario_from_mapping(changed, "test"))
+    file.unlink()  # a worker has no such file
+    assert {step.rows for step in first(plan, 3, 1)} == {1, 4}
+    assert {step.rows for step in first(plan, 3, 2)} == set(range(1, 10))
+    assert {rows for rows, _ in plan.request_kinds()} == set(range(1, 10))

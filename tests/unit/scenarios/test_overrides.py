@@ -74,7 +74,7 @@ def test_later_overrides_see_earlier_ones() -> None:
         ("phases.burst.arrivals.rat=3/s", "phases[1].arrivals.rat: unknown key, did you mean 'rate'?"),
         (
             "phases.burst.arrivals.cv=3",
-            "phases[1].arrivals.cv: unknown key, allowed are bin, curve, kind, preset, rate, residual",
+            "phases[1].arrivals.cv: unknown key, allowed are bin, curve, kind, preset, rate, residual, shape",
         ),
         ("clents.timeout=3s", "clents: unknown key, did you mean 'clients'?"),
         ("server.ulr=x", "server.ulr: unknown key, did you mean 'url'?"),
@@ -101,10 +101,14 @@ def test_a_path_that_no_scenario_has_is_refused_with_the_nearest(override: str, 
         ("seed=x", "seed: 'x' is not a whole number"),
         ("model.settings=", "model.settings: None is not a mapping"),
         ("phases.burst=3", "phases[1]: 3 is not a mapping"),
-        ("phases.burst.arrivals.curve=[1, 2]", "phases[1].arrivals: needs exactly one of preset and curve"),
+        (
+            "phases.burst.arrivals.curve=[1, 2]",
+            "phases[1].arrivals: needs exactly one of preset, curve and shape",
+        ),
         (
             "phases.burst.arrivals.residual.cv=1",
-            "phases[1].arrivals.residual: needs a kind: poisson, gamma, hawkes",
+            "phases[1].arrivals.residual: needs a kind: poisson, gamma, weibull, lognormal, pareto,"
+            " hyperexponential, hawkes",
         ),
         (
             "phases.burst.arrivals.kind=poisson",

@@ -12,6 +12,13 @@ from scenarios.loader import scenario_from_mapping
 POISSON = {"kind": "poisson", "rate": "5/s"}
 ARRIVALS = ("phases", 0, "arrivals")
 ENVELOPE = {"kind": "envelope", "rate": "5/s"}
+RATE = {"rate": "5/s"}
+KINDS = (
+    "constant, poisson, gamma, weibull, lognormal, pareto, hyperexponential, mmpp, on-off, hawkes, fgn, b-model,"
+    " envelope, clients, ticks, trace, superpose, concatenate"
+)
+STATE = {"level": 1, "stay": "1s"}
+SECOND = {"kind": "exponential", "mean": "1s"}
 
 
 def base() -> dict[str, Any]:
@@ -135,13 +142,12 @@ def problem_of(mapping: dict[str, Any]) -> str:
         (
             (*ARRIVALS, "kind"),
             "bursty",
-            "phases[0].arrivals: kind 'bursty' is unknown, use constant, poisson, gamma, trace, envelope,"
-            " closed",
+            f"phases[0].arrivals: kind 'bursty' is unknown, use {KINDS}, closed",
         ),
         (
             (*ARRIVALS, "kind"),
             ...,
-            "phases[0].arrivals: needs a kind: constant, poisson, gamma, trace, envelope, closed",
+            f"phases[0].arrivals: needs a kind: {KINDS}, closed",
         ),
         (
             (*ARRIVALS,),
@@ -172,15 +178,15 @@ def problem_of(mapping: dict[str, Any]) -> str:
             (*ARRIVALS,),
             {**POISSON, "kind": "gamma", "cv": 4},
             "phases[0].arrivals: gaps with cv² 16 are above 10: such a gamma sends"
-            " batches and pauses; use kind 'envelope' with a hawkes residual for stronger bursts",
+            " batches and pauses; use kind 'mmpp', 'hawkes' or 'envelope' for stronger bursts",
         ),
         (
             (*ARRIVALS,),
             {**POISSON, "kind": "gamma", "burstiness": 0.05},
             "phases[0].arrivals: gaps with cv² 20 are above 10: such a gamma"
-            " sends batches and pauses; use kind 'envelope' with a hawkes residual for stronger bursts",
+            " sends batches and pauses; use kind 'mmpp', 'hawkes' or 'envelope' for stronger bursts",
         ),
-        ((*ARRIVALS,), ENVELOPE, "phases[0].arrivals: needs exactly one of preset and curve"),
+        ((*ARRIVALS,), ENVELOPE, "phases[0].arrivals: needs exactly one of preset, curve and shape"),
         (
             (*ARRIVALS,),
             {**ENVELOPE, "curve": [1]},
@@ -299,3 +305,280 @@ def test_a_mistyped_key_is_one_problem_not_also_a_missing_key() -> None:
     mapping = base()
     mapping["sed"] = mapping.pop("seed")
     assert problem_of(mapping) == "sed: unknown key, did you mean 'seed'?"
+
+
+def superposed(*parts: object) -> dict[str, Any]:
+    return {"kind": "superpose", "parts": list(parts)}
+
+
+def stretch(arrivals: object, **keys: object) -> dict[str, Any]:
+    return {"kind": "concatenate", "parts": [{"duration": "1s", "arrivals": arrivals, **keys}]}
+
+
+@pytest.mark.parametrize(
+    ("arrivals", "problem"),
+    [
+        ({"kind": "weibull", **RATE}, ": needs exactly one of shape and cv"),
+        ({"kind": "weibull", **RATE, "shape": 1, "cv": 1}, ": needs exactly one of shape and cv"),
+        ({"kind": "lognormal", **RATE}, ".cv: missing, it must be given"),
+        ({"kind": "lognormal", **RATE, "cv": 0}, ".cv: 0 must be above 0"),
+        ({"kind": "pareto", **RATE}, ": needs exactly one of alpha and cv"),
+        ({"kind": "pareto", **RATE, "alpha": 1}, ".alpha: 1 must be at least 1.05"),
+        ({"kind": "pareto", **RATE, "cv": 1}, ".cv: 1 must be above 1"),
+        ({"kind": "hyperexponential", **RATE, "cv": 0.5}, ".cv: 0.5 must be at least 1"),
+        ({"kind": "hawkes", **RATE}, ": needs n and beta, or a preset"),
+        ({"kind": "hawkes", **RATE, "n": 0.5}, ": needs n and beta, or a preset"),
+        ({"kind": "hawkes", **RATE, "n": 0.5, "preset": "nasa-web"}, ": needs n and beta, or a preset"),
+        ({"kind": "hawkes", **RATE, "n": 1, "beta": "1/s"}, ".n: 1 must be at most 0.99"),
+        (
+            {"kind": "hawkes", **RATE, "n": 0.5, "beta": 3},
+            ".beta: 3 has no unit, write a rate such as 200/s, 12000/min or 0.5 kHz",
+        ),
+        ({"kind": "mmpp", **RATE}, ": needs exactly one of: preset; peak, base and tau; states"),
+        (
+            {"kind": "mmpp", **RATE, "peak": 2, "base": 0.5},
+            ": needs exactly one of: preset; peak, base and tau; states",
+        ),
+        ({"kind": "mmpp", **RATE, "peak": 1, "base": 0.5, "tau": "1s"}, ".peak: 1 must be above 1"),
+        ({"kind": "mmpp", **RATE, "peak": 2, "base": 1, "tau": "1s"}, ".base: 1 must be below 1"),
+        (
+            {"kind": "mmpp", **RATE, "peak": 2, "base": 0.5, "tau": "1s", "jumps": [[0, 1], [1, 0]]},
+            ": jumps need states",
+        ),
+        (
+            {"kind": "mmpp", **RATE, "states": [STATE]},
+            ".states: [{'level': 1, 'stay': '1s'}] has too few entries, the least are 2",
+        ),
+        (
+            {"kind": "mmpp", **RATE, "states": [STATE, {"level": 1, "stay": "0s"}]},
+            ".states[1].stay: '0s' must be above 0",
+        ),
+        (
+            {"kind": "mmpp", **RATE, "states": [STATE] * 3},
+            ": more than two states need jumps: for each state the probability of each next one",
+        ),
+        (
+            {"kind": "mmpp", **RATE, "states": [STATE] * 2, "jumps": [[0, 2], [1, 0]]},
+            ".jumps[0][1]: 2 must be at most 1",
+        ),
+        ({"kind": "on-off", **RATE, "on": SECOND}, ".off: missing, it must be given"),
+        (
+            {"kind": "on-off", **RATE, "on": SECOND, "off": {"mean": "1s"}},
+            ".off: needs a kind: exponential, pareto",
+        ),
+        (
+            {"kind": "on-off", **RATE, "on": {"kind": "pareto", "mean": "1s", "alpha": 1}, "off": SECOND},
+            ".on.alpha: 1 must be above 1",
+        ),
+        (
+            {"kind": "on-off", **RATE, "sources": 0, "on": SECOND, "off": SECOND},
+            ".sources: 0 must be at least 1",
+        ),
+        ({"kind": "fgn", **RATE, "hurst": 0.9}, ": needs hurst and sigma, or a preset"),
+        ({"kind": "fgn", **RATE, "hurst": 1, "sigma": 1}, ".hurst: 1 must be below 1"),
+        ({"kind": "fgn", **RATE, "hurst": 0.9, "sigma": 5}, ".sigma: 5 must be at most 4"),
+        ({"kind": "b-model", **RATE}, ": needs exactly one of bias and preset"),
+        ({"kind": "b-model", **RATE, "bias": 0.4}, ".bias: 0.4 must be at least 0.5"),
+        ({"kind": "b-model", **RATE, "bias": 1}, ".bias: 1 must be below 1"),
+        (
+            {**ENVELOPE, "shape": {"kind": "piecewise", "points": []}},
+            ".shape.points: [] is empty, it needs at least one entry",
+        ),
+        (
+            {
+                **ENVELOPE,
+                "shape": {
+                    "kind": "piecewise",
+                    "points": [{"at": "2s", "level": 1}, {"at": "1s", "level": 1}],
+                },
+            },
+            ".shape: the points must rise in time",
+        ),
+        ({**ENVELOPE, "shape": {"kind": "ramp", "from": -1, "to": 0}}, ".shape.from: -1 must be at least 0"),
+        (
+            {**ENVELOPE, "shape": {"kind": "spike", "at": "0s", "width": "0s", "factor": 1}},
+            ".shape.width: '0s' must be above 0",
+        ),
+        (
+            {**ENVELOPE, "shape": {"kind": "pulses", "factor": 2, "width": "2s", "period": "2s"}},
+            ".shape: width must be shorter than period",
+        ),
+        (
+            {**ENVELOPE, "shape": {"kind": "diurnal", "peak": 3, "period": "2s"}},
+            ".shape.peak: 3 must be at most 2",
+        ),
+        (
+            {**ENVELOPE, "shape": {"kind": "log-ar1", "sigma": 0, "tau": "1s", "bin": "1s"}},
+            ".shape.sigma: 0 must be above 0",
+        ),
+        (
+            {**ENVELOPE, "shape": {"kind": "fgn", "sigma": 1, "hurst": 0, "bin": "1s"}},
+            ".shape.hurst: 0 must be above 0",
+        ),
+        (
+            {**ENVELOPE, "shape": {"kind": "step", "at": "0s", "factor": 1}, "bin": "1s"},
+            ": bin is for a curve or a preset; a shape has its own times",
+        ),
+        (
+            {**ENVELOPE, "shape": {"kind": "stepp", "at": "0s"}},
+            ".shape: kind 'stepp' is unknown, did you mean 'step'?",
+        ),
+        (
+            {**ENVELOPE, "shape": {"at": "0s"}},
+            ".shape: needs a kind: piecewise, ramp, step, spike, pulses, diurnal, log-ar1, fgn, trace",
+        ),
+        (
+            {**ENVELOPE, "shape": {"kind": "step", "att": "0s", "factor": 1}},
+            ".shape.att: unknown key, did you mean 'at'?",
+        ),
+        (
+            {**ENVELOPE, "shape": {"kind": "trace", "file": "x", "quantum": "spread"}},
+            ".shape: quantum 'spread' and quantum_width, the tick of the trace, go together",
+        ),
+        ({"kind": "clients", **RATE}, ": needs clients, zipf and cv, or a preset"),
+        ({"kind": "clients", **RATE, "clients": 3, "zipf": 1, "cv": 4}, ": cv² 16 is above 10"),
+        ({"kind": "clients", **RATE, "clients": 0, "zipf": 1, "cv": 1}, ".clients: 0 must be at least 1"),
+        ({"kind": "clients", **RATE, "client": 3}, ".client: unknown key, did you mean 'clients'?"),
+        (
+            {"kind": "clients", **RATE, "preset": "servegen-mid", "zipf": 1},
+            ": needs clients, zipf and cv, or a preset",
+        ),
+        ({"kind": "ticks", **RATE, "period": "0s"}, ".period: '0s' must be above 0"),
+        (
+            {"kind": "trace", "file": "a", "time_scale": "1/0"},
+            ".time_scale: '1/0' is not a ratio, write for example 1/60, 2 or 0.25",
+        ),
+        (
+            {"kind": "trace", "file": "a", "time_scale": True},
+            ".time_scale: True is not a ratio, write for example 1/60, 2 or 0.25",
+        ),
+        (
+            {"kind": "trace", "file": "a", "time_scale": 0},
+            ".time_scale: 0 must be above 0, with numerator and denominator up to 1e+09",
+        ),
+        (
+            {"kind": "trace", "file": "a", "rate_scale": {"kind": "thin", "keep": 2}},
+            ".rate_scale.keep: 2 must be at most 1",
+        ),
+        (
+            {"kind": "trace", "file": "a", "rate_scale": {"kind": "overlap", "copies": 1}},
+            ".rate_scale.copies: 1 must be at least 2",
+        ),
+        (
+            {"kind": "trace", "file": "a", "rate_scale": {"kind": "envelop", "factor": 2}},
+            ".rate_scale: kind 'envelop' is unknown, did you mean 'envelope'?",
+        ),
+        (
+            {"kind": "trace", "file": "a", "repair": ["sort", "x"]},
+            ".repair[1]: 'x' must be 'sort', 'skip-bad', 'drop-duplicates' or 'clip-negative'",
+        ),
+        # nested
+        (superposed(), ".parts: [] is empty, it needs at least one entry"),
+        (
+            superposed(POISSON, {"kind": "poisson", "rat": "5/s"}),
+            ".parts[1].rat: unknown key, did you mean 'rate'?",
+        ),
+        (superposed(POISSON, {"kind": "poisson"}), ".parts[1].rate: missing, it must be given"),
+        (
+            superposed(POISSON, {"kind": "poisson", "rate": 5}),
+            ".parts[1].rate: 5 has no unit, write a rate such as 200/s, 12000/min or 0.5 kHz",
+        ),
+        (
+            superposed(POISSON, {"kind": "poison", "rate": "5/s"}),
+            ".parts[1]: kind 'poison' is unknown, did you mean 'poisson'?",
+        ),
+        (superposed({"kind": "closed", "users": 3}), f".parts[0]: kind 'closed' is unknown, use {KINDS}"),
+        (superposed({"rate": "5/s"}), f".parts[0]: needs a kind: {KINDS}"),
+        (
+            superposed(superposed(POISSON, {**ENVELOPE, "shape": {"kind": "step", "at": "1s", "factr": 2}})),
+            ".parts[0].parts[1].shape.factr: unknown key, did you mean 'factor'?",
+        ),
+        (
+            superposed({"kind": "gamma", "rate": "5/s"}),
+            ".parts[0]: needs exactly one of cv and burstiness (= 1/cv²)",
+        ),
+        (
+            {"kind": "superpose", "parts": {"kind": "gamma"}},
+            ".parts: {'kind': 'gamma'} is not a list",
+        ),
+        (stretch({"kind": "poisson"}), ".parts[0].arrivals.rate: missing, it must be given"),
+        (stretch(POISSON, duration="0s"), ".parts[0].duration: '0s' must be above 0"),
+        (stretch({"kind": "xyz"}), f".parts[0].arrivals: kind 'xyz' is unknown, use {KINDS}"),
+        (
+            stretch(stretch({"kind": "clients", "rate": "1/s", "clients": 2, "zipf": -1, "cv": 1})),
+            ".parts[0].arrivals.parts[0].arrivals.zipf: -1 must be at least 0",
+        ),
+        (
+            {"kind": "concatenate", "parts": [POISSON]},
+            ".parts[0].kind: unknown key, allowed are arrivals, duration (and 3 more)",
+        ),
+    ],
+)
+def test_a_fault_of_arrivals_names_its_place_however_deep(arrivals: dict[str, Any], problem: str) -> None:
+    assert problem_of(changed(ARRIVALS, arrivals)) == f"phases[0].arrivals{problem}"
+
+
+@pytest.mark.parametrize(
+    "arrivals",
+    [
+        superposed({"kind": "poisson", "rate": "2e7/s"}, {"kind": "poisson", "rate": "2e7/s"}),
+        stretch({"kind": "poisson", "rate": "4e7/s"}, duration="3s"),
+    ],
+)
+def test_the_requests_of_all_parts_are_counted(arrivals: dict[str, Any]) -> None:
+    assert (
+        problem_of(changed(ARRIVALS, arrivals))
+        == "phases[0]: 1.2e+08 requests are above the 1e+08 of a phase"
+    )
+
+
+@pytest.mark.parametrize(
+    ("rows", "problem"),
+    [
+        ({"kind": "zipf", "exponent": -1, "max": 3}, "phases[0].rows.exponent: -1 must be at least 0"),
+        ({"kind": "zipf", "exponent": 1}, "phases[0].rows.max: missing, it must be given"),
+        (
+            {"kind": "zipf", "exponent": 1, "max": 17},
+            "phases.main.rows: up to 17 rows are above model.max_batch_size 16",
+        ),
+        ({"kind": "empirical"}, "phases[0].rows: needs exactly one of values and file"),
+        ({"kind": "empirical", "values": [0]}, "phases[0].rows.values[0]: 0 must be at least 1"),
+        (
+            {"kind": "empirical", "values": []},
+            "phases[0].rows.values: [] is empty, it needs at least one entry",
+        ),
+        (
+            {"kind": "empirical", "values": [1], "weights": [1, 2]},
+            "phases[0].rows: weights need as many values",
+        ),
+        (
+            {"kind": "empirical", "values": [1, 2], "weights": [0, 0]},
+            "phases[0].rows: weights need one above 0",
+        ),
+        (
+            {"kind": "empirical", "values": [2, 17]},
+            "phases.main.rows: up to 17 rows are above model.max_batch_size 16",
+        ),
+        (
+            {"kind": "empirical", "file": "x"},
+            "phases[0].rows: rows from a file need size, the column, and max, the most rows of a request",
+        ),
+        (
+            {"kind": "trace", "size": "a", "max": 4},
+            "phases.main.rows: kind 'trace' is for phases whose arrivals are a trace; give phases.main.rows of its"
+            " own, such as kind 'empirical' with the same file",
+        ),
+    ],
+)
+def test_a_fault_of_the_rows_of_a_phase_names_it(rows: dict[str, Any], problem: str) -> None:
+    assert problem_of(changed(("phases", 0, "rows"), rows)) == problem
+
+
+def test_rows_of_a_trace_go_with_arrivals_of_a_trace() -> None:
+    mapping = changed(ARRIVALS, {"kind": "trace", "file": "a"})
+    mapping["clients"] = {"rows": {"kind": "trace", "size": "tokens", "max": 16}}
+    scenario = scenario_from_mapping(mapping, "s.yaml")
+    assert scenario.rows_of(scenario.phases[0]).kind == "trace"
+    mapping["phases"][0]["rows"] = {"kind": "constant", "value": 2}
+    scenario = scenario_from_mapping(mapping, "s.yaml")
+    assert scenario.rows_of(scenario.phases[0]).kind == "constant"

@@ -1,0 +1,141 @@
+"""Shapes of an envelope, and how long sources stay ON and OFF: configuration."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from scenarios.fields import Duration, Number, PositiveDuration, PositiveNumber, Section
+from scenarios.load_trace import TraceArrivals
+from scenarios.random_paths import LARGEST_SIGMA
+
+LARGEST_POINT_COUNT = 100_000
+Level = Annotated[Number, Field(ge=0)]
+
+
+class Point(Section):
+    """A level at an instant of the phase."""
+
+    at_ns: Duration = Field(alias="at")
+    level: Level
+
+
+class PiecewiseShape(Section):
+    """Levels at instants, linear between them; two points at one instant make a jump."""
+
+    kind: Literal["piecewise"]
+    points: Annotated[tuple[Point, ...], Field(min_length=1, max_length=LARGEST_POINT_COUNT)]
+
+    @model_validator(mode="after")
+    def _rising(self) -> PiecewiseShape:
+        times = [point.at_ns for point in self.points]
+        if times != sorted(times):
+            raise ValueError("the points must rise in time")
+        return self
+
+
+class RampShape(Section):
+    """Linear from one level to another, over a time or the whole phase; then it stays."""
+
+    kind: Literal["ramp"]
+    begin: Level = Field(alias="from")
+    end: Level = Field(alias="to")
+    over_ns: PositiveDuration | None = Field(default=None, alias="over")
+
+
+class StepShape(Section):
+    """Level 1, from `at` on `factor`."""
+
+    kind: Literal["step"]
+    at_ns: Duration = Field(alias="at")
+    factor: Level
+
+
+class SpikeShape(Section):
+    """Level 1, and `factor` for `width` from `at` on."""
+
+    kind: Literal["spike"]
+    at_ns: Duration = Field(alias="at")
+    width_ns: PositiveDuration = Field(alias="width")
+    factor: Level
+
+
+class PulsesShape(Section):
+    """Level 1, and `factor` for `width` at the end of every `period`."""
+
+    kind: Literal["pulses"]
+    factor: Level
+    width_ns: PositiveDuration = Field(alias="width")
+    period_ns: PositiveDuration = Field(alias="period")
+
+    @model_validator(mode="after")
+    def _shorter(self) -> PulsesShape:
+        if self.width_ns >= self.period_ns:
+            raise ValueError("width must be shorter than period")
+        return self
+
+
+class DiurnalShape(Section):
+    """1 + (peak - 1)·cos: `peak` times the mean at `peak_at` and every `period` after."""
+
+    kind: Literal["diurnal"]
+    peak: Annotated[Number, Field(ge=1, le=2)]
+    peak_at_ns: Duration = Field(default=0, alias="peak_at")
+    period_ns: PositiveDuration = Field(alias="period")
+
+
+class LogAr1Shape(Section):
+    """A random level per bin: its logarithm an AR(1) series of standard deviation sigma and time constant tau."""
+
+    kind: Literal["log-ar1"]
+    sigma: Annotated[Number, Field(gt=0, le=LARGEST_SIGMA)]
+    tau_ns: PositiveDuration = Field(alias="tau")
+    bin_ns: PositiveDuration = Field(alias="bin")
+
+
+class FgnShape(Section):
+    """A random level per bin: its logarithm fractional Gaussian noise of standard deviation sigma."""
+
+    kind: Literal["fgn"]
+    sigma: Annotated[Number, Field(gt=0, le=LARGEST_SIGMA)]
+    hurst: Annotated[Number, Field(gt=0, lt=1)]
+    bin_ns: PositiveDuration = Field(alias="bin")
+
+
+class TraceShape(TraceArrivals):
+    """The trace's own rate per bin."""
+
+    bin_ns: PositiveDuration = Field(default=60_000_000_000, alias="bin")
+
+
+ShapeConfig = Annotated[
+    PiecewiseShape
+    | RampShape
+    | StepShape
+    | SpikeShape
+    | PulsesShape
+    | DiurnalShape
+    | LogAr1Shape
+    | FgnShape
+    | TraceShape,
+    Field(discriminator="kind"),
+]
+
+
+class ExponentialSojourn(Section):
+    """Exponential lengths."""
+
+    kind: Literal["exponential"] = "exponential"
+    mean_ns: PositiveDuration = Field(alias="mean")
+
+
+class ParetoSojourn(Section):
+    """Pareto lengths of tail index alpha: below 2 the traffic of many sources is self-similar."""
+
+    kind: Literal["pareto"]
+    mean_ns: PositiveDuration = Field(alias="mean")
+    alpha: Annotated[PositiveNumber, Field(gt=1)]
+
+
+Sojourn = Annotated[ExponentialSojourn | ParetoSojourn, Field(discriminator="kind")]
