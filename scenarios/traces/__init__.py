@@ -1,0 +1,1 @@
+"""Trace files of recorded arrivals: reading, writing, replaying and scaling them."""

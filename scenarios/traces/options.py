@@ -1,0 +1,48 @@
+"""What a reader of traces may be told: format, unit, column, repairs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+TraceFormat = Literal[
+    "azure-llm",
+    "burstgpt",
+    "mooncake",
+    "bailian",
+    "intervals",
+    "fixed-schedule",
+    "servegen",
+    "common-log",
+    "combined-log",
+    "counts",
+    "csv",
+    "jsonl",
+    "lines",
+    "parquet",
+    "arrow",
+]
+TraceUnit = Literal["s", "ms", "us", "ns"]
+Repair = Literal["sort", "skip-bad", "drop-duplicates", "clip-negative"]
+
+NS_PER_UNIT: dict[TraceUnit, int] = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1_000, "ns": 1}
+
+
+@dataclass(frozen=True)
+class TraceOptions:
+    """How a trace file is to be read. Nothing is mended that `repairs` does not name.
+
+    `format` None: recognised from the first bytes (`intervals` never is: its lines look like stamps).
+    `unit` of a number; None: the ending of the column's name (`_ns`, `_us`, `_ms`, `_s`), else the format's own.
+    `column` the timestamp column, where it is not found by its name.
+    `repairs`: `sort` puts rows in order; `skip-bad` leaves out rows that cannot be read; `drop-duplicates` keeps
+    the first row of each stamp; `clip-negative` sets a number below 0 to 0.
+    `seed` and `model` are for `servegen` only: of what is drawn, and which model's clients (None: all).
+    """
+
+    format: TraceFormat | None = None
+    unit: TraceUnit | None = None
+    column: str | None = None
+    repairs: tuple[Repair, ...] = ()
+    seed: int = 0
+    model: str | None = None

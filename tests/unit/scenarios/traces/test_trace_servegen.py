@@ -1,0 +1,135 @@
+"""Client windows of ServeGen: what is drawn has the rate, the law and the clients of the rows, and back again."""
+
+from __future__ import annotations
+
+import gzip
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from scenarios.errors import ScenarioError
+from scenarios.traces.client_windows import gap_law, weibull_shape
+from scenarios.traces.part import TracePart, session_number
+from scenarios.traces.reading import TraceOptions, open_trace, read_trace
+from scenarios.traces.servegen import ClientWindow, renewal_times
+from scenarios.traces.writing import write_trace
+
+S = 1_000_000_000
+HEADER = "model,client,window_start_s,rate,cv,iat_family,shape,scale\n"
+
+
+def client(rate_hz: float, family: str, shape: float) -> ClientWindow:
+    return ClientWindow("a", 0.0, rate_hz, family, shape, 1)
+
+
+def counts_of(
+    window: ClientWindow, n_draws: int, length_s: float
+) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    rng = np.random.default_rng(4)
+    return np.array([renewal_times(rng, window, length_s).size for _ in range(n_draws)])
+
+
+@pytest.mark.parametrize(
+    ("family", "shape"), [("Gamma", 0.1), ("Gamma", 3.0), ("Weibull", 0.4), ("Weibull", 2.0)]
+)
+def test_the_mean_count_is_rate_times_length_even_in_short_windows(family: str, shape: float) -> None:
+    # Stationary: E[N(t)] = rate·t exactly for every t. 4000 draws of t = 2 mean gaps; 4 standard errors of the mean.
+    counts = counts_of(client(2.0, family, shape), 4_000, 1.0)
+    assert abs(counts.mean() - 2.0) < 4 * counts.std() / math.sqrt(4_000)
+
+
+def test_a_first_gap_of_the_law_itself_would_be_seen() -> None:
+    """The twin: begun with an ordinary gap, Gamma of shape 0.1 has far more arrivals in a short window."""
+    rng = np.random.default_rng(4)
+    ends = [np.searchsorted(np.cumsum(rng.standard_gamma(0.1, 400) / 0.1 / 2.0), 1.0) for _ in range(4_000)]
+    counts = np.array(ends)
+    assert abs(counts.mean() - 2.0) > 4 * counts.std() / math.sqrt(4_000)
+
+
+@pytest.mark.parametrize(("family", "shape", "c2"), [("Gamma", 0.25, 4.0), ("Weibull", 0.5, 5.0)])
+def test_gaps_have_the_mean_and_the_cv_of_the_law(family: str, shape: float, c2: float) -> None:
+    # Weibull 0.5: c2 = Γ(5)/Γ(3)² - 1 = 24/4 - 1 = 5. Batches give the standard errors: 40 of 5000 gaps.
+    times = renewal_times(np.random.default_rng(1), client(10.0, family, shape), 21_000.0)
+    gaps = np.diff(times)[:200_000].reshape(40, -1)
+    for values, expected in ((gaps.mean(axis=1), 0.1), (gaps.var(axis=1) / gaps.mean(axis=1) ** 2, c2)):
+        bias = expected * 0.02  # of a variance ratio at n = 5000: about c2·(skew)/n, below 2%
+        assert abs(values.mean() - expected) < 4 * values.std(ddof=1) / math.sqrt(40) + bias
+
+
+def test_both_layouts_and_a_folder_of_chunks_give_the_same_clients(tmp_path: Path) -> None:
+    rows = "0,1.5,1.0,Gamma,1.0,0.66\n600,0.0,0.0,,0.0,0.0\n1200,2,3,Weibull,0.5,0.1\n"
+    chunk = tmp_path / "chunk-7-trace.csv"
+    chunk.write_text(rows)
+    (tmp_path / "chunk-9-trace.csv.gz").write_bytes(gzip.compress(rows.encode()))
+    one = read_trace(chunk)
+    assert open_trace(chunk).format == "servegen"
+    assert one.session is not None
+    assert set(one.session.tolist()) == {session_number("7")}
+    assert not ((one.stamp_ns >= 600 * S) & (one.stamp_ns < 1200 * S)).any()
+    assert (one.stamp_ns < 1800 * S).all()
+
+    both = read_trace(tmp_path, TraceOptions(format="servegen"))
+    assert both.session is not None
+    assert both.stamp_ns[both.session == session_number("7")].tolist() == one.stamp_ns.tolist()
+
+    table = tmp_path / "table.csv"
+    named = [
+        f",7,{start},{rest}\n"
+        for start, _, rest in (row.partition(",") for row in rows.split())
+        if ",," not in rest
+    ]
+    table.write_text(HEADER + "".join(reversed(named)))
+    assert open_trace(table).format == "servegen"
+    assert read_trace(table).stamp_ns.tolist() == one.stamp_ns.tolist()  # whatever the order of the rows
+
+
+def test_the_seed_and_the_model_choose_what_is_drawn(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text(HEADER + "x,1,0,0.5,1,Gamma,1,2\ny,1,0,0.5,1,Gamma,1,2\n")
+    first, again, other = (read_trace(path, TraceOptions(seed=seed)).stamp_ns.tolist() for seed in (0, 0, 1))
+    assert first == again
+    assert first != other
+    x, y = (read_trace(path, TraceOptions(model=model)).stamp_ns.tolist() for model in "xy")
+    assert sorted([*x, *y]) == first
+    assert x != y
+    with pytest.raises(ScenarioError, match="no window of the model 'z' with a rate above 0"):
+        read_trace(path, TraceOptions(model="z"))
+
+
+def test_a_trace_with_sessions_becomes_rows_that_draw_its_like(tmp_path: Path) -> None:
+    rng = np.random.default_rng(2)
+    bursty = renewal_times(rng, client(5.0, "Weibull", 0.45), 1_200.0)
+    even = renewal_times(rng, client(3.0, "Gamma", 4.0), 1_200.0)
+    stamps = np.concatenate([bursty, even])
+    order = np.argsort(stamps)
+    session = np.repeat([11, 22], [bursty.size, even.size])[order]
+    part = TracePart((stamps[order] * S).astype(np.int64), {}, session)
+    path = tmp_path / "a.csv"
+    assert write_trace(path, "servegen", part.pieces(1_000)) == len(part)
+
+    rows = [line.split(",") for line in path.read_text().splitlines()[1:]]
+    assert [(row[1][-2:], row[2]) for row in rows] == [("0b", "0"), ("16", "0"), ("0b", "600"), ("16", "600")]
+    assert [row[5] for row in rows] == ["Weibull", "Gamma", "Weibull", "Gamma"]
+    for row in rows:
+        number, start_s = int(row[1].removeprefix("session-"), 16), int(row[2])
+        inside = (session == number) & (part.stamp_ns // (600 * S) * 600 == start_s)
+        assert float(row[3]) == inside.sum() / 600
+        gaps = np.diff(part.stamp_ns[inside])
+        assert float(row[4]) == pytest.approx(gaps.std() / gaps.mean(), rel=1e-5)
+    back = read_trace(path)
+    assert back.session is not None
+    assert set(back.session.tolist()) == {11, 22}
+    # Two windows of Weibull with c2 = 6.4 (k = 0.45) and of Gamma with c2 = 0.25: 4 standard errors of the count.
+    error = math.sqrt(bursty.size * 6.4 + even.size * 0.25)
+    assert abs(len(back) - len(part)) < 4 * error
+
+
+def test_a_law_is_matched_to_the_cv_of_the_gaps() -> None:
+    assert weibull_shape(math.sqrt(5)) == pytest.approx(0.5, rel=1e-9)  # c2 of k = 0.5 is Γ(5)/Γ(3)² - 1 = 5
+    assert weibull_shape(1.0) == pytest.approx(1.0, rel=1e-9)
+    assert gap_law(np.array([1.0, 1.0, 1.0]), 2.0) == (1.0, "Gamma", 1.0, 2.0)
+    rng = np.random.default_rng(3)
+    assert gap_law(rng.standard_gamma(0.3, 5_000), 1.0)[1] == "Gamma"
+    assert gap_law(rng.weibull(0.4, 5_000), 1.0)[1] == "Weibull"
