@@ -22,6 +22,7 @@ from actors.lane import Flight, Lane
 from actors.loop import Loop
 from actors.pacing import NEVER_NS, Due, Pacing
 from models.payload import encode_id
+from scenarios.columns import pieces
 from scenarios.plan import Plan
 from scenarios.scenario import LARGEST_PHASE_COUNT
 
@@ -336,5 +337,10 @@ class Engine:
 
 def templates_needed(plan: Plan) -> set[tuple[int, int]]:
     """The distinct (rows, variant) of a plan."""
-    pairs = np.stack([plan.rows.astype(np.int64), plan.variant.astype(np.int64)], axis=1)
-    return {(rows, variant) for rows, variant in np.unique(pairs, axis=0).tolist()} if len(pairs) else set()
+    codes: set[int] = set()
+    for part in pieces((plan.rows, plan.variant)):
+        codes.update(np.unique(plan.rows[part].astype(np.int64) * _VARIANTS + plan.variant[part]).tolist())
+    return {divmod(code, _VARIANTS) for code in codes}
+
+
+_VARIANTS = 256  # a variant is a uint8

@@ -156,7 +156,8 @@ class Collection:
             return
         if self._ledger.n_missing:
             self.losses.append(f"{self._ledger.n_missing} arrivals have no record: {_LOST}")
-            self._store.append("requests", self._ledger.missing_rows(_LOST))
+            for table in self._ledger.missing_tables(_LOST):
+                self._store.append("requests", table)
 
 
 def _list_files(label: str, agent: Handle, found: list[tuple[str, str, str, int]]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -33,6 +34,7 @@ from scenarios.plan import Plan, deal
 from scenarios.scenario import Scenario
 
 _STOP_TIMEOUT_S = 120.0
+_MOST_SENT_BYTES = 512 * 2**20  # of plans on their way to workers: a part of 32 of the largest plan is 70 MB
 _SERVER_TIMEOUT_S = 900.0  # fetching and unpacking the server on first use is part of it
 _NVML_MEND = "run the server on a node with an NVIDIA driver"
 _BATCHES_MEND = "serve a head of `squall models list`"
@@ -40,13 +42,39 @@ _BATCHES_MEND = "serve a head of `squall models list`"
 
 @dataclass
 class Worker:
-    """A load worker and its part of the plan; `running` refers to its run, `is_lost` once its actor died."""
+    """A load worker, with `n_planned` arrivals or users; `running` refers to its run, `is_lost` once its actor died."""
 
     handle: Handle
     node: Node
-    plan: Plan | ClosedPlan
+    n_planned: int
     running: Any = None
     is_lost: bool = False
+
+
+class Sending:
+    """Calls begun with arguments of some size: so many that what is under way stays below `most_bytes`.
+
+    Ray keeps the arguments of a call in its object store until the actor has taken them.
+    """
+
+    def __init__(self, most_bytes: int) -> None:
+        self._most_bytes = most_bytes
+        self._begun: deque[tuple[Handle, Any, int]] = deque()
+
+    def add(self, handle: Handle, reference: Any, n_bytes: int) -> None:
+        """Notes a call; waits for earlier ones where they are too many. Raises what `Handle.wait` raises."""
+        self._begun.append((handle, reference, n_bytes))
+        while len(self._begun) > 1 and sum(size for _, _, size in self._begun) > self._most_bytes:
+            self._wait_for_first()
+
+    def finish(self) -> None:
+        """Waits for all of them."""
+        while self._begun:
+            self._wait_for_first()
+
+    def _wait_for_first(self) -> None:
+        handle, reference, _ = self._begun.popleft()
+        handle.wait(reference)
 
 
 class Deployment:
@@ -212,7 +240,6 @@ class Deployment:
     def _spawn_workers(self, plan: Plan | ClosedPlan, placement: Placement, endpoint: Endpoint) -> None:
         clients = self._scenario.clients
         seats = [node for _ in range(clients.workers_per_node) for node in placement.clients]
-        preparing = []
         port = endpoint.port if clients.protocol == "http" else endpoint.grpc_port
         is_plain = (
             clients.protocol == "grpc" and clients.tls is None
@@ -222,6 +249,7 @@ class Deployment:
         n_workers = len(seats)
         parts = deal_closed(plan, n_workers) if isinstance(plan, ClosedPlan) else deal(plan, n_workers)
         check, answers = self._expect(plan, n_workers, endpoint.spec)
+        sending = Sending(_MOST_SENT_BYTES)
         for index, (node, part) in enumerate(zip(seats, parts, strict=True)):
             settings = WorkerSettings(
                 run=self._store.run, node=node.label, worker=index, target=SERVER, host=endpoint.host, port=port,
@@ -234,17 +262,18 @@ class Deployment:
             )  # fmt: skip
             handle = spawn(f"worker {index}", node, LoadWorker, settings, SystemClock(), n_threads=3)
             assert isinstance(part, Plan | ClosedPlan)
-            self.workers.append(Worker(handle, node, part))
-            preparing.append(handle.begin("prepare", part, answers))
-        for worker, reference in zip(self.workers, preparing, strict=True):
-            worker.handle.wait(reference)
+            self.workers.append(Worker(handle, node, len(part)))
+            sending.add(
+                handle, handle.begin("prepare", part, answers), part.n_bytes if isinstance(part, Plan) else 0
+            )
+        sending.finish()
         self._store.update(
             workers=[
                 {
                     "worker": index,
                     "node": worker.node.label,
                     "has_lane": worker.handle.call("has_lane"),
-                    "n_users" if isinstance(worker.plan, ClosedPlan) else "n_planned": len(worker.plan),
+                    "n_users" if isinstance(plan, ClosedPlan) else "n_planned": worker.n_planned,
                 }
                 for index, worker in enumerate(self.workers)
             ]

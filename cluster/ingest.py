@@ -7,16 +7,19 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from actors.spool import read_spool
 from analysis.schema import arrow_schema
 from analysis.store import RunStore
 from analysis.timeline import ClockMap, RunPhase, assign_phase, to_run_clock
 from cluster.spawn import Handle
+from scenarios.deal import workers_of
 from scenarios.errors import ClusterError, StoreError
 from scenarios.plan import Plan
 
 _CHUNK_BYTES = 8 * 1024**2
+_MISSING_ROWS = 2**18
 _PHASE_BY = {
     "batches": "start_ns", "osrt": "start_ns", "nvtx": "start_ns", "triton_samples": "t_ns",
     "host_samples": "t_ns", "worker_samples": "t_ns", "gpu_samples": "t_ns",
@@ -112,7 +115,7 @@ class Ledger:
     """Which arrivals of the plan have a row; the rest become `unsent` rows, so that none is missing."""
 
     def __init__(self, plan: Plan, labels: Mapping[str, str], nodes: Sequence[str], start_ns: int) -> None:
-        """`nodes[w]`: node of worker w, which has the arrivals with seq mod n_workers = w.
+        """`nodes[w]`: node of worker w, which has the arrivals that the plan's rule deals to it.
 
         `start_ns`: the start instant on the run clock.
         """
@@ -129,20 +132,30 @@ class Ledger:
     @property
     def n_missing(self) -> int:
         """Arrivals that no worker has recorded."""
-        return int(len(self._is_there) - self._is_there.sum())
+        return int(self._is_there.size - np.count_nonzero(self._is_there))
 
-    def missing_rows(self, why: str) -> pa.Table:
-        """A row for each arrival without one: outcome `unsent`, detail `why`."""
-        plan, rows = self._plan, np.flatnonzero(~self._is_there)
-        n = len(rows)
-        workers = plan.seq[rows] % len(self._nodes)
+    def missing_tables(self, why: str) -> Iterator[pa.Table]:
+        """A row for each arrival without one, outcome `unsent` and detail `why`, a few at a time: what is held does not
+        grow with the plan."""
+        for start in range(0, self._is_there.size, _MISSING_ROWS):
+            rows = np.flatnonzero(~self._is_there[start : start + _MISSING_ROWS]) + start
+            if rows.size:
+                yield self._table(rows, why)
+
+    def _table(self, rows: NDArray[np.int64], why: str) -> pa.Table:
+        plan, n = self._plan, len(rows)
+        seq = plan.seq[rows]
+        affinity = None if plan.affinity is None else plan.affinity[rows]
+        workers = workers_of(plan.deal, seq, affinity, len(self._nodes))
         texts = {**self._labels, "outcome": "unsent", "detail": why}
         schema = arrow_schema("requests")
         columns = {
-            **{name: pa.array([text] * n, pa.string()) for name, text in texts.items()},
-            "node": pa.array([self._nodes[worker] for worker in workers], pa.string()),
-            "phase": pa.array([plan.spans[index].name for index in plan.phase[rows]], pa.string()),
-            "request_id": plan.seq[rows],
+            **{name: pa.repeat(pa.scalar(text, pa.string()), n) for name, text in texts.items()},
+            "node": pa.array(self._nodes, pa.string()).take(pa.array(workers)),
+            "phase": pa.array([span.name for span in plan.spans], pa.string()).take(
+                pa.array(plan.phase[rows])
+            ),
+            "request_id": seq,
             "worker": workers,
             "scheduled_ns": plan.offset_ns[rows] + self._start_ns,
             "rows": plan.rows[rows].astype(np.int64),

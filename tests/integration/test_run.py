@@ -12,9 +12,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from analysis.capture import trace_of_run
 from analysis.store import RunStore
-from scenarios.loader import load_scenario
+from scenarios.loader import load_scenario, scenario_from_mapping
 from scenarios.plan import deal, merge, plan_scenario
+from scenarios.traces.writing import write_trace
 from tests.integration.conftest import Bench, FullRun, scenario_mapping
 
 
@@ -42,6 +44,24 @@ def test_every_planned_arrival_has_one_row_at_its_scheduled_instant(full_run: Fu
 def test_the_union_of_the_workers_plans_is_the_plan_for_any_number_of_workers(full_run: FullRun) -> None:
     plan = plan_scenario(load_scenario(full_run.scenario))
     assert [merge(deal(plan, n)).sha256() for n in (1, 2, 5)] == [plan.sha256()] * 3
+
+
+def test_a_recorded_run_replays_its_own_load_to_the_ns(full_run: FullRun, tmp_path: Path) -> None:
+    part = trace_of_run(full_run.store)
+    write_trace(tmp_path / "load.parquet", "parquet", [part])
+    mapping = scenario_mapping()
+    mapping["phases"][1] |= {
+        "arrivals": {"kind": "trace", "file": str(tmp_path / "load.parquet")},
+        "duration": "6s",
+        "rows": {"kind": "trace", "size": "rows", "max": mapping["model"]["max_batch_size"]},
+    }
+    replayed = plan_scenario(scenario_from_mapping(mapping, "test"))
+    measured = replayed.phase == 1
+    first = plan_scenario(load_scenario(full_run.scenario))
+    expected = first.offset_ns[first.phase == 1]
+    start_ns = replayed.spans[1].start_ns
+    assert np.array_equal(replayed.offset_ns[measured] - start_ns, expected - expected[0])
+    assert np.array_equal(replayed.rows[measured], first.rows[first.phase == 1])
 
 
 def test_ok_requests_are_exactly_those_that_triton_and_the_batches_count(full_run: FullRun) -> None:

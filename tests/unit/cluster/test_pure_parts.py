@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 import cluster.server
@@ -96,10 +97,10 @@ def test_the_ledger_gives_an_unsent_row_for_each_arrival_that_no_worker_recorded
     labels = {"run": "r", "target": "server-0", "request_kind": "m"}
     ledger = Ledger(plan_of(6), labels, ["node-0", "node-1"], 1_000)
     assert ledger.n_missing == 6
-    everything = ledger.missing_rows("lost")
+    everything = pa.concat_tables(ledger.missing_tables("lost"))
     ledger.note(everything.filter([True, False, True, True, True, False]))
     assert ledger.n_missing == 2
-    rows = ledger.missing_rows("node-1 was lost").to_pylist()
+    rows = pa.concat_tables(ledger.missing_tables("node-1 was lost")).to_pylist()
     shared = {
         **labels, "node": "node-1", "worker": 1, "phase": "m", "rows": 3, "outcome": "unsent",
         "detail": "node-1 was lost", "request_bytes": 0, "response_bytes": 0, "sent_ns": None, "first_byte_ns": None,
@@ -109,7 +110,7 @@ def test_the_ledger_gives_an_unsent_row_for_each_arrival_that_no_worker_recorded
         {**shared, "request_id": 1, "scheduled_ns": 1_010}, {**shared, "request_id": 5, "scheduled_ns": 1_050}
     ]  # fmt: skip
     ledger.note(everything)
-    assert len(ledger.missing_rows("none")) == 0
+    assert list(ledger.missing_tables("none")) == []
 
 
 class _Socket:

@@ -1,0 +1,89 @@
+"""Who has which arrival: the ledger under each rule of dealing, and parts of a plan on their way to workers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, cast
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from cluster.deployment import Sending
+from cluster.ingest import Ledger
+from cluster.spawn import Handle
+from scenarios.deal import DealRule, affinity_of
+from scenarios.plan import PhaseSpan, Plan, deal
+
+LABELS = {"run": "r", "target": "server-0", "request_kind": "m"}
+
+
+def plan_of(n: int, rule: DealRule) -> Plan:
+    seq = np.arange(n, dtype=np.int64)
+    return Plan(
+        seq=seq, offset_ns=seq * 10, phase=(seq % 2 > 0).astype(np.uint8), rows=np.full(n, 3, np.int32),
+        variant=np.zeros(n, np.uint8), spans=(PhaseSpan("w", "warmup", 0, 5), PhaseSpan("m", "measure", 5, 10 * n)),
+        deal=rule, affinity=affinity_of(seq // 3, seq) if rule == "session" else None,
+    )  # fmt: skip
+
+
+def rows_of(ledger: Ledger) -> list[dict[str, Any]]:
+    return [row for table in ledger.missing_tables("lost") for row in table.to_pylist()]
+
+
+@pytest.mark.parametrize("rule", ["sequence", "hash", "session"])
+def test_a_missing_row_names_the_worker_that_the_plan_deals_it_to(rule: DealRule) -> None:
+    plan = plan_of(200, rule)
+    nodes = ["node-0", "node-1", "node-0"]
+    rows = rows_of(Ledger(plan, LABELS, nodes, 1_000))
+    assert [row["request_id"] for row in rows] == list(range(200))
+    sent_by = {seq: worker for worker, part in enumerate(deal(plan, 3)) for seq in part.seq.tolist()}
+    assert {row["request_id"]: row["worker"] for row in rows} == sent_by
+    assert {row["worker"]: row["node"] for row in rows} == dict(enumerate(nodes))
+    assert [row["scheduled_ns"] for row in rows[:2]] == [1_000, 1_010]
+    assert {(row["phase"], row["outcome"], row["detail"]) for row in rows} == {
+        ("w", "unsent", "lost"),
+        ("m", "unsent", "lost"),
+    }
+
+
+def test_missing_rows_come_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cluster.ingest._MISSING_ROWS", 16)
+    ledger = Ledger(plan_of(100, "hash"), LABELS, ["node-0"], 0)
+    ledger.note(pa.table({"request_id": [*range(16, 32), 50]}))
+    tables = list(ledger.missing_tables("lost"))
+    assert [len(table) for table in tables] == [16, 16, 15, 16, 16, 4]
+    ids = [seq for table in tables for seq in table.column("request_id").to_pylist()]
+    assert ids == [*range(16), *range(32, 50), *range(51, 100)]
+    assert ledger.n_missing == 83
+    ledger.note(pa.table({"request_id": ids}))
+    assert ledger.n_missing == len(list(ledger.missing_tables("lost"))) == 0
+
+
+def test_a_plan_by_session_of_which_the_affinity_is_lost_is_refused() -> None:
+    plan = replace(plan_of(10, "session"), affinity=None)
+    with pytest.raises(ValueError, match="needs the affinity"):
+        rows_of(Ledger(plan, LABELS, ["node-0", "node-1"], 0))
+
+
+class _Handle:
+    """Notes what is waited for."""
+
+    def __init__(self, waited: list[Any]) -> None:
+        self._waited = waited
+
+    def wait(self, reference: Any) -> None:
+        self._waited.append(reference)
+
+
+def test_parts_under_way_stay_below_a_limit_and_all_are_waited_for() -> None:
+    waited: list[Any] = []
+    handle = cast(Handle, _Handle(waited))
+    sending = Sending(100)
+    for reference, n_bytes, done in (
+        ("a", 60, []), ("b", 40, []), ("c", 1, ["a"]), ("d", 500, ["a", "b", "c"]), ("e", 0, ["a", "b", "c", "d"]),
+    ):  # fmt: skip
+        sending.add(handle, reference, n_bytes)
+        assert waited == done
+    sending.finish()
+    assert waited == ["a", "b", "c", "d", "e"]
