@@ -6,13 +6,14 @@ Figures come from `summary`, curves from `plots_data`; plotly.js is written into
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from analysis.plots_data import Plot, Series, report_plots
 from analysis.store import RunStore
 from analysis.summary import summarise
+from analysis.trace_plots import Band, Styled
 from analysis.wording import (
     LATENCY_LABELS,
     count_text,
@@ -28,6 +29,7 @@ from analysis.wording import (
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 """Okabe and Ito's palette, told apart with any colour vision (jfly.uni-koeln.de/color, 2008)."""
+REFERENCE_COLOUR = "#59636e"
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
 
 
@@ -42,6 +44,18 @@ def write_report(store: RunStore, summary: Mapping[str, Any] | None = None) -> P
 
 def render_html(summary: Mapping[str, Any], manifest: Mapping[str, Any], plots: list[Plot]) -> str:
     """The page. It loads nothing: styles, script and data are in it."""
+    return render_page(
+        "report.html.j2",
+        plots,
+        s=summary,
+        m=manifest,
+        labels=LATENCY_LABELS[summary["load"]],
+        load_rows=load_rows(summary["measure"]["load"]),
+    )
+
+
+def render_page(template: str, plots: Sequence[Plot], **values: object) -> str:
+    """A page from a template of this package, its plots drawn and plotly.js inside: `plots`, `plotly_js`."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
     from plotly.offline import get_plotlyjs
 
@@ -60,23 +74,17 @@ def render_html(summary: Mapping[str, Any], manifest: Mapping[str, Any], plots: 
         "pretty": lambda value: json.dumps(value, indent=2, ensure_ascii=False),
     }
     drawn = [
-        {"plot": plot, "html": "" if plot.absent else _plot_html(plot, i)} for i, plot in enumerate(plots)
+        {"plot": plot, "html": "" if plot.absent else plot_html(plot, i)} for i, plot in enumerate(plots)
     ]
-    return environment.get_template("report.html.j2").render(
-        s=summary,
-        m=manifest,
-        plots=drawn,
-        labels=LATENCY_LABELS[summary["load"]],
-        load_rows=load_rows(summary["measure"]["load"]),
-        plotly_js=get_plotlyjs(),
-    )
+    page = environment.get_template(template)
+    return page.render(plots=drawn, plotly_js=get_plotlyjs(), **values)
 
 
-def _plot_html(plot: Plot, number: int) -> str:
-    """The plot as a `div` with its script; needs plotly.js on the page."""
+def plot_html(plot: Plot, number: int) -> str:
+    """The plot as a `div` with its script, `number` its place on the page, where plotly.js must be."""
     import plotly.graph_objects as go
 
-    figure = go.Figure([_trace(plot, series, i) for i, series in enumerate(plot.series)])
+    figure = go.Figure([trace for i, series in enumerate(plot.series) for trace in _traces(plot, series, i)])
     axis = {"gridcolor": "#e6e8eb", "linecolor": "#8a9099", "ticks": "outside", "zeroline": False}
     figure.update_layout(
         template="none",
@@ -87,10 +95,13 @@ def _plot_html(plot: Plot, number: int) -> str:
         barmode="stack",
         hovermode="x unified" if plot.kind in ("line", "step") else "closest",
         xaxis={**axis, "title": plot.x_label},
-        yaxis={**axis, "title": plot.y_label, "rangemode": "tozero"},
+        yaxis={**axis, "title": plot.y_label, "rangemode": "tozero", "automargin": True},
     )
+    if plot.kind == "loglog":
+        figure.update_xaxes(type="log", dtick=1, exponentformat="none")
+        figure.update_yaxes(type="log", dtick="D2", exponentformat="none", rangemode="normal")
     if plot.kind == "ccdf":
-        figure.update_xaxes(type="log")
+        figure.update_xaxes(type="log", exponentformat="none")
         figure.update_yaxes(type="log", dtick=1, tickformat="~%", rangemode="normal")
     if plot.x_ticks:
         figure.update_xaxes(tickvals=list(range(len(plot.x_ticks))), ticktext=list(plot.x_ticks))
@@ -104,18 +115,43 @@ def _plot_html(plot: Plot, number: int) -> str:
     return str(html)
 
 
-def _trace(plot: Plot, series: Series, number: int) -> Any:
+def _traces(plot: Plot, series: Series, number: int) -> list[Any]:
+    """What plotly draws for the curve: one trace, two for a band."""
     import plotly.graph_objects as go
 
     colour = COLOURS[number % len(COLOURS)]
+    if isinstance(series, Band):
+        return _band_traces(series, COLOURS[(number + 1) % len(COLOURS)])
     if plot.kind in ("bar", "stack"):
-        return go.Bar(name=series.name, x=series.x, y=series.y, marker_color=colour)
+        return [go.Bar(name=series.name, x=series.x, y=series.y, marker_color=colour)]
     if series.name == "failed":
         marker = {"symbol": "x-thin", "size": 8, "line": {"width": 2, "color": "#000000"}}
-        return go.Scatter(
-            name=series.name, x=series.x, y=series.y, mode="markers", marker=marker, cliponaxis=False
-        )
+        return [
+            go.Scatter(
+                name=series.name, x=series.x, y=series.y, mode="markers", marker=marker, cliponaxis=False
+            )
+        ]
+    look: dict[str, Any] = {"mode": "lines"}
     line = {"color": colour, "width": 2, "dash": ("solid", "dot", "dash", "dashdot")[number % 4]}
+    style = series.style if isinstance(series, Styled) else ""
+    if style == "faint":
+        line, look["opacity"] = {"color": colour, "width": 1}, 0.55
+    elif style == "reference":
+        line = {"color": REFERENCE_COLOUR, "width": 1.5, "dash": "dash"}
+    elif style in ("solid", "points"):
+        line["dash"], look["mode"] = "solid", "lines+markers" if style == "points" else "lines"
     if plot.kind == "step":
         line["shape"] = "hv"
-    return go.Scatter(name=series.name, x=series.x, y=series.y, mode="lines", line=line)
+    return [go.Scatter(name=series.name, x=series.x, y=series.y, line=line, **look)]
+
+
+def _band_traces(band: Band, colour: str) -> list[Any]:
+    """An edge without a line and the area from it up to the other, under one name."""
+    import plotly.graph_objects as go
+
+    fill = f"rgba({', '.join(str(int(colour[i : i + 2], 16)) for i in (1, 3, 5))}, 0.18)"
+    edge = {"mode": "lines", "line": {"width": 0}, "x": band.x, "hoverinfo": "skip"}
+    return [
+        go.Scatter(y=band.low, showlegend=False, **edge),
+        go.Scatter(y=band.y, name=band.name, fill="tonexty", fillcolor=fill, **edge),
+    ]
