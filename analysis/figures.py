@@ -18,12 +18,15 @@ from analysis.closed_loop import user_time
 from analysis.latency import nearest_rank, quantiles
 from analysis.requests import Bools, Int64s, Labels, Requests
 from analysis.timeline import RunPhase
-from scenarios.burstiness import describe
+from scenarios.burstiness import LEAST_WINDOWS, gap_c2, idc_shifted, local_c2, peak_to_mean, safe_load
 from scenarios.units import NS_PER_S
 
 QUANTILES = (0.50, 0.90, 0.95, 0.99, 0.999)
 MOST_DETAILS = 8
 """Different words for failures that a summary lists; the table holds all."""
+
+_IDC_WINDOWS = {"100ms": NS_PER_S // 10, "1s": NS_PER_S, "10s": 10 * NS_PER_S, "100s": 100 * NS_PER_S}
+_PEAK_WINDOWS = {"60s": 60 * NS_PER_S, "10s": 10 * NS_PER_S, "1s": NS_PER_S}
 
 PARTS = ("lag_ns", "wait_ns", "compute_ns", "reply_ns")
 """Columns of `joined` that add up to `response_ns`, row by row; all but the first to `service_ns`."""
@@ -73,10 +76,9 @@ def rows_in(table: pa.Table | None, phases: Sequence[str]) -> pa.Table | None:
 def load_figures(measured: Requests, spans: Sequence[RunPhase]) -> dict[str, Any]:
     """Intended against delivered load; intended is None in a closed loop. Burstiness is of one phase: left out
     over several."""
-    sent_ns = np.sort(measured.sent_ns[measured.is_sent])
     return {
         "intended": _series_figures(measured.scheduled_ns, spans) if measured.is_open else None,
-        "delivered": _series_figures(sent_ns, spans),
+        "delivered": _series_figures(measured.sent_ns[measured.is_sent], spans),
         "rows": {
             "mean_count": float(measured.rows.mean()) if len(measured) else None,
             "max_count": int(measured.rows.max(initial=0)),
@@ -86,12 +88,44 @@ def load_figures(measured: Requests, spans: Sequence[RunPhase]) -> dict[str, Any
 
 def _series_figures(times_ns: Int64s, spans: Sequence[RunPhase]) -> dict[str, Any]:
     """Counts and burstiness of the instants that lie in the spans themselves."""
-    parts = [describe(np.sort(times_ns), span.end_ns, span.start_ns) for span in spans]
-    if len(parts) == 1:
-        return asdict(parts[0])
-    n = sum(part.n for part in parts)
+    ordered = np.sort(times_ns)
+    if len(spans) == 1:
+        return series_figures(ordered, spans[0].start_ns, spans[0].end_ns)
+    n = sum(len(_within(ordered, span.start_ns, span.end_ns)) for span in spans)
     seconds = sum(span.end_ns - span.start_ns for span in spans) / NS_PER_S
     return {"n": n, "rate_hz": n / seconds if seconds else None}
+
+
+def series_figures(times_ns: Int64s, start_ns: int, end_ns: int) -> dict[str, Any]:
+    """Count, rate and burstiness of the sorted instants that lie in [start_ns, end_ns), which is not empty.
+
+    None where the span holds fewer than 10 windows of a figure. `safe_load_ratio`: the load above which the busiest
+    window of `safe_load_window_ns`, the longest of 60, 10 and 1 s that the span holds 10 of, brings more than a
+    server can work off in it, whatever the gaps are.
+    """
+    times = _within(times_ns, start_ns, end_ns)
+    safe_ns = next((w for w in _PEAK_WINDOWS.values() if (end_ns - start_ns) // w >= LEAST_WINDOWS), None)
+    return {
+        "n": len(times),
+        "rate_hz": len(times) * NS_PER_S / (end_ns - start_ns),
+        "gap_c2_ratio": gap_c2(times),
+        "local_c2_ratio": local_c2(times, start_ns, end_ns),
+        **{f"idc_{name}_ratio": idc_shifted(times, w, start_ns, end_ns) for name, w in _IDC_WINDOWS.items()},
+        **{
+            f"peak_to_mean_{name}_ratio": peak_to_mean(times, w, start_ns, end_ns)
+            if (end_ns - start_ns) // w >= LEAST_WINDOWS
+            else None
+            for name, w in _PEAK_WINDOWS.items()
+        },
+        "safe_load_ratio": safe_load(times, start_ns, end_ns, safe_ns) if safe_ns else None,
+        "safe_load_window_ns": safe_ns,
+    }
+
+
+def _within(times_ns: Int64s, start_ns: int, end_ns: int) -> Int64s:
+    """Those of the sorted instants that lie in [start_ns, end_ns), without a copy."""
+    first, last = np.searchsorted(times_ns, (start_ns, end_ns))
+    return times_ns[first:last]
 
 
 def latency_figures(measured: Requests) -> dict[str, Any]:

@@ -14,17 +14,31 @@ class Limits:
     lag_of_latency_ratio: float = 0.10
     """Or this share of the latency p99: then the client made at most a tenth of the tail it reports."""
     window_ratio: float = 0.05
-    """Difference of a second's sends from its schedule: a burst cut by more than 5 % is another burst."""
+    """Difference of a second's sends from its schedule, beyond one stall: a burst cut by more than 5 % is another."""
     window_least_count: int = 20
     """Seconds with fewer arrivals are left out: one arrival over the edge would be more than 5 %."""
     window_edge_count: int = 2
-    """Sends that may fall over each second's edge before the difference counts."""
+    """Sends that may in any case fall over an edge of a second, a burst or a phase before the difference counts."""
     overall_ratio: float = 0.01
     """Difference of all sends within the phases from their schedule: the first claim of a run."""
-    dispersion_ratio: float = 0.05
-    """Change of the index of dispersion, relative to the schedule's or to Poisson's 1 if that is larger."""
-    short_dispersion_ratio: float = 0.10
-    """The same at 0.1 s, where a single stall of a shared host of some 10 ms is seen."""
+    burst_factor: float = 2.0
+    """Planned count of a window over the mean one from which it belongs to a burst: twice the load is what a server
+    that is half busy cannot serve any more."""
+    burst_ratio: float = 0.05
+    """Share of the arrivals planned in bursts that may be missing from them, or on top: as `window_ratio`."""
+    stall_ns: int = 10_000_000
+    """A stall of a shared host, which is no fault of the client: arrivals planned within this time before an edge of
+    a second or a burst may fall over it; of all edges of the windows of a dispersion, at one."""
+    dispersion_ratio: float = 0.02
+    """Change of the index of dispersion, relative to the schedule's or to Poisson's 1 if that is larger. In heavy
+    traffic the mean wait is proportional to it plus the c² of service (Kingman 1961, with the dispersion for the c²
+    of gaps), so that waits change by no more. On top comes what an allowed lag does to this plan in windows this few
+    (`stimulus.lag_noise_ratio`)."""
+    dispersion_errors: float = 3.0
+    """Standard errors of that which still count as chance."""
+    drift_ratio: float = 1e-4
+    """How much later the last sends may be than the first, relative to the phase, beyond the lag that is allowed
+    anyway: a schedule that stretches by more has another rate in its fourth digit."""
     saturated_ratio: float = 0.90
     """CPU time, less that spent waiting busily, over wall time from which a single-threaded worker has no room
     for a burst; of a node, over all its cores."""

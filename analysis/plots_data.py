@@ -17,7 +17,10 @@ import pyarrow as pa
 from analysis import requests as rows_of
 from analysis.figures import PARTS, parts_of, rows_in
 from analysis.latency import INFINITE_NS
+from analysis.limits import LIMITS
 from analysis.requests import Bools, Int64s, Labels, Requests, is_open_load
+from analysis.stimulus import COLUMNS as STIMULUS_COLUMNS
+from analysis.stimulus import compare_dispersion, sends_of
 from analysis.store import RunStore
 from analysis.timeline import measure_spans, phase_spans
 from analysis.wording import LATENCY_LABELS
@@ -26,6 +29,8 @@ from scenarios.units import NS_PER_S
 MOST_POINTS = 2_000
 """Points of a curve: more than a screen has pixels across."""
 NS_PER_MS = 1_000_000
+CURVE_NS = tuple(tenths * (NS_PER_S // 10) for tenths in (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000))
+"""Windows of the curve of dispersion, from 0.1 to 100 s."""
 
 BANDS = ("up to p50", "p50 to p90", "p90 to p95", "p95 to p99", "beyond p99")
 """Bands of the latency between its own order statistics."""
@@ -49,7 +54,7 @@ class Plot:
     """One plot: `kind` is line, step, bar, stack or ccdf. `absent` says why there is none; then no series.
 
     `x_ticks` names x = 0, 1, … where x counts things without a unit. `measured` holds name, start and end
-    of the measure phases where x is time.
+    of the measure phases where x is time. `section`: `stimulus` where it belongs beside planned and sent load.
     """
 
     title: str
@@ -61,6 +66,7 @@ class Plot:
     absent: str = ""
     x_ticks: tuple[str, ...] = ()
     measured: tuple[tuple[str, float, float], ...] = ()
+    section: str = ""
 
 
 def bin_ns_for(span_ns: int) -> int:
@@ -169,6 +175,7 @@ def report_plots(store: RunStore, summary: Mapping[str, Any]) -> list[Plot]:
     )
     plots = [
         *_window_plots(store, requests.is_open, origin_ns, bin_ns_for(span_ns)),
+        *([_dispersion_plot(store)] if requests.is_open else []),
         _latency_plot(requests, origin_ns, max(NS_PER_S, bin_ns_for(span_ns))),
         _ccdf_plot(measured),
         _parts_plot(store, measured, summary, manifest),
@@ -193,9 +200,10 @@ def _window_plots(store: RunStore, is_open: bool, origin_ns: int, bin_ns: int) -
         "step",
     )
     depth = ("In flight and in the queue", TIME, "requests", "line")
+    section = "stimulus" if is_open else ""
     if not store.has("windows"):
         absent = "not derived yet: run `squall analyze`"
-        return [Plot(*load, absent=absent), Plot(*depth, absent=absent)]
+        return [Plot(*load, absent=absent, section=section), Plot(*depth, absent=absent)]
     binned = bin_windows(store.read("windows"), origin_ns, bin_ns)
     t_s = binned["t_s"].tolist()
     named = {"scheduled": "n_arrivals", "sent": "n_sent"} if is_open else {"sent": "n_sent"}
@@ -204,13 +212,39 @@ def _window_plots(store: RunStore, is_open: bool, origin_ns: int, bin_ns: int) -
     depths = {"in flight": "in_flight", "in the queue": "queue_depth"}
     waits = tuple(Series(name, t_s, _floats(binned[column])) for name, column in depths.items())
     return [
-        Plot(*load, flows, together if is_open else "Closed loop: the load follows the server."),
+        Plot(
+            *load,
+            flows,
+            together if is_open else "Closed loop: the load follows the server.",
+            section=section,
+        ),
         Plot(
             *depth,
             waits,
             f"At the end of each 100 ms, largest of each {bin_s:g} s. In the queue: its batch not begun.",
         ),
     ]
+
+
+def _dispersion_plot(store: RunStore) -> Plot:
+    head = ("Dispersion: sent against planned", "window", "sent over planned, %", "line")
+    names = tuple(f"{window_ns / NS_PER_S:g} s" for window_ns in CURVE_NS)
+    series: list[Series] = []
+    every_sends = sends_of(store.read("requests", STIMULUS_COLUMNS), measure_spans(store.manifest))
+    for sends in every_sends:
+        planned, sent = np.sort(sends.scheduled_ns), sends.all_sent_ns
+        found = [compare_dispersion(planned, sent, sends.span, window_ns, LIMITS) for window_ns in CURVE_NS]
+        kept = [(float(at), each) for at, each in enumerate(found) if each is not None]
+        x = [at for at, _ in kept]
+        series.append(Series(sends.span.name, x, [100.0 * each.change_ratio for _, each in kept]))
+        if len(every_sends) == 1:
+            limit = [100.0 * each.limit_ratio for _, each in kept]
+            series += [Series("upper limit", x, [*limit]), Series("lower limit", x, [-one for one in limit])]
+    if not any(one.x for one in series):
+        return Plot(*head, absent="no measure phase holds ten windows with arrivals", section="stimulus")
+    note = "Index of dispersion: variance over mean of the counts per window. The limits hold at 0.1, 1, 10 and 100 s."
+    n_carried = 1 + int(max(at for one in series for at in one.x))
+    return Plot(*head, tuple(series), note, x_ticks=names[:n_carried], section="stimulus")
 
 
 def _latency_plot(requests: Requests, origin_ns: int, bin_ns: int) -> Plot:

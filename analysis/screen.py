@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from analysis.wording import (
+    CLOSED_STIMULUS,
     LATENCY_LABELS,
     count_text,
     duration_text,
@@ -20,6 +21,7 @@ from analysis.wording import (
     quantile_text,
     rate_text,
     share_text,
+    stimulus_lines,
     users_text,
 )
 
@@ -35,6 +37,7 @@ def render(summary: Mapping[str, Any], run_dir: str) -> RenderableType:
     """What `squall run` prints last, from `summary.summarise`. `run_dir` is where the files are."""
     measure = summary["measure"]
     facts = {
+        "Stimulus": _stimulus_lines(summary["stimulus"]),
         "Users": list(users_text(measure["users"])) if measure["users"] else [],
         "Outcomes": _outcome_lines(measure["outcomes"]),
         "Batches": _batch_lines(measure["batches"]),
@@ -119,6 +122,17 @@ def _fact_grid(facts: Mapping[str, list[str]]) -> Table:
         for position, line in enumerate(lines):
             grid.add_row(label if position == 0 else "", Text(line))
     return grid
+
+
+def _stimulus_lines(stimuli: Mapping[str, Any] | None) -> list[str]:
+    """Two lines a phase, of the first phases; a closed loop says why it has none."""
+    if stimuli is None:
+        return [CLOSED_STIMULUS]
+    lines = []
+    for phase, stimulus in stimuli.items():
+        first, second = stimulus_lines(stimulus)
+        lines += [f"{phase}: {first}" if len(stimuli) > 1 else first, second]
+    return lines[:MOST_LINES]
 
 
 def _outcome_lines(outcomes: Mapping[str, Any]) -> list[str]:

@@ -10,7 +10,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from analysis import requests as rows_of
 from analysis import workers as workers_of
 from analysis.figures import PARTS, RunTables, mean, phase_figures, rank_value, rows_in
 from analysis.identities import identities
@@ -18,7 +17,7 @@ from analysis.join import read_join_report
 from analysis.requests import Requests, is_open_load
 from analysis.store import RunStore
 from analysis.timeline import measure_spans, phase_spans
-from analysis.validity import judge
+from analysis.validity import COLUMNS, judge, run_stimuli
 
 FAILURES_RULE = (
     "A request that did not end ok counts as infinitely slow in every quantile of response and service time; "
@@ -38,7 +37,7 @@ def summarise(store: RunStore) -> dict[str, Any]:
     that are absent leave None under their name.
     """
     manifest = store.manifest
-    requests = store.read("requests", rows_of.COLUMNS)
+    requests = store.read("requests", COLUMNS)
     workers = _read(store, "worker_samples")
     tables = RunTables(
         manifest,
@@ -50,7 +49,8 @@ def summarise(store: RunStore) -> dict[str, Any]:
     spans = measure_spans(manifest)
     names = [span.name for span in spans]
     hosts = _read(store, "host_samples")
-    judged = judge(requests, workers, manifest, host_samples=hosts).to_mapping()
+    stimuli = run_stimuli(requests, manifest)
+    judged = judge(requests, workers, manifest, host_samples=hosts, stimuli=stimuli).to_mapping()
     is_open = tables.requests.is_open
     verdict = {**judged, **manifest.get("verdict", {})}
     return {
@@ -65,6 +65,7 @@ def summarise(store: RunStore) -> dict[str, Any]:
         "client_bottleneck": verdict["client_bottleneck"],
         "failures_rule": FAILURES_RULE if is_open else CLOSED_FAILURES_RULE,
         "phases": [span._asdict() for span in phase_spans(manifest)],
+        "stimulus": {one.phase: one.figures() for one in stimuli} if is_open else None,
         "measure": phase_figures(tables, spans),
         "by_phase": {span.name: phase_figures(tables, [span]) for span in spans},
         "identities": [{**asdict(one), "is_met": one.is_met} for one in identities(tables, manifest)],

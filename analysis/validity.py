@@ -8,7 +8,7 @@ Little's law takes the place of the checks of load and lag. Where the client was
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -18,28 +18,19 @@ import pyarrow as pa
 from analysis import requests as rows_of
 from analysis import workers as workers_of
 from analysis.bottleneck import Bottleneck, ClientView, find_bottleneck
+from analysis.check import Check, held_to
 from analysis.closed_loop import UserTime, user_time
 from analysis.figures import rank_value, rows_in
 from analysis.limits import LIMITS, Limits
 from analysis.requests import Int64s, Requests, is_open_load
+from analysis.stimulus import Stimulus, sends_of, verify
+from analysis.stimulus_checks import stimulus_checks
 from analysis.store import RunStore
-from analysis.timeline import RunPhase, measure_spans
+from analysis.timeline import measure_spans
 from analysis.wording import figure_text
-from scenarios.burstiness import index_of_dispersion, window_counts
-from scenarios.units import NS_PER_S
 
-
-@dataclass(frozen=True)
-class Check:
-    """One figure against its limit. `value` is None if not assessed; `reason` is set if not met."""
-
-    name: str
-    value: float | None
-    limit: float
-    unit: str
-    is_met: bool
-    meaning: str
-    reason: str = ""
+COLUMNS = [*rows_of.COLUMNS, "worker"]
+"""Columns of `requests` that `judge` needs."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +60,7 @@ def judge_run(store: RunStore, limits: Limits = LIMITS) -> Verdict:
     workers, hosts = (
         store.read(name) if store.has(name) else None for name in ("worker_samples", "host_samples")
     )
-    return judge(store.read("requests", rows_of.COLUMNS), workers, store.manifest, limits, hosts)
+    return judge(store.read("requests", COLUMNS), workers, store.manifest, limits, hosts)
 
 
 def judge(
@@ -78,11 +69,12 @@ def judge(
     manifest: Mapping[str, Any],
     limits: Limits = LIMITS,
     host_samples: pa.Table | None = None,
+    stimuli: Sequence[Stimulus] | None = None,
 ) -> Verdict:
     """The verdict on a run from its raw tables and its manifest's plan, phases, nodes and losses.
 
     Pure. `worker_samples` and `host_samples` are None if the table is absent; host samples only serve to say
-    what to add where the client was the limit.
+    what to add where the client was the limit. `stimuli`: those of `run_stimuli`, where they are known already.
     """
     everything = Requests.from_table(requests, is_open_load(manifest))
     spans = measure_spans(manifest)
@@ -94,7 +86,10 @@ def judge(
         workers, allowed_ns = rows_in(worker_samples, names), _allowed_lag_ns(measured, limits)
         users = None if everything.is_open else user_time(everything, spans, manifest)
         if everything.is_open:
-            checks += _load_checks(measured, spans, limits)
+            found = run_stimuli(requests, manifest, limits) if stimuli is None else stimuli
+            planned = [one for one in found if one.n_planned]
+            n_unsent = int((~measured.is_sent).sum())
+            checks += stimulus_checks(n_unsent, planned, allowed_ns, limits)
             checks.append(_send_lag(measured, allowed_ns))
         elif users is not None:
             checks.append(_users_accounted(users, limits))
@@ -111,6 +106,13 @@ def judge(
     return Verdict("INVALID" if reasons else "VALID", (*leading, *reasons), tuple(checks), bottleneck)
 
 
+def run_stimuli(requests: pa.Table, manifest: Mapping[str, Any], limits: Limits = LIMITS) -> list[Stimulus]:
+    """Planned against sent in each measure phase; empty for a closed loop, which plans no instants."""
+    if not is_open_load(manifest):
+        return []
+    return [verify(sends, limits) for sends in sends_of(requests, measure_spans(manifest))]
+
+
 def _of_nodes(hosts: pa.Table | None, workers: pa.Table) -> pa.Table | None:
     """Host samples of the nodes that have workers; None without any."""
     if hosts is None:
@@ -118,18 +120,6 @@ def _of_nodes(hosts: pa.Table | None, workers: pa.Table) -> pa.Table | None:
     nodes = pa.array(sorted(set(workers.column("node").to_pylist())), pa.string())
     kept = hosts.filter(pa.compute.is_in(hosts.column("node").cast(pa.string()), nodes))
     return kept if kept.num_rows else None
-
-
-def _check(name: str, value: float | None, limit: float, unit: str, meaning: str, advice: str) -> Check:
-    """A check that holds while `value` is at most `limit`; None is not met."""
-    if value is not None and value <= limit:
-        return Check(name, value, limit, unit, True, meaning)
-    if value is None:
-        reason = f"{meaning} was not recorded, so that nobody knows whether the tool kept up."
-    else:
-        found = f"is {figure_text(value, unit)}, where {figure_text(limit, unit)} is the limit"
-        reason = f"{meaning} {found}: {advice}."
-    return Check(name, value, limit, unit, False, meaning, reason[0].upper() + reason[1:])
 
 
 def _completeness(everything: Requests, manifest: Mapping[str, Any]) -> Check:
@@ -151,7 +141,7 @@ def _completeness(everything: Requests, manifest: Mapping[str, Any]) -> Check:
     n_wrong = n_missing + (len(ids) - len(known))
     advice = "look in logs/ for a worker that died, and run again"
     meaning = f"number of {what} without exactly one row"
-    return _check("completeness", n_wrong if n_planned else None, 0, "count", meaning, advice)
+    return held_to("completeness", n_wrong if n_planned else None, 0, "count", meaning, advice)
 
 
 def _holes(ids: Int64s, n_users: int) -> int:
@@ -164,7 +154,7 @@ def _holes(ids: Int64s, n_users: int) -> int:
 def _losses(manifest: Mapping[str, Any]) -> Check:
     losses = list(manifest.get("losses", []))
     advice = "; ".join(str(loss).rstrip(".") for loss in losses)
-    return _check("losses", len(losses), 0, "count", "number of losses noted during the run", advice)
+    return held_to("losses", len(losses), 0, "count", "number of losses noted during the run", advice)
 
 
 def _measured_ok(measured: Requests) -> Check:
@@ -179,83 +169,6 @@ def _measured_ok(measured: Requests) -> Check:
     return Check("ok share", failed, 1.0, "ratio", False, meaning, reason)
 
 
-def _load_checks(measured: Requests, spans: tuple[RunPhase, ...], limits: Limits) -> list[Check]:
-    more_workers = "add client workers or nodes, or lower the rate"
-    n_unsent = int((~measured.is_sent).sum())
-    pairs = [_times(measured, span) for span in spans]
-    overall = _overall_difference(pairs, spans)
-    checks = [
-        _check("unsent", n_unsent, 0, "count", "number of measured arrivals never sent", more_workers),
-        _check(
-            "delivered load",
-            overall,
-            limits.overall_ratio,
-            "ratio",
-            "difference of requests sent within the measure phases from those scheduled",
-            more_workers,
-        ),
-        _check(
-            "delivered load per second",
-            _window_difference(pairs, spans, limits),
-            limits.window_ratio,
-            "ratio",
-            "largest difference of a second's sends from its schedule",
-            more_workers,
-        ),
-    ]
-    return checks + _dispersion_checks(pairs, spans, limits)
-
-
-def _times(measured: Requests, span: RunPhase) -> tuple[Int64s, Int64s]:
-    """Sorted scheduled and sent instants of the arrivals of one phase."""
-    own = measured.in_phases([span.name])
-    return np.sort(own.scheduled_ns), np.sort(own.sent_ns[own.is_sent])
-
-
-def _overall_difference(pairs: list[tuple[Int64s, Int64s]], spans: tuple[RunPhase, ...]) -> float:
-    n_planned = sum(len(scheduled) for scheduled, _ in pairs)
-    n_sent = sum(
-        int(((sent >= span.start_ns) & (sent < span.end_ns)).sum())
-        for (_, sent), span in zip(pairs, spans, strict=True)
-    )
-    return abs(n_sent - n_planned) / n_planned
-
-
-def _window_difference(
-    pairs: list[tuple[Int64s, Int64s]], spans: tuple[RunPhase, ...], limits: Limits
-) -> float:
-    worst = 0.0
-    for (scheduled, sent), span in zip(pairs, spans, strict=True):
-        planned = window_counts(scheduled, NS_PER_S, span.start_ns, span.end_ns)
-        delivered = window_counts(sent, NS_PER_S, span.start_ns, span.end_ns)
-        kept = planned >= limits.window_least_count
-        excess = np.maximum(np.abs(delivered - planned)[kept] - limits.window_edge_count, 0) / planned[kept]
-        worst = max(worst, float(excess.max(initial=0.0)))
-    return worst
-
-
-def _dispersion_checks(
-    pairs: list[tuple[Int64s, Int64s]], spans: tuple[RunPhase, ...], limits: Limits
-) -> list[Check]:
-    """For 0.1, 1 and 10 s: the worst phase. A scale that no phase holds ten windows of is left out."""
-    checks = []
-    for window_ns in (NS_PER_S // 10, NS_PER_S, 10 * NS_PER_S):
-        changes = []
-        for (scheduled, sent), span in zip(pairs, spans, strict=True):
-            intended = index_of_dispersion(scheduled, window_ns, span.start_ns, span.end_ns)
-            delivered = index_of_dispersion(sent, window_ns, span.start_ns, span.end_ns)
-            if intended is not None and delivered is not None:
-                changes.append(abs(delivered - intended) / max(intended, 1.0))
-        if changes:
-            scale = f"{window_ns / NS_PER_S:g} s"
-            meaning = f"change of the index of dispersion at {scale} between schedule and sends"
-            advice = "the bursts that were sent are not those of the scenario; add client workers"
-            is_short = window_ns < NS_PER_S
-            limit = limits.short_dispersion_ratio if is_short else limits.dispersion_ratio
-            checks.append(_check(f"dispersion {scale}", max(changes), limit, "ratio", meaning, advice))
-    return checks
-
-
 USERS_CHECK = "users accounted for"
 
 
@@ -266,7 +179,7 @@ def _users_accounted(users: UserTime, limits: Limits) -> Check:
     advice = "requests spent that time inside the load generator; add client workers or nodes"
     if users.gap_ratio < 0:
         advice = "users sent sooner than their think time allows"
-    return _check(USERS_CHECK, abs(users.gap_ratio), limit, "ratio", meaning, advice)
+    return held_to(USERS_CHECK, abs(users.gap_ratio), limit, "ratio", meaning, advice)
 
 
 def _allowed_lag_ns(measured: Requests, limits: Limits) -> int:
@@ -277,7 +190,7 @@ def _allowed_lag_ns(measured: Requests, limits: Limits) -> int:
 def _send_lag(measured: Requests, allowed_ns: int) -> Check:
     lag_ns = rank_value(measured.lag_ns[measured.is_sent], 0.99)
     advice = "the client made more than a tenth of the tail; add client workers or nodes"
-    return _check("send lag p99", lag_ns, allowed_ns, "ns", "send lag p99", advice)
+    return held_to("send lag p99", lag_ns, allowed_ns, "ns", "send lag p99", advice)
 
 
 def _clock_bound(measured: Requests, manifest: Mapping[str, Any], limits: Limits) -> Check:
@@ -292,7 +205,7 @@ def _clock_bound(measured: Requests, manifest: Mapping[str, Any], limits: Limits
     latency_ns = rank_value(measured.latency_ns[measured.is_ok], 0.50) or 0
     limit = round(limits.clock_of_latency_ratio * latency_ns)
     advice = "probe the clocks longer, or use a better clock source (PTP, chrony)"
-    return _check(
+    return held_to(
         "clock bound", value, limit, "ns", "bound on the error between client and server clocks", advice
     )
 
@@ -312,11 +225,11 @@ def _worker_checks(
     allowed_busy = limits.saturated_share_ratio
     more = "add client workers or nodes"
     return [
-        _check("lost records", n_dropped, 0, "count", "number of records that workers lost", more),
-        _check(
+        held_to("lost records", n_dropped, 0, "count", "number of records that workers lost", more),
+        held_to(
             "event-loop lag p95", loop_p95_ns, allowed_ns, "ns", "event-loop lag p95 of the workers", more
         ),
-        _check(
+        held_to(
             "worker saturation",
             busy_share,
             allowed_busy,

@@ -77,6 +77,62 @@ def load_rows(load: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
     return [(name, load[name]) for name in ("intended", "delivered")]
 
 
+def change_text(ratio: float | None) -> str:
+    """`ratio` as a change with its sign: `+0.12 %`; `-` for None."""
+    return f"+{share_text(ratio)}" if ratio is not None and ratio > 0 else share_text(ratio)
+
+
+CLOSED_STIMULUS = (
+    "none: users send when they have been answered, so that nothing was scheduled to hold the sends to"
+)
+
+
+def intended_lines(phase: str, figures: Mapping[str, Any]) -> list[str]:
+    """What a phase is about to send, from `figures.series_figures`, before it is sent: a line, or two."""
+    burstiness = {
+        "dispersion": _at_scales(figures, "idc", ("1s", "10s", "100s")),
+        "peak to mean": _at_scales(figures, "peak_to_mean", ("1s", "10s", "60s")),
+    }
+    local, c2 = count_text(figures["local_c2_ratio"]), count_text(figures["gap_c2_ratio"])
+    parts = [
+        f"{count_text(figures['n'])} arrivals, {rate_text(figures['rate_hz'])}",
+        f"gap c² {c2}, local {local}",
+    ]
+    lines = [
+        f"{phase}: {'; '.join([*parts, *(f'{name} {text}' for name, text in burstiness.items() if text)])}"
+    ]
+    if figures["safe_load_ratio"] is not None:
+        window, load = duration_text(figures["safe_load_window_ns"]), share_text(figures["safe_load_ratio"])
+        lines.append(f"{phase}: above {load} load its busiest {window} alone overload the server")
+    return lines
+
+
+def _at_scales(figures: Mapping[str, Any], name: str, scales: tuple[str, ...]) -> str:
+    """`5.1 at 1 s, 20 at 10 s`: the scales that the phase carries; empty without any."""
+    found = {scale.removesuffix("s"): figures[f"{name}_{scale}_ratio"] for scale in scales}
+    return ", ".join(
+        f"{count_text(value)} at {scale} s" for scale, value in found.items() if value is not None
+    )
+
+
+def stimulus_lines(stimulus: Mapping[str, Any]) -> list[str]:
+    """Planned against sent of one phase, in two lines, from `stimulus.Stimulus.figures`."""
+    bursts = stimulus["bursts"]
+    first = f"{count_text(stimulus['n_within'])} of {count_text(stimulus['n_planned'])} sent within it"
+    first += f"; worst second {share_text(stimulus['second_ratio'])} off"
+    first += f", bursts {share_text(bursts['difference_ratio'])}" if bursts else ""
+    changes = ", ".join(
+        f"{one['window_ns'] / 10**9:g} s {change_text(one['change_ratio'])}" for one in stimulus["dispersion"]
+    )
+    distance = stimulus["gap_ks_ratio"]
+    parts = {
+        "dispersion": changes,
+        "drift": duration_text(stimulus["end_drift_ns"]),
+        "gap KS": "-" if distance is None else f"{distance:.3f}",
+    }
+    return [first, "; ".join(f"{name} {text}" for name, text in parts.items() if text)]
+
+
 def users_text(users: Mapping[str, Any]) -> tuple[str, str]:
     """Little's law as it came out in a closed loop: what is accounted for, and the rest."""
     rate, inside = rate_text(users["throughput_hz"]), count_text(round(users["inside_client_mean_count"], 2))

@@ -13,7 +13,7 @@ import platform
 import socket
 import time
 import urllib.parse
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -28,6 +28,7 @@ from analysis.validity import judge_run
 from cluster.clocksync import utc_minus_monotonic_ns
 from cluster.collect import Collection
 from cluster.deployment import Deployment, Worker
+from cluster.intent import announce, describe_plan
 from cluster.interrupts import Interrupts
 from cluster.phase_profiler import PhaseProfiler
 from cluster.placement import place
@@ -69,7 +70,10 @@ def run_scenario(scenario: Scenario, out: Path, ray_address: str | None, interru
         head_of(scenario.model.name).sizes(scenario.model.settings)
     plan = plan_closed(scenario) if is_closed(scenario) else plan_scenario(scenario)
     screen = Screen()
-    store = RunStore.create(out, scenario.name, time.time_ns(), _first_manifest(scenario, plan))
+    described = describe_plan(plan)
+    store = RunStore.create(out, scenario.name, time.time_ns(), _first_manifest(scenario, described))
+    for line in announce(described):
+        screen.step(line)
     run = _Run(scenario, plan, store, screen, interrupts)
     try:
         with _session(ray_address, interrupts, screen) as session:
@@ -94,24 +98,12 @@ def _session(address: str | None, interrupts: Interrupts, screen: Screen) -> Ite
         yield session
 
 
-def _describe_plan(plan: Plan | ClosedPlan) -> dict[str, Any]:
-    """What the manifest says of a plan; how many requests a closed loop sends is known at its end."""
-    if isinstance(plan, ClosedPlan):
-        return {"load": "closed", "n_users": plan.n_users, "n_arrivals": 0, "sha256": plan.sha256()}
-    counts = {
-        span.name: int((plan.phase == index).sum())
-        for index, span in enumerate(plan.spans)
-        if span.kind != "drain"
-    }
-    return {"load": "open", "n_arrivals": len(plan), "sha256": plan.sha256(), "n_by_phase": counts}
-
-
-def _first_manifest(scenario: Scenario, plan: Plan | ClosedPlan) -> dict[str, Any]:
+def _first_manifest(scenario: Scenario, described: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "scenario": scenario.to_mapping(),
         "scenario_digest": scenario.digest(),
         "seed": scenario.seed,
-        "plan": _describe_plan(plan),
+        "plan": dict(described),
         "versions": {"python": platform.python_version(), **{name: version(name) for name in _VERSIONS}},
         "started_ns": time.time_ns(),
         "phases": [], "nodes": {}, "servers": {}, "workers": [], "collectors": {},

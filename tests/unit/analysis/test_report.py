@@ -6,12 +6,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import START_NS, S, SyntheticRun
+from conftest import START_NS, S, SyntheticRun, synthesise_closed
 from hypothesis import given
 from hypothesis import strategies as st
 
 from analysis.plots_data import (
     MOST_POINTS,
+    Plot,
     bin_ns_for,
     bin_windows,
     ccdf,
@@ -22,6 +23,7 @@ from analysis.plots_data import (
 from analysis.report import write_report
 from analysis.store import RunStore
 from analysis.summary import summarise
+from analysis.wording import figure_text
 
 MakeRun = Callable[..., RunStore]
 
@@ -56,7 +58,7 @@ def test_the_report_says_verdict_figures_checks_collectors_and_setting(page: str
 
 def test_every_plot_is_drawn_with_units_on_its_axes(page: str, whole_run: RunStore) -> None:
     plots = report_plots(whole_run, summarise(whole_run))
-    assert len(plots) == 8
+    assert len(plots) == 9
     assert not [plot.title for plot in plots if plot.absent]
     for number, plot in enumerate(plots):
         assert f'id="plot-{number}"' in page
@@ -65,6 +67,64 @@ def test_every_plot_is_drawn_with_units_on_its_axes(page: str, whole_run: RunSto
         assert plot.y_label
         for series in plot.series:
             assert 0 < len(series.x) == len(series.y) <= MOST_POINTS + 1
+
+
+def stimulus_section(page: str) -> str:
+    return without_plotly(page).partition("<h2>Stimulus</h2>")[2].partition("<h2>")[0]
+
+
+def test_the_stimulus_has_its_tables_and_both_its_plots(page: str) -> None:
+    section = stimulus_section(page)
+    for words in (
+        "requests within the phase", "worst second", "dispersion in windows of 100 ms", "last second less first",
+        "a harmless lag moves it", "Send lag by worker", "<td>all</td>", "Bursts: runs of windows",
+        "Arrivals: scheduled and sent", "Dispersion: sent against planned",
+    ):  # fmt: skip
+        assert words in section, words
+    assert section.count('class="plotly-graph-div"') == 2
+
+
+def test_the_stimulus_names_the_limits_that_the_checks_used(page: str, whole_run: RunStore) -> None:
+    section = stimulus_section(page)
+    checks = {check["name"]: check for check in summarise(whole_run)["verdict"]["checks"]}
+    for name in (
+        "delivered load per second",
+        "delivered load in bursts",
+        "send lag end drift",
+        "dispersion 1 s",
+    ):
+        text = figure_text(checks[name]["limit"], checks[name]["unit"])
+        assert f"<td>{text}</td>" in section, name
+
+
+def dispersion_plot(plots: list[Plot]) -> Plot:
+    return next(plot for plot in plots if plot.title.startswith("Dispersion"))
+
+
+def test_the_curve_of_dispersion_has_the_limit_of_the_check(whole_run: RunStore) -> None:
+    summary = summarise(whole_run)
+    plot = dispersion_plot(report_plots(whole_run, summary))
+    sent, upper, lower = plot.series
+    # 12 s hold ten windows of 0.1, 0.2, 0.5 and 1 s
+    assert plot.x_ticks == ("0.1 s", "0.2 s", "0.5 s", "1 s")
+    assert [one.x for one in plot.series] == [[0.0, 1.0, 2.0, 3.0]] * 3
+    scale = summary["stimulus"]["burst"]["dispersion"][0]
+    assert (sent.y[0], upper.y[0], lower.y[0]) == (
+        100 * scale["change_ratio"], 100 * scale["limit_ratio"], -100 * scale["limit_ratio"]
+    )  # fmt: skip
+
+
+def test_the_report_of_a_closed_loop_says_why_it_has_no_stimulus(make_run: MakeRun) -> None:
+    section = stimulus_section(write_report(make_run(synthesise_closed())).read_text(encoding="utf-8"))
+    assert "nothing was scheduled to hold the sends to" in section
+    assert "plotly-graph-div" not in section
+
+
+def test_a_phase_too_short_for_any_dispersion_says_so(make_run: MakeRun, synthetic: SyntheticRun) -> None:
+    burst = synthetic.manifest["phases"][1]
+    burst["end_ns"] = burst["start_ns"] + S // 2
+    plot = dispersion_plot(report_plots(store := make_run(synthetic), summarise(store)))
+    assert plot.absent == "no measure phase holds ten windows with arrivals"
 
 
 def test_a_server_that_sends_markup_in_an_error_cannot_write_into_the_page(

@@ -4,7 +4,7 @@ import io
 from collections.abc import Callable
 
 import pytest
-from conftest import SyntheticRun, synthesise
+from conftest import SyntheticRun, synthesise, synthesise_closed
 from rich.console import Console
 
 from analysis.screen import render
@@ -33,7 +33,8 @@ def test_the_screen_says_load_tail_outcomes_batches_join_and_verdict(whole_run: 
     for words in (
         "intended", "delivered", "IDC 0.1 s", "response p95", "95 % interval", "few n", "rejected 14",
         "Exceeds maximum queue size", "mean queue", "100 % of ok requests joined", "VALID",
-        "13 of 13 checks met", "all 5 agree", "no nsys on the PATH; install Nsight Systems", "report.html",
+        "16 of 16 checks met", "sent within it; worst second 0 % off, bursts 0 %", "; drift ", "gap KS",
+        "all 5 agree", "no nsys on the PATH; install Nsight Systems", "report.html",
     ):  # fmt: skip
         assert words in text, words
 
@@ -44,9 +45,21 @@ def test_an_invalid_run_says_so_with_its_reasons_and_its_broken_counts(
     for values in synthetic.tables["requests"].values():
         values.pop(1000)
     text = "\n".join(screen_of(make_run(synthetic)))
-    assert "INVALID   12 of 13 checks met" in text
+    assert "INVALID   15 of 16 checks met" in text
     assert "Number of planned arrivals without exactly one row is 1" in text
     assert "rows: found 3,370, expected 3,371" in text
+
+
+def test_a_closed_loop_says_why_it_has_no_stimulus(make_run: MakeRun) -> None:
+    text = " ".join("\n".join(screen_of(make_run(synthesise_closed()))).split())
+    assert "Stimulus none: users send when they have been answered" in text
+
+
+def test_each_of_two_measure_phases_has_its_stimulus(make_run: MakeRun, synthetic: SyntheticRun) -> None:
+    synthetic.manifest["phases"][0]["kind"] = "measure"
+    lines = [line.strip() for line in screen_of(make_run(synthetic))]
+    assert any(line.startswith("Stimulus") and "warmup: " in line for line in lines)
+    assert any(line.startswith("burst: ") for line in lines)
 
 
 def test_a_quantile_on_failures_reads_failed(make_run: MakeRun, synthetic: SyntheticRun) -> None:

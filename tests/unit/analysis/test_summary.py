@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import S, SyntheticRun, synthesise
+from conftest import START_NS, S, SyntheticRun, synthesise, synthesise_closed
 
 from analysis.store import RunStore
 from analysis.summary import summarise
@@ -42,6 +42,37 @@ def test_intended_and_delivered_load_are_counted_over_the_measure_phase(
     assert summary["measure"]["load"]["rows"]["mean_count"] == pytest.approx(
         np.mean([r["rows"] for r in rows])
     )
+
+
+def test_planned_against_sent_is_in_the_summary_of_every_measure_phase(
+    whole_run: RunStore, summary: dict[str, Any]
+) -> None:
+    rows = measured(whole_run, "requests")
+    stimulus = summary["stimulus"]["burst"]
+    assert list(summary["stimulus"]) == ["burst"]
+    assert (stimulus["n_planned"], stimulus["n_sent"], stimulus["n_within"]) == (len(rows),) * 3
+    lags = {w: sorted(r["sent_ns"] - r["scheduled_ns"] for r in rows if r["worker"] == w) for w in (0, 1)}
+    for one in stimulus["workers"]:
+        own = lags[one["worker"]]
+        assert (one["n"], one["max_ns"]) == (len(own), own[-1])
+        assert one["p99_ns"] == own[-(-99 * len(own) // 100) - 1]
+    load = summary["measure"]["load"]
+    for one, name in zip(stimulus["dispersion"], ("idc_100ms_ratio", "idc_1s_ratio"), strict=True):
+        assert (one["planned_ratio"], one["sent_ratio"]) == (load["intended"][name], load["delivered"][name])
+        checked = next(
+            c for c in summary["verdict"]["checks"] if c["name"] == f"dispersion {one['window_ns'] / S:g} s"
+        )
+        assert (checked["value"], checked["limit"]) == (abs(one["change_ratio"]), one["limit_ratio"])
+    burst = stimulus["bursts"]["largest"][-1]
+    assert (burst["offset_ns"], burst["duration_ns"]) == (
+        5 * S,
+        S,
+    )  # the synthetic run's burst, from 7 to 8 s
+    assert burst["n_planned"] == sum(7 * S <= r["scheduled_ns"] - START_NS < 8 * S for r in rows)
+
+
+def test_a_closed_loop_has_no_stimulus(make_run: MakeRun) -> None:
+    assert summarise(make_run(synthesise_closed()))["stimulus"] is None
 
 
 def test_response_service_and_lag_count_failures_as_infinite(

@@ -1,15 +1,22 @@
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from conftest import MS, START_NS, S, SyntheticRun, as_table, synthesise
 
+from analysis.check import Check
+from analysis.limits import LIMITS, Limits
+from analysis.stimulus import Sends, verify
+from analysis.stimulus_checks import stimulus_checks
 from analysis.store import RunStore
-from analysis.validity import LIMITS, Check, Limits, Verdict, judge, judge_run
+from analysis.timeline import RunPhase
+from analysis.validity import Verdict, judge, judge_run
 
 Break = Callable[[SyntheticRun], None]
 
@@ -33,8 +40,9 @@ def test_a_run_that_kept_up_is_valid_with_every_check_met(synthetic: SyntheticRu
     assert (verdict.status, verdict.reasons) == ("VALID", ())
     assert {check.name for check in verdict.checks} == {
         "completeness", "losses", "ok share", "unsent", "delivered load", "delivered load per second",
-        "dispersion 0.1 s", "dispersion 1 s", "send lag p99", "clock bound", "lost records",
-        "event-loop lag p95", "worker saturation",
+        "delivered load in bursts", "dispersion 0.1 s", "dispersion 1 s", "send lag of the worst worker",
+        "send lag end drift", "send lag p99", "clock bound", "lost records", "event-loop lag p95",
+        "worker saturation",
     }  # fmt: skip
     assert all(check.is_met and not check.reason for check in verdict.checks)
 
@@ -82,6 +90,23 @@ def end_of_phase_late(run: SyntheticRun) -> None:
             requests["done_ns"][i] = START_NS + 14 * S + 3 * MS
 
 
+def one_worker_late(run: SyntheticRun) -> None:
+    requests = run.tables["requests"]
+    for i, worker in enumerate(requests["worker"]):
+        if worker == 1:
+            requests["sent_ns"][i] += 30 * MS
+            requests["done_ns"][i] += 30 * MS
+
+
+def stretch(run: SyntheticRun) -> None:
+    """A client whose schedule runs 1 % slow."""
+    requests = run.tables["requests"]
+    for i, due in enumerate(requests["scheduled_ns"]):
+        service = requests["done_ns"][i] - requests["sent_ns"][i]
+        requests["sent_ns"][i] = due + (due - START_NS) // 100
+        requests["done_ns"][i] = requests["sent_ns"][i] + service
+
+
 def lose(run: SyntheticRun) -> None:
     run.manifest["losses"] = ["worker 1 died at 3.2 s."]
 
@@ -117,6 +142,9 @@ def no_plan(run: SyntheticRun) -> None:
         (send_late, "dispersion 1 s", "are not those of the scenario"),
         (send_late, "dispersion 0.1 s", "are not those of the scenario"),
         (send_late, "send lag p99", "more than a tenth of the tail"),
+        (send_late, "delivered load in bursts", "the bursts were cut or filled up"),
+        (one_worker_late, "send lag of the worst worker", "worker 1 was late where others may not have been"),
+        (stretch, "send lag end drift", "the schedule was stretched"),
         (far_clock, "clock bound", "is 5.00 ms, where 350 µs is the limit"),
         (unknown_clock, "clock bound", "was not recorded"),
         (edit("worker_samples", "n_dropped", lambda _: 2), "lost records", "is 4, where 0 is the limit"),
@@ -146,6 +174,34 @@ def test_the_delivered_load_per_second_forgives_a_few_sends_over_the_edge(synthe
     for i in inside[-2:]:
         requests["sent_ns"][i] = START_NS + 6 * S
     assert check_of(verdict_of(synthetic), "delivered load per second").value == 0
+
+
+def test_the_difference_per_second_is_what_no_stall_explains(synthetic: SyntheticRun) -> None:
+    requests = synthetic.tables["requests"]
+    second = range(START_NS + 5 * S, START_NS + 6 * S)
+    planned = [i for i, t in enumerate(requests["scheduled_ns"]) if t in second]
+    for i in planned[:100]:
+        requests["sent_ns"][i] = START_NS + 6 * S
+    n_more = 100 + sum(requests["sent_ns"][i] >= second.stop for i in planned[100:])
+    n_near = sum(requests["scheduled_ns"][i] >= second.stop - LIMITS.stall_ns for i in planned)
+    n_in = (
+        sum(t in second for t in requests["sent_ns"]) + n_more - len(planned)
+    )  # late from the second before
+    found = check_of(verdict_of(synthetic), "delivered load per second").value
+    assert found == pytest.approx((n_more - n_in - max(2, n_near)) / len(planned))
+
+
+def test_a_few_sends_over_the_end_of_a_short_phase_do_not_count(synthetic: SyntheticRun) -> None:
+    requests = synthetic.tables["requests"]
+    kept = [i for i, phase in enumerate(requests["phase"]) if phase != "burst"]
+    burst = [i for i, phase in enumerate(requests["phase"]) if phase == "burst"]
+    for name, values in requests.items():
+        requests[name] = [values[i] for i in kept + burst[-50:]]
+    for i in (-1, -2):
+        requests["sent_ns"][i] = START_NS + 14 * S + MS // 2
+    assert check_of(verdict_of(synthetic), "delivered load").value == 0
+    requests["sent_ns"][-3] = START_NS + 14 * S + MS // 2
+    assert check_of(verdict_of(synthetic), "delivered load").value == 1 / 50
 
 
 def test_a_slow_server_allows_a_longer_lag_and_only_a_tenth_of_its_tail(synthetic: SyntheticRun) -> None:
@@ -213,3 +269,32 @@ def test_the_order_of_rows_does_not_matter(synthetic: SyntheticRun) -> None:
     for name, values in synthetic.tables["requests"].items():
         synthetic.tables["requests"][name] = [values[i] for i in order]
     assert verdict_of(synthetic) == before
+
+
+def test_the_page_of_a_run_lists_just_the_checks_of_an_open_loops_load() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "run.md").read_text(encoding="utf-8")
+    section = page.partition("## Was that load sent?\n")[2].partition("\n## ")[0]
+    first_cells = re.findall(r"^\| ((?:`[^`]+` ?)+)\|", section, re.MULTILINE)
+    documented = {name for cell in first_cells for name in re.findall(r"`([^`]+)`", cell)}
+    planned = np.sort(np.random.default_rng(1).integers(0, 1_000 * S, 20_000))
+    sends = Sends(RunPhase("m", "measure", 0, 1_000 * S), planned * 0, planned, planned, planned >= 0)
+    made = {check.name for check in stimulus_checks(0, [verify(sends, LIMITS)], 1, LIMITS)}
+    assert documented == made | {"send lag p99"}
+
+
+def test_the_page_of_a_run_states_the_limits_as_they_are() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "run.md").read_text(encoding="utf-8")
+    section = page.partition("## Was that load sent?\n")[2].partition("\n## ")[0]
+    for words in (
+        f"but for {LIMITS.window_edge_count} over each phase's end | {LIMITS.overall_ratio:.0%}".replace(
+            "%", " %"
+        ),
+        f"| {LIMITS.window_ratio:.0%}, beyond one stall".replace("%", " %"),
+        f"or came on top | {LIMITS.burst_ratio:.0%}, beyond one stall".replace("%", " %"),
+        f"| {LIMITS.dispersion_ratio:.0%}, and what".replace("%", " %"),
+        f"| {LIMITS.lag_ns // MS} ms, or a tenth of the latency p99",
+        f"{LIMITS.drift_ratio:.0e} of the phase".replace("e-04", "e-4"),
+        f"last {LIMITS.stall_ns // MS} ms before an edge",
+        f"with {LIMITS.window_least_count} planned arrivals on average",
+    ):
+        assert words in section, words
