@@ -1,0 +1,1 @@
+"""Fits arrival processes to a series of instants, and ranks them."""

@@ -1,0 +1,49 @@
+"""Every process that is tried on a trace."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from analysis.fitting.dispersion import fit_bmodel, fit_fgn, fit_hawkes_curve, fit_mmpp_curve
+from analysis.fitting.envelope import ResidualKind, envelope_bins, fit_envelope
+from analysis.fitting.fitted import Fitted, stretches_of
+from analysis.fitting.hawkes import fit_hawkes
+from analysis.fitting.mmpp import fit_mmpp
+from analysis.fitting.renewal import FAMILIES, constant_of, fit_poisson, fit_renewal
+from scenarios.units import NS_PER_S
+
+RESIDUALS: tuple[ResidualKind, ...] = ("poisson", "gamma", "hawkes")
+
+Times = NDArray[np.int64]
+
+
+def fit_all(times_ns: Times, end_ns: int, seed: int = 1) -> Iterator[Fitted]:
+    """The fits to sorted instants in [0, end_ns), simple ones first, without those that the series cannot carry.
+
+    ON-OFF is not fitted: of one aggregate stream the number of sources, their rate while ON and both sojourns cannot be
+    told apart; `fgn` has the same long memory with two parameters.
+    """
+    rate_hz = times_ns.size / end_ns * NS_PER_S
+    stretches = stretches_of(times_ns, end_ns)
+    yield constant_of(rate_hz)
+    yield fit_poisson(stretches, rate_hz)
+    for family in FAMILIES:
+        yield fit_renewal(family, stretches, rate_hz)
+    yield fit_hawkes(stretches, rate_hz)
+    yield fit_mmpp(stretches, rate_hz)
+    by_curve: tuple[Callable[[Times, int, int], Fitted | None], ...] = (
+        fit_hawkes_curve,
+        fit_mmpp_curve,
+        fit_fgn,
+        fit_bmodel,
+    )
+    for fit in by_curve:
+        found = fit(times_ns, end_ns, seed)
+        if found is not None:
+            yield found
+    for bin_ns in envelope_bins(times_ns.size, end_ns):
+        for kind in RESIDUALS:
+            yield fit_envelope(times_ns, end_ns, bin_ns, kind)

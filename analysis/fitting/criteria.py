@@ -1,0 +1,117 @@
+"""What a drawn series is compared with a trace by: dispersion, tail of the gaps, peaks and waits."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from analysis.bootstrap import dispersion_band
+from scenarios.burstiness import N_SHIFTS, gd1_wait_p99, idc_shifted, largest, peak_to_mean
+from scenarios.units import NS_PER_S
+
+IDC_WINDOWS_NS = tuple(NS_PER_S * 10**power // 10 for power in range(5))
+PEAK_WINDOWS_NS = (NS_PER_S, 10 * NS_PER_S, 60 * NS_PER_S)
+GAP_QUANTILES = (0.99, 0.999)
+LEAST_BEYOND = 10
+"""Gaps beyond a quantile below which it is not compared."""
+LOAD_RATIOS = (0.5, 0.8)
+LIMIT = 1.3
+BANDED_PEAK = "peak 10s"
+JUDGED = ("idc 1s", "idc 10s", "idc 100s", BANDED_PEAK, "wait 50%", "wait 80%")
+"""What must lie in its band. At 0.1 s a log's own clock shows, and at 1000 s there are few windows."""
+
+Kind = Literal["dispersion", "tail", "peak", "wait"]
+_FLOORS: dict[Kind, float] = {"dispersion": 0.01, "tail": 0.01, "peak": 0.01, "wait": 0.1}
+"""Added to both sides of a ratio: a constant rate has dispersion and waits of 0."""
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One figure of a trace: windows in s, gaps in mean gaps, waits in service times.
+
+    `low` and `high` of a dispersion are the trace's 90 % block-bootstrap band. Of a wait and of the peak over 10 s they
+    are 1.3 times less and more: a bootstrap of a largest value never exceeds the one seen (Bickel, Freedman, Annals of
+    Statistics 9, 1981, section 6). None: not judged.
+    """
+
+    name: str
+    kind: Kind
+    value: float
+    low: float | None = None
+    high: float | None = None
+
+    def log_ratio(self, other: float) -> float:
+        """ln(other/value), 0.01 (a wait: 0.1) added to both."""
+        floor = _FLOORS[self.kind]
+        return math.log((other + floor) / (self.value + floor))
+
+    def holds(self, other: float) -> bool | None:
+        """Whether `other` lies in the band; None without one."""
+        if self.low is None or self.high is None:
+            return None
+        slack = _FLOORS[self.kind] if self.value == 0 else 0.0
+        return self.low - slack <= other <= self.high + slack
+
+
+def figures_of(times_ns: NDArray[np.int64], end_ns: int) -> dict[str, tuple[Kind, float]]:
+    """Every figure that the sorted instants in [0, end_ns) carry, by its name."""
+    found: dict[str, tuple[Kind, float | None]] = {}
+    for window_ns in IDC_WINDOWS_NS:
+        found[f"idc {_window(window_ns)}"] = ("dispersion", idc_shifted(times_ns, window_ns, 0, end_ns))
+    for window_ns in PEAK_WINDOWS_NS:
+        if end_ns >= 10 * window_ns:
+            peak = peak_to_mean(times_ns, window_ns, 0, end_ns)
+            found[f"peak {_window(window_ns)}"] = ("peak", peak)
+    for q in GAP_QUANTILES:
+        found[f"gap p{100 * q:g}"] = ("tail", _gap_quantile(times_ns, q))
+    for load in LOAD_RATIOS:
+        found[f"wait {load:.0%}"] = ("wait", gd1_wait_p99(times_ns, load))
+    return {name: (kind, value) for name, (kind, value) in found.items() if value is not None}
+
+
+def target_figures(times_ns: NDArray[np.int64], end_ns: int) -> tuple[Figure, ...]:
+    """The figures of a trace with their bands."""
+    return tuple(
+        Figure(name, kind, value, *_band(name, kind, value, times_ns, end_ns))
+        for name, (kind, value) in figures_of(times_ns, end_ns).items()
+    )
+
+
+def _band(
+    name: str, kind: Kind, value: float, times_ns: NDArray[np.int64], end_ns: int
+) -> tuple[float, float] | tuple[None, None]:
+    if kind == "wait" or name == BANDED_PEAK:
+        return value / LIMIT, value * LIMIT
+    if kind == "dispersion":
+        window_ns = next(w for w in IDC_WINDOWS_NS if name == f"idc {_window(w)}")
+        return shifted_band(times_ns, window_ns, end_ns) or (None, None)
+    return None, None
+
+
+def shifted_band(times_ns: NDArray[np.int64], window_ns: int, end_ns: int) -> tuple[float, float] | None:
+    """The band of `idc_shifted`: the mean of the bands of its 10 grids, whose draws pick the same blocks.
+
+    Of instants that were spread inside a tick as long as the window, the grid of the ticks alone has the dispersion
+    of the log.
+    """
+    shifts = [shift * window_ns // N_SHIFTS for shift in range(N_SHIFTS)]
+    found = [dispersion_band(times_ns, window_ns, shift_ns, end_ns) for shift_ns in shifts]
+    bands = np.array([band for band in found if band is not None])
+    return (float(bands[:, 0].mean()), float(bands[:, 1].mean())) if bands.size else None
+
+
+def _gap_quantile(times_ns: NDArray[np.int64], q: float) -> float | None:
+    """Quantile, nearest rank, in mean gaps; None with fewer than 10 gaps beyond it."""
+    n = times_ns.size - 1
+    if n * (1 - q) < LEAST_BEYOND or times_ns[-1] == times_ns[0]:
+        return None
+    gaps = np.diff(times_ns)
+    return float(largest(gaps, n - math.ceil(q * n) + 1)[0]) / (int(times_ns[-1] - times_ns[0]) / n)
+
+
+def _window(window_ns: int) -> str:
+    return f"{window_ns / NS_PER_S:g}s"

@@ -1,0 +1,159 @@
+"""What every fit gives: the parameters, how sure they are, and the process to draw from."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scenarios.arrivals import Arrivals
+from scenarios.build import build_arrivals
+from scenarios.load import SuperposeArrivals
+from scenarios.units import NS_PER_S, format_duration
+
+Floats = NDArray[np.float64]
+
+MOST_FITTED = 200_000
+"""Arrivals beyond which a likelihood is taken over stretches of the series that hold about as many."""
+N_STRETCHES = 8
+
+
+@dataclass(frozen=True, eq=False)
+class Stretch:
+    """Sorted points, (n,) float64, in [0, length), in seconds or in expected arrivals."""
+
+    points: Floats
+    length: float
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """An estimate. `stderr` is None where the estimate lies at a bound of what is allowed, or was not estimated."""
+
+    name: str
+    value: float
+    stderr: float | None
+    unit: str = ""
+
+
+@dataclass(frozen=True, eq=False)
+class Fitted:
+    """A process with its estimated parameters.
+
+    `scenario` is the mapping that a scenario file holds as `arrivals`; what is drawn is built from it. It has the rate
+    of the trace, n/span, so that every process sends what the trace sent; the parameter `rate` may differ a little.
+    `log_likelihood` is over `n_fitted` arrivals, in seconds; None without a likelihood.
+    """
+
+    name: str
+    parameters: tuple[Parameter, ...]
+    n_parameters: int
+    scenario: Mapping[str, Any]
+    log_likelihood: float | None = None
+    n_fitted: int = 0
+
+    def arrivals(self, horizon_ns: int) -> Arrivals:
+        """The process over a phase of that length."""
+        return arrivals_of(self.scenario, horizon_ns)
+
+    @property
+    def aic_per_arrival(self) -> float | None:
+        """(2k - 2 ln L)/n (Akaike, IEEE Trans. Automatic Control 19, 1974)."""
+        if self.log_likelihood is None:
+            return None
+        return (2 * self.n_parameters - 2 * self.log_likelihood) / self.n_fitted
+
+    @property
+    def bic_per_arrival(self) -> float | None:
+        """(k ln n - 2 ln L)/n (Schwarz, Annals of Statistics 6, 1978)."""
+        if self.log_likelihood is None:
+            return None
+        return (self.n_parameters * math.log(self.n_fitted) - 2 * self.log_likelihood) / self.n_fitted
+
+    def parameter(self, name: str) -> Parameter:
+        """The estimate of that name. Raises KeyError."""
+        return {one.name: one for one in self.parameters}[name]
+
+
+def arrivals_of(scenario: Mapping[str, Any], horizon_ns: int) -> Arrivals:
+    """The process that an `arrivals` section of a scenario file describes, over a phase of that length."""
+    whole = SuperposeArrivals.model_validate({"kind": "superpose", "parts": [scenario]})
+    return build_arrivals(whole.parts[0], horizon_ns)
+
+
+@dataclass(frozen=True)
+class Span:
+    """Rows [first, last) of a series and the time [start_ns, end_ns) that they fill."""
+
+    first: int
+    last: int
+    start_ns: int
+    end_ns: int
+
+
+def spans_of(times_ns: NDArray[np.int64], end_ns: int, most: int = MOST_FITTED) -> list[Span]:
+    """The whole series; of more than `most` arrivals, 8 stretches of it, evenly placed, that hold about `most`."""
+    n = times_ns.size
+    if n <= most:
+        return [Span(0, n, 0, end_ns)]
+    each = most // N_STRETCHES
+    firsts = np.linspace(0, n - each - 1, N_STRETCHES).astype(np.int64)
+    return [Span(f, f + each, int(times_ns[f]), int(times_ns[f + each])) for f in firsts.tolist()]
+
+
+def stretches_of(times_ns: NDArray[np.int64], end_ns: int, most: int = MOST_FITTED) -> tuple[Stretch, ...]:
+    """The series in seconds, or 8 stretches of it that each begin anew at 0. Equal instants are `parted`."""
+    return tuple(
+        Stretch(
+            (parted(times_ns[s.first : s.last]) - s.start_ns) / NS_PER_S, (s.end_ns - s.start_ns) / NS_PER_S
+        )
+        for s in spans_of(times_ns, end_ns, most)
+    )
+
+
+def parted(times_ns: NDArray[np.int64]) -> Floats:
+    """Sorted instants, in ns, with equal ones moved apart inside the finest step of the series.
+
+    A continuous law gives equal instants the probability 0 and some densities are infinite at a gap of 0: k equal
+    ones are placed at 0, 1/k … (k-1)/k of the step between the two closest distinct instants.
+    """
+    times = times_ns.astype(np.float64)
+    gaps = np.diff(times_ns)
+    if times.size < 2 or gaps.all():
+        return times
+    moved = gaps[gaps > 0]
+    step = float(moved.min()) if moved.size else 1.0
+    firsts = np.flatnonzero(np.diff(times_ns, prepend=times_ns[0] - 1))
+    sizes = np.repeat(np.diff(firsts, append=times.size), np.diff(firsts, append=times.size))
+    places = np.arange(times.size) - np.repeat(firsts, np.diff(firsts, append=times.size))
+    parted_times: Floats = times + places / sizes * step
+    return parted_times
+
+
+def rate_text(rate_hz: float) -> str:
+    """As a scenario file has it, 6 digits."""
+    return f"{rate_hz:.6g}/s"
+
+
+def time_text(seconds: float) -> str:
+    """As a scenario file has it, 4 digits."""
+    return format_duration(max(1, round(rounded(seconds) * NS_PER_S)))
+
+
+def rounded(value: float) -> float:
+    """To 4 digits, as a scenario file has it."""
+    return float(f"{value:.4g}")
+
+
+def logit(p: float) -> float:
+    """ln(p/(1 - p))."""
+    return math.log(p / (1 - p))
+
+
+def logistic(x: float) -> float:
+    """The p whose logit is x."""
+    return 1 / (1 + math.exp(-x))

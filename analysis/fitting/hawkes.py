@@ -1,0 +1,103 @@
+"""Hawkes process of an exponential kernel by maximum likelihood."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from analysis.fitting.fitted import Fitted, Floats, Parameter, Stretch, logistic, logit, rate_text, rounded
+from analysis.fitting.maximum import Maximum, maximise
+from scenarios.processes import LARGEST_HAWKES_N
+
+LEAST_N = 1e-4
+LEAST_BETA, LARGEST_BETA = 1e-3, 1e3  # per expected arrival
+_START_BETAS = (0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
+_START_NS = (0.2, 0.7)
+_NEGLIGIBLE = 1e-17
+
+
+def excitations(gaps: Floats, beta: float, before: float) -> Floats:
+    """X just before each point, X(t) = Σ_(t_j < t) e^(-beta (t - t_j)) + before·e^(-beta t); (n,) for gaps (n,).
+
+    `gaps[0]` runs from 0 to the first point. X_i = a_i (1 + X_(i-1)), a_i = e^(-beta gap_i) (Ozaki, Ann. Inst. Stat.
+    Math. 31, 1979), as a scan by doubling: after step k each entry holds the sum over the 2^k points before it, and
+    the steps end where a product of 2^k factors a is below 1e-17.
+    """
+    factors = np.exp(-beta * gaps)
+    sums = factors.copy()
+    sums[:1] *= before
+    step = 1
+    while step < gaps.size and factors.max() > _NEGLIGIBLE:
+        sums[step:] += factors[step:] * sums[:-step]
+        factors[step:] *= factors[:-step].copy()
+        factors[:step] = 0.0
+        step *= 2
+    return sums
+
+
+def log_likelihood(stretches: Sequence[Stretch], rate: float, n: float, beta: float) -> float:
+    """Σ ln λ(t_i) - ∫λ, λ(t) = rate (1 - n) + n·beta·X(t) (Daley, Vere-Jones, 2003, Proposition 7.2.III).
+
+    X at the start of a stretch is not known and is taken at its stationary mean rate/beta.
+    """
+    before = rate / beta
+    total = 0.0
+    for stretch in stretches:
+        points, length = stretch.points, stretch.length
+        rates = excitations(np.diff(points, prepend=0.0), beta, before)
+        rates *= n * beta
+        rates += rate * (1 - n)
+        faded = float(np.exp(-beta * (length - points)).sum())
+        offspring = points.size - faded + before * -math.expm1(-beta * length)
+        total += float(np.log(rates).sum()) - rate * (1 - n) * length - n * offspring
+    return total
+
+
+def fit_hawkes(stretches: Sequence[Stretch], rate_hz: float) -> Fitted:
+    """n and beta (1/s), of points in seconds, given the rate seen. `rate_hz` is that of the whole trace.
+
+    The rate is not free: on a rate that drifts the likelihood grows towards n = 1 with a rate far from the one seen.
+    Its standard error is that of a mean count, √(IDC(∞)·count)/span with IDC(∞) = 1/(1 - n)².
+    """
+    count = sum(s.points.size for s in stretches)
+    seen = count / sum(s.length for s in stretches)
+    found = _maximum(stretches, seen)
+    n, beta = logistic(found.at[0]), seen * math.exp(found.at[1])
+    return Fitted(
+        "hawkes",
+        (
+            Parameter("rate", seen, math.sqrt(count) / (1 - n) / count * seen, "1/s"),
+            Parameter("n", n, found.stderr((n * (1 - n), 0))),
+            Parameter("beta", beta, found.stderr((0, beta)), "1/s"),
+        ),
+        3,
+        {"kind": "hawkes", "rate": rate_text(rate_hz), "n": rounded(n), "beta": rate_text(beta)},
+        found.value,
+        count,
+    )
+
+
+def fit_unit_hawkes(
+    stretches: Sequence[Stretch], start: tuple[float, float] | None = None
+) -> tuple[tuple[Parameter, Parameter], float]:
+    """(n, beta per expected arrival) of points of rate 1, and their log-likelihood. `start`: where it is nearly."""
+    found = _maximum(stretches, 1.0, start)
+    n, beta = logistic(found.at[0]), math.exp(found.at[1])
+    return (
+        Parameter("n", n, found.stderr((n * (1 - n), 0))),
+        Parameter("beta", beta, found.stderr((0, beta)), "per arrival"),
+    ), found.value
+
+
+def _maximum(stretches: Sequence[Stretch], rate: float, start: tuple[float, float] | None = None) -> Maximum:
+    """Over logit n and ln(beta/rate)."""
+
+    def value(at: Floats) -> float:
+        return log_likelihood(stretches, rate, logistic(at[0]), rate * math.exp(at[1]))
+
+    bounds = [(logit(LEAST_N), logit(LARGEST_HAWKES_N)), (math.log(LEAST_BETA), math.log(LARGEST_BETA))]
+    pairs = [(n, beta) for n in _START_NS for beta in _START_BETAS] if start is None else [start]
+    starts = [np.array([logit(n), math.log(beta)]) for n, beta in pairs]
+    return maximise(value, starts, bounds, sum(s.points.size for s in stretches), n_tried=2)

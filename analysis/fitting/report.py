@@ -1,0 +1,279 @@
+"""Fits every process to a trace, draws from each, and ranks them by what the draws have in common with the trace."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from analysis.fitting.candidates import fit_all
+from analysis.fitting.criteria import JUDGED, Figure, Kind, figures_of, target_figures
+from analysis.fitting.fitted import MOST_FITTED, Fitted
+from analysis.fitting.snippet import snippet_text
+from scenarios.errors import AnalysisError
+from scenarios.logging_tick import find_grid, spread_in_ticks
+from scenarios.units import NS_PER_S
+
+LEAST_ARRIVALS = 500
+"""Below it no two processes can be told apart: the index of dispersion at one second is off by a tenth."""
+N_SEEDS = 9
+N_FINAL_SEEDS = 81
+N_FINALISTS = 6
+MOST_MISSED = 0.2
+MOST_DRAWN = 20_000_000
+"""Arrivals drawn for a stage of the ranking; of a long trace only the best processes have nine draws."""
+SCORE_TOLERANCE = 0.005
+LEAST_SCORE = 0.04
+"""What a process scores on its own draws: nine seeds do not bring it nearer to 0 (see `Ranked`)."""
+
+
+@dataclass(frozen=True, eq=False)
+class Ranked:
+    """A fit, the medians of its draws' figures, and how far they are from the trace's.
+
+    `score` is the mean over all figures of |ln(median/trace)|: 0.05 is five per cent off on average. `misses` names
+    the judged figures outside their bands (`criteria.JUDGED`), as in `rank`; without one the process `fits`.
+    `miss_ratio` is the largest share of nines in which a judged figure lay outside.
+    """
+
+    fitted: Fitted
+    medians: Mapping[str, float]
+    n_seeds: int
+    score: float
+    errors: Mapping[Kind, float]
+    misses: tuple[str, ...]
+    miss_ratio: float
+
+    @property
+    def fits(self) -> bool:
+        """Whether every judged figure lies in its band, as medians of nine seeds: see `rank`."""
+        return not self.misses and self.n_seeds >= N_SEEDS
+
+
+@dataclass(frozen=True, eq=False)
+class FitReport:
+    """All fits of one trace, best first.
+
+    `spread_tick_ns`: arrivals were spread inside ticks of that length before the fit, None if not.
+    """
+
+    n: int
+    end_ns: int
+    spread_tick_ns: float | None
+    target: tuple[Figure, ...]
+    ranked: tuple[Ranked, ...]
+    notes: tuple[str, ...]
+
+    @property
+    def best(self) -> Ranked:
+        """The first of the ranking; it `fits` or nothing does."""
+        return self.ranked[0]
+
+    @property
+    def rate_hz(self) -> float:
+        """Arrivals over the span."""
+        return self.n / self.end_ns * NS_PER_S
+
+    def find(self, name: str) -> Ranked:
+        """The fit of that name. Raises AnalysisError."""
+        for one in self.ranked:
+            if one.fitted.name == name:
+                return one
+        known = ", ".join(one.fitted.name for one in self.ranked)
+        raise AnalysisError(f"no fit is named {name}: the fits of this trace are {known}")
+
+    def verdict(self) -> str:
+        """One sentence: which process fits, or that none does and what the nearest misses."""
+        best = self.best
+        if best.fits:
+            return f"{best.fitted.name} fits: every judged figure lies in the trace's band"
+        return f"none fits: the nearest, {best.fitted.name}, misses {', '.join(best.misses)}"
+
+    def snippet(self) -> str:
+        """`arrivals:` of a phase, YAML, of the best fit."""
+        return snippet_text(self.best.fitted.scenario, self.verdict())
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Everything, JSON-able."""
+        return {
+            "n": self.n,
+            "span_ns": self.end_ns,
+            "rate_hz": self.rate_hz,
+            "spread_tick_ns": self.spread_tick_ns,
+            "verdict": self.verdict(),
+            "fits": self.best.fits,
+            "figures": [asdict(figure) for figure in self.target],
+            "processes": [_mapping(one) for one in self.ranked],
+            "notes": list(self.notes),
+        }
+
+
+def fit_trace(
+    stamp_ns: NDArray[np.int64],
+    end_ns: int | None = None,
+    *,
+    seed: int = 1,
+    n_seeds: int = N_SEEDS,
+    spread: bool = True,
+) -> FitReport:
+    """Fits and ranks for sorted instants.
+
+    With `end_ns` the instants lie in [0, end_ns); without, the span goes from the first to a mean gap after the last.
+    `spread`: stamps on a coarse logging grid are first spread inside its ticks (seed 1), as `logging_tick` finds it.
+    Raises AnalysisError below 500 arrivals or where all are at once.
+    """
+    times_ns, end_ns = _series(stamp_ns, end_ns)
+    tick_ns = find_grid(times_ns).tick_ns if spread else None
+    if tick_ns is not None:
+        times_ns = spread_in_ticks(times_ns, tick_ns)
+        end_ns = max(end_ns, int(times_ns[-1]) + 1)
+    target = target_figures(times_ns, end_ns)
+    fits = list(fit_all(times_ns, end_ns, seed))
+    ranked = _draw_and_rank(fits, target, end_ns, seed, n_seeds, times_ns.size)
+    notes = _notes(times_ns.size, tick_ns, target, ranked)
+    return FitReport(times_ns.size, end_ns, tick_ns, target, ranked, notes)
+
+
+def rank(fitted: Fitted, target: Sequence[Figure], end_ns: int, seed: int, n_seeds: int) -> Ranked:
+    """Draws `n_seeds` series of the trace's span and compares their medians.
+
+    A judged figure must lie in its band as the median of nine draws, and of more draws in four of five such nines: 81
+    draws are nine tests, of which one may fail.
+    """
+    arrivals = fitted.arrivals(end_ns)
+    streams = np.random.default_rng(seed).spawn(n_seeds)
+    drawn = [figures_of(arrivals.offsets_ns(rng, end_ns), end_ns) for rng in streams]
+    groups = [drawn[first : first + N_SEEDS] for first in range(0, n_seeds - N_SEEDS + 1, N_SEEDS)] or [drawn]
+    judged = [figure for figure in target if figure.name in JUDGED]
+    ratios = {figure.name: _miss_ratio(figure, groups) for figure in judged}
+    misses = tuple(name for name, ratio in ratios.items() if ratio > MOST_MISSED)
+    medians = {figure.name: _median(drawn, figure.name) for figure in target}
+    return Ranked(
+        fitted,
+        medians,
+        n_seeds,
+        _error(target, medians),
+        _errors(target, medians),
+        misses,
+        max(ratios.values(), default=0.0),
+    )
+
+
+def _miss_ratio(figure: Figure, groups: Sequence[Sequence[Mapping[str, tuple[Kind, float]]]]) -> float:
+    """Share of the groups whose median lies outside the band."""
+    return sum(figure.holds(_median(group, figure.name)) is False for group in groups) / len(groups)
+
+
+def _median(drawn: Sequence[Mapping[str, tuple[Kind, float]]], name: str) -> float:
+    """Over the draws that carry the figure; 0 if none does."""
+    values = [figures[name][1] for figures in drawn if name in figures]
+    return float(np.median(values)) if values else 0.0
+
+
+def ordered(ranked: Iterable[Ranked]) -> tuple[Ranked, ...]:
+    """Best first: those that fit before the others, and by score.
+
+    Of those that fit and missed in none of their nines the one of fewest parameters comes first whose score is within
+    0.005 of the best one's or below 0.04: what nine seeds of the trace's own process score. (Breiman et al.,
+    Classification and Regression Trees, 1984, section 3.4.3, choose the smallest tree within one standard error.)
+    """
+    by_score = sorted(ranked, key=lambda one: one.score)
+    fitting = [one for one in by_score if one.fits]
+    if fitting:
+        limit = max(fitting[0].score + SCORE_TOLERANCE, LEAST_SCORE)
+        near = [one for one in fitting if one.score <= limit and not one.miss_ratio] or fitting[:1]
+        simplest = min(near, key=lambda one: (one.fitted.n_parameters, one.score))
+        fitting.remove(simplest)
+        fitting.insert(0, simplest)
+    return (*fitting, *(one for one in by_score if not one.fits))
+
+
+def _draw_and_rank(
+    fits: list[Fitted], target: Sequence[Figure], end_ns: int, seed: int, n_seeds: int, n: int
+) -> tuple[Ranked, ...]:
+    """Ranks by nine draws, or of a long trace the best after one draw; the first of the order then has more draws.
+
+    Nine draws of a process with long memory may lie near a trace by luck. Whichever comes first is drawn again, 81
+    times or as often as the budget allows, until the first one is one that has been.
+    """
+    is_short = len(fits) * n_seeds * n <= MOST_DRAWN
+    ranked = [rank(fitted, target, end_ns, seed, n_seeds if is_short else 1) for fitted in fits]
+    if not is_short:
+        ranked.sort(key=lambda one: one.score)
+        ranked[:N_FINALISTS] = [
+            rank(one.fitted, target, end_ns, seed, n_seeds) for one in ranked[:N_FINALISTS]
+        ]
+    n_final = max(n_seeds, min(N_FINAL_SEEDS, MOST_DRAWN // (N_FINALISTS * n)))
+    for _ in fits:
+        best = ordered(ranked)[0]
+        if best.n_seeds >= n_final:
+            break
+        ranked[ranked.index(best)] = rank(best.fitted, target, end_ns, seed + 1, n_final)
+    return ordered(ranked)
+
+
+def _series(stamp_ns: NDArray[np.int64], end_ns: int | None) -> tuple[NDArray[np.int64], int]:
+    if stamp_ns.size < LEAST_ARRIVALS:
+        raise AnalysisError(
+            f"{stamp_ns.size} arrivals are too few to fit a process: {LEAST_ARRIVALS} are needed"
+        )
+    if stamp_ns[-1] == stamp_ns[0]:
+        raise AnalysisError("all arrivals are at one instant: no process can be fitted")
+    if end_ns is not None:
+        return stamp_ns, end_ns
+    times_ns = stamp_ns - stamp_ns[0]
+    return times_ns, int(times_ns[-1]) + max(1, int(times_ns[-1]) // (times_ns.size - 1))
+
+
+def _error(target: Sequence[Figure], medians: Mapping[str, float]) -> float:
+    return float(np.mean([abs(figure.log_ratio(medians[figure.name])) for figure in target]))
+
+
+def _errors(target: Sequence[Figure], medians: Mapping[str, float]) -> dict[Kind, float]:
+    kinds: list[Kind] = list(dict.fromkeys(figure.kind for figure in target))
+    return {kind: _error([figure for figure in target if figure.kind == kind], medians) for kind in kinds}
+
+
+def _notes(
+    n: int, tick_ns: float | None, target: Sequence[Figure], ranked: Sequence[Ranked]
+) -> tuple[str, ...]:
+    notes = []
+    carried = {figure.name for figure in target if figure.low is not None}
+    left_out = [name for name in JUDGED if name not in carried]
+    if left_out:
+        notes.append(f"the trace is too short to judge {', '.join(left_out)}")
+    if tick_ns is not None:
+        tick_text = f"{tick_ns / NS_PER_S:g} s"
+        notes.append(
+            f"the stamps lie on a grid of {tick_text}; arrivals were spread inside it before the fit"
+        )
+    if n > MOST_FITTED:
+        notes.append(f"likelihoods are over 8 stretches of about {MOST_FITTED:,} arrivals in all")
+    n_short = sum(one.n_seeds < N_SEEDS for one in ranked)
+    if n_short:
+        notes.append(f"{n_short} processes have fewer than {N_SEEDS} draws, and cannot count as fitting")
+    return tuple(notes)
+
+
+def _mapping(one: Ranked) -> dict[str, Any]:
+    fitted = one.fitted
+    return {
+        "name": fitted.name,
+        "fits": one.fits,
+        "score": one.score,
+        "errors": dict(one.errors),
+        "misses": list(one.misses),
+        "medians": dict(one.medians),
+        "miss_ratio": one.miss_ratio,
+        "n_seeds": one.n_seeds,
+        "n_parameters": fitted.n_parameters,
+        "parameters": [asdict(parameter) for parameter in fitted.parameters],
+        "log_likelihood": fitted.log_likelihood,
+        "n_fitted": fitted.n_fitted,
+        "aic_per_arrival": fitted.aic_per_arrival,
+        "bic_per_arrival": fitted.bic_per_arrival,
+        "scenario": dict(fitted.scenario),
+    }
