@@ -27,6 +27,7 @@ types: $(READY)
 
 docs: $(READY)
 	$(BIN)/python -m analysis.schema > docs/schema.md
+	$(BIN)/python -m analysis.gallery
 
 $(READY): pyproject.toml setup.py constraints.txt $(wildcard csrc/*)
 	@if command -v uv >/dev/null 2>&1; then \

@@ -13,6 +13,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from cluster.interrupts import Interrupts
+from cluster.trace_cli import trace_app
 from scenarios.errors import ScenarioError, SquallError
 from scenarios.loader import load_scenario
 
@@ -29,6 +30,7 @@ app = typer.Typer(
 )  # fmt: skip
 models_app = typer.Typer(help="The model zoo.", no_args_is_help=True)
 app.add_typer(models_app, name="models")
+app.add_typer(trace_app, name="trace")
 
 OutOption = Annotated[Path, typer.Option("--out", help="Folder that takes the run directory.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print the summary as JSON on stdout.")]
