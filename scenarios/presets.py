@@ -86,7 +86,7 @@ _AZURE_CONVERSATION = Preset(
     residual=UnitHawkes(n=0.07, beta=0.54),
     mmpp=_mmpp(1.128, 0.533, 114),
     hawkes=HawkesFit(0.885, 0.0765),
-    fgn=NoiseFit(0.471, 0.979),
+    fgn=NoiseFit(0.517, 0.98),
     b_model_bias=0.540,
     curve=_curve("""
         0.573 0.795 0.987 1.06 0.921 0.819 0.804 0.783 0.966 0.894 0.903 0.906 1.04 0.978 0.849
@@ -102,7 +102,7 @@ _MOONCAKE_CONVERSATION = Preset(
     residual=UnitPoisson(),
     mmpp=_mmpp(1.086, 0.812, 35.6),
     hawkes=HawkesFit(0.549, 0.0622),
-    fgn=NoiseFit(0.217, 0.964),
+    fgn=NoiseFit(0.204, 0.956),
     b_model_bias=0.520,
     curve=_curve("""
         0.794 0.868 1.06 0.858 0.917 0.804 0.706 0.897 0.794 0.878 1.07 0.912 0.912 1 0.902 0.794
@@ -119,7 +119,7 @@ _NASA_WEB = Preset(
     residual=UnitHawkes(n=0.29, beta=2.2),
     mmpp=_mmpp(1.707, 0.148, 141),
     hawkes=HawkesFit(0.907, 0.0759),
-    fgn=NoiseFit(0.927, 0.956),
+    fgn=NoiseFit(1.105, 0.963),
     b_model_bias=0.600,
     curve=_curve("""
         0.891 0.95 0.998 0.942 0.832 0.784 0.883 1.07 1.04 0.768 0.645 0.721 0.752 0.641 0.558 0.641
@@ -136,7 +136,7 @@ _NASA_FLASH_CROWD = Preset(
     residual=UnitHawkes(n=0.25, beta=0.52),
     mmpp=_mmpp(1.548, 0.0163, 607),
     hawkes=HawkesFit(0.969, 0.0526),
-    fgn=NoiseFit(1.25, 0.995),
+    fgn=NoiseFit(1.28, 0.98),
     b_model_bias=0.594,
     curve=_curve("""
         1.34 1.07 0.961 1.21 1.19 1.21 1.09 1.11 1.33 1.02 1.26 1.03 0.486 1.35 1.27 1.06 1.02 1.13

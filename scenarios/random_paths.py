@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from scenarios.paths import LARGEST_PATH, Curve, Floats, Instants
 
 _SPELLS = 1 << 16
-"""Spells drawn at a time: part of what a seed means."""
+"""Most spells drawn at a time: part of what a seed means."""
 
 
 class _StationaryPath:
@@ -88,12 +88,14 @@ class MarkovPath(_StationaryPath):
         """Spells until the horizon is covered."""
         levels, stays = np.asarray(self.levels) / self._mean, np.asarray(self.stays_ns)
         shares = self.shares
-        _refuse_long(horizon_ns * float((shares / stays).sum()), "time constants of an mmpp")
+        spells_per_ns = float((shares / stays).sum())
+        _refuse_long(horizon_ns * spells_per_ns, "time constants of an mmpp")
         state = int(rng.choice(len(levels), p=shares / shares.sum()))
         edges, heights, reached = [np.zeros(1)], [], 0.0
         while reached < horizon_ns:
-            states = np.append(state, self._walk(rng, state, _SPELLS))
-            ends = reached + np.cumsum(rng.standard_exponential(_SPELLS) * stays[states[:-1]])
+            count = min(_SPELLS, int(1.2 * spells_per_ns * (horizon_ns - reached)) + 16)
+            states = np.append(state, self._walk(rng, state, count))
+            ends = reached + np.cumsum(rng.standard_exponential(count) * stays[states[:-1]])
             edges.append(ends)
             heights.append(levels[states[:-1]])
             state, reached = int(states[-1]), float(ends[-1])

@@ -18,6 +18,8 @@ PEAK_WINDOWS_NS = (NS_PER_S, 10 * NS_PER_S, 60 * NS_PER_S)
 GAP_QUANTILES = (0.99, 0.999)
 LEAST_BEYOND = 10
 """Gaps beyond a quantile below which it is not compared."""
+LEAST_PER_WINDOW = 0.005
+"""Arrivals per window, on average, below which its counts say nothing: hardly a window holds two."""
 LOAD_RATIOS = (0.5, 0.8)
 LIMIT = 1.3
 BANDED_PEAK = "peak 10s"
@@ -60,10 +62,12 @@ class Figure:
 def figures_of(times_ns: NDArray[np.int64], end_ns: int) -> dict[str, tuple[Kind, float]]:
     """Every figure that the sorted instants in [0, end_ns) carry, by its name."""
     found: dict[str, tuple[Kind, float | None]] = {}
+    shortest_ns = LEAST_PER_WINDOW * end_ns / max(times_ns.size, 1)
     for window_ns in IDC_WINDOWS_NS:
-        found[f"idc {_window(window_ns)}"] = ("dispersion", idc_shifted(times_ns, window_ns, 0, end_ns))
+        if window_ns >= shortest_ns:
+            found[f"idc {_window(window_ns)}"] = ("dispersion", idc_shifted(times_ns, window_ns, 0, end_ns))
     for window_ns in PEAK_WINDOWS_NS:
-        if end_ns >= 10 * window_ns:
+        if shortest_ns <= window_ns <= end_ns / 10:
             peak = peak_to_mean(times_ns, window_ns, 0, end_ns)
             found[f"peak {_window(window_ns)}"] = ("peak", peak)
     for q in GAP_QUANTILES:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import fft
 
-from analysis.fitting.dispersion import hawkes_idc
+from analysis.fitting.dispersion_formulas import hawkes_idc
 from analysis.fitting.fitted import (
     Fitted,
     Floats,

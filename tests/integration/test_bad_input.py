@@ -179,6 +179,7 @@ def test_no_free_port_is_named() -> None:
     assert done.stdout.strip() == "no free port on 127.0.0.1: Address already in use", done.stderr
 
 
+@pytest.mark.slow
 def test_a_cut_off_cache_and_no_package_index_say_what_to_do(alone: Bench) -> None:
     if shutil.which("tritonserver"):
         pytest.skip("tritonserver is on the PATH: no wheel is fetched")

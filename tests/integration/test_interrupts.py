@@ -55,7 +55,11 @@ def test_ctrl_c_before_the_load_leaves_an_aborted_run_without_rows(alone: Bench,
 
 
 @pytest.mark.parametrize(
-    "number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow), signal.SIGHUP]
+    "number", [
+        signal.SIGINT,
+        pytest.param(signal.SIGTERM, marks=pytest.mark.slow),
+        pytest.param(signal.SIGHUP, marks=pytest.mark.slow),
+    ]
 )
 def test_a_signal_in_the_measured_phase_keeps_the_rows_so_far(joined: Bench, number: signal.Signals) -> None:
     live = joined.start_run(_long_run())
@@ -72,6 +76,7 @@ def test_a_signal_in_the_measured_phase_keeps_the_rows_so_far(joined: Bench, num
     joined.wait_until_gone()
 
 
+@pytest.mark.slow
 def test_ctrl_c_in_the_warm_up_keeps_a_row_for_every_arrival(joined: Bench) -> None:
     mapping = _long_run()
     mapping["phases"][0]["duration"] = f"{_LONG_S}s"  # type: ignore[index]

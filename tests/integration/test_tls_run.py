@@ -35,7 +35,8 @@ def outcomes_of(bench: Bench) -> list[str]:
     return list(column.cast(pa.string()).to_pylist())
 
 
-@pytest.mark.parametrize("protocol", [pytest.param("http", marks=pytest.mark.slow), "grpc"])
+@pytest.mark.slow
+@pytest.mark.parametrize("protocol", ["http", "grpc"])
 def test_a_run_over_mutual_tls_counts_what_the_server_counts(
     joined: Bench, authority: Authority, protocol: str
 ) -> None:

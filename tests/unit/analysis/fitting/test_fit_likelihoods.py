@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from scipy import linalg, stats
 
 from analysis.fitting import hawkes, mmpp
-from analysis.fitting.dispersion import fgn_idc, hawkes_idc, mmpp_c2, mmpp_idc
+from analysis.fitting.dispersion_formulas import fgn_idc, hawkes_idc, mmpp_c2, mmpp_idc
 from analysis.fitting.fitted import Stretch, parted, spans_of, stretches_of
 from analysis.fitting.renewal import FAMILIES
 

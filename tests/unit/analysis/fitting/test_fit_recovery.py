@@ -137,7 +137,7 @@ WRONG = {
     "hawkes": {"kind": "mmpp", "rate": "5/s", "peak": 2.5, "base": 0.4, "tau": "8s"},
     "mmpp": {"kind": "hawkes", "rate": "5/s", "n": 0.6, "beta": "0.8/s"},
     "hawkes-curve": {"kind": "hawkes", "rate": "5/s", "n": 0.3, "beta": "0.8/s"},
-    "mmpp-curve": {"kind": "mmpp", "rate": "5/s", "peak": 2.5, "base": 0.4, "tau": "40s"},
+    "mmpp-curve": {"kind": "mmpp", "rate": "5/s", "peak": 1.4, "base": 0.8, "tau": "3s"},
     "fgn": {"kind": "fgn", "rate": "10/s", "sigma": 0.2, "hurst": 0.8},
     "b-model": {"kind": "poisson", "rate": "10/s"},
 }
