@@ -30,6 +30,7 @@ MOST_MISSED = 0.2
 MOST_DRAWN = 20_000_000
 """Arrivals drawn for a stage of the ranking; of a long trace only the best processes have nine draws."""
 SCORE_TOLERANCE = 0.005
+SHORT_TOLERANCE = 0.05
 LEAST_SCORE = 0.04
 """What a process scores on its own draws: nine seeds do not bring it nearer to 0 (see `Ranked`)."""
 
@@ -93,7 +94,8 @@ class FitReport:
         """One sentence: which process fits, or that none does and what the nearest misses."""
         best = self.best
         if best.fits:
-            return f"{best.fitted.name} fits: every judged figure lies in the trace's band"
+            near = " or near its own draws'" if self.n < SURE_ARRIVALS else ""
+            return f"{best.fitted.name} fits: every judged figure lies in the trace's band{near}"
         return f"none fits: the nearest, {best.fitted.name}, misses {', '.join(best.misses)}"
 
     def snippet(self) -> str:
@@ -141,17 +143,22 @@ def fit_trace(
     return FitReport(times_ns.size, end_ns, tick_ns, target, ranked, notes)
 
 
-def rank(fitted: Fitted, target: Sequence[Figure], end_ns: int, seed: int, n_seeds: int) -> Ranked:
+def rank(
+    fitted: Fitted, target: Sequence[Figure], end_ns: int, seed: int, n_seeds: int, is_short: bool = False
+) -> Ranked:
     """Draws `n_seeds` series of the trace's span and compares their medians.
 
     A judged figure must lie in its band as the median of nine draws, and of more draws in four of five such nines: 81
-    draws are nine tests, of which one may fail.
+    draws are nine tests, of which one may fail. Of a short trace the figure itself is as uncertain as its band: there
+    it also suffices that it lies within two standard deviations of the draws.
     """
     arrivals = fitted.arrivals(end_ns)
     streams = np.random.default_rng(seed).spawn(n_seeds)
     drawn = [figures_of(arrivals.offsets_ns(rng, end_ns), end_ns) for rng in streams]
     groups = [drawn[first : first + N_SEEDS] for first in range(0, n_seeds - N_SEEDS + 1, N_SEEDS)] or [drawn]
     judged = [figure for figure in target if figure.name in JUDGED]
+    if is_short:
+        judged = [figure for figure in judged if not _is_among(figure, drawn)]
     ratios = {figure.name: _miss_ratio(figure, groups) for figure in judged}
     misses = tuple(name for name, ratio in ratios.items() if ratio > MOST_MISSED)
     medians = {figure.name: _median(drawn, figure.name) for figure in target}
@@ -166,28 +173,38 @@ def rank(fitted: Fitted, target: Sequence[Figure], end_ns: int, seed: int, n_see
     )
 
 
-def _miss_ratio(figure: Figure, groups: Sequence[Sequence[Mapping[str, tuple[Kind, float]]]]) -> float:
+Drawn = Sequence[Mapping[str, tuple[Kind, float]]]
+
+
+def _miss_ratio(figure: Figure, groups: Sequence[Drawn]) -> float:
     """Share of the groups whose median lies outside the band."""
     return sum(figure.holds(_median(group, figure.name)) is False for group in groups) / len(groups)
 
 
-def _median(drawn: Sequence[Mapping[str, tuple[Kind, float]]], name: str) -> float:
+def _is_among(figure: Figure, drawn: Drawn) -> bool:
+    values = [figures[figure.name][1] for figures in drawn if figure.name in figures]
+    return bool(values) and abs(figure.value - float(np.mean(values))) <= 2 * float(np.std(values))
+
+
+def _median(drawn: Drawn, name: str) -> float:
     """Over the draws that carry the figure; 0 if none does."""
     values = [figures[name][1] for figures in drawn if name in figures]
     return float(np.median(values)) if values else 0.0
 
 
-def ordered(ranked: Iterable[Ranked]) -> tuple[Ranked, ...]:
+def ordered(ranked: Iterable[Ranked], is_short: bool = False) -> tuple[Ranked, ...]:
     """Best first: those that fit before the others, and by score.
 
     Of those that fit and missed in none of their nines the one of fewest parameters comes first whose score is within
-    0.005 of the best one's or below 0.04: what nine seeds of the trace's own process score. (Breiman et al.,
-    Classification and Regression Trees, 1984, section 3.4.3, choose the smallest tree within one standard error.)
+    0.005 (of a short trace 0.05) of the best one's or below 0.04: what nine seeds of the trace's own process score.
+    (Breiman et al., Classification and Regression Trees, 1984, section 3.4.3, choose the smallest tree within one
+    standard error.)
     """
     by_score = sorted(ranked, key=lambda one: one.score)
     fitting = [one for one in by_score if one.fits]
     if fitting:
-        limit = max(fitting[0].score + SCORE_TOLERANCE, LEAST_SCORE)
+        tolerance = SHORT_TOLERANCE if is_short else SCORE_TOLERANCE
+        limit = max(fitting[0].score + tolerance, LEAST_SCORE)
         near = [one for one in fitting if one.score <= limit and not one.miss_ratio] or fitting[:1]
         simplest = min(near, key=lambda one: (one.fitted.n_parameters, one.score))
         fitting.remove(simplest)
@@ -203,20 +220,20 @@ def _draw_and_rank(
     Nine draws of a process with long memory may lie near a trace by luck. Whichever comes first is drawn again, 81
     times or as often as the budget allows, until the first one is one that has been.
     """
-    is_short = len(fits) * n_seeds * n <= MOST_DRAWN
-    ranked = [rank(fitted, target, end_ns, seed, n_seeds if is_short else 1) for fitted in fits]
-    if not is_short:
+    is_short, all_at_once = n < SURE_ARRIVALS, len(fits) * n_seeds * n <= MOST_DRAWN
+    ranked = [rank(one, target, end_ns, seed, n_seeds if all_at_once else 1, is_short) for one in fits]
+    if not all_at_once:
         ranked.sort(key=lambda one: one.score)
         ranked[:N_FINALISTS] = [
             rank(one.fitted, target, end_ns, seed, n_seeds) for one in ranked[:N_FINALISTS]
         ]
     n_final = max(n_seeds, min(N_FINAL_SEEDS, MOST_DRAWN // (N_FINALISTS * n)))
     for _ in fits:
-        best = ordered(ranked)[0]
+        best = ordered(ranked, is_short)[0]
         if best.n_seeds >= n_final:
             break
-        ranked[ranked.index(best)] = rank(best.fitted, target, end_ns, seed + 1, n_final)
-    return ordered(ranked)
+        ranked[ranked.index(best)] = rank(best.fitted, target, end_ns, seed + 1, n_final, is_short)
+    return ordered(ranked, is_short)
 
 
 def _series(stamp_ns: NDArray[np.int64], end_ns: int | None) -> tuple[NDArray[np.int64], int]:
@@ -256,7 +273,7 @@ def _notes(
         )
     if n < SURE_ARRIVALS:
         notes.append(
-            f"of fewer than {SURE_ARRIVALS:,} arrivals the p99 waits are partly luck: none may fit for that alone"
+            f"of fewer than {SURE_ARRIVALS:,} arrivals a process also fits where the figure is within 2 s.d. of its draws"
         )
     if n > MOST_FITTED:
         notes.append(f"likelihoods are over 8 stretches of about {MOST_FITTED:,} arrivals in all")
