@@ -94,8 +94,9 @@ class FitReport:
         """One sentence: which process fits, or that none does and what the nearest misses."""
         best = self.best
         if best.fits:
-            near = " or near its own draws'" if self.n < SURE_ARRIVALS else ""
-            return f"{best.fitted.name} fits: every judged figure lies in the trace's band{near}"
+            if self.n < SURE_ARRIVALS:
+                return f"{best.fitted.name} fits: every judged figure in its band or near the draws'"
+            return f"{best.fitted.name} fits: every judged figure lies in the trace's band"
         return f"none fits: the nearest, {best.fitted.name}, misses {', '.join(best.misses)}"
 
     def snippet(self) -> str:
