@@ -90,9 +90,9 @@ class Lags:
 class Stimulus:
     """Planned against sent in one phase. None where the phase does not carry a figure.
 
-    `n_within` were sent within the phase's span. `second_ratio`: largest difference of a second's sends from its
-    plan. `end_drift_ns`: how much later the last sends were than the first. `gap_ks_ratio` is information alone: a
-    harmless lag of the size of a gap moves it.
+    `n_within` were sent within the phase's span, `n_early` before their instant. `second_ratio`: largest difference
+    of a second's sends from its plan. `end_drift_ns`: how much later the last sends were than the first.
+    `gap_ks_ratio` is information alone: a harmless lag of the size of a gap moves it.
     """
 
     phase: str
@@ -100,7 +100,8 @@ class Stimulus:
     n_planned: int
     n_sent: int
     n_within: int
-    second_ratio: float
+    n_early: int
+    second_ratio: float | None
     bursts: Bursts | None
     dispersion: tuple[Dispersion, ...]
     lag: Lags | None
@@ -153,6 +154,7 @@ def verify(sends: Sends, limits: Limits) -> Stimulus:
         n_planned=len(planned),
         n_sent=len(sent),
         n_within=int(count_within(sent, span.start_ns, span.end_ns)),
+        n_early=int((sends.lag_ns < 0).sum()),
         second_ratio=second_difference(planned, sent, span, limits),
         bursts=compare_bursts(planned, sent, span, limits),
         dispersion=tuple(
@@ -165,15 +167,17 @@ def verify(sends: Sends, limits: Limits) -> Stimulus:
     )
 
 
-def second_difference(planned: Int64s, sent: Int64s, span: RunPhase, limits: Limits) -> float:
-    """Largest share of a second's planned arrivals that is `missed`; 0 of none. Both series sorted.
+def second_difference(planned: Int64s, sent: Int64s, span: RunPhase, limits: Limits) -> float | None:
+    """Largest share of a second's planned arrivals that is `missed`. Both series sorted.
 
-    Seconds with fewer planned than `window_least_count` are left out.
+    Seconds with fewer planned than `window_least_count` are left out; None where that leaves none.
     """
     n_planned = window_counts(planned, NS_PER_S, span.start_ns, span.end_ns)
     begins_ns = span.start_ns + NS_PER_S * np.flatnonzero(n_planned >= limits.window_least_count)
+    if not begins_ns.size:
+        return None
     n_missed = missed(planned, sent, begins_ns, begins_ns + NS_PER_S, limits)
-    return float((n_missed / n_planned[n_planned >= limits.window_least_count]).max(initial=0.0))
+    return float((n_missed / n_planned[n_planned >= limits.window_least_count]).max())
 
 
 # dispersion
@@ -206,7 +210,8 @@ def lag_noise_ratio(planned: Int64s, window_ns: int, span: RunPhase, limits: Lim
     worst edge: up to m planned within `stall_ns` before it cross, k of them so that |2 k (x_i - x_{i-1} + k)| is
     largest, in each grid with an edge in that time. Beyond the outer edges the mean stands for x. As in the index,
     sums of squares are divided by (windows - 1) x mean, grid by grid. Falls as 1/sqrt(windows), but for the second
-    term, which matters where a plan is more regular than Poisson. 0 without a grid of 10 windows.
+    term, which matters where a plan is more regular than Poisson. 0 without a grid of 10 windows. Of a very long phase
+    the first `_MOST_EDGES` edges stand for all.
     """
     step_ns = window_ns // N_SHIFTS
     last_ns = min(span.end_ns, span.start_ns + _MOST_EDGES * step_ns)

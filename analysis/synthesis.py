@@ -16,7 +16,7 @@ from scenarios.load import SuperposeArrivals
 from scenarios.problems import describe_problem
 from scenarios.strict_yaml import parse_yaml
 from scenarios.traces.part import TracePart
-from scenarios.units import parse_duration, parse_rate
+from scenarios.units import format_duration, parse_duration, parse_rate
 
 if TYPE_CHECKING:
     from analysis.fitting.report import FitReport
@@ -33,7 +33,10 @@ def synthesise(arrivals: Arrivals, horizon_ns: int, seed: int, sizes: TracePart 
     would come again in every copy of its block.
     """
     times, rows = np.random.default_rng(seed).spawn(2)
-    stamp_ns = arrivals.offsets_ns(times, horizon_ns)
+    try:
+        stamp_ns = arrivals.offsets_ns(times, horizon_ns)
+    except ValueError as error:  # what only the whole length shows: too many arrivals, too many pieces
+        raise ScenarioError(f"--duration {format_duration(horizon_ns)}: {error}") from error
     if sizes is None or not sizes.sizes or not len(sizes):
         return TracePart(stamp_ns, {})
     picked = _block_rows(rows, len(sizes), stamp_ns.size)

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from analysis.bootstrap import dispersion_band
+from analysis.bootstrap import BLOCK_NS, dispersion_band
 from analysis.trace_figures import (
     Dispersion,
     Peak,
@@ -29,6 +29,7 @@ from analysis.trace_figures import (
 from analysis.trace_notes import grid_note, series_notes, size_notes
 from scenarios.burstiness import (
     LEAST_WINDOWS,
+    PEAK_WINDOW_NS,
     ROUGH_WINDOWS,
     TailIndex,
     busiest_window,
@@ -39,7 +40,6 @@ from scenarios.burstiness import (
     largest,
     local_c2s,
     local_window_ns,
-    safe_load,
     window_counts,
 )
 from scenarios.correlation import (
@@ -61,6 +61,8 @@ TAIL_RATIOS = (0.05, 0.01)
 SPREAD_SEED = 1
 TOP_SESSIONS = 10
 _MOST_COUNTS = 2**24
+_MOST_BLOCKS = 2**14
+"""Of a bootstrap, 57 days in blocks of 300 s; those of a longer trace are longer, so that memory has a bound."""
 _PIECE = 2**20
 
 Int64s = NDArray[np.int64]
@@ -121,6 +123,7 @@ def describe_series(times_ns: Int64s, tick_ns: float | None = None) -> SeriesFig
     local = local_c2s(times_ns, start_ns, end_ns) if span_ns else np.zeros(0)
     unit_ns = _count_unit_ns(span_ns, tick_ns)
     counts = window_counts(times_ns, unit_ns, start_ns, end_ns)
+    peaks = _peaks(times_ns, start_ns, end_ns)
     return SeriesFigures(
         first_ns=start_ns,
         span_ns=span_ns,
@@ -129,8 +132,10 @@ def describe_series(times_ns: Int64s, tick_ns: float | None = None) -> SeriesFig
         local_c2_ratio=float(np.median(local)) if local.size else None,
         local_window_ns=local_window_ns(span_ns),
         n_local_windows=int(local.size),
-        peaks=_peaks(times_ns, start_ns, end_ns),
-        safe_load_ratio=safe_load(times_ns, start_ns, end_ns),
+        peaks=peaks,
+        safe_load_ratio=next(
+            (1 / p.peak_to_mean_ratio for p in peaks if p.window_ns == PEAK_WINDOW_NS), None
+        ),
         dispersion=tuple(_dispersion(times_ns, w, start_ns, end_ns) for w in DISPERSION_WINDOWS_NS),
         gap_autocorrelation=gap_autocorrelation(times_ns),
         gap_rank_correlation=gap_rank_correlation(times_ns) if tick_ns is None else None,
@@ -208,7 +213,8 @@ def _peaks(times_ns: Int64s, start_ns: int, end_ns: int) -> tuple[Peak, ...]:
 
 def _dispersion(times_ns: Int64s, window_ns: int, start_ns: int, end_ns: int) -> Dispersion:
     n_windows = (end_ns - start_ns) // window_ns
-    low, high = dispersion_band(times_ns, window_ns, start_ns, end_ns) or (None, None)
+    block_ns = max(BLOCK_NS, (end_ns - start_ns) // _MOST_BLOCKS)
+    low, high = dispersion_band(times_ns, window_ns, start_ns, end_ns, block_ns) or (None, None)
     return Dispersion(
         window_ns=window_ns,
         idc_ratio=idc_shifted(times_ns, window_ns, start_ns, end_ns, ROUGH_WINDOWS),

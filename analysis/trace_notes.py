@@ -35,7 +35,7 @@ def series_notes(figures: SeriesFigures) -> list[str]:
     if figures.safe_load_ratio is not None:
         notes.append(
             f"Above {share_text(figures.safe_load_ratio)} mean load the busiest {window_text(PEAK_WINDOW_NS)}"
-            " alone overload the server."
+            " alone overloads the server."
         )
     tail = next((one.index for one in figures.gap_tails if one.index is not None), None)
     if tail is not None and tail >= NO_TAIL_INDEX:

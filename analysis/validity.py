@@ -89,8 +89,8 @@ def judge(
             found = run_stimuli(requests, manifest, limits) if stimuli is None else stimuli
             planned = [one for one in found if one.n_planned]
             n_unsent = int((~measured.is_sent).sum())
-            checks += stimulus_checks(n_unsent, planned, allowed_ns, limits)
-            checks.append(_send_lag(measured, allowed_ns))
+            allowed = {name: _allowed_lag_ns(measured.in_phases([name]), limits) for name in names}
+            checks += stimulus_checks(n_unsent, planned, allowed, limits)
         elif users is not None:
             checks.append(_users_accounted(users, limits))
         checks.append(_clock_bound(measured, manifest, limits))
@@ -185,12 +185,6 @@ def _users_accounted(users: UserTime, limits: Limits) -> Check:
 def _allowed_lag_ns(measured: Requests, limits: Limits) -> int:
     latency_p99_ns = rank_value(measured.latency_ns[measured.is_ok], 0.99) or 0
     return max(limits.lag_ns, round(limits.lag_of_latency_ratio * latency_p99_ns))
-
-
-def _send_lag(measured: Requests, allowed_ns: int) -> Check:
-    lag_ns = rank_value(measured.lag_ns[measured.is_sent], 0.99)
-    advice = "the client made more than a tenth of the tail; add client workers or nodes"
-    return held_to("send lag p99", lag_ns, allowed_ns, "ns", "send lag p99", advice)
 
 
 def _clock_bound(measured: Requests, manifest: Mapping[str, Any], limits: Limits) -> Check:

@@ -103,7 +103,7 @@ def intended_lines(phase: str, figures: Mapping[str, Any]) -> list[str]:
     ]
     if figures["safe_load_ratio"] is not None:
         window, load = duration_text(figures["safe_load_window_ns"]), share_text(figures["safe_load_ratio"])
-        lines.append(f"{phase}: above {load} load its busiest {window} alone overload the server")
+        lines.append(f"{phase}: above {load} load its busiest {window} alone overloads the server")
     return lines
 
 
@@ -119,7 +119,8 @@ def stimulus_lines(stimulus: Mapping[str, Any]) -> list[str]:
     """Planned against sent of one phase, in two lines, from `stimulus.Stimulus.figures`."""
     bursts = stimulus["bursts"]
     first = f"{count_text(stimulus['n_within'])} of {count_text(stimulus['n_planned'])} sent within it"
-    first += f"; worst second {share_text(stimulus['second_ratio'])} off"
+    if stimulus["second_ratio"] is not None:
+        first += f"; worst second {share_text(stimulus['second_ratio'])} off"
     first += f", bursts {share_text(bursts['difference_ratio'])}" if bursts else ""
     changes = ", ".join(
         f"{one['window_ns'] / 10**9:g} s {change_text(one['change_ratio'])}" for one in stimulus["dispersion"]

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from analysis.store import RunStore
-from analysis.timeline import RunPhase
+from analysis.timeline import ClockMap, RunPhase
 from cluster.agent import SERVER
 from cluster.deployment import Deployment, Worker
 from cluster.ingest import Ledger, ingest_file, ingest_table
@@ -124,7 +124,7 @@ class Collection:
     def _ingest_one(self, label: str, table: str, name: str, n_bytes: int) -> None:
         agent, clock = self._deployment.agents[label], self._deployment.clocks[label]
         for data in ingest_file(self._store, agent, (table, name, n_bytes), clock, self._phases):
-            self._note(table, data)
+            self._note(table, data, clock)
 
     def _take_leftovers(self, worker: Worker) -> None:
         """Rows that the worker's spill file did not take."""
@@ -132,7 +132,7 @@ class Collection:
         for data in tables:
             clock = self._deployment.clocks[worker.node.label]
             ingest_table(self._store, "requests", data, clock, self._phases)
-            self._note("requests", data)
+            self._note("requests", data, clock)
 
     def _add_checks(self) -> None:
         """How many replies were compared; a lost worker cannot say how many it did."""
@@ -144,9 +144,9 @@ class Collection:
         }
         self._store.update(value_checks={**self._store.manifest["value_checks"], **counts})
 
-    def _note(self, table: str, data: Any) -> None:
+    def _note(self, table: str, data: Any, clock: ClockMap) -> None:
         if table == "requests" and self._ledger is not None:
-            self._ledger.note(data)
+            self._ledger.note(data, clock)
 
     def _add_missing(self) -> None:
         if self._ledger is None:
@@ -154,6 +154,11 @@ class Collection:
             n_issued = sum(worker.handle.call("n_issued") for worker in workers)
             self._store.update(plan={**self._store.manifest["plan"], "n_arrivals": n_issued})
             return
+        if self._ledger.n_misplaced:
+            self.losses.append(
+                f"{self._ledger.n_misplaced} arrivals were scheduled at another instant, or of another size, than the"
+                " plan's: please report it with logs/"
+            )
         if self._ledger.n_missing:
             self.losses.append(f"{self._ledger.n_missing} arrivals have no record: {_LOST}")
             for table in self._ledger.missing_tables(_LOST):

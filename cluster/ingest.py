@@ -112,7 +112,11 @@ def ingest_table(
 
 
 class Ledger:
-    """Which arrivals of the plan have a row; the rest become `unsent` rows, so that none is missing."""
+    """Which arrivals of the plan have a row; the rest become `unsent` rows, so that none is missing.
+
+    `n_misplaced` counts rows whose instant or size is not that of the plan: every other figure of a run takes the
+    worker's word for what was planned.
+    """
 
     def __init__(self, plan: Plan, labels: Mapping[str, str], nodes: Sequence[str], start_ns: int) -> None:
         """`nodes[w]`: node of worker w, which has the arrivals that the plan's rule deals to it.
@@ -124,10 +128,17 @@ class Ledger:
         self._nodes = list(nodes)
         self._start_ns = start_ns
         self._is_there = np.zeros(len(plan), bool)
+        self.n_misplaced = 0
 
-    def note(self, requests: pa.Table) -> None:
-        """Marks the rows of a table of requests."""
-        self._is_there[requests.column("request_id").to_numpy()] = True
+    def note(self, requests: pa.Table, clock: ClockMap) -> None:
+        """Marks the rows of a table of requests, which are on `clock`, and holds them to the plan."""
+        ids = requests.column("request_id").to_numpy()
+        self._is_there[ids] = True
+        offset_ns = requests.column("scheduled_ns").to_numpy() + (clock.offset_ns - self._start_ns)
+        is_as_planned = (offset_ns == self._plan.offset_ns[ids]) & (
+            requests.column("rows").to_numpy() == self._plan.rows[ids]
+        )
+        self.n_misplaced += int(np.count_nonzero(~is_as_planned))
 
     @property
     def n_missing(self) -> int:

@@ -11,6 +11,7 @@ import numpy as np
 from analysis.figures import series_figures
 from analysis.wording import count_text, intended_lines
 from scenarios.closed import ClosedPlan
+from scenarios.errors import ScenarioError
 from scenarios.plan import Plan
 
 
@@ -18,7 +19,7 @@ def describe_plan(plan: Plan | ClosedPlan) -> dict[str, Any]:
     """What the manifest says of a plan; how many requests a closed loop sends is known at its end."""
     if isinstance(plan, ClosedPlan):
         return {"load": "closed", "n_users": plan.n_users, "n_arrivals": 0, "sha256": plan.sha256()}
-    edges = np.searchsorted(plan.phase, np.arange(len(plan.spans) + 1)).tolist()
+    edges = np.searchsorted(plan.phase, np.arange(len(plan.spans) + 1, dtype=np.uint8)).tolist()
     counts = {
         span.name: last - first
         for span, (first, last) in zip(plan.spans, pairwise(edges), strict=True)
@@ -33,6 +34,15 @@ def describe_plan(plan: Plan | ClosedPlan) -> dict[str, Any]:
     return {
         "load": "open", "n_arrivals": len(plan), "sha256": sha256, "n_by_phase": counts, "stimulus": stimulus
     }  # fmt: skip
+
+
+def refuse_empty(plan: Mapping[str, Any]) -> None:
+    """Raises ScenarioError for a schedule, from `describe_plan`, that measures nothing."""
+    if plan["load"] == "open" and not any(figures["n"] for figures in plan["stimulus"].values()):
+        raise ScenarioError(
+            f"phases: no arrival falls into {' or '.join(plan['stimulus'])}; use a higher rate, a longer phase or"
+            " another seed"
+        )
 
 
 def announce(plan: Mapping[str, Any]) -> list[str]:

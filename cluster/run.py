@@ -28,7 +28,7 @@ from analysis.validity import judge_run
 from cluster.clocksync import utc_minus_monotonic_ns
 from cluster.collect import Collection
 from cluster.deployment import Deployment, Worker
-from cluster.intent import announce, describe_plan
+from cluster.intent import announce, describe_plan, refuse_empty
 from cluster.interrupts import Interrupts
 from cluster.phase_profiler import PhaseProfiler
 from cluster.placement import place
@@ -71,6 +71,7 @@ def run_scenario(scenario: Scenario, out: Path, ray_address: str | None, interru
     plan = plan_closed(scenario) if is_closed(scenario) else plan_scenario(scenario)
     screen = Screen()
     described = describe_plan(plan)
+    refuse_empty(described)
     store = RunStore.create(out, scenario.name, time.time_ns(), _first_manifest(scenario, described))
     for line in announce(described):
         screen.step(line)

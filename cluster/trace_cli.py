@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,9 +17,10 @@ from scenarios.traces.part import TracePart
 LONGEST_NS = 2**61
 """Horizon that no trace reaches: 73 years."""
 
-trace_app = typer.Typer(
-    help="Arrival traces: describe, fit a process, synthesise, convert formats.", no_args_is_help=True
-)
+_PAGES = (".html", ".htm")
+_PICTURES = (".png", ".svg")
+
+trace_app = typer.Typer(no_args_is_help=True)
 
 FileArgument = Annotated[Path, typer.Argument(help="A trace file.", metavar="FILE")]
 OutArgument = Annotated[Path, typer.Argument(help="File to write.", metavar="OUT")]
@@ -53,6 +55,14 @@ PlotOption = Annotated[
 ]
 
 
+@trace_app.callback()
+def _ends_tidily(context: typer.Context) -> None:
+    """Arrival traces: describe, fit a process, synthesise, convert formats."""
+    # SIGTERM ends a command as Ctrl-C does, so that no half-written file stays
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    context.call_on_close(lambda: signal.signal(signal.SIGTERM, before))
+
+
 @trace_app.command()
 def info(
     file: FileArgument,
@@ -70,6 +80,8 @@ def info(
     from analysis.trace_info import trace_summary
     from analysis.trace_screen import render_trace
 
+    if plot is not None and plot.suffix not in (*_PAGES, *_PICTURES):
+        raise ScenarioError(f"--plot {plot}: must end in .png, .svg or .html")
     settings = _settings(file, format_, unit, column, repair, spread, overrides)
     part, source = _read(settings, seed)
     summary = {"file": str(file), **source, **trace_summary(part.stamp_ns, part.sizes, part.session)}
@@ -264,14 +276,14 @@ def _draw(plot: Path, part: TracePart, summary: dict[str, Any], title: str) -> N
     from analysis.png import write_png
     from analysis.trace_page import write_trace_page
     from analysis.trace_plots import trace_plots
+    from scenarios.traces.writing import whole_or_not
 
     plots = trace_plots(part.stamp_ns, summary, part.sizes)
-    if plot.suffix in (".html", ".htm"):
-        write_trace_page(plot, summary, plots, title)
-    elif plot.suffix in (".png", ".svg"):
-        write_png(plot, plots, title)
-    else:
-        raise ScenarioError(f"--plot {plot}: must end in .png, .svg or .html")
+    with whole_or_not(plot) as new:
+        if plot.suffix in _PAGES:
+            write_trace_page(new, summary, plots, title)
+        else:
+            write_png(new, plots, title)
     _note(f"{plot}: drawn")
 
 
@@ -285,10 +297,10 @@ def _print(summary: dict[str, Any], rendered: Any, as_json: bool) -> None:
 
 
 def _write_text(path: Path, text: str) -> None:
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise ScenarioError(f"{path}: cannot be written: {error.strerror}") from error
+    from scenarios.traces.writing import whole_or_not
+
+    with whole_or_not(path) as new:
+        new.write_text(text, encoding="utf-8")
     _note(f"{path}: written")
 
 

@@ -12,13 +12,16 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from scenarios.gaps import GammaGaps
-from scenarios.paths import RatePath
+from scenarios.gaps import LARGEST_GAMMA_C2, GammaGaps
+from scenarios.paths import LARGEST_PATH, RatePath
 from scenarios.processes import CHUNK, UnitPoisson, UnitProcess, UnitRenewal
 from scenarios.units import NS_PER_S
 
 Offsets = NDArray[np.int64]
 Rates = NDArray[np.float64]
+
+MOST_DRAWN = 110_000_000
+"""Arrivals of one draw, a tenth above what a phase may have: more would fill the memory before it is refused."""
 
 
 class Arrivals(Protocol):
@@ -46,11 +49,13 @@ class Constant:
     def offsets_ns(self, rng: np.random.Generator, horizon_ns: int) -> Offsets:
         """Arrival i at floor(i · 1e9 / rate)."""
         del rng
+        _refuse_many(self.expected_count(horizon_ns))
         count = math.ceil(self.expected_count(horizon_ns)) + 1
         points = np.arange(count, dtype=np.float64)
         points *= float(NS_PER_S)
-        points /= self.rate_hz_mean
-        offsets = floor_in_place(points)
+        with np.errstate(over="ignore"):  # of a rate so low that the second point is beyond every float
+            points /= self.rate_hz_mean
+        offsets = floor_in_place(points[: np.searchsorted(points, float(horizon_ns))])
         return offsets[: np.searchsorted(offsets, horizon_ns)]
 
     def rate_hz(self, t_ns: NDArray[np.int64]) -> Rates:
@@ -72,6 +77,7 @@ class Stationary:
 
     def offsets_ns(self, rng: np.random.Generator, horizon_ns: int) -> Offsets:
         """Unit-rate points stretched by 1/rate and floored to ns."""
+        _refuse_many(self.expected_count(horizon_ns))
         points = self.unit.points(rng, self.expected_count(horizon_ns))
         points *= NS_PER_S / self.rate_hz_mean
         return held_below(floor_in_place(points), horizon_ns)
@@ -105,6 +111,7 @@ class Modulated:
         area_ns = float(np.interp(horizon_ns, curve.edges_ns, curve.cum)) if curve.begins is None else None
         if area_ns is None:
             area_ns = self.path.area_ns(horizon_ns)  # only fixed paths have slopes, and those know their area
+        _refuse_many(area_ns * per_ns)
         points = self.residual.points(rng, area_ns * per_ns)
         points /= per_ns
         curve.invert(points)
@@ -131,6 +138,9 @@ class Ticks:
             raise ValueError("ticks need a period above 0")
 
     def offsets_ns(self, rng: np.random.Generator, horizon_ns: int) -> Offsets:
+        _refuse_many(self.expected_count(horizon_ns))
+        if horizon_ns // self.period_ns > LARGEST_PATH:
+            raise ValueError(f"the period of the ticks is too short: more than {LARGEST_PATH:,} of them")
         ticks = np.arange(0, horizon_ns, self.period_ns, dtype=np.int64)
         per_tick = self.expected_count(horizon_ns) / ticks.size
         return np.repeat(ticks, rng.poisson(per_tick, ticks.size))
@@ -165,6 +175,7 @@ class Clients:
         GammaGaps(self.cv)
 
     def offsets_ns(self, rng: np.random.Generator, horizon_ns: int) -> Offsets:
+        _refuse_many(self.expected_count(horizon_ns))
         cvs = np.clip(self.cv * np.exp(self.cv_sigma * rng.standard_normal(self.n_clients)), *_CLIENT_CVS)
         parts = [
             Stationary(rate_hz, UnitRenewal(GammaGaps(cv))).offsets_ns(rng, horizon_ns)
@@ -185,7 +196,8 @@ class Clients:
         return self.rate_hz_mean * (t_ns / NS_PER_S)
 
 
-_CLIENT_CVS = (0.1, math.sqrt(10) - 1e-9)
+SMALLEST_CLIENT_CV = 0.1
+_CLIENT_CVS = (SMALLEST_CLIENT_CV, math.sqrt(LARGEST_GAMMA_C2))
 
 
 @dataclass(frozen=True)
@@ -195,10 +207,11 @@ class Superposition:
     parts: tuple[Arrivals, ...]
 
     def offsets_ns(self, rng: np.random.Generator, horizon_ns: int) -> Offsets:
-        streams = rng.spawn(len(self.parts))
-        return merged(
-            [part.offsets_ns(own, horizon_ns) for part, own in zip(self.parts, streams, strict=True)]
-        )
+        found: list[Offsets] = []
+        for part, own in zip(self.parts, rng.spawn(len(self.parts)), strict=True):
+            found.append(part.offsets_ns(own, horizon_ns))
+            _refuse_many(sum(offsets.size for offsets in found))
+        return merged(found)
 
     def rate_hz(self, t_ns: NDArray[np.int64]) -> Rates:
         rates: Rates = np.sum([part.rate_hz(t_ns) for part in self.parts], axis=0)
@@ -217,10 +230,10 @@ class Concatenation:
 
     def offsets_ns(self, rng: np.random.Generator, horizon_ns: int) -> Offsets:
         streams = rng.spawn(len(self.parts))
-        found = [
-            part.offsets_ns(own, end - start) + start
-            for (part, start, end), own in zip(self._spans(horizon_ns), streams, strict=False)
-        ]
+        found: list[Offsets] = []
+        for (part, start, end), own in zip(self._spans(horizon_ns), streams, strict=False):
+            found.append(part.offsets_ns(own, end - start) + start)
+            _refuse_many(sum(offsets.size for offsets in found))
         return np.concatenate(found) if found else np.empty(0, np.int64)
 
     def rate_hz(self, t_ns: NDArray[np.int64]) -> Rates:
@@ -280,3 +293,11 @@ def merged(parts: list[Offsets]) -> Offsets:
 def _refuse_bad_rate(rate_hz: float) -> None:
     if not 0 < rate_hz < math.inf:
         raise ValueError(f"a rate is finite and above 0, not {rate_hz} Hz")
+
+
+def _refuse_many(count: float) -> None:
+    if count > MOST_DRAWN:
+        raise ValueError(
+            f"{count:.3g} arrivals are more than a plan takes; use a lower rate or a shorter phase, or a path with less"
+            " of a peak"
+        )

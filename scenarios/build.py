@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from typing import assert_never
 
 import numpy as np
 
 from scenarios.arrivals import (
+    MOST_DRAWN,
     Arrivals,
     Clients,
     Concatenation,
@@ -59,6 +61,10 @@ from scenarios.presets import CLIENT_PRESETS, PRESETS
 from scenarios.processes import UnitHawkes, UnitPoisson, UnitProcess, UnitRenewal
 from scenarios.random_paths import BModelPath, LogGaussianPath, MarkovPath, OnOffPath, Sojourn
 from scenarios.traces.replay import TraceReplay
+from scenarios.units import format_duration
+
+LARGEST_FIXED = 1 << 24
+"""Pieces of a fixed curve over a phase, its repeats included: about 1 GiB while it is drawn."""
 
 
 def build_arrivals(config: OpenArrivals, horizon_ns: int, size: str | None = None) -> Arrivals:
@@ -196,7 +202,15 @@ def _envelope(config: EnvelopeArrivals, horizon_ns: int) -> Modulated:
         assert config.curve is not None
         assert config.bin_ns is not None
         path = steps(config.curve, config.bin_ns, horizon_ns)
+    if isinstance(path, FixedPath):
+        n_pieces = path.begins.size * math.ceil(horizon_ns / float(path.edges_ns[-1]))
+        _refuse_long(n_pieces, "pieces of the curve")
     return Modulated(config.rate_hz, path, residual or UnitPoisson())
+
+
+def _refuse_long(n_pieces: int, what: str) -> None:
+    if n_pieces > LARGEST_FIXED:
+        raise ValueError(f"{what} are too short for the phase: {n_pieces:.3g}, at most {LARGEST_FIXED:,}")
 
 
 def _shape(shape: ShapeConfig, horizon_ns: int) -> RatePath:
@@ -207,8 +221,10 @@ def _shape(shape: ShapeConfig, horizon_ns: int) -> RatePath:
             over_ns = shape.over_ns if shape.over_ns is not None else horizon_ns
             return piecewise(((0, shape.begin), (over_ns, shape.end)), horizon_ns)
         case StepShape():
+            _refuse_behind(shape.at_ns, horizon_ns)
             return piecewise(((0, 1.0), (shape.at_ns, 1.0), (shape.at_ns, shape.factor)), horizon_ns)
         case SpikeShape():
+            _refuse_behind(shape.at_ns, horizon_ns)
             begin, end = shape.at_ns, shape.at_ns + shape.width_ns
             levels = ((0, 1.0), (begin, 1.0), (begin, shape.factor), (end, shape.factor), (end, 1.0))
             return piecewise(levels, horizon_ns)
@@ -226,10 +242,27 @@ def _shape(shape: ShapeConfig, horizon_ns: int) -> RatePath:
             assert_never(shape)
 
 
+def _refuse_behind(at_ns: int, horizon_ns: int) -> None:
+    if at_ns >= horizon_ns:
+        at, phase = format_duration(at_ns), format_duration(horizon_ns)
+        raise ValueError(f"shape.at: {at} lies behind the phase of {phase}")
+
+
 def _trace_path(shape: TraceShape, horizon_ns: int) -> FixedPath:
-    """The counts of the replayed trace per bin, over the phase."""
+    """The counts of the replayed trace per bin, over the phase; what its scaling draws is drawn from seed 0."""
+    n_bins = -(-horizon_ns // shape.bin_ns)
+    _refuse_long(n_bins, "bins of the shape")
     replay = TraceReplay(shape, None)
-    counts = np.zeros(-(-horizon_ns // shape.bin_ns), np.int64)
+    counts = np.zeros(n_bins, np.int64)
     for part in replay.parts(np.random.default_rng(0), horizon_ns):
-        counts += np.bincount(part.offset_ns // shape.bin_ns, minlength=counts.size)
-    return steps(counts.astype(np.float64), shape.bin_ns, horizon_ns)
+        bins = part.offset_ns // shape.bin_ns
+        first = int(bins[0])
+        found = np.bincount(bins - first)
+        counts[first : first + found.size] += found
+        if counts.sum() > MOST_DRAWN:
+            raise ValueError(f"the shape's trace has more than {MOST_DRAWN:.0e} arrivals in the phase")
+    rates = counts.astype(np.float64)
+    rates[-1] *= shape.bin_ns / (
+        horizon_ns - (n_bins - 1) * shape.bin_ns
+    )  # the last bin may end with the phase
+    return steps(rates, shape.bin_ns, horizon_ns)

@@ -179,7 +179,7 @@ class HyperexponentialGaps:
 
 def weibull_c2(shape: float) -> float:
     """c2 = Γ(1 + 2/k)/Γ(1 + 1/k)² - 1 of a Weibull law of shape k."""
-    return math.exp(math.lgamma(1 + 2 / shape) - 2 * math.lgamma(1 + 1 / shape)) - 1
+    return max(0.0, math.expm1(math.lgamma(1 + 2 / shape) - 2 * math.lgamma(1 + 1 / shape)))
 
 
 def weibull_shape(cv: float) -> float:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
+from scenarios.arrivals import SMALLEST_CLIENT_CV
 from scenarios.fields import Count, Duration, Number, PositiveDuration, PositiveNumber, Rate, Section
 from scenarios.gaps import (
     LARGEST_GAMMA_C2,
@@ -18,16 +18,22 @@ from scenarios.gaps import (
     lomax_alpha,
     weibull_shape,
 )
-from scenarios.load_paths import ShapeConfig, Sojourn
+from scenarios.load_paths import LARGEST_LEVEL, Level, ShapeConfig, Sojourn
 from scenarios.load_trace import TraceArrivals
 from scenarios.presets import ClientPresetName, PresetName
 from scenarios.processes import LARGEST_HAWKES_N
 from scenarios.random_paths import LARGEST_SIGMA, MarkovPath
+from scenarios.units import NS_PER_S
 
 LARGEST_USER_COUNT = 1_000_000  # of a closed loop: each is a connection in the worst case
 LARGEST_CLIENT_COUNT = 100_000
 LARGEST_STATE_COUNT = 16
+LARGEST_ZIPF = 20.0  # beyond, the second client has a millionth of the rate
 LARGEST_PART_COUNT = 1_000
+LARGEST_CV = 1e6  # its square is a number; each law has a limit of its own below it
+
+Cv = Annotated[PositiveNumber, Field(le=LARGEST_CV)]
+"""Coefficient of variation of gaps."""
 
 
 class PoissonResidual(Section):
@@ -40,16 +46,17 @@ class GammaResidual(Section):
     """Gamma gaps, by their coefficient of variation or by the shape k = 1/cv² that vLLM calls burstiness."""
 
     kind: Literal["gamma"]
-    cv: PositiveNumber | None = None
+    cv: Cv | None = None
     burstiness: PositiveNumber | None = None
 
     @model_validator(mode="after")
     def _one_measure(self) -> GammaResidual:
         if (self.cv is None) == (self.burstiness is None):
             raise ValueError("needs exactly one of cv and burstiness (= 1/cv²)")
-        if self.gap_cv() ** 2 > LARGEST_GAMMA_C2:
+        c2 = self.cv**2 if self.cv is not None else 1 / (self.burstiness or 1)
+        if c2 > LARGEST_GAMMA_C2:
             raise ValueError(
-                f"gaps with cv² {self.gap_cv() ** 2:g} are above {LARGEST_GAMMA_C2:g}: such a gamma sends batches"
+                f"gaps with cv² {c2:g} are above {LARGEST_GAMMA_C2:g}: such a gamma sends batches"
                 " and pauses; use kind 'mmpp', 'hawkes' or 'envelope' for stronger bursts"
             )
         return self
@@ -67,7 +74,7 @@ class WeibullResidual(Section):
 
     kind: Literal["weibull"]
     shape: PositiveNumber | None = None
-    cv: PositiveNumber | None = None
+    cv: Cv | None = None
 
     @model_validator(mode="after")
     def _one_measure(self) -> WeibullResidual:
@@ -88,7 +95,7 @@ class LognormalResidual(Section):
     """Lognormal gaps; the cv is that of the gap itself, not of its logarithm."""
 
     kind: Literal["lognormal"]
-    cv: PositiveNumber
+    cv: Cv
 
     @model_validator(mode="after")
     def _drawable(self) -> LognormalResidual:
@@ -101,7 +108,7 @@ class ParetoResidual(Section):
 
     kind: Literal["pareto"]
     alpha: Annotated[Number, Field(ge=SMALLEST_LOMAX_ALPHA)] | None = None
-    cv: Annotated[Number, Field(gt=1)] | None = None
+    cv: Annotated[Cv, Field(gt=1)] | None = None
 
     @model_validator(mode="after")
     def _one_measure(self) -> ParetoResidual:
@@ -121,7 +128,7 @@ class HyperexponentialResidual(Section):
     """One of two exponential gaps at random, of balanced means."""
 
     kind: Literal["hyperexponential"]
-    cv: Annotated[Number, Field(ge=1)]
+    cv: Annotated[Cv, Field(ge=1)]
 
     @model_validator(mode="after")
     def _drawable(self) -> HyperexponentialResidual:
@@ -212,7 +219,7 @@ class HawkesArrivals(Section):
 class MmppState(Section):
     """A state of an MMPP: its rate relative to the other states', and how long it lasts on average."""
 
-    level: Annotated[Number, Field(ge=0)]
+    level: Level
     stay_ns: PositiveDuration = Field(alias="stay")
 
 
@@ -222,7 +229,7 @@ class MmppArrivals(Section):
     kind: Literal["mmpp"]
     rate_hz: Rate = Field(alias="rate")
     preset: PresetName | None = None
-    peak: Annotated[Number, Field(gt=1)] | None = None
+    peak: Annotated[Number, Field(gt=1, le=LARGEST_LEVEL)] | None = None
     base: Annotated[Number, Field(ge=0, lt=1)] | None = None
     tau_ns: PositiveDuration | None = Field(default=None, alias="tau")
     states: Annotated[tuple[MmppState, ...], Field(min_length=2, max_length=LARGEST_STATE_COUNT)] | None = (
@@ -304,7 +311,7 @@ class EnvelopeArrivals(Section):
     kind: Literal["envelope"]
     rate_hz: Rate = Field(alias="rate")
     preset: PresetName | None = None
-    curve: tuple[Annotated[Number, Field(ge=0)], ...] | None = None
+    curve: tuple[Level, ...] | None = None
     bin_ns: PositiveDuration | None = Field(default=None, alias="bin")
     shape: ShapeConfig | None = None
     residual: ResidualConfig | None = None
@@ -330,9 +337,9 @@ class ClientsArrivals(Section):
     rate_hz: Rate = Field(alias="rate")
     preset: ClientPresetName | None = None
     clients: Annotated[Count, Field(le=LARGEST_CLIENT_COUNT)] | None = None
-    zipf: Annotated[Number, Field(ge=0)] | None = None
-    cv: PositiveNumber | None = None
-    cv_sigma: Annotated[Number, Field(ge=0)] | None = None
+    zipf: Annotated[Number, Field(ge=0, le=LARGEST_ZIPF)] | None = None
+    cv: Annotated[Cv, Field(ge=SMALLEST_CLIENT_CV)] | None = None
+    cv_sigma: Annotated[Number, Field(ge=0, le=LARGEST_SIGMA)] | None = None
 
     @model_validator(mode="after")
     def _one_source(self) -> ClientsArrivals:
@@ -393,7 +400,7 @@ class LognormalThink(Section):
 
     kind: Literal["lognormal"]
     mean_ns: PositiveDuration = Field(alias="mean")
-    cv: PositiveNumber
+    cv: Cv
 
 
 ThinkConfig = Annotated[ConstantThink | ExponentialThink | LognormalThink, Field(discriminator="kind")]
@@ -438,14 +445,18 @@ for _section in (SuperposeArrivals, Stretch, ConcatenateArrivals):
     _section.model_rebuild()
 
 
-def parts_of(config: OpenArrivals) -> Iterator[OpenArrivals]:
-    """The processes that `config` is made of: itself, or those of its parts."""
+def expected_count(config: OpenArrivals, horizon_ns: int) -> float:
+    """Arrivals in [0, horizon_ns) by the stated rates; a trace states none and counts 0."""
     match config:
         case SuperposeArrivals():
-            for part in config.parts:
-                yield from parts_of(part)
+            return sum(expected_count(part, horizon_ns) for part in config.parts)
         case ConcatenateArrivals():
-            for stretch in config.parts:
-                yield from parts_of(stretch.arrivals)
+            total, left_ns = 0.0, horizon_ns
+            for stretch in config.parts[:-1]:
+                total += expected_count(stretch.arrivals, min(left_ns, stretch.duration_ns))
+                left_ns = max(left_ns - stretch.duration_ns, 0)
+            return total + expected_count(config.parts[-1].arrivals, left_ns)
+        case TraceArrivals():
+            return 0.0
         case _:
-            yield config
+            return config.rate_hz * (horizon_ns / NS_PER_S)

@@ -4,14 +4,27 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
-from scenarios.fields import Duration, Number, PositiveDuration, PositiveNumber, Section
+from scenarios.fields import Duration, Number, PositiveDuration, Section
+from scenarios.gaps import SMALLEST_LOMAX_ALPHA
 from scenarios.load_trace import TraceArrivals
 from scenarios.random_paths import LARGEST_SIGMA
 
 LARGEST_POINT_COUNT = 100_000
-Level = Annotated[Number, Field(ge=0)]
+LARGEST_LEVEL = 1e12
+SMALLEST_LEVEL = 1e-12
+
+
+def _in_range(level: float) -> float:
+    """Levels only count against each other; outside this range their integral would leave float64."""
+    if level and not SMALLEST_LEVEL <= level <= LARGEST_LEVEL:
+        raise ValueError(f"{level:g} must be 0 or lie in {SMALLEST_LEVEL:g} to {LARGEST_LEVEL:g}")
+    return level
+
+
+Level = Annotated[Number, Field(ge=0), AfterValidator(_in_range)]
+"""A rate against the others of its curve, 0 or more."""
 
 
 class Point(Section):
@@ -126,7 +139,7 @@ ShapeConfig = Annotated[
 class ExponentialSojourn(Section):
     """Exponential lengths."""
 
-    kind: Literal["exponential"] = "exponential"
+    kind: Literal["exponential"]
     mean_ns: PositiveDuration = Field(alias="mean")
 
 
@@ -135,7 +148,7 @@ class ParetoSojourn(Section):
 
     kind: Literal["pareto"]
     mean_ns: PositiveDuration = Field(alias="mean")
-    alpha: Annotated[PositiveNumber, Field(gt=1)]
+    alpha: Annotated[Number, Field(ge=SMALLEST_LOMAX_ALPHA)]
 
 
 Sojourn = Annotated[ExponentialSojourn | ParetoSojourn, Field(discriminator="kind")]

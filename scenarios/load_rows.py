@@ -8,6 +8,8 @@ from pydantic import Field, model_validator
 
 from scenarios.fields import Count, Number, PositiveNumber, Section, Text
 
+LARGEST_ZIPF = 1_000_000  # each number of rows has a weight
+LARGEST_CV = 1e6  # its square is a number
 LARGEST_EMPIRICAL = 100_000  # values of an empirical law in the scenario file itself; a trace holds more
 
 
@@ -37,7 +39,7 @@ class LognormalRows(Section):
 
     kind: Literal["lognormal"]
     mean: PositiveNumber
-    cv: PositiveNumber
+    cv: Annotated[PositiveNumber, Field(le=LARGEST_CV)]
     max: Count
 
 
@@ -61,7 +63,7 @@ class ZipfRows(Section):
 
     kind: Literal["zipf"]
     exponent: Annotated[Number, Field(ge=0)]
-    max: Count
+    max: Annotated[Count, Field(le=LARGEST_ZIPF)]
 
 
 class EmpiricalRows(Section):

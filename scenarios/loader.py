@@ -20,6 +20,9 @@ from scenarios.strict_yaml import parse_yaml
 
 _Section = TypeVar("_Section", bound=Section)
 
+MOST_VALUES = 1_000_000
+"""Of a scenario file, each use of an alias counted: ten lines of aliases of aliases are billions."""
+
 
 def load_scenario(path: Path | str, overrides: Sequence[str] = ()) -> Scenario:
     """The scenario in `path`, changed by each `key.path=value` of `overrides` in turn.
@@ -29,7 +32,11 @@ def load_scenario(path: Path | str, overrides: Sequence[str] = ()) -> Scenario:
     or by index (`phases[1]`, `phases.1`); its value is YAML.
     """
     path = Path(path)
-    mapping = _as_mapping(parse_yaml(_read_text(path), str(path)), str(path))
+    try:
+        value = parse_yaml(_read_text(path), str(path))
+    except RecursionError as error:
+        raise ScenarioError(f"{path}: lists and mappings are nested too deep") from error
+    mapping = _as_mapping(value, str(path))
     _resolve_paths(mapping, path.parent)
     for override in overrides:
         apply_override(mapping, override)
@@ -68,16 +75,28 @@ def _as_mapping(value: object, origin: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise ScenarioError(f"{origin}: a scenario is a mapping of keys, not a {type(value).__name__}")
     try:
-        return {key: _unshared(part) for key, part in value.items()}
+        left = [MOST_VALUES]
+        unshared = {key: _unshared(part, left) for key, part in value.items()}
+        if left[0] < 0:
+            raise ScenarioError(
+                f"{origin}: has more than {MOST_VALUES:,} values, aliases (*name) written out"
+            )
+        return unshared
     except RecursionError as error:
         raise ScenarioError(f"{origin}: an alias (*name) refers to a part that holds it") from error
 
 
-def _unshared(value: Any) -> Any:
-    """A copy in which parts that YAML aliases share are apart, so that an override changes one of them."""
+def _unshared(value: Any, left: list[int]) -> Any:
+    """A copy in which parts that YAML aliases share are apart, so that an override changes one of them.
+
+    `left`: how many values may still come; it ends below 0, and the copy is cut off there, where there are more.
+    """
+    left[0] -= 1
+    if left[0] < 0:
+        return None
     if isinstance(value, dict):
-        return {key: _unshared(part) for key, part in value.items()}
-    return [_unshared(part) for part in value] if isinstance(value, list) else value
+        return {key: _unshared(part, left) for key, part in value.items()}
+    return [_unshared(part, left) for part in value] if isinstance(value, list) else value
 
 
 def _resolve_paths(mapping: dict[str, Any], folder: Path) -> None:

@@ -42,7 +42,7 @@ def draw_rows(config: RowsConfig, rng: np.random.Generator, count: int) -> NDArr
         case ZipfRows():
             return _by_weight(np.arange(1, config.max + 1), zipf_weights(config), rng, count)
         case EmpiricalRows():
-            return _by_weight(*_empirical(settled(config)), rng, count)
+            return _by_weight(*_empirical(settled(config) if config.file else config), rng, count)
         case TraceRows():
             raise ValueError("rows of kind 'trace' are those of the trace's own requests, they are not drawn")
         case _:
@@ -104,11 +104,12 @@ def _lognormal(config: LognormalRows, rng: np.random.Generator, count: int) -> N
 def _bounded_pareto(config: ParetoRows, rng: np.random.Generator, count: int) -> NDArray[np.int32]:
     """Floor of a Pareto bounded to [min, max + 1), by inversion of its distribution function.
 
-    F(x) = (1 - (L/x)^a) / (1 - (L/H)^a), so x = L · (1 - u · (1 - (L/H)^a))^(-1/a).
+    F(x) = (1 - (L/x)^a) / (1 - (L/H)^a), so x = L · (1 - u · (1 - (L/H)^a))^(-1/a); by expm1 and log1p, since for a
+    small a both powers are next to 1.
     """
     low, high = float(config.min), float(config.max + 1)
-    cut = 1 - (low / high) ** config.alpha
-    draws = low * (1 - rng.random(count) * cut) ** (-1 / config.alpha)
+    cut = math.expm1(config.alpha * math.log(low / high))
+    draws = low * np.exp(-np.log1p(rng.random(count) * cut) / config.alpha)
     rows: NDArray[np.int32] = np.clip(np.floor(draws), config.min, config.max).astype(np.int32)
     return rows
 
@@ -117,20 +118,26 @@ def _by_weight(
     values: NDArray[np.int64], weights: NDArray[np.float64], rng: np.random.Generator, count: int
 ) -> NDArray[np.int32]:
     """Values drawn with probabilities in proportion to their weights, by inversion."""
+    weights = weights / weights.max()  # so that no sum leaves float64
     bounds = np.cumsum(weights) / np.sum(weights)
     place = np.searchsorted(bounds[:-1], rng.random(count), side="right")
     return values.astype(np.int32)[place]
 
 
 def settled(config: RowsConfig) -> RowsConfig:
-    """The same law without a file: the values that it holds, and how often. Raises ScenarioError for a bad file."""
-    if not isinstance(config, EmpiricalRows) or config.file is None:
+    """The same law without a file and with each value once, so that a draw costs little. Raises ScenarioError."""
+    if not isinstance(config, EmpiricalRows):
         return config
-    assert config.size is not None
-    rows, counts = np.unique(trace_rows(config, _sizes(config.file, config.size)), return_counts=True)
-    return EmpiricalRows(
-        kind="empirical", values=tuple(rows.tolist()), weights=tuple(counts.astype(np.float64).tolist())
-    )
+    if config.file is not None:
+        assert config.size is not None
+        values = trace_rows(config, _sizes(config.file, config.size)).astype(np.int64)
+        weights = np.ones(values.size)
+    else:
+        values, weights = _empirical(config)
+    rows, place = np.unique(values, return_inverse=True)
+    sums = np.bincount(place, weights=weights / weights.max()).astype(np.float64)
+    sums = sums / sums.max()
+    return EmpiricalRows(kind="empirical", values=tuple(rows.tolist()), weights=tuple(sums.tolist()))
 
 
 def _empirical(config: RowsConfig) -> tuple[NDArray[np.int64], NDArray[np.float64]]:

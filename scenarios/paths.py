@@ -20,7 +20,7 @@ Floats = NDArray[np.float64]
 Instants = NDArray[np.int64]
 
 LARGEST_PATH = 1 << 26
-"""Pieces of a path: 1 GiB; more is a mistyped bin or time constant."""
+"""Pieces of a path: 1 GiB of edges and areas; more is a mistyped bin or time constant."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -216,7 +216,9 @@ class LogGaussianPath(_StationaryPath):
     def draw(self, rng: np.random.Generator, horizon_ns: int) -> Curve:
         """One level per bin."""
         count = math.ceil(horizon_ns / self.bin_ns)
-        _refuse_long(count, "bins of a log-gaussian rate")
+        _refuse_long(
+            8 * count, "bins of a log-gaussian rate"
+        )  # the transforms hold eight times what a path does
         lags = np.arange(count + 1, dtype=np.float64)
         if self.memory == "ar1":
             series = gaussian_series(np.exp(-lags * self.bin_ns / self.tau_ns), rng)

@@ -25,7 +25,7 @@ from scenarios.fields import (
     Version,
     Whole,
 )
-from scenarios.load import ArrivalsConfig, ClosedArrivals, EnvelopeArrivals, parts_of
+from scenarios.load import ArrivalsConfig, ClosedArrivals, EnvelopeArrivals, expected_count
 from scenarios.load_rows import ConstantRows, RowsConfig, TraceRows
 from scenarios.load_trace import TraceArrivals
 from scenarios.mix import max_rows
@@ -33,6 +33,7 @@ from scenarios.units import NS_PER_S, format_duration
 
 SERVER_URL = r"^(http://[^/:\s]+:[1-9]\d{0,4}|https://[^/:\s]+(:[1-9]\d{0,4})?)/?$"
 LARGEST_ARRIVAL_COUNT = 100_000_000  # of a phase: 2.2 GB of plan; more is a mistyped rate
+LARGEST_BATCH = 2**31 - 1  # rows: a plan keeps them in an int32
 LARGEST_PORT = 65_535
 LARGEST_PHASE_COUNT = 255  # a plan keeps the phase in a uint8
 LARGEST_SPIN_NS = NS_PER_S // 1_000  # longer is a mistyped unit: a sleeping thread wakes within 0.1 ms
@@ -57,7 +58,7 @@ class ModelConfig(Section):
     version: Version = "1"
     settings: dict[str, Whole] = Field(default_factory=dict)
     instances: Count = 1
-    max_batch_size: Count = 32
+    max_batch_size: Annotated[Count, Field(le=LARGEST_BATCH)] = 32
     preferred_batch_sizes: tuple[Count, ...] = ()
     queue_delay_ns: Duration = Field(default=0, alias="queue_delay")
     queue: QueuePolicy = QueuePolicy()
@@ -195,12 +196,11 @@ class PhaseConfig(Section):
                 if self.arrivals
                 else f"a {self.kind} phase needs arrivals"
             )
-        parts = (
-            []
+        expected = (
+            0.0
             if self.arrivals is None or isinstance(self.arrivals, ClosedArrivals)
-            else parts_of(self.arrivals)
+            else expected_count(self.arrivals, self.duration_ns)
         )
-        expected = sum(getattr(part, "rate_hz", 0.0) for part in parts) * (self.duration_ns / NS_PER_S)
         if expected > LARGEST_ARRIVAL_COUNT:
             raise ValueError(f"{expected:.3g} requests are above the {LARGEST_ARRIVAL_COUNT:.0e} of a phase")
         if isinstance(self.arrivals, EnvelopeArrivals) and self.arrivals.curve is not None:

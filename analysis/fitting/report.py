@@ -274,7 +274,7 @@ def _notes(
         )
     if n < SURE_ARRIVALS:
         notes.append(
-            f"of fewer than {SURE_ARRIVALS:,} arrivals a process also fits where the figure is within 2 s.d. of its draws"
+            f"of fewer than {SURE_ARRIVALS:,} arrivals it suffices that a figure is within 2 s.d. of a process's draws"
         )
     if n > MOST_FITTED:
         notes.append(f"likelihoods are over 8 stretches of about {MOST_FITTED:,} arrivals in all")

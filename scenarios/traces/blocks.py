@@ -44,6 +44,10 @@ class Block:
         """Row number of the line that gave the data row `index`."""
         return int(self.rows[min(index, self.rows.size - 1)])
 
+    def has_rows(self, n_rows: int) -> bool:
+        """Whether `n_rows` is the number of lines, with the blank ones or without: no reader joined or split any."""
+        return n_rows == self.data.count(b"\n") or n_rows == self.rows.size
+
     def lines(self) -> Iterator[tuple[int, bytes]]:
         """Row and content, without its line end, of each line that is not blank."""
         for row, line in enumerate(self.data.split(b"\n"), self.first_row):

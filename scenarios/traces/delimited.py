@@ -70,6 +70,8 @@ class DelimitedSource:
             columns = read_columns(block.data, layout)
         except pa.ArrowInvalid:
             return self._chunk_by_rows(block, clock, mending)
+        if not block.has_rows(len(columns[layout.stamp])):  # a quote or a CR joins or splits lines for Arrow
+            return self._chunk_by_rows(block, clock, mending)
         stamp_ns, faults = clock.read(columns[layout.stamp])
         if (
             faults and block.rows.size != stamp_ns.size

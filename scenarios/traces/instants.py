@@ -29,6 +29,9 @@ _DIGITS = {"s": 9, "ms": 6, "us": 3, "ns": 0}
 _DATE = re.compile(
     r"(\d{4}-\d\d-\d\d)(?:[ T](\d\d:\d\d)(:\d\d)?(?:\.(\d+))?\s?(Z|UTC|[+-]\d\d:?\d\d)?)?", re.ASCII
 )
+_MOST_CAST = 40  # characters; from 50 on Arrow's cast of a number to decimal128 can give another number
+_RUN = 24  # every run of 47 characters holds 24 that begin at a multiple of 24
+_LONG_EXPONENT = r"[eE][-+]?[0-9]{4}"  # and below -10^8 or so it reads outside its memory
 _CUT = Context(prec=100, rounding=ROUND_DOWN)  # a number of any length, times its unit, towards 0
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _EPOCH_S = range(600_000_000, 4_200_000_000)  # 1989 to 2103
@@ -95,6 +98,8 @@ class Clock:
                 except pa.ArrowInvalid:
                     continue
             return None
+        if not is_safe_to_cast(texts):
+            return None
         try:
             return decimal_ns(texts.cast(pa.decimal128(38, self.digits)))
         except pa.ArrowInvalid:
@@ -105,6 +110,32 @@ class Clock:
             return decimal_ns(cut.cast(pa.decimal128(38, self.digits)))
         except pa.ArrowInvalid:
             return None
+
+
+def is_safe_to_cast(texts: Any) -> bool:
+    """Whether Arrow's cast of these texts to decimal128 is exact or refuses, which holds for short ones only."""
+    import pyarrow.compute as pc
+
+    longest = pc.max(pc.binary_length(texts)).as_py() or 0
+    if longest > _MOST_CAST:
+        return False
+    codes = np.frombuffer(texts.buffers()[2] or b"", dtype=np.uint8)
+    return (
+        not ((codes | 32) == ord("e")).any()
+        or not pc.any(pc.match_substring_regex(texts, _LONG_EXPONENT)).as_py()
+    )
+
+
+def is_safe_as_json(data: bytes) -> bool:
+    """The same for the numbers of a JSON text: no run of 47 digits, no exponent of 4."""
+    codes = np.frombuffer(data, dtype=np.uint8)
+    is_digit = (codes - ord("0") < 10) | (codes == ord("."))
+    aligned = is_digit[: is_digit.size // _RUN * _RUN].reshape(-1, _RUN)
+    places = np.flatnonzero((codes[1:] | 32) == ord("e")) + 1
+    has_exponent = bool(is_digit[places - 1].any())
+    return not aligned.all(axis=1).any() and not (
+        has_exponent and re.search(rb"[0-9.][eE][-+]?[0-9]{4}", data)
+    )
 
 
 def decimal_ns(numbers: Any) -> NDArray[np.int64] | None:
@@ -137,7 +168,10 @@ def parse_stamp_ns(text: str, unit: TraceUnit) -> int:
         return _number_ns(text, unit)
     day, minute, second, decimals, zone = moment.groups()
     zone = "+00:00" if zone in (None, "Z", "UTC") else zone
-    whole = datetime.fromisoformat(f"{day} {minute or '00:00'}{second or ':00'}{zone}") - _EPOCH
+    try:
+        whole = datetime.fromisoformat(f"{day} {minute or '00:00'}{second or ':00'}{zone}") - _EPOCH
+    except ValueError as error:
+        raise ValueError(f"{shown(text)} is not a time: {' '.join(str(error).split())}") from error
     stamp_ns = (whole.days * 86_400 + whole.seconds) * NS_PER_UNIT["s"] + int(
         (decimals or "0")[:9].ljust(9, "0")
     )

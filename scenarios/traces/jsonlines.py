@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from scenarios.traces.blocks import Block, text_blocks
 from scenarios.traces.chunk import Chunk, Mending, chunk_of, session_numbers
 from scenarios.traces.faults import shown
-from scenarios.traces.instants import Clock, decimal_ns, parse_whole
+from scenarios.traces.instants import Clock, decimal_ns, is_safe_as_json, parse_whole
 from scenarios.traces.options import TraceUnit
 from scenarios.traces.part import NO_SESSION, session_number
 
@@ -53,7 +53,7 @@ class JsonSource:
 
     def _chunk(self, block: Block, clock: Clock, chains: _Chains, mending: Mending) -> Chunk:
         table = self._table(block.data, clock)
-        if table is None:
+        if table is None or not block.has_rows(len(table[self.stamp])):
             return self._chunk_by_rows(block, clock, chains, mending)
         stamp_ns = decimal_ns(table[self.stamp]) if clock.kind == "number" else None
         faults: list[tuple[int, str]] = []
@@ -74,6 +74,8 @@ class JsonSource:
         import pyarrow as pa
         from pyarrow import json as arrow_json
 
+        if clock.kind != "date" and not is_safe_as_json(data):
+            return None
         stamp_type = pa.string() if clock.kind == "date" else pa.decimal128(38, clock.digits)
         fields = {self.stamp: stamp_type, **{name: pa.int64() for name in self.size_names}}
         ids = [name for name in (self.session, self.parent) if name is not None]
@@ -161,6 +163,8 @@ def parse_entry(line: bytes) -> dict[str, Any]:
         raise ValueError("the line is not UTF-8") from error
     except (json.JSONDecodeError, RecursionError) as error:
         raise ValueError(f"not JSON: {getattr(error, 'msg', 'nested too deep')}") from error
+    except ValueError as error:
+        raise ValueError("holds a whole number of thousands of digits") from error
     if not isinstance(entry, dict):
         raise ValueError("is no JSON object")
     return entry

@@ -77,7 +77,9 @@ def session_number(text: str) -> int:
         return int(written[1], 16) & (2**63 - 1)
     if text in ("", "-"):
         return NO_SESSION
-    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big") & (2**63 - 1)
+    return int.from_bytes(
+        hashlib.blake2b(text.encode(errors="surrogatepass"), digest_size=8).digest(), "big"
+    ) & (2**63 - 1)
 
 
 def session_text(number: int) -> str:

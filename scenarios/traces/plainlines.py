@@ -48,6 +48,8 @@ class LinesSource:
 
     def _chunk(self, block: Block, clock: Clock, mending: Mending) -> Chunk:
         texts = line_texts(block)
+        if texts is not None and not block.has_rows(len(texts)):  # a CR in a line splits it for Arrow
+            texts = None
         stamp_ns, faults = (np.empty(0, dtype=np.int64), []) if texts is None else clock.read(texts)
         if texts is None or (faults and block.rows.size != stamp_ns.size):  # not UTF-8, or a line of blanks
             lines = [line.decode("utf-8", "replace") for _, line in block.lines()]

@@ -8,6 +8,7 @@ Errors are one line: the file, the row (the first line of the file is row 1) and
 
 from __future__ import annotations
 
+import stat
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -64,6 +65,7 @@ def open_trace(path: Path, options: TraceOptions = _AS_THEY_ARE) -> TraceReader:
     Raises ScenarioError for a file that is not there, cannot be opened, is empty, or has no column of stamps.
     """
     with _faults_of(path):
+        _refuse_streams(path)
         format = options.format or recognised_format(path)
         return TraceReader(path, format, source_of(path, format, options), options)
 
@@ -71,6 +73,13 @@ def open_trace(path: Path, options: TraceOptions = _AS_THEY_ARE) -> TraceReader:
 def read_trace(path: Path, options: TraceOptions = _AS_THEY_ARE) -> TracePart:
     """The whole trace in numpy arrays. Raises ScenarioError as `open_trace` and its iteration do."""
     return join_parts(list(open_trace(path, options)))
+
+
+def _refuse_streams(path: Path) -> None:
+    """A trace is opened more than once, so that a pipe would block or lose its first rows; OSError passes."""
+    mode = path.stat().st_mode
+    if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+        raise RowFault(None, "is a pipe or a device; write it to a file first")
 
 
 @contextmanager

@@ -61,7 +61,16 @@ class TraceReplay:
 
     def offsets_ns(self, rng: np.random.Generator, horizon_ns: int) -> NDArray[np.int64]:
         """Arrivals in [0, horizon_ns), (n,) int64, sorted. Raises ScenarioError as `parts` does."""
-        found = [part.offset_ns for part in self.parts(rng, horizon_ns)]
+        found: list[NDArray[np.int64]] = []
+        n_rows = 0
+        for part in self.parts(rng, horizon_ns):
+            found.append(part.offset_ns)
+            n_rows += len(part)
+            if n_rows > LARGEST_DRAW:
+                raise ScenarioError(
+                    f"{self.path}: replays more than {LARGEST_DRAW:.0e} arrivals; use a shorter phase or a smaller"
+                    " scale"
+                )
         return np.concatenate(found) if found else np.empty(0, np.int64)
 
     def parts(self, rng: np.random.Generator, horizon_ns: int) -> Iterator[Drawn]:
@@ -113,8 +122,8 @@ class TraceReplay:
         width_ns = self._width_ns * ratio.numerator // ratio.denominator
         if (recorded_ns >= _LARGEST_NS and self._config.loop) or horizon_ns + width_ns >= _LARGEST_NS:
             raise ScenarioError(
-                f"{self.path}: time_scale {ratio} takes times beyond the 146 years that replay computes with;"
-                " use one nearer to 1"
+                f"{self.path}: time_scale {ratio} takes times beyond the 146 years that replay computes with, or the"
+                " quantum_width does; use a scale nearer to 1 and a shorter tick"
             )
         return min(recorded_ns, _LARGEST_NS)
 

@@ -57,7 +57,10 @@ def _entries(path: Path) -> list[Any]:
         data = json.loads(document, parse_float=Decimal)
     except (ValueError, RecursionError) as error:
         row = getattr(error, "lineno", None)
-        raise RowFault(row, f"not JSON: {getattr(error, 'msg', 'not UTF-8 or nested too deep')}") from error
+        raise RowFault(
+            row,
+            f"not JSON: {getattr(error, 'msg', 'not UTF-8, nested too deep, or a number of thousands of digits')}",
+        ) from error
     entries = data.get("data") if isinstance(data, dict) else None
     if not isinstance(entries, list):
         raise RowFault(1, 'no list "data" of entries with a timestamp; write {"data": [{"timestamp": [0]}]}')

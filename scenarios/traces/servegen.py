@@ -22,7 +22,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from scenarios.gaps import GammaGaps, WeibullGaps
+from scenarios.gaps import GammaGaps, GapLaw, WeibullGaps
 from scenarios.processes import UnitRenewal
 from scenarios.traces.blocks import read_head, text_blocks
 from scenarios.traces.chunk import Chunk, Mending
@@ -38,6 +38,8 @@ _START_NAMES = ("window_start_s", "start", "start_s", "window_start")
 _FAMILY_NAMES = ("iat_family", "family")
 _CHUNK_NAME = re.compile(r"chunk-(\w+)-trace", re.ASCII)
 _MOST_IN_WINDOW = 10**8
+_LARGEST_SHAPE = 1e9  # gaps are then equal to 1 part in 30,000
+_LAST_START_S = 9e9  # of int64 ns
 
 
 @dataclass(frozen=True)
@@ -98,11 +100,14 @@ class ServeGenSource:
 
 def renewal_times(rng: np.random.Generator, window: ClientWindow, length_s: float) -> NDArray[np.float64]:
     """Times in [0, length_s) of a stationary renewal process of the window's rate, (n,) float64, sorted."""
-    is_weibull = window.family == "Weibull"
-    law = WeibullGaps(window.shape) if is_weibull else GammaGaps(1 / math.sqrt(window.shape))
-    times_s = UnitRenewal(law).points(rng, window.rate_hz * length_s)
+    times_s = UnitRenewal(_law(window.family, window.shape)).points(rng, window.rate_hz * length_s)
     times_s /= window.rate_hz
     return times_s
+
+
+def _law(family: str, shape: float) -> GapLaw:
+    """Raises ValueError for a shape whose gaps are too heavy."""
+    return WeibullGaps(shape) if family == "Weibull" else GammaGaps(1 / math.sqrt(shape))
 
 
 def servegen_source(path: Path, options: TraceOptions) -> ServeGenSource:
@@ -175,9 +180,12 @@ def _window(cells: list[str], places: dict[str, int], client: str, row: int) -> 
     shape = 1.0 if family == "Exponential" else _number(cells[places["shape"]], "shape")
     if shape <= 0 or rate_hz * WINDOW_S > _MOST_IN_WINDOW:
         raise ValueError(f"shape {shape:g} or rate {rate_hz:g} is out of range")
+    if shape > _LARGEST_SHAPE or (start_s := _number(cells[places["start"]], "start")) > _LAST_START_S:
+        raise ValueError(f"shape {shape:g} or the start is too large")
+    _law(family, shape)
     names = [cells[places[name]].strip() for name in ("model", "client") if name in places]
     who = "/".join(name for name in names if name) if "client" in places else client
-    return ClientWindow(who, _number(cells[places["start"]], "start"), rate_hz, family, shape, row)
+    return ClientWindow(who, start_s, rate_hz, family, shape, row)
 
 
 def _number(text: str, what: str) -> float:

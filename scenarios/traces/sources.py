@@ -164,7 +164,7 @@ def _columnar(path: Path, options: TraceOptions) -> ColumnarSource:
     container, schema = schema_of(path)
     names = tuple(schema.names)
     stamp = _found(names, options.column, None)
-    kind = schema.field(stamp).type
+    kind = schema.field(names.index(stamp)).type
     if not is_stamp_type(kind):
         raise RowFault(None, f"the column {stamp!r} is {kind}, no time; name the column")
     unit = options.unit or unit_of_name(stamp)
@@ -173,12 +173,17 @@ def _columnar(path: Path, options: TraceOptions) -> ColumnarSource:
         raise RowFault(
             None, f"the column {stamp!r} is {kind} without a unit; state the unit: ns, us, ms or s"
         )
-    session = session_column([name for name in names if name != stamp and _is_id(schema.field(name).type)])
+    session = session_column(
+        [name for name in names if name != stamp and _is_id(schema.field(names.index(name)).type)]
+    )
     sizes = tuple(
         field.name
         for field in schema
         if pa.types.is_integer(field.type) and field.name not in (stamp, session)
     )
+    twice = set(duplicate_names(names)) & {stamp, session, *sizes}
+    if twice:
+        raise RowFault(None, f"the column {min(map(str, twice))!r} is there twice; rename one")
     dated = states_unit(kind)
     return ColumnarSource(
         path, container, stamp, sizes, session, unit or "s", None if dated else unit or "s", texts

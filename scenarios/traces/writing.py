@@ -36,6 +36,7 @@ RESOLUTION_NS: dict[TraceFormat, int] = {
 
 _RESOLUTION_TEXT = {100: "100 ns", 1_000: "1 us", 1_000_000: "1 ms", 1_000_000_000: "1 s"}
 _COMPRESSIONS = (".gz", ".zst")
+_WITH_DATES: tuple[TraceFormat, ...] = ("azure-llm", "common-log", "combined-log")
 _FROM_FIRST: tuple[TraceFormat, ...] = ("intervals", "fixed-schedule")
 _WITHOUT_SESSIONS: tuple[TraceFormat, ...] = (
     "azure-llm",
@@ -90,6 +91,11 @@ def write_trace(path: Path, format: TraceFormat, parts: Iterable[TracePart]) -> 
     first = next(rows, None)
     if first is None:
         raise ScenarioError(f"{path}: not written: the trace has no arrivals")
+    if int(first.stamp_ns[0]) < 0 and format not in (*_WITH_DATES, *_FROM_FIRST):
+        raise ScenarioError(
+            f"{path}: not written: the trace begins before 1970, and a time below 0 is read as a fault; use"
+            f" {', '.join((*_WITH_DATES, *_FROM_FIRST))}"
+        )
     n_rows = 0
 
     def counted() -> Iterator[TracePart]:
@@ -183,15 +189,29 @@ def _write_columns(
 @contextmanager
 def _replacing(path: Path) -> Iterator[IO[bytes]]:
     """A file that takes the name `path` when the block ends, and is gone where it fails."""
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
-        with part.open("wb") as file:
+        with whole_or_not(path) as part, part.open("wb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
-        os.replace(part, path)
     except CannotHold as error:
         raise ScenarioError(f"{path}: not written: {error}") from error
+
+
+@contextmanager
+def whole_or_not(path: Path) -> Iterator[Path]:
+    """A name beside `path`, of the same ending, for a file that becomes `path` when the block ends.
+
+    Where the block fails it is gone and `path` is what it was. Through a link what it points at is replaced. Raises
+    ScenarioError for a folder, a device and a pipe, and for every OSError.
+    """
+    target = Path(os.path.realpath(path))
+    if os.path.exists(target) and not target.is_file():  # Path.exists raises for a name that is too long
+        raise ScenarioError(f"{path}: cannot be written: it is a folder, a device or a pipe; name a file")
+    part = target.with_name(f".{os.getpid()}.part.{target.name}")
+    try:
+        yield part
+        os.replace(part, target)
     except OSError as error:
         reason = error.strerror or " ".join(str(error).split())
         raise ScenarioError(f"{path}: cannot be written: {reason}") from error

@@ -55,11 +55,12 @@ def test_ctrl_c_before_the_load_leaves_an_aborted_run_without_rows(alone: Bench,
 
 
 @pytest.mark.parametrize(
-    "number", [
+    "number",
+    [
         signal.SIGINT,
         pytest.param(signal.SIGTERM, marks=pytest.mark.slow),
         pytest.param(signal.SIGHUP, marks=pytest.mark.slow),
-    ]
+    ],
 )
 def test_a_signal_in_the_measured_phase_keeps_the_rows_so_far(joined: Bench, number: signal.Signals) -> None:
     live = joined.start_run(_long_run())

@@ -33,7 +33,7 @@ def test_the_screen_says_load_tail_outcomes_batches_join_and_verdict(whole_run: 
     for words in (
         "intended", "delivered", "IDC 0.1 s", "response p95", "95 % interval", "few n", "rejected 14",
         "Exceeds maximum queue size", "mean queue", "100 % of ok requests joined", "VALID",
-        "16 of 16 checks met", "sent within it; worst second 0 % off, bursts 0 %", "; drift ", "gap KS",
+        "17 of 17 checks met", "sent within it; worst second 0 % off, bursts 0 %", "; drift ", "gap KS",
         "all 5 agree", "no nsys on the PATH; install Nsight Systems", "report.html",
     ):  # fmt: skip
         assert words in text, words
@@ -45,7 +45,7 @@ def test_an_invalid_run_says_so_with_its_reasons_and_its_broken_counts(
     for values in synthetic.tables["requests"].values():
         values.pop(1000)
     text = "\n".join(screen_of(make_run(synthetic)))
-    assert "INVALID   15 of 16 checks met" in text
+    assert "INVALID   16 of 17 checks met" in text
     assert "Number of planned arrivals without exactly one row is 1" in text
     assert "rows: found 3,370, expected 3,371" in text
 

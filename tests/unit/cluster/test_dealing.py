@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from analysis.timeline import ClockMap
 from cluster.deployment import Sending
 from cluster.ingest import Ledger
 from cluster.spawn import Handle
@@ -47,16 +48,36 @@ def test_a_missing_row_names_the_worker_that_the_plan_deals_it_to(rule: DealRule
     }
 
 
+def recorded(plan: Plan, ids: list[int], node_start_ns: int = 0) -> pa.Table:
+    """What workers record of these arrivals, on the clock of their node."""
+    columns = {"scheduled_ns": plan.offset_ns[ids] + node_start_ns, "rows": plan.rows[ids].astype(np.int64)}
+    return pa.table({"request_id": ids, **columns})
+
+
+def test_rows_at_other_instants_or_of_other_sizes_than_the_plans_are_counted() -> None:
+    plan, start_ns = plan_of(100, "sequence"), 10**18
+    clock = ClockMap(7_000, 5)
+    good = recorded(plan, list(range(100)), start_ns - clock.offset_ns)
+    ledger = Ledger(plan, LABELS, ["node-0"], start_ns)
+    ledger.note(good, clock)
+    assert ledger.n_misplaced == 0
+    ledger.note(recorded(plan, [3, 4, 5], start_ns - clock.offset_ns + 300_000_000), clock)
+    assert ledger.n_misplaced == 3
+    ledger.note(good.set_column(2, "rows", pa.array([9, *good.column("rows").to_pylist()[1:]])), clock)
+    assert ledger.n_misplaced == 4
+
+
 def test_missing_rows_come_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("cluster.ingest._MISSING_ROWS", 16)
-    ledger = Ledger(plan_of(100, "hash"), LABELS, ["node-0"], 0)
-    ledger.note(pa.table({"request_id": [*range(16, 32), 50]}))
+    plan = plan_of(100, "hash")
+    ledger = Ledger(plan, LABELS, ["node-0"], 0)
+    ledger.note(recorded(plan, [*range(16, 32), 50]), ClockMap(0, 0))
     tables = list(ledger.missing_tables("lost"))
     assert [len(table) for table in tables] == [16, 16, 15, 16, 16, 4]
     ids = [seq for table in tables for seq in table.column("request_id").to_pylist()]
     assert ids == [*range(16), *range(32, 50), *range(51, 100)]
     assert ledger.n_missing == 83
-    ledger.note(pa.table({"request_id": ids}))
+    ledger.note(recorded(plan, ids), ClockMap(0, 0))
     assert ledger.n_missing == len(list(ledger.missing_tables("lost"))) == 0
 
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 
 import numpy as np
+import pytest
 
 from analysis.figures import series_figures
-from cluster.intent import announce, describe_plan
+from cluster.intent import announce, describe_plan, refuse_empty
 from scenarios.closed import plan_closed
+from scenarios.errors import ScenarioError
 from scenarios.loader import scenario_from_mapping
 from scenarios.plan import PhaseSpan, Plan
 
@@ -48,7 +50,7 @@ def test_the_screen_says_it_before_the_start_with_the_schedules_digest() -> None
     assert lines[0].startswith("burst: ")
     assert " at 10 s" in lines[0]
     assert " at 100 s" not in lines[0]  # 200 s hold two windows of 100 s
-    assert "load its busiest 10.0 s alone overload the server" in lines[1]
+    assert "load its busiest 10.0 s alone overloads the server" in lines[1]
     assert lines[2] == f"schedule of 4,000 arrivals, sha256 {plan.sha256()[:12]}"
 
 
@@ -56,6 +58,13 @@ def test_a_phase_without_arrivals_is_said_in_one_line() -> None:
     lines = announce(describe_plan(plan_of(np.arange(10) * 100_000_000)))
     assert lines[0] == "burst: 0 arrivals, 0/s; gap c² -, local -"
     assert len(lines) == 2
+
+
+def test_a_schedule_that_measures_nothing_is_refused_before_anything_starts() -> None:
+    with pytest.raises(ScenarioError, match="no arrival falls into burst; use a higher rate"):
+        refuse_empty(describe_plan(plan_of(np.arange(10) * 100_000_000)))
+    refuse_empty(describe_plan(draw()))
+    refuse_empty({"load": "closed"})
 
 
 def test_a_closed_loop_announces_its_users_and_no_schedule() -> None:

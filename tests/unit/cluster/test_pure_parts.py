@@ -16,6 +16,7 @@ import pytest
 
 import cluster.server
 import cluster.triton_home
+from analysis.timeline import ClockMap
 from cluster.batches import read_batches
 from cluster.clocksync import probe
 from cluster.ingest import Ledger
@@ -98,7 +99,7 @@ def test_the_ledger_gives_an_unsent_row_for_each_arrival_that_no_worker_recorded
     ledger = Ledger(plan_of(6), labels, ["node-0", "node-1"], 1_000)
     assert ledger.n_missing == 6
     everything = pa.concat_tables(ledger.missing_tables("lost"))
-    ledger.note(everything.filter([True, False, True, True, True, False]))
+    ledger.note(everything.filter([True, False, True, True, True, False]), ClockMap(0, 0))
     assert ledger.n_missing == 2
     rows = pa.concat_tables(ledger.missing_tables("node-1 was lost")).to_pylist()
     shared = {
@@ -109,7 +110,7 @@ def test_the_ledger_gives_an_unsent_row_for_each_arrival_that_no_worker_recorded
     assert rows == [
         {**shared, "request_id": 1, "scheduled_ns": 1_010}, {**shared, "request_id": 5, "scheduled_ns": 1_050}
     ]  # fmt: skip
-    ledger.note(everything)
+    ledger.note(everything, ClockMap(0, 0))
     assert list(ledger.missing_tables("none")) == []
 
 

@@ -185,10 +185,13 @@ def test_rows_of_a_file_are_drawn_as_often_as_it_has_them(file: Path) -> None:
 def test_a_settled_law_is_the_same_without_its_file(file: Path) -> None:
     config = empirical(file)
     law = settled(config)
-    assert law == EmpiricalRows(kind="empirical", values=(1, 2, 3, 10, 12), weights=(3.0, 1.0, 2.0, 1.0, 1.0))
+    weights = tuple(n / 3 for n in (3, 1, 2, 1, 1))
+    assert law == EmpiricalRows(kind="empirical", values=(1, 2, 3, 10, 12), weights=weights)
     assert np.array_equal(draw(law), draw(config))
     file.unlink()
-    assert settled(law) is law
+    assert settled(law) == law
+    twice = EmpiricalRows(kind="empirical", values=(2, 1, 2, 3), weights=(1.0, 1.0, 3.0, 2.0))
+    assert settled(twice) == EmpiricalRows(kind="empirical", values=(1, 2, 3), weights=(0.25, 1.0, 0.5))
     assert settled(ConstantRows(value=3)) == ConstantRows(value=3)
     assert (possible_rows(config), possible_rows(law)) == (range(1, 13), range(1, 13))
 

@@ -368,7 +368,7 @@ def stretch(arrivals: object, **keys: object) -> dict[str, Any]:
         ),
         (
             {"kind": "on-off", **RATE, "on": {"kind": "pareto", "mean": "1s", "alpha": 1}, "off": SECOND},
-            ".on.alpha: 1 must be above 1",
+            ".on.alpha: 1 must be at least 1.05",
         ),
         (
             {"kind": "on-off", **RATE, "sources": 0, "on": SECOND, "off": SECOND},
