@@ -1,8 +1,7 @@
-"""Scaling a series of arrivals: what each operation makes of the instants, and what that does to its burstiness.
+"""Pieces of the operations that scale a trace: which arrivals stay, by how much they move, what is drawn anew.
 
-Offsets are int64 ns, sorted, from 0; every function gives back the same kind, and `scenarios.traces.replay` applies
-them part by part with the requests' sizes and sessions. IDC(w) is var/mean of the counts in windows of w, c2 var/mean²
-of the gaps, P/M(w) the largest count in a window of w over the mean one; primed is after the operation.
+`scenarios.traces.replay` and `window` apply them part by part with the requests' sizes and sessions;
+`scenarios.load_trace` says what each operation does to rate and burstiness. Offsets are int64 ns, sorted, from 0.
 """
 
 from __future__ import annotations
@@ -27,8 +26,6 @@ _SESSION_SALT = (
 def scaled(offset_ns: Offsets, ratio: Fraction) -> Offsets:
     """Every instant times `ratio`, floored: t' = t·num // den without a float and without overflow of t·num.
 
-    Rate / ratio; c2 the same; IDC'(w) = IDC(w / ratio), P/M'(w) = P/M(w / ratio): bursts get as much shorter as the
-    gaps do, so against fixed times (a service time, a queue delay) they are other bursts.
     t = q·den + r gives q·num + r·num // den, of which the second term fits for num and den up to 1e9.
     """
     if ratio == 1:
@@ -39,83 +36,6 @@ def scaled(offset_ns: Offsets, ratio: Fraction) -> Offsets:
     rest //= ratio.denominator
     whole += rest
     return whole
-
-
-def spread(offset_ns: Offsets, width_ns: int, rng: np.random.Generator) -> Offsets:
-    """Each arrival uniformly inside [its stamp, its stamp + width), sorted: undoes the grid of a coarse log.
-
-    Rate the same. IDC(w) for w well above the width the same; below it, and in c2, the batches of the grid are gone:
-    of Poisson arrivals floored to a grid it makes Poisson arrivals again (c2 1, IDC 1).
-    """
-    placed = offset_ns + delays(rng, offset_ns.size, width_ns)
-    placed.sort()
-    return placed
-
-
-def thinned(offset_ns: Offsets, keep: float, rng: np.random.Generator) -> Offsets:
-    """Each arrival stays with probability `keep`, independently: a random share of the requests.
-
-    Rate · keep; IDC'(w) = 1 + keep·(IDC(w) - 1) exactly (law of total variance); c2 -> 1; P/M grows by noise alone.
-    Taking every k-th arrival instead is no thinning: it evens the gaps out, and its IDC and c2 lie below that.
-    """
-    return offset_ns[kept_by_chance(rng, offset_ns.size, keep)]
-
-
-def thinned_by_session(offset_ns: Offsets, session: NDArray[np.int64], keep: float) -> Offsets:
-    """Sessions stay whole, each with probability `keep` by a hash of its number: no generator, the same every time.
-
-    Rate · keep on average over sets of sessions. With independent sessions that each bring their arrivals in a time
-    shorter than w, IDC'(w) = IDC(w), since every kept session is as clustered as before: the bursts inside sessions
-    stay, where random thinning takes them apart. What the sessions have in common (a busy hour) falls as in `thinned`.
-    """
-    return offset_ns[kept_sessions(session, keep, 0)]
-
-
-def overlaid(offset_ns: Offsets, copies: int, length_ns: int) -> Offsets:
-    """`copies` consecutive windows of `length_ns` from 0 on, all at once, sorted; what lies behind them is not used.
-
-    Rate · copies; for windows that are independent IDC'(w) is the mean of theirs, so the same; c2 -> 1; the excess of
-    P/M falls like 1/√copies, as it does for independent tenants of one service.
-    """
-    placed = np.concatenate(
-        [offset_ns[rows] - start for start, rows in windows(offset_ns, copies, length_ns)]
-    )
-    placed.sort()
-    return placed
-
-
-def replicated(offset_ns: Offsets, copies: int, jitter_ns: int, rng: np.random.Generator) -> Offsets:
-    """Each arrival `copies` times: once where it is, the others uniformly up to `jitter_ns` later; sorted.
-
-    Rate · copies; IDC'(w) -> copies·IDC(w) for w well above the jitter, since all copies fall into the same window;
-    with jitter 0 c2' = copies·(c2 + 1) - 1, falling with the jitter; P/M(w) the same for w well above the jitter.
-    """
-    placed = np.repeat(offset_ns, copies)
-    placed += copy_delays(rng, offset_ns.size, copies, jitter_ns)
-    placed.sort()
-    return placed
-
-
-def redrawn(offset_ns: Offsets, factor: float, bin_ns: int, end_ns: int, rng: np.random.Generator) -> Offsets:
-    """Poisson arrivals at `factor` times the count of each bin of `bin_ns`, the last of which ends at `end_ns`.
-
-    Rate · factor; c2 -> that of Poisson arrivals on this envelope. In windows that divide the bin B
-    IDC'(w) = 1 + factor·(w/B)·IDC(B), in multiples of it IDC'(w) = 1 + factor·IDC(w), both exactly (law of total
-    variance, given the counts). With IDC = 1 + the envelope's own part that is 1 + factor·(IDC - 1), and up to `factor`
-    more for the noise that the counts themselves carry: a bin should hold 50 arrivals or more.
-    """
-    redraw = Redraw.seeded(rng, factor, bin_ns, end_ns)
-    return redraw.bins(offset_ns)[0]
-
-
-def looped(offset_ns: Offsets, period_ns: int, horizon_ns: int) -> Offsets:
-    """The series again and again every `period_ns`, cut at the horizon. It must end before the period does.
-
-    Rate, c2 and IDC(w) for w well below the period the same; at multiples of the period the counts are all equal.
-    """
-    n_laps = -(-horizon_ns // period_ns)
-    placed = (np.arange(n_laps, dtype=np.int64)[:, None] * period_ns + offset_ns).ravel()
-    return placed[: np.searchsorted(placed, horizon_ns)]
 
 
 def delays(rng: np.random.Generator, count: int, width_ns: int) -> Offsets:
@@ -162,7 +82,10 @@ def other_sessions(session: NDArray[np.int64], copy: NDArray[np.int64] | int) ->
 
 @dataclass(frozen=True)
 class Redraw:
-    """New arrivals bin by bin. Each kind of draw has a generator of its own, so that bins can come in any pieces."""
+    """New arrivals bin by bin: Poisson of `factor` times the bin's count, uniform inside it; the last ends at `end_ns`.
+
+    Each kind of draw has a generator of its own, so that bins can come in any pieces.
+    """
 
     factor: float
     bin_ns: int
