@@ -205,9 +205,7 @@ def test_each_shape_builds_its_path(config: dict[str, Any], expected: FixedPath)
 @pytest.mark.parametrize("kind", ["step", "spike"])
 def test_a_shape_that_begins_behind_the_phase_is_refused(kind: str) -> None:
     shape = {"kind": kind, "at": "70s", "factor": 3, **({"width": "5s"} if kind == "spike" else {})}
-    with pytest.raises(
-        ValueError, match=r"shape\.at: 70s lies behind the phase"
-    ):
+    with pytest.raises(ValueError, match=r"shape\.at: 70s lies behind the phase"):
         path_of(kind="envelope", shape=shape)
 
 
