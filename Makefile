@@ -3,17 +3,22 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+UNIT := tests/unit
+SERIAL := tests/contract tests/golden tests/integration
 
 .PHONY: demo test test-all bench lint types docs clean
 
 demo: $(READY)
 	$(BIN)/squall demo
 
+# Unit tests share the cores; the others load a server and go one by one.
 test: lint types
-	$(BIN)/pytest -m "not slow"
+	$(BIN)/pytest -m "not slow" -n 2 $(UNIT)
+	$(BIN)/pytest -m "not slow" $(SERIAL)
 
 test-all: lint types
-	$(BIN)/pytest
+	$(BIN)/pytest -n 2 $(UNIT)
+	$(BIN)/pytest $(SERIAL)
 
 bench: $(READY)
 	$(BIN)/python -m tests.bench.engine

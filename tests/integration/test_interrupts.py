@@ -43,7 +43,8 @@ def _interrupted(live: Live, name: str = "SIGINT") -> None:
     assert live.error_line() == f"squall: interrupted by {name}"
 
 
-@pytest.mark.parametrize("moment", [pytest.param("starting Ray", marks=pytest.mark.slow), "starting Triton"])
+@pytest.mark.slow
+@pytest.mark.parametrize("moment", ["starting Ray", "starting Triton"])
 def test_ctrl_c_before_the_load_leaves_an_aborted_run_without_rows(alone: Bench, moment: str) -> None:
     live = alone.start_run(_long_run())
     live.wait_for(moment)
@@ -103,6 +104,7 @@ def test_ctrl_c_while_collecting_keeps_everything(joined: Bench) -> None:
     joined.wait_until_gone()
 
 
+@pytest.mark.slow
 def test_ctrl_c_while_joining_leaves_a_judged_run_that_analyze_completes(joined: Bench) -> None:
     live = joined.start_run(scenario_mapping())
     live.wait_for("joining and judging")

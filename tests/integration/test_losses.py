@@ -72,6 +72,7 @@ def test_a_killed_worker_costs_only_its_unwritten_rows_and_the_run_is_invalid(jo
     joined.wait_until_gone()
 
 
+@pytest.mark.slow
 def test_a_killed_triton_ends_every_later_request_as_transport_error(joined: Bench) -> None:
     assert joined.ray_tmp is not None
     live = joined.start_run(_run_of(5))
