@@ -120,6 +120,7 @@ def test_ctrl_c_while_joining_leaves_a_judged_run_that_analyze_completes(joined:
     joined.wait_until_gone()
 
 
+@pytest.mark.slow
 def test_after_a_kill_of_the_driver_nothing_runs_on_and_the_next_run_sweeps_its_folders(alone: Bench) -> None:
     live = alone.start_run(_long_run())
     _wait_for_records(alone, alone.tmp)

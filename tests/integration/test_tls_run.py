@@ -82,6 +82,7 @@ def triton_with_grpc_over_tls(
         server.stop()
 
 
+@pytest.mark.slow
 def test_a_real_triton_is_loaded_over_grpc_with_mutual_tls(
     joined: Bench, authority: Authority, triton_with_grpc_over_tls: Endpoint
 ) -> None:
