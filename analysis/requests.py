@@ -80,20 +80,20 @@ class Requests:
     @classmethod
     def from_table(cls, table: pa.Table, is_open: bool = True) -> Requests:
         """From `requests` or `joined`, in any order, with at least `COLUMNS`; `is_open` from `is_open_load`."""
-        by_id = np.argsort(_numbers(table, "request_id"), kind="stable")
-        in_order = by_id if is_open else by_id[np.argsort(_numbers(table, "sent_ns")[by_id], kind="stable")]
+        by_id = np.argsort(numbers(table, "request_id"), kind="stable")
+        in_order = by_id if is_open else by_id[np.argsort(numbers(table, "sent_ns")[by_id], kind="stable")]
         is_sent = _is_known(table, "sent_ns")
         return cls(
             is_open=is_open,
-            request_id=_numbers(table, "request_id"),
+            request_id=numbers(table, "request_id"),
             node=Labels.from_column(table.column("node")),
             phase=Labels.from_column(table.column("phase")),
-            scheduled_ns=_numbers(table, "scheduled_ns"),
-            sent_ns=_numbers(table, "sent_ns"),
+            scheduled_ns=numbers(table, "scheduled_ns"),
+            sent_ns=numbers(table, "sent_ns"),
             is_sent=is_sent,
-            done_ns=_numbers(table, "done_ns"),
+            done_ns=numbers(table, "done_ns"),
             is_done=_is_known(table, "done_ns") & is_sent,
-            rows=_numbers(table, "rows"),
+            rows=numbers(table, "rows"),
             outcome=Labels.from_column(table.column("outcome")),
             detail=Labels.from_column(table.column("detail")),
         ).take(in_order)
@@ -163,7 +163,8 @@ class Requests:
         return self.take(self.phase.is_any_of(names))
 
 
-def _numbers(table: pa.Table, name: str) -> Int64s:
+def numbers(table: pa.Table, name: str) -> Int64s:
+    """A column of whole numbers, (n,); 0 where it is null."""
     return np.asarray(pc.fill_null(table.column(name), 0).to_numpy(), dtype=np.int64)
 
 

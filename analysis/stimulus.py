@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from analysis.bursts import Bursts, compare_bursts, count_within, missed
 from analysis.latency import nearest_rank
 from analysis.limits import Limits
-from analysis.requests import Bools, Int64s
+from analysis.requests import Bools, Int64s, numbers
 from analysis.timeline import RunPhase
 from scenarios.burstiness import LEAST_WINDOWS, N_SHIFTS, idc_shifted, window_counts
 from scenarios.units import NS_PER_S
@@ -132,13 +132,13 @@ def sends_of(requests: pa.Table, spans: Sequence[RunPhase]) -> list[Sends]:
     found = []
     for span in spans:
         own = requests.select(COLUMNS).filter(pc.equal(requests.column("phase").cast(pa.string()), span.name))
-        order = np.argsort(_numbers(own, "request_id"), kind="stable")
+        order = np.argsort(numbers(own, "request_id"), kind="stable")
         found.append(
             Sends(
                 span=span,
-                worker=_numbers(own, "worker")[order],
-                scheduled_ns=_numbers(own, "scheduled_ns")[order],
-                sent_ns=_numbers(own, "sent_ns")[order],
+                worker=numbers(own, "worker")[order],
+                scheduled_ns=numbers(own, "scheduled_ns")[order],
+                sent_ns=numbers(own, "sent_ns")[order],
                 is_sent=np.asarray(own.column("sent_ns").is_valid().to_numpy(), dtype=np.bool_)[order],
             )
         )
@@ -289,7 +289,3 @@ def gap_distance(planned: Int64s, sent: Int64s) -> float | None:
     steps = np.concatenate(gaps)
     shares = [np.searchsorted(one, steps, side="right") / len(one) for one in gaps]
     return float(np.abs(shares[0] - shares[1]).max())
-
-
-def _numbers(table: pa.Table, name: str) -> Int64s:
-    return np.asarray(pc.fill_null(table.column(name), 0).to_numpy(), dtype=np.int64)

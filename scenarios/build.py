@@ -26,20 +26,12 @@ from scenarios.load import (
     ConstantArrivals,
     EnvelopeArrivals,
     FgnArrivals,
-    GammaResidual,
     HawkesArrivals,
-    HawkesResidual,
-    HyperexponentialResidual,
-    LognormalResidual,
     MmppArrivals,
     OnOffArrivals,
     OpenArrivals,
-    ParetoResidual,
-    PoissonResidual,
-    ResidualConfig,
     SuperposeArrivals,
     TicksArrivals,
-    WeibullResidual,
 )
 from scenarios.load_paths import (
     DiurnalShape,
@@ -55,6 +47,16 @@ from scenarios.load_paths import (
     TraceShape,
 )
 from scenarios.load_paths import Sojourn as SojournConfig
+from scenarios.load_residuals import (
+    GammaResidual,
+    HawkesResidual,
+    HyperexponentialResidual,
+    LognormalResidual,
+    ParetoResidual,
+    PoissonResidual,
+    ResidualConfig,
+    WeibullResidual,
+)
 from scenarios.load_trace import TraceArrivals
 from scenarios.paths import FixedPath, RatePath, diurnal, piecewise, pulses, steps
 from scenarios.presets import CLIENT_PRESETS, PRESETS

@@ -8,11 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scenarios.hashing import mix64
+from scenarios.traces.part import NO_SESSION
 
 DealRule = Literal["sequence", "hash", "session"]
 """By the number of the arrival in turn, by a hash of that number, or by a hash of its session."""
 
-NO_SESSION = -1
 _SEQ_SALT, _SESSION_SALT = 1, 2
 
 

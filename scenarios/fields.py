@@ -44,6 +44,9 @@ Whole = Annotated[int, Field(strict=True, ge=0)]
 Count = Annotated[int, Field(strict=True, ge=1)]
 Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
 PositiveNumber = Annotated[Number, Field(gt=0)]
+LARGEST_CV = 1e6  # its square is a number; a law may have a limit of its own below it
+Cv = Annotated[PositiveNumber, Field(le=LARGEST_CV)]
+"""Coefficient of variation: standard deviation over mean."""
 Text = Annotated[str, Field(strict=True, min_length=1)]
 Slug = Annotated[str, Field(strict=True, pattern=r"^[a-z0-9][a-z0-9-]*$", max_length=64)]
 Version = Annotated[str, BeforeValidator(_triton_version), Field(strict=True, pattern=r"^[1-9][0-9]*$")]

@@ -6,10 +6,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from scenarios.fields import Count, Number, PositiveNumber, Section, Text
+from scenarios.fields import Count, Cv, Number, PositiveNumber, Section, Text
 
 LARGEST_ZIPF = 1_000_000  # each number of rows has a weight
-LARGEST_CV = 1e6  # its square is a number
 LARGEST_EMPIRICAL = 100_000  # values of an empirical law in the scenario file itself; a trace holds more
 
 
@@ -39,7 +38,7 @@ class LognormalRows(Section):
 
     kind: Literal["lognormal"]
     mean: PositiveNumber
-    cv: Annotated[PositiveNumber, Field(le=LARGEST_CV)]
+    cv: Cv
     max: Count
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from scenarios.columns import PIECE_ROWS
 from scenarios.errors import ScenarioError
 from scenarios.load_trace import (
     EnvelopeScale,
@@ -36,7 +37,6 @@ from scenarios.traces.scaling import (
 from scenarios.traces.window import Drawn, FileState, Window, cut, join
 from scenarios.units import NS_PER_S
 
-PIECE_ROWS = 2**20
 LARGEST_DRAW = 10**8
 _LARGEST_NS = 2**62
 

@@ -13,11 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scenarios.hashing import mix64
+from scenarios.traces.part import NO_SESSION
 
 Offsets = NDArray[np.int64]
 Rows = NDArray[np.int64]
 
-NO_SESSION = -1
 _SESSION_SALT = (
     0x7151  # not the one that deals sessions to workers: what is kept must not lie on a few of them
 )
