@@ -39,7 +39,8 @@ Ticker = Callable[[int], int]
 
 @dataclass(frozen=True)
 class Rules:
-    """Limits of a run: a request's timeout from its send, and the cap on requests in flight (None: none).
+    """Limits of a run: a request's timeout from its hand-over to the client, so that the wait for a connection counts,
+    and the cap on requests in flight (None: none).
 
     `phase_timeouts_ns`: other timeouts by phase, for the requests of that phase.
     """
