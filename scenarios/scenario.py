@@ -62,11 +62,19 @@ class ModelConfig(Section):
     preferred_batch_sizes: tuple[Count, ...] = ()
     queue_delay_ns: Duration = Field(default=0, alias="queue_delay")
     queue: QueuePolicy = QueuePolicy()
+    framework: Literal["numpy", "torch"] = "numpy"  # what computes a head of the zoo
+    device: Literal["cpu", "gpu"] | None = None  # else the CPU for numpy, a GPU for torch
+    precision: Literal["fp32", "fp16"] = "fp32"
+    cuda_graphs: bool = False  # torch on a GPU: one graph per batch size, captured before the server is ready
     repository: Text | None = None
     shapes: dict[str, tuple[Count, ...]] = Field(default_factory=dict)  # dims of inputs the model leaves open
 
     @model_validator(mode="after")
-    def _batches_fit(self) -> ModelConfig:
+    def _parts_fit(self) -> ModelConfig:
+        if self.framework == "numpy" and (self.device == "gpu" or self.precision != "fp32"):
+            raise ValueError("framework numpy computes in fp32 on the CPU: use framework torch")
+        if self.cuda_graphs and (self.framework != "torch" or self.device == "cpu"):
+            raise ValueError("cuda_graphs needs framework torch on a GPU")
         too_large = [size for size in self.preferred_batch_sizes if size > self.max_batch_size]
         if too_large:
             raise ValueError(
@@ -218,10 +226,26 @@ class ProfileConfig(Section):
     """What is observed beside the requests, and how often."""
 
     nsys: Literal["auto", "off", "required"] = "auto"
+    nsys_session: Annotated[str, Field(strict=True, pattern=r"^[A-Za-z][A-Za-z0-9_.-]{0,126}$")] | None = (
+        None  # of a server at server.url that somebody started with `nsys launch --session-new=NAME`
+    )
+    on_nsys_failure: Literal["keep", "restart"] = "keep"  # the server, where its session is lost
+    trace: Annotated[tuple[Literal["cuda", "nvtx", "osrt"], ...], Field(min_length=1)] = (
+        "cuda",
+        "nvtx",
+        "osrt",
+    )
+    cuda_graph_trace: Literal["graph", "node"] = "node"  # whole graphs cost less and hide their kernels
+    keep_raw_report: bool = False  # the report that still holds environments and output, on its node
     nvml: Literal["auto", "off", "required"] = "auto"
+    gpm: Literal["auto", "off"] = "auto"
+    triton_trace: Literal["auto", "off"] = "auto"  # per-request server times, from Triton 2.57 on
     triton_interval_ns: PositiveDuration = Field(default=NS_PER_S // 10, alias="triton_interval")
     host_interval_ns: PositiveDuration = Field(default=NS_PER_S, alias="host_interval")
-    gpu_interval_ns: PositiveDuration = Field(default=NS_PER_S // 10, alias="gpu_interval")
+    thread_interval_ns: PositiveDuration = Field(default=NS_PER_S, alias="thread_interval")
+    gpu_interval_ns: Annotated[Duration, Field(ge=NS_PER_S // 100)] = Field(
+        default=NS_PER_S // 10, alias="gpu_interval"
+    )
     osrt_threshold_ns: Duration = Field(default=100_000, alias="osrt_threshold")
 
 
@@ -249,6 +273,10 @@ class Scenario(Section):
         if self.phases[-1].kind != "drain":
             raise ValueError(f"phases: the last one, {names[-1]!r}, must be of kind 'drain'")
         self._refuse_two_loops()
+        if self.profile.nsys_session is not None and self.server.url is None:
+            raise ValueError(
+                "profile.nsys_session: is for a server at server.url; squall names its own session"
+            )
         self._refuse_tls_without_its_server()
         check = self.clients.check
         if check is not None and check.reference is None and self.model.repository is not None:

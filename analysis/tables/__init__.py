@@ -1,0 +1,1 @@
+"""The tables of a run directory, by what they tell of."""

@@ -1,0 +1,176 @@
+"""What was sent, what came back, and how the client kept up."""
+
+from __future__ import annotations
+
+from analysis.tables.columns import (
+    INTERVAL,
+    NODE,
+    PHASE,
+    RUN,
+    T,
+    Table,
+    at,
+    bytes_,
+    count,
+    id_,
+    ns,
+    real,
+    text,
+)
+
+OUTCOMES = (
+    "ok",
+    "rejected",
+    "timeout",
+    "cancelled",
+    "server_error",
+    "transport_error",
+    "bad_reply",
+    "unsent",
+)
+"""How a scheduled arrival can end; exactly one each. `rejected`: the server's queue policy refused it (full
+queue or queue timeout). `timeout`: no whole reply within the client's timeout. `cancelled`: still in flight
+when the drain or the run ended. `server_error`: any other error status. `transport_error`: the connection
+failed. `bad_reply`: status 200, but not the reply that the model's spec promises, or wrong values. `unsent`: never
+sent."""
+
+REQUEST = (
+    RUN,
+    text("phase", "phase in which the arrival was scheduled; closed loop: in which its user issued it"),
+    text("node", "node of the client worker"),
+    id_(
+        "request_id",
+        "also the request id that Triton sees. Position in the global schedule, 0..n-1; closed loop:"
+        " user + users of the run * count of the user's requests before it",
+    ),
+    id_("worker", "client worker that was dealt the arrival; closed loop: its user"),
+    text("target", "server that the request was for"),
+    text("request_kind", "kind of request: the model's name"),
+    at(
+        "scheduled_ns",
+        "when the schedule says the request leaves; null in a closed-loop run, which has no schedule",
+        nullable=True,
+    ),
+    at("sent_ns", "just before the first byte was written; null if never sent", nullable=True),
+    at("first_byte_ns", "first byte of the reply arrived; null if none did", nullable=True),
+    at(
+        "done_ns",
+        "last byte of the reply arrived, or the request was given up; null if unsent",
+        nullable=True,
+    ),
+    count("rows", "rows of the batch dimension in the request"),
+    bytes_("request_bytes", "bytes written: head and body; 0 if unsent"),
+    bytes_("response_bytes", "body bytes received"),
+    text("outcome", "how it ended: " + ", ".join(OUTCOMES)),
+    text(
+        "detail",
+        "why it failed, in the server's or the transport's words; or that max_in_flight held it back",
+    ),
+)
+
+TABLES = (
+    Table("requests", "scheduled arrival; closed loop: request of a user", REQUEST),
+    Table(
+        "worker_samples",
+        "second of a client worker",
+        (
+            RUN,
+            PHASE,
+            NODE,
+            id_("worker", "client worker"),
+            T,
+            INTERVAL,
+            count(
+                "n_due", "arrivals scheduled in the interval; closed loop: requests that users were ready for"
+            ),
+            count("n_sent", "requests sent in the interval"),
+            count("n_done", "requests that ended in the interval"),
+            count("n_backlog", "arrivals due but not yet sent at t_ns, those held back included"),
+            count("n_held", "arrivals held back by max_in_flight at t_ns"),
+            count("n_in_flight", "requests in flight at t_ns"),
+            count("n_connections", "open connections at t_ns"),
+            count("n_socket_errors", "connections that failed or broke in the interval"),
+            count("n_write_pauses", "sends in the interval that found the socket full"),
+            ns(
+                "lag_max_ns", "largest send lag of the interval; closed loop: time beyond a user's think time"
+            ),
+            ns("loop_lag_ns", "how late the event loop ran this sample's own timer"),
+            ns("cpu_ns", "CPU time of the worker process in the interval, spin_ns included"),
+            ns("spin_ns", "CPU time spent waiting busily for the next instant: not counted as load"),
+            count("gc_count", "garbage collections in the interval"),
+            ns("gc_pause_ns", "time in garbage collections in the interval"),
+            count("n_dropped", "records lost by the collector so far; any makes the run invalid"),
+        ),
+    ),
+    Table(
+        "joined",
+        "row of `requests`, with what explains its latency",
+        (
+            *REQUEST,
+            ns(
+                "response_ns",
+                "done - scheduled: the headline; null if unsent, and in a closed loop",
+                nullable=True,
+            ),
+            ns("service_ns", "done - sent; null if unsent", nullable=True),
+            ns("lag_ns", "sent - scheduled; null if unsent, and in a closed loop", nullable=True),
+            text("join_level", "exact: by request id in the batch record; none: no batch record has it"),
+            text("server", "server of its batch", nullable=True),
+            text("instance", "model instance of its batch", nullable=True),
+            id_("batch_id", "batch that served it", nullable=True),
+            at("batch_start_ns", "its batch's execution began", nullable=True),
+            at("batch_end_ns", "its batch's execution ended", nullable=True),
+            count("batch_rows", "rows in its batch", nullable=True),
+            count("batch_n_requests", "requests in its batch", nullable=True),
+            ns("wait_ns", "batch_start - sent: network, server front end and queue together", nullable=True),
+            ns("compute_ns", "batch_end - batch_start", nullable=True),
+            ns("reply_ns", "done - batch_end: server's way out, network and client's way in", nullable=True),
+            ns("clock_error_ns", "bound on the error between the two nodes' clocks", nullable=True),
+        ),
+        is_derived=True,
+    ),
+    Table(
+        "windows",
+        "100 ms of the run",
+        (
+            RUN,
+            text("phase", "phase in which the window starts"),
+            at("t_ns", "start of the window"),
+            INTERVAL,
+            count("n_arrivals", "arrivals scheduled in the window; null in a closed loop", nullable=True),
+            count("n_sent", "requests sent in the window"),
+            count("n_done", "requests that ended ok in the window"),
+            count(
+                "n_failed",
+                "arrivals scheduled (closed loop: requests sent) in the window that did not end ok",
+            ),
+            count("in_flight", "requests sent and not ended at the window's end"),
+            count(
+                "queue_depth", "requests sent whose batch had not begun at the window's end", nullable=True
+            ),
+            count("n_batches", "batches that began in the window", nullable=True),
+            real("batch_rows_mean", "count", "mean rows of those batches; null if none", nullable=True),
+            ns(
+                "response_p50_ns",
+                "median response time of the window's arrivals; null if none or failed, and in a closed loop",
+                True,
+            ),
+            ns(
+                "response_p95_ns",
+                "95th percentile, failures counted as infinite; null if none or infinite, and in a closed loop",
+                True,
+            ),
+            ns(
+                "service_p50_ns",
+                "median service time of the requests sent in the window; null if none or failed",
+                True,
+            ),
+            ns(
+                "service_p95_ns",
+                "95th percentile, failures counted as infinite; null if none or infinite",
+                True,
+            ),
+        ),
+        is_derived=True,
+    ),
+)
