@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -37,6 +38,7 @@ from actors.shared_memory import (
     register,
 )
 from actors.spool import Spool
+from actors.sweep import share
 from actors.usage import GcWatch, Usage, cpu_ns, gc_count, sample_table
 from actors.values import CheckRule, Tally, ValueCheck
 from models.payload import encode_body, make_inputs
@@ -113,6 +115,7 @@ class LoadWorker:
         self._is_stopped = threading.Event()
         self._tally = Tally()
         self._region: Region | None = None
+        self._folder_lock: int | None = None
         self._gc_watch = GcWatch()
         self._previous = Usage()
         self._due_ns = 0
@@ -231,6 +234,7 @@ class LoadWorker:
             "run": settings.run, "node": settings.node, "target": settings.target, "request_kind": settings.spec.name
         }  # fmt: skip
         folder, worker = Path(settings.spill_dir), settings.worker
+        self._folder_lock = share(folder.parent)  # the node's scratch folder: it outlives an agent that dies
         try:
             self._samples = Spool(folder / f"worker_samples-{worker}.arrows", "worker_samples")
             self._samples.rehearse(sample_table({}))
@@ -256,6 +260,9 @@ class LoadWorker:
         self._samples.close()
         if self._region is not None:
             self._region.close()
+        if self._folder_lock is not None:
+            os.close(self._folder_lock)
+            self._folder_lock = None
 
     def run(self, start_ns: int) -> None:
         """Follows the plan from `start_ns` (node's clock) and closes everything. Call `prepare` before.

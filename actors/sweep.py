@@ -11,11 +11,26 @@ from pathlib import Path
 def hold(path: Path, flags: int) -> int | None:
     """A locked descriptor of what is at `path`, or is made there for this user alone; None: a sweep came between."""
     lock = os.open(path, flags | os.O_CLOEXEC, 0o600)
-    fcntl.flock(lock, fcntl.LOCK_EX)
+    fcntl.flock(lock, fcntl.LOCK_EX)  # waits for a sweep under way
     if path.exists():
+        fcntl.flock(lock, fcntl.LOCK_SH)
         return lock
     os.close(lock)
     return None
+
+
+def share(folder: Path) -> int | None:
+    """Holds `folder` beside its owner, so that it outlives it: a locked descriptor; None if it is gone or not ours."""
+    try:
+        lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:  # a sweep is removing it
+        os.close(lock)
+        return None
+    return lock
 
 
 def sweep(parent: Path, pattern: str, remove: Callable[[Path], object]) -> None:

@@ -8,7 +8,7 @@ import tempfile
 from functools import partial
 from pathlib import Path
 
-from actors.sweep import hold, sweep
+from actors.sweep import hold, share, sweep
 
 _PREFIX = "squall-tmp-"
 
@@ -16,14 +16,23 @@ _PREFIX = "squall-tmp-"
 class Scratch:
     """A new folder in the node's temporary folder, until `remove` or, after a kill, the next Scratch."""
 
-    def __init__(self) -> None:
-        """Sweeps what dead processes left, then makes the folder. Raises OSError where that fails."""
+    def __init__(self, adopted: Path | None = None) -> None:
+        """Sweeps what dead processes left, then makes the folder; `adopted`: takes on that of a process that died.
+
+        Raises OSError where that fails.
+        """
+        if adopted is not None:
+            lock = share(adopted)
+            if lock is None:
+                raise OSError(f"the scratch folder of a lost process is gone: {adopted.name}")
+            self.path, self._lock = adopted, lock
+            return
         sweep(Path(tempfile.gettempdir()), f"{_PREFIX}*", partial(shutil.rmtree, ignore_errors=True))
-        lock = None
-        while lock is None:
+        held = None
+        while held is None:
             self.path = Path(tempfile.mkdtemp(prefix=_PREFIX))
-            lock = hold(self.path, os.O_RDONLY | os.O_DIRECTORY)
-        self._lock = lock
+            held = hold(self.path, os.O_RDONLY | os.O_DIRECTORY)
+        self._lock = held
 
     def remove(self) -> None:
         """Removes the folder and all in it, as far as that can be done."""

@@ -68,7 +68,8 @@ def problem_of(mapping: dict[str, Any]) -> str:
         (
             ("model", "xyz"),
             1,
-            "model.xyz: unknown key, allowed are instances, max_batch_size, name,"
+            "model.xyz: unknown key, allowed are cuda_graphs, device, framework, instances, max_batch_size, name,"
+            " precision,"
             " preferred_batch_sizes, queue, queue_delay, repository, settings, shapes, version",
         ),
         (
