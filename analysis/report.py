@@ -10,7 +10,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from analysis.collector_costs import cost_lines
 from analysis.plots_data import Plot, Series, report_plots
+from analysis.profile_figures import profile_lines
 from analysis.store import RunStore
 from analysis.summary import summarise
 from analysis.trace_plots import Band, Styled
@@ -51,6 +53,8 @@ def render_html(summary: Mapping[str, Any], manifest: Mapping[str, Any], plots: 
         m=manifest,
         labels=LATENCY_LABELS[summary["load"]],
         load_rows=load_rows(summary["measure"]["load"]),
+        cost_lines=cost_lines(summary["collector_costs"]),
+        profile_lines=profile_lines(summary["profile"] or {}),
     )
 
 

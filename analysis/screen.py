@@ -11,6 +11,8 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from analysis.collector_costs import cost_text
+from analysis.profile_figures import profile_lines
 from analysis.wording import (
     CLOSED_STIMULUS,
     LATENCY_LABELS,
@@ -20,6 +22,7 @@ from analysis.wording import (
     load_rows,
     quantile_text,
     rate_text,
+    rejections_text,
     share_text,
     stimulus_lines,
     users_text,
@@ -40,11 +43,14 @@ def render(summary: Mapping[str, Any], run_dir: str) -> RenderableType:
         "Stimulus": _stimulus_lines(summary["stimulus"]),
         "Users": list(users_text(measure["users"])) if measure["users"] else [],
         "Outcomes": _outcome_lines(measure["outcomes"]),
+        "Rejected": list(rejections_text(summary["rejections"])) if summary["rejections"] else [],
         "Batches": _batch_lines(measure["batches"]),
         "Triton": _triton_lines(measure["triton"]),
         "Mean time": _join_lines(measure["join"], summary["latency_name"]),
         "Tool, host": _host_lines(summary),
         "Counts": _identity_lines(summary["identities"]),
+        "Profile": profile_lines(summary["profile"])[:MOST_LINES] if summary["profile"] else [],
+        "Observing": [cost_text(summary["collector_costs"])],
         "Notes": [str(note) for note in summary["notes"]][:MOST_LINES],
         "Not recorded": _missing_lines(summary["collectors"]),
         "Files": [f"{run_dir}/  report.html  summary.json  tables/  manifest.json"],

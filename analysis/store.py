@@ -17,7 +17,7 @@ from __future__ import annotations
 import json
 import os
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from copy import deepcopy
 from datetime import UTC, datetime
@@ -204,6 +204,16 @@ class RunStore:
         path = self.run_dir / name
         try:
             write_atomically(path, text.encode(), self._open_file)
+        except OSError as error:
+            raise StoreError(f"cannot write {path}: {error_reason(error)}") from error
+        return path
+
+    def write_file(self, name: str, pieces: Iterable[bytes]) -> Path:
+        """Writes a file of another program's, `nsys/server-0/burst/….parquet`, from its pieces; whole or not."""
+        path = self.run_dir / name
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(path, b"".join(pieces), self._open_file)
         except OSError as error:
             raise StoreError(f"cannot write {path}: {error_reason(error)}") from error
         return path

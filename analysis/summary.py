@@ -11,9 +11,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from analysis import workers as workers_of
+from analysis.collector_costs import collector_costs
 from analysis.figures import PARTS, RunTables, mean, phase_figures, rank_value, rows_in
 from analysis.identities import identities
 from analysis.join import read_join_report
+from analysis.overhead import find_overhead
+from analysis.profile_figures import profile_figures
+from analysis.rejections import rejection_figures
 from analysis.requests import Requests, is_open_load
 from analysis.store import RunStore
 from analysis.timeline import measure_spans, phase_spans
@@ -69,12 +73,15 @@ def summarise(store: RunStore) -> dict[str, Any]:
         "measure": phase_figures(tables, spans),
         "by_phase": {span.name: phase_figures(tables, [span]) for span in spans},
         "identities": [{**asdict(one), "is_met": one.is_met} for one in identities(tables, manifest)],
+        "rejections": rejection_figures(tables.requests, tables.triton_samples, names),
         "join": asdict(read_join_report(store)) if tables.joined is not None else None,
         "host": _host_figures(rows_in(hosts, names)),
         "gpu": _gpu_figures(rows_in(_read(store, "gpu_samples"), names)),
         "workers": _worker_figures(rows_in(workers, names)),
         "value_checks": manifest.get("value_checks"),
         "collectors": manifest.get("collectors", {}),
+        "profile": profile_figures(manifest),
+        "collector_costs": collector_costs(manifest, find_overhead(store.run_dir)),
         "losses": manifest.get("losses", []),
         "notes": manifest.get("notes", []),
         "tables": {name: sum(_n_rows(store, name)) for name in store.tables()},

@@ -1,6 +1,6 @@
 """One clock for all tables: node clocks to the run clock, and instants to phases.
 
-    node monotonic ns ──(+ offset_ns, known within ± error_ns)──► run clock: UTC ns of the driver
+    node monotonic ns ──(+ offset at that instant, known within ± its error)──► run clock: UTC ns of the driver
 
 Raw stamps of two nodes do not compare before this; after it they do, within the sum of both error bounds.
 """
@@ -8,7 +8,6 @@ Raw stamps of two nodes do not compare before this; after it they do, within the
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -16,27 +15,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from analysis.clock_track import ClockTrack
 from analysis.schema import TABLES
 from scenarios.errors import AnalysisError
 
 MEASURE = "measure"
 """Kind of the phases whose numbers count."""
-
-
-@dataclass(frozen=True)
-class ClockMap:
-    """A node's clock on the run clock: `run_ns = node_ns + offset_ns`, true within `error_ns` >= 0."""
-
-    offset_ns: int
-    error_ns: int
-
-    def __post_init__(self) -> None:
-        if self.error_ns < 0:
-            raise AnalysisError(f"a clock's error bound is never negative: {self.error_ns} ns")
-
-    def run_ns(self, node_ns: int) -> int:
-        """`node_ns` on the run clock, exactly."""
-        return node_ns + self.offset_ns
 
 
 class RunPhase(NamedTuple):
@@ -48,13 +32,18 @@ class RunPhase(NamedTuple):
     end_ns: int
 
 
-def to_run_clock(table: str, data: pa.Table, clock: ClockMap) -> pa.Table:
-    """`data` with every instant column of `table` shifted to the run clock; nulls stay, spans stay."""
+def to_run_clock(table: str, data: pa.Table, clock: ClockTrack) -> pa.Table:
+    """`data` with every instant column of `table` mapped to the run clock; nulls stay, spans stay.
+
+    Raises AnalysisError where a column is missing, and pyarrow's ArrowInvalid where an instant leaves int64.
+    """
     for name in TABLES[table].instants:
         position = data.schema.get_field_index(name)
         if position < 0:
             raise AnalysisError(f"{table} has no column {name} to shift to the run clock")
-        shifted = pc.add_checked(data.column(position), pa.scalar(clock.offset_ns, pa.int64()))
+        column = data.column(position)
+        offsets = clock.offsets_at(pc.fill_null(column, 0).to_numpy())
+        shifted = pc.add_checked(column, pa.array(offsets, pa.int64()))
         data = data.set_column(position, data.schema.field(position), shifted)
     return data
 

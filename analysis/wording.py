@@ -151,3 +151,13 @@ def _digits(value: float) -> str:
     if abs(value) >= 100:
         return f"{value:,.0f}"
     return f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"
+
+
+def rejections_text(rejections: Mapping[str, Any]) -> tuple[str]:
+    """What the queue policy refused, as the clients counted it, and what of it Triton's own metric has."""
+    total = rejections["total"]
+    server = total["server_rejected_count"]
+    other = f", other {count_text(total['other_count'])}" if total["other_count"] else ""
+    known = "not sampled" if server is None else count_text(server)
+    full, waited = count_text(total["full_queue_count"]), count_text(total["queue_timeout_count"])
+    return (f"full queue {full}, queue timeout {waited}{other}; Triton's metric: {known}",)

@@ -1,30 +1,31 @@
-"""What runs on every node beside the load workers: the server, its profiler, the samplers, and the files."""
+"""What runs on every node beside the load workers: the server, its profiler, the observer, and the files."""
 
 from __future__ import annotations
 
 import os
 import platform
-import threading
-from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import psutil
-import pyarrow as pa
 
 from actors.clock import SystemClock
+from actors.control import ControlError
 from actors.gpu import GpuSource, missing_reason
-from actors.profiler import NsysSession, find_nsys
-from actors.sampler import HostSource, Sampler, Source, TritonSource
+from actors.nsys_tools import find_nsys
+from actors.observer import Observer, ObserverSettings, ServerTarget
 from actors.shared_memory import remove_regions
-from actors.spool import Spool
-from analysis.nsys_export import read_nvtx, read_osrt
-from analysis.timeline import ClockMap, to_run_clock
-from cluster.batches import read_batches
-from cluster.clocksync import clock_domain, utc_minus_monotonic_ns
+from actors.triton_trace import TraceSwitch, trace_holds, trace_reason
+from analysis.nsys_tables import EventLabels
+from cluster.clocksync import clock_domain
+from cluster.endpoint import Endpoint
+from cluster.node_profiler import NodeProfiler
 from cluster.scratch import Scratch
-from cluster.server import Endpoint, TritonServer
-from scenarios.errors import ClusterError, StoreError
+from cluster.server import TritonServer
+from cluster.spills import NodeFile, Spills
+from cluster.triton_home import cache_dir
+from scenarios.errors import ClusterError
 from scenarios.scenario import ProfileConfig, Scenario
 
 SERVER = "server-0"
@@ -33,218 +34,249 @@ SERVER = "server-0"
 class NodeAgent:
     """Everything of one node but the load. Its calls may come from several threads.
 
-    `folder()` is the node's own scratch folder; `close` stops what runs and removes it.
+    `folder()` is the node's own scratch folder; `close` stops what runs and removes it. `adopted`: that of an agent
+    that died; what lies there is kept, nothing of it runs any more, and reports are taken by `profile`.
     """
 
-    def __init__(self, run: str, node: str) -> None:
+    def __init__(
+        self, run: str, node: str, adopted: str | None = None, profile: ProfileConfig | None = None
+    ) -> None:
+        """Raises ClusterError where the folder cannot be had."""
         self._run = run
         self._node = node
+        self._profile = profile
         self._clock = SystemClock()
-        self._scratch = Scratch()
-        self._folder = self._scratch.path
+        try:
+            self._scratch = Scratch(Path(adopted) if adopted is not None else None)
+            self._spills = Spills(self._scratch.path, node)
+        except OSError as error:
+            raise ClusterError(f"{node}: no scratch folder: {error.strerror or error}") from error
         self._server: TritonServer | None = None
         self._endpoint: Endpoint | None = None
-        self._nsys: NsysSession | None = None
-        self._utc_offsets_ns: dict[str, int] = {}
-        self._profiling = threading.Lock()
-        self._samplers: list[Sampler] = []
-        self._triton: TritonSource | None = None
+        self._profiler: NodeProfiler | None = None
+        self._is_traced = False
+        self._observer: Observer | None = None
 
     # the node
 
     def folder(self) -> str:
         """Path of the scratch folder on this node."""
-        return str(self._folder)
+        return str(self._scratch.path)
 
     def clock_domain(self) -> str:
         """See `cluster.clocksync.clock_domain`."""
         return clock_domain()
 
-    def monotonic_ns(self) -> int:
-        """This node's clock now."""
-        return self._clock.monotonic_ns()
-
     def describe(self) -> dict[str, Any]:
         """Hardware and kernel, without names of host or user."""
-        gpus = [] if missing_reason() else GpuSource().names()
         return {
             "n_cores": os.cpu_count(),
             "cpu_model": _cpu_model(),
             "memory_bytes": psutil.virtual_memory().total,
             "kernel": platform.release(),
-            "gpus": gpus,
+            "gpus": _gpu_names(),
         }
 
     def missing_nvml(self) -> str | None:
         """Why NVML gives nothing here; None if it works."""
         return missing_reason()
 
-    def has_nsys(self) -> bool:
-        """True if nsys is on this node's PATH."""
-        return find_nsys() is not None
+    def missing_nsys(self) -> str | None:
+        """Why nsys cannot record here; None if it can. Raises ClusterError where SQUALL_NSYS names none."""
+        return f"nsys is not installed on {self._node}" if find_nsys(cache_dir()) is None else None
+
+    def heartbeat(self) -> list[str]:
+        """What has ended here that should run, as sentences; empty if all is well."""
+        found = []
+        if self._server is not None and self._endpoint is not None and not self._server.is_running:
+            found.append(f"the server on {self._node} has ended")
+        if self._observer is not None and self._observer.pid is not None and not self._observer.is_alive:
+            found.append(f"the observer of {self._node} has ended")
+        return found
+
+    # the observer
+
+    def start_observer(
+        self, profile: ProfileConfig, clock_host: str | None
+    ) -> tuple[tuple[str, int], bytes] | None:
+        """Samples host and cores from now on; answers for the clock at `clock_host`: where, and the probes' token."""
+        settings = ObserverSettings(
+            self._run, self._node, self.spill_dir(), clock_host, profile.host_interval_ns,
+            profile.thread_interval_ns, profile.triton_interval_ns, profile.gpu_interval_ns,
+        )  # fmt: skip
+        observer = Observer(settings)
+        observer.start()
+        self._observer = observer
+        return (observer.clock, observer.token) if observer.clock is not None else None
+
+    def observe_server(self, endpoint: Endpoint) -> None:
+        """Samples the server at `endpoint`, and its threads if it was started here, from now on."""
+        assert self._observer is not None, "start_observer comes first"
+        target = ServerTarget(
+            SERVER, endpoint.url, endpoint.metrics_url, (endpoint.spec.name,), endpoint.tls,
+            tuple(self._server_roots()),
+        )  # fmt: skip
+        self._observer.add_server(target)
+
+    def observe_gpus(self, with_gpm: bool) -> None:
+        """Samples the node's GPUs from now on. Raises ClusterError where NVML cannot be used."""
+        assert self._observer is not None, "start_observer comes first"
+        self._observer.add_gpus(with_gpm)
+
+    def stop_observer(self) -> tuple[list[str], dict[str, Any]]:
+        """Takes the last samples; returns what is missing, and what observing cost."""
+        if self._observer is None:
+            return [], {}
+        report = self._observer.stop()
+        return list(report.losses), report.facts
 
     # the server
 
     def start_server(self, scenario: Scenario, with_nsys: bool) -> Endpoint:
         """Launches the scenario's server; see `TritonServer.start` for what it raises."""
-        folder = self._folder / SERVER
+        folder = self._scratch.path / SERVER
         folder.mkdir()
-        has_gpu = missing_reason() is None
-        tools = find_nsys() if with_nsys else None
-        if tools is not None:
-            env = {"PATH": os.environ.get("PATH", ""), "TMPDIR": str(folder), "HOME": str(folder)}
-            threshold_ns = scenario.profile.osrt_threshold_ns
-            self._nsys = NsysSession(tools, f"squall-{os.getpid()}", folder, env, threshold_ns)
-        self._server = TritonServer(scenario.model, scenario.server, folder, self._nsys, has_gpu)
+        session = self._make_profiler(scenario.profile).session if with_nsys else None
+        trace_file = folder / "trace" if scenario.profile.triton_trace == "auto" else None
+        self._server = TritonServer(
+            scenario.model, scenario.server, folder, session, missing_reason() is None, trace_file
+        )
         self._endpoint = self._server.start()
         return self._endpoint
 
+    def attach_profiler(self, profile: ProfileConfig) -> None:
+        """Joins the nsys session of a server that somebody else started. Raises ClusterError if it is not there."""
+        self._make_profiler(profile)
+
+    def restart_server(self) -> None:
+        """Starts the server again on its ports, in a new nsys session. Raises TargetError where it does not start."""
+        assert self._server is not None
+        assert self._profiler is not None
+        self._endpoint = self._server.restart(self._profiler.renew())
+        if self._is_traced:
+            self.turn_tracing(True)
+        if self._observer is not None and self._observer.is_alive:
+            self._observer.set_server_pids(SERVER, self._server_roots())
+
     def server_log(self) -> bytes:
-        """The server's log so far; empty if none was started here."""
-        if self._server is None or not self._server.log.exists():
-            return b""
-        return self._server.log.read_bytes()
+        """The server's log so far; empty if none was started here, by this agent or by one that died."""
+        log = self._scratch.path / SERVER / "triton.log"
+        return log.read_bytes() if log.exists() else b""
 
     def stop_server(self) -> list[str]:
         """Ends the profiler's session and the server; returns what did not end as it should."""
-        losses = []
-        if self._nsys is not None:
-            try:
-                self._nsys.shutdown()
-            except ClusterError as error:
-                losses.append(f"nsys: {error}")
+        losses = self._profiler.close() if self._profiler is not None else []
         if self._server is not None:
+            self._endpoint = None
             self._server.stop()
         return losses
 
-    # profiler
+    def _server_roots(self) -> list[int]:
+        return self._server.pids() if self._server is not None else []
+
+    # Triton's trace API
+
+    def missing_trace(self) -> str | None:
+        """Why the server that was started here is not traced; None if it can be."""
+        if self._endpoint is None or self._server is None:
+            return "Triton's trace file cannot be set over the network: only a server that squall starts is traced"
+        is_known = self._endpoint.source == "wheel" or not trace_holds(self._endpoint.server_version)
+        version = self._endpoint.server_version if is_known else None  # what was not known before the launch
+        return None if self._server.traces else trace_reason(version)
+
+    def turn_tracing(self, is_on: bool) -> None:
+        """Records every request from now on, or none. Raises ClusterError where the server does not."""
+        assert self._endpoint is not None
+        try:
+            with closing(TraceSwitch(self._endpoint.url, self._endpoint.tls)) as switch:
+                if is_on:
+                    switch.turn_on()
+                else:
+                    switch.turn_off()
+        except (ControlError, OSError) as error:
+            raise ClusterError(f"trace of {SERVER}: {error}") from error
+        self._is_traced = is_on
+
+    # the profiler
+
+    def _make_profiler(self, profile: ProfileConfig) -> NodeProfiler:
+        tools = find_nsys(cache_dir())
+        if tools is None:
+            raise ClusterError(f"nsys is not installed on {self._node}")
+        folder = self._scratch.path / SERVER
+        folder.mkdir(exist_ok=True)
+        self._profiler = NodeProfiler(tools, profile, folder, self._clock)
+        return self._profiler
 
     def start_profiler(self, phase: str) -> int:
         """Begins to record the server for `phase`; returns the instant at which it was on (node's clock)."""
-        assert self._nsys is not None, "start_server was asked for nsys"
-        with self._profiling:
-            self._nsys.start(phase)
-            self._utc_offsets_ns[phase] = utc_minus_monotonic_ns()
-            return self._clock.monotonic_ns()
+        assert self._profiler is not None, "start_server was asked for nsys"
+        return self._profiler.start(phase)
 
     def stop_profiler(self, phase: str) -> None:
         """Ends the recording; `spill_profile` follows, at any time."""
-        assert self._nsys is not None, "start_server was asked for nsys"
-        with self._profiling:
-            self._nsys.stop()
-            self._utc_offsets_ns[phase] = (self._utc_offsets_ns[phase] + utc_minus_monotonic_ns()) // 2
+        if self._profiler is None:  # in an adopted folder
+            raise ClusterError("its recording ended with the agent that made it")
+        self._profiler.stop(phase)
 
     def spill_profile(self, phase: str) -> list[str]:
-        """Spills the tables of a recording; the report itself, which holds secrets, is deleted. Returns losses.
+        """The scrubbed report of a recording and its tables, for the driver to fetch. Returns losses and notes.
 
-        nsys stamps are CLOCK_REALTIME; they go back to the node's monotonic clock by the offset read around
-        the recording.
+        In an adopted folder: of a recording that the dead agent had ended.
         """
-        assert self._nsys is not None, "start_server was asked for nsys"
-        export = self._nsys.export(phase)
-        to_node = ClockMap(-self._utc_offsets_ns[phase], 0)
-        losses = []
-        for table, read in (("osrt", read_osrt), ("nvtx", read_nvtx)):
-            data = to_run_clock(table, read(export, self._run, self._node, SERVER), to_node)
-            if len(data):
-                losses += self._spill(table, phase, iter([data]))
-        export.unlink()
-        return losses
+        profiler = self._profiler
+        if profiler is None:
+            assert self._profile is not None, "start_server was asked for nsys"
+            profiler = self._make_profiler(self._profile)
+            profiler.adopt(phase)
+        labels = EventLabels(self._run, self._node, SERVER)
+        return profiler.spill(phase, labels, self._spills.reports_dir / SERVER, self._spills.write)
 
-    # samplers
-
-    def start_samplers(self, profile: ProfileConfig, endpoint: Endpoint | None, with_gpu: bool) -> None:
-        """Starts host samples, Triton's where `endpoint` is given, NVML's on request.
-
-        Raises ClusterError where one cannot start.
-        """
-        pids = self._server.pids() if self._server is not None else []
-        sources: list[tuple[Source, dict[str, str], int]] = [
-            (HostSource(lambda: pids), {}, profile.host_interval_ns)
-        ]
-        if endpoint is not None:
-            try:
-                self._triton = TritonSource(
-                    endpoint.url, endpoint.metrics_url, endpoint.spec.name, endpoint.tls
-                )
-            except OSError as error:
-                raise ClusterError(f"{self._node}: {error}") from error
-            sources.append((self._triton, {"server": SERVER}, profile.triton_interval_ns))
-        if with_gpu:
-            sources.append((GpuSource(), {}, profile.gpu_interval_ns))
-        try:
-            for source, labels, interval_ns in sources:
-                labels = {"run": self._run, "node": self._node, **labels}
-                path = self._spill_dir() / f"{source.table}.arrows"
-                self._samplers.append(Sampler(source, labels, interval_ns, path, self._clock))
-        except OSError as error:
-            raise ClusterError(f"{self._node}: cannot write {self._folder}: {error.strerror}") from error
-        for sampler in self._samplers:
-            sampler.start()
-
-    def stop_samplers(self) -> list[str]:
-        """Takes the last samples; returns losses."""
-        samplers, self._samplers = self._samplers, []
-        for sampler in samplers:
-            sampler.stop()
-        if self._triton is not None:
-            self._triton.close()
-        return [loss for sampler in samplers for loss in sampler.losses()]
+    def profiler_facts(self) -> dict[str, Any]:
+        """What nsys is, what its steps took and what its reports hold; empty without it."""
+        return self._profiler.facts() if self._profiler is not None else {}
 
     # files
 
-    def spill_batches(self) -> list[str]:
-        """Turns the batch records so far into a spill file; returns losses."""
-        if self._server is None or self._endpoint is None or not self._endpoint.has_records:
-            return []
-        spec = self._endpoint.spec
-        labels = {
-            "run": self._run, "node": self._node, "server": SERVER, "model": spec.name,
-            "version": spec.version,
-        }  # fmt: skip
-        losses: list[str] = []
-        tables = read_batches(self._server.records, labels, losses)
-        losses += self._spill("batches", "all", tables)
+    def spill_server_tables(self, model: str, version: str) -> list[str]:
+        """Turns the batch records and traces of the server into spill files; returns losses."""
+        folder = self._scratch.path / SERVER
+        labels = {"run": self._run, "node": self._node, "server": SERVER, "model": model, "version": version}
+        losses = []
+        if (folder / "batches").is_dir():
+            losses += self._spills.write_batches(folder / "batches", labels)
+        if self._server is not None and self._server.traces:
+            losses += self._spills.write_traces(self._server.traces, labels)
         return losses
 
-    def _spill(self, table: str, part: str, data: Iterator[pa.Table]) -> list[str]:
-        spool = Spool(self._spill_dir() / f"{table}-{part}.arrows", table)
-        n_lost = sum(len(item) for item in data if not spool.write(item))
-        spool.close()
-        return [f"{table}: {n_lost} rows lost on {self._node}: {spool.error}"] if n_lost else []
-
     def spill_dir(self) -> str:
-        """Folder on this node for the spill files of workers and collectors."""
-        return str(self._spill_dir())
+        """Folder on this node for the spill files of workers and observer."""
+        return str(self._spills.spill_dir)
 
-    def _spill_dir(self) -> Path:
-        folder = self._folder / "spill"
-        folder.mkdir(exist_ok=True)
-        return folder
+    def files(self) -> list[NodeFile]:
+        """See `Spills.files`."""
+        return self._spills.files()
 
-    def spill_files(self) -> list[tuple[str, str, int]]:
-        """(table, file name, bytes) of every spill file."""
-        return [
-            (path.name.partition("-")[0].removesuffix(".arrows"), path.name, path.stat().st_size)
-            for path in sorted(self._spill_dir().glob("*.arrows"))
-        ]
-
-    def read_spill(self, name: str, offset: int, n_bytes: int) -> bytes:
-        """A piece of a spill file. Raises StoreError where it cannot be read."""
-        try:
-            with (self._spill_dir() / Path(name).name).open("rb") as file:
-                file.seek(offset)
-                return file.read(n_bytes)
-        except OSError as error:
-            raise StoreError(f"{self._node}: cannot read the spill file {name}: {error.strerror}") from error
+    def read_file(self, path: str, offset: int, n_bytes: int) -> bytes:
+        """See `Spills.read`."""
+        return self._spills.read(path, offset, n_bytes)
 
     def close(self) -> None:
         """Stops what still runs here; removes the scratch folder and what workers left in shared memory."""
-        self.stop_samplers()
-        if self._server is not None:
-            self.stop_server()
+        self.stop_observer()
+        self.stop_server()
         remove_regions(self._run)
         self._scratch.remove()
+
+
+def _gpu_names() -> list[str]:
+    if missing_reason() is not None:
+        return []
+    source = GpuSource(with_gpm=False)
+    try:
+        return source.names()
+    finally:
+        source.close()
 
 
 def _cpu_model() -> str:

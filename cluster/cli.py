@@ -21,6 +21,7 @@ EXIT_ERROR = 1
 EXIT_INVALID = 3
 _DEMO_LOAD_RATIO = 0.5
 _MANY = 100_000
+_DEFAULT_PAIRS = 3
 _TYPER_INTERRUPTED = 130
 """What Typer makes of KeyboardInterrupt."""
 
@@ -73,10 +74,44 @@ def run(
     seed: SeedOption = None,
     server: ServerOption = None,
     ray: RayOption = None,
+    measure_overhead: Annotated[
+        bool,
+        typer.Option(
+            "--measure-overhead", help="Runs with and without profilers in turn: what profiling costs."
+        ),
+    ] = False,
+    repeat: Annotated[
+        int | None, typer.Option("--repeat", min=1, help="Pairs of runs of --measure-overhead.  [default: 3]")
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """One run of a scenario."""
-    _run(scenario, _overrides(overrides, seed, server), out, ray, as_json)
+    """One run of a scenario, or pairs of them with --measure-overhead."""
+    changes = _overrides(overrides, seed, server)
+    if measure_overhead:
+        _measure_overhead(scenario, changes, out, ray, repeat or _DEFAULT_PAIRS, as_json)
+    elif repeat is not None:
+        raise ScenarioError("--repeat: counts the pairs of --measure-overhead, add that")
+    else:
+        _run(scenario, changes, out, ray, as_json)
+
+
+@app.command()
+def doctor(ray: RayOption = None, as_json: JsonOption = False) -> None:
+    """What each node has and lacks for a run, and the command that mends it."""
+    from cluster.doctor import diagnose
+
+    with _interruptible() as interrupts:
+        result = diagnose(ray, interrupts)
+    if as_json:
+        typer.echo(json.dumps(result, indent=2))
+    else:
+        from rich.console import Console
+
+        from cluster.doctor_screen import render
+
+        Console(highlight=False).print(render(result))
+    if not result["can_run"]:
+        raise typer.Exit(EXIT_ERROR)
 
 
 @app.command()
@@ -161,9 +196,19 @@ def models_build(
     max_batch_size: Annotated[
         int, typer.Option("-b", "--max-batch-size", min=1, help="Largest batch in rows.")
     ] = 32,
+    framework: Annotated[
+        str, typer.Option("--framework", help="What computes it: numpy or torch.")
+    ] = "numpy",
+    device: Annotated[
+        str | None, typer.Option("--device", help="cpu or gpu; else the CPU for numpy, a GPU for torch.")
+    ] = None,
+    precision: Annotated[str, typer.Option("--precision", help="fp32, or fp16 with torch.")] = "fp32",
+    cuda_graphs: Annotated[
+        bool, typer.Option("--cuda-graphs", help="torch on a GPU: one CUDA graph per batch size.")
+    ] = False,
 ) -> None:
     """Writes a head into a Triton model repository."""
-    from models.repository import ServingConfig, write_repository
+    from models.repository import ComputeConfig, ServingConfig, device_of, write_repository
 
     sizes = {}
     for item in settings or []:
@@ -171,7 +216,9 @@ def models_build(
         if not value.isdigit():
             raise ScenarioError(f"--set {item}: write KEY=NUMBER, such as width=64")
         sizes[key] = int(value)
-    spec = write_repository(out, name, "1", sizes, ServingConfig(max_batch_size=max_batch_size), None)
+    compute = ComputeConfig(framework, device_of(framework, device), precision, cuda_graphs)
+    serving = ServingConfig(max_batch_size=max_batch_size, compute=compute)
+    spec = write_repository(out, name, "1", sizes, serving, None)
     typer.echo(
         f"{out / spec.name}: {spec.inputs[0].dims[0]} floats a row, at most {spec.max_batch_size} rows "
         "a batch"
@@ -215,6 +262,26 @@ def _run(path: Path, overrides: list[str], out: Path, ray: str | None, as_json: 
         result = run_scenario(scenario, out, ray, interrupts)
     _print(result.summary, result.run_dir, as_json)
     if result.status != "VALID":
+        raise typer.Exit(EXIT_INVALID)
+
+
+def _measure_overhead(
+    path: Path, overrides: list[str], out: Path, ray: str | None, n_pairs: int, as_json: bool
+) -> None:
+    from cluster.overhead import measure_overhead
+
+    scenario = load_scenario(path, overrides)
+    with _interruptible() as interrupts:
+        result = measure_overhead(scenario, out, ray, interrupts, n_pairs)
+    if as_json:
+        typer.echo(json.dumps(result.evaluation, indent=2))
+    else:
+        from rich.console import Console
+
+        from analysis.overhead_screen import render
+
+        Console(highlight=False).print(render(result.evaluation, str(result.folder)))
+    if not result.is_valid:
         raise typer.Exit(EXIT_INVALID)
 
 

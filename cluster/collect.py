@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 from analysis.store import RunStore
-from analysis.timeline import ClockMap, RunPhase
+from analysis.timeline import RunPhase, assign_phase
 from cluster.agent import SERVER
-from cluster.deployment import Deployment, Worker
-from cluster.ingest import Ledger, ingest_file, ingest_table
+from cluster.deployment import Deployment, Worker, clock_facts
+from cluster.ingest import Ledger, RemoteFile, ingest_file, ingest_table
 from cluster.phase_profiler import PhaseProfiler
 from cluster.spawn import Handle
+from cluster.spills import NodeFile
 from scenarios.closed import ClosedPlan
 from scenarios.errors import SquallError, StoreError
 from scenarios.plan import Plan
 
 _STOP_TIMEOUT_S = 120
+_PIECE_BYTES = 2**20
 _LOST = "its worker was lost before it was recorded"
 
 
@@ -35,8 +37,9 @@ class Collection:
         deployment: Deployment,
         phases: Sequence[RunPhase],
         start_ns: int,
+        node_starts_ns: Mapping[str, int],
     ) -> None:
-        """`start_ns`: the start instant on the run clock."""
+        """`start_ns`: the start instant on the run clock; `node_starts_ns`: as each node's workers were told it."""
         self.losses: list[str] = []
         self.notes: list[str] = []
         self.store_error: StoreError | None = None
@@ -44,6 +47,8 @@ class Collection:
         self._deployment = deployment
         self._phases = phases
         self._start_ns = start_ns
+        self._node_starts_ns = node_starts_ns
+        self._clocks = deployment.nodes.clocks()
         nodes = [worker.node.label for worker in deployment.workers]
         labels = {"run": store.run, "target": SERVER, "request_kind": deployment.served_model}
         # a closed loop has no arrivals that could be missing: what was issued is what its workers say
@@ -55,26 +60,63 @@ class Collection:
         The profiler's import and the server's end take seconds: they go on while files come in. `Deployment.release`
         waits for the server.
         """
+        deployment = self._deployment
         if profiler is not None:
             self._try("profiler", profiler.begin_finish)
-        for label, agent in self._deployment.agents.items():
-            self._try(f"samples of {label}", partial(self._note_from, agent, "stop_samplers"))
+        if deployment.collectors.is_on("triton trace"):
+            self._try_noting("trace", partial(self._server_call, "turn_tracing", False))
+        self._try_noting("clocks", self._take_clocks)  # first: the observers answer the last probes
+        for label, agent in deployment.nodes.agents.items():
+            self._try_noting(f"samples of {label}", partial(self._stop_observer, label, agent))
         self._take_requests()
         if profiler is not None:
             self._try("profiler", profiler.finish)
-        server = self._deployment.server_agent
-        if server is not None:
-            self._try("spill_batches", partial(self._lose_from, server, "spill_batches"))
-            self._try("stop_server", self._deployment.begin_stop)
+        if deployment.server_agent is not None:
+            self._try("batches", self._spill_server_tables)
+            self._try_noting("stop_server", deployment.begin_stop)
         if profiler is not None:
-            self._try("profiler", partial(self._take_profile, profiler))
-        self._ingest([entry for entry in self._spill_files() if entry[1] != "requests"])
+            self._try_noting("profiler", partial(self._take_profile, profiler))
+        files = self._files()
+        self._ingest([entry for entry in files if entry[1].table not in ("", "requests")])
         self._try("other tables", self._store.flush)
-        self._try("server log", self._deployment.keep_server_log)
+        for label, file in files:
+            if not file.table:
+                self._try_noting(f"report of {label}", partial(self._take_report, label, file))
+        self._try_noting("server log", deployment.keep_server_log)
+
+    def _server_call(self, method: str, *arguments: Any) -> Any:
+        assert self._deployment.server_agent is not None
+        return self._deployment.server_agent.call(method, *arguments, timeout_s=_STOP_TIMEOUT_S)
+
+    def _spill_server_tables(self) -> None:
+        model, version = self._deployment.served_model, self._deployment.served_version
+        self.losses += self._server_call("spill_server_tables", model, version)
+
+    def _stop_observer(self, label: str, agent: Handle) -> None:
+        losses, facts = agent.call("stop_observer", timeout_s=_STOP_TIMEOUT_S)
+        self.notes += losses
+        if facts:
+            observers = {**self._store.manifest.get("observers", {}), label: facts}
+            self._store.update(observers=observers)
+
+    def _take_clocks(self) -> None:
+        """The last look at the clocks: the maps by which all that follows is stored, and the probes themselves."""
+        nodes = self._deployment.nodes
+        probes, losses = nodes.stop_clocks()
+        self.notes += losses
+        self._clocks = nodes.clocks()
+        known = self._store.manifest["nodes"]
+        self._store.update(
+            nodes={label: {**known[label], **clock_facts(clock)} for label, clock in self._clocks.items()},
+            clock_probing=nodes.clock_cost(),
+        )
+        for table in probes:
+            if len(table):
+                self._store.append("clock_probes", assign_phase(table, "sent_ns", self._phases))
 
     def _take_requests(self) -> None:
         """Every record of a request, and a row `unsent` for each arrival without one."""
-        self._ingest([entry for entry in self._spill_files() if entry[1] == "requests"])
+        self._ingest([entry for entry in self._files() if entry[1].table == "requests"])
         for worker in self._deployment.workers:
             self._try(worker.handle.name, partial(self._take_leftovers, worker))
         self._try("unsent arrivals", self._add_missing)
@@ -94,45 +136,61 @@ class Collection:
         except Exception as error:  # a fault of ours must not cost the rows that other steps save
             self.losses.append(f"{what}: {type(error).__name__}: {error}")
 
-    def _note_from(self, agent: Handle, method: str) -> None:
-        self.notes += agent.call(method, timeout_s=_STOP_TIMEOUT_S)
-
-    def _lose_from(self, agent: Handle, method: str) -> None:
-        self.losses += agent.call(method, timeout_s=_STOP_TIMEOUT_S)
+    def _try_noting(self, what: str, step: Callable[[], None]) -> None:
+        """As `_try` for what the load figures do not need: its failure is a note."""
+        try:
+            step()
+        except StoreError as error:
+            self.store_error = self.store_error or error
+            self.losses.append(str(error))
+        except SquallError as error:
+            self.notes.append(f"{what}: {error}")
+        except Exception as error:  # as above
+            self.notes.append(f"{what}: {type(error).__name__}: {error}")
 
     def _take_profile(self, profiler: PhaseProfiler) -> None:
         profiler.collect()
         self.notes += profiler.losses
-        if profiler.losses:
-            self._deployment.set_collector(
-                "nsys", "missing", profiler.losses[0], "the notes of the run have all"
-            )
-            self._store.update(collectors=self._deployment.collectors)
-        self._store.update(profiled_phases=profiler.coverage(self._start_ns))
+        facts: dict[str, Any] = {}
+        self._try_noting("profiler", lambda: facts.update(self._server_call("profiler_facts")))
+        clock = self._clocks[self._deployment.server_label]
+        coverage = profiler.coverage(self._start_ns, clock.target_ns, facts.get("steps", ()))
+        unprofiled = [one["reason"] for one in coverage.values() if not one["is_profiled"]]
+        if unprofiled:
+            self._deployment.collectors.lose("nsys", unprofiled[0], "the notes of the run have all")
+        self._store.update(
+            profiled_phases=coverage, nsys=facts, collectors=self._deployment.collectors.to_mapping()
+        )
 
-    def _spill_files(self) -> list[tuple[str, str, str, int]]:
-        """(node, table, file name, bytes) of every spill file; those of a node that does not answer are left out."""
-        found: list[tuple[str, str, str, int]] = []
-        for label, agent in self._deployment.agents.items():
-            self._try(f"spill files of {label}", partial(_list_files, label, agent, found))
+    def _take_report(self, label: str, file: NodeFile) -> None:
+        """Copies a file of a scrubbed report into the run directory: reports/SERVER/… becomes nsys/SERVER/…"""
+        remote = RemoteFile(self._deployment.nodes.agents[label], file.path, file.n_bytes)
+        name = f"nsys/{file.path.partition('/')[2]}"
+        self._store.write_file(name, iter(lambda: remote.read(_PIECE_BYTES), b""))
+
+    def _files(self) -> list[tuple[str, NodeFile]]:
+        """(node, file) of every file there is; those of a node that does not answer are left out."""
+        found: list[tuple[str, NodeFile]] = []
+        for label, agent in self._deployment.nodes.agents.items():
+            self._try(f"files of {label}", partial(_list_files, label, agent, found))
         return found
 
-    def _ingest(self, files: Sequence[tuple[str, str, str, int]]) -> None:
-        for label, table, name, n_bytes in files:
-            self._try(f"{name} of {label}", partial(self._ingest_one, label, table, name, n_bytes))
+    def _ingest(self, files: Sequence[tuple[str, NodeFile]]) -> None:
+        for label, file in files:
+            self._try(f"{file.path} of {label}", partial(self._ingest_one, label, file))
 
-    def _ingest_one(self, label: str, table: str, name: str, n_bytes: int) -> None:
-        agent, clock = self._deployment.agents[label], self._deployment.clocks[label]
-        for data in ingest_file(self._store, agent, (table, name, n_bytes), clock, self._phases):
-            self._note(table, data, clock)
+    def _ingest_one(self, label: str, file: NodeFile) -> None:
+        agent, clock = self._deployment.nodes.agents[label], self._clocks[label]
+        for data in ingest_file(self._store, agent, file, clock, self._phases):
+            self._note(file.table, label, data)
 
     def _take_leftovers(self, worker: Worker) -> None:
         """Rows that the worker's spill file did not take."""
         tables: list[Any] = [] if worker.is_lost else worker.handle.call("leftovers")
         for data in tables:
-            clock = self._deployment.clocks[worker.node.label]
-            ingest_table(self._store, "requests", data, clock, self._phases)
-            self._note("requests", data, clock)
+            label = worker.node.label
+            ingest_table(self._store, "requests", data, self._clocks[label], self._phases)
+            self._note("requests", label, data)
 
     def _add_checks(self) -> None:
         """How many replies were compared; a lost worker cannot say how many it did."""
@@ -144,9 +202,9 @@ class Collection:
         }
         self._store.update(value_checks={**self._store.manifest["value_checks"], **counts})
 
-    def _note(self, table: str, data: Any, clock: ClockMap) -> None:
+    def _note(self, table: str, label: str, data: Any) -> None:
         if table == "requests" and self._ledger is not None:
-            self._ledger.note(data, clock)
+            self._ledger.note(data, self._node_starts_ns[label])
 
     def _add_missing(self) -> None:
         if self._ledger is None:
@@ -165,5 +223,5 @@ class Collection:
                 self._store.append("requests", table)
 
 
-def _list_files(label: str, agent: Handle, found: list[tuple[str, str, str, int]]) -> None:
-    found.extend((label, *entry) for entry in agent.call("spill_files"))
+def _list_files(label: str, agent: Handle, found: list[tuple[str, NodeFile]]) -> None:
+    found.extend((label, file) for file in agent.call("files"))

@@ -11,20 +11,21 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from actors.checkup_tools import GPU_MEND, NSYS_MEND
 from actors.clock import SystemClock
 from actors.engine import Rules, templates_needed
 from actors.link import TlsSettings
 from actors.loadgen import Answers, LoadWorker, WorkerSettings
-from actors.profiler import MEND as NSYS_MEND
 from actors.shared_memory import SharedMemorySettings, unregister_all
 from actors.values import CheckRule
+from analysis.clock_track import ClockTrack
 from analysis.store import RunStore
-from analysis.timeline import ClockMap
-from cluster.agent import SERVER, NodeAgent
-from cluster.clocksync import clock_domain, probe
+from cluster.agent import SERVER
+from cluster.collectors import BATCHES_MEND, Collectors
+from cluster.endpoint import Endpoint, attach
+from cluster.nodes import Nodes
 from cluster.placement import Node, Placement
 from cluster.progress import Screen
-from cluster.server import Endpoint, attach
 from cluster.spawn import Handle, spawn
 from models.reference import read_answers, reference_answers
 from models.spec import ModelSpec
@@ -36,8 +37,6 @@ from scenarios.scenario import Scenario
 _STOP_TIMEOUT_S = 120.0
 _MOST_SENT_BYTES = 512 * 2**20  # of plans on their way to workers: a part of 32 of the largest plan is 70 MB
 _SERVER_TIMEOUT_S = 900.0  # fetching and unpacking the server on first use is part of it
-_NVML_MEND = "run the server on a node with an NVIDIA driver"
-_BATCHES_MEND = "serve a head of `squall models list`"
 
 
 @dataclass
@@ -81,16 +80,16 @@ class Deployment:
     """Built by `deploy`; `release` undoes it. The manifest in the store is kept up to date on the way."""
 
     def __init__(self, scenario: Scenario, store: RunStore, screen: Screen, anchor_ns: int) -> None:
-        self.agents: dict[str, Handle] = {}
-        self.clocks: dict[str, ClockMap] = {}
+        self.nodes = Nodes(store.run, scenario.profile, anchor_ns)
         self.workers: list[Worker] = []
-        self.collectors: dict[str, dict[str, str]] = {}
+        self.collectors = Collectors(screen)
         self.server_agent: Handle | None = None
+        self.server_label = ""
+        self._endpoint: Endpoint | None = None
         self._stopping: Any = None
         self._scenario = scenario
         self._store = store
         self._screen = screen
-        self._anchor_ns = anchor_ns
 
     @property
     def served_model(self) -> str:
@@ -98,33 +97,29 @@ class Deployment:
         return self._scenario.model.name
 
     @property
-    def server_clock(self) -> ClockMap:
-        """Clock of the server's node."""
-        return next(self.clocks[label] for label, agent in self.agents.items() if agent is self.server_agent)
+    def served_version(self) -> str:
+        """Version of the model under load."""
+        return self._endpoint.spec.version if self._endpoint is not None else self._scenario.model.version
 
     def deploy(self, plan: Plan | ClosedPlan, placement: Placement) -> None:
         """Everything up to the start instant. Raises SquallError where a part of it cannot be had."""
+        scenario = self._scenario
         for node in dict.fromkeys((placement.server, *placement.clients)):
-            self.agents[node.label] = spawn(
-                "agent", node, NodeAgent, self._store.run, node.label, n_threads=4
-            )
-        self.server_agent = self.agents[placement.server.label]
+            self.nodes.add(node)
+        self.server_label = placement.server.label
+        self.server_agent = self.nodes.agents[self.server_label]
         if placement.note:
             self._screen.step(placement.note)
-        if self._scenario.clients.shared_memory is not None:
+        if scenario.clients.shared_memory is not None:
             refuse_two_nodes(placement)
-        self._read_clocks()
+        self.nodes.start_clocks()
+        self._store.update(nodes=self._describe_nodes())
         self._find_collectors(placement)
-        endpoint = self._start_server(placement.server)
+        endpoint = self._endpoint = self._start_server(placement.server)
         self._spawn_workers(plan, placement, endpoint)
-        for label, agent in self.agents.items():
-            is_server = label == placement.server.label
-            with_gpu = is_server and self.is_on("nvml")
-            agent.call("start_samplers", self._scenario.profile, endpoint if is_server else None, with_gpu)
-
-    def is_on(self, collector: str) -> bool:
-        """True if that collector runs."""
-        return self.collectors.get(collector, {}).get("status") == "on"
+        self.server_agent.call("observe_server", endpoint)
+        self._observe_gpus()
+        self._choose_tracing()
 
     def begin_stop(self) -> None:
         """Asks the server to end, without waiting for it."""
@@ -132,7 +127,7 @@ class Deployment:
             self._stopping = self.server_agent.begin("stop_server")
 
     def release(self) -> list[str]:
-        """Stops server and samplers and removes the nodes' scratch folders; returns what did not go well."""
+        """Stops server and observers and removes the nodes' scratch folders; returns what did not go well."""
         notes = []
         if self.server_agent is not None and self._stopping is not None:
             try:
@@ -142,80 +137,88 @@ class Deployment:
         url = self._scenario.server.url
         if self._scenario.clients.shared_memory is not None and url is not None and self.workers:
             notes += unregister_all(self._store.run, url.rstrip("/"), tls_of(self._scenario))
-        for agent in self.agents.values():
-            try:
-                agent.call("close")
-            except ClusterError as error:
-                notes.append(f"clean-up: {error}")
-        self.agents.clear()
-        return notes
+        return notes + self.nodes.release()
 
-    def _read_clocks(self) -> None:
-        own = clock_domain()
-        nodes = {}
-        for label, agent in sorted(self.agents.items()):
-            if agent.call("clock_domain") == own:
-                clock = ClockMap(self._anchor_ns, 0)
-            else:
-                clock = probe(self._anchor_ns, _reader(agent))
-            self.clocks[label] = clock
-            nodes[label] = {
-                **agent.call("describe"), "clock_offset_ns": clock.offset_ns, "clock_error_ns": clock.error_ns
-            }  # fmt: skip
-        self._store.update(nodes=nodes)
+    def _describe_nodes(self) -> dict[str, Any]:
+        agents, clocks = self.nodes.agents, self.nodes.clocks()
+        return {
+            label: {**agents[label].call("describe"), **clock_facts(clocks[label])}
+            for label in sorted(agents)
+        }
 
     def _find_collectors(self, placement: Placement) -> None:
         """Decides what is collected and says once what is not. Raises ClusterError for a required one."""
-        scenario, agent = self._scenario, self.agents[placement.server.label]
-        is_ours = scenario.server.url is None and scenario.server.image is None
-        self.set_collector("triton", "on")
-        self.set_collector("host", "on")
+        scenario, agent, collectors = (
+            self._scenario,
+            self.nodes.agents[placement.server.label],
+            self.collectors,
+        )
+        profile = scenario.profile
+        collectors.turn_on("triton")
+        collectors.turn_on("host")
         if scenario.server.url is None and scenario.model.repository is None:
-            self.set_collector("batches", "on")
+            collectors.turn_on("batches")
         else:
             reason = "the served model is not one of squall's and records no batches"
-            self.set_collector("batches", "missing", reason, _BATCHES_MEND)
+            collectors.lose("batches", reason, BATCHES_MEND)
         reason_nvml = None
         if not placement.is_server_here:
             reason_nvml = "the server is on no node of the Ray cluster"
-        elif scenario.profile.nvml != "off":
+        elif profile.nvml != "off":
             reason_nvml = agent.call("missing_nvml")
-        self._choose("nvml", scenario.profile.nvml, reason_nvml, _NVML_MEND)
-        reason_nsys = None
-        if not is_ours:
-            reason_nsys = "nsys profiles only a server that squall starts itself"
-        elif scenario.profile.nsys != "off" and not agent.call("has_nsys"):
-            reason_nsys = f"nsys is not on the PATH of {placement.server.label}"
-        self._choose("nsys", scenario.profile.nsys, reason_nsys, NSYS_MEND)
-        self._store.update(collectors=self.collectors)
+        collectors.choose("nvml", profile.nvml, reason_nvml, GPU_MEND)
+        collectors.choose("nsys", profile.nsys, self._missing_nsys(placement, agent), NSYS_MEND)
+        self._store.update(collectors=collectors.to_mapping())
 
-    def _choose(self, name: str, wanted: str, reason: str | None, mend: str) -> None:
-        if wanted == "off":
-            self.set_collector(name, "off", "the scenario turns it off")
-        elif reason is None:
-            self.set_collector(name, "on")
-        elif wanted == "required":
-            raise ClusterError(f"profile.{name} is required, but {reason}; {mend}")
+    def _missing_nsys(self, placement: Placement, agent: Handle) -> str | None:
+        server, profile = self._scenario.server, self._scenario.profile
+        if profile.nsys == "off":
+            return None
+        if server.image is not None or (server.url is not None and profile.nsys_session is None):
+            return (
+                "nsys profiles a server that squall starts itself, and one at server.url whose session"
+                " profile.nsys_session names"
+            )
+        if not placement.is_server_here:
+            return "the server is on no node of the Ray cluster"
+        reason: str | None = agent.call("missing_nsys")
+        return reason
+
+    def _observe_gpus(self) -> None:
+        assert self.server_agent is not None
+        profile = self._scenario.profile
+        if self.collectors.is_on("nvml"):
+            try:
+                self.server_agent.call("observe_gpus", profile.gpm == "auto")
+            except ClusterError as error:
+                self.collectors.choose("nvml", profile.nvml, str(error), GPU_MEND)
+
+    def _choose_tracing(self) -> None:
+        """Triton's trace API, where the server holds it. Batch records tell more, so that its lack is no loss."""
+        assert self.server_agent is not None
+        reason = "the scenario turns it off"
+        if self._scenario.profile.triton_trace == "auto":
+            reason = self.server_agent.call("missing_trace")
+        if reason is None:
+            self.server_agent.call("turn_tracing", True)
+            self.collectors.turn_on("triton trace")
         else:
-            self.set_collector(name, "missing", reason, mend)
-
-    def set_collector(self, name: str, status: str, reason: str = "", mend: str = "") -> None:
-        """Notes that a collector is on, off or missing, and says so on the screen if it is missing."""
-        self.collectors[name] = {"status": status, "reason": reason, "mend": mend}
-        if status == "missing":
-            self._screen.missing(name, reason, mend)
+            self.collectors.leave_out("triton trace", reason)
+        self._store.update(collectors=self.collectors.to_mapping())
 
     def _start_server(self, node: Node) -> Endpoint:
         scenario = self._scenario
         if scenario.server.url is not None:
             self._screen.step(f"attaching to {scenario.server.url}")
             endpoint = attach(scenario.model, scenario.server, tls_of(scenario))
+            if self.collectors.is_on("nsys"):
+                self.nodes.agents[node.label].call("attach_profiler", scenario.profile)
         else:
             self._screen.step(f"starting Triton with {scenario.model.name}")
-            agent = self.agents[node.label]
+            agent = self.nodes.agents[node.label]
             try:
                 endpoint = agent.call(
-                    "start_server", scenario, self.is_on("nsys"), timeout_s=_SERVER_TIMEOUT_S
+                    "start_server", scenario, self.collectors.is_on("nsys"), timeout_s=_SERVER_TIMEOUT_S
                 )
             except SquallError:
                 with contextlib.suppress(SquallError):  # why the server failed matters more than its log
@@ -257,7 +260,8 @@ class Deployment:
                 spin_ns=clients.spin_ns, spec=endpoint.spec, seed=self._scenario.seed,
                 shapes=dict(self._scenario.model.shapes),
                 rules=Rules(clients.timeout_ns, clients.max_in_flight, phase_timeouts(self._scenario)),
-                n_connections=clients.connections, spill_dir=self.agents[node.label].call("spill_dir"), check=check,
+                n_connections=clients.connections, check=check,
+                spill_dir=self.nodes.agents[node.label].call("spill_dir"),
                 shared_memory=self._memory(endpoint),
             )  # fmt: skip
             handle = spawn(f"worker {index}", node, LoadWorker, settings, SystemClock(), n_threads=3)
@@ -308,6 +312,15 @@ class Deployment:
         return rule, answers
 
 
+def clock_facts(clock: ClockTrack) -> dict[str, Any]:
+    """What the manifest says of a node's clock: its offset when it was last read, bound, drift and track."""
+    last_ns = int(clock.at_ns[-1]) if clock.probed_ns is None else clock.probed_ns[1]
+    return {
+        "clock_offset_ns": clock.target_ns(last_ns) - last_ns, "clock_error_ns": clock.largest_error_ns,
+        "clock_drift_ppm": clock.drift_ppm, "clock_track": clock.to_mapping(),
+    }  # fmt: skip
+
+
 def refuse_two_nodes(placement: Placement) -> None:
     """Raises ClusterError unless the clients share memory with the server."""
     elsewhere = [node.label for node in placement.clients if node != placement.server]
@@ -352,7 +365,3 @@ def expand_headers(headers: Mapping[str, str], environment: Mapping[str, str]) -
         key: re.sub(r"\$\{(\w+)\}", lambda found, key=key: value_of(key, found), value)  # type: ignore[misc]
         for key, value in headers.items()
     }
-
-
-def _reader(agent: Handle) -> Any:
-    return lambda: agent.call("monotonic_ns")

@@ -10,27 +10,32 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from actors.spool import read_spool
-from analysis.schema import arrow_schema
+from analysis.clock_track import ClockTrack
+from analysis.schema import TABLES, arrow_schema
 from analysis.store import RunStore
-from analysis.timeline import ClockMap, RunPhase, assign_phase, to_run_clock
+from analysis.timeline import RunPhase, assign_phase, to_run_clock
 from cluster.spawn import Handle
+from cluster.spills import NodeFile
 from scenarios.deal import workers_of
 from scenarios.errors import ClusterError, StoreError
 from scenarios.plan import Plan
 
 _CHUNK_BYTES = 8 * 1024**2
 _MISSING_ROWS = 2**18
-_PHASE_BY = {
-    "batches": "start_ns", "osrt": "start_ns", "nvtx": "start_ns", "triton_samples": "t_ns",
-    "host_samples": "t_ns", "worker_samples": "t_ns", "gpu_samples": "t_ns",
-}  # fmt: skip
-"""The instant that says in which phase a row falls; requests bring their phase from the plan."""
-_RECORDED_PER_PHASE = ("osrt", "nvtx")
+_RECORDED_PER_PHASE = ("osrt", "nvtx", "cuda_api", "kernels", "memcpys", "memsets", "syncs", "clock_marks")
 """Recorded by nsys from a little before a phase to a little after it: what lies outside is dropped."""
 
 
+_PHASE_BY = {
+    **dict.fromkeys(("batches", *_RECORDED_PER_PHASE), "start_ns"),
+    **{name: "t_ns" for name in TABLES if name.endswith("_samples")},
+    "gpu_processes": "t_ns", "triton_traces": "request_start_ns",
+}  # fmt: skip
+"""The instant that says in which phase a row falls; requests bring their phase from the plan."""
+
+
 class RemoteFile(io.RawIOBase):
-    """A spill file on a node, read through its agent in pieces of 8 MiB."""
+    """A file on a node, read through its agent in pieces of 8 MiB."""
 
     def __init__(self, agent: Handle, name: str, n_bytes: int) -> None:
         self._agent = agent
@@ -78,7 +83,7 @@ class RemoteFile(io.RawIOBase):
     def _fetch(self) -> bytes:
         """The piece from here on. Raises ClusterError; StoreError stands for the run directory alone."""
         try:
-            return bytes(self._agent.call("read_spill", self._name, self._at, _CHUNK_BYTES))
+            return bytes(self._agent.call("read_file", self._name, self._at, _CHUNK_BYTES))
         except StoreError as error:
             raise ClusterError(str(error)) from error
 
@@ -86,19 +91,18 @@ class RemoteFile(io.RawIOBase):
 def ingest_file(
     store: RunStore,
     agent: Handle,
-    file: tuple[str, str, int],
-    clock: ClockMap,
+    file: NodeFile,
+    clock: ClockTrack,
     phases: Sequence[RunPhase],
 ) -> Iterator[pa.Table]:
-    """Appends a spill file of a node, (table, name, bytes), to the store; gives each table once stored."""
-    table, name, n_bytes = file
-    for data in read_spool(pa.PythonFile(RemoteFile(agent, name, n_bytes), mode="r")):
-        ingest_table(store, table, data, clock, phases)
+    """Appends a spill file of a node to the store; gives each table once stored, as it was on the node's clock."""
+    for data in read_spool(pa.PythonFile(RemoteFile(agent, file.path, file.n_bytes), mode="r")):
+        ingest_table(store, file.table, data, clock, phases)
         yield data
 
 
 def ingest_table(
-    store: RunStore, table: str, data: pa.Table, clock: ClockMap, phases: Sequence[RunPhase]
+    store: RunStore, table: str, data: pa.Table, clock: ClockTrack, phases: Sequence[RunPhase]
 ) -> None:
     """Appends rows on a node's clock to the store, on the run clock and with their phase."""
     data = to_run_clock(table, data, clock)
@@ -130,11 +134,14 @@ class Ledger:
         self._is_there = np.zeros(len(plan), bool)
         self.n_misplaced = 0
 
-    def note(self, requests: pa.Table, clock: ClockMap) -> None:
-        """Marks the rows of a table of requests, which are on `clock`, and holds them to the plan."""
+    def note(self, requests: pa.Table, node_start_ns: int) -> None:
+        """Marks rows that are still on their node's clock, and holds them to the plan, exactly.
+
+        `node_start_ns`: the start instant that the node's workers were told.
+        """
         ids = requests.column("request_id").to_numpy()
         self._is_there[ids] = True
-        offset_ns = requests.column("scheduled_ns").to_numpy() + (clock.offset_ns - self._start_ns)
+        offset_ns = requests.column("scheduled_ns").to_numpy() - node_start_ns
         is_as_planned = (offset_ns == self._plan.offset_ns[ids]) & (
             requests.column("rows").to_numpy() == self._plan.rows[ids]
         )

@@ -131,6 +131,7 @@ class _Run:
         self._deployment = Deployment(scenario, store, screen, self._anchor_ns)
         self._phases: tuple[RunPhase, ...] = ()
         self._start_ns = 0
+        self._node_starts_ns: dict[str, int] = {}
         self._losses: list[str] = []
         self._notes: list[str] = []
 
@@ -189,8 +190,10 @@ class _Run:
         """From the start instant to the last row in the store."""
         deployment, error = self._deployment, None
         profiler = None
-        if deployment.is_on("nsys") and deployment.server_agent is not None:
-            profiler = PhaseProfiler(deployment.server_agent, self._plan.spans, deployment.server_clock)
+        if deployment.collectors.is_on("nsys") and deployment.server_agent is not None:
+            profiler = PhaseProfiler(
+                deployment.server_agent, self._plan.spans, self._scenario.profile.on_nsys_failure
+            )
         try:
             with self._screen, self._interrupts.allowed():
                 if profiler is not None:
@@ -206,19 +209,23 @@ class _Run:
 
     def _begin(self) -> None:
         """Chooses the start instant and gives it to every worker, on the clock of its node."""
+        clocks = (
+            self._deployment.nodes.clocks()
+        )  # before the margin begins: with many nodes it takes its time
         self._start_ns = time.monotonic_ns() + self._anchor_ns + _START_MARGIN_NS
         self._phases = tuple(
             RunPhase(span.name, span.kind, self._start_ns + span.start_ns, self._start_ns + span.end_ns)
             for span in self._plan.spans
         )
+        self._node_starts_ns = {label: clock.source_ns(self._start_ns) for label, clock in clocks.items()}
         for worker in self._deployment.workers:
-            node_start_ns = self._start_ns - self._deployment.clocks[worker.node.label].offset_ns
-            worker.running = worker.handle.begin("run", node_start_ns)
+            worker.running = worker.handle.begin("run", self._node_starts_ns[worker.node.label])
         self._store.update(start_ns=self._start_ns, phases=[phase._asdict() for phase in self._phases])
 
     def _watch(self, profiler: PhaseProfiler | None) -> None:
         """Once a second: the profiler's turn, the workers' state, the screen; until every worker is done."""
         due_ns = self._start_ns - self._anchor_ns
+        edges_ns = [span.start_ns for span in self._plan.spans]
         last_ns = due_ns + self._plan.spans[-1].end_ns + _OVERRUN_NS
         workers = self._deployment.workers
         while not all(worker.is_lost or worker.handle.is_done(worker.running) for worker in workers):
@@ -227,9 +234,21 @@ class _Run:
             at_ns = time.monotonic_ns() + self._anchor_ns - self._start_ns
             if profiler is not None:
                 profiler.drive(at_ns)
+            if edges_ns and at_ns >= edges_ns[0]:
+                edges_ns = [edge_ns for edge_ns in edges_ns if edge_ns > at_ns]
+                self._deployment.nodes.note_edge()
+            self._hear_nodes()
             self._screen.show(self._plan.spans, at_ns, self._poll())
             if time.monotonic_ns() > last_ns:
                 raise ClusterError(f"workers did not end within {_OVERRUN_NS // NS_PER_S} s of the run's end")
+
+    def _hear_nodes(self) -> None:
+        """What has ended on a node that should run: the load goes on without it."""
+        n_lost = len(self._deployment.nodes.lost)
+        for trouble in self._deployment.nodes.beat():
+            is_lost = len(self._deployment.nodes.lost) > n_lost
+            (self._losses if is_lost else self._notes).append(trouble)
+            self._screen.step(f"{trouble}; the load goes on", "red")
 
     def _wait_for_workers(self, until_ns: int) -> None:
         """Waits until `until_ns` (driver's monotonic clock), or until no worker runs any more."""
@@ -280,7 +299,9 @@ class _Run:
     def _collect(self, profiler: PhaseProfiler | None) -> StoreError | None:
         """Brings every record into the store; returns why the store took no more, None if it took all."""
         self._screen.step("collecting")
-        collection = Collection(self._plan, self._store, self._deployment, self._phases, self._start_ns)
+        collection = Collection(
+            self._plan, self._store, self._deployment, self._phases, self._start_ns, self._node_starts_ns
+        )
         collection.collect(profiler)
         self._losses += collection.losses
         self._notes += collection.notes

@@ -1,43 +1,33 @@
-"""Launches a Triton server for a scenario and stops it, or checks one that runs already."""
+"""Launches a Triton server for a scenario, starts it again and stops it."""
 
 from __future__ import annotations
 
-import os
 import re
 import socket
 import subprocess
 import sys
-import sysconfig
 import time
-import urllib.parse
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import psutil
 
 import actors.supervisor
-from actors.control import Control, ControlError, authority
-from actors.link import TlsSettings
+from actors.control import Control
 from actors.profiler import NsysSession
+from actors.triton_trace import trace_holds, trace_options
+from cluster.endpoint import READY, Endpoint, inspect, why_not
+from cluster.server_environment import server_environment
 from cluster.triton_home import find_triton
-from models.repository import ServingConfig, write_repository
-from models.spec import ModelSpec
+from models.repository import ComputeConfig, ServingConfig, write_repository
 from scenarios.errors import TargetError
 from scenarios.scenario import ModelConfig, ServerConfig
 from scenarios.units import NS_PER_S
 
 _LOOPBACK = "127.0.0.1"
-_READY = "/v2/health/ready"
-_TRITON_GRPC_PORT = 8_001  # Triton's default; server.grpc_port says another
 _POLL_S = 0.1
 _PORT_TRIES = 3
-_KEPT_ENVIRONMENT = (
-    "PATH", "LD_LIBRARY_PATH", "HOME", "LANG", "LC_ALL", "TZ", "CUDA_VISIBLE_DEVICES",
-    "NVIDIA_VISIBLE_DEVICES", "DOCKER_HOST", "XDG_RUNTIME_DIR",
-)  # fmt: skip
-"""What the server inherits. nsys writes the environment of what it profiles into its report: no secrets."""
 _LOAD_FAILURE = re.compile(
     r"failed to load '(?P<model>[^']+)' version \d+: (?P<why>.+?)(?:\\n|\"?$)", re.MULTILINE
 )
@@ -58,50 +48,35 @@ class Ports:
     metrics: int
 
 
-@dataclass(frozen=True)
-class Endpoint:
-    """Where a server answers and what it serves. `has_records`: its model writes batch records that we
-    collect.
-
-    `url`: of its HTTP port; `tls`: how to speak to it there if that is https. `source`: url, container, PATH or wheel.
-    """
-
-    url: str
-    tls: TlsSettings | None
-    grpc_port: int
-    metrics_url: str | None
-    source: str
-    server_version: str
-    spec: ModelSpec
-    has_records: bool
-
-    @property
-    def host(self) -> str:
-        return authority(self.url)[0]
-
-    @property
-    def port(self) -> int:
-        return authority(self.url)[1]
-
-
 class TritonServer:
     """A server that this process started, under a supervisor that outlives a crash of ours by just its
     clean-up.
 
     `folder` takes the model repository, batch records and the log `triton.log`. With `nsys` the server runs
-    inside that session. Not thread-safe.
+    inside that session. `trace_file`: where Triton's trace API is to write; `traces` has the files that a launch
+    named, none where the server's version cannot trace. Not thread-safe.
     """
 
     def __init__(
-        self, model: ModelConfig, server: ServerConfig, folder: Path, nsys: NsysSession | None, has_gpu: bool
+        self,
+        model: ModelConfig,
+        server: ServerConfig,
+        folder: Path,
+        nsys: NsysSession | None,
+        has_gpu: bool,
+        trace_file: Path | None = None,
     ) -> None:
         self.records = folder / "batches"
         self.log = folder / "triton.log"
+        self.traces: list[Path] = []
         self._model = model
         self._server = server
         self._folder = folder
         self._nsys = nsys
         self._has_gpu = has_gpu
+        self._trace_file = trace_file
+        self._ports: Ports | None = None
+        self._log_start_bytes = 0
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> Endpoint:
@@ -112,17 +87,25 @@ class TritonServer:
         """
         repository = self._make_repository()
         for attempt in range(_PORT_TRIES):
-            ports = free_ports(self._server)
-            source = self._launch(repository, ports)
+            self._ports = free_ports(self._server)
             try:
-                return self._wait_until_ready(ports, source)
-            except TargetError as error:
-                self.stop()
+                return self._serve(repository, self._ports)
+            except TargetError:
                 is_taken = _PORT_TAKEN.search(self._read_log()) is not None
                 if not is_taken or attempt == _PORT_TRIES - 1:
                     raise
-                del error
         raise AssertionError("unreachable: the last attempt returns or raises")
+
+    def restart(self, nsys: NsysSession | None = None) -> Endpoint:
+        """Stops what is left of it and starts it on the ports it had, inside the new session `nsys` if one is given.
+
+        Log and batch records go on in their files. Requests in between fail. Raises TargetError as `start` does;
+        nothing is left running then.
+        """
+        assert self._ports is not None, "restart follows start"
+        self.stop()
+        self._nsys = nsys
+        return self._serve(self._repository(), self._ports)
 
     def stop(self) -> None:
         """Stops it gracefully, within the scenario's stop timeout, and every process it left."""
@@ -137,6 +120,11 @@ class TritonServer:
             process.kill()
             process.wait()
 
+    @property
+    def is_running(self) -> bool:
+        """False before `start` and after `stop`, and once it has ended by itself."""
+        return self._process is not None and self._process.poll() is None
+
     def pids(self) -> list[int]:
         """The server's processes: tritonserver and its Python stubs, not the tools around them."""
         if self._process is None:
@@ -147,11 +135,22 @@ class TritonServer:
         except psutil.Error:
             return []
 
+    def _serve(self, repository: Path, ports: Ports) -> Endpoint:
+        """Launches it on `ports` and waits; raises TargetError with nothing left running."""
+        source = self._launch(repository, ports)
+        try:
+            return self._wait_until_ready(ports, source)
+        except TargetError:
+            self.stop()
+            raise
+
+    def _repository(self) -> Path:
+        return Path(self._model.repository) if self._model.repository else self._folder / "models"
+
     def _make_repository(self) -> Path:
-        model = self._model
+        model, path = self._model, self._repository()
         self.records.mkdir(parents=True, exist_ok=True)
         if model.repository is not None:
-            path = Path(model.repository)
             if not (path / model.name).is_dir():
                 raise TargetError(f"model.repository: {path} has no model {model.name!r}")
             return path
@@ -159,25 +158,22 @@ class TritonServer:
             instances=model.instances, max_batch_size=model.max_batch_size,
             preferred_batch_sizes=model.preferred_batch_sizes, queue_delay_ns=model.queue_delay_ns,
             queue_size=model.queue.max_size, queue_timeout_ns=model.queue.timeout_ns,
-            on_timeout=model.queue.on_timeout,
+            on_timeout=model.queue.on_timeout, compute=ComputeConfig.of(model),
         )  # fmt: skip
-        repository = self._folder / "models"
-        write_repository(repository, model.name, model.version, model.settings, serving, self.records)
-        return repository
+        write_repository(path, model.name, model.version, model.settings, serving, self.records)
+        return path
 
     def _launch(self, repository: Path, ports: Ports) -> str:
         """Starts the server below a supervisor; returns its source."""
-        env = {name: os.environ[name] for name in _KEPT_ENVIRONMENT if name in os.environ}
-        env["TMPDIR"] = str(self._folder)
-        env["PYTHONPATH"] = sysconfig.get_path("purelib")
+        libraries: tuple[Path, ...] = ()
         if self._server.image is not None:
             command, source, name = self._container_command(repository, ports), "container", "docker"
             name = Path(command[0]).name
         else:
             home = find_triton()
-            libraries = [str(path) for path in home.library_dirs]
-            env["LD_LIBRARY_PATH"] = ":".join(filter(None, [*libraries, env.get("LD_LIBRARY_PATH", "")]))
+            libraries = home.library_dirs
             options = ["--backend-directory", str(home.backends)] if home.backends else []
+            options += self._trace_options(home.version)
             command = [str(home.binary), *options, *triton_options(str(repository), self._model.name, ports)]
             source, name = home.source, home.binary.name
             if self._nsys is not None:
@@ -193,12 +189,21 @@ class TritonServer:
             str(stop_timeout_s),
             name,
         ]
-        with self.log.open("wb") as log:
+        with self.log.open("ab") as log:
+            self._log_start_bytes = log.tell()
             self._process = subprocess.Popen(
-                [*supervisor, *command], stdin=subprocess.PIPE, stdout=log, stderr=log, env=env,
-                start_new_session=True, cwd=self._folder,
+                [*supervisor, *command], stdin=subprocess.PIPE, stdout=log, stderr=log,
+                env=server_environment(self._folder, libraries), start_new_session=True, cwd=self._folder,
             )  # fmt: skip
         return source
+
+    def _trace_options(self, version: str | None) -> list[str]:
+        """A file for each launch: Triton writes over one that is there."""
+        file = self._trace_file
+        if file is None or version is None or not trace_holds(version):
+            return []
+        self.traces.append(file.with_name(f"{file.name}-{len(self.traces)}") if self.traces else file)
+        return trace_options(self.traces[-1])
 
     def _container_command(self, repository: Path, ports: Ports) -> list[str]:
         from shutil import which
@@ -222,7 +227,7 @@ class TritonServer:
             while time.monotonic() < deadline:
                 if self._process.poll() is not None:
                     raise TargetError(f"Triton ended while starting: {self._why_it_failed()}")
-                if _why_not(control, _READY) is None:
+                if why_not(control, READY) is None:
                     metrics = f"http://{_LOOPBACK}:{ports.metrics}"
                     has_records = self._model.repository is None
                     return inspect(url, None, ports.grpc, self._model, source, metrics, has_records)
@@ -232,8 +237,11 @@ class TritonServer:
         raise TargetError(f"Triton was not ready within {seconds:g} s (server.start_timeout): {reason}")
 
     def _read_log(self) -> str:
+        """What it wrote since its last launch."""
         try:
-            return self.log.read_text(errors="replace")
+            with self.log.open("rb") as log:
+                log.seek(self._log_start_bytes)
+                return log.read().decode(errors="replace")
         except OSError:
             return ""
 
@@ -280,73 +288,3 @@ def free_ports(server: ServerConfig) -> Ports:
         for probe in held:
             probe.close()
     return Ports(*chosen)
-
-
-def attach(model: ModelConfig, server: ServerConfig, tls: TlsSettings | None = None) -> Endpoint:
-    """The running server at `server.url`, where `tls` holds if that is https (None: the system's authorities).
-
-    Raises TargetError where it or the model is not ready, and for files of TLS that cannot be used.
-    """
-    assert server.url is not None
-    url = server.url.rstrip("/")
-    grpc_port = server.grpc_port or _TRITON_GRPC_PORT
-    return inspect(url, tls, grpc_port, model, "url", None, has_records=False)
-
-
-def inspect(
-    url: str,
-    tls: TlsSettings | None,
-    grpc_port: int,
-    model: ModelConfig,
-    source: str,
-    metrics_url: str | None,
-    has_records: bool,
-) -> Endpoint:
-    """What the server at `url` says of itself and the model. Raises TargetError where that is not ready."""
-    try:
-        control = Control(url, tls)
-    except OSError as error:
-        raise TargetError(f"no Triton is ready at {url}: {error}") from error
-    try:
-        not_live = _why_not(control, _READY)
-        if not_live is not None:
-            raise TargetError(f"no Triton is ready at {url}: {not_live}")
-        path = f"/v2/models/{urllib.parse.quote(model.name)}/versions/{model.version}"
-        not_ready = _why_not(control, f"{path}/ready")
-        if not_ready is not None:
-            raise TargetError(
-                f"model {model.name!r} version {model.version} is not ready at {url}: "
-                f"{not_ready}{_known_models(control)}"
-            )
-        spec = ModelSpec.from_config(_object(control, f"{path}/config"), model.version)
-        version = str(_object(control, "/v2").get("version", "unknown"))
-    except (ControlError, ValueError, KeyError) as error:
-        raise TargetError(f"{url} does not answer like a Triton server: {error}") from error
-    finally:
-        control.close()
-    return Endpoint(url, tls, grpc_port, metrics_url, source, version, spec, has_records)
-
-
-def _why_not(control: Control, path: str) -> str | None:
-    """None if the server answers `path` with 200; else why not, in a few words."""
-    try:
-        control.ask(path)
-    except ControlError as error:
-        return str(error)
-    return None
-
-
-def _object(control: Control, path: str) -> dict[str, Any]:
-    content = control.ask_json(path)
-    if not isinstance(content, dict):
-        raise ValueError(f"{path} gave {type(content).__name__}, not an object")
-    return content
-
-
-def _known_models(control: Control) -> str:
-    """The models the server has, for the message about one it has not; empty where it does not say."""
-    try:
-        names = sorted({item["name"] for item in control.ask_json("/v2/repository/index", "POST")})
-    except (ControlError, KeyError, TypeError):
-        return ""
-    return f"; it has {', '.join(names)}" if names else "; it has no models"

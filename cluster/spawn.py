@@ -17,6 +17,10 @@ class Handle:
         self.name = name
         self._actor = actor
 
+    def take_over(self, heir: Handle) -> None:
+        """From now on this handle speaks to the actor of `heir`: the one it had has died."""
+        self._actor = heir._actor
+
     def begin(self, method: str, *arguments: Any) -> Any:
         """Starts a call and returns a reference to its answer. Raises LostActor where Ray takes no calls."""
         import ray

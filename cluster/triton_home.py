@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes.util
 import hashlib
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -17,7 +18,9 @@ from pathlib import Path
 from scenarios.errors import TargetError
 
 WHEEL = "nvidia-pytriton==0.7.0"
-"""Triton 2.51.0, Linux x86-64. Its dependencies stay out (they pin numpy 1): only the server is used."""
+"""Linux x86-64. Its dependencies stay out (they pin numpy 1): only the server is used."""
+_WHEEL_VERSION = "2.51.0"
+_VERSION_FILE = "TRITON_VERSION"
 _WHEEL_SHA256 = "21f063ff93bb426d0c06b7a55e7eb9efcfe62c0dddd9a908e9877e18710128df"
 _NEEDED = ("pytriton/tritonserver/", "nvidia_pytriton.libs/")
 _FETCH_TIMEOUT_S = 600
@@ -27,13 +30,15 @@ _FETCH_TIMEOUT_S = 600
 class TritonHome:
     """A server binary, the folder of its backends (None: its own default) and the libraries it needs.
 
-    `source` says in one word where it came from: PATH or wheel.
+    `source` says in one word where it came from: PATH or wheel. `version`: of the server, before it is started; None
+    where nothing beside it tells.
     """
 
     binary: Path
     backends: Path | None
     library_dirs: tuple[Path, ...]
     source: str
+    version: str | None
 
 
 def cache_dir() -> Path:
@@ -48,8 +53,18 @@ def find_triton() -> TritonHome:
     """`tritonserver` on the PATH, else the wheel's, fetched on first use. Raises TargetError."""
     installed = shutil.which("tritonserver")
     if installed:
-        return TritonHome(Path(installed), None, (), "PATH")
+        return TritonHome(Path(installed), None, (), "PATH", _installed_version(Path(installed)))
     return _wheel_home()
+
+
+def _installed_version(binary: Path) -> str | None:
+    """What the file TRITON_VERSION says, which NVIDIA's images have beside the folder `bin` of the binary itself."""
+    try:
+        text = (binary.resolve().parents[1] / _VERSION_FILE).read_text(encoding="utf-8")
+    except (OSError, ValueError, IndexError):
+        return None
+    version = text.strip()
+    return version if re.fullmatch(r"\d+\.\d+\.\d+\S*", version) else None
 
 
 def _wheel_home() -> TritonHome:
@@ -71,7 +86,7 @@ def _wheel_home() -> TritonHome:
     if not backends.exists():
         _make_backends(backends, triton / "backends" / "python", stub)
     libraries = (home / "nvidia_pytriton.libs", *_python_library_dirs(python))
-    return TritonHome(triton / "bin" / "tritonserver", backends, libraries, "wheel")
+    return TritonHome(triton / "bin" / "tritonserver", backends, libraries, "wheel", _WHEEL_VERSION)
 
 
 def _make_backends(folder: Path, python_backend: Path, stub: Path) -> None:

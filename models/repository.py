@@ -1,10 +1,10 @@
-"""Writes a Triton model repository: config.pbtxt from typed settings, the backend's model.py and the weights."""
+"""Writes a Triton model repository: config.pbtxt from typed settings, the backend's code and the weights."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import resources
 from pathlib import Path
 
@@ -12,9 +12,44 @@ import numpy as np
 
 from models.heads import make_weights
 from models.spec import ModelSpec, TensorSpec, head_of, head_spec
-from scenarios.errors import StoreError
+from scenarios.errors import ScenarioError, StoreError
+from scenarios.scenario import ModelConfig
 
 _NS_PER_US = 1_000
+_CHOICES = {"framework": ("numpy", "torch"), "device": ("cpu", "gpu"), "precision": ("fp32", "fp16")}
+
+
+@dataclass(frozen=True)
+class ComputeConfig:
+    """What computes a head: framework numpy or torch, on device cpu or gpu, in precision fp32 or fp16.
+
+    `cuda_graphs`: torch on a GPU replays one CUDA graph per batch size. Raises ScenarioError for what does not fit.
+    """
+
+    framework: str = "numpy"
+    device: str = "cpu"
+    precision: str = "fp32"
+    cuda_graphs: bool = False
+
+    def __post_init__(self) -> None:
+        for key, allowed in _CHOICES.items():
+            if getattr(self, key) not in allowed:
+                raise ScenarioError(f"{key}: {getattr(self, key)!r} is not one of {', '.join(allowed)}")
+        if self.framework == "numpy" and (self.device, self.precision) != ("cpu", "fp32"):
+            raise ScenarioError("framework numpy computes in fp32 on the CPU: use framework torch")
+        if self.cuda_graphs and (self.framework, self.device) != ("torch", "gpu"):
+            raise ScenarioError("cuda_graphs needs framework torch on a GPU")
+
+    @classmethod
+    def of(cls, model: ModelConfig) -> ComputeConfig:
+        """As the scenario says."""
+        device = device_of(model.framework, model.device)
+        return cls(model.framework, device, model.precision, model.cuda_graphs)
+
+
+def device_of(framework: str, device: str | None) -> str:
+    """`device`; where that names none, the CPU for numpy and a GPU for torch."""
+    return device or ("gpu" if framework == "torch" else "cpu")
 
 
 @dataclass(frozen=True)
@@ -22,7 +57,7 @@ class ServingConfig:
     """How Triton serves a model. Times in ns (config.pbtxt has whole microseconds), 0 queue size means unbounded.
 
     `on_timeout`: what the scheduler does with a request that waited longer than `queue_timeout_ns` (0: no limit):
-    "reject" answers it with an error, "delay" lets it wait until others are served.
+    "reject" answers it with an error, "delay" lets it wait until others are served. `instances`: on GPUs, of each GPU.
     """
 
     instances: int = 1
@@ -33,6 +68,7 @@ class ServingConfig:
     queue_timeout_ns: int = 0
     on_timeout: str = "reject"
     parameters: tuple[tuple[str, str], ...] = field(default=())
+    compute: ComputeConfig = ComputeConfig()
 
 
 def _quoted(text: str) -> str:
@@ -48,7 +84,7 @@ def _tensors(kind: str, tensors: Sequence[TensorSpec]) -> str:
 
 
 def config_pbtxt(spec: ModelSpec, serving: ServingConfig) -> str:
-    """The text of config.pbtxt for a Python-backend model on the CPU.
+    """The text of config.pbtxt for a Python-backend model; KIND_GPU puts the instances on every GPU that Triton sees.
 
     Fields as in triton-inference-server/common, protobuf/model_config.proto.
     """
@@ -72,7 +108,7 @@ def config_pbtxt(spec: ModelSpec, serving: ServingConfig) -> str:
         f"max_batch_size: {spec.max_batch_size}\n"
         + _tensors("input", spec.inputs)
         + _tensors("output", spec.outputs)
-        + f"instance_group [ {{ count: {serving.instances}, kind: KIND_CPU }} ]\n"
+        + f"instance_group [ {{ count: {serving.instances}, kind: KIND_{serving.compute.device.upper()} }} ]\n"
         "dynamic_batching {\n"
         + preferred
         + f"  max_queue_delay_microseconds: {serving.queue_delay_ns // _NS_PER_US}\n"
@@ -89,7 +125,8 @@ def write_repository(
     serving: ServingConfig,
     record_dir: Path | None,
 ) -> ModelSpec:
-    """Writes `folder/name/config.pbtxt` and `folder/name/version/{model.py,weights.npz}` for a head of the zoo.
+    """Writes `folder/name/config.pbtxt` and, to `folder/name/version`, model.py, the forward pass of the framework
+    and weights.npz, for a head of the zoo.
 
     `record_dir`: where each instance appends its batch records; None records nothing. Raises ScenarioError for an
     unknown head or size, StoreError where the folder cannot be written.
@@ -97,16 +134,20 @@ def write_repository(
     head = head_of(name)
     sizes = head.sizes(settings)
     spec = head_spec(name, version, sizes, serving.max_batch_size)
+    compute = serving.compute
     parameters = [("head", name), *((key, str(value)) for key, value in sizes.items())]
+    parameters += [("framework", compute.framework), ("precision", compute.precision)]
+    parameters.append(("cuda_graphs", str(compute.cuda_graphs).lower()))
     if record_dir is not None:
         parameters.append(("record_dir", str(record_dir)))
-    serving = ServingConfig(**{**serving.__dict__, "parameters": tuple(parameters)})
+    serving = replace(serving, parameters=tuple(parameters))
     version_dir = folder / name / version
     try:
         version_dir.mkdir(parents=True, exist_ok=True)
         (folder / name / "config.pbtxt").write_text(config_pbtxt(spec, serving))
-        code = resources.files("models.backend").joinpath("model.py").read_bytes()
-        (version_dir / "model.py").write_bytes(code)
+        for file in ("model.py", f"forward_{compute.framework}.py"):
+            code = resources.files("models.backend").joinpath(file).read_bytes()
+            (version_dir / file).write_bytes(code)
         with (version_dir / "weights.npz").open("wb") as stream:
             np.savez(stream, allow_pickle=False, **make_weights(name, sizes))
     except OSError as error:

@@ -32,6 +32,25 @@ class FakeClock:
         self.now_ns += by_ns
 
 
+@dataclass(frozen=True)
+class DriftingClock:
+    """The machine's monotonic clock at another offset and rate, so that the truth about it is known exactly.
+
+    Reads base + offset_ns + (base - from_ns) x drift_ppb / 10^9, in whole ns.
+    """
+
+    offset_ns: int
+    drift_ppb: int
+    from_ns: int
+
+    def monotonic_ns(self) -> int:
+        return self.reading(time.monotonic_ns())
+
+    def reading(self, base_ns: int) -> int:
+        """What it reads when the machine's clock reads `base_ns`."""
+        return base_ns + self.offset_ns + (base_ns - self.from_ns) * self.drift_ppb // NS_PER_S
+
+
 Kind = Literal[
     "answer", "rejected", "error", "bad_request", "hang", "reset_mid_reply", "close", "malformed", "wrong_id",
     "short_tensor", "oversized", "bytewise", "connection_close", "garbage_after", "answer_twice", "eof_body",

@@ -11,7 +11,7 @@ EVENT = (
     SERVER,
     id_("process", "process id on its node"),
     id_("thread", "thread id on its node"),
-    text("thread_name", "name of the thread, empty if unknown"),
+    text("thread_name", "name of the thread; empty if unknown, or not one of those that the server has"),
     at("start_ns", "start of the event"),
     at("end_ns", "end of the event"),
 )
@@ -36,7 +36,11 @@ _DEVICE = (
     id_("correlation_id", "with process the key of the API call that launched it"),
     at("launch_start_ns", "start of that API call; null if it was not recorded", nullable=True),
     at("launch_end_ns", "end of that API call", nullable=True),
-    id_("graph_id", "CUDA graph that it ran in; null outside graphs", nullable=True),
+    id_(
+        "graph_id",
+        "CUDA graph that it ran in; null outside graphs, and where nsys exports only its node",
+        nullable=True,
+    ),
     id_(
         "graph_node_id",
         "node of that graph; null outside graphs, and where whole graphs were traced",
@@ -55,7 +59,7 @@ TABLES = (
         "NVTX range in the nsys report",
         (
             *EVENT,
-            text("name", "text of the range"),
+            text("name", "text of the range; empty if the range is not ours"),
             text("instance", "model instance that opened the range; empty if the range is not ours"),
             id_("batch_id", "batch that the range spans; null if the range is not ours", nullable=True),
             at(
@@ -80,9 +84,13 @@ TABLES = (
         "kernel in the nsys report; whole CUDA graphs where nsys traced these",
         (
             *_DEVICE,
-            text("name", "name without arguments and template parameters"),
-            text("full_name", "demangled name"),
-            *(id_(f"{what}_{axis}", f"{what} size") for what in ("grid", "block") for axis in "xyz"),
+            text("name", "name without arguments and template parameters; CUDA graph for a whole one"),
+            text("full_name", "demangled name; CUDA graph for a whole one"),
+            *(
+                id_(f"{what}_{axis}", f"{what} size; 0 for a whole graph")
+                for what in ("grid", "block")
+                for axis in "xyz"
+            ),
             count("registers_per_thread", "registers of a thread", nullable=True),
             bytes_("static_shared_bytes", "static shared memory of a block", nullable=True),
             bytes_("dynamic_shared_bytes", "dynamic shared memory of a block", nullable=True),

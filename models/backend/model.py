@@ -1,16 +1,23 @@
-"""Triton Python-backend model of squall's heads, in numpy, with a record of every execution.
+"""Triton Python-backend model of squall's heads, with a record and an NVTX range of every execution.
 
-Triton copies nothing and imports nothing of ours: head, sizes and record folder come as parameters of
-config.pbtxt, the weights from `weights.npz` beside this file. Each execution appends one JSON line
+Triton copies nothing and imports nothing of ours: head, sizes, framework and record folder come as parameters of
+config.pbtxt, the weights from `weights.npz` and the forward pass from `forward_<framework>.py` beside this file. Each
+execution appends one JSON line
     {"b": batch id, "s": start_ns, "e": end_ns, "r": rows, "i": [request ids]}
-to `<record_dir>/<instance>.jsonl`; the clock is CLOCK_MONOTONIC, as that of the clients. The first line names
-the instance. Lines that could not be written (full disk) are counted and told in the next line that can be.
+to `<record_dir>/<instance>.jsonl`; the clock is CLOCK_MONOTONIC, as that of the clients. A line with instance and pid
+stands before the lines of each process. Lines that could not be written (full disk) are counted and told in the next
+line that can be. Batch ids go on where an earlier process of the instance left the file.
+
+The range of an execution reads `squall|<instance>|<batch id>|<clock_ns>`: CLOCK_MONOTONIC just before it was opened.
+It spans every CUDA call of the batch, on the same thread.
 
 Tensors cross by DLPack, never `as_numpy()` or `Tensor(name, array)`: the stub of Triton 2.51 is built against
 numpy 1's ABI and sees every element of a numpy 2 array as 0 bytes long, which empties outputs without an error.
 """
 
 import ctypes
+import glob
+import importlib.util
 import json
 import os
 import sys
@@ -26,48 +33,7 @@ for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
 import numpy as np  # noqa: E402  (after the thread settings, which numpy reads once)
 import triton_python_backend_utils as pb_utils  # noqa: E402
 
-try:
-    import nvtx
-except ImportError:  # without the package the ranges are missing from an nsys report, nothing else
-    nvtx = None
-
-
-def _relu(x):
-    return np.maximum(x, 0.0, out=x)
-
-
-def _linear_head(weights, x):
-    for w, b in zip(weights["w"], weights["b"]):
-        x = _relu(x @ w + b)
-    return x @ weights["w_out"] + weights["b_out"]
-
-
-def _linear_head_stacked(weights, x):
-    x = np.broadcast_to(x, (weights["w"].shape[1], *x.shape))
-    for w, b in zip(weights["w"], weights["b"]):
-        x = _relu(np.matmul(x, w) + b[:, None, :])
-    out = np.matmul(x, weights["w_out"]) + weights["b_out"][:, None, :]
-    return np.ascontiguousarray(out.transpose(1, 0, 2))
-
-
-def _seqlen_head(weights, x):
-    sequence = weights["position"].shape[0]
-    x = np.broadcast_to(x[:, None, :], (x.shape[0], sequence, x.shape[1])) + weights["position"]
-    for w, b, gain, bias in zip(weights["w"], weights["b"], weights["gain"], weights["bias"]):
-        x = x @ w + b
-        x -= x.mean(axis=-1, keepdims=True)
-        x /= np.sqrt(np.mean(x * x, axis=-1, keepdims=True) + np.float32(1e-5))
-        x = _relu(x * gain + bias)
-    return x[:, 0, :] @ weights["w_out"] + weights["b_out"]
-
-
-HEADS = {
-    "linear_head": _linear_head,
-    "linear_head_stacked": _linear_head_stacked,
-    "seqlen_head": _seqlen_head,
-}
-
-
+_TAIL_BYTES = 1 << 20  # of a record file: longer than any line
 _USED = b"used_dltensor"
 _set_name = ctypes.pythonapi.PyCapsule_SetName
 _set_name.argtypes, _set_name.restype = (ctypes.py_object, ctypes.c_char_p), ctypes.c_int
@@ -85,17 +51,90 @@ def _to_triton(name, array):
     return tensor
 
 
+def _load_framework(framework):
+    """The module with the forward passes; raises TritonModelException with the mend where it cannot be loaded."""
+    path = os.path.join(os.path.dirname(os.path.abspath(__file__)), f"forward_{framework}.py")
+    spec = importlib.util.spec_from_file_location(f"forward_{framework}", path)
+    module = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except (ImportError, OSError, ValueError) as error:  # a torch without its libraries raises any of them
+        is_missing = isinstance(error, ModuleNotFoundError) and error.name == framework
+        what = "is not installed for" if is_missing else "cannot be loaded by"
+        raise pb_utils.TritonModelException(
+            f"{framework} {what} the Python that Triton embeds: {error}; install it into squall's environment on this "
+            "node, or set model.framework: numpy"
+        ) from error
+    return module
+
+
+def batch_sizes(max_batch_size, preferred):
+    """Powers of two below the largest batch, the preferred sizes and the largest itself, ascending."""
+    sizes = {max_batch_size, *(size for size in preferred if size <= max_batch_size)}
+    size = 1
+    while size < max_batch_size:
+        sizes.add(size)
+        size *= 2
+    return sorted(sizes)
+
+
+def _library_range_functions():
+    """nvtxRangePushA and nvtxRangePop of the wheel nvidia-nvtx or of a CUDA toolkit; None without either.
+
+    Not those of the package nvtx: it registers every text for good, so that memory grows with each batch, and takes
+    nsys 2022.4 for absent (it asks nvtxDomainIsEnabled, which that one does not know).
+    """
+    spec = importlib.util.find_spec("nvidia")
+    folders = list(spec.submodule_search_locations or ()) if spec else []
+    names = ("libnvtx3interop.so*", "libnvToolsExt.so.1")
+    found = [path for folder in folders for name in names for path in sorted(glob.glob(f"{folder}/*/lib/{name}"))]
+    for path in (*found, "libnvToolsExt.so.1"):
+        try:
+            library = ctypes.CDLL(path)
+            push, pop = library.nvtxRangePushA, library.nvtxRangePop
+        except (OSError, AttributeError):
+            continue
+        push.argtypes, pop.argtypes = (ctypes.c_char_p,), ()
+        return push, pop
+    return None
+
+
+class _Ranges:
+    """Opens and closes an execution's range; without an NVTX library it is missing from a report, nothing else."""
+
+    def __init__(self, instance, functions):
+        self._prefix = f"squall|{instance}|".encode()
+        self._push, self.close = functions or (lambda _: None, lambda: None)
+
+    def open(self, batch_id):
+        self._push(b"%b%d|%d" % (self._prefix, batch_id, time.monotonic_ns()))
+
+
 class _Record:
-    """Appends one line an execution; never raises into the serving path."""
+    """Appends one line an execution; never raises into the serving path. `next_batch_id`: of the first line to come."""
 
     def __init__(self, folder, instance):
         self._n_lost = 0
         self._is_cut = False
         self._fd = None
+        self.next_batch_id = 0
         if folder:
             path = os.path.join(folder, f"{instance}.jsonl")
-            self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+            self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
+            self._continue()
             self._write({"instance": instance, "pid": os.getpid()})
+
+    def _continue(self):
+        """Reads what an earlier process of the instance left."""
+        n_bytes = os.fstat(self._fd).st_size
+        tail = os.pread(self._fd, _TAIL_BYTES, max(0, n_bytes - _TAIL_BYTES))
+        self._is_cut = bool(tail) and not tail.endswith(b"\n")
+        for line in reversed(tail.splitlines()):
+            try:
+                self.next_batch_id = json.loads(line)["b"] + 1
+                return
+            except (ValueError, KeyError, TypeError):
+                continue
 
     def add(self, batch_id, start_ns, end_ns, rows, ids):
         if self._fd is None:
@@ -128,30 +167,47 @@ class TritonPythonModel:
     def initialize(self, args):
         config = json.loads(args["model_config"])
         parameters = {key: value["string_value"] for key, value in config["parameters"].items()}
+        framework = _load_framework(parameters["framework"])
+        self._forward = self._make_forward(framework, config, parameters, args)
+        instance = args["model_instance_name"]
+        functions = getattr(framework, "range_functions", lambda: None)() or _library_range_functions()
+        self._ranges = _Ranges(instance, functions)
+        self._record = _Record(parameters.get("record_dir", ""), instance)
+        self._next_batch_id = self._record.next_batch_id
+
+    def _make_forward(self, framework, config, parameters, args):
         version_dir = os.path.join(args["model_repository"], args["model_version"])
         with np.load(os.path.join(version_dir, "weights.npz")) as weights:
-            self._weights = dict(weights)
-        self._forward = HEADS[parameters["head"]]
-        self._instance = args["model_instance_name"]
-        self._record = _Record(parameters.get("record_dir", ""), self._instance)
-        self._n_batches = 0
+            weights = dict(weights)
+        preferred = config.get("dynamic_batching", {}).get("preferred_batch_size", [])
+        is_on_gpu = args["model_instance_kind"] == "GPU"
+        try:
+            return framework.Forward(
+                parameters["head"],
+                weights,
+                device_id=int(args["model_instance_device_id"]) if is_on_gpu else None,
+                precision=parameters["precision"],
+                cuda_graphs=parameters["cuda_graphs"] == "true",
+                batch_sizes=batch_sizes(config["max_batch_size"], preferred),
+            )
+        except (RuntimeError, ValueError) as error:
+            raise pb_utils.TritonModelException(str(error)) from error
 
     def execute(self, requests):
         start_ns = time.monotonic_ns()
-        batch_id = self._n_batches
-        self._n_batches += 1
-        if nvtx is not None:
-            nvtx.push_range(f"squall|{self._instance}|{batch_id}")
-        inputs = [np.from_dlpack(pb_utils.get_input_tensor_by_name(request, "INPUT")) for request in requests]
-        counts = [len(x) for x in inputs]
-        output = self._forward(self._weights, np.concatenate(inputs) if len(inputs) > 1 else inputs[0].copy())
-        responses, first = [], 0
-        for count in counts:
-            tensor = _to_triton("OUTPUT", output[first : first + count])
-            responses.append(pb_utils.InferenceResponse([tensor]))
-            first += count
-        if nvtx is not None:
-            nvtx.pop_range()
+        batch_id = self._next_batch_id
+        self._next_batch_id += 1
+        self._ranges.open(batch_id)
+        try:
+            inputs = [np.from_dlpack(pb_utils.get_input_tensor_by_name(request, "INPUT")) for request in requests]
+            output = self._forward(inputs)
+            responses, first = [], 0
+            for x in inputs:
+                tensor = _to_triton("OUTPUT", output[first : first + len(x)])
+                responses.append(pb_utils.InferenceResponse([tensor]))
+                first += len(x)
+        finally:
+            self._ranges.close()
         end_ns = time.monotonic_ns()
         self._record.add(batch_id, start_ns, end_ns, first, [request.request_id() for request in requests])
         return responses

@@ -13,8 +13,8 @@ import pytest
 
 from actors.control import Control, ControlError
 from actors.link import TlsSettings
-from actors.sampler import TritonSource
-from cluster.server import attach
+from actors.triton_source import TritonSource
+from cluster.endpoint import attach
 from scenarios.errors import TargetError
 from scenarios.scenario import ModelConfig, ServerConfig
 from tests.certificates import Authority

@@ -14,7 +14,8 @@ import pytest
 from actors.control import Control
 from actors.shared_memory import FOLDER, SharedMemorySettings, unregister_all
 from actors.values import CheckRule, Tally
-from cluster.server import Endpoint, TritonServer
+from cluster.endpoint import Endpoint
+from cluster.server import TritonServer
 from models.reference import reference_answers
 from scenarios.loader import scenario_from_mapping
 from tests.golden.driving import MS, S, column, numbers, plan_of, run_worker, settings_of

@@ -10,7 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from cluster.server import Endpoint, TritonServer, triton_options
+from cluster.endpoint import Endpoint
+from cluster.server import TritonServer, triton_options
 from scenarios.loader import scenario_from_mapping
 from tests.certificates import Authority
 from tests.integration.conftest import Bench, scenario_mapping

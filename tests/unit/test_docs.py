@@ -297,6 +297,12 @@ def test_the_schema_page_is_that_of_the_code() -> None:
         "docs/profiling.md",
         "docs/client.md",
         "docs/selftest.md",
+        "docs/clocks.md",
+        "docs/doctor.md",
+        "docs/models.md",
+        "docs/overhead.md",
+        "docs/sampling.md",
+        "docs/triton.md",
     ],
 )
 def test_links_and_files_that_a_page_names_are_there(page: str) -> None:

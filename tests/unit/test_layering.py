@@ -34,7 +34,7 @@ ONLY_IN: dict[str, tuple[str, ...]] = {
     "jinja2": ("analysis.report",),
     "matplotlib": ("analysis.png",),
     "scipy": ("analysis",),
-    "torch": ("models.heads",),
+    "torch": ("models.backend.forward_torch",),
     "tritonclient": ("actors", "cluster"),
     "triton_python_backend_utils": ("models.backend",),
     "pydantic": ("scenarios",),
@@ -45,7 +45,13 @@ ONLY_IN: dict[str, tuple[str, ...]] = {
     "ssl": ("actors",),
     "duckdb": ("analysis",),
     "typer": ("cluster.cli", "cluster.trace_cli"),
-    "rich": ("cluster", "analysis.screen", "analysis.trace_screen", "analysis.fit_screen"),
+    "rich": (
+        "cluster",
+        "analysis.screen",
+        "analysis.trace_screen",
+        "analysis.fit_screen",
+        "analysis.overhead_screen",
+    ),
     "socket": ("actors", "cluster"),
     "urllib": ("actors", "cluster"),
     "sqlite3": ("analysis",),
@@ -57,6 +63,7 @@ HEAVY = ("ray", "plotly", "matplotlib", "scipy", "duckdb", "tritonclient", "pynv
 HEAVY_ALLOWED = {
     "duckdb": ("analysis.query", "analysis.join", "analysis.windows"),
     "scipy": ("analysis.fitting",),
+    "torch": ("models.backend.forward_torch",),  # what Triton runs is one file for one framework
 }
 
 

@@ -1,106 +1,18 @@
 from __future__ import annotations
 
-import os
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
-import actors.sampler
 from actors.clock import SystemClock
-from actors.sampler import HostSource, Sampler, TritonSource
+from actors.sampler import Sampler
 from actors.spool import read_spool
 
-TOTALS = ("request_count", "inference_count", "execution_count", "queue_ns", "compute_infer_ns", "success_ns")
-
-
-def stats(n: int, batches: dict[int, int] | None = None) -> dict[str, Any]:
-    """Statistics of a model after n requests, in the words of Triton's statistics extension."""
-    return {
-        "model_stats": [
-            {
-                "name": "m", "version": "1", "inference_count": 2 * n, "execution_count": n,
-                "inference_stats": {
-                    "success": {"count": n, "ns": 100 * n}, "fail": {"count": 0, "ns": 0},
-                    "queue": {"count": n, "ns": 10 * n}, "compute_infer": {"count": n, "ns": 50 * n},
-                },
-                "batch_stats": [
-                    {"batch_size": size, "compute_infer": {"count": count, "ns": 1}}
-                    for size, count in (batches or {2: n}).items()
-                ],
-            }
-        ]
-    }  # fmt: skip
-
-
-class ScriptedTriton:
-    """Gives the scripted statistics one after the other, then the last for ever; an exception is raised."""
-
-    def __init__(self, *answers: Any) -> None:
-        self._answers = list(answers)
-
-    def ask_json(self, path: str) -> Any:
-        assert path == "/v2/models/m/stats"
-        answer = self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
-
-
-@pytest.fixture
-def source(monkeypatch: pytest.MonkeyPatch) -> Any:
-    def make(*answers: Any) -> TritonSource:
-        client = ScriptedTriton(*answers)
-        monkeypatch.setattr(actors.sampler, "Control", lambda *_: client)
-        return TritonSource("http://h:1", None, "m")
-
-    return make
-
-
-def test_triton_rows_are_the_differences_of_its_counters(source: Any) -> None:
-    triton = source(stats(10, {2: 10}), stats(13, {2: 11, 4: 2}))
-    assert triton.sample(100) == []
-    (row,) = triton.sample(150)
-    assert (row["t_ns"], row["interval_ns"], row["version"], row["pending_count"]) == (150, 50, "1", None)
-    assert [row[name] for name in TOTALS] == [3, 6, 3, 30, 150, 300]
-    assert (row["batch_sizes"], row["batch_counts"]) == ([2, 4], [1, 2])
-
-
-def test_after_a_restart_of_the_server_the_counters_start_from_zero(source: Any) -> None:
-    triton = source(stats(10), stats(4))
-    triton.sample(0)
-    (row,) = triton.sample(1)
-    assert [row[name] for name in TOTALS] == [4, 8, 4, 40, 200, 400]
-    assert (row["batch_sizes"], row["batch_counts"]) == ([2], [4])
-
-
-def test_no_counter_is_negative_when_only_some_went_back(source: Any) -> None:
-    slow, quick = stats(10), stats(10)
-    quick["model_stats"][0]["inference_stats"]["queue"]["ns"] = 1  # restarted, and as many requests since
-    triton = source(slow, quick)
-    triton.sample(0)
-    (row,) = triton.sample(1)
-    assert min(row[name] for name in TOTALS) >= 0
-
-
-def rows_of(path: Path) -> list[dict[str, Any]]:
-    with pa.OSFile(str(path)) as data:
-        return [row for table in read_spool(data) for row in table.to_pylist()]
-
-
 LABELS = {"run": "r", "node": "node-0", "server": "server-0"}
-
-
-def test_the_samples_of_a_run_add_up_to_the_whole_though_one_failed(source: Any, tmp_path: Path) -> None:
-    triton = source(stats(10), OSError("gone"), stats(17))
-    sampler = Sampler(triton, LABELS, 3600 * 10**9, tmp_path / "s", SystemClock())
-    sampler.start()
-    sampler._tick()  # fails
-    sampler.stop()
-    assert sum(row["request_count"] for row in rows_of(tmp_path / "s")) == 7
-    assert sampler.losses() == ["triton_samples: 1 samples failed, last: OSError: gone"]
 
 
 class _BadRows:
@@ -150,22 +62,125 @@ def test_ticks_that_a_slow_sample_ran_over_are_not_made_up_for(tmp_path: Path) -
     assert slow.calls[3] - slow.calls[1] >= 7 * interval_ns
 
 
-def test_host_rows_hold_shares_that_add_up_to_one_and_the_servers_cpu_time() -> None:
-    host = HostSource(lambda: [os.getpid()])
-    assert host.sample(0) == []
-    end = os.times().elapsed + 0.05
-    while os.times().elapsed < end:
-        pass
-    (row,) = host.sample(50_000_000)
-    shares = [row[f"cpu_{name}"] for name in ("user", "system", "iowait", "steal", "idle")]
-    assert sum(shares) == pytest.approx(1)
-    assert row["server_cpu_ns"] >= 0
-    assert row["interval_ns"] == 50_000_000
+class _Rows:
+    """Gives a row at each tick, of which it has taken `cost_ns` of CPU; the tick of number `fails_at` fails."""
+
+    table = "host_samples"
+
+    def __init__(self, cost_ns: int = 0, fails_at: int = 0) -> None:
+        self.n_ticks = 0
+        self._cost_ns, self._fails_at = cost_ns, fails_at
+        self.is_over = threading.Event()
+
+    def sample(self, now_ns: int) -> list[dict[str, Any]]:
+        self.n_ticks += 1
+        until_ns = time.thread_time_ns() + self._cost_ns
+        while time.thread_time_ns() < until_ns:
+            pass
+        if self.n_ticks == self._fails_at:
+            raise OSError("gone")
+        if self.n_ticks == 5:
+            self.is_over.set()
+        return [
+            {
+                "t_ns": now_ns, "interval_ns": 1, "n_cores": 1, "run_queue": 1, "context_switches": 0,
+                **{f"cpu_{name}": 0.2 for name in ("user", "system", "iowait", "steal", "idle")},
+            }
+        ]  # fmt: skip
+
+    def losses(self) -> list[str]:
+        return ["host_samples: one of its own"]
+
+    def facts(self) -> dict[str, Any]:
+        return {"of_its_own": self.n_ticks}
 
 
-def test_the_servers_cpu_time_is_unknown_where_one_of_its_processes_has_ended() -> None:
-    pids = [os.getpid()]
-    host = HostSource(lambda: pids)
-    host.sample(0)
-    pids.append(2**22 + 1)  # above the largest pid
-    assert host.sample(1)[0]["server_cpu_ns"] is None
+def rows_of(path: Path) -> list[dict[str, Any]]:
+    with pa.OSFile(str(path)) as data:
+        return [row for table in read_spool(data) for row in table.to_pylist()]
+
+
+def test_the_cost_of_the_samples_is_counted_and_the_source_is_heard(tmp_path: Path) -> None:
+    cost_ns = 2_000_000
+    source = _Rows(cost_ns)
+    sampler = Sampler(source, LABELS, 1_000_000, tmp_path / "s", SystemClock())
+    sampler.start()
+    assert source.is_over.wait(20)
+    sampler.stop()
+    facts = sampler.facts()
+    assert (facts["n_ticks"], facts["of_its_own"]) == (source.n_ticks, source.n_ticks)
+    assert facts["n_rows"] == source.n_ticks == len(rows_of(tmp_path / "s"))
+    assert facts["cpu_ns"] >= source.n_ticks * cost_ns
+    assert facts["wall_ns"] >= facts["longest_read_ns"] >= cost_ns
+    assert (
+        facts["n_skipped"] >= source.n_ticks - 3
+    )  # each runs over the next one or more, but for first and last
+    assert sampler.losses() == ["host_samples: one of its own"]
+
+
+def test_the_cost_of_nothing_is_less_than_that_of_something(tmp_path: Path) -> None:
+    idle, busy = _Rows(), _Rows(20_000_000)
+    for name, source in (("idle", idle), ("busy", busy)):
+        sampler = Sampler(source, LABELS, 3600 * 10**9, tmp_path / name, SystemClock())
+        sampler.start()
+        sampler.stop()
+        source.n_ticks = sampler.facts()["cpu_ns"]
+    assert busy.n_ticks - idle.n_ticks > 20_000_000
+
+
+def test_rows_that_wait_to_be_written_are_written_though_the_last_read_fails(tmp_path: Path) -> None:
+    source = _Rows(fails_at=2)
+    sampler = Sampler(source, LABELS, 3600 * 10**9, tmp_path / "s", SystemClock())
+    sampler.start()
+    assert rows_of(tmp_path / "s") == []
+    sampler.stop()
+    assert [row["node"] for row in rows_of(tmp_path / "s")] == ["node-0"]
+    assert sampler.losses()[0] == "host_samples: 1 samples failed, last: OSError: gone"
+
+
+class SteppingClock:
+    """Half a second passes at each reading."""
+
+    def __init__(self) -> None:
+        self._now_ns = 0
+
+    def monotonic_ns(self) -> int:
+        self._now_ns += 500_000_000
+        return self._now_ns
+
+
+def test_rows_are_in_the_file_within_a_second_or_two_of_their_tick(tmp_path: Path) -> None:
+    source = _Rows()
+    sampler = Sampler(source, LABELS, 1, tmp_path / "s", SteppingClock())
+    sampler.start()
+    assert source.is_over.wait(20)
+    n_written = len(rows_of(tmp_path / "s"))  # while it runs
+    sampler.stop()
+    assert n_written >= 3
+
+
+class _Hanging(_Rows):
+    """Its second read waits for the test."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.may_end = threading.Event()
+
+    def sample(self, now_ns: int) -> list[dict[str, Any]]:
+        if self.n_ticks == 1:
+            assert self.may_end.wait(20)
+        return super().sample(now_ns)
+
+
+def test_a_read_that_hangs_is_a_loss_and_does_not_hold_the_stop_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("actors.sampler._END_TIMEOUT_S", 0.05)
+    source = _Hanging()
+    sampler = Sampler(source, LABELS, 3600 * 10**9, tmp_path / "s", SystemClock())
+    sampler.start()
+    sampler.stop()
+    assert sampler.losses()[0].endswith("last: the last read did not end within 0.05 s")
+    source.may_end.set()
+    sampler._thread.join(20)
+    sampler._spool.close()

@@ -61,7 +61,9 @@ def as_table(table: str, columns: Columns) -> pa.Table:
     arrays = []
     for schema_field in wanted:
         is_text = pa.types.is_dictionary(schema_field.type)
-        arrays.append(pa.array(columns[schema_field.name], pa.string() if is_text else schema_field.type))
+        n_rows = len(columns["phase"])
+        values = columns.get(schema_field.name) or [None] * n_rows  # a column that the made-up run lacks is null
+        arrays.append(pa.array(values, pa.string() if is_text else schema_field.type))
     return pa.table(arrays, names=wanted.names)
 
 
@@ -216,6 +218,7 @@ def _triton(requests: Columns, batches: Columns, n_nodes: int) -> Columns:
             "queue_ns": queue, "compute_input_ns": 60_000 * len(ids), "compute_infer_ns": infer,
             "compute_output_ns": 40_000 * len(ids), "success_ns": queue + infer + 100_000 * len(ids),
             "batch_sizes": sizes.astype(int).tolist(), "batch_counts": counts.tolist(), "pending_count": 2,
+            "is_reset": False,
         }  # fmt: skip
         for name, value in row.items():
             columns[name].append(value)

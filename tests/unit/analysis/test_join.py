@@ -9,6 +9,7 @@ from conftest import START_NS, SyntheticRun, phase_at, synthesise
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from analysis.clock_track import ClockTrack
 from analysis.join import read_join_report, write_joined
 from analysis.schema import arrow_schema
 from analysis.store import RunStore
@@ -117,6 +118,21 @@ def test_the_clock_error_is_the_sum_of_both_bounds_and_0_on_one_node(
     run.manifest["nodes"]["node-0"]["clock_error_ns"] = 700
     joined = [row for row in make_run(run).read("joined").to_pylist() if row["join_level"] == "exact"]
     assert {(row["node"], row["clock_error_ns"]) for row in joined} == {("node-0", 20_700), ("node-1", 0)}
+
+
+def test_the_clock_error_is_that_at_the_instants_of_the_request(make_run: MakeRun) -> None:
+    run = synthesise(n_nodes=2)
+    knots = np.array([-1, 7, 15], np.int64) * 1_000_000_000
+    track = ClockTrack(knots, np.full(3, START_NS, np.int64), np.array([100, 100, 900], np.int64))
+    run.manifest["nodes"]["node-0"] |= {"clock_error_ns": 900, "clock_track": track.to_mapping()}
+    joined = [row for row in make_run(run).read("joined").to_pylist() if row["join_level"] == "exact"]
+    found = {
+        (row["sent_ns"] < START_NS + 7_000_000_000, row["clock_error_ns"])
+        for row in joined
+        if row["node"] == "node-0"
+    }
+    assert found == {(True, 20_100), (False, 20_900)}
+    assert {row["clock_error_ns"] for row in joined if row["node"] == "node-1"} == {0}
 
 
 def test_a_clock_error_that_nobody_measured_is_null(make_run: MakeRun) -> None:

@@ -151,6 +151,16 @@ def test_what_was_not_recorded_says_why_and_how_to_mend_it(
     assert "do not quote these numbers" in page
 
 
+def test_what_the_queue_policy_refused_is_beside_what_triton_says_of_it(
+    make_run: MakeRun, synthetic: SyntheticRun
+) -> None:
+    samples = synthetic.tables["triton_samples"]
+    samples["failure_rejected_count"] = [0] * len(samples["t_ns"])
+    page = write_report(make_run(synthetic)).read_text(encoding="utf-8")
+    assert "Refused by the queue policy" in page
+    assert "no metric counts the 14 refused for a full queue" in page
+
+
 def test_a_run_without_phases_still_has_a_report(make_run: MakeRun, synthetic: SyntheticRun) -> None:
     synthetic.manifest["phases"] = []
     assert "no measure phase" in write_report(make_run(synthetic)).read_text(encoding="utf-8")

@@ -106,3 +106,15 @@ def test_a_run_without_measured_requests_still_has_a_screen(
 )
 def test_figures_are_written_with_three_digits_and_a_unit(text: str, written: str) -> None:
     assert text == written
+
+
+def test_requests_refused_by_the_queue_policy_have_a_line_and_only_then(
+    make_run: MakeRun, whole_run: RunStore, synthetic: SyntheticRun
+) -> None:
+    (line,) = (line for line in screen_of(whole_run) if line.startswith("Rejected"))
+    assert (
+        line.split(maxsplit=1)[1].rstrip() == "full queue 14, queue timeout 0; Triton's metric: not sampled"
+    )
+    outcomes = synthetic.tables["requests"]["outcome"]
+    outcomes[:] = ["server_error" if outcome == "rejected" else outcome for outcome in outcomes]
+    assert not any(line.startswith("Rejected") for line in screen_of(make_run(synthetic)))

@@ -1,13 +1,14 @@
 from __future__ import annotations
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from analysis.clock_track import ClockTrack
 from analysis.schema import TABLES
 from analysis.timeline import (
-    ClockMap,
     RunPhase,
     assign_phase,
     measure_spans,
@@ -20,16 +21,6 @@ from scenarios.errors import AnalysisError
 INSTANTS = st.integers(-(2**61), 2**61)
 
 
-@given(node_ns=INSTANTS, offset_ns=INSTANTS)
-def test_the_run_clock_is_the_node_clock_plus_the_offset_to_the_ns(node_ns: int, offset_ns: int) -> None:
-    assert ClockMap(offset_ns, 5).run_ns(node_ns) == node_ns + offset_ns
-
-
-def test_a_negative_error_bound_is_refused() -> None:
-    with pytest.raises(AnalysisError, match="never negative: -1 ns"):
-        ClockMap(0, -1)
-
-
 @given(instants=st.lists(st.none() | INSTANTS, min_size=1), offset_ns=INSTANTS)
 def test_only_instants_shift_and_nulls_stay(instants: list[int | None], offset_ns: int) -> None:
     columns = {
@@ -37,7 +28,7 @@ def test_only_instants_shift_and_nulls_stay(instants: list[int | None], offset_n
         for name in ("scheduled_ns", "sent_ns", "first_byte_ns", "done_ns")
     }
     data = pa.table({**columns, "rows": pa.array(range(len(instants)))})
-    shifted = to_run_clock("requests", data, ClockMap(offset_ns, 0))
+    shifted = to_run_clock("requests", data, ClockTrack.constant(offset_ns))
     expected = [None if t is None else t + offset_ns for t in instants]
     for name in TABLES["requests"].instants:
         assert shifted[name].to_pylist() == expected
@@ -45,21 +36,35 @@ def test_only_instants_shift_and_nulls_stay(instants: list[int | None], offset_n
     assert shifted.schema.names == data.schema.names
 
 
+def test_each_instant_is_mapped_by_the_offset_that_holds_there() -> None:
+    track = ClockTrack(np.array([0, 10, 20]), np.array([100, 110, 90]), np.array([1, 1, 1]))
+    data = pa.table({"t_ns": pa.chunked_array([[0, 5], [10, 15, None, 20, 30]], pa.int64())})
+    assert to_run_clock("worker_samples", data, track)["t_ns"].to_pylist() == [
+        100,
+        110,
+        120,
+        115,
+        None,
+        110,
+        100,
+    ]
+
+
 def test_spans_are_not_shifted() -> None:
     data = pa.table({"t_ns": [10], "interval_ns": [3], "cpu_ns": [2]})
-    assert to_run_clock("worker_samples", data, ClockMap(100, 0)).to_pylist() == [
+    assert to_run_clock("worker_samples", data, ClockTrack.constant(100)).to_pylist() == [
         {"t_ns": 110, "interval_ns": 3, "cpu_ns": 2}
     ]
 
 
 def test_a_missing_instant_column_is_an_error_not_a_silent_skip() -> None:
     with pytest.raises(AnalysisError, match="worker_samples has no column t_ns"):
-        to_run_clock("worker_samples", pa.table({"interval_ns": [1]}), ClockMap(1, 0))
+        to_run_clock("worker_samples", pa.table({"interval_ns": [1]}), ClockTrack.constant(1))
 
 
 def test_an_overflowing_shift_is_an_error() -> None:
     with pytest.raises(pa.ArrowInvalid, match="overflow"):
-        to_run_clock("worker_samples", pa.table({"t_ns": [2**63 - 1]}), ClockMap(1, 0))
+        to_run_clock("worker_samples", pa.table({"t_ns": [2**63 - 1]}), ClockTrack.constant(1))
 
 
 SPANS = [RunPhase("a", "warmup", 0, 10), RunPhase("b", "measure", 10, 20), RunPhase("a2", "measure", 25, 30)]

@@ -9,7 +9,6 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from analysis.timeline import ClockMap
 from cluster.deployment import Sending
 from cluster.ingest import Ledger
 from cluster.spawn import Handle
@@ -55,29 +54,33 @@ def recorded(plan: Plan, ids: list[int], node_start_ns: int = 0) -> pa.Table:
 
 
 def test_rows_at_other_instants_or_of_other_sizes_than_the_plans_are_counted() -> None:
-    plan, start_ns = plan_of(100, "sequence"), 10**18
-    clock = ClockMap(7_000, 5)
-    good = recorded(plan, list(range(100)), start_ns - clock.offset_ns)
-    ledger = Ledger(plan, LABELS, ["node-0"], start_ns)
-    ledger.note(good, clock)
+    plan, node_starts_ns = plan_of(100, "sequence"), (10**15, -(10**12))
+    good = recorded(plan, list(range(100)), node_starts_ns[0])
+    ledger = Ledger(plan, LABELS, ["node-0", "node-1"], 10**18)
+    ledger.note(good, node_starts_ns[0])
+    ledger.note(recorded(plan, [1, 3], node_starts_ns[1]), node_starts_ns[1])
     assert ledger.n_misplaced == 0
-    ledger.note(recorded(plan, [3, 4, 5], start_ns - clock.offset_ns + 300_000_000), clock)
+    ledger.note(recorded(plan, [3, 4, 5], node_starts_ns[0] + 1), node_starts_ns[0])
     assert ledger.n_misplaced == 3
-    ledger.note(good.set_column(2, "rows", pa.array([9, *good.column("rows").to_pylist()[1:]])), clock)
-    assert ledger.n_misplaced == 4
+    ledger.note(recorded(plan, [3, 4], node_starts_ns[0]), node_starts_ns[1])
+    assert ledger.n_misplaced == 5
+    ledger.note(
+        good.set_column(2, "rows", pa.array([9, *good.column("rows").to_pylist()[1:]])), node_starts_ns[0]
+    )
+    assert ledger.n_misplaced == 6
 
 
 def test_missing_rows_come_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("cluster.ingest._MISSING_ROWS", 16)
     plan = plan_of(100, "hash")
     ledger = Ledger(plan, LABELS, ["node-0"], 0)
-    ledger.note(recorded(plan, [*range(16, 32), 50]), ClockMap(0, 0))
+    ledger.note(recorded(plan, [*range(16, 32), 50]), 0)
     tables = list(ledger.missing_tables("lost"))
     assert [len(table) for table in tables] == [16, 16, 15, 16, 16, 4]
     ids = [seq for table in tables for seq in table.column("request_id").to_pylist()]
     assert ids == [*range(16), *range(32, 50), *range(51, 100)]
     assert ledger.n_missing == 83
-    ledger.note(recorded(plan, ids), ClockMap(0, 0))
+    ledger.note(recorded(plan, ids), 0)
     assert ledger.n_missing == len(list(ledger.missing_tables("lost"))) == 0
 
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import pytest
 
-from analysis.timeline import ClockMap
+from actors.profiler import SessionLost
 from cluster.phase_profiler import LEAD_NS, PhaseProfiler
 from cluster.spawn import Handle
-from scenarios.errors import ClusterError
+from scenarios.errors import ClusterError, LostActor
 from scenarios.plan import PhaseSpan
 from scenarios.units import NS_PER_S
 
@@ -21,29 +21,45 @@ SPANS = (
     PhaseSpan("two", "measure", 15 * S, 20 * S),
     PhaseSpan("drain", "drain", 20 * S, 25 * S),
 )
-CLOCK = ClockMap(1000, 0)
+
+
+LOST = SessionLost("the nsys session is gone")
+
+
+def to_run_ns(node_ns: int) -> int:
+    """The node's clock is 1000 ns behind the run clock."""
+    return node_ns + 1000
 
 
 class ScriptedAgent:
-    """Notes each call; `answers` by method, an exception is raised by `wait`; `slow` methods are not done yet."""
+    """Notes each call; `answers` by (method, phase) or method, an exception is raised by `wait`; `slow` methods are not
+    done yet. A call of a method in `refused` cannot even begin."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[str, str]] = []
         self.slow: set[str] = set()
-        self.answers: dict[str, Any] = {"start_profiler": 4 * S, "stop_profiler": None, "spill_profile": []}
+        self.refused: dict[str, Exception] = {}
+        self.answers: dict[Any, Any] = {
+            "start_profiler": 4 * S, "stop_profiler": None, "spill_profile": [], "restart_server": None,
+        }  # fmt: skip
 
-    def begin(self, method: str, phase: str) -> str:
+    def begin(self, method: str, phase: str = "") -> tuple[str, str]:
+        if method in self.refused:
+            raise self.refused[method]
         self.calls.append((method, phase))
-        return method
+        return method, phase
 
-    def is_done(self, method: str) -> bool:
-        return method not in self.slow
+    def is_done(self, call: tuple[str, str]) -> bool:
+        return call[0] not in self.slow
 
-    def wait(self, method: str, _: float = 0.0) -> Any:
-        answer = self.answers[method]
+    def wait(self, call: tuple[str, str], _: float = 0.0) -> Any:
+        answer = self.answers.get(call, self.answers[call[0]])
         if isinstance(answer, Exception):
             raise answer
         return answer
+
+    def started(self) -> list[str]:
+        return [phase for method, phase in self.calls if method == "start_profiler"]
 
 
 @pytest.fixture
@@ -51,8 +67,14 @@ def agent() -> ScriptedAgent:
     return ScriptedAgent()
 
 
-def profiler_of(agent: ScriptedAgent) -> PhaseProfiler:
-    return PhaseProfiler(cast(Handle, agent), SPANS, CLOCK)
+def profiler_of(agent: ScriptedAgent, on_failure: Literal["keep", "restart"] = "keep") -> PhaseProfiler:
+    return PhaseProfiler(cast(Handle, agent), SPANS, on_failure)
+
+
+def end(profiler: PhaseProfiler) -> None:
+    profiler.begin_finish()
+    profiler.finish()
+    profiler.collect()
 
 
 def drive(profiler: PhaseProfiler, until_s: int) -> None:
@@ -65,15 +87,12 @@ def test_each_measured_phase_is_recorded_from_before_its_start_to_its_end(agent:
     profiler.drive(5 * S - LEAD_NS - 1)
     assert agent.calls == []
     drive(profiler, 25)
-    profiler.finish()
-    profiler.collect()
-    assert agent.calls == [
-        (method, phase)
-        for phase in ("one", "two")
-        for method in ("start_profiler", "stop_profiler", "spill_profile")
-    ]
+    recorded = [(method, phase) for phase in ("one", "two") for method in ("start_profiler", "stop_profiler")]
+    assert agent.calls == recorded
+    end(profiler)
+    assert agent.calls == [*recorded, ("spill_profile", "one"), ("spill_profile", "two")]
     assert profiler.losses == []
-    assert all(one["is_profiled"] for one in profiler.coverage(1000).values())
+    assert all(one["is_profiled"] for one in profiler.coverage(1000, to_run_ns).values())
 
 
 def test_a_recording_is_not_stopped_before_its_phase_ends(agent: ScriptedAgent) -> None:
@@ -98,31 +117,28 @@ def test_a_start_that_fails_leaves_its_phase_unprofiled_and_says_why(agent: Scri
     agent.answers["start_profiler"] = ClusterError("nsys start failed: busy")
     profiler = profiler_of(agent)
     drive(profiler, 25)
-    profiler.finish()
-    profiler.collect()
+    end(profiler)
     assert profiler.losses == [
         f"phase {name} is not profiled: nsys start failed: busy" for name in ("one", "two")
     ]
-    assert profiler.coverage(0)["one"] == {
-        "is_profiled": False, "profiled_after_ns": None, "reason": "nsys start failed: busy"
-    }  # fmt: skip
+    one = profiler.coverage(0, to_run_ns)["one"]
+    assert (one["is_profiled"], one["profiled_after_ns"], one["reason"]) == (
+        False, None, "nsys start failed: busy",
+    )  # fmt: skip
 
 
 def test_a_report_that_cannot_be_read_leaves_its_phase_unprofiled(agent: ScriptedAgent) -> None:
     agent.answers["spill_profile"] = ClusterError("nsys export failed: no space")
     profiler = profiler_of(agent)
     drive(profiler, 25)
-    profiler.finish()
-    profiler.collect()
-    assert [one["is_profiled"] for one in profiler.coverage(0).values()] == [False, False]
+    end(profiler)
+    assert [one["is_profiled"] for one in profiler.coverage(0, to_run_ns).values()] == [False, False]
 
 
 def test_a_recording_cut_short_by_the_end_of_the_load_is_stopped_once(agent: ScriptedAgent) -> None:
     profiler = profiler_of(agent)
     drive(profiler, 7)
-    profiler.begin_finish()
-    profiler.finish()
-    profiler.collect()
+    end(profiler)
     assert agent.calls.count(("stop_profiler", "one")) == 1
     assert profiler.losses == ["phase two is not profiled: nsys was not started for it"]
 
@@ -131,11 +147,139 @@ def test_coverage_says_how_late_a_recording_was_on(agent: ScriptedAgent) -> None
     agent.answers["start_profiler"] = 6 * S
     profiler = profiler_of(agent)
     drive(profiler, 25)
-    assert profiler.coverage(1000)["one"]["profiled_after_ns"] == 1 * S
+    assert profiler.coverage(1000, to_run_ns)["one"]["profiled_after_ns"] == 1 * S
 
 
 def test_a_run_that_opens_with_a_measured_phase_is_recorded_before_it_starts(agent: ScriptedAgent) -> None:
     spans = (PhaseSpan("one", "measure", 0, 5 * S), PhaseSpan("drain", "drain", 5 * S, 6 * S))
-    profiler = PhaseProfiler(cast(Handle, agent), spans, CLOCK)
+    profiler = PhaseProfiler(cast(Handle, agent), spans)
     profiler.start_first(spans[0])
     assert agent.calls == [("start_profiler", "one")]
+
+
+def test_a_recording_that_is_on_only_after_its_phase_does_not_count(agent: ScriptedAgent) -> None:
+    agent.answers["start_profiler"] = 11 * S
+    profiler = profiler_of(agent)
+    drive(profiler, 25)
+    end(profiler)
+    coverage = profiler.coverage(1000, to_run_ns)
+    assert coverage["one"]["reason"] == "nsys was on only after its end"
+    assert not coverage["one"]["is_profiled"]
+    assert coverage["two"]["is_profiled"]
+
+
+def test_coverage_carries_what_the_node_says_of_the_steps(agent: ScriptedAgent) -> None:
+    profiler = profiler_of(agent)
+    drive(profiler, 25)
+    end(profiler)
+    steps = [
+        {"phase": "one", "step": "start", "seconds": 0.2, "cpu_s": 0.1},
+        {"phase": "one", "step": "record", "seconds": 5.0, "cpu_s": 0.3},
+        {"phase": "one", "step": "stop", "seconds": 1.5, "cpu_s": 0.9},
+    ]
+    coverage = profiler.coverage(1000, to_run_ns, steps)
+    one, two = coverage["one"], coverage["two"]
+    assert (one["start_s"], one["stop_s"], one["record_cpu_s"]) == (0.2, 1.5, 0.3)
+    assert (two["start_s"], two["stop_s"], two["record_cpu_s"]) == (None, None, None)
+
+
+@pytest.mark.parametrize("step", ["start_profiler", "stop_profiler"])
+def test_a_step_that_fails_costs_its_own_phase_only(agent: ScriptedAgent, step: str) -> None:
+    agent.answers[step, "one"] = ClusterError("nsys did not end within 30 s and was killed")
+    profiler = profiler_of(agent)
+    drive(profiler, 25)
+    end(profiler)
+    assert [one["is_profiled"] for one in profiler.coverage(1000, to_run_ns).values()] == [False, True]
+    assert profiler.losses == ["phase one is not profiled: nsys did not end within 30 s and was killed"]
+
+
+def test_a_lost_session_is_told_once_and_the_server_is_kept(agent: ScriptedAgent) -> None:
+    agent.answers["start_profiler"] = LOST
+    profiler = profiler_of(agent)
+    drive(profiler, 25)
+    end(profiler)
+    assert agent.started() == ["one"]
+    assert ("restart_server", "") not in agent.calls
+    assert profiler.losses == [
+        "phase one is not profiled: the nsys session is gone",
+        "not profiled for that reason either: phase two",
+    ]
+    assert profiler.coverage(0, to_run_ns)["two"]["reason"] == "the nsys session is gone"
+
+
+def test_a_lost_session_restarts_the_server_and_the_next_phase_is_profiled(agent: ScriptedAgent) -> None:
+    agent.answers["stop_profiler", "one"] = LOST
+    agent.slow = {"restart_server"}
+    profiler = profiler_of(agent, "restart")
+    drive(profiler, 13)
+    assert agent.calls[-1] == ("restart_server", "")
+    agent.slow = set()
+    for second in range(13, 26):
+        profiler.drive(second * S)
+    end(profiler)
+    assert agent.started() == ["one", "two"]
+    assert [one["is_profiled"] for one in profiler.coverage(1000, to_run_ns).values()] == [False, True]
+    assert profiler.losses == [
+        "phase one is not profiled: the nsys session is gone",
+        "the server was started again in a new nsys session (the nsys session is gone): requests meanwhile failed",
+    ]
+
+
+def test_a_phase_that_passes_during_the_restart_is_told(agent: ScriptedAgent) -> None:
+    agent.answers["stop_profiler", "one"] = LOST
+    agent.slow = {"restart_server"}
+    profiler = profiler_of(agent, "restart")
+    drive(profiler, 25)
+    end(profiler)
+    assert agent.started() == ["one"]
+    assert profiler.losses[-1] == "not profiled for that reason either: phase two"
+
+
+def test_a_server_that_cannot_be_started_again_leaves_the_rest_unprofiled(agent: ScriptedAgent) -> None:
+    agent.answers["start_profiler"] = LOST
+    agent.answers["restart_server"] = ClusterError("no free port")
+    profiler = profiler_of(agent, "restart")
+    drive(profiler, 25)
+    end(profiler)
+    assert agent.started() == ["one"]
+    assert "the server could not be started again in a new nsys session: no free port" in profiler.losses
+    assert not profiler.coverage(0, to_run_ns)["two"]["is_profiled"]
+
+
+@pytest.mark.parametrize("on_failure", ["keep", "restart"])
+def test_a_lost_agent_ends_no_run(agent: ScriptedAgent, on_failure: Literal["keep", "restart"]) -> None:
+    profiler = profiler_of(agent, on_failure)
+    drive(profiler, 7)
+    for method in ("start_profiler", "stop_profiler", "spill_profile", "restart_server"):
+        agent.refused[method] = LostActor("agent on node-0 is lost")
+    for second in range(7, 26):
+        profiler.drive(second * S)
+    end(profiler)
+    assert profiler.losses == [
+        "phase one is not profiled: agent on node-0 is lost",
+        "not profiled for that reason either: phase two",
+    ]
+
+
+def test_driving_never_waits_for_an_answer_that_is_not_there(agent: ScriptedAgent) -> None:
+    """A scripted wait for a call that is not done fails."""
+    agent.slow = {"start_profiler", "stop_profiler", "spill_profile"}
+
+    def wait(call: tuple[str, str], _: float = 0.0) -> Any:
+        raise AssertionError(f"waited for {call}")
+
+    agent.wait = wait  # type: ignore[method-assign]
+    drive(profiler_of(agent), 25)
+    assert agent.calls == [("start_profiler", "one")]
+
+
+def test_reports_are_taken_one_after_another(agent: ScriptedAgent) -> None:
+    agent.answers["spill_profile", "one"] = ["the raw report of phase one is on node-0"]
+    profiler = profiler_of(agent)
+    drive(profiler, 25)
+    profiler.begin_finish()
+    profiler.finish()
+    assert agent.calls[-1] == ("spill_profile", "one")
+    profiler.collect()
+    assert agent.calls[-1] == ("spill_profile", "two")
+    assert profiler.losses == ["the raw report of phase one is on node-0"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from pathlib import Path
 
 import numpy as np
@@ -10,9 +11,10 @@ import pytest
 
 from models.heads import forward, make_weights
 from models.payload import make_inputs
-from models.reference import read_answers, reference_answers
+from models.reference import TOLERANCE, read_answers, reference_answers
 from models.spec import HEADS, ModelSpec, TensorSpec, head_spec
 from scenarios.errors import ScenarioError, TargetError
+from scenarios.scenario import CheckConfig
 
 SIZES = {"width": 16, "layers": 3, "classes": 2}
 EXTRA = {"linear_head": {}, "linear_head_stacked": {"heads": 3}, "seqlen_head": {"sequence": 5}}
@@ -87,3 +89,12 @@ def test_a_file_without_the_answers_is_refused(tmp_path: Path, arrays: object, w
         path.write_bytes(arrays)
     with pytest.raises(ScenarioError, match=f"clients.check.reference: {path}: {why}"):
         read_answers(path, SPEC, [(1, 0), (2, 0)])
+
+
+def test_tolerances_are_those_of_the_page_and_fp32s_are_the_defaults_of_a_check() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "models.md").read_text(encoding="utf-8")
+    for precision, (rtol, atol) in TOLERANCE.items():
+        row = re.search(rf"^\| {precision} \| (\S+) \| (\S+) \|$", page, re.MULTILINE)
+        assert row
+        assert (float(row[1]), float(row[2])) == (rtol, atol)
+    assert TOLERANCE["fp32"] == (CheckConfig().rtol, CheckConfig().atol)

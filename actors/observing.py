@@ -1,0 +1,214 @@
+"""The process of an observer: its samplers, each in a thread, and the answers of its clock. See `actors.observer`.
+
+stdin:  pickles of ObserverSettings and then of orders; when it closes, the process ends as after `Stop`
+stdout: a line of JSON for each: {"is_ready": true, "clock": [host, port], "token": hex} · {"is_done": true} ·
+        {"losses": […], "facts": {…}}; or {"error": …} in place of any
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import json
+import os
+import pickle
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from actors.clock import Clock, SystemClock
+from actors.clock_responder import ClockResponder
+from actors.gpu import GpuProcessSource, GpuSource, missing_reason
+from actors.host import CoreSource, HostSource
+from actors.observer_settings import AddGpus, AddServer, ObserverSettings, Order, ServerTarget, SetPids
+from actors.sampler import Sampler, Source
+from actors.threads import Family, ThreadSource
+from actors.triton_source import TritonSource
+from scenarios.errors import ClusterError, SquallError
+from scenarios.units import NS_PER_S
+
+_FAILED = 1
+_SWITCH_INTERVAL_S = 0.0005  # a tenth of Python's: an answer of the clock waits no longer for a sampler
+_PROCESS_INTERVAL_NS = 5 * NS_PER_S  # reading them takes 2 to 3 ms of CPU (H200)
+
+
+class Observing:
+    """Samplers and clock of one node. `close` takes the last samples; after it `losses` and `facts` are whole."""
+
+    def __init__(self, settings: ObserverSettings, clock: Clock) -> None:
+        """Starts what the settings name; returns when every baseline is taken. Raises SquallError and OSError."""
+        self._settings = settings
+        self._clock = clock
+        self._samplers: dict[str, Sampler] = {}
+        self._families: dict[str, Family] = {}
+        self._responder: ClockResponder | None = None
+        if settings.clock_host is not None:
+            self._responder = ClockResponder(clock, settings.clock_host)
+        self._add(
+            (HostSource(self._server_pids), "", settings.host_interval_ns),
+            (CoreSource(), "", settings.host_interval_ns),
+        )
+        for target in settings.servers:
+            self.add_server(target)
+        if settings.with_gpu:
+            self.add_gpus(settings.with_gpm)
+        self._begun_ns = clock.monotonic_ns()
+        self._start_cpu_ns = time.process_time_ns()
+
+    def clock_facts(self) -> dict[str, Any]:
+        """Where the clock is answered, for the ready line; empty if it is not."""
+        if self._responder is None:
+            return {}
+        return {"clock": list(self._responder.address), "token": self._responder.token.hex()}
+
+    def obey(self, order: Order) -> None:
+        """Does what is asked. Raises SquallError and OSError."""
+        match order:
+            case AddServer(target):
+                self.add_server(target)
+            case AddGpus(with_gpm):
+                self.add_gpus(with_gpm)
+            case SetPids(server, pids):
+                if server not in self._families:
+                    raise ClusterError(
+                        f"the observer of {self._settings.node} has no server {server}: add it first"
+                    )
+                self._families[server].set_roots(pids)
+
+    def add_server(self, target: ServerTarget) -> None:
+        """Statistics where there is a URL, and the threads of its processes, none where there are none yet."""
+        settings = self._settings
+        if target.server in self._families:
+            raise ClusterError(f"the observer of {settings.node} has the server {target.server} already")
+        family = Family(target.pids, self._clock)
+        added: list[tuple[Source, str, int]] = [
+            (ThreadSource(family.pids), target.server, settings.thread_interval_ns)
+        ]
+        if target.url is not None:
+            triton = TritonSource(target.url, target.metrics_url, target.models, target.tls)
+            added.append((triton, target.server, settings.triton_interval_ns))
+        self._families[target.server] = family
+        self._add(*added)
+
+    def add_gpus(self, with_gpm: bool) -> None:
+        """Samples of the GPUs and of their processes. Raises ClusterError where NVML cannot be used."""
+        reason = missing_reason()
+        if reason is not None:
+            raise ClusterError(f"the GPUs of {self._settings.node} cannot be sampled: {reason}")
+        gpus, processes = GpuSource(with_gpm, self._clock), GpuProcessSource(self._server_pids)
+        self._add((gpus, "", self._settings.gpu_interval_ns), (processes, "", _PROCESS_INTERVAL_NS))
+
+    def close(self) -> None:
+        """Takes the last samples and closes all files; ends the answers of the clock.
+
+        What sources hold goes with the process: to close one that hangs in a driver would hang as well.
+        """
+        for sampler in self._samplers.values():
+            sampler.halt()
+        for sampler in self._samplers.values():
+            sampler.stop()
+        if self._responder is not None:
+            self._responder.close()
+
+    def losses(self) -> list[str]:
+        """What is missing from the tables, as sentences."""
+        return [
+            f"{name.partition('-')[2]}: {loss}" if "-" in name else loss
+            for name, sampler in self._samplers.items()
+            for loss in sampler.losses()
+        ]
+
+    def facts(self) -> dict[str, Any]:
+        """What observing cost: `cpu_ns` of the whole process since it was ready, `wall_ns`, `start_cpu_ns` before.
+
+        `samplers`: see `Sampler.facts`, by table, and `table-server` for those of one server.
+        """
+        return {
+            "cpu_ns": time.process_time_ns() - self._start_cpu_ns,
+            "wall_ns": self._clock.monotonic_ns() - self._begun_ns,
+            "start_cpu_ns": self._start_cpu_ns,
+            "samplers": {name: sampler.facts() for name, sampler in self._samplers.items()},
+        }
+
+    def _server_pids(self) -> list[int]:
+        return [pid for family in tuple(self._families.values()) for pid in family.pids()]
+
+    def _add(self, *sources: tuple[Source, str, int]) -> None:
+        """Starts a sampler for each (source, label of its server, interval); returns when all have their baseline."""
+        labels = {"run": self._settings.run, "node": self._settings.node}
+        added = []
+        for source, server, interval_ns in sources:
+            name = f"{source.table}-{server}" if server else source.table
+            path = _free_path(Path(self._settings.spill_dir), name)
+            sampler = Sampler(source, {**labels, "server": server}, interval_ns, path, self._clock)
+            self._samplers[name] = sampler
+            added.append(sampler)
+        for sampler in added:
+            sampler.begin()
+        for sampler in added:
+            sampler.wait_for_baseline()
+
+
+def _free_path(folder: Path, name: str) -> Path:
+    """Of a spill file; an observer before this one may have left some."""
+    path, n_before = folder / f"{name}.arrows", 0
+    while path.exists():
+        n_before += 1
+        path = folder / f"{name}-again{n_before}.arrows"
+    return path
+
+
+def _close_on_sigterm(observing: Observing) -> None:
+    """A thread that waits for the signal, which is blocked in all: the main one may be within a read for long."""
+    signal.sigwait({signal.SIGTERM})
+    observing.close()
+    os._exit(0)
+
+
+def _say(**fact: Any) -> None:
+    with contextlib.suppress(BrokenPipeError):  # nobody listens any more: the samples matter, not the words
+        print(json.dumps(fact), flush=True)
+
+
+def _serve(observing: Observing) -> None:
+    """Does what it is told until it is told to stop, or who started it has ended."""
+    while True:
+        try:
+            order = pickle.load(sys.stdin.buffer)
+        except (EOFError, pickle.UnpicklingError):
+            return
+        if not isinstance(order, AddServer | AddGpus | SetPids):
+            return
+        try:
+            observing.obey(order)
+            _say(is_done=True)
+        except (SquallError, OSError) as error:
+            _say(error=str(error))
+        except Exception as error:  # a process's edge: what runs already goes on
+            _say(error=f"{type(error).__name__}: {error}")
+
+
+def main() -> int:
+    """Exit code 0, or 1 with the error said. SIGTERM must be blocked already."""
+    pa.set_cpu_count(1)
+    sys.setswitchinterval(_SWITCH_INTERVAL_S)
+    try:
+        observing = Observing(pickle.load(sys.stdin.buffer), SystemClock())
+    except EOFError:  # it ended before it had told its settings
+        return _FAILED
+    except (SquallError, OSError) as error:
+        _say(error=str(error))
+        return _FAILED
+    threading.Thread(target=_close_on_sigterm, args=(observing,), name="squall-sigterm", daemon=True).start()
+    gc.collect()
+    gc.freeze()
+    _say(is_ready=True, **observing.clock_facts())
+    _serve(observing)
+    observing.close()
+    _say(losses=observing.losses(), facts=observing.facts())
+    return 0

@@ -1,0 +1,50 @@
+"""What the profiler of a run recorded, phase by phase, as its manifest states it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from analysis.wording import count_text, duration_text, share_text
+
+
+def profile_figures(manifest: Mapping[str, Any]) -> dict[str, dict[str, Any]] | None:
+    """By measured phase that has a report: events, the share of them that is tied to a batch, and the report's clock.
+
+    `n_kernels`, `kernels_tied_ratio` (None without kernels), `n_api_calls`, `n_ranges` and `n_sleeps` (marks of the
+    clock), `clock_error_ns` (bound of the report's clock on the node's), `is_clock_assumed`. None without a report.
+    """
+    reports = manifest.get("nsys", {}).get("reports", {})
+    figures = {}
+    for phase, report in reports.items():
+        clock, tied = report.get("clock", {}), report.get("attribution", {})
+        kernels = tied.get("kernels", {"n": 0, "n_tied": 0})
+        figures[phase] = {
+            "n_kernels": kernels["n"],
+            "kernels_tied_ratio": kernels["n_tied"] / kernels["n"] if kernels["n"] else None,
+            "n_api_calls": tied.get("cuda_api", {}).get("n", 0),
+            "n_ranges": clock.get("n_ranges", 0),
+            "n_sleeps": clock.get("n_sleeps", 0),
+            "clock_error_ns": clock.get("error_ns"),
+            "is_clock_assumed": clock.get("is_assumed", True),
+        }
+    return figures or None
+
+
+def profile_lines(figures: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """A line a phase, for screen and report."""
+    return [f"{phase}: {', '.join(_parts(one))}" for phase, one in figures.items()]
+
+
+def _parts(one: Mapping[str, Any]) -> list[str]:
+    parts = []
+    if one["n_kernels"]:
+        tied = share_text(one["kernels_tied_ratio"])
+        parts.append(f"{count_text(one['n_kernels'])} kernels, {tied} of them in batches")
+        parts.append(f"{count_text(one['n_api_calls'])} CUDA calls")
+    if one["is_clock_assumed"]:
+        parts.append("its clock is taken on trust: no marks")
+    else:
+        n_marks = one["n_ranges"] + one["n_sleeps"]
+        parts.append(f"its clock within {duration_text(one['clock_error_ns'])} ({count_text(n_marks)} marks)")
+    return parts

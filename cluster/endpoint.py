@@ -1,0 +1,112 @@
+"""Where a server answers and what it serves: asked of one that was started here, or of one that runs already."""
+
+from __future__ import annotations
+
+import urllib.parse
+from dataclasses import dataclass
+from typing import Any
+
+from actors.control import Control, ControlError, authority
+from actors.link import TlsSettings
+from models.spec import ModelSpec
+from scenarios.errors import TargetError
+from scenarios.scenario import ModelConfig, ServerConfig
+
+READY = "/v2/health/ready"
+_TRITON_GRPC_PORT = 8_001  # Triton's default; server.grpc_port says another
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """Where a server answers and what it serves. `has_records`: its model writes batch records that we
+    collect.
+
+    `url`: of its HTTP port; `tls`: how to speak to it there if that is https. `source`: url, container, PATH or wheel.
+    """
+
+    url: str
+    tls: TlsSettings | None
+    grpc_port: int
+    metrics_url: str | None
+    source: str
+    server_version: str
+    spec: ModelSpec
+    has_records: bool
+
+    @property
+    def host(self) -> str:
+        return authority(self.url)[0]
+
+    @property
+    def port(self) -> int:
+        return authority(self.url)[1]
+
+
+def attach(model: ModelConfig, server: ServerConfig, tls: TlsSettings | None = None) -> Endpoint:
+    """The running server at `server.url`, where `tls` holds if that is https (None: the system's authorities).
+
+    Raises TargetError where it or the model is not ready, and for files of TLS that cannot be used.
+    """
+    assert server.url is not None
+    url = server.url.rstrip("/")
+    grpc_port = server.grpc_port or _TRITON_GRPC_PORT
+    return inspect(url, tls, grpc_port, model, "url", None, has_records=False)
+
+
+def inspect(
+    url: str,
+    tls: TlsSettings | None,
+    grpc_port: int,
+    model: ModelConfig,
+    source: str,
+    metrics_url: str | None,
+    has_records: bool,
+) -> Endpoint:
+    """What the server at `url` says of itself and the model. Raises TargetError where that is not ready."""
+    try:
+        control = Control(url, tls)
+    except OSError as error:
+        raise TargetError(f"no Triton is ready at {url}: {error}") from error
+    try:
+        not_live = why_not(control, READY)
+        if not_live is not None:
+            raise TargetError(f"no Triton is ready at {url}: {not_live}")
+        path = f"/v2/models/{urllib.parse.quote(model.name)}/versions/{model.version}"
+        not_ready = why_not(control, f"{path}/ready")
+        if not_ready is not None:
+            raise TargetError(
+                f"model {model.name!r} version {model.version} is not ready at {url}: "
+                f"{not_ready}{_known_models(control)}"
+            )
+        spec = ModelSpec.from_config(_object(control, f"{path}/config"), model.version)
+        version = str(_object(control, "/v2").get("version", "unknown"))
+    except (ControlError, ValueError, KeyError) as error:
+        raise TargetError(f"{url} does not answer like a Triton server: {error}") from error
+    finally:
+        control.close()
+    return Endpoint(url, tls, grpc_port, metrics_url, source, version, spec, has_records)
+
+
+def why_not(control: Control, path: str) -> str | None:
+    """None if the server answers `path` with 200; else why not, in a few words."""
+    try:
+        control.ask(path)
+    except ControlError as error:
+        return str(error)
+    return None
+
+
+def _object(control: Control, path: str) -> dict[str, Any]:
+    content = control.ask_json(path)
+    if not isinstance(content, dict):
+        raise ValueError(f"{path} gave {type(content).__name__}, not an object")
+    return content
+
+
+def _known_models(control: Control) -> str:
+    """The models the server has, for the message about one it has not; empty where it does not say."""
+    try:
+        names = sorted({item["name"] for item in control.ask_json("/v2/repository/index", "POST")})
+    except (ControlError, KeyError, TypeError):
+        return ""
+    return f"; it has {', '.join(names)}" if names else "; it has no models"

@@ -1,0 +1,162 @@
+"""The nodes of a run: an agent on each, their clocks, and what becomes of a node whose agent dies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from analysis.clock_track import ClockTrack
+from cluster.agent import NodeAgent
+from cluster.clocksync import ClockWatch, clock_domain
+from cluster.placement import Node
+from cluster.spawn import Handle, spawn
+from scenarios.errors import ClusterError, LostActor, SquallError
+from scenarios.scenario import ProfileConfig
+
+_AGENT_THREADS = 4
+_SILENT_BEATS = 30
+"""So many seconds without an answer are told; the agent may be busy, so it is not taken for dead."""
+
+
+@dataclass
+class _Site:
+    node: Node
+    agent: Handle
+    folder: str
+    beating: Any = None
+    n_silent: int = 0
+    is_adopted: bool = False
+
+
+class Nodes:
+    """Added one by one, then `start_clocks`; `beat` once a second while the load runs, `release` at the end.
+
+    An agent that dies takes server, profiler and observer of its node along. What they had written stays: an agent is
+    put in its place that adopts its scratch folder, and the handle that everybody has speaks to that one then.
+    """
+
+    def __init__(self, run: str, profile: ProfileConfig, anchor_ns: int) -> None:
+        """`anchor_ns`: the run clock minus the driver's monotonic clock."""
+        self._run = run
+        self._profile = profile
+        self._watch = ClockWatch(anchor_ns)
+        self._sites: dict[str, _Site] = {}
+        self._told: set[str] = set()
+
+    @property
+    def agents(self) -> dict[str, Handle]:
+        """The agent of each node, by label."""
+        return {label: site.agent for label, site in self._sites.items()}
+
+    @property
+    def lost(self) -> list[str]:
+        """Labels of the nodes whose agent died."""
+        return [label for label, site in self._sites.items() if site.is_adopted]
+
+    def add(self, node: Node) -> Handle:
+        """Puts an agent on a node. Raises ClusterError where it does not come up."""
+        agent = spawn("agent", node, NodeAgent, self._run, node.label, n_threads=_AGENT_THREADS)
+        self._sites[node.label] = _Site(node, agent, agent.call("folder"))
+        return agent
+
+    def start_clocks(self) -> None:
+        """Starts every node's observer, and reads the clocks of those that do not share the driver's from now on.
+
+        Raises ClusterError where one does not answer.
+        """
+        own = clock_domain()
+        for label, site in sorted(self._sites.items()):
+            shares = site.agent.call("clock_domain") == own
+            answering = site.agent.call(
+                "start_observer", self._profile, None if shares else site.node.address
+            )
+            if shares:
+                self._watch.add_own(label)
+            else:
+                self._watch.add(label, *answering)
+        self._watch.settle()
+        self._watch.start()
+
+    def clocks(self) -> dict[str, ClockTrack]:
+        """Each node's monotonic clock to the run clock, by all that is known now."""
+        return self._watch.tracks()
+
+    def note_edge(self) -> None:
+        """A phase begins or ends: the clocks are read more closely."""
+        self._watch.burst()
+
+    def stop_clocks(self) -> tuple[Iterator[pa.Table], list[str]]:
+        """Reads the clocks a last time: all probes as tables, and what was wrong with a clock."""
+        self._watch.stop()
+        return self._watch.probes(self._run), self._watch.losses()
+
+    def clock_cost(self) -> dict[str, int]:
+        """What reading the clocks took of the driver."""
+        n_probes, cpu_ns = self._watch.cost()
+        return {"n_probes": n_probes, "cpu_ns": cpu_ns}
+
+    def beat(self) -> list[str]:
+        """Asks every agent how it is, without waiting; what is newly wrong, as sentences."""
+        found = [trouble for label, site in self._sites.items() for trouble in self._beat(label, site)]
+        new = [trouble for trouble in found if trouble not in self._told]
+        self._told.update(new)
+        return new
+
+    def _beat(self, label: str, site: _Site) -> list[str]:
+        try:
+            if site.beating is not None:
+                if not site.agent.is_done(site.beating):
+                    site.n_silent += 1
+                    is_long = site.n_silent == _SILENT_BEATS
+                    return [f"agent on {label} has not answered for {_SILENT_BEATS} s"] if is_long else []
+                reference, site.beating, site.n_silent = site.beating, None, 0
+                troubles: list[str] = site.agent.wait(reference)
+            else:
+                troubles = []
+            site.beating = site.agent.begin("heartbeat")
+        except LostActor as error:
+            return self._adopt(site, error)
+        except SquallError as error:
+            site.beating = None
+            return [str(error)]
+        return troubles
+
+    def adopt(self, label: str, error: LostActor) -> list[str]:
+        """To be told where a call finds an agent lost; as `beat`."""
+        return self._adopt(self._sites[label], error)
+
+    def _adopt(self, site: _Site, error: LostActor) -> list[str]:
+        site.beating, site.n_silent = None, 0
+        if site.is_adopted:
+            return []
+        site.is_adopted = True
+        with suppress(SquallError):
+            heir = spawn(
+                "agent",
+                site.node,
+                NodeAgent,
+                self._run,
+                site.node.label,
+                site.folder,
+                self._profile,
+                n_threads=_AGENT_THREADS,
+            )
+            site.agent.take_over(heir)
+        return [f"{error}: server, profiler and samples of {site.node.label} ended with it"]
+
+    def release(self) -> list[str]:
+        """Closes every agent; returns what did not go well."""
+        with suppress(ClusterError):
+            self._watch.stop()
+        notes = []
+        for agent in self.agents.values():
+            try:
+                agent.call("close")
+            except ClusterError as error:
+                notes.append(f"clean-up: {error}")
+        self._sites.clear()
+        return notes

@@ -1,0 +1,45 @@
+"""What a server that squall starts inherits from this process: some of its environment, and where to import from."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+import sysconfig
+from collections.abc import Sequence
+from pathlib import Path
+
+_KEPT_ENVIRONMENT = (
+    "PATH", "LD_LIBRARY_PATH", "HOME", "LANG", "LC_ALL", "TZ", "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER",
+    "CUDA_MPS_PIPE_DIRECTORY", "NVIDIA_VISIBLE_DEVICES", "DOCKER_HOST", "XDG_RUNTIME_DIR",
+)  # fmt: skip
+"""What the server inherits. nsys writes the environment of what it profiles into its report: no secrets.
+
+Of CUDA: which GPUs, in which order, and where MPS listens. Not CUDA_HOME, which only compilers read, and nothing that
+changes what a model computes or how fast (NVIDIA_TF32_OVERRIDE, PYTORCH_*): the scenario says that.
+"""
+_MODEL_PACKAGES = ("numpy", "nvidia", "torch")
+"""What the models of the zoo import, each in the folder from which this process would import it."""
+
+
+def server_environment(folder: Path, library_dirs: Sequence[Path]) -> dict[str, str]:
+    """The whole environment of a server: temporary files go to `folder`, `library_dirs` are searched before others."""
+    env = {name: os.environ[name] for name in _KEPT_ENVIRONMENT if name in os.environ}
+    env["TMPDIR"] = str(folder)
+    env["PYTHONPATH"] = os.pathsep.join(model_folders())
+    libraries = [*map(str, library_dirs), env.get("LD_LIBRARY_PATH", "")]
+    env["LD_LIBRARY_PATH"] = os.pathsep.join(filter(None, libraries))
+    return env
+
+
+def model_folders() -> list[str]:
+    """Folders from which the models import, for PYTHONPATH: this environment's and those of their packages elsewhere.
+
+    In the order in which this process looks through them. Nothing is imported to find them.
+    """
+    found = {sysconfig.get_path("purelib")}
+    for package in _MODEL_PACKAGES:
+        spec = importlib.util.find_spec(package)
+        found.update(str(Path(place).parent) for place in (spec and spec.submodule_search_locations) or ())
+    order = {folder: index for index, folder in reversed(list(enumerate(sys.path)))}
+    return sorted(found, key=lambda folder: (order.get(folder, len(order)), folder))

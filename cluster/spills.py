@@ -1,0 +1,83 @@
+"""What a node keeps for the driver: spill files of tables, and scrubbed reports; written there, read in pieces."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from actors.spool import Spool
+from actors.triton_trace import read_traces, trace_files
+from cluster.batches import read_batches
+from scenarios.errors import StoreError
+
+
+class NodeFile(NamedTuple):
+    """A file of a node's scratch folder: path below it, length, and the table whose rows it holds, if it holds one."""
+
+    path: str
+    n_bytes: int
+    table: str
+
+
+class Spills:
+    """The files of one node below its scratch folder. `spill_dir` is for workers and observer too."""
+
+    def __init__(self, folder: Path, node: str) -> None:
+        self._folder = folder
+        self._node = node
+        self.spill_dir = folder / "spill"
+        self.reports_dir = folder / "reports"
+        for path in (self.spill_dir, self.reports_dir):
+            path.mkdir(exist_ok=True)
+
+    def write(self, table: str, part: str, data: Iterator[pa.Table]) -> list[str]:
+        """Writes tables of one kind to a spill file of their own; returns losses."""
+        path = self.spill_dir / f"{table}-{part}.arrows"
+        path.unlink(missing_ok=True)  # what an agent that died had begun
+        spool = Spool(path, table)
+        n_lost = sum(len(item) for item in data if not spool.write(item))
+        spool.close()
+        return [f"{table}: {n_lost} rows lost on {self._node}: {spool.error}"] if n_lost else []
+
+    def write_batches(self, records: Path, labels: Mapping[str, str]) -> list[str]:
+        """The models' own records in `records` as table `batches`; returns losses."""
+        losses: list[str] = []
+        return self.write("batches", "all", read_batches(records, labels, losses)) + losses
+
+    def write_traces(self, files: list[Path], labels: Mapping[str, str]) -> list[str]:
+        """What Triton's trace API wrote to `files` and their successors; returns losses."""
+        losses: list[str] = []
+        found = [path for file in files for path in trace_files(file)]
+        return self.write("triton_traces", "all", read_traces(found, labels, losses)) + losses
+
+    def files(self) -> list[NodeFile]:
+        """Every spill file, and every file of a scrubbed report (table empty)."""
+        spilled = [
+            NodeFile(
+                self._below(path), path.stat().st_size, path.name.partition("-")[0].removesuffix(".arrows")
+            )
+            for path in sorted(self.spill_dir.glob("*.arrows"))
+        ]
+        reports = [
+            NodeFile(self._below(path), path.stat().st_size, "")
+            for path in sorted(self.reports_dir.rglob("*.parquet"))
+        ]
+        return spilled + reports
+
+    def read(self, path: str, offset: int, n_bytes: int) -> bytes:
+        """A piece of a file that `files` lists. Raises StoreError where it cannot be read."""
+        wanted = (self._folder / path).resolve()
+        try:
+            if not wanted.is_relative_to(self._folder.resolve()):
+                raise StoreError(f"{self._node}: {path} is none of its files")
+            with wanted.open("rb") as file:
+                file.seek(offset)
+                return file.read(n_bytes)
+        except OSError as error:
+            raise StoreError(f"{self._node}: cannot read {path}: {error.strerror}") from error
+
+    def _below(self, path: Path) -> str:
+        return str(path.relative_to(self._folder))

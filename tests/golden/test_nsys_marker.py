@@ -1,0 +1,152 @@
+"""The mark process beside a command: readings around real sleeps, and an end with the command, however that ends."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+import actors.nsys_marker
+from actors.nsys_marker import PERIOD_S, THREAD_NAME
+
+SLEEP_NS = 200_000
+LONGEST_S = 20.0
+
+
+def until(is_so: Callable[[], Any], what: str) -> Any:
+    deadline = time.monotonic() + LONGEST_S
+    while time.monotonic() < deadline:
+        answer = is_so()
+        if answer:
+            return answer
+        time.sleep(0.02)
+    raise AssertionError(f"not within {LONGEST_S:g} s: {what}")
+
+
+class Marked:
+    """A command with a mark process beside it."""
+
+    def __init__(self, marks: Path, *command: str) -> None:
+        marker = [
+            sys.executable,
+            "-I",
+            "-S",
+            actors.nsys_marker.__file__,
+            str(marks),
+            str(SLEEP_NS),
+            "",
+            "--",
+        ]
+        self.marks = marks
+        self.process = subprocess.Popen([*marker, *command], stderr=subprocess.PIPE, text=True)
+
+    def rows(self) -> list[list[int]]:
+        text = self.marks.read_text() if self.marks.exists() else ""
+        return [[int(word) for word in line.split()] for line in text.splitlines()]
+
+    def marker(self) -> psutil.Process:
+        """The mark process, once it has written."""
+        return psutil.Process(until(self.rows, "a mark")[0][2])
+
+    def end(self) -> None:
+        self.process.kill()
+        self.process.communicate()
+
+
+@pytest.fixture
+def marked(tmp_path: Path) -> Iterator[Marked]:
+    running = Marked(tmp_path / "marks", "sleep", "60")
+    try:
+        yield running
+    finally:
+        running.end()
+
+
+def is_gone(process: psutil.Process) -> bool:
+    return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
+
+
+def test_readings_lie_around_a_sleep_and_on_this_nodes_clock(tmp_path: Path) -> None:
+    before_ns = time.monotonic_ns()
+    marked = Marked(tmp_path / "marks", "sleep", "60")
+    try:
+        until(lambda: len(marked.rows()) >= 3, "three marks")
+        rows = marked.rows()
+        now_ns = time.monotonic_ns()
+        stamps = [before_ns, *(stamp for row in rows for stamp in row[:2]), now_ns]
+        assert stamps == sorted(stamps)
+        assert all(after - before >= SLEEP_NS for before, after, _, _ in rows)
+        assert {(pid, thread) for _, _, pid, thread in rows} == {(rows[0][2],) * 2}
+        assert marked.marker().name() == THREAD_NAME
+    finally:
+        marked.end()
+
+
+def test_the_command_keeps_process_and_name_and_its_exit_code(tmp_path: Path) -> None:
+    quick = Marked(tmp_path / "quick", "sh", "-c", "exit 7")
+    assert quick.process.wait(LONGEST_S) == 7
+    quick.end()
+    marked = Marked(tmp_path / "marks", "sleep", "60")
+    try:
+        marker = marked.marker()
+        assert marker.ppid() == marked.process.pid
+        assert psutil.Process(marked.process.pid).name() == "sleep"
+    finally:
+        marked.end()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_the_mark_process_ends_with_the_command(marked: Marked, number: int) -> None:
+    marker = marked.marker()
+    os.kill(marked.process.pid, number)
+    marked.process.wait(LONGEST_S)
+    until(lambda: is_gone(marker), "the end of the mark process")
+
+
+def test_the_command_outlives_the_mark_process(marked: Marked) -> None:
+    marker = marked.marker()
+    marker.kill()
+    until(lambda: is_gone(marker), "the end of the mark process")
+    assert marked.process.poll() is None
+
+
+def test_a_file_that_cannot_be_written_costs_the_marks_only(tmp_path: Path) -> None:
+    marked = Marked(tmp_path / "nowhere" / "marks", "sh", "-c", "sleep 0.5; exit 3")
+    assert marked.process.wait(LONGEST_S) == 3
+    marked.end()
+
+
+def test_a_command_that_is_not_there_is_told(tmp_path: Path) -> None:
+    marked = Marked(tmp_path / "marks", "no-such-command")
+    _, words = marked.process.communicate(timeout=LONGEST_S)
+    assert marked.process.returncode == 127
+    assert "cannot run no-such-command" in words
+
+
+def test_marks_cost_less_than_a_thousandth_of_a_core(marked: Marked) -> None:
+    """CPU time between two marks some periods apart, by the scheduler (proc_pid_schedstat), over the time passed."""
+    pid = marked.marker().pid
+    least = float("inf")
+    for _ in range(3):
+        n_marks, cpu_ns, at_ns = len(marked.rows()), _cpu_ns(pid), time.monotonic_ns()
+        until(partial(_has_marks, marked, n_marks + 4), "four more marks")
+        least = min(least, (_cpu_ns(pid) - cpu_ns) / (time.monotonic_ns() - at_ns))
+    print(f"clock marks every {PERIOD_S:g} s cost {least:.5%} of a core")
+    assert least < 0.001
+
+
+def _has_marks(marked: Marked, n_marks: int) -> bool:
+    return len(marked.rows()) >= n_marks
+
+
+def _cpu_ns(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/schedstat").read_text().split()[0])

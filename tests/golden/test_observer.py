@@ -1,0 +1,245 @@
+"""A real observer process: what it samples, and what stays of it when it, or who started it, is killed."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pyarrow as pa
+import pytest
+
+from actors.clock_responder import probe_message, read_answer
+from actors.link import TlsSettings
+from actors.observer import Observer, ObserverSettings, ServerTarget
+from actors.spool import read_spool
+from scenarios.errors import ClusterError
+from tests.null_process import NullProcess
+
+MS = 1_000_000
+INTERVAL_NS = 50 * MS
+KERNEL_TICKS_NS = 20 * MS
+"""The kernel counts CPU time in ticks of 10 ms: a last sample within one has no row."""
+_DEADLINE_S = 20.0
+
+
+def settings(folder: Path, **changed: Any) -> ObserverSettings:
+    intervals = dict.fromkeys(("host_interval_ns", "thread_interval_ns", "triton_interval_ns"), INTERVAL_NS)
+    return ObserverSettings(
+        "run", "node-1", str(folder), **{"clock_host": "127.0.0.1", **intervals, **changed}
+    )
+
+
+@pytest.fixture
+def observer(tmp_path: Path) -> Iterator[Observer]:
+    observer = Observer(settings(tmp_path))
+    observer.start()
+    yield observer
+    observer.stop()
+
+
+def rows(folder: Path, name: str) -> list[dict[str, Any]]:
+    with pa.OSFile(str(folder / f"{name}.arrows")) as data:
+        return [row for table in read_spool(data) for row in table.to_pylist()]
+
+
+def wait_until(claim: Callable[[], Any]) -> Any:
+    end = time.monotonic() + _DEADLINE_S
+    while not (found := claim()):
+        assert time.monotonic() < end, "it did not come true"
+        time.sleep(0.02)
+    return found
+
+
+def children() -> set[int]:
+    return {child.pid for child in psutil.Process().children(recursive=True)}
+
+
+def end_of(pid: int) -> int:
+    """A descriptor that is readable once the process has ended."""
+    return os.pidfd_open(pid)
+
+
+def is_readable(fd: int) -> bool:
+    return bool(select.select([fd], [], [], _DEADLINE_S)[0])
+
+
+def ask_clock(observer: Observer, number: int) -> int:
+    """What the node's clock says."""
+    assert observer.clock is not None
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probing:
+        probing.settimeout(_DEADLINE_S)
+        probing.sendto(probe_message(observer.token, number), observer.clock)
+        answer = read_answer(probing.recv(512))
+    assert answer is not None
+    assert answer[0] == number
+    return answer[1]
+
+
+def test_everything_of_a_node_is_sampled_until_the_stop_and_its_cost_is_told(
+    observer: Observer, tmp_path: Path
+) -> None:
+    before_ns = time.monotonic_ns()
+    assert before_ns < ask_clock(observer, 7) < time.monotonic_ns()
+    others = children()
+    with NullProcess() as null:
+        (pid,) = children() - others
+        url = f"http://127.0.0.1:{null.ports['http']}"
+        observer.add_server(ServerTarget("server-0", url, models=("linear_head",), pids=(pid,)))
+        added_ns = time.monotonic_ns()
+        wait_until(lambda: rows(tmp_path, "triton_samples-server-0"))
+        null.kill()
+        null.start()
+        (again,) = children() - others
+        observer.set_server_pids("server-0", [again])
+        with socket.create_connection(("127.0.0.1", null.ports["http"])) as link:
+            for _ in range(20):
+                link.sendall(b"GET /v2 HTTP/1.1\r\nHost: h\r\n\r\n")
+                link.recv(65_536)
+                time.sleep(0.01)
+        wait_until(lambda: {row["process"] for row in rows(tmp_path, "thread_samples-server-0")} >= {again})
+        stopped_ns = time.monotonic_ns()
+        report = observer.stop()
+    # the null server was away for some samples
+    assert all(loss.startswith("server-0: triton_samples: ") for loss in report.losses)
+    assert report == observer.stop()
+    assert not observer.is_alive
+    host = rows(tmp_path, "host_samples")
+    assert [row["t_ns"] - row["interval_ns"] for row in host[1:]] == [row["t_ns"] for row in host[:-1]]
+    assert host[0]["t_ns"] - host[0]["interval_ns"] < before_ns
+    assert host[-1]["t_ns"] > stopped_ns - KERNEL_TICKS_NS
+    assert {(row["run"], row["node"], row["phase"]) for row in host} == {("run", "node-1", "")}
+    triton = rows(tmp_path, "triton_samples-server-0")
+    assert {(row["server"], row["model"]) for row in triton} == {("server-0", "linear_head")}
+    assert [row["t_ns"] - row["interval_ns"] for row in triton[1:]] == [row["t_ns"] for row in triton[:-1]]
+    assert triton[0]["t_ns"] - triton[0]["interval_ns"] < added_ns
+    assert triton[-1]["t_ns"] > stopped_ns
+    assert {row["core"] for row in rows(tmp_path, "core_samples")} == set(range(os.cpu_count() or 1))
+    samplers = report.facts["samplers"]
+    assert set(samplers) == {
+        "host_samples", "core_samples", "thread_samples-server-0", "triton_samples-server-0"
+    }  # fmt: skip
+    assert samplers["host_samples"]["n_rows"] == len(host)
+    assert all(sampler["cpu_ns"] > 0 for sampler in samplers.values())
+    assert 0 < report.facts["cpu_ns"] < report.facts["wall_ns"] * (os.cpu_count() or 1)
+    assert report.facts["wall_ns"] > stopped_ns - before_ns
+
+
+def test_killed_its_files_are_readable_and_the_loss_is_named(observer: Observer, tmp_path: Path) -> None:
+    wait_until(lambda: rows(tmp_path, "host_samples"))
+    assert observer.is_alive
+    assert observer.pid is not None
+    os.kill(observer.pid, signal.SIGKILL)
+    killed_ns = time.monotonic_ns()
+    wait_until(lambda: not observer.is_alive)
+    with pytest.raises(ClusterError, match=r"^the observer of node-1 was ended by SIGKILL$"):
+        observer.add_server(ServerTarget("server-0"))
+    report = observer.stop()
+    assert report.losses == (
+        "the observer of node-1 was ended by SIGKILL: its host, core, thread, Triton and GPU samples end there, "
+        "without up to a second before, and its clock answers no more",
+    )
+    assert report.facts == {}
+    host = rows(tmp_path, "host_samples")
+    assert killed_ns - 2_500 * MS < host[-1]["t_ns"] < killed_ns  # a second at most waited to be written
+    following = Observer(settings(tmp_path))
+    following.start()
+    assert following.stop().losses == ()
+    assert rows(tmp_path, "host_samples") == host
+    assert rows(tmp_path, "host_samples-again1")[0]["t_ns"] > killed_ns
+
+
+OWNER = """
+import sys, time
+from actors.link import TlsSettings
+from actors.observer import Observer, ObserverSettings
+observer = Observer(ObserverSettings("run", "node-1", sys.argv[1], host_interval_ns=50_000_000))
+observer.start()
+print(observer.pid, flush=True)
+time.sleep(60)
+"""
+
+
+def test_it_takes_its_last_samples_and_ends_when_its_owner_is_killed(tmp_path: Path) -> None:
+    owner = subprocess.Popen([sys.executable, "-c", OWNER, str(tmp_path)], stdout=subprocess.PIPE)
+    assert owner.stdout is not None
+    with owner.stdout:
+        end = end_of(int(owner.stdout.readline()))
+    try:
+        killed_ns = time.monotonic_ns()
+        owner.kill()
+        owner.wait()
+        assert is_readable(end), "the observer outlives its owner"
+    finally:
+        os.close(end)
+    assert rows(tmp_path, "host_samples")[-1]["t_ns"] > killed_ns - KERNEL_TICKS_NS
+
+
+def test_the_interrupt_of_a_terminal_does_not_end_it_and_a_termination_writes_what_it_has(
+    observer: Observer, tmp_path: Path
+) -> None:
+    assert observer.pid is not None
+    assert os.getpgid(observer.pid) != os.getpgid(0)
+    os.kill(observer.pid, signal.SIGINT)
+    assert ask_clock(observer, 1) > 0
+    observer.add_server(ServerTarget("server-0", pids=(os.getpid(),)))
+    terminated_ns = time.monotonic_ns()
+    os.kill(observer.pid, signal.SIGTERM)
+    wait_until(lambda: not observer.is_alive)
+    assert rows(tmp_path, "host_samples")[-1]["t_ns"] > terminated_ns - KERNEL_TICKS_NS
+    (loss,) = observer.stop().losses
+    assert loss.startswith("the observer of node-1 ended early: exit code 0: ")
+
+
+def test_what_it_cannot_do_is_an_error_in_one_line_and_it_goes_on(observer: Observer, tmp_path: Path) -> None:
+    with pytest.raises(ClusterError, match=r"^the observer of node-1 has no server server-9: add it first$"):
+        observer.set_server_pids("server-9", [1])
+    target = ServerTarget("server-0", "https://127.0.0.1:9", tls=TlsSettings("absent.pem"))
+    with pytest.raises(ClusterError, match=r"^the TLS authorities in absent\.pem cannot be used: "):
+        observer.add_server(target)
+    observer.add_server(ServerTarget("server-0"))
+    with pytest.raises(ClusterError, match=r"^the observer of node-1 has the server server-0 already$"):
+        observer.add_server(target)
+    assert observer.stop().losses == ()
+    with pytest.raises(
+        ClusterError, match=r"^the observer of node-1 cannot start: .*No such file or directory"
+    ):
+        Observer(settings(tmp_path / "absent")).start()
+    elsewhere = Observer(settings(tmp_path, clock_host="192.0.2.1"))  # TEST-NET-1: no address of this machine
+    with pytest.raises(ClusterError, match="assign requested address"):
+        elsewhere.start()
+    assert not elsewhere.is_alive
+
+
+def test_one_that_hangs_is_killed_after_its_time_and_named(
+    observer: Observer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("actors.observer._ORDER_TIMEOUT_S", 0.3)
+    assert observer.pid is not None
+    os.kill(observer.pid, signal.SIGSTOP)
+    with pytest.raises(
+        ClusterError, match=r"^the observer of node-1 was killed: it said nothing for 0\.3 s$"
+    ):
+        observer.add_server(ServerTarget("server-0"))
+    assert not observer.is_alive
+    (loss,) = observer.stop().losses
+    assert loss.startswith("the observer of node-1 was killed: it said nothing for 0.3 s: ")
+
+
+def test_without_nvml_the_gpus_are_refused_in_nvmls_words(observer: Observer) -> None:
+    from actors.gpu import missing_reason
+
+    reason = missing_reason()
+    if reason is None:
+        pytest.skip("NVML works here")
+    with pytest.raises(ClusterError, match=rf"^the GPUs of node-1 cannot be sampled: {reason}$"):
+        observer.add_gpus()
+    assert observer.stop().losses == ()

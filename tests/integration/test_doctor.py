@@ -1,0 +1,109 @@
+"""`squall doctor` on this machine, as it is and with things really broken."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from actors.nsys_proof import prove_nsys
+from actors.nsys_tools import find_nsys
+from analysis.nsys_count import count_events
+from cluster.doctor import REQUIRED
+from scenarios.errors import ClusterError
+from tests.integration.conftest import RAY_AUTH, Bench
+
+_DRIVE = """
+import json, sys
+from cluster.doctor import diagnose
+from cluster.interrupts import Interrupts
+with Interrupts() as interrupts:
+    result = diagnose(sys.argv[1] if len(sys.argv) > 1 else None, interrupts)
+print(json.dumps(result))
+sys.exit(0 if result["can_run"] else 1)
+"""
+
+
+def doctor(bench: Bench, *ray: str, **env: str) -> tuple[int, dict[str, Any]]:
+    done = subprocess.run(
+        [sys.executable, "-c", _DRIVE, *ray], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120,
+        env={**os.environ, **RAY_AUTH, "TMPDIR": str(bench.tmp), **env}, check=False,
+    )  # fmt: skip
+    assert done.stdout, done.stderr
+    return done.returncode, json.loads(done.stdout)
+
+
+def by_topic(node: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    return {one["topic"]: one for one in node["findings"]}
+
+
+def needs_nsys() -> Path:
+    found = find_nsys()
+    if found is None:
+        pytest.skip("nsys is not installed (Debian: nsight-systems, component non-free)")
+    return found.nsys
+
+
+def test_this_machine_is_looked_at_through_ray(joined: Bench) -> None:
+    assert joined.ray is not None
+    code, result = doctor(joined, joined.ray)
+    assert list(result) == ["driver", "nodes", "can_run"]
+    assert (code == 0) == result["can_run"]
+    assert all(result["driver"][name] for name in REQUIRED)
+    (node,) = result["nodes"].values()
+    found = by_topic(node)
+    assert {"packages", "cores", "Ray", "Triton", "GPU", "nsys", "clock", "disk"} <= set(found)
+    assert found["packages"]["status"] == found["clock"]["status"] == found["Triton"]["status"] == "ok"
+    assert "2.51.0" in found["Triton"]["what"] or found["Triton"]["what"].endswith("PATH")
+    assert found["Ray"]["what"].endswith("calls need a token")
+    for one in node["findings"]:
+        assert bool(one["mend"]) == (one["status"] != "ok"), one
+        assert not one["what"].startswith("the check failed"), one
+    if find_nsys() is None:
+        assert found["nsys"]["status"] == "limited"
+    else:
+        assert found["nsys"]["status"] == "ok", found["nsys"]
+        assert "OS-runtime calls exported" in found["nsys"]["what"]
+        assert "NVTX" in found
+    joined.wait_until_gone()
+
+
+def test_without_ray_and_without_nsys_this_machine_is_looked_at_all_the_same(alone: Bench) -> None:
+    code, result = doctor(alone, "127.0.0.1:1", SQUALL_NSYS="/nonexistent")
+    found = by_topic(result["nodes"]["this machine"])
+    assert (code, result["can_run"]) == (1, False)
+    assert found["Ray"]["status"] in ("ok", "missing")  # the node's own finding has the same topic
+    lost = result["nodes"]["this machine"]["findings"][0]
+    assert (lost["topic"], lost["status"]) == ("Ray", "missing")
+    assert "cannot join Ray at 127.0.0.1:1: Connection refused" in lost["what"]
+    assert found["nsys"]["status"] == "limited"
+    assert "SQUALL_NSYS: /nonexistent is no nsys" in found["nsys"]["what"]
+
+
+def test_an_importer_that_fails_is_found_by_the_proof_and_not_by_its_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = needs_nsys().resolve()
+    target, host = tmp_path / "nsight" / real.parent.name, tmp_path / "nsight" / "host-linux-x64"
+    target.mkdir(parents=True)
+    host.mkdir()
+    for path in real.parent.iterdir():
+        (target / path.name).symlink_to(path)
+    (target / real.name).unlink()
+    shutil.copy2(real, target / real.name)
+    (host / "QdstrmImporter").write_text("#!/bin/sh\nexit 1\n")
+    (host / "QdstrmImporter").chmod(0o755)
+    monkeypatch.setenv("SQUALL_NSYS", str(target / real.name))
+    tools = find_nsys()
+    assert tools is not None
+    assert tools.problems == ()
+    (tmp_path / "proof").mkdir()
+    with pytest.raises(ClusterError):
+        prove_nsys(tools, tmp_path / "proof", count_events)
+    monkeypatch.delenv("SQUALL_NSYS")

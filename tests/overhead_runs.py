@@ -1,0 +1,125 @@
+"""Small sealed runs with figures that are known: 1,000 requests a phase, one every 2 ms, two workers, one node."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from analysis.schema import arrow_schema
+from analysis.store import RunStore
+
+START_NS = 1_795_250_252_000_000_000
+MS, S = 1_000_000, 1_000_000_000
+N = 1_000
+LENGTH_NS = 2 * S
+ON = {"status": "on", "reason": "", "mend": ""}
+
+
+def table(name: str, rows: Sequence[Mapping[str, Any]]) -> pa.Table:
+    """`rows` as table `name`; columns that they lack are null."""
+    wanted = arrow_schema(name)
+    plain = [field.type.value_type if pa.types.is_dictionary(field.type) else field.type for field in wanted]
+    return pa.table(
+        [
+            pa.array([row.get(column) for row in rows], kind)
+            for column, kind in zip(wanted.names, plain, strict=True)
+        ],
+        names=wanted.names,
+    )
+
+
+def write_run(
+    parent: Path,
+    latency_ratio: float = 1.0,
+    n_failed: int = 0,
+    status: str | None = "VALID",
+    phases: Sequence[str] = ("burst",),
+    cpu_ratio: float = 1.0,
+    manifest: Mapping[str, Any] | None = None,
+    is_open: bool = True,
+    omit: Sequence[str] = (),
+) -> RunStore:
+    """Request i of a phase takes (10 + i / 100) ms * latency_ratio: p50 15 ms, p95 19.5, p99 19.9. Each worker uses 100
+    ms * cpu_ratio of CPU a second, the server 400 ms. The last `n_failed` of each phase time out. `status` None leaves
+    the run open."""
+    spans = [
+        {"name": name, "kind": "measure", "start_ns": START_NS + k * LENGTH_NS,
+         "end_ns": START_NS + (k + 1) * LENGTH_NS}
+        for k, name in enumerate(phases)
+    ]  # fmt: skip
+    store = RunStore.create(parent, "made", START_NS, {
+        "scenario": {"name": "made", "seed": 1, "profile": {"nsys": "auto"}},
+        "plan": {"load": "open" if is_open else "closed"}, "phases": spans,
+        "collectors": {"triton": ON, "host": ON}, **(manifest or {}),
+    })  # fmt: skip
+    tables = {
+        "requests": [
+            row
+            for span in spans
+            for row in _requests(store.run, span, latency_ratio, n_failed, is_open)
+        ],
+        "worker_samples": _workers(store.run, spans, cpu_ratio),
+        "host_samples": _hosts(store.run, spans, cpu_ratio),
+    }  # fmt: skip
+    for name, rows in tables.items():
+        if name not in omit:
+            store.append(name, table(name, rows))
+    store.flush()
+    if status is not None:
+        store.seal({"status": status, "reasons": [] if status == "VALID" else ["it was made so"]})
+    return store
+
+
+def _requests(
+    run: str, span: Mapping[str, Any], latency_ratio: float, n_failed: int, is_open: bool
+) -> list[dict[str, Any]]:
+    first = (span["start_ns"] - START_NS) // LENGTH_NS * N
+    rows = []
+    for i in range(N):
+        at_ns = span["start_ns"] + i * (LENGTH_NS - 50 * MS) // N  # the slowest ends within the phase
+        is_ok = i < N - n_failed
+        rows.append({
+            "run": run, "phase": span["name"], "node": "node-0", "request_id": first + i, "worker": i % 2,
+            "target": "server-0", "request_kind": "made", "scheduled_ns": at_ns if is_open else None, "sent_ns": at_ns,
+            "done_ns": at_ns + round((10 + (i + 1) / 100) * MS * latency_ratio), "rows": 1,
+            "request_bytes": 1, "response_bytes": 1, "outcome": "ok" if is_ok else "timeout", "detail": "",
+        })  # fmt: skip
+    return rows
+
+
+def _seconds(spans: Sequence[Mapping[str, Any]]) -> range:
+    """Samples end half a second after the whole ones, from before the first phase to after the last."""
+    return range(len(spans) * 2 + 1)
+
+
+def _workers(run: str, spans: Sequence[Mapping[str, Any]], cpu_ratio: float) -> list[dict[str, Any]]:
+    counts = (
+        "n_due", "n_sent", "n_done", "n_backlog", "n_held", "n_in_flight", "n_connections", "n_socket_errors",
+        "n_write_pauses", "lag_max_ns", "loop_lag_ns", "gc_count", "gc_pause_ns", "n_dropped",
+    )  # fmt: skip
+    return [
+        {
+            **dict.fromkeys(counts, 0),
+            "run": run, "phase": "burst", "node": "node-0", "worker": worker,
+            "t_ns": START_NS + second * S + S // 2,
+            "interval_ns": S, "cpu_ns": round(110 * MS * cpu_ratio), "spin_ns": round(10 * MS * cpu_ratio),
+        }
+        for second in _seconds(spans)
+        for worker in (0, 1)
+    ]  # fmt: skip
+
+
+def _hosts(run: str, spans: Sequence[Mapping[str, Any]], cpu_ratio: float) -> list[dict[str, Any]]:
+    shares = ("cpu_user", "cpu_system", "cpu_iowait", "cpu_steal", "cpu_idle")
+    counts = ("n_cores", "run_queue", "context_switches", "network_drops", "memory_available_bytes")
+    return [
+        {
+            **dict.fromkeys(shares, 0.0), **dict.fromkeys(counts, 0),
+            "run": run, "phase": "burst", "node": "node-0", "t_ns": START_NS + second * S + S // 2,
+            "interval_ns": S, "server_cpu_ns": round(400 * MS * cpu_ratio),
+        }
+        for second in _seconds(spans)
+    ]  # fmt: skip

@@ -1,0 +1,131 @@
+"""What is asked of nsys, by what its version takes, and what is understood of its answers; no nsys runs here."""
+
+from __future__ import annotations
+
+import stat
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from actors import nsys_marker
+from actors.nsys_step import SessionState, sessions_in
+from actors.profiler import NsysSession, NsysTools
+from scenarios.errors import ClusterError
+from scenarios.scenario import ProfileConfig
+
+OF_2022 = frozenset(
+    (
+        "--trace",
+        "--session-new",
+        "--osrt-threshold",
+        "--osrt-backtrace-threshold",
+        "--cuda-graph-trace",
+        "--wait",
+    )
+)
+OF_2025 = OF_2022 | {"--cuda-event-trace", "--cuda-flush-interval"}
+OF_2023 = OF_2022 | {"--sample", "--cpuctxsw", "--backtrace"}
+LIST = """              ID         TIME                       STATE LAUNCH NAME
+         1022512        00:10                  Generation      1 squall-1
+          123045        01:01                     Started      0 two words
+"""
+
+
+def session_of(folder: Path, options: frozenset[str] = OF_2022, **profile: Any) -> NsysSession:
+    tools = NsysTools(Path("/opt/nsys"), (2025, 3, 1), "PATH", None, ("sqlite",), options)
+    return NsysSession(tools, "squall-1", folder / "nsys-0", ProfileConfig.model_validate(profile))
+
+
+def options_of(session: NsysSession, has_gpu: bool = True) -> dict[str, str]:
+    """nsys's own options in the launch prefix."""
+    prefix = session.launch_prefix(has_gpu)
+    own = prefix[prefix.index("launch") + 1 : prefix.index("-I") - 1]
+    return dict(option.split("=", 1) for option in own)
+
+
+def test_the_scenario_says_what_is_traced_and_how_finely(tmp_path: Path) -> None:
+    profile = {"trace": ["cuda", "osrt"], "cuda_graph_trace": "graph", "osrt_threshold": "50us"}
+    options = options_of(session_of(tmp_path, OF_2025, **profile))
+    assert options["--trace"] == "cuda,osrt"
+    assert options["--cuda-graph-trace"] == "graph"
+    assert options["--osrt-threshold"] == "50000"
+    assert options["--cuda-event-trace"] == "false"
+
+
+def test_cuda_is_left_out_where_there_is_no_gpu(tmp_path: Path) -> None:
+    options = options_of(session_of(tmp_path, OF_2025), has_gpu=False)
+    assert options["--trace"] == "nvtx,osrt"
+    assert not [name for name in options if name.startswith("--cuda")]
+    with pytest.raises(ClusterError, match="asks for cuda alone"):
+        session_of(tmp_path, trace=["cuda"]).launch_prefix(has_gpu=False)
+
+
+def test_thresholds_of_os_runtime_calls_go_with_their_trace(tmp_path: Path) -> None:
+    options = options_of(session_of(tmp_path, trace=["nvtx"]))
+    assert not [name for name in options if name.startswith("--osrt")]
+
+
+def test_options_that_a_version_does_not_take_are_left_out(tmp_path: Path) -> None:
+    assert "--cuda-event-trace" not in options_of(session_of(tmp_path, OF_2022))
+    assert "--sample" not in options_of(session_of(tmp_path, OF_2022))
+    assert options_of(session_of(tmp_path, OF_2023))["--sample"] == "none"
+
+
+@pytest.mark.parametrize(
+    ("threshold", "sleep_ns"), [("1us", 200_000), ("100us", 200_000), ("1ms", 2_000_000)]
+)
+def test_clock_marks_sleep_longer_than_the_threshold(tmp_path: Path, threshold: str, sleep_ns: int) -> None:
+    session = session_of(tmp_path, osrt_threshold=threshold)
+    prefix = session.launch_prefix(has_gpu=False)
+    marker = prefix[prefix.index(nsys_marker.__file__) :]
+    assert marker[1:3] == [str(session.marks), str(sleep_ns)]
+    assert marker[-1] == "--"
+
+
+def test_what_nsys_writes_lies_in_a_folder_of_its_owner(tmp_path: Path) -> None:
+    session = session_of(tmp_path)
+    assert stat.S_IMODE((tmp_path / "nsys-0").stat().st_mode) == 0o700
+    assert session.env["TMPDIR"] == str(tmp_path / "nsys-0")
+    assert f"TMPDIR={tmp_path / 'nsys-0'}" in session.launch_prefix(has_gpu=False)
+
+
+def test_nothing_of_our_environment_but_paths_reaches_nsys(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SECRET_TOKEN", "s3cret")
+    assert set(session_of(tmp_path).env) <= {"PATH", "HOME", "TMPDIR", "LD_LIBRARY_PATH"}
+
+
+def test_sessions_are_read_with_state_and_what_runs_in_them() -> None:
+    assert sessions_in(LIST) == (
+        SessionState("squall-1", "Generation", 1),
+        SessionState("two words", "Started", 0),
+    )
+    assert sessions_in(LIST.splitlines()[0]) == ()
+
+
+def test_a_row_in_another_form_still_names_its_session() -> None:
+    assert sessions_in("ID NAME\nabc squall-1\n") == (SessionState("squall-1", "", 1),)
+
+
+def test_a_report_is_kept_for_its_owner_alone_and_nothing_else_stays(tmp_path: Path) -> None:
+    session, folder = session_of(tmp_path), tmp_path / "nsys-0"
+    for name in ("one.nsys-rep", "one.sqlite", "two.qdstrm", "clock-marks"):
+        (folder / name).write_text(name)
+    kept = tmp_path / "kept" / "server-0-one.nsys-rep"
+    assert session.keep("one", kept)
+    assert not session.keep("three", tmp_path / "kept" / "three")
+    assert stat.S_IMODE(kept.stat().st_mode) == 0o600
+    assert stat.S_IMODE(kept.parent.stat().st_mode) == 0o700
+    session.discard("one")
+    assert sorted(path.name for path in folder.iterdir()) == ["clock-marks", "two.qdstrm"]
+
+
+def test_a_recording_without_report_or_importer_is_told(tmp_path: Path) -> None:
+    session = session_of(tmp_path)
+    with pytest.raises(ClusterError, match="left no report"):
+        session.report("one")
+    (tmp_path / "nsys-0" / "one.qdstrm").write_text("raw")
+    with pytest.raises(ClusterError, match="QdstrmImporter was not found"):
+        session.report("one")

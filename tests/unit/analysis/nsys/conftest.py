@@ -1,0 +1,52 @@
+"""Real nsys exports of 2025.3.2 on an H200 (tests/fixtures/h200)."""
+
+from __future__ import annotations
+
+import lzma
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from analysis.nsys_report import NsysReport
+from analysis.nsys_scrub import scrub
+
+FIXTURES = Path(__file__).parents[3] / "fixtures" / "h200"
+
+
+@pytest.fixture(scope="session")
+def h200(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """A real export by name, unpacked once. Its ranges read `execute`, as models of before ours wrote them."""
+    folder = tmp_path_factory.mktemp("h200")
+
+    def unpack(name: str) -> Path:
+        path = folder / f"{name}.sqlite"
+        if not path.exists():
+            path.write_bytes(lzma.decompress((FIXTURES / f"{name}.nsys.sqlite.xz").read_bytes()))
+        return path
+
+    return unpack
+
+
+@pytest.fixture(scope="session")
+def h200_report(
+    h200: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory
+) -> Callable[[str], NsysReport]:
+    """A real report, scrubbed once, its `execute` ranges named as ours: instance by process, batch by row."""
+    folder = tmp_path_factory.mktemp("scrubbed")
+
+    def make(name: str) -> NsysReport:
+        if not (folder / name).exists():
+            path = folder / f"{name}.sqlite"
+            path.write_bytes(h200(name).read_bytes())
+            with closing(sqlite3.connect(path)) as file:
+                ours = "'squall|m_' || ((globalTid >> 24) & 16777215) || '|' || rowid"
+                file.execute(f"UPDATE NVTX_EVENTS SET text = {ours} WHERE text = 'execute'")
+                file.commit()
+            scrub(path, folder / name)
+            path.unlink()
+        return NsysReport(folder / name)
+
+    return make

@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from analysis.nsys_allowed import OUR_TEXT
+from analysis.nsys_names import Names, RangeText, api_name, copy_kind, parse_range, range_columns
+
+pieces = st.sampled_from(["squall", "squall-clock", "|", "7", "12", "a_0", "-", " ", "", "\n", "é", "1" * 19])
+texts = st.lists(pieces, max_size=8).map("".join)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("squall|a_0_0|12", RangeText("a_0_0", 12, None)),
+        ("squall|a_0_0|12|345", RangeText("a_0_0", 12, 345)),
+        ("squall|a|b|12", RangeText("a|b", 12, None)),
+        ("squall|a|b|12|3", RangeText("a|b", 12, 3)),
+        ("squall|a_0_0|", None),
+        ("squall||3", None),
+        ("squall|a_0_0|-1", None),
+        ("squall-clock|3", None),
+        ("execute", None),
+        ("", None),
+    ],
+)
+def test_only_a_whole_name_of_ours_is_taken_for_ours(text: str, said: RangeText | None) -> None:
+    assert parse_range(text) == said
+
+
+@given(st.lists(texts, max_size=5))
+def test_texts_read_all_at_once_say_what_they_say_one_by_one(found: list[str]) -> None:
+    columns = range_columns(pa.array(found, pa.string()))
+    for i, text in enumerate(found):
+        if "\n" in text:
+            continue  # never written by us
+        said = parse_range(text)
+        row = tuple(columns[name][i].as_py() for name in ("instance", "batch_id", "clock_ns"))
+        if said is not None:
+            assert row == tuple(said)
+        else:
+            assert row[:2] == ("", None)
+
+
+@given(texts)
+def test_a_text_that_scrubbing_keeps_is_ours(text: str) -> None:
+    if OUR_TEXT.fullmatch(text):
+        assert parse_range(text) is not None or text.startswith("squall-clock|")
+
+
+def test_a_clock_range_says_its_reading() -> None:
+    columns = range_columns(pa.array(["squall-clock|77", None, "squall-clock|x"], pa.string()))
+    assert columns["clock_ns"].to_pylist() == [77, None, None]
+    assert columns["instance"].to_pylist() == ["", "", ""]
+
+
+@pytest.mark.parametrize(
+    ("name", "plain"),
+    [
+        ("cudaLaunchKernel_v7000", "cudaLaunchKernel"),
+        ("cuLaunchKernelEx", "cuLaunchKernelEx"),
+        ("cudaMemcpyAsync_ptsz_v7000", "cudaMemcpyAsync_ptsz"),
+        ("cudaGraphLaunch_v10000_ptsz", "cudaGraphLaunch_v10000_ptsz"),
+    ],
+)
+def test_the_version_of_a_call_is_no_part_of_its_name(name: str, plain: str) -> None:
+    assert api_name(name) == plain
+
+
+@pytest.mark.parametrize(
+    ("symbol", "label", "kind"),
+    [
+        ("CUDA_MEMCPY_KIND_HTOD", "Host-to-Device", "HtoD"),
+        ("CUDA_MEMCPY_KIND_UVM_DTOH", "Unified Device-to-Host", "UVM DtoH"),
+        ("CUDA_MEMCPY_KIND_UNKNOWN", "Unknown", ""),
+        ("CUDA_MEMCPY_KIND_NEW", "Brand-new", "Brand-new"),
+    ],
+)
+def test_copies_are_called_as_nsys_calls_them(symbol: str, label: str, kind: str) -> None:
+    assert copy_kind(symbol, label) == kind
+
+
+def test_names_by_id_are_empty_where_unknown() -> None:
+    names = Names({5: "b", 2: "a", 9: "b"})
+    assert names.encode(pa.array([9, 2, None, 7, 5, -1])).to_pylist() == ["b", "a", "", "", "b", ""]
+    assert Names({}).encode(pa.array([1, None])).to_pylist() == ["", ""]

@@ -1,0 +1,268 @@
+"""The code that Triton runs, against the reference heads: answers, batch records and ranges."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import re
+import sys
+import time
+import types
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from models.heads import forward
+from models.reference import TOLERANCE
+from models.repository import ComputeConfig, ServingConfig, write_repository
+from models.spec import HEADS
+from tests.unit.models.test_heads import weights_of, x_of
+
+TORCH_CPU = ServingConfig(compute=ComputeConfig("torch", "cpu"))
+
+
+class Tensor:
+    """As much of pb_utils.Tensor as the model uses, on numpy's own DLPack."""
+
+    def __init__(self, name: str, array: Any) -> None:
+        self.name, self.array = name, array
+
+    @classmethod
+    def from_dlpack(cls, name: str, capsule: Any) -> Tensor:
+        return cls(name, np.from_dlpack(_Capsule(capsule)).copy())
+
+    def __dlpack__(self, **options: Any) -> Any:
+        return self.array.__dlpack__(**options)
+
+    def __dlpack_device__(self) -> Any:
+        return self.array.__dlpack_device__()
+
+
+class _Capsule:
+    def __init__(self, capsule: Any) -> None:
+        self._capsule = capsule
+
+    def __dlpack__(self, **_: Any) -> Any:
+        return self._capsule
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return (1, 0)
+
+
+class Request:
+    def __init__(self, request_id: str, x: Any) -> None:
+        self._id, self.x = request_id, x
+
+    def request_id(self) -> str:
+        return self._id
+
+
+class ModelException(Exception):
+    """Stands for pb_utils.TritonModelException."""
+
+
+@pytest.fixture
+def backend(monkeypatch: pytest.MonkeyPatch) -> Any:
+    utils = types.ModuleType("triton_python_backend_utils")
+    utils.Tensor = Tensor  # type: ignore[attr-defined]
+    utils.get_input_tensor_by_name = lambda request, name: Tensor(name, request.x)  # type: ignore[attr-defined]
+    utils.InferenceResponse = lambda tensors: tensors[0].array  # type: ignore[attr-defined]
+    utils.TritonModelException = ModelException  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "triton_python_backend_utils", utils)
+    monkeypatch.setenv("PYTHONPATH", "")
+    path = Path(__file__).parents[3] / "models" / "backend" / "model.py"
+    spec = importlib.util.spec_from_file_location("served_model", path)
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def served(backend: Any, folder: Path, head: str, serving: ServingConfig | None = None) -> Any:
+    """The model, initialised as Triton does it, from the repository that is written for it."""
+    serving = serving or ServingConfig()
+    sizes, _ = weights_of(head)
+    (folder / "rec").mkdir(exist_ok=True)
+    write_repository(folder, head, "1", sizes, serving, folder / "rec")
+    text = (folder / head / "config.pbtxt").read_text()
+    parameters = re.findall(r'key: "(\w+)" value: { string_value: "(.*)" }', text)
+    config = {
+        "max_batch_size": serving.max_batch_size,
+        "dynamic_batching": {"preferred_batch_size": list(serving.preferred_batch_sizes)},
+        "parameters": {key: {"string_value": value} for key, value in parameters},
+    }
+    model = backend.TritonPythonModel()
+    model.initialize(
+        {
+            "model_config": json.dumps(config), "model_repository": str(folder / head), "model_version": "1",
+            "model_instance_name": f"{head}_0", "model_instance_kind": serving.compute.device.upper(),
+            "model_instance_device_id": "0",
+        }
+    )  # fmt: skip
+    return model
+
+
+@pytest.mark.parametrize("head", HEADS)
+def test_the_served_code_gives_the_reference_answer_and_records_the_batch(
+    backend: Any, tmp_path: Path, head: str
+) -> None:
+    model = served(backend, tmp_path, head)
+    x = x_of(7)
+    parts = (x[:1], x[1:4], x[4:])
+    answers = model.execute([Request(f"{i:012d}", part) for i, part in enumerate(parts)])
+    model.execute([Request("solo", x[:2])])
+    model.finalize()
+    assert [len(answer) for answer in answers] == [1, 3, 3]
+    _, weights = weights_of(head)
+    np.testing.assert_allclose(np.concatenate(answers), forward(head, weights, x), rtol=1e-4, atol=1e-4)
+    lines = [json.loads(line) for line in (tmp_path / "rec" / f"{head}_0.jsonl").read_text().splitlines()]
+    assert lines[0] == {"instance": f"{head}_0", "pid": os.getpid()}
+    assert [(line["b"], line["r"], line["i"]) for line in lines[1:]] == [
+        (0, 7, ["000000000000", "000000000001", "000000000002"]), (1, 2, ["solo"])
+    ]  # fmt: skip
+    assert all(line["s"] < line["e"] for line in lines[1:])
+
+
+def test_a_full_disk_loses_records_and_no_answer(backend: Any, tmp_path: Path) -> None:
+    model = served(backend, tmp_path, "linear_head")
+    record = model._record
+    whole, record._fd = record._fd, os.open("/dev/full", os.O_WRONLY)
+    assert len(model.execute([Request("a", x_of(1))])) == 1
+    os.close(record._fd)
+    record._fd = whole
+    model.execute([Request("b", x_of(1))])
+    model.finalize()
+    last = json.loads((tmp_path / "rec" / "linear_head_0.jsonl").read_text().splitlines()[-1])
+    assert (last["b"], last["i"], last["lost"]) == (1, ["b"], 1)
+
+
+def test_after_a_line_that_was_cut_the_next_stands_on_its_own(
+    backend: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record = backend._Record(str(tmp_path), "i")
+    write = os.write
+    monkeypatch.setattr(backend.os, "write", lambda fd, data: write(fd, data[:9]))
+    record.add(0, 1, 2, 3, ["a"])
+    monkeypatch.setattr(backend.os, "write", write)
+    record.add(1, 3, 4, 1, ["b"])
+    record.add(2, 3, 4, 1, ["c"])
+    record.close()
+    lines = (tmp_path / "i.jsonl").read_text().splitlines()
+    assert len(lines) == 4
+    assert [json.loads(line)["b"] for line in lines[2:]] == [1, 2]
+    assert json.loads(lines[2])["lost"] == 1
+
+
+def lines_of(folder: Path) -> list[dict[str, Any]]:
+    text = (folder / "rec" / "linear_head_0.jsonl").read_text()
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def test_batch_ids_go_on_where_an_earlier_server_left_them(backend: Any, tmp_path: Path) -> None:
+    for _ in range(2):
+        model = served(backend, tmp_path, "linear_head")
+        for _ in range(3):
+            model.execute([Request("a", x_of(1))])
+        model.finalize()
+    assert [line.get("b") for line in lines_of(tmp_path)] == [None, 0, 1, 2, None, 3, 4, 5]
+
+
+def test_batch_ids_go_on_after_a_line_that_a_killed_server_cut(backend: Any, tmp_path: Path) -> None:
+    path = tmp_path / "i.jsonl"
+    path.write_text('{"instance":"i","pid":1}\n{"b":41,"s":1,"e":2,"r":1,"i":["a"]}\n{"b":42,"s"')
+    record = backend._Record(str(tmp_path), "i")
+    assert record.next_batch_id == 42
+    record.close()
+    assert [json.loads(line) for line in path.read_text().splitlines()[-1:]] == [
+        {"instance": "i", "pid": os.getpid()}
+    ]
+    assert path.read_text().splitlines()[2] == '{"b":42,"s"'
+
+
+def test_a_batch_is_in_a_range_with_its_id_and_the_clock_just_before(
+    backend: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[bytes] = []
+    functions = (seen.append, lambda: seen.append(b"closed"))
+    monkeypatch.setattr(backend, "_library_range_functions", lambda: functions)
+    model = served(backend, tmp_path, "linear_head")
+    before_ns = time.monotonic_ns()
+    model.execute([Request("a", x_of(1))])
+    model.execute([Request("b", x_of(2))])
+    clocks_ns = []
+    for batch_id, text in enumerate(seen[::2]):
+        *start, clock_ns = text.decode().split("|")
+        assert start == ["squall", "linear_head_0", str(batch_id)]
+        clocks_ns.append(int(clock_ns))
+    assert seen[1::2] == [b"closed"] * 2
+    assert before_ns < clocks_ns[0] < clocks_ns[1]
+    batches = lines_of(tmp_path)[1:]
+    assert all(line["s"] <= clock_ns < line["e"] for line, clock_ns in zip(batches, clocks_ns, strict=True))
+
+
+def test_a_batch_that_fails_closes_its_range(
+    backend: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[bytes] = []
+    functions = (seen.append, lambda: seen.append(b"closed"))
+    monkeypatch.setattr(backend, "_library_range_functions", lambda: functions)
+    model = served(backend, tmp_path, "linear_head")
+    with pytest.raises(ValueError, match="mismatch"):
+        model.execute([Request("a", x_of(1)[:, :3])])
+    assert seen[1:] == [b"closed"]
+
+
+@pytest.mark.parametrize(
+    ("largest", "preferred", "expected"),
+    [
+        (1, [], [1]),
+        (2, [], [1, 2]),
+        (32, [], [1, 2, 4, 8, 16, 32]),
+        (50, [10, 64], [1, 2, 4, 8, 10, 16, 32, 50]),
+    ],
+)
+def test_graphs_are_for_powers_of_two_preferred_sizes_and_the_largest(
+    backend: Any, largest: int, preferred: list[int], expected: list[int]
+) -> None:
+    assert backend.batch_sizes(largest, preferred) == expected
+
+
+def test_a_framework_that_is_not_installed_is_told_with_the_mend(
+    backend: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Missing:
+        def find_spec(self, name: str, *_: Any) -> None:
+            if name == "torch":
+                raise ModuleNotFoundError("No module named 'torch'", name="torch")
+
+    monkeypatch.delitem(sys.modules, "torch", raising=False)
+    monkeypatch.setattr(sys, "meta_path", [Missing(), *sys.meta_path])
+    with pytest.raises(ModelException) as caught:
+        served(backend, tmp_path, "linear_head", TORCH_CPU)
+    assert str(caught.value) == (
+        "torch is not installed for the Python that Triton embeds: No module named 'torch'; install it into squall's "
+        "environment on this node, or set model.framework: numpy"
+    )
+
+
+@pytest.mark.parametrize("precision", ["fp32", "fp16"])
+@pytest.mark.parametrize("head", HEADS)
+def test_torch_on_the_cpu_gives_the_reference_answer(
+    backend: Any, tmp_path: Path, head: str, precision: str
+) -> None:
+    pytest.importorskip("torch", reason="torch is not installed")
+    serving = ServingConfig(compute=ComputeConfig("torch", "cpu", precision))
+    model = served(backend, tmp_path, head, serving)
+    x = x_of(7)
+    answers = model.execute([Request("a", x[:1]), Request("b", x[1:4]), Request("c", x[4:])])
+    assert [len(answer) for answer in answers] == [1, 3, 3]
+    _, weights = weights_of(head)
+    rtol, atol = TOLERANCE[precision]
+    expected = forward(head, weights, x)
+    np.testing.assert_allclose(np.concatenate(answers), expected, rtol=rtol, atol=atol)
+    if precision == "fp16":  # it was computed in half precision: float32 comes much closer
+        assert np.abs(np.concatenate(answers) - expected).max() > 1e-4
