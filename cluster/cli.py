@@ -83,10 +83,18 @@ def run(
     repeat: Annotated[
         int | None, typer.Option("--repeat", min=1, help="Pairs of runs of --measure-overhead.  [default: 3]")
     ] = None,
+    keep_raw_report: Annotated[
+        bool,
+        typer.Option(
+            "--keep-raw-report", help="Leave nsys's own report, which holds environments, on its node; say where."
+        ),
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """One run of a scenario, or pairs of them with --measure-overhead."""
     changes = _overrides(overrides, seed, server)
+    if keep_raw_report:
+        changes.append("profile.keep_raw_report=true")
     if measure_overhead:
         _measure_overhead(scenario, changes, out, ray, repeat or _DEFAULT_PAIRS, as_json)
     elif repeat is not None:

@@ -154,14 +154,13 @@ class NodeProfiler:
 
     def _keep(self, session: NsysSession, phase: str, labels: EventLabels) -> list[str]:
         """Keeps the unscrubbed report on this node and says where."""
-        kept = cache_dir() / "raw-reports" / labels.run / f"{labels.server}-{phase}.nsys-rep"
+        kept = Path("raw-reports", labels.run, f"{labels.server}-{phase}.nsys-rep")
         try:
-            is_kept = session.keep(phase, kept)
+            is_kept = session.keep(phase, cache_dir() / kept)
         except OSError as error:
             return [f"the raw report of phase {phase} could not be kept: {error.strerror}"]
-        return (
-            [f"the raw report of phase {phase}, not scrubbed, is on {labels.node}: {kept}"] if is_kept else []
-        )
+        where = f"the raw report of phase {phase}, not scrubbed, is in squall's cache on {labels.node}: {kept}"
+        return [where] if is_kept else []
 
     def facts(self) -> dict[str, Any]:
         """For the manifest: version, where nsys was found (no path), what each step and report took and gave."""
