@@ -11,6 +11,7 @@ import tempfile
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import psutil
@@ -99,7 +100,7 @@ class SessionProcesses:
     """The processes of nsys that belong to the session `name`: its agent, and what launched the server."""
 
     def __init__(self, name: str) -> None:
-        self._marks = (f"--session-name={name}", f"--session-new={name}")
+        self._name = name
         self._agents: list[psutil.Process] = []
         self._launchers: list[psutil.Process] = []
 
@@ -131,16 +132,20 @@ class SessionProcesses:
                 process.kill()
 
     def _find(self) -> None:
-        agent, launch = self._marks
         self._agents, self._launchers = [], []
         for process, words in _command_lines():
-            if agent in words:
+            if _names(words, "--session-name", self._name):
                 self._agents.append(process)
-            elif launch in words and Path(words[0]).name == "nsys":
+            elif _names(words, "--session-new", self._name) and Path(words[0]).name == "nsys":
                 self._launchers.append(process)
                 with contextlib.suppress(psutil.Error):
                     children = process.children(recursive=True)
                     self._launchers += [child for child in children if child.name().startswith("nsys-")]
+
+
+def _names(words: Sequence[str], option: str, name: str) -> bool:
+    """Whether a command line gives the option that value: in one word as nsys 2022.4 does, or in two as 2025.3."""
+    return f"{option}={name}" in words or (option, name) in pairwise(words)
 
 
 def _command_lines() -> Iterable[tuple[psutil.Process, list[str]]]:

@@ -86,7 +86,8 @@ def run(
     keep_raw_report: Annotated[
         bool,
         typer.Option(
-            "--keep-raw-report", help="Leave nsys's own report, which holds environments, on its node; say where."
+            "--keep-raw-report",
+            help="Leave nsys's own report, which holds environments, on its node; say where.",
         ),
     ] = False,
     as_json: JsonOption = False,

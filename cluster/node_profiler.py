@@ -159,7 +159,9 @@ class NodeProfiler:
             is_kept = session.keep(phase, cache_dir() / kept)
         except OSError as error:
             return [f"the raw report of phase {phase} could not be kept: {error.strerror}"]
-        where = f"the raw report of phase {phase}, not scrubbed, is in squall's cache on {labels.node}: {kept}"
+        where = (
+            f"the raw report of phase {phase}, not scrubbed, is in squall's cache on {labels.node}: {kept}"
+        )
         return [where] if is_kept else []
 
     def facts(self) -> dict[str, Any]:

@@ -103,7 +103,12 @@ TABLES = (
                 nullable=True,
             ),
             real("power_instant_w", "W", "power draw at t_ns", nullable=True),
-            real("energy_j", "J", "energy drawn since the row before that has it; read every 10 s", nullable=True),
+            real(
+                "energy_j",
+                "J",
+                "energy drawn since the row before that has it; read every 10 s",
+                nullable=True,
+            ),
             real("power_limit_w", "W", "power limit in force; read once a second", nullable=True),
             real("temperature_c", "°C", "temperature of the GPU; read once a second", nullable=True),
             real("sm_clock_hz", "Hz", "SM clock", nullable=True),

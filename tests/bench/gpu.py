@@ -140,10 +140,18 @@ def ours(report: NsysReport) -> dict[str, Counter[tuple[str, int, int]]]:
 def _merged(rows: Any) -> Counter[tuple[str, int, int]]:
     counts: dict[str, list[int]] = {}
     for name, n, total in rows:
-        sums = counts.setdefault(_VERSION.sub("", name).strip("[]"), [0, 0])
+        sums = counts.setdefault(_called(name), [0, 0])
         sums[0] += n
         sums[1] += total
     return Counter((name, n, total) for name, (n, total) in counts.items())
+
+
+def _called(name: str) -> str:
+    """One name for what versions of nsys call differently: suffixes of API versions, kinds of copies in full."""
+    name = _VERSION.sub("", name).strip("[]")
+    for kind, letter in (("Device", "D"), ("Host", "H"), ("Peer", "P")):
+        name = name.replace(f"{kind}-to-", f"{letter}to").replace(f"to{kind}", f"to{letter}")
+    return name
 
 
 def search(store: RunStore, texts: dict[str, str]) -> dict[str, int]:

@@ -62,7 +62,9 @@ def as_table(table: str, columns: Columns) -> pa.Table:
     for schema_field in wanted:
         is_text = pa.types.is_dictionary(schema_field.type)
         n_rows = len(columns["phase"])
-        values = columns.get(schema_field.name) or [None] * n_rows  # a column that the made-up run lacks is null
+        values = (
+            columns.get(schema_field.name) or [None] * n_rows
+        )  # a column that the made-up run lacks is null
         arrays.append(pa.array(values, pa.string() if is_text else schema_field.type))
     return pa.table(arrays, names=wanted.names)
 
