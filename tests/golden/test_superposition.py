@@ -107,6 +107,7 @@ def change_of(planned: Int64s, sent: Int64s, length_ns: int = LENGTH_NS) -> tupl
     return abs(found.change_ratio), found.limit_ratio
 
 
+@pytest.mark.slow
 def test_four_workers_together_send_what_one_does(tmp_path: Path) -> None:
     # nothing due in the last tenth, so that a late send still falls into the span
     plan = plan_of(clustered(4, 300.0, LENGTH_NS - WINDOW_NS).tolist(), LENGTH_NS)

@@ -22,6 +22,7 @@ import pytest
 import yaml
 
 from analysis.store import RunStore
+from analysis.timeline import phase_spans
 from cluster.server import TritonServer
 from scenarios.loader import scenario_from_mapping
 
@@ -32,7 +33,7 @@ RAY_AUTH = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
 _RAY_HOST = """
 import os, sys, ray
 context = ray.init(address="local", include_dashboard=False, object_store_memory=200 * 1024**2, num_cpus=2,
-                   _temp_dir=sys.argv[1], log_to_driver=False)
+                   _temp_dir=sys.argv[1], log_to_driver=False, _node_ip_address=sys.argv[2] or None)
 print(context.address_info["gcs_address"], flush=True)
 sys.stdin.read()
 ray.shutdown()
@@ -184,6 +185,16 @@ class Bench:
         assert len(found) == 1, found
         return RunStore.open(found[0])
 
+    def wait_for_phase(self, name: str, at_least_s: float) -> None:
+        """Waits until the run is `at_least_s` into the phase."""
+
+        def is_there() -> bool:
+            stores = list(self.out.glob("*/manifest.json"))
+            spans = {span.name: span for span in phase_spans(self.store().manifest)} if stores else {}
+            return name in spans and time.time_ns() > spans[name].start_ns + round(at_least_s * 1e9)
+
+        wait_until(is_there, 90, f"{at_least_s:g} s of phase {name}")
+
     def aborted(self) -> RunStore:
         """The one run directory, sealed as aborted and whole."""
         store = self.store()
@@ -253,15 +264,19 @@ def shared_ray() -> Iterator[tuple[str, Path]]:
 
 
 class hosted_ray:  # used like a function
-    """A Ray in a process of its own, with TMPDIR at `tmp` unless `env` says otherwise; gives its address."""
+    """A Ray in a process of its own, with TMPDIR at `tmp` unless `env` says otherwise; gives its address.
 
-    def __init__(self, tmp: Path, env: dict[str, str]) -> None:
+    `host`: the IP address of its node; the one that Ray chooses if empty.
+    """
+
+    def __init__(self, tmp: Path, env: dict[str, str], host: str = "") -> None:
         self._files = tmp / "ray"
+        self._host = host
         self._env = {**os.environ, **RAY_AUTH, "RAY_USAGE_STATS_ENABLED": "0", "TMPDIR": str(tmp), **env}
 
     def __enter__(self) -> str:
         self._process = subprocess.Popen(
-            [sys.executable, "-c", _RAY_HOST, str(self._files)], stdin=subprocess.PIPE,
+            [sys.executable, "-c", _RAY_HOST, str(self._files), self._host], stdin=subprocess.PIPE,
             stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=self._env,
             start_new_session=True,
         )  # fmt: skip

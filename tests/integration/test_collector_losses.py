@@ -19,12 +19,12 @@ from tests.integration.conftest import Bench, scenario_mapping, wait_until
 needs_nsys = pytest.mark.skipif(shutil.which("nsys") is None, reason="nsys is not installed")
 
 
-def _two_phases(seconds: float, **profile: Any) -> dict[str, Any]:
-    """Measured phases of 1.5 s and of `seconds` at a steady rate, and 6 s between them for the profiler."""
+def _two_phases(seconds: float, between_s: float, **profile: Any) -> dict[str, Any]:
+    """Measured phases of 1.5 s and of `seconds` at a steady rate, and `between_s` in which the profiler may import."""
     mapping = scenario_mapping(profile={"nvml": "off", "osrt_threshold": "10us", **profile})
     warmup, measure, drain = mapping["phases"]
     measure |= {"duration": "1500ms", "arrivals": {"kind": "poisson", "rate": "100/s"}}
-    between = {**warmup, "name": "between", "duration": "6s"}
+    between = {**warmup, "name": "between", "duration": f"{between_s:g}s"}
     mapping["phases"] = [warmup, {**measure, "name": "first"}, between, {**measure, "name": "second"}, drain]
     mapping["phases"][3]["duration"] = f"{seconds:g}s"
     return mapping
@@ -70,7 +70,7 @@ def _assert_every_arrival_has_one_row(bench: Bench) -> dict[str, Any]:
 
 
 def test_a_killed_observer_ends_its_samples_and_nothing_else(joined: Bench) -> None:
-    live = joined.start_run(_two_phases(1.5, nsys="off"))
+    live = joined.start_run(_two_phases(1.5, 1, nsys="off"))
     observer = _one(joined, "actors.observer")
     _wait_for_phase(joined, "first", 1)
     observer.kill()
@@ -90,7 +90,7 @@ def test_a_killed_observer_ends_its_samples_and_nothing_else(joined: Bench) -> N
 
 @needs_nsys
 def test_a_killed_agent_takes_the_server_along_and_all_that_was_recorded_is_kept(joined: Bench) -> None:
-    live = joined.start_run(_two_phases(3))
+    live = joined.start_run(_two_phases(3, 6))
     agent = _one(joined, "ray::NodeAgent")
     _wait_for_phase(joined, "second", 0.5)
     agent.kill()

@@ -120,6 +120,7 @@ def _fill(folder: Path) -> None:
                 continue
 
 
+@pytest.mark.slow
 def test_a_full_disk_under_the_run_directory_ends_in_one_line_and_a_sealed_run(joined: Bench) -> None:
     assert joined.ray_tmp is not None
     with _small_disk(joined.folder / "out", "4m") as disk:

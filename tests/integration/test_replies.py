@@ -114,6 +114,7 @@ def test_a_real_server_reads_and_writes_the_regions(
     assert _registered(endpoint.url) == []
 
 
+@pytest.mark.slow
 def test_a_run_with_checks_in_shared_memory_counts_them_and_leaves_the_server_as_it_was(
     joined: Bench, endpoint: Endpoint
 ) -> None:

@@ -166,6 +166,7 @@ def test_analyze_makes_the_derived_tables_again_equal(full_run: FullRun, tmp_pat
     assert (copy / "report.html").exists()
 
 
+@pytest.mark.slow
 def test_over_grpc_the_same_identities_hold(joined: Bench) -> None:
     mapping = scenario_mapping()
     mapping["clients"] |= {
@@ -186,6 +187,7 @@ def test_over_grpc_the_same_identities_hold(joined: Bench) -> None:
     joined.wait_until_gone()
 
 
+@pytest.mark.slow
 def test_a_closed_loop_reports_service_time_and_counts_what_triton_counts(joined: Bench) -> None:
     mapping = scenario_mapping()
     for phase in mapping["phases"]:
