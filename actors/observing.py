@@ -26,7 +26,7 @@ from actors.clock_responder import ClockResponder
 from actors.gpu import GpuProcessSource, GpuSource, missing_reason
 from actors.host import CoreSource, HostSource
 from actors.observer_settings import AddGpus, AddServer, ObserverSettings, Order, ServerTarget, SetPids
-from actors.sampler import Sampler, Source
+from actors.sampler import Sampler, Source, stop_all, wait_for_baselines
 from actors.threads import Family, ThreadSource
 from actors.triton_source import TritonSource
 from scenarios.errors import ClusterError, SquallError
@@ -42,6 +42,9 @@ class Observing:
 
     def __init__(self, settings: ObserverSettings, clock: Clock) -> None:
         """Starts what the settings name; returns when every baseline is taken. Raises SquallError and OSError."""
+        pa.array(
+            [0]
+        )  # what Arrow loads at its first array (pandas, where it is installed: 0.3 s) is no sample's cost
         self._settings = settings
         self._clock = clock
         self._samplers: dict[str, Sampler] = {}
@@ -108,10 +111,7 @@ class Observing:
 
         What sources hold goes with the process: to close one that hangs in a driver would hang as well.
         """
-        for sampler in self._samplers.values():
-            sampler.halt()
-        for sampler in self._samplers.values():
-            sampler.stop()
+        stop_all(tuple(self._samplers.values()), self._clock)
         if self._responder is not None:
             self._responder.close()
 
@@ -150,8 +150,7 @@ class Observing:
             added.append(sampler)
         for sampler in added:
             sampler.begin()
-        for sampler in added:
-            sampler.wait_for_baseline()
+        wait_for_baselines(added, self._clock)
 
 
 def _free_path(folder: Path, name: str) -> Path:

@@ -279,16 +279,20 @@ class NsysSession:
                 path.unlink(missing_ok=True)
         shutil.rmtree(self._folder / f"{phase}-parquet", ignore_errors=True)
 
-    def keep(self, phase: str, path: Path) -> bool:
-        """Moves the report of `phase`, unscrubbed, to `path`, mode 0600 in a folder of mode 0700; False without one."""
+    def keep(self, phase: str, path: Path) -> Path | None:
+        """Moves the report of `phase`, unscrubbed, to `path`, mode 0600 in a folder of mode 0700; None without one.
+
+        A recording that was never imported keeps its own suffix; what is given back is where it lies.
+        """
         kept = next((self._folder / f"{phase}{end}" for end in _REPORTS
                      if (self._folder / f"{phase}{end}").exists()), None)  # fmt: skip
         if kept is None:
-            return False
+            return None
+        path = path.with_suffix(kept.suffix)
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         kept.chmod(0o600)
         shutil.move(kept, path)
-        return True
+        return path
 
     def shutdown(self) -> None:
         """Ends a session that is ours, whatever state it is in; the server is left to its owner to stop."""
@@ -318,7 +322,8 @@ class NsysSession:
         try:
             done = run_step([str(self.tools.nsys), step, *arguments], self._env, timeout_s)
         except ClusterError as error:
-            if self._processes.have_ended():  # nsys lists a killed agent for a while
+            # nsys lists a killed agent for a while; an export needs none
+            if step != "export" and self._processes.have_ended():
                 self.lost = _AGENT_ENDED
                 raise SessionLost(self.lost) from error
             raise

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -80,21 +80,21 @@ class Sampler:
         """Starts the thread; `wait_for_baseline` must follow."""
         self._thread.start()
 
-    def wait_for_baseline(self) -> None:
-        """Returns when the source has been read once, or has not within 15 s, which is a loss."""
-        if not self._has_baseline.wait(_BASELINE_TIMEOUT_S):
-            self._note_failure(f"no baseline within {_BASELINE_TIMEOUT_S:g} s")
+    def wait_for_baseline(self, timeout_s: float = _BASELINE_TIMEOUT_S) -> None:
+        """Returns when the source has been read once, or has not within `timeout_s`, which is a loss."""
+        if not self._has_baseline.wait(timeout_s):
+            self._note_failure("its first read did not end in time")
 
     def halt(self) -> None:
         """Asks for the last sample; `stop` must follow."""
         self._halt.set()
 
-    def stop(self) -> None:
+    def stop(self, timeout_s: float = _END_TIMEOUT_S) -> None:
         """Takes a last sample, so that the deltas add up to the whole, and closes the file."""
         self.halt()
-        self._thread.join(_END_TIMEOUT_S)
+        self._thread.join(timeout_s)
         if self._thread.is_alive():  # it may still write: the file stays open
-            self._note_failure(f"the last read did not end within {_END_TIMEOUT_S:g} s")
+            self._note_failure("its last read did not end in time")
         else:
             self._spool.close()
 
@@ -169,6 +169,22 @@ class Sampler:
     def _note_failure(self, why: str) -> None:
         self._n_failures += 1
         self._last_failure = why
+
+
+def wait_for_baselines(samplers: Sequence[Sampler], clock: Clock) -> None:
+    """Of all of them together, after `begin`, within 15 s: several that hang take no longer than one."""
+    end_ns = clock.monotonic_ns() + round(_BASELINE_TIMEOUT_S * NS_PER_S)
+    for sampler in samplers:
+        sampler.wait_for_baseline(max(0, end_ns - clock.monotonic_ns()) / NS_PER_S)
+
+
+def stop_all(samplers: Sequence[Sampler], clock: Clock) -> None:
+    """Of all of them together, within 10 s."""
+    for sampler in samplers:
+        sampler.halt()
+    end_ns = clock.monotonic_ns() + round(_END_TIMEOUT_S * NS_PER_S)
+    for sampler in samplers:
+        sampler.stop(max(0, end_ns - clock.monotonic_ns()) / NS_PER_S)
 
 
 def _table(name: str, labels: Mapping[str, str], rows: list[Row]) -> pa.Table:

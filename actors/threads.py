@@ -202,10 +202,8 @@ class ThreadSource:
     def _row(self, counts: _Counts, before: _Counts | None) -> Row | None:
         """What changed; None if nothing did. A thread that was not there before counts from zero."""
         zero = _Counts(0, 0, 0, 0, 0, 0, 0)
-        if before is None or (counts.cpu_ns or 0, counts.user_ticks) < (
-            before.cpu_ns or 0,
-            0,
-        ):  # another's id now
+        is_new = before is None or (counts.cpu_ns or 0) < (before.cpu_ns or 0)
+        if before is None or is_new or counts.user_ticks < before.user_ticks:  # another's id now
             before = zero
         row = {
             "cpu_ns": _less(counts.cpu_ns, before.cpu_ns),

@@ -1,4 +1,4 @@
-"""Triton's trace API: on which servers it holds, how it is switched on for a phase, and what it wrote.
+"""Triton's trace API: on which servers it holds, how it is switched on and off, and what it wrote.
 
 One traced request as Triton writes it, and a request of an ensemble's model inside it (`server/src/tracer.cc`):
 

@@ -3,7 +3,7 @@
     a = clock(); nanosleep(); b = clock()         event [s, e] of the report:   a <= s   and   e <= b
     c = clock(); push our range                   event [s, e]:                 c <= s;   e <= the thread's next c
 
-Each is a hard bound of the offset (monotonic - report) at one instant; `analysis.clock_track` makes the track of them.
+Each is a hard bound of the offset (monotonic - report) at one instant; `analysis.clock_fit` makes the track of them.
 Sleeps come from the mark process (a file of readings) and pair with OS-runtime events of its thread in order of time.
 A report counts from the start of its collection; nsys states that start in UTC. Without a mark that is believed, with
 the offset of CLOCK_REALTIME to CLOCK_MONOTONIC, and the clock says `is_assumed`.
@@ -18,7 +18,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from analysis.clock_track import NO_HIGH, NO_LOW, Brackets, ClockTrack, fit_track
+from analysis.clock_brackets import NO_HIGH, NO_LOW, Brackets
+from analysis.clock_fit import fit_track
+from analysis.clock_track import ClockTrack
 from analysis.nsys_marks import pair_sleeps
 from analysis.nsys_names import CLOCK_PREFIX, RANGE_PREFIX, numbers, range_columns
 from analysis.nsys_queries import ID_MASK, PID_SHIFT, RANGES

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -25,10 +26,11 @@ from cluster.scratch import Scratch
 from cluster.server import TritonServer
 from cluster.spills import NodeFile, Spills
 from cluster.triton_home import cache_dir
-from scenarios.errors import ClusterError
+from scenarios.errors import ClusterError, LostActor
 from scenarios.scenario import ProfileConfig, Scenario
 
 SERVER = "server-0"
+_TRACE = "trace"
 
 
 class NodeAgent:
@@ -55,6 +57,7 @@ class NodeAgent:
         self._endpoint: Endpoint | None = None
         self._profiler: NodeProfiler | None = None
         self._is_traced = False
+        self._is_restarting = False
         self._observer: Observer | None = None
 
     # the node
@@ -88,7 +91,12 @@ class NodeAgent:
     def heartbeat(self) -> list[str]:
         """What has ended here that should run, as sentences; empty if all is well."""
         found = []
-        if self._server is not None and self._endpoint is not None and not self._server.is_running:
+        if (
+            self._endpoint is not None
+            and self._server is not None
+            and not self._is_restarting
+            and (not self._server.is_running)
+        ):
             found.append(f"the server on {self._node} has ended")
         if self._observer is not None and self._observer.pid is not None and not self._observer.is_alive:
             found.append(f"the observer of {self._node} has ended")
@@ -137,7 +145,7 @@ class NodeAgent:
         folder = self._scratch.path / SERVER
         folder.mkdir()
         session = self._make_profiler(scenario.profile).session if with_nsys else None
-        trace_file = folder / "trace" if scenario.profile.triton_trace == "auto" else None
+        trace_file = folder / _TRACE if scenario.profile.triton_trace == "auto" else None
         self._server = TritonServer(
             scenario.model, scenario.server, folder, session, missing_reason() is None, trace_file
         )
@@ -148,15 +156,27 @@ class NodeAgent:
         """Joins the nsys session of a server that somebody else started. Raises ClusterError if it is not there."""
         self._make_profiler(profile)
 
-    def restart_server(self) -> None:
-        """Starts the server again on its ports, in a new nsys session. Raises TargetError where it does not start."""
+    def restart_server(self) -> list[str]:
+        """Starts the server again on its ports, in a new nsys session; returns what does not go on with it.
+
+        Raises TargetError where it does not start.
+        """
         assert self._server is not None
         assert self._profiler is not None
-        self._endpoint = self._server.restart(self._profiler.renew())
-        if self._is_traced:
-            self.turn_tracing(True)
-        if self._observer is not None and self._observer.is_alive:
-            self._observer.set_server_pids(SERVER, self._server_roots())
+        self._is_restarting = True
+        try:
+            self._endpoint = self._server.restart(self._profiler.renew())
+        finally:
+            self._is_restarting = False
+        losses = []
+        try:
+            if self._observer is not None and self._observer.is_alive:
+                self._observer.set_server_pids(SERVER, self._server_roots())
+            if self._is_traced:
+                self.turn_tracing(True)
+        except ClusterError as error:
+            losses.append(f"after the server was started again: {error}")
+        return losses
 
     def server_log(self) -> bytes:
         """The server's log so far; empty if none was started here, by this agent or by one that died."""
@@ -210,7 +230,8 @@ class NodeAgent:
 
     def start_profiler(self, phase: str) -> int:
         """Begins to record the server for `phase`; returns the instant at which it was on (node's clock)."""
-        assert self._profiler is not None, "start_server was asked for nsys"
+        if self._profiler is None:  # in an adopted folder
+            raise LostActor("the server to record ended with the agent that had started it")
         return self._profiler.start(phase)
 
     def stop_profiler(self, phase: str) -> None:
@@ -238,16 +259,15 @@ class NodeAgent:
 
     # files
 
-    def spill_server_tables(self, model: str, version: str) -> list[str]:
-        """Turns the batch records and traces of the server into spill files; returns losses."""
+    def spill_server_tables(self, model: str, version: str) -> tuple[list[str], list[str]]:
+        """Turns the batch records and traces of the server into spill files; returns losses of either."""
         folder = self._scratch.path / SERVER
         labels = {"run": self._run, "node": self._node, "server": SERVER, "model": model, "version": version}
-        losses = []
+        losses: list[str] = []
         if (folder / "batches").is_dir():
-            losses += self._spills.write_batches(folder / "batches", labels)
-        if self._server is not None and self._server.traces:
-            losses += self._spills.write_traces(self._server.traces, labels)
-        return losses
+            losses = self._spills.write_batches(folder / "batches", labels)
+        traces = traces_in(folder)
+        return losses, self._spills.write_traces(traces, labels) if traces else []
 
     def spill_dir(self) -> str:
         """Folder on this node for the spill files of workers and observer."""
@@ -267,6 +287,14 @@ class NodeAgent:
         self.stop_server()
         remove_regions(self._run)
         self._scratch.remove()
+
+
+def traces_in(folder: Path) -> list[Path]:
+    """What `TritonServer.traces` named of which something was written, by this process or by one that died."""
+    names = (
+        re.fullmatch(rf"({_TRACE}(?:-[0-9]+)?)(?:\.[0-9]+)?", path.name) for path in folder.glob(f"{_TRACE}*")
+    )
+    return sorted({folder / name[1] for name in names if name is not None})
 
 
 def _gpu_names() -> list[str]:

@@ -3,7 +3,8 @@
 The run clock is the driver's CLOCK_MONOTONIC plus one anchor, read once at the start, that makes it UTC. Processes that
 share the driver's kernel and time namespace share its monotonic clock: their offset is the anchor, exactly. Another
 node's clock is probed by four time stamps, t1 and t4 at the driver, t2 and t3 at the responder of the node
-(`actors.clock_responder`); what they prove, and the track through them, stand in `analysis.clock_brackets`.
+(`actors.clock_responder`); what they prove stands in `analysis.clock_brackets`, the track through them in
+`analysis.clock_fit`.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ from pathlib import Path
 import pyarrow as pa
 
 from actors.clock import Clock, SystemClock
-from analysis.clock_track import Brackets, ClockTrack, fit_track
+from analysis.clock_brackets import Brackets
+from analysis.clock_fit import fit_track
+from analysis.clock_track import ClockTrack
 from analysis.schema import arrow_schema
 from cluster.clock_links import Link, Protocol
 from scenarios.errors import AnalysisError, ClusterError

@@ -9,13 +9,15 @@ from typing import Any
 from analysis.store import RunStore
 from analysis.timeline import RunPhase, assign_phase
 from cluster.agent import SERVER
-from cluster.deployment import Deployment, Worker, clock_facts
+from cluster.client_workers import Worker
+from cluster.deployment import Deployment, clock_facts
 from cluster.ingest import Ledger, RemoteFile, ingest_file, ingest_table
+from cluster.nodes import Nodes
 from cluster.phase_profiler import PhaseProfiler
 from cluster.spawn import Handle
 from cluster.spills import NodeFile
 from scenarios.closed import ClosedPlan
-from scenarios.errors import SquallError, StoreError
+from scenarios.errors import LostActor, SquallError, StoreError
 from scenarios.plan import Plan
 
 _STOP_TIMEOUT_S = 120
@@ -90,7 +92,9 @@ class Collection:
 
     def _spill_server_tables(self) -> None:
         model, version = self._deployment.served_model, self._deployment.served_version
-        self.losses += self._server_call("spill_server_tables", model, version)
+        losses, lost_traces = self._server_call("spill_server_tables", model, version)
+        self.losses += losses
+        self.notes += lost_traces
 
     def _stop_observer(self, label: str, agent: Handle) -> None:
         losses, facts = agent.call("stop_observer", timeout_s=_STOP_TIMEOUT_S)
@@ -106,8 +110,12 @@ class Collection:
         self.notes += losses
         self._clocks = nodes.clocks()
         known = self._store.manifest["nodes"]
+        load_ns = (self._phases[0].start_ns, self._phases[-1].end_ns)
         self._store.update(
-            nodes={label: {**known[label], **clock_facts(clock)} for label, clock in self._clocks.items()},
+            nodes={
+                label: {**known[label], **clock_facts(clock, load_ns)}
+                for label, clock in self._clocks.items()
+            },
             clock_probing=nodes.clock_cost(),
         )
         for table in probes:
@@ -132,7 +140,8 @@ class Collection:
             self.store_error = self.store_error or error
             self.losses.append(str(error))
         except SquallError as error:
-            self.losses.append(f"{what}: {error}")
+            if f"{what}: {error}" not in self.losses:  # files are listed twice
+                self.losses.append(f"{what}: {error}")
         except Exception as error:  # a fault of ours must not cost the rows that other steps save
             self.losses.append(f"{what}: {type(error).__name__}: {error}")
 
@@ -171,9 +180,12 @@ class Collection:
     def _files(self) -> list[tuple[str, NodeFile]]:
         """(node, file) of every file there is; those of a node that does not answer are left out."""
         found: list[tuple[str, NodeFile]] = []
-        for label, agent in self._deployment.nodes.agents.items():
-            self._try(f"files of {label}", partial(_list_files, label, agent, found))
+        for label in self._deployment.nodes.agents:
+            self._try(f"files of {label}", partial(self._list_files, label, found))
         return found
+
+    def _list_files(self, label: str, found: list[tuple[str, NodeFile]]) -> None:
+        found.extend((label, file) for file in files_of(self._deployment.nodes, label, self.losses))
 
     def _ingest(self, files: Sequence[tuple[str, NodeFile]]) -> None:
         for label, file in files:
@@ -223,5 +235,14 @@ class Collection:
                 self._store.append("requests", table)
 
 
-def _list_files(label: str, agent: Handle, found: list[tuple[str, NodeFile]]) -> None:
-    found.extend((label, file) for file in agent.call("files"))
+def files_of(nodes: Nodes, label: str, losses: list[str]) -> list[NodeFile]:
+    """The files of a node. An agent that died since it was last heard is told in `losses`, and its files adopted.
+
+    Raises ClusterError where nobody can be put in its place.
+    """
+    try:
+        files: list[NodeFile] = nodes.agents[label].call("files")
+    except LostActor as error:
+        losses += nodes.adopt(label, error)
+        files = nodes.agents[label].call("files")
+    return files

@@ -25,7 +25,7 @@ from actors.nsys_tools import NsysTools, find_nsys
 from analysis.nsys_count import count_events
 from cluster.clocksync import clock_domain
 from cluster.triton_home import WHEEL, TritonHome, cache_dir, find_triton
-from scenarios.errors import ClusterError, TargetError
+from scenarios.errors import AnalysisError, ClusterError, TargetError
 
 REQUIRED = (
     "squall",
@@ -100,6 +100,8 @@ def _prove(tools: NsysTools) -> tuple[int, int]:
             return prove_nsys(tools, Path(folder), count_events)
     except OSError as error:
         raise ClusterError(f"its files: {error.strerror}") from error
+    except AnalysisError as error:
+        raise ClusterError(str(error)) from error
 
 
 def _gpu_facts() -> Mapping[str, Any]:

@@ -10,7 +10,7 @@ from actors.control import Control, ControlError, authority
 from actors.link import TlsSettings
 from models.spec import ModelSpec
 from scenarios.errors import TargetError
-from scenarios.scenario import ModelConfig, ServerConfig
+from scenarios.scenario import ModelConfig, Scenario, ServerConfig
 
 READY = "/v2/health/ready"
 _TRITON_GRPC_PORT = 8_001  # Triton's default; server.grpc_port says another
@@ -40,6 +40,14 @@ class Endpoint:
     @property
     def port(self) -> int:
         return authority(self.url)[1]
+
+
+def tls_of(scenario: Scenario) -> TlsSettings | None:
+    """How everything speaks TLS with the server; None where neither `clients.tls` nor an https URL asks for it."""
+    tls, url = scenario.clients.tls, scenario.server.url
+    if tls is not None:
+        return TlsSettings(**tls.model_dump())
+    return TlsSettings() if url is not None and url.startswith("https:") else None
 
 
 def attach(model: ModelConfig, server: ServerConfig, tls: TlsSettings | None = None) -> Endpoint:

@@ -154,15 +154,17 @@ class NodeProfiler:
 
     def _keep(self, session: NsysSession, phase: str, labels: EventLabels) -> list[str]:
         """Keeps the unscrubbed report on this node and says where."""
-        kept = Path("raw-reports", labels.run, f"{labels.server}-{phase}.nsys-rep")
+        wanted = cache_dir() / "raw-reports" / labels.run / f"{labels.server}-{phase}.nsys-rep"
         try:
-            is_kept = session.keep(phase, cache_dir() / kept)
+            kept = session.keep(phase, wanted)
         except OSError as error:
             return [f"the raw report of phase {phase} could not be kept: {error.strerror}"]
-        where = (
-            f"the raw report of phase {phase}, not scrubbed, is in squall's cache on {labels.node}: {kept}"
-        )
-        return [where] if is_kept else []
+        if kept is None:
+            return []
+        where = kept.relative_to(cache_dir())
+        return [
+            f"the raw report of phase {phase}, not scrubbed, is in squall's cache on {labels.node}: {where}"
+        ]
 
     def facts(self) -> dict[str, Any]:
         """For the manifest: version, where nsys was found (no path), what each step and report took and gave."""

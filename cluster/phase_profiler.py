@@ -204,7 +204,7 @@ class PhaseProfiler:
     def _note_restart(self) -> None:
         reference, self._restarting = self._restarting, None
         try:
-            self._agent.wait(reference, _STOP_TIMEOUT_S)
+            notes: list[str] = self._agent.wait(reference, _STOP_TIMEOUT_S)
         except SquallError as error:
             self._lost = f"the server could not be started again in a new nsys session: {error}"
             self.losses.append(self._lost)
@@ -212,6 +212,7 @@ class PhaseProfiler:
         self.losses.append(
             f"the server was started again in a new nsys session ({self._lost}): requests meanwhile failed"
         )
+        self.losses += notes
         self._lost = ""
 
     def _tell_lost(self) -> None:

@@ -14,7 +14,7 @@ import socket
 import time
 import urllib.parse
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -25,9 +25,10 @@ from analysis.derive import derive
 from analysis.store import RunStore
 from analysis.timeline import RunPhase
 from analysis.validity import judge_run
+from cluster.client_workers import Worker
 from cluster.clocksync import utc_minus_monotonic_ns
 from cluster.collect import Collection
-from cluster.deployment import Deployment, Worker
+from cluster.deployment import Deployment
 from cluster.intent import announce, describe_plan, refuse_empty
 from cluster.interrupts import Interrupts
 from cluster.phase_profiler import PhaseProfiler
@@ -45,6 +46,7 @@ _START_MARGIN_NS = NS_PER_S // 2
 """Between the choice of the start instant and the instant: every worker must have the call by then."""
 _POLL_NS = NS_PER_S
 _OVERRUN_NS = 30 * NS_PER_S
+_LAST_WORD_NS = 5 * NS_PER_S
 _STOP_TIMEOUT_S = 30.0
 _VERSIONS = ("squall", "ray", "numpy", "pyarrow", "hpack", "httptools", "duckdb")
 
@@ -240,7 +242,25 @@ class _Run:
             self._hear_nodes()
             self._screen.show(self._plan.spans, at_ns, self._poll())
             if time.monotonic_ns() > last_ns:
-                raise ClusterError(f"workers did not end within {_OVERRUN_NS // NS_PER_S} s of the run's end")
+                self._give_up()
+
+    def _give_up(self) -> None:
+        """Stops workers that have not ended so long after the run; one that does not hear it is lost with its node."""
+        workers = self._deployment.workers
+        late = [one for one in workers if not one.is_lost and not one.handle.is_done(one.running)]
+        for worker in late:
+            with suppress(SquallError):
+                worker.handle.begin("stop")
+        until_ns = time.monotonic_ns() + _LAST_WORD_NS
+        for worker in late:
+            error = LostActor(
+                f"{worker.handle.name} did not end within {_OVERRUN_NS // NS_PER_S} s of the run's end"
+            )
+            left_ns = until_ns - time.monotonic_ns()
+            if worker.handle.is_done(worker.running, max(0, left_ns) / NS_PER_S):
+                self._losses.append(str(error))
+            else:
+                self._lose(worker, error)
 
     def _hear_nodes(self) -> None:
         """What has ended on a node that should run: the load goes on without it."""

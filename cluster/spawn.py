@@ -67,6 +67,12 @@ class Handle:
             raise self._lost(error) from error
 
     def _lost(self, error: Exception) -> LostActor:
+        import ray
+
+        if isinstance(
+            error, ray.exceptions.ActorUnavailableError
+        ):  # Ray says it in three lines of gRPC's words
+            return LostActor(f"{self.name} is lost: its process cannot be reached any more")
         words = str(error).strip().splitlines() or [type(error).__name__]
         cause = words[-1] if "creation task" in words[0] else words[0]  # the last line of its traceback
         return LostActor(f"{self.name} is lost: {cause.strip()}")

@@ -12,7 +12,8 @@ import time
 import numpy as np
 import psutil
 
-from analysis.clock_track import Brackets, fit_track
+from analysis.clock_brackets import Brackets
+from analysis.clock_fit import fit_track
 from cluster.clocksync import ClockWatch, utc_minus_monotonic_ns
 
 S = 1_000_000_000

@@ -149,9 +149,9 @@ def _merged(rows: Any) -> Counter[tuple[str, int, int]]:
 def _called(name: str) -> str:
     """One name for what versions of nsys call differently: suffixes of API versions, kinds of copies in full."""
     name = _VERSION.sub("", name).strip("[]")
-    for kind, letter in (("Device", "D"), ("Host", "H"), ("Peer", "P")):
-        name = name.replace(f"{kind}-to-", f"{letter}to").replace(f"to{kind}", f"to{letter}")
-    return name
+    return re.sub(
+        r"(Device|Host|Peer)-to-(Device|Host|Peer)", lambda found: f"{found[1][0]}to{found[2][0]}", name
+    )
 
 
 def search(store: RunStore, texts: dict[str, str]) -> dict[str, int]:

@@ -168,6 +168,17 @@ def test_an_id_that_another_thread_has_now_counts_from_zero(tmp_path: Path) -> N
     assert (row["cpu_ns"], row["voluntary_switches"]) == (3_000, 2)
 
 
+def test_without_schedstat_the_ticks_tell_of_another_thread(tmp_path: Path) -> None:
+    for ticks in (9, 2):
+        write_thread(tmp_path, 5, 6, 0, ticks, 10)
+        (tmp_path / "5/task/6/schedstat").unlink()
+        if ticks == 9:
+            source = ThreadSource(lambda: [5], str(tmp_path))
+            source.sample(0)
+    (row,) = source.sample(100)
+    assert row["cpu_user_ns"] == 2 * 10**9 // os.sysconf("SC_CLK_TCK")
+
+
 @pytest.mark.parametrize("most", [512, 1])
 def test_the_files_of_threads_are_kept_open_and_freed_with_them(
     threads: NamedThreads, monkeypatch: pytest.MonkeyPatch, most: int

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import stat
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from actors import nsys_marker
-from actors.nsys_step import SessionState, sessions_in
-from actors.profiler import NsysSession, NsysTools
+from actors.nsys_step import SessionProcesses, SessionState, sessions_in
+from actors.profiler import NsysSession, NsysTools, SessionLost
 from scenarios.errors import ClusterError
 from scenarios.scenario import ProfileConfig
 
@@ -114,12 +114,45 @@ def test_a_report_is_kept_for_its_owner_alone_and_nothing_else_stays(tmp_path: P
     for name in ("one.nsys-rep", "one.sqlite", "two.qdstrm", "clock-marks"):
         (folder / name).write_text(name)
     kept = tmp_path / "kept" / "server-0-one.nsys-rep"
-    assert session.keep("one", kept)
-    assert not session.keep("three", tmp_path / "kept" / "three")
+    assert session.keep("one", kept) == kept
+    assert session.keep("three", tmp_path / "kept" / "three") is None
     assert stat.S_IMODE(kept.stat().st_mode) == 0o600
     assert stat.S_IMODE(kept.parent.stat().st_mode) == 0o700
     session.discard("one")
     assert sorted(path.name for path in folder.iterdir()) == ["clock-marks", "two.qdstrm"]
+
+
+def test_a_recording_that_was_never_imported_is_kept_under_its_own_suffix(tmp_path: Path) -> None:
+    session = session_of(tmp_path)
+    (tmp_path / "nsys-0" / "one.qdstrm").write_text("raw")
+    kept = session.keep("one", tmp_path / "kept" / "server-0-one.nsys-rep")
+    assert kept == tmp_path / "kept" / "server-0-one.qdstrm"
+    assert kept.read_text() == "raw"
+
+
+class _EndedAgent:
+    """Processes of a session whose agent has ended, as after `shutdown`."""
+
+    def cpu_s(self) -> float:
+        return 0.0
+
+    def have_ended(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(("step", "error"), [("export", "disk is full"), ("start", "its agent has ended")])
+def test_an_export_that_fails_says_why_and_a_step_without_agent_that_it_is_gone(
+    tmp_path: Path, step: str, error: str
+) -> None:
+    program = tmp_path / "nsys"
+    program.write_text("#!/bin/sh\necho the disk is full >&2\nexit 1\n")
+    program.chmod(0o700)
+    tools = NsysTools(program, (2025, 3, 1), "PATH", None, ("sqlite",), OF_2025)
+    session = NsysSession(tools, "squall-1", tmp_path / "nsys-0", ProfileConfig())
+    session._processes = cast(SessionProcesses, _EndedAgent())
+    with pytest.raises(ClusterError, match=error) as raised:
+        session._step("one", step, 10.0)
+    assert isinstance(raised.value, SessionLost) == bool(session.lost) == (step == "start")
 
 
 def test_a_recording_without_report_or_importer_is_told(tmp_path: Path) -> None:

@@ -9,8 +9,9 @@ import pyarrow as pa
 import pytest
 
 from actors.clock import SystemClock
-from actors.sampler import Sampler
+from actors.sampler import Sampler, stop_all, wait_for_baselines
 from actors.spool import read_spool
+from tests.fakes import FakeClock
 
 LABELS = {"run": "r", "node": "node-0", "server": "server-0"}
 
@@ -172,15 +173,44 @@ class _Hanging(_Rows):
         return super().sample(now_ns)
 
 
-def test_a_read_that_hangs_is_a_loss_and_does_not_hold_the_stop_for_ever(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("actors.sampler._END_TIMEOUT_S", 0.05)
+def test_a_read_that_hangs_is_a_loss_and_does_not_hold_the_stop_for_ever(tmp_path: Path) -> None:
     source = _Hanging()
     sampler = Sampler(source, LABELS, 3600 * 10**9, tmp_path / "s", SystemClock())
     sampler.start()
-    sampler.stop()
-    assert sampler.losses()[0].endswith("last: the last read did not end within 0.05 s")
+    sampler.stop(0.05)
+    assert sampler.losses()[0].endswith("last: its last read did not end in time")
     source.may_end.set()
     sampler._thread.join(20)
     sampler._spool.close()
+
+
+class _Slow:
+    """Takes `takes_s` to its baseline and to its end, or all the time it is given."""
+
+    def __init__(self, clock: FakeClock, takes_s: float) -> None:
+        self._clock = clock
+        self._takes_s = takes_s
+        self.given_s: list[float] = []
+        self.calls: list[str] = []
+
+    def wait_for_baseline(self, timeout_s: float) -> None:
+        self._take(timeout_s)
+
+    def halt(self) -> None:
+        self.calls.append("halt")
+
+    def stop(self, timeout_s: float) -> None:
+        self._take(timeout_s)
+
+    def _take(self, timeout_s: float) -> None:
+        self.given_s.append(timeout_s)
+        self._clock.advance(round(min(self._takes_s, timeout_s) * 10**9))
+
+
+@pytest.mark.parametrize(("together", "most_s"), [(wait_for_baselines, 15.0), (stop_all, 10.0)])
+def test_samplers_that_hang_take_no_longer_together_than_one(together: Any, most_s: float) -> None:
+    clock = FakeClock()
+    samplers = [_Slow(clock, takes_s) for takes_s in (1.0, 60.0, 60.0)]
+    together(samplers, clock)
+    assert [sampler.given_s for sampler in samplers] == [[most_s], [most_s - 1], [0.0]]
+    assert all(sampler.calls == ["halt"] * (together is stop_all) for sampler in samplers)

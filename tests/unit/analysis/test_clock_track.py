@@ -13,14 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from analysis.clock_track import (
-    NO_HIGH,
-    NO_LOW,
-    Allowance,
-    Brackets,
-    ClockTrack,
-    fit_track,
-)
+from analysis.clock_brackets import NO_HIGH, NO_LOW, Allowance, Brackets
+from analysis.clock_fit import fit_track
+from analysis.clock_track import ClockTrack
 from scenarios.errors import AnalysisError
 
 S = 1_000_000_000
@@ -300,8 +295,65 @@ def test_errors_by_instants_of_the_target_clock_cover_those_of_the_track() -> No
     assert (errors_ns[which] <= TRACK.error_at(source) + 20_000)[inside].all()
     constant = ClockTrack.constant(5, 7).errors_from()
     assert [column.tolist() for column in constant] == [[-(2**63)], [7]]
+
+
+@pytest.mark.parametrize("silence_s", [3.0, 5.0, 9.0, 9.5, 12.0, 20.0])
+@pytest.mark.parametrize("jump_ms", [-30, -8, -5, 5, 30])
+def test_a_jump_in_a_silence_is_covered_whatever_its_length(silence_s: float, jump_ms: int) -> None:
+    after_ns = round((0.75 + silence_s) * S)
+    got_ns = np.concatenate([np.arange(0, S, S // 4), np.arange(after_ns, 40 * S, S // 4)])
+    offset_ns = np.where(got_ns < after_ns, 0, jump_ms * 1_000_000)
+    one_way_ns, held_ns = 20_000, 1_000
+    track = fit_track(
+        Brackets.of_probes(
+            got_ns + offset_ns - one_way_ns,
+            got_ns,
+            got_ns + held_ns,
+            got_ns + held_ns + offset_ns + one_way_ns,
+        )
+    )
+    assert (np.abs(track.offsets_at(got_ns) - offset_ns) <= track.error_at(got_ns)).all()
+    if abs(jump_ms) * 1_000_000 > 1_015e-6 * silence_s * S + 2 * one_way_ns:
+        assert track.steps
+
+
+def test_errors_grow_without_end_after_the_last_probe() -> None:
+    from_ns, errors_ns = TRACK.errors_from()
+    assert TRACK.probed_ns is not None
+    source = TRACK.probed_ns[1] + np.geomspace(S, 10**6 * S, 200).astype(np.int64)
+    which = np.searchsorted(from_ns, TRACK.convert(source), side="right") - 1
+    true_ns = TRACK.error_at(source)
+    assert (np.diff(true_ns) > 0).all()
+    assert (errors_ns[which] >= true_ns).all()
+    assert (errors_ns[which] <= 2 * true_ns + 2_000_000).all()
+
+
+def test_after_a_step_one_error_holds_up_to_the_last_probe_and_then_grows() -> None:
     stepped = fitted(Stepping(**TYPICAL.__dict__, step_s=15, step_ns=-S))
-    assert [column.tolist() for column in stepped.errors_from()] == [[-(2**63)], [stepped.largest_error_ns]]
+    from_ns, errors_ns = stepped.errors_from()
+    assert stepped.probed_ns is not None
+    assert (from_ns[0], errors_ns[0]) == (-(2**63), stepped.largest_error_ns)
+    assert from_ns[1] >= stepped.target_ns(stepped.probed_ns[1])
+    far_ns = stepped.probed_ns[1] + 10_000 * S
+    which = np.searchsorted(from_ns, stepped.target_ns(far_ns), side="right") - 1
+    assert errors_ns[which] >= stepped.error_at(np.array([far_ns]))[0] > stepped.largest_error_ns
+
+
+def test_the_largest_error_of_a_span_counts_what_no_probe_covers() -> None:
+    assert TRACK.probed_ns is not None
+    first_ns, last_ns = TRACK.probed_ns
+    inside = TRACK.largest_error_between(first_ns, last_ns)
+    assert inside == TRACK.largest_error_ns
+    late_ns = last_ns + 60 * S
+    assert TRACK.largest_error_between(first_ns, late_ns) == TRACK.error_at(np.array([late_ns]))[0] > inside
+    assert ClockTrack.constant(5, 7).largest_error_between(0, S) == 7
+
+
+@pytest.mark.parametrize(("low_at_ns", "high_at_ns"), [(0, S), (S, 0)])
+def test_two_readings_that_contradict_each_other_give_no_track(low_at_ns: int, high_at_ns: int) -> None:
+    at_ns = np.array([low_at_ns, high_at_ns])
+    with pytest.raises(AnalysisError, match="on every side of a step"):
+        fit_track(Brackets(at_ns, np.array([S, NO_LOW]), np.array([NO_HIGH, 0])))
 
 
 def test_the_guide_states_the_allowances() -> None:

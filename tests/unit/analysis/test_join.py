@@ -122,8 +122,8 @@ def test_the_clock_error_is_the_sum_of_both_bounds_and_0_on_one_node(
 
 def test_the_clock_error_is_that_at_the_instants_of_the_request(make_run: MakeRun) -> None:
     run = synthesise(n_nodes=2)
-    knots = np.array([-1, 7, 15], np.int64) * 1_000_000_000
-    track = ClockTrack(knots, np.full(3, START_NS, np.int64), np.array([100, 100, 900], np.int64))
+    knots = np.array([-1, 7, 15, 23], np.int64) * 1_000_000_000
+    track = ClockTrack(knots, np.full(4, START_NS, np.int64), np.array([100, 100, 900, 900], np.int64))
     run.manifest["nodes"]["node-0"] |= {"clock_error_ns": 900, "clock_track": track.to_mapping()}
     joined = [row for row in make_run(run).read("joined").to_pylist() if row["join_level"] == "exact"]
     found = {

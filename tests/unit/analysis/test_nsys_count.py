@@ -2,42 +2,44 @@
 
 from __future__ import annotations
 
-import sqlite3
-from contextlib import closing
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from analysis.nsys_count import count_events
+from scenarios.errors import AnalysisError
+from tests.nsys_exports import MadeExport
 
-KINDS = [59, 59, 60, 75]
+
+def export() -> MadeExport:
+    """Two OS-runtime calls and a row of another class, three ranges and a row of another type."""
+    made = MadeExport().add(
+        "OSRT_API", *({"start": i, "eventClass": kind} for i, kind in enumerate((27, 27, 31)))
+    )
+    return made.add(
+        "NVTX_EVENTS", *({"start": i, "eventType": kind} for i, kind in enumerate((59, 59, 60, 75)))
+    )
 
 
 def test_an_sqlite_export_is_counted(tmp_path: Path) -> None:
-    with closing(sqlite3.connect(tmp_path / "x.sqlite")) as connection:
-        connection.execute("CREATE TABLE OSRT_API (start INTEGER)")
-        connection.execute("CREATE TABLE NVTX_EVENTS (eventType INTEGER)")
-        connection.executemany("INSERT INTO OSRT_API VALUES (?)", [(1,), (2,)])
-        connection.executemany("INSERT INTO NVTX_EVENTS VALUES (?)", [(kind,) for kind in KINDS])
-        connection.commit()
-    assert count_events(tmp_path / "x.sqlite") == (2, 3)
+    assert count_events(export().to_sqlite(tmp_path / "x.sqlite")) == (2, 3)
 
 
 def test_a_folder_of_parquet_files_is_counted(tmp_path: Path) -> None:
-    pq.write_table(pa.table({"start": [1, 2]}), tmp_path / "OSRT_API.parquet")
-    pq.write_table(pa.table({"eventType": KINDS}), tmp_path / "NVTX_EVENTS.parquet")
-    assert count_events(tmp_path) == (2, 3)
+    assert count_events(export().to_parquet(tmp_path / "x-parquet")) == (2, 3)
+
+
+def test_a_version_without_classes_has_calls_alone(tmp_path: Path) -> None:
+    made = MadeExport().add("OSRT_API", {"start": 1}, {"start": 2})
+    assert count_events(made.to_sqlite(tmp_path / "x.sqlite")) == (2, 0)
 
 
 def test_tables_that_are_not_there_hold_no_events(tmp_path: Path) -> None:
-    sqlite3.connect(tmp_path / "x.sqlite").close()
-    assert count_events(tmp_path / "x.sqlite") == (0, 0)
-    assert count_events(tmp_path) == (0, 0)
+    assert count_events(MadeExport().to_sqlite(tmp_path / "x.sqlite")) == (0, 0)
+    assert count_events(MadeExport().to_parquet(tmp_path / "x-parquet")) == (0, 0)
 
 
-def test_a_file_that_is_no_export_raises(tmp_path: Path) -> None:
+def test_what_is_no_export_is_told_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "x.sqlite").write_text("not an export" * 100)
-    with pytest.raises(sqlite3.DatabaseError):
+    with pytest.raises(AnalysisError, match="cannot read the nsys export"):
         count_events(tmp_path / "x.sqlite")

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from cluster.deployment import Sending
+from cluster.client_workers import Sending
 from cluster.ingest import Ledger
 from cluster.spawn import Handle
 from scenarios.deal import DealRule, affinity_of

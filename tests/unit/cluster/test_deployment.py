@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cluster.deployment import refuse_two_nodes
+from cluster.client_workers import refuse_two_nodes
 from cluster.placement import Node, Placement, place
 from scenarios.errors import ClusterError
 

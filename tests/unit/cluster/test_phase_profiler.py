@@ -40,7 +40,7 @@ class ScriptedAgent:
         self.slow: set[str] = set()
         self.refused: dict[str, Exception] = {}
         self.answers: dict[Any, Any] = {
-            "start_profiler": 4 * S, "stop_profiler": None, "spill_profile": [], "restart_server": None,
+            "start_profiler": 4 * S, "stop_profiler": None, "spill_profile": [], "restart_server": [],
         }  # fmt: skip
 
     def begin(self, method: str, phase: str = "") -> tuple[str, str]:
@@ -223,6 +223,19 @@ def test_a_lost_session_restarts_the_server_and_the_next_phase_is_profiled(agent
         "phase one is not profiled: the nsys session is gone",
         "the server was started again in a new nsys session (the nsys session is gone): requests meanwhile failed",
     ]
+
+
+def test_what_a_restart_leaves_behind_is_told_and_the_server_counts_as_restarted(
+    agent: ScriptedAgent,
+) -> None:
+    agent.answers["stop_profiler", "one"] = LOST
+    agent.answers["restart_server"] = ["after the server was started again: the observer is gone"]
+    profiler = profiler_of(agent, "restart")
+    drive(profiler, 25)
+    end(profiler)
+    assert agent.started() == ["one", "two"]
+    assert profiler.losses[-1] == "after the server was started again: the observer is gone"
+    assert profiler.coverage(1000, to_run_ns)["two"]["is_profiled"]
 
 
 def test_a_phase_that_passes_during_the_restart_is_told(agent: ScriptedAgent) -> None:

@@ -1,0 +1,201 @@
+"""The load workers of a run: where they sit, what each is told, and how their plans reach them."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from actors.clock import SystemClock
+from actors.engine import Rules, templates_needed
+from actors.loadgen import Answers, LoadWorker, WorkerSettings
+from actors.shared_memory import SharedMemorySettings
+from actors.values import CheckRule
+from cluster.agent import SERVER
+from cluster.endpoint import Endpoint, tls_of
+from cluster.placement import Node, Placement
+from cluster.progress import Screen
+from cluster.spawn import Handle, spawn
+from models.reference import read_answers, reference_answers
+from models.spec import ModelSpec
+from scenarios.closed import ClosedPlan, deal_closed
+from scenarios.errors import ClusterError, ScenarioError
+from scenarios.plan import Plan, deal
+from scenarios.scenario import ClientConfig, Scenario
+
+_MOST_SENT_BYTES = 512 * 2**20  # of plans on their way to workers: a part of 32 of the largest plan is 70 MB
+
+
+@dataclass
+class Worker:
+    """A load worker, with `n_planned` arrivals or users; `running` refers to its run, `is_lost` once its actor died."""
+
+    handle: Handle
+    node: Node
+    n_planned: int
+    running: Any = None
+    is_lost: bool = False
+
+
+class Sending:
+    """Calls begun with arguments of some size: so many that what is under way stays below `most_bytes`.
+
+    Ray keeps the arguments of a call in its object store until the actor has taken them.
+    """
+
+    def __init__(self, most_bytes: int) -> None:
+        self._most_bytes = most_bytes
+        self._begun: deque[tuple[Handle, Any, int]] = deque()
+
+    def add(self, handle: Handle, reference: Any, n_bytes: int) -> None:
+        """Notes a call; waits for earlier ones where they are too many. Raises what `Handle.wait` raises."""
+        self._begun.append((handle, reference, n_bytes))
+        while len(self._begun) > 1 and sum(size for _, _, size in self._begun) > self._most_bytes:
+            self._wait_for_first()
+
+    def finish(self) -> None:
+        """Waits for all of them."""
+        while self._begun:
+            self._wait_for_first()
+
+    def _wait_for_first(self) -> None:
+        handle, reference, _ = self._begun.popleft()
+        handle.wait(reference)
+
+
+@dataclass(frozen=True)
+class Expected:
+    """How replies are compared and with what; `reference_sha256` of the user's file, None for a head of the zoo."""
+
+    rule: CheckRule
+    answers: Answers
+    reference_sha256: str | None = None
+
+    def to_mapping(self) -> dict[str, Any]:
+        """For the manifest."""
+        source = {} if self.reference_sha256 is None else {"reference_sha256": self.reference_sha256}
+        return {**asdict(self.rule), **source}
+
+
+def expected_replies(
+    scenario: Scenario, plan: Plan | ClosedPlan, n_workers: int, spec: ModelSpec, screen: Screen
+) -> Expected | None:
+    """What the scenario asks replies to be held to; None where it does not."""
+    config = scenario.clients.check
+    if config is None:
+        return None
+    if isinstance(plan, ClosedPlan):
+        every, kinds = config.every(plan.n_users), plan.request_kinds()
+    else:
+        every, kinds = config.every(n_workers), templates_needed(plan)
+    rule = CheckRule(every, config.rtol, config.atol)
+    if config.reference is not None:
+        return Expected(rule, *read_answers(Path(config.reference), spec, kinds))
+    screen.step(f"computing the answers to {len(kinds)} payloads")
+    return Expected(rule, reference_answers(spec, scenario.model.settings, scenario.seed, kinds))
+
+
+def spawn_workers(
+    run: str,
+    scenario: Scenario,
+    plan: Plan | ClosedPlan,
+    endpoint: Endpoint,
+    seats: Sequence[Node],
+    spill_dirs: Mapping[str, str],
+    expected: Expected | None,
+) -> Iterator[Worker]:
+    """A worker on each of `seats`, as soon as its actor is asked for; at the end all are prepared and connected.
+
+    `spill_dirs`: by label of the node. Raises SquallError where one cannot be had.
+    """
+    n = len(seats)
+    parts: Iterable[Plan | ClosedPlan] = (
+        deal_closed(plan, n) if isinstance(plan, ClosedPlan) else deal(plan, n)
+    )
+    sending = Sending(_MOST_SENT_BYTES)
+    alike = _settings(run, scenario, endpoint, expected)
+    for index, (node, part) in enumerate(zip(seats, parts, strict=True)):
+        settings = replace(alike, worker=index, node=node.label, spill_dir=spill_dirs[node.label])
+        handle = spawn(f"worker {index}", node, LoadWorker, settings, SystemClock(), n_threads=3)
+        yield Worker(handle, node, len(part))
+        n_bytes = part.n_bytes if isinstance(part, Plan) else 0
+        answers = expected.answers if expected is not None else None
+        sending.add(handle, handle.begin("prepare", part, answers), n_bytes)
+    sending.finish()
+
+
+def _settings(run: str, scenario: Scenario, endpoint: Endpoint, expected: Expected | None) -> WorkerSettings:
+    """Those of the first worker, but for its node and the folder for its spill files."""
+    clients, memory = scenario.clients, scenario.clients.shared_memory
+    is_plain = clients.protocol == "grpc" and clients.tls is None  # https says only what HTTP speaks
+    return WorkerSettings(
+        run=run, node="", worker=0, target=SERVER, host=endpoint.host,
+        port=endpoint.port if clients.protocol == "http" else endpoint.grpc_port,
+        protocol=clients.protocol, tls=None if is_plain else tls_of(scenario), unix=clients.unix,
+        headers=expand_headers(clients.headers, os.environ),
+        spin_ns=clients.spin_ns, spec=endpoint.spec, seed=scenario.seed, shapes=dict(scenario.model.shapes),
+        rules=Rules(clients.timeout_ns, clients.max_in_flight, phase_timeouts(scenario)),
+        n_connections=clients.connections, check=expected.rule if expected is not None else None, spill_dir="",
+        shared_memory=None if memory is None else SharedMemorySettings(
+            memory.inputs, memory.outputs, endpoint.url, endpoint.tls
+        ),
+    )  # fmt: skip
+
+
+def worker_facts(workers: Sequence[Worker], is_closed: bool) -> list[dict[str, Any]]:
+    """For the manifest."""
+    planned = "n_users" if is_closed else "n_planned"
+    return [
+        {
+            "worker": index, "node": worker.node.label, "has_lane": worker.handle.call("has_lane"),
+            planned: worker.n_planned,
+        }
+        for index, worker in enumerate(workers)
+    ]  # fmt: skip
+
+
+def seats_of(clients: ClientConfig, placement: Placement) -> list[Node]:
+    """The node of each worker, round the nodes."""
+    return [node for _ in range(clients.workers_per_node) for node in placement.clients]
+
+
+def refuse_two_nodes(placement: Placement) -> None:
+    """Raises ClusterError unless the clients share memory with the server."""
+    elsewhere = [node.label for node in placement.clients if node != placement.server]
+    if elsewhere or not placement.is_server_here:
+        where = (
+            f"on {placement.server.label}" if placement.is_server_here else "on no node of the Ray cluster"
+        )
+        raise ClusterError(
+            f"clients.shared_memory: the server is {where}, the clients on "
+            f"{', '.join(elsewhere or [placement.server.label])}: they share no memory; use it with a server that "
+            "squall starts, or with a server.url on loopback"
+        )
+
+
+def phase_timeouts(scenario: Scenario) -> dict[int, int]:
+    """The timeouts that phases set themselves, in ns by index of the phase."""
+    return {
+        index: phase.timeout_ns for index, phase in enumerate(scenario.phases) if phase.timeout_ns is not None
+    }
+
+
+def expand_headers(headers: Mapping[str, str], environment: Mapping[str, str]) -> dict[str, str]:
+    """`${NAME}` in a value becomes that environment variable, so that no token stands in scenario or manifest.
+
+    Raises ScenarioError for a variable that is not set.
+    """
+
+    def value_of(key: str, found: re.Match[str]) -> str:
+        if found[1] not in environment:
+            raise ScenarioError(f"clients.headers.{key}: the environment variable {found[1]} is not set")
+        return environment[found[1]]
+
+    return {
+        key: re.sub(r"\$\{(\w+)\}", lambda found, key=key: value_of(key, found), value)  # type: ignore[misc]
+        for key, value in headers.items()
+    }
