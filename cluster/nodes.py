@@ -146,7 +146,7 @@ class Nodes:
                 n_threads=_AGENT_THREADS,
             )
             site.agent.take_over(heir)
-        return [f"{error}: server, profiler and samples of {site.node.label} ended with it"]
+        return [f"{error}: its samples, and a server and profiler that it had started, ended with it"]
 
     def release(self) -> list[str]:
         """Closes every agent; returns what did not go well."""

@@ -69,9 +69,8 @@ class Handle:
     def _lost(self, error: Exception) -> LostActor:
         import ray
 
-        if isinstance(
-            error, ray.exceptions.ActorUnavailableError
-        ):  # Ray says it in three lines of gRPC's words
+        # Ray says it in three lines of gRPC's words
+        if isinstance(error, ray.exceptions.ActorUnavailableError):
             return LostActor(f"{self.name} is lost: its process cannot be reached any more")
         words = str(error).strip().splitlines() or [type(error).__name__]
         cause = words[-1] if "creation task" in words[0] else words[0]  # the last line of its traceback

@@ -46,18 +46,6 @@ def _one(bench: Bench, *words: str) -> psutil.Process:
     return found
 
 
-def _wait_for_phase(bench: Bench, name: str, at_least_s: float) -> None:
-    """Waits until the run is `at_least_s` into the phase."""
-    import time
-
-    def is_there() -> bool:
-        stores = list(bench.out.glob("*/manifest.json"))
-        spans = {span.name: span for span in phase_spans(bench.store().manifest)} if stores else {}
-        return name in spans and time.time_ns() > spans[name].start_ns + round(at_least_s * 1e9)
-
-    wait_until(is_there, 90, f"{at_least_s:g} s of phase {name}")
-
-
 def _rows(bench: Bench, table: str) -> dict[str, Any]:
     return bench.store().read(table).to_pydict()
 
@@ -72,7 +60,7 @@ def _assert_every_arrival_has_one_row(bench: Bench) -> dict[str, Any]:
 def test_a_killed_observer_ends_its_samples_and_nothing_else(joined: Bench) -> None:
     live = joined.start_run(_two_phases(1.5, 1, nsys="off"))
     observer = _one(joined, "actors.observer")
-    _wait_for_phase(joined, "first", 1)
+    joined.wait_for_phase("first", 1)
     observer.kill()
     assert live.end() in (0, 3), live.lines
     store, rows = joined.store(), _assert_every_arrival_has_one_row(joined)
@@ -92,7 +80,7 @@ def test_a_killed_observer_ends_its_samples_and_nothing_else(joined: Bench) -> N
 def test_a_killed_agent_takes_the_server_along_and_all_that_was_recorded_is_kept(joined: Bench) -> None:
     live = joined.start_run(_two_phases(3, 6))
     agent = _one(joined, "ray::NodeAgent")
-    _wait_for_phase(joined, "second", 0.5)
+    joined.wait_for_phase("second", 0.5)
     agent.kill()
     assert live.end() == 3, live.lines
     store, rows = joined.store(), _assert_every_arrival_has_one_row(joined)
