@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import select
 import signal
 import subprocess
@@ -17,6 +18,9 @@ from pathlib import Path
 import psutil
 
 from scenarios.errors import ClusterError
+
+
+_FOLDERS = re.compile(r"(?<![:/\w.])/(?:[^\s/:'\"]+/)+")
 
 
 @dataclass(frozen=True)
@@ -60,8 +64,13 @@ def run_step(command: Sequence[str], env: Mapping[str, str], timeout_s: float) -
     if process.returncode:
         lines = [line.strip() for line in text.splitlines() if line.strip()]
         how = f"signal {-process.returncode}" if process.returncode < 0 else f"exit code {process.returncode}"
-        raise ClusterError(f"{name} failed: {lines[-1] if lines else how}")
+        raise ClusterError(f"{name} failed: {without_folders(lines[-1]) if lines else how}")
     return Step(text, time.monotonic() - begun, used.ru_utime + used.ru_stime)
+
+
+def without_folders(text: str) -> str:
+    """`text` with paths cut to their last part: what a node says goes into the manifest, its folders do not."""
+    return _FOLDERS.sub("", text)
 
 
 def _ended(pid: int, timeout_s: float) -> bool:

@@ -134,28 +134,23 @@ class Collection:
 
     def _try(self, what: str, step: Callable[[], None]) -> None:
         """Runs a step; its failure is a loss, and the next step has its turn."""
-        try:
-            step()
-        except StoreError as error:
-            self.store_error = self.store_error or error
-            self.losses.append(str(error))
-        except SquallError as error:
-            if f"{what}: {error}" not in self.losses:  # files are listed twice
-                self.losses.append(f"{what}: {error}")
-        except Exception as error:  # a fault of ours must not cost the rows that other steps save
-            self.losses.append(f"{what}: {type(error).__name__}: {error}")
+        self._attempt(what, step, self.losses)
 
     def _try_noting(self, what: str, step: Callable[[], None]) -> None:
         """As `_try` for what the load figures do not need: its failure is a note."""
+        self._attempt(what, step, self.notes)
+
+    def _attempt(self, what: str, step: Callable[[], None], told: list[str]) -> None:
         try:
             step()
         except StoreError as error:
             self.store_error = self.store_error or error
             self.losses.append(str(error))
         except SquallError as error:
-            self.notes.append(f"{what}: {error}")
-        except Exception as error:  # as above
-            self.notes.append(f"{what}: {type(error).__name__}: {error}")
+            if f"{what}: {error}" not in told:  # files are listed twice
+                told.append(f"{what}: {error}")
+        except Exception as error:  # a fault of ours must not cost the rows that other steps save
+            told.append(f"{what}: {type(error).__name__}: {error}")
 
     def _take_profile(self, profiler: PhaseProfiler) -> None:
         profiler.collect()

@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from actors import nsys_marker
-from actors.nsys_step import SessionProcesses, SessionState, sessions_in
+from actors.nsys_step import SessionProcesses, SessionState, sessions_in, without_folders
 from actors.profiler import NsysSession, NsysTools, SessionLost
 from scenarios.errors import ClusterError
 from scenarios.scenario import ProfileConfig
@@ -103,6 +103,19 @@ def test_sessions_are_read_with_state_and_what_runs_in_them() -> None:
         SessionState("two words", "Started", 0),
     )
     assert sessions_in(LIST.splitlines()[0]) == ()
+
+
+@pytest.mark.parametrize(
+    ("said", "kept"),
+    [
+        ("cannot open /home/me/x/burst.nsys-rep: no space", "cannot open burst.nsys-rep: no space"),
+        ('"/opt/nvidia/bin/nsys" failed', '"nsys" failed'),
+        ("see http://host/page, or a/b", "see http://host/page, or a/b"),
+        ("/burst.nsys-rep", "/burst.nsys-rep"),
+    ],
+)
+def test_what_nsys_says_is_told_without_the_folders_of_its_node(said: str, kept: str) -> None:
+    assert without_folders(said) == kept
 
 
 def test_a_row_in_another_form_still_names_its_session() -> None:
