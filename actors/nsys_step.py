@@ -19,7 +19,6 @@ import psutil
 
 from scenarios.errors import ClusterError
 
-
 _FOLDERS = re.compile(r"(?<![:/\w.])/(?:[^\s/:'\"]+/)+")
 
 
