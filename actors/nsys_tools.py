@@ -46,10 +46,11 @@ _PACKAGES = {"libdw.so.1": "libdw1 (Fedora: elfutils-libs)", "libGL.so.1": "libg
 
 @dataclass(frozen=True)
 class Problem:
-    """What of nsys does not work here, and what mends it."""
+    """What of nsys does not work here, and what mends it. `is_fatal`: there are no reports without the mend."""
 
     what: str
     mend: str
+    is_fatal: bool = True
 
 
 @dataclass(frozen=True)
@@ -221,6 +222,7 @@ def _problems(tools: NsysTools) -> Iterator[Problem]:
         yield Problem(
             f"nsys {tools.version_text} does not find its importer: every stop takes seconds longer",
             "let squall repair it: its cache folder (SQUALL_CACHE_DIR) must be writable",
+            is_fatal=False,
         )
 
 

@@ -98,6 +98,7 @@ class NsysSession:
             **tools.env, "TMPDIR": str(self._tmp),
         }  # fmt: skip
         self._recording = ""
+        self._has_left_one = False
         self._on_since = (0.0, 0.0)
 
     @property
@@ -183,9 +184,15 @@ class NsysSession:
         return found.state
 
     def start(self, phase: str) -> None:
-        """Begins to record; when it returns, recording is on. A recording that a failed `stop` left is ended first."""
+        """Begins to record; when it returns, recording is on. A recording that a failed `stop` left is ended first.
+
+        Raises ClusterError where somebody else records in their own session: that recording is left alone.
+        """
         if self.state() in _RECORDING_STATES:
+            if not self.is_ours and not self._has_left_one:
+                raise ClusterError(f"somebody else records in the nsys session {self.name!r} already")
             self._step("", "stop", self.timeouts.stop_s, f"--session={self.name}")
+        self._has_left_one = False
         flags = {"--sample": "none", "--cpuctxsw": "none", "--backtrace": "none"}
         options = [f"{key}={value}" for key, value in flags.items() if key in self.tools.start_options]
         where = ("-o", str(self._folder / phase), "-f", "true")
@@ -198,11 +205,13 @@ class NsysSession:
         """Ends the recording; the server goes on."""
         assert self.is_recording, "stop follows start"
         phase, self._recording = self._recording, ""
+        self._has_left_one = True
         seconds, used_s = time.monotonic() - self._on_since[0], self._processes.cpu_s() - self._on_since[1]
         self.costs.append(StepCost(phase, "record", seconds, max(0.0, used_s)))
         if not self._ended_by_itself(phase):
             try:
                 self._step(phase, "stop", self.timeouts.stop_s, f"--session={self.name}")
+                self._has_left_one = False
                 return
             except ClusterError:  # the server's end and the stop may cross
                 if not self._ended_by_itself(phase):

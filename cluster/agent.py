@@ -84,9 +84,17 @@ class NodeAgent:
         """Why NVML gives nothing here; None if it works."""
         return missing_reason()
 
-    def missing_nsys(self) -> str | None:
-        """Why nsys cannot record here; None if it can. Raises ClusterError where SQUALL_NSYS names none."""
-        return f"nsys is not installed on {self._node}" if find_nsys(cache_dir()) is None else None
+    def missing_nsys(self, trace: tuple[str, ...]) -> str | None:
+        """Why nsys cannot record `trace` here; None if it can. Raises ClusterError where SQUALL_NSYS names none."""
+        tools = find_nsys(cache_dir())
+        if tools is None:
+            return f"nsys is not installed on {self._node}"
+        fatal = next((problem for problem in tools.problems if problem.is_fatal), None)
+        if fatal is not None:
+            return f"{fatal.what}: {fatal.mend}"
+        if set(trace) == {"cuda"} and missing_reason() is not None:
+            return f"profile.trace asks for cuda alone, and {self._node} has no GPU"
+        return None
 
     def heartbeat(self) -> list[str]:
         """What has ended here that should run, as sentences; empty if all is well."""

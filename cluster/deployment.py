@@ -138,7 +138,7 @@ class Deployment:
             )
         if not placement.is_server_here:
             return "the server is on no node of the Ray cluster"
-        reason: str | None = agent.call("missing_nsys")
+        reason: str | None = agent.call("missing_nsys", profile.trace)
         return reason
 
     def _observe_gpus(self) -> None:

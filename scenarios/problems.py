@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from scenarios.scenario import SERVER_URL, Scenario
+from scenarios.units import format_duration, parse_duration
 
 _PLAIN = {
     "missing": "missing, it must be given",
@@ -147,7 +149,7 @@ def _claim(problem: ErrorDetails, root: type[BaseModel]) -> str:
         return f"{value} {_PLAIN[kind]}"
     if kind in _BOUND:
         words, key = _BOUND[kind]
-        return f"{value} {words} {context[key]:g}"
+        return f"{value} {words} {_bound(context[key], problem['input'])}"
     if kind == "literal_error":
         return f"{value} must be {context['expected']}"
     if kind == "string_pattern_mismatch":
@@ -160,6 +162,14 @@ def _claim(problem: ErrorDetails, root: type[BaseModel]) -> str:
     if kind == "union_tag_not_found":
         return f"needs a kind: {', '.join(_kinds(problem['loc'], root))}"
     return f"{value} is refused: {problem['msg']}"
+
+
+def _bound(bound: float, given: object) -> str:
+    """The bound as it would be written: with a unit where a duration was given, but for 0."""
+    with suppress(ValueError):
+        parse_duration(given)
+        return format_duration(int(bound)) if bound else "0"
+    return f"{bound:g}"
 
 
 def _shorten(value: object) -> str:

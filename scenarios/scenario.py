@@ -222,6 +222,10 @@ class PhaseConfig(Section):
         return self
 
 
+SampleInterval = Annotated[Duration, Field(ge=NS_PER_S // 100)]
+"""Between two samples: at shorter ones a sampler reads without a pause and takes the cores from what it observes."""
+
+
 class ProfileConfig(Section):
     """What is observed beside the requests, and how often."""
 
@@ -240,12 +244,10 @@ class ProfileConfig(Section):
     nvml: Literal["auto", "off", "required"] = "auto"
     gpm: Literal["auto", "off"] = "auto"
     triton_trace: Literal["auto", "off"] = "auto"  # per-request server times, from Triton 2.57 on
-    triton_interval_ns: PositiveDuration = Field(default=NS_PER_S // 10, alias="triton_interval")
-    host_interval_ns: PositiveDuration = Field(default=NS_PER_S, alias="host_interval")
-    thread_interval_ns: PositiveDuration = Field(default=NS_PER_S, alias="thread_interval")
-    gpu_interval_ns: Annotated[Duration, Field(ge=NS_PER_S // 100)] = Field(
-        default=NS_PER_S // 10, alias="gpu_interval"
-    )
+    triton_interval_ns: SampleInterval = Field(default=NS_PER_S // 10, alias="triton_interval")
+    host_interval_ns: SampleInterval = Field(default=NS_PER_S, alias="host_interval")
+    thread_interval_ns: SampleInterval = Field(default=NS_PER_S, alias="thread_interval")
+    gpu_interval_ns: SampleInterval = Field(default=NS_PER_S // 10, alias="gpu_interval")
     osrt_threshold_ns: Duration = Field(default=100_000, alias="osrt_threshold")
 
 

@@ -199,6 +199,7 @@ def test_without_a_cache_that_can_be_written_the_importer_is_called_and_the_cost
     assert not found.is_repaired
     assert found.nsys == split / "target-linux-x64/nsys"
     assert found.importer is not None
+    assert [problem.is_fatal for problem in found.problems] == [False]
     assert [problem.what for problem in found.problems] == [
         "nsys 2025.3.1 does not find its importer: every stop takes seconds longer"
     ]
@@ -209,6 +210,7 @@ def test_an_nsys_without_any_importer_says_so(split: Path, tmp_path: Path) -> No
     found = find_nsys(tmp_path / "cache", root=tmp_path)
     assert found is not None
     assert found.importer is None
+    assert [problem.is_fatal for problem in found.problems] == [True]
     assert "has no QdstrmImporter" in found.problems[0].what
     assert not (tmp_path / "cache").exists()
 

@@ -175,3 +175,38 @@ def test_a_recording_without_report_or_importer_is_told(tmp_path: Path) -> None:
     (tmp_path / "nsys-0" / "one.qdstrm").write_text("raw")
     with pytest.raises(ClusterError, match="QdstrmImporter was not found"):
         session.report("one")
+
+
+_RECORDS = """#!/bin/sh
+echo "$@" >> {log}
+[ "$1" = sessions ] && echo "  1  00:10  Collection  1 theirs"
+[ "$1" = stop ] && exit {stop_code}
+exit 0
+"""
+
+
+def _theirs(folder: Path, stop_code: int = 0) -> tuple[NsysSession, Path]:
+    """A session of somebody else's, that records; and the log of what nsys is asked."""
+    nsys, log = folder / "nsys", folder / "log"
+    nsys.write_text(_RECORDS.format(log=log, stop_code=stop_code))
+    nsys.chmod(0o755)
+    tools = NsysTools(nsys, (2022, 4, 2), "PATH", None)
+    return NsysSession(tools, "theirs", folder / "nsys-0", ProfileConfig(), is_ours=False), log
+
+
+def test_a_recording_that_somebody_else_makes_in_their_session_is_left_alone(tmp_path: Path) -> None:
+    session, log = _theirs(tmp_path)
+    with pytest.raises(ClusterError, match="somebody else records in the nsys session 'theirs'"):
+        session.start("one")
+    assert "stop" not in log.read_text()
+    assert not session.is_recording
+
+
+def test_a_recording_that_our_own_failed_stop_left_is_ended(tmp_path: Path) -> None:
+    session, log = _theirs(tmp_path, stop_code=1)
+    session._recording = "one"
+    with pytest.raises(ClusterError, match="stop failed"):
+        session.stop()
+    with pytest.raises(ClusterError, match="stop failed"):
+        session.start("two")
+    assert log.read_text().count("stop") == 2

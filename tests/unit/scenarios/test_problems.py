@@ -161,6 +161,11 @@ def problem_of(mapping: dict[str, Any]) -> str:
             "measured",
             "phases[0].kind: 'measured' must be 'warmup', 'measure' or 'drain'",
         ),
+        (
+            ("profile",),
+            {"triton_interval": "1ns"},
+            "profile.triton_interval: '1ns' must be at least 10ms",
+        ),
         (("profile",), {"nsys": False}, "profile.nsys: False must be 'auto', 'off' or 'required'"),
         (
             ("server",),
