@@ -133,11 +133,15 @@ class SessionProcesses:
         return had_agents and not self.agent_pids()
 
     def kill(self) -> None:
-        """Kills the agents: of a session that is ours and does not shut down."""
+        """Kills the agents: of a session that is ours and does not shut down. Removes what they leave in /dev/shm."""
+        known = {process.pid: process for process in self._agents}
         self._find()
-        for process in self._agents:
+        known |= {process.pid: process for process in self._agents}
+        for process in known.values():
             with contextlib.suppress(psutil.Error):
                 process.kill()
+        for pid in known:
+            Path(f"/dev/shm/quadd-agent-instance-{pid}").unlink(missing_ok=True)
 
     def _find(self) -> None:
         self._agents, self._launchers = [], []

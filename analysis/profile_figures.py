@@ -11,15 +11,18 @@ from analysis.wording import count_text, duration_text, share_text
 def profile_figures(manifest: Mapping[str, Any]) -> dict[str, dict[str, Any]] | None:
     """By measured phase that has a report: events, the share of them that is tied to a batch, and the report's clock.
 
-    `n_kernels`, `kernels_tied_ratio` (None without kernels), `n_api_calls`, `n_ranges` and `n_sleeps` (marks of the
-    clock), `clock_error_ns` (bound of the report's clock on the node's), `is_clock_assumed`. None without a report.
+    `missed_ns` (of the phase's beginning), `n_kernels`, `kernels_tied_ratio` (None without kernels), `n_api_calls`,
+    `n_ranges` and `n_sleeps` (marks of the clock), `clock_error_ns` (bound of the report's clock on the node's),
+    `is_clock_assumed`. None without a report.
     """
     reports = manifest.get("nsys", {}).get("reports", {})
     figures = {}
     for phase, report in reports.items():
         clock, tied = report.get("clock", {}), report.get("attribution", {})
         kernels = tied.get("kernels", {"n": 0, "n_tied": 0})
+        late_ns = manifest.get("profiled_phases", {}).get(phase, {}).get("profiled_after_ns")
         figures[phase] = {
+            "missed_ns": max(0, late_ns or 0),
             "n_kernels": kernels["n"],
             "kernels_tied_ratio": kernels["n_tied"] / kernels["n"] if kernels["n"] else None,
             "n_api_calls": tied.get("cuda_api", {}).get("n", 0),
@@ -38,6 +41,8 @@ def profile_lines(figures: Mapping[str, Mapping[str, Any]]) -> list[str]:
 
 def _parts(one: Mapping[str, Any]) -> list[str]:
     parts = []
+    if one.get("missed_ns"):  # a summary of an older version has none
+        parts.append(f"without its first {duration_text(one['missed_ns'])}")
     if one["n_kernels"]:
         tied = share_text(one["kernels_tied_ratio"])
         parts.append(f"{count_text(one['n_kernels'])} kernels, {tied} of them in batches")

@@ -24,9 +24,11 @@ from cluster.endpoint import Endpoint
 from cluster.node_profiler import NodeProfiler
 from cluster.scratch import Scratch
 from cluster.server import TritonServer
+from cluster.server import remove_regions as remove_server_regions
+from cluster.server_log import without_own_folders
 from cluster.spills import NodeFile, Spills
 from cluster.triton_home import cache_dir
-from scenarios.errors import ClusterError, LostActor
+from scenarios.errors import ClusterError, LostActor, TargetError
 from scenarios.scenario import ProfileConfig, Scenario
 
 SERVER = "server-0"
@@ -56,6 +58,7 @@ class NodeAgent:
         self._server: TritonServer | None = None
         self._endpoint: Endpoint | None = None
         self._profiler: NodeProfiler | None = None
+        self._without_nsys: str | None = None
         self._is_traced = False
         self._is_restarting = False
         self._observer: Observer | None = None
@@ -149,7 +152,10 @@ class NodeAgent:
     # the server
 
     def start_server(self, scenario: Scenario, with_nsys: bool) -> Endpoint:
-        """Launches the scenario's server; see `TritonServer.start` for what it raises."""
+        """Launches the scenario's server, without nsys where it does not start with it; see `why_without_nsys`.
+
+        Raises what `TritonServer.start` does, and ClusterError where a required nsys does not launch it.
+        """
         folder = self._scratch.path / SERVER
         folder.mkdir()
         session = self._make_profiler(scenario.profile).session if with_nsys else None
@@ -157,8 +163,34 @@ class NodeAgent:
         self._server = TritonServer(
             scenario.model, scenario.server, folder, session, missing_reason() is None, trace_file
         )
-        self._endpoint = self._server.start()
+        try:
+            self._endpoint = self._server.start()
+        except TargetError as error:
+            if session is None or "failed to load" in str(error):
+                raise
+            self._endpoint = self._start_without_nsys(self._server, str(error), scenario.profile)
         return self._endpoint
+
+    def _start_without_nsys(self, server: TritonServer, reason: str, profile: ProfileConfig) -> Endpoint:
+        """After a start inside an nsys session that failed: the server may well start without it.
+
+        Raises TargetError of the second start where that fails too: then nsys was not to blame. Raises ClusterError
+        where it starts and nsys is required.
+        """
+        endpoint = server.start_without_nsys()
+        profiler, self._profiler = self._profiler, None
+        if profiler is not None:
+            profiler.close()
+            profiler.remove()
+        self._without_nsys = f"the server did not start under nsys launch: {reason}"
+        if profile.nsys == "required":
+            server.stop()
+            raise ClusterError(f"profile.nsys is required, but {self._without_nsys}")
+        return endpoint
+
+    def why_without_nsys(self) -> str | None:
+        """Why the server that was to be started under nsys runs without it; None if it does not."""
+        return self._without_nsys
 
     def attach_profiler(self, profile: ProfileConfig) -> None:
         """Joins the nsys session of a server that somebody else started. Raises ClusterError if it is not there."""
@@ -187,9 +219,9 @@ class NodeAgent:
         return losses
 
     def server_log(self) -> bytes:
-        """The server's log so far; empty if none was started here, by this agent or by one that died."""
+        """The server's log so far, without names of this node's folders; empty if no server was started here."""
         log = self._scratch.path / SERVER / "triton.log"
-        return log.read_bytes() if log.exists() else b""
+        return without_own_folders(log.read_bytes(), self._scratch.path) if log.exists() else b""
 
     def stop_server(self) -> list[str]:
         """Ends the profiler's session and the server; returns what did not end as it should."""
@@ -294,6 +326,7 @@ class NodeAgent:
         self.stop_observer()
         self.stop_server()
         remove_regions(self._run)
+        remove_server_regions(self._scratch.path / SERVER)  # of an agent that died, whose server was killed
         self._scratch.remove()
 
 

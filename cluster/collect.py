@@ -13,7 +13,7 @@ from cluster.client_workers import Worker
 from cluster.deployment import Deployment, clock_facts
 from cluster.ingest import Ledger, RemoteFile, ingest_file, ingest_table
 from cluster.nodes import Nodes
-from cluster.phase_profiler import PhaseProfiler
+from cluster.phase_profiler import TOO_LATE, PhaseProfiler
 from cluster.spawn import Handle
 from cluster.spills import NodeFile
 from scenarios.closed import ClosedPlan
@@ -159,9 +159,15 @@ class Collection:
         self._try_noting("profiler", lambda: facts.update(self._server_call("profiler_facts")))
         clock = self._clocks[self._deployment.server_label]
         coverage = profiler.coverage(self._start_ns, clock.target_ns, facts.get("steps", ()))
-        unprofiled = [one["reason"] for one in coverage.values() if not one["is_profiled"]]
-        if unprofiled:
-            self._deployment.collectors.lose("nsys", unprofiled[0], "the notes of the run have all")
+        unprofiled = {name: one["reason"] for name, one in coverage.items() if not one["is_profiled"]}
+        self.notes += [
+            f"phase {name} is not profiled: {reason}"
+            for name, reason in unprofiled.items()
+            if reason == TOO_LATE
+        ]
+        if unprofiled and len(unprofiled) == len(coverage):
+            reason = next(iter(unprofiled.values()))
+            self._deployment.collectors.lose("nsys", reason, "the notes of the run have all")
         self._store.update(
             profiled_phases=coverage, nsys=facts, collectors=self._deployment.collectors.to_mapping()
         )

@@ -181,6 +181,10 @@ class Deployment:
                 with contextlib.suppress(SquallError):  # why the server failed matters more than its log
                     self.keep_server_log()
                 raise
+            reason = agent.call("why_without_nsys")
+            if reason is not None:
+                self.collectors.lose("nsys", reason, "squall doctor tries a recording on its own")
+                self._store.update(collectors=self.collectors.to_mapping())
         server = {
             "node": node.label, "model": endpoint.spec.name, "version": endpoint.spec.version,
             "source": endpoint.source, "server_version": endpoint.server_version,

@@ -141,6 +141,8 @@ class NodeProfiler:
             said += spill(table, phase, (piece for _, piece in pieces))
         about["attribution"] = {table: tied._asdict() for table, tied in attribution(report).items()}
         self._reports[phase] = about
+        while session.notes:  # in the manifest while it is open; `close` comes after its seal
+            said.append(session.notes.pop(0))
         return said
 
     def _clock_of(self, phase: str, report: NsysReport, session: NsysSession) -> ReportClock:

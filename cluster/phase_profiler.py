@@ -18,6 +18,7 @@ _START_TIMEOUT_S = 120.0
 _STOP_TIMEOUT_S = 600.0
 _SPILL_TIMEOUT_S = 1800.0
 _NOT_STARTED = "nsys was not started for it"
+TOO_LATE = "nsys was on only after its end"
 
 
 @dataclass
@@ -50,6 +51,7 @@ class PhaseProfiler:
         self._spilling: tuple[_Phase, Any] | None = None
         self._lost = ""
         self._untold: list[str] = []
+        self._at_ns = 0
         self.losses: list[str] = []
 
     def start_first(self, first: PhaseSpan) -> None:
@@ -60,6 +62,7 @@ class PhaseProfiler:
 
     def drive(self, at_ns: int) -> None:
         """Call about once a second with the time since the start instant. Never waits."""
+        self._at_ns = at_ns
         if self._restarting is not None:
             if not self._is_done(self._restarting):
                 return
@@ -72,7 +75,7 @@ class PhaseProfiler:
         """One step of an open phase; True if the next phase may have its turn."""
         if phase.starting is None:
             if at_ns >= phase.span.end_ns:
-                self._close(phase, self._lost or _NOT_STARTED)
+                self._close(phase, self._lost or self._why_not_started(phase))
                 return True
             if at_ns >= phase.span.start_ns - LEAD_NS and not self._lost and self._restarting is None:
                 self._begin_start(phase)
@@ -101,7 +104,7 @@ class PhaseProfiler:
             if phase.is_closed:
                 continue
             if phase.starting is None:
-                self._close(phase, self._lost or _NOT_STARTED)
+                self._close(phase, self._lost or self._why_not_started(phase))
                 continue
             if phase.on_ns is None:
                 self._note_start(phase)
@@ -139,7 +142,7 @@ class PhaseProfiler:
             if phase.on_ns is not None:
                 late_ns = to_run_ns(phase.on_ns) - start_ns - phase.span.start_ns
                 if not reason and late_ns >= phase.span.end_ns - phase.span.start_ns:
-                    reason = "nsys was on only after its end"
+                    reason = TOO_LATE
             found[name] = {
                 "is_profiled": phase.on_ns is not None and not reason,
                 "profiled_after_ns": late_ns, "reason": reason,
@@ -155,6 +158,20 @@ class PhaseProfiler:
             return self._agent.is_done(reference)
         except SquallError:
             return True
+
+    def _why_not_started(self, phase: _Phase) -> str:
+        """A recording takes seconds to end: phases that follow one another closely are over by then."""
+        before = [
+            one for one in self._phases if one.span.end_ns <= phase.span.start_ns and one.on_ns is not None
+        ]
+        if self._at_ns < phase.span.start_ns:
+            return "the load ended before it"
+        if not before:
+            return _NOT_STARTED
+        return (
+            f"nsys was still ending its recording of phase {before[-1].span.name}; a warmup phase of some seconds "
+            "between the two helps"
+        )
 
     def _begin_start(self, phase: _Phase) -> bool:
         try:

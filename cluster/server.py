@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
+import os
 import re
 import socket
 import subprocess
@@ -28,6 +31,7 @@ from scenarios.units import NS_PER_S
 _LOOPBACK = "127.0.0.1"
 _POLL_S = 0.1
 _PORT_TRIES = 3
+_STRAYS_S = 5.0
 _LOAD_FAILURE = re.compile(
     r"failed to load '(?P<model>[^']+)' version \d+: (?P<why>.+?)(?:\\n|\"?$)", re.MULTILINE
 )
@@ -107,6 +111,11 @@ class TritonServer:
         self._nsys = nsys
         return self._serve(self._repository(), self._ports)
 
+    def start_without_nsys(self) -> Endpoint:
+        """After a `start` that failed inside an nsys session: starts it by itself. Raises as `start` does."""
+        self._nsys = None
+        return self.start()
+
     def stop(self) -> None:
         """Stops it gracefully, within the scenario's stop timeout, and every process it left."""
         if self._process is None:
@@ -119,6 +128,8 @@ class TritonServer:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
+        end_strays(self._folder)
+        remove_regions(self._folder)
 
     @property
     def is_running(self) -> bool:
@@ -174,7 +185,7 @@ class TritonServer:
             libraries = home.library_dirs
             options = ["--backend-directory", str(home.backends)] if home.backends else []
             options += self._trace_options(home.version)
-            command = [str(home.binary), *options, *triton_options(str(repository), self._model.name, ports)]
+            command = [str(home.binary), *options, *self._options(repository, ports)]
             source, name = home.source, home.binary.name
             if self._nsys is not None:
                 command = [*self._nsys.launch_prefix(self._has_gpu), *command]
@@ -197,6 +208,9 @@ class TritonServer:
             )  # fmt: skip
         return source
 
+    def _options(self, repository: Path, ports: Ports) -> list[str]:
+        return triton_options(str(repository), self._model.name, ports, region_prefix(self._folder))
+
     def _trace_options(self, version: str | None) -> list[str]:
         """A file for each launch: Triton writes over one that is there."""
         file = self._trace_file
@@ -216,7 +230,7 @@ class TritonServer:
             runtime, "run", "--rm", "--network=host", "--ipc=host",
             *(["--gpus=all"] if self._has_gpu and runtime == "docker" else []),
             f"--volume={repository}:{repository}:ro", f"--volume={self.records}:{self.records}",
-            self._server.image, "tritonserver", *triton_options(str(repository), self._model.name, ports),
+            self._server.image, "tritonserver", *self._options(repository, ports),
         ]  # fmt: skip
 
     def _wait_until_ready(self, ports: Ports, source: str) -> Endpoint:
@@ -257,9 +271,32 @@ class TritonServer:
         return (errors or lines or ["its log is empty"])[-1].strip()
 
 
-def triton_options(repository: str, model: str, ports: Ports) -> list[str]:
+def region_prefix(folder: Path) -> str:
+    """How the names of the Python backend's shared memory begin, of a server with that folder: its own on the node."""
+    return f"squall-triton-{hashlib.sha256(str(folder).encode()).hexdigest()[:12]}-"
+
+
+def remove_regions(folder: Path, memory: Path = Path("/dev/shm")) -> None:
+    """Removes the shared memory (1 MiB an instance or more) that a killed server with that folder left."""
+    for path in memory.glob(f"{region_prefix(folder)}*"):
+        path.unlink(missing_ok=True)
+
+
+def end_strays(folder: Path) -> None:
+    """Kills what runs in `folder` though its supervisor is gone: a server under nsys is no child of its launcher."""
+    strays = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            if process.pid != os.getpid() and process.cwd() == str(folder):
+                process.kill()
+                strays.append(process)
+    psutil.wait_procs(strays, _STRAYS_S)
+
+
+def triton_options(repository: str, model: str, ports: Ports, region_prefix: str) -> list[str]:
     """Options of tritonserver: one model, endpoints on loopback, no GPU metrics (we sample NVML)."""
     return [
+        f"--backend-config=python,shm-region-prefix-name={region_prefix}",
         "--model-repository", repository, "--model-control-mode=explicit", f"--load-model={model}",
         f"--http-address={_LOOPBACK}", f"--grpc-address={_LOOPBACK}", f"--metrics-address={_LOOPBACK}",
         f"--http-port={ports.http}", f"--grpc-port={ports.grpc}", f"--metrics-port={ports.metrics}",

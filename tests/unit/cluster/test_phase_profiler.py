@@ -103,6 +103,17 @@ def test_a_recording_is_not_stopped_before_its_phase_ends(agent: ScriptedAgent) 
     assert agent.calls[1] == ("stop_profiler", "one")
 
 
+def test_a_phase_that_was_over_before_the_recording_ahead_of_it_ended_says_so(agent: ScriptedAgent) -> None:
+    profiler = profiler_of(agent)
+    agent.slow = {"stop_profiler"}
+    drive(profiler, 25)
+    end(profiler)
+    assert agent.started() == ["one"]
+    reason = profiler.coverage(1000, to_run_ns)["two"]["reason"]
+    assert "still ending its recording of phase one" in reason
+    assert profiler.losses == [f"phase two is not profiled: {reason}"]
+
+
 def test_a_second_recording_waits_for_the_end_of_the_first(agent: ScriptedAgent) -> None:
     profiler = profiler_of(agent)
     agent.slow = {"stop_profiler"}
@@ -140,7 +151,7 @@ def test_a_recording_cut_short_by_the_end_of_the_load_is_stopped_once(agent: Scr
     drive(profiler, 7)
     end(profiler)
     assert agent.calls.count(("stop_profiler", "one")) == 1
-    assert profiler.losses == ["phase two is not profiled: nsys was not started for it"]
+    assert profiler.losses == ["phase two is not profiled: the load ended before it"]
 
 
 def test_coverage_says_how_late_a_recording_was_on(agent: ScriptedAgent) -> None:

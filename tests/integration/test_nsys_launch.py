@@ -1,0 +1,59 @@
+"""An nsys that answers and does not launch: a run with `auto` goes on without it, one that requires it does not."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cluster.agent import NodeAgent
+from scenarios.errors import ClusterError, TargetError
+from scenarios.loader import scenario_from_mapping
+from scenarios.scenario import Scenario
+from tests.integration.conftest import scenario_mapping
+
+_ANSWERS = """#!/bin/sh
+[ "$1" = --version ] && echo "NVIDIA Nsight Systems version 2024.1.1.1" && exit 0
+[ "$1" = launch ] && [ "$2" != --help ] && echo "cannot create the agent" && exit 7
+exit 0
+"""
+
+
+def _scenario(**profile: Any) -> Scenario:
+    return scenario_from_mapping(scenario_mapping(profile={"nvml": "off", **profile}), "test")
+
+
+@pytest.fixture
+def agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    nsys = tmp_path / "nsys"
+    nsys.write_text(_ANSWERS)
+    nsys.chmod(0o755)
+    monkeypatch.setenv("SQUALL_NSYS", str(nsys))
+    agent = NodeAgent("r", "node-0")
+    yield agent
+    agent.close()
+
+
+def test_a_server_that_nsys_does_not_launch_is_started_without_it(agent: NodeAgent) -> None:
+    endpoint = agent.start_server(_scenario(), with_nsys=True)
+    assert endpoint.server_version
+    reason = agent.why_without_nsys()
+    assert reason is not None
+    assert "cannot create the agent" in reason
+    assert agent.profiler_facts() == {}
+    assert agent.heartbeat() == []
+
+
+def test_a_required_nsys_that_does_not_launch_ends_the_run(agent: NodeAgent) -> None:
+    with pytest.raises(ClusterError, match=r"nsys is required.*cannot create the agent"):
+        agent.start_server(_scenario(nsys="required"), with_nsys=True)
+
+
+def test_a_port_that_is_taken_is_still_said_so(agent: NodeAgent) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        mapping = scenario_mapping(profile={"nvml": "off"}, server={"http_port": port})
+        with pytest.raises(TargetError, match=f"port {port}"):
+            agent.start_server(scenario_from_mapping(mapping, "test"), with_nsys=True)

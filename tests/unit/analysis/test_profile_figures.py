@@ -1,0 +1,31 @@
+"""What screen and report say of a recording: also which part of its phase it lacks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from analysis.profile_figures import profile_figures, profile_lines
+
+
+def _lines(late_ns: int | None) -> list[str]:
+    clock = {"is_assumed": False, "n_ranges": 100, "n_sleeps": 9, "error_ns": 20_000}
+    manifest: dict[str, Any] = {
+        "nsys": {"reports": {"one": {"clock": clock}}},
+        "profiled_phases": {"one": {"is_profiled": True, "profiled_after_ns": late_ns}},
+    }
+    figures = profile_figures(manifest)
+    assert figures is not None
+    return profile_lines(figures)
+
+
+def test_a_phase_whose_beginning_was_missed_says_how_much() -> None:
+    assert _lines(673_249_994) == ["one: without its first 673 ms, its clock within 20.0 µs (109 marks)"]
+
+
+def test_a_phase_that_was_recorded_from_before_its_start_says_nothing() -> None:
+    assert _lines(-300_000_000) == ["one: its clock within 20.0 µs (109 marks)"]
+    assert _lines(None) == ["one: its clock within 20.0 µs (109 marks)"]
+
+
+def test_without_a_report_there_are_no_figures() -> None:
+    assert profile_figures({}) is None
