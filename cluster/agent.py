@@ -14,7 +14,7 @@ import psutil
 from actors.clock import SystemClock
 from actors.control import ControlError
 from actors.gpu import GpuSource, missing_reason
-from actors.nsys_tools import find_nsys
+from actors.nsys_tools import NsysTools, find_nsys
 from actors.observer import Observer, ObserverSettings, ServerTarget
 from actors.shared_memory import remove_regions
 from actors.triton_trace import TraceSwitch, trace_holds, trace_reason
@@ -58,6 +58,7 @@ class NodeAgent:
         self._server: TritonServer | None = None
         self._endpoint: Endpoint | None = None
         self._profiler: NodeProfiler | None = None
+        self._tools: NsysTools | None = None
         self._without_nsys: str | None = None
         self._is_traced = False
         self._is_restarting = False
@@ -89,7 +90,7 @@ class NodeAgent:
 
     def missing_nsys(self, trace: tuple[str, ...]) -> str | None:
         """Why nsys cannot record `trace` here; None if it can. Raises ClusterError where SQUALL_NSYS names none."""
-        tools = find_nsys(cache_dir())
+        tools = self._find_nsys()
         if tools is None:
             return f"nsys is not installed on {self._node}"
         fatal = next((problem for problem in tools.problems if problem.is_fatal), None)
@@ -259,8 +260,14 @@ class NodeAgent:
 
     # the profiler
 
+    def _find_nsys(self) -> NsysTools | None:
+        """See `find_nsys`, which asks nsys half a dozen questions: they are asked once."""
+        if self._tools is None:
+            self._tools = find_nsys(cache_dir())
+        return self._tools
+
     def _make_profiler(self, profile: ProfileConfig) -> NodeProfiler:
-        tools = find_nsys(cache_dir())
+        tools = self._find_nsys()
         if tools is None:
             raise ClusterError(f"nsys is not installed on {self._node}")
         folder = self._scratch.path / SERVER
@@ -289,7 +296,6 @@ class NodeAgent:
         if profiler is None:
             assert self._profile is not None, "start_server was asked for nsys"
             profiler = self._make_profiler(self._profile)
-            profiler.adopt(phase)
         labels = EventLabels(self._run, self._node, SERVER)
         return profiler.spill(phase, labels, self._spills.reports_dir / SERVER, self._spills.write)
 

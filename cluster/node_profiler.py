@@ -178,7 +178,7 @@ class NodeProfiler:
             "n_sessions": len(self._sessions),
             "lost": [session.lost for session in self._sessions if session.lost],
             "problems": [asdict(problem) for problem in self._tools.problems],
-            "steps": [asdict(cost) for session in self._sessions for cost in session.costs],
+            "steps": [asdict(cost) for cost in self.costs()],
             "reports": self._reports,
         }
 
