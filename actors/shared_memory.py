@@ -195,7 +195,12 @@ def unregister_all(run: str, url: str, tls: TlsSettings | None) -> list[str]:
 
 def remove_regions(run: str, folder: Path = FOLDER) -> None:
     """Removes what workers of a run left on this node, those that were killed or never ran."""
-    for path in folder.glob(f"{_PREFIX}{run}-*"):
+    remove_named(f"{_PREFIX}{run}-", folder)
+
+
+def remove_named(prefix: str, folder: Path = FOLDER) -> None:
+    """Removes the shared memory whose names begin so, whoever made it."""
+    for path in folder.glob(f"{prefix}*"):
         path.unlink(missing_ok=True)
 
 

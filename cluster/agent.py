@@ -16,15 +16,14 @@ from actors.control import ControlError
 from actors.gpu import GpuSource, missing_reason
 from actors.nsys_tools import NsysTools, find_nsys
 from actors.observer import Observer, ObserverSettings, ServerTarget
-from actors.shared_memory import remove_regions
+from actors.shared_memory import remove_named, remove_regions
 from actors.triton_trace import TraceSwitch, trace_holds, trace_reason
 from analysis.nsys_tables import EventLabels
 from cluster.clocksync import clock_domain
 from cluster.endpoint import Endpoint
 from cluster.node_profiler import NodeProfiler
 from cluster.scratch import Scratch
-from cluster.server import TritonServer
-from cluster.server import remove_regions as remove_server_regions
+from cluster.server import TritonServer, region_prefix
 from cluster.server_log import without_own_folders
 from cluster.spills import NodeFile, Spills
 from cluster.triton_home import cache_dir
@@ -332,7 +331,8 @@ class NodeAgent:
         self.stop_observer()
         self.stop_server()
         remove_regions(self._run)
-        remove_server_regions(self._scratch.path / SERVER)  # of an agent that died, whose server was killed
+        # of an agent that died, whose server was killed
+        remove_named(region_prefix(self._scratch.path / SERVER))
         self._scratch.remove()
 
 

@@ -19,6 +19,7 @@ import psutil
 import actors.supervisor
 from actors.control import Control
 from actors.profiler import NsysSession
+from actors.shared_memory import remove_named
 from actors.triton_trace import trace_holds, trace_options
 from cluster.endpoint import READY, Endpoint, inspect, why_not
 from cluster.server_environment import server_environment
@@ -129,7 +130,7 @@ class TritonServer:
             process.kill()
             process.wait()
         end_strays(self._folder)
-        remove_regions(self._folder)
+        remove_named(region_prefix(self._folder))  # 1 MiB an instance or more, of a killed server
 
     @property
     def is_running(self) -> bool:
@@ -274,12 +275,6 @@ class TritonServer:
 def region_prefix(folder: Path) -> str:
     """How the names of the Python backend's shared memory begin, of a server with that folder: its own on the node."""
     return f"squall-triton-{hashlib.sha256(str(folder).encode()).hexdigest()[:12]}-"
-
-
-def remove_regions(folder: Path, memory: Path = Path("/dev/shm")) -> None:
-    """Removes the shared memory (1 MiB an instance or more) that a killed server with that folder left."""
-    for path in memory.glob(f"{region_prefix(folder)}*"):
-        path.unlink(missing_ok=True)
 
 
 def end_strays(folder: Path) -> None:
