@@ -22,6 +22,7 @@ from analysis.clock_track import ClockTrack
 from analysis.query import connect
 from analysis.schema import TABLES
 from analysis.store import RunStore
+from analysis.tables.columns import Column
 
 _EARLIEST_NS = -(2**63)
 
@@ -100,7 +101,11 @@ def write_joined(store: RunStore) -> JoinReport:
     with connect(store, ["requests", "batches"] if has_batches else ["requests"]) as connection:
         connection.execute(_MEMBERS if has_batches else _NO_MEMBERS)
         _add_clocks(connection, store.manifest.get("nodes", {}))
-        columns = ", ".join(column.name for column in TABLES["joined"].columns)
+        found = set(connection.sql(f"SELECT * FROM ({_JOINED}) LIMIT 0").columns)
+        columns = ", ".join(
+            column.name if column.name in found else f"{_absent(column)} AS {column.name}"
+            for column in TABLES["joined"].columns
+        )
         query = connection.sql(f"SELECT {columns} FROM ({_JOINED})")
         store.replace_derived("joined", query.to_arrow_reader(100_000))
     return read_join_report(store)
@@ -113,6 +118,12 @@ def read_join_report(store: RunStore) -> JoinReport:
         (counts,) = connection.execute(_REPORT).fetchall()
         (batch_counts,) = connection.execute(_BATCH_REPORT).fetchall() if has_batches else [(0, 0)]
     return JoinReport(*(int(count) for count in (*counts, *batch_counts)))
+
+
+def _absent(column: Column) -> str:
+    kind = {"text": "VARCHAR", "ratio": "DOUBLE", "Hz": "DOUBLE"}.get(column.unit, "BIGINT")
+    empty = "''" if column.name == "gpu_uuid" else "'none'"
+    return f"NULL::{kind}" if column.nullable else empty
 
 
 def _add_clocks(connection: duckdb.DuckDBPyConnection, nodes: Mapping[str, Any]) -> None:

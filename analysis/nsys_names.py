@@ -73,6 +73,30 @@ def api_name(name: str) -> str:
     return _API_VERSION.sub("", name)
 
 
+_CALL_CLASSES = (
+    (r"cu(da)?GraphLaunch", "graph launch"),
+    (r"cu(da)?Launch", "launch"),
+    (r"cu\w*Synchronize", "blocking sync"),
+    (r"cu\w*Query", "poll"),
+    (r"cu\w*Memcpy\w*Async|cu\w*MemPrefetchAsync", "async copy"),
+    (r"cu\w*Memcpy", "blocking copy"),
+    (r"cu\w*Memset", "memset"),
+    (
+        r"cu\w*(Malloc|MemAlloc|HostAlloc|Free|HostRegister|HostUnregister|MemPool|MemCreate|MemMap|MemUnmap"
+        r"|MemAddressReserve|ArrayCreate|ArrayDestroy)",
+        "allocation",
+    ),
+)
+
+
+def call_class(name: str) -> str:
+    """What a CUDA call does: launch, graph launch, blocking sync, poll, blocking copy, async copy, memset, …, other.
+
+    By name alone: an async copy from or to pageable memory blocks as well, which only its row of `memcpys` tells.
+    """
+    return next((found for pattern, found in _CALL_CLASSES if re.match(pattern, name)), "other")
+
+
 def copy_kind(symbol: str, label: str) -> str:
     """`CUDA_MEMCPY_KIND_HTOD` -> `HtoD`; empty for unknown; nsys's own label where it is none of these."""
     found = re.fullmatch(r"CUDA_MEMCPY_KIND_(UVM_)?([HDAP])TO([HDAP])", symbol)

@@ -20,6 +20,7 @@ from analysis.nsys_names import (
     SYNC_KINDS,
     Names,
     api_name,
+    call_class,
     copy_kind,
     numbers,
     plain_kind,
@@ -128,6 +129,7 @@ class _Makers:
         return {
             **self._event(piece),
             "name": self._api_names.encode(piece["nameId"]),
+            "call_class": self._call_classes.encode(piece["nameId"]),
             "api": Names(_API).encode(piece["eventClass"]),
             "correlation_id": _filled(piece["cid"]),
             "return_value": piece["returnValue"],
@@ -242,6 +244,10 @@ class _Makers:
     @cached_property
     def _api_names(self) -> Names:
         return Names({id_: api_name(text) for id_, text in self._strings.items()})
+
+    @cached_property
+    def _call_classes(self) -> Names:
+        return Names({id_: call_class(api_name(text)) for id_, text in self._strings.items()})
 
     @cached_property
     def _copy_kinds(self) -> Names:

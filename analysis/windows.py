@@ -101,6 +101,8 @@ def _complete(found: pa.Table, per_window: list[tuple[int, int, float]] | None, 
         "n_batches": pa.array(n_batches, pa.int64()),
         "batch_rows_mean": pa.array(rows_mean, pa.float64()),
     }
+    for column in TABLES["windows"].columns:
+        columns.setdefault(column.name, pa.nulls(n, column.type))
     if per_window is None:
         columns["queue_depth"] = pa.nulls(n, pa.int64())
     data = assign_phase(pa.table(columns), "t_ns", phase_spans(store.manifest))

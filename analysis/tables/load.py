@@ -14,7 +14,6 @@ from analysis.tables.columns import (
     count,
     id_,
     ns,
-    real,
     text,
 )
 
@@ -101,76 +100,5 @@ TABLES = (
             ns("gc_pause_ns", "time in garbage collections in the interval"),
             count("n_dropped", "records lost by the collector so far; any makes the run invalid"),
         ),
-    ),
-    Table(
-        "joined",
-        "row of `requests`, with what explains its latency",
-        (
-            *REQUEST,
-            ns(
-                "response_ns",
-                "done - scheduled: the headline; null if unsent, and in a closed loop",
-                nullable=True,
-            ),
-            ns("service_ns", "done - sent; null if unsent", nullable=True),
-            ns("lag_ns", "sent - scheduled; null if unsent, and in a closed loop", nullable=True),
-            text("join_level", "exact: by request id in the batch record; none: no batch record has it"),
-            text("server", "server of its batch", nullable=True),
-            text("instance", "model instance of its batch", nullable=True),
-            id_("batch_id", "batch that served it", nullable=True),
-            at("batch_start_ns", "its batch's execution began", nullable=True),
-            at("batch_end_ns", "its batch's execution ended", nullable=True),
-            count("batch_rows", "rows in its batch", nullable=True),
-            count("batch_n_requests", "requests in its batch", nullable=True),
-            ns("wait_ns", "batch_start - sent: network, server front end and queue together", nullable=True),
-            ns("compute_ns", "batch_end - batch_start", nullable=True),
-            ns("reply_ns", "done - batch_end: server's way out, network and client's way in", nullable=True),
-            ns("clock_error_ns", "bound on the error between the two nodes' clocks", nullable=True),
-        ),
-        is_derived=True,
-    ),
-    Table(
-        "windows",
-        "100 ms of the run",
-        (
-            RUN,
-            text("phase", "phase in which the window starts"),
-            at("t_ns", "start of the window"),
-            INTERVAL,
-            count("n_arrivals", "arrivals scheduled in the window; null in a closed loop", nullable=True),
-            count("n_sent", "requests sent in the window"),
-            count("n_done", "requests that ended ok in the window"),
-            count(
-                "n_failed",
-                "arrivals scheduled (closed loop: requests sent) in the window that did not end ok",
-            ),
-            count("in_flight", "requests sent and not ended at the window's end"),
-            count(
-                "queue_depth", "requests sent whose batch had not begun at the window's end", nullable=True
-            ),
-            count("n_batches", "batches that began in the window", nullable=True),
-            real("batch_rows_mean", "count", "mean rows of those batches; null if none", nullable=True),
-            ns(
-                "response_p50_ns",
-                "median response time of the window's arrivals; null if none or failed, and in a closed loop",
-                True,
-            ),
-            ns(
-                "response_p95_ns",
-                "95th percentile, failures counted as infinite; null if none or infinite, and in a closed loop",
-                True,
-            ),
-            ns(
-                "service_p50_ns",
-                "median service time of the requests sent in the window; null if none or failed",
-                True,
-            ),
-            ns(
-                "service_p95_ns",
-                "95th percentile, failures counted as infinite; null if none or infinite",
-                True,
-            ),
-        ),
-        is_derived=True,
     ),
 )

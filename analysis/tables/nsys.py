@@ -74,6 +74,11 @@ TABLES = (
             *EVENT,
             text("name", "function called, without the suffix of its version"),
             text("api", "runtime or driver"),
+            text(
+                "call_class",
+                "what the call does, by its name: launch, graph launch, blocking sync, poll, blocking copy, "
+                "async copy, memset, allocation, other",
+            ),
             id_("correlation_id", "with process the key of the call, and of what it put on the GPU"),
             id_("return_value", "0: success", nullable=True),
             *_BATCH,

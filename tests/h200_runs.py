@@ -1,0 +1,82 @@
+"""Run directories made of the real nsys exports in tests/fixtures/h200: what a run holds, but for requests.
+
+The capture has a model instance per process and one NVTX range per batch; a phase is a process's time from its first
+range to its last. In `two_heads` process 575 is linear_head (568 batches), 576 seqlen_head (489 batches).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from analysis.nsys_report import NsysReport
+from analysis.nsys_tables import EventLabels, event_tables
+from analysis.schema import arrow_schema
+from analysis.store import RunStore
+from analysis.timeline import assign_phase, phase_spans
+
+START_NS = 1_795_250_252_000_000_000
+"""Start of the collection on the run clock: what the report counts from."""
+
+
+class Shifted:
+    """The report's clock on the run clock, without drift."""
+
+    def convert(self, source_ns: NDArray[np.int64], /) -> NDArray[np.int64]:
+        return source_ns + START_NS
+
+
+def write_h200_run(parent: Path, report: NsysReport, models: dict[str, str] | None = None) -> RunStore:
+    """A sealed run of `report`, whose ranges must be ours. `models`: name of the model by instance; else the instance.
+
+    Tables: those of the report, and `batches` with a row a range (1 row, no request ids).
+    """
+    store = RunStore.create(parent, "h200", START_NS, {
+        "scenario": {"name": "h200", "seed": 1, "profile": {"nsys": "required"}}, "plan": {"load": "open"},
+        "nodes": {"node-0": {"clock_error_ns": 0, "n_cores": 16, "gpus": [{"uuid": "GPU-0", "name": "NVIDIA H200"}]}},
+        "servers": {"server-0": {"node": "node-0", "model": "two_heads", "version": "1"}},
+    })  # fmt: skip
+    tables: dict[str, list[pa.Table]] = {}
+    for name, rows in event_tables(report, EventLabels(store.run, "node-0", "server-0"), Shifted()):
+        tables.setdefault(name, []).append(rows)
+    batches = _batches(store.run, pa.concat_tables(tables["nvtx"]), models or {})
+    store.update(phases=_phases(batches))
+    spans = phase_spans(store.manifest)
+    for name, pieces in {**tables, "batches": [batches]}.items():
+        for rows in pieces:
+            store.append(name, assign_phase(rows, "start_ns", spans))
+    store.seal({"status": "VALID", "reasons": []})
+    return store
+
+
+def _batches(run: str, nvtx: pa.Table, models: dict[str, str]) -> pa.Table:
+    ours = nvtx.filter(pc.is_valid(nvtx["batch_id"])).sort_by("start_ns")
+    n = ours.num_rows
+    instances = ours["instance"].cast(pa.string()).to_pylist()
+    columns: dict[str, Any] = {
+        "run": [run] * n, "phase": [""] * n, "node": ["node-0"] * n, "server": ["server-0"] * n,
+        "model": [models.get(one, one) for one in instances], "version": ["1"] * n, "instance": instances,
+        "batch_id": ours["batch_id"], "start_ns": ours["start_ns"], "end_ns": ours["end_ns"], "rows": [1] * n,
+        "n_requests": [0] * n, "request_ids": pa.array([[]] * n, pa.list_(pa.int64())), "n_foreign": [0] * n,
+    }  # fmt: skip
+    names = arrow_schema("batches").names
+    return pa.table([columns[name] for name in names], names=names)
+
+
+def _phases(batches: pa.Table) -> list[dict[str, Any]]:
+    """A measure phase for each instance, named as its model."""
+    spans = batches.group_by("model").aggregate([("start_ns", "min"), ("end_ns", "max")]).to_pylist()
+    return [
+        {
+            "name": one["model"],
+            "kind": "measure",
+            "start_ns": one["start_ns_min"],
+            "end_ns": one["end_ns_max"],
+        }
+        for one in spans
+    ]
