@@ -1,6 +1,6 @@
 """What of an nsys export may leave its node: tables, columns, rows and strings. Whatever is not listed here stays.
 
-Column names are nsys's own, of 2022.4 to 2025.3 (schemas 3.0 and 3.20). Never listed: environments and command lines
+Column names are nsys's own, of 2022.4 to 2026.4 (schemas 3.0 to 3.28). Never listed: environments and command lines
 (TARGET_INFO_SYSTEM_ENV, StringIds that only they use), output of processes (ProcessStreams), process names, call
 chains, module paths, host and user, NVTX payloads, texts of diagnostics.
 """
@@ -119,7 +119,7 @@ ALLOWED: dict[str, AllowedTable] = {
     ),
     "ThreadNames": AllowedTable(("nameId", "globalTid"), strings={"nameId": THREAD}, of_event_threads=True),
     "TARGET_INFO_GPU": AllowedTable(_GPU_NUMBERS, {"name": _LABEL, "chipName": _LABEL, "uuid": _UUID}),
-    "TARGET_INFO_CUDA_DEVICE": AllowedTable(("gpuId", "cudaId", "pid")),
+    "TARGET_INFO_CUDA_DEVICE": AllowedTable(("gpuId", "cudaId", "pid"), {"uuid": _UUID}),
     "TARGET_INFO_SESSION_START_TIME": AllowedTable(("utcEpochNs",)),
     **dict.fromkeys(META, _META),
     **dict.fromkeys(

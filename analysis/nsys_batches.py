@@ -28,6 +28,7 @@ from analysis.nsys_names import RANGE_PREFIX, numbers, range_columns
 from analysis.nsys_queries import CALLS, GPUS, LAUNCHES, RANGES, TIED, TIED_CALLS
 from analysis.nsys_ranges import BatchRanges, batch_ranges
 from analysis.nsys_report import ROWS_AT_A_TIME, NsysReport
+from analysis.nsys_scrub import parquet_options
 
 if TYPE_CHECKING:
     import duckdb
@@ -96,7 +97,7 @@ def _chunk(column: pa.ChunkedArray, type_: pa.DataType) -> pa.Array:
 def _write_calls(connection: duckdb.DuckDBPyConnection, ranges: BatchRanges, path: Path) -> None:
     reader = connection.sql(CALLS).to_arrow_reader(ROWS_AT_A_TIME)
     schema = reader.schema.append(pa.field("range", pa.int64()))
-    with pq.ParquetWriter(path, schema, compression="zstd") as writer:
+    with pq.ParquetWriter(path, schema, **parquet_options(schema)) as writer:
         for batch in reader:
             thread, start, end = (numbers(batch.column(name))[0] for name in ("gt", "s", "e"))
             range_ = pa.array(ranges.locate(thread, start, end))

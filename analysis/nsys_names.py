@@ -15,7 +15,8 @@ RANGE_PREFIX = "squall|"
 CLOCK_PREFIX = "squall-clock|"
 _RANGE = r"^squall\|(?P<instance>.+?)\|(?P<batch_id>[0-9]{1,18})(?:\|(?P<clock_ns>[0-9]{1,18}))?$"
 _CLOCK = r"^squall-clock\|(?P<clock_ns>[0-9]{1,18})$"
-_API_VERSION = re.compile(r"_v[0-9]+$")
+API_VERSION = r"(_v[0-9]+|_ptds|_ptsz)+$"
+"""What CUPTI puts behind the name of a call: version, and per-thread default stream (cupti_runtime_cbid.h)."""
 
 COPY_KINDS = dict(
     enumerate(
@@ -69,32 +70,40 @@ def _nonempty(texts: pa.Array) -> pa.Array:
 
 
 def api_name(name: str) -> str:
-    """A CUDA function without the suffix of its version: `cudaLaunchKernel_v7000` -> `cudaLaunchKernel`."""
-    return _API_VERSION.sub("", name)
+    """A CUDA function without the suffixes of its version: `cudaLaunchKernel_ptsz_v7000` -> `cudaLaunchKernel`."""
+    return re.sub(API_VERSION, "", name)
 
 
 _CALL_CLASSES = (
-    (r"cu(da)?GraphLaunch", "graph launch"),
-    (r"cu(da)?Launch", "launch"),
-    (r"cu\w*Synchronize", "blocking sync"),
-    (r"cu\w*Query", "poll"),
-    (r"cu\w*Memcpy\w*Async|cu\w*MemPrefetchAsync", "async copy"),
-    (r"cu\w*Memcpy", "blocking copy"),
-    (r"cu\w*Memset", "memset"),
+    (r"GraphLaunch", "graph launch"),
+    (r"Launch(?!HostFunc)", "launch"),
+    (r"\w*Synchronize", "blocking sync"),
+    (r"(Stream|Event)Query", "poll"),
+    (r"Memcpy(\w*Async|(3D)?Peer|[DA]to[DA])|Mem(DiscardAnd)?Prefetch", "async copy"),
+    (r"Memcpy", "blocking copy"),
+    (r"Memset", "memset"),
     (
-        r"cu\w*(Malloc|MemAlloc|HostAlloc|Free|HostRegister|HostUnregister|MemPool|MemCreate|MemMap|MemUnmap"
-        r"|MemAddressReserve|ArrayCreate|ArrayDestroy)",
+        r"Malloc|Mem(Alloc|Free)|Free|(Mem)?Host(Alloc|Register|Unregister)|MemPool(Create|Destroy|TrimTo)"
+        r"|Mem(Create|Release|Map|Unmap|SetAccess|AddressReserve|AddressFree)|(Mipmapped)?Array(3D)?(Create|Destroy)"
+        r"|DeviceGraphMemTrim",
         "allocation",
     ),
 )
+"""By the first pattern that what follows `cu`, `cuda`, `cu64` or `__cuda` begins with.
+
+So calls that only build a graph (`cudaGraphAddMemcpyNode`) are other. Copies between devices, and within one, return
+before they are done (CUDA Runtime API, "API synchronization behavior", and at cudaMemcpyPeer).
+"""
 
 
 def call_class(name: str) -> str:
     """What a CUDA call does: launch, graph launch, blocking sync, poll, blocking copy, async copy, memset, …, other.
 
-    By name alone: an async copy from or to pageable memory blocks as well, which only its row of `memcpys` tells.
+    By name alone: an async copy from or to pageable memory blocks as well, and a `cudaMemcpy` within a device does not,
+    which only its row of `memcpys` tells. `name` may have the suffixes that `api_name` takes off.
     """
-    return next((found for pattern, found in _CALL_CLASSES if re.match(pattern, name)), "other")
+    plain = re.sub(r"^_*cu(da|64)?", "", name)
+    return next((found for pattern, found in _CALL_CLASSES if re.match(pattern, plain)), "other")
 
 
 def copy_kind(symbol: str, label: str) -> str:

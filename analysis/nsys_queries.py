@@ -70,10 +70,16 @@ ORDER BY s, e, d.globalPid, cid, d.streamId, graphNodeId"""
 
 GPUS = """
 CREATE TEMP TABLE gpus AS
-SELECT DISTINCT ON (c.cudaId, c.pid) c.cudaId, c.pid, g.* EXCLUDE (id, name, chipName)
-FROM TARGET_INFO_CUDA_DEVICE c JOIN TARGET_INFO_GPU g ON g.id = c.gpuId
+SELECT DISTINCT ON (c.cudaId, c.pid) c.cudaId, c.pid, coalesce(g.uuid, c.uuid) AS uuid,
+    g.* EXCLUDE (id, name, chipName, uuid)
+FROM (SELECT cudaId, pid, gpuId, uuid FROM TARGET_INFO_CUDA_DEVICE
+    UNION ALL SELECT id, NULL, id, NULL FROM TARGET_INFO_GPU
+        WHERE NOT EXISTS (SELECT 1 FROM TARGET_INFO_CUDA_DEVICE)) c
+LEFT JOIN TARGET_INFO_GPU g ON g.id = c.gpuId
+ORDER BY c.cudaId, c.pid, g.id
 """
-"""A process numbers its CUDA devices itself; a version without the pid numbers them once."""
+"""A process numbers its CUDA devices itself; 2022.4 does not tell them apart: a device is the GPU of that id. In
+2026.4 a device may have no GPU here, and then its own UUID."""
 
 _WARPS_PER_BLOCK = "((d.blockX * d.blockY * d.blockZ + 31) // 32)"
 _REGISTERS_PER_WARP = "((d.registersPerThread * 32 + 255) // 256 * 256)"

@@ -166,7 +166,8 @@ class _Scrubber:
 
     def _write(self, table: str, schema: pa.Schema, pieces: Iterator[pa.Table] | list[pa.Table]) -> None:
         n_rows = 0
-        with pq.ParquetWriter(self._folder / f"{table}.parquet", schema, compression="zstd") as writer:
+        options = parquet_options(schema)
+        with pq.ParquetWriter(self._folder / f"{table}.parquet", schema, **options) as writer:
             for piece in pieces:
                 if piece.num_rows:
                     writer.write_table(piece.cast(schema))
@@ -175,6 +176,17 @@ class _Scrubber:
             (self._folder / f"{table}.parquet").unlink()
             return
         self._rows[table] = n_rows
+
+
+def parquet_options(schema: pa.Schema) -> dict[str, Any]:
+    """How a report's numbers and texts are written: numbers as differences, which cost half of what a dictionary does,
+    in CPU time and in bytes."""
+    differences = [field.name for field in schema if field.type == pa.int64()]
+    return {
+        "compression": "zstd",
+        "use_dictionary": [field.name for field in schema if field.name not in differences],
+        "column_encoding": dict.fromkeys(differences, "DELTA_BINARY_PACKED"),
+    }
 
 
 def _schema(numbers: Sequence[str], texts: Sequence[str]) -> pa.Schema:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 from analysis.nsys_allowed import KERNELS, MEMCPYS, MEMSETS, NVTX, OS_RUNTIME_CALL, OSRT, RUNTIME, START_END
-from analysis.nsys_names import COPY_KINDS, copy_kind
+from analysis.nsys_names import API_VERSION, COPY_KINDS, copy_kind
 from analysis.nsys_report import NsysReport
 
 _SPANS = '"end" - start AS value'
@@ -22,7 +22,7 @@ UNION ALL SELECT '[CUDA memset]', {{value}} FROM {MEMSETS}
 _SOURCES: dict[str, tuple[str, str]] = {
     "cuda_api_sum": (
         "name",
-        f"SELECT regexp_replace(n.value, '_v[0-9]+$', '') AS name, {_SPANS}"
+        f"SELECT regexp_replace(n.value, '{API_VERSION}', '') AS name, {_SPANS}"
         f" FROM {RUNTIME} LEFT JOIN StringIds n ON id = nameId",
     ),
     "cuda_gpu_kern_sum": (

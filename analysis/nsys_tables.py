@@ -29,6 +29,7 @@ from analysis.nsys_names import (
 from analysis.nsys_report import ROWS_AT_A_TIME, NsysReport
 from analysis.part import conform
 from analysis.schema import arrow_schema
+from scenarios.errors import AnalysisError, SchemaMismatch
 
 if TYPE_CHECKING:
     from analysis.nsys_clock import Marks
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
 Columns = dict[str, pa.Array]
 _API = {0: "runtime", 1: "driver"}
 _GRAPH = "CUDA graph"
+_FARTHEST_NS = 2**61
+"""73 years: no instant of a report is so far from its start, and with a clock's offset it fits in 64 bits."""
 
 
 class EventLabels(NamedTuple):
@@ -117,7 +120,10 @@ class _Makers:
         """`columns` and the labels as `table`."""
         columns = columns | {name: _same(text, n_rows) for name, text in self._labels.items()}
         names = arrow_schema(table).names
-        return conform(table, pa.table([columns[name] for name in names], names=names))
+        try:
+            return conform(table, pa.table([columns[name] for name in names], names=names))
+        except SchemaMismatch as error:  # of a StoreError the run directory would get the blame
+            raise AnalysisError(f"the nsys report is broken: {error}") from error
 
     def osrt(self, piece: pa.RecordBatch) -> Columns:
         return self._event(piece) | {"name": self._names.encode(piece["nameId"])}
@@ -235,6 +241,8 @@ class _Makers:
 
     def _instants(self, values: pa.Array) -> pa.Array:
         instants, is_valid = numbers(values)
+        if len(instants) and (instants.min() < -_FARTHEST_NS or instants.max() > _FARTHEST_NS):
+            raise AnalysisError("the nsys report has an event decades away from its start: it is broken")
         return pa.array(self._clock.convert(instants), pa.int64(), mask=~is_valid)
 
     def _kinds(self, table: str, known: dict[int, str], name: Callable[[str, str], str]) -> Names:

@@ -12,6 +12,8 @@ import pytest
 
 from analysis.nsys_report import NsysReport
 from analysis.nsys_scrub import scrub
+from analysis.store import RunStore
+from tests.h200_runs import write_h200_run
 
 FIXTURES = Path(__file__).parents[3] / "fixtures" / "h200"
 
@@ -50,3 +52,26 @@ def h200_report(
         return NsysReport(folder / name)
 
     return make
+
+
+@pytest.fixture(scope="session")
+def h200_run(
+    h200_report: Callable[[str], NsysReport], tmp_path_factory: pytest.TempPathFactory
+) -> Callable[[str], RunStore]:
+    """A sealed run of a real report by name, written once, for tests that only read."""
+    folder, runs = tmp_path_factory.mktemp("runs"), dict[str, RunStore]()
+
+    def make(name: str) -> RunStore:
+        if name not in runs:
+            runs[name] = write_h200_run(folder, h200_report(name))
+        return runs[name]
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def cuda_graphs(tmp_path_factory: pytest.TempPathFactory) -> NsysReport:
+    """A real Parquet folder of 2025.3.2, scrubbed: 143 batches of a CUDA graph of ten kernels, traced node by node."""
+    folder = tmp_path_factory.mktemp("cuda_graphs") / "scrubbed"
+    scrub(FIXTURES / "cuda_graphs.nsys.parquetdir", folder)
+    return NsysReport(folder)

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from analysis.nsys_allowed import OUR_TEXT
-from analysis.nsys_names import Names, RangeText, api_name, copy_kind, parse_range, range_columns
+from analysis.nsys_names import Names, RangeText, api_name, call_class, copy_kind, parse_range, range_columns
 
 pieces = st.sampled_from(["squall", "squall-clock", "|", "7", "12", "a_0", "-", " ", "", "\n", "é", "1" * 19])
 texts = st.lists(pieces, max_size=8).map("".join)
@@ -62,12 +62,61 @@ def test_a_clock_range_says_its_reading() -> None:
     [
         ("cudaLaunchKernel_v7000", "cudaLaunchKernel"),
         ("cuLaunchKernelEx", "cuLaunchKernelEx"),
-        ("cudaMemcpyAsync_ptsz_v7000", "cudaMemcpyAsync_ptsz"),
-        ("cudaGraphLaunch_v10000_ptsz", "cudaGraphLaunch_v10000_ptsz"),
+        ("cudaMemcpyAsync_ptsz_v7000", "cudaMemcpyAsync"),
+        ("cudaMemcpy_ptds_v7000", "cudaMemcpy"),
+        ("cuMemcpyHtoD_v2_ptds", "cuMemcpyHtoD"),
+        ("cuStreamGetCaptureInfo_v2_ptsz", "cuStreamGetCaptureInfo"),
+        ("cudaGraphLaunch_v10000", "cudaGraphLaunch"),
+        ("cuArray3DCreate_v2", "cuArray3DCreate"),
+        ("cuMemcpy2D_v2", "cuMemcpy2D"),
     ],
 )
 def test_the_version_of_a_call_is_no_part_of_its_name(name: str, plain: str) -> None:
     assert api_name(name) == plain
+
+
+CALLS = {
+    "launch": "cudaLaunchKernel cudaLaunchKernelExC __cudaLaunchKernel cudaLaunchCooperativeKernel "
+    "cudaLaunchCooperativeKernelMultiDevice cudaLaunch cuLaunchKernel cuLaunchKernelEx cuLaunchCooperativeKernel "
+    "cuLaunchGrid cuLaunchGridAsync",
+    "graph launch": "cudaGraphLaunch cuGraphLaunch",
+    "blocking sync": "cudaDeviceSynchronize cudaStreamSynchronize cudaEventSynchronize cudaThreadSynchronize "
+    "cuCtxSynchronize cuStreamSynchronize cuEventSynchronize",
+    "poll": "cudaEventQuery cudaStreamQuery cuEventQuery cuStreamQuery",
+    "blocking copy": "cudaMemcpy cudaMemcpy2D cudaMemcpy3D cudaMemcpyToSymbol cudaMemcpyFromSymbol cudaMemcpyToArray "
+    "cudaMemcpy2DFromArray cuMemcpy cuMemcpyHtoD cuMemcpyDtoH cuMemcpyHtoA cuMemcpyAtoH cuMemcpy2D "
+    "cuMemcpy2DUnaligned cuMemcpy3D",
+    "async copy": "cudaMemcpyAsync cudaMemcpy2DAsync cudaMemcpy3DAsync cudaMemcpyToSymbolAsync cudaMemcpyPeerAsync "
+    "cudaMemcpyBatchAsync cudaMemcpy3DBatchAsync cuMemcpyAsync cuMemcpyHtoDAsync cuMemcpyDtoHAsync cuMemcpyDtoDAsync "
+    "cuMemcpyBatchAsync cudaMemcpyPeer cudaMemcpy3DPeer cuMemcpyPeer cuMemcpyDtoD cuMemcpyAtoA cudaMemPrefetchAsync "
+    "cuMemPrefetchAsync cudaMemPrefetchBatchAsync cudaMemDiscardAndPrefetchBatchAsync",
+    "memset": "cudaMemset cudaMemsetAsync cudaMemset2DAsync cuMemsetD8 cuMemsetD32Async cuMemsetD2D16",
+    "allocation": "cudaMalloc cudaMallocAsync cudaMallocHost cudaMallocManaged cudaMallocFromPoolAsync cudaMallocArray "
+    "cudaMalloc3D cudaHostAlloc cudaHostRegister cudaHostUnregister cudaFree cudaFreeAsync cudaFreeHost cudaFreeArray "
+    "cuMemAlloc cuMemAllocAsync cuMemAllocHost cuMemAllocManaged cuMemAllocPitch cuMemHostAlloc cuMemHostRegister "
+    "cuMemFree cuMemFreeAsync cuMemFreeHost cuMemCreate cuMemRelease cuMemMap cuMemUnmap cuMemSetAccess "
+    "cuMemAddressReserve cuMemAddressFree cuMemPoolCreate cudaMemPoolTrimTo cuArrayCreate cuArray3DCreate "
+    "cuMipmappedArrayDestroy",
+    "other": "cudaStreamWaitEvent cuStreamWaitEvent cuStreamWaitValue32 cudaEventRecord cudaEventRecordWithFlags "
+    "cudaLaunchHostFunc cuLaunchHostFunc cudaGraphAddMemcpyNode cudaGraphAddMemsetNode cudaGraphAddMemAllocNode "
+    "cuGraphAddMemFreeNode cudaGraphExecMemcpyNodeSetParams1D cudaGraphInstantiate cudaGraphUpload cudaMemGetInfo "
+    "cuMemHostGetDevicePointer cudaMemPoolGetAttribute cudaDeviceGetDefaultMemPool cuDestroyExternalMemory "
+    "cudaStreamIsCapturing cuKernelGetAttribute cuModuleLoadData cudaSetDevice cuGetProcAddress malloc",
+}
+
+
+@pytest.mark.parametrize(("kind", "names"), CALLS.items())
+def test_a_call_is_of_the_class_of_what_it_does(kind: str, names: str) -> None:
+    found = {name: call_class(name) for name in names.split()}
+    assert found == dict.fromkeys(names.split(), kind)
+
+
+@given(st.sampled_from([name for names in CALLS.values() for name in names.split()]), st.data())
+def test_neither_version_nor_stream_of_a_call_changes_its_class(name: str, data: st.DataObject) -> None:
+    tail = data.draw(
+        st.sampled_from(["_v2", "_v3020", "_v13000", "_ptsz", "_ptds", "_v2_ptsz", "_ptds_v7000"])
+    )
+    assert call_class(name + tail) == call_class(name) == call_class(api_name(name + tail))
 
 
 @pytest.mark.parametrize(

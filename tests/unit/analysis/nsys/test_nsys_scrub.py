@@ -259,3 +259,20 @@ def test_ids_of_64_bits_are_the_same_in_both_forms(tmp_path: Path) -> None:
         ((_, rows),) = event_tables(NsysReport(tmp_path / form), labels, ClockTrack.constant(0))
         assert (rows["process"][0].as_py(), rows["thread"][0].as_py()) == (0xABCDEF, 0xFEDCBA)
     assert NsysReport(tmp_path / "b").start_utc_ns == UTC_START_NS
+
+
+def test_a_sqlite_file_cut_anywhere_is_refused_or_whole(tmp_path: Path) -> None:
+    """SQLite reads pages on demand: what lies behind the cut must not be taken for absent."""
+    export = MadeExport().strings(s1="cudaLaunchKernel_v7000", s5="gemm", s6="gemm<1>")
+    export.add("CUPTI_ACTIVITY_KIND_RUNTIME", *(api_call(i, i + 1, i) for i in range(200)))
+    export.add("CUPTI_ACTIVITY_KIND_KERNEL", *(kernel(i, i + 1, i) for i in range(200)))
+    path = export.to_sqlite(tmp_path / "made.sqlite")
+    content, whole = path.read_bytes(), scrub(path, tmp_path / "whole").rows
+    n_refused = 0
+    for n_bytes in (0, 15, 99, *range(512, len(content), 1024), len(content) - 1):
+        path.write_bytes(content[:n_bytes])
+        try:
+            assert scrub(path, tmp_path / f"cut-{n_bytes}").rows == whole
+        except AnalysisError:
+            n_refused += 1
+    assert n_refused >= len(content) // 1024 - 2  # the last page may end in bytes that hold nothing

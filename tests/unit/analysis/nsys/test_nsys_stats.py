@@ -2,7 +2,10 @@ from __future__ import annotations
 
 import csv
 import re
+import sqlite3
+import statistics
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +13,8 @@ import pytest
 
 from analysis.nsys_report import NsysReport
 from analysis.nsys_stats import SUMMARIES, summary
+from analysis.query import connect
+from analysis.store import RunStore
 from tests.nsys_exports import MadeExport
 
 FIXTURES = Path(__file__).parents[3] / "fixtures" / "h200"
@@ -50,21 +55,96 @@ def of_ours(row: dict[str, Any], name: str) -> tuple[Any, ...]:
     return (*key, row["n"], row["total"], *(round(float(figure), 1) for figure in figures))
 
 
+def assert_equal(ours: list[tuple[Any, ...]], theirs: list[tuple[Any, ...]]) -> None:
+    """Names, sizes, counts, totals, medians, least and most exact; mean and deviation to what is printed of them."""
+    assert len(ours) == len(theirs)
+    for mine, nvidia in zip(sorted(ours), sorted(theirs), strict=True):
+        n_exact = len(mine) - 5  # name, sizes, count and total
+        assert mine[:n_exact] == nvidia[:n_exact]
+        # means and deviations are printed to 0.1 ns, and a tie may be rounded either way
+        assert mine[n_exact:] == pytest.approx(nvidia[n_exact:], abs=0.11)
+        assert mine[n_exact + 1 : n_exact + 4] == nvidia[n_exact + 1 : n_exact + 4]
+
+
 @pytest.mark.parametrize("capture", CAPTURES)
 def test_counts_totals_and_medians_are_those_of_nvidias_own_summaries(
     capture: str, h200_report: Callable[[str], NsysReport]
 ) -> None:
     report = h200_report(capture)
     for theirs, ours in SPANS.items():
-        found = sorted(of_ours(row, theirs) for row in summary(report, ours).to_pylist())
-        expected = sorted(of_nvidia(row, theirs) for row in nvidias(capture, theirs))
-        assert len(found) == len(expected)
-        for mine, nvidia in zip(found, expected, strict=True):
-            n_exact = len(mine) - 5  # name, sizes, count and total
-            assert mine[:n_exact] == nvidia[:n_exact]
-            # means and deviations are printed to 0.1 ns, and a tie may be rounded either way
-            assert mine[n_exact:] == pytest.approx(nvidia[n_exact:], abs=0.11)
-            assert mine[n_exact + 1 : n_exact + 4] == nvidia[n_exact + 1 : n_exact + 4]
+        found = [of_ours(row, theirs) for row in summary(report, ours).to_pylist()]
+        assert_equal(found, [of_nvidia(row, theirs) for row in nvidias(capture, theirs)])
+
+
+_SPAN = "end_ns - start_ns AS value"
+_COPIES = "SELECT '[CUDA memcpy ' || copy_kind || ']' AS name, {value} FROM memcpys"
+_SETS = " UNION ALL SELECT '[CUDA memset]', {value} FROM memsets"
+_GRID = ", ".join(f'{what}_{axis} AS "{what}{axis.upper()}"' for what in ("grid", "block") for axis in "xyz")
+FROM_TABLES = {
+    "cudaapisum": f"SELECT name, {_SPAN} FROM cuda_api",
+    "gpumemtimesum": (_COPIES + _SETS).format(value=_SPAN),
+    "osrtsum": f"SELECT name, {_SPAN} FROM osrt",
+    "gpukernsum": f"SELECT name, {_GRID}, {_SPAN} FROM kernels",
+}
+"""NVIDIA's summaries by our tables alone."""
+
+
+def summed(store: RunStore, source: str) -> list[dict[str, Any]]:
+    """As `summary`, of rows with a `value` by all else."""
+    tables = [table for table in store.tables() if f"FROM {table}" in source]
+    with connect(store, tables) as connection:
+        if "memsets" in source and "memsets" not in tables:  # nsys saw none
+            source = source.partition(" UNION ALL ")[0]
+        found = connection.sql(f"""
+SELECT * EXCLUDE (value), count(*) AS n, sum(value)::BIGINT AS total, avg(value) AS mean, median(value) AS median,
+    min(value) AS least, max(value) AS most, stddev_samp(value) AS deviation FROM ({source}) GROUP BY ALL""")
+        rows: list[dict[str, Any]] = found.to_arrow_table().to_pylist()
+    return rows
+
+
+@pytest.mark.parametrize("capture", CAPTURES)
+def test_the_tables_of_a_run_give_nvidias_summaries(
+    capture: str, h200_run: Callable[[str], RunStore]
+) -> None:
+    for theirs, source in FROM_TABLES.items():
+        found = [of_ours(row, theirs) for row in summed(h200_run(capture), source)]
+        assert_equal(found, [of_nvidia(row, theirs) for row in nvidias(capture, theirs)])
+
+
+@pytest.mark.parametrize("capture", CAPTURES)
+def test_bytes_in_a_runs_tables_are_those_of_the_export(
+    capture: str, h200: Callable[[str], Path], h200_run: Callable[[str], RunStore]
+) -> None:
+    ours = summed(h200_run(capture), (_COPIES + _SETS).format(value="bytes AS value"))
+    found = {row["name"]: (row["n"], row["total"], row["median"]) for row in ours}
+    theirs = {row["Operation"]: int(row["Count"]) for row in nvidias(capture, "gpumemsizesum")}
+    assert {name: n for name, (n, _, _) in found.items()} == theirs
+    tables = {
+        "[CUDA memcpy HtoD]": "MEMCPY WHERE copyKind = 1",
+        "[CUDA memcpy DtoH]": "MEMCPY WHERE copyKind = 2",
+    }
+    with closing(sqlite3.connect(h200(capture))) as file:
+        for name in theirs:
+            source = tables.get(name, "MEMSET")
+            values = [b for (b,) in file.execute(f"SELECT bytes FROM CUPTI_ACTIVITY_KIND_{source}")]
+            assert found[name] == (len(values), sum(values), statistics.median(values))
+
+
+WORDS = {"HtoD": "Host-to-Device", "DtoH": "Device-to-Host"}  # since 2023, as labels of ENUM_CUDA_MEMCPY_OPER
+
+
+@pytest.mark.parametrize(
+    "name", ["cuda_api_sum", "cuda_gpu_kern_sum:base", "cuda_gpu_mem_time_sum", "osrt_sum"]
+)
+def test_summaries_of_a_parquet_folder_are_those_of_its_own_nsys_stats(
+    name: str, cuda_graphs: NsysReport
+) -> None:
+    """By `nsys stats` of 2025.3.2, which wrote the folder, on its SQLite export of the same report."""
+    theirs = [of_nvidia(row, name) for row in nvidias("cuda_graphs", name.replace(":", "_"))]
+    found = [of_ours(row, name) for row in summary(cuda_graphs, name).to_pylist()]
+    for short, label in WORDS.items():
+        found = [(row[0].replace(short, label), *row[1:]) for row in found]
+    assert_equal(found, theirs)
 
 
 @pytest.mark.parametrize("capture", CAPTURES)

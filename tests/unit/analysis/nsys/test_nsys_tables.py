@@ -343,3 +343,28 @@ def test_one_call_recorded_twice_makes_no_row_twice(tmp_path: Path) -> None:
     export.add("CUPTI_ACTIVITY_KIND_KERNEL", kernel(30, 40, 1, pid=GLOBAL_PID))
     (row,) = rows_of(tmp_path, export, "kernels")
     assert row["launch_start_ns"] == OFFSET_NS + 10
+
+
+@pytest.mark.parametrize(
+    "event", [kernel(2**63 - 10, 2**63 - 1, 1), kernel(-(2**63), 5, 1), kernel(2**62, 2**62, 1)]
+)
+def test_an_event_that_no_clock_can_hold_is_an_error(tmp_path: Path, event: dict[str, Any]) -> None:
+    report = MadeExport().add("CUPTI_ACTIVITY_KIND_KERNEL", event).report(tmp_path)
+    with pytest.raises(AnalysisError, match="an event decades away from its start"):
+        tables_of(report)
+
+
+@pytest.mark.parametrize("without", ["start", "end"])
+def test_an_event_without_an_instant_is_an_error_of_the_report(tmp_path: Path, without: str) -> None:
+    event = {**kernel(1, 2, 1), without: None}
+    report = MadeExport().add("CUPTI_ACTIVITY_KIND_KERNEL", kernel(1, 2, 1), event).report(tmp_path)
+    with pytest.raises(
+        AnalysisError, match=rf"the nsys report is broken: kernels\.{without}_ns holds 1 nulls"
+    ):
+        tables_of(report)
+
+
+def test_an_event_that_ends_before_it_starts_stays_for_the_analysis_to_count(tmp_path: Path) -> None:
+    export = MadeExport().add("CUPTI_ACTIVITY_KIND_KERNEL", kernel(40, 30, 1))
+    (row,) = rows_of(tmp_path, export, "kernels")
+    assert (row["start_ns"], row["end_ns"]) == (OFFSET_NS + 40, OFFSET_NS + 30)
