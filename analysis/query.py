@@ -2,18 +2,59 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Protocol, TypeVar
 
 import duckdb
 
 from analysis.store import RunStore
-from scenarios.errors import AnalysisError, MissingTable
+from scenarios.errors import AnalysisError, MissingTable, StoreError
 
 MEMORY_LIMIT_BYTES = 2 * 1024**3
 """What a query may hold in memory before it spills; runs are analysed on laptops."""
+
+
+Partition = TypeVar("Partition")
+Answer = TypeVar("Answer")
+
+
+class Spread(Protocol):
+    """Calls a function with each partition, anywhere that sees the run directory; the answers, in their order.
+
+    Function, partitions and answers pickle. The first failure raises, once nothing runs any more.
+    """
+
+    def __call__(
+        self, function: Callable[[Partition], Answer], partitions: Sequence[Partition], /
+    ) -> list[Answer]: ...
+
+
+def in_turn(function: Callable[[Partition], Answer], partitions: Sequence[Partition], /) -> list[Answer]:
+    """The `Spread` of this process alone: one partition after the other."""
+    return [function(partition) for partition in partitions]
+
+
+def in_threads(n_threads: int) -> Spread:
+    """The `Spread` of this process over `n_threads` at a time: while one waits for the disk or Python, another counts.
+
+    A partition holds its own share of memory, whatever the others do.
+    """
+
+    def call(function: Callable[[Partition], Answer], partitions: Sequence[Partition], /) -> list[Answer]:
+        with ThreadPoolExecutor(n_threads) as pool:
+            running = [pool.submit(function, partition) for partition in partitions]
+            try:
+                return [one.result() for one in running]
+            except BaseException:
+                pool.shutdown(cancel_futures=True)
+                raise
+
+    return call
 
 
 @contextmanager
@@ -28,16 +69,40 @@ def connect(
     for table in tables:
         if not store.has(table):
             raise MissingTable(f"{store.run_dir} has no table {table}")
-    with _spill_directory(store.run_dir) as spill, duckdb.connect() as connection:
+    with _spill_directory(store.run_dir) as spill, _errors_of(store.run_dir), duckdb.connect() as connection:
         connection.execute("SET temp_directory = $path", {"path": spill})
         connection.execute("SET memory_limit = $limit", {"limit": f"{memory_limit_bytes // 1024} KiB"})
+        connection.execute("SET enable_progress_bar = false")  # it would be written to stdout
         connection.execute("SET preserve_insertion_order = false")  # every query here orders; saves memory
+        if (n_threads := os.environ.get("OMP_NUM_THREADS", "")).isdigit():
+            connection.execute(f"SET threads = {n_threads}")  # a task of Ray is told so how many are its own
         for table in tables:
             connection.read_parquet([str(part) for part in store.path(table)]).create_view(table)
-        try:
-            yield connection
-        except duckdb.Error as error:
-            raise AnalysisError(f"{store.run_dir}: {str(error).splitlines()[0]}") from error
+        yield connection
+
+
+@contextmanager
+def _errors_of(run_dir: Path) -> Iterator[None]:
+    """Makes AnalysisError of DuckDB's errors, and what it was of a signal that broke a query off."""
+    try:
+        yield
+    except duckdb.Error as error:
+        raise AnalysisError(f"{run_dir}: {str(error).splitlines()[0]}") from error
+    except RuntimeError as error:
+        if str(error) == "Query interrupted":
+            raise KeyboardInterrupt from error
+        raise
+
+
+@contextmanager
+def scratch_folder(run_dir: Path) -> Iterator[Path]:
+    """A folder for what the parts of a spread query share, seen wherever the run directory is; gone at the end."""
+    try:
+        directory = TemporaryDirectory(prefix=".scratch-", dir=run_dir)
+    except OSError as error:
+        raise StoreError(f"cannot write to {run_dir}: {error.strerror or error}") from error
+    with directory as path:
+        yield Path(path)
 
 
 @contextmanager

@@ -5,6 +5,7 @@
         tables/<table>/part-00000.parquet   zstd; only closed parts bear this name
         tables/<table>/part-00000.parquet.open   the part being written; has no footer yet, never read
         nsys/ logs/ summary.json report.html
+        .new-<table>/                       a derived table being made anew; takes the place of the old one when whole
         .reserve                            disk space given up at the seal, so that a full disk can be sealed
 
 A part is closed (footer, fsync, rename) after `PART_ROWS` rows or on `flush`. What a closed part holds
@@ -17,6 +18,7 @@ from __future__ import annotations
 import json
 import os
 import secrets
+import shutil
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from copy import deepcopy
@@ -29,11 +31,14 @@ import pyarrow.parquet as pq
 
 from analysis.part import (
     FileOpener,
+    NewParts,
     OpenPart,
     conform,
     differences,
     error_reason,
     open_for_write,
+    restore_folder,
+    swap_folders,
     table_entry,
     write_atomically,
 )
@@ -158,7 +163,8 @@ class RunStore:
 
     def path(self, table: str) -> list[Path]:
         """The closed parts of `table`, in the order written; empty if the table is absent."""
-        return sorted((self.run_dir / "tables" / table).glob("part-*.parquet"))
+        _, current, old = (self.run_dir / name for name in _folders(table))
+        return sorted((current if current.is_dir() else old).glob("part-*.parquet"))
 
     def read(self, table: str, columns: list[str] | None = None) -> pa.Table:
         """The rows of all closed parts of `table`, in the order appended. Raises `MissingTable`."""
@@ -172,25 +178,44 @@ class RunStore:
         return pa.concat_tables(read).unify_dictionaries()
 
     def replace_derived(self, table: str, data: pa.Table | pa.RecordBatchReader) -> int:
-        """Writes derived `table` anew, before or after the seal, and returns its rows.
+        """Writes derived `table` anew as one part, before or after the seal, and returns its rows: `replacing`."""
+        with self.replacing(table) as new:
+            return new.write(0, data)
 
-        A reader is written batch by batch, so the table need not fit in memory. The old part stays until the
-        new one is whole.
+    @contextmanager
+    def replacing(self, table: str) -> Iterator[NewParts]:
+        """Derived `table` anew, in as many parts as are written within; a table without any becomes empty.
+
+        The old parts stay until the block ends without an error, then all new ones take their place; a process that
+        is killed in between leaves the one or the other, never both. The manifest of a sealed run is brought up to
+        date after that. Raises `StoreError`.
         """
         if table not in TABLES or not TABLES[table].is_derived:
             raise StoreError(f"{table} is not a derived table: raw tables are never rewritten")
+        new, current, old = (self.run_dir / name for name in _folders(table))
         try:
-            part = OpenPart(self._table_dir(table) / "part-00000.parquet", table, self._open_file)
-            with _dropped_on_failure(part):
-                for batch in _batches(data):
-                    part.write(conform(table, batch))
-                part.close()
-        except (OSError, pa.ArrowException) as error:
+            restore_folder(current, old)
+            shutil.rmtree(new, ignore_errors=True)
+            new.mkdir()
+        except OSError as error:
+            raise StoreError(f"cannot write {table} of {self.run_dir}: {error_reason(error)}") from error
+        try:
+            yield NewParts(table, new, self._open_file)
+            self._put_in_place(table)
+        finally:
+            shutil.rmtree(new, ignore_errors=True)
+
+    def _put_in_place(self, table: str) -> None:
+        new, current, old = (self.run_dir / name for name in _folders(table))
+        if not any(new.iterdir()):
+            NewParts(table, new, self._open_file).write(0, TABLES[table].arrow().empty_table())
+        try:
+            swap_folders(new, current, old)
+        except OSError as error:
             raise StoreError(f"cannot write {table} of {self.run_dir}: {error_reason(error)}") from error
         if self.is_sealed:
             tables = {**self._manifest["tables"], table: table_entry(self.run_dir, self.path(table))}
             self._write_manifest({**self._manifest, "tables": tables})
-        return part.n_rows
 
     def update(self, **fields: Any) -> None:
         """Sets fields of the manifest, on disk at once. Raises `Sealed`; `StoreError` for the store's own."""
@@ -303,6 +328,11 @@ class RunStore:
             raise StoreError(f"cannot seal {self.run_dir}: {error_reason(error)}") from error
 
 
+def _folders(table: str) -> tuple[str, str, str]:
+    """Where a derived table is made anew, where it lies, and where the old one lies while they change places."""
+    return f".new-{table}", f"tables/{table}", f".old-{table}"
+
+
 def _make_unique(parent: Path, stem: str) -> Path:
     """Makes `parent` if need be and a new directory `<stem>-<4 hex>` in it. Raises OSError."""
     parent.mkdir(parents=True, exist_ok=True)
@@ -329,23 +359,3 @@ def _with_losses(verdict: dict[str, Any], losses: list[str]) -> dict[str, Any]:
     if not losses or verdict.get("status") != "VALID":
         return verdict
     return {**verdict, "status": "INVALID", "reasons": [*verdict.get("reasons", []), *losses]}
-
-
-@contextmanager
-def _dropped_on_failure(part: OpenPart) -> Iterator[None]:
-    """Removes `part` if anything fails within, be it the disk or the query that the rows come from."""
-    try:
-        yield
-    except BaseException:
-        part.drop()
-        raise
-
-
-def _batches(data: pa.Table | pa.RecordBatchReader) -> Iterator[pa.Table]:
-    """`data` in pieces; at least one, so that an empty table is written as empty."""
-    if isinstance(data, pa.Table):
-        yield data
-        return
-    yield data.schema.empty_table()
-    for batch in data:
-        yield pa.Table.from_batches([batch])
