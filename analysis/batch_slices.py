@@ -1,0 +1,202 @@
+"""The executions of a run, dealt into slices of about the same number of events, each of a server and stretch of time.
+
+How the events of a server are tied to its executions is one for all of them:
+
+    range    by the batch ids that ranges gave the events, if any event of the server bears one
+    window   by time, if none does: a call and what it launched belong to the execution that was open when the call
+             began, alone. An execution that another of its server overlaps is not tied: what ran meanwhile is both's
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from analysis.executions import add_executions, attach
+from analysis.ops import DEVICE_TABLES
+from analysis.row_groups import RowGroup, row_groups
+from analysis.store import RunStore
+from analysis.timeline import phase_spans
+
+if TYPE_CHECKING:
+    import duckdb
+
+RANGE, WINDOW, NONE = "range", "window", "none"
+EVENT_BYTES = 500
+"""Memory that an operation or a call takes while its slice is worked on, with room: each more of them took 330 on the
+runs of tests/bench/big_runs.py (2-core EPYC, 2026-11-22)."""
+MOST_EVENTS = 1_000_000
+"""In a slice: larger ones are no faster."""
+SLACK_NS = 1_000_000_000
+"""An execution without a range of its own is looked for in the report this far around its own instants."""
+
+AT = {**dict.fromkeys(DEVICE_TABLES, "launch_start_ns"), "cuda_api": "start_ns", "osrt": "start_ns"}
+"""By table the instant that lies within the execution of an event: the thread's, not the GPU's."""
+
+_RANGES = """
+CREATE TEMP TABLE ranges AS
+SELECT server, instance, batch_id, min(start_ns) AS range_start_ns, arg_min(end_ns, start_ns) AS range_end_ns,
+    arg_min(process, start_ns) AS process, arg_min(thread, start_ns) AS thread
+FROM {nvtx} WHERE batch_id IS NOT NULL AND end_ns >= start_ns GROUP BY server, instance, batch_id
+"""
+_NO_RANGES = """(SELECT '' AS server, '' AS instance, 0::BIGINT AS batch_id, 0::BIGINT AS start_ns, 0::BIGINT AS end_ns,
+    0::BIGINT AS process, 0::BIGINT AS thread WHERE false)"""
+
+# An instance is idle from the latest end `before` to its next start; `until` and `next` are of the whole server.
+_TIED = """
+CREATE TEMP TABLE tied AS
+SELECT e.*, range_start_ns, range_end_ns, process, thread,
+    max(end_ns) OVER (PARTITION BY e.server, model, e.instance ORDER BY start_ns, e.batch_id
+        ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before_ns,
+    max(end_ns) OVER (of_server ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS until_ns,
+    lead(start_ns) OVER of_server AS next_ns
+FROM executions e LEFT JOIN ranges r
+    ON e.source = 'record' AND r.server = e.server AND r.instance = e.instance AND r.batch_id = e.batch_id
+WINDOW of_server AS (PARTITION BY e.server ORDER BY start_ns, end_ns, e.instance, model, e.batch_id)
+"""
+_COUNTS = (
+    "CREATE TEMP TABLE counts AS SELECT server, phase, count(*) AS n_executions FROM executions GROUP BY ALL"
+)
+_SLICED = """
+COPY (
+    SELECT *, dense_rank() OVER (ORDER BY server, part) - 1 AS slice
+    FROM (
+        SELECT t.* EXCLUDE (before_ns, until_ns, next_ns),
+            CASE WHEN before_ns IS NOT NULL THEN greatest(0, start_ns - before_ns) END AS gap_before_ns,
+            CASE WHEN end_ns < start_ns THEN 'none'
+                WHEN b.server IS NULL THEN 'range'
+                WHEN w.server IS NOT NULL AND start_ns >= w.from_ns AND coalesce(until_ns <= start_ns, true)
+                    AND coalesce(next_ns >= end_ns, true) THEN 'window'
+                ELSE 'none' END AS tie,
+            start_ns + CASE WHEN until_ns = start_ns THEN 1 ELSE 0 END AS open_from_ns,
+            end_ns - CASE WHEN next_ns = end_ns THEN 1 ELSE 0 END AS open_to_ns,
+            floor(sum(1 + coalesce(n_events, 0) / n_executions) OVER (
+                PARTITION BY t.server ORDER BY start_ns, t.instance, model, batch_id) / $n_events) AS part
+        FROM tied t JOIN counts c ON c.server = t.server AND c.phase = t.phase
+        LEFT JOIN bare b ON b.server = t.server
+        LEFT JOIN weights n ON n.server = t.server AND n.phase = t.phase
+        LEFT JOIN windowed w ON w.server = t.server AND w.phase = t.phase)
+    ORDER BY slice, start_ns, instance, model, batch_id
+) TO '{path}' (FORMAT parquet, ROW_GROUP_SIZE 20480)
+"""
+_SLICES = f"""
+SELECT slice, min(server), CASE WHEN NOT bool_or(tie = '{WINDOW}') THEN [min(batch_id), max(batch_id)] END,
+    min(coalesce(range_start_ns, start_ns - {SLACK_NS})), max(coalesce(range_end_ns, end_ns + {SLACK_NS}))
+FROM read_parquet($path) GROUP BY slice ORDER BY slice
+"""
+
+
+@dataclass(frozen=True)
+class BatchSlice:
+    """Rows of the file `executions` whose column `slice` is `number`, and where their events are. Pickles."""
+
+    run: str
+    executions: Path
+    number: int
+    server: str
+    groups: Mapping[str, Sequence[RowGroup]]
+    """Row groups that may hold an event of the slice, by table; tables that the run has not are absent."""
+
+
+def plan_slices(
+    connection: duckdb.DuckDBPyConnection, store: RunStore, path: Path, memory_limit_bytes: int
+) -> list[BatchSlice]:
+    """Writes the executions of the run to the Parquet file `path`, in order of their slices, and returns these.
+
+    Its columns are those of table `executions` and tie (`range`: if it has events), range_start_ns, range_end_ns,
+    process, thread (of its range; null without one), gap_before_ns, open_from_ns, open_to_ns, slice. Raises
+    AnalysisError where two batches have one key.
+    """
+    add_executions(connection, store)
+    there = attach(connection, store, (*AT, "nvtx"))
+    groups = {
+        table: row_groups(store.path(table), ["server", "phase", AT[table], *_ids(table)])
+        for table in AT
+        if table in there
+    }
+    connection.execute(_RANGES.format(nvtx="nvtx" if "nvtx" in there else _NO_RANGES))
+    _add_bare(connection, [table for table in groups if table != "osrt"])
+    _add_windowed(connection, store, [table for table in groups if table in DEVICE_TABLES])
+    connection.execute("CREATE TEMP TABLE weights(server VARCHAR, phase VARCHAR, n_events BIGINT)")
+    _insert(connection, "weights", [(*key, n) for key, n in _weights(groups).items()])
+    connection.execute(_COUNTS)
+    connection.execute(_TIED)
+    n_events = max(min(memory_limit_bytes // 2 // EVENT_BYTES, MOST_EVENTS), 1)
+    connection.execute(_SLICED.format(path=str(path).replace("'", "''")), {"n_events": n_events})
+    return [
+        BatchSlice(
+            store.run, path, number, server,
+            {table: _near(own, server, AT[table], (first_ns, last_ns), ids) for table, own in groups.items()},
+        )
+        for number, server, ids, first_ns, last_ns in connection.execute(_SLICES, {"path": str(path)}).fetchall()
+    ]  # fmt: skip
+
+
+def _ids(table: str) -> list[str]:
+    return [] if table == "osrt" else ["batch_id"]
+
+
+def _near(
+    groups: Iterable[RowGroup], server: str, at: str, span: tuple[int, int], ids: list[int] | None
+) -> tuple[RowGroup, ...]:
+    """The row groups that may hold an event of the server within the span, of a batch from the first id to the last.
+
+    Events of a server that are tied by time have no batch: `ids` is None for these.
+    """
+    return tuple(
+        group
+        for group in groups
+        if group.bounds["server"].may_hold(server, server)
+        and (group.bounds[at].has_nulls or group.bounds[at].may_hold(*span))
+        and (ids is None or "batch_id" not in group.bounds or group.bounds["batch_id"].may_hold(*ids))
+    )
+
+
+def _weights(groups: Mapping[str, Iterable[RowGroup]]) -> dict[tuple[str, str], int]:
+    """About how many operations, or calls if they are more, a server had in a phase: a group counts for its last."""
+    n_ops: dict[tuple[str, str], int] = {}
+    n_calls: dict[tuple[str, str], int] = {}
+    for table in (*DEVICE_TABLES, "cuda_api"):
+        counts = n_calls if table == "cuda_api" else n_ops
+        for group in groups.get(table, ()):
+            key = (group.bounds["server"].greatest or "", group.bounds["phase"].greatest or "")
+            counts[key] = counts.get(key, 0) + group.n_rows
+    return {key: max(n_ops.get(key, 0), n_calls.get(key, 0)) for key in {*n_ops, *n_calls}}
+
+
+def _add_bare(connection: duckdb.DuckDBPyConnection, tables: list[str]) -> None:
+    """Table `bare`: servers of which no event has a batch."""
+    connection.execute("CREATE TEMP TABLE bare(server VARCHAR)")
+    rows = connection.execute(
+        "SELECT DISTINCT server FROM executions EXCEPT SELECT DISTINCT server FROM ranges"
+    ).fetchall()
+    tied = "SELECT 1 FROM {table} WHERE server = $server AND batch_id IS NOT NULL LIMIT 1"
+    bare = [
+        (server,)
+        for (server,) in rows
+        if not any(connection.execute(tied.format(table=t), {"server": server}).fetchall() for t in tables)
+    ]
+    _insert(connection, "bare", bare)
+
+
+def _add_windowed(connection: duckdb.DuckDBPyConnection, store: RunStore, tables: list[str]) -> None:
+    """Table `windowed`: phases in which a bare server's operations were recorded, and from when on."""
+    connection.execute("CREATE TEMP TABLE windowed(server VARCHAR, phase VARCHAR, from_ns BIGINT)")
+    late = store.manifest.get("profiled_phases") or {}
+    starts = {
+        span.name: span.start_ns + int(late.get(span.name, {}).get("profiled_after_ns") or 0)
+        for span in phase_spans(store.manifest)
+    }
+    queries = [
+        f"SELECT DISTINCT server, phase FROM {table} SEMI JOIN bare USING (server)" for table in tables
+    ]
+    found = connection.execute(" UNION ".join(queries)).fetchall() if queries else []
+    _insert(connection, "windowed", [(one, phase, starts.get(phase, -(2**63))) for one, phase in found])
+
+
+def _insert(connection: duckdb.DuckDBPyConnection, table: str, rows: list[tuple[Any, ...]]) -> None:
+    if rows:
+        places = ", ".join("?" * len(rows[0]))
+        connection.executemany(f"INSERT INTO {table} VALUES ({places})", rows)

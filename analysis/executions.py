@@ -1,0 +1,159 @@
+"""What each server executed, batch by batch, and which requests were in it: tables of a query, made of raw ones.
+
+    record   row of `batches`: the model's own record, with the request ids of the batch
+    trace    requests of `triton_traces` that share (server, model, version, compute_start_ns): Triton starts all the
+             requests of a batch at one instant
+
+A server has its executions from its record if it has one, else from its trace.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from analysis.store import RunStore
+from scenarios.errors import AnalysisError
+
+if TYPE_CHECKING:
+    import duckdb
+
+RAW = ("batches", "triton_traces", "requests")
+"""Tables of the run that executions and members are made of; each may be absent."""
+
+_COLUMNS = """node, server, model, version, instance, batch_id, start_ns, end_ns, rows, n_requests, n_foreign, phase,
+    source"""
+
+_EXECUTIONS = """
+CREATE TEMP TABLE executions(node VARCHAR, server VARCHAR, model VARCHAR, version VARCHAR, instance VARCHAR,
+    batch_id BIGINT, start_ns BIGINT, end_ns BIGINT, rows BIGINT, n_requests BIGINT, n_foreign BIGINT, phase VARCHAR,
+    source VARCHAR)
+"""
+_RECORDED = f"INSERT INTO executions SELECT {_COLUMNS} FROM (SELECT *, 'record' AS source FROM batches)"
+
+# The model's own time lies between the hand-over of the inputs and the answer; a trace that lacks these instants gives
+# the wider span, and one without an end says nothing of an execution.
+_TRACED = """
+CREATE TEMP TABLE traced AS
+SELECT *, '' AS instance, 'trace' AS source,
+    row_number() OVER (PARTITION BY server, model ORDER BY compute_start_ns, version, node) - 1 AS batch_id
+FROM (
+    SELECT t.node, t.server, t.model, t.version, t.compute_start_ns, min(t.phase) AS phase,
+        min(coalesce(t.compute_input_end_ns, t.compute_start_ns)) AS start_ns,
+        max(coalesce(t.compute_output_start_ns, t.compute_end_ns)) AS end_ns,
+        CAST(sum({rows}) AS BIGINT) AS rows, count(*) AS n_requests, count(*) FILTER ({is_foreign}) AS n_foreign
+    FROM triton_traces t {requests}
+    WHERE t.compute_start_ns IS NOT NULL AND t.model <> ''
+        AND t.server NOT IN (SELECT DISTINCT server FROM executions)
+    GROUP BY t.node, t.server, t.model, t.version, t.compute_start_ns)
+WHERE end_ns IS NOT NULL
+"""
+_NEVER = 2**63 - 1
+# Of several rows of one request the first that was sent counts, as in the join.
+_ROWS_OF = f"""
+SELECT request_id,
+    arg_min(rows, (coalesce(sent_ns, {_NEVER}), coalesce(done_ns, {_NEVER}), worker)) AS rows
+FROM requests SEMI JOIN triton_traces USING (request_id) GROUP BY request_id
+"""
+_WITH_REQUESTS = {
+    "rows": "coalesce(r.rows, 1)",
+    "is_foreign": "r.request_id IS NULL",
+    "requests": f"LEFT JOIN ({_ROWS_OF}) r ON r.request_id = t.request_id",
+}
+_WITHOUT_REQUESTS = {"rows": "1", "is_foreign": "t.request_id IS NULL", "requests": ""}
+
+_TWICE = """
+SELECT server, instance, batch_id, min(node), max(node) FROM batches
+GROUP BY server, instance, batch_id HAVING count(*) > 1
+ORDER BY min(node) = max(node), server, instance, batch_id LIMIT 1
+"""
+
+# Numbers instead of names while requests are counted: ten million of them fit.
+_PLACED = """
+CREATE TEMP TABLE placed AS
+SELECT *, row_number() OVER (ORDER BY start_ns, server, instance, batch_id, model) AS place FROM executions
+"""
+_NAMED = """
+CREATE TEMP TABLE named AS
+SELECT request_id, count(*) AS n_batches, min(place) AS place FROM ({pairs})
+WHERE request_id BETWEEN $first AND $last GROUP BY request_id
+"""
+_NAMED_BY_RECORD = """
+SELECT unnest(b.request_ids) AS request_id, p.place
+FROM batches b JOIN placed p ON p.server = b.server AND p.instance = b.instance AND p.batch_id = b.batch_id
+WHERE p.source = 'record'
+"""
+_NAMED_BY_TRACE = """
+SELECT t.request_id, p.place
+FROM triton_traces t
+JOIN traced b ON b.node = t.node AND b.server = t.server AND b.model = t.model AND b.version = t.version
+    AND b.compute_start_ns = t.compute_start_ns
+JOIN placed p ON p.server = b.server AND p.model = b.model AND p.batch_id = b.batch_id AND p.source = 'trace'
+"""
+_NAMED_BY_NONE = "SELECT NULL::BIGINT AS request_id, NULL::BIGINT AS place WHERE false"
+_MEMBERS = """
+CREATE TEMP VIEW members AS
+SELECT n.request_id, n.n_batches, p.server, p.model, p.version, p.instance, p.batch_id
+FROM named n JOIN placed p USING (place)
+"""
+
+ALL_REQUESTS = (-(2**63), 2**63 - 1)
+
+
+def attach(connection: duckdb.DuckDBPyConnection, store: RunStore, tables: Sequence[str]) -> tuple[str, ...]:
+    """Those of `tables` that the run has, in that order; each is a view of `connection` from now on."""
+    there = tuple(table for table in tables if store.has(table))
+    rows = connection.execute("SELECT DISTINCT view_name FROM duckdb_views() WHERE NOT internal").fetchall()
+    for table in set(there) - {name for (name,) in rows}:
+        connection.read_parquet([str(part) for part in store.path(table)]).create_view(table)
+    return there
+
+
+def add_executions(connection: duckdb.DuckDBPyConnection, store: RunStore) -> int:
+    """Makes table `executions` and returns its rows: one per batch that any server executed, in no order.
+
+    Columns: node, server, model, version, instance, batch_id (with server, model and instance the key), start_ns,
+    end_ns, rows, n_requests, n_foreign (requests that are not ours), phase, source. Of a trace, instance is empty and
+    batch_id counts the starts of a server and model; rows is what its requests have in `requests`, one for each that
+    has no row there. Raises AnalysisError where two batches have one key.
+    """
+    there = attach(connection, store, RAW)
+    connection.execute(_EXECUTIONS)
+    if "batches" in there:
+        _refuse_twins(connection)
+        connection.execute(_RECORDED)
+    if "triton_traces" in there:
+        parts = _WITH_REQUESTS if "requests" in there else _WITHOUT_REQUESTS
+        connection.execute(_TRACED.format(**parts))
+        connection.execute(f"INSERT INTO executions SELECT {_COLUMNS} FROM traced")
+    ((n_rows,),) = connection.execute("SELECT count(*) FROM executions").fetchall()
+    return int(n_rows)
+
+
+def _refuse_twins(connection: duckdb.DuckDBPyConnection) -> None:
+    for server, instance, batch_id, first, last in connection.execute(_TWICE).fetchall():
+        batch = f"batch {batch_id} of instance {instance}"
+        if first != last:
+            raise AnalysisError(
+                f"two servers are named {server}: {batch} ran on {first} and on {last}; give each server its own name"
+            )
+        raise AnalysisError(f"{batch} of {server} is twice in the table batches: keep one row of it")
+
+
+def add_members(
+    connection: duckdb.DuckDBPyConnection, store: RunStore, request_ids: tuple[int, int] = ALL_REQUESTS
+) -> None:
+    """Makes `members`: a row per request id from the first to the last of `request_ids` that any batch names.
+
+    Columns: request_id, n_batches (that name it), and server, model, version, instance, batch_id of the one that starts
+    first (of several at one instant: first by server, instance, batch_id, model). It is a view over two tables, so that
+    a row costs 24 bytes: `placed`, the executions with the order of their starts as `place`, from 1, and `named`
+    (request_id, n_batches, place). Needs `executions` in the same connection; once in a connection.
+    """
+    there = attach(connection, store, RAW)
+    sources = {"batches": _NAMED_BY_RECORD, "triton_traces": _NAMED_BY_TRACE}
+    pairs = [query for table, query in sources.items() if table in there] or [_NAMED_BY_NONE]
+    connection.execute(_PLACED)
+    first, last = request_ids
+    connection.execute(_NAMED.format(pairs=" UNION ALL ".join(pairs)), {"first": first, "last": last})
+    connection.execute(_MEMBERS)

@@ -1,0 +1,60 @@
+"""Counts over request ids: how many stand twice, and which that batches name are not ours.
+
+Ids are positions in a schedule, and so dense: a bit for each id of their span tells what a grouping would, in a
+seventh of its time for ten million ids. Where they are not, or any id stands twice, they are grouped.
+"""
+
+from __future__ import annotations
+
+import duckdb
+
+_MOST_BITS_PER_ROW = 64
+_MOST_BITS = 10**9
+"""What DuckDB's bitstring_agg takes."""
+
+_SPAN = "SELECT count(*), min(request_id), max(request_id) FROM {table}"
+_BITS = "bitstring_agg(request_id, {least}, {greatest})"
+
+_NAMED = "(SELECT unnest(request_ids) AS request_id FROM batches)"
+_NAMED_BITS = f"""
+SELECT n_in, n_out, bit_count(named), bit_count(named & ~ours)
+FROM (SELECT count(*) AS n_in, {_BITS} AS named FROM {_NAMED} WHERE request_id BETWEEN {{least}} AND {{greatest}}),
+    (SELECT count(*) AS n_out FROM {_NAMED} WHERE request_id NOT BETWEEN {{least}} AND {{greatest}}),
+    (SELECT {_BITS} AS ours FROM joined)
+"""
+_NAMED_GROUPS = f"""
+SELECT count(*) FILTER (n > 1), coalesce(sum(n) FILTER (o.request_id IS NULL), 0)
+FROM (SELECT request_id, count(*) AS n FROM {_NAMED} WHERE request_id IS NOT NULL GROUP BY request_id) g
+LEFT JOIN (SELECT DISTINCT request_id FROM joined) o USING (request_id)
+"""
+
+
+def n_repeated(connection: duckdb.DuckDBPyConnection, table: str) -> int:
+    """Rows of `table` beyond the first of their request_id."""
+    n_rows, bits = _dense(connection, table)
+    distinct = f"bit_count({bits})" if bits else "count(DISTINCT request_id)"
+    ((n_ids,),) = connection.execute(f"SELECT {distinct} FROM {table}").fetchall()
+    return int(n_rows - (n_ids or 0))
+
+
+def count_named(connection: duckdb.DuckDBPyConnection) -> tuple[int, int]:
+    """Of the request ids in `batches`: how many are named more than once, and how many entries are not in `joined`,
+    with those that the record itself calls foreign."""
+    ((n_foreign,),) = connection.execute("SELECT coalesce(sum(n_foreign), 0) FROM batches").fetchall()
+    _, bits = _dense(connection, "joined")
+    if bits:
+        ((_, least, greatest),) = connection.execute(_SPAN.format(table="joined")).fetchall()
+        query = _NAMED_BITS.format(least=least, greatest=greatest)
+        ((n_in, n_out, n_ids, n_strange),) = connection.execute(query).fetchall()
+        if n_out == 0 and n_in == (n_ids or 0):
+            return 0, int(n_foreign + (n_strange or 0))
+    ((n_twice, n_strange),) = connection.execute(_NAMED_GROUPS).fetchall()
+    return int(n_twice), int(n_foreign + n_strange)
+
+
+def _dense(connection: duckdb.DuckDBPyConnection, table: str) -> tuple[int, str]:
+    """Rows of `table`, and the aggregate that gives a bit for each of its ids; empty where they are too far apart."""
+    ((n_rows, least, greatest),) = connection.execute(_SPAN.format(table=table)).fetchall()
+    if not n_rows or greatest - least >= min(_MOST_BITS, n_rows * _MOST_BITS_PER_ROW):
+        return n_rows, ""
+    return n_rows, _BITS.format(least=least, greatest=greatest)

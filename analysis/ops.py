@@ -1,0 +1,82 @@
+"""What ran on the GPUs and which CUDA calls the host made, as two views of a query over the tables of a run."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from analysis.executions import attach
+from analysis.store import RunStore
+
+if TYPE_CHECKING:
+    import duckdb
+
+DEVICE_TABLES = ("kernels", "memcpys", "memsets")
+"""Tables whose rows are operations of a GPU."""
+EVENT_TABLES = (*DEVICE_TABLES, "syncs", "cuda_api", "osrt", "nvtx")
+
+_KINDS = {
+    "kernels": "'kernel' AS kind, name, 0::BIGINT AS bytes, '' AS copy_kind, '' AS source_kind, "
+    "'' AS destination_kind",
+    "memcpys": "'copy' AS kind, copy_kind AS name, bytes, copy_kind, source_kind, destination_kind",
+    "memsets": "'set' AS kind, 'memset' AS name, bytes, '' AS copy_kind, '' AS source_kind, "
+    "memory_kind AS destination_kind",
+}
+_OPS_OF = """
+SELECT node, server, phase, process, thread, device, gpu_uuid, stream, start_ns, end_ns, launch_start_ns, launch_end_ns,
+    correlation_id, instance, batch_id, {kind}
+FROM {table} WHERE end_ns >= start_ns
+"""
+_NO_OPS = """
+SELECT '' AS node, '' AS server, '' AS phase, 0::BIGINT AS process, 0::BIGINT AS thread, 0::BIGINT AS device,
+    '' AS gpu_uuid, 0::BIGINT AS stream, 0::BIGINT AS start_ns, 0::BIGINT AS end_ns, 0::BIGINT AS launch_start_ns,
+    0::BIGINT AS launch_end_ns, 0::BIGINT AS correlation_id, '' AS instance, 0::BIGINT AS batch_id, '' AS kind,
+    '' AS name, 0::BIGINT AS bytes, '' AS copy_kind, '' AS source_kind, '' AS destination_kind
+WHERE false
+"""
+
+# A copy from or to pageable memory goes through a buffer of the driver, and the call waits for it, whatever its name
+# says (CUDA runtime API, "API synchronization behavior").
+_IS_PAGEABLE = "source_kind = 'pageable' OR destination_kind = 'pageable'"
+_CALLS = """
+SELECT c.*,
+    c.call_class IN ('blocking sync', 'blocking copy') OR c.call_class = 'async copy' AND {is_pageable} AS blocks
+FROM cuda_api c {copies}
+WHERE c.end_ns >= c.start_ns
+"""
+_PAGEABLE_COPIES = f"""LEFT JOIN (
+    SELECT DISTINCT node, server, process, correlation_id, true AS is_pageable FROM memcpys WHERE {_IS_PAGEABLE}) p
+    USING (node, server, process, correlation_id)"""
+_NO_CALLS = """
+SELECT '' AS node, '' AS server, '' AS phase, 0::BIGINT AS process, 0::BIGINT AS thread, '' AS thread_name,
+    0::BIGINT AS start_ns, 0::BIGINT AS end_ns, '' AS name, '' AS api, '' AS call_class, 0::BIGINT AS correlation_id,
+    0::BIGINT AS return_value, '' AS instance, 0::BIGINT AS batch_id, false AS blocks
+WHERE false
+"""
+
+
+def add_ops(connection: duckdb.DuckDBPyConnection, store: RunStore) -> None:
+    """Makes views `ops` and `calls`; what the run has no table of has no rows there. Once in a connection.
+
+    `ops`: a row per kernel, copy and set: kind ('kernel', 'copy', 'set'), node, server, phase, process, thread, device,
+    gpu_uuid, stream, start_ns, end_ns, launch_start_ns, launch_end_ns, correlation_id, instance, batch_id, name, bytes,
+    copy_kind, source_kind, destination_kind; texts that a kind has not are empty. `calls`: `cuda_api` and `blocks`:
+    whether the call makes its thread wait, by its name or for the pageable memory that it copies. Events that end
+    before they start are left out (`broken_events` counts them).
+    """
+    there = attach(connection, store, (*DEVICE_TABLES, "cuda_api"))
+    queries = [_OPS_OF.format(table=table, kind=_KINDS[table]) for table in DEVICE_TABLES if table in there]
+    connection.execute(f"CREATE TEMP VIEW ops AS {' UNION ALL BY NAME '.join(queries) or _NO_OPS}")
+    if "cuda_api" not in there:
+        calls = _NO_CALLS
+    elif "memcpys" in there:
+        calls = _CALLS.format(is_pageable="coalesce(is_pageable, false)", copies=_PAGEABLE_COPIES)
+    else:
+        calls = _CALLS.format(is_pageable="false", copies="")
+    connection.execute(f"CREATE TEMP VIEW calls AS {calls}")
+
+
+def broken_events(connection: duckdb.DuckDBPyConnection, store: RunStore) -> dict[str, int]:
+    """How many events end before they start, by table of the report that the run has."""
+    counted = "SELECT count(*) FROM {table} WHERE end_ns < start_ns"
+    there = attach(connection, store, EVENT_TABLES)
+    return {table: connection.execute(counted.format(table=table)).fetchall()[0][0] for table in there}
