@@ -11,7 +11,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from analysis.figures import RunTables
+from analysis.query import MEMORY_LIMIT_BYTES, connect
 from analysis.requests import Labels, Requests
+from analysis.store import RunStore
 
 MAY_HAVE_RUN = ("timeout", "cancelled", "transport_error", "bad_reply")
 """Outcomes after which the server may have served the request all the same."""
@@ -70,6 +72,33 @@ def _batch_identities(tables: RunTables, requests: Requests) -> list[Identity]:
         meaning = "batches that the models recorded = executions that Triton counts"
         n_batches = tables.batches.num_rows
         stated.append(Identity("executions", meaning, n_batches, n_executions, n_executions))
+    return stated
+
+
+_KERNELS = "SELECT coalesce(sum(end_ns - start_ns), 0) FROM kernels WHERE batch_id IS NOT NULL AND end_ns >= start_ns"
+_COSTS = """
+SELECT count(*) FILTER (source = 'record'), coalesce(sum(kernel_ns) FILTER (tie = 'range'), 0) FROM batch_costs
+"""
+
+
+def cost_identities(store: RunStore, memory_limit_bytes: int = MEMORY_LIMIT_BYTES) -> list[Identity]:
+    """The identities between `batch_costs` and the tables that it is made of; none without it."""
+    if not store.has("batch_costs"):
+        return []
+    there = [table for table in ("batches", "kernels") if store.has(table)]
+    stated = []
+    with connect(store, ["batch_costs", *there], memory_limit_bytes) as connection:
+        ((n_recorded, kernel_ns),) = connection.execute(_COSTS).fetchall()
+        if "batches" in there:
+            ((n_batches,),) = connection.execute("SELECT count(*) FROM batches").fetchall()
+            meaning = "rows of `batch_costs` by record = batches that the models recorded"
+            stated.append(Identity("batch costs", meaning, n_recorded, n_batches, n_batches))
+        if "kernels" in there:
+            ((all_ns,),) = connection.execute(_KERNELS).fetchall()
+            meaning = (
+                "ns of kernels in `batch_costs` = ns of the kernels that bear a batch, each counted once"
+            )
+            stated.append(Identity("kernel time", meaning, int(kernel_ns), int(all_ns), int(all_ns)))
     return stated
 
 

@@ -1,4 +1,4 @@
-"""Table `joined`: each scheduled arrival with the batch that served it, by request id.
+"""Table `joined`: each scheduled arrival with the batch that served it and what that did, by request id.
 
     scheduled   sent        batch_start          batch_end        done
         │─ lag ──│── wait ──────│────── compute ──────│── reply ────│
@@ -6,144 +6,107 @@
 
 `scheduled`, `sent` and `done` are stamps of the client's node, `batch_start` and `batch_end` of the
 server's: wait and reply carry the error of both clocks at `sent` and `batch_start`, `clock_error_ns`; compute, lag,
-service and response carry none.
+service and response carry none. `server_parts` says what wait and reply are made of.
+
+A request that several batches name belongs to the one that starts first. What the batch cost is repeated for each of
+its requests; kernel_share_ns and gpu_share_ns are the request's own part. Where the rows of the batch are R, those of
+its requests up to and with this one c, in order of request_id, and those before it b, its part of K is
+floor(K c / R) - floor(K b / R): the parts of a whole batch add up to K. Requests that are not ours keep theirs. Of a
+request id that stands in several rows, each has the batch, and the first in time has the part.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import duckdb
-import pyarrow as pa
-
-from analysis.clock_track import ClockTrack
-from analysis.query import connect
-from analysis.schema import TABLES
+from analysis.batch_costs import write_batch_costs
+from analysis.join_slices import JoinSlice, join_slice
+from analysis.join_sources import write_sources
+from analysis.named_ids import count_named, n_repeated
+from analysis.query import MEMORY_LIMIT_BYTES, Spread, connect, in_turn, scratch_folder
+from analysis.server_parts import PARTS
 from analysis.store import RunStore
-from analysis.tables.columns import Column
+from scenarios.errors import MissingTable
 
-_EARLIEST_NS = -(2**63)
+_ROW_BYTES = 8192
+"""Memory for a row of a slice while it is made, so that two at a time take half of the limit."""
+_LEAST_ROWS, _MOST_ROWS = 10_000, 500_000
+"""In a slice: smaller ones cost more to begin than to make, larger ones are no faster."""
 
-_MEMBERS = """
-CREATE TEMP TABLE members AS
-SELECT request_id, count(*) AS n_batches, arg_min(batch, (batch.start_ns, batch.server, batch.instance)) AS
-batch FROM (
-    SELECT unnest(request_ids) AS request_id, struct_pack(
-        server := server, node := node, instance := instance, batch_id := batch_id,
-        start_ns := start_ns, end_ns := end_ns, rows := rows, n_requests := n_requests) AS batch
-    FROM batches)
-GROUP BY request_id
-"""
-"""One row per request id that any batch names; of several batches the first counts, and n_batches tells."""
-
-_NO_MEMBERS = """
-CREATE TEMP TABLE members(request_id BIGINT, n_batches BIGINT, batch STRUCT(
-    server VARCHAR, node VARCHAR, instance VARCHAR, batch_id BIGINT,
-    start_ns BIGINT, end_ns BIGINT, rows BIGINT, n_requests BIGINT))
-"""
-
-_JOINED = """
-SELECT r.*,
-    done_ns - scheduled_ns AS response_ns, done_ns - sent_ns AS service_ns, sent_ns - scheduled_ns AS lag_ns,
-    CASE WHEN batch IS NULL THEN 'none' ELSE 'exact' END AS join_level,
-    batch.server AS server, batch.instance AS instance, batch.batch_id AS batch_id,
-    batch.start_ns AS batch_start_ns, batch.end_ns AS batch_end_ns,
-    batch.rows AS batch_rows, batch.n_requests AS batch_n_requests,
-    batch.start_ns - sent_ns AS wait_ns, batch.end_ns - batch.start_ns AS compute_ns,
-    done_ns - batch.end_ns AS reply_ns,
-    CASE WHEN batch.node = r.node THEN 0 ELSE client.error_ns + served.error_ns END AS clock_error_ns
-FROM requests r
-LEFT JOIN members m USING (request_id)
-ASOF LEFT JOIN clocks client
-    ON client.node = r.node AND coalesce(r.sent_ns, r.scheduled_ns) >= client.from_ns
-ASOF LEFT JOIN clocks served ON served.node = m.batch.node AND m.batch.start_ns >= served.from_ns
-ORDER BY request_id
-"""
-
-_REPORT = """
-SELECT count(*), count(*) FILTER (outcome = 'ok'), count(*) FILTER (join_level = 'exact'),
-    count(*) FILTER (outcome = 'ok' AND join_level = 'exact')
+_LATENCY = "coalesce(response_ns, service_ns)"
+_IS_ACCOUNTED = "outcome = 'ok' AND parts_level <> 'none'"
+_SUMS = ", ".join(f"sum({column}) FILTER ({_IS_ACCOUNTED}) AS {column}" for column in PARTS)
+_REPORT = f"""
+SELECT count(*) AS n_requests, count(*) FILTER (outcome = 'ok') AS n_ok,
+    count(*) FILTER (join_level = 'exact') AS n_exact,
+    count(*) FILTER (outcome = 'ok' AND join_level = 'exact') AS n_ok_exact,
+    histogram(join_level) AS n_by_level, histogram(parts_level) AS n_by_parts_level,
+    count(*) FILTER (outcome = 'ok' AND tie <> 'none' AND n_kernels > 0) AS n_ok_kernels,
+    median(abs(residual_ns) / greatest({_LATENCY}, 1)) FILTER ({_IS_ACCOUNTED}) AS residual_median_ratio,
+    sum({_LATENCY}) FILTER ({_IS_ACCOUNTED}) AS latency_ns, {_SUMS}
 FROM joined
-"""
-
-_BATCH_REPORT = """
-WITH ids AS (SELECT unnest(request_ids) AS request_id FROM batches),
-named AS (SELECT request_id, count(*) AS n FROM ids GROUP BY request_id)
-SELECT (SELECT count(*) FROM named WHERE n > 1),
-    (SELECT coalesce(sum(n_foreign), 0) FROM batches)
-    + (SELECT coalesce(sum(n), 0) FROM named ANTI JOIN joined USING (request_id))
 """
 
 
 @dataclass(frozen=True)
 class JoinReport:
-    """How well requests and batches found each other. All are counts."""
+    """How well requests, batches and kernels found each other, and what the parts of the latency leave unexplained."""
 
     n_requests: int
     n_ok: int
     n_exact: int
     n_ok_exact: int
+    n_repeated_rows: int
+    """Rows of `requests` beyond the first of their request id: 0 in a run that is whole."""
+    n_by_level: dict[str, int]
+    """Requests by join_level; levels without any are left out."""
+    n_by_parts_level: dict[str, int]
+    """Requests by parts_level, likewise."""
+    n_ok_kernels: int
+    """Requests that ended ok and have kernels, of their batch or by time."""
+    residual_median_ratio: float | None
+    """Median of |residual| / latency over the requests that ended ok and have parts; None of none."""
+    sums_ns: dict[str, int]
+    """Over the same requests the sum of the latencies, `latency_ns`, and of each part; the parts add up to it."""
     n_duplicate_ids: int
     """Request ids that more than one batch names; the first batch was taken."""
     n_foreign: int
     """Entries of batches that are not rows of `requests`: another client's, or an id we did not plan."""
 
 
-def write_joined(store: RunStore) -> JoinReport:
+def write_joined(
+    store: RunStore, memory_limit_bytes: int = MEMORY_LIMIT_BYTES, spread: Spread = in_turn
+) -> JoinReport:
     """Writes table `joined`, exactly one row per row of `requests`, in order of request_id.
 
-    Without `batches` every row is joined at level `none`, its batch columns null. Raises `MissingTable` if
-    the run has no requests. The error of a clock that the manifest does not state is null.
+    Reads the derived table `batch_costs`, and writes it first if the run has none. Without `batches` and
+    `triton_traces` every row is joined at level `window` or `none`, its batch columns null. The rows do not depend on
+    `memory_limit_bytes` and `spread`. Raises `MissingTable` if the run has no requests. The error of a clock that the
+    manifest does not state is null.
     """
-    has_batches = store.has("batches")
-    with connect(store, ["requests", "batches"] if has_batches else ["requests"]) as connection:
-        connection.execute(_MEMBERS if has_batches else _NO_MEMBERS)
-        _add_clocks(connection, store.manifest.get("nodes", {}))
-        found = set(connection.sql(f"SELECT * FROM ({_JOINED}) LIMIT 0").columns)
-        columns = ", ".join(
-            column.name if column.name in found else f"{_absent(column)} AS {column.name}"
-            for column in TABLES["joined"].columns
-        )
-        query = connection.sql(f"SELECT {columns} FROM ({_JOINED})")
-        store.replace_derived("joined", query.to_arrow_reader(100_000))
-    return read_join_report(store)
+    if not store.has("requests"):
+        raise MissingTable(f"{store.run_dir} has no table requests")
+    if not store.has("batch_costs"):
+        write_batch_costs(store, memory_limit_bytes=memory_limit_bytes, spread=spread)
+    rows_per_slice = min(_MOST_ROWS, max(_LEAST_ROWS, memory_limit_bytes // _ROW_BYTES))
+    with scratch_folder(store.run_dir) as folder, store.replacing("joined") as new:
+        sources = write_sources(store, folder, rows_per_slice, memory_limit_bytes)
+        slices = [JoinSlice(store.run_dir, sources, number, new) for number in range(len(sources.spans))]
+        spread(join_slice, slices)
+    return read_join_report(store, memory_limit_bytes)
 
 
-def read_join_report(store: RunStore) -> JoinReport:
+def read_join_report(store: RunStore, memory_limit_bytes: int = MEMORY_LIMIT_BYTES) -> JoinReport:
     """The report of the `joined` table as it stands. Raises `MissingTable` if it was never written."""
     has_batches = store.has("batches")
-    with connect(store, ["joined", "batches"] if has_batches else ["joined"]) as connection:
-        (counts,) = connection.execute(_REPORT).fetchall()
-        (batch_counts,) = connection.execute(_BATCH_REPORT).fetchall() if has_batches else [(0, 0)]
-    return JoinReport(*(int(count) for count in (*counts, *batch_counts)))
-
-
-def _absent(column: Column) -> str:
-    kind = {"text": "VARCHAR", "ratio": "DOUBLE", "Hz": "DOUBLE"}.get(column.unit, "BIGINT")
-    empty = "''" if column.name == "gpu_uuid" else "'none'"
-    return f"NULL::{kind}" if column.nullable else empty
-
-
-def _add_clocks(connection: duckdb.DuckDBPyConnection, nodes: Mapping[str, Any]) -> None:
-    """Table `clocks`: from which instant on the run clock a node's clock has which error, to its next row.
-
-    A node without a track has one error for ever, null where the manifest does not state it.
-    """
-    rows = [row for node, facts in nodes.items() for row in _clock_errors(node, facts)]
-    connection.execute("CREATE TEMP TABLE clocks(node VARCHAR, from_ns BIGINT, error_ns BIGINT)")
-    columns = zip(*rows, strict=True) if rows else ([], [], [])
-    types = (pa.string(), pa.int64(), pa.int64())
-    arrays = [pa.array(column, kind) for column, kind in zip(columns, types, strict=True)]
-    found = pa.table(arrays, names=["node", "from_ns", "error_ns"])
-    connection.register("clock_rows", found)
-    connection.execute("INSERT INTO clocks SELECT * FROM clock_rows")
-    connection.unregister("clock_rows")
-
-
-def _clock_errors(node: str, facts: Mapping[str, Any]) -> list[tuple[str, int, int | None]]:
-    if "clock_track" not in facts:
-        return [(node, _EARLIEST_NS, facts.get("clock_error_ns"))]
-    from_ns, error_ns = ClockTrack.from_mapping(facts["clock_track"]).errors_from()
-    return [(node, *row) for row in zip(from_ns.tolist(), error_ns.tolist(), strict=True)]
+    with connect(
+        store, ["joined", "batches"] if has_batches else ["joined"], memory_limit_bytes
+    ) as connection:
+        answer = connection.execute(_REPORT)
+        names = [column[0] for column in answer.description or []]
+        found: dict[str, Any] = dict(zip(names, answer.fetchall()[0], strict=True))
+        found["n_repeated_rows"] = n_repeated(connection, "joined")
+        named = count_named(connection) if has_batches else (0, 0)
+    sums_ns = {name: int(found.pop(name) or 0) for name in ("latency_ns", *PARTS)}
+    return JoinReport(sums_ns=sums_ns, n_duplicate_ids=named[0], n_foreign=named[1], **found)

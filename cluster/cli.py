@@ -124,12 +124,30 @@ def doctor(ray: RayOption = None, as_json: JsonOption = False) -> None:
 
 
 @app.command()
-def analyze(run_dir: RunArgument, as_json: JsonOption = False) -> None:
+def analyze(
+    run_dir: RunArgument,
+    memory: Annotated[
+        str,
+        typer.Option(
+            "--memory", help="What it may hold in memory, such as 4GiB; more spills to the run directory."
+        ),
+    ] = "2GiB",
+    ray: Annotated[
+        str | None,
+        typer.Option(
+            "--ray",
+            metavar="ADDRESS|local",
+            help="Spread a large run over the Ray there, each task with that memory; all nodes must see the run "
+            "directory under one path. local: over this machine's CPUs.",
+        ),
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
     """Join, windows, summary and report again, from the run directory alone."""
-    from analysis.derive import derive
-    from analysis.store import RunStore
+    from cluster.analyze import analyze_run
 
-    summary = derive(RunStore.open(run_dir))
+    with _interruptible() as interrupts:
+        summary = analyze_run(run_dir, memory, ray, interrupts)
     _print(summary, run_dir, as_json)
 
 

@@ -1,20 +1,25 @@
 from __future__ import annotations
 
-from collections.abc import Callable
+import pickle
+from collections import Counter
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
-from conftest import START_NS, SyntheticRun, phase_at, synthesise
+from conftest import MS, START_NS, SyntheticRun, phase_at, synthesise, synthesise_closed
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from analysis.clock_track import ClockTrack
 from analysis.join import read_join_report, write_joined
+from analysis.query import Spread, in_threads
 from analysis.schema import arrow_schema
+from analysis.server_parts import PARTS
 from analysis.store import RunStore
 from analysis.windows import WINDOW_NS, write_windows
-from scenarios.errors import MissingTable
+from scenarios.errors import AnalysisError, MissingTable
 
 MakeRun = Callable[..., RunStore]
 
@@ -65,8 +70,9 @@ def test_any_dealing_of_ids_to_batches_joins_like_a_dict(
     ids = st.lists(st.integers(0, n_requests + 3), max_size=4)
     batches["request_ids"] = data.draw(st.lists(ids, min_size=n, max_size=n))
     run.tables["batches"] = batches
-    run.seal = False
+    run.seal = run.derived = False
     store = run.write(tmp_path_factory.mktemp("join"))
+    write_joined(store)
 
     first = joined_by_hand(store)
     found = {row["request_id"]: row["batch_id"] for row in store.read("joined").to_pylist()}
@@ -170,9 +176,242 @@ def test_a_run_without_requests_cannot_be_joined(make_run: MakeRun, synthetic: S
         write_windows(store)
 
 
-def windows_by_hand(store: RunStore, t_ns: int) -> dict[str, Any]:
-    """The counts of the window from `t_ns` by loops over Python rows."""
+def test_the_report_counts_levels_and_sums_the_parts(whole_run: RunStore) -> None:
+    report, rows = read_join_report(whole_run), whole_run.read("joined").to_pylist()
+    assert report.n_by_level == Counter(row["join_level"] for row in rows)
+    assert report.n_by_parts_level == Counter(row["parts_level"] for row in rows)
+    assert set(report.n_by_level) == {"exact", "none"}
+    ok = [row for row in rows if row["outcome"] == "ok" and row["parts_level"] != "none"]
+    assert report.sums_ns["latency_ns"] == sum(row["response_ns"] for row in ok)
+    assert all(report.sums_ns[name] == sum(row[name] for row in ok) for name in PARTS)
+    assert sum(report.sums_ns[name] for name in PARTS) == report.sums_ns["latency_ns"]
+    ratios = [abs(row["residual_ns"]) / row["response_ns"] for row in ok]
+    assert report.residual_median_ratio == pytest.approx(np.median(ratios))
+    assert (report.n_ok_kernels, report.n_repeated_rows) == (0, 0)
+
+
+def test_a_closed_loop_has_parts_without_lag(make_run: MakeRun) -> None:
+    store = make_run(synthesise_closed())
+    row = store.read("joined").slice(200, 1).to_pylist()[0]
+    parts = [row[name] for name in PARTS if name != "lag_ns"]
+    assert (row["lag_ns"], row["response_ns"], sum(parts)) == (None, None, row["service_ns"])
+    sums = read_join_report(store).sums_ns
+    assert (sums["lag_ns"], sum(sums[name] for name in PARTS)) == (0, sums["latency_ns"])
+
+
+def test_rows_of_one_request_id_stay_and_are_counted_and_only_the_first_has_a_share(
+    make_run: MakeRun,
+) -> None:
+    run = profiled(synthesise(rate_hz=10.0))
+    twice = run.tables["batches"]["request_ids"][3][0]
+    for name, values in run.tables["requests"].items():
+        values.append(values[twice] + 5 if name == "sent_ns" else values[twice])
+    store = make_run(run)
+    own = [row for row in store.read("joined").to_pylist() if row["request_id"] == twice]
+    assert [row["batch_id"] for row in own] == [3, 3]
+    assert own[0]["sent_ns"] + 5 == own[1]["sent_ns"]
+    assert own[0]["kernel_share_ns"] > own[1]["kernel_share_ns"] == 0
+    report = read_join_report(store)
+    assert (report.n_repeated_rows, report.n_requests) == (1, len(run.tables["requests"]["phase"]))
+    assert shared(store) == kernel_time(store)
+
+
+def row_of(table: str, **values: Any) -> dict[str, Any]:
+    """A row of `table`: what is not given is 0, empty or null."""
+    return {
+        field.name: values.get(
+            field.name, None if field.nullable else "" if pa.types.is_dictionary(field.type) else 0
+        )
+        for field in arrow_schema(table)
+        if field.name != "run"
+    }
+
+
+def kernel(start_ns: int, end_ns: int, **values: Any) -> dict[str, Any]:
+    labels = {
+        "phase": phase_at(start_ns),
+        "node": "node-0",
+        "server": "server-0",
+        "gpu_uuid": "GPU-0",
+        **values,
+    }
+    return row_of("kernels", start_ns=start_ns, end_ns=end_ns, name="k", full_name="k", **labels)
+
+
+def add(run: SyntheticRun, table: str, rows: list[dict[str, Any]]) -> None:
+    run.tables[table] = {name: [row[name] for row in rows] for name in rows[0]}
+
+
+def profiled(run: SyntheticRun) -> SyntheticRun:
+    """`run` with two kernels in each batch of which one runs while the other does, and samples of their GPU."""
+    batches = run.tables["batches"]
+    rows = []
+    for batch_id, (start, end) in enumerate(zip(batches["start_ns"], batches["end_ns"], strict=True)):
+        own = {"process": 7, "thread": 7, "instance": "seqlen_head_0_0", "batch_id": batch_id}
+        rows += [kernel(start + MS, start + MS + 300_001, **own), kernel(start + MS + 7, end - 100, **own)]
+    add(run, "kernels", rows)
+    return run
+
+
+def shared(store: RunStore) -> int:
+    """Kernel time of `joined`, over whole batches."""
     rows = store.read("joined").to_pylist()
+    n_rows = Counter({row["batch_id"]: 0 for row in rows})
+    for request_id, row in {row["request_id"]: row for row in rows}.items():
+        del request_id
+        n_rows[row["batch_id"]] += row["rows"]
+    return sum(row["kernel_share_ns"] for row in rows if n_rows[row["batch_id"]] == row["batch_rows"])
+
+
+def kernel_time(store: RunStore) -> int:
+    return sum(row["end_ns"] - row["start_ns"] for row in store.read("kernels").to_pylist())
+
+
+def test_the_kernels_of_a_batch_are_shared_among_its_requests_and_add_up_exactly(make_run: MakeRun) -> None:
+    store = make_run(profiled(synthesise(rate_hz=20.0)))
+    assert shared(store) == kernel_time(store)
+    rows = [row for row in store.read("joined").to_pylist() if row["batch_id"] is not None]
+    assert {(row["tie"], row["n_kernels"], row["gpu_uuid"]) for row in rows} == {("range", 2, "GPU-0")}
+    for row in rows:
+        inside = ("kernel_busy_ns", "copy_exposed_ns", "sync_wait_ns", "launch_idle_ns", "head_ns", "tail_ns")
+        assert sum(row[name] or 0 for name in inside) == row["compute_ns"]  # without calls no wait is known
+    report = read_join_report(store)
+    assert report.n_ok_kernels == report.n_ok
+
+
+def sample(t_ns: int, gpu: str = "GPU-0", mig: str = "", util: float | None = 0.5) -> dict[str, Any]:
+    return row_of(
+        "gpu_samples", phase="burst", node="node-0", gpu_uuid=gpu, t_ns=t_ns, interval_ns=100 * MS, mig_instance=mig,
+        util=util, sm_util=0.25, sm_clock_hz=1e9, throttle_reasons=4,
+    )  # fmt: skip
+
+
+def test_the_state_of_the_gpu_is_that_of_the_sample_that_holds_the_start(make_run: MakeRun) -> None:
+    run = profiled(synthesise(rate_hz=10.0))
+    start = run.tables["batches"]["start_ns"][20]
+    add(run, "gpu_samples", [
+        sample(start - 1, util=0.1), sample(start + 100 * MS - 1, util=0.2), sample(start + 200 * MS, util=0.3),
+        sample(start + 50 * MS, "GPU-1", util=0.9), sample(start + 50 * MS, mig="1/0", util=0.9),
+    ])  # fmt: skip
+    rows = {row["batch_id"]: row for row in make_run(run).read("joined").to_pylist()}
+    state = ("gpu_util", "gpu_sm_util", "gpu_sm_clock_hz", "gpu_throttle_reasons")
+    assert [rows[20][name] for name in state] == [0.2, 0.25, 1e9, 4]
+    assert [rows[0][name] for name in state] == [None] * 4  # long before the first sample
+
+
+@pytest.mark.parametrize(("gpus", "util"), [(["GPU-0"], 0.5), (["GPU-0", "GPU-1"], None)])
+def test_without_kernels_the_only_gpu_of_the_node_is_the_batchs(
+    make_run: MakeRun, gpus: list[str], util: float | None
+) -> None:
+    run = synthesise(rate_hz=10.0)
+    start = run.tables["batches"]["start_ns"][20]
+    add(run, "gpu_samples", [sample(start + 50 * MS, gpu) for gpu in gpus])
+    rows = {row["batch_id"]: row for row in make_run(run).read("joined").to_pylist()}
+    assert (rows[20]["gpu_util"], rows[20]["gpu_uuid"]) == (util, "")
+
+
+def test_where_a_server_gives_no_ids_the_kernels_meanwhile_are_told(make_run: MakeRun) -> None:
+    run = synthesise(rate_hz=10.0)
+    requests = run.tables["requests"]
+    sent, done = requests["sent_ns"][50], requests["done_ns"][50]
+    assert phase_at(sent) == "burst"
+    add(run, "kernels", [
+        kernel(sent - 400, sent + 100, phase="burst"),  # began before it: busy, but not counted
+        kernel(sent, sent + 1000, phase="burst"),
+        kernel(sent + 500, sent + 600, phase="burst"),  # within the one before
+        kernel(sent + 500, sent + 2000, phase="burst"),
+        kernel(done - 300, done + 9000, phase="burst"),
+        kernel(done, done + 1, phase="burst", gpu_uuid="GPU-1"),
+        kernel(sent, done, phase="burst", server="server-9"),
+    ])  # fmt: skip
+    add(run, "gpu_samples", [sample(sent + 3), sample(sent + 3, "GPU-1", util=0.9)])
+    run.omit = {"batches"}
+    store = make_run(run)
+    rows = {row["request_id"]: row for row in store.read("joined").to_pylist()}
+    found = {
+        name: rows[50][name] for name in ("join_level", "tie", "n_kernels", "kernel_ns", "kernel_busy_ns")
+    }
+    assert found == {
+        "join_level": "window", "tie": "window", "n_kernels": 4, "kernel_ns": 1000 + 100 + 1500 + 9300,
+        "kernel_busy_ns": 2000 + 300,
+    }  # fmt: skip
+    assert (rows[50]["gpu_uuid"], rows[50]["gpu_util"]) == ("GPU-0", 0.5)
+    assert {rows[50][name] for name in ("server", "batch_id", "head_ns", "kernel_share_ns", "wait_ns")} == {
+        None
+    }
+    quiet = next(row for row in rows.values() if row["phase"] == "warmup")
+    assert (quiet["join_level"], quiet["tie"], quiet["n_kernels"]) == (
+        "none",
+        "none",
+        None,
+    )  # not recorded then
+    assert read_join_report(store).n_by_level["window"] == sum(r["phase"] == "burst" for r in rows.values())
+
+
+@pytest.fixture
+def small_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("analysis.join._LEAST_ROWS", 100)
+    monkeypatch.setattr("analysis.join._ROW_BYTES", 2**31 // 100)
+
+
+def backwards(function: Callable[[Any], Any], partitions: Sequence[Any]) -> list[Any]:
+    """Each partition by itself, the last one first, as another process would have it."""
+    return [pickle.loads(pickle.dumps(function))(pickle.loads(pickle.dumps(p))) for p in partitions[::-1]][
+        ::-1
+    ]
+
+
+@pytest.mark.usefixtures("small_slices")
+@pytest.mark.parametrize("spread", [backwards, in_threads(3)])
+def test_slices_made_anywhere_and_in_any_order_are_the_rows_of_one_slice(
+    make_run: MakeRun, monkeypatch: pytest.MonkeyPatch, spread: Spread
+) -> None:
+    store = make_run(profiled(synthesise(rate_hz=40.0)))
+    parts = [path.read_bytes() for path in store.path("joined")]
+    assert len(parts) > 5
+    write_joined(store, spread=spread)
+    assert [path.read_bytes() for path in store.path("joined")] == parts
+    many = store.read("joined")
+    monkeypatch.undo()
+    write_joined(store, memory_limit_bytes=64 * 1024**2)
+    assert len(store.path("joined")) == 1
+    assert store.read("joined").to_pylist() == many.to_pylist()
+    assert store.verify() == []
+
+
+@pytest.mark.usefixtures("small_slices")
+def test_a_slice_that_fails_leaves_the_old_join(make_run: MakeRun) -> None:
+    store = make_run(synthesise(rate_hz=40.0))
+    before = store.read("joined")
+
+    def failing(function: Callable[[Any], Any], partitions: Sequence[Any]) -> list[Any]:
+        function(partitions[0])
+        raise AnalysisError("the second slice")
+
+    with pytest.raises(AnalysisError, match="second slice"):
+        write_joined(store, spread=failing)
+    assert RunStore.open(store.run_dir).read("joined").equals(before)
+    assert store.verify() == []
+    assert not [path.name for path in store.run_dir.iterdir() if path.name.startswith((".new", ".scratch"))]
+
+
+def test_ids_that_are_far_apart_or_negative_are_joined_too(make_run: MakeRun) -> None:
+    run = synthesise(rate_hz=5.0)
+    far = [-(2**62), *range(5, 10**17, 10**15)]
+    names = dict(enumerate(far[: len(run.tables["requests"]["phase"])]))
+    run.tables["requests"]["request_id"] = [names.get(i, i) for i in run.tables["requests"]["request_id"]]
+    ids = run.tables["batches"]["request_ids"]
+    run.tables["batches"]["request_ids"] = [[names.get(i, i) for i in own] for own in ids]
+    store = make_run(run)
+    first = joined_by_hand(store)
+    found = {row["request_id"]: row["batch_id"] for row in store.read("joined").to_pylist()}
+    assert {i: found[i] for i in first} == {i: batch["batch_id"] for i, batch in first.items()}
+    report = read_join_report(store)
+    assert (report.n_exact, report.n_duplicate_ids, report.n_foreign) == (len(first), 0, 0)
+
+
+def windows_by_hand(rows: list[dict[str, Any]], batches: list[dict[str, Any]], t_ns: int) -> dict[str, Any]:
+    """The counts of the window from `t_ns` by loops over Python rows of `joined` and `batches`."""
     end_ns = t_ns + WINDOW_NS
     own = [row for row in rows if t_ns <= row["scheduled_ns"] < end_ns]
     failed = [row["outcome"] != "ok" for row in own]
@@ -181,7 +420,7 @@ def windows_by_hand(store: RunStore, t_ns: int) -> dict[str, Any]:
         name: responses[-(-percent * len(own) // 100) - 1] if own else None
         for name, percent in (("response_p50_ns", 50), ("response_p95_ns", 95))
     }
-    begun = [b for b in store.read("batches").to_pylist() if t_ns <= b["start_ns"] < end_ns]
+    begun = [b for b in batches if t_ns <= b["start_ns"] < end_ns]
     waits = [(r["sent_ns"], max(r["sent_ns"], r["batch_start_ns"] or r["done_ns"])) for r in rows]
     return {
         "phase": phase_at(t_ns),
@@ -202,8 +441,9 @@ def test_windows_are_what_loops_over_the_rows_count(make_run: MakeRun) -> None:
     windows = store.read("windows").to_pylist()
     assert [row["t_ns"] for row in windows] == [START_NS + i * WINDOW_NS for i in range(len(windows))]
     assert sum(row["n_arrivals"] for row in windows) == store.read("requests").num_rows
+    rows, batches = store.read("joined").to_pylist(), store.read("batches").to_pylist()
     for row in windows[::3] + windows[70:80] + windows[-2:]:
-        expected = windows_by_hand(store, row["t_ns"])
+        expected = windows_by_hand(rows, batches, row["t_ns"])
         assert {name: row[name] for name in expected} == pytest.approx(expected)
 
 

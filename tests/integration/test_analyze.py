@@ -1,0 +1,113 @@
+"""`squall analyze` of one run directory: here and over Ray, byte for byte the same, and what cannot be done."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from analysis.derive import derive
+from analysis.store import RunStore
+from cluster.cli import main
+from tests.planted_runs import Shape, plant
+
+TABLES = ("batch_costs", "joined")
+_OVER_RAY = """
+import json, os, sys
+from pathlib import Path
+
+import analysis.join as join
+from analysis.derive import derive
+from analysis.store import RunStore
+from cluster.session import Session
+from cluster.spread import TaskSpread
+from scenarios.errors import AnalysisError
+
+def outcome(function, run_dir=None):
+    try:
+        return TaskSpread(run_dir or store.run_dir)(function, [1, 2])
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+
+def refuse(number):
+    raise AnalysisError("no such batch")
+
+def fail(number):
+    raise ZeroDivisionError("of all things")
+
+join._LEAST_ROWS, join._ROW_BYTES = 50, 2**40
+store = RunStore.open(Path(sys.argv[1]))
+with Session(None):
+    summary = derive(store, 256 * 1024**2, TaskSpread(store.run_dir))
+    print(json.dumps({
+        "join": summary["join"],
+        "order": outcome(lambda number: number * 10),
+        "of none": TaskSpread(store.run_dir)(abs, []),
+        "died": outcome(os._exit),
+        "ours": outcome(refuse),
+        "foreign": outcome(fail),
+        "unseen": outcome(abs, Path(sys.argv[2])),
+    }))
+"""
+
+
+def _parts(store: RunStore) -> dict[str, list[bytes]]:
+    return {table: [path.read_bytes() for path in store.path(table)] for table in TABLES}
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> RunStore:
+    shape = Shape(seed=5, n_requests=300, servers=("record", "traced"), n_instances=2, n_nodes=2)
+    return plant(shape).write(tmp_path_factory.mktemp("runs"))
+
+
+def test_over_ray_the_rows_are_byte_for_byte_those_of_one_process_and_failures_are_one_line(
+    store: RunStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("analysis.join._LEAST_ROWS", 50)  # so that a small run has several slices
+    monkeypatch.setattr("analysis.join._ROW_BYTES", 2**40)
+    summary = derive(store, 256 * 1024**2)
+    parts = _parts(store)
+    assert len(parts["joined"]) > 4
+    words = [sys.executable, "-c", _OVER_RAY, str(store.run_dir), str(tmp_path)]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    assert _parts(store) == parts
+    assert found["join"] == summary["join"]
+    assert found["join"]["n_requests"] == 300
+    assert (found["order"], found["of none"]) == ([10, 20], [])
+    assert found["died"].startswith("ClusterError: a task of the analysis died: ")
+    assert found["ours"] == "AnalysisError: no such batch"
+    assert found["foreign"] == "ClusterError: a task of the analysis failed: ZeroDivisionError: of all things"
+    assert found["unseen"].startswith(
+        f"ClusterError: a node of Ray does not see {tmp_path}: put the run directory"
+    )
+    assert not [name for name, text in found.items() if "\n" in str(text)]
+
+
+@pytest.mark.parametrize(
+    ("options", "exit_code", "words"),
+    [
+        (["--memory", "4"], 2, "--memory: '4' has no unit, write a size such as 64 MiB or 1 KB"),
+        (["--memory", "1MiB"], 2, "--memory: 1MiB is too little, give at least 64 MiB"),
+        (["--ray", "127.0.0.1:1"], 1, "cannot join Ray at 127.0.0.1:1: Connection refused"),
+    ],
+)
+def test_what_cannot_be_done_is_one_line(
+    store: RunStore,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    options: list[str],
+    exit_code: int,
+    words: str,
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["squall", "analyze", str(store.run_dir), *options])
+    with pytest.raises(SystemExit) as done:
+        main()
+    assert done.value.code == exit_code
+    assert capsys.readouterr() == ("", f"squall: {words}\n")
