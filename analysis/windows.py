@@ -2,16 +2,22 @@
 
 Windows are half-open and laid from the agreed start instant of the run, backwards and forwards, so that they
 cover every scheduled arrival, every send and every end. Each row stands alone: quantiles here describe the window's
-own requests, they estimate nothing and are never averaged.
+own requests, they estimate nothing and are never averaged. What ran on the GPUs is cut at the edges of windows; it is
+known only of windows that a report covers from edge to edge.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 import duckdb
 import pyarrow as pa
 
 from analysis.latency import INFINITE_NS
-from analysis.query import connect
+from analysis.metrics.spans import covered_spans
+from analysis.metrics.window_activity import window_activity
+from analysis.ops import EVENT_TABLES
+from analysis.query import MEMORY_LIMIT_BYTES, connect
 from analysis.requests import is_open_load
 from analysis.schema import TABLES
 from analysis.store import RunStore
@@ -58,23 +64,57 @@ USING (w) ORDER BY w
 
 _BATCHES = """
 SELECT (start_ns - $origin_ns) // $window_ns AS w, count(*) AS n_batches, avg(rows) AS batch_rows_mean
-FROM batches WHERE start_ns >= $origin_ns GROUP BY 1
+FROM {batches} WHERE start_ns >= $origin_ns GROUP BY 1
 """
+_QUEUED = """
+SELECT (batch_start_ns - $origin_ns) // $window_ns AS w, CAST(sum(queue_ns) // count(*) AS BIGINT) AS queue_mean_ns,
+    CAST(sum(compute_ns) // count(*) AS BIGINT) AS compute_mean_ns
+FROM joined WHERE batch_start_ns >= $origin_ns AND queue_ns IS NOT NULL GROUP BY 1
+"""
+_SAMPLES = """
+SELECT (t_ns - $origin_ns) // $window_ns AS w, avg(util) FILTER (isfinite(util)) AS gpu_util,
+    avg(sm_util) FILTER (isfinite(sm_util)) AS gpu_sm_util,
+    avg(tensor_util) FILTER (isfinite(tensor_util)) AS gpu_tensor_util,
+    avg(dram_util) FILTER (isfinite(dram_util)) AS gpu_dram_util
+FROM gpu_samples WHERE t_ns >= $origin_ns GROUP BY 1
+"""
+_USED = ("joined", "batch_costs", "batches", "gpu_samples", *EVENT_TABLES)
 
 
-def write_windows(store: RunStore) -> int:
-    """Writes table `windows` from `joined` and `batches`, and returns its rows. Raises `MissingTable`.
+def write_windows(store: RunStore, memory_limit_bytes: int = MEMORY_LIMIT_BYTES) -> int:
+    """Writes table `windows` from `joined`, the batches, GPU samples and operations; returns its rows.
 
-    Without `batches` the columns that need it are null. A run without requests has no windows.
+    Columns whose source the run has not are null, as are those of the GPU outside what a report covers. A run without
+    requests has no windows. Raises `MissingTable` without `joined`.
     """
-    has_batches = store.has("batches")
-    with connect(store, ["joined", "batches"] if has_batches else ["joined"]) as connection:
+    tables = ["joined", *(name for name in _USED[1:] if store.has(name))]
+    with connect(store, tables, memory_limit_bytes) as connection:
         origin_ns = _origin_ns(connection, store.manifest.get("start_ns"))
         grid = {"origin_ns": origin_ns, "window_ns": WINDOW_NS}
         settings = {**grid, "infinite_ns": INFINITE_NS, "is_open": is_open_load(store.manifest)}
         found = connection.sql(_WINDOWS, params=settings).to_arrow_table()
-        per_window = connection.sql(_BATCHES, params=grid).fetchall() if has_batches else None
-    return store.replace_derived("windows", _complete(found, per_window, store))
+        columns = {name: found.column(name) for name in found.column_names}
+        n = found.num_rows
+        batches = _batch_table(connection, tables)
+        if batches is not None:
+            columns |= {"n_batches": pa.array([0] * n, pa.int64())}
+            columns |= _by_window(connection, _BATCHES.format(batches=batches), grid, n, columns)
+        else:
+            columns["queue_depth"] = pa.nulls(n, pa.int64())
+        columns |= _by_window(connection, _QUEUED, grid, n, columns)
+        if "gpu_samples" in tables:
+            columns |= _by_window(connection, _SAMPLES, grid, n, columns)
+        covered = covered_spans(store, connection)
+    columns |= window_activity(store, columns["t_ns"].to_numpy(), WINDOW_NS, covered, memory_limit_bytes)
+    return store.replace_derived("windows", _complete(columns, n, store))
+
+
+def _batch_table(connection: duckdb.DuckDBPyConnection, tables: list[str]) -> str | None:
+    """The table that tells of batches, if any does."""
+    for name in ("batch_costs", "batches"):
+        if name in tables and connection.execute(f"SELECT 1 FROM {name} LIMIT 1").fetchall():
+            return name
+    return None
 
 
 def _origin_ns(connection: duckdb.DuckDBPyConnection, start_ns: int | None) -> int:
@@ -87,23 +127,27 @@ def _origin_ns(connection: duckdb.DuckDBPyConnection, start_ns: int | None) -> i
     return start_ns + (first_ns - start_ns) // WINDOW_NS * WINDOW_NS if first_ns < start_ns else start_ns
 
 
-def _complete(found: pa.Table, per_window: list[tuple[int, int, float]] | None, store: RunStore) -> pa.Table:
-    """`found` with run, phase and the batch columns, in the order of the schema."""
-    n = found.num_rows
-    n_batches: list[int | None] = [None if per_window is None else 0] * n
-    rows_mean: list[float | None] = [None] * n
-    for w, n_begun, mean in per_window or []:
-        if w < n:
-            n_batches[w], rows_mean[w] = n_begun, mean
-    columns = {
-        **{name: found.column(name) for name in found.column_names},
-        "run": pa.array([store.run] * n, pa.string()),
-        "n_batches": pa.array(n_batches, pa.int64()),
-        "batch_rows_mean": pa.array(rows_mean, pa.float64()),
-    }
-    for column in TABLES["windows"].columns:
+def _by_window(
+    connection: duckdb.DuckDBPyConnection, query: str, grid: dict[str, Any], n: int, before: dict[str, Any]
+) -> dict[str, pa.Array]:
+    """The columns of `query` but its `w`, the number of a window; a window without a row keeps what was `before`."""
+    rows = connection.sql(query, params=grid).to_arrow_table()
+    windows = rows.column("w").to_pylist()
+    columns = {}
+    for name in rows.column_names[1:]:
+        values = before[name].to_pylist() if name in before else [None] * n
+        for window, value in zip(windows, rows.column(name).to_pylist(), strict=True):
+            if window < n:
+                values[window] = value
+        columns[name] = pa.array(values, rows.schema.field(name).type)
+    return columns
+
+
+def _complete(columns: dict[str, Any], n: int, store: RunStore) -> pa.Table:
+    """`columns` with run and phase, in the order of the schema; what is not there is null."""
+    wanted = TABLES["windows"].columns
+    columns = {"run": pa.array([store.run] * n, pa.string()), **columns}
+    for column in wanted:
         columns.setdefault(column.name, pa.nulls(n, column.type))
-    if per_window is None:
-        columns["queue_depth"] = pa.nulls(n, pa.int64())
     data = assign_phase(pa.table(columns), "t_ns", phase_spans(store.manifest))
-    return data.select([column.name for column in TABLES["windows"].columns])
+    return data.select([column.name for column in wanted])

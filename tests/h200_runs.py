@@ -6,6 +6,7 @@ range to its last. In `two_heads` process 575 is linear_head (568 batches), 576 
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,8 @@ class Shifted:
 def write_h200_run(parent: Path, report: NsysReport, models: dict[str, str] | None = None) -> RunStore:
     """A sealed run of `report`, whose ranges must be ours. `models`: name of the model by instance; else the instance.
 
-    Tables: those of the report, and `batches` with a row a range (1 row, no request ids).
+    Tables: those of the report, and `batches` with a row a range (1 row, no request ids). The report lies in
+    nsys/server-0/ under the first phase, though it covers all.
     """
     store = RunStore.create(parent, "h200", START_NS, {
         "scenario": {"name": "h200", "seed": 1, "profile": {"nsys": "required"}}, "plan": {"load": "open"},
@@ -50,6 +52,7 @@ def write_h200_run(parent: Path, report: NsysReport, models: dict[str, str] | No
     for name, pieces in {**tables, "batches": [batches]}.items():
         for rows in pieces:
             store.append(name, assign_phase(rows, "start_ns", spans))
+    shutil.copytree(report._folder, store.run_dir / "nsys" / "server-0" / spans[0].name)
     store.seal({"status": "VALID", "reasons": []})
     return store
 

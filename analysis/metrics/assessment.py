@@ -1,0 +1,262 @@
+"""Everything that figures are made of: a pass over the operations, one over the CUDA calls, sums over small tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from analysis.metrics import request_figures
+from analysis.metrics.batch_figures import (
+    GroupKey,
+    batch_measures,
+    batch_sums,
+    wall_measures,
+    walls,
+    window_tied,
+)
+from analysis.metrics.batch_sweep import BatchSweep, Issue
+from analysis.metrics.batches import CHOSEN, Batches, read_batches
+from analysis.metrics.call_sweep import CallSums
+from analysis.metrics.copy_figures import copy_figures, copy_measures
+from analysis.metrics.device_limits import read_device_limits
+from analysis.metrics.device_ops import DeviceOps, Ops, slice_rows
+from analysis.metrics.foreign import ForeignSweep
+from analysis.metrics.gpu_sweep import GpuSweep, GpuTimes
+from analysis.metrics.issue_figures import issue_measures
+from analysis.metrics.kernel_sweep import KernelSweep, kernel_figures, read_configs
+from analysis.metrics.measures import Measures, empty_measures, ratio
+from analysis.metrics.request_figures import instance_requests, request_measures
+from analysis.metrics.row_groups import NULL
+from analysis.metrics.sample_figures import sample_figures, sample_measures
+from analysis.metrics.spans import PhaseSpan
+from analysis.ops import EVENT_TABLES, add_ops
+from analysis.query import connect
+from analysis.store import RunStore
+
+if TYPE_CHECKING:
+    import duckdb
+
+BatchKey = tuple[str, str, int]
+"""server, instance, batch_id"""
+
+_SMALL = ("joined", "triton_samples", "gpu_samples")
+
+
+@contextmanager
+def opened(
+    store: RunStore, chosen: Sequence[BatchKey] | None, memory_limit_bytes: int
+) -> Iterator[duckdb.DuckDBPyConnection]:
+    """A connection over the tables of the run, with views `ops`, `calls`, `picked` and `served`, table `waits`.
+
+    `picked`: the rows of `batch_costs` that count, all or those that are `chosen`. Raises `MissingTable` where the run
+    has no `batch_costs`.
+    """
+    tables = ["batch_costs", *(name for name in (*_SMALL, *EVENT_TABLES) if store.has(name))]
+    with connect(store, tables, memory_limit_bytes // 2) as connection:
+        add_ops(connection, store)
+        if chosen is None:
+            connection.execute("CREATE TEMP VIEW picked AS SELECT * FROM batch_costs")
+        else:
+            server, instance, batch_id = zip(*chosen, strict=True) if chosen else ((), (), ())
+            rows = pa.table({
+                "server": pa.array(server, pa.string()), "instance": pa.array(instance, pa.string()),
+                "batch_id": pa.array(batch_id, pa.int64()),
+            })  # fmt: skip
+            connection.register("chosen_rows", rows)
+            connection.execute("CREATE TEMP TABLE chosen AS SELECT DISTINCT * FROM chosen_rows")
+            connection.unregister("chosen_rows")
+            connection.execute(f"CREATE TEMP VIEW picked AS SELECT * FROM batch_costs WHERE {CHOSEN}")
+        if "joined" in tables:
+            connection.execute(request_figures.SERVED)
+            connection.execute(request_figures.WAITS)
+        else:
+            connection.execute(request_figures.NO_WAITS)
+        yield connection
+
+
+@dataclass(frozen=True, eq=False)
+class Assessment:
+    """What was found, by phase and instance (`GroupKey`), by group of `batches`, or by number of the GPU."""
+
+    phases: list[PhaseSpan]
+    batches: Batches
+    gpu_names: list[str]
+    gpu_times: dict[int, GpuTimes]
+    issues: list[Issue]
+    kernels: list[dict[str, Any]]
+    foreign_ns: list[int]
+    n_ops: dict[tuple[int, str, int], tuple[int, int]]
+    """(operations, those tied to a batch) by phase, node and process."""
+    n_window_tied: dict[tuple[str, str, int], int]
+    sums: dict[GroupKey, dict[str, Any]]
+    walls: dict[GroupKey, dict[str, Any]]
+    requests: dict[GroupKey, dict[str, Any]]
+    samples: dict[str, dict[str, dict[str, Any]]]
+    copies: dict[GroupKey, list[dict[str, Any]]]
+    tables: frozenset[str]
+
+    def group_of(self, key: GroupKey) -> int | None:
+        """Group of `batches`."""
+        for number, group in enumerate(self.batches.groups):
+            if (group.phase, group.instance.key) == key:
+                return number
+        return None
+
+    def processes(self, group: int) -> list[tuple[str, int]]:
+        """(node, process) that executed the group's batches, as far as these are profiled."""
+        node = self.batches.groups[group].instance.node
+        found = np.unique(self.batches.process[self.batches.group == group])
+        return [(node, process) for process in found.tolist() if process != NULL]
+
+    def gpu_activity(self, phase: str, uuid: str) -> float | None:
+        """Temporal activity of a GPU: any kernel over the covered part of the phase."""
+        place = [span.name for span in self.phases].index(phase)
+        covered = self.phases[place].covered_ns
+        if covered is None or uuid not in self.gpu_names:
+            return None
+        times = self.gpu_times[self.gpu_names.index(uuid)]
+        return ratio(int(times.kernel_ns[place]), covered[1] - covered[0])
+
+    def measures(self, key: GroupKey) -> Measures:
+        """The measures of an instance in a phase, every name of `MEASURES`."""
+        phase, _ = key
+        sums = self.sums[key]
+        found = {
+            **empty_measures(),
+            **batch_measures(sums),
+            **wall_measures(self.walls.get(key)),
+            **request_measures(self.requests.get(key)),
+            **sample_measures(self.samples.get(phase, {}).get(sums["gpu_uuid"])),
+        }
+        group = self.group_of(key)
+        if group is None or not sums["n_tied"]:
+            return found
+        found["gpu_activity_ratio"] = self.gpu_activity(phase, sums["gpu_uuid"])
+        found["foreign_busy_ratio"] = ratio(self.foreign_ns[group], sums["tied_exec_ns"])
+        found["attribution_ratio"] = self._attribution(group, phase)
+        if not sums["n_ranged"]:
+            return found  # what a window ties has no batch id on its row
+        if "memcpys" in self.tables:
+            found |= copy_measures(self.copies.get(key, []), sums["kernel_ns"])
+        kernels = self.kernels[group]
+        return {
+            **found,
+            **issue_measures(self.issues[group]),
+            **{name: kernels[name] for name in kernels if name in found},
+        }
+
+    def _attribution(self, group: int, phase: str) -> float | None:
+        place = [span.name for span in self.phases].index(phase)
+        n, n_tied = 0, 0
+        for process in self.processes(group):
+            n_own, n_ranged = self.n_ops.get((place, *process), (0, 0))
+            n, n_tied = n + n_own, n_tied + n_ranged + self.n_window_tied.get((phase, *process), 0)
+        return ratio(min(n_tied, n), n)
+
+
+def assess(
+    store: RunStore,
+    connection: duckdb.DuckDBPyConnection,
+    phases: list[PhaseSpan],
+    has_chosen: bool,
+    memory_limit_bytes: int,
+) -> Assessment:
+    """Reads everything. `connection`: of `opened`; `has_chosen`: it has table `chosen`, and walls are not asked for."""
+    _add_spans(connection, phases)
+    tables = frozenset(store.tables())
+    batches = read_batches(connection, [phase.name for phase in phases], CHOSEN if has_chosen else "true")
+    ops = DeviceOps(store, batches)
+    sweep = _Sweep(batches, phases)
+    for piece in ops.slices(slice_rows(memory_limit_bytes)):
+        sweep.add(piece, ops)
+    sweep.finish(ops)
+    configs = read_configs(ops, read_device_limits(store))
+    durations = sweep.kernels.durations()
+    return Assessment(
+        phases=phases,
+        batches=batches,
+        gpu_names=[gpu.key for gpu in ops.gpus],
+        gpu_times=sweep.gpus.times(),
+        issues=sweep.issues.issues,
+        kernels=[kernel_figures(durations.get(group, {}), configs) for group in range(len(batches.groups))],
+        foreign_ns=sweep.foreign_ns,
+        n_ops=sweep.n_ops(ops),
+        n_window_tied=window_tied(connection),
+        sums=batch_sums(connection),
+        walls={} if has_chosen else walls(connection),
+        requests=instance_requests(connection) if "joined" in tables else {},
+        samples=sample_figures(connection, phases) if "gpu_samples" in tables else {},
+        copies=copy_figures(connection) if "memcpys" in tables else {},
+        tables=tables,
+    )
+
+
+class _Sweep:
+    """All that one pass over the operations finds."""
+
+    def __init__(self, batches: Batches, phases: Sequence[PhaseSpan]) -> None:
+        spans = [phase.wall_ns for phase in phases]
+        self._starts = np.array([start for start, _ in spans], np.int64)
+        self._ends = np.array([end for _, end in spans], np.int64)
+        self.gpus = GpuSweep(self._starts, self._ends, with_gaps=True)
+        self.issues = BatchSweep(batches)
+        self.kernels = KernelSweep(batches)
+        self.foreign = ForeignSweep(batches, _rows_by_process(batches))
+        self.foreign_ns: list[int] = []
+        self._n_ops: dict[tuple[int, int], list[int]] = {}
+
+    def add(self, ops: Ops, source: DeviceOps) -> None:
+        self.gpus.add(ops)
+        self.issues.add(ops)
+        self.kernels.add(ops)
+        self.foreign.add(ops, source.processes)
+        self._count(ops)
+
+    def finish(self, source: DeviceOps) -> None:
+        self.issues.finish()
+        self.foreign_ns = self.foreign.finish(source.processes).tolist()
+
+    def n_ops(self, source: DeviceOps) -> dict[tuple[int, str, int], tuple[int, int]]:
+        processes = source.processes
+        return {
+            (phase, *processes[process]): (n, tied) for (phase, process), (n, tied) in self._n_ops.items()
+        }
+
+    def _count(self, ops: Ops) -> None:
+        for place, (start_ns, end_ns) in enumerate(zip(self._starts, self._ends, strict=True)):
+            own = slice(*np.searchsorted(ops.start_ns, [start_ns, end_ns]).tolist())
+            n = np.bincount(ops.process[own])
+            tied = np.bincount(ops.process[own][ops.batch[own] >= 0], minlength=len(n))
+            for process in np.flatnonzero(n).tolist():
+                one = self._n_ops.setdefault((place, process), [0, 0])
+                one[0] += int(n[process])
+                one[1] += int(tied[process])
+
+
+def _rows_by_process(batches: Batches) -> dict[tuple[str, int], list[int]]:
+    """Rows of the batches that count and are profiled, by (node, process)."""
+    found: dict[tuple[str, int], list[int]] = {}
+    for group, own in enumerate(batches.groups):
+        rows = np.flatnonzero(batches.group == group)
+        process = batches.process[rows]
+        for one in np.unique(process).tolist():
+            if one != NULL:
+                found.setdefault((own.instance.node, one), []).extend(rows[process == one].tolist())
+    return found
+
+
+def _add_spans(connection: duckdb.DuckDBPyConnection, phases: Sequence[PhaseSpan]) -> None:
+    """Table `spans`: of each phase the part that walls are of."""
+    connection.execute("CREATE TEMP TABLE spans(phase VARCHAR, first_ns BIGINT, last_ns BIGINT)")
+    for phase in phases:
+        connection.execute("INSERT INTO spans VALUES ($1, $2, $3)", [phase.name, *phase.wall_ns])
+
+
+def read_calls(store: RunStore, found: Assessment) -> CallSums | None:
+    """CUDA calls by class; None where the run has none."""
+    return CallSums(store, found.batches, found.phases) if "cuda_api" in found.tables else None

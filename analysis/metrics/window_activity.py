@@ -1,0 +1,69 @@
+"""What ran on the GPUs in each window of the run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from analysis.metrics.device_ops import DeviceOps, slice_rows
+from analysis.metrics.gpu_sweep import GpuSweep
+from analysis.ops import DEVICE_TABLES
+from analysis.store import RunStore
+
+Int64s = NDArray[np.int64]
+
+NAMES = ("gpu_kernel_ratio", "gpu_busy_ratio", "gpu_copy_ratio", "copy_overlap_ratio", "gpu_streams_mean")
+
+
+def window_activity(
+    store: RunStore, t_ns: Int64s, window_ns: int, covered: Sequence[tuple[int, int]], memory_limit_bytes: int
+) -> dict[str, pa.Array]:
+    """`NAMES` for windows that start at `t_ns`, ascending: means over the GPUs that operations of the run ran on.
+
+    Null in windows that `covered`, stretches in order of time, does not cover from edge to edge, and where the run has
+    no operations. A ratio of overlap is null in a window without a copy, streams in one without an operation.
+    """
+    is_covered = _is_covered(t_ns, window_ns, covered)
+    if not is_covered.any() or not any(store.has(table) for table in DEVICE_TABLES):
+        return {name: pa.nulls(len(t_ns), pa.float64()) for name in NAMES}
+    start_ns = t_ns[is_covered]
+    ops = DeviceOps(store, None)
+    sweep = GpuSweep(start_ns, start_ns + window_ns, with_gaps=False)
+    for piece in ops.slices(slice_rows(memory_limit_bytes)):
+        sweep.add(piece)
+    gpus = list(sweep.times().values())
+    if not gpus:
+        return {name: pa.nulls(len(t_ns), pa.float64()) for name in NAMES}
+    kernel, busy, copy, overlap, stream = (
+        np.sum([getattr(gpu, name) for gpu in gpus], axis=0)
+        for name in ("kernel_ns", "any_ns", "copy_ns", "overlap_ns", "stream_ns")
+    )
+    wall_ns = np.full(len(start_ns), window_ns * len(gpus))
+    parts = ((kernel, wall_ns), (busy, wall_ns), (copy, wall_ns), (overlap, copy), (stream, busy))
+    return {name: _placed(part, whole, is_covered) for name, (part, whole) in zip(NAMES, parts, strict=True)}
+
+
+def _is_covered(t_ns: Int64s, window_ns: int, covered: Sequence[tuple[int, int]]) -> NDArray[np.bool_]:
+    """Whether each window lies in one of `covered`, those that touch taken as one."""
+    spans: list[tuple[int, int]] = []
+    for first_ns, last_ns in covered:
+        if spans and first_ns <= spans[-1][1]:
+            spans[-1] = (spans[-1][0], max(last_ns, spans[-1][1]))
+        else:
+            spans.append((first_ns, last_ns))
+    found = np.zeros(len(t_ns), bool)
+    for first_ns, last_ns in spans:
+        found |= (t_ns >= first_ns) & (t_ns + window_ns <= last_ns)
+    return found
+
+
+def _placed(part: Int64s, whole: Int64s, is_covered: NDArray[np.bool_]) -> pa.Array:
+    """part / whole in the covered windows; null elsewhere and where `whole` is 0."""
+    values = np.zeros(len(is_covered))
+    is_known = is_covered.copy()
+    is_known[is_covered] = whole > 0
+    values[is_known] = part[whole > 0] / whole[whole > 0]
+    return pa.array(values, mask=~is_known)

@@ -1,0 +1,163 @@
+"""Where the wall of an instance goes, its requests, its server and its GPU's samples, on runs without a profile."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import MS, START_NS, S, SyntheticRun, synthesise, synthesise_closed
+
+from analysis.metrics.run import run_metrics
+from analysis.schema import TABLES
+from analysis.store import RunStore
+from scenarios.errors import MissingTable
+
+KEY = "server-0/seqlen_head_0_0"
+FIRST_NS, LAST_NS = START_NS + 2 * S, START_NS + 14 * S
+
+
+@pytest.fixture(scope="module")
+def figures(whole_run: RunStore) -> dict[str, Any]:
+    return run_metrics(whole_run)["phases"]
+
+
+def served(store: RunStore) -> list[dict[str, Any]]:
+    """Requests of batches that began in the measured phase, with the row of their batch."""
+    batches = {
+        row["batch_id"]: row for row in store.read("batch_costs").to_pylist() if row["phase"] == "burst"
+    }
+    rows = [row for row in store.read("joined").to_pylist() if row["batch_id"] in batches]
+    return [{**row, "batch": batches[row["batch_id"]]} for row in rows]
+
+
+def test_only_measured_phases_have_figures(figures: dict[str, Any]) -> None:
+    assert list(figures) == ["burst"]
+    burst = figures["burst"]
+    assert (burst["start_ns"], burst["end_ns"], burst["covered_ns"]) == (FIRST_NS, LAST_NS, None)
+    assert list(burst["instances"]) == [KEY]
+    assert burst["gpus"] == {}
+
+
+def test_the_wall_is_split_by_whether_a_request_waited(whole_run: RunStore, figures: dict[str, Any]) -> None:
+    every = sorted(whole_run.read("batch_costs").to_pylist(), key=lambda row: row["start_ns"])
+    own = [row for row in every if row["phase"] == "burst"]
+    waits: dict[int, int] = {}
+    for row in whole_run.read("joined").to_pylist():
+        if row["idle_wait_ns"] is not None:
+            waits[row["batch_id"]] = max(waits.get(row["batch_id"], 0), row["idle_wait_ns"])
+    before = max(row["end_ns"] for row in every if row["start_ns"] < FIRST_NS)
+    start, end = max(FIRST_NS, before), max(LAST_NS, own[-1]["end_ns"])
+    gaps = [(two["start_ns"] - one["end_ns"], two["batch_id"]) for one, two in pairwise(own)]
+    waiting = sum(min(gap, waits[batch]) for gap, batch in gaps if batch in waits)
+    measures = figures["burst"]["instances"][KEY]["measures"]
+    wall = figures["burst"]["instances"][KEY]["wall_ns"]
+    assert wall == end - start
+    assert measures["wall_between_waiting_ratio"] == pytest.approx(waiting / wall, rel=1e-12)
+    assert measures["wall_between_ratio"] == pytest.approx(sum(gap for gap, _ in gaps) / wall, rel=1e-12)
+    assert measures["wall_edges_ratio"] == pytest.approx(
+        (own[0]["start_ns"] - start + end - own[-1]["end_ns"]) / wall, rel=1e-12
+    )
+    parts = ("unprofiled", "between_waiting", "between_empty", "edges")
+    assert sum(measures[f"wall_{part}_ratio"] for part in parts) == pytest.approx(1.0, abs=1e-12)
+    assert 0 < measures["wall_between_waiting_ratio"] < measures["wall_between_ratio"]
+
+
+def test_measures_of_requests_are_of_the_ok_ones_that_batches_of_the_phase_served(
+    whole_run: RunStore, figures: dict[str, Any]
+) -> None:
+    own = [row for row in served(whole_run) if row["outcome"] == "ok"]
+    queue = sorted(row["queue_ns"] for row in own if row["queue_ns"] is not None)
+    names = ("queue_ns", "input_ns", "handover_ns", "compute_ns", "output_ns")
+    whole = sorted(sum(row[name] for name in names) for row in own if row["queue_ns"] is not None)
+    measures = figures["burst"]["instances"][KEY]["measures"]
+    assert measures["queue_p50_ns"] == queue[-(-len(queue) // 2) - 1]
+    assert measures["queue_share_ratio"] == measures["queue_p50_ns"] / whole[-(-len(whole) // 2) - 1]
+    assert measures["queue_mean_ns"] == pytest.approx(sum(queue) / len(queue), rel=1e-12)
+    assert measures["compute_mean_ns"] == pytest.approx(
+        sum(row["compute_ns"] for row in own) / len(own), rel=1e-12
+    )
+    lag = sum(row["lag_ns"] for row in own) / sum(row["response_ns"] for row in own)
+    assert measures["client_lag_share_ratio"] == pytest.approx(lag, rel=1e-12)
+
+
+def test_without_a_profile_what_it_would_tell_is_not_assessed(figures: dict[str, Any]) -> None:
+    instance = figures["burst"]["instances"][KEY]
+    assert instance["measures"]["profiled_ratio"] == 0.0
+    for name in (
+        "body_busy_ratio",
+        "issue_interval_ns",
+        "foreign_busy_ratio",
+        "wall_head_ratio",
+        "copy_mean_bytes",
+    ):
+        assert instance["measures"][name] is None, name
+    for name in ("kernels", "launches", "calls", "copies", "os_waits"):
+        assert instance[name] is None, name
+
+
+def test_servers_have_batch_sizes_and_the_parts_of_their_requests(
+    whole_run: RunStore, figures: dict[str, Any]
+) -> None:
+    server = figures["burst"]["servers"]["server-0"]
+    batches = [row for row in whole_run.read("batch_costs").to_pylist() if row["phase"] == "burst"]
+    assert sum(row["n"] for row in server["batch_rows"]) == len(batches)
+    one = server["batch_rows"][0]
+    own = [row["end_ns"] - row["start_ns"] for row in batches if row["rows"] == one["rows"]]
+    assert (one["n"], one["exec_mean_ns"]) == (len(own), sum(own) / len(own))
+    waits = sorted(
+        row["wait_ns"]
+        for row in whole_run.read("joined").to_pylist()
+        if row["phase"] == "burst" and row["outcome"] == "ok" and row["wait_ns"] is not None
+    )
+    found = server["parts"]["wait"]
+    assert [found[f"p{p}_ns"] for p in (50, 95, 99)] == [
+        waits[-(-p * len(waits) // 100) - 1] for p in (50, 95, 99)
+    ]
+    assert server["queue"]["depth_mean"] > 0
+
+
+def test_executions_that_overlap_leave_the_wall_unassessed(synthetic: SyntheticRun, tmp_path: Path) -> None:
+    batches = synthetic.tables["batches"]
+    batches["end_ns"] = [end + 5 * MS for end in batches["end_ns"]]
+    measures = run_metrics(synthetic.write(tmp_path))["phases"]["burst"]["instances"][KEY]["measures"]
+    assert all(value is None for name, value in measures.items() if name.startswith("wall_"))
+    assert measures["n_batches"] > 0
+
+
+def test_a_closed_loop_has_no_lag(tmp_path: Path) -> None:
+    figures = run_metrics(synthesise_closed().write(tmp_path))["phases"]["burst"]["instances"]
+    assert [one["measures"]["client_lag_share_ratio"] for one in figures.values()] == [None]
+
+
+def sample(at_ms: int, **values: Any) -> dict[str, Any]:
+    return {"node": "node-0", "gpu_uuid": "GPU-1", "t_ns": START_NS + at_ms * MS, "interval_ns": 100 * MS, "read_ns": 1,
+            "mig_instance": "", "gpm_interval_ns": 100 * MS, **values}  # fmt: skip
+
+
+def test_samples_are_weighted_by_the_time_that_they_cover(synthetic: SyntheticRun, tmp_path: Path) -> None:
+    rows = [
+        sample(2050, sm_util=0.9, util=0.9, throttle_reasons=4),  # began before the phase
+        sample(3000, sm_util=0.2, util=0.5, throttle_reasons=1),
+        sample(3300, sm_util=0.6, gpm_interval_ns=300 * MS, util=0.7, throttle_reasons=4),
+        sample(3400, sm_util=None, gpm_interval_ns=None, util=None, throttle_reasons=0x102),
+        sample(3500, sm_util=float("nan"), util=float("inf")),
+    ]
+    synthetic.tables["gpu_samples"] = {
+        column.name: [row.get(column.name) for row in rows] for column in TABLES["gpu_samples"].columns
+    } | {"phase": ["burst"] * len(rows)}
+    gpu = run_metrics(synthetic.write(tmp_path))["phases"]["burst"]["gpus"]["GPU-1"]
+    assert gpu["n_samples"] == 4
+    assert gpu["sm_util"] == pytest.approx((0.2 * 100 + 0.6 * 300) / 400)
+    assert gpu["util"] == pytest.approx(0.6)
+    assert gpu["throttled_ratio"] == pytest.approx(1 / 3), "idle and user's clocks are no throttling"
+    assert gpu["throttle_reasons"] == 0x107
+    assert (gpu["kernel_ratio"], gpu["busy_ratio"]) == (None, None)
+
+
+def test_a_run_whose_batch_costs_were_never_written_is_refused(tmp_path: Path) -> None:
+    run = synthesise()
+    run.derived = False
+    with pytest.raises(MissingTable, match="batch_costs"):
+        run_metrics(run.write(tmp_path))
