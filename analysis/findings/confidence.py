@@ -1,0 +1,92 @@
+"""How sure a finding is: high, medium or low, with every reason why it is not high."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from analysis.findings.classifier import Classification
+from analysis.findings.rule import Measures
+from analysis.wording import count_text, share_text
+
+LEVELS = ("high", "medium", "low")
+NO_RULE = "no rule holds"
+
+
+@dataclass(frozen=True)
+class Demands:
+    """What a finding must meet to be of high confidence, each with its reason."""
+
+    clear_margin: float = 0.25
+    """A quarter beyond its threshold: thresholds are set to a quarter at best."""
+    bare_margin: float = 0.05
+    """Below it, another run of the same seed may fall on the other side."""
+    n_batches: int = 30
+    """Fewer, and one odd batch moves a mean by more than 3 %."""
+    attribution_ratio: float = 0.99
+    """Share of operations on the GPU that are tied to a batch; what is not tied is missing from head, body and tail."""
+
+
+DEMANDS = Demands()
+
+
+@dataclass(frozen=True)
+class RunState:
+    """What of the whole run weakens its findings: losses of its manifest, and its self-checks that are not met."""
+
+    losses: Sequence[str] = ()
+    unmet_checks: Sequence[str] = ()
+
+
+@dataclass
+class Confidence:
+    """`level` is one of LEVELS; `reasons` say why it is not high."""
+
+    level: str = LEVELS[0]
+    reasons: list[str] = field(default_factory=list)
+
+    def lower(self, level: str, reason: str) -> None:
+        """At most `level`, for `reason`."""
+        self.level = max(self.level, level, key=LEVELS.index)
+        self.reasons.append(reason)
+
+
+def confidence_of(
+    found: Classification, measures: Measures, state: RunState, demands: Demands = DEMANDS
+) -> Confidence:
+    """The confidence in a classification that names a rule; low where it names none."""
+    confidence = Confidence()
+    named = found.named
+    if named is None:
+        confidence.lower("low", NO_RULE)
+        return confidence
+    margin = named.margin or 0.0
+    if margin < demands.bare_margin:
+        confidence.lower("low", f"at its threshold: margin {margin:.2f}")
+    elif margin < demands.clear_margin:
+        confidence.lower("medium", f"near its threshold: margin {margin:.2f}")
+    n_batches = measures.get("n_batches")
+    if n_batches is None or n_batches < demands.n_batches:
+        confidence.lower("low", f"{count_text(n_batches)} batches, fewer than {demands.n_batches}")
+    if named.rule.needs_report:
+        _weigh_report(confidence, measures, demands)
+    if before := found.unassessed:
+        names = ", ".join(one.rule.name for one in before)
+        confidence.lower("medium", f"not assessed before it: {names}")
+    if state.losses:
+        confidence.lower("medium", f"the run lost something: {state.losses[0]}")
+    if state.unmet_checks:
+        confidence.lower("medium", f"self-checks not met: {', '.join(state.unmet_checks)}")
+    return confidence
+
+
+def _weigh_report(confidence: Confidence, measures: Measures, demands: Demands) -> None:
+    tied = measures.get("attribution_ratio")
+    if tied is None:
+        confidence.lower("medium", "share of operations tied to batches unknown")
+    elif tied < demands.attribution_ratio:
+        level = "medium" if tied >= 1 - 10 * (1 - demands.attribution_ratio) else "low"
+        confidence.lower(level, f"{share_text(tied)} of the operations on the GPU are tied to a batch")
+    profiled = measures.get("profiled_ratio")
+    if profiled is not None and profiled < 0.5:
+        confidence.lower("medium", f"only {share_text(profiled)} of its batches were profiled")

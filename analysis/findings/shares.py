@@ -1,0 +1,123 @@
+"""Finer shares of an instance than its measures have: of its wall by cause of idling, and of the latency by part.
+
+    wall_kernel_busy_ratio, wall_copy_exposed_ratio    wall_gpu_busy_ratio, split as the batches' own sums are
+    wall_sync_wait_ratio, wall_launch_idle_ratio       wall_body_idle_ratio likewise
+    body_<part>_ratio      kernel_busy, copy_exposed, sync_wait, launch_idle over their sum: the body
+    copy_bytes_per_s       bytes of copies over the sum of their durations
+    response_<part>_ratio  sum of the part over the sum of the latency, of the ok requests that have the part
+
+Latency is response time, in a closed loop service time. Parts are those of table `joined`; a batch's part counts for
+each of its requests, since all of them wait for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from analysis.findings.facts import quotient
+from analysis.findings.rule import Measures
+from analysis.metrics.measures import instance_key
+
+if TYPE_CHECKING:
+    import duckdb
+
+BODY_PARTS = ("kernel_busy", "copy_exposed", "sync_wait", "launch_idle")
+PARTS = (
+    "lag", "network", "queue", "input", "handover", *BODY_PARTS, "head", "tail", "output", "residual",
+)  # fmt: skip
+"""Parts of a latency by their columns of `joined`, <part>_ns; the batch's six stand for compute_ns."""
+_MORE = ("idle_wait", "compute")
+LATENCY = "coalesce(response_ns, service_ns)"
+"""Latency of a row of `joined`: a closed loop has no response time."""
+INSTANCE = "coalesce(nullif(instance, ''), request_kind)"
+
+Key = tuple[str, str]
+"""Phase and instance key."""
+
+
+class Sums(NamedTuple):
+    """What the batches of an instance in a phase add up to, in ns and bytes. Null where none was profiled."""
+
+    instance: str
+    model: str
+    n_tied: int
+    n_operations: int | None
+    parts_ns: tuple[float | None, ...]
+    copied_ns: float | None
+    copied_bytes: float | None
+
+
+def batch_sums(connection: duckdb.DuckDBPyConnection) -> dict[Key, Sums]:
+    """Sums over view `batch_costs`, by phase and instance."""
+    parts = ", ".join(f"sum({part}_ns)::DOUBLE" for part in BODY_PARTS)
+    rows = connection.execute(f"""
+        SELECT phase, server, instance, model, count(*) FILTER (tie <> 'none'), sum(n_kernels + n_copies), {parts},
+            sum(h2d_ns + d2h_ns)::DOUBLE, sum(h2d_bytes + d2h_bytes)::DOUBLE
+        FROM batch_costs WHERE phase <> '' GROUP BY phase, server, instance, model""").fetchall()
+    return {
+        (phase, instance_key(server, instance, model)): Sums(
+            instance, model, n_tied, n_operations, tuple(sums[:-2]), *sums[-2:]
+        )
+        for phase, server, instance, model, n_tied, n_operations, *sums in rows
+    }
+
+
+def response_shares(connection: duckdb.DuckDBPyConnection) -> dict[Key, dict[str, float | None]]:
+    """`response_<part>_ratio` over view `joined`, by phase and instance."""
+    names = (*PARTS, *_MORE)
+    columns = ", ".join(
+        f"sum({name}_ns)::DOUBLE / nullif(sum({LATENCY}) FILTER ({name}_ns IS NOT NULL), 0)::DOUBLE"
+        for name in names
+    )
+    rows = connection.execute(f"""
+        SELECT phase, server, {INSTANCE}, {columns} FROM joined
+        WHERE outcome = 'ok' AND server IS NOT NULL AND phase <> '' GROUP BY ALL""").fetchall()
+    return {
+        (phase, f"{server}/{instance}"): {
+            f"response_{name}_ratio": value for name, value in zip(names, values, strict=True)
+        }
+        for phase, server, instance, *values in rows
+    }
+
+
+def device_shares(measures: Measures, sums: Sums | None) -> dict[str, float | None]:
+    """The finer shares of the wall and of the body, from the measures and the sums of its batches."""
+    by_part = dict(zip(BODY_PARTS, sums.parts_ns if sums else (None,) * 4, strict=True))
+    body_ns = _added(*by_part.values())
+    found = {f"body_{part}_ratio": quotient(value, body_ns) for part, value in by_part.items()}
+    for whole, parts in (("gpu_busy", BODY_PARTS[:2]), ("body_idle", BODY_PARTS[2:])):
+        wall = measures.get(f"wall_{whole}_ratio")
+        both_ns = _added(*(by_part[part] for part in parts))
+        for part in parts:
+            share = 0.0 if both_ns == 0 else quotient(by_part[part], both_ns)
+            found[f"wall_{part}_ratio"] = None if wall is None or share is None else wall * share
+    copied = None if sums is None else quotient(sums.copied_bytes, sums.copied_ns)
+    return {**found, "copy_bytes_per_s": None if copied is None else copied * 1e9}
+
+
+def is_cpu(
+    sums: Sums | None, server: str, manifest: Mapping[str, Any], has_cuda: bool | None
+) -> float | None:
+    """1 if the instance computes on the CPU, 0 if on a GPU, None if nothing says.
+
+    `has_cuda`: whether any operation of its server on a GPU was recorded. A node without a GPU settles it; so do
+    operations of its batches, profiled batches without any on a server that has some, and a model that the scenario
+    places on the CPU.
+    """
+    if sums is not None and sums.n_operations:
+        return 0.0
+    node = manifest.get("nodes", {}).get(manifest.get("servers", {}).get(server, {}).get("node"), {})
+    if node.get("gpus") == [] or (sums is not None and sums.n_tied and has_cuda):
+        return 1.0
+    model = (manifest.get("scenario") or {}).get("model") or {}
+    if sums is not None and model.get("name") == sums.model:
+        on_cpu = model.get("device") == "cpu" or (
+            not model.get("device") and model.get("framework") == "numpy"
+        )
+        return 1.0 if on_cpu else None
+    return None
+
+
+def _added(*values: float | None) -> float | None:
+    return None if None in values else sum(value for value in values if value is not None)

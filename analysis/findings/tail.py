@@ -1,0 +1,195 @@
+"""Where the time of the p99 requests goes, and what grew most against those up to the median.
+
+Of the requests of a phase and server that ended ok: the tail are those at or beyond the p99 of the latency, the base
+those up to its median (both by nearest rank). Each latency is the sum of its parts, row by row:
+
+    lag + network + queue + input + handover + output + residual + batch         where these parts are known
+    lag + wait + reply + batch                                                   where only the batch is
+    lag + unjoined                                                               where not even that is
+    batch = kernel_busy + copy_exposed + sync_wait + launch_idle + head + tail   where seen on a GPU, else compute
+
+so that the means of the parts add up to the mean latency, and their growth to its growth.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from analysis.findings.finding import Evidence, Finding, Rows, Scope
+from analysis.findings.rows import N_WORST, literal
+from analysis.findings.shares import BODY_PARTS, LATENCY
+from analysis.latency import smallest_n
+from analysis.wording import count_text, duration_text, share_text
+
+if TYPE_CHECKING:
+    import duckdb
+
+Q = 0.99
+
+_SPLIT = ("network", "queue", "input", "handover", "output", "residual")
+_BATCH = (*BODY_PARTS, "head", "tail")
+TAIL_PARTS = ("lag", *_SPLIT, *_BATCH, "wait", "compute", "reply", "unjoined")
+
+NEXT_STEPS = {
+    "lag": "The client sent late: see the checks of the verdict.",
+    "network": "Look at the network, the server's front end and the client's own lag in that time.",
+    "queue": "The tail waits for batches before it: see what arrives together (table windows) and what a batch costs.",
+    "input": "The server gathers inputs slowly: look at the sizes of requests and at shared memory.",
+    "handover": "The core hands over to the model's process slowly: look at the CPU of the node and its run queue.",
+    "output": "The server scatters outputs slowly: look at the sizes of replies.",
+    "residual": "Nothing recorded explains it: record Triton's trace of each request.",
+    "wait": "Record Triton's statistics or trace: they split network from queue.",
+    "reply": "Record Triton's statistics or trace: they split the way back.",
+    "unjoined": "Its batches are unknown: see the share of requests that were joined.",
+}
+"""What to do about a part that grew; of the batch's parts the finding of the body level says."""
+
+
+@dataclass(frozen=True)
+class Tail:
+    """Means over the `n` requests of the tail and the `n_base` of the base, ns, by part; all parts of both."""
+
+    phase: str
+    server: str
+    n: int
+    n_base: int
+    p99_ns: int
+    median_ns: int
+    parts_ns: Mapping[str, float]
+    base_ns: Mapping[str, float]
+
+    @property
+    def latency_ns(self) -> float:
+        """Mean latency of the tail."""
+        return sum(self.parts_ns.values())
+
+    @property
+    def growth_ns(self) -> dict[str, float]:
+        """By how much each part is longer than in the base."""
+        return {part: value - self.base_ns[part] for part, value in self.parts_ns.items()}
+
+    @property
+    def grew_most(self) -> str:
+        """The part that grew most."""
+        return max(self.growth_ns, key=lambda part: self.growth_ns[part])
+
+    @property
+    def where(self) -> str:
+        """SQL condition for its rows in `joined`."""
+        own = f"phase = {literal(self.phase)} AND target = {literal(self.server)} AND outcome = 'ok'"
+        return f"{own} AND {LATENCY} >= {self.p99_ns}"
+
+
+def tails(connection: duckdb.DuckDBPyConnection, phases: Sequence[str]) -> dict[tuple[str, str], Tail | int]:
+    """By phase, of `phases`, and server of view `joined`: the tail, or the number of ok requests where these carry no
+    p99."""
+    edges = connection.execute(
+        f"""SELECT phase, target, count(*), quantile_disc({LATENCY}, [{Q}, 0.5]) FROM joined
+        WHERE outcome = 'ok' AND list_contains($phases, phase) GROUP BY phase, target ORDER BY min(sent_ns), target""",
+        {"phases": list(phases)},
+    ).fetchall()
+    found: dict[tuple[str, str], Tail | int] = {}
+    for phase, server, n, quantiles in edges:
+        key = (phase, server)
+        found[key] = n if n < smallest_n(Q) else _tail(connection, phase, server, *quantiles)
+    return found
+
+
+def tail_finding(
+    connection: duckdb.DuckDBPyConnection, key: tuple[str, str], found: Tail | int, bodies: Mapping[str, str]
+) -> Finding:
+    """The finding about the tail of a phase and server. `bodies`: a sentence by instance about their batches."""
+    scope = Scope(*key, requests="p99")
+    if isinstance(found, int):
+        claim = f"Not assessed: {count_text(found)} ok requests carry no p99, which takes {smallest_n(Q)}."
+        step = "Measure longer, or at a higher rate."
+        return Finding("not assessed", "tail", scope, claim, step, "low", ("too few requests",))
+    growth, part = found.growth_ns, found.grew_most
+    whole = sum(growth.values())
+    if whole < 1.0:
+        claim = f"The p99 is the median, {duration_text(found.p99_ns)}: there is no tail."
+        return Finding("none", "tail", scope, claim, "Look at the other two levels.", "high")
+    share = growth[part] / whole
+    base = duration_text(found.latency_ns - whole)
+    claim = (
+        f"The {count_text(found.n)} requests at or beyond the p99 of {duration_text(found.p99_ns)} took "
+        f"{duration_text(found.latency_ns)} on average, those up to the median {base}: "
+        f"{_name(part)} grew most, by {duration_text(growth[part])}, {share_text(share)} of the difference."
+    )
+    confidence, reasons = (
+        ("high", ()) if share >= 0.5 else ("medium", ("no part has half of the difference",))
+    )
+    return Finding(
+        f"{_name(part)} grows", "tail", scope, " ".join([claim, *filter(None, bodies.values())]),
+        NEXT_STEPS.get(part, "It is a part of the batch: see the finding of the body level for these batches."),
+        confidence, reasons, margin=share, evidence=tuple(_evidence(found)),
+        shares={name: value / found.latency_ns for name, value in found.parts_ns.items() if value},
+        rows=_rows(connection, found),
+        not_shown="A part that grew need not be the cause: the queue grows behind any long batch.",
+    )  # fmt: skip
+
+
+def _tail(
+    connection: duckdb.DuckDBPyConnection, phase: str, server: str, p99_ns: int, median_ns: int
+) -> Tail:
+    split = "parts_level <> 'none'"
+    on_gpu = "coalesce(n_kernels + n_copies, 0) > 0"
+    plain = f"NOT ({split}) AND compute_ns IS NOT NULL"
+    parts = {
+        "lag": "coalesce(lag_ns, 0)",
+        **{part: f"CASE WHEN {split} THEN coalesce({part}_ns, 0) ELSE 0 END" for part in _SPLIT},
+        **{part: f"CASE WHEN {on_gpu} THEN {part}_ns ELSE 0 END" for part in _BATCH},
+        "wait": f"CASE WHEN {plain} THEN wait_ns ELSE 0 END",
+        "compute": f"CASE WHEN {on_gpu} THEN 0 ELSE coalesce(compute_ns, 0) END",
+        "reply": f"CASE WHEN {plain} THEN reply_ns ELSE 0 END",
+    }
+    columns = ", ".join(f"avg({parts[part]})" for part in TAIL_PARTS[:-1])
+    rows = connection.execute(
+        f"""SELECT {LATENCY} >= {p99_ns} AS is_tail, count(*), avg({LATENCY}), {columns} FROM joined
+        WHERE outcome = 'ok' AND phase = ? AND target = ? AND ({LATENCY} >= {p99_ns} OR {LATENCY} <= {median_ns})
+        GROUP BY 1 ORDER BY 1""",
+        [phase, server],
+    ).fetchall()
+    means = {is_tail: (n, _whole(latency_ns, values)) for is_tail, n, latency_ns, *values in rows}
+    n, of_tail = means[True]
+    n_base, of_base = means.get(
+        False, means[True]
+    )  # where all latencies are one value, base and tail are the same
+    return Tail(phase, server, n, n_base, p99_ns, median_ns, of_tail, of_base)
+
+
+def _whole(latency_ns: float, values: list[float]) -> dict[str, float]:
+    """Parts by name; what no part explains is `unjoined`."""
+    rest_ns = latency_ns - sum(values)
+    parts = dict(zip(TAIL_PARTS, values, strict=False))
+    return {**parts, "unjoined": rest_ns if abs(rest_ns) >= 1.0 else 0.0}  # below 1 ns it is rounding
+
+
+def _evidence(found: Tail) -> list[Evidence]:
+    growth = found.growth_ns
+    return [
+        Evidence(
+            f"tail_{part}_ns", value, f"{duration_text(value)}, {_signed(growth[part])} against the base"
+        )
+        for part, value in found.parts_ns.items()
+        if value or growth[part]
+    ]
+
+
+def _rows(connection: duckdb.DuckDBPyConnection, found: Tail) -> Rows:
+    names = ("request_id", "batch_id", "latency_ns")
+    worst = connection.execute(
+        f"SELECT request_id, batch_id, {LATENCY} FROM joined WHERE {found.where} ORDER BY 3 DESC, 1 LIMIT {N_WORST}"
+    ).fetchall()
+    rows = tuple(dict(zip(names, row, strict=True)) for row in worst)
+    return Rows("joined", found.where, f"{LATENCY} DESC", rows)
+
+
+def _name(part: str) -> str:
+    return part.replace("_", " ")
+
+
+def _signed(value_ns: float) -> str:
+    return f"{'+' if value_ns >= 0 else ''}{duration_text(value_ns)}"

@@ -1,0 +1,216 @@
+"""Rules of the window level: where the wall time of a model instance goes over a phase. Tried in this order."""
+
+from __future__ import annotations
+
+from analysis.findings.rule import GiveBack, RowLink, Rule, at_least, below
+
+_BATCH = ("instance", "batch_id")
+_REQUEST = ("request_id",)
+
+CLIENT_LAG_RATIO = 0.20
+"""Share of the mean latency that makes the client the limit by itself."""
+
+CLIENT = Rule(
+    "client-bound",
+    "window",
+    (
+        (
+            at_least("client_is_bottleneck", 0.5, "the checks of the run's verdict found it so"),
+            at_least(
+                "client_lag_share_ratio",
+                CLIENT_LAG_RATIO,
+                "twice the tenth of a latency that a valid run allows its client: a fifth is no longer an edge effect",
+            ),
+        ),
+    ),
+    "The load generator was the limit: {client_lag_share_ratio} of the mean latency passed before it had sent.",
+    "Add client workers or nodes as the verdict says, and run again: what the run says of the server is a lower bound.",
+    "It says nothing of the server; its regime behind the client's is the runner-up.",
+    GiveBack(response=("client_lag_share_ratio",)),
+    RowLink("joined", "lag_ns", (*_REQUEST, "lag_ns", "response_ns")),
+)
+
+UNDER_OFFERED = Rule(
+    "under-offered",
+    "window",
+    (
+        (
+            at_least(
+                "wall_unoffered_ratio",
+                0.50,
+                "idle with nobody waiting for half of the wall: the load could double before the instance is full",
+            ),
+        ),
+        (
+            below(
+                "queue_to_exec_ratio",
+                1.0,
+                "the median request waits less than one batch: a burst that fills the queue is another regime",
+            ),
+        ),
+    ),
+    "The load leaves the instance idle for {wall_unoffered_ratio} of the wall, with no request waiting; the median "
+    "request queues {queue_to_exec_ratio} as long as a batch lasts.",
+    "Raise the rate, or lower the number of instances: latencies here are those of an empty server.",
+    "It does not tell how much more load the instance carries: batches grow with load.",
+    GiveBack(wall=("wall_unoffered_ratio",)),
+    RowLink("batch_costs", "gap_before_ns", (*_BATCH, "gap_before_ns")),
+    evidence=("wall_exec_ratio", "batch_rows_mean"),
+)
+
+QUEUE = Rule(
+    "queue-bound",
+    "window",
+    (
+        (
+            at_least(
+                "queue_share_ratio",
+                0.50,
+                "the median request spends most of its time in the server waiting for its turn",
+            ),
+        ),
+        (
+            at_least(
+                "work_served_ratio",
+                0.90,
+                "while requests wait, the instance executes: less than a tenth of that time is lost between batches",
+            ),
+        ),
+    ),
+    "Requests wait for their turn: {queue_share_ratio} of the median time in the server is queue, and the instance "
+    "executes for {work_served_ratio} of the time in which it has work.",
+    "Shorten a batch by what saturates the instance, allow larger batches, or add instances or GPUs.",
+    "A queue does not say why the instance is slow: what saturates it is named beside it.",
+    GiveBack(response=("response_queue_ratio",)),
+    RowLink("joined", "queue_ns", (*_REQUEST, "queue_ns", "compute_ns")),
+    evidence=("wall_exec_ratio", "queue_p50_ns", "exec_mean_ns", "batch_rows_mean"),
+)
+
+SCHEDULER = Rule(
+    "scheduler/IPC-bound",
+    "window",
+    (
+        (
+            at_least(
+                "wall_between_waiting_ratio",
+                0.20,
+                "a fifth of the wall idle although requests wait: more than the hand-over of a batch costs by itself",
+            ),
+        ),
+    ),
+    "The instance stood idle for {wall_between_waiting_ratio} of the wall although requests were at the server.",
+    "Lower the queue delay of the dynamic batcher and the preferred batch sizes; then look at the hand-over between "
+    "the server's core and the model's process (its OS-runtime waits, CPU of the node).",
+    "It does not tell the batcher's delay, which is a choice, from the cost of the hand-over between processes.",
+    GiveBack(("wall_between_waiting_ratio",), ("response_idle_wait_ratio",), feeds_queue=True),
+    RowLink("joined", "idle_wait_ns", (*_REQUEST, "idle_wait_ns", "wait_ns")),
+    evidence=("wall_exec_ratio", "wall_unoffered_ratio"),
+)
+
+CPU = Rule(
+    "computes on the CPU",
+    "window",
+    (
+        (at_least("instance_is_cpu", 0.5, "no GPU on its node, or none that it used"),),
+        (
+            at_least(
+                "wall_exec_ratio",
+                0.50,
+                "it executes for half of the wall or more: its own code is what a faster model would save",
+            ),
+        ),
+    ),
+    "The model computes on the CPU and executes for {wall_exec_ratio} of the wall; no GPU is involved.",
+    "Profile the model's own code on its host, give it more cores, or serve it on a GPU.",
+    "Nothing of what its code does on the CPU is recorded here beyond its OS-runtime waits.",
+    GiveBack(("wall_exec_ratio",), ("response_compute_ratio",), feeds_queue=True),
+    RowLink("batch_costs", "end_ns - start_ns", (*_BATCH, "start_ns", "end_ns", "rows")),
+    evidence=("exec_mean_ns", "batch_rows_mean"),
+)
+
+HOST = Rule(
+    "host-bound",
+    "window",
+    (
+        (
+            at_least(
+                "head_tail_of_exec_ratio",
+                0.40,
+                "of a batch, as much passes before its first and after its last operation on the GPU as a body of two "
+                "thirds could hide if the two overlapped",
+            ),
+        ),
+        (below("instance_is_cpu", 0.5, "a model without a GPU has no head and tail"),),
+    ),
+    "Before the first and after the last operation on the GPU passes {head_tail_of_exec_ratio} of a batch "
+    "({wall_head_ratio} and {wall_tail_ratio} of the wall), of {exec_mean_ns} on average.",
+    "Look at what execute() does before its first copy (assembling inputs, conversions) and after its last (building "
+    "responses); move it off the serving thread, or overlap it with the batch before through a second instance.",
+    "It does not tell which function of the host's code takes the time: the head is pure host time.",
+    GiveBack(
+        ("wall_head_ratio", "wall_tail_ratio"),
+        ("response_head_ratio", "response_tail_ratio"),
+        feeds_queue=True,
+    ),
+    RowLink("batch_costs", "head_ns + tail_ns", (*_BATCH, "head_ns", "tail_ns", "rows")),
+    evidence=("wall_gpu_busy_ratio", "wall_body_idle_ratio", "wall_between_ratio"),
+    needs_report=True,
+)
+
+THROTTLED = Rule(
+    "throttled",
+    "window",
+    (
+        (
+            at_least(
+                "throttled_ratio",
+                0.10,
+                "a tenth of the phase with clocks held down by heat or power: more than a single sample of a phase",
+            ),
+        ),
+    ),
+    "Clocks of its GPU were held down by heat or power in {throttled_ratio} of the samples.",
+    "Look at temperature, power and power limit in gpu_samples; cool the host or raise the limit, then run again.",
+    "It does not tell how much slower the kernels were: compare their medians with those of a cool run.",
+    GiveBack(("wall_kernel_busy_ratio",), ("response_kernel_busy_ratio",), feeds_queue=True),
+    RowLink("batch_costs", "kernel_busy_ns", (*_BATCH, "kernel_busy_ns", "start_ns")),
+    evidence=("gpu_activity_ratio", "gpu_util_ratio"),
+)
+
+BODY = Rule(
+    "body-bound",
+    "window",
+    (
+        (
+            at_least(
+                "wall_body_ratio",
+                0.50,
+                "most of the wall passes between the first and the last operation of the batches",
+            ),
+        ),
+        (below("instance_is_cpu", 0.5, "a model without a GPU has no body on it"),),
+    ),
+    "Between the first and the last operation of its batches passes {wall_body_ratio} of the wall, "
+    "{wall_gpu_busy_ratio} with the GPU busy: the level of the body says what limits it.",
+    "Go by the finding of the body level.",
+    "It does not tell whether the GPU or the host sets the pace within the body: the body level does.",
+    GiveBack(
+        ("wall_body_ratio",),
+        (
+            "response_kernel_busy_ratio",
+            "response_copy_exposed_ratio",
+            "response_sync_wait_ratio",
+            "response_launch_idle_ratio",
+        ),
+        feeds_queue=True,
+    ),
+    RowLink(
+        "batch_costs",
+        "kernel_busy_ns + copy_exposed_ns + sync_wait_ns + launch_idle_ns",
+        (*_BATCH, "kernel_busy_ns", "sync_wait_ns", "launch_idle_ns"),
+    ),
+    evidence=("body_busy_ratio",),
+    needs_report=True,
+)
+
+WINDOW_RULES = (CLIENT, UNDER_OFFERED, QUEUE, SCHEDULER, CPU, HOST, THROTTLED, BODY)

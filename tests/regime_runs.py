@@ -1,0 +1,298 @@
+"""Small runs whose regime is planted: a phase is 40 equal batches, laid out from how the host issues and the GPU works.
+
+    host   |── head ──|launch|launch|·wait·|launch| … |──final wait──|── tail ──|
+    GPU               └►op───  └►op──       └►op──
+    request          sent ───── wait_us ─────► batch ──► done
+
+All phases of a run lie end to end; each is served by one instance, and each batch serves one request. Every table is
+as the collectors write it. What a phase states is in µs.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from analysis.batch_costs import write_batch_costs
+from analysis.findings.find import find
+from analysis.findings.finding import Finding
+from analysis.findings.self_check import SelfCheck
+from analysis.findings.self_checks import self_checks, unmet
+from analysis.join import write_joined
+from analysis.metrics.run import run_metrics
+from analysis.schema import TABLES, arrow_schema
+from analysis.store import RunStore
+
+START_NS = 1_795_250_252_000_000_000
+US, MS, S = 1_000, 1_000_000, 1_000_000_000
+GPU_UUID = "GPU-7c1d2a52-0000-4000-8000-000000000001"
+H200 = {
+    "id": 0, "uuid": GPU_UUID, "smCount": 132, "maxWarpsPerSm": 64, "maxRegistersPerSm": 65_536,
+    "maxShmemPerSm": 233_472, "maxBlocksPerSm": 32, "computeMajor": 9,
+}  # fmt: skip
+"""The GPU's limits as an nsys report states them."""
+THERMAL = 0x20
+"""NVML's bit for clocks held down by software because of heat."""
+
+CALL_US, LATENCY_US, RESUME_US = 3.0, 4.0, 6.0
+"""Length of a CUDA call, from its start to that of its operation on an idle GPU, and from the end of a wait to the next
+call."""
+INPUT_US, OUTPUT_US, WIRE_US = 10.0, 10.0, 40.0
+"""Server's time to gather and scatter, and each way's time on the wire."""
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Op:
+    """A kernel, or a copy to the device if it has bytes; `wait` says that the host waits for the GPU after it."""
+
+    us: float
+    n_bytes: int = 0
+    is_pageable: bool = False
+    wait: bool = False
+    grid: int = 1_000
+    """Blocks of 1,024 threads, of which this GPU holds 264 at once."""
+
+    @property
+    def is_copy(self) -> bool:
+        return self.n_bytes > 0
+
+
+@dataclass(frozen=True)
+class Phase:
+    """`issue_us`: from the start of a launch to that of the next. `period_us`: from batch to batch; 0 for back to back.
+
+    `wait_us`: from the request's send to its batch. `ops` empty: the model computes on the CPU for `head_us`.
+    `other_us`: how long, in the middle of each batch, another process has the GPU busy.
+    """
+
+    name: str
+    ops: tuple[Op, ...] = ()
+    head_us: float = 20.0
+    tail_us: float = 20.0
+    issue_us: float = 6.0
+    period_us: float = 0.0
+    wait_us: float = 100.0
+    lag_us: float = 0.0
+    other_us: float = 0.0
+    throttled_ratio: float = 0.0
+    gpm: dict[str, float] = field(default_factory=dict)
+    server: str = "server-0"
+    n_batches: int = 40
+    slow_every: int = 0
+    """Every so manyth batch has its first operation ten times as long; 0: none."""
+
+
+def write_regime_run(parent: Path, phases: Sequence[Phase], **manifest: Any) -> RunStore:
+    """A sealed run of `phases`; `manifest` adds to or replaces its fields."""
+    tables: dict[str, list[Row]] = defaultdict(list)
+    spans, n_by_phase, at_ns = [], {}, START_NS
+    for phase in phases:
+        end_ns = _lay_out(tables, phase, at_ns)
+        spans.append({"name": phase.name, "kind": "measure", "start_ns": at_ns, "end_ns": end_ns})
+        n_by_phase[phase.name] = phase.n_batches
+        _sample(tables, phase, at_ns, end_ns)
+        at_ns = end_ns
+    facts = {"clock_error_ns": 0, "n_cores": 16, "clock_track": _track()}
+    store = RunStore.create(parent, "regimes", START_NS, {
+        "scenario": {"name": "regimes", "seed": 1}, "seed": 1,
+        "plan": {"load": "open", "n_arrivals": len(tables["requests"]), "n_by_phase": n_by_phase},
+        "start_ns": START_NS, "phases": spans,
+        "nodes": {"node-0": {**facts, "gpus": ["NVIDIA H200"]}, "node-1": {**facts, "gpus": []}},
+        "servers": {
+            "server-0": {"node": "node-0", "model": "m", "version": "1", "batch_record": True},
+            "server-cpu": {"node": "node-1", "model": "m", "version": "1", "batch_record": True},
+        },
+        "profiled_phases": {phase.name: {"is_profiled": True, "profiled_after_ns": -MS} for phase in phases},
+        **manifest,
+    })  # fmt: skip
+    limits = store.run_dir / "nsys" / "server-0" / phases[0].name / "TARGET_INFO_GPU.parquet"
+    limits.parent.mkdir(parents=True)
+    pq.write_table(pa.Table.from_pylist([H200]), limits)
+    for table, rows in tables.items():
+        store.append(table, _as_table(table, ({"run": store.run, **row} for row in rows)))
+    store.seal({"status": "VALID", "reasons": [], "checks": [], "client_bottleneck": None})
+    return store
+
+
+def diagnose(
+    store: RunStore, verdict: dict[str, Any] | None = None
+) -> tuple[list[Finding], dict[str, SelfCheck]]:
+    """Findings, and self-checks by name, of a run: made from its raw tables as `analysis.derive` does."""
+    write_batch_costs(store)
+    if store.has("requests"):
+        write_joined(store)
+    metrics = run_metrics(store)
+    checks = self_checks(store, metrics)
+    return find(store, metrics, verdict, unmet(checks)), {one.name: one for one in checks}
+
+
+@dataclass
+class _Host:
+    """The serving thread and the GPU's stream, as they go through a batch. Instants in ns."""
+
+    batch: Row
+    tables: dict[str, list[Row]]
+    now_ns: int
+    gpu_ns: int = 0
+    next_ns: int = 0
+
+    def call(self, name: str, call_class: str, end_ns: int) -> int:
+        """A CUDA call from now to `end_ns`; returns its correlation id."""
+        correlation_id = len(self.tables["cuda_api"]) + 1
+        self.tables["cuda_api"].append({
+            **self.batch, "thread_name": "", "start_ns": self.now_ns, "end_ns": end_ns, "name": name, "api": "runtime",
+            "call_class": call_class, "correlation_id": correlation_id, "return_value": 0,
+        })  # fmt: skip
+        return correlation_id
+
+    def issue(self, op: Op, issue_us: float) -> None:
+        """Launches `op` and goes on when the call is over and the interval has passed."""
+        launched_ns, call_end_ns = self.now_ns, self.now_ns + _ns(CALL_US)
+        start_ns = max(launched_ns + _ns(LATENCY_US), self.gpu_ns)
+        self.gpu_ns = start_ns + _ns(op.us)
+        if op.is_copy and op.is_pageable:
+            call_end_ns = self.gpu_ns  # the call returns when the copy is done
+        name, kind = ("cudaMemcpyAsync", "async copy") if op.is_copy else ("cudaLaunchKernel", "launch")
+        self.tables["memcpys" if op.is_copy else "kernels"].append({
+            **self.batch, **_operation(op), "device": 0, "gpu_uuid": GPU_UUID, "context": 1, "stream": 7,
+            "start_ns": start_ns, "end_ns": self.gpu_ns, "launch_start_ns": launched_ns, "launch_end_ns": call_end_ns,
+            "correlation_id": self.call(name, kind, call_end_ns),
+        })  # fmt: skip
+        self.now_ns = max(call_end_ns, launched_ns + _ns(issue_us))
+        if op.wait:
+            self.wait()
+            self.now_ns += _ns(RESUME_US)
+
+    def wait(self) -> None:
+        """Waits for the GPU in a call that blocks."""
+        end_ns = max(self.gpu_ns, self.now_ns) + _ns(1.0)
+        self.call("cudaStreamSynchronize", "blocking sync", end_ns)
+        self.now_ns = end_ns
+
+
+def _lay_out(tables: dict[str, list[Row]], phase: Phase, at_ns: int) -> int:
+    """The batches of a phase, the first one's request scheduled at `at_ns`; returns when the last one's period ends."""
+    at_ns += _ns(phase.wait_us + phase.lag_us)
+    is_cpu, process = phase.server == "server-cpu", 100 + (phase.server != "server-0")
+    node = "node-1" if is_cpu else "node-0"
+    place = {"phase": phase.name, "node": node, "server": phase.server, "process": process, "thread": process}
+    for index in range(phase.n_batches):
+        batch = {**place, "instance": "m_0", "batch_id": len(tables["batches"])}
+        host = _Host(batch, tables, at_ns + _ns(phase.head_us))
+        is_slow = phase.slow_every and index % phase.slow_every == 0
+        for number, op in enumerate(phase.ops):
+            slow = (
+                Op(op.us * 10, op.n_bytes, op.is_pageable, op.wait, op.grid) if is_slow and not number else op
+            )
+            host.issue(slow, phase.issue_us)
+        if phase.ops:
+            host.wait()
+        end_ns = host.now_ns + _ns(phase.tail_us)
+        _serve(tables, batch, phase, at_ns, end_ns)
+        if phase.other_us:
+            _occupy(tables, phase, at_ns, end_ns)
+        at_ns = max(end_ns, at_ns + _ns(phase.period_us))
+    return at_ns
+
+
+def _serve(tables: dict[str, list[Row]], batch: Row, phase: Phase, start_ns: int, end_ns: int) -> None:
+    """The batch's record and range, and its request by the client and by Triton's trace."""
+    request_id = len(tables["requests"])
+    key = {name: batch[name] for name in ("phase", "node", "server", "instance", "batch_id")}
+    span = {"start_ns": start_ns, "end_ns": end_ns}
+    tables["batches"].append({
+        **key, **span, "model": "m", "version": "1", "rows": 1, "n_requests": 1, "request_ids": [request_id],
+        "n_foreign": 0,
+    })  # fmt: skip
+    tables["nvtx"].append({**batch, **span, "thread_name": "", "name": f"squall|m_0|{batch['batch_id']}"})
+    sent_ns, done_ns = start_ns - _ns(phase.wait_us), end_ns + _ns(OUTPUT_US + WIRE_US)
+    tables["requests"].append({
+        "phase": phase.name, "node": "node-0" if phase.server == "server-0" else "node-1", "request_id": request_id,
+        "worker": 0, "target": phase.server, "request_kind": "m", "scheduled_ns": sent_ns - _ns(phase.lag_us),
+        "sent_ns": sent_ns, "first_byte_ns": done_ns, "done_ns": done_ns, "rows": 1, "request_bytes": 100,
+        "response_bytes": 100, "outcome": "ok", "detail": "",
+    })  # fmt: skip
+    queued_ns, compute_ns = sent_ns + _ns(WIRE_US), start_ns - _ns(INPUT_US)
+    tables["triton_traces"].append({
+        "phase": phase.name, "node": batch["node"], "server": phase.server, "model": "m", "version": "1",
+        "trace_id": request_id, "request_id": request_id, "protocol": "http", "recv_start_ns": queued_ns,
+        "recv_end_ns": queued_ns, "request_start_ns": queued_ns, "queue_start_ns": queued_ns,
+        "compute_start_ns": compute_ns, "compute_input_end_ns": start_ns, "compute_output_start_ns": end_ns,
+        "compute_end_ns": end_ns + _ns(OUTPUT_US), "request_end_ns": end_ns + _ns(OUTPUT_US),
+        "send_start_ns": end_ns + _ns(OUTPUT_US), "send_end_ns": end_ns + _ns(OUTPUT_US),
+    })  # fmt: skip
+
+
+def _occupy(tables: dict[str, list[Row]], phase: Phase, start_ns: int, end_ns: int) -> None:
+    """A kernel of another process on the same GPU, in the middle of the batch."""
+    first_ns = (start_ns + end_ns - _ns(phase.other_us)) // 2
+    tables["kernels"].append({
+        **_operation(Op(phase.other_us)), "phase": phase.name, "node": "node-0", "server": "server-0", "process": 300,
+        "thread": None, "device": 0, "gpu_uuid": GPU_UUID, "context": 1, "stream": 7, "start_ns": first_ns,
+        "end_ns": first_ns + _ns(phase.other_us), "correlation_id": len(tables["kernels"]) + 1, "instance": "",
+    })  # fmt: skip
+
+
+def _operation(op: Op) -> Row:
+    if op.is_copy:
+        kind = "pageable" if op.is_pageable else "pinned"
+        return {"bytes": op.n_bytes, "copy_kind": "HtoD", "source_kind": kind, "destination_kind": "device"}
+    sizes = {f"{what}_{axis}": 1 for what in ("grid", "block") for axis in "xyz"}
+    return {
+        **sizes, "grid_x": op.grid, "block_x": 1024, "name": "gemm", "full_name": "gemm", "registers_per_thread": 32,
+        "static_shared_bytes": 0, "dynamic_shared_bytes": 0, "theoretical_occupancy": 1.0,
+    }  # fmt: skip
+
+
+def _sample(tables: dict[str, list[Row]], phase: Phase, start_ns: int, end_ns: int) -> None:
+    """20 samples of the GPU and one of the client's worker; the phase's last request may end after it."""
+    interval_ns = (end_ns - start_ns) // 20
+    for number in range(20):
+        is_throttled = number < round(20 * phase.throttled_ratio)
+        tables["gpu_samples"].append({
+            "phase": phase.name, "node": "node-0", "gpu_uuid": GPU_UUID, "interval_ns": interval_ns,
+            "t_ns": start_ns + (number + 1) * interval_ns - 1, "mig_instance": "", "read_ns": 1_000,
+            "gpm_interval_ns": interval_ns, "throttle_reasons": THERMAL if is_throttled else 0, **phase.gpm,
+        })  # fmt: skip
+    own = [row for row in tables["requests"] if row["phase"] == phase.name]
+    t_ns = (start_ns + end_ns) // 2
+    everyone = tables["requests"]
+    tables["worker_samples"].append({
+        "phase": phase.name, "node": "node-0", "worker": 0, "t_ns": t_ns, "interval_ns": S, "n_due": len(own),
+        "n_sent": len(own), "n_done": len(own), "n_backlog": 0, "n_held": 0,
+        "n_in_flight": sum(row["sent_ns"] <= t_ns < row["done_ns"] for row in everyone), "n_connections": 1,
+        "n_socket_errors": 0, "n_write_pauses": 0, "lag_max_ns": 0, "loop_lag_ns": 0, "cpu_ns": 0, "spin_ns": 0,
+        "gc_count": 0, "gc_pause_ns": 0, "n_dropped": 0,
+    })  # fmt: skip
+
+
+def _as_table(table: str, rows: Iterable[Row]) -> pa.Table:
+    """`rows` as `table`, text plain; a column that a row lacks is null."""
+    wanted, known = arrow_schema(table), list(rows)
+    assert all(
+        set(row) - {"process", "thread"} <= {column.name for column in TABLES[table].columns} for row in known
+    )
+    arrays = [
+        pa.array(
+            [row.get(one.name) for row in known],
+            pa.string() if pa.types.is_dictionary(one.type) else one.type,
+        )
+        for one in wanted
+    ]
+    return pa.table(arrays, names=wanted.names)
+
+
+def _track() -> Row:
+    return {"at_ns": [0], "offset_ns": [0], "error_ns": [0], "probed_ns": None, "steps": []}
+
+
+def _ns(us: float) -> int:
+    return round(us * US)

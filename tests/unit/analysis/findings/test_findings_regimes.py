@@ -1,0 +1,166 @@
+"""Every regime has a planted phase that must get its name, and one that differs in one figure and must not."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from analysis.findings.body_rules import BODY_RULES
+from analysis.findings.finding import Finding
+from analysis.findings.self_check import SelfCheck
+from analysis.findings.window_rules import WINDOW_RULES
+from tests.regime_runs import Op, Phase, diagnose, write_regime_run
+
+BUSY = (Op(50.0),) * 12
+"""A body of 600 µs in which the host is ahead of the GPU."""
+SLOW_LAUNCHES = (Op(35.0),) * 12
+"""With a launch every 50 µs: the GPU works for 70 % of the body, and no rule of the body holds."""
+MB = 1_000_000
+SMALL = (Op(20.0),) * 8
+WAITING = (Op(20.0, wait=True),) * 8
+
+
+def copies(us: float, n_bytes: int, n: int = 1, is_pageable: bool = False) -> tuple[Op, ...]:
+    """Copies to the GPU before a body of 160 µs; of pageable memory behind it, where they block at its end alone."""
+    moved = (Op(us, n_bytes, is_pageable),) * n
+    return (*SMALL, *moved) if is_pageable else (*moved, *SMALL)
+
+
+def grids(n_blocks: int) -> tuple[Op, ...]:
+    """A body whose kernels have so many blocks; the GPU has 132 SMs and holds 264 of them."""
+    return (Op(50.0, grid=n_blocks),) * 12
+
+
+@dataclass(frozen=True)
+class Case:
+    """`named` must get the name of `rule` at `level`, `near` must not; `detail`: or the closer name."""
+
+    level: str
+    rule: str
+    named: Phase
+    near: Phase
+    detail: str = ""
+
+    @property
+    def id(self) -> str:
+        return f"{self.rule} {self.detail}".strip()
+
+
+def case(level: str, rule: str, named: Phase, detail: str = "", **near: object) -> Case:
+    name = f"{rule} {detail}".strip()
+    named = replace(named, name=name)
+    return Case(level, rule, named, replace(named, name=f"nearly {name}", **near), detail)  # type: ignore[arg-type]
+
+
+ANY = Phase("", BUSY)
+CPU = Phase("", head_us=1_000.0, server="server-cpu")
+CASES = [
+    case("window", "client-bound", replace(ANY, lag_us=300.0), lag_us=150.0),
+    case("window", "under-offered", replace(ANY, period_us=1_800.0), period_us=1_200.0),
+    case("window", "queue-bound", replace(ANY, wait_us=2_000.0), wait_us=500.0),
+    case("window", "scheduler/IPC-bound", replace(ANY, period_us=910.0, wait_us=900.0), period_us=750.0),
+    case("window", "computes on the CPU", replace(CPU, period_us=1_250.0), period_us=2_500.0),
+    case("window", "host-bound", replace(ANY, head_us=500.0, tail_us=100.0), head_us=250.0),
+    case("window", "throttled", replace(ANY, throttled_ratio=0.2), throttled_ratio=0.05),
+    case("window", "body-bound", replace(ANY, head_us=200.0, tail_us=150.0), period_us=1_330.0),
+    case("body", "sync-bound", Phase("", WAITING), ops=SMALL),
+    case("body", "launch-bound", Phase("", (Op(2.0),) * 20, issue_us=20.0), ops=(Op(12.0),) * 20),
+    case("body", "transfer-bound", Phase("", copies(120.0, 2 * MB)), ops=copies(20.0, MB // 2)),
+    case("body", "transfer-bound", Phase("", copies(12.0, 8_192, 10)), "small copies", ops=copies(12.0, 80_000, 10)),
+    case("body", "transfer-bound", Phase("", copies(120.0, MB, 1, True)), "pageable memory", ops=copies(120.0, MB)),
+    case("body", "transfer-bound", Phase("", copies(500.0, 2 * MB)), "slow link", ops=copies(300.0, 2 * MB)),
+    case("body", "GPU-bound", ANY, ops=SLOW_LAUNCHES, issue_us=50.0),
+    case("body", "GPU-bound", replace(ANY, gpm={"dram_util": 0.7}), "memory", gpm={"dram_util": 0.4}),
+    case("body", "GPU-bound", replace(ANY, gpm={"tensor_util": 0.6}), "tensor", gpm={"tensor_util": 0.3}),
+    case("body", "GPU-bound", replace(ANY, ops=grids(100)), "under-filled", ops=grids(270)),
+    case("body", "contention", Phase("", SLOW_LAUNCHES, issue_us=50.0, other_us=200.0), other_us=80.0),
+]  # fmt: skip
+
+Found = dict[tuple[str, str], Finding]
+
+
+@pytest.fixture(scope="module")
+def diagnosed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Found, dict[str, SelfCheck]]:
+    """Findings by phase and level, and self-checks, of one run that has every case as a phase."""
+    phases = [phase for one in CASES for phase in (one.named, one.near)]
+    findings, checks = diagnose(write_regime_run(tmp_path_factory.mktemp("regimes"), phases))
+    return {(one.scope.phase, one.level): one for one in findings}, checks
+
+
+@pytest.mark.parametrize("one", CASES, ids=lambda one: one.id)
+def test_a_planted_regime_gets_its_name(one: Case, diagnosed: tuple[Found, dict[str, SelfCheck]]) -> None:
+    finding = diagnosed[0][one.named.name, one.level]
+    assert finding.rule == one.rule, finding.claim
+    assert not one.detail or one.detail in finding.details, finding.claim
+    assert all(piece.value is not None for piece in finding.evidence if piece.holds)
+    assert finding.rows is not None
+    assert 0 < len(finding.rows.worst) <= 5
+
+
+@pytest.mark.parametrize("one", CASES, ids=lambda one: one.id)
+def test_its_near_miss_does_not(one: Case, diagnosed: tuple[Found, dict[str, SelfCheck]]) -> None:
+    finding = diagnosed[0][one.near.name, one.level]
+    if one.detail:
+        assert one.detail not in finding.details, finding.claim
+    else:
+        assert finding.rule != one.rule, finding.claim
+
+
+def test_every_rule_and_closer_name_is_planted() -> None:
+    rules = [*WINDOW_RULES, *BODY_RULES]
+    assert {one.rule for one in CASES} == {rule.name for rule in rules}
+    details = {(rule.name, detail.name) for rule in rules for detail in rule.details}
+    assert {(one.rule, one.detail) for one in CASES if one.detail} == details
+
+
+def test_the_shares_of_every_finding_add_up_to_one(diagnosed: tuple[Found, dict[str, SelfCheck]]) -> None:
+    for (phase, level), finding in diagnosed[0].items():
+        shares = [value for value in finding.shares.values() if value is not None]
+        if shares:
+            assert sum(shares) == pytest.approx(1.0), (phase, level)
+        if level == "window":
+            assert finding.shares["unexplained"] == pytest.approx(0.0, abs=1e-9), phase
+
+
+def test_the_self_checks_of_a_planted_run_are_met(diagnosed: tuple[Found, dict[str, SelfCheck]]) -> None:
+    assert {one.name: one.value for one in diagnosed[1].values() if one.status == "unmet"} == {}
+
+
+def test_findings_are_json(diagnosed: tuple[Found, dict[str, SelfCheck]]) -> None:
+    findings, checks = diagnosed
+    text = json.dumps([one.to_mapping() for one in (*findings.values(), *checks.values())], allow_nan=False)
+    assert json.loads(text)
+
+
+def test_a_run_whose_verdict_names_the_client_is_client_bound(tmp_path: Path) -> None:
+    bottleneck = {
+        "cause": "worker cpu",
+        "sentence": "The client was it.",
+        "evidence": "",
+        "advice": "use more workers",
+    }
+    store = write_regime_run(tmp_path, [replace(ANY, name="burst")])
+    findings, _ = diagnose(store, {"status": "INVALID", "client_bottleneck": bottleneck})
+    window = next(one for one in findings if one.level == "window")
+    assert window.rule == "client-bound"
+    assert window.claim.startswith("The client was it.")
+    assert window.next_step.startswith("Use more workers.")
+    assert (window.confidence, len(window.confidence_reasons)) == ("medium", 1)  # no request was late
+    assert window.runner_up is not None
+    assert window.runner_up["rule"] == "body-bound"
+
+
+def test_the_p99_requests_name_what_grew_and_what_their_batches_were(tmp_path: Path) -> None:
+    slow = Phase("burst", SLOW_LAUNCHES[:4], issue_us=50.0, n_batches=400, slow_every=80)
+    findings, _ = diagnose(write_regime_run(tmp_path, [slow]))
+    (tail,) = (one for one in findings if one.level == "tail")
+    assert tail.rule == "kernel busy grows"
+    assert tail.scope.requests == "p99"
+    assert (
+        "Their batches in server-0/m_0 are GPU-bound, all of its batches of no single regime." in tail.claim
+    )
+    assert tail.rows is not None
+    assert {row["batch_id"] for row in tail.rows.worst} == {0, 80, 160, 240, 320}

@@ -1,0 +1,121 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+
+from analysis.findings.self_check import at_least, at_most
+from analysis.findings.self_checks import TABLES, checks_over, clock_checks, unmet, wall_check
+from analysis.store import RunStore
+from tests.regime_runs import Op, Phase, diagnose, write_regime_run
+
+SPOILED = {
+    "Little's law": "UPDATE joined SET response_ns = response_ns + 1000 WHERE request_id = 3",
+    "Little's law of a lost row": "DELETE FROM joined WHERE request_id = 3",
+    "in flight": "UPDATE worker_samples SET n_in_flight = n_in_flight + 1",
+    "sent before batch": "UPDATE joined SET sent_ns = batch_start_ns + 1 WHERE request_id = 3",
+    "batch before reply": "UPDATE joined SET done_ns = batch_end_ns - 1 WHERE request_id = 3",
+    "unjoined": "UPDATE joined SET join_level = 'none' WHERE request_id = 3",
+    "parts add up": "UPDATE joined SET queue_ns = queue_ns + 1 WHERE request_id = 3",
+    "parts add up of a batch": "UPDATE joined SET head_ns = head_ns + 1 WHERE request_id = 3",
+    "residual": "UPDATE joined SET residual_ns = response_ns / 10",
+    "kernel shares": "UPDATE joined SET kernel_share_ns = kernel_share_ns + 1 WHERE request_id = 3",
+    "launched before run": "UPDATE kernels SET launch_start_ns = start_ns + 10001 WHERE batch_id = 3",
+    "operations tied": "UPDATE batch_costs SET n_kernels = 0 WHERE batch_id < 3",
+    "calls tied": "UPDATE cuda_api SET batch_id = NULL WHERE batch_id = 3",
+    "batches profiled": "UPDATE batch_costs SET tie = 'none' WHERE batch_id = 3",
+    "kernel sums": "UPDATE batch_costs SET kernel_ns = kernel_ns + 1 WHERE batch_id = 3",
+    "broken events": "UPDATE osrt SET end_ns = start_ns - 1",
+}
+"""What breaks each check, by its name."""
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> RunStore:
+    """A derived run of two phases whose requests overlap."""
+    burst = Phase("burst", (Op(20.0, 1_000_000), *(Op(50.0),) * 4), wait_us=400.0)
+    found = write_regime_run(
+        tmp_path_factory.mktemp("runs"), [burst, Phase("calm", burst.ops, period_us=600.0)]
+    )
+    diagnose(found)
+    return found
+
+
+@pytest.fixture
+def copied(store: RunStore) -> Iterator[tuple[duckdb.DuckDBPyConnection, list[str]]]:
+    """A connection with a copy of each table that can be changed, and their names."""
+    names = [name for name in TABLES if store.has(name)]
+    with duckdb.connect() as connection:
+        for name in names:
+            files = [str(path) for path in store.path(name)]
+            connection.execute(f"CREATE TABLE {name} AS SELECT * FROM read_parquet($files)", {"files": files})
+        connection.execute("CREATE TABLE osrt AS SELECT 1 AS start_ns, 2 AS end_ns")
+        yield connection, [*names, "osrt"]
+
+
+def test_all_are_met_on_a_run_that_is_whole(
+    store: RunStore, copied: tuple[duckdb.DuckDBPyConnection, list[str]]
+) -> None:
+    checks = checks_over(*copied, store, {})
+    assert unmet(checks) == []
+    assert {one.name for one in checks if one.status == "not assessed"} == {"wall", "report clock"}
+
+
+@pytest.mark.parametrize("name", list(SPOILED))
+def test_a_fault_is_found_by_its_check(
+    name: str, store: RunStore, copied: tuple[duckdb.DuckDBPyConnection, list[str]]
+) -> None:
+    copied[0].execute(SPOILED[name])
+    assert name.split(" of a ")[0] in unmet(checks_over(*copied, store, {}))
+
+
+def test_every_check_has_been_seen_to_fail(
+    store: RunStore, copied: tuple[duckdb.DuckDBPyConnection, list[str]]
+) -> None:
+    names = {one.name for one in checks_over(*copied, store, {})}
+    assert names - {name.split(" of a ")[0] for name in SPOILED} == {"wall", "clock steps", "report clock"}
+
+
+def test_what_is_not_in_the_run_is_not_assessed(tmp_path: Path) -> None:
+    empty = RunStore.create(tmp_path, "empty", 1, {"phases": [], "plan": {"load": "open"}})
+    with duckdb.connect() as connection:
+        assert {one.status for one in checks_over(connection, [], empty, {})} == {"not assessed"}
+
+
+def test_a_wall_that_does_not_add_up_and_clocks_that_step_are_found() -> None:
+    whole: dict[str, Any] = {"wall_gpu_busy_ratio": 0.5, "wall_head_ratio": 0.1, "wall_body_idle_ratio": 0.1,
+                             "wall_tail_ratio": 0.1, "wall_unprofiled_ratio": 0.0, "wall_between_waiting_ratio": 0.1,
+                             "wall_between_empty_ratio": 0.05, "wall_edges_ratio": 0.05}  # fmt: skip
+
+    def of(measures: dict[str, Any]) -> Any:
+        return wall_check({"phases": {"burst": {"instances": {"server-0/m": {"measures": measures}}}}})
+
+    assert of(whole).status == "met"
+    broken = of({**whole, "wall_head_ratio": 0.11})
+    assert (broken.status, broken.where) == ("unmet", "burst, server-0/m")
+    manifest = {
+        "nodes": {"node-1": {"clock_track": {"steps": [[1, 2]]}}},
+        "nsys": {
+            "reports": {"burst": {"clock": {"is_assumed": True}}, "calm": {"clock": {"is_assumed": False}}}
+        },
+    }
+    assert [(one.status, one.where) for one in clock_checks(manifest)] == [
+        ("unmet", "node-1"),
+        ("unmet", "burst"),
+    ]
+
+
+def test_a_limit_is_inclusive_and_what_is_unknown_is_not_assessed() -> None:
+    assert [at_most("", value, 1, "", "").status for value in (1, 1.1, None)] == [
+        "met",
+        "unmet",
+        "not assessed",
+    ]
+    assert [at_least("", value, 1, "", "").status for value in (1, 0.9, None)] == [
+        "met",
+        "unmet",
+        "not assessed",
+    ]

@@ -1,0 +1,54 @@
+"""The measures of the tail's batches are those of `analysis.metrics`, taken over some batches."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from analysis.batch_costs import write_batch_costs
+from analysis.findings.tail_batches import OPERATIONS, batches_measures
+from analysis.metrics.run import run_metrics
+from analysis.query import connect
+from tests.regime_runs import Op, Phase, write_regime_run
+
+NAMES = (
+    "n_batches", "exec_mean_ns", "body_busy_ratio", "blocked_of_exec_ratio", "blocked_gpu_busy_ratio",
+    "mid_blocks_per_batch", "issue_interval_ns", "op_median_ns", "issue_to_op_ratio", "host_wait_of_idle_ratio",
+    "launch_depth_nonempty_mean", "copy_exposed_of_body_ratio", "copy_to_kernel_ratio",
+)  # fmt: skip
+
+
+def test_over_all_batches_they_are_those_of_the_instance(tmp_path: Path) -> None:
+    mixed = (
+        Op(40.0, 500_000),
+        Op(7.0),
+        Op(30.0, wait=True),
+        Op(3.0),
+        Op(90.0),
+        Op(11.0, 9_000, is_pageable=True),
+    )
+    phases = [
+        Phase("fast", mixed, issue_us=5.0, n_batches=20, slow_every=7),
+        Phase("slow", mixed * 2, issue_us=33.0, n_batches=21, slow_every=4),
+    ]
+    store = write_regime_run(tmp_path, phases)
+    write_batch_costs(store)
+    expected = run_metrics(store)["phases"]
+    tables = ["batch_costs", *(name for name in OPERATIONS if store.has(name))]
+    with connect(store, tables) as connection:
+        connection.execute("CREATE TEMP TABLE picked AS SELECT * FROM batch_costs")
+        found = batches_measures(connection, tables)
+        connection.execute(
+            "CREATE OR REPLACE TEMP TABLE picked AS SELECT * FROM batch_costs WHERE batch_id < 20"
+        )
+        some = batches_measures(connection, tables)
+        connection.execute("CREATE OR REPLACE TEMP TABLE picked AS SELECT * FROM batch_costs")
+        without = batches_measures(connection, ["batch_costs"])
+    for phase in ("fast", "slow"):
+        measures = expected[phase]["instances"]["server-0/m_0"]["measures"]
+        own = found[phase, "server-0/m_0"]
+        assert {name: own[name] for name in NAMES} == pytest.approx({name: measures[name] for name in NAMES})
+        assert all(own[name] for name in NAMES)
+    assert some == {("fast", "server-0/m_0"): found["fast", "server-0/m_0"]}
+    assert "issue_to_op_ratio" not in without["fast", "server-0/m_0"]
