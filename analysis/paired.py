@@ -69,8 +69,8 @@ def paired_ratio(profiled: Sequence[float], bare: Sequence[float]) -> PairedRati
 
 
 @functools.cache
-def student_quantile(probability: float, degrees: int) -> float:
-    """The point below which Student's distribution with `degrees` has `probability`."""
-    from scipy.stats import t
+def student_quantile(probability: float, degrees: float) -> float:
+    """The point below which Student's distribution with `degrees`, whole or not, has `probability`."""
+    from scipy.special import stdtrit
 
-    return float(t.ppf(probability, degrees))
+    return float(stdtrit(degrees, probability))

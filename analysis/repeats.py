@@ -1,0 +1,70 @@
+"""The runs that repeat a run, and quantiles over all of them with an interval from run to run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from analysis.latency import LEAST_RUNS, pooled_quantile
+from analysis.overhead import find_overhead
+from analysis.requests import COLUMNS, Requests, is_open_load
+from analysis.store import RunStore
+from analysis.timeline import measure_spans
+
+
+def repeats_of(run_dir: Path) -> list[Path]:
+    """The run and those beside it that repeat it, in the order they ran; empty for one that has none.
+
+    Runs of one `squall run --measure-overhead` repeat one another where they are of the same condition (bare or
+    profiled), of the same scenario and seed, sealed VALID, and their figures could be read.
+    """
+    run_dir = run_dir.resolve()
+    found = find_overhead(run_dir)
+    if found is None:
+        return []
+    own = next(one for one in found["runs"] if one["run"] == run_dir.name)
+    alike = [
+        one
+        for one in found["runs"]
+        if one["is_profiled"] == own["is_profiled"] and one["status"] == "VALID" and not one["reason"]
+    ]
+    if own not in alike or len(alike) < 2:
+        return []
+    runs = [run_dir.parent / one["run"] for one in alike]
+    digests = {path: RunStore.open(path).manifest.get("scenario_digest") for path in runs}
+    return [path for path in runs if digests[path] == digests[run_dir]]
+
+
+def repeat_figures(run_dir: Path, qs: Sequence[float]) -> dict[str, Any] | None:
+    """Quantiles of the latency over all runs that repeat this one, over all measure phases and of each.
+
+    None for fewer than 3 runs. `own_ns` lists each run's own quantile, None where it has none, for the eye alone.
+    The runs share their schedule: the interval holds what differs from run to run, the machine and the server; it is
+    that of this schedule, not of others drawn from the same process.
+    """
+    paths = repeats_of(run_dir)
+    if len(paths) < LEAST_RUNS:
+        return None
+    runs = [_requests(path) for path in paths]
+    phases = [span.name for span in measure_spans(RunStore.open(run_dir).manifest)]
+    return {
+        "runs": [path.name for path in paths],
+        "n_runs": len(paths),
+        "is_same_schedule": True,
+        "latency_name": runs[0].latency_name,
+        "measure": _figures([one.in_phases(phases) for one in runs], qs),
+        "by_phase": {name: _figures([one.in_phases([name]) for one in runs], qs) for name in phases},
+    }
+
+
+def _requests(path: Path) -> Requests:
+    store = RunStore.open(path)
+    return Requests.from_table(store.read("requests", COLUMNS), is_open_load(store.manifest))
+
+
+def _figures(runs: Sequence[Requests], qs: Sequence[float]) -> list[dict[str, Any]]:
+    rows = [(one.latency_ns, ~one.is_ok) for one in runs]
+    own = [[pooled_quantile([one], q).value_ns for one in rows] for q in qs]
+    return [{**asdict(pooled_quantile(rows, q)), "own_ns": values} for q, values in zip(qs, own, strict=True)]
