@@ -17,6 +17,7 @@ import pyarrow as pa
 from analysis.closed_loop import user_time
 from analysis.latency import nearest_rank, quantiles
 from analysis.requests import Bools, Int64s, Labels, Requests
+from analysis.stretches import run_lengths
 from analysis.timeline import RunPhase
 from scenarios.burstiness import LEAST_WINDOWS, gap_c2, idc_shifted, local_c2, peak_to_mean, safe_load
 from scenarios.units import NS_PER_S
@@ -27,14 +28,6 @@ MOST_DETAILS = 8
 
 _IDC_WINDOWS = {"100ms": NS_PER_S // 10, "1s": NS_PER_S, "10s": 10 * NS_PER_S, "100s": 100 * NS_PER_S}
 _PEAK_WINDOWS = {"60s": 60 * NS_PER_S, "10s": 10 * NS_PER_S, "1s": NS_PER_S}
-
-PARTS = ("lag_ns", "wait_ns", "compute_ns", "reply_ns")
-"""Columns of `joined` that add up to `response_ns`, row by row; all but the first to `service_ns`."""
-
-
-def parts_of(requests: Requests) -> tuple[str, ...]:
-    """Columns of `joined` that add up to the run's latency."""
-    return PARTS if requests.is_open else PARTS[1:]
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,8 +41,13 @@ class RunTables:
     triton_samples: pa.Table | None
 
 
-def phase_figures(tables: RunTables, spans: Sequence[RunPhase]) -> dict[str, Any]:
-    """All figures over the requests of the phases `spans`; `users` only of a closed loop."""
+def phase_figures(
+    tables: RunTables, spans: Sequence[RunPhase], account: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """All figures over the requests of the phases `spans`; `users` only of a closed loop.
+
+    `account`: where their time went, from `analysis.accounting.accounting`.
+    """
     names = [span.name for span in spans]
     measured = tables.requests.in_phases(names)
     users = None if measured.is_open else user_time(tables.requests, spans, tables.manifest)
@@ -62,7 +60,7 @@ def phase_figures(tables: RunTables, spans: Sequence[RunPhase]) -> dict[str, Any
         "outcomes": outcome_figures(measured),
         "batches": batch_figures(rows_in(tables.batches, names)),
         "triton": triton_figures(rows_in(tables.triton_samples, names)),
-        "join": join_figures(rows_in(tables.joined, names), measured),
+        "join": join_figures(rows_in(tables.joined, names), account),
     }
 
 
@@ -134,24 +132,25 @@ def latency_figures(measured: Requests) -> dict[str, Any]:
     A request that did not end ok counts as infinitely slow in response and service; for lag, one never sent
     does. A closed loop has service time alone.
     """
-    service = {"service": _spread(measured.service_ns, ~measured.is_ok)}
+    parts = run_lengths(measured.phase.codes)
+    service = {"service": _spread(measured.service_ns, ~measured.is_ok, parts)}
     if not measured.is_open:
         return service
     return {
-        "response": _spread(measured.response_ns, ~measured.is_ok),
+        "response": _spread(measured.response_ns, ~measured.is_ok, parts),
         **service,
-        "lag": _spread(measured.lag_ns, ~measured.is_sent),
+        "lag": _spread(measured.lag_ns, ~measured.is_sent, parts),
     }
 
 
-def _spread(values_ns: Int64s, is_failed: Bools) -> dict[str, Any]:
+def _spread(values_ns: Int64s, is_failed: Bools, stretches: Sequence[int]) -> dict[str, Any]:
     finite_ns = values_ns[~is_failed]
     return {
         "n": len(values_ns),
         "n_failed": int(is_failed.sum()),
         "mean_of_finite_ns": round(float(finite_ns.mean())) if len(finite_ns) else None,
         "max_of_finite_ns": int(finite_ns.max()) if len(finite_ns) else None,
-        "quantiles": [asdict(quantile) for quantile in quantiles(values_ns, QUANTILES, is_failed)],
+        "quantiles": [asdict(quantile) for quantile in quantiles(values_ns, QUANTILES, is_failed, stretches)],
     }
 
 
@@ -219,35 +218,20 @@ def triton_figures(samples: pa.Table | None) -> dict[str, Any] | None:
     return {**totals, "batch_size_histogram": {str(size): histogram[size] for size in sorted(histogram)}}
 
 
-def join_figures(joined: pa.Table | None, measured: Requests) -> dict[str, Any] | None:
-    """Share of requests joined to their batch, and where the time of those that ended ok went.
-
-    The means of the parts add up to the mean latency, which stands first. Their p95 do not: the slowest waits and
-    the slowest computations are not the same requests.
-    """
+def join_figures(joined: pa.Table | None, account: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """Share of the ok requests that are joined to their batch by id, and where their time went: `accounting`."""
     if joined is None:
         return None
     is_ok = Labels.from_column(joined.column("outcome")).is_any_of(["ok"])
-    is_exact = Labels.from_column(joined.column("join_level")).is_any_of(["exact"])
-    both = is_ok & is_exact
-    kept = joined.filter(pa.array(both))
-    names = (f"{measured.latency_name}_ns", *parts_of(measured))
-    parts = {name: _part(kept.column(name).to_numpy()) for name in names}
-    errors_ns = kept.column("clock_error_ns").drop_null().to_numpy()
+    by_id = is_ok & Labels.from_column(joined.column("join_level")).is_any_of(["exact", "batch"])
+    errors_ns = joined.filter(pa.array(by_id)).column("clock_error_ns").drop_null().to_numpy()
     return {
         "n": len(is_ok),
         "n_ok": int(is_ok.sum()),
-        "n_ok_exact": int(both.sum()),
-        "exact_ratio": float(both.sum() / is_ok.sum()) if is_ok.any() else None,
+        "n_ok_joined": int(by_id.sum()),
+        "joined_ratio": float(by_id.sum() / is_ok.sum()) if is_ok.any() else None,
         "clock_error_max_ns": int(errors_ns.max()) if len(errors_ns) else None,
-        "parts": {name.removesuffix("_ns"): part for name, part in parts.items()} if both.any() else None,
-    }
-
-
-def _part(values_ns: Int64s) -> dict[str, int | None]:
-    return {
-        "mean_ns": round(float(values_ns.mean())) if len(values_ns) else None,
-        "p95_ns": rank_value(values_ns, 0.95),
+        "accounting": account,
     }
 
 

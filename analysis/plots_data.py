@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -15,10 +14,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from analysis import requests as rows_of
-from analysis.figures import PARTS, parts_of, rows_in
+from analysis.accounting import BANDS
 from analysis.latency import INFINITE_NS
 from analysis.limits import LIMITS
-from analysis.requests import Bools, Int64s, Labels, Requests, is_open_load
+from analysis.requests import Bools, Int64s, Requests, is_open_load
 from analysis.stimulus import COLUMNS as STIMULUS_COLUMNS
 from analysis.stimulus import compare_dispersion, sends_of
 from analysis.store import RunStore
@@ -31,9 +30,6 @@ MOST_POINTS = 2_000
 NS_PER_MS = 1_000_000
 CURVE_NS = tuple(tenths * (NS_PER_S // 10) for tenths in (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000))
 """Windows of the curve of dispersion, from 0.1 to 100 s."""
-
-BANDS = ("up to p50", "p50 to p90", "p90 to p95", "p95 to p99", "beyond p99")
-"""Bands of the latency between its own order statistics."""
 
 TIME = "time from start, s"
 
@@ -131,28 +127,6 @@ def ccdf(
     return (finite_ns[kept][positive] / NS_PER_MS).tolist(), share[positive].tolist()
 
 
-def parts_by_band(
-    joined: pa.Table, latency: str = "response_ns", columns: Sequence[str] = PARTS
-) -> dict[str, list[float | None]]:
-    """Mean of each part of `latency` in ms, per band of it, of ok rows with a batch.
-
-    One mean for each of `BANDS`. Empty if there is no such row.
-    """
-    is_ok = Labels.from_column(joined.column("outcome")).is_any_of(["ok"])
-    is_exact = Labels.from_column(joined.column("join_level")).is_any_of(["exact"])
-    kept = joined.filter(pa.array(is_ok & is_exact))
-    if not kept.num_rows:
-        return {}
-    order = np.argsort(kept.column(latency).to_numpy(), kind="stable")
-    edges = [0, *(round(q * len(order)) for q in (0.50, 0.90, 0.95, 0.99)), len(order)]
-    parts: dict[str, list[float | None]] = {}
-    for name in columns:
-        ordered = kept.column(name).to_numpy()[order]
-        means = [ordered[a:b].mean() / NS_PER_MS if b > a else None for a, b in pairwise(edges)]
-        parts[name.removesuffix("_ns")] = means
-    return parts
-
-
 def missing_reason(manifest: Mapping[str, Any], collector: str) -> str:
     """Why a collector has nothing, and the mend, as the manifest states it."""
     one = manifest.get("collectors", {}).get(collector)
@@ -178,7 +152,7 @@ def report_plots(store: RunStore, summary: Mapping[str, Any]) -> list[Plot]:
         *([_dispersion_plot(store)] if requests.is_open else []),
         _latency_plot(requests, origin_ns, max(NS_PER_S, bin_ns_for(span_ns))),
         _ccdf_plot(measured),
-        _parts_plot(store, measured, summary, manifest),
+        _parts_plot(measured, summary, manifest),
         _batch_plot(summary, manifest),
         _host_plot(store, manifest, origin_ns),
         _worker_plot(store, requests.is_open, manifest, origin_ns),
@@ -277,21 +251,27 @@ def _ccdf_plot(measured: Requests) -> Plot:
     return Plot("Share of requests slower than", "time, ms", "share of requests", "ccdf", series, note)
 
 
-def _parts_plot(
-    store: RunStore, measured: Requests, summary: Mapping[str, Any], manifest: Mapping[str, Any]
-) -> Plot:
+_PARTS_NOTES = {
+    "batch": "Wait: network, server front end and queue. Reply: the way back.",
+    "server": "Network and handover both ways; residual: what the other parts do not explain.",
+    "device": "Head, tail: of the batch before its first and after its last operation on the GPU; launch idle: the GPU "
+    "waits for the next launch; residual: what the other parts do not explain.",
+}
+
+
+def _parts_plot(measured: Requests, summary: Mapping[str, Any], manifest: Mapping[str, Any]) -> Plot:
     name = measured.latency_name
     head = (f"Where the {name} time goes", f"band of {name} time", "mean time, ms", "stack")
-    parts: dict[str, list[float | None]] = {}
-    if store.has("joined"):
-        latency, columns = f"{name}_ns", parts_of(measured)
-        joined = store.read("joined", ["phase", "outcome", "join_level", latency, *columns])
-        own = rows_in(joined, summary["measure"]["phases"])
-        parts = parts_by_band(own, latency, columns)
-    if not parts:
+    join = summary["measure"]["join"]
+    account = join["accounting"] if join else None
+    if account is None:
         return Plot(*head, absent=missing_reason(manifest, "batches"))
-    series = tuple(Series(name, [0.0, 1.0, 2.0, 3.0, 4.0], means) for name, means in parts.items())
-    note = "Wait: network, server front end and queue. Reply: the way back. Ok requests joined by id."
+    x = [float(place) for place in range(len(BANDS))]
+    series = tuple(
+        Series(part, x, [None if mean is None else mean / NS_PER_MS for mean in means])
+        for part, means in account["bands"].items()
+    )
+    note = f"{_PARTS_NOTES[account['level']]} Ok requests joined by id."
     return Plot(*head, series, note, x_ticks=BANDS)
 
 

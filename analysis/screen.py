@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from analysis.collector_costs import cost_text
+from analysis.diagnosis_lines import check_lines, finding_lines
 from analysis.profile_figures import profile_lines
 from analysis.wording import (
     CLOSED_STIMULUS,
@@ -48,7 +49,8 @@ def render(summary: Mapping[str, Any], run_dir: str) -> RenderableType:
         "Triton": _triton_lines(measure["triton"]),
         "Mean time": _join_lines(measure["join"], summary["latency_name"]),
         "Tool, host": _host_lines(summary),
-        "Counts": _identity_lines(summary["identities"]),
+        "Counts": _identity_lines(summary["identities"], check_lines(summary["self_checks"])),
+        "Diagnosis": finding_lines(summary["findings"]),
         "Profile": profile_lines(summary["profile"])[:MOST_LINES] if summary["profile"] else [],
         "Observing": [cost_text(summary["collector_costs"])],
         "Notes": [str(note) for note in summary["notes"]][:MOST_LINES],
@@ -116,6 +118,8 @@ def _interval_line(summary: Mapping[str, Any]) -> Text:
     text.append(quantile_text(p95), style="bold")
     text.append(f"   95 % interval {interval_text(p95)}   n {count_text(p95['n'])}")
     text.append(f" (like {count_text(round(p95['n_eff']))} independent)", style="dim")
+    if p95["interval_reason"]:
+        text.append(f"\n  {p95['interval_reason']}", style="dim")
     return text
 
 
@@ -169,14 +173,23 @@ def _triton_lines(triton: Mapping[str, Any] | None) -> list[str]:
 
 
 def _join_lines(join: Mapping[str, Any] | None, latency_name: str) -> list[str]:
-    if join is None or join["parts"] is None:
+    """The parts of the mean latency that make a hundredth of it or more, and how sure the join is."""
+    if join is None or join["accounting"] is None:
         return ["no request could be joined to its batch"]
-    parts = {name: part for name, part in join["parts"].items() if name != latency_name}
-    means = " + ".join(f"{name} {duration_text(part['mean_ns'])}" for name, part in parts.items())
-    total = duration_text(join["parts"][latency_name]["mean_ns"])
+    account = join["accounting"]
+    whole_ns = account["parts"][latency_name]["mean_ns"]
+    parts = {name: part["mean_ns"] for name, part in account["parts"].items() if name != latency_name}
+    shown = {name: ns for name, ns in parts.items() if abs(ns) >= whole_ns / 100}
+    means = " + ".join(f"{name} {duration_text(ns)}" for name, ns in shown.items()).replace(
+        "+ residual -", "- residual "
+    )
     clock = duration_text(join["clock_error_max_ns"])
-    share = f"{share_text(join['exact_ratio'])} of ok requests joined exactly to their batch; clock error ≤ {clock}"
-    return [f"{means} = {total}", share]
+    residual = account["residual_p50_ratio"]
+    rest = f"; median residual {share_text(residual)}" if residual is not None else ""
+    return [
+        f"{means} = {duration_text(whole_ns)}",
+        f"{share_text(join['joined_ratio'])} joined by id{rest}; clock error ≤ {clock}",
+    ]
 
 
 def _host_lines(summary: Mapping[str, Any]) -> list[str]:
@@ -193,15 +206,16 @@ def _host_lines(summary: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-def _identity_lines(identities: list[Mapping[str, Any]]) -> list[str]:
+def _identity_lines(identities: list[Mapping[str, Any]], checks: list[str]) -> list[str]:
+    """What counts of independent sources disagree, and the self-checks that are not met."""
     broken = [one for one in identities if not one["is_met"]]
-    if not broken:
-        return [f"all {len(identities)} agree: {', '.join(one['name'] for one in identities)}"]
-    return [
+    lines = [
         f"{one['name']}: found {count_text(one['found'])}, expected {count_text(one['least'])}"
         f" … {count_text(one['most'])}"
         for one in broken
     ]
+    head = "" if broken else f"all {len(identities)} agree; "
+    return [*lines, f"{head}self-checks: {checks[0]}", *checks[1:MOST_LINES]]
 
 
 def _missing_lines(collectors: Mapping[str, Any]) -> list[str]:

@@ -11,16 +11,23 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from analysis import workers as workers_of
+from analysis.accounting import accounting
+from analysis.burst_latency import by_burst
 from analysis.collector_costs import collector_costs
-from analysis.figures import PARTS, RunTables, mean, phase_figures, rank_value, rows_in
+from analysis.figures import QUANTILES, RunTables, mean, phase_figures, rank_value, rows_in
+from analysis.findings.find import find
+from analysis.findings.self_checks import self_checks, unmet
 from analysis.identities import identities
 from analysis.join import read_join_report
+from analysis.metrics.run import run_metrics
 from analysis.overhead import find_overhead
 from analysis.profile_figures import profile_figures
+from analysis.query import MEMORY_LIMIT_BYTES
 from analysis.rejections import rejection_figures
+from analysis.repeats import repeat_figures
 from analysis.requests import Requests, is_open_load
 from analysis.store import RunStore
-from analysis.timeline import measure_spans, phase_spans
+from analysis.timeline import RunPhase, measure_spans, phase_spans
 from analysis.validity import COLUMNS, judge, run_stimuli
 
 FAILURES_RULE = (
@@ -31,10 +38,10 @@ CLOSED_FAILURES_RULE = (
     "A request that did not end ok counts as infinitely slow in every quantile of service time; none is left out. "
     "Closed loop: users wait for the server before they send again, so that there is no response time."
 )
-_JOINED_COLUMNS = ["phase", "outcome", "join_level", "clock_error_ns", "response_ns", "service_ns", *PARTS]
+_JOINED_COLUMNS = ["phase", "outcome", "join_level", "clock_error_ns"]
 
 
-def summarise(store: RunStore) -> dict[str, Any]:
+def summarise(store: RunStore, memory_limit_bytes: int = MEMORY_LIMIT_BYTES) -> dict[str, Any]:
     """The summary of a run, open or sealed. Raises `MissingTable` if it has no requests.
 
     The verdict is the one the run was sealed with; of an open run, what `validity.judge` says now. Tables
@@ -56,7 +63,17 @@ def summarise(store: RunStore) -> dict[str, Any]:
     stimuli = run_stimuli(requests, manifest)
     judged = judge(requests, workers, manifest, host_samples=hosts, stimuli=stimuli).to_mapping()
     is_open = tables.requests.is_open
+
+    def figures(own: Sequence[RunPhase]) -> dict[str, Any]:
+        account = (
+            accounting(store, [span.name for span in own], is_open) if tables.joined is not None else None
+        )
+        return phase_figures(tables, own, account)
+
     verdict = {**judged, **manifest.get("verdict", {})}
+    metrics = run_metrics(store, memory_limit_bytes) if store.has("batch_costs") else None
+    checks = self_checks(store, metrics or {}, memory_limit_bytes)
+    findings = find(store, metrics or {}, verdict, unmet(checks), memory_limit_bytes)
     return {
         "run": store.run,
         "scenario": (manifest.get("scenario") or {}).get("name"),
@@ -70,9 +87,14 @@ def summarise(store: RunStore) -> dict[str, Any]:
         "failures_rule": FAILURES_RULE if is_open else CLOSED_FAILURES_RULE,
         "phases": [span._asdict() for span in phase_spans(manifest)],
         "stimulus": {one.phase: one.figures() for one in stimuli} if is_open else None,
-        "measure": phase_figures(tables, spans),
-        "by_phase": {span.name: phase_figures(tables, [span]) for span in spans},
+        "measure": figures(spans),
+        "by_phase": {span.name: figures([span]) for span in spans},
         "identities": [{**asdict(one), "is_met": one.is_met} for one in identities(tables, manifest)],
+        "by_burst": by_burst(tables.requests.in_phases(names), spans, QUANTILES),
+        "repeats": repeat_figures(store.run_dir, QUANTILES),
+        "metrics": metrics,
+        "findings": [one.to_mapping() for one in findings],
+        "self_checks": [one.to_mapping() for one in checks],
         "rejections": rejection_figures(tables.requests, tables.triton_samples, names),
         "join": asdict(read_join_report(store)) if tables.joined is not None else None,
         "host": _host_figures(rows_in(hosts, names)),

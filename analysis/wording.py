@@ -63,7 +63,9 @@ def quantile_text(quantile: Mapping[str, Any]) -> str:
 
 
 def interval_text(quantile: Mapping[str, Any]) -> str:
-    """The 95 % interval, `?` for an end that the rows do not carry or that falls on failures."""
+    """The 95 % interval, `?` for an end that the rows do not carry or that falls on failures; `none` without one."""
+    if quantile["interval_reason"]:
+        return "none"
     low, high = (
         duration_text(quantile[end]) if quantile[end] is not None else "?" for end in ("low_ns", "high_ns")
     )

@@ -61,7 +61,14 @@ ONLY_IN: dict[str, tuple[str, ...]] = {
 HEAVY = ("ray", "plotly", "matplotlib", "scipy", "duckdb", "tritonclient", "pynvml", "torch")
 """Imported only inside the function that needs them, so that `squall --help` is quick."""
 HEAVY_ALLOWED = {
-    "duckdb": ("analysis.query", "analysis.join", "analysis.windows"),
+    "duckdb": (
+        "analysis.query",
+        "analysis.join",
+        "analysis.join_meanwhile",
+        "analysis.join_sources",
+        "analysis.named_ids",
+        "analysis.windows",
+    ),
     "scipy": ("analysis.fitting",),
     "torch": ("models.backend.forward_torch",),  # what Triton runs is one file for one framework
 }
@@ -161,6 +168,8 @@ def test_the_packages_that_are_shipped_are_those_with_rules() -> None:
         *PACKAGES,
         "models.backend",
         "scenarios.traces",
+        "analysis.findings",
         "analysis.fitting",
+        "analysis.metrics",
         "analysis.tables",
     }

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pytest
@@ -16,7 +15,6 @@ from analysis.plots_data import (
     bin_ns_for,
     bin_windows,
     ccdf,
-    parts_by_band,
     quantile_by_bin,
     report_plots,
 )
@@ -222,12 +220,3 @@ def test_windows_binned_keep_their_sums_and_largest_depths(whole_run: RunStore) 
     depths = windows["in_flight"].to_pylist()
     assert binned["in_flight"].tolist() == [max(depths[i : i + 10]) for i in range(0, len(depths), 10)]
     assert binned["t_s"].tolist() == list(range(15))
-
-
-def test_the_bands_of_the_decomposition_add_up_to_the_response(whole_run: RunStore) -> None:
-    rows = [row for row in whole_run.read("joined").to_pylist() if row["outcome"] == "ok"]
-    parts = parts_by_band(whole_run.read("joined"))
-    responses: list[Any] = sorted(row["response_ns"] for row in rows)
-    slowest = responses[round(0.99 * len(responses)) :]
-    total = sum(means[-1] or 0.0 for means in parts.values())
-    assert total == pytest.approx(np.mean(slowest) / 1e6)

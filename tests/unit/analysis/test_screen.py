@@ -32,9 +32,9 @@ def test_the_screen_says_load_tail_outcomes_batches_join_and_verdict(whole_run: 
     text = "\n".join(screen_of(whole_run))
     for words in (
         "intended", "delivered", "IDC 0.1 s", "response p95", "95 % interval", "few n", "rejected 14",
-        "Exceeds maximum queue size", "mean queue", "100 % of ok requests joined", "VALID",
+        "Exceeds maximum queue size", "mean queue", "100 % joined by id; median residual", "VALID",
         "17 of 17 checks met", "sent within it; worst second 0 % off, bursts 0 %", "; drift ", "gap KS",
-        "all 5 agree", "no nsys on the PATH; install Nsight Systems", "report.html",
+        " agree; self-checks: ", "no nsys on the PATH; install Nsight Systems", "report.html",
     ):  # fmt: skip
         assert words in text, words
 

@@ -1,0 +1,72 @@
+"""Findings and self-checks of a summary as lines of text for the screen."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from analysis.wording import figure_text, share_text
+
+MOST_FINDINGS = 6
+"""Findings on the screen; the report holds all."""
+
+UNASSESSED = "not assessed"
+CLIENT = "client-bound"
+"""Its sentence stands in the verdict already."""
+
+Finding = Mapping[str, Any]
+
+
+def finding_lines(findings: Sequence[Finding], n_most: int = MOST_FINDINGS) -> list[str]:
+    """A line for each instance and phase with both levels, and one for the p99 requests of each server and phase."""
+    lines = []
+    for one in findings:
+        where = one["scope"]["phase"]
+        if one["level"] == "window":
+            body = next((other for other in findings if _is_body_of(other, one)), None)
+            lines.append(_instance_line(one, body))
+        elif one["level"] == "tail" and one["rule"] != UNASSESSED:
+            lines.append(
+                f"{where}, p99: {one['rule']} most, {share_text(one['margin'])} of the distance to p50"
+            )
+    if len(lines) > n_most:
+        return [*lines[:n_most], f"and {len(lines) - n_most} more: see report.html"]
+    return lines
+
+
+def check_lines(checks: Sequence[Mapping[str, Any]]) -> list[str]:
+    """How many self-checks are met, and a line for each that is not."""
+    by_status = {status: [one for one in checks if one["status"] == status] for status in ("met", "unmet")}
+    n_assessed = sum(len(found) for found in by_status.values())
+    rest = f", {len(checks) - n_assessed} not assessed" if len(checks) > n_assessed else ""
+    lines = [f"{len(by_status['met'])} of {n_assessed} met{rest}"]
+    for one in by_status["unmet"]:
+        where = f" ({one['where']})" if one["where"] else ""
+        value, limit = figure_text(one["value"], one["unit"]), figure_text(one["limit"], one["unit"])
+        lines.append(f"{one['name']}: {one['meaning']} is {value}, the limit {limit}{where}")
+    return lines
+
+
+def _is_body_of(other: Finding, window: Finding) -> bool:
+    return bool(other["level"] == "body" and other["scope"] == window["scope"])
+
+
+def _instance_line(window: Finding, body: Finding | None) -> str:
+    scope = window["scope"]
+    text = f"{scope['phase']}, {scope['instance'] or scope['server']}: {_named(window)}"
+    return f"{text}; batches {_named(body)}" if body is not None and body["rule"] != "none" else text
+
+
+def _named(one: Finding) -> str:
+    """The regime, how sure that is, and the most that it could give back of the mean latency by itself."""
+    if one["rule"] == "none":
+        return "no rule holds"
+    if one["rule"] == UNASSESSED:
+        return UNASSESSED
+    if one["rule"] == CLIENT:
+        behind = f"; behind that {one['runner_up']['rule']}" if (one["runner_up"] or {}).get("holds") else ""
+        return f"{CLIENT}: see the verdict{behind}"
+    names = f"{one['rule']}, {', '.join(one['details'])}" if one["details"] else str(one["rule"])
+    bound = one["give_back"]["response_ratio"]
+    gives = f", ≤ {share_text(bound)} of the latency" if bound is not None else ""
+    return f"{names} ({one['confidence']}{gives})"
