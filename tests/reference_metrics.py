@@ -1,0 +1,338 @@
+"""What the figures of a run must be, by loops over plain rows: the measures of each instance, the activity of each GPU.
+
+Symbols as in docs/metrics.md. `None` where what a figure needs is not there; `...` where it is not compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import pairwise
+from statistics import median
+from typing import Any
+
+from tests.reference_join import Reference, Row, Spans, cut, gaps, key, length, span, sum_spans
+from tests.reference_windows import one_gpu
+
+NO_CLOCK_LIMIT = 0x1 | 0x2 | 0x10 | 0x100
+BY_OPERATION = (
+    "issue_interval_ns", "op_median_ns", "issue_to_op_ratio", "host_wait_of_idle_ratio",
+    "launch_depth_nonempty_mean", "copy_to_kernel_ratio", "copy_mean_bytes", "pageable_bytes_ratio",
+    "attribution_ratio", "occupancy_ratio", "tensor_time_ratio",
+)  # fmt: skip
+"""Measures that need to know each operation's batch."""
+
+
+def over(part: float | None, whole: float | None) -> float | None:
+    return None if part is None or not whole else part / whole
+
+
+def phase_walls(expected: Reference) -> dict[str, tuple[int, int, bool]]:
+    """By measured phase: first and last instant of what figures are of, and whether it was recorded."""
+    manifest = expected.tables.manifest
+    walls = {}
+    for one in manifest["phases"]:
+        state = manifest["profiled_phases"].get(one["name"], {})
+        late_ns = max(0, state["profiled_after_ns"]) if state.get("is_profiled") else 0
+        if one["kind"] == "measure":
+            walls[one["name"]] = one["start_ns"] + late_ns, one["end_ns"], bool(state.get("is_profiled"))
+    return walls
+
+
+def instance_metrics(expected: Reference) -> dict[tuple[str, str], Row]:
+    """Measures by phase and instance key."""
+    groups: dict[tuple[str, str, str, str], list[Row]] = {}
+    for one in expected.batch_costs.values():
+        groups.setdefault((one["phase"], one["server"], one["instance"], one["model"]), []).append(one)
+    walls = phase_walls(expected)
+    return {
+        (phase, f"{server}/{instance or model}"): measures(expected, phase, own)
+        for (phase, server, instance, model), own in groups.items()
+        if phase in walls
+    }
+
+
+def measures(expected: Reference, phase: str, own: list[Row]) -> Row:
+    """Of the batches `own`, all those of one instance that began in the phase."""
+    tied = [one for one in own if one["tie"] != "none"]
+    ops = {key(one): expected.events[key(one)].ops for one in tied}
+    sums = {
+        name: total(tied, name) for name, value in own[0].items() if name.endswith("_ns") or name[:2] == "n_"
+    }
+    busy = add(sums["kernel_busy_ns"], sums["copy_exposed_ns"])
+    idle = add(sums["sync_wait_ns"], sums["launch_idle_ns"])
+    body = add(busy, idle)
+    exec_ns = sum_spans(tied)
+    found = {
+        "n_batches": len(own),
+        "profiled_ratio": len(tied) / len(own),
+        "exec_mean_ns": sum_spans(own) / len(own),
+        "batch_rows_mean": sum(one["rows"] for one in own) / len(own),
+        "head_tail_of_exec_ratio": over(add(sums["head_ns"], sums["tail_ns"]), exec_ns),
+        "body_busy_ratio": over(busy, body),
+        "body_idle_of_exec_ratio": over(idle, exec_ns),
+        "gpu_busy_of_exec_ratio": over(busy, exec_ns),
+        "blocked_of_exec_ratio": over(sums["blocked_ns"], exec_ns),
+        "blocked_gpu_busy_ratio": over(sums["blocked_busy_ns"], sums["blocked_ns"]),
+        "mid_blocks_per_batch": over(sums["n_mid_blocks"], len(tied)),
+        "launches_per_batch": over(sums["n_launches"], len(tied)),
+        "launch_of_exec_ratio": over(sums["launch_ns"], exec_ns),
+        "copy_exposed_of_body_ratio": over(sums["copy_exposed_ns"], body),
+        **wall(expected, phase, own),
+        **of_requests(expected, own),
+        **of_samples(expected, phase, own),
+    }
+    if tied:
+        found |= of_operations(list(ops.values()))
+        found |= {"attribution_ratio": attribution(expected, phase, tied)}
+        found |= {"foreign_busy_ratio": over(foreign_ns(expected, tied), exec_ns)}
+    return found
+
+
+def total(rows: list[Row], name: str) -> int | None:
+    values = [row[name] for row in rows if row[name] is not None]
+    return sum(values) if values else None
+
+
+def add(a: int | None, b: int | None) -> int | None:
+    return None if a is None or b is None else a + b
+
+
+def wall(expected: Reference, phase: str, own: list[Row]) -> Row:
+    """Where the wall of the instance goes; all None where its executions overlap by more than 0.1 % of it."""
+    first, last, _ = phase_walls(expected)[phase]
+    of_instance = [one for one in expected.batch_costs.values() if key(one)[:3] == key(own[0])[:3]]
+    own = sorted((one for one in own if one["start_ns"] >= first), key=span)
+    if not own:
+        return {}
+    first = max([first, *(one["end_ns"] for one in of_instance if one["start_ns"] < first)])
+    last = max([last, *(one["end_ns"] for one in own)])
+    names = ("gpu_busy", "head", "body_idle", "tail", "unprofiled", "between_waiting", "between_empty",
+             "edges", "between")  # fmt: skip
+    none: Row = {f"wall_{name}_ratio": None for name in names}
+    if abs(sum_spans(own) - length(map(span, own))) > 0.001 * (last - first):
+        return none | dict.fromkeys(none, ...)
+    waits = {key(one): waiting_ns(expected, one) for one in own}
+    between, waiting, unknown = 0, 0, 0
+    for place, after in enumerate(own[1:], 1):
+        gap = max(0, after["start_ns"] - max(one["end_ns"] for one in own[:place]))
+        between += gap
+        unknown += gap if waits[key(after)] is None else 0
+        waiting += min(gap, waits[key(after)] or 0)
+    edges = max(0, own[0]["start_ns"] - first) + last - max(one["end_ns"] for one in own)
+    tied = [one for one in own if one["tie"] != "none"]
+    parts: Row = {
+        "unprofiled": sum_spans(one for one in own if one["tie"] == "none"),
+        "edges": edges, "between": between,
+    }  # fmt: skip
+    if any(one is not None for one in waits.values()) and unknown <= 0.01 * between:
+        parts |= {"between_waiting": waiting, "between_empty": between - waiting}
+    if tied:
+        parts["gpu_busy"] = add(total(tied, "kernel_busy_ns"), total(tied, "copy_exposed_ns"))
+        parts["body_idle"] = add(total(tied, "sync_wait_ns"), total(tied, "launch_idle_ns"))
+        parts |= {"head": total(tied, "head_ns"), "tail": total(tied, "tail_ns")}
+    return none | {f"wall_{name}_ratio": over(value, last - first) for name, value in parts.items()}
+
+
+def waiting_ns(expected: Reference, one: Row) -> int | None:
+    """How long a request of the batch waited at the server while the instance was idle; the longest."""
+    waits = [row["idle_wait_ns"] for row in served_by(expected, one) if row["idle_wait_ns"] is not None]
+    return max(waits) if waits else None
+
+
+def served_by(expected: Reference, one: Row) -> list[Row]:
+    names = ("server", "instance", "batch_id")
+    return [
+        row
+        for row in expected.joined.values()
+        if all(row[name] == one[name] for name in names)
+        and (row["instance"] or row["request_kind"] == one["model"])
+    ]
+
+
+def of_requests(expected: Reference, own: list[Row]) -> Row:
+    rows = [row for one in own for row in served_by(expected, one) if row["outcome"] == "ok"]
+    known = [row for row in rows if row["queue_ns"] is not None]
+    if not rows:
+        return {}
+    spans = ("queue_ns", "input_ns", "handover_ns", "compute_ns", "output_ns")
+    queue = nearest([row["queue_ns"] for row in known])
+    in_server = nearest([sum(row[name] for name in spans) for row in known])
+    lag = sum(row["lag_ns"] or 0 for row in rows)
+    response = sum(row["response_ns"] or 0 for row in rows)
+    return {
+        "queue_p50_ns": queue,
+        "queue_share_ratio": over(queue, in_server),
+        "queue_mean_ns": over(sum(row["queue_ns"] for row in known), len(known)),
+        "compute_mean_ns": over(sum(row["compute_ns"] for row in rows), len(rows)),
+        "client_lag_share_ratio": None if rows[0]["response_ns"] is None else over(lag, response),
+    }
+
+
+def nearest(values: list[int]) -> int | None:
+    """Median by nearest rank: the value of rank ceil(n / 2)."""
+    return sorted(values)[-(-len(values) // 2) - 1] if values else None
+
+
+def of_samples(expected: Reference, phase: str, own: list[Row]) -> Row:
+    """Means over time of the samples of its GPU that lie in the phase; the share of samples with limited clocks."""
+    names = [one["gpu_uuids"] for one in own if one["gpu_uuids"] != {""}]
+    named = {tuple(one) for one in names}
+    if len(named) != 1 or len(names[0]) != 1:
+        return dict.fromkeys(
+            ("gpu_sm_util_ratio", "gpu_tensor_util_ratio", "gpu_dram_util_ratio", "gpu_util_ratio", "throttled_ratio",
+             "gpu_activity_ratio"), ... if named else None)  # fmt: skip
+    (gpu,) = names[0]
+    first, last, is_recorded = phase_walls(expected)[phase]
+    samples = [
+        one
+        for one in expected.tables.gpu_samples
+        if one["gpu_uuid"] == gpu and one["t_ns"] - one["interval_ns"] >= first and one["t_ns"] <= last
+    ]
+
+    def mean(column: str, interval: str) -> float | None:
+        known = [one for one in samples if one[column] is not None]
+        return over(sum(one[column] * one[interval] for one in known), sum(one[interval] for one in known))
+
+    kernels = [span(op) for op in expected.tables.ops if op["gpu_uuid"] == gpu and op["kind"] == "kernel"]
+    limited = [one for one in samples if one["throttle_reasons"] & ~NO_CLOCK_LIMIT]
+    return {
+        "gpu_sm_util_ratio": mean("sm_util", "gpm_interval_ns"),
+        "gpu_tensor_util_ratio": mean("tensor_util", "gpm_interval_ns"),
+        "gpu_dram_util_ratio": mean("dram_util", "gpm_interval_ns"),
+        "gpu_util_ratio": mean("util", "interval_ns"),
+        "throttled_ratio": over(len(limited), len(samples)),
+        "gpu_activity_ratio": over(length(cut(kernels, first, last)), last - first) if is_recorded else None,
+    }
+
+
+def of_operations(batches: list[list[Row]]) -> Row:
+    """Launch to launch, causes of idle, depth of the launch queue, copies, occupancy: over operations of batches."""
+    intervals, lengths, idle, host_wait = [], [], 0, 0
+    for ops in batches:
+        launched = sorted(
+            (op for op in ops if op["launch_start_ns"] is not None), key=lambda op: op["launch_start_ns"]
+        )
+        intervals += [b["launch_start_ns"] - a["launch_start_ns"] for a, b in pairwise(launched)]
+        lengths += [b["end_ns"] - b["start_ns"] for b in launched[1:]]
+        for end, start, after in idle_gaps(ops):
+            idle += start - end
+            host_wait += (
+                start - end if after["launch_start_ns"] is not None and after["launch_start_ns"] > end else 0
+            )
+    every = [op for ops in batches for op in ops]
+    kernels = [op for op in every if op["kind"] == "kernel"]
+    copies = [op for op in every if op["kind"] == "copy"]
+    waits = [(op["launch_start_ns"], op["start_ns"]) for op in kernels if op["launch_start_ns"] is not None]
+    interval = median(intervals) if intervals else None
+    op_median = median(lengths) if lengths else None
+    pageable = [op for op in copies if "pageable" in (op["source_kind"], op["destination_kind"])]
+    known = [op for op in kernels if op["theoretical_occupancy"] is not None]
+    # equal launch instants leave it open which operation comes first, and so whose duration counts
+    is_tie = any(a == 0 for a in intervals)
+    return {
+        "issue_interval_ns": interval,
+        "op_median_ns": ... if is_tie else op_median,
+        "issue_to_op_ratio": ... if is_tie else over(interval, op_median),
+        "host_wait_of_idle_ratio": over(host_wait, idle),
+        "launch_depth_nonempty_mean": over(sum(b - a for a, b in waits), length(waits)),
+        "copy_to_kernel_ratio": over(sum_spans(copies), sum_spans(kernels)),
+        "copy_mean_bytes": over(sum(op["bytes"] for op in copies), len(copies)),
+        "pageable_bytes_ratio": over(sum(op["bytes"] for op in pageable), sum(op["bytes"] for op in copies)),
+        "occupancy_ratio": over(
+            sum(op["theoretical_occupancy"] * (op["end_ns"] - op["start_ns"]) for op in known), sum_spans(known)
+        ),
+        "tensor_time_ratio": over(sum_spans(op for op in kernels if "xmma" in op["name"]), sum_spans(kernels)),
+    }  # fmt: skip
+
+
+def idle_gaps(ops: list[Row]) -> list[tuple[int, int, Row]]:
+    """Idle between operations of a batch: from when, until when, and the operation that ended it."""
+    found = []
+    ordered = sorted(ops, key=span)
+    for place, op in enumerate(ordered[1:], 1):
+        reached = max(one["end_ns"] for one in ordered[:place])
+        if op["start_ns"] > reached:
+            found.append((reached, op["start_ns"], op))
+    return found
+
+
+def processes_of(tied: list[Row]) -> set[tuple[str, int]]:
+    return {(one["node"], one["process"]) for one in tied if one["process"] is not None}
+
+
+def attribution(expected: Reference, phase: str, tied: list[Row]) -> float | None:
+    """Operations in the phase of the processes of `tied` that belong to any batch."""
+    first, last, _ = phase_walls(expected)[phase]
+    processes = processes_of(tied)
+    own = [
+        op
+        for op in expected.tables.ops
+        if (op["node"], op["process"]) in processes and first <= op["start_ns"] < last
+    ]
+    owned = {id(op) for events in expected.events.values() for op in events.ops}
+    return over(sum(id(op) in owned for op in own), len(own))
+
+
+def foreign_ns(expected: Reference, tied: list[Row]) -> int:
+    """Time in batches in which another process ran something on a GPU that the batch's process uses."""
+    found = 0
+    for one in tied:
+        process = one["node"], one["process"]
+        uses = {gpu_of(op) for op in expected.tables.ops if (op["node"], op["process"]) == process}
+        others: Spans = [
+            span(op)
+            for op in expected.tables.ops
+            if (op["node"], op["process"]) != process and gpu_of(op) in uses
+        ]
+        found += length(cut(others, *span(one))) if one["process"] is not None else 0
+    return found
+
+
+def gpu_of(op: Row) -> tuple[str, str]:
+    return op["node"], op["gpu_uuid"]
+
+
+def gpu_metrics(expected: Reference) -> dict[tuple[str, str], Row]:
+    """Activity by phase and GPU, of phases that were recorded; GPUs that any operation ran on."""
+    found = {}
+    for phase, (first, last, is_recorded) in phase_walls(expected).items():
+        for gpu in sorted({op["gpu_uuid"] for op in expected.tables.ops}) if is_recorded else ():
+            ops = [op for op in expected.tables.ops if op["gpu_uuid"] == gpu]
+            kernel, busy, copy, both, streams = one_gpu(ops, first, last)
+            idle = [b - a for a, b in gaps([span(op) for op in ops], first, last)]
+            found[phase, gpu] = {
+                "profiled_ns": last - first, "kernel_ratio": over(kernel, last - first),
+                "busy_ratio": over(busy, last - first), "copy_ratio": over(copy, last - first), "copy_ns": copy,
+                "copy_overlap_ratio": over(both, copy), "streams_mean": over(streams, busy),
+                "idle_gaps": {"n": len(idle), "total_ns": sum(idle), "p50_ns": nearest(idle),
+                              "max_ns": max(idle, default=None)},
+            }  # fmt: skip
+    return found
+
+
+def call_classes(expected: Reference, phase: str, instance_key: str) -> dict[str, tuple[int, int]]:
+    """(n, ns) by class of the calls within the profiled batches of the instance that began in the phase."""
+    found: dict[str, tuple[int, int]] = {}
+    for one in expected.batch_costs.values():
+        if (one["phase"], f"{one['server']}/{one['instance'] or one['model']}") == (phase, instance_key):
+            for call in expected.events[key(one)].calls:
+                n, ns = found.get(call["call_class"], (0, 0))
+                found[call["call_class"]] = n + 1, ns + call["end_ns"] - call["start_ns"]
+    return found
+
+
+def disagreements(found: dict[str, Any], expected: Row, may_be_none: Iterable[str] = ()) -> Row:
+    """name -> (found, expected) where they differ by more than 1e-9 of the value."""
+    allowed = set(may_be_none)
+    wrong = {}
+    for name, value in expected.items():
+        one = found[name]
+        if isinstance(value, dict):
+            wrong |= {f"{name}.{k}": v for k, v in disagreements(one, value).items()}
+        elif value is ... or (one is None and name in allowed):
+            continue
+        elif one is None or value is None or isinstance(value, str):
+            wrong |= {} if one == value else {name: (one, value)}
+        elif abs(one - value) > 1e-9 * max(1.0, abs(value)):
+            wrong[name] = (one, value)
+    return wrong
