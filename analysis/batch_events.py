@@ -37,7 +37,9 @@ class SliceReader:
 
     def __init__(self, part: BatchSlice) -> None:
         self._part = part
-        rows = pq.read_table(part.executions, filters=[("slice", "=", part.number)])
+        rows = pq.read_table(
+            part.executions, filters=[("server", "=", part.server), ("part", "=", part.part)]
+        )
         keys = ("start_ns", "instance", "model", "batch_id")
         self.rows: pa.Table = rows.sort_by([(name, "ascending") for name in keys]).combine_chunks()
         start, end = (self.rows[name].to_numpy() for name in _SPAN)

@@ -44,58 +44,58 @@ FROM {nvtx} WHERE batch_id IS NOT NULL AND end_ns >= start_ns GROUP BY server, i
 _NO_RANGES = """(SELECT '' AS server, '' AS instance, 0::BIGINT AS batch_id, 0::BIGINT AS start_ns, 0::BIGINT AS end_ns,
     0::BIGINT AS process, 0::BIGINT AS thread WHERE false)"""
 
-# An instance is idle from the latest end `before` to its next start; `until` and `next` are of the whole server.
-_TIED = """
-CREATE TEMP TABLE tied AS
-SELECT e.*, range_start_ns, range_end_ns, process, thread,
-    max(end_ns) OVER (PARTITION BY e.server, model, e.instance ORDER BY start_ns, e.batch_id
-        ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before_ns,
-    max(end_ns) OVER (of_server ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS until_ns,
-    lead(start_ns) OVER of_server AS next_ns
-FROM executions e LEFT JOIN ranges r
-    ON e.source = 'record' AND r.server = e.server AND r.instance = e.instance AND r.batch_id = e.batch_id
-WINDOW of_server AS (PARTITION BY e.server ORDER BY start_ns, end_ns, e.instance, model, e.batch_id)
+_WEIGHTS = """
+CREATE TEMP TABLE weights AS
+SELECT server, phase, 1 + coalesce(max(n_events), 0) / count(*) AS weight
+FROM executions LEFT JOIN counts USING (server, phase) GROUP BY server, phase
 """
-_COUNTS = (
-    "CREATE TEMP TABLE counts AS SELECT server, phase, count(*) AS n_executions FROM executions GROUP BY ALL"
-)
+
+# An instance is idle from the latest end `before` to its next start; `until` and `next` are of the whole server.
 _SLICED = """
 COPY (
-    SELECT *, dense_rank() OVER (ORDER BY server, part) - 1 AS slice
+    SELECT * EXCLUDE (before_ns, until_ns, next_ns, load, is_bare, from_ns),
+        CASE WHEN before_ns IS NOT NULL THEN greatest(0, start_ns - before_ns) END AS gap_before_ns,
+        CASE WHEN end_ns < start_ns THEN 'none'
+            WHEN NOT is_bare THEN 'range'
+            WHEN start_ns >= from_ns AND coalesce(until_ns <= start_ns, true) AND coalesce(next_ns >= end_ns, true)
+                THEN 'window'
+            ELSE 'none' END AS tie,
+        start_ns + CASE WHEN until_ns = start_ns THEN 1 ELSE 0 END AS open_from_ns,
+        end_ns - CASE WHEN next_ns = end_ns THEN 1 ELSE 0 END AS open_to_ns,
+        CAST(floor(load / $n_events) AS BIGINT) AS part
     FROM (
-        SELECT t.* EXCLUDE (before_ns, until_ns, next_ns),
-            CASE WHEN before_ns IS NOT NULL THEN greatest(0, start_ns - before_ns) END AS gap_before_ns,
-            CASE WHEN end_ns < start_ns THEN 'none'
-                WHEN b.server IS NULL THEN 'range'
-                WHEN w.server IS NOT NULL AND start_ns >= w.from_ns AND coalesce(until_ns <= start_ns, true)
-                    AND coalesce(next_ns >= end_ns, true) THEN 'window'
-                ELSE 'none' END AS tie,
-            start_ns + CASE WHEN until_ns = start_ns THEN 1 ELSE 0 END AS open_from_ns,
-            end_ns - CASE WHEN next_ns = end_ns THEN 1 ELSE 0 END AS open_to_ns,
-            floor(sum(1 + coalesce(n_events, 0) / n_executions) OVER (
-                PARTITION BY t.server ORDER BY start_ns, t.instance, model, batch_id) / $n_events) AS part
-        FROM tied t JOIN counts c ON c.server = t.server AND c.phase = t.phase
-        LEFT JOIN bare b ON b.server = t.server
-        LEFT JOIN weights n ON n.server = t.server AND n.phase = t.phase
-        LEFT JOIN windowed w ON w.server = t.server AND w.phase = t.phase)
-    ORDER BY slice, start_ns, instance, model, batch_id
+        SELECT e.*, range_start_ns, range_end_ns, process, thread, b.server IS NOT NULL AS is_bare, from_ns,
+            max(end_ns) OVER (PARTITION BY e.server, model, e.instance ORDER BY start_ns, e.batch_id
+                ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before_ns,
+            max(end_ns) OVER (of_server ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS until_ns,
+            lead(start_ns) OVER of_server AS next_ns,
+            sum(weight) OVER (of_server ROWS UNBOUNDED PRECEDING) AS load
+        FROM executions e JOIN weights w ON w.server = e.server AND w.phase = e.phase
+        LEFT JOIN ranges r
+            ON e.source = 'record' AND r.server = e.server AND r.instance = e.instance AND r.batch_id = e.batch_id
+        LEFT JOIN bare b ON b.server = e.server
+        LEFT JOIN windowed d ON d.server = e.server AND d.phase = e.phase
+        WINDOW of_server AS (PARTITION BY e.server ORDER BY start_ns, end_ns, e.batch_id))
+    ORDER BY server, start_ns
 ) TO '{path}' (FORMAT parquet, ROW_GROUP_SIZE 20480)
 """
 _SLICES = f"""
-SELECT slice, min(server), CASE WHEN NOT bool_or(tie = '{WINDOW}') THEN [min(batch_id), max(batch_id)] END,
+SELECT server, part, CASE WHEN NOT bool_or(tie = '{WINDOW}') THEN [min(batch_id), max(batch_id)] END,
     min(coalesce(range_start_ns, start_ns - {SLACK_NS})), max(coalesce(range_end_ns, end_ns + {SLACK_NS}))
-FROM read_parquet($path) GROUP BY slice ORDER BY slice
+FROM read_parquet($path) GROUP BY server, part ORDER BY server, part
 """
 
 
 @dataclass(frozen=True)
 class BatchSlice:
-    """Rows of the file `executions` whose column `slice` is `number`, and where their events are. Pickles."""
+    """The rows of the file `executions` with this `server` and `part`, and where their events are. Pickles."""
 
     run: str
     executions: Path
     number: int
+    """Of the slice among all, from 0."""
     server: str
+    part: int
     groups: Mapping[str, Sequence[RowGroup]]
     """Row groups that may hold an event of the slice, by table; tables that the run has not are absent."""
 
@@ -103,11 +103,11 @@ class BatchSlice:
 def plan_slices(
     connection: duckdb.DuckDBPyConnection, store: RunStore, path: Path, memory_limit_bytes: int
 ) -> list[BatchSlice]:
-    """Writes the executions of the run to the Parquet file `path`, in order of their slices, and returns these.
+    """Writes the executions of the run to the Parquet file `path`, by server and start, and returns their slices.
 
     Its columns are those of table `executions` and tie (`range`: if it has events), range_start_ns, range_end_ns,
-    process, thread (of its range; null without one), gap_before_ns, open_from_ns, open_to_ns, slice. Raises
-    AnalysisError where two batches have one key.
+    process, thread (of its range; null without one), gap_before_ns, open_from_ns, open_to_ns (the instants at which it
+    alone was open, both included), part. Raises AnalysisError where two batches have one key.
     """
     add_executions(connection, store)
     there = attach(connection, store, (*AT, "nvtx"))
@@ -119,18 +119,18 @@ def plan_slices(
     connection.execute(_RANGES.format(nvtx="nvtx" if "nvtx" in there else _NO_RANGES))
     _add_bare(connection, [table for table in groups if table != "osrt"])
     _add_windowed(connection, store, [table for table in groups if table in DEVICE_TABLES])
-    connection.execute("CREATE TEMP TABLE weights(server VARCHAR, phase VARCHAR, n_events BIGINT)")
-    _insert(connection, "weights", [(*key, n) for key, n in _weights(groups).items()])
-    connection.execute(_COUNTS)
-    connection.execute(_TIED)
+    connection.execute("CREATE TEMP TABLE counts(server VARCHAR, phase VARCHAR, n_events BIGINT)")
+    _insert(connection, "counts", [(*key, n) for key, n in _counts(groups).items()])
+    connection.execute(_WEIGHTS)
     n_events = max(min(memory_limit_bytes // 2 // EVENT_BYTES, MOST_EVENTS), 1)
     connection.execute(_SLICED.format(path=str(path).replace("'", "''")), {"n_events": n_events})
+    slices = connection.execute(_SLICES, {"path": str(path)}).fetchall()
     return [
         BatchSlice(
-            store.run, path, number, server,
+            store.run, path, number, server, part,
             {table: _near(own, server, AT[table], (first_ns, last_ns), ids) for table, own in groups.items()},
         )
-        for number, server, ids, first_ns, last_ns in connection.execute(_SLICES, {"path": str(path)}).fetchall()
+        for number, (server, part, ids, first_ns, last_ns) in enumerate(slices)
     ]  # fmt: skip
 
 
@@ -154,7 +154,7 @@ def _near(
     )
 
 
-def _weights(groups: Mapping[str, Iterable[RowGroup]]) -> dict[tuple[str, str], int]:
+def _counts(groups: Mapping[str, Iterable[RowGroup]]) -> dict[tuple[str, str], int]:
     """About how many operations, or calls if they are more, a server had in a phase: a group counts for its last."""
     n_ops: dict[tuple[str, str], int] = {}
     n_calls: dict[tuple[str, str], int] = {}

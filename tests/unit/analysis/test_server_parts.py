@@ -95,7 +95,7 @@ def test_a_trace_is_taken_before_the_means() -> None:
 
 @pytest.mark.parametrize("missing", ["sent", "done", "start", "end"])
 def test_without_send_end_or_batch_nothing_is_told(missing: str) -> None:
-    found = parts_of(**{missing: None}, trace=WHOLE, mean=(1, 2, 3, 4))  # type: ignore[arg-type]
+    found = parts_of(**{missing: None}, trace=WHOLE, mean=(1, 2, 3, 4))
     assert found.pop("parts_level") == "none"
     assert set(found.values()) == {None}
 

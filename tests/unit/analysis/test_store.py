@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import errno
 import json
+import pickle
 from collections.abc import Callable
 from io import RawIOBase
 from pathlib import Path
@@ -13,10 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from analysis import store as store_module
-from analysis.part import conform, open_for_write
+from analysis.part import NewParts, conform, open_for_write
 from analysis.schema import arrow_schema
 from analysis.store import RESERVE_BYTES, RunStore
-from scenarios.errors import MissingTable, SchemaMismatch, Sealed, StoreError
+from scenarios.errors import AnalysisError, MissingTable, SchemaMismatch, Sealed, StoreError
 
 NOW_NS = 1_795_250_252_713_561_538
 VALID: dict[str, Any] = {"status": "VALID", "reasons": []}
@@ -308,6 +309,118 @@ def test_a_derived_table_that_fails_midway_leaves_the_old_one(whole_run: RunStor
         store.replace_derived("windows", windows.drop_columns(["t_ns"]))
     assert store.read("windows").num_rows == windows.num_rows
     assert not list(store.run_dir.glob("tables/*/*.open"))
+
+
+def test_parts_written_in_any_order_take_the_place_of_the_old_ones_together(
+    whole_run: RunStore, tmp_path: Path
+) -> None:
+    windows = whole_run.read("windows")
+    store = create(tmp_path)
+    store.replace_derived("windows", windows)
+    store.seal(VALID)
+    with store.replacing("windows") as new:
+        elsewhere: NewParts = pickle.loads(pickle.dumps(new))  # another process of the same run directory
+        assert [elsewhere.write(number, windows.slice(number, 1)) for number in (2, 0, 1)] == [1, 1, 1]
+        assert store.read("windows").equals(windows)  # until the block ends the old one is read
+    again = RunStore.open(store.run_dir)
+    assert again.read("windows").equals(windows.slice(0, 3))
+    assert (again.manifest["tables"]["windows"]["rows"], again.verify()) == (3, [])
+    assert leftovers(store) == []
+
+
+def test_a_table_of_no_parts_becomes_empty_not_absent(tmp_path: Path) -> None:
+    store = create(tmp_path)
+    with store.replacing("windows"):
+        pass
+    assert store.has("windows")
+    assert store.read("windows").num_rows == 0
+
+
+@pytest.mark.parametrize("failure", [KeyboardInterrupt, AnalysisError])
+def test_a_failure_between_parts_leaves_the_old_table_whole(
+    whole_run: RunStore, tmp_path: Path, failure: type[BaseException]
+) -> None:
+    windows = whole_run.read("windows")
+    store = create(tmp_path)
+    store.replace_derived("windows", windows)
+    store.seal(VALID)
+
+    def failing() -> None:
+        with store.replacing("windows") as new:
+            new.write(0, windows.slice(0, 1))
+            raise failure
+
+    with pytest.raises(failure):
+        failing()
+    assert store.read("windows").equals(windows)
+    assert (store.verify(), leftovers(store)) == ([], [])
+
+
+@pytest.mark.parametrize("at_rename", [1, 2])
+def test_an_interrupt_while_the_tables_change_places_leaves_the_old_or_the_new(
+    whole_run: RunStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_rename: int
+) -> None:
+    windows = whole_run.read("windows")
+    store = create(tmp_path)
+    store.replace_derived("windows", windows)
+    rename, n_renames = Path.rename, 0
+
+    def interrupted(path: Path, target: Path) -> Path:
+        nonlocal n_renames
+        n_renames += 1
+        done = rename(path, target)
+        if n_renames == at_rename:
+            raise KeyboardInterrupt
+        return done
+
+    def replace() -> None:
+        with store.replacing("windows") as new:
+            new.write(0, windows.slice(0, 1))
+            monkeypatch.setattr(Path, "rename", interrupted)
+
+    with pytest.raises(KeyboardInterrupt):
+        replace()
+    monkeypatch.undo()
+    n_rows = RunStore.open(store.run_dir).read("windows").num_rows
+    assert n_rows == (windows.num_rows if at_rename == 1 else 1)
+    assert leftovers(store) == []
+
+
+def test_a_process_killed_between_the_renames_leaves_the_old_table_readable(
+    whole_run: RunStore, tmp_path: Path
+) -> None:
+    windows = whole_run.read("windows")
+    store = create(tmp_path)
+    store.replace_derived("windows", windows)
+    (store.run_dir / "tables" / "windows").rename(store.run_dir / ".old-windows")
+    (store.run_dir / ".new-windows").mkdir()  # whole, but the process was killed before it got its name
+    again = RunStore.open(store.run_dir)
+    assert again.read("windows").equals(windows)
+    assert again.replace_derived("windows", windows.slice(0, 2)) == 2
+    assert again.read("windows").num_rows == 2
+    assert leftovers(again) == []
+
+
+def test_a_full_disk_in_a_later_part_leaves_the_old_table(whole_run: RunStore, tmp_path: Path) -> None:
+    windows = whole_run.read("windows")
+    disk = FullDisk(room_bytes=10**9, only="part-00001.parquet.open")
+    store = create(tmp_path, file_opener=disk)
+    store.replace_derived("windows", windows)
+    disk.room_bytes = 100
+
+    def replace() -> None:
+        with store.replacing("windows") as new:
+            new.write(0, windows.slice(0, 1))
+            new.write(1, windows.slice(1, 1))
+
+    with pytest.raises(StoreError, match="no space left"):
+        replace()
+    assert store.read("windows").equals(windows)
+    assert leftovers(store) == []
+
+
+def leftovers(store: RunStore) -> list[str]:
+    return [path.name for path in store.run_dir.iterdir() if path.name.startswith((".new", ".old"))]
 
 
 def test_raw_tables_are_never_rewritten_and_derived_ones_never_appended(tmp_path: Path) -> None:
