@@ -122,16 +122,17 @@ def plain_kind(_symbol: str, label: str) -> str:
 class Names:
     """Texts by id, as dictionary arrays: the text is never copied per row."""
 
-    def __init__(self, texts: Mapping[int, str]) -> None:
-        unique = sorted({"", *texts.values()})
+    def __init__(self, texts: Mapping[int, str], unknown: str = "") -> None:
+        """`unknown`: the text of null and of an id that is not known."""
+        unique = sorted({unknown, *texts.values()})
         place = {text: i for i, text in enumerate(unique)}
         self._ids = np.array(sorted(texts), dtype=np.int64)
         self._places = np.array([place[texts[i]] for i in sorted(texts)], dtype=np.int32)
-        self._nameless = place[""]
+        self._nameless = place[unknown]
         self._texts = pa.array(unique, pa.string())
 
     def encode(self, ids: pa.Array) -> pa.DictionaryArray:
-        """The text of each id; empty for null and for an id that is not known."""
+        """The text of each id."""
         places = np.full(len(ids), self._nameless, dtype=np.int32)
         if len(self._ids):
             values, is_known = numbers(ids)

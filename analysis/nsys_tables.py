@@ -255,7 +255,7 @@ class _Makers:
 
     @cached_property
     def _call_classes(self) -> Names:
-        return Names({id_: call_class(api_name(text)) for id_, text in self._strings.items()})
+        return Names({id_: call_class(api_name(text)) for id_, text in self._strings.items()}, "other")
 
     @cached_property
     def _copy_kinds(self) -> Names:

@@ -19,6 +19,9 @@ MEMORY_LIMIT_BYTES = 2 * 1024**3
 """What a query may hold in memory before it spills; runs are analysed on laptops."""
 
 
+THREAD_BYTES = 128 * 1024**2
+"""Memory that a thread of a query should have: its buffers are not spilled."""
+
 Partition = TypeVar("Partition")
 Answer = TypeVar("Answer")
 
@@ -74,11 +77,17 @@ def connect(
         connection.execute("SET memory_limit = $limit", {"limit": f"{memory_limit_bytes // 1024} KiB"})
         connection.execute("SET enable_progress_bar = false")  # it would be written to stdout
         connection.execute("SET preserve_insertion_order = false")  # every query here orders; saves memory
-        if (n_threads := os.environ.get("OMP_NUM_THREADS", "")).isdigit():
-            connection.execute(f"SET threads = {n_threads}")  # a task of Ray is told so how many are its own
+        connection.execute(f"SET threads = {_n_threads(memory_limit_bytes)}")
         for table in tables:
             connection.read_parquet([str(part) for part in store.path(table)]).create_view(table)
         yield connection
+
+
+def _n_threads(memory_limit_bytes: int) -> int:
+    """Cores, or as many as a task of Ray is told are its own; fewer where each would have less than 128 MiB."""
+    told = os.environ.get("OMP_NUM_THREADS", "")
+    n_cores = int(told) if told.isdigit() else os.cpu_count() or 1
+    return max(1, min(n_cores, memory_limit_bytes // THREAD_BYTES))
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from analysis.collector_costs import collector_costs
 from analysis.figures import QUANTILES, RunTables, mean, phase_figures, rank_value, rows_in
 from analysis.findings.find import find
 from analysis.findings.self_checks import self_checks, unmet
-from analysis.identities import identities
+from analysis.identities import cost_identities, identities
 from analysis.join import read_join_report
 from analysis.metrics.run import run_metrics
 from analysis.overhead import find_overhead
@@ -70,6 +70,8 @@ def summarise(store: RunStore, memory_limit_bytes: int = MEMORY_LIMIT_BYTES) -> 
         )
         return phase_figures(tables, own, account)
 
+    measure = figures(spans)
+    by_phase = {span.name: figures([span]) for span in spans} if len(spans) != 1 else {names[0]: measure}
     verdict = {**judged, **manifest.get("verdict", {})}
     metrics = run_metrics(store, memory_limit_bytes) if store.has("batch_costs") else None
     checks = self_checks(store, metrics or {}, memory_limit_bytes)
@@ -87,16 +89,19 @@ def summarise(store: RunStore, memory_limit_bytes: int = MEMORY_LIMIT_BYTES) -> 
         "failures_rule": FAILURES_RULE if is_open else CLOSED_FAILURES_RULE,
         "phases": [span._asdict() for span in phase_spans(manifest)],
         "stimulus": {one.phase: one.figures() for one in stimuli} if is_open else None,
-        "measure": figures(spans),
-        "by_phase": {span.name: figures([span]) for span in spans},
-        "identities": [{**asdict(one), "is_met": one.is_met} for one in identities(tables, manifest)],
+        "measure": measure,
+        "by_phase": by_phase,
+        "identities": [
+            {**asdict(one), "is_met": one.is_met}
+            for one in (*identities(tables, manifest), *cost_identities(store, memory_limit_bytes))
+        ],
         "by_burst": by_burst(tables.requests.in_phases(names), spans, QUANTILES),
         "repeats": repeat_figures(store.run_dir, QUANTILES),
         "metrics": metrics,
         "findings": [one.to_mapping() for one in findings],
         "self_checks": [one.to_mapping() for one in checks],
         "rejections": rejection_figures(tables.requests, tables.triton_samples, names),
-        "join": asdict(read_join_report(store)) if tables.joined is not None else None,
+        "join": asdict(read_join_report(store, memory_limit_bytes)) if tables.joined is not None else None,
         "host": _host_figures(rows_in(hosts, names)),
         "gpu": _gpu_figures(rows_in(_read(store, "gpu_samples"), names)),
         "workers": _worker_figures(rows_in(workers, names)),

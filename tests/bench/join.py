@@ -60,9 +60,9 @@ def measured(step: Step, path: Path, memory_limit_bytes: int, n_rows: int) -> Co
     theirs.close()
     try:
         wall_s, cpu_s, peak_bytes, result, failure = ours.recv()
-    except EOFError:
+    except (EOFError, ConnectionError):
         process.join()
-        return Cost(n_rows, 0.0, 0.0, 0, f"ended by signal {-(process.exitcode or 0)}")
+        return Cost(n_rows, 0.0, 0.0, 0, f"ended with exit code {process.exitcode}")
     process.join()
     return Cost(result if isinstance(result, int) else n_rows, wall_s, cpu_s, peak_bytes, failure)
 

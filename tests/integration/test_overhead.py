@@ -67,7 +67,8 @@ def check_pairs(bench: Bench, found: dict[str, Any], n_pairs: int) -> list[RunSt
     return stores
 
 
-@pytest.mark.parametrize("n_pairs", [1, pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("n_pairs", [1, 2])
 def test_pairs_around_a_real_triton(joined: Bench, n_pairs: int) -> None:
     process = start(joined, mapping("1400ms", "300/s", nsys="off", nvml="off"), n_pairs)
     stdout, stderr = process.communicate(timeout=120)

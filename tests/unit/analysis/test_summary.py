@@ -137,7 +137,7 @@ def test_the_means_of_the_parts_add_up_to_the_mean_response(summary: dict[str, A
 
 def test_every_count_of_independent_sources_agrees(summary: dict[str, Any]) -> None:
     assert {one["name"] for one in summary["identities"]} == {
-        "rows", "triton success", "batch rows", "executions", "joined",
+        "rows", "triton success", "batch rows", "executions", "joined", "batch costs",
     }  # fmt: skip
     assert all(one["is_met"] for one in summary["identities"])
 
