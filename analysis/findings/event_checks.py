@@ -31,9 +31,9 @@ class _Operations:
 
 
 def event_checks(
-    connection: duckdb.DuckDBPyConnection, tables: Sequence[str], has_costs: bool
+    connection: duckdb.DuckDBPyConnection, tables: Sequence[str], has_costs: bool, phases: Sequence[str]
 ) -> list[SelfCheck]:
-    """Checks over the views `tables`, and `batch_costs` where `has_costs`."""
+    """Checks over the views `tables`, and `batch_costs` where `has_costs`. `phases`: those that are measured."""
     counted = {table: _count(connection, table) for table in OPERATIONS if table in tables}
     broken: dict[str, int] = {table: one.n_broken for table, one in counted.items()}
     calls = None
@@ -46,7 +46,7 @@ def event_checks(
             )
     return [
         _launched_first(counted.values()),
-        *_coverage(connection, sum(one.n for one in counted.values()), calls, has_costs),
+        *_coverage(connection, sum(one.n for one in counted.values()), calls, has_costs, phases),
         _kernel_sums(connection, counted.get("kernels"), has_costs),
         _broken({table: broken[table] for table in EVENTS if table in broken}),
     ]
@@ -81,20 +81,26 @@ def _launched_first(counted: Iterable[_Operations]) -> SelfCheck:
 
 
 def _coverage(
-    connection: duckdb.DuckDBPyConnection, n: int, calls: float | None, has_costs: bool
+    connection: duckdb.DuckDBPyConnection,
+    n: int,
+    calls: float | None,
+    has_costs: bool,
+    phases: Sequence[str],
 ) -> list[SelfCheck]:
+    """Batches of a measured phase count from its first tied one to its last: a recording begins and ends near it."""
     operations = batches = None
     if has_costs:
         tied = _one(connection, "SELECT sum(n_kernels + n_copies) FROM batch_costs") or 0.0
         operations = tied / n if n else None
+        of_phases = {"phases": list(phases)}
         batches = _one(connection, """
             SELECT avg((tie <> 'none')::INTEGER) FROM batch_costs JOIN (
-                SELECT server, min(start_ns) AS first_ns, max(end_ns) AS last_ns FROM batch_costs
-                WHERE tie <> 'none' GROUP BY server) USING (server)
-            WHERE start_ns BETWEEN first_ns AND last_ns""")  # fmt: skip
+                SELECT server, phase, min(start_ns) AS first_ns, max(end_ns) AS last_ns FROM batch_costs
+                WHERE tie <> 'none' AND list_contains($phases, phase) GROUP BY server, phase) USING (server, phase)
+            WHERE start_ns BETWEEN first_ns AND last_ns""", of_phases)  # fmt: skip
     least = COVERAGE_RATIO
     tied_to = "tied to a batch"
-    profiled = "profiled batches, from the first to the last"
+    profiled = "profiled batches of measured phases, from the first to the last of each"
     return [
         at_least("operations tied", operations, least, "ratio", f"kernels, copies and sets {tied_to}"),
         at_least("calls tied", calls, least, "ratio", f"CUDA calls of serving threads {tied_to}"),
@@ -122,7 +128,9 @@ def _broken(counts: Mapping[str, int]) -> SelfCheck:
     return at_most("broken events", sum(counts.values()) if counts else None, 0, "count", meaning, where)
 
 
-def _one(connection: duckdb.DuckDBPyConnection, sql: str) -> float | None:
+def _one(
+    connection: duckdb.DuckDBPyConnection, sql: str, settings: Mapping[str, Sequence[str]] | None = None
+) -> float | None:
     """The one figure of a query; None where it is null or has no row."""
-    row = connection.execute(sql).fetchone()
+    row = connection.execute(sql, settings).fetchone()
     return None if row is None or row[0] is None else float(row[0])

@@ -12,6 +12,7 @@ from analysis.findings.request_checks import request_checks, share_check
 from analysis.findings.self_check import SelfCheck, at_most
 from analysis.query import MEMORY_LIMIT_BYTES, connect
 from analysis.store import RunStore
+from analysis.timeline import measure_spans
 
 if TYPE_CHECKING:
     import duckdb
@@ -37,13 +38,14 @@ def checks_over(
 ) -> list[SelfCheck]:
     """All self-checks over the views `tables`, of TABLES."""
     has = set(tables)
+    phases = [span.name for span in measure_spans(store.manifest)]
     return [
         littles_law(store, connection if {"requests", "joined"} <= has else None),
         in_flight(connection if {"requests", "worker_samples"} <= has else None),
         *request_checks(connection if "joined" in has else None),
         share_check(connection if {"joined", "batch_costs"} <= has else None),
         wall_check(metrics),
-        *event_checks(connection, tables, "batch_costs" in has),
+        *event_checks(connection, tables, "batch_costs" in has, phases),
         *clock_checks(store.manifest),
     ]
 
