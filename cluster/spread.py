@@ -27,14 +27,22 @@ class TaskSpread:
         self, function: Callable[[Partition], Answer], partitions: Sequence[Partition], /
     ) -> list[Answer]:
         """The answers, in the order of `partitions`. Raises the SquallError of a task that raised one, ClusterError for
-        one that failed otherwise or died; before that, all others are ended."""
+        one that failed otherwise or died; before that, those that run have ended.
+
+        No more tasks are handed in than there are CPUs: nothing has to be cancelled, which Ray 2.60 may abort at.
+        """
         import ray
 
         task = ray.remote(_do).options(num_cpus=1, max_retries=0)
-        running: list[Any] = []
+        begun: list[Any] = []
         try:
-            running.extend(task.remote(function, partition, self._run_dir) for partition in partitions)
-            return list(ray.get(running))
+            n_at_once = max(1, int(ray.cluster_resources().get("CPU", 1)))
+            for number, partition in enumerate(partitions):
+                if number >= n_at_once:
+                    ended, _ = ray.wait(begun, num_returns=number - n_at_once + 1)
+                    ray.get(ended)
+                begun.append(task.remote(function, partition, self._run_dir))
+            return list(ray.get(begun))
         except ray.exceptions.RayTaskError as error:
             cause = error.cause
             if isinstance(cause, SquallError):
@@ -44,7 +52,7 @@ class TaskSpread:
             words = str(error).strip().splitlines() or [type(error).__name__]
             raise ClusterError(f"a task of the analysis died: {words[0]}") from error
         finally:
-            _end(running)
+            _wait(begun)
 
 
 def _do(function: Callable[[Partition], Answer], partition: Partition, run_dir: Path) -> Answer:
@@ -57,13 +65,11 @@ def _do(function: Callable[[Partition], Answer], partition: Partition, run_dir: 
     return function(partition)
 
 
-def _end(running: list[Any]) -> None:
-    """Waits until none of the tasks runs any more; those that have not begun are cancelled."""
+def _wait(begun: list[Any]) -> None:
+    """Waits until none of the tasks runs any more."""
     import ray
 
     try:
-        for reference in running:
-            ray.cancel(reference, recursive=False)
-        ray.wait(running, num_returns=len(running), timeout=_END_TIMEOUT_S) if running else None
+        ray.wait(begun, num_returns=len(begun), timeout=_END_TIMEOUT_S) if begun else None
     except ray.exceptions.RayError:
         return  # Ray itself is gone, and its tasks with it

@@ -120,7 +120,8 @@ def test_the_checksums_do_not_hold_after_a_changed_byte(full_run: FullRun, tmp_p
 def test_stdout_is_the_summary_alone_and_its_identities_are_met(full_run: FullRun) -> None:
     assert full_run.summary["run"] == full_run.store.run
     met = {one["name"]: one["is_met"] for one in full_run.summary["identities"]}
-    assert met == dict.fromkeys(("rows", "triton success", "batch rows", "executions", "joined"), True)
+    names = ("rows", "triton success", "batch rows", "executions", "joined", "batch costs")
+    assert met == dict.fromkeys(names, True)
     assert all(one["least"] == one["most"] for one in full_run.summary["identities"])
 
 
