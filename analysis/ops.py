@@ -61,7 +61,7 @@ def add_ops(connection: duckdb.DuckDBPyConnection, store: RunStore) -> None:
     gpu_uuid, stream, start_ns, end_ns, launch_start_ns, launch_end_ns, correlation_id, instance, batch_id, name, bytes,
     copy_kind, source_kind, destination_kind; texts that a kind has not are empty. `calls`: `cuda_api` and `blocks`:
     whether the call makes its thread wait, by its name or for the pageable memory that it copies. Events that end
-    before they start are left out (`broken_events` counts them).
+    before they start are left out (`findings.event_checks` counts them).
     """
     there = attach(connection, store, (*DEVICE_TABLES, "cuda_api"))
     queries = [_OPS_OF.format(table=table, kind=_KINDS[table]) for table in DEVICE_TABLES if table in there]
@@ -73,10 +73,3 @@ def add_ops(connection: duckdb.DuckDBPyConnection, store: RunStore) -> None:
     else:
         calls = _CALLS.format(is_pageable="false", copies="")
     connection.execute(f"CREATE TEMP VIEW calls AS {calls}")
-
-
-def broken_events(connection: duckdb.DuckDBPyConnection, store: RunStore) -> dict[str, int]:
-    """How many events end before they start, by table of the report that the run has."""
-    counted = "SELECT count(*) FROM {table} WHERE end_ns < start_ns"
-    there = attach(connection, store, EVENT_TABLES)
-    return {table: connection.execute(counted.format(table=table)).fetchall()[0][0] for table in there}

@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from analysis.findings.self_check import SelfCheck, at_least, at_most
+from analysis.ops import DEVICE_TABLES, EVENT_TABLES
 
 if TYPE_CHECKING:
     import duckdb
 
-OPERATIONS = ("kernels", "memcpys", "memsets")
-EVENTS = (*OPERATIONS, "cuda_api", "nvtx", "osrt", "syncs")
 COVERAGE_RATIO = 0.99
 """What is not tied to a batch is missing from head, body and tail."""
 LAUNCH_CLOCK_NS = 10_000
@@ -34,12 +33,12 @@ def event_checks(
     connection: duckdb.DuckDBPyConnection, tables: Sequence[str], has_costs: bool, phases: Sequence[str]
 ) -> list[SelfCheck]:
     """Checks over the views `tables`, and `batch_costs` where `has_costs`. `phases`: those that are measured."""
-    counted = {table: _count(connection, table) for table in OPERATIONS if table in tables}
+    counted = {table: _count(connection, table) for table in DEVICE_TABLES if table in tables}
     broken: dict[str, int] = {table: one.n_broken for table, one in counted.items()}
     calls = None
     if "cuda_api" in tables:
         broken["cuda_api"], calls = _count_calls(connection)
-    for table in EVENTS:
+    for table in EVENT_TABLES:
         if table in tables and table not in broken:
             broken[table] = int(
                 _one(connection, f"SELECT count(*) FROM {table} WHERE end_ns < start_ns") or 0
@@ -48,7 +47,7 @@ def event_checks(
         _launched_first(counted.values()),
         *_coverage(connection, sum(one.n for one in counted.values()), calls, has_costs, phases),
         _kernel_sums(connection, counted.get("kernels"), has_costs),
-        _broken({table: broken[table] for table in EVENTS if table in broken}),
+        _broken({table: broken[table] for table in EVENT_TABLES if table in broken}),
     ]
 
 

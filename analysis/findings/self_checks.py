@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from analysis.findings.event_checks import EVENTS, event_checks
+from analysis.findings.event_checks import event_checks
 from analysis.findings.facts import wall_partition
 from analysis.findings.littles_law import in_flight, littles_law
 from analysis.findings.request_checks import request_checks, share_check
 from analysis.findings.self_check import SelfCheck, at_most
+from analysis.ops import EVENT_TABLES
 from analysis.query import MEMORY_LIMIT_BYTES, connect
 from analysis.store import RunStore
 from analysis.timeline import measure_spans
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 WALL_RATIO = 1e-6
 """The parts of the wall are sums of whole nanoseconds over one length."""
 
-TABLES = ("requests", "joined", "batch_costs", "worker_samples", *EVENTS)
+TABLES = ("requests", "joined", "batch_costs", "worker_samples", *EVENT_TABLES)
 """What the self-checks read."""
 
 

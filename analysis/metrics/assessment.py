@@ -31,11 +31,11 @@ from analysis.metrics.issue_figures import issue_measures
 from analysis.metrics.kernel_sweep import KernelSweep, kernel_figures, read_configs
 from analysis.metrics.measures import Measures, empty_measures, ratio
 from analysis.metrics.request_figures import instance_requests, request_measures
-from analysis.metrics.row_groups import NULL
 from analysis.metrics.sample_figures import sample_figures, sample_measures
 from analysis.metrics.spans import PhaseSpan
 from analysis.ops import EVENT_TABLES, add_ops
 from analysis.query import connect
+from analysis.row_groups import NULL
 from analysis.store import RunStore
 
 if TYPE_CHECKING:

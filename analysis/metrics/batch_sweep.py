@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from analysis.metrics.batches import Batches
 from analysis.metrics.device_ops import KERNEL, Ops
 from analysis.metrics.numbering import present
-from analysis.metrics.row_groups import NULL
 from analysis.metrics.tally import Tally
 from analysis.metrics.unions import NEVER, Union, reached_by_group
+from analysis.row_groups import NULL
 
 Int64s = NDArray[np.int64]
 

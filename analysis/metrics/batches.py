@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from analysis.metrics.measures import instance_key
 from analysis.metrics.numbering import present
-from analysis.metrics.row_groups import NULL, Texts
+from analysis.metrics.row_groups import Texts
+from analysis.row_groups import NULL
 
 if TYPE_CHECKING:
     import duckdb

@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 
 from analysis.metrics.batches import Batches
 from analysis.metrics.numbering import Numbering
-from analysis.metrics.row_groups import Columns, RowGroups
+from analysis.metrics.row_groups import RowGroups
 from analysis.ops import DEVICE_TABLES
+from analysis.row_groups import Columns
 from analysis.store import RunStore
 from scenarios.errors import AnalysisError
 

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from analysis.metrics.batches import Batches
 from analysis.metrics.device_ops import Ops
 from analysis.metrics.numbering import present
-from analysis.metrics.row_groups import NULL
 from analysis.metrics.unions import CoveredTime, Pieces, Union
+from analysis.row_groups import NULL
 
 Int64s = NDArray[np.int64]
 Process = tuple[str, int]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from analysis.metrics.assessment import BatchKey, assess, opened
-from analysis.metrics.measures import Measures, empty_measures
+from analysis.metrics.measures import Measures
 from analysis.metrics.spans import measured_phases
 from analysis.query import MEMORY_LIMIT_BYTES
 from analysis.store import RunStore
@@ -23,11 +23,3 @@ def measures_of_batches(
         phases = [one for one in measured_phases(store, connection) if one.name == phase]
         found = assess(store, connection, phases, True, memory_limit_bytes)
         return {key: found.measures((own, key)) for own, key in found.sums if own == phase and phases}
-
-
-def instance_measures(
-    store: RunStore, phase: str, batches: Sequence[BatchKey], memory_limit_bytes: int = MEMORY_LIMIT_BYTES
-) -> Measures:
-    """The same for batches of one instance."""
-    found = measures_of_batches(store, phase, batches, memory_limit_bytes)
-    return next(iter(found.values()), empty_measures())

@@ -15,8 +15,9 @@ from analysis.metrics.device_limits import DeviceLimits, Filling, Launch, fillin
 from analysis.metrics.device_ops import KERNEL, KERNEL_CONFIG, DeviceOps, Ops
 from analysis.metrics.measures import ratio
 from analysis.metrics.numbering import Numbering
-from analysis.metrics.row_groups import NULL, as_ratio
+from analysis.metrics.row_groups import as_ratio
 from analysis.metrics.tally import Distribution, Tally, summed
+from analysis.row_groups import NULL
 from scenarios.errors import AnalysisError
 
 Int64s = NDArray[np.int64]

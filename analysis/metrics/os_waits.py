@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
 Int64s = NDArray[np.int64]
 Row = dict[str, Any]
-ThreadKey = tuple[str, int, int]
 
 _THREADS = """
 SELECT node, process, thread, server, instance, model FROM picked

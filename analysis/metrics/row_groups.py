@@ -18,14 +18,11 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from analysis.row_groups import NULL, Columns
 from analysis.store import RunStore
 from scenarios.errors import AnalysisError
 
 Int64s = NDArray[np.int64]
-Columns = dict[str, Int64s]
-
-NULL = int(np.iinfo(np.int64).min)
-"""Stands for null in a column of numbers; nothing in a run happened then."""
 
 _RATIO_UNIT = 1e12
 _AHEAD_ROWS = 400_000

@@ -49,14 +49,18 @@ def cases(options: Options) -> list[Any]:
 
 
 def agrees(answer: dict[str, Any]) -> None:
-    """Asserts that the client measured what the server did, exactly, and what theory says, within its range."""
+    """Asserts that the client measured what the server did, exactly, and what theory says, within its range.
+
+    How long the host takes between server and client is an absolute time: the selftest and the benchmarks judge it.
+    """
     noisy = ("out of its range", "stalled", "median")
     assert [one for one in answer["reasons"] if not any(word in one for word in noisy)] == []
     assert answer["n_requests"] > 50
     assert answer["over_server_ns"]["min"] >= 0
-    if not answer["passed"] and not answer["is_quiet"]:
+    is_within = all(one["is_within"] for one in answer["quantiles"])
+    if not is_within and not answer["is_quiet"]:
         pytest.skip(f"the host stalled in each repeat: {answer['over_server_ns']}")
-    assert answer["passed"], answer
+    assert is_within, answer
     for one in answer["quantiles"]:
         assert one["low_ns"] <= one["client_ns"] <= one["high_ns"], answer
         assert one["client_ns"] >= one["server_ns"]

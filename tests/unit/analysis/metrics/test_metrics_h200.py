@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from analysis.metrics.instances import instance_measures, measures_of_batches
+from analysis.metrics.instances import measures_of_batches
 from analysis.metrics.measures import NAMES
 from analysis.metrics.run import run_metrics
 from analysis.store import RunStore
@@ -188,7 +188,9 @@ def test_measures_over_all_batches_of_an_instance_are_those_of_the_phase(
 def test_measures_of_one_batch_are_of_that_batch(two_heads: RunStore) -> None:
     rows = [one for one in two_heads.read("batch_costs").to_pylist() if one["instance"] == "m_576"]
     one = rows[7]
-    found = instance_measures(two_heads, "seqlen_head", [("server-0", "m_576", one["batch_id"])])
+    found = measures_of_batches(two_heads, "seqlen_head", [("server-0", "m_576", one["batch_id"])])[
+        "server-0/m_576"
+    ]
     assert found["n_batches"] == 1
     assert found["exec_mean_ns"] == one["end_ns"] - one["start_ns"]
     assert found["launches_per_batch"] == one["n_launches"]
@@ -196,4 +198,3 @@ def test_measures_of_one_batch_are_of_that_batch(two_heads: RunStore) -> None:
 
 def test_no_batches_give_no_measures(two_heads: RunStore) -> None:
     assert measures_of_batches(two_heads, "seqlen_head", []) == {}
-    assert set(instance_measures(two_heads, "seqlen_head", []).values()) == {None}

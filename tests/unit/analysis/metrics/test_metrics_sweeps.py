@@ -19,9 +19,9 @@ from analysis.metrics.foreign import ForeignSweep
 from analysis.metrics.gpu_sweep import GpuSweep
 from analysis.metrics.kernel_sweep import TENSOR_CORES, KernelSweep
 from analysis.metrics.numbering import Numbering, present
-from analysis.metrics.row_groups import NULL
 from analysis.metrics.tally import Distribution, Tally
 from analysis.metrics.unions import NEVER, reached_by_group
+from analysis.row_groups import NULL
 
 STEP_NS = 700
 """Instants are multiples of this, so that they meet; two steps are less than back to back, three are more."""
