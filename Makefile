@@ -3,22 +3,25 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
-UNIT := tests/unit
-SERIAL := tests/contract tests/golden tests/integration
+UNIT := -n 2 --dist worksteal tests/unit
+GOLDEN := -n 2 tests/contract tests/golden
+SERIAL := tests/golden tests/integration
 
 .PHONY: demo test test-all bench lint types docs clean
 
 demo: $(READY)
 	$(BIN)/squall demo
 
-# Unit tests share the cores; the others load a server and go one by one.
+# Unit tests share the cores. So do those of the engine, which mostly wait; what loads a Triton goes one by one.
 test: lint types
-	$(BIN)/pytest -m "not slow" -n 2 $(UNIT)
-	$(BIN)/pytest -m "not slow" $(SERIAL)
+	$(BIN)/pytest -m "not slow" $(UNIT)
+	$(BIN)/pytest -m "not slow and not serial" $(GOLDEN)
+	$(BIN)/pytest -m "not slow and serial" $(SERIAL)
 
 test-all: lint types
-	$(BIN)/pytest -n 2 $(UNIT)
-	$(BIN)/pytest $(SERIAL)
+	$(BIN)/pytest $(UNIT)
+	$(BIN)/pytest -m "not serial" $(GOLDEN)
+	$(BIN)/pytest -m serial $(SERIAL)
 
 bench: $(READY)
 	$(BIN)/python -m tests.bench.engine

@@ -57,6 +57,7 @@ ENDS_THE_CONNECTION = ("goaway", "reset", "close", "malformed")
 FIFTH = 5  # every fifth request is served by the behaviour under test
 
 
+@pytest.mark.serial
 @pytest.mark.parametrize("kind", EXPECTED)
 def test_a_behaviour_ends_in_its_own_outcome_and_disturbs_no_other_request(
     kind: GrpcKind, tmp_path: Path

@@ -66,6 +66,7 @@ def agrees(answer: dict[str, Any]) -> None:
         assert one["client_ns"] >= one["server_ns"]
 
 
+@pytest.mark.serial
 @pytest.mark.parametrize(
     ("options", "law", "n_lanes", "load", "number"),
     [
@@ -82,6 +83,7 @@ def test_response_times_are_those_of_the_queue(
         agrees(answer)
 
 
+@pytest.mark.serial
 @pytest.mark.slow
 @pytest.mark.parametrize(("options", "law", "n_lanes", "load", "number"), cases(LONG))
 def test_response_times_are_those_of_the_queue_in_a_long_run(
@@ -108,6 +110,7 @@ def test_no_service_time_is_below_a_constant_one(tmp_path: Path) -> None:
             assert (before <= after).all()
 
 
+@pytest.mark.serial
 def test_half_load_agrees_and_a_server_twice_as_slow_as_said_does_not(tmp_path: Path) -> None:
     (options, law, n_lanes, load, number) = cases(SHORT)[0].values
     answers = queue_answers(options, law, n_lanes, load, number, tmp_path, print)

@@ -13,6 +13,7 @@ from actors.loadgen import LoadWorker
 from tests.golden.driving import MS, S, assert_one_row_each, column, numbers, plan_of, run_worker, settings_of
 from tests.null_process import NullProcess, null_spec
 
+pytestmark = pytest.mark.serial
 both_protocols = pytest.mark.parametrize("protocol", ["http", "grpc"])
 GAP_NS = 2 * MS
 N = 1_750  # 3.5 s of arrivals

@@ -210,6 +210,7 @@ def test_a_defect_in_a_callback_fails_the_run_and_loses_no_row(
     assert "ok" not in column(rows, "outcome")
 
 
+@pytest.mark.serial
 def test_samples_of_a_run_add_up_to_its_requests(tmp_path: Path) -> None:
     plan = plan_of([i * 12 * MS for i in range(100)], 20 * S)
     with StubTriton(tensor_bytes=REPLY_BYTES) as stub:

@@ -43,7 +43,7 @@ ray.shutdown()
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if Path(__file__).parent in item.path.parents:
-            item.add_marker(pytest.mark.integration)
+            item.add_marker(pytest.mark.serial)
 
 
 def wait_until(is_so: Callable[[], Any], timeout_s: float, what: str) -> Any:

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from cluster.cli import main
 from tests.integration.conftest import RAY_AUTH, Bench, scenario_mapping
 
 _NO_INDEX = {
@@ -44,10 +45,15 @@ def _changed(path: str, value: Any) -> dict[str, Any]:
     return mapping
 
 
+def test_a_wrong_value_is_named_with_exit_code_2(alone: Bench) -> None:
+    live = alone.start("run", alone.write(_changed("clients.tineout", "1s")), "--out", alone.out)
+    assert "clients.tineout: unknown key, did you mean 'timeout'?" in _refused(alone, live, 2)
+    assert not alone.out.exists()
+
+
 @pytest.mark.parametrize(
     ("path", "value", "said"),
     [
-        ("clients.tineout", "1s", "clients.tineout: unknown key, did you mean 'timeout'?"),
         ("clients.timeout", "1 parsec", "clients.timeout"),
         ("phases.0.arrivals.rate", "-5/s", "phases[0].arrivals"),
         ("phases.0.arrivals", {"kind": "trace", "file": "absent.csv"}, "absent.csv"),
@@ -55,9 +61,23 @@ def _changed(path: str, value: Any) -> dict[str, Any]:
         ("server.url", "localhost:8000", "server.url"),
     ],
 )
-def test_a_wrong_value_is_named_with_exit_code_2(alone: Bench, path: str, value: Any, said: str) -> None:
-    live = alone.start("run", alone.write(_changed(path, value)), "--out", alone.out)
-    assert said in _refused(alone, live, 2)
+def test_each_wrong_value_is_named(
+    alone: Bench,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    path: str,
+    value: Any,
+    said: str,
+) -> None:
+    arguments = ["run", str(alone.write(_changed(path, value))), "--out", str(alone.out)]
+    monkeypatch.setattr(sys, "argv", ["squall", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2
+    line = capsys.readouterr().err
+    assert line.startswith("squall: ")
+    assert line.count("\n") == 1
+    assert said in line
     assert not alone.out.exists()
 
 

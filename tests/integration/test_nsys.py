@@ -31,8 +31,6 @@ from scenarios.loader import scenario_from_mapping
 from scenarios.scenario import ProfileConfig
 from tests.integration.conftest import Bench, scenario_mapping, wait_until
 
-pytestmark = pytest.mark.integration
-
 LABELS = EventLabels("run", "node-0", "server-0")
 QUICK_S = 1.0
 """How long a step may take that hangs by intent."""

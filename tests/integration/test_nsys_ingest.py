@@ -29,8 +29,6 @@ from analysis.schema import arrow_schema
 from analysis.store import RunStore
 from analysis.timeline import assign_phase, phase_spans
 
-pytestmark = pytest.mark.integration
-
 N_BATCHES = 60
 MS = 1_000_000
 SLEEP_NS, IDLE_NS = 3 * MS, 1 * MS

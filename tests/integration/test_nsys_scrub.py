@@ -20,8 +20,6 @@ from analysis.nsys_scrub import scrub
 from analysis.nsys_tables import EventLabels, event_tables
 from tests.nsys_exports import all_bytes
 
-pytestmark = pytest.mark.integration
-
 SECRETS = {
     name: f"hunter2-{name}" for name in ("environment", "argument", "stdout", "stderr", "thread", "folder")
 }

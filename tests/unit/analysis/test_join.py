@@ -59,7 +59,7 @@ def test_joined_has_the_schema_with_units(whole_run: RunStore) -> None:
     assert whole_run.read("joined").schema.equals(arrow_schema("joined"), check_metadata=True)
 
 
-@settings(deadline=None, max_examples=10)
+@settings(deadline=None, max_examples=5)
 @given(data=st.data(), n=st.integers(0, 12))
 def test_any_dealing_of_ids_to_batches_joins_like_a_dict(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject, n: int

@@ -18,6 +18,7 @@ S = 1_000_000_000
 
 
 def plots(seed: int) -> list[Plot]:
+    """Rates, dispersion and gaps of a trace."""
     times = np.sort(np.random.default_rng(seed).integers(0, 900 * S, 5_000))
     return trace_plots(times, trace_summary(times))
 
@@ -29,8 +30,10 @@ def test_a_png_has_the_stated_size_and_differs_when_the_data_differ(tmp_path: Pa
         WIDTH_PX,
         2 * ROW_PX + 44,
     )  # three plots: two rows, and the title
-    assert first == write_png(tmp_path / "b.png", plots(1), "Title").read_bytes()
-    assert first != write_png(tmp_path / "c.png", plots(2), "Title").read_bytes()
+    rates = [
+        write_png(tmp_path / f"{i}.png", plots(seed)[:1]).read_bytes() for i, seed in enumerate((1, 1, 2))
+    ]
+    assert rates[0] == rates[1] != rates[2]
 
 
 def test_an_svg_holds_the_words_and_is_the_same_for_the_same_data(tmp_path: Path) -> None:
@@ -44,8 +47,10 @@ def test_an_svg_holds_the_words_and_is_the_same_for_the_same_data(tmp_path: Path
         "gap, s",
     ):
         assert words in text, words
-    assert text == write_png(tmp_path / "b.svg", plots(1)).read_text(encoding="utf-8")
-    assert text != write_png(tmp_path / "c.svg", plots(2)).read_text(encoding="utf-8")
+    rates = [
+        write_png(tmp_path / f"{i}.svg", plots(seed)[:1]).read_bytes() for i, seed in enumerate((1, 1, 2))
+    ]
+    assert rates[0] == rates[1] != rates[2]
 
 
 @pytest.mark.parametrize("kind", ["line", "step", "bar", "stack", "ccdf", "loglog"])
