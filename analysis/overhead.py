@@ -111,6 +111,13 @@ def find_overhead(run_dir: Path) -> dict[str, Any] | None:
     return content if run_dir.resolve().name in names else None
 
 
+def profiling_ratio(run_dir: Path) -> float | None:
+    """p50 of the profiled over the bare runs of the evaluation that the run belongs to; None where none says."""
+    change = ((find_overhead(run_dir) or {}).get("pooled") or {}).get("p50_ns") or {}
+    ratio = change.get("ratio")
+    return float(ratio) if ratio is not None else None
+
+
 def _judge(folder: Path, plan: PairRun) -> _Judged:
     if not plan.run:
         return _Judged(plan, {}, None, f"made no run: {plan.error}")

@@ -25,6 +25,8 @@ class Demands:
     """Fewer, and one odd batch moves a mean by more than 3 %."""
     attribution_ratio: float = 0.99
     """Share of operations on the GPU that are tied to a batch; what is not tied is missing from head, body and tail."""
+    profiling_ratio: float = 1.2
+    """p50 of profiled over bare runs: beyond it the report shows the profiler as much as the server."""
 
 
 DEMANDS = Demands()
@@ -32,10 +34,12 @@ DEMANDS = Demands()
 
 @dataclass(frozen=True)
 class RunState:
-    """What of the whole run weakens its findings: losses of its manifest, and its self-checks that are not met."""
+    """What of the whole run weakens its findings: losses of its manifest, its self-checks that are not met, and the p50
+    of profiled over that of bare runs where it is one of pairs (`analysis.overhead`)."""
 
     losses: Sequence[str] = ()
     unmet_checks: Sequence[str] = ()
+    profiling_ratio: float | None = None
 
 
 @dataclass
@@ -69,7 +73,7 @@ def confidence_of(
     if n_batches is None or n_batches < demands.n_batches:
         confidence.lower("low", f"{count_text(n_batches)} batches, fewer than {demands.n_batches}")
     if named.rule.needs_report:
-        _weigh_report(confidence, measures, demands)
+        _weigh_report(confidence, measures, state, demands)
     if before := found.unassessed:
         names = ", ".join(one.rule.name for one in before)
         confidence.lower("medium", f"not assessed before it: {names}")
@@ -80,7 +84,7 @@ def confidence_of(
     return confidence
 
 
-def _weigh_report(confidence: Confidence, measures: Measures, demands: Demands) -> None:
+def _weigh_report(confidence: Confidence, measures: Measures, state: RunState, demands: Demands) -> None:
     tied = measures.get("attribution_ratio")
     if tied is None:
         confidence.lower("medium", "share of operations tied to batches unknown")
@@ -90,3 +94,6 @@ def _weigh_report(confidence: Confidence, measures: Measures, demands: Demands) 
     profiled = measures.get("profiled_ratio")
     if profiled is not None and profiled < 0.5:
         confidence.lower("medium", f"only {share_text(profiled)} of its batches were profiled")
+    cost = state.profiling_ratio
+    if cost is not None and cost > demands.profiling_ratio:
+        confidence.lower("low", f"profiling made the median latency {cost:.2f} times as long")

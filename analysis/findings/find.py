@@ -25,6 +25,7 @@ from analysis.findings.shares import (
 from analysis.findings.tail import Tail, tail_finding, tails
 from analysis.findings.tail_batches import OPERATIONS, tail_measures
 from analysis.findings.window_rules import CLIENT, CLIENT_LAG_RATIO, WINDOW_RULES
+from analysis.overhead import profiling_ratio
 from analysis.query import MEMORY_LIMIT_BYTES, connect
 from analysis.store import RunStore
 from analysis.wording import share_text
@@ -49,7 +50,7 @@ def find(
     assessed; nothing that is missing raises.
     """
     manifest = store.manifest
-    state = RunState(tuple(manifest.get("losses", [])), tuple(unmet_checks))
+    state = RunState(tuple(manifest.get("losses", [])), tuple(unmet_checks), profiling_ratio(store.run_dir))
     tables = [name for name in _TABLES if store.has(name)]
     with connect(store, tables, memory_limit_bytes) as connection:
         sums = batch_sums(connection) if "batch_costs" in tables else {}

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from analysis.overhead import PairRun, evaluate, evaluate_folder, find_overhead, percent
+from analysis.overhead import PairRun, evaluate, evaluate_folder, find_overhead, percent, profiling_ratio
 from analysis.overhead_screen import page, render
 from analysis.run_figures import METRICS
 from scenarios.errors import AnalysisError
@@ -156,6 +156,8 @@ def test_the_evaluation_can_be_made_again_from_the_folder_and_found_from_a_run(t
     assert evaluate_folder(tmp_path) == found
     assert find_overhead(tmp_path / plans[0].run) == found
     assert find_overhead(tmp_path / "other") is None
+    assert profiling_ratio(tmp_path / plans[0].run) == found["pooled"]["p50_ns"]["ratio"] > 1
+    assert profiling_ratio(tmp_path / "other") is None
 
 
 def test_a_folder_without_evaluation_is_refused(tmp_path: Path) -> None:

@@ -145,6 +145,11 @@ def test_confidence_falls_with_margin_batches_coverage_and_losses_and_says_why()
         ["the run lost something: worker 1 died"],
     )
     assert confidence(LINEAR_HEAD, RunState(unmet_checks=("Little's law",)))[0] == "medium"
+    assert confidence(LINEAR_HEAD, RunState(profiling_ratio=1.2)) == ("high", [])
+    assert confidence(LINEAR_HEAD, RunState(profiling_ratio=1.25)) == (
+        "low",
+        ["profiling made the median latency 1.25 times as long"],
+    )
 
 
 def test_the_claim_has_the_figures_and_the_bound_is_the_share_of_the_part() -> None:
