@@ -20,6 +20,7 @@ from cluster.clocksync import ClockWatch, utc_minus_monotonic_ns
 from scenarios.errors import ClusterError
 from tests.fakes import DriftingClock
 
+pytestmark = pytest.mark.serial  # a clock is judged to microseconds
 S = 1_000_000_000
 HOST = "127.0.0.1"
 CLOCK = DriftingClock(offset_ns=-7 * S, drift_ppb=50_000, from_ns=time.monotonic_ns())

@@ -400,10 +400,10 @@ def test_nothing_is_answered_during_a_stall(start: Start) -> None:
 
 
 def test_a_client_that_leaves_is_forgotten(start: Start) -> None:
-    null = start("--service=constant:30ms")
+    null = start("--service=constant:300ms")
     with null.http() as sock:
         sock.sendall(http_request(1))
-        time.sleep(0.01)
+        time.sleep(0.1)
     with null.http() as sock:
         assert ask(sock, 2) == 200
     record = null.end()

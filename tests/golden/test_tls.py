@@ -236,7 +236,7 @@ def test_large_requests_and_replies_pass_over_tls(
 def test_a_server_killed_in_the_middle_leaves_no_arrival_without_its_outcome(
     certificates: Certificates, protocol: str, tmp_path: Path
 ) -> None:
-    plan = plan_of([i * 2 * MS for i in range(300)], 10 * S)
+    plan = plan_of([i * 2 * MS for i in range(600)], 10 * S)
     with served(certificates.server, "--service=constant:20ms") as null:
         settings = over_tls(tmp_path, null, protocol, TlsSettings(ca=certificates.ca))
 
@@ -249,7 +249,7 @@ def test_a_server_killed_in_the_middle_leaves_no_arrival_without_its_outcome(
     assert_one_row_each(rows, plan)
     ends = column(rows, "outcome")
     assert set(ends) == {"ok", "transport_error"}
-    assert ends[:50] == ["ok"] * 50
+    assert ends.count("ok") >= 60
     assert ends[-10:] == ["transport_error"] * 10
     assert {detail for detail in column(rows, "detail") if detail} <= {
         "the server closed the connection", "Connection reset by peer", "Broken pipe",
