@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -12,8 +12,15 @@ from analysis.burst_spans import BurstSpans, find_bursts
 from analysis.bursts import MOST_LISTED
 from analysis.latency import quantiles
 from analysis.limits import LIMITS, Limits
-from analysis.requests import Bools, Requests
+from analysis.requests import Bools, Int64s, Requests
 from analysis.timeline import RunPhase
+
+
+class _Rows(NamedTuple):
+    """Response times of a phase, and which did not end ok, in order of the schedule, (n,) each."""
+
+    response_ns: Int64s
+    is_failed: Bools
 
 
 def by_burst(
@@ -34,41 +41,43 @@ def by_burst(
 def _phase_figures(
     own: Requests, span: RunPhase, qs: Sequence[float], limits: Limits
 ) -> dict[str, Any] | None:
-    own = own.take(np.argsort(own.scheduled_ns, kind="stable"))
-    found = find_bursts(own.scheduled_ns, span, limits)
+    at_ns = own.scheduled_ns
+    is_in_time = bool((at_ns[1:] >= at_ns[:-1]).all())
+    in_time: slice | Int64s = slice(None) if is_in_time else np.argsort(at_ns, kind="stable")
+    at_ns = at_ns[in_time]
+    found = find_bursts(at_ns, span, limits)
     if found is None or not found.is_burst:
         return None
-    firsts, ends = (np.searchsorted(own.scheduled_ns, edge) for edge in (found.begins_ns, found.ends_ns))
+    firsts, ends = (np.searchsorted(at_ns, edge) for edge in (found.begins_ns, found.ends_ns))
     is_inside = np.zeros(len(own) + 1, dtype=np.int64)
     np.add.at(is_inside, firsts, 1)
     np.add.at(is_inside, ends, -1)
     inside = is_inside.cumsum()[:-1] > 0
+    rows = _Rows(own.response_ns[in_time], ~own.is_ok[in_time])
     listed = np.sort(np.argsort(ends - firsts, kind="stable")[-MOST_LISTED:])
     return {
         "window_ns": found.window_ns,
         "n_bursts": len(firsts),
-        "inside": _figures(own, inside, qs),
-        "outside": _figures(own, ~inside, qs),
-        "largest": [_burst(own, found, k, slice(firsts[k], ends[k]), span, qs) for k in listed.tolist()],
+        "inside": _figures(rows, inside, qs),
+        "outside": _figures(rows, ~inside, qs),
+        "largest": [_burst(rows, found, k, slice(firsts[k], ends[k]), span, qs) for k in listed.tolist()],
     }
 
 
 def _burst(
-    own: Requests, found: BurstSpans, k: int, rows: slice, span: RunPhase, qs: Sequence[float]
+    rows: _Rows, found: BurstSpans, k: int, own: slice, span: RunPhase, qs: Sequence[float]
 ) -> dict[str, Any]:
-    is_own = np.zeros(len(own), dtype=np.bool_)
-    is_own[rows] = True
     return {
         "offset_ns": int(found.begins_ns[k] - span.start_ns),
         "duration_ns": int(found.ends_ns[k] - found.begins_ns[k]),
-        **_figures(own, is_own, qs),
+        **_figures(rows, own, qs),
     }
 
 
-def _figures(own: Requests, which: Bools, qs: Sequence[float]) -> dict[str, Any]:
-    is_failed = ~own.is_ok[which]
+def _figures(rows: _Rows, which: Bools | slice, qs: Sequence[float]) -> dict[str, Any]:
+    is_failed = rows.is_failed[which]
     return {
-        "n": int(which.sum()),
+        "n": len(is_failed),
         "n_failed": int(is_failed.sum()),
-        "quantiles": [asdict(one) for one in quantiles(own.response_ns[which], qs, is_failed)],
+        "quantiles": [asdict(one) for one in quantiles(rows.response_ns[which], qs, is_failed)],
     }

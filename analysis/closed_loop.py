@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from analysis.requests import Requests
+from analysis.requests import Requests, together
 from analysis.timeline import RunPhase
 from scenarios.load import ClosedArrivals
 from scenarios.think import mean_excess_ns, mean_think_ns, think_cv
@@ -104,10 +104,10 @@ def _phase_time(everything: Requests, span: RunPhase, config: ClosedArrivals, n_
     """
     users = np.arange(config.users, dtype=np.int64)
     first_ns = span.start_ns + config.ramp_ns * users // config.users
-    done = everything.take(everything.is_done & (everything.request_id % n_users < config.users))
-    inside_ns = np.minimum(done.done_ns, span.end_ns) - np.maximum(
-        done.sent_ns, first_ns[done.request_id % n_users]
-    )
+    user = everything.request_id % n_users
+    done = together(everything.is_done & (user < config.users))
+    began_ns = np.maximum(everything.sent_ns[done], first_ns[user[done]])
+    inside_ns = np.minimum(everything.done_ns[done], span.end_ns) - began_ns
     own = everything.in_phases([span.name])
     is_over = own.is_done & (own.done_ns < span.end_ns)
     n_done = int(is_over.sum())

@@ -15,14 +15,17 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from analysis.closed_loop import user_time
+from analysis.join_counts import JoinCounts, join_figures
 from analysis.latency import nearest_rank, quantiles
-from analysis.requests import Bools, Int64s, Labels, Requests
+from analysis.requests import Bools, Int64s, Labels, Requests, in_order, together
 from analysis.stretches import run_lengths
 from analysis.timeline import RunPhase
 from scenarios.burstiness import LEAST_WINDOWS, gap_c2, idc_shifted, local_c2, peak_to_mean, safe_load
 from scenarios.units import NS_PER_S
 
 QUANTILES = (0.50, 0.90, 0.95, 0.99, 0.999)
+BATCH_COLUMNS = ["phase", "start_ns", "end_ns", "rows", "n_requests", "n_foreign"]
+"""Columns of `batches` that figures and identities read: not the ids of its requests."""
 MOST_DETAILS = 8
 """Different words for failures that a summary lists; the table holds all."""
 
@@ -32,11 +35,14 @@ _PEAK_WINDOWS = {"60s": 60 * NS_PER_S, "10s": 10 * NS_PER_S, "1s": NS_PER_S}
 
 @dataclass(frozen=True, eq=False)
 class RunTables:
-    """What figures are made of. Tables are None where absent; `requests` is in order of time."""
+    """What figures are made of. None where the table is absent; of `joined` its counts by phase.
+
+    `batches` has at least `BATCH_COLUMNS`.
+    """
 
     manifest: Mapping[str, Any]
     requests: Requests
-    joined: pa.Table | None
+    joined: Mapping[str, JoinCounts] | None
     batches: pa.Table | None
     triton_samples: pa.Table | None
 
@@ -60,7 +66,7 @@ def phase_figures(
         "outcomes": outcome_figures(measured),
         "batches": batch_figures(rows_in(tables.batches, names)),
         "triton": triton_figures(rows_in(tables.triton_samples, names)),
-        "join": join_figures(rows_in(tables.joined, names), account),
+        "join": join_figures(tables.joined, names, account),
     }
 
 
@@ -76,7 +82,7 @@ def load_figures(measured: Requests, spans: Sequence[RunPhase]) -> dict[str, Any
     over several."""
     return {
         "intended": _series_figures(measured.scheduled_ns, spans) if measured.is_open else None,
-        "delivered": _series_figures(measured.sent_ns[measured.is_sent], spans),
+        "delivered": _series_figures(measured.sent_ns[together(measured.is_sent)], spans),
         "rows": {
             "mean_count": float(measured.rows.mean()) if len(measured) else None,
             "max_count": int(measured.rows.max(initial=0)),
@@ -86,7 +92,7 @@ def load_figures(measured: Requests, spans: Sequence[RunPhase]) -> dict[str, Any
 
 def _series_figures(times_ns: Int64s, spans: Sequence[RunPhase]) -> dict[str, Any]:
     """Counts and burstiness of the instants that lie in the spans themselves."""
-    ordered = np.sort(times_ns)
+    ordered = in_order(times_ns)
     if len(spans) == 1:
         return series_figures(ordered, spans[0].start_ns, spans[0].end_ns)
     n = sum(len(_within(ordered, span.start_ns, span.end_ns)) for span in spans)
@@ -133,39 +139,44 @@ def latency_figures(measured: Requests) -> dict[str, Any]:
     does. A closed loop has service time alone.
     """
     parts = run_lengths(measured.phase.codes)
-    service = {"service": _spread(measured.service_ns, ~measured.is_ok, parts)}
+    is_failed = ~measured.is_ok
+    service = {"service": _spread(measured.service_ns, is_failed, parts)}
     if not measured.is_open:
         return service
     return {
-        "response": _spread(measured.response_ns, ~measured.is_ok, parts),
+        "response": _spread(measured.response_ns, is_failed, parts),
         **service,
         "lag": _spread(measured.lag_ns, ~measured.is_sent, parts),
     }
 
 
 def _spread(values_ns: Int64s, is_failed: Bools, stretches: Sequence[int]) -> dict[str, Any]:
-    finite_ns = values_ns[~is_failed]
-    return {
+    finite_ns = values_ns[together(~is_failed)]
+    figures = {
         "n": len(values_ns),
         "n_failed": int(is_failed.sum()),
         "mean_of_finite_ns": round(float(finite_ns.mean())) if len(finite_ns) else None,
         "max_of_finite_ns": int(finite_ns.max()) if len(finite_ns) else None,
+    }
+    del finite_ns
+    return {
+        **figures,
         "quantiles": [asdict(quantile) for quantile in quantiles(values_ns, QUANTILES, is_failed, stretches)],
     }
 
 
 def outcome_figures(measured: Requests) -> dict[str, Any]:
     """How many requests ended how, and the commonest words for failures."""
-    failed = measured.take(~measured.is_ok)
-    n_words = len(failed.detail.words)
-    pairs = Counter((failed.outcome.codes.astype(np.int64) * n_words + failed.detail.codes).tolist())
+    is_failed = ~measured.is_ok
+    outcome, detail = measured.outcome.take(is_failed), measured.detail.take(is_failed)
+    n_words = max(1, len(detail.words))
+    pairs, firsts, counts = np.unique(
+        outcome.codes.astype(np.int64) * n_words + detail.codes, return_index=True, return_counts=True
+    )
+    commonest = np.lexsort((firsts, -counts))[:MOST_DETAILS]
     details = [
-        {
-            "outcome": failed.outcome.words[pair // n_words],
-            "detail": failed.detail.words[pair % n_words],
-            "n": n,
-        }
-        for pair, n in pairs.most_common(MOST_DETAILS)
+        {"outcome": outcome.words[pair // n_words], "detail": detail.words[pair % n_words], "n": n}
+        for pair, n in zip(pairs[commonest].tolist(), counts[commonest].tolist(), strict=True)
     ]
     n_ok = int(measured.is_ok.sum())
     return {
@@ -216,23 +227,6 @@ def triton_figures(samples: pa.Table | None) -> dict[str, Any] | None:
     for size, count in zip(sizes, counts, strict=True):
         histogram[size] += count
     return {**totals, "batch_size_histogram": {str(size): histogram[size] for size in sorted(histogram)}}
-
-
-def join_figures(joined: pa.Table | None, account: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """Share of the ok requests that are joined to their batch by id, and where their time went: `accounting`."""
-    if joined is None:
-        return None
-    is_ok = Labels.from_column(joined.column("outcome")).is_any_of(["ok"])
-    by_id = is_ok & Labels.from_column(joined.column("join_level")).is_any_of(["exact", "batch"])
-    errors_ns = joined.filter(pa.array(by_id)).column("clock_error_ns").drop_null().to_numpy()
-    return {
-        "n": len(is_ok),
-        "n_ok": int(is_ok.sum()),
-        "n_ok_joined": int(by_id.sum()),
-        "joined_ratio": float(by_id.sum() / is_ok.sum()) if is_ok.any() else None,
-        "clock_error_max_ns": int(errors_ns.max()) if len(errors_ns) else None,
-        "accounting": account,
-    }
 
 
 def mean(values: npt.NDArray[Any]) -> float | None:

@@ -12,7 +12,7 @@ from typing import Any
 
 from analysis.figures import RunTables
 from analysis.query import MEMORY_LIMIT_BYTES, connect
-from analysis.requests import Labels, Requests
+from analysis.requests import Requests
 from analysis.store import RunStore
 
 MAY_HAVE_RUN = ("timeout", "cancelled", "transport_error", "bad_reply")
@@ -52,10 +52,9 @@ def identities(tables: RunTables, manifest: Mapping[str, Any]) -> list[Identity]
     if tables.batches is not None:
         stated += _batch_identities(tables, requests)
     if tables.joined is not None and tables.batches is not None:
-        is_ok = Labels.from_column(tables.joined.column("outcome")).is_any_of(["ok"])
-        is_exact = Labels.from_column(tables.joined.column("join_level")).is_any_of(["exact"])
+        n_exact = sum(counts.n_ok_exact for counts in tables.joined.values())
         meaning = "requests that ended ok and are joined to their batch by id = requests that ended ok"
-        stated.append(Identity("joined", meaning, int((is_ok & is_exact).sum()), n_ok, n_ok))
+        stated.append(Identity("joined", meaning, n_exact, n_ok, n_ok))
     return stated
 
 

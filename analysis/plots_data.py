@@ -7,21 +7,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate, pairwise
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from analysis import requests as rows_of
 from analysis.accounting import BANDS
 from analysis.latency import INFINITE_NS
 from analysis.limits import LIMITS
-from analysis.requests import Bools, Int64s, Requests, is_open_load
-from analysis.stimulus import COLUMNS as STIMULUS_COLUMNS
+from analysis.requests import Bools, Int64s, Requests, together
 from analysis.stimulus import compare_dispersion, sends_of
 from analysis.store import RunStore
-from analysis.timeline import measure_spans, phase_spans
+from analysis.stretches import run_lengths
+from analysis.timeline import RunPhase, measure_spans, phase_spans
 from analysis.wording import LATENCY_LABELS
 from scenarios.units import NS_PER_S
 
@@ -89,20 +89,31 @@ def bin_windows(windows: pa.Table, origin_ns: int, bin_ns: int) -> dict[str, npt
 
 
 def quantile_by_bin(
-    times_ns: Int64s, values_ns: Int64s, is_failed: Bools, origin_ns: int, bin_ns: int, q_percent: int
-) -> tuple[Floats, list[float | None]]:
-    """Bin starts in s and the nearest-rank quantile in ms of each bin's own rows; None where it is infinite.
+    times_ns: Int64s,
+    values_ns: Int64s,
+    is_failed: Bools,
+    origin_ns: int,
+    bin_ns: int,
+    percents: Sequence[int],
+) -> tuple[Floats, list[list[float | None]]]:
+    """Bin starts in s and, for each of `percents`, the nearest-rank quantile in ms of each bin's own rows; None where
+    it is infinite.
 
     It describes the rows of a bin and carries no interval.
     """
     values = np.where(is_failed, INFINITE_NS, values_ns)
     bins = (times_ns - origin_ns) // bin_ns
-    order = np.lexsort((values, bins))
-    starts, first, counts = np.unique(bins[order], return_index=True, return_counts=True)
-    ranks = -(-q_percent * counts // 100)
-    picked = values[order][first + ranks - 1]
-    return starts * bin_ns / NS_PER_S, [
-        None if value == INFINITE_NS else value / NS_PER_MS for value in picked.tolist()
+    if (bins[1:] < bins[:-1]).any():
+        order = np.argsort(bins, kind="stable")
+        bins, values = bins[order], values[order]
+    edges = [0, *accumulate(run_lengths(bins))]
+    picked = np.empty((len(percents), len(edges) - 1), dtype=np.int64)
+    for place, (first, end) in enumerate(pairwise(edges)):
+        ranks = [-(-percent * (end - first) // 100) - 1 for percent in percents]
+        picked[:, place] = np.partition(values[first:end], ranks)[ranks]
+    return bins[edges[:-1]] * bin_ns / NS_PER_S, [
+        [None if value == INFINITE_NS else value / NS_PER_MS for value in of_percent]
+        for of_percent in picked.tolist()
     ]
 
 
@@ -116,7 +127,7 @@ def ccdf(
     logarithmic.
     """
     n = len(values_ns)
-    finite_ns = np.sort(values_ns[~is_failed])
+    finite_ns = np.sort(values_ns[together(~is_failed)])
     if not len(finite_ns):
         return [], []
     steps = np.unique(np.round(np.logspace(0, np.log10(len(finite_ns)), most_points)).astype(np.int64))
@@ -138,7 +149,7 @@ def missing_reason(manifest: Mapping[str, Any], collector: str) -> str:
 def report_plots(store: RunStore, summary: Mapping[str, Any]) -> list[Plot]:
     """The plots of a run, in the order of the report. What a run did not record says so in `absent`."""
     manifest = store.manifest
-    requests = Requests.from_table(store.read("requests", rows_of.COLUMNS), is_open_load(manifest))
+    requests = Requests.read(store)
     spans = phase_spans(manifest)
     origin_ns = int(manifest.get("start_ns") or (spans[0].start_ns if spans else 0))
     span_ns = spans[-1].end_ns - origin_ns if spans else 0
@@ -149,7 +160,7 @@ def report_plots(store: RunStore, summary: Mapping[str, Any]) -> list[Plot]:
     )
     plots = [
         *_window_plots(store, requests.is_open, origin_ns, bin_ns_for(span_ns)),
-        *([_dispersion_plot(store)] if requests.is_open else []),
+        *([_dispersion_plot(requests, measure_spans(manifest))] if requests.is_open else []),
         _latency_plot(requests, origin_ns, max(NS_PER_S, bin_ns_for(span_ns))),
         _ccdf_plot(measured),
         _parts_plot(measured, summary, manifest),
@@ -200,18 +211,17 @@ def _window_plots(store: RunStore, is_open: bool, origin_ns: int, bin_ns: int) -
     ]
 
 
-def _dispersion_plot(store: RunStore) -> Plot:
+def _dispersion_plot(requests: Requests, spans: Sequence[RunPhase]) -> Plot:
     head = ("Dispersion: sent against planned", "window", "sent over planned, %", "line")
     names = tuple(f"{window_ns / NS_PER_S:g} s" for window_ns in CURVE_NS)
     series: list[Series] = []
-    every_sends = sends_of(store.read("requests", STIMULUS_COLUMNS), measure_spans(store.manifest))
-    for sends in every_sends:
-        planned, sent = np.sort(sends.scheduled_ns), sends.all_sent_ns
+    for sends in sends_of(requests, spans):
+        planned, sent = sends.all_planned_ns, sends.all_sent_ns
         found = [compare_dispersion(planned, sent, sends.span, window_ns, LIMITS) for window_ns in CURVE_NS]
         kept = [(float(at), each) for at, each in enumerate(found) if each is not None]
         x = [at for at, _ in kept]
         series.append(Series(sends.span.name, x, [100.0 * each.change_ratio for _, each in kept]))
-        if len(every_sends) == 1:
+        if len(spans) == 1:
             limit = [100.0 * each.limit_ratio for _, each in kept]
             series += [Series("upper limit", x, [*limit]), Series("lower limit", x, [-one for one in limit])]
     if not any(one.x for one in series):
@@ -222,14 +232,13 @@ def _dispersion_plot(store: RunStore) -> Plot:
 
 
 def _latency_plot(requests: Requests, origin_ns: int, bin_ns: int) -> Plot:
-    begun = requests.take(requests.has_begun)
-    series = []
+    begun = requests.take(together(requests.has_begun))
     is_failed = ~begun.is_ok
-    for percent in (50, 95):
-        t_s, values_ms = quantile_by_bin(
-            begun.begin_ns, begun.latency_ns, is_failed, origin_ns, bin_ns, percent
-        )
-        series.append(Series(f"p{percent}", t_s.tolist(), values_ms))
+    percents = (50, 95)
+    t_s, values_ms = quantile_by_bin(begun.begin_ns, begun.latency_ns, is_failed, origin_ns, bin_ns, percents)
+    series = [
+        Series(f"p{percent}", t_s.tolist(), own) for percent, own in zip(percents, values_ms, strict=True)
+    ]
     failed_s = (begun.begin_ns[is_failed][:MOST_POINTS] - origin_ns) / NS_PER_S
     series.append(Series("failed", failed_s.tolist(), [0.0] * len(failed_s)))
     what = "arrivals scheduled" if begun.is_open else "requests sent"
@@ -240,13 +249,12 @@ def _latency_plot(requests: Requests, origin_ns: int, bin_ns: int) -> Plot:
 
 def _ccdf_plot(measured: Requests) -> Plot:
     failed, unsent = ~measured.is_ok, ~measured.is_sent
-    curves = {
-        "response": (measured.response_ns, failed),
-        "service": (measured.service_ns, failed),
-        "lag": (measured.lag_ns, unsent),
-    }
+    is_failed = {"response": failed, "service": failed, "lag": unsent}
     labels = LATENCY_LABELS["open" if measured.is_open else "closed"]
-    series = tuple(Series(label, *ccdf(*curves[kind])) for kind, label in labels.items())  # type: ignore[arg-type]
+    series = tuple(
+        Series(label, *ccdf(getattr(measured, f"{kind}_ns"), is_failed[kind]))  # type: ignore[arg-type]
+        for kind, label in labels.items()
+    )
     note = "Every measured request counts; a curve that ends above the floor ends at the share that failed."
     return Plot("Share of requests slower than", "time, ms", "share of requests", "ccdf", series, note)
 

@@ -48,15 +48,15 @@ def rejection_figures(
 def _counts(requests: Requests, samples: pa.Table | None, phases: Sequence[str]) -> dict[str, Any]:
     """What the clients counted, and the server: None where its metrics do not tell."""
     own = requests.in_phases(phases)
-    refused = own.take(own.outcome.is_any_of(["rejected"]))
-    words = refused.detail.counts()
+    words = own.detail.take(own.outcome.is_any_of(["rejected"])).counts()
+    n_refused = sum(words.values())
     full = sum(n for detail, n in words.items() if FULL_QUEUE in detail)
     waited = sum(n for detail, n in words.items() if QUEUE_TIMEOUT in detail and FULL_QUEUE not in detail)
     return {
-        "n": len(refused),
+        "n": n_refused,
         "full_queue_count": full,
         "queue_timeout_count": waited,
-        "other_count": len(refused) - full - waited,
+        "other_count": n_refused - full - waited,
         "server_rejected_count": _server_count(samples, phases),
     }
 

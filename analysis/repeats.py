@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from analysis.latency import LEAST_RUNS, pooled_quantile
 from analysis.overhead import find_overhead
-from analysis.requests import COLUMNS, Requests, is_open_load
+from analysis.requests import Bools, Int64s, Labels, Requests, is_open_load, together
 from analysis.store import RunStore
 from analysis.timeline import measure_spans
 
@@ -47,24 +47,39 @@ def repeat_figures(run_dir: Path, qs: Sequence[float]) -> dict[str, Any] | None:
     paths = repeats_of(run_dir)
     if len(paths) < LEAST_RUNS:
         return None
-    runs = [_requests(path) for path in paths]
-    phases = [span.name for span in measure_spans(RunStore.open(run_dir).manifest)]
+    manifest = RunStore.open(run_dir).manifest
+    phases = [span.name for span in measure_spans(manifest)]
+    runs = [_latencies(path, phases) for path in paths]
     return {
         "runs": [path.name for path in paths],
         "n_runs": len(paths),
         "is_same_schedule": True,
-        "latency_name": runs[0].latency_name,
-        "measure": _figures([one.in_phases(phases) for one in runs], qs),
-        "by_phase": {name: _figures([one.in_phases([name]) for one in runs], qs) for name in phases},
+        "latency_name": "response" if is_open_load(manifest) else "service",
+        "measure": _figures([one.of(phases) for one in runs], qs),
+        "by_phase": {name: _figures([one.of([name]) for one in runs], qs) for name in phases},
     }
 
 
-def _requests(path: Path) -> Requests:
-    store = RunStore.open(path)
-    return Requests.from_table(store.read("requests", COLUMNS), is_open_load(store.manifest))
+@dataclass(frozen=True, eq=False)
+class _Latencies:
+    """Of the requests of a run's measure phases, (n,) each: of several runs no more is held at once."""
+
+    phase: Labels
+    latency_ns: Int64s
+    is_failed: Bools
+
+    def of(self, phases: Sequence[str]) -> tuple[Int64s, Bools]:
+        """Latency, and whether it did not end ok, of the rows of `phases`."""
+        own = together(self.phase.is_any_of(phases))
+        return self.latency_ns[own], self.is_failed[own]
 
 
-def _figures(runs: Sequence[Requests], qs: Sequence[float]) -> list[dict[str, Any]]:
-    rows = [(one.latency_ns, ~one.is_ok) for one in runs]
+def _latencies(path: Path, phases: Sequence[str]) -> _Latencies:
+    measured = Requests.read(RunStore.open(path)).in_phases(phases)
+    phase = Labels(measured.phase.codes.copy(), measured.phase.words)
+    return _Latencies(phase, measured.latency_ns, ~measured.is_ok)
+
+
+def _figures(rows: Sequence[tuple[Int64s, Bools]], qs: Sequence[float]) -> list[dict[str, Any]]:
     own = [[pooled_quantile([one], q).value_ns for one in rows] for q in qs]
     return [{**asdict(pooled_quantile(rows, q)), "own_ns": values} for q, values in zip(qs, own, strict=True)]

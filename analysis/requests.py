@@ -6,8 +6,8 @@ is the service time. The two are never mixed: `Requests` says which it is, and e
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -15,35 +15,49 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from analysis.store import RunStore
+
 Int64s = npt.NDArray[np.int64]
+Integers = npt.NDArray[np.integer[Any]]
 Bools = npt.NDArray[np.bool_]
 
-COLUMNS = ["request_id", "node", "phase", "scheduled_ns", "sent_ns", "done_ns", "rows", "outcome", "detail"]
-"""Columns of `requests` that `Requests.from_table` needs."""
+COLUMNS = [
+    "request_id", "worker", "node", "phase", "scheduled_ns", "sent_ns", "done_ns", "rows", "outcome", "detail",
+]  # fmt: skip
+"""Columns of `requests` that `Requests` is made of."""
+
+Arrange = Callable[[npt.NDArray[Any]], npt.NDArray[Any]]
 
 
 @dataclass(frozen=True, eq=False)
 class Labels:
-    """A text column as (n,) codes into `words`: millions of rows share a handful of texts."""
+    """A text column as (n,) codes into `words`: millions of rows share a handful of texts.
 
-    codes: npt.NDArray[np.int32]
+    The codes are of the narrowest whole numbers that hold them.
+    """
+
+    codes: Integers
     words: tuple[str, ...]
 
     @classmethod
     def from_column(cls, column: pa.ChunkedArray[Any]) -> Labels:
         """From a text column, plain or dictionary-encoded, without nulls."""
         encoded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
-        whole = encoded.unify_dictionaries().combine_chunks()
-        return cls(np.asarray(whole.indices.to_numpy(), dtype=np.int32), tuple(whole.dictionary.to_pylist()))
+        whole = encoded.unify_dictionaries()
+        words = whole.chunk(0).dictionary.to_pylist() if whole.num_chunks else []
+        width = np.min_scalar_type(len(words))
+        chunks = [chunk.indices.to_numpy().astype(width) for chunk in whole.chunks]
+        return cls(np.concatenate(chunks) if chunks else np.empty(0, width), tuple(words))
 
-    def take(self, rows: Int64s | Bools) -> Labels:
-        """The labels of `rows`."""
+    def take(self, rows: Int64s | Bools | slice) -> Labels:
+        """The labels of `rows`; of a slice a view."""
         return Labels(self.codes[rows], self.words)
 
     def is_any_of(self, words: Iterable[str]) -> Bools:
         """Whether each label is one of `words`."""
         wanted = set(words)
-        return np.isin(self.codes, [code for code, word in enumerate(self.words) if word in wanted])
+        found: Bools = np.array([word in wanted for word in self.words], dtype=np.bool_)[self.codes]
+        return found
 
     def counts(self) -> dict[str, int]:
         """How often each word that occurs does."""
@@ -66,6 +80,7 @@ class Requests:
 
     is_open: bool
     request_id: Int64s
+    worker: Integers
     node: Labels
     phase: Labels
     scheduled_ns: Int64s
@@ -73,30 +88,60 @@ class Requests:
     is_sent: Bools
     done_ns: Int64s
     is_done: Bools
-    rows: Int64s
+    rows: Integers
     outcome: Labels
     detail: Labels
 
     @classmethod
     def from_table(cls, table: pa.Table, is_open: bool = True) -> Requests:
-        """From `requests` or `joined`, in any order, with at least `COLUMNS`; `is_open` from `is_open_load`."""
-        by_id = np.argsort(numbers(table, "request_id"), kind="stable")
-        in_order = by_id if is_open else by_id[np.argsort(numbers(table, "sent_ns")[by_id], kind="stable")]
-        is_sent = _is_known(table, "sent_ns")
+        """From `requests`, in any order, with at least `COLUMNS`; `is_open` from `is_open_load`."""
+        return cls._from_columns(lambda *names: table.select(names).columns, is_open)
+
+    @classmethod
+    def read(cls, store: RunStore) -> Requests:
+        """Those of a run, read a few columns at a time: less than 50 bytes a request. Raises `MissingTable`."""
+        return cls._from_columns(
+            lambda *names: store.read("requests", list(names)).columns, is_open_load(store.manifest)
+        )
+
+    @classmethod
+    def _from_columns(cls, columns: Callable[..., list[pa.ChunkedArray[Any]]], is_open: bool) -> Requests:
+        """From the columns that `columns` gives by their names, each few let go before the next are asked for."""
+        keys, sent, done = columns("request_id", "sent_ns", "done_ns")
+        ids = _numbers(keys)
+        by_id = _arrange(ids)
+        in_time = _as_they_are if is_open else _arrange(by_id(_numbers(sent)))
+
+        def arranged(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+            return in_time(by_id(values))
+
+        def labels(column: pa.ChunkedArray[Any]) -> Labels:
+            found = Labels.from_column(column)
+            return Labels(arranged(found.codes), found.words)
+
+        sent_ns, is_sent = arranged(_numbers(sent)), arranged(_is_known(sent))
+        done_ns, is_done = arranged(_numbers(done)), arranged(_is_known(done)) & is_sent
+        del keys, sent, done
+        scheduled_ns, rows, worker = (
+            arranged(_numbers(one)) for one in columns("scheduled_ns", "rows", "worker")
+        )
+        rows, worker = _narrow(rows), _narrow(worker)
+        node, phase, outcome, detail = map(labels, columns("node", "phase", "outcome", "detail"))
         return cls(
             is_open=is_open,
-            request_id=numbers(table, "request_id"),
-            node=Labels.from_column(table.column("node")),
-            phase=Labels.from_column(table.column("phase")),
-            scheduled_ns=numbers(table, "scheduled_ns"),
-            sent_ns=numbers(table, "sent_ns"),
+            request_id=arranged(ids),
+            worker=worker,
+            node=node,
+            phase=phase,
+            scheduled_ns=scheduled_ns,
+            sent_ns=sent_ns,
             is_sent=is_sent,
-            done_ns=numbers(table, "done_ns"),
-            is_done=_is_known(table, "done_ns") & is_sent,
-            rows=numbers(table, "rows"),
-            outcome=Labels.from_column(table.column("outcome")),
-            detail=Labels.from_column(table.column("detail")),
-        ).take(in_order)
+            done_ns=done_ns,
+            is_done=is_done,
+            rows=rows,
+            outcome=outcome,
+            detail=detail,
+        )
 
     def __len__(self) -> int:
         return len(self.request_id)
@@ -141,32 +186,83 @@ class Requests:
         """sent - scheduled; without meaning where `is_sent` or `is_open` is false."""
         return self.sent_ns - self.scheduled_ns
 
-    def take(self, rows: Int64s | Bools) -> Requests:
-        """The rows at those places, or where true."""
-        return Requests(
-            is_open=self.is_open,
-            request_id=self.request_id[rows],
-            node=self.node.take(rows),
-            phase=self.phase.take(rows),
-            scheduled_ns=self.scheduled_ns[rows],
-            sent_ns=self.sent_ns[rows],
-            is_sent=self.is_sent[rows],
-            done_ns=self.done_ns[rows],
-            is_done=self.is_done[rows],
-            rows=self.rows[rows],
-            outcome=self.outcome.take(rows),
-            detail=self.detail.take(rows),
-        )
+    def take(self, rows: Int64s | Bools | slice) -> Requests:
+        """The rows at those places, or where true; of a slice views, without a copy."""
+        own = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "is_open"}
+        taken: dict[str, Any] = {
+            name: values.take(rows) if isinstance(values, Labels) else values[rows]
+            for name, values in own.items()
+        }
+        return replace(self, **taken)
 
     def in_phases(self, names: Iterable[str]) -> Requests:
-        """The rows that belong to one of the phases `names`."""
-        return self.take(self.phase.is_any_of(names))
+        """The rows that belong to one of the phases `names`; views where they follow one another."""
+        return self.take(together(self.phase.is_any_of(names)))
+
+
+def together(is_kept: Bools) -> slice | Bools:
+    """`is_kept` as a slice, where the rows that are true follow one another: taking a slice copies nothing."""
+    n_kept = int(np.count_nonzero(is_kept))
+    first = int(is_kept.argmax()) if n_kept else 0
+    return slice(first, first + n_kept) if is_kept[first : first + n_kept].all() else is_kept
+
+
+def in_order(times_ns: Int64s) -> Int64s:
+    """The instants sorted: the array itself where it is."""
+    return times_ns if bool((times_ns[1:] >= times_ns[:-1]).all()) else np.sort(times_ns)
 
 
 def numbers(table: pa.Table, name: str) -> Int64s:
     """A column of whole numbers, (n,); 0 where it is null."""
-    return np.asarray(pc.fill_null(table.column(name), 0).to_numpy(), dtype=np.int64)
+    return _numbers(table.column(name))
 
 
-def _is_known(table: pa.Table, name: str) -> Bools:
-    return np.asarray(table.column(name).is_valid().to_numpy(), dtype=np.bool_)
+def _numbers(column: pa.ChunkedArray[Any]) -> Int64s:
+    filled = pc.fill_null(column, 0) if column.null_count else column
+    return np.asarray(filled.to_numpy(), dtype=np.int64)
+
+
+def _is_known(column: pa.ChunkedArray[Any]) -> Bools:
+    if not column.null_count:
+        return np.ones(len(column), dtype=np.bool_)
+    return np.asarray(column.is_valid().to_numpy(), dtype=np.bool_)
+
+
+def _narrow(values: Int64s) -> Integers:
+    """`values` in 16 or 32 bits, signed, where these hold them."""
+    largest = int(np.abs(values).max(initial=0))
+    width = next((one for one in (np.int16, np.int32) if largest <= np.iinfo(one).max), np.int64)
+    return values.astype(width, copy=False)
+
+
+def _as_they_are(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    return values
+
+
+def _arrange(keys: Int64s) -> Arrange:
+    """What puts the values of rows into the order of their `keys`; those of one key keep theirs.
+
+    Keys that are 0 … n - 1, as the request ids of a whole run, are themselves the places of their rows.
+    """
+    if bool((keys[1:] >= keys[:-1]).all()):
+        return _as_they_are
+    if not _are_places(keys):
+        order = np.argsort(keys, kind="stable")
+        return lambda values: values[order]
+
+    def placed(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        found = np.empty_like(values)
+        found[keys] = values
+        return found
+
+    return placed
+
+
+def _are_places(keys: Int64s) -> bool:
+    """Whether `keys` are 0 … n - 1 in any order."""
+    n = len(keys)
+    if not n or int(keys.min()) < 0 or int(keys.max()) >= n:
+        return False
+    is_taken = np.zeros(n, dtype=np.bool_)
+    is_taken[keys] = True
+    return bool(is_taken.all())

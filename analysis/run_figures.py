@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from analysis.latency import quantiles
-from analysis.requests import COLUMNS, Requests, is_open_load, numbers
+from analysis.requests import Requests, numbers
 from analysis.store import RunStore
 from analysis.timeline import RunPhase, measure_spans
 from scenarios.units import NS_PER_S
@@ -51,7 +51,7 @@ class RunFigures:
 def run_figures(store: RunStore) -> RunFigures:
     """All `METRICS` of a sealed run. Raises MissingTable for one without requests."""
     manifest = store.manifest
-    requests = Requests.from_table(store.read("requests", COLUMNS), is_open_load(manifest))
+    requests = Requests.read(store)
     spans = measure_spans(manifest)
     cpu = [_client_cpu(store), _server_cpu(store)]
     return RunFigures(

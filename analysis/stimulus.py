@@ -6,26 +6,24 @@ the burstiness of one worker's share is not that of the whole. A closed loop pla
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
+from itertools import accumulate, pairwise
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from analysis.bursts import Bursts, compare_bursts, count_within, missed
 from analysis.latency import nearest_rank
 from analysis.limits import Limits
-from analysis.requests import Bools, Int64s, numbers
+from analysis.requests import Bools, Int64s, Integers, Requests, in_order, together
+from analysis.stretches import run_lengths
 from analysis.timeline import RunPhase
 from scenarios.burstiness import LEAST_WINDOWS, N_SHIFTS, idc_shifted, window_counts
 from scenarios.units import NS_PER_S
-
-COLUMNS = ["phase", "worker", "request_id", "scheduled_ns", "sent_ns"]
-"""Columns of `requests` that `sends_of` needs."""
 
 SCALES_NS = (NS_PER_S // 10, NS_PER_S, 10 * NS_PER_S, 100 * NS_PER_S)
 """Windows of the dispersion that is judged. One that a phase holds fewer than 10 of is left out."""
@@ -43,21 +41,26 @@ class Sends:
     """
 
     span: RunPhase
-    worker: Int64s
+    worker: Integers
     scheduled_ns: Int64s
     sent_ns: Int64s
     is_sent: Bools
 
     @property
-    def all_sent_ns(self) -> Int64s:
-        """Instants of all sends, sorted."""
-        return np.sort(self.sent_ns[self.is_sent])
+    def all_planned_ns(self) -> Int64s:
+        """Instants of all arrivals, sorted."""
+        return in_order(self.scheduled_ns)
 
     @property
+    def all_sent_ns(self) -> Int64s:
+        """Instants of all sends, sorted."""
+        return in_order(self.sent_ns[together(self.is_sent)])
+
+    @functools.cached_property
     def lag_ns(self) -> Int64s:
         """sent - scheduled of those sent, in the order of the schedule."""
-        lags: Int64s = (self.sent_ns - self.scheduled_ns)[self.is_sent]
-        return lags
+        rows = together(self.is_sent)
+        return self.sent_ns[rows] - self.scheduled_ns[rows]
 
 
 @dataclass(frozen=True)
@@ -127,27 +130,16 @@ class Stimulus:
         }
 
 
-def sends_of(requests: pa.Table, spans: Sequence[RunPhase]) -> list[Sends]:
-    """The arrivals of each of the phases `spans`, from the table `requests` of an open-loop run, in any order."""
-    found = []
+def sends_of(requests: Requests, spans: Sequence[RunPhase]) -> Iterator[Sends]:
+    """The arrivals of each of the phases `spans`, one phase after the other, of an open-loop run."""
     for span in spans:
-        own = requests.select(COLUMNS).filter(pc.equal(requests.column("phase").cast(pa.string()), span.name))
-        order = np.argsort(numbers(own, "request_id"), kind="stable")
-        found.append(
-            Sends(
-                span=span,
-                worker=numbers(own, "worker")[order],
-                scheduled_ns=numbers(own, "scheduled_ns")[order],
-                sent_ns=numbers(own, "sent_ns")[order],
-                is_sent=np.asarray(own.column("sent_ns").is_valid().to_numpy(), dtype=np.bool_)[order],
-            )
-        )
-    return found
+        own = requests.in_phases([span.name])
+        yield Sends(span, own.worker, own.scheduled_ns, own.sent_ns, own.is_sent)
 
 
 def verify(sends: Sends, limits: Limits) -> Stimulus:
     """Planned against sent of one phase; `limits` say what a burst is and what a lag may move."""
-    span, planned, sent = sends.span, np.sort(sends.scheduled_ns), sends.all_sent_ns
+    span, planned, sent = sends.span, sends.all_planned_ns, sends.all_sent_ns
     return Stimulus(
         phase=span.name,
         duration_ns=span.end_ns - span.start_ns,
@@ -256,7 +248,7 @@ def end_drift(sends: Sends, least_count: int) -> int | None:
     Last and first: those planned within a second of either end of the phase, or within a tenth of it if that is
     less; at least `least_count` sends, or half of all if there are fewer. Medians, so that a stall is no drift.
     """
-    lags, planned = sends.lag_ns, sends.scheduled_ns[sends.is_sent]
+    lags, planned = sends.lag_ns, sends.scheduled_ns[together(sends.is_sent)]
     if len(lags) < 2:
         return None
     start_ns, end_ns = sends.span.start_ns, sends.span.end_ns
@@ -269,8 +261,11 @@ def end_drift(sends: Sends, least_count: int) -> int | None:
 
 def _by_worker(sends: Sends, least_count: int) -> tuple[Lags, ...]:
     """Lags of each worker with `least_count` sends or more: of fewer the p95 is the largest."""
-    lags, worker = sends.lag_ns, sends.worker[sends.is_sent]
-    own = ((int(one), lags[worker == one]) for one in np.unique(worker))
+    worker = sends.worker[together(sends.is_sent)]
+    by_worker = np.argsort(worker, kind="stable")
+    lags, worker = sends.lag_ns[by_worker], worker[by_worker]
+    edges = [0, *accumulate(run_lengths(worker))]
+    own = ((int(worker[first]), lags[first:end]) for first, end in pairwise(edges))
     return tuple(_lags(one, values) for one, values in own if len(values) >= least_count)
 
 

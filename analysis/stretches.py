@@ -64,7 +64,7 @@ class Rows:
     @functools.cached_property
     def stretches(self) -> list[Stretch]:
         """Those that are not empty."""
-        if len(self.lengths) == 1:
+        if self._is_one:
             return [self.whole]
         parts = np.split(self.whole.rows_ns, np.cumsum(self.lengths)[:-1])
         return [Stretch(part, np.sort(part)) for part in parts]
@@ -72,7 +72,7 @@ class Rows:
     @functools.cached_property
     def median_times(self) -> list[float]:
         """The autocorrelation time of each stretch at its own median, in rows."""
-        return [one.time(0.5) for one in self.stretches]
+        return [self.time(0.5)] if self._is_one else [one.time(0.5) for one in self.stretches]
 
     def at_rank(self, rank: int | None) -> int | None:
         """The value at 1-based `rank`, or None for no rank and for infinity."""
@@ -87,14 +87,20 @@ class Rows:
     def time(self, level: float) -> float:
         """The autocorrelation time in rows, each stretch at its own quantile of `level`."""
         if level not in self._times:
-            is_below = np.concatenate([one.is_below(level) for one in self.stretches])
+            parts = [one.is_below(level) for one in self.stretches]
+            is_below = parts[0] if self._is_one else np.concatenate(parts)
             self._times[level] = integrated_time(deviations(is_below, self.lengths))
         return self._times[level]
+
+    @property
+    def _is_one(self) -> bool:
+        """Whether all rows are one stretch: its quantiles are then those of all, and so are its times."""
+        return len(self.lengths) == 1
 
     def times(self, series: Deviations, q: float) -> tuple[float, float]:
         """The longest autocorrelation time in rows: of `series`, which is at q, and of the levels from the median to
         q; and of all levels on that side of the median. A slow spell in a quick run shows in the far ones alone."""
-        own = integrated_time(series)
+        own = self.time(q) if self._is_one else integrated_time(series)
         levels = {one: one if q >= 0.5 else 1.0 - one for one in _LEVELS}
         near = [self.time(level) for one, level in levels.items() if one == 0.5 or one < max(q, 1.0 - q)]
         return max(own, *near), max(own, *(self.time(level) for level in levels.values()))
@@ -104,5 +110,5 @@ def run_lengths(codes: npt.NDArray[np.integer[Any]]) -> list[int]:
     """How many equal codes follow one another, in turn: the stretches of rows that are labelled, say, by phase."""
     if not len(codes):
         return []
-    edges = np.flatnonzero(np.diff(codes)) + 1
+    edges = np.flatnonzero(codes[1:] != codes[:-1]) + 1
     return [int(length) for length in np.diff(np.concatenate([[0], edges, [len(codes)]]))]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -14,11 +14,12 @@ from analysis import workers as workers_of
 from analysis.accounting import accounting
 from analysis.burst_latency import by_burst
 from analysis.collector_costs import collector_costs
-from analysis.figures import QUANTILES, RunTables, mean, phase_figures, rank_value, rows_in
+from analysis.figures import BATCH_COLUMNS, QUANTILES, RunTables, mean, phase_figures, rank_value, rows_in
 from analysis.findings.find import find
 from analysis.findings.self_checks import self_checks, unmet
-from analysis.identities import cost_identities, identities
+from analysis.identities import Identity, cost_identities, identities
 from analysis.join import read_join_report
+from analysis.join_counts import JoinCounts, join_counts
 from analysis.metrics.run import run_metrics
 from analysis.overhead import find_overhead
 from analysis.profile_figures import profile_figures
@@ -28,7 +29,7 @@ from analysis.repeats import repeat_figures
 from analysis.requests import Requests, is_open_load
 from analysis.store import RunStore
 from analysis.timeline import RunPhase, measure_spans, phase_spans
-from analysis.validity import COLUMNS, judge, run_stimuli
+from analysis.validity import judge, run_stimuli
 
 FAILURES_RULE = (
     "A request that did not end ok counts as infinitely slow in every quantile of response and service time; "
@@ -38,7 +39,6 @@ CLOSED_FAILURES_RULE = (
     "A request that did not end ok counts as infinitely slow in every quantile of service time; none is left out. "
     "Closed loop: users wait for the server before they send again, so that there is no response time."
 )
-_JOINED_COLUMNS = ["phase", "outcome", "join_level", "clock_error_ns"]
 
 
 def summarise(store: RunStore, memory_limit_bytes: int = MEMORY_LIMIT_BYTES) -> dict[str, Any]:
@@ -48,31 +48,13 @@ def summarise(store: RunStore, memory_limit_bytes: int = MEMORY_LIMIT_BYTES) -> 
     that are absent leave None under their name.
     """
     manifest = store.manifest
-    requests = store.read("requests", COLUMNS)
-    workers = _read(store, "worker_samples")
-    tables = RunTables(
-        manifest,
-        Requests.from_table(requests, is_open_load(manifest)),
-        _read(store, "joined", _JOINED_COLUMNS),
-        _read(store, "batches"),
-        _read(store, "triton_samples"),
-    )
+    is_open = is_open_load(manifest)
     spans = measure_spans(manifest)
     names = [span.name for span in spans]
-    hosts = _read(store, "host_samples")
-    stimuli = run_stimuli(requests, manifest)
-    judged = judge(requests, workers, manifest, host_samples=hosts, stimuli=stimuli).to_mapping()
-    is_open = tables.requests.is_open
-
-    def figures(own: Sequence[RunPhase]) -> dict[str, Any]:
-        account = (
-            accounting(store, [span.name for span in own], is_open) if tables.joined is not None else None
-        )
-        return phase_figures(tables, own, account)
-
-    measure = figures(spans)
-    by_phase = {span.name: figures([span]) for span in spans} if len(spans) != 1 else {names[0]: measure}
-    verdict = {**judged, **manifest.get("verdict", {})}
+    workers, hosts = _read(store, "worker_samples"), _read(store, "host_samples")
+    of_requests = _request_figures(store, _accounts(store, spans, memory_limit_bytes), workers, hosts)
+    pa.default_memory_pool().release_unused()
+    verdict = {**of_requests.verdict, **manifest.get("verdict", {})}
     metrics = run_metrics(store, memory_limit_bytes) if store.has("batch_costs") else None
     checks = self_checks(store, metrics or {}, memory_limit_bytes)
     findings = find(store, metrics or {}, verdict, unmet(checks), memory_limit_bytes)
@@ -83,25 +65,25 @@ def summarise(store: RunStore, memory_limit_bytes: int = MEMORY_LIMIT_BYTES) -> 
         "seed": manifest.get("seed"),
         "state": manifest["state"],
         "load": "open" if is_open else "closed",
-        "latency_name": tables.requests.latency_name,
+        "latency_name": "response" if is_open else "service",
         "verdict": verdict,
         "client_bottleneck": verdict["client_bottleneck"],
         "failures_rule": FAILURES_RULE if is_open else CLOSED_FAILURES_RULE,
         "phases": [span._asdict() for span in phase_spans(manifest)],
-        "stimulus": {one.phase: one.figures() for one in stimuli} if is_open else None,
-        "measure": measure,
-        "by_phase": by_phase,
+        "stimulus": of_requests.stimulus,
+        "measure": of_requests.measure,
+        "by_phase": of_requests.by_phase,
         "identities": [
             {**asdict(one), "is_met": one.is_met}
-            for one in (*identities(tables, manifest), *cost_identities(store, memory_limit_bytes))
+            for one in (*of_requests.identities, *cost_identities(store, memory_limit_bytes))
         ],
-        "by_burst": by_burst(tables.requests.in_phases(names), spans, QUANTILES),
+        "by_burst": of_requests.by_burst,
         "repeats": repeat_figures(store.run_dir, QUANTILES),
         "metrics": metrics,
         "findings": [one.to_mapping() for one in findings],
         "self_checks": [one.to_mapping() for one in checks],
-        "rejections": rejection_figures(tables.requests, tables.triton_samples, names),
-        "join": asdict(read_join_report(store, memory_limit_bytes)) if tables.joined is not None else None,
+        "rejections": of_requests.rejections,
+        "join": asdict(read_join_report(store, memory_limit_bytes)) if store.has("joined") else None,
         "host": _host_figures(rows_in(hosts, names)),
         "gpu": _gpu_figures(rows_in(_read(store, "gpu_samples"), names)),
         "workers": _worker_figures(rows_in(workers, names)),
@@ -113,6 +95,63 @@ def summarise(store: RunStore, memory_limit_bytes: int = MEMORY_LIMIT_BYTES) -> 
         "notes": manifest.get("notes", []),
         "tables": {name: sum(_n_rows(store, name)) for name in store.tables()},
     }
+
+
+@dataclass(frozen=True)
+class _Accounts:
+    """What is known of `joined` before the requests are read: its counts, and where the time went, by phases."""
+
+    counts: Mapping[str, JoinCounts] | None
+    by_phases: Mapping[tuple[str, ...], Mapping[str, Any] | None]
+
+
+def _accounts(store: RunStore, spans: Sequence[RunPhase], memory_limit_bytes: int) -> _Accounts:
+    counts = join_counts(store, memory_limit_bytes)
+    is_open = is_open_load(store.manifest)
+    names = tuple(span.name for span in spans)
+    groups = dict.fromkeys([names, *((name,) for name in names)]) if counts is not None else {}
+    return _Accounts(
+        counts, {group: accounting(store, group, is_open, memory_limit_bytes) for group in groups}
+    )
+
+
+@dataclass(frozen=True)
+class _RequestFigures:
+    """What takes the requests themselves, all of it made while they are held once: they are gone before the rest."""
+
+    verdict: dict[str, Any]
+    stimulus: dict[str, Any] | None
+    measure: dict[str, Any]
+    by_phase: dict[str, Any]
+    identities: list[Identity]
+    by_burst: dict[str, Any] | None
+    rejections: dict[str, Any] | None
+
+
+def _request_figures(
+    store: RunStore, accounts: _Accounts, workers: pa.Table | None, hosts: pa.Table | None
+) -> _RequestFigures:
+    manifest = store.manifest
+    requests = Requests.read(store)
+    samples = _read(store, "triton_samples")
+    tables = RunTables(manifest, requests, accounts.counts, _read(store, "batches", BATCH_COLUMNS), samples)
+    spans = measure_spans(manifest)
+    names = [span.name for span in spans]
+    stimuli = run_stimuli(requests, manifest)
+
+    def figures(own: Sequence[RunPhase]) -> dict[str, Any]:
+        return phase_figures(tables, own, accounts.by_phases.get(tuple(span.name for span in own)))
+
+    measure = figures(spans)
+    return _RequestFigures(
+        verdict=judge(requests, workers, manifest, host_samples=hosts, stimuli=stimuli).to_mapping(),
+        stimulus={one.phase: one.figures() for one in stimuli} if requests.is_open else None,
+        measure=measure,
+        by_phase={span.name: figures([span]) for span in spans} if len(spans) != 1 else {names[0]: measure},
+        identities=identities(tables, manifest),
+        by_burst=by_burst(requests.in_phases(names), spans, QUANTILES),
+        rejections=rejection_figures(requests, samples, names),
+    )
 
 
 def _read(store: RunStore, table: str, columns: list[str] | None = None) -> pa.Table | None:

@@ -15,6 +15,7 @@ against the rows that were in flight at that instant.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -22,7 +23,7 @@ import numpy as np
 from analysis.closed_loop import UserTime, user_time
 from analysis.findings.self_check import SelfCheck, at_most
 from analysis.limits import LIMITS
-from analysis.requests import COLUMNS, Requests, is_open_load
+from analysis.requests import Requests, is_open_load
 from analysis.store import RunStore
 from analysis.timeline import RunPhase, measure_spans
 
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 
 GAP_RATIO = 1e-6
 """Both sides are sums of whole nanoseconds: they differ by the rounding of two divisions, or by a fault."""
+_MOST_ROWS = 2_000_000
+"""Requests whose instants are held at once."""
 IN_FLIGHT_RATIO = 0.05
 """A sample is stamped before or after the sends and replies that its turn of the event loop handles."""
 
@@ -59,18 +62,39 @@ def in_flight(connection: duckdb.DuckDBPyConnection | None) -> SelfCheck:
         "SELECT worker, t_ns, n_in_flight FROM worker_samples WHERE phase <> ''"
     ).fetchnumpy()
     off = counted = 0.0
-    for worker in np.unique(samples["worker"]):
-        own = samples["worker"] == worker
+    for workers in _groups(connection):
         rows = connection.execute(
-            "SELECT sent_ns, done_ns FROM requests WHERE worker = ? AND sent_ns IS NOT NULL AND done_ns IS NOT NULL",
-            [int(worker)],
+            """SELECT worker, sent_ns, done_ns FROM requests
+            WHERE list_contains($workers, worker) AND sent_ns IS NOT NULL AND done_ns IS NOT NULL""",
+            {"workers": workers},
         ).fetchnumpy()
-        t_ns, sent_ns, done_ns = samples["t_ns"][own], np.sort(rows["sent_ns"]), np.sort(rows["done_ns"])
-        by_rows = np.searchsorted(sent_ns, t_ns, "right") - np.searchsorted(done_ns, t_ns, "right")
-        off += float(np.abs(by_rows - samples["n_in_flight"][own]).sum())
-        counted += float(samples["n_in_flight"][own].sum())
+        for worker in workers:
+            own, of_worker = samples["worker"] == worker, rows["worker"] == worker
+            sent_ns, done_ns = np.sort(rows["sent_ns"][of_worker]), np.sort(rows["done_ns"][of_worker])
+            t_ns = samples["t_ns"][own]
+            by_rows = np.searchsorted(sent_ns, t_ns, "right") - np.searchsorted(done_ns, t_ns, "right")
+            off += float(np.abs(by_rows - samples["n_in_flight"][own]).sum())
+            counted += float(samples["n_in_flight"][own].sum())
     value = off / counted if counted else None
     return at_most("in flight", value, IN_FLIGHT_RATIO, "ratio", meaning)
+
+
+def _groups(connection: duckdb.DuckDBPyConnection) -> Iterator[list[int]]:
+    """The workers that have samples, in groups of at most `_MOST_ROWS` requests, or of one worker: the table is read
+    once for each group, of which no more is held."""
+    counts = connection.execute("""
+        SELECT worker, coalesce(n, 0) FROM (SELECT DISTINCT worker FROM worker_samples WHERE phase <> '')
+        LEFT JOIN (SELECT worker, count(*) AS n FROM requests GROUP BY worker) USING (worker) ORDER BY worker""")
+    group: list[int] = []
+    n_rows = 0
+    for worker, n in counts.fetchall():
+        if group and n_rows + n > _MOST_ROWS:
+            yield group
+            group, n_rows = [], 0
+        group.append(worker)
+        n_rows += n
+    if group:
+        yield group
 
 
 def _gap(connection: duckdb.DuckDBPyConnection, span: RunPhase, n_planned: int | None) -> float | None:
@@ -94,8 +118,7 @@ def _gap(connection: duckdb.DuckDBPyConnection, span: RunPhase, n_planned: int |
 
 
 def _users(store: RunStore, spans: tuple[RunPhase, ...]) -> UserTime | None:
-    requests = Requests.from_table(store.read("requests", COLUMNS), is_open=False)
-    return user_time(requests, spans, store.manifest)
+    return user_time(Requests.read(store), spans, store.manifest)
 
 
 def _closed(users: UserTime | None) -> SelfCheck:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import resource
 import shutil
 import subprocess
@@ -54,6 +55,26 @@ def metrics(run: Path, memory_limit_bytes: int) -> None:
     from analysis.metrics.run import run_metrics
 
     run_metrics(RunStore.open(run), memory_limit_bytes=memory_limit_bytes)
+
+
+def verdict(run: Path, _memory_limit_bytes: int) -> None:
+    from analysis.validity import judge_run
+
+    judge_run(RunStore.open(run))
+
+
+def summary(run: Path, memory_limit_bytes: int) -> None:
+    from analysis.summary import summarise
+
+    summarise(RunStore.open(run), memory_limit_bytes)
+
+
+def report(run: Path, _memory_limit_bytes: int) -> None:
+    """From the summary that `derived` left."""
+    from analysis.report import write_report
+
+    store = RunStore.open(run)
+    write_report(store, json.loads((store.run_dir / "summary.json").read_text(encoding="utf-8")))
 
 
 def derived(run: Path, memory_limit_bytes: int) -> None:
@@ -145,6 +166,9 @@ RUN_STEPS = {
     "windows": Step("windows", windows, ("requests", "batches", "kernels", "memcpys")),
     "metrics": Step("metrics", metrics, ("requests", "batches", *_EVENTS)),
     "derive": Step("all that `squall analyze` does", derived, ("requests", "batches", *_EVENTS)),
+    "verdict": Step("verdict, as a run is sealed", verdict, ("requests",)),
+    "summary": Step("summary with metrics and findings", summary, ("requests", "batches", *_EVENTS)),
+    "report": Step("report", report, ("requests",)),
     "bare": Step("bare DuckDB query", bare_query, ("requests", "batches", "kernels")),
     "pandas": Step("pandas merge_asof", pandas_join, ("requests", "batches", "kernels"), "pandas"),
 }

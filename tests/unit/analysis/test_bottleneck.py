@@ -11,6 +11,7 @@ import pytest
 from conftest import MS, START_NS, S, SyntheticRun, as_table, synthesise, synthesise_closed
 
 from analysis.bottleneck import Bottleneck
+from analysis.requests import Requests, is_open_load
 from analysis.screen import render
 from analysis.store import RunStore
 from analysis.summary import summarise
@@ -27,7 +28,8 @@ def verdict_of(run: SyntheticRun) -> Verdict:
         if name not in run.omit
     }
     workers, hosts = tables.get("worker_samples"), tables.get("host_samples")
-    return judge(tables["requests"], workers, run.manifest, host_samples=hosts)
+    requests = Requests.from_table(tables["requests"], is_open_load(run.manifest))
+    return judge(requests, workers, run.manifest, host_samples=hosts)
 
 
 def found(run: SyntheticRun) -> Bottleneck:

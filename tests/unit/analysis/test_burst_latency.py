@@ -35,7 +35,8 @@ def requests(
     n = len(scheduled_ns)
     one = Labels(np.zeros(n, dtype=np.int32), ("load",))
     columns: dict[str, Any] = {
-        "is_open": True, "request_id": np.arange(n), "node": one, "phase": one, "scheduled_ns": scheduled_ns,
+        "is_open": True, "request_id": np.arange(n), "worker": np.zeros(n, np.int64),
+        "node": one, "phase": one, "scheduled_ns": scheduled_ns,
         "sent_ns": scheduled_ns, "is_sent": np.ones(n, np.bool_), "done_ns": scheduled_ns + response_ns,
         "is_done": is_ok, "rows": np.ones(n, np.int64),
         "outcome": Labels((~is_ok).astype(np.int32), ("ok", "timeout")), "detail": one,

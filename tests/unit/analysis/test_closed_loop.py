@@ -41,7 +41,7 @@ def verdict_of(run: SyntheticRun) -> Any:
         name: as_table(name, {**run.tables[name], "run": ["r"] * len(run.tables[name]["phase"])})
         for name in ("requests", "worker_samples")
     }
-    return judge(tables["requests"], tables["worker_samples"], run.manifest)
+    return judge(Requests.from_table(tables["requests"], False), tables["worker_samples"], run.manifest)
 
 
 def check_of(run: SyntheticRun, name: str) -> Any:

@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from analysis.autocorrelation import deviations, integrated_time
 from analysis.latency import LEAST_TIMES, pooled_quantile, quantiles
 from analysis.order_statistics import binomial_quantile, interval_ranks, nearest_rank, smallest_n
-from analysis.stretches import run_lengths
+from analysis.stretches import Rows, run_lengths
 from scenarios.errors import AnalysisError
 
 ROWS = st.lists(st.tuples(st.integers(-(10**12), 10**15), st.booleans()), min_size=1, max_size=150)
@@ -333,3 +334,26 @@ def test_stretches_are_rows_of_one_label_in_turn() -> None:
     assert run_lengths(np.array([2, 2, 0, 1, 1, 1], dtype=np.int32)) == [2, 1, 3]
     assert run_lengths(np.array([5], dtype=np.int32)) == [1]
     assert run_lengths(np.array([], dtype=np.int32)) == []
+
+
+@pytest.mark.parametrize("q", [0.05, 0.1, 0.5, 0.9, 0.95, 0.97])
+def test_the_times_of_rows_in_one_stretch_are_those_of_each_level_taken_alone(q: float) -> None:
+    rng = np.random.default_rng(3)
+    values = np.convolve(rng.exponential(1e6, 5_000), np.ones(20), "valid").astype(np.int64)
+    values[::7] = values[0]  # ties
+
+    def alone(level: float) -> float:
+        value = np.sort(values)[math.ceil(level * len(values)) - 1]
+        n_less, n_most = (values < value).sum(), (values <= value).sum()
+        is_less = n_less > 0 and (
+            n_most == len(values) or level * len(values) - n_less < n_most - level * len(values)
+        )
+        return integrated_time(deviations(values < value if is_less else values <= value))
+
+    rows = Rows(values, None, None)
+    levels = [one if q >= 0.5 else 1.0 - one for one in (0.5, 0.75, 0.9, 0.95, 0.99)]
+    near = [level for level in levels if abs(level - 0.5) < abs(q - 0.5) - 1e-12 or level == 0.5]
+    assert rows.times(rows.deviations(q), q) == (
+        max(alone(level) for level in (q, *near)), max(alone(level) for level in (q, *levels)),
+    )  # fmt: skip
+    assert rows.median_times == [alone(0.5)]

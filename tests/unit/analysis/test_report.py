@@ -200,11 +200,14 @@ def test_a_ccdf_of_failures_alone_has_no_points() -> None:
 )
 def test_a_quantile_per_bin_is_that_of_the_bins_own_rows(rows: list[tuple[int, int, bool]]) -> None:
     times, values, failed = (np.array(column) for column in zip(*rows, strict=True))
-    t_s, found = quantile_by_bin(times, values, failed.astype(bool), 0, S, 95)
-    for second, value_ms in zip(t_s.tolist(), found, strict=True):
-        own = sorted(np.inf if f else v for t, v, f in rows if t // S == second)
-        expected = own[-(-95 * len(own) // 100) - 1]
-        assert value_ms == (None if expected == np.inf else expected / 1e6)
+    percents = (50, 95)
+    t_s, found = quantile_by_bin(times, values, failed.astype(bool), 0, S, percents)
+    assert t_s.tolist() == sorted({float(t // S) for t, _, _ in rows})
+    for percent, of_percent in zip(percents, found, strict=True):
+        for second, value_ms in zip(t_s.tolist(), of_percent, strict=True):
+            own = sorted(np.inf if f else v for t, v, f in rows if t // S == second)
+            expected = own[-(-percent * len(own) // 100) - 1]
+            assert value_ms == (None if expected == np.inf else expected / 1e6)
 
 
 def test_bins_grow_with_the_run_to_keep_the_points_few() -> None:

@@ -17,7 +17,7 @@ from analysis.bursts import Burst, compare_bursts
 from analysis.check import Check
 from analysis.figures import series_figures
 from analysis.limits import LIMITS
-from analysis.requests import Int64s
+from analysis.requests import Int64s, Requests
 from analysis.stimulus import (
     SCALES_NS,
     Sends,
@@ -448,9 +448,13 @@ def test_the_rows_of_a_phase_come_in_the_order_of_the_schedule_with_their_worker
             "request_id": [3, 0, 2, 1],
             "scheduled_ns": [30, 0, 20, 10],
             "sent_ns": pa.array([31, 1, None, 12], pa.int64()),
+            "done_ns": pa.array([32, 2, None, 13], pa.int64()),
+            "rows": [1, 1, 1, 1],
+            **dict.fromkeys(("node", "outcome", "detail"), [""] * 4),
         }
     )
-    one, none = sends_of(table, [RunPhase("b", "measure", 10, 40), RunPhase("c", "measure", 40, 50)])
+    spans = [RunPhase("b", "measure", 10, 40), RunPhase("c", "measure", 40, 50)]
+    one, none = sends_of(Requests.from_table(table), spans)
     assert one.scheduled_ns.tolist() == [10, 20, 30]
     assert one.worker.tolist() == [1, 0, 1]
     assert one.is_sent.tolist() == [True, False, True]

@@ -1,14 +1,21 @@
 from __future__ import annotations
 
+import gc
 import json
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from conftest import START_NS, S, SyntheticRun, synthesise, synthesise_closed
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from analysis import summary as summary_module
+from analysis.figures import MOST_DETAILS, RunTables, outcome_figures
+from analysis.requests import COLUMNS, Requests
 from analysis.store import RunStore
 from analysis.summary import summarise
 from scenarios.errors import MissingTable
@@ -245,3 +252,41 @@ def test_worker_figures_are_of_the_measure_phase(whole_run: RunStore, summary: d
     own = measured(whole_run, "worker_samples")
     assert summary["workers"]["n_workers"] == 2
     assert summary["workers"]["cpu_mean_ratio"] == pytest.approx(np.mean([row["cpu_ns"] / S for row in own]))
+
+
+class _ReachedError(Exception):
+    """The step that is waited for begins."""
+
+
+def test_the_requests_are_let_go_before_the_events_are_read(
+    whole_run: RunStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def n_held() -> int:
+        gc.collect()
+        return sum(isinstance(one, (Requests, RunTables)) for one in gc.get_objects())
+
+    def step(*_given: Any) -> Any:
+        held.append(n_held())
+        raise _ReachedError
+
+    held = [n_held()]
+    monkeypatch.setattr(summary_module, "self_checks", step)
+    with pytest.raises(_ReachedError):
+        summarise(whole_run)
+    assert held[1] == held[0]
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    pairs=st.lists(st.tuples(st.sampled_from(["ok", "timeout", "rejected"]), st.sampled_from("abcdefghijkl")))
+)
+def test_the_commonest_failures_are_listed_and_of_equal_ones_the_first(pairs: list[tuple[str, str]]) -> None:
+    columns = {name: pa.array(range(len(pairs)), pa.int64()) for name in COLUMNS}
+    columns |= {name: pa.array(["x"] * len(pairs), pa.string()) for name in ("phase", "node")}
+    columns |= {
+        name: pa.array([pair[i] for pair in pairs], pa.string())
+        for i, name in enumerate(("outcome", "detail"))
+    }
+    found = outcome_figures(Requests.from_table(pa.table(columns)))["details"]
+    expected = Counter(pair for pair in pairs if pair[0] != "ok").most_common(MOST_DETAILS)
+    assert [((one["outcome"], one["detail"]), one["n"]) for one in found] == expected

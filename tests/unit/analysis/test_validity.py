@@ -12,6 +12,7 @@ from conftest import MS, START_NS, S, SyntheticRun, as_table, synthesise
 
 from analysis.check import Check
 from analysis.limits import LIMITS, Limits
+from analysis.requests import Requests
 from analysis.stimulus import Sends, verify
 from analysis.stimulus_checks import stimulus_checks
 from analysis.store import RunStore
@@ -28,7 +29,7 @@ def verdict_of(run: SyntheticRun, limits: Limits = LIMITS) -> Verdict:
         if name not in run.omit
     }
     workers, hosts = tables.get("worker_samples"), tables.get("host_samples")
-    return judge(tables["requests"], workers, run.manifest, limits, hosts)
+    return judge(Requests.from_table(tables["requests"]), workers, run.manifest, limits, hosts)
 
 
 def check_of(verdict: Verdict, name: str) -> Check:
