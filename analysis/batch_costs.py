@@ -4,7 +4,8 @@
 
 Operations are tied to executions by the batch that ingest gave them, never by correlation id alone; `batch_slices` says
 how where they have none. An execution whose range was still open when the recording stopped is tied to what was
-recorded of it; one without any event, of a server whose events have batches, was not recorded.
+recorded of it; one without any event, of a server whose events have batches, was not recorded. Where no operation, or
+no call, of its server was recorded in the phase, what that would tell of it is null.
 """
 
 from __future__ import annotations
@@ -30,18 +31,16 @@ from analysis.batch_times import (
     total,
     waits_within,
 )
-from analysis.ops import DEVICE_TABLES
 from analysis.part import NewParts
 from analysis.query import MEMORY_LIMIT_BYTES, Spread, connect, in_turn
 from analysis.row_groups import NULL
 from analysis.schema import arrow_schema
 from analysis.store import RunStore
 
-_OF_CALLS = (
-    "n_launches", "launch_ns", "blocked_ns", "blocked_busy_ns", "n_mid_blocks", "n_blocks", "sync_ns", "alloc_ns",
-    "api_ns", "sync_wait_ns", "launch_idle_ns",
-)  # fmt: skip
-"""Columns of which nothing is known where the report has operations and no calls."""
+_OF_CALLS = ("n_launches", "launch_ns", "blocked_ns", "n_blocks", "sync_ns", "alloc_ns", "api_ns")
+"""Columns that calls alone tell."""
+_OF_BOTH = ("blocked_busy_ns", "n_mid_blocks", "sync_wait_ns", "launch_idle_ns")
+"""Columns that take calls and operations."""
 
 Texts = NDArray[Any]
 
@@ -78,14 +77,17 @@ def _write_slice(task: _Task) -> int:
 
 
 def _costs(reader: SliceReader) -> dict[str, pa.Array]:
-    """The columns that the report tells of, null where it does not."""
+    """The columns that the report tells of, null where it does not: of a phase without operations what these tell."""
     n = reader.rows.num_rows
     ops, copies = reader.ops()
     calls, process, thread = reader.calls(copies)
     values = batch_times(reader.executions, ops, calls) | _of_copies(copies, n)
     gpu = _main_gpus(ops, n, reader.gpus)
+    # its own events tell of an execution, whatever its phase: one at the edge of a recording begins in another
+    has_ops, has_calls = (reader.rows[name].to_numpy().copy() for name in ("has_ops", "has_calls"))
     has_events = np.zeros(n, np.bool_)
-    has_events[ops.row], has_events[calls.row] = True, True
+    for has, rows in ((has_ops, ops.row), (has_calls, calls.row)):
+        has[rows], has_events[rows] = True, True
     del ops, copies, calls
     tie = _ties(reader, has_events)
     is_tied = tie != NONE
@@ -93,10 +95,10 @@ def _costs(reader: SliceReader) -> dict[str, pa.Array]:
     scope = _scope(reader)
     waits = reader.os_waits(process, thread, has_thread, scope)
     values |= {"process": process, "thread": thread, "os_wait_ns": waits_within(scope, *waits)}
-    known = dict.fromkeys(values, is_tied) | dict.fromkeys(("process", "thread"), has_thread)
+    has_ops, has_calls = is_tied & has_ops, is_tied & has_calls
+    known = dict.fromkeys(values, has_ops) | dict.fromkeys(("process", "thread"), has_thread)
+    known |= dict.fromkeys(_OF_CALLS, has_calls) | dict.fromkeys(_OF_BOTH, has_ops & has_calls)
     known["os_wait_ns"] = has_thread & reader.has("osrt")
-    if reader.has(*DEVICE_TABLES) and not reader.has("cuda_api"):
-        known |= dict.fromkeys(_OF_CALLS, np.zeros(n, np.bool_))
     arrays = {name: pa.array(values[name], pa.int64(), mask=~known[name]) for name in values}
     return {**arrays, "tie": pa.array(tie, pa.string()), "gpu_uuid": gpu}
 

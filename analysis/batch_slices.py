@@ -5,6 +5,8 @@ How the events of a server are tied to its executions is one for all of them:
     range    by the batch ids that ranges gave the events, if any event of the server bears one
     window   by time, if none does: a call and what it launched belong to the execution that was open when the call
              began, alone. An execution that another of its server overlaps is not tied: what ran meanwhile is both's
+
+A recording of a phase may lack the GPU's operations, or the calls: what they would tell is then unknown, not zero.
 """
 
 from __future__ import annotations
@@ -14,9 +16,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from analysis.executions import add_executions, attach
 from analysis.ops import DEVICE_TABLES
-from analysis.row_groups import RowGroup, row_groups
+from analysis.row_groups import RowGroup, read_columns, row_groups
 from analysis.store import RunStore
 from analysis.timeline import phase_spans
 
@@ -65,6 +69,7 @@ COPY (
         CAST(floor(load / $n_events) AS BIGINT) AS part
     FROM (
         SELECT e.*, range_start_ns, range_end_ns, process, thread, b.server IS NOT NULL AS is_bare, from_ns,
+            coalesce(has_ops, false) AS has_ops, coalesce(has_calls, false) AS has_calls,
             max(end_ns) OVER (PARTITION BY e.server, model, e.instance ORDER BY start_ns, e.batch_id
                 ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before_ns,
             max(end_ns) OVER (of_server ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS until_ns,
@@ -75,6 +80,7 @@ COPY (
             ON e.source = 'record' AND r.server = e.server AND r.instance = e.instance AND r.batch_id = e.batch_id
         LEFT JOIN bare b ON b.server = e.server
         LEFT JOIN windowed d ON d.server = e.server AND d.phase = e.phase
+        LEFT JOIN recorded k ON k.server = e.server AND k.phase = e.phase
         WINDOW of_server AS (PARTITION BY e.server ORDER BY start_ns, end_ns, e.batch_id))
     ORDER BY server, start_ns
 ) TO '{path}' (FORMAT parquet, ROW_GROUP_SIZE 20480)
@@ -106,8 +112,10 @@ def plan_slices(
     """Writes the executions of the run to the Parquet file `path`, by server and start, and returns their slices.
 
     Its columns are those of table `executions` and tie (`range`: if it has events), range_start_ns, range_end_ns,
-    process, thread (of its range; null without one), gap_before_ns, open_from_ns, open_to_ns (the instants at which it
-    alone was open, both included), part. Raises AnalysisError where two batches have one key.
+    process, thread (of its range; null without one), has_ops, has_calls (whether operations and calls of its server
+    were recorded in its phase; true of a server on a node without a GPU, which has none), gap_before_ns, open_from_ns,
+    open_to_ns (the instants at which it alone was open, both included), part. Raises AnalysisError where two batches
+    have one key.
     """
     add_executions(connection, store)
     there = attach(connection, store, (*AT, "nvtx"))
@@ -119,6 +127,7 @@ def plan_slices(
     connection.execute(_RANGES.format(nvtx="nvtx" if "nvtx" in there else _NO_RANGES))
     _add_bare(connection, [table for table in groups if table != "osrt"])
     _add_windowed(connection, store, [table for table in groups if table in DEVICE_TABLES])
+    _add_recorded(connection, store, groups)
     connection.execute("CREATE TEMP TABLE counts(server VARCHAR, phase VARCHAR, n_events BIGINT)")
     _insert(connection, "counts", [(*key, n) for key, n in _counts(groups).items()])
     connection.execute(_WEIGHTS)
@@ -194,6 +203,39 @@ def _add_windowed(connection: duckdb.DuckDBPyConnection, store: RunStore, tables
     ]
     found = connection.execute(" UNION ".join(queries)).fetchall() if queries else []
     _insert(connection, "windowed", [(one, phase, starts.get(phase, -(2**63))) for one, phase in found])
+
+
+def _add_recorded(
+    connection: duckdb.DuckDBPyConnection, store: RunStore, groups: Mapping[str, Sequence[RowGroup]]
+) -> None:
+    """Table `recorded`: servers and phases, and which kinds of events of them the reports hold."""
+    connection.execute(
+        "CREATE TEMP TABLE recorded(server VARCHAR, phase VARCHAR, has_ops BOOLEAN, has_calls BOOLEAN)"
+    )
+    ops = {key for table in DEVICE_TABLES for key in _recorded(groups.get(table, ()))}
+    calls = _recorded(groups.get("cuda_api", ()))
+    nodes, servers = (store.manifest.get(name) or {} for name in ("nodes", "servers"))
+    without_gpu = {name for name, one in servers.items() if nodes.get(one.get("node"), {}).get("gpus") == []}
+    keys = connection.execute("SELECT DISTINCT server, phase FROM executions").fetchall()
+    rows = [
+        (*key, key in ops or key[0] in without_gpu, key in calls or key[0] in without_gpu) for key in keys
+    ]
+    _insert(connection, "recorded", rows)
+
+
+def _recorded(groups: Iterable[RowGroup]) -> set[tuple[str, str]]:
+    """Servers and phases of the rows. Read only where the statistics of a group do not say it."""
+    found: set[tuple[str, str]] = set()
+    words: tuple[list[str], list[str]] = ([], [])
+    for group in groups:
+        server, phase = group.bounds["server"], group.bounds["phase"]
+        if server.is_one_value and phase.is_one_value:
+            found.add((server.least, phase.least))
+            continue
+        columns = read_columns([group], [], {"server": words[0], "phase": words[1]})
+        pairs = np.unique(np.column_stack((columns["server"], columns["phase"])), axis=0).tolist()
+        found |= {(words[0][one], words[1][other]) for one, other in pairs}
+    return found
 
 
 def _insert(connection: duckdb.DuckDBPyConnection, table: str, rows: list[tuple[Any, ...]]) -> None:

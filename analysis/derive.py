@@ -12,7 +12,7 @@ from analysis.query import MEMORY_LIMIT_BYTES, Spread, in_threads
 from analysis.report import write_report
 from analysis.store import RunStore
 from analysis.summary import summarise
-from analysis.windows import write_windows
+from analysis.windows import window_notes, write_windows
 
 N_THREADS = 2
 """Slices at a time: while one is written the other is counted. Two fit into the memory limit, each of its share."""
@@ -35,7 +35,8 @@ def derive(
     write_joined(store, memory_limit_bytes, slices)
     write_windows(store, memory_limit_bytes)
     figures, not_finite = finite(summarise(store, memory_limit_bytes))
-    summary: dict[str, Any] = {**figures, "not_finite": not_finite}
+    notes = [*figures["notes"], *window_notes(store, memory_limit_bytes)]
+    summary: dict[str, Any] = {**figures, "notes": notes, "not_finite": not_finite}
     store.write_text("summary.json", json.dumps(summary, indent=2, allow_nan=False) + "\n")
     write_report(store, summary)
     return summary

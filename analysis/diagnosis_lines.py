@@ -10,6 +10,10 @@ from analysis.wording import figure_text, share_text
 MOST_FINDINGS = 6
 """Findings on the screen; the report holds all."""
 
+SAVES = "saves ≤"
+LEGEND = "(how sure that is, and the most that mending it alone can save)"
+"""What stands in the brackets of these lines."""
+
 UNASSESSED = "not assessed"
 CLIENT = "client-bound"
 """Its sentence stands in the verdict already."""
@@ -26,9 +30,7 @@ def finding_lines(findings: Sequence[Finding], n_most: int = MOST_FINDINGS) -> l
             body = next((other for other in findings if _is_body_of(other, one)), None)
             lines.append(_instance_line(one, body))
         elif one["level"] == "tail" and one["rule"] != UNASSESSED:
-            lines.append(
-                f"{where}, p99: {one['rule']} most, {share_text(one['margin'])} of the distance to p50"
-            )
+            lines.append(f"{where}, p99: {_tail_text(one)}")
     if len(lines) > n_most:
         return [*lines[:n_most], f"and {len(lines) - n_most} more: see report.html"]
     return lines
@@ -43,8 +45,15 @@ def check_lines(checks: Sequence[Mapping[str, Any]]) -> list[str]:
     for one in by_status["unmet"]:
         where = f" ({one['where']})" if one["where"] else ""
         value, limit = figure_text(one["value"], one["unit"]), figure_text(one["limit"], one["unit"])
-        lines.append(f"{one['name']}: {one['meaning']} is {value}, the limit {limit}{where}")
+        lines.append(f"{one['name']}: {value}, limit {limit}{where}: {one['meaning']}")
     return lines
+
+
+def _tail_text(one: Finding) -> str:
+    """What grew most, of the difference between the means of the p99 requests and of those up to the median."""
+    if one["rule"] == "none":
+        return "no tail: it is the median"
+    return f"{one['rule']} most, {share_text(one['margin'])} of the gap to the faster half"
 
 
 def _is_body_of(other: Finding, window: Finding) -> bool:
@@ -68,5 +77,5 @@ def _named(one: Finding) -> str:
         return f"{CLIENT}: see the verdict{behind}"
     names = f"{one['rule']}, {', '.join(one['details'])}" if one["details"] else str(one["rule"])
     bound = one["give_back"]["response_ratio"]
-    gives = f", ≤ {share_text(bound)} of the latency" if bound is not None else ""
+    gives = f", {SAVES} {share_text(bound)} of latency" if bound is not None else ""
     return f"{names} ({one['confidence']}{gives})"

@@ -36,7 +36,7 @@ _RECORDED = f"INSERT INTO executions SELECT {_COLUMNS} FROM (SELECT *, 'record' 
 _TRACED = """
 CREATE TEMP TABLE traced AS
 SELECT *, '' AS instance, 'trace' AS source,
-    row_number() OVER (PARTITION BY server, model ORDER BY compute_start_ns, version, node) - 1 AS batch_id
+    row_number() OVER (PARTITION BY server ORDER BY compute_start_ns, model, version) - 1 AS batch_id
 FROM (
     SELECT t.node, t.server, t.model, t.version, t.compute_start_ns, min(t.phase) AS phase,
         min(coalesce(t.compute_input_end_ns, t.compute_start_ns)) AS start_ns,
@@ -63,9 +63,12 @@ _WITH_REQUESTS = {
 _WITHOUT_REQUESTS = {"rows": "1", "is_foreign": "t.request_id IS NULL", "requests": ""}
 
 _TWICE = """
-SELECT server, instance, batch_id, min(node), max(node) FROM batches
-GROUP BY server, instance, batch_id HAVING count(*) > 1
-ORDER BY min(node) = max(node), server, instance, batch_id LIMIT 1
+SELECT server, instance, batch_id FROM batches GROUP BY server, instance, batch_id HAVING count(*) > 1
+ORDER BY server, instance, batch_id LIMIT 1
+"""
+_NODES = """
+SELECT server, min(node) AS first, max(node) AS last FROM ({tables})
+GROUP BY server HAVING min(node) <> max(node) ORDER BY server LIMIT 1
 """
 
 # Numbers instead of names while requests are counted: ten million of them fit.
@@ -112,13 +115,14 @@ def attach(connection: duckdb.DuckDBPyConnection, store: RunStore, tables: Seque
 def add_executions(connection: duckdb.DuckDBPyConnection, store: RunStore) -> int:
     """Makes table `executions` and returns its rows: one per batch that any server executed, in no order.
 
-    Columns: node, server, model, version, instance, batch_id (with server, model and instance the key), start_ns,
-    end_ns, rows, n_requests, n_foreign (requests that are not ours), phase, source. Of a trace, instance is empty and
-    batch_id counts the starts of a server and model; rows is what its requests have in `requests`, one for each that
-    has no row there. Raises AnalysisError where two batches have one key.
+    Columns: node, server, model, version, instance, batch_id (with server and instance the key), start_ns, end_ns,
+    rows, n_requests, n_foreign (requests that are not ours), phase, source. Of a trace, instance is empty and batch_id
+    counts the starts of a server, whatever the model; rows is what its requests have in `requests`, one for each that
+    has no row there. Raises AnalysisError where two batches have one key, or one server name is on two nodes.
     """
     there = attach(connection, store, RAW)
     connection.execute(_EXECUTIONS)
+    _refuse_two_nodes(connection, [table for table in there if table != "requests"])
     if "batches" in there:
         _refuse_twins(connection)
         connection.execute(_RECORDED)
@@ -130,14 +134,22 @@ def add_executions(connection: duckdb.DuckDBPyConnection, store: RunStore) -> in
     return int(n_rows)
 
 
+def _refuse_two_nodes(connection: duckdb.DuckDBPyConnection, tables: Sequence[str]) -> None:
+    """A server is one process tree of one node: its batches and traces come from there."""
+    if not tables:
+        return
+    queries = " UNION ALL ".join(f"SELECT DISTINCT server, node FROM {table}" for table in tables)
+    for server, *nodes in connection.execute(_NODES.format(tables=queries)).fetchall():
+        where = " and on ".join(nodes)
+        raise AnalysisError(
+            f"two servers are named {server}, on {where}: run again with a name of its own for each server"
+        )
+
+
 def _refuse_twins(connection: duckdb.DuckDBPyConnection) -> None:
-    for server, instance, batch_id, first, last in connection.execute(_TWICE).fetchall():
-        batch = f"batch {batch_id} of instance {instance}"
-        if first != last:
-            raise AnalysisError(
-                f"two servers are named {server}: {batch} ran on {first} and on {last}; give each server its own name"
-            )
-        raise AnalysisError(f"{batch} of {server} is twice in the table batches: keep one row of it")
+    for server, instance, batch_id in connection.execute(_TWICE).fetchall():
+        batch = f"batch {batch_id} of instance {instance} of {server}"
+        raise AnalysisError(f"{batch} is twice in the table batches: keep one row of it")
 
 
 def add_members(

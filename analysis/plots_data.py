@@ -73,15 +73,20 @@ def bin_ns_for(span_ns: int) -> int:
     return 3_600 * NS_PER_S
 
 
+_COUNTS = ("n_arrivals", "n_sent", "n_done", "n_failed")
+_DEPTHS = ("in_flight", "queue_depth")
+"""Columns of `windows` that plots show."""
+
+
 def bin_windows(windows: pa.Table, origin_ns: int, bin_ns: int) -> dict[str, npt.NDArray[Any]]:
     """Columns of `windows` per bin from `origin_ns`: counts summed, depths their largest, `t_s` its start."""
     t_ns = windows.column("t_ns").to_numpy()
     starts, place = np.unique((t_ns - origin_ns) // bin_ns, return_inverse=True)
     binned: dict[str, npt.NDArray[Any]] = {"t_s": starts * bin_ns / NS_PER_S}
-    for name in ("n_arrivals", "n_sent", "n_done", "n_failed"):
+    for name in _COUNTS:
         counts = windows.column(name).fill_null(0).to_numpy()
         binned[name] = np.bincount(place, weights=counts, minlength=len(starts))
-    for name in ("in_flight", "queue_depth"):
+    for name in _DEPTHS:
         largest = np.full(len(starts), -np.inf)
         np.maximum.at(largest, place, windows.column(name).fill_null(-1).to_numpy().astype(np.float64))
         binned[name] = largest
@@ -189,7 +194,7 @@ def _window_plots(store: RunStore, is_open: bool, origin_ns: int, bin_ns: int) -
     if not store.has("windows"):
         absent = "not derived yet: run `squall analyze`"
         return [Plot(*load, absent=absent, section=section), Plot(*depth, absent=absent)]
-    binned = bin_windows(store.read("windows"), origin_ns, bin_ns)
+    binned = bin_windows(store.read("windows", ["t_ns", *_COUNTS, *_DEPTHS]), origin_ns, bin_ns)
     t_s = binned["t_s"].tolist()
     named = {"scheduled": "n_arrivals", "sent": "n_sent"} if is_open else {"sent": "n_sent"}
     together = "The two lines lie on one another while the client keeps up."

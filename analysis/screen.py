@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+import textwrap
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich import box
@@ -12,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from analysis.collector_costs import cost_text
-from analysis.diagnosis_lines import check_lines, finding_lines
+from analysis.diagnosis_lines import LEGEND, SAVES, check_lines, finding_lines
 from analysis.profile_figures import profile_lines
 from analysis.wording import (
     CLOSED_STIMULUS,
@@ -34,6 +36,10 @@ LABEL_WIDTH = 12
 MOST_LINES = 4
 """Lines that a list of reasons or failures may take; the report holds the rest."""
 
+_NO_BREAK = "\N{NO-BREAK SPACE}"
+_WITHIN_FIGURE = re.compile(r"(?<=\d) (?=%|[nµm]?s\b)|(?<=≤) ")
+"""Spaces at which a line is not broken: between a number and its unit, and after a sign."""
+
 STATUS_STYLES = {"VALID": "bold green", "INVALID": "bold red", "ABORTED": "bold yellow"}
 
 
@@ -50,7 +56,7 @@ def render(summary: Mapping[str, Any], run_dir: str) -> RenderableType:
         "Mean time": _join_lines(measure["join"], summary["latency_name"]),
         "Tool, host": _host_lines(summary),
         "Counts": _identity_lines(summary["identities"], check_lines(summary["self_checks"])),
-        "Diagnosis": finding_lines(summary["findings"]),
+        "Diagnosis": _diagnosis_lines(summary["findings"]),
         "Profile": profile_lines(summary["profile"])[:MOST_LINES] if summary["profile"] else [],
         "Observing": [cost_text(summary["collector_costs"])],
         "Notes": [str(note) for note in summary["notes"]][:MOST_LINES],
@@ -110,7 +116,7 @@ def _latency_table(summary: Mapping[str, Any]) -> Table:
     return table
 
 
-def _interval_line(summary: Mapping[str, Any]) -> Text:
+def _interval_line(summary: Mapping[str, Any]) -> RenderableType:
     headline = summary["latency_name"]
     quantiles = summary["measure"]["latency"][headline]["quantiles"]
     p95 = next(quantile for quantile in quantiles if quantile["q"] == 0.95)
@@ -118,9 +124,9 @@ def _interval_line(summary: Mapping[str, Any]) -> Text:
     text.append(quantile_text(p95), style="bold")
     text.append(f"   95 % interval {interval_text(p95)}   n {count_text(p95['n'])}")
     text.append(f" (like {count_text(round(p95['n_eff']))} independent)", style="dim")
-    if p95["interval_reason"]:
-        text.append(f"\n  {p95['interval_reason']}", style="dim")
-    return text
+    if not p95["interval_reason"]:
+        return text
+    return Group(text, _indented(p95["interval_reason"], style="dim"))
 
 
 def _fact_grid(facts: Mapping[str, list[str]]) -> Table:
@@ -130,8 +136,20 @@ def _fact_grid(facts: Mapping[str, list[str]]) -> Table:
     grid.add_column(width=WIDTH - LABEL_WIDTH - 2, overflow="fold")
     for label, lines in facts.items():
         for position, line in enumerate(lines):
-            grid.add_row(label if position == 0 else "", Text(line))
+            grid.add_row(label if position == 0 else "", Text(_hanging(line)))
     return grid
+
+
+def _hanging(line: str) -> str:
+    """`line` as the lines beside a label, indented from the second on, so that the next one is seen to begin."""
+    whole = _WITHIN_FIGURE.sub(_NO_BREAK, line)
+    parts = textwrap.wrap(whole, WIDTH - LABEL_WIDTH - 2, subsequent_indent="  ", break_on_hyphens=False)
+    return "\n".join(parts).replace(_NO_BREAK, " ")
+
+
+def _indented(line: str, style: str = "") -> RenderableType:
+    """`line` below its heading, all of its lines indented."""
+    return Padding(Text(line, style), (0, 0, 0, 2))
 
 
 def _stimulus_lines(stimuli: Mapping[str, Any] | None) -> list[str]:
@@ -210,12 +228,20 @@ def _identity_lines(identities: list[Mapping[str, Any]], checks: list[str]) -> l
     """What counts of independent sources disagree, and the self-checks that are not met."""
     broken = [one for one in identities if not one["is_met"]]
     lines = [
-        f"{one['name']}: found {count_text(one['found'])}, expected {count_text(one['least'])}"
-        f" … {count_text(one['most'])}"
+        f"{one['name']}: found {count_text(one['found'])}, expected {_range_text(one['least'], one['most'])}"
         for one in broken
     ]
     head = "" if broken else f"all {len(identities)} agree; "
     return [*lines, f"{head}self-checks: {checks[0]}", *checks[1:MOST_LINES]]
+
+
+def _range_text(least: float, most: float) -> str:
+    return count_text(least) if least == most else f"{count_text(least)} … {count_text(most)}"
+
+
+def _diagnosis_lines(findings: Sequence[Mapping[str, Any]]) -> list[str]:
+    lines = finding_lines(findings)
+    return [*lines, LEGEND] if any(SAVES in line for line in lines) else lines
 
 
 def _missing_lines(collectors: Mapping[str, Any]) -> list[str]:
@@ -223,14 +249,13 @@ def _missing_lines(collectors: Mapping[str, Any]) -> list[str]:
     return [f"{name}: {one['reason']}; {one['mend']}" for name, one in missing.items()][:MOST_LINES]
 
 
-def _verdict(verdict: Mapping[str, Any]) -> Text:
+def _verdict(verdict: Mapping[str, Any]) -> RenderableType:
     text = Text("\n")
     text.append(verdict["status"], style=STATUS_STYLES[verdict["status"]])
     met = [check for check in verdict["checks"] if check["is_met"]]
     text.append(f"   {len(met)} of {len(verdict['checks'])} checks met", style="dim")
     reasons = verdict["reasons"]
-    for reason in reasons[:MOST_LINES]:
-        text.append(f"\n  {reason}")
+    lines = [_indented(str(reason)) for reason in reasons[:MOST_LINES]]
     if len(reasons) > MOST_LINES:
-        text.append(f"\n  and {len(reasons) - MOST_LINES} more: see summary.json", style="dim")
-    return text
+        lines.append(_indented(f"and {len(reasons) - MOST_LINES} more: see summary.json", style="dim"))
+    return Group(text, *lines)

@@ -19,7 +19,7 @@ import json
 import os
 import secrets
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from copy import deepcopy
 from datetime import UTC, datetime
@@ -104,9 +104,7 @@ class RunStore:
             raise StoreError(f"{path} is not a run directory: {MANIFEST} states no run and state")
         version = manifest.get("schema_version")
         if version != SCHEMA_VERSION:
-            raise StoreError(
-                f"{path} has tables of schema version {version}; this squall reads version {SCHEMA_VERSION}"
-            )
+            raise StoreError(_foreign_version(path, manifest))
         return cls(path, manifest, file_opener)
 
     @property
@@ -346,6 +344,18 @@ def _make_unique(parent: Path, stem: str) -> Path:
             (run_dir / name).mkdir()
         return run_dir
     raise FileExistsError(f"{stem}: 16 names in a row are taken")
+
+
+def _foreign_version(path: Path, manifest: Mapping[str, Any]) -> str:
+    """What to do with a run whose tables another squall wrote."""
+    version, versions = manifest.get("schema_version"), manifest.get("versions")
+    own = versions.get("squall") if isinstance(versions, Mapping) else None
+    age = "newer" if isinstance(version, int) and version > SCHEMA_VERSION else "older"
+    writer = f"the {age} squall that wrote it{f' ({own})' if own else ''}"
+    return (
+        f"{path} has tables of schema version {version}; this squall reads version {SCHEMA_VERSION}: "
+        f"analyze it with {writer}, or run again"
+    )
 
 
 def _without_own(manifest: dict[str, Any]) -> dict[str, Any]:

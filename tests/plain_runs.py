@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from analysis.schema import arrow_schema
+from analysis.schema import TABLES, arrow_schema
 from analysis.store import RunStore
 
 Row = dict[str, Any]
@@ -22,7 +22,8 @@ def plain_run(parent: Path, tables: dict[str, list[Row]], **manifest: Any) -> Ru
     store = RunStore.create(parent, "plain", START_NS, manifest)
     made = {table: _table(table, store.run, rows) for table, rows in tables.items() if rows}
     for table, data in made.items():
-        store.append(table, data)
+        add = store.replace_derived if TABLES[table].is_derived else store.append
+        add(table, data)
     store.seal({"status": "VALID", "reasons": []})
     return store
 

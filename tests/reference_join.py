@@ -30,11 +30,9 @@ DEVICE_COLUMNS = (
 MORE_COLUMNS = (
     "copy_ns", "pageable_bytes", "sync_ns", "alloc_ns", "api_ns", "n_blocks", "overrun_ns", "process", "thread"
 )  # fmt: skip
-OF_CALLS = (
-    "n_launches", "launch_ns", "blocked_ns", "blocked_busy_ns", "n_mid_blocks", "n_blocks", "sync_ns", "alloc_ns",
-    "api_ns", "sync_wait_ns", "launch_idle_ns",
-)  # fmt: skip
-"""What operations without any call do not tell."""
+OF_CALLS = ("n_launches", "launch_ns", "blocked_ns", "n_blocks", "sync_ns", "alloc_ns", "api_ns")
+OF_BOTH = ("blocked_busy_ns", "n_mid_blocks", "sync_wait_ns", "launch_idle_ns")
+"""What calls tell, and what calls and operations tell together."""
 PARTS = ("network_ns", "queue_ns", "input_ns", "handover_ns", "output_ns", "residual_ns", "idle_wait_ns")
 
 
@@ -155,20 +153,20 @@ def list_executions(tables: Tables) -> list[Row]:
     starts = defaultdict(list)
     for trace in tables.traces:
         if trace["server"] not in recorded and trace["compute_start_ns"] is not None:
-            starts[trace["server"], trace["model"], trace["compute_start_ns"]].append(trace)
-    count: Counter[tuple[str, str]] = Counter()
-    for (server, model, compute_start), own in sorted(starts.items()):
+            starts[trace["server"], trace["compute_start_ns"], trace["model"]].append(trace)
+    count: Counter[str] = Counter()
+    for (server, compute_start, model), own in sorted(starts.items()):
         begun = [one["compute_input_end_ns"] for one in own if one["compute_input_end_ns"] is not None]
         ended = [one["compute_output_start_ns"] for one in own if one["compute_output_start_ns"] is not None]
         found.append({
             "phase": own[0]["phase"], "node": own[0]["node"], "server": server, "model": model,
-            "version": own[0]["version"], "instance": "", "batch_id": count[server, model], "source": "trace",
+            "version": own[0]["version"], "instance": "", "batch_id": count[server], "source": "trace",
             "start_ns": min(begun) if begun else compute_start,
             "end_ns": max(ended) if ended else max(one["compute_end_ns"] for one in own),
             "rows": sum(rows_of.get(one["request_id"], 1) for one in own), "n_requests": len(own),
             "ids": [one["request_id"] for one in own if one["request_id"] is not None],
         })  # fmt: skip
-        count[server, model] += 1
+        count[server] += 1
     return found
 
 
@@ -200,7 +198,22 @@ def batch_cost(one: Row, tables: Tables, executions: list[Row], events: Events) 
         return row | dict.fromkeys((*DEVICE_COLUMNS, *MORE_COLUMNS))
     row |= device_costs(one, ranges, ops, calls, tables)
     row |= {} if tables.osrt and row["process"] is not None else {"os_wait_ns": None}
-    return row | ({} if tables.calls or not tables.ops else dict.fromkeys(OF_CALLS))
+    return row | dict.fromkeys(unknown(one, tables, events))
+
+
+def unknown(one: Row, tables: Tables, events: Events) -> set[str]:
+    """Columns that need operations or calls where it has none and none of the server was recorded in the phase; none
+    without a GPU."""
+    server = tables.manifest.get("servers", {}).get(one["server"], {})
+    if tables.manifest.get("nodes", {}).get(server.get("node"), {}).get("gpus") == []:
+        return set()
+
+    def is_recorded(rows: list[Row]) -> bool:
+        return any((row["server"], row["phase"]) == (one["server"], one["phase"]) for row in rows)
+
+    of_ops = {*DEVICE_COLUMNS, *MORE_COLUMNS} - {*OF_CALLS, "os_wait_ns", "process", "thread"}
+    found = set() if events.ops or is_recorded(tables.ops) else of_ops
+    return found if events.calls or is_recorded(tables.calls) else found | {*OF_CALLS, *OF_BOTH}
 
 
 def what_it_did(one: Row, tables: Tables, executions: list[Row]) -> Events:
@@ -395,9 +408,9 @@ def request_shares(
         cost, all_rows = costs[key(batch)], batch["rows"]
         before = reached[key(batch)]
         after = reached[key(batch)] = min(before + request["rows"], all_rows)
-        gpu = cost["tie"] != "none" and cost["kernel_busy_ns"] + cost["copy_exposed_ns"]
+        gpu = None if cost["kernel_busy_ns"] is None else cost["kernel_busy_ns"] + cost["copy_exposed_ns"]
         for name, whole in (("kernel_share_ns", cost["kernel_ns"]), ("gpu_share_ns", gpu)):
-            part = None if cost["tie"] == "none" else whole * after // all_rows - whole * before // all_rows
+            part = None if whole is None else whole * after // all_rows - whole * before // all_rows
             shares[name][request["request_id"]] = part
     return shares
 

@@ -84,7 +84,8 @@ def measures(expected: Reference, phase: str, own: list[Row]) -> Row:
     if tied:
         found |= of_operations(list(ops.values()))
         found |= {"attribution_ratio": attribution(expected, phase, tied)}
-        found |= {"foreign_busy_ratio": over(foreign_ns(expected, tied), exec_ns)}
+        foreign = None if sums["kernel_busy_ns"] is None else foreign_ns(expected, tied)
+        found |= {"foreign_busy_ratio": over(foreign, exec_ns)}
     return found
 
 
@@ -111,21 +112,31 @@ def wall(expected: Reference, phase: str, own: list[Row]) -> Row:
     none: Row = {f"wall_{name}_ratio": None for name in names}
     if abs(sum_spans(own) - length(map(span, own))) > 0.001 * (last - first):
         return none | dict.fromkeys(none, ...)
+    own.sort(key=lambda one: (one["start_ns"], one["batch_id"]))
     waits = {key(one): waiting_ns(expected, one) for one in own}
-    between, waiting, unknown = 0, 0, 0
-    for place, after in enumerate(own[1:], 1):
-        gap = max(0, after["start_ns"] - max(one["end_ns"] for one in own[:place]))
-        between += gap
-        unknown += gap if waits[key(after)] is None else 0
-        waiting += min(gap, waits[key(after)] or 0)
-    edges = max(0, own[0]["start_ns"] - first) + last - max(one["end_ns"] for one in own)
+    never: Spans = unserved(expected, own[0])
+    between, waiting, unknown, edges_waiting, ended = 0, 0, 0, 0, first
+    for place, one in enumerate(own):
+        idle = max(0, one["start_ns"] - ended)
+        wait = min(idle, waits[key(one)] or 0)
+        waited = wait + length(cut(never, one["start_ns"] - idle, one["start_ns"] - wait))
+        if place:
+            between, waiting = between + idle, waiting + waited
+            unknown += idle if waits[key(one)] is None else 0
+        else:
+            edges, edges_waiting = idle, waited
+        ended = max(ended, one["end_ns"])
+    edges += last - ended
+    edges_waiting += length(cut(never, ended, last))
     tied = [one for one in own if one["tie"] != "none"]
+    is_known = any(one is not None for one in waits.values()) and unknown <= 0.01 * between
+    edges_waiting = edges_waiting if is_known else 0
     parts: Row = {
-        "unprofiled": sum_spans(one for one in own if one["tie"] == "none"),
-        "edges": edges, "between": between,
+        "unprofiled": sum_spans(one for one in own if one["tie"] == "none" or one["head_ns"] is None),
+        "edges": edges - edges_waiting, "between": between + edges_waiting,
     }  # fmt: skip
-    if any(one is not None for one in waits.values()) and unknown <= 0.01 * between:
-        parts |= {"between_waiting": waiting, "between_empty": between - waiting}
+    if is_known:
+        parts |= {"between_waiting": waiting + edges_waiting, "between_empty": between - waiting}
     if tied:
         parts["gpu_busy"] = add(total(tied, "kernel_busy_ns"), total(tied, "copy_exposed_ns"))
         parts["body_idle"] = add(total(tied, "sync_wait_ns"), total(tied, "launch_idle_ns"))
@@ -137,6 +148,16 @@ def waiting_ns(expected: Reference, one: Row) -> int | None:
     """How long a request of the batch waited at the server while the instance was idle; the longest."""
     waits = [row["idle_wait_ns"] for row in served_by(expected, one) if row["idle_wait_ns"] is not None]
     return max(waits) if waits else None
+
+
+def unserved(expected: Reference, one: Row) -> Spans:
+    """When requests to the server and model of the batch were out that no batch took and that did not end ok."""
+    return [
+        (row["sent_ns"], row["done_ns"])
+        for row in expected.joined.values()
+        if (row["target"], row["request_kind"]) == (one["server"], one["model"])
+        and row["batch_id"] is None and row["outcome"] != "ok" and row["sent_ns"] is not None
+    ]  # fmt: skip
 
 
 def served_by(expected: Reference, one: Row) -> list[Row]:
@@ -180,7 +201,7 @@ def of_samples(expected: Reference, phase: str, own: list[Row]) -> Row:
     if len(named) != 1 or len(names[0]) != 1:
         return dict.fromkeys(
             ("gpu_sm_util_ratio", "gpu_tensor_util_ratio", "gpu_dram_util_ratio", "gpu_util_ratio", "throttled_ratio",
-             "gpu_activity_ratio"), ... if named else None)  # fmt: skip
+             "n_throttle_samples", "gpu_activity_ratio"), ... if named else None)  # fmt: skip
     (gpu,) = names[0]
     first, last, is_recorded = phase_walls(expected)[phase]
     samples = [
@@ -201,19 +222,22 @@ def of_samples(expected: Reference, phase: str, own: list[Row]) -> Row:
         "gpu_dram_util_ratio": mean("dram_util", "gpm_interval_ns"),
         "gpu_util_ratio": mean("util", "interval_ns"),
         "throttled_ratio": over(len(limited), len(samples)),
+        "n_throttle_samples": len(samples) or None,
         "gpu_activity_ratio": over(length(cut(kernels, first, last)), last - first) if is_recorded else None,
     }
 
 
 def of_operations(batches: list[list[Row]]) -> Row:
     """Launch to launch, causes of idle, depth of the launch queue, copies, occupancy: over operations of batches."""
-    intervals, lengths, idle, host_wait = [], [], 0, 0
+    intervals, lengths, waits, idle, host_wait = [], [], [], 0, 0
     for ops in batches:
-        launched = sorted(
-            (op for op in ops if op["launch_start_ns"] is not None), key=lambda op: op["launch_start_ns"]
-        )
-        intervals += [b["launch_start_ns"] - a["launch_start_ns"] for a, b in pairwise(launched)]
-        lengths += [b["end_ns"] - b["start_ns"] for b in launched[1:]]
+        launches = by_launch(ops)
+        intervals += [b - a for a, b in pairwise(launches)]
+        lengths += [length(map(span, own)) for own in list(launches.values())[1:]]
+        waits += [
+            (at, min(op["start_ns"] for op in own))
+            for at, own in by_launch(op for op in ops if op["kind"] == "kernel").items()
+        ]
         for end, start, after in idle_gaps(ops):
             idle += start - end
             host_wait += (
@@ -222,17 +246,14 @@ def of_operations(batches: list[list[Row]]) -> Row:
     every = [op for ops in batches for op in ops]
     kernels = [op for op in every if op["kind"] == "kernel"]
     copies = [op for op in every if op["kind"] == "copy"]
-    waits = [(op["launch_start_ns"], op["start_ns"]) for op in kernels if op["launch_start_ns"] is not None]
     interval = median(intervals) if intervals else None
     op_median = median(lengths) if lengths else None
     pageable = [op for op in copies if "pageable" in (op["source_kind"], op["destination_kind"])]
     known = [op for op in kernels if op["theoretical_occupancy"] is not None]
-    # equal launch instants leave it open which operation comes first, and so whose duration counts
-    is_tie = any(a == 0 for a in intervals)
     return {
         "issue_interval_ns": interval,
-        "op_median_ns": ... if is_tie else op_median,
-        "issue_to_op_ratio": ... if is_tie else over(interval, op_median),
+        "op_median_ns": op_median,
+        "issue_to_op_ratio": over(interval, op_median),
         "host_wait_of_idle_ratio": over(host_wait, idle),
         "launch_depth_nonempty_mean": over(sum(b - a for a, b in waits), length(waits)),
         "copy_to_kernel_ratio": over(sum_spans(copies), sum_spans(kernels)),
@@ -243,6 +264,16 @@ def of_operations(batches: list[list[Row]]) -> Row:
         ),
         "tensor_time_ratio": over(sum_spans(op for op in kernels if "xmma" in op["name"]), sum_spans(kernels)),
     }  # fmt: skip
+
+
+def by_launch(ops: Iterable[Row]) -> dict[int, list[Row]]:
+    """Operations by the start of the call that launched them, a graph's nodes together; in order of launch."""
+    found: dict[int, list[Row]] = {}
+    for op in sorted(
+        (op for op in ops if op["launch_start_ns"] is not None), key=lambda op: op["launch_start_ns"]
+    ):
+        found.setdefault(op["launch_start_ns"], []).append(op)
+    return found
 
 
 def idle_gaps(ops: list[Row]) -> list[tuple[int, int, Row]]:

@@ -137,7 +137,12 @@ def one_gpu(ops: list[Row], first: int, last: int) -> tuple[int, int, int, int, 
 
 
 def samples(tables: Tables, first: int, last: int) -> Row:
-    own = [one for one in tables.gpu_samples if first <= one["t_ns"] < last]
+    """Means over the GPUs that anything ran on, as activity is of these; over all where that is not known."""
+    uuids = {op["gpu_uuid"] for op in tables.ops if op["gpu_uuid"]}
+    own = [
+        one for one in tables.gpu_samples
+        if first <= one["t_ns"] < last and not one["mig_instance"] and (not uuids or one["gpu_uuid"] in uuids)
+    ]  # fmt: skip
     names = {
         "gpu_util": "util", "gpu_sm_util": "sm_util", "gpu_tensor_util": "tensor_util", "gpu_dram_util": "dram_util"
     }  # fmt: skip

@@ -88,6 +88,14 @@ class Phase:
     n_batches: int = 40
     slow_every: int = 0
     """Every so manyth batch has its first operation ten times as long; 0: none."""
+    silent_us: float = 0.0
+    """For so long the server takes no batch, before the batch `silent_before`; evenly over it `n_unserved` requests are
+    sent, which time out when it is over."""
+    silent_before: int = 40
+    n_unserved: int = 0
+    n_samples: int = 20
+    lost: tuple[str, ...] = ()
+    """Tables of which the rows of this phase are lost."""
 
 
 def write_regime_run(parent: Path, phases: Sequence[Phase], **manifest: Any) -> RunStore:
@@ -97,9 +105,13 @@ def write_regime_run(parent: Path, phases: Sequence[Phase], **manifest: Any) -> 
     for phase in phases:
         end_ns = _lay_out(tables, phase, at_ns)
         spans.append({"name": phase.name, "kind": "measure", "start_ns": at_ns, "end_ns": end_ns})
-        n_by_phase[phase.name] = phase.n_batches
+        n_by_phase[phase.name] = phase.n_batches + phase.n_unserved
         _sample(tables, phase, at_ns, end_ns)
+        for table in phase.lost:
+            tables[table] = [row for row in tables[table] if row["phase"] != phase.name]
         at_ns = end_ns
+    if manifest.get("plan", {}).get("load") == "closed":
+        tables["requests"] = [{**row, "scheduled_ns": None} for row in tables["requests"]]
     facts = {"clock_error_ns": 0, "n_cores": 16, "clock_track": _track()}
     store = RunStore.create(parent, "regimes", START_NS, {
         "scenario": {"name": "regimes", "seed": 1}, "seed": 1,
@@ -185,6 +197,8 @@ def _lay_out(tables: dict[str, list[Row]], phase: Phase, at_ns: int) -> int:
     node = "node-1" if is_cpu else "node-0"
     place = {"phase": phase.name, "node": node, "server": phase.server, "process": process, "thread": process}
     for index in range(phase.n_batches):
+        if index == phase.silent_before:
+            at_ns = _keep_silent(tables, phase, at_ns)
         batch = {**place, "instance": "m_0", "batch_id": len(tables["batches"])}
         host = _Host(batch, tables, at_ns + _ns(phase.head_us))
         is_slow = phase.slow_every and index % phase.slow_every == 0
@@ -200,26 +214,34 @@ def _lay_out(tables: dict[str, list[Row]], phase: Phase, at_ns: int) -> int:
         if phase.other_us:
             _occupy(tables, phase, at_ns, end_ns)
         at_ns = max(end_ns, at_ns + _ns(phase.period_us))
-    return at_ns
+    return _keep_silent(tables, phase, at_ns) if phase.silent_before >= phase.n_batches else at_ns
+
+
+def _keep_silent(tables: dict[str, list[Row]], phase: Phase, at_ns: int) -> int:
+    """The requests that are sent from `at_ns` on and never served; returns when the silence is over."""
+    end_ns = at_ns + _ns(phase.silent_us)
+    for number in range(phase.n_unserved):
+        sent_ns = at_ns + number * (end_ns - at_ns) // phase.n_unserved
+        tables["requests"].append({
+            **_request(tables, phase, sent_ns), "first_byte_ns": None, "done_ns": end_ns, "response_bytes": 0,
+            "outcome": "timeout", "detail": "no reply",
+        })  # fmt: skip
+    return end_ns
 
 
 def _serve(tables: dict[str, list[Row]], batch: Row, phase: Phase, start_ns: int, end_ns: int) -> None:
     """The batch's record and range, and its request by the client and by Triton's trace."""
-    request_id = len(tables["requests"])
     key = {name: batch[name] for name in ("phase", "node", "server", "instance", "batch_id")}
     span = {"start_ns": start_ns, "end_ns": end_ns}
+    sent_ns, done_ns = start_ns - _ns(phase.wait_us), end_ns + _ns(OUTPUT_US + WIRE_US)
+    request = _request(tables, phase, sent_ns)
+    request_id = request["request_id"]
     tables["batches"].append({
         **key, **span, "model": "m", "version": "1", "rows": 1, "n_requests": 1, "request_ids": [request_id],
         "n_foreign": 0,
     })  # fmt: skip
     tables["nvtx"].append({**batch, **span, "thread_name": "", "name": f"squall|m_0|{batch['batch_id']}"})
-    sent_ns, done_ns = start_ns - _ns(phase.wait_us), end_ns + _ns(OUTPUT_US + WIRE_US)
-    tables["requests"].append({
-        "phase": phase.name, "node": "node-0" if phase.server == "server-0" else "node-1", "request_id": request_id,
-        "worker": 0, "target": phase.server, "request_kind": "m", "scheduled_ns": sent_ns - _ns(phase.lag_us),
-        "sent_ns": sent_ns, "first_byte_ns": done_ns, "done_ns": done_ns, "rows": 1, "request_bytes": 100,
-        "response_bytes": 100, "outcome": "ok", "detail": "",
-    })  # fmt: skip
+    tables["requests"].append({**request, "first_byte_ns": done_ns, "done_ns": done_ns})
     queued_ns, compute_ns = sent_ns + _ns(WIRE_US), start_ns - _ns(INPUT_US)
     tables["triton_traces"].append({
         "phase": phase.name, "node": batch["node"], "server": phase.server, "model": "m", "version": "1",
@@ -229,6 +251,16 @@ def _serve(tables: dict[str, list[Row]], batch: Row, phase: Phase, start_ns: int
         "compute_end_ns": end_ns + _ns(OUTPUT_US), "request_end_ns": end_ns + _ns(OUTPUT_US),
         "send_start_ns": end_ns + _ns(OUTPUT_US), "send_end_ns": end_ns + _ns(OUTPUT_US),
     })  # fmt: skip
+
+
+def _request(tables: dict[str, list[Row]], phase: Phase, sent_ns: int) -> Row:
+    """The next request by the client, without its end."""
+    return {
+        "phase": phase.name, "node": "node-0" if phase.server == "server-0" else "node-1",
+        "request_id": len(tables["requests"]), "worker": 0, "target": phase.server, "request_kind": "m",
+        "scheduled_ns": sent_ns - _ns(phase.lag_us), "sent_ns": sent_ns, "rows": 1, "request_bytes": 100,
+        "response_bytes": 100, "outcome": "ok", "detail": "",
+    }  # fmt: skip
 
 
 def _occupy(tables: dict[str, list[Row]], phase: Phase, start_ns: int, end_ns: int) -> None:
@@ -253,10 +285,10 @@ def _operation(op: Op) -> Row:
 
 
 def _sample(tables: dict[str, list[Row]], phase: Phase, start_ns: int, end_ns: int) -> None:
-    """20 samples of the GPU and one of the client's worker; the phase's last request may end after it."""
-    interval_ns = (end_ns - start_ns) // 20
-    for number in range(20):
-        is_throttled = number < round(20 * phase.throttled_ratio)
+    """Samples of the GPU and one of the client's worker; the phase's last request may end after it."""
+    interval_ns = (end_ns - start_ns) // phase.n_samples
+    for number in range(phase.n_samples):
+        is_throttled = number < round(phase.n_samples * phase.throttled_ratio)
         tables["gpu_samples"].append({
             "phase": phase.name, "node": "node-0", "gpu_uuid": GPU_UUID, "interval_ns": interval_ns,
             "t_ns": start_ns + (number + 1) * interval_ns - 1, "mig_instance": "", "read_ns": 1_000,

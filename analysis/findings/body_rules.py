@@ -28,6 +28,25 @@ SYNC = Rule(
                 "at the end of a batch with a busy GPU is a symptom of GPU time, not its cause",
             ),
         ),
+        (
+            below(
+                "body_busy_ratio",
+                0.75,
+                "a GPU that works for three quarters of the body sets the pace itself, however often the host waits",
+            ),
+        ),
+        (
+            at_least(
+                "host_wait_of_idle_ratio",
+                0.50,
+                "most idle time ends with a launch that had not begun when the GPU ran dry",
+            ),
+            below(
+                "foreign_busy_ratio",
+                0.20,
+                "or no other process has the GPU meanwhile: idle behind one is contention, whoever waits for it",
+            ),
+        ),
     ),
     "The serving thread is blocked for {blocked_of_exec_ratio} of a batch, {mid_blocks_per_batch} times a batch before "
     "its last launch, and the GPU works for {blocked_gpu_busy_ratio} of that.",
@@ -171,6 +190,14 @@ GPU = Rule(
                 "the host is ahead: work waits in the launch queue for the GPU",
             ),
             at_most("issue_to_op_ratio", 1.2, "operations are issued about as fast as the GPU does them"),
+        ),
+        (
+            at_least("body_busy_ratio", 0.75, "the GPU's work is the instance's own"),
+            below(
+                "foreign_busy_ratio",
+                0.20,
+                "or at least not that of another process: what that computes is contention",
+            ),
         ),
     ),
     "The GPU works for {body_busy_ratio} of the body and {launch_depth_nonempty_mean} launches wait for it while any "

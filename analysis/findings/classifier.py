@@ -30,7 +30,8 @@ class Assessment:
 class Classification:
     """All rules of a level tried. `named` is the first that holds, None if none does.
 
-    `runner_up` is the next that holds, else the one that misses by least; None where no other could be tried.
+    `runner_up` is the next that holds, else the one that misses by least, of those tried in every clause if there are
+    any; None where no other could be tried.
     """
 
     assessments: tuple[Assessment, ...]
@@ -57,7 +58,7 @@ def classify(rules: Sequence[Rule], measures: Measures) -> Classification:
     """`rules` tried in their order on `measures`, which may lack names: those are not assessed."""
     tried = tuple(assess(rule, measures) for rule in rules)
     holding = [one for one in tried if one.holds]
-    misses = sorted((one for one in tried if one.holds is False), key=_miss)
+    misses = sorted((one for one in tried if one.holds is False), key=lambda one: _miss(one, measures))
     named = holding[0] if holding else None
     runners = holding[1:] or misses
     return Classification(tried, named, runners[0] if runners else None)
@@ -100,5 +101,7 @@ def _clause_margin(clause: Clause, measures: Measures) -> float | None:
     return max(margins, default=None)
 
 
-def _miss(one: Assessment) -> float:
-    return -one.margin if one.margin is not None else float("inf")
+def _miss(one: Assessment, measures: Measures) -> tuple[bool, float]:
+    """Of a rule that does not hold: whether a clause was not even tried, and by how much the tried ones miss."""
+    is_partial = any(_clause_margin(clause, measures) is None for clause in one.rule.clauses)
+    return is_partial, -one.margin if one.margin is not None else float("inf")

@@ -22,7 +22,7 @@ class Demands:
     bare_margin: float = 0.05
     """Below it, another run of the same seed may fall on the other side."""
     n_batches: int = 30
-    """Fewer, and one odd batch moves a mean by more than 3 %."""
+    """Fewer, and one odd batch moves a mean by more than 3 %; of a rule about requests, so many of these."""
     attribution_ratio: float = 0.99
     """Share of operations on the GPU that are tied to a batch; what is not tied is missing from head, body and tail."""
     profiling_ratio: float = 1.2
@@ -69,19 +69,24 @@ def confidence_of(
         confidence.lower("low", f"at its threshold: margin {margin:.2f}")
     elif margin < demands.clear_margin:
         confidence.lower("medium", f"near its threshold: margin {margin:.2f}")
-    n_batches = measures.get("n_batches")
-    if n_batches is None or n_batches < demands.n_batches:
-        confidence.lower("low", f"{count_text(n_batches)} batches, fewer than {demands.n_batches}")
+    n, noun = measures.get(named.rule.counted), named.rule.counted.removeprefix("n_")
+    if n is None or n < demands.n_batches:
+        confidence.lower("low", f"{count_text(n)} {noun}, fewer than {demands.n_batches}")
     if named.rule.needs_report:
         _weigh_report(confidence, measures, state, demands)
     if before := found.unassessed:
         names = ", ".join(one.rule.name for one in before)
         confidence.lower("medium", f"not assessed before it: {names}")
+    weigh_run(confidence, state)
+    return confidence
+
+
+def weigh_run(confidence: Confidence, state: RunState) -> None:
+    """Lowers it to medium for losses of the run, and for self-checks that are not met."""
     if state.losses:
         confidence.lower("medium", f"the run lost something: {state.losses[0]}")
     if state.unmet_checks:
         confidence.lower("medium", f"self-checks not met: {', '.join(state.unmet_checks)}")
-    return confidence
 
 
 def _weigh_report(confidence: Confidence, measures: Measures, state: RunState, demands: Demands) -> None:

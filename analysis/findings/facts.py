@@ -8,7 +8,7 @@ Beside docs/metrics.md the rules use these; None where one of their terms is:
 
     wall_exec_ratio        executing: 1 - between - edges
     wall_body_ratio        GPU busy + body idle
-    wall_unoffered_ratio   nobody to serve: between, none waiting + edges
+    wall_unoffered_ratio   nobody to serve: between, none waiting + edges, where none waits either
     work_served_ratio      executing, of the time with something to serve: exec / (exec + between, a request waiting)
     queue_to_exec_ratio    median queue time over the mean length of a batch
     busy_dram_ratio        GPM's DRAM share over the GPU's temporal activity: while it is busy; at most 1

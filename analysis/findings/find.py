@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from analysis.findings.body_rules import BODY_RULES
 from analysis.findings.classifier import Classification, classify
-from analysis.findings.confidence import LEVELS, RunState
+from analysis.findings.confidence import Confidence, RunState
 from analysis.findings.facts import facts, wall_partition
 from analysis.findings.finding import Finding, Rows, Scope, make_finding
 from analysis.findings.rows import link, scope_filter
 from analysis.findings.rule import Measures
+from analysis.findings.sent import SentRequests
 from analysis.findings.shares import (
     BODY_PARTS,
     Key,
@@ -24,10 +25,13 @@ from analysis.findings.shares import (
 )
 from analysis.findings.tail import Tail, tail_finding, tails
 from analysis.findings.tail_batches import OPERATIONS, tail_measures
-from analysis.findings.window_rules import CLIENT, CLIENT_LAG_RATIO, WINDOW_RULES
+from analysis.findings.unserved import absent_finding, unserved_filter
+from analysis.findings.window_rules import CLIENT, CLIENT_LAG_RATIO, UNSERVED, WINDOW_RULES
 from analysis.overhead import profiling_ratio
 from analysis.query import MEMORY_LIMIT_BYTES, connect
+from analysis.requests import is_open_load
 from analysis.store import RunStore
+from analysis.timeline import measure_spans
 from analysis.wording import share_text
 
 if TYPE_CHECKING:
@@ -55,15 +59,17 @@ def find(
     with connect(store, tables, memory_limit_bytes) as connection:
         sums = batch_sums(connection) if "batch_costs" in tables else {}
         shares = response_shares(connection) if "joined" in tables else {}
-        view = _View(
-            store, connection, tables, manifest, _client(store, verdict, manifest), state, sums, shares
-        )
+        sent = SentRequests.read(connection) if "joined" in tables else SentRequests({})
+        client = _client(store, verdict, manifest)
+        view = _View(store, connection, tables, manifest, client, state, sums, shares, sent)
         found: list[Finding] = []
-        ends = tails(connection, list(metrics.get("phases", {}))) if "joined" in tables else {}
+        phases = metrics.get("phases") or {span.name: {} for span in measure_spans(manifest)}
+        ends = tails(connection, list(phases)) if "joined" in tables else {}
         slowest = tail_measures(connection, tables, ends) if "batch_costs" in tables else {}
-        for phase, of_phase in metrics.get("phases", {}).items():
+        for phase, of_phase in phases.items():
             for key, instance in of_phase.get("instances", {}).items():
                 found += view.instance(phase, key, instance["measures"])
+            found += view.absent(phase, of_phase.get("instances", {}))
             for (at, server), end in ends.items():
                 if at == phase:
                     own = {key: of_tail for (other, key), of_tail in slowest.items() if other == phase}
@@ -101,6 +107,7 @@ class _View:
     state: RunState
     sums: Mapping[Key, Sums]
     shares: Mapping[Key, Mapping[str, float | None]]
+    sent: SentRequests
 
     def instance(self, phase: str, key: str, measures: Measures) -> list[Finding]:
         """The findings of both levels."""
@@ -119,6 +126,17 @@ class _View:
             body = _no_body(scope)
         return [self._saturated(self._of_client(window, known), body), body]
 
+    def absent(self, phase: str, instances: Mapping[str, Any]) -> list[Finding]:
+        """A finding for each instance, and each server without any, that had requests here and began no batch."""
+        models = {key: own.model for (_, key), own in self.sums.items()}
+        busy = {key.split("/", 1)[0] for key in models}
+        known = {**models, **{server: "" for server in self.sent.servers if server not in busy}}
+        return [
+            absent_finding(self.connection, _scope(phase, key), model, self.sent, self.state)
+            for key, model in known.items()
+            if key not in instances and self.sent.of(phase, key.split("/", 1)[0], model).n
+        ]
+
     def tail(
         self,
         phase: str,
@@ -133,43 +151,72 @@ class _View:
             if key in instances and key.startswith(f"{server}/") and isinstance(end, Tail):
                 everything = self.facts(phase, key, instances[key]["measures"])
                 bodies[key] = _compared(key, everything, facts({**everything, **own}))
-        return tail_finding(self.connection, (phase, server), end, bodies)
+        return tail_finding(
+            self.connection, (phase, server), end, bodies, self.state, self.sent.of(phase, server)
+        )
 
     def facts(self, phase: str, key: str, measures: Measures) -> dict[str, float | None]:
         """What the rules are tried on, of an instance in a phase."""
         server = key.split("/", 1)[0]
         sums = self.sums.get((phase, key))
-        own = [one for (_, other), one in self.sums.items() if other.startswith(f"{server}/")]
-        has_cuda = any(one.n_operations for one in own)
         more = {
             **device_shares(measures, sums),
             **self.shares.get((phase, key), {}),
+            **self.sent.measures(phase, server, sums.model if sums is not None else ""),
             "client_is_bottleneck": self.client.is_bottleneck,
-            "instance_is_cpu": is_cpu(sums, server, self.manifest, has_cuda),
+            "load_is_closed": 0.0 if is_open_load(self.manifest) else 1.0,
+            "instance_is_cpu": self._is_cpu(phase, key, sums),
         }
         return facts(measures, more)
+
+    def _is_cpu(self, phase: str, key: str, sums: Sums | None) -> float | None:
+        """Whether the instance computes on the CPU; None too where the phase lacks operations that it must have had:
+        its batches launched some, or had some in another phase."""
+        server = key.split("/", 1)[0]
+        at_phase = [
+            one for (at, other), one in self.sums.items() if at == phase and other.startswith(f"{server}/")
+        ]
+        found = is_cpu(sums, server, self.manifest, any(one.n_operations for one in at_phase))
+        has_launched = sums is not None and bool(sums.n_launches)
+        uses_gpu = has_launched or any(
+            one.n_operations for (_, other), one in self.sums.items() if other == key
+        )
+        return None if found and uses_gpu else found
 
     def _rows(self, scope: Scope, found: Classification) -> Rows | None:
         if found.named is None or found.named.rule.rows.table not in self.tables:
             return None
         rows = found.named.rule.rows
         sums = self.sums.get((scope.phase, f"{scope.server}/{scope.instance}"))
+        if found.named.rule is UNSERVED:
+            return link(self.connection, unserved_filter(scope, sums.model if sums else "", self.sent), rows)
         model = sums.model if sums is not None and not sums.instance else None
         return link(self.connection, scope_filter(rows.table, scope, model), rows)
 
     def _of_client(self, window: Finding, measures: Measures) -> Finding:
-        """The verdict's own words, where it names the client's bottleneck; less sure where little time passed there."""
-        if window.rule != CLIENT.name or not self.client.sentence:
+        """The verdict's own words, where it names the client's bottleneck; less sure where little time passed there,
+        and of any other name."""
+        if not self.client.sentence:
             return window
         lag = measures.get("client_lag_share_ratio")
-        claim = f"{self.client.sentence} Of the mean latency {share_text(lag)} passed before it had sent."
+        if window.rule != CLIENT.name:
+            passed = "it is not known how much" if lag is None else f"{share_text(lag)} of the mean latency"
+            return _lowered(
+                window, f"the verdict names the client's bottleneck; {passed} passed before the send here"
+            )
+        claim = self.client.sentence
+        if lag is not None:
+            claim += f" Of the mean latency {share_text(lag)} passed before it had sent."
         step = f"{self.client.advice[:1].upper()}{self.client.advice[1:]}. Then run again: the server may do better."
         found = replace(window, claim=claim, next_step=step)
-        if lag is None or lag >= CLIENT_LAG_RATIO:
+        if lag is None:
+            return _lowered(
+                found, "a closed loop has no lag that says how much of the latency is the client's"
+            )
+        if lag >= CLIENT_LAG_RATIO:
             return found
         reason = "the client's lag is a small part of the mean latency: the runner-up is about the rest"
-        level = max(found.confidence, "medium", key=LEVELS.index)
-        return replace(found, confidence=level, confidence_reasons=(*found.confidence_reasons, reason))
+        return _lowered(found, reason)
 
     def _saturated(self, window: Finding, body: Finding) -> Finding:
         """A queue-bound instance is named together with what saturates it."""
@@ -179,6 +226,13 @@ class _View:
         if body.margin is not None:
             what += f", its batches {body.rule}"
         return replace(window, claim=f"{window.claim} What saturates it: {what}.")
+
+
+def _lowered(found: Finding, reason: str) -> Finding:
+    """`found` with medium confidence at most."""
+    confidence = Confidence(found.confidence, list(found.confidence_reasons))
+    confidence.lower("medium", reason)
+    return replace(found, confidence=confidence.level, confidence_reasons=tuple(confidence.reasons))
 
 
 def _scope(phase: str, key: str) -> Scope:

@@ -190,9 +190,10 @@ def _stated(name: str, measures: Measures) -> Evidence:
 
 def give_back(rule: Rule, measures: Measures) -> Bound:
     """What removing the cause could save at most: a component saves no more than its own share."""
-    own = total(measures, rule.give_back.response)
-    queue = measures.get("response_queue_ratio") if rule.give_back.feeds_queue else 0.0
-    with_queue = None if own is None or queue is None else min(1.0, own + queue)
+    own = with_queue = total(measures, rule.give_back.response)
+    if rule.give_back.feeds_queue:
+        names = rule.give_back.beside_queue or rule.give_back.response
+        with_queue = total(measures, (*names, "response_queue_ratio"))
     return Bound(total(measures, rule.give_back.wall), own, with_queue)
 
 
@@ -203,10 +204,15 @@ def filled(text: str, measures: Measures) -> str:
 
 class _Texts(dict[str, str]):
     def __init__(self, measures: Measures) -> None:
-        super().__init__({name: measure_text(name, value) for name, value in measures.items()})
+        known = {name: value for name, value in measures.items() if value is not None}
+        super().__init__({name: measure_text(name, value) for name, value in known.items()})
 
     def __missing__(self, name: str) -> str:
-        return "-"
+        """In words, where a rule holds without this measure."""
+        if name in QUOTIENTS:
+            return "an unknown number of times"
+        kind = "share" if name.endswith("_ratio") else "time" if name.endswith("_ns") else "number"
+        return f"an unknown {kind}"
 
 
 def _sentence(text: str) -> str:
@@ -235,7 +241,7 @@ def _no_name(level: str, found: Classification, measures: Measures) -> str:
             f"{one.rule.name} for want of {', '.join(one.missing)}" for one in found.unassessed
         )
         return f"Not assessed: {missing}.{nearest}"
-    return f"No rule of this level holds: no single cause takes the most.{nearest}"
+    return f"No rule of this level holds.{nearest}"
 
 
 def _no_step(found: Classification) -> str:

@@ -58,8 +58,11 @@ def _bound(rule: Rule) -> str:
     parts = [f"{wall} of the wall"] if wall else []
     parts += [f"{response} of the mean latency"] if response else []
     text = ", ".join(parts) or "nothing by itself"
-    queue = ", and with all of the queue that it feeds `response_queue_ratio` more"
-    return text + (queue if rule.give_back.feeds_queue else "")
+    if not rule.give_back.feeds_queue:
+        return text
+    if beside := _sum(rule.give_back.beside_queue):
+        return f"{text}, and with all of the queue that it feeds {beside} + `response_queue_ratio`"
+    return f"{text}, and with all of the queue that it feeds `response_queue_ratio` more"
 
 
 def _sum(names: tuple[str, ...]) -> str:

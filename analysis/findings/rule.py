@@ -90,11 +90,13 @@ class GiveBack:
     """Measures whose sum bounds what removing the cause could save, of the wall and of the mean latency.
 
     Empty: it gives back none of that. `feeds_queue`: what it saves a batch, the requests behind that batch save too.
+    `beside_queue`: what stands for `response` beside all of the queue, where that overlaps the queue; empty: the same.
     """
 
     wall: tuple[str, ...] = ()
     response: tuple[str, ...] = ()
     feeds_queue: bool = False
+    beside_queue: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -132,6 +134,8 @@ class Rule:
     details: tuple[Detail, ...] = ()
     needs_report: bool = False
     """Its measures are of the nsys report: kernels that are tied to no batch weaken it."""
+    counted: str = "n_batches"
+    """What its measures are figures over: with few of them it is of low confidence."""
 
     @property
     def conditions(self) -> tuple[Condition, ...]:

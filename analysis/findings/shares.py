@@ -6,6 +6,9 @@
     copy_bytes_per_s       bytes of copies over the sum of their durations
     response_<part>_ratio  sum of the part over the sum of the latency, of the ok requests that have the part
 
+    response_idle_wait_ratio            idle_wait_ns likewise, as far as it lies in queue, input and hand-over
+    response_idle_beside_queue_ratio    the same, as far as it can lie in input and hand-over
+
 Latency is response time, in a closed loop service time. Parts are those of table `joined`; a batch's part counts for
 each of its requests, since all of them wait for it.
 """
@@ -27,7 +30,19 @@ PARTS = (
     "lag", "network", "queue", "input", "handover", *BODY_PARTS, "head", "tail", "output", "residual",
 )  # fmt: skip
 """Parts of a latency by their columns of `joined`, <part>_ns; the batch's six stand for compute_ns."""
-_MORE = ("idle_wait", "compute")
+
+
+def _least(one: str, other: str) -> str:
+    """SQL: the lesser of both, null where either is."""
+    return f"CASE WHEN {one} <= {other} THEN {one} WHEN {other} < {one} THEN {other} END"
+
+
+_SPANS = {
+    **{part: f"{part}_ns" for part in (*PARTS, "compute")},
+    "idle_wait": _least("idle_wait_ns", "queue_ns + input_ns + handover_ns"),
+    "idle_beside_queue": _least("idle_wait_ns", "input_ns + handover_ns"),
+}
+"""What each response_<name>_ratio is of."""
 LATENCY = "coalesce(response_ns, service_ns)"
 """Latency of a row of `joined`: a closed loop has no response time."""
 INSTANCE = "coalesce(nullif(instance, ''), request_kind)"
@@ -46,6 +61,7 @@ class Sums(NamedTuple):
     parts_ns: tuple[float | None, ...]
     copied_ns: float | None
     copied_bytes: float | None
+    n_launches: int | None = None
 
 
 def batch_sums(connection: duckdb.DuckDBPyConnection) -> dict[Key, Sums]:
@@ -53,11 +69,11 @@ def batch_sums(connection: duckdb.DuckDBPyConnection) -> dict[Key, Sums]:
     parts = ", ".join(f"sum({part}_ns)::DOUBLE" for part in BODY_PARTS)
     rows = connection.execute(f"""
         SELECT phase, server, instance, model, count(*) FILTER (tie <> 'none'), sum(n_kernels + n_copies), {parts},
-            sum(h2d_ns + d2h_ns)::DOUBLE, sum(h2d_bytes + d2h_bytes)::DOUBLE
+            sum(h2d_ns + d2h_ns)::DOUBLE, sum(h2d_bytes + d2h_bytes)::DOUBLE, sum(n_launches)
         FROM batch_costs WHERE phase <> '' GROUP BY phase, server, instance, model""").fetchall()
     return {
         (phase, instance_key(server, instance, model)): Sums(
-            instance, model, n_tied, n_operations, tuple(sums[:-2]), *sums[-2:]
+            instance, model, n_tied, n_operations, tuple(sums[:-3]), *sums[-3:]
         )
         for phase, server, instance, model, n_tied, n_operations, *sums in rows
     }
@@ -65,17 +81,16 @@ def batch_sums(connection: duckdb.DuckDBPyConnection) -> dict[Key, Sums]:
 
 def response_shares(connection: duckdb.DuckDBPyConnection) -> dict[Key, dict[str, float | None]]:
     """`response_<part>_ratio` over view `joined`, by phase and instance."""
-    names = (*PARTS, *_MORE)
     columns = ", ".join(
-        f"sum({name}_ns)::DOUBLE / nullif(sum({LATENCY}) FILTER ({name}_ns IS NOT NULL), 0)::DOUBLE"
-        for name in names
+        f"sum({span})::DOUBLE / nullif(sum({LATENCY}) FILTER (({span}) IS NOT NULL), 0)::DOUBLE"
+        for span in _SPANS.values()
     )
     rows = connection.execute(f"""
         SELECT phase, server, {INSTANCE}, {columns} FROM joined
         WHERE outcome = 'ok' AND server IS NOT NULL AND phase <> '' GROUP BY ALL""").fetchall()
     return {
         (phase, f"{server}/{instance}"): {
-            f"response_{name}_ratio": value for name, value in zip(names, values, strict=True)
+            f"response_{name}_ratio": value for name, value in zip(_SPANS, values, strict=True)
         }
         for phase, server, instance, *values in rows
     }

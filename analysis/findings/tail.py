@@ -14,11 +14,13 @@ so that the means of the parts add up to the mean latency, and their growth to i
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, NamedTuple
 
+from analysis.findings.confidence import Confidence, RunState, weigh_run
 from analysis.findings.finding import Evidence, Finding, Rows, Scope
 from analysis.findings.rows import N_WORST, literal
+from analysis.findings.sent import Sent
 from analysis.findings.shares import BODY_PARTS, LATENCY
 from analysis.latency import smallest_n
 from analysis.wording import count_text, duration_text, share_text
@@ -31,6 +33,9 @@ Q = 0.99
 _SPLIT = ("network", "queue", "input", "handover", "output", "residual")
 _BATCH = (*BODY_PARTS, "head", "tail")
 TAIL_PARTS = ("lag", *_SPLIT, *_BATCH, "wait", "compute", "reply", "unjoined")
+
+FAILED_RATIO = 0.01
+"""Of the requests, as many did not end ok as the tail has: with their latencies in it, the p99 would be another."""
 
 NEXT_STEPS = {
     "lag": "The client sent late: see the checks of the verdict.",
@@ -90,18 +95,40 @@ def tails(connection: duckdb.DuckDBPyConnection, phases: Sequence[str]) -> dict[
         WHERE outcome = 'ok' AND list_contains($phases, phase) GROUP BY phase, target ORDER BY min(sent_ns), target""",
         {"phases": list(phases)},
     ).fetchall()
-    found: dict[tuple[str, str], Tail | int] = {}
-    for phase, server, n, quantiles in edges:
-        key = (phase, server)
-        found[key] = n if n < smallest_n(Q) else _tail(connection, phase, server, *quantiles)
-    return found
+    ranks = {
+        (phase, server): _Ranks(*quantiles) for phase, server, n, quantiles in edges if n >= smallest_n(Q)
+    }
+    found: dict[tuple[str, str], Tail | int] = {(phase, server): n for phase, server, n, _ in edges}
+    return {**found, **_tails(connection, ranks)}
 
 
 def tail_finding(
-    connection: duckdb.DuckDBPyConnection, key: tuple[str, str], found: Tail | int, bodies: Mapping[str, str]
+    connection: duckdb.DuckDBPyConnection,
+    key: tuple[str, str],
+    found: Tail | int,
+    bodies: Mapping[str, str],
+    state: RunState = RunState(),  # noqa: B008
+    sent: Sent = Sent(),  # noqa: B008
 ) -> Finding:
-    """The finding about the tail of a phase and server. `bodies`: a sentence by instance about their batches."""
-    scope = Scope(*key, requests="p99")
+    """The finding about the tail of a phase and server. `bodies`: a sentence by instance about their batches; `sent`:
+    what became of all requests of the phase to the server."""
+    finding = _of_ok(connection, Scope(*key, requests="p99"), found, bodies)
+    confidence = Confidence(finding.confidence, list(finding.confidence_reasons))
+    claim = finding.claim
+    if sent.n_failed > FAILED_RATIO * sent.n:
+        failed = f"{count_text(sent.n_failed)} of {count_text(sent.n)} requests did not end ok"
+        if isinstance(found, Tail):
+            claim = f"{failed} and are not among these. {claim}"
+        confidence.lower("medium", failed)
+    weigh_run(confidence, state)
+    return replace(
+        finding, claim=claim, confidence=confidence.level, confidence_reasons=tuple(confidence.reasons)
+    )
+
+
+def _of_ok(
+    connection: duckdb.DuckDBPyConnection, scope: Scope, found: Tail | int, bodies: Mapping[str, str]
+) -> Finding:
     if isinstance(found, int):
         claim = f"Not assessed: {count_text(found)} ok requests carry no p99, which takes {smallest_n(Q)}."
         step = "Measure longer, or at a higher rate."
@@ -131,9 +158,19 @@ def tail_finding(
     )  # fmt: skip
 
 
-def _tail(
-    connection: duckdb.DuckDBPyConnection, phase: str, server: str, p99_ns: int, median_ns: int
-) -> Tail:
+class _Ranks(NamedTuple):
+    """Order statistics of the latency of the ok requests of a phase and server, ns."""
+
+    p99_ns: int
+    median_ns: int
+
+
+def _tails(
+    connection: duckdb.DuckDBPyConnection, ranks: Mapping[tuple[str, str], _Ranks]
+) -> dict[tuple[str, str], Tail]:
+    """The tail of each phase and server of `ranks`: `joined` is read once for all of them."""
+    if not ranks:
+        return {}
     split = "parts_level <> 'none'"
     on_gpu = "coalesce(n_kernels + n_copies, 0) > 0"
     plain = f"NOT ({split}) AND compute_ns IS NOT NULL"
@@ -146,18 +183,29 @@ def _tail(
         "reply": f"CASE WHEN {plain} THEN reply_ns ELSE 0 END",
     }
     columns = ", ".join(f"avg({parts[part]})" for part in TAIL_PARTS[:-1])
+    edges = ", ".join(
+        f"({literal(phase)}, {literal(server)}, {own.p99_ns}, {own.median_ns})"
+        for (phase, server), own in ranks.items()
+    )
     rows = connection.execute(
-        f"""SELECT {LATENCY} >= {p99_ns} AS is_tail, count(*), avg({LATENCY}), {columns} FROM joined
-        WHERE outcome = 'ok' AND phase = ? AND target = ? AND ({LATENCY} >= {p99_ns} OR {LATENCY} <= {median_ns})
-        GROUP BY 1 ORDER BY 1""",
-        [phase, server],
+        f"""SELECT phase, target, {LATENCY} >= p99_ns AS is_tail, count(*), avg({LATENCY}), {columns}
+        FROM joined JOIN (VALUES {edges}) edges(phase, target, p99_ns, median_ns) USING (phase, target)
+        WHERE outcome = 'ok' AND ({LATENCY} >= p99_ns OR {LATENCY} <= median_ns) GROUP BY ALL"""
     ).fetchall()
-    means = {is_tail: (n, _whole(latency_ns, values)) for is_tail, n, latency_ns, *values in rows}
-    n, of_tail = means[True]
-    n_base, of_base = means.get(
-        False, means[True]
-    )  # where all latencies are one value, base and tail are the same
-    return Tail(phase, server, n, n_base, p99_ns, median_ns, of_tail, of_base)
+    means = {
+        (phase, server, is_tail): (n, _whole(latency_ns, values))
+        for phase, server, is_tail, n, latency_ns, *values in rows
+    }
+    return {key: _tail(key, own, means) for key, own in ranks.items()}
+
+
+def _tail(
+    key: tuple[str, str], own: _Ranks, means: Mapping[tuple[str, str, bool], tuple[int, dict[str, float]]]
+) -> Tail:
+    """`means`: number and parts of tail and base. Where all latencies are one value, these are the same."""
+    n, of_tail = means[*key, True]
+    n_base, of_base = means.get((*key, False), means[*key, True])
+    return Tail(*key, n, n_base, own.p99_ns, own.median_ns, of_tail, of_base)
 
 
 def _whole(latency_ns: float, values: list[float]) -> dict[str, float]:

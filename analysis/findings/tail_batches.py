@@ -36,12 +36,24 @@ FROM (SELECT * FROM {table} WHERE batch_id IN (SELECT batch_id FROM picked) AND 
 JOIN picked b USING (server, instance, batch_id)
 """
 """By the number first: texts are compared for what is left."""
+_LAUNCHES = f"""
+CREATE OR REPLACE TEMP TABLE launches AS
+SELECT {_OWNER}, batch_id, launch_start_ns, min(start_ns) FILTER (kind = 'kernel') AS first_ns,
+    sum(greatest(0, end_ns - greatest(start_ns, coalesce(before_ns, start_ns))))::BIGINT AS op_ns
+FROM (SELECT *, max(end_ns) OVER (PARTITION BY server, instance, batch_id, launch_start_ns ORDER BY start_ns, end_ns
+        ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before_ns FROM own WHERE launch_start_ns IS NOT NULL)
+GROUP BY ALL
+"""
+"""What one call launches is one operation: the nodes of a graph, which take their union."""
+_COPIES = f"""
+SELECT {_OWNER}, sum(end_ns - start_ns) FILTER (kind = 'copy')::DOUBLE,
+    sum(end_ns - start_ns) FILTER (kind = 'kernel')::DOUBLE
+FROM own GROUP BY ALL
+"""
 _ISSUE = f"""
-SELECT {_OWNER}, median(interval_ns), median(end_ns - start_ns) FILTER (interval_ns IS NOT NULL),
-    sum(end_ns - start_ns) FILTER (kind = 'copy')::DOUBLE, sum(end_ns - start_ns) FILTER (kind = 'kernel')::DOUBLE
+SELECT {_OWNER}, median(interval_ns), median(op_ns) FILTER (interval_ns IS NOT NULL)
 FROM (SELECT *, launch_start_ns - lag(launch_start_ns) OVER (
-        PARTITION BY server, instance, batch_id, launch_start_ns IS NULL ORDER BY launch_start_ns, start_ns)
-        AS interval_ns FROM own)
+        PARTITION BY server, instance, batch_id ORDER BY launch_start_ns) AS interval_ns FROM launches)
 GROUP BY ALL
 """
 _IDLE = f"""
@@ -56,10 +68,15 @@ SELECT {_OWNER}, sum(begin_ns - launch_start_ns)::DOUBLE,
     sum(greatest(0, begin_ns - greatest(launch_start_ns, coalesce(before_ns, launch_start_ns))))::DOUBLE
 FROM (SELECT *, max(begin_ns) OVER (PARTITION BY {_OWNER} ORDER BY launch_start_ns, begin_ns
         ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before_ns
-    FROM (SELECT *, greatest(start_ns, launch_start_ns) AS begin_ns FROM own
-        WHERE kind = 'kernel' AND launch_start_ns IS NOT NULL))
+    FROM (SELECT *, greatest(first_ns, launch_start_ns) AS begin_ns FROM launches WHERE first_ns IS NOT NULL))
 GROUP BY ALL
 """
+
+_QUOTIENTS = (
+    (_COPIES, "copy_to_kernel_ratio"),
+    (_IDLE, "host_wait_of_idle_ratio"),
+    (_DEPTH, "launch_depth_nonempty_mean"),
+)
 
 
 def tail_measures(
@@ -85,24 +102,21 @@ def measures_where(
 
 def batches_measures(connection: duckdb.DuckDBPyConnection, tables: Sequence[str]) -> dict[Key, Measures]:
     """The same over the batches in table `picked`, whose columns are those of `batch_costs`."""
-    found: dict[Key, Measures] = {key: batch_measures(sums) for key, sums in batch_sums(connection).items()}
+    found = {key: batch_measures(sums) for key, sums in batch_sums(connection).items()}
     own = [_OWN.format(kind=kind, table=table) for table, kind in OPERATIONS.items() if table in tables]
     if not own:
-        return found
+        return {**found}
     connection.execute(f"CREATE OR REPLACE TEMP TABLE own AS {' UNION ALL '.join(own)}")
-    for *owner, interval_ns, op_ns, copied_ns, kernel_ns in connection.execute(_ISSUE).fetchall():
-        found[_key(owner)] = {
-            **found[_key(owner)],
-            "issue_interval_ns": interval_ns,
-            "op_median_ns": op_ns,
-            "issue_to_op_ratio": quotient(interval_ns, op_ns),
-            "copy_to_kernel_ratio": quotient(copied_ns, kernel_ns),
-        }
-    for query, name in ((_IDLE, "host_wait_of_idle_ratio"), (_DEPTH, "launch_depth_nonempty_mean")):
+    connection.execute(_LAUNCHES)
+    for *owner, interval_ns, op_ns in connection.execute(_ISSUE).fetchall():
+        issue = {"issue_interval_ns": interval_ns, "op_median_ns": op_ns}
+        found[_key(owner)] |= {**issue, "issue_to_op_ratio": quotient(interval_ns, op_ns)}
+    for query, name in _QUOTIENTS:
         for *owner, part_ns, whole_ns in connection.execute(query).fetchall():
-            found[_key(owner)] = {**found[_key(owner)], name: quotient(part_ns, whole_ns)}
-    connection.execute("DROP TABLE own")
-    return found
+            found[_key(owner)][name] = quotient(part_ns, whole_ns)
+    for table in ("launches", "own"):
+        connection.execute(f"DROP TABLE {table}")
+    return {**found}
 
 
 def _key(owner: Sequence[str]) -> Key:

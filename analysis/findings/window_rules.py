@@ -10,6 +10,9 @@ _REQUEST = ("request_id",)
 CLIENT_LAG_RATIO = 0.20
 """Share of the mean latency that makes the client the limit by itself."""
 
+CLIENT_TRACE_RATIO = 0.02
+"""Share of the mean latency below which a phase was not held up by its client, whatever the run's verdict says."""
+
 CLIENT = Rule(
     "client-bound",
     "window",
@@ -22,12 +25,53 @@ CLIENT = Rule(
                 "twice the tenth of a latency that a valid run allows its client: a fifth is no longer an edge effect",
             ),
         ),
+        (
+            at_least(
+                "client_lag_share_ratio",
+                CLIENT_TRACE_RATIO,
+                "the verdict is of the whole run: this phase too lost something before the send, more than timers cost",
+            ),
+            at_least("load_is_closed", 0.5, "or its users wait for replies, so that no send can be late"),
+        ),
     ),
     "The load generator was the limit: {client_lag_share_ratio} of the mean latency passed before it had sent.",
     "Add client workers or nodes as the verdict says, and run again: what the run says of the server is a lower bound.",
     "It says nothing of the server; its regime behind the client's is the runner-up.",
     GiveBack(response=("client_lag_share_ratio",)),
     RowLink("joined", "lag_ns", (*_REQUEST, "lag_ns", "response_ns")),
+)
+
+UNSERVED_RATIO = 0.05
+"""Share of the requests that no batch takes which is more than a few strays."""
+
+UNSERVED = Rule(
+    "unserved",
+    "window",
+    (
+        (
+            at_least(
+                "unserved_ratio",
+                UNSERVED_RATIO,
+                "one request in twenty that is sent, taken by no batch and not ok is no stray",
+            ),
+        ),
+        (
+            below(
+                "wall_exec_ratio",
+                0.75,
+                "an instance that executes for three quarters of the wall leaves requests behind because it is full",
+            ),
+        ),
+    ),
+    "Requests go unserved: {unserved_ratio} of the {n_requests} that were sent to the server were taken by no batch "
+    "and did not end ok, while the instance executed for {wall_exec_ratio} of the wall.",
+    "Look at the server's log and its health, at outcome and detail of these requests in table requests, and at the "
+    "client's timeout; mend that before anything else.",
+    "It does not tell a server that hangs or died from one that refuses requests, or from a network that loses them.",
+    GiveBack(),
+    RowLink("joined", "done_ns - sent_ns", (*_REQUEST, "outcome", "sent_ns", "done_ns")),
+    evidence=("wall_between_waiting_ratio", "n_batches"),
+    counted="n_requests",
 )
 
 UNDER_OFFERED = Rule(
@@ -48,12 +92,19 @@ UNDER_OFFERED = Rule(
                 "the median request waits less than one batch: a burst that fills the queue is another regime",
             ),
         ),
+        (
+            below(
+                "unserved_ratio",
+                UNSERVED_RATIO,
+                "requests that nobody serves are load, however idle the instance is",
+            ),
+        ),
     ),
     "The load leaves the instance idle for {wall_unoffered_ratio} of the wall, with no request waiting; the median "
     "request queues {queue_to_exec_ratio} as long as a batch lasts.",
     "Raise the rate, or lower the number of instances: latencies here are those of an empty server.",
     "It does not tell how much more load the instance carries: batches grow with load.",
-    GiveBack(wall=("wall_unoffered_ratio",)),
+    GiveBack(),
     RowLink("batch_costs", "gap_before_ns", (*_BATCH, "gap_before_ns")),
     evidence=("wall_exec_ratio", "batch_rows_mean"),
 )
@@ -97,12 +148,22 @@ SCHEDULER = Rule(
                 "a fifth of the wall idle although requests wait: more than the hand-over of a batch costs by itself",
             ),
         ),
+        (
+            below(
+                "unserved_ratio", UNSERVED_RATIO, "what keeps requests from ever being served is no hand-over"
+            ),
+        ),
     ),
     "The instance stood idle for {wall_between_waiting_ratio} of the wall although requests were at the server.",
     "Lower the queue delay of the dynamic batcher and the preferred batch sizes; then look at the hand-over between "
     "the server's core and the model's process (its OS-runtime waits, CPU of the node).",
     "It does not tell the batcher's delay, which is a choice, from the cost of the hand-over between processes.",
-    GiveBack(("wall_between_waiting_ratio",), ("response_idle_wait_ratio",), feeds_queue=True),
+    GiveBack(
+        ("wall_between_waiting_ratio",),
+        ("response_idle_wait_ratio",),
+        feeds_queue=True,
+        beside_queue=("response_idle_beside_queue_ratio",),
+    ),
     RowLink("joined", "idle_wait_ns", (*_REQUEST, "idle_wait_ns", "wait_ns")),
     evidence=("wall_exec_ratio", "wall_unoffered_ratio"),
 )
@@ -168,6 +229,14 @@ THROTTLED = Rule(
                 "a tenth of the phase with clocks held down by heat or power: more than a single sample of a phase",
             ),
         ),
+        (at_least("n_throttle_samples", 10.0, "of fewer samples one alone makes a tenth"),),
+        (
+            at_least(
+                "wall_kernel_busy_ratio",
+                0.10,
+                "clocks slow kernels down: where these take less than a tenth of the wall, little is lost",
+            ),
+        ),
     ),
     "Clocks of its GPU were held down by heat or power in {throttled_ratio} of the samples.",
     "Look at temperature, power and power limit in gpu_samples; cool the host or raise the limit, then run again.",
@@ -213,4 +282,4 @@ BODY = Rule(
     needs_report=True,
 )
 
-WINDOW_RULES = (CLIENT, UNDER_OFFERED, QUEUE, SCHEDULER, CPU, HOST, THROTTLED, BODY)
+WINDOW_RULES = (CLIENT, UNSERVED, UNDER_OFFERED, QUEUE, SCHEDULER, CPU, HOST, THROTTLED, BODY)

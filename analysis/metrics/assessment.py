@@ -51,7 +51,8 @@ _SMALL = ("joined", "triton_samples", "gpu_samples")
 def opened(
     store: RunStore, chosen: Sequence[BatchKey] | None, memory_limit_bytes: int
 ) -> Iterator[duckdb.DuckDBPyConnection]:
-    """A connection over the tables of the run, with views `ops`, `calls`, `picked` and `served`, table `waits`.
+    """A connection over the tables of the run, with views `ops`, `calls`, `picked` and `served`, tables `waits` and
+    `unserved`.
 
     `picked`: the rows of `batch_costs` that count, all or those that are `chosen`. Raises `MissingTable` where the run
     has no `batch_costs`.
@@ -76,6 +77,7 @@ def opened(
             connection.execute(request_figures.WAITS)
         else:
             connection.execute(request_figures.NO_WAITS)
+        request_figures.add_unserved(connection, "joined" in tables)
         yield connection
 
 
@@ -137,7 +139,8 @@ class Assessment:
         if group is None or not sums["n_tied"]:
             return found
         found["gpu_activity_ratio"] = self.gpu_activity(phase, sums["gpu_uuid"])
-        found["foreign_busy_ratio"] = ratio(self.foreign_ns[group], sums["tied_exec_ns"])
+        if sums["kernel_busy_ns"] is not None:
+            found["foreign_busy_ratio"] = ratio(self.foreign_ns[group], sums["tied_exec_ns"])
         found["attribution_ratio"] = self._attribution(group, phase)
         if not sums["n_ranged"]:
             return found  # what a window ties has no batch id on its row
@@ -214,7 +217,7 @@ class _Sweep:
         self.gpus.add(ops)
         self.issues.add(ops)
         self.kernels.add(ops)
-        self.foreign.add(ops, source.processes)
+        self.foreign.add(ops, source.processes, [gpu.node for gpu in source.gpus])
         self._count(ops)
 
     def finish(self, source: DeviceOps) -> None:

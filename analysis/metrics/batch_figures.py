@@ -33,34 +33,58 @@ FROM picked GROUP BY ALL ORDER BY ALL
 
 # Wall of an instance: from the start of what is measured, or the end of a batch that reached into it, to its end, or
 # the end of the last batch begun in it. `spans` has the phases, `waits` how long requests waited while it was idle.
-_WALLS = """
+# A row is a batch with the idle time before it: of the first one that since the wall began.
+_LAID = """
+CREATE OR REPLACE TEMP VIEW laid AS
 WITH own AS (
     SELECT b.*, s.first_ns, s.last_ns FROM batch_costs b JOIN spans s USING (phase) WHERE b.start_ns >= s.first_ns),
 before AS (
     SELECT s.phase, server, instance, model, max(b.end_ns) AS before_ns
     FROM batch_costs b JOIN spans s ON b.start_ns < s.first_ns GROUP BY ALL),
 ends AS (
-    SELECT phase, server, instance, model, min(start_ns) AS first_start, max(end_ns) AS last_end,
+    SELECT phase, server, instance, model, min((start_ns, batch_id)) AS first_batch, max(end_ns) AS last_end,
         greatest(any_value(first_ns), coalesce(any_value(before_ns), any_value(first_ns))) AS wall_start,
         greatest(any_value(last_ns), max(end_ns)) AS wall_end
     FROM own LEFT JOIN before USING (phase, server, instance, model) GROUP BY ALL)
+SELECT own.*, e.* EXCLUDE (phase, server, instance, model), w.idle_wait_ns,
+    (own.start_ns, own.batch_id) = first_batch AS is_first,
+    CASE WHEN is_first THEN greatest(0, own.start_ns - wall_start)
+        WHEN own.start_ns > first_batch[1] THEN gap_before_ns ELSE 0 END AS idle_ns,
+    least(idle_ns, coalesce(w.idle_wait_ns, 0)) AS waited_ns
+FROM own JOIN ends e USING (phase, server, instance, model)
+LEFT JOIN waits w USING (server, instance, model, batch_id)
+"""
+_WALLS = """
 SELECT phase, server, instance, model, any_value(wall_end - wall_start) AS wall_ns,
-    any_value(greatest(0, first_start - wall_start) + wall_end - last_end) AS edges_ns,
-    CAST(sum(own.end_ns - own.start_ns) AS BIGINT) AS exec_ns,
-    CAST(sum(own.end_ns - own.start_ns) FILTER (tie = 'none') AS BIGINT) AS unprofiled_ns,
+    CAST(sum(idle_ns) FILTER (is_first) AS BIGINT) + any_value(wall_end - last_end) AS edges_ns,
+    CAST(sum(end_ns - start_ns) AS BIGINT) AS exec_ns,
+    CAST(sum(end_ns - start_ns) FILTER (tie = 'none' OR head_ns IS NULL) AS BIGINT) AS unprofiled_ns,
     CAST(sum(kernel_busy_ns + copy_exposed_ns) FILTER (tie <> 'none') AS BIGINT) AS busy_ns,
     CAST(sum(sync_wait_ns + launch_idle_ns) FILTER (tie <> 'none') AS BIGINT) AS body_idle_ns,
     CAST(sum(head_ns) FILTER (tie <> 'none') AS BIGINT) AS head_ns,
     CAST(sum(tail_ns) FILTER (tie <> 'none') AS BIGINT) AS tail_ns,
-    CAST(coalesce(sum(gap) , 0) AS BIGINT) AS between_ns,
-    CAST(coalesce(sum(least(gap, idle_wait_ns)), 0) AS BIGINT) AS waiting_ns,
-    CAST(coalesce(sum(gap) FILTER (idle_wait_ns IS NULL), 0) AS BIGINT) AS unknown_ns,
+    CAST(coalesce(sum(idle_ns) FILTER (NOT is_first), 0) AS BIGINT) AS between_ns,
+    CAST(coalesce(sum(waited_ns) FILTER (NOT is_first), 0) AS BIGINT) AS waiting_ns,
+    CAST(sum(waited_ns) FILTER (is_first) AS BIGINT) AS edges_waiting_ns,
+    CAST(coalesce(sum(idle_ns) FILTER (NOT is_first AND idle_wait_ns IS NULL), 0) AS BIGINT) AS unknown_ns,
     count(idle_wait_ns) AS n_known
-FROM (
-    SELECT own.*, e.* EXCLUDE (phase, server, instance, model), w.idle_wait_ns,
-        CASE WHEN own.start_ns > first_start THEN gap_before_ns ELSE 0 END AS gap
-    FROM own JOIN ends e USING (phase, server, instance, model)
-    LEFT JOIN waits w USING (server, instance, model, batch_id)) own
+FROM laid GROUP BY ALL
+"""
+# Of the idle time in which no request of the next batch waited, that in which one waited that was never served: length
+# of both at once = what lies of `unserved` before the end of a stretch, less what lies before its start.
+_UNSERVED_WAITS = """
+WITH idle AS (
+    SELECT phase, server, instance, model, is_first AS is_edge, start_ns - idle_ns AS from_ns,
+        start_ns - waited_ns AS to_ns FROM laid WHERE idle_ns > waited_ns
+    UNION ALL
+    SELECT phase, server, instance, model, true, any_value(last_end), any_value(wall_end) FROM laid GROUP BY ALL),
+points AS (
+    SELECT phase, server, instance, model, is_edge, from_ns AS t_ns, -1 AS sign FROM idle
+    UNION ALL
+    SELECT phase, server, instance, model, is_edge, to_ns, 1 FROM idle)
+SELECT p.phase, p.server, p.instance, p.model, p.is_edge,
+    CAST(sum(sign * coalesce(u.before_ns + least(p.t_ns - u.from_ns, u.to_ns - u.from_ns), 0)) AS BIGINT)
+FROM points p ASOF LEFT JOIN unserved u ON p.server = u.server AND p.model = u.model AND p.t_ns >= u.from_ns
 GROUP BY ALL
 """
 _WINDOW_TIED = """
@@ -81,8 +105,14 @@ def batch_sums(connection: duckdb.DuckDBPyConnection) -> dict[GroupKey, Row]:
 
 
 def walls(connection: duckdb.DuckDBPyConnection) -> dict[GroupKey, Row]:
-    """The wall of each instance in each phase of `spans`, in parts. Needs `batch_costs` and `waits`."""
-    return _by_group(connection, _WALLS)
+    """The wall of each instance in each phase of `spans`, in parts. Needs `batch_costs`, `waits` and `unserved`."""
+    connection.execute(_LAID)
+    found = _by_group(connection, _WALLS)
+    if connection.execute("SELECT 1 FROM unserved LIMIT 1").fetchall():
+        for phase, server, instance, model, is_edge, ns in connection.execute(_UNSERVED_WAITS).fetchall():
+            row = found[phase, instance_key(server, instance, model)]
+            row["edges_waiting_ns" if is_edge else "waiting_ns"] += ns
+    return found
 
 
 def window_tied(connection: duckdb.DuckDBPyConnection) -> dict[tuple[str, str, int], int]:
@@ -102,15 +132,17 @@ def wall_measures(wall: Mapping[str, Any] | None) -> Measures:
     """The wall_… measures; None each where executions overlap, those of the inside of batches without a profile."""
     if wall is None or not wall["wall_ns"]:
         return {}
-    found = {
-        "wall_edges_ratio": wall["edges_ns"],
-        "wall_between_ratio": wall["between_ns"],
-    }
     parts = wall["exec_ns"] + wall["between_ns"] + wall["edges_ns"]
     if abs(parts - wall["wall_ns"]) > WALL_ERROR_RATIO * wall["wall_ns"]:
         return {}
-    if wall["n_known"] and wall["unknown_ns"] <= UNKNOWN_WAIT_RATIO * wall["between_ns"]:
-        found["wall_between_waiting_ratio"] = wall["waiting_ns"]
+    is_known = wall["n_known"] and wall["unknown_ns"] <= UNKNOWN_WAIT_RATIO * wall["between_ns"]
+    waited_ns = wall["edges_waiting_ns"] if is_known else 0  # at the edges, which are of no request
+    found = {
+        "wall_edges_ratio": wall["edges_ns"] - waited_ns,
+        "wall_between_ratio": wall["between_ns"] + waited_ns,
+    }
+    if is_known:
+        found["wall_between_waiting_ratio"] = wall["waiting_ns"] + waited_ns
         found["wall_between_empty_ratio"] = wall["between_ns"] - wall["waiting_ns"]
     found["wall_unprofiled_ratio"] = wall["unprofiled_ns"] or 0
     if wall["busy_ns"] is not None:

@@ -3,6 +3,9 @@
 thread   ├L1┤  ├L2┤      ├L3┤             L: a call that launches; issue interval: from L1 to L2, start to start
 GPU        ├─op1─┤├─op2─┤   ├─op3─┤       launch to start: from L to its kernel
                   idle  ├──┤              its cause: what the thread did when the GPU fell idle
+
+What one call launches, the nodes of a CUDA graph, counts as one operation from launch to launch, from launch to start
+and in the launch queue: it takes the union of its nodes. Within a batch these are the operations of one launch instant.
 """
 
 from __future__ import annotations
@@ -88,9 +91,10 @@ class BatchSweep:
                 own = _Own(*(column[np.argsort(own.batch, kind="stable")] for column in own))
             issue = self.issues[number]
             _add_idle(issue, own)
-            launched = _taken(own, own.launch_start_ns != NULL)
+            launched = _by_launch(_taken(own, own.launch_start_ns != NULL))
             _add_intervals(issue, launched)
             kernels = _taken(launched, launched.kind == KERNEL)
+            kernels = _taken(kernels, _is_first(kernels))
             _add_starts(issue, kernels)
             issue.depth.add(kernels)
 
@@ -120,8 +124,22 @@ def _add_idle(issue: Issue, ops: _Own) -> None:
         issue.idle_by_cause_ns[number] += int(gap[is_so].sum())
 
 
+def _by_launch(ops: _Own) -> _Own:
+    """`ops`, in order of batch and start, in order of batch, launch and start."""
+    if not (np.diff(ops.launch_start_ns)[np.diff(ops.batch) == 0] < 0).any():
+        return ops
+    order = np.lexsort((ops.start_ns, ops.launch_start_ns, ops.batch))
+    return _Own(*(column[order] for column in ops))
+
+
+def _is_first(ops: _Own) -> NDArray[np.bool_]:
+    """Whether each is the first of its launch; operations as `_by_launch` orders them."""
+    is_next = (ops.batch[1:] != ops.batch[:-1]) | (ops.launch_start_ns[1:] != ops.launch_start_ns[:-1])
+    return np.asarray(np.r_[True, is_next][: len(ops.batch)])
+
+
 def _add_starts(issue: Issue, kernels: _Own) -> None:
-    """From the start of the launch to the start of the kernel."""
+    """From the start of the launch to the start of its first kernel."""
     delay = kernels.start_ns - kernels.launch_start_ns
     issue.n_before_launch += int((delay < 0).sum())
     issue.to_start.add(np.maximum(delay, 0))
@@ -129,29 +147,33 @@ def _add_starts(issue: Issue, kernels: _Own) -> None:
 
 
 def _add_intervals(issue: Issue, ops: _Own) -> None:
-    """From launch to launch within a batch."""
-    if (np.diff(ops.launch_start_ns)[np.diff(ops.batch) == 0] < 0).any():
-        order = np.lexsort((ops.launch_start_ns, ops.batch))
-        ops = _Own(*(column[order] for column in ops))
-    is_next = np.flatnonzero(ops.batch[1:] == ops.batch[:-1]) + 1
-    start, end = ops.launch_start_ns, ops.launch_end_ns
+    """From launch to launch within a batch; operations as `_by_launch` orders them."""
+    is_first = _is_first(ops)
+    length = ops.end_ns - ops.start_ns
+    if not is_first.all():
+        before = reached_by_group(np.cumsum(is_first), ops.end_ns)
+        length = np.maximum(ops.end_ns - np.maximum(ops.start_ns, before), 0)
+        length = np.add.reduceat(length, np.flatnonzero(is_first))
+    one = _taken(ops, is_first)
+    is_next = np.flatnonzero(one.batch[1:] == one.batch[:-1]) + 1
+    start, end = one.launch_start_ns, one.launch_end_ns
     issue.interval.add(start[is_next] - start[is_next - 1])
     issue.host_gap.add(np.maximum(start[is_next] - end[is_next - 1], 0))
     issue.call.add(np.maximum(end[is_next] - start[is_next], 0))
-    issue.op.add((ops.end_ns - ops.start_ns)[is_next])
+    issue.op.add(length[is_next])
 
 
 class Depth:
-    """Kernels launched and not begun: the depth of the launch queue over time.
+    """Launches of kernels of which none has begun: the depth of the launch queue over time.
 
-    A kernel counts in [start of its launch, start of the kernel). The mean over the time in which any counts is
+    A launch counts in [its start, start of its first kernel). The mean over the time in which any counts is
     sum(start - launch) / |union of these|.
     """
 
     def __init__(self) -> None:
         self.most = 0
         self.waiting_ns = 0
-        """Sum over kernels of the time from launch to start: the integral of the depth."""
+        """Sum over launches of the time from launch to start: the integral of the depth."""
         self.nonempty_ns = 0
         self.first_ns: int | None = None
         self.last_ns: int | None = None
@@ -159,7 +181,7 @@ class Depth:
         self._outstanding: Int64s = np.zeros(0, np.int64)
 
     def add(self, kernels: _Own) -> None:
-        """Adds kernels; none is launched before one that was added before."""
+        """Adds the first kernel of each launch; none is launched before one that was added before."""
         if not len(kernels.start_ns):
             return
         order = np.argsort(kernels.launch_start_ns, kind="stable")

@@ -5,6 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
 from analysis.metrics.batch_figures import GroupKey
 from analysis.metrics.measures import Measures, instance_key, ratio
 from analysis.metrics.spans import PhaseSpan
@@ -13,6 +17,7 @@ if TYPE_CHECKING:
     import duckdb
 
 Row = dict[str, Any]
+Int64s = NDArray[np.int64]
 
 SERVED = """
 CREATE TEMP VIEW served AS
@@ -33,6 +38,18 @@ FROM served WHERE idle_wait_ns IS NOT NULL GROUP BY ALL
 NO_WAITS = """
 CREATE TEMP TABLE waits(server VARCHAR, instance VARCHAR, model VARCHAR, batch_id BIGINT, idle_wait_ns BIGINT)
 """
+
+IS_UNSERVED = "batch_id IS NULL AND outcome <> 'ok' AND sent_ns IS NOT NULL"
+"""Of a row of `joined`: it was sent, no batch took it, and it did not end ok."""
+
+_UNSERVED = f"""
+SELECT sent_ns, done_ns FROM joined
+WHERE {IS_UNSERVED} AND done_ns > sent_ns AND target = $server AND request_kind = $model ORDER BY sent_ns
+"""
+_NO_UNSERVED = """
+CREATE TEMP TABLE unserved(server VARCHAR, model VARCHAR, from_ns BIGINT, to_ns BIGINT, before_ns BIGINT)
+"""
+_SLICE_ROWS = 500_000
 
 _BY_INSTANCE = """
 SELECT b.phase, server, instance, model, count(*) AS n, quantile_disc(queue_ns, 0.5) AS queue_p50_ns,
@@ -73,6 +90,40 @@ SELECT phase, server, avg(pending), max(pending), count(*) FROM (
     WHERE pending_count IS NOT NULL GROUP BY ALL)
 GROUP BY ALL
 """
+
+
+def add_unserved(connection: duckdb.DuckDBPyConnection, has_joined: bool) -> None:
+    """Makes table `unserved`: by server and model the stretches in which requests that were never served were out, from
+    their send until they were given up; `before_ns`: length of the stretches before."""
+    connection.execute(_NO_UNSERVED)
+    if not has_joined:
+        return
+    keys = connection.execute(
+        f"SELECT DISTINCT target, request_kind FROM joined WHERE {IS_UNSERVED}"
+    ).fetchall()
+    for server, model in keys:
+        found = connection.sql(_UNSERVED, params={"server": server, "model": model})
+        pieces = [
+            _union(piece["sent_ns"].to_numpy(), piece["done_ns"].to_numpy())
+            for piece in found.to_arrow_reader(_SLICE_ROWS)
+            if len(piece)
+        ]
+        if not pieces:
+            continue
+        from_ns, to_ns = _union(*(np.concatenate(column) for column in zip(*pieces, strict=True)))
+        before_ns = np.cumsum(to_ns - from_ns) - (to_ns - from_ns)
+        rows = pa.table({"from_ns": from_ns, "to_ns": to_ns, "before_ns": before_ns})
+        connection.register("unserved_rows", rows)
+        connection.execute("INSERT INTO unserved SELECT $1, $2, * FROM unserved_rows", [server, model])
+        connection.unregister("unserved_rows")
+
+
+def _union(from_ns: Int64s, to_ns: Int64s) -> tuple[Int64s, Int64s]:
+    """The stretches that the spans, in any order, cover together, in order of time."""
+    order = np.argsort(from_ns, kind="stable")
+    from_ns, reach_ns = from_ns[order], np.maximum.accumulate(to_ns[order])
+    begins = np.flatnonzero(np.append(True, from_ns[1:] > reach_ns[:-1]))
+    return from_ns[begins], reach_ns[np.append(begins[1:] - 1, len(reach_ns) - 1)]
 
 
 def instance_requests(connection: duckdb.DuckDBPyConnection) -> dict[GroupKey, Row]:

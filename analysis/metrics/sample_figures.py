@@ -27,12 +27,12 @@ _MEANS = [
 _SAMPLES = f"""
 SELECT gpu_uuid, count(*), {", ".join(_MEANS)},
     count(*) FILTER (throttle_reasons & ~{NO_CLOCK_LIMIT} <> 0) / nullif(count(throttle_reasons), 0),
-    coalesce(bit_or(throttle_reasons), 0)
+    coalesce(bit_or(throttle_reasons), 0), count(throttle_reasons)
 FROM gpu_samples
 WHERE mig_instance = '' AND t_ns - interval_ns >= $first_ns AND t_ns <= $last_ns AND interval_ns > 0
 GROUP BY gpu_uuid ORDER BY gpu_uuid
 """
-NAMES = (*BY_GPM, *BY_NVML, "throttled_ratio", "throttle_reasons")
+NAMES = (*BY_GPM, *BY_NVML, "throttled_ratio", "throttle_reasons", "n_throttle_samples")
 
 
 def sample_figures(
@@ -59,4 +59,5 @@ def sample_measures(figures: Mapping[str, Any] | None) -> Measures:
         "gpu_dram_util_ratio": figures["dram_util"],
         "gpu_util_ratio": figures["util"],
         "throttled_ratio": figures["throttled_ratio"],
+        "n_throttle_samples": float(figures["n_throttle_samples"]),
     }

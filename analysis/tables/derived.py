@@ -75,7 +75,11 @@ TABLES = (
             text("model", "name of the model"),
             text("version", "version of the model"),
             text("instance", "model instance; empty where only Triton's trace tells of the batch"),
-            id_("batch_id", "count of executions; with server, model and instance the key of the row"),
+            id_(
+                "batch_id",
+                "count of executions of the instance, by a trace of the server; with server and instance the key of "
+                "the row",
+            ),
             text("source", "record: the model's own record; trace: Triton's trace of its requests"),
             at("start_ns", "its execution began"),
             at("end_ns", "its execution ended"),
@@ -220,7 +224,12 @@ TABLES = (
                 True,
             ),
             real("gpu_streams_mean", "count", "mean streams with an operation, over the time with any", True),
-            ratio("gpu_util", "nvidia-smi's utilisation, mean of the samples that end in the window", True),
+            ratio(
+                "gpu_util",
+                "nvidia-smi's utilisation, mean of the samples that end in the window, of the GPUs that operations of "
+                "the run ran on, whole ones; of all where no report says which",
+                True,
+            ),
             ratio("gpu_sm_util", "GPM: share of SMs busy, likewise", True),
             ratio("gpu_tensor_util", "GPM: share of time in which a tensor pipe was busy, likewise", True),
             ratio("gpu_dram_util", "GPM: share of peak DRAM bandwidth, likewise", True),

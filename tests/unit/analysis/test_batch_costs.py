@@ -398,10 +398,50 @@ def test_a_report_without_a_table_leaves_what_it_tells_null(tmp_path: Path, abse
     assert (row["n_kernels"], row["n_copies"]) == (int(absent != "kernels"), int(absent != "memcpys"))
 
 
-def test_a_report_without_cuda_says_that_nothing_ran_on_the_gpu(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("gpus", "expected"),
+    [(["NVIDIA H200"], ["range", None, None, None, None]), ([], ["range", 100, 0, 0, 0])],
+)
+def test_a_report_without_cuda_says_nothing_of_a_gpu_that_is_there(
+    tmp_path: Path, gpus: list[str], expected: list[Any]
+) -> None:
     tables = {name: rows for name, rows in profiled().items() if name in ("batches", "nvtx")}
-    row = costs(plain_run(tmp_path, tables))["server-0", "i0", 0]
-    assert values(row, "tie", "head_ns", "n_kernels", "n_launches", "sync_wait_ns") == ["range", 100, 0, 0, 0]
+    manifest = {"nodes": {"node-0": {"gpus": gpus}}, "servers": {"server-0": {"node": "node-0"}}}
+    row = costs(plain_run(tmp_path, tables, **manifest))["server-0", "i0", 0]
+    assert values(row, "tie", "head_ns", "n_kernels", "n_launches", "sync_wait_ns") == expected
+
+
+@pytest.mark.parametrize("is_sorted", [False, True])
+def test_what_was_recorded_is_told_by_phase(tmp_path: Path, is_sorted: bool) -> None:
+    tables = profiled()
+    tables["batches"].append(batch(3, 200, 260))
+    tables["nvtx"].append(event(3, 200, 260))
+    tables["cuda_api"].append(event(3, 210, 220, call_class="launch", correlation_id=5))
+    tables["kernels"].append(kernel(3, 215, 250, 210))
+    for rows in tables.values():
+        for row in rows:
+            row["phase"] = "burst" if row["start_ns"] < 200 else "calm"
+    del tables["kernels"][-1]
+    if not is_sorted:  # a row group of two phases
+        tables["kernels"].append(kernel(None, 9_000, 9_001, 8_999, phase="late"))
+    found = costs(plain_run(tmp_path, tables))
+    burst, calm = (found["server-0", "i0", number] for number in (0, 3))
+    assert values(burst, "n_kernels", "n_launches", "head_ns", "launch_idle_ns") == [1, 1, 20, 7]
+    assert values(calm, "tie", "n_launches", "launch_ns", "blocked_ns") == ["range", 1, 10, 0]
+    assert {calm[name] for name in (*WHOLE, "n_kernels", "kernel_ns", "d2h_ns", "n_mid_blocks")} == {None}
+
+
+def test_a_batch_that_began_before_its_recording_has_what_was_recorded_of_it(tmp_path: Path) -> None:
+    tables = profiled()
+    for row in tables["batches"]:
+        row["phase"] = "warmup"
+    for table in ("kernels", "memcpys", "cuda_api"):
+        for row in tables[table]:
+            row["phase"] = "burst"
+    early = costs(plain_run(tmp_path / "early", tables))["server-0", "i0", 0]
+    within = costs(plain_run(tmp_path / "within", profiled()))["server-0", "i0", 0]
+    assert early["n_kernels"] > 0
+    assert {**early, "run": "", "phase": ""} == {**within, "run": "", "phase": ""}
 
 
 def test_a_run_without_a_report_has_a_row_per_execution(tmp_path: Path) -> None:

@@ -91,10 +91,19 @@ def test_requests_of_a_trace_that_start_together_are_an_execution(tmp_path: Path
     assert {tuple(row[key] for key in keys) for row in found} == {
         ("m", "1", "", 0, 51, 58, 2, 1, 0),
         ("m", "1", "", 1, 101, 108, 5, 3, 1),
-        ("other", "2", "", 0, 101, 108, 2, 1, 0),
+        ("other", "2", "", 2, 101, 108, 2, 1, 0),
     }
     assert {row["source"] for row in found} == {"trace"}
     assert [row["phase"] for row in found if row["start_ns"] == 51] == ["burst"]
+
+
+def test_batch_ids_of_a_trace_count_through_the_models_of_a_server(tmp_path: Path) -> None:
+    traces = [trace(i, 100 * i, model=f"m{i % 2}") for i in range(6)] + [trace(9, 100, server="server-1")]
+    found = executions(plain_run(tmp_path, {"triton_traces": traces}))
+    assert [
+        (row["server"], row["model"], row["batch_id"]) for row in found if row["server"] == "server-0"
+    ] == [("server-0", f"m{i % 2}", i) for i in range(6)]
+    assert [row["batch_id"] for row in found if row["server"] == "server-1"] == [0]
 
 
 def test_of_several_rows_of_a_request_the_first_sent_counts(tmp_path: Path) -> None:
@@ -127,10 +136,20 @@ def test_a_run_without_batches_and_traces_has_no_executions(tmp_path: Path) -> N
     assert members(store) == {}
 
 
-def test_two_servers_of_one_name_are_refused(tmp_path: Path) -> None:
-    store = plain_run(tmp_path, {"batches": [batch(0, 5), batch(7, 5), batch(7, 9, node="node-1")]})
+@pytest.mark.parametrize(
+    "tables",
+    [
+        {"batches": [batch(7, 5), batch(7, 9, node="node-1")]},
+        {"batches": [batch(0, 5), batch(1, 5, node="node-1")]},
+        {"triton_traces": [trace(0, 100), trace(1, 200, node="node-1")]},
+        {"batches": [batch(0, 6, (0,))], "triton_traces": [trace(0, 5, node="node-1")]},
+    ],
+    ids=["same batch id", "other batch id", "traces alone", "record and trace"],
+)
+def test_two_servers_of_one_name_are_refused(tables: dict[str, list[Row]], tmp_path: Path) -> None:
+    store = plain_run(tmp_path, tables)
     with pytest.raises(
-        AnalysisError, match=r"two servers are named server-0: batch 7 .* on node-0 and on node-1"
+        AnalysisError, match="two servers are named server-0, on node-0 and on node-1: run again"
     ):
         executions(store)
 
@@ -160,8 +179,8 @@ def test_requests_of_a_trace_are_members_of_their_execution(tmp_path: Path) -> N
     traces = [trace(0, 100), trace(1, 100), trace(None, 100), trace(2, 50), trace(2, 50, model="other")]
     found = members(plain_run(tmp_path, {"triton_traces": traces}))
     assert {i: (row["model"], row["batch_id"], row["n_batches"]) for i, row in found.items()} == {
-        0: ("m", 1, 1),
-        1: ("m", 1, 1),
+        0: ("m", 2, 1),
+        1: ("m", 2, 1),
         2: ("m", 0, 2),
     }
 

@@ -2,11 +2,13 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from conftest import SyntheticRun, synthesise, synthesise_closed
 from rich.console import Console
 
+from analysis.diagnosis_lines import check_lines, finding_lines
 from analysis.screen import render
 from analysis.store import RunStore
 from analysis.summary import summarise
@@ -16,8 +18,12 @@ MakeRun = Callable[..., RunStore]
 
 
 def screen_of(store: RunStore) -> list[str]:
+    return screen_lines(summarise(store), f"runs/{store.run}")
+
+
+def screen_lines(summary: dict[str, Any], run_dir: str = "runs/x") -> list[str]:
     console = Console(width=80, file=io.StringIO(), color_system=None)
-    console.print(render(summarise(store), f"runs/{store.run}"))
+    console.print(render(summary, run_dir))
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue().splitlines()
 
@@ -118,3 +124,72 @@ def test_requests_refused_by_the_queue_policy_have_a_line_and_only_then(
     outcomes = synthetic.tables["requests"]["outcome"]
     outcomes[:] = ["server_error" if outcome == "rejected" else outcome for outcome in outcomes]
     assert not any(line.startswith("Rejected") for line in screen_of(make_run(synthetic)))
+
+
+def finding(level: str, rule: str, **more: object) -> dict[str, object]:
+    scope = {
+        "phase": "steady",
+        "server": "server-0",
+        "instance": "m_0" if level != "tail" else "",
+        "requests": "all",
+    }
+    bound = {"wall_ratio": None, "response_ratio": 0.174, "with_queue_ratio": None}
+    return {"level": level, "rule": rule, "scope": scope, "confidence": "high", "details": [], "margin": None,
+            "give_back": bound, "runner_up": None, **more}  # fmt: skip
+
+
+def test_a_finding_is_a_line_with_its_confidence_and_what_it_saves_at_most() -> None:
+    found = [
+        finding("window", "scheduler/IPC-bound"), finding("body", "launch-bound", confidence="medium"),
+        finding("tail", "queue grows", margin=0.789),
+    ]  # fmt: skip
+    assert finding_lines(found) == [
+        "steady, m_0: scheduler/IPC-bound (high, saves ≤ 17.4 % of latency); "
+        "batches launch-bound (medium, saves ≤ 17.4 % of latency)",
+        "steady, p99: queue grows most, 78.9 % of the gap to the faster half",
+    ]
+    assert finding_lines([finding("tail", "none")]) == ["steady, p99: no tail: it is the median"]
+
+
+def test_a_check_that_is_not_met_is_named_with_its_value_first() -> None:
+    check = {
+        "status": "unmet",
+        "name": "wall",
+        "meaning": "what is off",
+        "value": 44_320,
+        "limit": 0,
+        "unit": "ns",
+    }
+    assert check_lines([{**check, "where": "burst"}, {**check, "status": "met", "where": ""}]) == [
+        "1 of 2 met",
+        "wall: 44.3 µs, limit 0 ns (burst): what is off",
+    ]
+
+
+def test_long_lines_go_on_indented(make_run: MakeRun, synthetic: SyntheticRun) -> None:
+    synthetic.manifest["notes"] = ["a note " * 20, "another"]
+    summary = summarise(make_run(synthetic))
+    summary["verdict"] = {**summary["verdict"], "reasons": ["a reason " * 20]}
+    for one in summary["measure"]["latency"]["response"]["quantiles"]:
+        one["interval_reason"] = "too few " * 20
+    lines = [line.rstrip() for line in screen_lines(summary)]
+    first = next(i for i, line in enumerate(lines) if line.startswith("Notes"))
+    assert [line[:16] for line in lines[first : first + 4]] == [
+        "Notes         a ",
+        *["                "] * 2,
+        " " * 14 + "an",
+    ]
+    for words in ("a reason", "too few"):
+        own = [line for line in lines if words in line and not line.startswith("Notes")]
+        assert len(own) >= 3
+        assert all(line.startswith("  ") and not line.startswith("   ") for line in own)
+    assert max(map(len, lines)) <= 80
+
+
+def test_a_figure_is_not_parted_from_its_unit(make_run: MakeRun, synthetic: SyntheticRun) -> None:
+    synthetic.manifest["notes"] = [f"{'x' * n} is ≤ 10.2 % of 3.5 ms" for n in range(45, 66)]
+    summary = summarise(make_run(synthetic))
+    for n in range(0, 21, 4):
+        lines = [line.rstrip() for line in screen_lines({**summary, "notes": summary["notes"][n : n + 4]})]
+        assert sum("≤ 10.2 %" in line for line in lines) == len(summary["notes"][n : n + 4])
+        assert sum("3.5 ms" in line for line in lines) == len(summary["notes"][n : n + 4])

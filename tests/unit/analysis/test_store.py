@@ -455,7 +455,16 @@ def test_the_manifest_handed_out_is_a_copy(tmp_path: Path) -> None:
         (lambda p: p / "absent", "no such file or directory"),
         (lambda p: _with_manifest(p, "{"), "is not JSON"),
         (lambda p: _with_manifest(p, "[]"), "states no run and state"),
-        (lambda p: _with_manifest(p, '{"run": "x", "state": "open", "schema_version": 0}'), "version 0"),
+        (
+            lambda p: _with_manifest(p, '{"run": "x", "state": "open", "schema_version": 0}'),
+            r"version 0; .*: analyze it with the older squall that wrote it, or run again",
+        ),
+        (
+            lambda p: _with_manifest(
+                p, '{"run": "x", "state": "open", "schema_version": 99, "versions": {"squall": "0.1.0"}}'
+            ),
+            r"version 99; .*: analyze it with the newer squall that wrote it \(0\.1\.0\), or run again",
+        ),
     ],
 )
 def test_what_is_no_run_directory_is_refused_in_one_line(

@@ -10,9 +10,11 @@ import numpy as np
 import pytest
 from conftest import MS, PHASES, START_NS, S, SyntheticRun, synthesise
 
+from analysis.derive import derive
 from analysis.schema import arrow_schema
 from analysis.store import RunStore
-from analysis.windows import WINDOW_NS, write_windows
+from analysis.windows import SLACK_NS, WINDOW_NS, window_notes, write_windows
+from tests.plain_runs import plain_run
 
 MakeRun = Callable[..., RunStore]
 STEP_NS = MS
@@ -145,6 +147,66 @@ def test_samples_count_in_the_window_in_which_they_end(profiled: SyntheticRun, t
     assert (row["gpu_tensor_util"], row["gpu_dram_util"]) == (None, 0.5)
     assert windows[START_NS + 3 * S + WINDOW_NS]["gpu_util"] == 1.0
     assert windows[START_NS + 4 * S]["gpu_util"] is None
+
+
+def sample(t_ms: int, uuid: str, util: float, mig_instance: str = "") -> dict[str, Any]:
+    return {
+        "node": "node-0", "gpu_uuid": uuid, "t_ns": START_NS + t_ms * MS, "interval_ns": 100 * MS, "read_ns": 1,
+        "mig_instance": mig_instance, "util": util, "gpm_interval_ns": 100 * MS, "sm_util": util, "tensor_util": util,
+        "dram_util": util,
+    }  # fmt: skip
+
+
+def test_samples_are_of_the_whole_gpus_that_operations_ran_on(profiled: SyntheticRun, tmp_path: Path) -> None:
+    with_gpu(profiled, [(2, 14)])
+    idle = [sample(3000, f"GPU-idle-{i}", 0.0) for i in range(6)]
+    used = [sample(3000, "GPU-10", 0.9), sample(3000, "GPU-11", 0.7), sample(3000, "GPU-10", 0.1, "1/0")]
+    profiled.tables["gpu_samples"] = columns_of("gpu_samples", [*idle, *used])
+    windows = {row["t_ns"]: row for row in profiled.write(tmp_path).read("windows").to_pylist()}
+    row = windows[START_NS + 3 * S]
+    names = ("gpu_util", "gpu_sm_util", "gpu_tensor_util", "gpu_dram_util")
+    assert [row[name] for name in names] == pytest.approx([0.8] * 4)
+
+
+def test_without_operations_samples_are_of_all_whole_gpus(profiled: SyntheticRun, tmp_path: Path) -> None:
+    rows = [sample(3000, "GPU-1", 0.2), sample(3000, "GPU-2", 0.4), sample(3000, "GPU-2", 1.0, "1/0")]
+    profiled.tables["gpu_samples"] = columns_of("gpu_samples", rows)
+    windows = {row["t_ns"]: row for row in profiled.write(tmp_path).read("windows").to_pylist()}
+    assert windows[START_NS + 3 * S]["gpu_util"] == pytest.approx(0.3)
+
+
+def test_a_stray_instant_makes_no_days_of_windows_and_is_noted(tmp_path: Path) -> None:
+    phase = {"name": "p", "kind": "measure", "start_ns": START_NS, "end_ns": START_NS + S}
+    sent = [START_NS, START_NS + 250 * MS, START_NS - 48 * 3600 * S]
+    rows = [
+        {"request_id": i, "scheduled_ns": t, "sent_ns": t, "done_ns": t + MS, "outcome": "ok", "response_ns": MS,
+         "service_ns": MS} for i, t in enumerate(sent)
+    ]  # fmt: skip
+    rows[1]["done_ns"] = START_NS + 600 * 3600 * S
+    store = plain_run(
+        tmp_path, {"joined": rows[:1]}, start_ns=START_NS, phases=[phase], plan={"load": "open"}
+    )
+    assert (write_windows(store), window_notes(store)) == (1, [])
+    plain = plain_run(tmp_path, {"joined": rows}, start_ns=START_NS, phases=[phase], plan={"load": "open"})
+    n_expected = (2 * SLACK_NS + S) // WINDOW_NS + 1
+    assert write_windows(plain) == n_expected
+    windows = plain.read("windows")
+    assert windows["t_ns"][0].as_py() == START_NS - SLACK_NS
+    assert sum(windows["n_arrivals"].to_pylist()) == 2, "the row before the first window has none"
+    in_flight = windows["in_flight"].to_numpy()
+    assert in_flight[0] == 0, "what was sent and ended before is over"
+    assert in_flight[-1] == 1, "what ended later is still there"
+    assert window_notes(plain) == [
+        "requests with an instant more than 1 h off the phases of the run: 2; table windows does not reach there, "
+        "table joined has them"
+    ]
+
+
+def test_a_summary_notes_what_windows_leave_out(tmp_path: Path) -> None:
+    run = synthesise(rate_hz=50)
+    run.tables["requests"]["done_ns"][5] += 48 * 3600 * S
+    summary = derive(run.write(tmp_path))
+    assert [note for note in summary["notes"] if "h off the phases of the run: 1;" in note]
 
 
 def test_queue_and_compute_are_means_of_the_requests_whose_batch_began(whole_run: RunStore) -> None:

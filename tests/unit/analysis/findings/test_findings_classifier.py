@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import Any
 
 import pytest
@@ -63,10 +64,11 @@ def test_what_is_not_there_is_not_assessed_and_says_what_is_missing() -> None:
     found = classify(WINDOW_RULES, facts(LINEAR_HEAD))
     missing = {one.rule.name: one.missing for one in found.unassessed}
     assert missing == {
-        "client-bound": ("client_is_bottleneck", "client_lag_share_ratio"),
-        "under-offered": ("wall_unoffered_ratio", "queue_to_exec_ratio"),
+        "client-bound": ("client_is_bottleneck", "client_lag_share_ratio", "load_is_closed"),
+        "unserved": ("unserved_ratio",),
+        "under-offered": ("wall_unoffered_ratio", "queue_to_exec_ratio", "unserved_ratio"),
         "queue-bound": ("queue_share_ratio", "work_served_ratio"),
-        "scheduler/IPC-bound": ("wall_between_waiting_ratio",),
+        "scheduler/IPC-bound": ("wall_between_waiting_ratio", "unserved_ratio"),
     }
     assert classify(BODY_RULES, {}).status == "not assessed"
     assert classify(BODY_RULES, facts(dict.fromkeys(NAMES))).named is None
@@ -115,13 +117,19 @@ def test_a_threshold_that_leaves_no_margin_is_refused() -> None:
 
 
 def test_the_runner_up_is_the_next_rule_that_holds_or_else_the_nearest_miss() -> None:
-    found = classify(WINDOW_RULES, facts(LINEAR_HEAD | {"throttled_ratio": 0.5}))
+    throttled = {"throttled_ratio": 0.5, "n_throttle_samples": 20.0, "wall_kernel_busy_ratio": 0.2}
+    found = classify(WINDOW_RULES, facts(LINEAR_HEAD | throttled))
     assert found.runner_up is not None
     assert (found.runner_up.rule.name, found.runner_up.holds) == ("throttled", True)
     found = classify(BODY_RULES, facts(SEQLEN_HEAD))
     assert found.runner_up is not None
     assert (found.runner_up.rule.name, found.runner_up.holds) == ("sync-bound", False)
     assert found.runner_up.margin == pytest.approx((0.5 - 0.915) / 0.5)  # blocked while the GPU works
+    found = classify(
+        WINDOW_RULES, facts(SEQLEN_HEAD | {"wall_between_ratio": 0.2, "head_tail_of_exec_ratio": 0.2})
+    )
+    assert found.runner_up is not None
+    assert found.runner_up.rule.name != "unserved"  # it misses by least, but nothing is known of requests
 
 
 def confidence(measures: dict[str, float | None], state: RunState = RunState()) -> tuple[str, list[str]]:  # noqa: B008
@@ -185,6 +193,18 @@ def test_no_rule_is_not_the_same_as_not_assessed() -> None:
     assert classify(BODY_RULES, {**idle, "foreign_busy_ratio": None}).status == "not assessed"
 
 
+def test_a_claim_says_in_words_which_of_its_figures_is_not_known() -> None:
+    known = facts({"gpu_activity_ratio": 0.9, "launch_depth_nonempty_mean": 4.0, "foreign_busy_ratio": 0.0})
+    found = classify(BODY_RULES, known)
+    finding = make_finding("body", Scope("p", "s", "i"), found, known, RunState(), {})
+    assert finding.rule == "GPU-bound"
+    assert finding.claim.startswith("The GPU works for an unknown share of the body and 4 launches wait")
+    claims = [filled(rule.claim, {}) for rules in LEVELS.values() for rule in rules]
+    assert {"an unknown time", "an unknown number of times"} <= set(
+        re.findall(r"an unknown \w+(?: of times)?", " ".join(claims))
+    )
+
+
 def test_every_rule_names_its_reason_and_what_it_does_not_show() -> None:
     for rules in LEVELS.values():
         for rule in rules:
@@ -218,6 +238,8 @@ def test_any_measures_classify_and_no_name_rests_on_what_is_missing(
                 values = [known.get(condition.measure) for condition in clause]
                 assert any(value is not None and math.isfinite(value) for value in values)
         assert finding.rule == (found.named.rule.name if found.named else found.status)
+        if found.named is not None:
+            assert "-" not in re.split(r"[ .,;(]+", finding.claim)
 
 
 def _is_sound(finding: dict[str, Any]) -> None:

@@ -59,6 +59,7 @@ ANY = Phase("", BUSY)
 CPU = Phase("", head_us=1_000.0, server="server-cpu")
 CASES = [
     case("window", "client-bound", replace(ANY, lag_us=300.0), lag_us=150.0),
+    case("window", "unserved", replace(ANY, silent_us=40_000.0, n_unserved=60), n_unserved=2),
     case("window", "under-offered", replace(ANY, period_us=1_800.0), period_us=1_200.0),
     case("window", "queue-bound", replace(ANY, wait_us=2_000.0), wait_us=500.0),
     case("window", "scheduler/IPC-bound", replace(ANY, period_us=910.0, wait_us=900.0), period_us=750.0),
@@ -135,22 +136,62 @@ def test_findings_are_json(diagnosed: tuple[Found, dict[str, SelfCheck]]) -> Non
     assert json.loads(text)
 
 
-def test_a_run_whose_verdict_names_the_client_is_client_bound(tmp_path: Path) -> None:
-    bottleneck = {
-        "cause": "worker cpu",
-        "sentence": "The client was it.",
-        "evidence": "",
-        "advice": "use more workers",
+INVALID = {
+    "status": "INVALID",
+    "client_bottleneck": {
+        "cause": "worker cpu", "sentence": "The client was it.", "evidence": "", "advice": "use more workers",
+    },
+}  # fmt: skip
+
+
+def test_the_client_that_the_verdict_names_is_named_where_its_requests_were_late(tmp_path: Path) -> None:
+    phases = [replace(ANY, name="calm"), replace(ANY, name="late", lag_us=50.0)]
+    findings, _ = diagnose(write_regime_run(tmp_path, phases), INVALID)
+    calm, late = (one for one in findings if one.level == "window")
+    assert late.rule == "client-bound"
+    assert late.claim == "The client was it. Of the mean latency 5.92 % passed before it had sent."
+    assert late.next_step.startswith("Use more workers.")
+    assert (late.confidence, len(late.confidence_reasons)) == ("medium", 1)  # 6 % of the latency is its lag
+    assert late.runner_up is not None
+    assert late.runner_up["rule"] == "body-bound"
+    assert (calm.rule, calm.confidence) == ("body-bound", "medium")
+    assert calm.confidence_reasons == (
+        "the verdict names the client's bottleneck; 0 % of the mean latency passed before the send here",
+    )
+
+
+def test_a_closed_loop_has_no_lag_to_state(tmp_path: Path) -> None:
+    closed = {
+        "plan": {"load": "closed", "n_arrivals": 40},
+        "scenario": {"name": "regimes", "seed": 1, "arrivals": {"kind": "closed", "users": 1}},
     }
-    store = write_regime_run(tmp_path, [replace(ANY, name="burst")])
-    findings, _ = diagnose(store, {"status": "INVALID", "client_bottleneck": bottleneck})
+    findings, _ = diagnose(write_regime_run(tmp_path, [replace(ANY, name="users")], **closed), INVALID)
     window = next(one for one in findings if one.level == "window")
-    assert window.rule == "client-bound"
-    assert window.claim.startswith("The client was it.")
-    assert window.next_step.startswith("Use more workers.")
-    assert (window.confidence, len(window.confidence_reasons)) == ("medium", 1)  # no request was late
-    assert window.runner_up is not None
-    assert window.runner_up["rule"] == "body-bound"
+    assert (window.rule, window.claim, window.confidence) == ("client-bound", "The client was it.", "medium")
+    assert window.confidence_reasons == (
+        "a closed loop has no lag that says how much of the latency is the client's",
+    )
+
+
+def test_what_was_recorded_too_thinly_gives_no_name(tmp_path: Path) -> None:
+    hot = replace(ANY, throttled_ratio=0.5)
+    phases = [
+        replace(hot, name="hot"),
+        replace(hot, name="nine samples", n_samples=9),
+        replace(hot, name="few kernels", ops=(Op(2.0),) * 20, issue_us=20.0),
+        replace(ANY, name="launches alone", lost=("kernels",)),
+        replace(ANY, name="no CUDA", lost=("kernels", "cuda_api")),
+    ]
+    findings, _ = diagnose(write_regime_run(tmp_path, phases))
+    named = {(one.scope.phase, one.level): one.rule for one in findings}
+    assert [named[phase.name, "window"] for phase in phases[:3]] == ["throttled", "body-bound", "body-bound"]
+    for lost in ("launches alone", "no CUDA"):  # none of them computes on the CPU
+        assert {named[lost, level] for level in ("window", "body")} == {"not assessed"}
+
+
+def test_launches_without_operations_are_no_model_on_the_cpu(tmp_path: Path) -> None:
+    findings, _ = diagnose(write_regime_run(tmp_path, [replace(ANY, name="burst", lost=("kernels",))]))
+    assert {one.rule for one in findings} == {"not assessed"}
 
 
 def test_the_p99_requests_name_what_grew_and_what_their_batches_were(tmp_path: Path) -> None:

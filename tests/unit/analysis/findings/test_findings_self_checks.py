@@ -1,15 +1,18 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import duckdb
+import pyarrow as pa
 import pytest
 
+from analysis.findings import littles_law
 from analysis.findings.self_check import at_least, at_most
 from analysis.findings.self_checks import TABLES, checks_over, clock_checks, unmet, wall_check
 from analysis.store import RunStore
+from tests import regime_runs
 from tests.regime_runs import Op, Phase, diagnose, write_regime_run
 
 SPOILED = {
@@ -72,6 +75,34 @@ def test_a_fault_is_found_by_its_check(
     assert name.split(" of a ")[0] in unmet(checks_over(*copied, store, {}))
 
 
+@pytest.mark.parametrize(("process", "expected"), [("300", 1.0), ("NULL", 0.5)])
+def test_operations_of_a_process_without_batches_need_no_tie(
+    process: str, expected: float, store: RunStore, copied: tuple[duckdb.DuckDBPyConnection, list[str]]
+) -> None:
+    for table in ("kernels", "memcpys"):
+        copied[0].execute(
+            f"INSERT INTO {table} SELECT * REPLACE ({process} AS process, NULL AS batch_id) FROM {table}"
+        )
+    values = {one.name: one.value for one in checks_over(*copied, store, {})}
+    assert values["operations tied"] == expected
+
+
+def test_requests_in_flight_are_counted_alike_in_one_reading_and_in_several(
+    copied: tuple[duckdb.DuckDBPyConnection, list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connection, _ = copied
+    connection.execute("UPDATE requests SET worker = request_id % 5")
+    connection.execute(
+        "INSERT INTO worker_samples SELECT w.* REPLACE (w.worker + i AS worker) FROM worker_samples w, range(1, 7) t(i)"
+    )
+    whole = littles_law.in_flight(connection)
+    assert list(littles_law._groups(connection)) == [[0, 1, 2, 3, 4, 5, 6]]
+    monkeypatch.setattr(littles_law, "_MOST_ROWS", 1)
+    assert list(littles_law._groups(connection)) == [[0], [1], [2], [3], [4], [5, 6]]
+    assert littles_law.in_flight(connection) == whole
+    assert whole.value is not None
+
+
 def test_every_check_has_been_seen_to_fail(
     store: RunStore, copied: tuple[duckdb.DuckDBPyConnection, list[str]]
 ) -> None:
@@ -119,3 +150,28 @@ def test_a_limit_is_inclusive_and_what_is_unknown_is_not_assessed() -> None:
         "unmet",
         "not assessed",
     ]
+
+
+def test_kernel_shares_of_a_server_of_two_models_are_assessed_by_its_trace_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    as_table = regime_runs._as_table
+
+    def traced(table: str, rows: Iterable[dict[str, Any]]) -> pa.Table:
+        """No record and no ranges; requests go to two models in turn."""
+        found = [] if table in ("batches", "nvtx") else list(rows)
+        for number, row in enumerate(found):
+            if table in ("requests", "triton_traces"):
+                row["request_kind" if table == "requests" else "model"] = "mn"[number % 2]
+            elif "batch_id" in row:
+                row.update(batch_id=None, instance="")
+        return as_table(table, found)
+
+    monkeypatch.setattr(regime_runs, "_as_table", traced)
+    # the models differ: every other batch has a longer kernel
+    store = write_regime_run(tmp_path, [Phase("burst", (Op(50.0),) * 4, slow_every=2)])
+    _, checks = diagnose(store)
+    assert (checks["kernel shares"].status, checks["kernel shares"].value) == ("met", 0.0)
+    costs = store.read("batch_costs").to_pylist()
+    assert {row["model"] for row in costs} == {"m", "n"}
+    assert len({(row["server"], row["instance"], row["batch_id"]) for row in costs}) == len(costs) == 40

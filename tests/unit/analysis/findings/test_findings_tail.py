@@ -9,11 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from analysis.findings.confidence import RunState
+from analysis.findings.sent import SentRequests
 from analysis.findings.tail import TAIL_PARTS, Tail, tail_finding, tails
 from analysis.schema import arrow_schema
 
 COLUMNS = (
-    "phase", "target", "outcome", "request_id", "batch_id", "sent_ns", "response_ns", "service_ns", "lag_ns", "wait_ns",
+    "phase", "target", "request_kind", "outcome", "request_id", "batch_id", "sent_ns", "response_ns", "service_ns",
+    "lag_ns", "wait_ns",
     "compute_ns", "reply_ns", "parts_level", "network_ns", "queue_ns", "input_ns", "handover_ns", "output_ns",
     "residual_ns", "kernel_busy_ns", "copy_exposed_ns", "sync_wait_ns", "launch_idle_ns", "head_ns", "tail_ns",
     "n_kernels", "n_copies",
@@ -36,8 +39,8 @@ def connection_with(rows: list[Row]) -> duckdb.DuckDBPyConnection:
 def request(number: int, queue_ns: int, is_split: bool = True, is_profiled: bool = True) -> Row:
     """A request of 1 ms and its queue: 100 µs lag, 300 µs network, 600 µs compute."""
     row: Row = {
-        "phase": "burst", "target": "server-0", "outcome": "ok", "request_id": number, "batch_id": number,
-        "sent_ns": number, "lag_ns": 100_000, "compute_ns": 600_000, "wait_ns": 200_000 + queue_ns,
+        "phase": "burst", "target": "server-0", "request_kind": "m", "outcome": "ok", "request_id": number,
+        "batch_id": number, "sent_ns": number, "lag_ns": 100_000, "compute_ns": 600_000, "wait_ns": 200_000 + queue_ns,
         "reply_ns": 100_000, "parts_level": "trace" if is_split else "none", "response_ns": 1_000_000 + queue_ns,
         "service_ns": 900_000 + queue_ns,
     }  # fmt: skip
@@ -109,6 +112,31 @@ def test_failed_requests_are_in_neither_group_and_a_closed_loop_has_its_service_
     tail = of_burst(closed)
     assert tail.parts_ns["lag"] == 0
     assert tail.p99_ns == of_burst(rows).p99_ns - 100_000
+
+
+@pytest.mark.parametrize(("n_failed", "is_told"), [(10, False), (11, True)])  # of 1,010 and 1,011
+def test_a_tail_says_how_many_requests_are_missing_from_it(n_failed: int, is_told: bool) -> None:
+    rows = [request(i, 50_000 if i % 50 else 40_000_000 + i) for i in range(1_000)]
+    lost = [{**request(1_000 + i, 10**9), "outcome": "timeout", "batch_id": None} for i in range(n_failed)]
+    connection = connection_with([*rows, *lost])
+    sent = SentRequests.read(connection).of("burst", "server-0")
+    assert (sent.n, sent.n_ok, sent.n_unserved) == (1_000 + n_failed, 1_000, n_failed)
+    finding = tail_finding(connection, ("burst", "server-0"), of_burst(rows), {}, RunState(), sent)
+    start = "11 of 1,011 requests did not end ok and are not among these. The 11 requests at or beyond"
+    assert finding.claim.startswith(start) == is_told
+    assert (finding.confidence == "medium") == is_told
+
+
+@pytest.mark.parametrize(
+    "state", [RunState(losses=("worker 1 died",)), RunState(unmet_checks=("in flight",))]
+)
+def test_a_tail_of_a_run_that_lost_something_is_less_sure(state: RunState) -> None:
+    rows = [request(i, 50_000 if i % 50 else 40_000_000 + i) for i in range(1_000)]
+    finding = tail_finding(connection_with(rows), ("burst", "server-0"), of_burst(rows), {}, state)
+    assert (finding.confidence, len(finding.confidence_reasons)) == ("medium", 1)
+    flat = [request(i, 50_000) for i in range(1_000)]
+    none = tail_finding(connection_with(flat), ("burst", "server-0"), of_burst(flat), {}, state)
+    assert (none.rule, none.confidence) == ("none", "medium")
 
 
 @settings(deadline=None, max_examples=8)

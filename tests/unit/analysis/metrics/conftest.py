@@ -13,9 +13,9 @@ from analysis.metrics.run import run_metrics
 from analysis.nsys_report import NsysReport
 from analysis.store import RunStore
 from tests.h200_runs import write_h200_run
-from tests.unit.analysis.nsys.conftest import h200, h200_report
+from tests.unit.analysis.nsys.conftest import cuda_graphs, h200, h200_report
 
-__all__ = ["h200", "h200_report"]
+__all__ = ["cuda_graphs", "h200", "h200_report"]
 
 
 @pytest.fixture(scope="session")

@@ -5,15 +5,19 @@ M1 to M14 were computed on the SQLite export itself, by other queries than ours.
 
 from __future__ import annotations
 
+from pathlib import Path
 from statistics import median
 from typing import Any
 
 import pytest
 
+from analysis.batch_costs import write_batch_costs
 from analysis.metrics.instances import measures_of_batches
 from analysis.metrics.measures import NAMES
 from analysis.metrics.run import run_metrics
+from analysis.nsys_report import NsysReport
 from analysis.store import RunStore
+from tests.h200_runs import write_h200_run
 
 GPU = "GPU-63ea5d6e-fa85-65d4-eeb7-3e723952ba5d"
 INSTANCES = {"linear_head": "m_575", "seqlen_head": "m_576"}
@@ -198,3 +202,16 @@ def test_measures_of_one_batch_are_of_that_batch(two_heads: RunStore) -> None:
 
 def test_no_batches_give_no_measures(two_heads: RunStore) -> None:
     assert measures_of_batches(two_heads, "seqlen_head", []) == {}
+
+
+def test_a_graph_is_one_launch(cuda_graphs: NsysReport, tmp_path: Path) -> None:
+    """143 batches, each with a graph of ten kernels among its launches: 3,003 kernels in all."""
+    store = write_h200_run(tmp_path, cuda_graphs)
+    write_batch_costs(store)
+    ((_, instance),) = run_metrics(store)["phases"]["m_0"]["instances"].items()
+    measures, launches = instance["measures"], instance["launches"]
+    assert instance["kernels"]["n"] == 3_003
+    assert launches["launch_to_start"]["n"] == 143 * measures["launches_per_batch"] == 1_716
+    assert launches["launch_depth"]["max"] == 1
+    assert measures["launch_depth_nonempty_mean"] == 1.0
+    assert measures["issue_to_op_ratio"] == pytest.approx(7.06, abs=0.01)

@@ -164,20 +164,32 @@ def runs(steps: set[int]) -> list[int]:
 
 
 @few
-@given(ops(n_gpus=1), st.integers(1, 5))
+@given(ops(n_gpus=3), st.integers(1, 5))
 def test_foreign_time_is_that_of_other_processes_within_batches(some: list[Op], n: int) -> None:
     known = closed(some)
     sweep = ForeignSweep(known, {("node-0", 0): [0, 1, 2], ("node-0", 1): [4, 5, 6, 7]})
     processes = [("node-0", number) for number in range(3)]
     for piece in slices(some, n):
-        sweep.add(piece, processes)
+        sweep.add(piece, processes, ["node-0"] * 3)
     foreign_ns = sweep.finish(processes)
-    used = {op.process for op in some}
     for group, (process, rows) in enumerate([(0, range(3)), (1, range(4, 8))]):
-        foreign = covered([(op.start, op.end) for op in some if op.process != process])
-        within = covered([(int(known.start_ns[row]), int(known.end_ns[row])) for row in rows])
-        expected = len(foreign & within) * STEP_NS if process in used else 0
-        assert foreign_ns[group] == expected
+        uses = {op.gpu for op in some if op.process == process}
+        foreign = covered([(op.start, op.end) for op in some if op.process != process and op.gpu in uses])
+        spans = [(int(known.start_ns[row]), int(known.end_ns[row])) for row in rows]
+        assert foreign_ns[group] == sum(len(foreign & covered([span])) for span in spans) * STEP_NS
+
+
+def test_foreign_time_on_two_gpus_of_a_process_counts_once() -> None:
+    own = [Op(KERNEL, gpu, 0, 0, 0, STEP_NS, None, 0) for gpu in (0, 1)]
+    some = sorted(
+        [*own, *(Op(KERNEL, gpu, 2, 0, 0, LAST_NS, None, -1) for gpu in (0, 1))], key=lambda op: op.end
+    )
+    known = closed(some)
+    sweep = ForeignSweep(known, {("node-0", 0): [0, 1, 2]})
+    processes = [("node-0", number) for number in range(3)]
+    sweep.add(arrays(some), processes, ["node-0"] * 2)
+    lengths = known.end_ns[:3] - known.start_ns[:3]
+    assert sweep.finish(processes)[0] == lengths.sum()
 
 
 @few
@@ -192,26 +204,34 @@ def test_launches_and_gaps_of_batches_equal_those_of_lists(some: list[Op], n: in
         rows = [row for row in range(8) if known.group[row] == group]
         expected = brute_force(some, rows)
         assert listed(issue.interval) == sorted(expected["interval"])
+        assert listed(issue.op) == sorted(expected["op"])
         assert listed(issue.to_start) == sorted(expected["to_start"])
         assert issue.idle_by_cause_ns.tolist() == expected["idle"]
         assert (issue.depth.waiting_ns, issue.depth.nonempty_ns) == expected["depth"]
 
 
 def brute_force(some: list[Op], rows: list[int]) -> dict[str, Any]:
-    interval, to_start, idle = [], [], dict.fromkeys(CAUSES, 0)
+    interval, lengths, waiting, idle = [], [], [], dict.fromkeys(CAUSES, 0)
     for row in rows:
         own = [op for op in some if op.batch == row]
-        launches = sorted(op.launch[0] for op in own if op.launch)
+        launches = sorted({op.launch[0] for op in own if op.launch})
         interval += [b - a for a, b in pairwise(launches)]
+        for at in launches:
+            nodes = [op for op in own if op.launch and op.launch[0] == at]
+            lengths += (
+                [len(covered([(op.start, op.end) for op in nodes])) * STEP_NS] if at > launches[0] else []
+            )
+            starts = [op.start for op in nodes if op.kind == KERNEL]
+            waiting += [(at, min(starts))] if starts else []
         for place, op in enumerate(own[1:], 1):
             end = max(before.end for before in own[:place])
             if op.start > end:
                 idle[cause(op, end)] += op.start - end
-    kernels = [op for op in some if op.batch in rows and op.kind == KERNEL and op.launch]
-    to_start = [op.start - op.launch[0] for op in kernels if op.launch]
-    waiting = [(op.launch[0], op.start) for op in kernels if op.launch]
     depth = sum(b - a for a, b in waiting), len(covered(waiting)) * STEP_NS
-    return {"interval": interval, "to_start": to_start, "idle": list(idle.values()), "depth": depth}
+    to_start = [b - a for a, b in waiting]
+    return {
+        "interval": interval, "op": lengths, "to_start": to_start, "idle": list(idle.values()), "depth": depth,
+    }  # fmt: skip
 
 
 def cause(op: Op, idle_from: int) -> str:

@@ -1,0 +1,79 @@
+"""What became of the requests of a phase: how many were sent, ended ok, or were never served by any batch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+from analysis.findings.facts import quotient
+from analysis.metrics.request_figures import IS_UNSERVED
+
+if TYPE_CHECKING:
+    import duckdb
+
+_COUNTS = f"""
+SELECT phase, target, request_kind, count(*), count(sent_ns), count(*) FILTER (outcome = 'ok'),
+    count(*) FILTER ({IS_UNSERVED}), count(batch_id)
+FROM joined WHERE phase <> '' GROUP BY ALL ORDER BY min(request_id)
+"""
+
+
+class Sent(NamedTuple):
+    """Requests: planned, sent, ended ok, sent but never in a batch and not ok, and known by their batch."""
+
+    n: int = 0
+    n_sent: int = 0
+    n_ok: int = 0
+    n_unserved: int = 0
+    n_in_batches: int = 0
+
+    @property
+    def n_failed(self) -> int:
+        """Did not end ok, whatever the reason."""
+        return self.n - self.n_ok
+
+
+class SentRequests:
+    """The counts of a run by phase, server and model of the request."""
+
+    def __init__(self, counts: Mapping[tuple[str, str, str], Sent]) -> None:
+        self._counts = dict(counts)
+
+    @classmethod
+    def read(cls, connection: duckdb.DuckDBPyConnection) -> SentRequests:
+        """Those of view `joined`."""
+        rows = connection.execute(_COUNTS).fetchall()
+        return cls({(phase, server, model): Sent(*counts) for phase, server, model, *counts in rows})
+
+    @property
+    def servers(self) -> list[str]:
+        """Servers that any request was for, in order of their first request."""
+        return list(dict.fromkeys(server for _, server, _ in self._counts))
+
+    def of(self, phase: str, server: str, model: str = "") -> Sent:
+        """What was for a server in a phase; of `model` alone, where any request of the run names it."""
+        is_named = self.names(server, model)
+        own = [
+            one
+            for (at, name, kind), one in self._counts.items()
+            if (at, name) == (phase, server) and (not is_named or kind == model)
+        ]
+        return Sent(*map(sum, zip(*own, strict=True)))
+
+    def names(self, server: str, model: str) -> bool:
+        """Whether any request of the run names this model of the server."""
+        return any((own, kind) == (server, model) for _, own, kind in self._counts)
+
+    def knows_batches(self, server: str) -> bool:
+        """Whether any request for the server is known by its batch, in any phase."""
+        return any(one.n_in_batches for (_, own, _), one in self._counts.items() if own == server)
+
+    def measures(self, phase: str, server: str, model: str) -> dict[str, float | None]:
+        """`n_requests` that were sent and `unserved_ratio`, of an instance's server and model.
+
+        None where no request is known by its batch in any phase: then it is open which ones were served.
+        """
+        if not self.knows_batches(server):
+            return {"n_requests": None, "unserved_ratio": None}
+        own = self.of(phase, server, model)
+        return {"n_requests": float(own.n_sent), "unserved_ratio": quotient(own.n_unserved, own.n_sent)}
