@@ -189,11 +189,16 @@ def _pieces(ordered: Brackets, base_ns: int, allowance: Allowance) -> list[_Piec
 def _fit_stretches(
     part: Brackets, base_ns: int, allowance: Allowance
 ) -> tuple[list[Stretch], tuple[int, int] | None]:
-    """The stretches of `part`; and the positions of the brackets around a change, where there is one."""
+    """The stretches of `part`; and the positions of the brackets around a change, where there is one.
+
+    A change that the most drift alone rules out is cut where the first bracket shows it. A stretch knows only the best
+    ends of its slots: cut there, a few probes on one side of a step could be left with no piece of their own.
+    """
+    envelope = Envelope(part, base_ns, allowance)
     fitted: list[Stretch] = []
     for start_ns, end_ns in stretches(part.at_ns, allowance):
         stretch = Stretch(part, start_ns, end_ns, base_ns, allowance)
         if not stretch.is_feasible:
-            return fitted, stretch.contradiction()
+            return fitted, envelope.contradiction() or stretch.contradiction()
         fitted.append(stretch)
-    return fitted, Envelope(part, base_ns, allowance).contradiction()
+    return fitted, envelope.contradiction()

@@ -208,6 +208,19 @@ def test_a_step_splits_the_track_there_and_is_told(step_s: float, step_ns: int, 
     assert track.error_at(away).max() < 400_000
 
 
+@pytest.mark.parametrize("best", range(20))
+def test_a_step_before_a_last_burst_is_told_whichever_probe_of_it_was_the_quickest(best: int) -> None:
+    burst = 100_000 * np.arange(20)
+    sent = np.concatenate([S // 20 * np.arange(60), 3 * S + burst])
+    delay = np.full(80, 40_000)
+    delay[60 + best] = 10_000
+    node = sent + np.where(sent >= 3 * S, 3 * S, 0)
+    track = fit_track(Brackets.of_probes(sent, node + delay, node + delay + 5_000, sent + 2 * delay + 5_000))
+    ((first_ns, last_ns),) = track.steps
+    assert sent[59] <= first_ns < last_ns < node[62]
+    assert track.largest_error_ns >= 3 * S // 2
+
+
 def test_a_clock_that_changes_its_rate_beyond_the_allowance_is_split_too() -> None:
     at = np.arange(0, 60 * S, S // 20)
     truth = np.where(at < 30 * S, 0, (at - 30 * S) // 5_000)  # 200 ppm from 30 s on
