@@ -57,6 +57,7 @@ def _assert_every_arrival_has_one_row(bench: Bench) -> dict[str, Any]:
     return rows
 
 
+@pytest.mark.slow
 def test_a_killed_observer_ends_its_samples_and_nothing_else(joined: Bench) -> None:
     live = joined.start_run(_two_phases(1.5, 1, nsys="off"))
     observer = _one(joined, "actors.observer")

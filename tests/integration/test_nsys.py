@@ -272,6 +272,7 @@ def test_a_server_that_somebody_else_launched_is_recorded_and_left_as_it_is(
         server.stop()
 
 
+@pytest.mark.slow
 def test_a_killed_agent_of_nsys_leaves_the_server_and_a_new_session_records_again(own: Profiled) -> None:
     own.profiler.start("lost")
     (agent,) = own.profiler.session.agent_pids()
