@@ -64,7 +64,7 @@ def test_a_server_that_is_killed_and_started_again_is_loaded_on_without_a_pause(
     assert np.quantile(lag, 0.99) < outage_ns / 5
 
 
-@both_protocols
+@pytest.mark.parametrize("protocol", ["http", pytest.param("grpc", marks=pytest.mark.slow)])
 def test_a_stall_of_two_seconds_behind_a_cap_is_in_response_time_and_send_lag_but_hardly_in_service_time(
     protocol: str, tmp_path: Path
 ) -> None:

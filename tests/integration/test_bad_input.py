@@ -126,6 +126,7 @@ def test_a_server_that_is_not_there_is_named(joined: Bench) -> None:
     assert _refused(joined, live, 1) == "squall: no Triton is ready at http://127.0.0.1:9: Connection refused"
 
 
+@pytest.mark.slow
 def test_something_else_than_triton_at_the_url_is_named(joined: Bench) -> None:
     code = (
         "import socket, sys\n"
@@ -165,6 +166,7 @@ def test_tritons_own_reason_is_shown_for_a_model_that_fails_to_load(joined: Benc
     assert "the weights are gone" in line
 
 
+@pytest.mark.slow
 def test_a_repository_without_the_model_is_named(joined: Bench) -> None:
     mapping = scenario_mapping(
         model={"name": "absent", "repository": str(joined.folder), "max_batch_size": 8}

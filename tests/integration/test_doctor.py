@@ -86,6 +86,7 @@ def test_without_ray_and_without_nsys_this_machine_is_looked_at_all_the_same(alo
     assert "SQUALL_NSYS: /nonexistent is no nsys" in found["nsys"]["what"]
 
 
+@pytest.mark.slow
 def test_an_importer_that_fails_is_found_by_the_proof_and_not_by_its_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

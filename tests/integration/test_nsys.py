@@ -245,6 +245,7 @@ class UserLaunch:
         return self._command
 
 
+@pytest.mark.slow
 def test_a_server_that_somebody_else_launched_is_recorded_and_left_as_it_is(
     real: NsysTools, tmp_path: Path
 ) -> None:

@@ -378,7 +378,7 @@ def backwards(function: Callable[[Any], Any], partitions: Sequence[Any]) -> list
 
 
 @pytest.mark.usefixtures("small_slices")
-@pytest.mark.parametrize("spread", [backwards, in_threads(3)])
+@pytest.mark.parametrize("spread", [pytest.param(backwards, marks=pytest.mark.slow), in_threads(3)])
 def test_slices_made_anywhere_and_in_any_order_are_the_rows_of_one_slice(
     make_run: MakeRun, monkeypatch: pytest.MonkeyPatch, spread: Spread
 ) -> None:

@@ -230,7 +230,7 @@ def test_a_wrong_snippet_is_one_clear_error(
     assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize("seed", [1, 2, 4])
+@pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (2, 4))])
 def test_a_minute_of_poisson_is_poisson(seed: int) -> None:
     """Its dispersion may lie outside its own bootstrap band, which is too narrow for 60 windows: 1.1 s.d. at seed 1."""
     end_ns = 60 * S
