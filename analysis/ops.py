@@ -10,20 +10,19 @@ from analysis.store import RunStore
 if TYPE_CHECKING:
     import duckdb
 
-DEVICE_TABLES = ("kernels", "memcpys", "memsets")
-"""Tables whose rows are operations of a GPU."""
+OPERATIONS = {"kernels": "kernel", "memcpys": "copy", "memsets": "set"}
+"""Tables whose rows are operations of a GPU, and what kind of operation each row is."""
+DEVICE_TABLES = tuple(OPERATIONS)
 EVENT_TABLES = (*DEVICE_TABLES, "syncs", "cuda_api", "osrt", "nvtx")
 
-_KINDS = {
-    "kernels": "'kernel' AS kind, name, 0::BIGINT AS bytes, '' AS copy_kind, '' AS source_kind, "
-    "'' AS destination_kind",
-    "memcpys": "'copy' AS kind, copy_kind AS name, bytes, copy_kind, source_kind, destination_kind",
-    "memsets": "'set' AS kind, 'memset' AS name, bytes, '' AS copy_kind, '' AS source_kind, "
-    "memory_kind AS destination_kind",
+_COLUMNS = {
+    "kernels": "name, 0::BIGINT AS bytes, '' AS copy_kind, '' AS source_kind, '' AS destination_kind",
+    "memcpys": "copy_kind AS name, bytes, copy_kind, source_kind, destination_kind",
+    "memsets": "'memset' AS name, bytes, '' AS copy_kind, '' AS source_kind, memory_kind AS destination_kind",
 }
 _OPS_OF = """
 SELECT node, server, phase, process, thread, device, gpu_uuid, stream, start_ns, end_ns, launch_start_ns, launch_end_ns,
-    correlation_id, instance, batch_id, {kind}
+    correlation_id, instance, batch_id, '{kind}' AS kind, {columns}
 FROM {table} WHERE end_ns >= start_ns
 """
 _NO_OPS = """
@@ -64,7 +63,11 @@ def add_ops(connection: duckdb.DuckDBPyConnection, store: RunStore) -> None:
     before they start are left out (`findings.event_checks` counts them).
     """
     there = attach(connection, store, (*DEVICE_TABLES, "cuda_api"))
-    queries = [_OPS_OF.format(table=table, kind=_KINDS[table]) for table in DEVICE_TABLES if table in there]
+    queries = [
+        _OPS_OF.format(table=table, kind=kind, columns=_COLUMNS[table])
+        for table, kind in OPERATIONS.items()
+        if table in there
+    ]
     connection.execute(f"CREATE TEMP VIEW ops AS {' UNION ALL BY NAME '.join(queries) or _NO_OPS}")
     if "cuda_api" not in there:
         calls = _NO_CALLS

@@ -16,12 +16,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from analysis.batch_costs import write_batch_costs
 from analysis.findings.find import find
-from analysis.findings.finding import Finding
+from analysis.findings.finding import Finding, Rows
 from analysis.findings.self_check import SelfCheck
 from analysis.findings.self_checks import self_checks, unmet
 from analysis.join import write_joined
@@ -188,6 +189,13 @@ class _Host:
         end_ns = max(self.gpu_ns, self.now_ns) + _ns(1.0)
         self.call("cudaStreamSynchronize", "blocking sync", end_ns)
         self.now_ns = end_ns
+
+
+def keys_of(store: RunStore, rows: Rows, key: str) -> list[int]:
+    """Column `key` of all rows that a finding is about, the worst first, as its user would ask for them."""
+    files = str(store.run_dir / "tables" / rows.table / "*.parquet")
+    found = duckdb.sql(f"SELECT {key} FROM '{files}' WHERE {rows.where} ORDER BY {rows.order_by}").fetchall()
+    return [value for (value,) in found]
 
 
 def _lay_out(tables: dict[str, list[Row]], phase: Phase, at_ns: int) -> int:

@@ -22,6 +22,7 @@ import math
 from collections.abc import Mapping
 
 from analysis.findings.rule import Measures
+from analysis.metrics.measures import ratio
 
 WALL_PARTS = (
     "gpu_busy", "head", "body_idle", "tail", "unprofiled", "between_waiting", "between_empty", "edges",
@@ -53,8 +54,8 @@ def facts(measures: Measures, more: Measures | None = None) -> dict[str, float |
         "wall_exec_ratio": exec_ratio,
         "wall_body_ratio": _sum(found, "wall_gpu_busy_ratio", "wall_body_idle_ratio"),
         "wall_unoffered_ratio": _sum(found, "wall_between_empty_ratio", "wall_edges_ratio"),
-        "work_served_ratio": quotient(exec_ratio, with_work),
-        "queue_to_exec_ratio": quotient(found.get("queue_p50_ns"), found.get("exec_mean_ns")),
+        "work_served_ratio": ratio(exec_ratio, with_work),
+        "queue_to_exec_ratio": ratio(found.get("queue_p50_ns"), found.get("exec_mean_ns")),
         "busy_dram_ratio": _while_busy(found, "gpu_dram_util_ratio"),
         "busy_tensor_ratio": _while_busy(found, "gpu_tensor_util_ratio"),
         "wall_foreign_ratio": _product(found.get("foreign_busy_ratio"), exec_ratio),
@@ -83,11 +84,6 @@ def wall_partition(measures: Measures) -> dict[str, float | None]:
     return {**parts, "unexplained": 1.0 - total}
 
 
-def quotient(part: float | None, whole: float | None) -> float | None:
-    """`part` over `whole`; None where either is unknown or the whole is 0."""
-    return None if part is None or not whole else part / whole
-
-
 def total(measures: Measures, names: tuple[str, ...]) -> float | None:
     """Sum of the measures `names`, at most 1; None where one is not assessed, or where there are none."""
     found = _sum(measures, *names) if names else None
@@ -104,5 +100,5 @@ def _product(one: float | None, other: float | None) -> float | None:
 
 
 def _while_busy(found: Measures, name: str) -> float | None:
-    share = quotient(found.get(name), found.get("gpu_activity_ratio"))
+    share = ratio(found.get(name), found.get("gpu_activity_ratio"))
     return None if share is None else min(share, 1.0)

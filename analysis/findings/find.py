@@ -24,9 +24,11 @@ from analysis.findings.shares import (
     response_shares,
 )
 from analysis.findings.tail import Tail, tail_finding, tails
-from analysis.findings.tail_batches import OPERATIONS, tail_measures
+from analysis.findings.tail_batches import tail_measures
 from analysis.findings.unserved import absent_finding, unserved_filter
 from analysis.findings.window_rules import CLIENT, CLIENT_LAG_RATIO, UNSERVED, WINDOW_RULES
+from analysis.metrics.measures import server_of
+from analysis.ops import OPERATIONS
 from analysis.overhead import profiling_ratio
 from analysis.query import MEMORY_LIMIT_BYTES, connect
 from analysis.requests import is_open_load
@@ -129,12 +131,12 @@ class _View:
     def absent(self, phase: str, instances: Mapping[str, Any]) -> list[Finding]:
         """A finding for each instance, and each server without any, that had requests here and began no batch."""
         models = {key: own.model for (_, key), own in self.sums.items()}
-        busy = {key.split("/", 1)[0] for key in models}
+        busy = {server_of(key) for key in models}
         known = {**models, **{server: "" for server in self.sent.servers if server not in busy}}
         return [
             absent_finding(self.connection, _scope(phase, key), model, self.sent, self.state)
             for key, model in known.items()
-            if key not in instances and self.sent.of(phase, key.split("/", 1)[0], model).n
+            if key not in instances and self.sent.of(phase, server_of(key), model).n
         ]
 
     def tail(
@@ -157,7 +159,7 @@ class _View:
 
     def facts(self, phase: str, key: str, measures: Measures) -> dict[str, float | None]:
         """What the rules are tried on, of an instance in a phase."""
-        server = key.split("/", 1)[0]
+        server = server_of(key)
         sums = self.sums.get((phase, key))
         more = {
             **device_shares(measures, sums),
@@ -172,7 +174,7 @@ class _View:
     def _is_cpu(self, phase: str, key: str, sums: Sums | None) -> float | None:
         """Whether the instance computes on the CPU; None too where the phase lacks operations that it must have had:
         its batches launched some, or had some in another phase."""
-        server = key.split("/", 1)[0]
+        server = server_of(key)
         at_phase = [
             one for (at, other), one in self.sums.items() if at == phase and other.startswith(f"{server}/")
         ]

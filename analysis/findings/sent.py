@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from analysis.findings.facts import quotient
+from analysis.metrics.measures import ratio
 from analysis.metrics.request_figures import IS_UNSERVED
 
 if TYPE_CHECKING:
@@ -76,4 +76,4 @@ class SentRequests:
         if not self.knows_batches(server):
             return {"n_requests": None, "unserved_ratio": None}
         own = self.of(phase, server, model)
-        return {"n_requests": float(own.n_sent), "unserved_ratio": quotient(own.n_unserved, own.n_sent)}
+        return {"n_requests": float(own.n_sent), "unserved_ratio": ratio(own.n_unserved, own.n_sent)}

@@ -18,9 +18,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from analysis.findings.facts import quotient
 from analysis.findings.rule import Measures
-from analysis.metrics.measures import instance_key
+from analysis.metrics.measures import instance_key, ratio
 
 if TYPE_CHECKING:
     import duckdb
@@ -100,14 +99,14 @@ def device_shares(measures: Measures, sums: Sums | None) -> dict[str, float | No
     """The finer shares of the wall and of the body, from the measures and the sums of its batches."""
     by_part = dict(zip(BODY_PARTS, sums.parts_ns if sums else (None,) * 4, strict=True))
     body_ns = _added(*by_part.values())
-    found = {f"body_{part}_ratio": quotient(value, body_ns) for part, value in by_part.items()}
+    found = {f"body_{part}_ratio": ratio(value, body_ns) for part, value in by_part.items()}
     for whole, parts in (("gpu_busy", BODY_PARTS[:2]), ("body_idle", BODY_PARTS[2:])):
         wall = measures.get(f"wall_{whole}_ratio")
         both_ns = _added(*(by_part[part] for part in parts))
         for part in parts:
-            share = 0.0 if both_ns == 0 else quotient(by_part[part], both_ns)
+            share = 0.0 if both_ns == 0 else ratio(by_part[part], both_ns)
             found[f"wall_{part}_ratio"] = None if wall is None or share is None else wall * share
-    copied = None if sums is None else quotient(sums.copied_bytes, sums.copied_ns)
+    copied = None if sums is None else ratio(sums.copied_bytes, sums.copied_ns)
     return {**found, "copy_bytes_per_s": None if copied is None else copied * 1e9}
 
 

@@ -9,17 +9,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from analysis.findings.facts import quotient
 from analysis.findings.rule import Measures
 from analysis.findings.shares import Key
 from analysis.findings.tail import Tail
 from analysis.metrics.batch_figures import batch_measures, batch_sums
-from analysis.metrics.measures import instance_key
+from analysis.metrics.measures import instance_key, ratio
+from analysis.ops import OPERATIONS
 
 if TYPE_CHECKING:
     import duckdb
-
-OPERATIONS = {"kernels": "kernel", "memcpys": "copy", "memsets": "set"}
 
 _OWNER = "phase, server, instance, model"
 _CHOSEN = """
@@ -110,10 +108,10 @@ def batches_measures(connection: duckdb.DuckDBPyConnection, tables: Sequence[str
     connection.execute(_LAUNCHES)
     for *owner, interval_ns, op_ns in connection.execute(_ISSUE).fetchall():
         issue = {"issue_interval_ns": interval_ns, "op_median_ns": op_ns}
-        found[_key(owner)] |= {**issue, "issue_to_op_ratio": quotient(interval_ns, op_ns)}
+        found[_key(owner)] |= {**issue, "issue_to_op_ratio": ratio(interval_ns, op_ns)}
     for query, name in _QUOTIENTS:
         for *owner, part_ns, whole_ns in connection.execute(query).fetchall():
-            found[_key(owner)][name] = quotient(part_ns, whole_ns)
+            found[_key(owner)][name] = ratio(part_ns, whole_ns)
     for table in ("launches", "own"):
         connection.execute(f"DROP TABLE {table}")
     return {**found}

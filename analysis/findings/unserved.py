@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 from analysis.findings.classifier import classify
 from analysis.findings.confidence import RunState
-from analysis.findings.facts import quotient
 from analysis.findings.finding import UNASSESSED, Finding, Scope, make_finding
 from analysis.findings.rows import link, literal
 from analysis.findings.sent import Sent, SentRequests
 from analysis.findings.window_rules import UNSERVED
+from analysis.metrics.measures import ratio
 from analysis.metrics.request_figures import IS_UNSERVED
 from analysis.wording import count_text
 
@@ -32,7 +32,7 @@ def absent_finding(
     known: dict[str, float | None] = {
         "n_requests": float(own.n_sent),
         "n_batches": 0.0,
-        "unserved_ratio": quotient(own.n_unserved, own.n_sent),
+        "unserved_ratio": ratio(own.n_unserved, own.n_sent),
         "wall_exec_ratio": 0.0 if is_idle else None,
     }
     found = classify((UNSERVED,), known)

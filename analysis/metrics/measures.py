@@ -100,3 +100,8 @@ def ratio(part: float | None, whole: float | None) -> float | None:
 def instance_key(server: str, instance: str, model: str) -> str:
     """Key of an instance: server/instance; server/model where only Triton's trace tells of its batches."""
     return f"{server}/{instance or model}"
+
+
+def server_of(key: str) -> str:
+    """The server of an instance key."""
+    return key.partition("/")[0]

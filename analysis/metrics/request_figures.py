@@ -7,17 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from analysis.metrics.batch_figures import GroupKey
 from analysis.metrics.measures import Measures, instance_key, ratio
 from analysis.metrics.spans import PhaseSpan
+from analysis.metrics.unions import joined_up
 
 if TYPE_CHECKING:
     import duckdb
 
 Row = dict[str, Any]
-Int64s = NDArray[np.int64]
 
 SERVED = """
 CREATE TEMP VIEW served AS
@@ -104,26 +103,18 @@ def add_unserved(connection: duckdb.DuckDBPyConnection, has_joined: bool) -> Non
     for server, model in keys:
         found = connection.sql(_UNSERVED, params={"server": server, "model": model})
         pieces = [
-            _union(piece["sent_ns"].to_numpy(), piece["done_ns"].to_numpy())
+            joined_up(piece["sent_ns"].to_numpy(), piece["done_ns"].to_numpy())
             for piece in found.to_arrow_reader(_SLICE_ROWS)
             if len(piece)
         ]
         if not pieces:
             continue
-        from_ns, to_ns = _union(*(np.concatenate(column) for column in zip(*pieces, strict=True)))
+        from_ns, to_ns = joined_up(*(np.concatenate(column) for column in zip(*pieces, strict=True)))
         before_ns = np.cumsum(to_ns - from_ns) - (to_ns - from_ns)
         rows = pa.table({"from_ns": from_ns, "to_ns": to_ns, "before_ns": before_ns})
         connection.register("unserved_rows", rows)
         connection.execute("INSERT INTO unserved SELECT $1, $2, * FROM unserved_rows", [server, model])
         connection.unregister("unserved_rows")
-
-
-def _union(from_ns: Int64s, to_ns: Int64s) -> tuple[Int64s, Int64s]:
-    """The stretches that the spans, in any order, cover together, in order of time."""
-    order = np.argsort(from_ns, kind="stable")
-    from_ns, reach_ns = from_ns[order], np.maximum.accumulate(to_ns[order])
-    begins = np.flatnonzero(np.append(True, from_ns[1:] > reach_ns[:-1]))
-    return from_ns[begins], reach_ns[np.append(begins[1:] - 1, len(reach_ns) - 1)]
 
 
 def instance_requests(connection: duckdb.DuckDBPyConnection) -> dict[GroupKey, Row]:

@@ -87,6 +87,17 @@ def clipped(pieces: Pieces, first_ns: int, end_ns: int) -> Pieces:
     return Pieces(start, end)
 
 
+def joined_up(start_ns: Int64s, end_ns: Int64s) -> Pieces:
+    """The stretches that intervals, in any order, cover together, those that touch as one; none of the intervals is
+    empty."""
+    if not len(start_ns):
+        return Pieces(start_ns, end_ns)
+    order = np.argsort(start_ns, kind="stable")
+    start_ns, reach_ns = start_ns[order], np.maximum.accumulate(end_ns[order])
+    begins = np.flatnonzero(np.append(True, start_ns[1:] > reach_ns[:-1]))
+    return Pieces(start_ns[begins], reach_ns[np.append(begins[1:] - 1, len(reach_ns) - 1)])
+
+
 class CoveredTime:
     """How much of the time before an instant disjoint pieces cover."""
 

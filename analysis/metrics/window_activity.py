@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from analysis.metrics.device_ops import DeviceOps, slice_rows
 from analysis.metrics.gpu_sweep import GpuSweep
+from analysis.metrics.unions import joined_up
 from analysis.ops import DEVICE_TABLES
 from analysis.store import RunStore
 
@@ -68,14 +69,9 @@ def window_activity(
 
 def _is_covered(t_ns: Int64s, window_ns: int, covered: Sequence[tuple[int, int]]) -> NDArray[np.bool_]:
     """Whether each window lies in one of `covered`, those that touch taken as one."""
-    spans: list[tuple[int, int]] = []
-    for first_ns, last_ns in covered:
-        if spans and first_ns <= spans[-1][1]:
-            spans[-1] = (spans[-1][0], max(last_ns, spans[-1][1]))
-        else:
-            spans.append((first_ns, last_ns))
+    spans = np.array(covered, np.int64).reshape(-1, 2)
     found = np.zeros(len(t_ns), bool)
-    for first_ns, last_ns in spans:
+    for first_ns, last_ns in zip(*joined_up(spans[:, 0], spans[:, 1]), strict=True):
         found |= (t_ns >= first_ns) & (t_ns + window_ns <= last_ns)
     return found
 

@@ -9,12 +9,13 @@ import pytest
 
 from analysis.findings.finding import Finding
 from analysis.findings.self_check import SelfCheck
-from analysis.findings.tail_batches import OPERATIONS, batches_measures
+from analysis.findings.tail_batches import batches_measures
 from analysis.nsys_report import NsysReport
+from analysis.ops import OPERATIONS
 from analysis.query import connect
 from analysis.store import RunStore
 from tests.h200_runs import write_h200_run
-from tests.regime_runs import diagnose
+from tests.regime_runs import diagnose, keys_of
 
 MODELS = {"m_575": "linear_head", "m_576": "seqlen_head"}
 Diagnosed = tuple[dict[tuple[str, str], Finding], dict[str, SelfCheck], RunStore]
@@ -91,17 +92,12 @@ def test_the_figures_that_say_gpu_bound(two_heads: Diagnosed) -> None:
 
 
 def test_the_worst_batches_are_the_first_of_the_filter(two_heads: Diagnosed) -> None:
-    import duckdb
-
     findings, _, store = two_heads
     rows = findings["linear_head", "window"].rows
     assert rows is not None
-    files = str(store.run_dir / "tables" / rows.table / "*.parquet")
-    found = duckdb.sql(
-        f"SELECT batch_id FROM '{files}' WHERE {rows.where} ORDER BY {rows.order_by}"
-    ).fetchall()
+    found = keys_of(store, rows, "batch_id")
     assert len(found) == 568
-    assert [batch_id for (batch_id,) in found[:5]] == [one["batch_id"] for one in rows.worst]
+    assert found[:5] == [one["batch_id"] for one in rows.worst]
 
 
 def test_the_self_checks_of_the_capture_are_met_or_say_that_there_are_no_requests(

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from analysis.batch_costs import write_batch_costs
-from analysis.findings.tail_batches import OPERATIONS, batches_measures
+from analysis.findings.tail_batches import batches_measures
 from analysis.metrics.run import run_metrics
+from analysis.ops import OPERATIONS
 from analysis.query import connect
 from tests.regime_runs import Op, Phase, write_regime_run
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-import duckdb
 import pytest
 
 from analysis.findings.finding import Finding
 from analysis.findings.self_check import SelfCheck
 from analysis.store import RunStore
-from tests.regime_runs import Op, Phase, diagnose, write_regime_run
+from tests.regime_runs import Op, Phase, diagnose, keys_of, write_regime_run
 
 BUSY = Phase("first", (Op(50.0),) * 12, wait_us=300.0)
 BATCH_US = 645.0
@@ -58,12 +57,9 @@ def test_its_rows_are_the_requests_that_no_batch_took(diagnosed: Diagnosed) -> N
     findings, _, store = diagnosed
     rows = findings["it's dead at first"].rows
     assert rows is not None
-    files = str(store.run_dir / "tables" / rows.table / "*.parquet")
-    found = duckdb.sql(
-        f"SELECT request_id FROM '{files}' WHERE {rows.where} ORDER BY {rows.order_by}"
-    ).fetchall()
+    found = keys_of(store, rows, "request_id")
     assert len(found) == 60
-    assert [row["request_id"] for row in rows.worst] == [number for (number,) in found[:5]]
+    assert [row["request_id"] for row in rows.worst] == found[:5]
     assert {row["outcome"] for row in rows.worst} == {"timeout"}
 
 
