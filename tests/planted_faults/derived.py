@@ -1,0 +1,66 @@
+"""Checks of a run that takes no server: `python -m tests.planted_faults.derived h200|regime FOLDER` prints a JSON
+object of the names that are unmet, and of those that are assessed at all.
+
+h200: a real export of nsys through scrub, ingest and analysis. regime: the analysis of a planted run.
+"""
+
+from __future__ import annotations
+
+import json
+import lzma
+import sqlite3
+import sys
+from contextlib import closing
+from pathlib import Path
+
+from analysis.batch_costs import write_batch_costs
+from analysis.findings.self_check import SelfCheck
+from analysis.findings.self_checks import self_checks
+from analysis.identities import Identity, cost_identities
+from analysis.join import write_joined
+from analysis.metrics.run import run_metrics
+from analysis.nsys_report import NsysReport
+from analysis.nsys_scrub import scrub
+from analysis.store import RunStore
+from tests.h200_runs import write_h200_run
+from tests.regime_runs import Op, Phase, write_regime_run
+
+_EXPORT = Path(__file__).parent.parent / "fixtures" / "h200" / "two_heads.nsys.sqlite.xz"
+_OURS = "'squall|m_' || ((globalTid >> 24) & 16777215) || '|' || rowid"
+
+
+def h200_run(folder: Path) -> RunStore:
+    """The real export of two heads, its ranges named as ours."""
+    path = folder / "two_heads.sqlite"
+    path.write_bytes(lzma.decompress(_EXPORT.read_bytes()))
+    with closing(sqlite3.connect(path)) as file:
+        file.execute(f"UPDATE NVTX_EVENTS SET text = {_OURS} WHERE text = 'execute'")
+        file.commit()
+    scrub(path, folder / "report")
+    return write_h200_run(folder, NsysReport(folder / "report"))
+
+
+def regime_run(folder: Path) -> RunStore:
+    """One phase of 40 batches of twenty kernels."""
+    return write_regime_run(folder, [Phase("steady", (Op(12.0),) * 20)])
+
+
+def checked(store: RunStore) -> tuple[list[SelfCheck], list[Identity]]:
+    """Derives what the checks read, and makes them."""
+    write_batch_costs(store)
+    if store.has("requests"):
+        write_joined(store)
+    return self_checks(store, run_metrics(store)), cost_identities(store)
+
+
+def main(kind: str, folder: Path) -> None:
+    checks, counts = checked(h200_run(folder) if kind == "h200" else regime_run(folder))
+    unmet = [one.name for one in checks if one.status == "unmet"] + [
+        one.name for one in counts if not one.is_met
+    ]
+    assessed = [one.name for one in checks if one.status != "not assessed"] + [one.name for one in counts]
+    print(json.dumps({"unmet": unmet, "assessed": assessed}))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], Path(sys.argv[2]))

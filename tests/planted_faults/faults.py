@@ -1,0 +1,413 @@
+"""Faults that are planted into the recording path, one each, and the checks that each of them must fail.
+
+`plant` changes the module that it is given, which has just been loaded in a process of a real run. What is changed is
+what records, counts or derives; no table is edited.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+Module = Any
+_MS = 1_000_000
+
+
+@dataclass(frozen=True)
+class Fault:
+    """`told`: what is wrong, in words. `checks`: names of those that must not be met, of verdict, counts, self-checks.
+
+    `run`: the kind of run that it is planted in: open, closed, python (the engine without its lane), nsys; or, of what
+    takes a GPU, h200 (a real export of nsys through ingest and analysis) and regime (the analysis of a planted run).
+    `seconds`: length of its measured phase.
+    """
+
+    module: str
+    told: str
+    plant: Callable[[Module], None]
+    checks: tuple[str, ...]
+    run: str = "open"
+    seconds: int = 6
+
+
+def _around(owner: Any, name: str) -> Callable[[Callable[..., Any]], None]:
+    """Replaces a function by one that is given it first."""
+
+    def replace(new: Callable[..., Any]) -> None:
+        old = getattr(owner, name)
+        setattr(owner, name, lambda *arguments, **named: new(old, *arguments, **named))
+
+    return replace
+
+
+def _drop_records(module: Module) -> None:
+    """The last row of each buffer does not reach the file."""
+    _around(module.Collector, "_write")(lambda old, self, buffer, n_rows: old(self, buffer, n_rows - 1))
+
+
+def _double_records(module: Module) -> None:
+    def write(old: Any, self: Any, data: Any) -> bool:
+        if "scheduled_ns" in data.column_names:
+            old(self, data)
+        return bool(old(self, data))
+
+    _around(module.Spool, "write")(write)
+
+
+def _each_second(action: Callable[[int], None]) -> Callable[[Module], None]:
+    """Does something in the sending thread once a second; told which second it is."""
+
+    def plant(module: Module) -> None:
+        calls = []
+
+        def on_second(old: Any, self: Any, now_ns: int) -> Any:
+            calls.append(now_ns)
+            action(len(calls))
+            return old(self, now_ns)
+
+        _around(module.LoadWorker, "_on_second")(on_second)
+
+    return plant
+
+
+def _sleep(seconds: float) -> None:
+    import time
+
+    time.sleep(seconds)
+
+
+def _burn(seconds: float) -> None:
+    import time
+
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        pass
+
+
+def _slow_waits(module: Module) -> None:
+    def wait(old: Any, self: Any, until_ns: int) -> Any:
+        found = old(self, until_ns)
+        _sleep(0.015)
+        return found
+
+    _around(module.Loop, "wait")(wait)
+
+
+def _busy_waits(module: Module) -> None:
+    def wait(old: Any, self: Any, until_ns: int) -> Any:
+        found = old(self, until_ns)
+        _burn(0.02)
+        return found
+
+    _around(module.Loop, "wait")(wait)
+
+
+def _stop_early(module: Module) -> None:
+    def run(old: Any, self: Any, start_ns: int) -> None:
+        import threading
+        import time
+
+        wait_s = (start_ns - time.monotonic_ns()) / 1e9 + 3.0
+        threading.Timer(max(0.0, wait_s), self.stop).start()
+        old(self, start_ns)
+
+    _around(module.LoadWorker, "run")(run)
+
+
+def _shift_sends(shift_ns: Callable[[int], int]) -> Callable[[Module], None]:
+    """The engine is told that arrivals are due earlier or later than the plan says, by how far they are into it."""
+
+    def plant(module: Module) -> None:
+        def advance(old: Any, self: Any) -> None:
+            old(self)
+            if self._next is not None:
+                self.next_ns = self._next.at_ns + shift_ns(self._next.at_ns - self._start_ns)
+
+        def take(old: Any, self: Any) -> Any:
+            due = old(self)
+            if self._next is not None:
+                self.next_ns = self._next.at_ns + shift_ns(self._next.at_ns - self._start_ns)
+            return due
+
+        _around(module.OpenLoop, "_advance")(advance)
+        _around(module.OpenLoop, "take")(take)
+
+    return plant
+
+
+def _lose_sample(module: Module) -> None:
+    """What one reading of Triton's statistics had gained is not written."""
+    calls = []
+
+    def sample(old: Any, self: Any, now_ns: int) -> Any:
+        calls.append(now_ns)
+        found = old(self, now_ns)
+        return [] if len(calls) == 12 else found
+
+    _around(module.TritonSource, "sample")(sample)
+
+
+def _in_model(old_text: str, new_text: str) -> Callable[[Module], None]:
+    """Changes the code of the model that Triton runs, where it is written to the repository."""
+
+    def plant(module: Module) -> None:
+        def write(old: Any, folder: Any, name: str, version: str, *rest: Any) -> Any:
+            spec = old(folder, name, version, *rest)
+            path = folder / name / version / "model.py"
+            text = path.read_text()
+            assert old_text in text
+            path.write_text(text.replace(old_text, new_text))
+            return spec
+
+        _around(module, "write_repository")(write)
+
+    return plant
+
+
+def _count_more(module: Module) -> None:
+    counted = module.Engine.n_in_flight
+    module.Engine.n_in_flight = property(lambda self: counted.fget(self) + 7)
+
+
+def _in_columns(function: str, name: str, change: Callable[[Any], Any]) -> Callable[[Module], None]:
+    """Changes one of the columns that a step of the join computes."""
+
+    def plant(module: Module) -> None:
+        def computed(old: Any, *arguments: Any) -> Any:
+            columns = old(*arguments)
+            return columns | {name: change(columns[name])}
+
+        _around(module, function)(computed)
+
+    return plant
+
+
+def _plus_one(column: Any) -> Any:
+    import pyarrow.compute as pc
+
+    return pc.add(column, 1)
+
+
+def _longer(column: Any) -> Any:
+    import pyarrow.compute as pc
+
+    return pc.add(column, pc.divide(column, 100))
+
+
+def _in_events(table: str, change: Callable[[Any], Any]) -> Callable[[Module], None]:
+    """Changes each piece of an event table as ingest makes it of the report."""
+
+    def plant(module: Module) -> None:
+        def events(old: Any, *arguments: Any, **named: Any) -> Any:
+            for name, rows in old(*arguments, **named):
+                yield name, change(rows) if table in (name, "every") else rows
+
+        _around(module, "event_tables")(events)
+
+    return plant
+
+
+def _set(rows: Any, name: str, values: Any) -> Any:
+    return rows.set_column(rows.column_names.index(name), rows.schema.field(name), [values])
+
+
+def _every(rows: Any, n: int, name: str, other: Callable[[Any], Any]) -> Any:
+    """Column `name` with `other` of the rows in place of every n-th value."""
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    chosen = pa.array(np.arange(rows.num_rows) % n == n - 1)
+    column = rows[name].combine_chunks()
+    return _set(rows, name, pc.if_else(chosen, other(rows), column))
+
+
+def _ends_early(rows: Any) -> Any:
+    import pyarrow.compute as pc
+
+    return _every(rows, 50, "end_ns", lambda of: pc.subtract(of["start_ns"].combine_chunks(), 5))
+
+
+def _launched_late(rows: Any) -> Any:
+    import pyarrow.compute as pc
+
+    return _every(rows, 50, "launch_start_ns", lambda of: pc.add(of["start_ns"].combine_chunks(), _MS))
+
+
+def _untied(rows: Any) -> Any:
+    import pyarrow as pa
+
+    return _every(rows, 20, "batch_id", lambda of: pa.scalar(None, of.schema.field("batch_id").type))
+
+
+def _without_some_batches(rows: Any) -> Any:
+    """What the report holds of every tenth batch is lost."""
+    import numpy as np
+    import pyarrow as pa
+
+    if "batch_id" not in rows.column_names:
+        return rows
+    ids = rows["batch_id"].fill_null(0).to_numpy()
+    return rows.filter(pa.array(np.asarray(ids % 10 != 3)))
+
+
+def _lose_costs(module: Module) -> None:
+    def of_slice(old: Any, task: Any) -> Any:
+        write = task.new.write
+        lossy = type("Lossy", (), {"write": lambda _, number, table: write(number, table.slice(1))})()
+        return old(module._Task(task.slice, lossy))
+
+    _around(module, "_write_slice")(of_slice)
+
+
+def _halved(column: Any) -> Any:
+    import pyarrow.compute as pc
+
+    return pc.divide(column, 2)
+
+
+def _moved(module: Module) -> None:
+    """A fifth of the compute is called residual."""
+    import pyarrow.compute as pc
+
+    def parts(old: Any, *arguments: Any) -> Any:
+        columns = old(*arguments)
+        fifth = pc.divide(pc.fill_null(columns["queue_ns"], 0), 1)
+        return columns | {
+            "queue_ns": pc.subtract(columns["queue_ns"], fifth), "residual_ns": pc.add(columns["residual_ns"], fifth)
+        }  # fmt: skip
+
+    _around(module, "server_parts")(parts)
+
+
+def _without_marks(module: Module) -> None:
+    """The process that marks the report's clock makes no call."""
+    module.main = lambda *_: 0
+
+
+_LINE = 'line = {"b": batch_id, "s": start_ns, "e": end_ns, "r": rows, "i": ids}'
+
+FAULTS = {
+    "records dropped": Fault(
+        "actors.collector", "the collector loses the last row of each buffer",
+        _drop_records, ("losses", "lost records"),
+    ),
+    "records doubled": Fault(
+        "actors.spool", "each buffer is written to the spill file twice", _double_records, ("completeness", "rows"),
+    ),
+    "stall": Fault(
+        "actors.loadgen", "the sending thread sleeps for 1.2 s every other second",
+        _each_second(lambda n: _sleep(1.2) if n % 2 else None),
+        ("delivered load per second", "delivered load in bursts", "dispersion 0.1 s", "dispersion 1 s",
+         "send lag of the worst worker"), seconds=12,
+    ),
+    "long stalls": Fault(
+        "actors.loadgen", "the sending thread sleeps for 9 s every 20 s",
+        _each_second(lambda n: _sleep(9.0) if n % 20 == 5 else None), ("dispersion 10 s",), seconds=104,
+    ),
+    "longest stalls": Fault(
+        "actors.loadgen", "the sending thread sleeps for 60 s every 150 s",
+        _each_second(lambda n: _sleep(60.0) if n % 150 == 30 else None), ("dispersion 100 s",), seconds=1_010,
+    ),
+    "sleepy loop": Fault(
+        "actors.loop", "each wait of the event loop takes 15 ms longer", _slow_waits,
+        ("send lag p99", "event-loop lag p95"), "python",
+    ),
+    "busy loop": Fault(
+        "actors.loop", "the event loop computes for 20 ms after each wait", _busy_waits, ("worker saturation",), "python",
+    ),
+    "stopped": Fault(
+        "actors.loadgen", "the worker stops in the third second", _stop_early, ("unsent", "delivered load"),
+    ),
+    "drift": Fault(
+        "actors.pacing", "each arrival is taken for due later, by 5 % of how far it is into the run",
+        _shift_sends(lambda at_ns: at_ns // 20), ("send lag end drift",), "python",
+    ),
+    "early": Fault(
+        "actors.pacing", "each arrival is taken for due 3 ms early",
+        _shift_sends(lambda _: -3 * _MS), ("sent early",), "python",
+    ),
+    "users held": Fault(
+        "actors.loadgen", "the sending thread sleeps for 0.5 s in each second, users wait within it",
+        _each_second(lambda _: _sleep(0.5)), ("users accounted for",), "closed",
+    ),
+    "statistics lost": Fault(
+        "actors.triton_source", "one reading of Triton's statistics is not written",
+        _lose_sample, ("triton success", "executions"),
+    ),
+    "batches lost": Fault(
+        "models.repository", "the model leaves out the record of every tenth batch",
+        _in_model(_LINE, "if batch_id % 10 == 3:\n            return\n        " + _LINE),
+        ("executions", "batch rows", "joined", "unjoined"),
+    ),
+    "ids lost": Fault(
+        "models.repository", "the model leaves out the first id of every tenth batch",
+        _in_model(_LINE, _LINE.replace('"i": ids', '"i": ids[1:] if batch_id % 10 == 3 else ids')),
+        ("joined", "unjoined"),
+    ),
+    "model's clock late": Fault(
+        "models.repository", "the model's instants are 50 ms late",
+        _in_model(_LINE, _LINE.replace("start_ns", "start_ns + 50000000").replace("end_ns", "end_ns + 50000000")),
+        ("batch before reply",),
+    ),
+    "model's clock early": Fault(
+        "models.repository", "the model's instants are 50 ms early",
+        _in_model(_LINE, _LINE.replace("start_ns", "start_ns - 50000000").replace("end_ns", "end_ns - 50000000")),
+        ("sent before batch",),
+    ),
+    "in flight": Fault(
+        "actors.engine", "the engine counts 7 requests in flight more than there are", _count_more, ("in flight",),
+    ),
+    "response": Fault(
+        "analysis.join_slices", "the join makes each response time 1 % longer",
+        _in_columns("_spans", "response_ns", _longer), ("Little's law", "parts add up"),
+    ),
+    "network": Fault(
+        "analysis.join_slices", "the join puts 1 ns too much into the network's part",
+        _in_columns("server_parts", "network_ns", _plus_one), ("parts add up",),
+    ),
+    "queue unexplained": Fault(
+        "analysis.join_slices", "the join calls the queue's part residual", _moved, ("residual",),
+    ),
+    "costs lost": Fault(
+        "analysis.batch_costs", "the first execution of each slice gets no row of batch_costs", _lose_costs,
+        ("batch costs",),
+    ),
+    "events backwards": Fault(
+        "analysis.nsys_tables", "every 50th kernel ends 5 ns before it starts",
+        _in_events("kernels", _ends_early), ("broken events",), "h200",
+    ),
+    "launches late": Fault(
+        "analysis.nsys_tables", "every 50th kernel is launched 1 ms after its start",
+        _in_events("kernels", _launched_late), ("launched before run",), "h200",
+    ),
+    "kernels untied": Fault(
+        "analysis.nsys_tables", "every 20th kernel bears no batch", _in_events("kernels", _untied),
+        ("operations tied",), "h200",
+    ),
+    "calls untied": Fault(
+        "analysis.nsys_tables", "every 20th CUDA call bears no batch", _in_events("cuda_api", _untied),
+        ("calls tied",), "h200",
+    ),
+    "kernel time": Fault(
+        "analysis.batch_costs", "half of the kernel time of a batch is counted",
+        _in_columns("_costs", "kernel_ns", _halved), ("kernel sums", "kernel time"), "h200",
+    ),
+    "head": Fault(
+        "analysis.batch_costs", "half of the time before a batch's first call is counted",
+        _in_columns("_costs", "head_ns", _halved), ("wall",), "h200",
+    ),
+    "shares": Fault(
+        "analysis.join_slices", "requests get half of their share of a batch's kernels",
+        _in_columns("_shares", "kernel_share_ns", _halved), ("kernel shares",), "regime",
+    ),
+    "ranges lost": Fault(
+        "analysis.nsys_tables", "the report holds nothing of every tenth batch",
+        _in_events("every", _without_some_batches), ("batches profiled",), "nsys",
+    ),
+    "marks lost": Fault(
+        "actors.nsys_marker", "nothing marks the clock of the report", _without_marks, ("report clock",), "nsys",
+    ),
+}  # fmt: skip
+"""Those of real runs, by name."""
