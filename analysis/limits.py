@@ -10,9 +10,26 @@ class Limits:
     """The limits of the checks, each with its reason. A run states them beside its figures."""
 
     lag_ns: int = 1_000_000
-    """Send lag and event-loop lag that is always allowed: what a timer on a busy host costs."""
+    """Send lag of a worker, drift and event-loop lag that is always allowed: what a timer on a busy host costs."""
+    timer_ns: int = 500_000
+    """Lag that any quantile of response time may have in it: what a timer's wake-up costs at the p99 of a quiet host
+    with 2 cores (450 us, 2026-11-22; 50 us at the median). Below it a share says what the host's timers are."""
     lag_of_latency_ratio: float = 0.10
-    """Or this share of the latency p99: then the client made at most a tenth of the tail it reports."""
+    """Share of each quantile of response time that may be send lag, and of the same quantile of latency what a worker's
+    lag and the event loop's may be: the client made at most a tenth of what is reported."""
+    least_samples: int = 20
+    """Samples below which one alone is more than the share that may be saturated or late (`saturated_share_ratio`)."""
+    unreached_ratio: float = 0.01
+    """Share of the requests for which there was no connection to the server, as `overall_ratio`: more, and the load was
+    not delivered, for want of somebody to take it."""
+    taken_ratio: float = 0.25
+    """Share of a node's cores that others have beside its server and clients, from which they may have taken it: less
+    leaves three quarters of the node to the run."""
+    waited_ratio: float = 0.50
+    """Of the time in which the server wants a CPU, the share that it waits for one: from here on it waits longer than
+    it runs, and its latency is more the host's than its own."""
+    taken_least_ns: int = 2_000_000_000
+    """Length of samples below which nobody is said to have taken the CPU."""
     window_ratio: float = 0.05
     """Difference of a second's sends from its schedule, beyond one stall: a burst cut by more than 5 % is another."""
     window_least_count: int = 20

@@ -29,7 +29,7 @@ from analysis.repeats import repeat_figures
 from analysis.requests import Requests, is_open_load
 from analysis.store import RunStore
 from analysis.timeline import RunPhase, measure_spans, phase_spans
-from analysis.validity import judge, run_stimuli
+from analysis.validity import Samples, judge, run_stimuli
 
 FAILURES_RULE = (
     "A request that did not end ok counts as infinitely slow in every quantile of response and service time; "
@@ -51,8 +51,8 @@ def summarise(store: RunStore, memory_limit_bytes: int = MEMORY_LIMIT_BYTES) -> 
     is_open = is_open_load(manifest)
     spans = measure_spans(manifest)
     names = [span.name for span in spans]
-    workers, hosts = _read(store, "worker_samples"), _read(store, "host_samples")
-    of_requests = _request_figures(store, _accounts(store, spans, memory_limit_bytes), workers, hosts)
+    sampled = Samples.read(store)
+    of_requests = _request_figures(store, _accounts(store, spans, memory_limit_bytes), sampled)
     pa.default_memory_pool().release_unused()
     verdict = {**of_requests.verdict, **manifest.get("verdict", {})}
     metrics = run_metrics(store, memory_limit_bytes) if store.has("batch_costs") else None
@@ -84,9 +84,9 @@ def summarise(store: RunStore, memory_limit_bytes: int = MEMORY_LIMIT_BYTES) -> 
         "self_checks": [one.to_mapping() for one in checks],
         "rejections": of_requests.rejections,
         "join": asdict(read_join_report(store, memory_limit_bytes)) if store.has("joined") else None,
-        "host": _host_figures(rows_in(hosts, names)),
+        "host": _host_figures(rows_in(sampled.hosts, names)),
         "gpu": _gpu_figures(rows_in(_read(store, "gpu_samples"), names)),
-        "workers": _worker_figures(rows_in(workers, names)),
+        "workers": _worker_figures(rows_in(sampled.workers, names)),
         "value_checks": manifest.get("value_checks"),
         "collectors": manifest.get("collectors", {}),
         "profile": profile_figures(manifest),
@@ -128,9 +128,7 @@ class _RequestFigures:
     rejections: dict[str, Any] | None
 
 
-def _request_figures(
-    store: RunStore, accounts: _Accounts, workers: pa.Table | None, hosts: pa.Table | None
-) -> _RequestFigures:
+def _request_figures(store: RunStore, accounts: _Accounts, sampled: Samples) -> _RequestFigures:
     manifest = store.manifest
     requests = Requests.read(store)
     samples = _read(store, "triton_samples")
@@ -144,7 +142,7 @@ def _request_figures(
 
     measure = figures(spans)
     return _RequestFigures(
-        verdict=judge(requests, workers, manifest, host_samples=hosts, stimuli=stimuli).to_mapping(),
+        verdict=judge(requests, sampled, manifest, stimuli=stimuli).to_mapping(),
         stimulus={one.phase: one.figures() for one in stimuli} if requests.is_open else None,
         measure=measure,
         by_phase={span.name: figures([span]) for span in spans} if len(spans) != 1 else {names[0]: measure},
