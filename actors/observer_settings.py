@@ -29,7 +29,7 @@ class ObserverSettings:
     """What is sampled from the start, how often, and where the spill files go.
 
     `clock_host`: address on which the clock is answered; None: it is not. `servers` and the GPUs may also be added
-    later.
+    later. `driver`: the driver's process, if it is on this node.
     """
 
     run: str
@@ -43,6 +43,7 @@ class ObserverSettings:
     with_gpu: bool = False
     with_gpm: bool = True
     servers: tuple[ServerTarget, ...] = ()
+    driver: int | None = None
 
 
 @dataclass(frozen=True)
@@ -68,8 +69,15 @@ class SetPids:
 
 
 @dataclass(frozen=True)
+class SetClients:
+    """The processes of this node's load workers."""
+
+    pids: tuple[int, ...]
+
+
+@dataclass(frozen=True)
 class Stop:
     """Take the last samples and end."""
 
 
-Order = AddServer | AddGpus | SetPids | Stop
+Order = AddServer | AddGpus | SetPids | SetClients | Stop

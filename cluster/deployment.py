@@ -74,6 +74,7 @@ class Deployment:
         self._find_collectors(placement)
         endpoint = self._endpoint = self._start_server(placement.server)
         self._spawn_workers(plan, placement, endpoint)
+        self._observe_clients()
         self.server_agent.call("observe_server", endpoint)
         self._observe_gpus()
         self._choose_tracing()
@@ -140,6 +141,13 @@ class Deployment:
             return "the server is on no node of the Ray cluster"
         reason: str | None = agent.call("missing_nsys", profile.trace)
         return reason
+
+    def _observe_clients(self) -> None:
+        by_node: dict[str, list[int]] = {}
+        for worker in self.workers:
+            by_node.setdefault(worker.node.label, []).append(worker.handle.pid())
+        for label, pids in by_node.items():
+            self.nodes.agents[label].call("observe_clients", tuple(pids))
 
     def _observe_gpus(self) -> None:
         assert self.server_agent is not None
