@@ -44,6 +44,12 @@ class Limits:
     for a burst; of a node, over all its cores."""
     saturated_share_ratio: float = 0.05
     """Share of samples that may be saturated, or whose event loop may be late."""
+    taken_ratio: float = 0.20
+    """CPU that somebody else had while the server's threads waited for it, over what the server could have had: beyond
+    it the server computes a quarter slower than on a host of its own, and queues grow by more than that."""
+    throttled_ratio: float = 0.10
+    """Share of the periods of a CPU quota in which the server may use it up before that is
+    named: a tenth of its batches meet it."""
     clock_of_latency_ratio: float = 0.10
     """Clock bound over the latency p50: beyond it wait and reply of `joined` are mostly clock."""
     user_gap_ratio: float = 0.05

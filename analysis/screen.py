@@ -221,7 +221,7 @@ def _host_lines(summary: Mapping[str, Any]) -> list[str]:
             f"{node}: CPU mean {share_text(host['cpu_busy_mean'])}, max {share_text(host['cpu_busy_max'])}"
             f" of {host['n_cores']} cores; steal max {share_text(host['cpu_steal_max'])}"
         )
-    return lines
+    return [*lines, *summary["cpu_text"]]
 
 
 def _identity_lines(identities: list[Mapping[str, Any]], checks: list[str]) -> list[str]:

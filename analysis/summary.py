@@ -14,6 +14,7 @@ from analysis import workers as workers_of
 from analysis.accounting import accounting
 from analysis.burst_latency import by_burst
 from analysis.collector_costs import collector_costs
+from analysis.cpu_shares import cpu_lines, cpu_shares
 from analysis.figures import BATCH_COLUMNS, QUANTILES, RunTables, mean, phase_figures, rank_value, rows_in
 from analysis.findings.find import find
 from analysis.findings.self_checks import self_checks, unmet
@@ -55,6 +56,7 @@ def summarise(store: RunStore, memory_limit_bytes: int = MEMORY_LIMIT_BYTES) -> 
     of_requests = _request_figures(store, _accounts(store, spans, memory_limit_bytes), workers, hosts)
     pa.default_memory_pool().release_unused()
     verdict = {**of_requests.verdict, **manifest.get("verdict", {})}
+    cpus = cpu_shares(_read(store, "cpu_samples"), names)
     metrics = run_metrics(store, memory_limit_bytes) if store.has("batch_costs") else None
     checks = self_checks(store, metrics or {}, memory_limit_bytes)
     findings = find(store, metrics or {}, verdict, unmet(checks), memory_limit_bytes)
@@ -85,6 +87,8 @@ def summarise(store: RunStore, memory_limit_bytes: int = MEMORY_LIMIT_BYTES) -> 
         "rejections": of_requests.rejections,
         "join": asdict(read_join_report(store, memory_limit_bytes)) if store.has("joined") else None,
         "host": _host_figures(rows_in(hosts, names)),
+        "cpu": [one.to_mapping() for one in cpus],
+        "cpu_text": cpu_lines(cpus, manifest),
         "gpu": _gpu_figures(rows_in(_read(store, "gpu_samples"), names)),
         "workers": _worker_figures(rows_in(workers, names)),
         "value_checks": manifest.get("value_checks"),
@@ -144,7 +148,14 @@ def _request_figures(
 
     measure = figures(spans)
     return _RequestFigures(
-        verdict=judge(requests, workers, manifest, host_samples=hosts, stimuli=stimuli).to_mapping(),
+        verdict=judge(
+            requests,
+            workers,
+            manifest,
+            host_samples=hosts,
+            stimuli=stimuli,
+            cpu_samples=_read(store, "cpu_samples"),
+        ).to_mapping(),
         stimulus={one.phase: one.figures() for one in stimuli} if requests.is_open else None,
         measure=measure,
         by_phase={span.name: figures([span]) for span in spans} if len(spans) != 1 else {names[0]: measure},

@@ -19,9 +19,11 @@ from analysis import workers as workers_of
 from analysis.bottleneck import Bottleneck, ClientView, find_bottleneck
 from analysis.check import Check, held_to
 from analysis.closed_loop import UserTime, user_time
+from analysis.cpu_shares import cpu_shares
 from analysis.figures import rank_value, rows_in
 from analysis.limits import LIMITS, Limits
 from analysis.requests import Int64s, Requests, in_order, together
+from analysis.starvation import Starvation, cpu_checks, judge_starvation, starved_clients, worst
 from analysis.stimulus import Stimulus, sends_of, verify
 from analysis.stimulus_checks import stimulus_checks
 from analysis.store import RunStore
@@ -34,12 +36,14 @@ class Verdict:
     """VALID if every check is met, else INVALID with a sentence for each that is not.
 
     `client_bottleneck` says why the client was the limit, if it was; its sentence then leads the reasons.
+    `starvation`: who took the server's CPU, if anybody did; what makes the run INVALID by that comes before the client.
     """
 
     status: str
     reasons: tuple[str, ...]
     checks: tuple[Check, ...]
     client_bottleneck: Bottleneck | None = None
+    starvation: Starvation | None = None
 
     def to_mapping(self) -> dict[str, Any]:
         """As `RunStore.seal` takes it and summary.json holds it."""
@@ -48,15 +52,17 @@ class Verdict:
             "reasons": list(self.reasons),
             "checks": [asdict(check) for check in self.checks],
             "client_bottleneck": asdict(self.client_bottleneck) if self.client_bottleneck else None,
+            "starvation": self.starvation.to_mapping() if self.starvation else None,
         }
 
 
 def judge_run(store: RunStore, limits: Limits = LIMITS) -> Verdict:
     """`judge` over the tables of a run, open or sealed. Raises `MissingTable` if there are no requests."""
-    workers, hosts = (
-        store.read(name) if store.has(name) else None for name in ("worker_samples", "host_samples")
+    workers, hosts, cpus = (
+        store.read(name) if store.has(name) else None
+        for name in ("worker_samples", "host_samples", "cpu_samples")
     )
-    return judge(Requests.read(store), workers, store.manifest, limits, hosts)
+    return judge(Requests.read(store), workers, store.manifest, limits, hosts, cpu_samples=cpus)
 
 
 def judge(
@@ -66,16 +72,21 @@ def judge(
     limits: Limits = LIMITS,
     host_samples: pa.Table | None = None,
     stimuli: Sequence[Stimulus] | None = None,
+    cpu_samples: pa.Table | None = None,
 ) -> Verdict:
     """The verdict on a run from its requests, samples and its manifest's plan, phases, nodes and losses.
 
     Pure. `worker_samples` and `host_samples` are None if the table is absent; host samples only serve to say
-    what to add where the client was the limit. `stimuli`: those of `run_stimuli`, where they are known already.
+    what to add where the client was the limit. `cpu_samples` None, or of a node without the server: who had its CPU is
+    not assessed, and no check. `stimuli`: those of `run_stimuli`, where they are known already.
     """
     spans = measure_spans(manifest)
     names = [span.name for span in spans]
     measured = everything.in_phases(names)
     checks = [_completeness(everything, manifest), _losses(manifest), _measured_ok(measured)]
+    shares = cpu_shares(cpu_samples, names)
+    starved = [judge_starvation(one, limits) for one in shares]
+    checks += cpu_checks(starved, limits)
     bottleneck = None
     if len(measured):
         workers, allowed_ns = rows_in(worker_samples, names), _allowed_lag_ns(measured, limits)
@@ -97,8 +108,18 @@ def judge(
             view = ClientView(measured, workers, hosts, manifest, allowed_ns, limits, inside)
             bottleneck = find_bottleneck(view, unmet)
     reasons = [check.reason for check in checks if not check.is_met]
-    leading = [bottleneck.sentence] if bottleneck else []
-    return Verdict("INVALID" if reasons else "VALID", (*leading, *reasons), tuple(checks), bottleneck)
+    most = worst(starved)
+    leading = [most.sentence] if most is not None and most.makes_invalid else []
+    if bottleneck:
+        others = "" if leading else starved_clients(shares, limits)
+        leading += [one for one in (others, bottleneck.sentence) if one]
+    return Verdict(
+        "INVALID" if reasons else "VALID",
+        tuple(dict.fromkeys((*leading, *reasons))),
+        tuple(checks),
+        bottleneck,
+        most,
+    )
 
 
 def run_stimuli(requests: Requests, manifest: Mapping[str, Any], limits: Limits = LIMITS) -> list[Stimulus]:
