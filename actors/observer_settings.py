@@ -12,7 +12,8 @@ from scenarios.units import NS_PER_S
 class ServerTarget:
     """A server to observe, `server` being its label.
 
-    `url` and `metrics_url` are asked for statistics of `models`, None being every model; `url` None: not asked.
+    `url` and `metrics_url` are asked for statistics of `models`, and of every other that takes part in anything; None
+    is every model; `url` None: not asked.
     `pids`: its processes, if they are on this node; their descendants are found.
     """
 

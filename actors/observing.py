@@ -106,7 +106,7 @@ class Observing:
             (ThreadSource(family.pids), target.server, settings.thread_interval_ns)
         ]
         if target.url is not None:
-            triton = TritonSource(target.url, target.metrics_url, target.models, target.tls)
+            triton = TritonSource(target.url, target.metrics_url, target.models, target.tls, with_others=True)
             added.append((triton, target.server, settings.triton_interval_ns))
         self._families[target.server] = family
         self._add(*added)

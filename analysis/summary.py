@@ -22,6 +22,7 @@ from analysis.identities import Identity, cost_identities, identities
 from analysis.join import read_join_report
 from analysis.join_counts import JoinCounts, join_counts
 from analysis.metrics.run import run_metrics
+from analysis.model_statistics import model_figures, of_models
 from analysis.overhead import find_overhead
 from analysis.profile_figures import profile_figures
 from analysis.query import MEMORY_LIMIT_BYTES
@@ -137,7 +138,8 @@ def _request_figures(
 ) -> _RequestFigures:
     manifest = store.manifest
     requests = Requests.read(store)
-    samples = _read(store, "triton_samples")
+    every_model = _read(store, "triton_samples")
+    samples = of_models(every_model, manifest)
     tables = RunTables(manifest, requests, accounts.counts, _read(store, "batches", BATCH_COLUMNS), samples)
     spans = measure_spans(manifest)
     names = [span.name for span in spans]
@@ -146,7 +148,7 @@ def _request_figures(
     def figures(own: Sequence[RunPhase]) -> dict[str, Any]:
         return phase_figures(tables, own, accounts.by_phases.get(tuple(span.name for span in own)))
 
-    measure = figures(spans)
+    measure = {**figures(spans), "models": model_figures(every_model, names, manifest)}
     return _RequestFigures(
         verdict=judge(
             requests,

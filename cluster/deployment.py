@@ -196,7 +196,7 @@ class Deployment:
         server = {
             "node": node.label, "model": endpoint.spec.name, "version": endpoint.spec.version,
             "source": endpoint.source, "server_version": endpoint.server_version,
-            "batch_record": endpoint.has_records,
+            "batch_record": endpoint.has_records, "steps": list(endpoint.steps),
         }  # fmt: skip
         self._store.update(servers={SERVER: server})
         self._screen.step(f"Triton {endpoint.server_version} ({endpoint.source}) serves {endpoint.spec.name}")

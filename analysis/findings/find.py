@@ -12,7 +12,7 @@ from analysis.findings.classifier import Classification, classify
 from analysis.findings.confidence import Confidence, RunState
 from analysis.findings.cpu_rules import STARVED, cpu_measures, with_cpu
 from analysis.findings.facts import facts, wall_partition
-from analysis.findings.finding import Finding, Rows, Scope, make_finding
+from analysis.findings.finding import UNASSESSED, Finding, Rows, Scope, make_finding
 from analysis.findings.rows import link, scope_filter
 from analysis.findings.rule import Measures
 from analysis.findings.sent import SentRequests
@@ -25,11 +25,13 @@ from analysis.findings.shares import (
     is_cpu,
     response_shares,
 )
+from analysis.findings.statistics import statistics_finding
 from analysis.findings.tail import Tail, tail_finding, tails
 from analysis.findings.tail_batches import tail_measures
 from analysis.findings.unserved import absent_finding, unserved_filter
 from analysis.findings.window_rules import CLIENT, CLIENT_LAG_RATIO, UNDER_OFFERED, UNSERVED, WINDOW_RULES
 from analysis.metrics.measures import server_of
+from analysis.model_statistics import ModelStatistics, model_statistics
 from analysis.ops import OPERATIONS
 from analysis.overhead import profiling_ratio
 from analysis.query import MEMORY_LIMIT_BYTES, connect
@@ -67,7 +69,10 @@ def find(
         client = _client(store, verdict, manifest)
         phases = metrics.get("phases") or {span.name: {} for span in measure_spans(manifest)}
         cpus = cpu_shares(store.read("cpu_samples") if store.has("cpu_samples") else None, list(phases))
-        view = _View(store, connection, tables, manifest, client, state, sums, shares, sent, cpus)
+        models = model_statistics(
+            store.read("triton_samples") if store.has("triton_samples") else None, list(phases)
+        )
+        view = _View(store, connection, tables, manifest, client, state, sums, shares, sent, cpus, models)
         found: list[Finding] = []
         ends = tails(connection, list(phases)) if "joined" in tables else {}
         slowest = tail_measures(connection, tables, ends) if "batch_costs" in tables else {}
@@ -114,6 +119,7 @@ class _View:
     shares: Mapping[Key, Mapping[str, float | None]]
     sent: SentRequests
     cpus: Sequence[CpuShares]
+    models: Sequence[ModelStatistics]
 
     def instance(self, phase: str, key: str, measures: Measures) -> list[Finding]:
         """The findings of both levels."""
@@ -139,10 +145,32 @@ class _View:
         busy = {server_of(key) for key in models}
         known = {**models, **{server: "" for server in self.sent.servers if server not in busy}}
         return [
-            absent_finding(self.connection, _scope(phase, key), model, self.sent, self.state)
+            self._of_statistics(
+                absent_finding(self.connection, _scope(phase, key), model, self.sent, self.state)
+            )
             for key, model in known.items()
             if key not in instances and self.sent.of(phase, server_of(key), model).n
         ]
+
+    def _of_statistics(self, finding: Finding) -> Finding:
+        """Of a server without any batch what Triton's statistics tell; `finding` where they tell nothing."""
+        scope = finding.scope
+        if finding.rule != UNASSESSED or self.sent.knows_batches(scope.server):
+            return finding
+        span = next((one for one in measure_spans(self.manifest) if one.name == scope.phase), None)
+        own = [one for one in self.models if (one.phase, one.server) == (scope.phase, scope.server)]
+        found = statistics_finding(
+            replace(scope, instance=str(self._server(scope.server).get("model", ""))),
+            own,
+            self._server(scope.server),
+            span.end_ns - span.start_ns if span is not None else 0,
+            self.state,
+        )
+        return found or finding
+
+    def _server(self, server: str) -> Mapping[str, Any]:
+        found: Mapping[str, Any] = self.manifest.get("servers", {}).get(server, {})
+        return found
 
     def tail(
         self,
@@ -178,7 +206,7 @@ class _View:
         return facts(measures, more)
 
     def _node_of(self, server: str) -> str:
-        return str(self.manifest.get("servers", {}).get(server, {}).get("node"))
+        return str(self._server(server).get("node"))
 
     def _is_cpu(self, phase: str, key: str, sums: Sums | None) -> float | None:
         """Whether the instance computes on the CPU; None too where the phase lacks operations that it must have had:
