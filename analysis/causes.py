@@ -17,9 +17,10 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from analysis.bottleneck import Bottleneck
-from analysis.cpu_taken import CpuTaken
+from analysis.bottleneck import OF_ITS_NODE, Bottleneck
 from analysis.failures import ABSENT, CLIENT, REFUSES, SLOW, WRONG, Failures
+from analysis.starvation import OTHERS as STARVED_BY_OTHERS
+from analysis.starvation import Starvation
 
 OTHERS = "others took the CPU"
 ORDER = (ABSENT, REFUSES, WRONG, OTHERS, SLOW, CLIENT)
@@ -38,14 +39,27 @@ class Cause:
         return asdict(self)
 
 
-def causes_of(failures: Failures, taken: CpuTaken | None, bottleneck: Bottleneck | None) -> tuple[Cause, ...]:
-    """What there is of the three, in order; each None, or failures within what is expected, is no cause."""
+def causes_of(
+    failures: Failures,
+    starvation: Starvation | None,
+    starved_clients: str,
+    bottleneck: Bottleneck | None,
+) -> tuple[Cause, ...]:
+    """What there is, in order; None, an empty sentence, or failures within what is expected, are no cause.
+
+    `starvation`: of the server, by others or the clients; its quota is how it is deployed. `starved_clients`: that
+    others took the CPU of a client that did not keep up. What the client's node then shows is the same once more.
+    """
     found = []
     if failures.is_beyond:
         found.append(Cause(failures.kind, failures.sentence))
-    if taken is not None:
-        found.append(Cause(OTHERS, taken.sentence))
-    if bottleneck is not None:
+    if starvation is not None and starvation.makes_invalid:
+        kind = OTHERS if starvation.starved_by == STARVED_BY_OTHERS else CLIENT
+        found.append(Cause(kind, starvation.sentence))
+    elif starved_clients:
+        found.append(Cause(OTHERS, starved_clients))
+    is_by_others = any(cause.kind == OTHERS for cause in found)
+    if bottleneck is not None and not (is_by_others and bottleneck.cause in OF_ITS_NODE):
         found.append(Cause(CLIENT, bottleneck.sentence))
     return in_order(found)
 

@@ -22,14 +22,6 @@ class Limits:
     unreached_ratio: float = 0.01
     """Share of the requests for which there was no connection to the server, as `overall_ratio`: more, and the load was
     not delivered, for want of somebody to take it."""
-    taken_ratio: float = 0.25
-    """Share of a node's cores that others have beside its server and clients, from which they may have taken it: less
-    leaves three quarters of the node to the run."""
-    waited_ratio: float = 0.50
-    """Of the time in which the server wants a CPU, the share that it waits for one: from here on it waits longer than
-    it runs, and its latency is more the host's than its own."""
-    taken_least_ns: int = 2_000_000_000
-    """Length of samples below which nobody is said to have taken the CPU."""
     window_ratio: float = 0.05
     """Difference of a second's sends from its schedule, beyond one stall: a burst cut by more than 5 % is another."""
     window_least_count: int = 20
@@ -61,6 +53,12 @@ class Limits:
     for a burst; of a node, over all its cores."""
     saturated_share_ratio: float = 0.05
     """Share of samples that may be saturated, or whose event loop may be late."""
+    taken_ratio: float = 0.20
+    """CPU that somebody else had while the server's threads waited for it, over what the server could have had: beyond
+    it the server computes a quarter slower than on a host of its own, and queues grow by more than that."""
+    throttled_ratio: float = 0.10
+    """Share of the periods of a CPU quota in which the server may use it up before that is
+    named: a tenth of its batches meet it."""
     clock_of_latency_ratio: float = 0.10
     """Clock bound over the latency p50: beyond it wait and reply of `joined` are mostly clock."""
     user_gap_ratio: float = 0.05

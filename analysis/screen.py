@@ -53,7 +53,7 @@ def render(summary: Mapping[str, Any], run_dir: str) -> RenderableType:
         "Outcomes": _outcome_lines(measure["outcomes"]),
         "Rejected": list(rejections_text(summary["rejections"])) if summary["rejections"] else [],
         "Batches": _batch_lines(measure["batches"]),
-        "Triton": _triton_lines(measure["triton"]),
+        "Triton": [*_triton_lines(measure["triton"]), *_model_lines(measure["models"])],
         "Mean time": _join_lines(measure["join"], summary["latency_name"]),
         "Tool, host": _host_lines(summary),
         "Counts": _identity_lines(summary["identities"], check_lines(summary["self_checks"])),
@@ -220,6 +220,18 @@ def _triton_lines(triton: Mapping[str, Any] | None) -> list[str]:
     return [f"mean {parts}", f"{succeeded} requests succeeded in these phases, {failed} failed"]
 
 
+def _model_lines(models: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The models behind the one under load, in the order of an ensemble's steps."""
+    lines = [
+        f"{one['model']}: queue {duration_text(one['queue_mean_ns'])}, compute "
+        f"{duration_text(one['compute_mean_ns'])}, {count_text(one['execution_count'])} executions of "
+        f"{count_text(one['batch_rows_mean'])} rows"
+        for one in models[:MOST_LINES]
+    ]
+    rest = len(models) - MOST_LINES
+    return [*lines, f"and {rest} more models: see summary.json"] if rest > 0 else lines
+
+
 def _join_lines(join: Mapping[str, Any] | None, latency_name: str) -> list[str]:
     """The parts of the mean latency that make a hundredth of it or more, and how sure the join is."""
     if join is None or join["accounting"] is None:
@@ -251,7 +263,7 @@ def _host_lines(summary: Mapping[str, Any]) -> list[str]:
             f"{node}: CPU mean {share_text(host['cpu_busy_mean'])}, max {share_text(host['cpu_busy_max'])}"
             f" of {host['n_cores']} cores; steal max {share_text(host['cpu_steal_max'])}"
         )
-    return lines
+    return [*lines, *summary["cpu_text"]]
 
 
 def _identity_lines(identities: list[Mapping[str, Any]], checks: list[str]) -> list[str]:

@@ -14,6 +14,7 @@ from analysis import workers as workers_of
 from analysis.accounting import accounting
 from analysis.burst_latency import by_burst
 from analysis.collector_costs import collector_costs
+from analysis.cpu_shares import cpu_lines, cpu_shares
 from analysis.figures import BATCH_COLUMNS, QUANTILES, RunTables, mean, phase_figures, rank_value, rows_in
 from analysis.findings.find import find
 from analysis.findings.self_checks import self_checks, unmet
@@ -21,6 +22,7 @@ from analysis.identities import Identity, cost_identities, identities
 from analysis.join import read_join_report
 from analysis.join_counts import JoinCounts, join_counts
 from analysis.metrics.run import run_metrics
+from analysis.model_statistics import model_figures, of_models
 from analysis.overhead import find_overhead
 from analysis.profile_figures import profile_figures
 from analysis.query import MEMORY_LIMIT_BYTES
@@ -55,6 +57,7 @@ def summarise(store: RunStore, memory_limit_bytes: int = MEMORY_LIMIT_BYTES) -> 
     of_requests = _request_figures(store, _accounts(store, spans, memory_limit_bytes), sampled)
     pa.default_memory_pool().release_unused()
     verdict = {**of_requests.verdict, **manifest.get("verdict", {})}
+    cpus = cpu_shares(_read(store, "cpu_samples"), names)
     metrics = run_metrics(store, memory_limit_bytes) if store.has("batch_costs") else None
     checks = self_checks(store, metrics or {}, memory_limit_bytes)
     findings = find(store, metrics or {}, verdict, unmet(checks), memory_limit_bytes)
@@ -85,6 +88,8 @@ def summarise(store: RunStore, memory_limit_bytes: int = MEMORY_LIMIT_BYTES) -> 
         "rejections": of_requests.rejections,
         "join": asdict(read_join_report(store, memory_limit_bytes)) if store.has("joined") else None,
         "host": _host_figures(rows_in(sampled.hosts, names)),
+        "cpu": [one.to_mapping() for one in cpus],
+        "cpu_text": cpu_lines(cpus, manifest),
         "gpu": _gpu_figures(rows_in(_read(store, "gpu_samples"), names)),
         "workers": _worker_figures(rows_in(sampled.workers, names)),
         "value_checks": manifest.get("value_checks"),
@@ -131,7 +136,8 @@ class _RequestFigures:
 def _request_figures(store: RunStore, accounts: _Accounts, sampled: Samples) -> _RequestFigures:
     manifest = store.manifest
     requests = Requests.read(store)
-    samples = _read(store, "triton_samples")
+    every_model = _read(store, "triton_samples")
+    samples = of_models(every_model, manifest)
     tables = RunTables(manifest, requests, accounts.counts, _read(store, "batches", BATCH_COLUMNS), samples)
     spans = measure_spans(manifest)
     names = [span.name for span in spans]
@@ -140,7 +146,7 @@ def _request_figures(store: RunStore, accounts: _Accounts, sampled: Samples) -> 
     def figures(own: Sequence[RunPhase]) -> dict[str, Any]:
         return phase_figures(tables, own, accounts.by_phases.get(tuple(span.name for span in own)))
 
-    measure = figures(spans)
+    measure = {**figures(spans), "models": model_figures(every_model, names, manifest)}
     return _RequestFigures(
         verdict=judge(requests, sampled, manifest, stimuli=stimuli).to_mapping(),
         stimulus={one.phase: one.figures() for one in stimuli} if requests.is_open else None,

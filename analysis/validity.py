@@ -18,16 +18,17 @@ import numpy as np
 import pyarrow as pa
 
 from analysis import workers as workers_of
-from analysis.bottleneck import OF_ITS_NODE, Bottleneck, ClientView, find_bottleneck
+from analysis.bottleneck import Bottleneck, ClientView, find_bottleneck
 from analysis.causes import Cause, causes_of
 from analysis.check import Check, held_to
 from analysis.closed_loop import UserTime, user_time
-from analysis.cpu_taken import cpu_taken, taken_check
+from analysis.cpu_shares import cpu_shares
 from analysis.failures import Failures, failures_of, is_unreached
 from analysis.figures import rank_value, rows_in
 from analysis.lag_parts import lag_part_checks
 from analysis.limits import LIMITS, Limits
 from analysis.requests import Int64s, Requests, in_order, together
+from analysis.starvation import Starvation, cpu_checks, judge_starvation, starved_clients, worst
 from analysis.stimulus import Stimulus, sends_of, verify
 from analysis.stimulus_checks import AllowedLag, stimulus_checks
 from analysis.store import RunStore
@@ -40,6 +41,7 @@ class Verdict:
 
     The sentences of the causes lead the reasons; a VALID run has one where its server failed more than is expected.
     `client_bottleneck` says why the client was the limit, if it was.
+    `starvation`: who took the server's CPU, if anybody did, or that its quota holds it back.
     """
 
     status: str
@@ -48,6 +50,7 @@ class Verdict:
     failures: Failures
     causes: tuple[Cause, ...] = ()
     client_bottleneck: Bottleneck | None = None
+    starvation: Starvation | None = None
 
     def to_mapping(self) -> dict[str, Any]:
         """As `RunStore.seal` takes it and summary.json holds it."""
@@ -58,6 +61,7 @@ class Verdict:
             "failures": self.failures.to_mapping(),
             "checks": [asdict(check) for check in self.checks],
             "client_bottleneck": asdict(self.client_bottleneck) if self.client_bottleneck else None,
+            "starvation": self.starvation.to_mapping() if self.starvation else None,
         }
 
 
@@ -67,23 +71,19 @@ class Samples:
 
     workers: pa.Table | None = None
     hosts: pa.Table | None = None
-    threads: pa.Table | None = None
+    cpus: pa.Table | None = None
 
     @classmethod
     def read(cls, store: RunStore) -> Samples:
-        """Those of a run; of the server's threads only what the verdict looks at."""
-        workers, hosts = (
-            store.read(name) if store.has(name) else None for name in ("worker_samples", "host_samples")
-        )
-        has_threads = store.has("thread_samples")
-        return cls(workers, hosts, store.read("thread_samples", _OF_THREADS) if has_threads else None)
+        """Those of a run."""
+        tables = ("worker_samples", "host_samples", "cpu_samples")
+        return cls(*(store.read(name) if store.has(name) else None for name in tables))
 
     def in_phases(self, names: Sequence[str]) -> Samples:
         """The rows of these phases."""
-        return Samples(*(rows_in(table, names) for table in (self.workers, self.hosts, self.threads)))
+        return Samples(*(rows_in(table, names) for table in (self.workers, self.hosts, self.cpus)))
 
 
-_OF_THREADS = ["phase", "node", "cpu_ns", "run_delay_ns"]
 _SENDS = ("unsent", "delivered load", "dispersion", "send lag", "lag in")
 """How the names of the checks begin that say what was done to the sends."""
 _NO_CONSEQUENCE = "the sends kept to their schedule all the same"
@@ -103,15 +103,18 @@ def judge(
 ) -> Verdict:
     """The verdict on a run from its requests, samples and its manifest's plan, phases, nodes and losses.
 
-    Pure. Of the samples only those of the workers are required. `stimuli`: those of `run_stimuli`, where they are
-    known already.
+    Pure. Of the samples only those of the workers are required: without `cpu_samples` of the server's node who had
+    its CPU is not assessed, and no check. `stimuli`: those of `run_stimuli`, where they are known already.
     """
     spans = measure_spans(manifest)
     names = [span.name for span in spans]
     measured, own = everything.in_phases(names), samples.in_phases(names)
     failures = failures_of(measured, manifest.get("scenario"))
     checks = [_completeness(everything, manifest), _losses(manifest), _measured_ok(measured, failures)]
-    taken = bottleneck = None
+    shares = cpu_shares(samples.cpus, names)
+    starved = [judge_starvation(one, limits) for one in shares]
+    checks += cpu_checks(starved, limits)
+    bottleneck, of_clients = None, ""
     if len(measured):
         users = None if everything.is_open else user_time(everything, spans, manifest)
         checks.append(_server_reached(failures, limits))
@@ -121,8 +124,6 @@ def judge(
         elif users is not None:
             checks.append(_users_accounted(users, limits))
         checks.append(_clock_bound(measured, manifest, limits))
-        taken = cpu_taken(own.hosts, own.workers, own.threads, limits)
-        checks.append(taken_check(taken, limits))
         is_late = any(check.is_unmet and check.name.startswith(_SENDS) for check in checks)
         excuse = _NO_CONSEQUENCE if everything.is_open and not is_late else ""
         allowed = _allowed_lag(measured, limits)
@@ -133,11 +134,9 @@ def judge(
             hosts = _of_nodes(own.hosts, own.workers)
             view = ClientView(measured, own.workers, hosts, manifest, allowed.p50_ns, limits, inside)
             bottleneck = find_bottleneck(view, unmet)
-    if taken is not None and not taken.is_taken(limits):
-        taken = None
-    if taken is not None and bottleneck is not None and bottleneck.cause in OF_ITS_NODE:
-        bottleneck = None  # others are why
-    causes = causes_of(failures, taken, bottleneck)
+            of_clients = starved_clients(shares, limits) if bottleneck is not None else ""
+    most = worst(starved)
+    causes = causes_of(failures, most, of_clients, bottleneck)
     reasons = [check.reason for check in checks if check.is_unmet]
     leading = [cause.sentence for cause in causes]
     return Verdict(
@@ -147,6 +146,7 @@ def judge(
         failures,
         causes,
         bottleneck,
+        most,
     )
 
 

@@ -99,6 +99,7 @@ def run_planted(
         probe = stack.enter_context(Child("actors.probe"))
         probe.tell(pickle.dumps((settings, plan)))
         probe.hear(_TIMEOUT_S)
+        observer.set_client_pids([probe.pid])
         if before_start is not None:
             before_start(null)
         start_ns = time.monotonic_ns() + S // 5

@@ -137,6 +137,28 @@ QUEUE = Rule(
     evidence=("wall_exec_ratio", "queue_p50_ns", "exec_mean_ns", "batch_rows_mean"),
 )
 
+CPU = Rule(
+    "computes on the CPU",
+    "window",
+    (
+        (at_least("instance_is_cpu", 0.5, "no GPU on its node, or none that it used"),),
+        (
+            at_least(
+                "wall_exec_ratio",
+                0.50,
+                "it executes for half of the wall or more: no other part is larger, and its own code is what a faster "
+                "model would save",
+            ),
+        ),
+    ),
+    "The model computes on the CPU and executes for {wall_exec_ratio} of the wall; no GPU is involved.",
+    "Profile the model's own code on its host, give it more cores, or serve it on a GPU.",
+    "Nothing of what its code does on the CPU is recorded here beyond its OS-runtime waits.",
+    GiveBack(("wall_exec_ratio",), ("response_compute_ratio",), feeds_queue=True),
+    RowLink("batch_costs", "end_ns - start_ns", (*_BATCH, "start_ns", "end_ns", "rows")),
+    evidence=("exec_mean_ns", "batch_rows_mean"),
+)
+
 SCHEDULER = Rule(
     "scheduler/IPC-bound",
     "window",
@@ -166,27 +188,6 @@ SCHEDULER = Rule(
     ),
     RowLink("joined", "idle_wait_ns", (*_REQUEST, "idle_wait_ns", "wait_ns")),
     evidence=("wall_exec_ratio", "wall_unoffered_ratio"),
-)
-
-CPU = Rule(
-    "computes on the CPU",
-    "window",
-    (
-        (at_least("instance_is_cpu", 0.5, "no GPU on its node, or none that it used"),),
-        (
-            at_least(
-                "wall_exec_ratio",
-                0.50,
-                "it executes for half of the wall or more: its own code is what a faster model would save",
-            ),
-        ),
-    ),
-    "The model computes on the CPU and executes for {wall_exec_ratio} of the wall; no GPU is involved.",
-    "Profile the model's own code on its host, give it more cores, or serve it on a GPU.",
-    "Nothing of what its code does on the CPU is recorded here beyond its OS-runtime waits.",
-    GiveBack(("wall_exec_ratio",), ("response_compute_ratio",), feeds_queue=True),
-    RowLink("batch_costs", "end_ns - start_ns", (*_BATCH, "start_ns", "end_ns", "rows")),
-    evidence=("exec_mean_ns", "batch_rows_mean"),
 )
 
 HOST = Rule(
@@ -282,4 +283,4 @@ BODY = Rule(
     needs_report=True,
 )
 
-WINDOW_RULES = (CLIENT, UNSERVED, UNDER_OFFERED, QUEUE, SCHEDULER, CPU, HOST, THROTTLED, BODY)
+WINDOW_RULES = (CLIENT, UNSERVED, UNDER_OFFERED, QUEUE, CPU, SCHEDULER, HOST, THROTTLED, BODY)

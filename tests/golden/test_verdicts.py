@@ -74,7 +74,7 @@ def test_a_server_that_fails_73_per_cent_of_a_load_that_was_delivered(tmp_path: 
     # no check is about what the server did: what else may be amiss on a busy host is the client's
     assert {check["name"] for check in run.verdict["checks"] if check["reason"]} <= {
         "delivered load", "delivered load per second", "delivered load in bursts", "dispersion 0.1 s",
-        "send lag of the worst worker", "send lag end drift", "event-loop lag p95", "CPU left by others",
+        "send lag of the worst worker", "send lag end drift", "event-loop lag p95", "CPU of the server",
     }  # fmt: skip
     assert_says_so_wherever_a_latency_stands(run, f"{100 * n_failed / n:.1f} %")
 

@@ -62,7 +62,7 @@ def test_a_closed_run_is_checked_without_a_schedule_and_with_littles_law(closed:
     assert verdict.status == "VALID"
     assert {check.name for check in verdict.checks} == {
         "completeness", "losses", "ok share", "users accounted for", "clock bound", "lost records",
-        "event-loop lag p95", "worker saturation", "server reached", "CPU left by others",
+        "event-loop lag p95", "worker saturation", "server reached",
     }  # fmt: skip
 
 
