@@ -29,7 +29,14 @@ from analysis.findings.statistics import statistics_finding
 from analysis.findings.tail import Tail, tail_finding, tails
 from analysis.findings.tail_batches import tail_measures
 from analysis.findings.unserved import absent_finding, unserved_filter
-from analysis.findings.window_rules import CLIENT, CLIENT_LAG_RATIO, UNDER_OFFERED, UNSERVED, WINDOW_RULES
+from analysis.findings.window_rules import (
+    CLIENT,
+    CLIENT_LAG_RATIO,
+    REFUSED,
+    UNDER_OFFERED,
+    UNSERVED,
+    WINDOW_RULES,
+)
 from analysis.metrics.measures import server_of
 from analysis.model_statistics import ModelStatistics, model_statistics
 from analysis.ops import OPERATIONS
@@ -43,7 +50,7 @@ from analysis.wording import share_text
 if TYPE_CHECKING:
     import duckdb
 
-_TABLES = ("batch_costs", "joined", *OPERATIONS)
+_TABLES = ("batch_costs", "joined", "requests", *OPERATIONS)
 
 
 def find(
@@ -227,8 +234,9 @@ class _View:
             return None
         rows = found.named.rule.rows
         sums = self.sums.get((scope.phase, f"{scope.server}/{scope.instance}"))
-        if found.named.rule is UNSERVED:
-            return link(self.connection, unserved_filter(scope, sums.model if sums else "", self.sent), rows)
+        if found.named.rule in (UNSERVED, REFUSED):
+            own = unserved_filter(scope, sums.model if sums else "", self.sent, found.named.rule)
+            return link(self.connection, own, rows)
         model = sums.model if sums is not None and not sums.instance else None
         return link(self.connection, scope_filter(rows.table, scope, model), rows)
 
