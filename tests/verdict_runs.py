@@ -87,7 +87,16 @@ def run_planted(
     spill.mkdir()
     with ExitStack() as stack:
         null = stack.enter_context(NullProcess(*server))
-        observer = Observer(ObserverSettings("r", "node-0", str(spill), S // 4, S // 4, S // 4))
+        observed = ObserverSettings(
+            "r",
+            "node-0",
+            str(spill),
+            None,
+            host_interval_ns=S // 4,
+            thread_interval_ns=S // 4,
+            triton_interval_ns=S // 4,
+        )
+        observer = Observer(observed)
         observer.start()
         stack.callback(observer.stop)
         observer.add_server(ServerTarget("server-0", pids=(null.pid,)))
