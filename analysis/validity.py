@@ -14,7 +14,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from analysis import workers as workers_of
@@ -22,12 +21,13 @@ from analysis.bottleneck import Bottleneck, ClientView, find_bottleneck
 from analysis.causes import Cause, causes_of
 from analysis.check import Check, held_to
 from analysis.closed_loop import UserTime, user_time
+from analysis.completeness import completeness, losses
 from analysis.cpu_shares import cpu_shares
 from analysis.failures import Failures, failures_of, is_unreached
 from analysis.figures import rank_value, rows_in
 from analysis.lag_parts import lag_part_checks
 from analysis.limits import LIMITS, Limits
-from analysis.requests import Int64s, Requests, in_order, together
+from analysis.requests import Requests
 from analysis.starvation import Starvation, cpu_checks, judge_starvation, starved_clients, worst
 from analysis.stimulus import Stimulus, sends_of, verify
 from analysis.stimulus_checks import AllowedLag, stimulus_checks
@@ -110,7 +110,7 @@ def judge(
     names = [span.name for span in spans]
     measured, own = everything.in_phases(names), samples.in_phases(names)
     failures = failures_of(measured, manifest.get("scenario"))
-    checks = [_completeness(everything, manifest), _losses(manifest), _measured_ok(measured, failures)]
+    checks = [completeness(everything, manifest), losses(manifest), _measured_ok(measured, failures)]
     shares = cpu_shares(samples.cpus, names)
     starved = [judge_starvation(one, limits) for one in shares]
     checks += cpu_checks(starved, limits)
@@ -180,49 +180,6 @@ def _of_nodes(hosts: pa.Table | None, workers: pa.Table) -> pa.Table | None:
     nodes = pa.array(sorted(set(workers.column("node").to_pylist())), pa.string())
     kept = hosts.filter(pa.compute.is_in(hosts.column("node").cast(pa.string()), nodes))
     return kept if kept.num_rows else None
-
-
-def _completeness(everything: Requests, manifest: Mapping[str, Any]) -> Check:
-    """Every planned arrival has exactly one row: counts ids that are missing, doubled or not of the plan.
-
-    Closed loop: every request that a worker issued. Ids are user + users · index, so that a user's indexes have
-    no holes.
-    """
-    plan = manifest.get("plan", {})
-    n_planned = int(plan.get("n_arrivals", 0))
-    ids = everything.request_id
-    if everything.is_open:
-        known = _distinct(ids[together((ids >= 0) & (ids < n_planned))])
-        n_missing, what = n_planned - len(known), "planned arrivals"
-    else:
-        known = _distinct(ids[together(ids >= 0)])
-        n_missing = max(abs(n_planned - len(known)), _holes(known, int(plan.get("n_users", 1))))
-        what = "requests issued"
-    n_wrong = n_missing + (len(ids) - len(known))
-    advice = "look in logs/ for a worker that died, and run again"
-    meaning = f"number of {what} without exactly one row"
-    return held_to("completeness", n_wrong if n_planned else None, 0, "count", meaning, advice)
-
-
-def _distinct(ids: Int64s) -> Int64s:
-    """Each id once, in order. Of ids that are sorted it takes a fraction of the time of numpy's `unique`."""
-    ordered = in_order(ids)
-    is_first = np.ones(len(ordered), dtype=np.bool_)
-    np.not_equal(ordered[1:], ordered[:-1], out=is_first[1:])
-    return ordered[together(is_first)]
-
-
-def _holes(ids: Int64s, n_users: int) -> int:
-    """Indexes that are missing before the last one of each user; `ids` are unique."""
-    last = np.full(n_users, -1, dtype=np.int64)
-    np.maximum.at(last, ids % n_users, ids // n_users)
-    return int((last + 1).sum()) - len(ids)
-
-
-def _losses(manifest: Mapping[str, Any]) -> Check:
-    losses = list(manifest.get("losses", []))
-    advice = "; ".join(str(loss).rstrip(".") for loss in losses)
-    return held_to("losses", len(losses), 0, "count", "number of losses noted during the run", advice)
 
 
 def _measured_ok(measured: Requests, failures: Failures) -> Check:
