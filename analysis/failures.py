@@ -151,8 +151,13 @@ def failures_of(measured: Requests, scenario: Mapping[str, Any] | None = None) -
 
 
 def is_unreached(requests: Requests) -> Bools:
-    """Whether each failed before it could be sent: there was no connection to the server at its turn."""
-    return requests.outcome.is_any_of(["transport_error"]) & ~requests.is_sent
+    """Whether each failed before it could be sent: no connection to the server was to be had, refused or in vain."""
+    return requests.outcome.is_any_of(["transport_error", "timeout", "cancelled"]) & ~requests.is_sent
+
+
+def is_lost(requests: Requests) -> Bools:
+    """Whether the record of each is gone, so that nobody knows what became of it."""
+    return requests.outcome.is_any_of(["lost"])
 
 
 def _groups(measured: Requests) -> list[Group]:

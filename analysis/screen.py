@@ -294,7 +294,7 @@ def _missing_lines(collectors: Mapping[str, Any]) -> list[str]:
 def _verdict(verdict: Mapping[str, Any]) -> RenderableType:
     """The status with the first cause beside it, the other reasons, and how many checks are met."""
     met = [check for check in verdict["checks"] if check["is_met"]]
-    n_left = sum(bool(check["not_assessed"]) for check in verdict["checks"])
+    n_left = sum(bool(check.get("not_assessed")) for check in verdict["checks"])
     rest = f", {n_left} not assessed" if n_left else ""
     counted = f"{len(met)} of {len(verdict['checks']) - n_left} checks met{rest}"
     status, reasons = verdict["status"], [str(reason) for reason in verdict["reasons"]]

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from analysis.bursts import Bursts, compare_bursts, count_within, missed
-from analysis.failures import is_unreached
+from analysis.failures import is_lost, is_unreached
 from analysis.latency import nearest_rank
 from analysis.limits import Limits
 from analysis.requests import Bools, Int64s, Integers, Requests, in_order, together
@@ -138,9 +138,10 @@ def sends_of(requests: Requests, spans: Sequence[RunPhase]) -> Iterator[Sends]:
     """The arrivals of each of the phases `spans`, one phase after the other, of an open-loop run."""
     for span in spans:
         own = requests.in_phases([span.name])
-        is_tried = is_unreached(own)
-        if n_unreached := int(is_tried.sum()):
-            own = own.take(together(~is_tried))
+        n_unreached = int(is_unreached(own).sum())
+        is_unknown = is_unreached(own) | is_lost(own)
+        if is_unknown.any():
+            own = own.take(together(~is_unknown))
         yield Sends(span, own.worker, own.scheduled_ns, own.sent_ns, own.is_sent, n_unreached)
 
 

@@ -23,7 +23,7 @@ from analysis.check import Check, held_to
 from analysis.closed_loop import UserTime, user_time
 from analysis.completeness import completeness, losses
 from analysis.cpu_shares import cpu_shares
-from analysis.failures import Failures, failures_of, is_unreached
+from analysis.failures import Failures, failures_of, is_lost, is_unreached
 from analysis.figures import rank_value, rows_in
 from analysis.lag_parts import lag_part_checks
 from analysis.limits import LIMITS, Limits
@@ -122,7 +122,8 @@ def judge(
             found = run_stimuli(everything, manifest, limits) if stimuli is None else stimuli
             checks += _load_checks(measured, names, found, limits)
         elif users is not None:
-            checks.append(_users_accounted(users, limits))
+            gone = failures.unreached_ratio > limits.unreached_ratio
+            checks.append(_users_accounted(users, limits).unless("users found no server" if gone else ""))
         checks.append(_clock_bound(measured, manifest, limits))
         is_late = any(check.is_unmet and check.name.startswith(_SENDS) for check in checks)
         excuse = _NO_CONSEQUENCE if everything.is_open and not is_late else ""
@@ -156,7 +157,7 @@ def _load_checks(
     """Of an open-loop run: was the load of the schedule sent, and how much of the latency is its lateness?"""
     phases = {name: measured.in_phases([name]) for name in names} if len(names) > 1 else {}
     by_phase = {name: _allowed_lag(own, limits) for name, own in phases.items()}
-    is_unsent = ~measured.is_sent & ~is_unreached(measured)
+    is_unsent = ~measured.is_sent & ~is_unreached(measured) & ~is_lost(measured)
     checks = stimulus_checks(
         int(is_unsent.sum()),
         [one for one in stimuli if one.n_planned],

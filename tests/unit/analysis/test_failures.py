@@ -137,6 +137,24 @@ def summarise_stimulus(run: SyntheticRun) -> Any:
     return verify(sends, LIMITS).figures()
 
 
+@pytest.mark.parametrize("outcome", ["timeout", "cancelled"])
+def test_a_connection_that_never_came_about_is_a_server_that_was_not_reached(
+    outcome: str, synthetic: SyntheticRun
+) -> None:
+    fail(synthetic, 0.5, outcome, "no connection", sent=False)
+    verdict = verdict_of(synthetic)
+    assert {check.name for check in verdict.checks if check.is_unmet} == {"server reached"}
+    assert verdict.client_bottleneck is None
+
+
+def test_a_record_that_is_gone_is_neither_a_failure_nor_unsent_nor_late(synthetic: SyntheticRun) -> None:
+    fail(synthetic, 0.5, "lost", "", sent=False)
+    verdict = verdict_of(synthetic)
+    assert verdict.failures.n_failed == 0
+    assert {check.name for check in verdict.checks if check.is_unmet} == set()
+    assert verdict.client_bottleneck is None
+
+
 def test_a_connection_that_the_clients_own_node_cannot_make_is_the_clients(synthetic: SyntheticRun) -> None:
     fail(synthetic, 0.5, "transport_error", "connect: Too many open files", sent=False)
     verdict = verdict_of(synthetic)
