@@ -30,7 +30,9 @@ _KINDS = {
     "timeout": SLOW,
     "cancelled": SLOW,
 }
+BROKE = "connections broke"
 _CLAIMS = {
+    BROKE: "the server's connections broke",
     ABSENT: "the server was not there",
     REFUSES: "the server refused",
     WRONG: "the server answered wrongly",
@@ -104,11 +106,17 @@ class Failures:
         """`73.1 % of 2,447 requests failed, the server refused: 1,789 x HTTP 503 …`; empty without any."""
         if not self.groups:
             return ""
-        claim = _CLAIMS[self.kind]
+        claim = _CLAIMS[BROKE if self._broke else self.kind]
         head = f"{share_text(self.ratio)} of {count_text(self.n)} requests failed, {claim}"
         shown = ", ".join(f"{count_text(one.n)} x {self.words(one)}" for one in self.groups[:_MOST_GROUPS])
         n_rest = sum(one.n for one in self.groups[_MOST_GROUPS:])
         return f"{head}: {shown}{f', {count_text(n_rest)} x other' if n_rest else ''}."
+
+    @property
+    def _broke(self) -> bool:
+        """Connections that a server took and then lost, while it answered others."""
+        n_absent = sum(one.n for one in self.groups if one.kind == ABSENT)
+        return self.kind == ABSENT and self.n_ok > 0 and 2 * self.n_unreached < n_absent
 
     def words(self, group: Group) -> str:
         """How these requests failed, in the server's or the transport's words."""

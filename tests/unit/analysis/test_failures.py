@@ -162,6 +162,19 @@ def test_a_connection_that_the_clients_own_node_cannot_make_is_the_clients(synth
     assert "the client's node had no room for a connection" in verdict.reasons[0]
 
 
+@pytest.mark.parametrize(
+    ("n_ok", "words"), [(50, "the server's connections broke"), (0, "the server was not there")]
+)
+def test_a_server_that_drops_connections_while_it_answers_others_is_there(n_ok: int, words: str) -> None:
+    groups = (Group(ABSENT, "transport_error", "the server closed the connection", 50),)
+    assert f", {words}: 50 x the server closed" in Failures(50 + n_ok, n_ok, 0, groups).sentence
+    refused = (Group(ABSENT, "transport_error", "connect: Connection refused", 50),)
+    assert (
+        ", the server was not there: 50 x Connection refused"
+        in Failures(50 + n_ok, n_ok, 50, refused).sentence
+    )
+
+
 def test_of_failures_of_several_kinds_the_most_frequent_names_the_cause() -> None:
     groups = (
         Group(REFUSES, "rejected", "503 full", 50),
