@@ -86,7 +86,7 @@ class HostSource:
     def _counters(self) -> dict[str, int | None]:
         """Cumulative counts by column; None where the node has none of it."""
         pressure = {kind: self._files[kind].read() for kind in ("cpu", "memory", "io")}
-        counters = {f"psi_{kind}_{who}_ns": _psi_ns(pressure[kind], who) for kind, who in _PSI}
+        counters = {f"psi_{kind}_{who}_ns": psi_ns(pressure[kind], who) for kind, who in _PSI}
         drops, squeezes = _softnet(self._files["net/softnet_stat"].read())
         return {
             **counters,
@@ -209,7 +209,7 @@ def _network(
     return {"network_drops": drops, "network_rx_bytes": received, "network_tx_bytes": sent}
 
 
-def _psi_ns(text: bytes | None, who: str) -> int | None:
+def psi_ns(text: bytes | None, who: str) -> int | None:
     """`total=` of one line of /proc/pressure/*, which is in us."""
     for line in (text or b"").splitlines():
         if line.startswith(who.encode()):

@@ -20,6 +20,9 @@ _REASONS = {
     400: "Bad Request",
     404: "Not Found",
     405: "Method Not Allowed",
+    429: "Too Many Requests",
+    500: "Internal Server Error",
+    501: "Not Implemented",
     503: "Service Unavailable",
 }
 
@@ -188,6 +191,10 @@ class HttpPeer(Peer):
     def reject(self, stream: int, wire_id: bytes) -> None:  # noqa: ARG002
         self._is_busy = False
         self._finish(error_reply(503, f"[request id: {wire_id.decode(errors='replace')}] {QUEUE_FULL}"))
+
+    def refuse(self, stream: int, status: int, text: str) -> None:  # noqa: ARG002
+        self._is_busy = False
+        self._finish(error_reply(status, text))
 
     def farewell(self) -> None:
         """HTTP/1.1 has no word for it: the connection is closed."""

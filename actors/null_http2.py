@@ -12,6 +12,7 @@ from hpack import Decoder, HPACKError
 
 from actors import http2
 from actors.http2 import ProtocolFault
+from actors.null_faults import GRPC_STATUS
 from actors.null_grpc import (
     HEAD,
     HEAD_BLOCK,
@@ -247,6 +248,9 @@ class GrpcPeer(Peer):
 
     def reject(self, stream: int, wire_id: bytes) -> None:
         self._refuse(stream, UNAVAILABLE, f"[request id: {wire_id.decode(errors='replace')}] {QUEUE_FULL}")
+
+    def refuse(self, stream: int, status: int, text: str) -> None:
+        self._refuse(stream, GRPC_STATUS[status], text)
 
     def farewell(self) -> None:
         self.out.append(self._goaway(0, b"the null server ends"))

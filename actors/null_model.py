@@ -37,6 +37,10 @@ class Peer(Protocol):
         """Puts Triton's words for a full queue into `out`."""
         ...
 
+    def refuse(self, stream: int, status: int, text: str) -> None:
+        """Puts an error of this HTTP status, or its counterpart, into `out`."""
+        ...
+
     def farewell(self) -> None:
         """Puts what the protocol says before the server goes into `out`."""
         ...

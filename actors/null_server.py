@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from heapq import heappop, heappush
 
 from actors.clock import Alarm
+from actors.null_faults import Fault
 from actors.null_model import NullModel, Peer, Tally
 from actors.null_queue import Lanes, Record
 from scenarios.units import parse_duration
@@ -65,9 +66,16 @@ class NullServer:
     """
 
     def __init__(
-        self, model: NullModel, lanes: Lanes, record: Record | None, stall: Stall | None, spin_ns: int
+        self,
+        model: NullModel,
+        lanes: Lanes,
+        record: Record | None,
+        stall: Stall | None,
+        spin_ns: int,
+        fault: Fault | None = None,
     ) -> None:
         self._model = model
+        self._fault = fault
         self._lanes = lanes
         self._record = record
         self._stall = stall
@@ -132,6 +140,10 @@ class NullServer:
         """A whole request was read at `now_ns`: answers it now, later, or as rejected."""
         if self._stall is not None and self._stall_at_ns == _NEVER_NS and not self._n_taken:
             self._stall_at_ns = now_ns + self._stall.at_ns
+        if self._fault is not None and self._fault.takes_next():
+            self._model.n_rejected += 1
+            self._fault.answer(peer, stream, answer, wire_id)
+            return
         times = self._lanes.enter(now_ns)
         if times is None:
             self._model.n_rejected += 1
@@ -217,7 +229,7 @@ class NullServer:
                 return
             now_ns = time.monotonic_ns()
             peer.feed(data, now_ns)
-            if peer.out:
+            if peer.out or peer.is_over:
                 self._flush(link)
             if self._departures and self._departures[0][0] <= now_ns:
                 self._depart(now_ns)

@@ -25,6 +25,7 @@ from typing import TypeVar
 
 from actors.clock import Alarm
 from actors.link import allow_many_files
+from actors.null_faults import Fault
 from actors.null_grpc import GrpcService
 from actors.null_http import HttpPeer, HttpService
 from actors.null_http2 import GrpcPeer
@@ -76,6 +77,12 @@ def parser() -> argparse.ArgumentParser:
         type=_as_type(Stall.parse),
         metavar="AT:FOR",
         help="silence, from AT after the first request",
+    )
+    add(
+        "--fault",
+        type=_as_type(Fault.parse),
+        metavar="KIND:SHARE",
+        help="that share of the requests fails: with a status (503:0.73), wrong:1 or close:0.5",
     )
     add(
         "--spin",
@@ -156,7 +163,7 @@ def serve(options: argparse.Namespace) -> None:
     model = NullModel(options.model, options.width, options.classes, options.max_batch_size)
     lanes = Lanes(options.service, options.seed, options.servers, options.max_queue)
     record = Record(options.most_rows) if options.record else None
-    server = NullServer(model, lanes, record, options.stall, options.spin)
+    server = NullServer(model, lanes, record, options.stall, options.spin, options.fault)
     http, grpc = HttpService(model, server.submit), GrpcService(model, server.submit)
     ports = {}
     with ExitStack() as stack:

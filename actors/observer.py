@@ -27,6 +27,7 @@ from actors.observer_settings import (
     ObserverSettings,
     Order,
     ServerTarget,
+    SetClients,
     SetPids,
     Stop,
 )
@@ -107,6 +108,10 @@ class Observer:
         """The processes of a server that was started (again) after it was added. Raises ClusterError."""
         self._ask(SetPids(server, tuple(pids)), _ORDER_TIMEOUT_S)
 
+    def set_client_pids(self, pids: Sequence[int]) -> None:
+        """The load workers of this node. Raises ClusterError."""
+        self._ask(SetClients(tuple(pids)), _ORDER_TIMEOUT_S)
+
     def stop(self) -> ObserverReport:
         """Takes the last samples and ends the process. The second call answers what the first one did."""
         if self._report is None:
@@ -120,7 +125,7 @@ class Observer:
             said = self._ask(Stop(), _STOP_TIMEOUT_S)
             report = ObserverReport(tuple(said["losses"]), said["facts"])
         except ClusterError as error:
-            tables = "host, core, thread, Triton and GPU samples"
+            tables = "host, core, CPU, thread, Triton and GPU samples"
             report = ObserverReport(
                 (
                     f"{error}: its {tables} end there, without up to a second before, and its clock answers no more",

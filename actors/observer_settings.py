@@ -12,7 +12,8 @@ from scenarios.units import NS_PER_S
 class ServerTarget:
     """A server to observe, `server` being its label.
 
-    `url` and `metrics_url` are asked for statistics of `models`, None being every model; `url` None: not asked.
+    `url` and `metrics_url` are asked for statistics of `models`, and of every other that takes part in anything; None
+    is every model; `url` None: not asked.
     `pids`: its processes, if they are on this node; their descendants are found.
     """
 
@@ -29,7 +30,7 @@ class ObserverSettings:
     """What is sampled from the start, how often, and where the spill files go.
 
     `clock_host`: address on which the clock is answered; None: it is not. `servers` and the GPUs may also be added
-    later.
+    later. `driver`: the driver's process, if it is on this node.
     """
 
     run: str
@@ -43,6 +44,7 @@ class ObserverSettings:
     with_gpu: bool = False
     with_gpm: bool = True
     servers: tuple[ServerTarget, ...] = ()
+    driver: int | None = None
 
 
 @dataclass(frozen=True)
@@ -68,8 +70,15 @@ class SetPids:
 
 
 @dataclass(frozen=True)
+class SetClients:
+    """The processes of this node's load workers."""
+
+    pids: tuple[int, ...]
+
+
+@dataclass(frozen=True)
 class Stop:
     """Take the last samples and end."""
 
 
-Order = AddServer | AddGpus | SetPids | Stop
+Order = AddServer | AddGpus | SetPids | SetClients | Stop

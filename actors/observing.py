@@ -23,9 +23,18 @@ import pyarrow as pa
 
 from actors.clock import Clock, SystemClock
 from actors.clock_responder import ClockResponder
+from actors.cpu_source import ClientPids, CpuSource
 from actors.gpu import GpuProcessSource, GpuSource, missing_reason
 from actors.host import CoreSource, HostSource
-from actors.observer_settings import AddGpus, AddServer, ObserverSettings, Order, ServerTarget, SetPids
+from actors.observer_settings import (
+    AddGpus,
+    AddServer,
+    ObserverSettings,
+    Order,
+    ServerTarget,
+    SetClients,
+    SetPids,
+)
 from actors.sampler import Sampler, Source, stop_all, wait_for_baselines
 from actors.threads import Family, ThreadSource
 from actors.triton_source import TritonSource
@@ -49,12 +58,14 @@ class Observing:
         self._clock = clock
         self._samplers: dict[str, Sampler] = {}
         self._families: dict[str, Family] = {}
+        self._clients = ClientPids(driver=settings.driver)
         self._responder: ClockResponder | None = None
         if settings.clock_host is not None:
             self._responder = ClockResponder(clock, settings.clock_host)
         self._add(
             (HostSource(self._server_pids), "", settings.host_interval_ns),
             (CoreSource(), "", settings.host_interval_ns),
+            (CpuSource(self._server_pids, self._clients, os.getppid()), "", settings.host_interval_ns),
         )
         for target in settings.servers:
             self.add_server(target)
@@ -82,6 +93,8 @@ class Observing:
                         f"the observer of {self._settings.node} has no server {server}: add it first"
                     )
                 self._families[server].set_roots(pids)
+            case SetClients(pids):
+                self._clients.pids = pids
 
     def add_server(self, target: ServerTarget) -> None:
         """Statistics where there is a URL, and the threads of its processes, none where there are none yet."""
@@ -93,7 +106,7 @@ class Observing:
             (ThreadSource(family.pids), target.server, settings.thread_interval_ns)
         ]
         if target.url is not None:
-            triton = TritonSource(target.url, target.metrics_url, target.models, target.tls)
+            triton = TritonSource(target.url, target.metrics_url, target.models, target.tls, with_others=True)
             added.append((triton, target.server, settings.triton_interval_ns))
         self._families[target.server] = family
         self._add(*added)
@@ -181,7 +194,7 @@ def _serve(observing: Observing) -> None:
             order = pickle.load(sys.stdin.buffer)
         except (EOFError, pickle.UnpicklingError):
             return
-        if not isinstance(order, AddServer | AddGpus | SetPids):
+        if not isinstance(order, AddServer | AddGpus | SetPids | SetClients):
             return
         try:
             observing.obey(order)

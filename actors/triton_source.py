@@ -40,14 +40,20 @@ class TritonSource:
         metrics_url: str | None,
         models: Sequence[str] | None,
         tls: TlsSettings | None = None,
+        with_others: bool = False,
     ) -> None:
         """`models`: names, or one name; None: every model that is ready. `metrics_url` is http, without TLS.
+
+        `with_others`: every other model too, from the first sample on in which it took part in anything: the steps of
+        an ensemble, models that a model calls.
 
         Raises OSError for files of TLS that cannot be used.
         """
         self._control = Control(url, tls)
         self._metrics = Control(metrics_url) if metrics_url else None
         self._models = None if models is None else frozenset([models] if isinstance(models, str) else models)
+        self._with_others = with_others
+        self._took_part: set[Key] = set()
         self._then_ns: int | None = None
         self._statistics: dict[Key, Totals] = {}
         self._known: set[Key] = set()
@@ -72,6 +78,8 @@ class TritonSource:
         for key, totals in statistics.items():
             delta, is_reset = _delta(totals, before.get(key, {}))
             is_reset = is_reset or (key in known and key not in before) or metrics_rows[key]["is_reset"]
+            if not self._is_told(key, delta, metrics_rows[key]):
+                continue
             place = {
                 "model": key[0],
                 "version": key[1],
@@ -80,6 +88,14 @@ class TritonSource:
             }
             rows.append({**place, **_statistics_row(delta), **metrics_rows[key], "is_reset": is_reset})
         return rows
+
+    def _is_told(self, key: Key, delta: Totals, metrics: Row) -> bool:
+        """Whether the version has a row: one that was asked for always, another once it took part in anything."""
+        if self._models is None or key[0] in self._models or key in self._took_part:
+            return True
+        if any(delta.values()) or metrics["pending_count"]:
+            self._took_part.add(key)
+        return key in self._took_part
 
     def losses(self) -> list[str]:
         """What is missing beside samples that failed: models never seen, metrics that could not be read."""
@@ -95,9 +111,15 @@ class TritonSource:
         return found
 
     def facts(self) -> dict[str, Any]:
-        """What was sampled, for the manifest: every model and version that was ever loaded."""
+        """What was sampled, for the manifest: every model and version that was ever loaded, and took part if it was not
+        asked for by name."""
+        told = {
+            key
+            for key in self._known
+            if self._models is None or key[0] in self._models or key in self._took_part
+        }
         return {
-            "models": sorted("/".join(key) for key in self._known),
+            "models": sorted("/".join(key) for key in told),
             "has_metrics": self._metrics is not None,
             "n_unread_metrics": self._n_unread,
         }
@@ -113,7 +135,7 @@ class TritonSource:
         return {
             (item["name"], str(item["version"])): _totals(item)
             for item in self._control.ask_json(_STATISTICS)["model_stats"]
-            if self._models is None or item["name"] in self._models
+            if self._with_others or self._models is None or item["name"] in self._models
         }
 
     def _read_metrics(self) -> dict[Key, ModelCounters] | None:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from analysis.wording import figure_text
 
 
 @dataclass(frozen=True)
 class Check:
-    """One figure against its limit. `value` is None if not assessed; `reason` is set if not met."""
+    """One figure against its limit. `value` is None if it is not known; `reason` is set if it makes the run INVALID.
+
+    `not_assessed` says why the figure decides nothing: too few samples, or no consequence. Such a check is neither
+    met nor unmet.
+    """
 
     name: str
     value: float | None
@@ -18,6 +22,16 @@ class Check:
     is_met: bool
     meaning: str
     reason: str = ""
+    not_assessed: str = ""
+
+    @property
+    def is_unmet(self) -> bool:
+        """It makes the run INVALID."""
+        return not self.is_met and not self.not_assessed
+
+    def unless(self, excuse: str) -> Check:
+        """The same, but not assessed with that excuse, if there is one and it is not met."""
+        return replace(self, reason="", not_assessed=excuse) if excuse and self.is_unmet else self
 
 
 def held_to(name: str, value: float | None, limit: float, unit: str, meaning: str, advice: str) -> Check:
@@ -30,3 +44,8 @@ def held_to(name: str, value: float | None, limit: float, unit: str, meaning: st
         found = f"is {figure_text(value, unit)}, where {figure_text(limit, unit)} is the limit"
         reason = f"{meaning} {found}: {advice}."
     return Check(name, value, limit, unit, False, meaning, reason[0].upper() + reason[1:])
+
+
+def not_assessed(name: str, value: float | None, limit: float, unit: str, meaning: str, why: str) -> Check:
+    """A check of which `why` says that its figure decides nothing."""
+    return Check(name, value, limit, unit, False, meaning, not_assessed=why)

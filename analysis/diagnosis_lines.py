@@ -78,4 +78,10 @@ def _named(one: Finding) -> str:
     names = f"{one['rule']}, {', '.join(one['details'])}" if one["details"] else str(one["rule"])
     bound = one["give_back"]["response_ratio"]
     gives = f", {SAVES} {share_text(bound)} of latency" if bound is not None else ""
-    return f"{names} ({one['confidence']}{gives})"
+    return f"{names} ({one['confidence']}{gives}){_behind(one)}"
+
+
+def _behind(one: Finding) -> str:
+    """The runner-up of the window level where it holds too: what more collectors or another run may name first."""
+    runner = one["runner_up"] or {}
+    return f", then {runner['rule']}" if runner.get("holds") and one["level"] == "window" else ""

@@ -15,8 +15,11 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from analysis.closed_loop import user_time
+from analysis.failures import failures_of
 from analysis.join_counts import JoinCounts, join_figures
+from analysis.lag_parts import lag_parts
 from analysis.latency import nearest_rank, quantiles
+from analysis.limits import LIMITS
 from analysis.requests import Bools, Int64s, Labels, Requests, in_order, together
 from analysis.stretches import run_lengths
 from analysis.timeline import RunPhase
@@ -63,6 +66,7 @@ def phase_figures(
         "load": load_figures(measured, spans),
         "users": users.figures() if users else None,
         "latency": latency_figures(measured),
+        "failures": failures_of(measured, tables.manifest.get("scenario")).to_mapping(),
         "outcomes": outcome_figures(measured),
         "batches": batch_figures(rows_in(tables.batches, names)),
         "triton": triton_figures(rows_in(tables.triton_samples, names)),
@@ -136,7 +140,8 @@ def latency_figures(measured: Requests) -> dict[str, Any]:
     """Response, service and lag: quantiles with intervals, mean and largest of those that ended ok.
 
     A request that did not end ok counts as infinitely slow in response and service; for lag, one never sent
-    does. A closed loop has service time alone.
+    does. `lag_parts`: of each quantile of response time that there is, what of it is lag. A closed loop has service
+    time alone.
     """
     parts = run_lengths(measured.phase.codes)
     is_failed = ~measured.is_ok
@@ -147,6 +152,7 @@ def latency_figures(measured: Requests) -> dict[str, Any]:
         "response": _spread(measured.response_ns, is_failed, parts),
         **service,
         "lag": _spread(measured.lag_ns, ~measured.is_sent, parts),
+        "lag_parts": [one and one.to_mapping() for one in lag_parts(measured, QUANTILES, LIMITS)],
     }
 
 

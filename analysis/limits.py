@@ -10,9 +10,18 @@ class Limits:
     """The limits of the checks, each with its reason. A run states them beside its figures."""
 
     lag_ns: int = 1_000_000
-    """Send lag and event-loop lag that is always allowed: what a timer on a busy host costs."""
+    """Send lag of a worker, drift and event-loop lag that is always allowed: what a timer on a busy host costs."""
+    timer_ns: int = 500_000
+    """Lag that any quantile of response time may have in it: what a timer's wake-up costs at the p99 of a quiet host
+    with 2 cores (450 us, 2026-11-22; 50 us at the median). Below it a share says what the host's timers are."""
     lag_of_latency_ratio: float = 0.10
-    """Or this share of the latency p99: then the client made at most a tenth of the tail it reports."""
+    """Share of each quantile of response time that may be send lag, and of the same quantile of latency what a worker's
+    lag and the event loop's may be: the client made at most a tenth of what is reported."""
+    least_samples: int = 20
+    """Samples below which one alone is more than the share that may be saturated or late (`saturated_share_ratio`)."""
+    unreached_ratio: float = 0.01
+    """Share of the requests for which there was no connection to the server, as `overall_ratio`: more, and the load was
+    not delivered, for want of somebody to take it."""
     window_ratio: float = 0.05
     """Difference of a second's sends from its schedule, beyond one stall: a burst cut by more than 5 % is another."""
     window_least_count: int = 20
@@ -44,6 +53,12 @@ class Limits:
     for a burst; of a node, over all its cores."""
     saturated_share_ratio: float = 0.05
     """Share of samples that may be saturated, or whose event loop may be late."""
+    taken_ratio: float = 0.20
+    """CPU that somebody else had while the server's threads waited for it, over what the server could have had: beyond
+    it the server computes a quarter slower than on a host of its own, and queues grow by more than that."""
+    throttled_ratio: float = 0.10
+    """Share of the periods of a CPU quota in which the server may use it up before that is
+    named: a tenth of its batches meet it."""
     clock_of_latency_ratio: float = 0.10
     """Clock bound over the latency p50: beyond it wait and reply of `joined` are mostly clock."""
     user_gap_ratio: float = 0.05

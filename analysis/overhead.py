@@ -95,7 +95,7 @@ def evaluate(folder: Path, plans: Sequence[PairRun], n_pairs_planned: int) -> di
         "pooled": _changes(pairs, None),
         "by_phase": {phase: _changes(pairs, phase) for phase in _phases(pairs)},
     }
-    result["notes"] = _notes(pairs, result)
+    result["notes"] = [*_failed_notes(judged), *_notes(pairs, result)]
     result["sentences"] = [_sentence(metric, result) for metric in METRICS]
     result["verdict"] = result["sentences"][METRICS.index("p99_ns")]
     return result
@@ -137,6 +137,18 @@ def _not_profiled(plan: PairRun, manifest: Mapping[str, Any]) -> str:
     phases = manifest.get("profiled_phases", {}) if plan.is_profiled else {}
     missed = {name: one for name, one in phases.items() if not one.get("is_profiled")}
     return "; ".join(f"phase {name} was not profiled: {one.get('reason')}" for name, one in missed.items())
+
+
+def _failed_notes(judged: Sequence[_Judged]) -> list[str]:
+    """Of each run that counts and whose server failed more than is expected: its figures are not to be read without."""
+    failures = [
+        (one, (one.manifest.get("verdict") or {}).get("failures") or {}) for one in judged if not one.reason
+    ]
+    return [
+        f"the {one.kind} run {one.name}: {failed['sentence'].rstrip('.')}"
+        for one, failed in failures
+        if failed.get("is_beyond")
+    ]
 
 
 def _whole_pairs(judged: Sequence[_Judged]) -> tuple[list[tuple[_Judged, _Judged]], list[str]]:

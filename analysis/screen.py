@@ -40,6 +40,7 @@ _NO_BREAK = "\N{NO-BREAK SPACE}"
 _WITHIN_FIGURE = re.compile(r"(?<=\d) (?=%|[nµm]?s\b)|(?<=≤) ")
 """Spaces at which a line is not broken: between a number and its unit, and after a sign."""
 
+FAULT_STYLE = "bold red"
 STATUS_STYLES = {"VALID": "bold green", "INVALID": "bold red", "ABORTED": "bold yellow"}
 
 
@@ -52,7 +53,7 @@ def render(summary: Mapping[str, Any], run_dir: str) -> RenderableType:
         "Outcomes": _outcome_lines(measure["outcomes"]),
         "Rejected": list(rejections_text(summary["rejections"])) if summary["rejections"] else [],
         "Batches": _batch_lines(measure["batches"]),
-        "Triton": _triton_lines(measure["triton"]),
+        "Triton": [*_triton_lines(measure["triton"]), *_model_lines(measure["models"])],
         "Mean time": _join_lines(measure["join"], summary["latency_name"]),
         "Tool, host": _host_lines(summary),
         "Counts": _identity_lines(summary["identities"], check_lines(summary["self_checks"])),
@@ -67,6 +68,7 @@ def render(summary: Mapping[str, Any], run_dir: str) -> RenderableType:
         _headline(summary),
         _load_table(measure["load"]),
         _latency_table(summary),
+        *_latency_notes(summary),
         _interval_line(summary),
         Text(),
         _fact_grid(facts),
@@ -82,6 +84,8 @@ def _headline(summary: Mapping[str, Any]) -> Text:
         f"   {phases}, {duration_text(measure['duration_ns'])}, seed {summary['seed']}   ", style="dim"
     )
     text.append(summary["verdict"]["status"], style=STATUS_STYLES[summary["verdict"]["status"]])
+    if measure["failures"]["is_beyond"]:
+        text.append(f", {share_text(measure['failures']['failed_ratio'])} failed", style=FAULT_STYLE)
     return text
 
 
@@ -113,7 +117,33 @@ def _latency_table(summary: Mapping[str, Any]) -> Table:
         values = ["few n" if one["is_refused"] else quantile_text(one) for one in spread["quantiles"]]
         mean, largest = spread["mean_of_finite_ns"], spread["max_of_finite_ns"]
         table.add_row(label, duration_text(mean), *values, duration_text(largest))
+    parts = latency.get("lag_parts", ())
+    if _is_marked(parts):
+        table.add_row("lag's part", "", *map(_lag_part_text, parts), "")
     return table
+
+
+def _is_marked(parts: Sequence[Mapping[str, Any] | None]) -> bool:
+    return any(part and part["is_above"] for part in parts)
+
+
+def _lag_part_text(part: Mapping[str, Any] | None) -> Text:
+    """The share of a quantile that is lag, marked where it is more than is allowed."""
+    if part is None:
+        return Text("-", "dim")
+    text = share_text(part["ratio"])
+    return Text(f"! {text}", FAULT_STYLE) if part["is_above"] else Text(text, "dim")
+
+
+def _latency_notes(summary: Mapping[str, Any]) -> list[RenderableType]:
+    """What no reader of these latencies may miss: how many failed, and which quantiles are the client's."""
+    measure, notes = summary["measure"], []
+    if measure["failures"]["is_beyond"]:
+        share, n = share_text(measure["failures"]["failed_ratio"]), count_text(measure["failures"]["n"])
+        notes.append(f"{share} of these {n} requests failed: infinitely slow in quantiles, not in mean, max")
+    if _is_marked(measure["latency"].get("lag_parts", ())):
+        notes.append("! more of this quantile than allowed is send lag: the client's, not the server's")
+    return [Text(note, FAULT_STYLE) for note in notes]
 
 
 def _interval_line(summary: Mapping[str, Any]) -> RenderableType:
@@ -190,6 +220,18 @@ def _triton_lines(triton: Mapping[str, Any] | None) -> list[str]:
     return [f"mean {parts}", f"{succeeded} requests succeeded in these phases, {failed} failed"]
 
 
+def _model_lines(models: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The models behind the one under load, in the order of an ensemble's steps."""
+    lines = [
+        f"{one['model']}: queue {duration_text(one['queue_mean_ns'])}, compute "
+        f"{duration_text(one['compute_mean_ns'])}, {count_text(one['execution_count'])} executions of "
+        f"{count_text(one['batch_rows_mean'])} rows"
+        for one in models[:MOST_LINES]
+    ]
+    rest = len(models) - MOST_LINES
+    return [*lines, f"and {rest} more models: see summary.json"] if rest > 0 else lines
+
+
 def _join_lines(join: Mapping[str, Any] | None, latency_name: str) -> list[str]:
     """The parts of the mean latency that make a hundredth of it or more, and how sure the join is."""
     if join is None or join["accounting"] is None:
@@ -221,7 +263,7 @@ def _host_lines(summary: Mapping[str, Any]) -> list[str]:
             f"{node}: CPU mean {share_text(host['cpu_busy_mean'])}, max {share_text(host['cpu_busy_max'])}"
             f" of {host['n_cores']} cores; steal max {share_text(host['cpu_steal_max'])}"
         )
-    return lines
+    return [*lines, *summary["cpu_text"]]
 
 
 def _identity_lines(identities: list[Mapping[str, Any]], checks: list[str]) -> list[str]:
@@ -250,12 +292,24 @@ def _missing_lines(collectors: Mapping[str, Any]) -> list[str]:
 
 
 def _verdict(verdict: Mapping[str, Any]) -> RenderableType:
-    text = Text("\n")
-    text.append(verdict["status"], style=STATUS_STYLES[verdict["status"]])
+    """The status with the first cause beside it, the other reasons, and how many checks are met."""
     met = [check for check in verdict["checks"] if check["is_met"]]
-    text.append(f"   {len(met)} of {len(verdict['checks'])} checks met", style="dim")
-    reasons = verdict["reasons"]
-    lines = [_indented(str(reason)) for reason in reasons[:MOST_LINES]]
+    n_left = sum(bool(check.get("not_assessed")) for check in verdict["checks"])
+    rest = f", {n_left} not assessed" if n_left else ""
+    counted = f"{len(met)} of {len(verdict['checks']) - n_left} checks met{rest}"
+    status, reasons = verdict["status"], [str(reason) for reason in verdict["reasons"]]
+    first, *others = [*reasons[:MOST_LINES], counted]
+    text = Text("\n")
+    text.append(_first_line(f"{status}   {first}"))
+    text.stylize(STATUS_STYLES[status], 1, 1 + len(status))
+    lines = [_indented(line) for line in others]
     if len(reasons) > MOST_LINES:
         lines.append(_indented(f"and {len(reasons) - MOST_LINES} more: see summary.json", style="dim"))
     return Group(text, *lines)
+
+
+def _first_line(line: str) -> str:
+    """`line` with what does not fit below it, indented."""
+    whole = _WITHIN_FIGURE.sub(_NO_BREAK, line)
+    parts = textwrap.wrap(whole, WIDTH, subsequent_indent="  ", break_on_hyphens=False)
+    return "\n".join(parts).replace(_NO_BREAK, " ")

@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from analysis.bursts import Bursts, compare_bursts, count_within, missed
+from analysis.failures import is_lost, is_unreached
 from analysis.latency import nearest_rank
 from analysis.limits import Limits
 from analysis.requests import Bools, Int64s, Integers, Requests, in_order, together
@@ -37,7 +38,8 @@ Floats = npt.NDArray[np.float64]
 class Sends:
     """The arrivals of one measure phase in the order of their schedule, (n,) each; ns on the run clock.
 
-    `sent_ns` is 0 where `is_sent` is false.
+    `sent_ns` is 0 where `is_sent` is false. `n_unreached` more were tried in vain, for want of a server that takes
+    connections: whether they came at their time is not known, and no matter of the client's.
     """
 
     span: RunPhase
@@ -45,6 +47,7 @@ class Sends:
     scheduled_ns: Int64s
     sent_ns: Int64s
     is_sent: Bools
+    n_unreached: int = 0
 
     @property
     def all_planned_ns(self) -> Int64s:
@@ -91,7 +94,7 @@ class Lags:
 
 @dataclass(frozen=True)
 class Stimulus:
-    """Planned against sent in one phase. None where the phase does not carry a figure.
+    """Planned against sent in one phase, without the arrivals that found no server. None where it has no such figure.
 
     `n_within` were sent within the phase's span, `n_early` before their instant. `second_ratio`: largest difference
     of a second's sends from its plan. `end_drift_ns`: how much later the last sends were than the first.
@@ -111,6 +114,7 @@ class Stimulus:
     workers: tuple[Lags, ...]
     end_drift_ns: int | None
     gap_ks_ratio: float | None
+    n_unreached: int = 0
 
     @property
     def worst_worker(self) -> Lags | None:
@@ -134,7 +138,11 @@ def sends_of(requests: Requests, spans: Sequence[RunPhase]) -> Iterator[Sends]:
     """The arrivals of each of the phases `spans`, one phase after the other, of an open-loop run."""
     for span in spans:
         own = requests.in_phases([span.name])
-        yield Sends(span, own.worker, own.scheduled_ns, own.sent_ns, own.is_sent)
+        n_unreached = int(is_unreached(own).sum())
+        is_unknown = is_unreached(own) | is_lost(own)
+        if is_unknown.any():
+            own = own.take(together(~is_unknown))
+        yield Sends(span, own.worker, own.scheduled_ns, own.sent_ns, own.is_sent, n_unreached)
 
 
 def verify(sends: Sends, limits: Limits) -> Stimulus:
@@ -156,6 +164,7 @@ def verify(sends: Sends, limits: Limits) -> Stimulus:
         workers=_by_worker(sends, limits.window_least_count),
         end_drift_ns=end_drift(sends, limits.window_least_count),
         gap_ks_ratio=gap_distance(planned, sent),
+        n_unreached=sends.n_unreached,
     )
 
 
@@ -243,19 +252,18 @@ def _largest_change(steps: Floats, most: Int64s) -> float:
 
 
 def end_drift(sends: Sends, least_count: int) -> int | None:
-    """Median lag of the last sends less that of the first, ns; None below two sends.
+    """Median lag of the last sends less that of the first, ns; None below twice `least_count` sends.
 
     Last and first: those planned within a second of either end of the phase, or within a tenth of it if that is
-    less; at least `least_count` sends, or half of all if there are fewer. Medians, so that a stall is no drift.
+    less; at least `least_count` sends. Medians, so that a stall is no drift.
     """
     lags, planned = sends.lag_ns, sends.scheduled_ns[together(sends.is_sent)]
-    if len(lags) < 2:
+    if len(lags) < 2 * least_count:
         return None
     start_ns, end_ns = sends.span.start_ns, sends.span.end_ns
     stretch_ns = min(NS_PER_S, (end_ns - start_ns) // 10)
-    least = min(least_count, len(lags) // 2)
-    n_first = max(least, int((planned < start_ns + stretch_ns).sum()))
-    n_last = max(least, int((planned >= end_ns - stretch_ns).sum()))
+    n_first = max(least_count, int((planned < start_ns + stretch_ns).sum()))
+    n_last = max(least_count, int((planned >= end_ns - stretch_ns).sum()))
     return round(float(np.median(lags[-n_last:])) - float(np.median(lags[:n_first])))
 
 

@@ -14,6 +14,7 @@ from analysis import workers as workers_of
 from analysis.accounting import accounting
 from analysis.burst_latency import by_burst
 from analysis.collector_costs import collector_costs
+from analysis.cpu_shares import cpu_lines, cpu_shares
 from analysis.figures import BATCH_COLUMNS, QUANTILES, RunTables, mean, phase_figures, rank_value, rows_in
 from analysis.findings.find import find
 from analysis.findings.self_checks import self_checks, unmet
@@ -21,6 +22,7 @@ from analysis.identities import Identity, cost_identities, identities
 from analysis.join import read_join_report
 from analysis.join_counts import JoinCounts, join_counts
 from analysis.metrics.run import run_metrics
+from analysis.model_statistics import model_figures, of_models
 from analysis.overhead import find_overhead
 from analysis.profile_figures import profile_figures
 from analysis.query import MEMORY_LIMIT_BYTES
@@ -29,7 +31,7 @@ from analysis.repeats import repeat_figures
 from analysis.requests import Requests, is_open_load
 from analysis.store import RunStore
 from analysis.timeline import RunPhase, measure_spans, phase_spans
-from analysis.validity import judge, run_stimuli
+from analysis.validity import Samples, judge, run_stimuli
 
 FAILURES_RULE = (
     "A request that did not end ok counts as infinitely slow in every quantile of response and service time; "
@@ -51,10 +53,11 @@ def summarise(store: RunStore, memory_limit_bytes: int = MEMORY_LIMIT_BYTES) -> 
     is_open = is_open_load(manifest)
     spans = measure_spans(manifest)
     names = [span.name for span in spans]
-    workers, hosts = _read(store, "worker_samples"), _read(store, "host_samples")
-    of_requests = _request_figures(store, _accounts(store, spans, memory_limit_bytes), workers, hosts)
+    sampled = Samples.read(store)
+    of_requests = _request_figures(store, _accounts(store, spans, memory_limit_bytes), sampled)
     pa.default_memory_pool().release_unused()
     verdict = {**of_requests.verdict, **manifest.get("verdict", {})}
+    cpus = cpu_shares(_read(store, "cpu_samples"), names)
     metrics = run_metrics(store, memory_limit_bytes) if store.has("batch_costs") else None
     checks = self_checks(store, metrics or {}, memory_limit_bytes)
     findings = find(store, metrics or {}, verdict, unmet(checks), memory_limit_bytes)
@@ -84,9 +87,11 @@ def summarise(store: RunStore, memory_limit_bytes: int = MEMORY_LIMIT_BYTES) -> 
         "self_checks": [one.to_mapping() for one in checks],
         "rejections": of_requests.rejections,
         "join": asdict(read_join_report(store, memory_limit_bytes)) if store.has("joined") else None,
-        "host": _host_figures(rows_in(hosts, names)),
+        "host": _host_figures(rows_in(sampled.hosts, names)),
+        "cpu": [one.to_mapping() for one in cpus],
+        "cpu_text": cpu_lines(cpus, manifest),
         "gpu": _gpu_figures(rows_in(_read(store, "gpu_samples"), names)),
-        "workers": _worker_figures(rows_in(workers, names)),
+        "workers": _worker_figures(rows_in(sampled.workers, names)),
         "value_checks": manifest.get("value_checks"),
         "collectors": manifest.get("collectors", {}),
         "profile": profile_figures(manifest),
@@ -128,12 +133,11 @@ class _RequestFigures:
     rejections: dict[str, Any] | None
 
 
-def _request_figures(
-    store: RunStore, accounts: _Accounts, workers: pa.Table | None, hosts: pa.Table | None
-) -> _RequestFigures:
+def _request_figures(store: RunStore, accounts: _Accounts, sampled: Samples) -> _RequestFigures:
     manifest = store.manifest
     requests = Requests.read(store)
-    samples = _read(store, "triton_samples")
+    every_model = _read(store, "triton_samples")
+    samples = of_models(every_model, manifest)
     tables = RunTables(manifest, requests, accounts.counts, _read(store, "batches", BATCH_COLUMNS), samples)
     spans = measure_spans(manifest)
     names = [span.name for span in spans]
@@ -142,9 +146,9 @@ def _request_figures(
     def figures(own: Sequence[RunPhase]) -> dict[str, Any]:
         return phase_figures(tables, own, accounts.by_phases.get(tuple(span.name for span in own)))
 
-    measure = figures(spans)
+    measure = {**figures(spans), "models": model_figures(every_model, names, manifest)}
     return _RequestFigures(
-        verdict=judge(requests, workers, manifest, host_samples=hosts, stimuli=stimuli).to_mapping(),
+        verdict=judge(requests, sampled, manifest, stimuli=stimuli).to_mapping(),
         stimulus={one.phase: one.figures() for one in stimuli} if requests.is_open else None,
         measure=measure,
         by_phase={span.name: figures([span]) for span in spans} if len(spans) != 1 else {names[0]: measure},

@@ -1,9 +1,11 @@
-"""Did the tool keep up? Whether a run's numbers are about the server, or about the client that sent the load.
+"""Was the load delivered, and could it be measured? Whether a run's numbers are about the server.
 
-Every check states its figure, its limit and what it means. One that is not met, or could not be assessed
-because its table is absent, makes the run INVALID. The checks look at the phases of kind `measure` alone,
-save for completeness, which holds for the whole run. A closed-loop run has no schedule to hold its sends to: there
-Little's law takes the place of the checks of load and lag. Where the client was the limit, a sentence says by what.
+Every check states its figure, its limit and what it means. One that is not met, or of which the table is absent, makes
+the run INVALID. One that has too few samples, or whose figure had no consequence for the sends, is not assessed and
+decides nothing. The checks look at the phases of kind `measure` alone, save for completeness, which holds for the
+whole run. A closed-loop run has no schedule to hold its sends to: there Little's law takes the place of the checks of
+load and lag. What a server does with a load that was delivered is data: failures beyond what the user expects lead the
+reasons, of a VALID run too. Reasons come in the order of their causes (`causes`).
 """
 
 from __future__ import annotations
@@ -12,93 +14,157 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from analysis import workers as workers_of
 from analysis.bottleneck import Bottleneck, ClientView, find_bottleneck
+from analysis.causes import Cause, causes_of
 from analysis.check import Check, held_to
 from analysis.closed_loop import UserTime, user_time
+from analysis.completeness import completeness, losses
+from analysis.cpu_shares import cpu_shares
+from analysis.failures import Failures, failures_of, is_lost, is_unreached
 from analysis.figures import rank_value, rows_in
+from analysis.lag_parts import lag_part_checks
 from analysis.limits import LIMITS, Limits
-from analysis.requests import Int64s, Requests, in_order, together
+from analysis.requests import Requests
+from analysis.starvation import Starvation, cpu_checks, judge_starvation, starved_clients, worst
 from analysis.stimulus import Stimulus, sends_of, verify
-from analysis.stimulus_checks import stimulus_checks
+from analysis.stimulus_checks import AllowedLag, stimulus_checks
 from analysis.store import RunStore
 from analysis.timeline import measure_spans
-from analysis.wording import figure_text
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """VALID if every check is met, else INVALID with a sentence for each that is not.
+    """VALID if no check is unmet, else INVALID with a sentence for each that is.
 
-    `client_bottleneck` says why the client was the limit, if it was; its sentence then leads the reasons.
+    The sentences of the causes lead the reasons; a VALID run has one where its server failed more than is expected.
+    `client_bottleneck` says why the client was the limit, if it was.
+    `starvation`: who took the server's CPU, if anybody did, or that its quota holds it back.
     """
 
     status: str
     reasons: tuple[str, ...]
     checks: tuple[Check, ...]
+    failures: Failures
+    causes: tuple[Cause, ...] = ()
     client_bottleneck: Bottleneck | None = None
+    starvation: Starvation | None = None
 
     def to_mapping(self) -> dict[str, Any]:
         """As `RunStore.seal` takes it and summary.json holds it."""
         return {
             "status": self.status,
             "reasons": list(self.reasons),
+            "causes": [cause.to_mapping() for cause in self.causes],
+            "failures": self.failures.to_mapping(),
             "checks": [asdict(check) for check in self.checks],
             "client_bottleneck": asdict(self.client_bottleneck) if self.client_bottleneck else None,
+            "starvation": self.starvation.to_mapping() if self.starvation else None,
         }
+
+
+@dataclass(frozen=True, eq=False)
+class Samples:
+    """What was sampled beside the requests; None where the table is absent."""
+
+    workers: pa.Table | None = None
+    hosts: pa.Table | None = None
+    cpus: pa.Table | None = None
+
+    @classmethod
+    def read(cls, store: RunStore) -> Samples:
+        """Those of a run."""
+        tables = ("worker_samples", "host_samples", "cpu_samples")
+        return cls(*(store.read(name) if store.has(name) else None for name in tables))
+
+    def in_phases(self, names: Sequence[str]) -> Samples:
+        """The rows of these phases."""
+        return Samples(*(rows_in(table, names) for table in (self.workers, self.hosts, self.cpus)))
+
+
+_SENDS = ("unsent", "delivered load", "dispersion", "send lag", "lag in")
+"""How the names of the checks begin that say what was done to the sends."""
+_NO_CONSEQUENCE = "the sends kept to their schedule all the same"
 
 
 def judge_run(store: RunStore, limits: Limits = LIMITS) -> Verdict:
     """`judge` over the tables of a run, open or sealed. Raises `MissingTable` if there are no requests."""
-    workers, hosts = (
-        store.read(name) if store.has(name) else None for name in ("worker_samples", "host_samples")
-    )
-    return judge(Requests.read(store), workers, store.manifest, limits, hosts)
+    return judge(Requests.read(store), Samples.read(store), store.manifest, limits)
 
 
 def judge(
     everything: Requests,
-    worker_samples: pa.Table | None,
+    samples: Samples,
     manifest: Mapping[str, Any],
     limits: Limits = LIMITS,
-    host_samples: pa.Table | None = None,
     stimuli: Sequence[Stimulus] | None = None,
 ) -> Verdict:
     """The verdict on a run from its requests, samples and its manifest's plan, phases, nodes and losses.
 
-    Pure. `worker_samples` and `host_samples` are None if the table is absent; host samples only serve to say
-    what to add where the client was the limit. `stimuli`: those of `run_stimuli`, where they are known already.
+    Pure. Of the samples only those of the workers are required: without `cpu_samples` of the server's node who had
+    its CPU is not assessed, and no check. `stimuli`: those of `run_stimuli`, where they are known already.
     """
     spans = measure_spans(manifest)
     names = [span.name for span in spans]
-    measured = everything.in_phases(names)
-    checks = [_completeness(everything, manifest), _losses(manifest), _measured_ok(measured)]
-    bottleneck = None
+    measured, own = everything.in_phases(names), samples.in_phases(names)
+    failures = failures_of(measured, manifest.get("scenario"))
+    checks = [completeness(everything, manifest), losses(manifest), _measured_ok(measured, failures)]
+    shares = cpu_shares(samples.cpus, names)
+    starved = [judge_starvation(one, limits) for one in shares]
+    checks += cpu_checks(starved, limits)
+    bottleneck, of_clients = None, ""
     if len(measured):
-        workers, allowed_ns = rows_in(worker_samples, names), _allowed_lag_ns(measured, limits)
         users = None if everything.is_open else user_time(everything, spans, manifest)
+        checks.append(_server_reached(failures, limits))
         if everything.is_open:
             found = run_stimuli(everything, manifest, limits) if stimuli is None else stimuli
-            planned = [one for one in found if one.n_planned]
-            n_unsent = int((~measured.is_sent).sum())
-            allowed = {name: _allowed_lag_ns(measured.in_phases([name]), limits) for name in names}
-            checks += stimulus_checks(n_unsent, planned, allowed, limits)
+            checks += _load_checks(measured, names, found, limits)
         elif users is not None:
-            checks.append(_users_accounted(users, limits))
+            gone = failures.unreached_ratio > limits.unreached_ratio
+            checks.append(_users_accounted(users, limits).unless("users found no server" if gone else ""))
         checks.append(_clock_bound(measured, manifest, limits))
-        checks += _worker_checks(worker_samples, workers, allowed_ns, limits)
-        if workers is not None and workers.num_rows:
-            unmet = [check.name for check in checks if not check.is_met]
+        is_late = any(check.is_unmet and check.name.startswith(_SENDS) for check in checks)
+        excuse = _NO_CONSEQUENCE if everything.is_open and not is_late else ""
+        allowed = _allowed_lag(measured, limits)
+        checks += _worker_checks(samples.workers, own.workers, allowed, limits, excuse)
+        if own.workers is not None and own.workers.num_rows:
+            unmet = [check.name for check in checks if check.is_unmet]
             inside = users.gap_ratio if users is not None and USERS_CHECK in unmet else 0.0
-            hosts = _of_nodes(rows_in(host_samples, names), workers)
-            view = ClientView(measured, workers, hosts, manifest, allowed_ns, limits, inside)
+            hosts = _of_nodes(own.hosts, own.workers)
+            view = ClientView(measured, own.workers, hosts, manifest, allowed.p50_ns, limits, inside)
             bottleneck = find_bottleneck(view, unmet)
-    reasons = [check.reason for check in checks if not check.is_met]
-    leading = [bottleneck.sentence] if bottleneck else []
-    return Verdict("INVALID" if reasons else "VALID", (*leading, *reasons), tuple(checks), bottleneck)
+            of_clients = starved_clients(shares, limits) if bottleneck is not None else ""
+    most = worst(starved)
+    causes = causes_of(failures, most, of_clients, bottleneck)
+    reasons = [check.reason for check in checks if check.is_unmet]
+    leading = [cause.sentence for cause in causes]
+    return Verdict(
+        "INVALID" if reasons else "VALID",
+        tuple(dict.fromkeys([*leading, *reasons])),
+        tuple(checks),
+        failures,
+        causes,
+        bottleneck,
+        most,
+    )
+
+
+def _load_checks(
+    measured: Requests, names: Sequence[str], stimuli: Sequence[Stimulus], limits: Limits
+) -> list[Check]:
+    """Of an open-loop run: was the load of the schedule sent, and how much of the latency is its lateness?"""
+    phases = {name: measured.in_phases([name]) for name in names} if len(names) > 1 else {}
+    by_phase = {name: _allowed_lag(own, limits) for name, own in phases.items()}
+    is_unsent = ~measured.is_sent & ~is_unreached(measured) & ~is_lost(measured)
+    checks = stimulus_checks(
+        int(is_unsent.sum()),
+        [one for one in stimuli if one.n_planned],
+        by_phase or dict.fromkeys(names, _allowed_lag(measured, limits)),
+        limits,
+    )
+    return [*checks, *lag_part_checks({"": measured, **phases}, limits)]
 
 
 def run_stimuli(requests: Requests, manifest: Mapping[str, Any], limits: Limits = LIMITS) -> list[Stimulus]:
@@ -117,59 +183,23 @@ def _of_nodes(hosts: pa.Table | None, workers: pa.Table) -> pa.Table | None:
     return kept if kept.num_rows else None
 
 
-def _completeness(everything: Requests, manifest: Mapping[str, Any]) -> Check:
-    """Every planned arrival has exactly one row: counts ids that are missing, doubled or not of the plan.
-
-    Closed loop: every request that a worker issued. Ids are user + users · index, so that a user's indexes have
-    no holes.
-    """
-    plan = manifest.get("plan", {})
-    n_planned = int(plan.get("n_arrivals", 0))
-    ids = everything.request_id
-    if everything.is_open:
-        known = _distinct(ids[together((ids >= 0) & (ids < n_planned))])
-        n_missing, what = n_planned - len(known), "planned arrivals"
-    else:
-        known = _distinct(ids[together(ids >= 0)])
-        n_missing = max(abs(n_planned - len(known)), _holes(known, int(plan.get("n_users", 1))))
-        what = "requests issued"
-    n_wrong = n_missing + (len(ids) - len(known))
-    advice = "look in logs/ for a worker that died, and run again"
-    meaning = f"number of {what} without exactly one row"
-    return held_to("completeness", n_wrong if n_planned else None, 0, "count", meaning, advice)
+def _measured_ok(measured: Requests, failures: Failures) -> Check:
+    """At least one measured request ended ok, else there is no latency; written as a share that did not, below 1."""
+    bad = 1.0 - failures.n_ok / len(measured) if len(measured) else None
+    name, meaning = "ok share", "share of measured requests that did not end ok"
+    if bad is not None and bad < 1.0:
+        return Check(name, bad, 1.0, "ratio", True, meaning)
+    reason = "No request of a measure phase ended ok, so that there is no latency of this server: see the outcomes and"
+    return Check(name, bad, 1.0, "ratio", False, meaning, f"{reason} its log.")
 
 
-def _distinct(ids: Int64s) -> Int64s:
-    """Each id once, in order. Of ids that are sorted it takes a fraction of the time of numpy's `unique`."""
-    ordered = in_order(ids)
-    is_first = np.ones(len(ordered), dtype=np.bool_)
-    np.not_equal(ordered[1:], ordered[:-1], out=is_first[1:])
-    return ordered[together(is_first)]
-
-
-def _holes(ids: Int64s, n_users: int) -> int:
-    """Indexes that are missing before the last one of each user; `ids` are unique."""
-    last = np.full(n_users, -1, dtype=np.int64)
-    np.maximum.at(last, ids % n_users, ids // n_users)
-    return int((last + 1).sum()) - len(ids)
-
-
-def _losses(manifest: Mapping[str, Any]) -> Check:
-    losses = list(manifest.get("losses", []))
-    advice = "; ".join(str(loss).rstrip(".") for loss in losses)
-    return held_to("losses", len(losses), 0, "count", "number of losses noted during the run", advice)
-
-
-def _measured_ok(measured: Requests) -> Check:
-    """At least one measured request ended ok; written as a share that failed, below 1."""
-    failed = 1.0 - float(measured.is_ok.mean()) if len(measured) else None
-    meaning = "share of measured requests that failed"
-    is_met = failed is not None and failed < 1.0
-    if is_met:
-        return Check("ok share", failed, 1.0, "ratio", True, meaning)
-    advice = "no request of a measure phase ended ok; see the outcomes and the server's log"
-    reason = f"{meaning[0].upper()}{meaning[1:]} is {figure_text(failed, 'ratio')}: {advice}."
-    return Check("ok share", failed, 1.0, "ratio", False, meaning, reason)
+def _server_reached(failures: Failures, limits: Limits) -> Check:
+    """Nobody took what was due: that load was not delivered, through no fault of the client's."""
+    meaning = "share of measured requests for which there was no connection to the server"
+    advice = "the load was not delivered: see that the server runs, and where it listens"
+    return held_to(
+        "server reached", failures.unreached_ratio, limits.unreached_ratio, "ratio", meaning, advice
+    )
 
 
 USERS_CHECK = "users accounted for"
@@ -185,9 +215,15 @@ def _users_accounted(users: UserTime, limits: Limits) -> Check:
     return held_to(USERS_CHECK, abs(users.gap_ratio), limit, "ratio", meaning, advice)
 
 
-def _allowed_lag_ns(measured: Requests, limits: Limits) -> int:
-    latency_p99_ns = rank_value(measured.latency_ns[measured.is_ok], 0.99) or 0
-    return max(limits.lag_ns, round(limits.lag_of_latency_ratio * latency_p99_ns))
+def _allowed_lag(measured: Requests, limits: Limits) -> AllowedLag:
+    """What the p50 and the p95 of the latencies that ended ok allow to the same quantiles of lags."""
+    latency_ns = measured.latency_ns[measured.is_ok]
+    return AllowedLag(
+        *(
+            max(limits.lag_ns, round(limits.lag_of_latency_ratio * (rank_value(latency_ns, q) or 0)))
+            for q in (0.50, 0.95)
+        )
+    )
 
 
 def _clock_bound(measured: Requests, manifest: Mapping[str, Any], limits: Limits) -> Check:
@@ -202,15 +238,24 @@ def _clock_bound(measured: Requests, manifest: Mapping[str, Any], limits: Limits
     latency_ns = rank_value(measured.latency_ns[measured.is_ok], 0.50) or 0
     limit = round(limits.clock_of_latency_ratio * latency_ns)
     advice = "probe the clocks longer, or use a better clock source (PTP, chrony)"
-    return held_to(
+    check = held_to(
         "clock bound", value, limit, "ns", "bound on the error between client and server clocks", advice
     )
+    return check.unless("" if measured.is_ok.any() else "no request ended ok, whose parts it would blur")
 
 
 def _worker_checks(
-    samples: pa.Table | None, measured: pa.Table | None, allowed_ns: int, limits: Limits
+    samples: pa.Table | None,
+    measured: pa.Table | None,
+    allowed: AllowedLag,
+    limits: Limits,
+    excuse: str,
 ) -> list[Check]:
-    """`samples` of the whole run, `measured` those of the measure phases; None if the table is absent."""
+    """`samples` of the whole run, `measured` those of the measure phases; None if the table is absent.
+
+    `excuse`: why a late loop or a full worker had no consequence, if it had none. In an open loop each send is a
+    sample of the loop's lateness, and there are many more of them than of its own timer's.
+    """
     n_dropped = loop_p95_ns = busy_share = None
     if samples is not None and measured is not None and measured.num_rows:
         per_worker = samples.group_by("worker").aggregate([("n_dropped", "max")])
@@ -219,19 +264,16 @@ def _worker_checks(
             measured.column("loop_lag_ns").to_numpy(), 1.0 - limits.saturated_share_ratio
         )
         busy_share = float((workers_of.busy_ratios(measured) >= limits.saturated_ratio).mean())
-    allowed_busy = limits.saturated_share_ratio
+        if measured.num_rows < limits.least_samples:
+            excuse = f"{measured.num_rows} samples, it takes {limits.least_samples}"
     more = "add client workers or nodes"
+    full = f"share of worker samples with at least {limits.saturated_ratio:.0%} CPU"
+    late = held_to(
+        "event-loop lag p95", loop_p95_ns, allowed.p95_ns, "ns", "event-loop lag p95 of the workers", more
+    )
+    saturated = held_to("worker saturation", busy_share, limits.saturated_share_ratio, "ratio", full, more)
+    is_known = loop_p95_ns is not None
     return [
         held_to("lost records", n_dropped, 0, "count", "number of records that workers lost", more),
-        held_to(
-            "event-loop lag p95", loop_p95_ns, allowed_ns, "ns", "event-loop lag p95 of the workers", more
-        ),
-        held_to(
-            "worker saturation",
-            busy_share,
-            allowed_busy,
-            "ratio",
-            f"share of worker samples with at least {limits.saturated_ratio:.0%} CPU",
-            more,
-        ),
+        *(one.unless(excuse if is_known else "") for one in (late, saturated)),
     ]

@@ -121,6 +121,8 @@ def stimulus_lines(stimulus: Mapping[str, Any]) -> list[str]:
     """Planned against sent of one phase, in two lines, from `stimulus.Stimulus.figures`."""
     bursts = stimulus["bursts"]
     first = f"{count_text(stimulus['n_within'])} of {count_text(stimulus['n_planned'])} sent within it"
+    if stimulus["n_unreached"]:
+        first += f"; {count_text(stimulus['n_unreached'])} more found no server"
     if stimulus["second_ratio"] is not None:
         first += f"; worst second {share_text(stimulus['second_ratio'])} off"
     first += f", bursts {share_text(bursts['difference_ratio'])}" if bursts else ""

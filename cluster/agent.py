@@ -116,12 +116,15 @@ class NodeAgent:
     # the observer
 
     def start_observer(
-        self, profile: ProfileConfig, clock_host: str | None
+        self, profile: ProfileConfig, clock_host: str | None, driver: int | None = None
     ) -> tuple[tuple[str, int], bytes] | None:
-        """Samples host and cores from now on; answers for the clock at `clock_host`: where, and the probes' token."""
+        """Samples host and cores from now on; answers for the clock at `clock_host`: where, and the probes' token.
+
+        `driver`: the driver's process, if it is on this node.
+        """
         settings = ObserverSettings(
             self._run, self._node, self.spill_dir(), clock_host, profile.host_interval_ns,
-            profile.thread_interval_ns, profile.triton_interval_ns, profile.gpu_interval_ns,
+            profile.thread_interval_ns, profile.triton_interval_ns, profile.gpu_interval_ns, driver=driver,
         )  # fmt: skip
         observer = Observer(settings)
         observer.start()
@@ -136,6 +139,11 @@ class NodeAgent:
             tuple(self._server_roots()),
         )  # fmt: skip
         self._observer.add_server(target)
+
+    def observe_clients(self, pids: tuple[int, ...]) -> None:
+        """Tells the load workers of this node from what else runs on it, from now on."""
+        assert self._observer is not None, "start_observer comes first"
+        self._observer.set_client_pids(pids)
 
     def observe_gpus(self, with_gpm: bool) -> None:
         """Samples the node's GPUs from now on. Raises ClusterError where NVML cannot be used."""

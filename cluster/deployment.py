@@ -74,6 +74,7 @@ class Deployment:
         self._find_collectors(placement)
         endpoint = self._endpoint = self._start_server(placement.server)
         self._spawn_workers(plan, placement, endpoint)
+        self._observe_clients()
         self.server_agent.call("observe_server", endpoint)
         self._observe_gpus()
         self._choose_tracing()
@@ -141,6 +142,13 @@ class Deployment:
         reason: str | None = agent.call("missing_nsys", profile.trace)
         return reason
 
+    def _observe_clients(self) -> None:
+        by_node: dict[str, list[int]] = {}
+        for worker in self.workers:
+            by_node.setdefault(worker.node.label, []).append(worker.handle.pid())
+        for label, pids in by_node.items():
+            self.nodes.agents[label].call("observe_clients", tuple(pids))
+
     def _observe_gpus(self) -> None:
         assert self.server_agent is not None
         profile = self._scenario.profile
@@ -188,7 +196,7 @@ class Deployment:
         server = {
             "node": node.label, "model": endpoint.spec.name, "version": endpoint.spec.version,
             "source": endpoint.source, "server_version": endpoint.server_version,
-            "batch_record": endpoint.has_records,
+            "batch_record": endpoint.has_records, "steps": list(endpoint.steps),
         }  # fmt: skip
         self._store.update(servers={SERVER: server})
         self._screen.step(f"Triton {endpoint.server_version} ({endpoint.source}) serves {endpoint.spec.name}")

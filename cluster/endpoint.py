@@ -32,6 +32,8 @@ class Endpoint:
     server_version: str
     spec: ModelSpec
     has_records: bool
+    steps: tuple[str, ...] = ()
+    """Models that the steps of an ensemble end in; empty for any other model."""
 
     @property
     def host(self) -> str:
@@ -86,13 +88,15 @@ def inspect(
                 f"model {model.name!r} version {model.version} is not ready at {url}: "
                 f"{not_ready}{_known_models(control)}"
             )
-        spec = ModelSpec.from_config(_object(control, f"{path}/config"), model.version)
+        config = _object(control, f"{path}/config")
+        spec = ModelSpec.from_config(config, model.version)
+        steps = _steps(control, config)
         version = str(_object(control, "/v2").get("version", "unknown"))
     except (ControlError, ValueError, KeyError) as error:
         raise TargetError(f"{url} does not answer like a Triton server: {error}") from error
     finally:
         control.close()
-    return Endpoint(url, tls, grpc_port, metrics_url, source, version, spec, has_records)
+    return Endpoint(url, tls, grpc_port, metrics_url, source, version, spec, has_records, steps)
 
 
 def why_not(control: Control, path: str) -> str | None:
@@ -102,6 +106,20 @@ def why_not(control: Control, path: str) -> str | None:
     except ControlError as error:
         return str(error)
     return None
+
+
+def _steps(control: Control, config: dict[str, Any], n_levels: int = 8) -> tuple[str, ...]:
+    """Models at the ends of an ensemble's steps, each once; of a step that is an ensemble its own. Empty of others."""
+    found: dict[str, None] = {}
+    for step in (config.get("ensemble_scheduling") or {}).get("step") or ():
+        name = str(step["model_name"])
+        inner: tuple[str, ...] = ()
+        if n_levels:
+            inner = _steps(
+                control, _object(control, f"/v2/models/{urllib.parse.quote(name)}/config"), n_levels - 1
+            )
+        found.update(dict.fromkeys(inner or (name,)))
+    return tuple(found)
 
 
 def _object(control: Control, path: str) -> dict[str, Any]:

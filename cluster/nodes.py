@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -72,7 +73,10 @@ class Nodes:
         for label, site in sorted(self._sites.items()):
             shares = site.agent.call("clock_domain") == own
             answering = site.agent.call(
-                "start_observer", self._profile, None if shares else site.node.address
+                "start_observer",
+                self._profile,
+                None if shares else site.node.address,
+                os.getpid() if site.node.is_driver else None,
             )
             if shares:
                 self._watch.add_own(label)

@@ -65,6 +65,11 @@ class Child:
             self.kill()
         self.close()
 
+    @property
+    def pid(self) -> int:
+        """Of the process."""
+        return self._process.pid
+
     def kill(self) -> None:
         """SIGKILL; `close` must follow."""
         self._process.kill()

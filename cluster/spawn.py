@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 from cluster.placement import Node
@@ -29,6 +30,11 @@ class Handle:
             return self._actor.do.remote(method, *arguments)
         except ray.exceptions.RayError as error:
             raise self._lost(error) from error
+
+    def pid(self) -> int:
+        """The actor's process on its node. Raises what `wait` raises."""
+        found: int = self.wait(self._actor.pid.remote())
+        return found
 
     def call(self, method: str, *arguments: Any, timeout_s: float = CALL_TIMEOUT_S) -> Any:
         """The answer of a call. Raises what `wait` raises."""
@@ -88,6 +94,9 @@ def spawn(name: str, node: Node, cls: type, *arguments: Any, n_threads: int) -> 
     class Host:
         def __init__(self, cls: type, *arguments: Any) -> None:
             self._object = cls(*arguments)
+
+        def pid(self) -> int:
+            return os.getpid()
 
         def do(self, method: str, *arguments: Any) -> Any:
             return getattr(self._object, method)(*arguments)

@@ -251,6 +251,12 @@ class ProfileConfig(Section):
     osrt_threshold_ns: Duration = Field(default=100_000, alias="osrt_threshold")
 
 
+class ExpectConfig(Section):
+    """What the user expects of the server: what goes beyond it leads the verdict, and makes no run INVALID."""
+
+    failures: Annotated[Number, Field(ge=0, le=1)] = 0.01  # share of the measured requests that may fail
+
+
 class Scenario(Section):
     """One whole scenario. An object that exists is usable; trace files are read only by the plan."""
 
@@ -261,6 +267,7 @@ class Scenario(Section):
     clients: ClientConfig = ClientConfig()
     phases: Annotated[tuple[PhaseConfig, ...], Field(min_length=1, max_length=LARGEST_PHASE_COUNT)]
     profile: ProfileConfig = ProfileConfig()
+    expect: ExpectConfig = ExpectConfig()
 
     @model_validator(mode="after")
     def _parts_fit(self) -> Scenario:

@@ -25,6 +25,8 @@ class NullProcess:
         self._child: Child | None = None
         self.ports: dict[str, int] = {}
         """Of `http` and `grpc`; a start after the first takes the same ones."""
+        self.pid = 0
+        """Of the server that was started last."""
 
     def start(self) -> None:
         """Returns when it is ready."""
@@ -36,6 +38,7 @@ class NullProcess:
         except ClusterError:
             self.kill()
             raise
+        self.pid = ready["pid"]
         self.ports = {protocol: ready[f"{protocol}_port"] for protocol in ("http", "grpc")}
 
     def kill(self) -> None:

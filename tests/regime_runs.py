@@ -94,6 +94,8 @@ class Phase:
     sent, which time out when it is over."""
     silent_before: int = 40
     n_unserved: int = 0
+    unserved_end: tuple[str, str] = ("timeout", "no reply")
+    """Outcome and detail of these."""
     n_samples: int = 20
     lost: tuple[str, ...] = ()
     """Tables of which the rows of this phase are lost."""
@@ -232,7 +234,7 @@ def _keep_silent(tables: dict[str, list[Row]], phase: Phase, at_ns: int) -> int:
         sent_ns = at_ns + number * (end_ns - at_ns) // phase.n_unserved
         tables["requests"].append({
             **_request(tables, phase, sent_ns), "first_byte_ns": None, "done_ns": end_ns, "response_bytes": 0,
-            "outcome": "timeout", "detail": "no reply",
+            "outcome": phase.unserved_end[0], "detail": phase.unserved_end[1],
         })  # fmt: skip
     return end_ns
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from analysis.findings.classifier import Classification
 from analysis.findings.rule import Measures
+from analysis.limits import LIMITS
 from analysis.wording import count_text, share_text
 
 LEVELS = ("high", "medium", "low")
@@ -25,6 +26,8 @@ class Demands:
     """Fewer, and one odd batch moves a mean by more than 3 %; of a rule about requests, so many of these."""
     attribution_ratio: float = 0.99
     """Share of operations on the GPU that are tied to a batch; what is not tied is missing from head, body and tail."""
+    taken_ratio: float = LIMITS.taken_ratio / 2
+    """CPU that somebody else had, of what the server could have used: beyond it times are not the server's alone."""
     profiling_ratio: float = 1.2
     """p50 of profiled over bare runs: beyond it the report shows the profiler as much as the server."""
 
@@ -74,6 +77,10 @@ def confidence_of(
         confidence.lower("low", f"{count_text(n)} {noun}, fewer than {demands.n_batches}")
     if named.rule.needs_report:
         _weigh_report(confidence, measures, state, demands)
+    taken = measures.get("cpu_taken_ratio")
+    if taken is not None and taken > demands.taken_ratio and "cpu_taken_ratio" not in named.rule.measures:
+        level = "low" if taken > LIMITS.taken_ratio else "medium"
+        confidence.lower(level, f"somebody else had {share_text(taken)} of the server's CPU")
     if before := found.unassessed:
         names = ", ".join(one.rule.name for one in before)
         confidence.lower("medium", f"not assessed before it: {names}")

@@ -6,11 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from analysis.cpu_shares import CpuShares, cpu_shares
 from analysis.findings.body_rules import BODY_RULES
 from analysis.findings.classifier import Classification, classify
 from analysis.findings.confidence import Confidence, RunState
+from analysis.findings.cpu_rules import STARVED, cpu_measures, with_cpu
 from analysis.findings.facts import facts, wall_partition
-from analysis.findings.finding import Finding, Rows, Scope, make_finding
+from analysis.findings.finding import UNASSESSED, Finding, Rows, Scope, make_finding
 from analysis.findings.rows import link, scope_filter
 from analysis.findings.rule import Measures
 from analysis.findings.sent import SentRequests
@@ -23,11 +25,20 @@ from analysis.findings.shares import (
     is_cpu,
     response_shares,
 )
+from analysis.findings.statistics import statistics_finding
 from analysis.findings.tail import Tail, tail_finding, tails
 from analysis.findings.tail_batches import tail_measures
 from analysis.findings.unserved import absent_finding, unserved_filter
-from analysis.findings.window_rules import CLIENT, CLIENT_LAG_RATIO, UNSERVED, WINDOW_RULES
+from analysis.findings.window_rules import (
+    CLIENT,
+    CLIENT_LAG_RATIO,
+    REFUSED,
+    UNDER_OFFERED,
+    UNSERVED,
+    WINDOW_RULES,
+)
 from analysis.metrics.measures import server_of
+from analysis.model_statistics import ModelStatistics, model_statistics
 from analysis.ops import OPERATIONS
 from analysis.overhead import profiling_ratio
 from analysis.query import MEMORY_LIMIT_BYTES, connect
@@ -39,7 +50,7 @@ from analysis.wording import share_text
 if TYPE_CHECKING:
     import duckdb
 
-_TABLES = ("batch_costs", "joined", *OPERATIONS)
+_TABLES = ("batch_costs", "joined", "requests", *OPERATIONS)
 
 
 def find(
@@ -63,9 +74,13 @@ def find(
         shares = response_shares(connection) if "joined" in tables else {}
         sent = SentRequests.read(connection) if "joined" in tables else SentRequests({})
         client = _client(store, verdict, manifest)
-        view = _View(store, connection, tables, manifest, client, state, sums, shares, sent)
-        found: list[Finding] = []
         phases = metrics.get("phases") or {span.name: {} for span in measure_spans(manifest)}
+        cpus = cpu_shares(store.read("cpu_samples") if store.has("cpu_samples") else None, list(phases))
+        models = model_statistics(
+            store.read("triton_samples") if store.has("triton_samples") else None, list(phases)
+        )
+        view = _View(store, connection, tables, manifest, client, state, sums, shares, sent, cpus, models)
+        found: list[Finding] = []
         ends = tails(connection, list(phases)) if "joined" in tables else {}
         slowest = tail_measures(connection, tables, ends) if "batch_costs" in tables else {}
         for phase, of_phase in phases.items():
@@ -110,12 +125,15 @@ class _View:
     sums: Mapping[Key, Sums]
     shares: Mapping[Key, Mapping[str, float | None]]
     sent: SentRequests
+    cpus: Sequence[CpuShares]
+    models: Sequence[ModelStatistics]
 
     def instance(self, phase: str, key: str, measures: Measures) -> list[Finding]:
         """The findings of both levels."""
         known = self.facts(phase, key, measures)
         scope = _scope(phase, key)
-        levels = {"window": classify(WINDOW_RULES, known), "body": classify(BODY_RULES, known)}
+        rules = with_cpu(WINDOW_RULES, known, UNDER_OFFERED.name)
+        levels = {"window": classify(rules, known), "body": classify(BODY_RULES, known)}
         rows = {level: self._rows(scope, found) for level, found in levels.items()}
         window = make_finding(
             "window", scope, levels["window"], known, self.state, wall_partition(known), rows["window"]
@@ -134,10 +152,32 @@ class _View:
         busy = {server_of(key) for key in models}
         known = {**models, **{server: "" for server in self.sent.servers if server not in busy}}
         return [
-            absent_finding(self.connection, _scope(phase, key), model, self.sent, self.state)
+            self._of_statistics(
+                absent_finding(self.connection, _scope(phase, key), model, self.sent, self.state)
+            )
             for key, model in known.items()
             if key not in instances and self.sent.of(phase, server_of(key), model).n
         ]
+
+    def _of_statistics(self, finding: Finding) -> Finding:
+        """Of a server without any batch what Triton's statistics tell; `finding` where they tell nothing."""
+        scope = finding.scope
+        if finding.rule != UNASSESSED or self.sent.knows_batches(scope.server):
+            return finding
+        span = next((one for one in measure_spans(self.manifest) if one.name == scope.phase), None)
+        own = [one for one in self.models if (one.phase, one.server) == (scope.phase, scope.server)]
+        found = statistics_finding(
+            replace(scope, instance=str(self._server(scope.server).get("model", ""))),
+            own,
+            self._server(scope.server),
+            span.end_ns - span.start_ns if span is not None else 0,
+            self.state,
+        )
+        return found or finding
+
+    def _server(self, server: str) -> Mapping[str, Any]:
+        found: Mapping[str, Any] = self.manifest.get("servers", {}).get(server, {})
+        return found
 
     def tail(
         self,
@@ -165,11 +205,15 @@ class _View:
             **device_shares(measures, sums),
             **self.shares.get((phase, key), {}),
             **self.sent.measures(phase, server, sums.model if sums is not None else ""),
+            **cpu_measures(self.cpus, phase, self._node_of(server)),
             "client_is_bottleneck": self.client.is_bottleneck,
             "load_is_closed": 0.0 if is_open_load(self.manifest) else 1.0,
             "instance_is_cpu": self._is_cpu(phase, key, sums),
         }
         return facts(measures, more)
+
+    def _node_of(self, server: str) -> str:
+        return str(self._server(server).get("node"))
 
     def _is_cpu(self, phase: str, key: str, sums: Sums | None) -> float | None:
         """Whether the instance computes on the CPU; None too where the phase lacks operations that it must have had:
@@ -190,15 +234,16 @@ class _View:
             return None
         rows = found.named.rule.rows
         sums = self.sums.get((scope.phase, f"{scope.server}/{scope.instance}"))
-        if found.named.rule is UNSERVED:
-            return link(self.connection, unserved_filter(scope, sums.model if sums else "", self.sent), rows)
+        if found.named.rule in (UNSERVED, REFUSED):
+            own = unserved_filter(scope, sums.model if sums else "", self.sent, found.named.rule)
+            return link(self.connection, own, rows)
         model = sums.model if sums is not None and not sums.instance else None
         return link(self.connection, scope_filter(rows.table, scope, model), rows)
 
     def _of_client(self, window: Finding, measures: Measures) -> Finding:
         """The verdict's own words, where it names the client's bottleneck; less sure where little time passed there,
         and of any other name."""
-        if not self.client.sentence:
+        if not self.client.sentence or window.rule in {one.name for one in STARVED}:
             return window
         lag = measures.get("client_lag_share_ratio")
         if window.rule != CLIENT.name:

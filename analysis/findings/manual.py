@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from analysis.findings.body_rules import BODY_RULES
+from analysis.findings.cpu_rules import CPU_RULES
 from analysis.findings.rule import Clause, Condition, Detail, Rule
 from analysis.findings.window_rules import WINDOW_RULES
 
@@ -10,7 +11,12 @@ from analysis.findings.window_rules import WINDOW_RULES
 def rules_markdown() -> str:
     """Both levels, rule by rule, in the order in which they are tried."""
     parts = []
-    for title, rules in (("Window level", WINDOW_RULES), ("Body level", BODY_RULES)):
+    levels = (
+        ("Window level", WINDOW_RULES),
+        ("Body level", BODY_RULES),
+        ("Window level: CPU of the server", CPU_RULES),
+    )
+    for title, rules in levels:
         parts.append(f"## {title}")
         parts += [_rule(number, rule) for number, rule in enumerate(rules, start=1)]
     return "\n\n".join(parts) + "\n"

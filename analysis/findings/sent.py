@@ -6,26 +6,28 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from analysis.metrics.measures import ratio
-from analysis.metrics.request_figures import IS_UNSERVED
+from analysis.metrics.request_figures import IS_ANSWERED, IS_UNSERVED
 
 if TYPE_CHECKING:
     import duckdb
 
 _COUNTS = f"""
 SELECT phase, target, request_kind, count(*), count(sent_ns), count(*) FILTER (outcome = 'ok'),
-    count(*) FILTER ({IS_UNSERVED}), count(batch_id)
+    count(*) FILTER ({IS_UNSERVED}), count(batch_id), count(*) FILTER ({IS_UNSERVED} AND {IS_ANSWERED})
 FROM joined WHERE phase <> '' GROUP BY ALL ORDER BY min(request_id)
 """
 
 
 class Sent(NamedTuple):
-    """Requests: planned, sent, ended ok, sent but never in a batch and not ok, and known by their batch."""
+    """Requests: planned, sent, ended ok, sent but never in a batch and not ok, known by their batch, and of
+    those in none the ones that the server answered all the same, with an error or wrongly."""
 
     n: int = 0
     n_sent: int = 0
     n_ok: int = 0
     n_unserved: int = 0
     n_in_batches: int = 0
+    n_refused: int = 0
 
     @property
     def n_failed(self) -> int:
@@ -69,11 +71,21 @@ class SentRequests:
         return any(one.n_in_batches for (_, own, _), one in self._counts.items() if own == server)
 
     def measures(self, phase: str, server: str, model: str) -> dict[str, float | None]:
-        """`n_requests` that were sent and `unserved_ratio`, of an instance's server and model.
+        """`n_requests` that were sent, `unserved_ratio`, and its two parts: `refused_ratio`, which the server answered,
+        and `unreplied_ratio`; of an instance's server and model.
 
         None where no request is known by its batch in any phase: then it is open which ones were served.
         """
         if not self.knows_batches(server):
-            return {"n_requests": None, "unserved_ratio": None}
-        own = self.of(phase, server, model)
-        return {"n_requests": float(own.n_sent), "unserved_ratio": ratio(own.n_unserved, own.n_sent)}
+            return dict.fromkeys(("n_requests", *_RATIOS))
+        return sent_measures(self.of(phase, server, model))
+
+
+_RATIOS = ("unserved_ratio", "refused_ratio", "unreplied_ratio")
+
+
+def sent_measures(own: Sent) -> dict[str, float | None]:
+    """The measures of these counts."""
+    counts = (own.n_unserved, own.n_refused, own.n_unserved - own.n_refused)
+    ratios = dict(zip(_RATIOS, (ratio(n, own.n_sent) for n in counts), strict=True))
+    return {"n_requests": float(own.n_sent), **ratios}

@@ -47,7 +47,7 @@ NEXT_STEPS = {
     "residual": "Nothing recorded explains it: record Triton's trace of each request.",
     "wait": "Record Triton's statistics or trace: they split network from queue.",
     "reply": "Record Triton's statistics or trace: they split the way back.",
-    "unjoined": "Its batches are unknown: see the share of requests that were joined.",
+    "unjoined": "Its batches are unknown: see Triton's statistics, and the share of requests that were joined.",
 }
 """What to do about a part that grew; of the batch's parts the finding of the body level says."""
 
@@ -135,6 +135,9 @@ def _of_ok(
         return Finding("not assessed", "tail", scope, claim, step, "low", ("too few requests",))
     growth, part = found.growth_ns, found.grew_most
     whole = sum(growth.values())
+    if part == "unjoined":
+        claim = "Not assessed: what the requests at or beyond the p99 waited for is unknown, for no batch of them is."
+        return Finding("not assessed", "tail", scope, claim, NEXT_STEPS[part], "low", ("no batch is known",))
     if whole < 1.0:
         claim = f"The p99 is the median, {duration_text(found.p99_ns)}: there is no tail."
         return Finding("none", "tail", scope, claim, "Look at the other two levels.", "high")

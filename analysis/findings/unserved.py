@@ -9,10 +9,10 @@ from analysis.findings.classifier import classify
 from analysis.findings.confidence import RunState
 from analysis.findings.finding import UNASSESSED, Finding, Scope, make_finding
 from analysis.findings.rows import link, literal
-from analysis.findings.sent import Sent, SentRequests
-from analysis.findings.window_rules import UNSERVED
-from analysis.metrics.measures import ratio
-from analysis.metrics.request_figures import IS_UNSERVED
+from analysis.findings.rule import Rule
+from analysis.findings.sent import Sent, SentRequests, sent_measures
+from analysis.findings.window_rules import REFUSED, UNSERVED
+from analysis.metrics.request_figures import IS_ANSWERED, IS_UNSERVED
 from analysis.wording import count_text
 
 if TYPE_CHECKING:
@@ -24,25 +24,24 @@ def absent_finding(
 ) -> Finding:
     """The finding of the window level about an instance, or a server, that began no batch in a phase.
 
-    `unserved` where requests to it were left unserved, else not assessed. Of a server whose batches are not known in
+    `refused` where the server answered requests to it without serving them, `unserved` where it did not answer, else
+    not assessed. Of a server whose batches are not known in
     any phase, none may be missing: there it takes a phase in which no request ended ok.
     """
     own = sent.of(scope.phase, scope.server, model)
     is_idle = sent.knows_batches(scope.server) or (own.n_sent > 0 and not own.n_ok)
-    known: dict[str, float | None] = {
-        "n_requests": float(own.n_sent),
-        "n_batches": 0.0,
-        "unserved_ratio": ratio(own.n_unserved, own.n_sent),
-        "wall_exec_ratio": 0.0 if is_idle else None,
-    }
-    found = classify((UNSERVED,), known)
+    known = {**sent_measures(own), "n_batches": 0.0, "wall_exec_ratio": 0.0 if is_idle else None}
+    rules = (REFUSED, UNSERVED) if 2 * own.n_refused >= own.n_unserved else (UNSERVED, REFUSED)
+    found = classify(rules, known)
     finding = make_finding("window", scope, found, known, state, {})
     claim = (
         f"No batch {'of it ' if scope.instance else ''}is known to have begun in this phase; {_counts(own)}."
     )
     if found.named is not None:
-        rows = link(connection, unserved_filter(scope, model, sent), UNSERVED.rows)
-        return replace(finding, claim=claim, rows=rows)
+        rule = found.named.rule
+        own_rows = unserved_filter(scope, model, sent, rule)
+        rows = link(connection, own_rows, rule.rows)
+        return replace(finding, claim=f"{claim}{_words(connection, own_rows, rule)}", rows=rows)
     return Finding(
         UNASSESSED, "window", scope, f"Not assessed: {claim[:1].lower()}{claim[1:]}",
         "See whether the load was meant for it, and whether its batches are recorded: by the model, or Triton's trace.",
@@ -50,10 +49,31 @@ def absent_finding(
     )  # fmt: skip
 
 
-def unserved_filter(scope: Scope, model: str, sent: SentRequests) -> str:
-    """SQL condition for the rows of `joined` that no batch of the scope's server and model took."""
+def unserved_filter(scope: Scope, model: str, sent: SentRequests, rule: Rule) -> str:
+    """SQL condition for the rows of `joined` that no batch of the scope's server and model took: those that the server
+    answered all the same, or for `UNSERVED` those that it did not."""
     own = f"phase = {literal(scope.phase)} AND target = {literal(scope.server)} AND {IS_UNSERVED}"
+    own += f" AND {'' if rule is REFUSED else 'NOT '}{IS_ANSWERED}"
     return f"{own} AND request_kind = {literal(model)}" if sent.names(scope.server, model) else own
+
+
+def _words(connection: duckdb.DuckDBPyConnection, own_rows: str, rule: Rule) -> str:
+    """What the server answered, in its own words; nothing of those that it did not answer."""
+    if rule is not REFUSED:
+        return ""
+    found = connection.execute(_WORDS.format(own_rows)).fetchall()
+    said = "; ".join(
+        f"{count_text(n)} x {outcome}: {detail[:_MOST_CHARACTERS]}" for outcome, detail, n in found
+    )
+    return f" It said {said}." if said else ""
+
+
+_MOST_CHARACTERS = 100
+_WORDS = """
+SELECT r.outcome, r.detail, count(*) AS n FROM requests r
+WHERE r.request_id IN (SELECT request_id FROM joined WHERE {})
+GROUP BY ALL ORDER BY n DESC, r.detail LIMIT 2
+"""
 
 
 def _counts(own: Sent) -> str:
@@ -62,4 +82,6 @@ def _counts(own: Sent) -> str:
     text = (
         f"{count_text(own.n_sent)} requests were sent to its server, {count_text(own.n_ok)} of them ended ok"
     )
-    return f"{text}, {count_text(own.n_unserved)} were left unserved" if own.n_unserved else text
+    n_silent = own.n_unserved - own.n_refused
+    parts = {"answered without being served": own.n_refused, "left unserved": n_silent}
+    return ", ".join([text, *(f"{count_text(n)} were {what}" for what, n in parts.items() if n)])

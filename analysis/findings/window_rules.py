@@ -44,30 +44,57 @@ CLIENT = Rule(
 UNSERVED_RATIO = 0.05
 """Share of the requests that no batch takes which is more than a few strays."""
 
+_NOT_FULL = (
+    below(
+        "wall_exec_ratio",
+        0.75,
+        "an instance that executes for three quarters of the wall leaves requests behind because it is full",
+    ),
+)
+
+REFUSED = Rule(
+    "refused",
+    "window",
+    (
+        (
+            at_least(
+                "refused_ratio",
+                UNSERVED_RATIO,
+                "one request in twenty that the server answers without serving it is no stray",
+            ),
+        ),
+        _NOT_FULL,
+    ),
+    "The server answers without serving: {refused_ratio} of the {n_requests} requests that were sent to it were taken "
+    "by no batch, but answered, with an error or not as the model promises, while the instance executed for "
+    "{wall_exec_ratio} of the wall.",
+    "Look at outcome and detail of these requests in table requests: they hold the server's own words; mend that "
+    "before anything else.",
+    "It does not tell a request that the server cannot take from a server that takes none.",
+    GiveBack(),
+    RowLink("joined", "done_ns - sent_ns", (*_REQUEST, "outcome", "sent_ns", "done_ns")),
+    evidence=("wall_between_waiting_ratio", "n_batches"),
+    counted="n_requests",
+)
+
 UNSERVED = Rule(
     "unserved",
     "window",
     (
         (
             at_least(
-                "unserved_ratio",
+                "unreplied_ratio",
                 UNSERVED_RATIO,
-                "one request in twenty that is sent, taken by no batch and not ok is no stray",
+                "one request in twenty that is sent, taken by no batch and not answered is no stray",
             ),
         ),
-        (
-            below(
-                "wall_exec_ratio",
-                0.75,
-                "an instance that executes for three quarters of the wall leaves requests behind because it is full",
-            ),
-        ),
+        _NOT_FULL,
     ),
-    "Requests go unserved: {unserved_ratio} of the {n_requests} that were sent to the server were taken by no batch "
-    "and did not end ok, while the instance executed for {wall_exec_ratio} of the wall.",
+    "Requests go unserved: {unreplied_ratio} of the {n_requests} that were sent to the server were taken by no batch "
+    "and never answered, while the instance executed for {wall_exec_ratio} of the wall.",
     "Look at the server's log and its health, at outcome and detail of these requests in table requests, and at the "
     "client's timeout; mend that before anything else.",
-    "It does not tell a server that hangs or died from one that refuses requests, or from a network that loses them.",
+    "It does not tell a server that hangs or died from a network that loses requests.",
     GiveBack(),
     RowLink("joined", "done_ns - sent_ns", (*_REQUEST, "outcome", "sent_ns", "done_ns")),
     evidence=("wall_between_waiting_ratio", "n_batches"),
@@ -137,6 +164,28 @@ QUEUE = Rule(
     evidence=("wall_exec_ratio", "queue_p50_ns", "exec_mean_ns", "batch_rows_mean"),
 )
 
+CPU = Rule(
+    "computes on the CPU",
+    "window",
+    (
+        (at_least("instance_is_cpu", 0.5, "no GPU on its node, or none that it used"),),
+        (
+            at_least(
+                "wall_exec_ratio",
+                0.50,
+                "it executes for half of the wall or more: no other part is larger, and its own code is what a faster "
+                "model would save",
+            ),
+        ),
+    ),
+    "The model computes on the CPU and executes for {wall_exec_ratio} of the wall; no GPU is involved.",
+    "Profile the model's own code on its host, give it more cores, or serve it on a GPU.",
+    "Nothing of what its code does on the CPU is recorded here beyond its OS-runtime waits.",
+    GiveBack(("wall_exec_ratio",), ("response_compute_ratio",), feeds_queue=True),
+    RowLink("batch_costs", "end_ns - start_ns", (*_BATCH, "start_ns", "end_ns", "rows")),
+    evidence=("exec_mean_ns", "batch_rows_mean"),
+)
+
 SCHEDULER = Rule(
     "scheduler/IPC-bound",
     "window",
@@ -166,27 +215,6 @@ SCHEDULER = Rule(
     ),
     RowLink("joined", "idle_wait_ns", (*_REQUEST, "idle_wait_ns", "wait_ns")),
     evidence=("wall_exec_ratio", "wall_unoffered_ratio"),
-)
-
-CPU = Rule(
-    "computes on the CPU",
-    "window",
-    (
-        (at_least("instance_is_cpu", 0.5, "no GPU on its node, or none that it used"),),
-        (
-            at_least(
-                "wall_exec_ratio",
-                0.50,
-                "it executes for half of the wall or more: its own code is what a faster model would save",
-            ),
-        ),
-    ),
-    "The model computes on the CPU and executes for {wall_exec_ratio} of the wall; no GPU is involved.",
-    "Profile the model's own code on its host, give it more cores, or serve it on a GPU.",
-    "Nothing of what its code does on the CPU is recorded here beyond its OS-runtime waits.",
-    GiveBack(("wall_exec_ratio",), ("response_compute_ratio",), feeds_queue=True),
-    RowLink("batch_costs", "end_ns - start_ns", (*_BATCH, "start_ns", "end_ns", "rows")),
-    evidence=("exec_mean_ns", "batch_rows_mean"),
 )
 
 HOST = Rule(
@@ -282,4 +310,4 @@ BODY = Rule(
     needs_report=True,
 )
 
-WINDOW_RULES = (CLIENT, UNSERVED, UNDER_OFFERED, QUEUE, SCHEDULER, CPU, HOST, THROTTLED, BODY)
+WINDOW_RULES = (CLIENT, REFUSED, UNSERVED, UNDER_OFFERED, QUEUE, CPU, SCHEDULER, HOST, THROTTLED, BODY)

@@ -41,6 +41,9 @@ CREATE TEMP TABLE waits(server VARCHAR, instance VARCHAR, model VARCHAR, batch_i
 IS_UNSERVED = "batch_id IS NULL AND outcome <> 'ok' AND sent_ns IS NOT NULL"
 """Of a row of `joined`: it was sent, no batch took it, and it did not end ok."""
 
+IS_ANSWERED = "outcome IN ('rejected', 'server_error', 'bad_reply')"
+"""Of such a row: the server did answer, with an error or not as the model promises."""
+
 _UNSERVED = f"""
 SELECT sent_ns, done_ns FROM joined
 WHERE {IS_UNSERVED} AND done_ns > sent_ns AND target = $server AND request_kind = $model ORDER BY sent_ns

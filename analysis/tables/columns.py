@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 
 INSTANT = "instant"
 """Unit of a column that holds a point in time: only these are shifted between clocks."""
@@ -14,7 +14,8 @@ INSTANT = "instant"
 
 @dataclass(frozen=True)
 class Column:
-    """One column: `unit` is `instant` (ns on the run clock), ns, bytes, Hz, ratio, count, W, J, °C, id, text, claim."""
+    """One column: `unit` is `instant` (ns on the run clock), ns, bytes, Hz, ratio, count, W, J, °C, cores, id, text,
+    claim."""
 
     name: str
     type: pa.DataType

@@ -172,6 +172,70 @@ TABLES = (
         ),
     ),
     Table(
+        "cpu_samples",
+        "second of a node's CPU: who had it, and who waited for it",
+        (
+            RUN,
+            PHASE,
+            NODE,
+            T,
+            INTERVAL,
+            count("n_cores", "logical CPUs"),
+            ns(
+                "server_ns",
+                "CPU time of the server's processes; null where none is known here",
+                nullable=True,
+            ),
+            ns("clients_ns", "CPU time of the load workers"),
+            ns(
+                "squall_ns",
+                "CPU time of the run's other parts: driver, agent, observer, nsys, Ray's processes",
+            ),
+            ns("others_ns", "CPU time of all else, the kernel's own threads and interrupts included"),
+            ns("steal_ns", "CPU time that the hypervisor gave to other guests"),
+            ns("idle_ns", "CPU time idle, waiting for a disk included"),
+            ns(
+                "server_wait_ns",
+                "time in which threads of the server could run and had no CPU, summed over them (schedstat)",
+                nullable=True,
+            ),
+            ns("clients_wait_ns", "the same of the load workers' threads", nullable=True),
+            count("server_cores", "logical CPUs that the server may run on (its affinity)", nullable=True),
+            flag("is_quota_shared", "load workers use up the server's CPU quota too", nullable=True),
+            ns(
+                "psi_cpu_some_ns", "time in which some task of the node waited for a CPU (PSI)", nullable=True
+            ),
+            ns(
+                "psi_cpu_full_ns", "time in which all tasks of the node did; Linux has it as 0", nullable=True
+            ),
+            ns(
+                "server_psi_some_ns",
+                "time in which some task of the server's cgroup waited (v2)",
+                nullable=True,
+            ),
+            ns(
+                "server_psi_full_ns",
+                "time in which all tasks of the server's cgroup waited (v2)",
+                nullable=True,
+            ),
+            *(
+                column
+                for group, whose in (("server", "the server"), ("clients", "the load workers"))
+                for column in (
+                    real(
+                        f"{group}_quota_cores",
+                        "cores",
+                        f"tightest CPU quota of {whose}: cpu.max",
+                        nullable=True,
+                    ),
+                    count(f"{group}_periods", "periods of that quota with something to run", nullable=True),
+                    count(f"{group}_throttled_periods", "those in which it was used up", nullable=True),
+                    ns(f"{group}_throttled_ns", "time held back by it, summed over CPUs", nullable=True),
+                )
+            ),
+        ),
+    ),
+    Table(
         "clock_probes",
         "exchange of four time stamps between driver and a node",
         (

@@ -32,6 +32,7 @@ SECTIONS: dict[str, type[BaseModel]] = {
     "## TLS": scenario.TlsConfig,
     "## `phases[]`": scenario.PhaseConfig,
     "## `profile`": scenario.ProfileConfig,
+    "## `expect`": scenario.ExpectConfig,
 }
 MINIMAL: dict[type[BaseModel], dict[str, Any]] = {
     scenario.ModelConfig: {"name": "x"},

@@ -21,7 +21,7 @@ from analysis.screen import render
 from analysis.store import RunStore
 from analysis.summary import summarise
 from analysis.timeline import measure_spans
-from analysis.validity import judge
+from analysis.validity import Samples, judge
 
 MakeRun = Callable[..., RunStore]
 
@@ -41,7 +41,8 @@ def verdict_of(run: SyntheticRun) -> Any:
         name: as_table(name, {**run.tables[name], "run": ["r"] * len(run.tables[name]["phase"])})
         for name in ("requests", "worker_samples")
     }
-    return judge(Requests.from_table(tables["requests"], False), tables["worker_samples"], run.manifest)
+    samples = Samples(tables["worker_samples"])
+    return judge(Requests.from_table(tables["requests"], False), samples, run.manifest)
 
 
 def check_of(run: SyntheticRun, name: str) -> Any:
@@ -61,7 +62,7 @@ def test_a_closed_run_is_checked_without_a_schedule_and_with_littles_law(closed:
     assert verdict.status == "VALID"
     assert {check.name for check in verdict.checks} == {
         "completeness", "losses", "ok share", "users accounted for", "clock bound", "lost records",
-        "event-loop lag p95", "worker saturation",
+        "event-loop lag p95", "worker saturation", "server reached",
     }  # fmt: skip
 
 

@@ -271,6 +271,10 @@ def problem_of(mapping: dict[str, Any]) -> str:
             {"tls": {"certificate": "me.pem"}},
             "clients.tls: certificate and key, the client's own, go together",
         ),
+        (("expect",), {"failures": 1.5}, "expect.failures: 1.5 must be at most 1"),
+        (("expect",), {"failures": -0.1}, "expect.failures: -0.1 must be at least 0"),
+        (("expect",), {"failures": "1%"}, "expect.failures: '1%' is not a number"),
+        (("expect",), {"failure": 0}, "expect.failure: unknown key, did you mean 'failures'?"),
     ],
 )
 def test_a_fault_is_one_line_that_says_where_what_and_what_is_allowed(

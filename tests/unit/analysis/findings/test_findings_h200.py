@@ -63,7 +63,14 @@ def test_the_figures_that_say_host_bound(two_heads: Diagnosed) -> None:
         assert finding.give_back.wall_ratio == pytest.approx((of_wall[0] + of_wall[1]) / 100, abs=0.001)
         assert finding.give_back.response_ratio is None
         missing = {one["rule"] for one in finding.not_assessed}
-        assert missing == {"client-bound", "unserved", "under-offered", "queue-bound", "scheduler/IPC-bound"}
+        assert missing == {
+            "client-bound",
+            "refused",
+            "unserved",
+            "under-offered",
+            "queue-bound",
+            "scheduler/IPC-bound",
+        }
         assert finding.confidence == "medium"
 
 

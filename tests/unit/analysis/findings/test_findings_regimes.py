@@ -56,10 +56,12 @@ def case(level: str, rule: str, named: Phase, detail: str = "", **near: object) 
 
 
 ANY = Phase("", BUSY)
+REFUSAL = ("rejected", "503 Exceeds maximum queue size")
 CPU = Phase("", head_us=1_000.0, server="server-cpu")
 CASES = [
     case("window", "client-bound", replace(ANY, lag_us=300.0), lag_us=150.0),
     case("window", "unserved", replace(ANY, silent_us=40_000.0, n_unserved=60), n_unserved=2),
+    case("window", "refused", replace(ANY, silent_us=40_000.0, n_unserved=60, unserved_end=REFUSAL), n_unserved=2),
     case("window", "under-offered", replace(ANY, period_us=1_800.0), period_us=1_200.0),
     case("window", "queue-bound", replace(ANY, wait_us=2_000.0), wait_us=500.0),
     case("window", "scheduler/IPC-bound", replace(ANY, period_us=910.0, wait_us=900.0), period_us=750.0),

@@ -99,3 +99,43 @@ def test_a_run_without_any_batch_says_so_of_its_server(tmp_path: Path) -> None:
     assert (found.level, found.rule, found.confidence) == ("window", "unserved", "high")
     assert (found.scope.server, found.scope.instance) == ("server-0", "")
     assert found.claim.startswith("No batch is known to have begun in this phase; 60 requests were sent")
+
+
+NOT_SERVED = ("server_error", "501 this endpoint does not infer")
+
+
+def test_a_server_that_answered_each_request_is_said_to_have_refused_them_in_its_own_words(
+    tmp_path: Path,
+) -> None:
+    """Without any batch, and beside batches: what is answered is not unserved."""
+    dead = replace(SILENT, name="dead", n_batches=0, unserved_end=NOT_SERVED)
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    (found,) = diagnose(write_regime_run(tmp_path / "a", [dead]))[0]
+    assert (found.level, found.rule, found.confidence) == ("window", "refused", "high")
+    assert found.claim == (
+        "No batch is known to have begun in this phase; 60 requests were sent to its server, 0 of them ended ok, "
+        "60 were answered without being served. It said 60 x server_error: 501 this endpoint does not infer."
+    )
+    assert found.rows is not None
+    assert {row["outcome"] for row in found.rows.worst} == {"server_error"}
+    findings, _ = diagnose(write_regime_run(tmp_path / "b", [replace(dead, n_batches=40)]))
+    window = next(one for one in findings if one.level == "window")
+    assert window.rule == "refused"
+    assert window.claim.startswith("The server answers without serving: 60.0 % of the 100 requests")
+    assert "unserved" not in window.also
+
+
+def test_a_server_that_answers_some_and_leaves_most_is_unserved(tmp_path: Path) -> None:
+    phases = [
+        replace(SILENT, name="silent", n_batches=0),
+        replace(SILENT, name="some", n_unserved=20, unserved_end=NOT_SERVED),
+    ]
+    findings = {
+        one.scope.phase: one
+        for one in diagnose(write_regime_run(tmp_path, phases))[0]
+        if one.level == "window"
+    }
+    assert findings["silent"].rule == "unserved"
+    assert "It said" not in findings["silent"].claim
+    assert findings["some"].rule == "refused"

@@ -1,0 +1,55 @@
+"""Is every request there, just once? The checks of a run's rows against its plan, and of the losses that it noted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from analysis.check import Check, held_to
+from analysis.requests import Int64s, Requests, in_order, together
+
+
+def completeness(everything: Requests, manifest: Mapping[str, Any]) -> Check:
+    """Every planned arrival has exactly one row: counts ids that are missing, doubled or not of the plan.
+
+    Closed loop: every request that a worker issued. Ids are user + users · index, so that a user's indexes have
+    no holes.
+    """
+    plan = manifest.get("plan", {})
+    n_planned = int(plan.get("n_arrivals", 0))
+    ids = everything.request_id
+    if everything.is_open:
+        known = _distinct(ids[together((ids >= 0) & (ids < n_planned))])
+        n_missing, what = n_planned - len(known), "planned arrivals"
+    else:
+        known = _distinct(ids[together(ids >= 0)])
+        n_missing = max(abs(n_planned - len(known)), _holes(known, int(plan.get("n_users", 1))))
+        what = "requests issued"
+    n_wrong = n_missing + (len(ids) - len(known))
+    advice = "look in logs/ for a worker that died, and run again"
+    meaning = f"number of {what} without exactly one row"
+    return held_to("completeness", n_wrong if n_planned else None, 0, "count", meaning, advice)
+
+
+def _distinct(ids: Int64s) -> Int64s:
+    """Each id once, in order. Of ids that are sorted it takes a fraction of the time of numpy's `unique`."""
+    ordered = in_order(ids)
+    is_first = np.ones(len(ordered), dtype=np.bool_)
+    np.not_equal(ordered[1:], ordered[:-1], out=is_first[1:])
+    return ordered[together(is_first)]
+
+
+def _holes(ids: Int64s, n_users: int) -> int:
+    """Indexes that are missing before the last one of each user; `ids` are unique."""
+    last = np.full(n_users, -1, dtype=np.int64)
+    np.maximum.at(last, ids % n_users, ids // n_users)
+    return int((last + 1).sum()) - len(ids)
+
+
+def losses(manifest: Mapping[str, Any]) -> Check:
+    """What the run itself noted as missing: requests, batch records, nodes."""
+    noted = list(manifest.get("losses", []))
+    advice = "; ".join(str(loss).rstrip(".") for loss in noted)
+    return held_to("losses", len(noted), 0, "count", "number of losses noted during the run", advice)

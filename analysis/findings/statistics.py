@@ -1,0 +1,106 @@
+"""The finding about a server of which no batch is known: what Triton's statistics of its models tell.
+
+    a request in the server = queue and compute of each model that it passes
+                              an ensemble: its steps; a model that calls others: these, and the rest of its own infer
+
+Named is the largest of these parts: `queue-bound` or `compute-bound`, and at which step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from analysis.findings.confidence import Confidence, RunState, weigh_run
+from analysis.findings.finding import Evidence, Finding, Scope
+from analysis.model_statistics import ModelStatistics
+from analysis.wording import count_text, duration_text, share_text
+
+QUEUES, COMPUTES = "queue-bound", "compute-bound"
+_LEAST_REQUESTS = 30
+_STEPS = {
+    QUEUES: "Give {model} more instances, allow larger batches, or make its execution shorter: requests wait for it.",
+    COMPUTES: "Make the execution of {model} shorter, or give it more cores or a GPU: its queue is the lesser part.",
+}
+
+
+def statistics_finding(
+    scope: Scope,
+    found: Sequence[ModelStatistics],
+    server: Mapping[str, Any],
+    length_ns: int,
+    state: RunState,
+) -> Finding | None:
+    """The finding of the window level; None where no request of the phase succeeded at the model under load.
+
+    `found`: the models of the phase and server; `server`: the manifest's entry, with `model` and, of an ensemble,
+    `steps`; `length_ns`: of the phase.
+    """
+    named = next((one for one in found if one.model == server.get("model")), None)
+    if named is None or not named.n_requests:
+        return None
+    parts = _parts(named, found, tuple(server.get("steps", ())))
+    total_ns = sum(parts.values())
+    if not total_ns:
+        return None
+    model, kind = max(parts, key=lambda part: parts[part])
+    share = parts[model, kind] / total_ns
+    rule = QUEUES if kind == "queue" else COMPUTES
+    own = next(one for one in found if one.model == model)
+    confidence = Confidence()
+    confidence.lower("medium", "means of Triton's statistics: no batch is known")
+    if share < 0.5:
+        confidence.lower("low", "no part has half of the time in the server")
+    if named.n_requests < _LEAST_REQUESTS:
+        confidence.lower("low", f"{count_text(named.n_requests)} requests, fewer than {_LEAST_REQUESTS}")
+    weigh_run(confidence, state)
+    where = _where(model, named.model, tuple(server.get("steps", ())))
+    mean_ns = parts[model, kind] / named.n_requests
+    verb = "queues" if rule == QUEUES else "computes"
+    claim = (
+        f"{where[:1].upper()}{where[1:]} {verb}: {duration_text(mean_ns)} of a request's "
+        f"{duration_text(total_ns / named.n_requests)} in the server, {share_text(share)}, is its {kind}. It executed "
+        f"{count_text(own.n_executions)} times, {_rows(own)}, {duration_text(own.infer_mean_ns)} for a request on "
+        f"average, together about {share_text(own.executing_ns / length_ns if length_ns else None)} of the phase."
+    )
+    return Finding(
+        rule, "window", scope, claim, _STEPS[rule].format(model=model), confidence.level, tuple(confidence.reasons),
+        margin=share,
+        evidence=tuple(_evidence(part, value, named.n_requests) for part, value in parts.items()),
+        details=(where,) if model != named.model else (),
+        shares={f"{name} {what}": value / total_ns for (name, what), value in parts.items()},
+        not_shown="Means over the phase tell nothing of bursts, and not which request waited for which.",
+    )  # fmt: skip
+
+
+def _parts(
+    named: ModelStatistics, found: Sequence[ModelStatistics], steps: Sequence[str]
+) -> dict[tuple[str, str], int]:
+    """Time summed over the requests, by model and queue or compute."""
+    if steps:
+        own = [one for one in found if one.model in steps]
+        return {key: value for one in own for key, value in _of(one, one.compute_ns).items()}
+    called = [one for one in found if one.model != named.model]
+    inside_ns = named.compute_ns - sum(one.success_ns for one in called)
+    parts = _of(named, max(0, inside_ns))
+    return parts | {key: value for one in called for key, value in _of(one, one.compute_ns).items()}
+
+
+def _of(one: ModelStatistics, compute_ns: int) -> dict[tuple[str, str], int]:
+    return {(one.model, "queue"): one.queue_ns, (one.model, "compute"): compute_ns}
+
+
+def _where(model: str, named: str, steps: Sequence[str]) -> str:
+    if model in steps:
+        return f"step {model} of ensemble {named}"
+    return f"model {model}" if model == named else f"model {model}, which {named} calls,"
+
+
+def _rows(own: ModelStatistics) -> str:
+    rows = own.batch_rows
+    return "of an unknown number of rows" if rows is None else f"of {count_text(round(rows, 2))} rows"
+
+
+def _evidence(part: tuple[str, str], value_ns: int, n_requests: int) -> Evidence:
+    mean_ns = value_ns / n_requests
+    return Evidence(f"{part[0]}_{part[1]}_mean_ns", mean_ns, duration_text(mean_ns))
