@@ -78,7 +78,8 @@ def run(
         clients={"workers_per_node": 1, "timeout": "20s"},
     )
     mapping["phases"] = [
-        {"name": "burst", "kind": "measure", "duration": "3s", "arrivals": {"kind": "poisson", "rate": f"{RATE_HZ:g}/s"}},
+        {"name": "burst", "kind": "measure", "duration": "3s",
+            "arrivals": {"kind": "poisson", "rate": f"{RATE_HZ:g}/s"}},
         {"name": "drain", "kind": "drain", "duration": "6s"},
     ]  # fmt: skip
     live = bench.start_run(mapping)
