@@ -12,9 +12,9 @@ import pytest
 from analysis.store import RunStore
 from tests.integration.conftest import Bench, scenario_mapping
 
-SLOW_S = 0.05
-RATE_HZ = 40.0
-"""Twice what the slow step serves: one request of 50 ms at a time."""
+SLOW_S = 0.03
+RATE_HZ = 60.0
+"""Twice what the slow step serves: one request of 30 ms at a time."""
 MODEL = '''
 import json
 import time
@@ -78,9 +78,9 @@ def run(
         clients={"workers_per_node": 1, "timeout": "20s"},
     )
     mapping["phases"] = [
-        {"name": "burst", "kind": "measure", "duration": "3s",
+        {"name": "burst", "kind": "measure", "duration": "2s",
             "arrivals": {"kind": "poisson", "rate": f"{RATE_HZ:g}/s"}},
-        {"name": "drain", "kind": "drain", "duration": "6s"},
+        {"name": "drain", "kind": "drain", "duration": "5s"},
     ]  # fmt: skip
     live = bench.start_run(mapping)
     assert live.end() in (0, 3), live.lines
