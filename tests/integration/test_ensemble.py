@@ -19,6 +19,7 @@ MODEL = '''
 import json
 import time
 
+import numpy as np
 import triton_python_backend_utils as pb_utils
 
 
@@ -31,7 +32,8 @@ class TritonPythonModel:
     def execute(self, requests):
         time.sleep(self._sleep_s)
         inputs = [pb_utils.get_input_tensor_by_name(request, "IN") for request in requests]
-        return [pb_utils.InferenceResponse([pb_utils.Tensor("OUT", one.as_numpy())]) for one in inputs]
+        outputs = [pb_utils.Tensor.from_dlpack("OUT", np.array(one.as_numpy())) for one in inputs]
+        return [pb_utils.InferenceResponse([one]) for one in outputs]
 '''
 TENSORS = """
 max_batch_size: 8

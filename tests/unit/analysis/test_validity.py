@@ -18,6 +18,7 @@ from analysis.stimulus_checks import stimulus_checks
 from analysis.store import RunStore
 from analysis.timeline import RunPhase
 from analysis.validity import Verdict, judge, judge_run
+from tests.cpu_runs import cpu_of_the_node
 
 Break = Callable[[SyntheticRun], None]
 
@@ -252,20 +253,6 @@ def test_both_bounds_add_up_between_two_nodes() -> None:
 def test_two_processes_of_one_node_share_a_clock_whatever_its_bound(synthetic: SyntheticRun) -> None:
     synthetic.manifest["nodes"]["node-0"]["clock_error_ns"] = 30_000
     assert check_of(verdict_of(synthetic), "clock bound").value == 0
-
-
-def cpu_of_the_node(run: SyntheticRun, **cores: float) -> None:
-    """12 seconds of the measure phase in which each group had so many cores of two; `wait`: the server's threads."""
-    had = {f"{name}_ns": cores.get(name, 0.0) for name in ("server", "clients", "squall", "others", "steal")}
-    had["idle_ns"] = 2.0 - sum(had.values())
-    waits = {"server_wait_ns": cores.get("wait", 0.0), "clients_wait_ns": cores.get("clients_wait", 0.0)}
-    quota = ("server_quota_cores", "server_periods", "server_throttled_periods")
-    run.tables["cpu_samples"] = {
-        "phase": ["burst"] * 12, "node": ["node-0"] * 12, "t_ns": [START_NS + (2 + i) * S for i in range(1, 13)],
-        "interval_ns": [S] * 12, "n_cores": [2] * 12, "server_cores": [2] * 12,
-        **{name: [round(value * S)] * 12 for name, value in (had | waits).items()},
-        **{name: [cores[name]] * 12 for name in quota if name in cores},
-    }  # fmt: skip
 
 
 def test_a_run_whose_server_lost_its_cpu_to_others_is_invalid_and_they_come_before_the_client(
