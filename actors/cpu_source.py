@@ -34,12 +34,12 @@ class _Limits:
 
 @dataclass(frozen=True)
 class _Counts:
-    """Everything cumulative at one instant. CPU by process; time waited by thread; None where not told."""
+    """Everything cumulative at one instant. CPU by process; time waited, and times run, by thread's file."""
 
     at_ns: int
     ticks: tuple[int, ...]
     cpu_ns: dict[str, dict[int, int]]
-    waited_ns: dict[str, dict[str, int]]
+    waited: dict[str, dict[str, tuple[int, int]]]
     psi: dict[str, int | None]
     throttling: dict[str, tuple[Quota, Throttling] | None]
 
@@ -155,9 +155,9 @@ class CpuSource:
     def _clocks(self, pids: Sequence[int]) -> dict[int, int]:
         return {pid: cpu_ns for pid in pids if (cpu_ns := self.cpu_clock(pid)) is not None}
 
-    def _waited(self, pids: Sequence[int]) -> dict[str, int]:
-        """Time each thread could run and had no CPU, by its file; empty where the kernel does not tell."""
-        found: dict[str, int] = {}
+    def _waited(self, pids: Sequence[int]) -> dict[str, tuple[int, int]]:
+        """Time each thread could run and had no CPU, and times it got one; empty where the kernel does not tell."""
+        found: dict[str, tuple[int, int]] = {}
         for pid in pids if self._has_schedstat else ():
             try:
                 threads = os.listdir(f"{self.proc}/{pid}/task")
@@ -167,7 +167,7 @@ class CpuSource:
                 path = f"{self.proc}/{pid}/task/{thread}/schedstat"
                 words = (self._schedules.read(path) or b"").split()
                 if len(words) == 3:
-                    found[path] = int(words[1])
+                    found[path] = int(words[1]), int(words[2])
                 elif not os.path.exists(path) and os.path.exists(f"{self.proc}/{pid}/task/{thread}"):
                     self._has_schedstat = False
         return found
@@ -176,8 +176,8 @@ class CpuSource:
         spent = [
             max(0, now - then) * self._tick_ns for now, then in zip(current.ticks, before.ticks, strict=True)
         ]
-        for path in {path for of in before.waited_ns.values() for path in of} - {
-            path for of in current.waited_ns.values() for path in of
+        for path in {path for of in before.waited.values() for path in of} - {
+            path for of in current.waited.values() for path in of
         }:
             self._schedules.drop(path)
         idle_ns, steal_ns = sum(spent[index] for index in _IDLE), spent[_STEAL]
@@ -190,18 +190,25 @@ class CpuSource:
             "server_ns": own["server"] if self._groups["server"] else None,
             "clients_ns": own["clients"], "squall_ns": own["squall"],
             "others_ns": max(0, busy_ns - sum(own.values())), "idle_ns": idle_ns, "steal_ns": steal_ns,
-            "server_wait_ns": self._wait("server", current, before),
-            "clients_wait_ns": self._wait("clients", current, before),
+            **self._waits("server", current, before), **self._waits("clients", current, before),
             "server_cores": server.n_cores,
             "is_quota_shared": self._is_shared,
             **{name: _less(now, before.psi[name]) for name, now in current.psi.items()},
             **_held("server", current, before), **_held("clients", current, before),
         }  # fmt: skip
 
-    def _wait(self, group: str, current: _Counts, before: _Counts) -> int | None:
+    def _waits(self, group: str, current: _Counts, before: _Counts) -> Row:
+        names = (f"{group}_wait_ns", f"{group}_runs")
         if not self._has_schedstat or not self._groups[group]:
-            return None
-        return _gained(current.waited_ns[group], before.waited_ns.get(group, {}))
+            return dict.fromkeys(names)
+        now, then = current.waited[group], before.waited.get(group, {})
+        return {
+            name: _gained(
+                {path: one[index] for path, one in now.items()},
+                {path: one[index] for path, one in then.items()},
+            )
+            for index, name in enumerate(names)
+        }
 
 
 def _gained(now: Mapping[Any, int], before: Mapping[Any, int]) -> int:

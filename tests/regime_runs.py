@@ -327,7 +327,7 @@ def _cpu_sample(phase: Phase, interval_ns: int, t_ns: int) -> Row:
         "phase": phase.name, "node": "node-1" if phase.server == "server-cpu" else "node-0", "t_ns": t_ns,
         "interval_ns": interval_ns, "n_cores": 16, "idle_ns": 16 * interval_ns - sum(had.values()), "server_cores": 16,
         **{f"{name}_ns": value for name, value in had.items()},
-        "server_wait_ns": round(phase.cpu.get("wait", 0.0) * interval_ns), "clients_wait_ns": 0,
+        "server_wait_ns": round(phase.cpu.get("wait", 0.0) * interval_ns), "clients_wait_ns": 0, "server_runs": 0,
         **{name: phase.cpu[name] for name in held if name in phase.cpu},
     }  # fmt: skip
 

@@ -43,8 +43,8 @@ class Node:
     def mount(self, what: str, root: str = "/") -> None:
         self.write("self/mountinfo", f"30 20 0:26 {root} {self.groups} rw - {what}\n")
 
-    def waited(self, pid: int, ns: int, thread: int | None = None) -> None:
-        self.write(f"{pid}/task/{thread or pid}/schedstat", f"5 {ns} 7\n")
+    def waited(self, pid: int, ns: int, thread: int | None = None, runs: int = 7) -> None:
+        self.write(f"{pid}/task/{thread or pid}/schedstat", f"5 {ns} {runs}\n")
 
     def busy(self, user: int, idle: int, steal: int = 0) -> None:
         """Ticks of 10 ms so far."""
@@ -88,7 +88,7 @@ def test_every_process_is_counted_to_whom_it_belongs_and_the_rest_is_the_others(
             STRANGER: 900,
         }
         node.clocks.update({pid: n * S // 1000 for pid, n in ms.items()})
-        node.waited(SERVER, 40)
+        node.waited(SERVER, 40, runs=10)
         node.waited(STUB, 700, thread=12)
         node.waited(STUB, 2)
         node.waited(CLIENT, 9)
@@ -98,6 +98,7 @@ def test_every_process_is_counted_to_whom_it_belongs_and_the_rest_is_the_others(
     assert (row["server_ns"], row["clients_ns"], row["squall_ns"]) == (S * 4 // 10, S // 20, S // 20)
     assert (row["others_ns"], row["idle_ns"], row["steal_ns"]) == (S, S // 2, 0)
     assert (row["server_wait_ns"], row["clients_wait_ns"], row["server_cores"]) == (40 + 100 + 2, 9, 2)
+    assert (row["server_runs"], row["clients_runs"]) == (3, 0)
 
 
 def test_a_row_has_exactly_the_columns_of_its_table(node: Node) -> None:

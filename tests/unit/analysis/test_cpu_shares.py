@@ -27,6 +27,7 @@ def samples(*seconds: dict[str, Any], phase: str = "burst", n_cores: int = 2) ->
             **{f"{name}_ns": round(second[name] * S) for name in ("server", "clients", "squall", "others", "steal")},
             "server_wait_ns": round(second.get("wait", 0.0) * S),
             "clients_wait_ns": round(second.get("clients_wait", 0.0) * S),
+            "server_runs": second.get("runs", 0), "clients_runs": 0,
             **{name: second[name] for name in second.keys() & set(arrow_schema("cpu_samples").names)},
         })  # fmt: skip
     return pa.Table.from_pylist(rows, schema=arrow_schema("cpu_samples"))
@@ -57,9 +58,10 @@ def test_a_server_beside_spinners_is_starved_by_others() -> None:
         {"server": 0.4, "others": 1.5, "wait": 0.02},  # the others leave the core alone that it needs
         {"server": 0.99, "others": 1.0, "wait": 3.0, "server_cores": 1},  # pinned to one core, which it fills
         {"server": 0.5, "others": 1.4, "wait": 2.0, "server_quota_cores": 0.5},  # at the end of its quota
+        {"server": 0.2, "others": 1.0, "wait": 0.2, "runs": 5_000},  # small waits: wake-ups
         {},
     ],
-    ids=["its own threads", "cores enough", "its own core", "its own quota", "idle"],
+    ids=["its own threads", "cores enough", "its own core", "its own quota", "wake-ups", "idle"],
 )
 def test_a_server_that_nobody_takes_cpu_from_is_not_starved(second: dict[str, Any]) -> None:
     starved = judge_starvation(shares(second))
