@@ -125,6 +125,8 @@ def test_a_quota_of_the_server_is_a_finding_and_not_the_fault_of_others(
 ) -> None:
     with spinning(1) as server:
         (quota_group / "cgroup.procs").write_text(str(server))
+        with suppress(PermissionError):  # so that what else runs on this host takes nothing from it
+            os.setpriority(os.PRIO_PROCESS, server, -10)
         found = observed(tmp_path, server)
     starved = judge_starvation(found)
     assert (starved.starved_by, starved.makes_invalid) == ("quota", False)
