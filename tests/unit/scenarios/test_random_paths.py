@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from decimal import Decimal, localcontext
 from functools import cached_property
 
 import numpy as np
@@ -20,6 +21,7 @@ from scenarios.random_paths import (
     OnOffPath,
     Sojourn,
     gaussian_series,
+    noise_autocorrelation,
 )
 from tests.point_checks import (
     Chain,
@@ -551,6 +553,17 @@ def test_a_wrong_log_gaussian_path_is_refused(name: str) -> None:
             return draw(rng, horizon_ns)
 
     assert noise_faults(Path("ar1", 1.0, S, 1.0), NOISES[taken_for][1]) >= at_least
+
+
+@pytest.mark.parametrize("hurst", [0.1, 0.5, 0.9, 0.999])
+def test_the_autocorrelation_of_noise_is_that_of_the_powers_at_every_lag(hurst: float) -> None:
+    found, power = noise_autocorrelation(hurst, 1 << 20), Decimal(2 * hurst)
+    for lag in (0, 1, 2, 7, 8, 9, 100, 12_345, 1 << 20):
+        with localcontext(prec=60):
+            powers = [Decimal(abs(lag + step)) ** power if lag + step else Decimal(0) for step in (-1, 0, 1)]
+            right = float((powers[0] - 2 * powers[1] + powers[2]) / 2)
+        assert found[lag] == pytest.approx(right, rel=3e-14)
+    assert np.array_equal(noise_autocorrelation(hurst, 5), found[:6])
 
 
 @pytest.mark.parametrize("hurst", [0.5, 0.75, 0.95])
