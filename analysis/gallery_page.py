@@ -93,7 +93,7 @@ def example_trace() -> TracePart:
 
     A web server's hour at 10/s; lognormal token counts; sessions with Zipf shares.
     """
-    rng = np.random.default_rng(2)
+    rng = np.random.default_rng(4)
     text = f"arrivals: {{kind: envelope, preset: nasa-web, rate: {TRACE_RATE_HZ}/s}}\n"
     with tempfile.TemporaryDirectory() as folder:
         service = read_example("service", text, Path(folder), TRACE_SPAN_NS).arrivals
