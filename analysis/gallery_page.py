@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from scenarios.arrivals import Arrivals
 from scenarios.build import build_arrivals
 from scenarios.errors import AnalysisError
+from scenarios.exact.draws import lognormal
 from scenarios.load import ClosedArrivals, OpenArrivals
 from scenarios.loader import load_scenario
 from scenarios.traces.part import TracePart
@@ -92,16 +93,16 @@ def example_trace() -> TracePart:
 
     A web server's hour at 10/s; lognormal token counts; sessions with Zipf shares.
     """
-    rng = np.random.default_rng(1)
+    rng = np.random.default_rng(4)
     text = f"arrivals: {{kind: envelope, preset: nasa-web, rate: {TRACE_RATE_HZ}/s}}\n"
     with tempfile.TemporaryDirectory() as folder:
         service = read_example("service", text, Path(folder), TRACE_SPAN_NS).arrivals
     stamp_ns = service.offsets_ns(rng, TRACE_SPAN_NS) // 1_000 * 1_000
-    shares = 1 / np.arange(1, N_SESSIONS + 1)
-    session = rng.choice(N_SESSIONS, stamp_ns.size, p=shares / shares.sum())
+    bounds = np.cumsum(1 / np.arange(1, N_SESSIONS + 1))
+    session = np.searchsorted(bounds[:-1] / bounds[-1], rng.random(stamp_ns.size), side="right")
     sizes = {"input_length": (6.5, 1.0), "output_length": (5.0, 0.7)}
     tokens = {
-        name: np.rint(rng.lognormal(*law, stamp_ns.size)).astype(np.int64) for name, law in sizes.items()
+        name: np.rint(lognormal(rng, *law, stamp_ns.size)).astype(np.int64) for name, law in sizes.items()
     }
     return TracePart(stamp_ns, tokens, session.astype(np.int64))
 

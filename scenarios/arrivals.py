@@ -12,9 +12,10 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from scenarios.exact import arrays, draws
 from scenarios.gaps import LARGEST_GAMMA_C2, GammaGaps
 from scenarios.paths import LARGEST_PATH, RatePath
-from scenarios.processes import CHUNK, UnitPoisson, UnitProcess, UnitRenewal
+from scenarios.processes import CHUNK, UnitPoisson, UnitProcess, gamma_renewals
 from scenarios.units import NS_PER_S
 
 Offsets = NDArray[np.int64]
@@ -108,9 +109,8 @@ class Modulated:
     def offsets_ns(self, rng: np.random.Generator, horizon_ns: int) -> Offsets:
         curve = self.path.draw(rng, horizon_ns)
         per_ns = self.rate_hz_mean / NS_PER_S
-        area_ns = float(np.interp(horizon_ns, curve.edges_ns, curve.cum)) if curve.begins is None else None
-        if area_ns is None:
-            area_ns = self.path.area_ns(horizon_ns)  # only fixed paths have slopes, and those know their area
+        # only fixed paths have slopes, and those know their area
+        area_ns = curve.area_at(horizon_ns) if curve.begins is None else self.path.area_ns(horizon_ns)
         _refuse_many(area_ns * per_ns)
         points = self.residual.points(rng, area_ns * per_ns)
         points /= per_ns
@@ -143,7 +143,7 @@ class Ticks:
             raise ValueError(f"the period of the ticks is too short: more than {LARGEST_PATH:,} of them")
         ticks = np.arange(0, horizon_ns, self.period_ns, dtype=np.int64)
         per_tick = self.expected_count(horizon_ns) / ticks.size
-        return np.repeat(ticks, rng.poisson(per_tick, ticks.size))
+        return np.repeat(ticks, draws.poisson(rng, per_tick, ticks.size))
 
     def rate_hz(self, t_ns: NDArray[np.int64]) -> Rates:
         """The mean over a period."""
@@ -176,17 +176,20 @@ class Clients:
 
     def offsets_ns(self, rng: np.random.Generator, horizon_ns: int) -> Offsets:
         _refuse_many(self.expected_count(horizon_ns))
-        cvs = np.clip(self.cv * np.exp(self.cv_sigma * rng.standard_normal(self.n_clients)), *_CLIENT_CVS)
-        parts = [
-            Stationary(rate_hz, UnitRenewal(GammaGaps(cv))).offsets_ns(rng, horizon_ns)
-            for rate_hz, cv in zip(self.rates_hz().tolist(), cvs.tolist(), strict=True)
-        ]
+        cvs = np.clip(self.cv * draws.lognormal(rng, 0.0, self.cv_sigma, self.n_clients), *_CLIENT_CVS)
+        rates_hz = self.rates_hz()
+        parts = []
+        for rate_hz, points in zip(
+            rates_hz.tolist(), gamma_renewals(rng, cvs, rates_hz * (horizon_ns / NS_PER_S)), strict=True
+        ):
+            points *= NS_PER_S / rate_hz
+            parts.append(held_below(floor_in_place(points), horizon_ns))
         return merged(parts)
 
     def rates_hz(self) -> Rates:
         """Rate of each client, (n_clients,), falling."""
-        weights = np.arange(1, self.n_clients + 1, dtype=np.float64) ** -self.zipf
-        rates: Rates = weights / weights.sum() * self.rate_hz_mean
+        weights = arrays.power(np.arange(1, self.n_clients + 1, dtype=np.float64), -self.zipf)
+        rates: Rates = weights / math.fsum(weights) * self.rate_hz_mean
         return rates
 
     def rate_hz(self, t_ns: NDArray[np.int64]) -> Rates:

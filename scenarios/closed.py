@@ -27,7 +27,7 @@ from scenarios.scenario import PhaseConfig, Scenario
 from scenarios.think import draw_think_ns
 
 _CHUNK_STEPS = 64
-"""Steps drawn at a time: part of what a seed means, since numpy may draw a longer array differently."""
+"""Steps drawn at a time: part of what a seed means, since a longer array is drawn differently."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class ClosedPlan:
     def sha256(self) -> str:
         """Hex digest of users, phases and seed, and of the first steps of the first user in each phase.
 
-        The steps are there because numpy may change the draws of a distribution between releases (NEP 19).
+        The steps are there because a law may be drawn differently by another release.
         """
         phases = [(phase, _first_steps(self, index)) for index, phase in enumerate(self.phases)]
         spans = [(span.name, span.kind, span.start_ns, span.end_ns) for span in self.spans]

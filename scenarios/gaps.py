@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+
+from scenarios.exact import arrays, draws, scalars
 
 Gaps = NDArray[np.float64]
 
@@ -48,10 +51,10 @@ class ExponentialGaps:
         return 1.0
 
     def gaps(self, rng: np.random.Generator, count: int) -> Gaps:
-        return rng.standard_exponential(count)
+        return draws.standard_exponential(rng, count)
 
     def first_gap(self, rng: np.random.Generator) -> float:
-        return rng.standard_exponential()
+        return float(draws.standard_exponential(rng, 1)[0])
 
 
 @dataclass(frozen=True)
@@ -61,17 +64,20 @@ class GammaGaps:
     cv: float
 
     def __post_init__(self) -> None:
-        _refuse_c2(self.cv**2 if self.cv > 0 else -1.0, 0.0)
+        _refuse_c2(self.cv * self.cv if self.cv > 0 else -1.0, 0.0)
 
     @property
     def c2(self) -> float:
-        return self.cv**2
+        return self.cv * self.cv
 
     def gaps(self, rng: np.random.Generator, count: int) -> Gaps:
-        return rng.gamma(1 / self.c2, self.c2, count)
+        gaps = draws.standard_gamma(rng, 1 / self.c2, count)
+        gaps *= self.c2
+        return gaps
 
     def first_gap(self, rng: np.random.Generator) -> float:
-        return rng.gamma(1 / self.c2 + 1, self.c2) * rng.random()
+        longest = float(draws.standard_gamma(rng, 1 / self.c2 + 1, 1)[0]) * self.c2
+        return longest * rng.random()
 
 
 @dataclass(frozen=True)
@@ -91,11 +97,22 @@ class WeibullGaps:
         return weibull_c2(self.shape)
 
     def gaps(self, rng: np.random.Generator, count: int) -> Gaps:
-        return rng.weibull(self.shape, count) / math.gamma(1 + 1 / self.shape)
+        return self._root(draws.standard_exponential(rng, count))
 
     def first_gap(self, rng: np.random.Generator) -> float:
-        longest = rng.standard_gamma(1 + 1 / self.shape) ** (1 / self.shape)
-        return float(longest / math.gamma(1 + 1 / self.shape) * rng.random())
+        longest = self._root(draws.standard_gamma(rng, 1 + 1 / self.shape, 1))
+        return float(longest[0]) * rng.random()
+
+    def _root(self, powers: Gaps) -> Gaps:
+        """s·powers^(1/k), in place."""
+        np.maximum(
+            powers, 2.0**-54, out=powers
+        )  # half the step of an exponential draw; its logarithm is finite
+        arrays.log(powers, out=powers)
+        powers /= self.shape
+        arrays.exp(powers, out=powers)
+        powers /= scalars.gamma(1 + 1 / self.shape)
+        return powers
 
 
 @dataclass(frozen=True)
@@ -105,19 +122,19 @@ class LognormalGaps:
     cv: float
 
     def __post_init__(self) -> None:
-        _refuse_c2(self.cv**2 if self.cv > 0 else -1.0, 0.0)
+        _refuse_c2(self.cv * self.cv if self.cv > 0 else -1.0, 0.0)
 
     @property
     def c2(self) -> float:
-        return self.cv**2
+        return self.cv * self.cv
 
     def gaps(self, rng: np.random.Generator, count: int) -> Gaps:
-        variance = math.log1p(self.c2)
-        return rng.lognormal(-variance / 2, math.sqrt(variance), count)
+        variance = scalars.log1p(self.c2)
+        return draws.lognormal(rng, -variance / 2, math.sqrt(variance), count)
 
     def first_gap(self, rng: np.random.Generator) -> float:
-        variance = math.log1p(self.c2)
-        return rng.lognormal(variance / 2, math.sqrt(variance)) * rng.random()
+        variance = scalars.log1p(self.c2)
+        return float(draws.lognormal(rng, variance / 2, math.sqrt(variance), 1)[0]) * rng.random()
 
 
 @dataclass(frozen=True)
@@ -138,10 +155,18 @@ class LomaxGaps:
         return self.alpha / (self.alpha - 2) if self.alpha > 2 else math.inf
 
     def gaps(self, rng: np.random.Generator, count: int) -> Gaps:
-        return rng.pareto(self.alpha, count) * (self.alpha - 1)
+        return self._lomax(rng, self.alpha, count)
 
     def first_gap(self, rng: np.random.Generator) -> float:
-        return rng.pareto(self.alpha - 1) * (self.alpha - 1)
+        return float(self._lomax(rng, self.alpha - 1, 1)[0])
+
+    def _lomax(self, rng: np.random.Generator, index: float, count: int) -> Gaps:
+        """s·(U^(-1/index) - 1)."""
+        gaps = draws.standard_exponential(rng, count)
+        gaps /= index
+        arrays.expm1(gaps, out=gaps)
+        gaps *= self.alpha - 1
+        return gaps
 
 
 @dataclass(frozen=True)
@@ -155,11 +180,11 @@ class HyperexponentialGaps:
     cv: float
 
     def __post_init__(self) -> None:
-        _refuse_c2(self.cv**2 if self.cv > 0 else -1.0, 1.0)
+        _refuse_c2(self.cv * self.cv if self.cv > 0 else -1.0, 1.0)
 
     @property
     def c2(self) -> float:
-        return self.cv**2
+        return self.cv * self.cv
 
     @property
     def p(self) -> float:
@@ -168,35 +193,38 @@ class HyperexponentialGaps:
 
     def gaps(self, rng: np.random.Generator, count: int) -> Gaps:
         p = self.p
-        gaps = rng.standard_exponential(count)
+        gaps = draws.standard_exponential(rng, count)
         gaps *= np.where(rng.random(count) < p, 0.5 / p, 0.5 / (1 - p))
         return gaps
 
     def first_gap(self, rng: np.random.Generator) -> float:
         p = self.p
-        return rng.standard_exponential() * (0.5 / p if rng.random() < 0.5 else 0.5 / (1 - p))
+        gap = float(draws.standard_exponential(rng, 1)[0])
+        return gap * (0.5 / p if rng.random() < 0.5 else 0.5 / (1 - p))
 
 
 def weibull_c2(shape: float) -> float:
     """c2 = Γ(1 + 2/k)/Γ(1 + 1/k)² - 1 of a Weibull law of shape k."""
-    return max(0.0, math.expm1(math.lgamma(1 + 2 / shape) - 2 * math.lgamma(1 + 1 / shape)))
+    mean = scalars.gamma(1 + 1 / shape)
+    return max(0.0, scalars.gamma(1 + 2 / shape) / (mean * mean) - 1)
 
 
+@lru_cache(maxsize=256)
 def weibull_shape(cv: float) -> float:
-    """The shape whose c2 is cv², by bisection on its logarithm: c2 falls as the shape grows."""
-    _refuse_c2(cv**2 if cv > 0 else -1.0, 0.0)
-    low, high = math.log(0.05), math.log(1e6)
-    for _ in range(200):
-        middle = (low + high) / 2
-        low, high = (middle, high) if weibull_c2(math.exp(middle)) > cv**2 else (low, middle)
-    return math.exp((low + high) / 2)
+    """The shape whose c2 is cv², by bisection of its logarithm: c2 falls as the shape grows."""
+    _refuse_c2(cv * cv if cv > 0 else -1.0, 0.0)
+    low, high = 0.05, 1e6
+    for _ in range(60):  # of 24 octaves: below one part in 2⁵⁵
+        middle = math.sqrt(low * high)
+        low, high = (middle, high) if weibull_c2(middle) > cv * cv else (low, middle)
+    return math.sqrt(low * high)
 
 
 def lomax_alpha(cv: float) -> float:
     """α = 2c2/(c2 - 1), the index whose c2 is cv²; only c2 > 1 has one, and then α > 2."""
-    if not (cv**2 > 1 and cv > 0):
+    if not (cv * cv > 1 and cv > 0):
         raise ValueError(f"pareto gaps have a cv above 1, not {cv}")
-    return 2 * cv**2 / (cv**2 - 1)
+    return 2 * cv * cv / (cv * cv - 1)
 
 
 SMALLEST_WEIBULL_SHAPE = 0.165

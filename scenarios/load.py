@@ -223,8 +223,8 @@ class ClientsArrivals(Section):
         has_any = any(given) or self.cv_sigma is not None
         if (self.preset is None and not all(given)) or (self.preset is not None and has_any):
             raise ValueError("needs clients, zipf and cv, or a preset")
-        if self.cv is not None and self.cv**2 > LARGEST_GAMMA_C2:
-            raise ValueError(f"cv² {self.cv**2:g} is above {LARGEST_GAMMA_C2:g}")
+        if self.cv is not None and self.cv * self.cv > LARGEST_GAMMA_C2:
+            raise ValueError(f"cv² {self.cv * self.cv:g} is above {LARGEST_GAMMA_C2:g}")
         return self
 
 

@@ -37,7 +37,7 @@ class GammaResidual(Section):
     def _one_measure(self) -> GammaResidual:
         if (self.cv is None) == (self.burstiness is None):
             raise ValueError("needs exactly one of cv and burstiness (= 1/cv²)")
-        c2 = self.cv**2 if self.cv is not None else 1 / (self.burstiness or 1)
+        c2 = self.cv * self.cv if self.cv is not None else 1 / (self.burstiness or 1)
         if c2 > LARGEST_GAMMA_C2:
             raise ValueError(
                 f"gaps with cv² {c2:g} are above {LARGEST_GAMMA_C2:g}: such a gamma sends batches"

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scenarios.errors import ScenarioError
+from scenarios.exact import arrays, draws, scalars
 from scenarios.load_rows import (
     ConstantRows,
     EmpiricalRows,
@@ -82,8 +83,7 @@ def trace_rows(config: TraceRows | EmpiricalRows, sizes: NDArray[np.int64]) -> N
 
 def zipf_weights(config: ZipfRows) -> NDArray[np.float64]:
     """Unnormalised probabilities k^-exponent of k = 1 … max rows."""
-    weights: NDArray[np.float64] = np.arange(1, config.max + 1, dtype=np.float64) ** -config.exponent
-    return weights
+    return arrays.power(np.arange(1, config.max + 1, dtype=np.float64), -config.exponent)
 
 
 def lognormal_parameters(mean: float, cv: float) -> tuple[float, float]:
@@ -91,14 +91,14 @@ def lognormal_parameters(mean: float, cv: float) -> tuple[float, float]:
 
     sigma² = ln(1 + cv²) and mu = ln(mean) - sigma²/2, from the moments exp(mu + sigma²/2) and exp(sigma²) - 1.
     """
-    variance = math.log1p(cv**2)
-    return math.log(mean) - variance / 2, math.sqrt(variance)
+    variance = scalars.log1p(cv * cv)
+    return scalars.log(mean) - variance / 2, math.sqrt(variance)
 
 
 def _lognormal(config: LognormalRows, rng: np.random.Generator, count: int) -> NDArray[np.int32]:
     """Rounded to the nearest, then clipped to [1, max]: mean and cv are those before both steps."""
-    draws = rng.lognormal(*lognormal_parameters(config.mean, config.cv), count)
-    return np.clip(np.rint(draws), 1, config.max).astype(np.int32)
+    found = draws.lognormal(rng, *lognormal_parameters(config.mean, config.cv), count)
+    return np.clip(np.rint(found), 1, config.max).astype(np.int32)
 
 
 def _bounded_pareto(config: ParetoRows, rng: np.random.Generator, count: int) -> NDArray[np.int32]:
@@ -108,9 +108,9 @@ def _bounded_pareto(config: ParetoRows, rng: np.random.Generator, count: int) ->
     small a both powers are next to 1.
     """
     low, high = float(config.min), float(config.max + 1)
-    cut = math.expm1(config.alpha * math.log(low / high))
-    draws = low * np.exp(-np.log1p(rng.random(count) * cut) / config.alpha)
-    rows: NDArray[np.int32] = np.clip(np.floor(draws), config.min, config.max).astype(np.int32)
+    cut = scalars.expm1(config.alpha * scalars.log(low / high))
+    found = low * arrays.exp(-arrays.log1p(rng.random(count) * cut) / config.alpha)
+    rows: NDArray[np.int32] = np.clip(np.floor(found), config.min, config.max).astype(np.int32)
     return rows
 
 
@@ -119,7 +119,8 @@ def _by_weight(
 ) -> NDArray[np.int32]:
     """Values drawn with probabilities in proportion to their weights, by inversion."""
     weights = weights / weights.max()  # so that no sum leaves float64
-    bounds = np.cumsum(weights) / np.sum(weights)
+    bounds = np.cumsum(weights)
+    bounds /= bounds[-1]
     place = np.searchsorted(bounds[:-1], rng.random(count), side="right")
     return values.astype(np.int32)[place]
 

@@ -14,6 +14,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from scenarios.exact.arrays import cos_sin
 from scenarios.processes import CHUNK
 
 Floats = NDArray[np.float64]
@@ -42,17 +43,47 @@ class Curve:
         """
         for start in range(0, areas.size, CHUNK):
             part = areas[start : start + CHUNK]
-            part[:] = np.interp(part, self.cum, self.edges_ns) if self.begins is None else self._slope(part)
+            pieces, counts = self._pieces(part)
+            part -= np.repeat(self.cum[pieces], counts)
+            if self.begins is None:
+                self._divide(part, pieces, counts)
+            else:
+                self._solve(part, self.begins[pieces], pieces, counts)
+            part += np.repeat(self.edges_ns[pieces], counts)
+            ends = self.edges_ns[pieces.start + 1 : pieces.stop + 1]
+            np.minimum(part, np.repeat(ends, counts), out=part)  # so that rounding keeps them sorted
 
-    def _slope(self, areas: Floats) -> Floats:
-        assert self.begins is not None
-        widths, mass = np.diff(self.edges_ns), np.diff(self.cum)
-        piece = np.clip(np.searchsorted(self.cum, areas, side="right") - 1, 0, len(widths) - 1)
-        inside, begin, width = areas - self.cum[piece], self.begins[piece], widths[piece]
-        rise = (mass[piece] / width - begin) / width
-        root = np.sqrt(np.maximum(begin**2 + 4 * inside * rise, 0.0))
-        denominator = np.maximum(begin + root, np.finfo(np.float64).tiny)
-        return self.edges_ns[piece] + np.minimum(2 * inside / denominator, width)
+    def area_at(self, t_ns: float) -> float:
+        """Cumulated level at `t_ns` of a curve of constant levels; beyond the last edge that of it."""
+        piece = min(int(np.searchsorted(self.edges_ns, t_ns, side="right")), len(self.cum) - 1) - 1
+        begin, end = float(self.edges_ns[piece]), float(self.edges_ns[piece + 1])
+        below, above = float(self.cum[piece]), float(self.cum[piece + 1])
+        return above if t_ns >= end else below + (above - below) * ((t_ns - begin) / (end - begin))
+
+    def _pieces(self, areas: Floats) -> tuple[slice, NDArray[np.int64]]:
+        """The pieces from that of the first to that of the last area, and how many areas lie in each."""
+        last_piece = len(self.cum) - 2
+        ends = np.searchsorted(self.cum, areas[[0, -1]], side="right") - 1
+        first, last = (min(max(int(end), 0), last_piece) for end in ends)
+        places = np.searchsorted(areas, self.cum[first + 1 : last + 1])
+        return slice(first, last + 1), np.diff(places, prepend=0, append=areas.size)
+
+    def _divide(self, inside: Floats, pieces: slice, counts: NDArray[np.int64]) -> None:
+        """Of areas into their pieces, of a constant level each, the times into them."""
+        widths = np.diff(self.edges_ns[pieces.start : pieces.stop + 1])
+        mass = np.diff(self.cum[pieces.start : pieces.stop + 1])
+        inside *= np.repeat(np.divide(widths, mass, out=np.zeros_like(mass), where=mass > 0), counts)
+
+    def _solve(self, inside: Floats, begins: Floats, pieces: slice, counts: NDArray[np.int64]) -> None:
+        """The same where the level goes linearly."""
+        widths = np.diff(self.edges_ns[pieces.start : pieces.stop + 1])
+        mass = np.diff(self.cum[pieces.start : pieces.stop + 1])
+        root = inside * np.repeat(4 * ((mass / widths - begins) / widths), counts)
+        root += np.repeat(begins * begins, counts)
+        np.sqrt(np.maximum(root, 0.0, out=root), out=root)
+        root += np.repeat(begins, counts)
+        inside *= 2.0
+        inside /= np.maximum(root, np.finfo(np.float64).tiny, out=root)
 
 
 class RatePath(Protocol):
@@ -120,12 +151,13 @@ class FixedPath:
     def _raw_area(self, t_ns: int) -> float:
         widths = np.diff(self.edges_ns)
         mass = (self.begins + self.ends) / 2 * widths
+        sums = np.cumsum(mass)
         cycles, rest = divmod(float(t_ns), float(self.edges_ns[-1]))
         piece = min(int(np.searchsorted(self.edges_ns, rest, side="right")) - 1, len(widths) - 1)
         x = rest - self.edges_ns[piece]
         rise = (self.ends[piece] - self.begins[piece]) / widths[piece]
-        inside = self.begins[piece] * x + rise * x**2 / 2
-        return float(cycles * mass.sum() + mass[:piece].sum() + inside)
+        inside = self.begins[piece] * x + rise * x * x / 2
+        return float(cycles * sums[-1] + (sums[piece - 1] if piece else 0.0) + inside)
 
 
 def steps(curve: Floats | tuple[float, ...], bin_ns: int, horizon_ns: int) -> FixedPath:
@@ -171,6 +203,6 @@ def diurnal(peak_ratio: float, peak_at_ns: int, period_ns: int, horizon_ns: int)
     if not 1 <= peak_ratio <= 2:
         raise ValueError(f"a diurnal rate has a peak of 1 to 2 times the mean, not {peak_ratio:g}")
     edges = np.linspace(0.0, float(period_ns), _PIECES_A_DAY + 1)
-    levels = 1 + (peak_ratio - 1) * np.cos(2 * np.pi * (edges - peak_at_ns) / period_ns)
+    levels = 1 + (peak_ratio - 1) * cos_sin((edges - peak_at_ns % period_ns) / period_ns)[0]
     levels = np.maximum(levels, 0.0)
     return FixedPath(edges, levels[:-1], levels[1:], horizon_ns)

@@ -97,9 +97,9 @@ def plan_scenario(scenario: Scenario, seed: int | None = None, folder: Path | No
     """The plan of the whole run, the same for the same scenario and seed; `seed` None means the scenario's.
 
     Phases are laid end to end. Each phase has its own streams for arrivals, rows and variants, so that a
-    change to one moves no other. numpy may change the draws of a distribution between releases (NEP 19), and
-    the C library the last digit of a logarithm between machines: plan once, on the driver, and deal;
-    `sha256()` in the manifest shows whether two runs had one schedule. `folder` takes the temporary files of a
+    change to one moves no other. The draws use nothing that depends on CPU or C library (`scenarios.exact`), so that
+    the same release of squall plans the same anywhere; `sha256()` in the manifest shows whether two runs had one
+    schedule. `folder` takes the temporary files of a
     plan that is kept in files; None: the system's temporary folder. Raises ScenarioError for a trace file that
     cannot be used, parameters that do not suit the phase, sessions that are not there and a full disk,
     ValueError for a closed-loop scenario, which has no schedule: `scenarios.closed` plans it.

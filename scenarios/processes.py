@@ -13,7 +13,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from scenarios.gaps import GapLaw
+from scenarios.exact import draws, scalars
+from scenarios.gaps import GammaGaps, GapLaw
 
 Points = NDArray[np.float64]
 
@@ -37,7 +38,7 @@ class UnitPoisson:
 
     def points(self, rng: np.random.Generator, length: float) -> Points:
         """Exact: a Poisson count, placed independently and uniformly."""
-        points = rng.random(rng.poisson(length))
+        points = rng.random(int(draws.poisson(rng, length, 1)[0]))
         points *= length
         points.sort()
         return points
@@ -56,7 +57,7 @@ class UnitRenewal:
         while reached < length:
             missing = length - reached
             spread = math.sqrt(min(self.law.c2, _MOST_SPREAD_C2) * missing)
-            block = self._block(rng, int(missing + 4 * spread) + 16)
+            block = self.block(rng, int(missing + 4 * spread) + 16)
             block += reached
             blocks.append(block)
             reached = float(block[-1])
@@ -64,13 +65,59 @@ class UnitRenewal:
         blocks.append(last[: np.searchsorted(last, length)])
         return np.concatenate(blocks)
 
-    def _block(self, rng: np.random.Generator, count: int) -> Points:
+    def block(self, rng: np.random.Generator, count: int) -> Points:
         """Cumulated gaps, (count,), with the memory of one array."""
         block = np.empty(count)
         for start in range(0, count, CHUNK):
             part = block[start : start + CHUNK]
             part[:] = self.law.gaps(rng, part.size)
         return np.cumsum(block, out=block)
+
+
+def gamma_renewals(rng: np.random.Generator, cvs: Points, lengths: Points) -> list[Points]:
+    """Points of many `UnitRenewal` of Gamma gaps, each of a cv and over a length of its own, drawn together."""
+    c2 = cvs * cvs
+    reached = draws.gamma_each(rng, 1 / c2 + 1) * c2 * rng.random(cvs.size)
+    blocks = [[reached[i : i + 1]] for i in range(cvs.size)]
+    todo = np.flatnonzero(reached < lengths)
+    reached = reached.copy()
+    while todo.size:
+        missing = lengths[todo] - reached[todo]
+        counts = (missing + 4 * np.sqrt(np.minimum(c2[todo], _MOST_SPREAD_C2) * missing)).astype(
+            np.int64
+        ) + 16
+        for part in groups(counts, CHUNK):
+            for i, block in zip(todo[part], _gamma_blocks(rng, cvs[todo[part]], counts[part]), strict=True):
+                block += reached[i]
+                blocks[i].append(block)
+                reached[i] = block[-1]
+        todo = todo[reached[todo] < lengths[todo]]
+    whole = [np.concatenate(parts) for parts in blocks]
+    return [
+        points[: np.searchsorted(points, end)] for points, end in zip(whole, lengths.tolist(), strict=True)
+    ]
+
+
+def _gamma_blocks(rng: np.random.Generator, cvs: Points, counts: NDArray[np.int64]) -> list[Points]:
+    """Cumulated gaps of each."""
+    if cvs.size == 1:
+        return [UnitRenewal(GammaGaps(float(cvs[0]))).block(rng, int(counts[0]))]
+    c2 = np.repeat(cvs * cvs, counts)
+    gaps = draws.gamma_each(rng, 1 / c2)
+    gaps *= c2
+    parts = np.split(gaps, np.cumsum(counts)[:-1])
+    return [np.cumsum(part, out=part) for part in parts]
+
+
+def groups(counts: NDArray[np.int64], most: int) -> list[slice]:
+    """Neighbours whose counts sum to `most` at most, or one alone that is above it."""
+    found, start, total = [], 0, 0
+    for place, count in enumerate(counts.tolist()):
+        if total and total + count > most:
+            found.append(slice(start, place))
+            start, total = place, 0
+        total += count
+    return [*found, slice(start, counts.size)]
 
 
 @dataclass(frozen=True)
@@ -94,9 +141,9 @@ class UnitHawkes:
     def points(self, rng: np.random.Generator, length: float) -> Points:
         """Roots from `-burn_in` on, and the first children of what was before; then generation after generation."""
         start = -self.burn_in()
-        roots = rng.random(rng.poisson((1 - self.n) * (length - start)))
+        roots = rng.random(int(draws.poisson(rng, (1 - self.n) * (length - start), 1)[0]))
         roots *= length - start
-        before = rng.exponential(1 / self.beta, rng.poisson(self.n * self._excitation(rng)))
+        before = self._delays(rng, int(draws.poisson(rng, self.n * self._excitation(rng), 1)[0]))
         generation = np.concatenate([roots, before[before < length - start]])
         generation += start
         generations = []
@@ -109,9 +156,14 @@ class UnitHawkes:
         return points
 
     def _children(self, rng: np.random.Generator, parents: Points, length: float) -> Points:
-        born = np.repeat(parents, rng.poisson(self.n, parents.size))
-        born += rng.exponential(1 / self.beta, born.size)
+        born = np.repeat(parents, draws.poisson(rng, self.n, parents.size))
+        born += self._delays(rng, born.size)
         return born[born < length]
+
+    def _delays(self, rng: np.random.Generator, count: int) -> Points:
+        delays = draws.standard_exponential(rng, count)
+        delays /= self.beta
+        return delays
 
     def _excitation(self, rng: np.random.Generator) -> float:
         """X at the start of the burn-in: Gamma of the stationary mean 1/beta and variance 1/(2·beta·(1-n)).
@@ -119,7 +171,8 @@ class UnitHawkes:
         The moments follow from 0 = d/dt E X² = -2·beta·E X² + E[(1 - n + n·beta·X)(2X + 1)]. The Gamma law is that
         of the diffusion limit (Jaisson, Rosenbaum, Ann. Appl. Prob. 25, 2015); the burn-in wears off what differs.
         """
-        return rng.gamma(2 * (1 - self.n) / self.beta, 1 / (2 * (1 - self.n)))
+        shape = 2 * (1 - self.n) / self.beta
+        return float(draws.standard_gamma(rng, shape, 1)[0]) / (2 * (1 - self.n))
 
     def burn_in(self) -> float:
         """Length before 0 after which what was before leaves fewer than 1e-9 arrivals, at most 100,000.
@@ -129,7 +182,9 @@ class UnitHawkes:
         (1-n) ∫_B^∞ ∫_s^∞ n·beta·exp(-k·u) du ds = (n/k)·exp(-k·B).
         """
         k = self.beta * (1 - self.n)
-        return min(max(0.0, math.log(self.n / k / _BURN_IN_MISSED) / k), LONGEST_BURN_IN) if self.n else 0.0
+        if not self.n:
+            return 0.0
+        return min(max(0.0, scalars.log(self.n / k / _BURN_IN_MISSED) / k), LONGEST_BURN_IN)
 
 
 LARGEST_HAWKES_N = 0.99

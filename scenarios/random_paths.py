@@ -10,8 +10,14 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from scenarios.exact import arrays, draws, scalars
+from scenarios.exact.fourier import fourier
 from scenarios.paths import LARGEST_PATH, Curve, Floats, Instants
+from scenarios.processes import CHUNK, groups
+from scenarios.stationary import stationary_shares
 
+_LARGEST_MISFIT = 1.1e-5
+"""Of a row of probabilities."""
 _SPELLS = 1 << 16
 """Most spells drawn at a time: part of what a seed means."""
 
@@ -48,7 +54,8 @@ class MarkovPath(_StationaryPath):
             raise ValueError(
                 "an mmpp needs two or more states, a stay for each and a jump for each pair of them"
             )
-        if (jumps < 0).any() or jumps.diagonal().any() or not np.allclose(jumps.sum(axis=1), 1, atol=1e-6):
+        is_off = any(abs(math.fsum(row) - 1) > _LARGEST_MISFIT for row in self.jumps)
+        if is_off or (jumps < 0).any() or jumps.diagonal().any():
             raise ValueError("jumps: each row holds probabilities that sum to 1, with 0 for the state itself")
         if min(self.stays_ns) <= 0 or min(self.levels) < 0 or self._mean <= 0:
             raise ValueError("an mmpp needs stays above 0, and levels of 0 or more that are not all 0")
@@ -69,33 +76,30 @@ class MarkovPath(_StationaryPath):
     def shares(self) -> Floats:
         """Stationary share of time in each state, (k,).
 
-        π Q = 0 with Q = (jumps - 1)/stay. Raises ValueError where the chain has more than one closed class.
+        That of the jumps, each state weighed by its stay. Raises ValueError where the chain has more than one closed
+        class.
         """
-        k = len(self.levels)
-        rates = (np.asarray(self.jumps) - np.eye(k)) / np.asarray(self.stays_ns)[:, None] * max(self.stays_ns)
-        system = np.vstack([rates.T, np.ones(k)])
-        if np.linalg.matrix_rank(system) < k or np.linalg.matrix_rank(rates) < k - 1:
-            raise ValueError("jumps: some states cannot reach each other, so that there is no one mean rate")
-        shares, *_ = np.linalg.lstsq(system, np.append(np.zeros(k), 1.0), rcond=None)
-        stationary: Floats = np.clip(shares, 0.0, 1.0)
-        return stationary
+        weights = np.asarray(stationary_shares(self.jumps)) * np.asarray(self.stays_ns)
+        shares: Floats = weights / math.fsum(weights)
+        return shares
 
     @cached_property
     def _mean(self) -> float:
-        return float(self.shares @ np.asarray(self.levels))
+        return math.fsum(self.shares * np.asarray(self.levels))
 
     def draw(self, rng: np.random.Generator, horizon_ns: int) -> Curve:
         """Spells until the horizon is covered."""
         levels, stays = np.asarray(self.levels) / self._mean, np.asarray(self.stays_ns)
         shares = self.shares
-        spells_per_ns = float((shares / stays).sum())
+        spells_per_ns = math.fsum(shares / stays)
         _refuse_long(horizon_ns * spells_per_ns, "time constants of an mmpp")
-        state = int(rng.choice(len(levels), p=shares / shares.sum()))
+        bounds = np.cumsum(shares)[:-1]
+        state = int(np.searchsorted(bounds, rng.random(), side="right"))
         edges, heights, reached = [np.zeros(1)], [], 0.0
         while reached < horizon_ns:
             count = min(_SPELLS, int(1.2 * spells_per_ns * (horizon_ns - reached)) + 16)
             states = np.append(state, self._walk(rng, state, count))
-            ends = reached + np.cumsum(rng.standard_exponential(count) * stays[states[:-1]])
+            ends = reached + np.cumsum(draws.standard_exponential(rng, count) * stays[states[:-1]])
             edges.append(ends)
             heights.append(levels[states[:-1]])
             state, reached = int(states[-1]), float(ends[-1])
@@ -108,8 +112,8 @@ class MarkovPath(_StationaryPath):
         """
         bounds = np.cumsum(np.asarray(self.jumps), axis=1)
         bounds[:, -1] = 1.0
-        draws = rng.random(count)
-        maps = np.stack([np.searchsorted(row, draws, side="right") for row in bounds], axis=1)
+        uniform = rng.random(count)
+        maps = np.stack([np.searchsorted(row, uniform, side="right") for row in bounds], axis=1)
         maps = np.minimum(maps, len(self.levels) - 1)
         step = 1
         while step < count:
@@ -136,17 +140,16 @@ class Sojourn:
     def draw(self, rng: np.random.Generator, count: int) -> Floats:
         """Independent lengths in ns, (count,)."""
         if self.alpha is None:
-            return rng.standard_exponential(count) * self.mean_ns
-        return (rng.pareto(self.alpha, count) + 1) * (self.mean_ns * (self.alpha - 1) / self.alpha)
+            return draws.standard_exponential(rng, count) * self.mean_ns
+        return _pareto(rng, self.alpha, count) * (self.mean_ns * (self.alpha - 1) / self.alpha)
 
-    def rest(self, rng: np.random.Generator) -> float:
-        """What is left, in ns, of a sojourn that is met at a random instant."""
+    def rest(self, rng: np.random.Generator, count: int) -> Floats:
+        """What is left, in ns, of sojourns that are met at a random instant, (count,)."""
         if self.alpha is None:
-            return rng.standard_exponential() * self.mean_ns
-        least = self.mean_ns * (self.alpha - 1) / self.alpha
-        if rng.random() < (self.alpha - 1) / self.alpha:
-            return least * rng.random()
-        return least * (rng.pareto(self.alpha - 1) + 1)
+            return draws.standard_exponential(rng, count) * self.mean_ns
+        is_within_least = rng.random(count) < (self.alpha - 1) / self.alpha
+        parts = np.where(is_within_least, rng.random(count), _pareto(rng, self.alpha - 1, count))
+        return parts * (self.mean_ns * (self.alpha - 1) / self.alpha)
 
 
 @dataclass(frozen=True)
@@ -165,30 +168,45 @@ class OnOffPath(_StationaryPath):
         """Switches of all sources, merged."""
         on_share = self.on.mean_ns / (self.on.mean_ns + self.off.mean_ns)
         _refuse_long(self.n_sources * horizon_ns * on_share / self.on.mean_ns, "sojourns of on-off")
-        switches, changes, n_on = [], [], 0
-        for _ in range(self.n_sources):
-            is_on = bool(rng.random() < on_share)
-            times = self._switches(rng, is_on, horizon_ns)
-            switches.append(times)
-            changes.append(np.where(np.arange(times.size) % 2 == int(not is_on), -1, 1))
-            n_on += is_on
+        is_on = rng.random(self.n_sources) < on_share
+        switches = self._switches(rng, is_on, horizon_ns)
+        changes = [
+            np.where(np.arange(times.size) % 2 == int(not begins_on), -1, 1)
+            for times, begins_on in zip(switches, is_on.tolist(), strict=True)
+        ]
         times = np.concatenate(switches)
         order = np.argsort(times, kind="stable")
-        counts = n_on + np.concatenate([[0], np.cumsum(np.concatenate(changes)[order])])
+        counts = int(is_on.sum()) + np.concatenate([[0], np.cumsum(np.concatenate(changes)[order])])
         edges = np.concatenate([[0.0], times[order], [float(horizon_ns)]])
         return curve_of(edges, counts / (self.n_sources * on_share), horizon_ns)
 
-    def _switches(self, rng: np.random.Generator, is_on: bool, horizon_ns: int) -> Floats:
-        """Instants in [0, horizon_ns) at which one source changes."""
-        now, then = (self.on, self.off) if is_on else (self.off, self.on)
-        found = [np.array([now.rest(rng)])]
+    def _switches(self, rng: np.random.Generator, is_on: NDArray[np.bool_], horizon_ns: int) -> list[Floats]:
+        """Instants in [0, horizon_ns) at which each source changes; all are drawn together."""
+        reached = np.empty(is_on.size)
+        reached[is_on] = self.on.rest(rng, int(is_on.sum()))
+        reached[~is_on] = self.off.rest(rng, int((~is_on).sum()))
+        found = [[first] for first in np.split(reached.copy(), is_on.size)]
         pair_ns = self.on.mean_ns + self.off.mean_ns
-        while found[-1][-1] < horizon_ns:
-            count = int(1.2 * (horizon_ns - found[-1][-1]) / pair_ns) + 8
-            pairs = np.stack([then.draw(rng, count), now.draw(rng, count)], axis=1)
-            found.append(found[-1][-1] + np.cumsum(pairs.ravel()))
-        times = np.concatenate(found)
-        return times[: np.searchsorted(times, horizon_ns)]
+        todo = np.flatnonzero(reached < horizon_ns)
+        while todo.size:
+            counts = (1.2 * (horizon_ns - reached[todo]) / pair_ns).astype(np.int64) + 8
+            for part in groups(counts, CHUNK):
+                sources = todo[part]
+                lengths = self._pairs(rng, np.repeat(is_on[sources], counts[part]))
+                ends = np.split(lengths, 2 * np.cumsum(counts[part])[:-1])
+                for source, times in zip(sources.tolist(), ends, strict=True):
+                    np.cumsum(times, out=times)
+                    times += reached[source]
+                    found[source].append(times)
+                    reached[source] = times[-1]
+            todo = todo[reached[todo] < horizon_ns]
+        whole = [np.concatenate(parts) for parts in found]
+        return [times[: np.searchsorted(times, horizon_ns)] for times in whole]
+
+    def _pairs(self, rng: np.random.Generator, is_on: NDArray[np.bool_]) -> Floats:
+        """Pairs of sojourns, (2 n,): the first of each pair is OFF where the source began ON, and ON else."""
+        on, off = self.on.draw(rng, is_on.size), self.off.draw(rng, is_on.size)
+        return np.stack([np.where(is_on, off, on), np.where(is_on, on, off)], axis=1).ravel()
 
 
 @dataclass(frozen=True)
@@ -219,15 +237,14 @@ class LogGaussianPath(_StationaryPath):
         _refuse_long(
             8 * count, "bins of a log-gaussian rate"
         )  # the transforms hold eight times what a path does
-        lags = np.arange(count + 1, dtype=np.float64)
+        n_lags = 1 << (count - 1).bit_length()
         if self.memory == "ar1":
-            series = gaussian_series(np.exp(-lags * self.bin_ns / self.tau_ns), rng)
+            lags = np.arange(n_lags + 1, dtype=np.float64)
+            autocorrelation = arrays.exp(-lags * self.bin_ns / self.tau_ns)
         else:
-            power = 2 * self.hurst
-            series = gaussian_series(
-                (np.abs(lags + 1) ** power - 2 * lags**power + np.abs(lags - 1) ** power) / 2, rng
-            )
-        levels = np.exp(self.sigma * series[:count] - self.sigma**2 / 2)
+            autocorrelation = noise_autocorrelation(self.hurst, n_lags)
+        series = gaussian_series(autocorrelation, rng)
+        levels = arrays.exp(self.sigma * series[:count] - self.sigma * self.sigma / 2)
         return curve_of(np.arange(count + 1, dtype=np.float64) * self.bin_ns, levels, horizon_ns)
 
 
@@ -236,16 +253,44 @@ LARGEST_SIGMA = 4.0
 
 
 def gaussian_series(autocorrelation: Floats, rng: np.random.Generator) -> Floats:
-    """A stationary Gaussian series of variance 1 with that autocorrelation at lags 0..m, (m + 1,).
+    """A stationary Gaussian series of variance 1 with that autocorrelation at lags 0..m, (m + 1,); m a power of two.
 
-    Circulant embedding (Davies, Harte, Biometrika 74, 1987), exact where no eigenvalue is negative, as holds for
-    fractional Gaussian noise and for falling convex autocorrelations; rounding below 0 is cut.
+    Circulant embedding, exact where no eigenvalue is negative, as holds for fractional Gaussian noise and for falling
+    convex autocorrelations; rounding below 0 is cut. The real part of the transform of √(eigenvalue/2m)·(A + iB), A and
+    B independent normals (Dietrich, Newsam, SIAM J. Sci. Comput. 18, 1997).
     """
     row = np.concatenate([autocorrelation, autocorrelation[-2:0:-1]])
-    eigenvalues = np.maximum(np.fft.rfft(row).real, 0.0)
-    noise = np.fft.rfft(rng.standard_normal(row.size))
-    series: Floats = np.fft.irfft(noise * np.sqrt(eigenvalues), row.size)[: autocorrelation.size]
-    return series
+    scale, _ = fourier(row, np.zeros(row.size))
+    np.maximum(scale, 0.0, out=scale)
+    scale /= row.size
+    np.sqrt(scale, out=scale)
+    noise = draws.standard_normal(rng, row.size)
+    noise *= scale
+    scale *= draws.standard_normal(rng, row.size)
+    return fourier(noise, scale)[0][: autocorrelation.size]
+
+
+def noise_autocorrelation(hurst: float, n_lags: int) -> Floats:
+    """That of fractional Gaussian noise at lags 0 to `n_lags`, (n_lags + 1,).
+
+    From lag 8 on by Σ_j C(2H, 2j)·k^(2H - 2j), the binomial series of what is a small difference of powers.
+    """
+    power = 2 * hurst
+    found = np.empty(n_lags + 1)
+    for lag in range(min(n_lags + 1, 8)):
+        outer, inner = scalars.power(lag + 1, power), scalars.power(abs(lag - 1), power) if lag != 1 else 0.0
+        found[lag] = (outer - 2 * (scalars.power(lag, power) if lag else 0.0) + inner) / 2
+    lags = np.arange(8, n_lags + 1, dtype=np.float64)
+    below, binomial, coefficients = 1 / (lags * lags), 1.0, []
+    for j in range(1, 21):
+        binomial *= (power - j + 1) / j
+        coefficients += [binomial] if j % 2 == 0 else []
+    series = np.zeros(lags.size)
+    for coefficient in reversed(coefficients):
+        series *= below
+        series += coefficient
+    found[8:] = series * arrays.power(lags, power - 2)
+    return found
 
 
 @dataclass(frozen=True)
@@ -268,8 +313,9 @@ class BModelPath:
 
     def draw(self, rng: np.random.Generator, horizon_ns: int) -> Curve:
         """The cascade over the horizon that the path was made for, cut at `horizon_ns`."""
-        n_levels = max(0, math.ceil(math.log2(self.horizon_ns / self.bin_ns)))
-        _refuse_long(2.0**n_levels, "pieces of a b-model")
+        n_bins = -(-self.horizon_ns // self.bin_ns)
+        n_levels = (n_bins - 1).bit_length()
+        _refuse_long(1 << n_levels, "pieces of a b-model")
         mass = np.ones(1)
         for _ in range(n_levels):
             left = np.where(rng.random(mass.size) < 0.5, self.bias, 1 - self.bias)
@@ -291,6 +337,13 @@ def curve_of(edges_ns: Floats, levels: Floats, horizon_ns: int) -> Curve:
     last = int(np.searchsorted(edges_ns, horizon_ns))
     edges_ns, levels = edges_ns[: last + 1], levels[:last]
     return Curve(edges_ns, np.concatenate([[0.0], np.cumsum(levels * np.diff(edges_ns))]))
+
+
+def _pareto(rng: np.random.Generator, alpha: float, count: int) -> Floats:
+    """U^(-1/alpha): Pareto of the first kind from 1."""
+    found = draws.standard_exponential(rng, count)
+    found /= alpha
+    return arrays.exp(found, out=found)
 
 
 def _refuse_long(n_pieces: float, what: str) -> None:

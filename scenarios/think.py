@@ -8,6 +8,7 @@ from typing import assert_never
 import numpy as np
 from numpy.typing import NDArray
 
+from scenarios.exact import draws
 from scenarios.load import ConstantThink, ExponentialThink, LognormalThink, ThinkConfig
 from scenarios.mix import lognormal_parameters
 
@@ -38,12 +39,12 @@ def draw_think_ns(config: ThinkConfig, rng: np.random.Generator, count: int) -> 
         case ConstantThink():
             return np.full(count, config.value_ns, dtype=np.int64)
         case ExponentialThink():
-            draws = rng.exponential(config.mean_ns, count)
+            found = draws.standard_exponential(rng, count) * config.mean_ns
         case LognormalThink():
-            draws = rng.lognormal(*lognormal_parameters(config.mean_ns, config.cv), count)
+            found = draws.lognormal(rng, *lognormal_parameters(config.mean_ns, config.cv), count)
         case _:
             assert_never(config)
-    return np.minimum(np.rint(draws), _LONGEST_NS).astype(np.int64)
+    return np.minimum(np.rint(found), _LONGEST_NS).astype(np.int64)
 
 
 def mean_excess_ns(config: ThinkConfig, elapsed_ns: NDArray[np.int64]) -> NDArray[np.float64]:

@@ -12,6 +12,7 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
+from scenarios.exact.draws import PoissonSeries
 from scenarios.hashing import mix64
 from scenarios.traces.part import NO_SESSION
 
@@ -90,13 +91,14 @@ class Redraw:
     factor: float
     bin_ns: int
     end_ns: int
-    counts: np.random.Generator
+    counts: PoissonSeries
     places: np.random.Generator
     picks: np.random.Generator
 
     @classmethod
     def seeded(cls, rng: np.random.Generator, factor: float, bin_ns: int, end_ns: int) -> Redraw:
-        return cls(factor, bin_ns, end_ns, *rng.spawn(3))
+        counts, places, picks = rng.spawn(3)
+        return cls(factor, bin_ns, end_ns, PoissonSeries(counts), places, picks)
 
     def bins(self, offset_ns: Offsets) -> tuple[Offsets, Rows]:
         """New offsets, sorted, for the sorted arrivals of whole bins; and of each the row whose request it repeats,
@@ -105,7 +107,7 @@ class Redraw:
         firsts = np.flatnonzero(np.diff(numbers, prepend=-1))
         sizes = np.diff(firsts, append=offset_ns.size)
         starts = numbers[firsts] * self.bin_ns
-        drawn = self.counts.poisson(self.factor * sizes)
+        drawn = self.counts.draw(self.factor * sizes)
         widths = np.repeat(np.clip(self.end_ns - starts, 1, self.bin_ns), drawn)
         inside = (self.places.random(widths.size) * widths).astype(np.int64)
         placed = np.repeat(starts, drawn) + np.minimum(inside, widths - 1)

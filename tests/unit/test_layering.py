@@ -167,6 +167,7 @@ def test_the_packages_that_are_shipped_are_those_with_rules() -> None:
     assert set(project["tool"]["setuptools"]["packages"]) == {
         *PACKAGES,
         "models.backend",
+        "scenarios.exact",
         "scenarios.traces",
         "analysis.findings",
         "analysis.fitting",

@@ -567,7 +567,7 @@ class OnFirst(OnOffPath):
     """Each source is ON at 0."""
 
     def draw(self, rng: np.random.Generator, horizon_ns: int) -> Any:
-        times = self._switches(rng, True, horizon_ns)
+        times = self._switches(rng, np.array([True]), horizon_ns)[0]
         levels = np.where(np.arange(times.size + 1) % 2 == 0, 4.0, 0.0)
         return random_paths.curve_of(np.concatenate([[0.0], times, [float(horizon_ns)]]), levels, horizon_ns)
 
@@ -676,7 +676,7 @@ WRONG: dict[str, tuple[Make, str, set[str]]] = {
     "index 1.9 for 1.5": (stationary(UnitRenewal(LomaxGaps(1.9))), "pareto", {"law"}),
     "gamma for hyperexponential": (stationary(UnitRenewal(GammaGaps(2.0))), "hyperexponential", {"law"}),
     "levels swapped": (on_path(SWAPPED), "mmpp", {"idc 0-10"}),
-    "tau 6 for 2": (with_keys(tau="6s"), "mmpp", {"idc 0-10"}),
+    "tau 10 for 2": (with_keys(tau="10s"), "mmpp", {"idc 0-10"}),
     "gamma on the path": (
         on_path(MarkovPath.two_state(3.0, 0.5, 2.0 * S), UnitRenewal(GammaGaps(1.5))),
         "mmpp",
@@ -699,7 +699,7 @@ WRONG: dict[str, tuple[Make, str, set[str]]] = {
         {"idc 0-10"},
     ),
     "beta 1 for 5": (with_keys(beta="1/s"), "hawkes", {"law"}),
-    "hawkes of n 0.7": (with_keys(n=0.7), "hawkes", {"idc 0-5"}),
+    "hawkes of n 0.8": (with_keys(n=0.8), "hawkes", {"idc 0-5"}),
     "hurst 0.5 for 0.9": (with_keys(hurst=0.5), "fgn", {"idc 0-10"}),
     "sigma 0.25 for 0.5": (with_keys(sigma=0.25), "fgn", {"idc 0-10"}),
     "bias 0.8 for 0.7": (with_keys(bias=0.8), "b-model", {"idc 0-2.5"}),
@@ -753,7 +753,7 @@ WRONG_ENVELOPES: dict[str, tuple[Make, str, set[str]]] = {
         "spike",
         {"law", "expected"},
     ),
-    "step a second early": (with_keys(shape={"kind": "step", "at": "3s", "factor": 3.0}), "step", {"law", "expected"}),
+    "step 2 s early": (with_keys(shape={"kind": "step", "at": "2s", "factor": 3.0}), "step", {"law", "expected"}),
     "peak a second late": (
         with_keys(shape={"kind": "diurnal", "peak": 1.8, "peak_at": "4s", "period": "8s"}),
         "diurnal",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from decimal import Decimal, localcontext
 from functools import cached_property
 
 import numpy as np
@@ -20,6 +21,7 @@ from scenarios.random_paths import (
     OnOffPath,
     Sojourn,
     gaussian_series,
+    noise_autocorrelation,
 )
 from tests.point_checks import (
     Chain,
@@ -330,7 +332,7 @@ def test_a_source_stays_on_and_off_as_its_laws_say_and_starts_in_its_stationary_
 @pytest.mark.parametrize("alpha", [1.2, 1.5, 3.0])
 def test_the_rest_of_a_pareto_sojourn_is_of_its_equilibrium_law(alpha: float) -> None:
     rng, sojourn, theory = generator(), Sojourn(2.0 * S, alpha), Sources(2.0, 1.0, alpha)
-    rests = np.array([sojourn.rest(rng) for _ in range(10_000)]) / S
+    rests = sojourn.rest(rng, 10_000) / S
     assert not misfits(rests, theory.rest_law(True))
     assert misfits(sojourn.draw(rng, 10_000) / S, theory.rest_law(True))  # an ordinary sojourn is another law
     if alpha < 2:
@@ -341,14 +343,14 @@ def test_the_rest_of_a_pareto_sojourn_is_of_its_equilibrium_law(alpha: float) ->
 
 class OnFirst(OnOffPath):
     def draw(self, rng: np.random.Generator, horizon_ns: int) -> Curve:
-        times = self._switches(rng, True, horizon_ns)
+        times = self._switches(rng, np.array([True]), horizon_ns)[0]
         levels = np.where(np.arange(times.size + 1) % 2 == 0, 4.0, 0.0)
         return random_paths.curve_of(np.concatenate([[0.0], times, [float(horizon_ns)]]), levels, horizon_ns)
 
 
 class OrdinaryRest(Sojourn):
-    def rest(self, rng: np.random.Generator) -> float:
-        return float(self.draw(rng, 1)[0])
+    def rest(self, rng: np.random.Generator, count: int) -> Floats:
+        return self.draw(rng, count)
 
 
 WRONG_SOURCES: dict[str, tuple[Draw, str, set[str]]] = {
@@ -532,7 +534,7 @@ WRONG_NOISES: dict[str, tuple[Draw, str, set[str]]] = {
         "fgn 0.9",
         {"first", "dispersion"},
     ),
-    "tau 7 for 5": (LogGaussianPath("ar1", 0.5, S, tau_ns=7.0 * S).draw, "ar1", {"memory"}),
+    "tau 8 for 5": (LogGaussianPath("ar1", 0.5, S, tau_ns=8.0 * S).draw, "ar1", {"memory"}),
     "fgn for ar1": (LogGaussianPath("fgn", 0.5, S, hurst=0.9).draw, "ar1", {"memory"}),
     "ar1 from 0": (
         Changed(LogGaussianPath("ar1", 0.5, S, tau_ns=5.0 * S), lambda levels: levels / levels[0]).draw,
@@ -551,6 +553,17 @@ def test_a_wrong_log_gaussian_path_is_refused(name: str) -> None:
             return draw(rng, horizon_ns)
 
     assert noise_faults(Path("ar1", 1.0, S, 1.0), NOISES[taken_for][1]) >= at_least
+
+
+@pytest.mark.parametrize("hurst", [0.1, 0.5, 0.9, 0.999])
+def test_the_autocorrelation_of_noise_is_that_of_the_powers_at_every_lag(hurst: float) -> None:
+    found, power = noise_autocorrelation(hurst, 1 << 20), Decimal(2 * hurst)
+    for lag in (0, 1, 2, 7, 8, 9, 100, 12_345, 1 << 20):
+        with localcontext(prec=60):
+            powers = [Decimal(abs(lag + step)) ** power if lag + step else Decimal(0) for step in (-1, 0, 1)]
+            right = float((powers[0] - 2 * powers[1] + powers[2]) / 2)
+        assert found[lag] == pytest.approx(right, rel=3e-14)
+    assert np.array_equal(noise_autocorrelation(hurst, 5), found[:6])
 
 
 @pytest.mark.parametrize("hurst", [0.5, 0.75, 0.95])

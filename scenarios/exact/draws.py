@@ -1,0 +1,237 @@
+"""Random numbers of the usual laws, the same bits on every CPU: of a generator only `random` is used.
+
+numpy's own `standard_exponential`, `standard_normal`, `gamma`, `poisson` and the laws made from them take logarithms
+and powers of the C library, which differ in the last digit from one CPU (and one C library) to another.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from itertools import repeat
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scenarios.exact import arrays
+
+Floats = NDArray[np.float64]
+Whole = NDArray[np.int64]
+
+_MOST_AT_ONCE = 1 << 20
+"""Draws by rejection at a time: part of what a seed means."""
+_FEW = 10.0
+"""Mean of a Poisson number below which its distribution function is summed."""
+_LONGEST_SUM = 100
+"""Terms of it: from 60 on a mean of 10 leaves nothing of float64."""
+
+_FACTORIALS = tuple(float(math.factorial(k)) for k in range(16))  # whole numbers that float64 holds
+_HALF_LOG_TURN = 0.9189385332046728  # ln(2π)/2
+
+
+def standard_exponential(rng: np.random.Generator, count: int) -> Floats:
+    """Exp(1), (count,), by inversion: -ln(1 - U), from 0 to 36.7."""
+    draws = rng.random(count)
+    np.subtract(1.0, draws, out=draws)
+    arrays.log(draws, out=draws)
+    np.subtract(0.0, draws, out=draws)
+    return draws
+
+
+def standard_normal(rng: np.random.Generator, count: int) -> Floats:
+    """N(0, 1), (count,), within 8.6: √(2E)·cos(2πU), then √(2E)·sin(2πU) (Box, Muller, Ann. Math. Stat. 29, 1958)."""
+    n_pairs = (count + 1) // 2
+    draws = np.empty(2 * n_pairs)
+    first, second = draws[:n_pairs], draws[n_pairs:]
+    radii = standard_exponential(rng, n_pairs)
+    turns = rng.random(n_pairs)
+    for rows in arrays.blocks(n_pairs):
+        radius = radii[rows]
+        radius *= 2.0
+        np.sqrt(radius, out=radius)
+        cosine, sine = arrays.cos_sin(turns[rows])
+        np.multiply(radius, cosine, out=first[rows])
+        np.multiply(radius, sine, out=second[rows])
+    return draws[:count]
+
+
+def lognormal(rng: np.random.Generator, mu: float, sigma: float, count: int) -> Floats:
+    """exp(mu + sigma·Z), (count,)."""
+    draws = standard_normal(rng, count)
+    draws *= sigma
+    draws += mu
+    return arrays.exp(draws, out=draws)
+
+
+def standard_gamma(rng: np.random.Generator, shape: float, count: int) -> Floats:
+    """Gamma of that shape > 0 and scale 1, (count,).
+
+    Marsaglia, Tsang, ACM TOMS 26, 2000: d·V with d = shape - 1/3, V = (1 + Z/√(9d))³, taken if
+    ln U < Z²/2 + d(1 - V + ln V). A shape below 1 is that of shape + 1 times U^(1/shape).
+    """
+    draws = np.empty(count)
+    larger = shape if shape >= 1 else shape + 1
+    for start in range(0, count, _MOST_AT_ONCE):
+        part = draws[start : start + _MOST_AT_ONCE]
+        n_found = 0
+        while n_found < part.size:
+            proposals, taken = _gamma_proposals(rng, larger, part.size - n_found)
+            found = proposals[taken]
+            part[n_found : n_found + found.size] = found
+            n_found += found.size
+        if shape < 1:
+            powers = standard_exponential(rng, part.size)
+            powers /= -shape
+            part *= arrays.exp(powers, out=powers)
+    return draws
+
+
+def gamma_each(rng: np.random.Generator, shapes: Floats) -> Floats:
+    """Gamma of scale 1, one of each shape > 0, (n,); as `standard_gamma`."""
+    draws = np.empty(shapes.size)
+    is_small = shapes < 1
+    larger = np.where(is_small, shapes + 1, shapes)
+    todo = np.arange(shapes.size)
+    while todo.size:
+        proposals, taken = _gamma_proposals(rng, larger[todo], todo.size)
+        draws[todo[taken]] = proposals[taken]
+        todo = todo[~taken]
+    small = shapes[is_small]
+    draws[is_small] *= arrays.exp(-standard_exponential(rng, small.size) / small)
+    return draws
+
+
+def _gamma_proposals(
+    rng: np.random.Generator, shape: float | Floats, count: int
+) -> tuple[Floats, NDArray[np.bool_]]:
+    """`count` proposals of a shape, or shapes (count,), of 1 or more, and which are taken: at least 95 % on average."""
+    d = np.asarray(shape) - 1 / 3
+    z = standard_normal(rng, count)
+    u = rng.random(count)
+    v = z / np.sqrt(9 * d)
+    v += 1.0
+    cube = v * v
+    cube *= v
+    z *= z
+    taken = (1.0 - 0.0331 * (z * z)) > u  # the paper's bound below the condition, without a logarithm
+    rest = np.flatnonzero(~taken & (v > 0.0))
+    v3 = np.maximum(cube[rest], np.finfo(np.float64).tiny)
+    u = np.maximum(u[rest], 2.0**-54)
+    d_rest = d[rest] if d.ndim else d
+    taken[rest] = arrays.log(u) < 0.5 * z[rest] + d_rest * ((1.0 - v3) + arrays.log(v3))
+    taken &= v > 0.0
+    cube *= d
+    return cube, taken
+
+
+def poisson(rng: np.random.Generator, mean: float, count: int) -> Whole:
+    """Poisson numbers of one mean (0 or more), (count,)."""
+    draws = np.empty(count, np.int64)
+    table = _distribution(mean) if mean < _FEW else None
+    for start in range(0, count, _MOST_AT_ONCE):
+        part = draws[start : start + _MOST_AT_ONCE]
+        if table is not None:
+            part[:] = np.searchsorted(table, rng.random(part.size), side="right")
+        else:
+            part[:] = _transformed_rejection(np.full(part.size, mean), repeat(rng))
+    return draws
+
+
+class PoissonSeries:
+    """Poisson numbers of means that come in pieces: the same series, however it is cut.
+
+    Each try of a rejection has a generator of its own, which the numbers that need that try use in their order.
+    """
+
+    def __init__(self, rng: np.random.Generator) -> None:
+        self._tries = [rng]
+
+    def draw(self, means: Floats) -> Whole:
+        """The next numbers, (n,) int64, of these means (0 or more), (n,)."""
+        draws = np.zeros(means.size, np.int64)
+        is_few = means < _FEW
+        few, uniform = means[is_few], self._tries[0].random(2 * means.size).reshape(-1, 2)
+        draws[is_few] = _summed(few, uniform[is_few, 0])
+        draws[~is_few] = _transformed_rejection(means[~is_few], self._later_tries(), uniform[~is_few])
+        return draws
+
+    def _later_tries(self) -> Iterator[np.random.Generator]:
+        place = 1
+        while True:
+            if place == len(self._tries):
+                self._tries += self._tries[0].spawn(1)
+            yield self._tries[place]
+            place += 1
+
+
+def _distribution(mean: float) -> Floats:
+    """P(N <= k), k = 0 …, of a mean below 10."""
+    p = total = float(arrays.exp(np.array([-mean], np.float64))[0])
+    sums = [total]
+    for k in range(1, _LONGEST_SUM):
+        p *= mean / k
+        total += p
+        sums.append(total)
+    return np.array(sums)
+
+
+def _summed(means: Floats, uniform: Floats) -> Whole:
+    """How many P(N <= k) are not above the uniform number, each of a mean of its own below 10."""
+    draws = np.zeros(means.size, np.int64)
+    p = arrays.exp(-means)
+    total = p.copy()
+    for k in range(1, _LONGEST_SUM):
+        is_above = uniform >= total
+        if not is_above.any():
+            break
+        draws += is_above
+        p *= means / k
+        total += p
+    return draws
+
+
+def _transformed_rejection(
+    means: Floats, tries: Iterable[np.random.Generator], uniform: Floats | None = None
+) -> Whole:
+    """Poisson numbers of means of 10 and more, (n,): PTRS of Hörmann, Insurance: Math. and Econ. 12, 1993.
+
+    `uniform`, (n, 2), is the first try; the others are drawn.
+    """
+    draws = np.zeros(means.size, np.int64)
+    todo = np.arange(means.size)
+    generators = iter(tries)
+    while todo.size:
+        if uniform is None:
+            uniform = next(generators).random(2 * todo.size).reshape(-1, 2)
+        found, is_taken = _tried(means[todo], uniform[:, 0] - 0.5, uniform[:, 1])
+        draws[todo[is_taken]] = found[is_taken]
+        todo, uniform = todo[~is_taken], None
+    return draws
+
+
+def _tried(mean: Floats, u: Floats, v: Floats) -> tuple[Whole, NDArray[np.bool_]]:
+    """A proposal for each mean, and whether it is taken; constants of the paper."""
+    b = 0.931 + 2.53 * np.sqrt(mean)
+    a = -0.059 + 0.02483 * b
+    per_alpha = 1.1239 + 1.1328 / (b - 3.4)
+    bound = 0.9277 - 3.6224 / (b - 2.0)
+    edge = np.maximum(0.5 - np.abs(u), 2.0**-54)
+    k = np.floor((2.0 * a / edge + b) * u + mean + 0.43)
+    taken = (edge >= 0.07) & (v <= bound)
+    rest = np.flatnonzero(~taken & (k >= 0.0) & ((edge >= 0.013) | (v <= edge)))
+    k_rest, edge_rest = k[rest], edge[rest]
+    hat = np.maximum(v[rest], 2.0**-54) * per_alpha[rest] / (a[rest] / (edge_rest * edge_rest) + b[rest])
+    mass = k_rest * arrays.log(mean[rest]) - mean[rest] - _log_factorial(k_rest)
+    taken[rest] = arrays.log(hat) <= mass
+    return np.where(taken, k, 0.0).astype(np.int64), taken
+
+
+def _log_factorial(k: Floats) -> Floats:
+    """ln k! of whole numbers, (n,): a table up to 15, Stirling's series beyond (Abramowitz, Stegun, 6.1.41)."""
+    n = np.maximum(k, 15.0)
+    per = 1.0 / n
+    square = per * per
+    series = per * (1 / 12 - square * (1 / 360 - square * (1 / 1260 - square * (1 / 1680))))
+    beyond = (n + 0.5) * arrays.log(n) - n + _HALF_LOG_TURN + series
+    table = arrays.log(np.array(_FACTORIALS))
+    return np.where(k > 15.0, beyond, table[np.minimum(k, 15.0).astype(np.int64)])
