@@ -15,7 +15,7 @@ from rich.text import Text
 
 from analysis.collector_costs import cost_text
 from analysis.diagnosis_lines import LEGEND, SAVES, check_lines, finding_lines
-from analysis.profile_figures import profile_lines
+from analysis.profile_figures import profile_lines, under_text
 from analysis.wording import (
     CLOSED_STIMULUS,
     LATENCY_LABELS,
@@ -107,7 +107,7 @@ def _load_table(load: Mapping[str, Any]) -> RenderableType:
 def _latency_table(summary: Mapping[str, Any]) -> Table:
     latency = summary["measure"]["latency"]
     names = [f"p{100 * quantile['q']:g}" for quantile in latency[summary["latency_name"]]["quantiles"]]
-    table = _plain_table("Latency", "mean", *names, "max")
+    table = _plain_table(f"Latency{under_text(summary['latency_under'])}", "mean", *names, "max")
     for kind, label in LATENCY_LABELS[summary["load"]].items():
         spread = latency[kind]
         values = ["few n" if one["is_refused"] else quantile_text(one) for one in spread["quantiles"]]
@@ -121,7 +121,7 @@ def _interval_line(summary: Mapping[str, Any]) -> RenderableType:
     quantiles = summary["measure"]["latency"][headline]["quantiles"]
     p95 = next(quantile for quantile in quantiles if quantile["q"] == 0.95)
     text = Text(f"{LATENCY_LABELS[summary['load']][headline]} p95 ", style="bold")
-    text.append(quantile_text(p95), style="bold")
+    text.append(f"{quantile_text(p95)}{under_text(summary['latency_under'])}", style="bold")
     text.append(f"   95 % interval {interval_text(p95)}   n {count_text(p95['n'])}")
     text.append(f" (like {count_text(round(p95['n_eff']))} independent)", style="dim")
     if not p95["interval_reason"]:

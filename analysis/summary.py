@@ -22,7 +22,7 @@ from analysis.join import read_join_report
 from analysis.join_counts import JoinCounts, join_counts
 from analysis.metrics.run import run_metrics
 from analysis.overhead import find_overhead
-from analysis.profile_figures import profile_figures
+from analysis.profile_figures import latency_under, profile_figures
 from analysis.query import MEMORY_LIMIT_BYTES
 from analysis.rejections import rejection_figures
 from analysis.repeats import repeat_figures
@@ -66,6 +66,7 @@ def summarise(store: RunStore, memory_limit_bytes: int = MEMORY_LIMIT_BYTES) -> 
         "state": manifest["state"],
         "load": "open" if is_open else "closed",
         "latency_name": "response" if is_open else "service",
+        "latency_under": latency_under(manifest),
         "verdict": verdict,
         "client_bottleneck": verdict["client_bottleneck"],
         "failures_rule": FAILURES_RULE if is_open else CLOSED_FAILURES_RULE,

@@ -54,6 +54,21 @@ def test_the_report_says_verdict_figures_checks_collectors_and_setting(page: str
         assert words in page, words
 
 
+def test_latencies_under_nsys_say_so_in_the_report(
+    make_run: MakeRun, synthetic: SyntheticRun, page: str
+) -> None:
+    assert "under nsys" not in without_plotly(page)
+    synthetic.manifest["collectors"]["nsys"] = {"status": "on", "reason": "", "mend": ""}
+    synthetic.manifest["profiled_phases"] = {"burst": {"is_profiled": False, "reason": "it hung"}}
+    text = write_report(make_run(synthetic)).read_text(encoding="utf-8")
+    for words in (
+        "response p95 under nsys",
+        "<h2>Latency under nsys</h2>",
+        "Phase burst was not recorded: it hung.",
+    ):
+        assert words in text, words
+
+
 def test_every_plot_is_drawn_with_units_on_its_axes(page: str, whole_run: RunStore) -> None:
     plots = report_plots(whole_run, summarise(whole_run))
     assert len(plots) == 9

@@ -82,6 +82,19 @@ def test_what_was_not_recorded_reads_so(make_run: MakeRun, synthetic: SyntheticR
     assert "no request could be joined to its batch" in text
 
 
+def test_latencies_under_nsys_say_so_in_their_own_lines(
+    make_run: MakeRun, whole_run: RunStore, synthetic: SyntheticRun
+) -> None:
+    assert "under nsys" not in "\n".join(screen_of(whole_run))
+    synthetic.manifest["collectors"]["nsys"] = {"status": "on", "reason": "", "mend": ""}
+    lines = screen_of(make_run(synthetic))
+    (header,) = (line for line in lines if line.startswith("Latency"))
+    assert header.startswith("Latency under nsys ")
+    (headline,) = (line for line in lines if line.startswith("response p95"))
+    assert " ms under nsys " in headline
+    assert max(map(len, lines)) <= 80
+
+
 def test_a_run_without_measured_requests_still_has_a_screen(
     make_run: MakeRun, synthetic: SyntheticRun
 ) -> None:
