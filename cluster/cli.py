@@ -19,6 +19,7 @@ from scenarios.loader import load_scenario
 
 EXIT_ERROR = 1
 EXIT_INVALID = 3
+EXIT_UNDECIDED = 4
 _DEMO_LOAD_RATIO = 0.5
 _MANY = 100_000
 _DEFAULT_PAIRS = 3
@@ -181,6 +182,7 @@ def selftest(
     as_json: JsonOption = False,
 ) -> None:
     """Proves the client of this host against a null server: highest rate, send lag, CPU, known answers."""
+    from analysis.proof import UNMEASURABLE
     from cluster.progress import Screen
     from cluster.selftest import options_of
     from cluster.selftest import selftest as prove
@@ -197,7 +199,7 @@ def selftest(
 
         Console(highlight=False).print(render(result))
     if not result["passed"]:
-        raise typer.Exit(EXIT_INVALID)
+        raise typer.Exit(EXIT_UNDECIDED if result["status"] == UNMEASURABLE else EXIT_INVALID)
 
 
 @models_app.command("list")
