@@ -56,7 +56,7 @@ class ModelConfig(Section):
     """The model that is served: a head of the zoo, or one from a user's own repository."""
 
     name: Text
-    version: Version = "1"
+    version: Version | None = None  # the latest that the server has ready; 1 of a head that squall writes
     settings: dict[str, Whole] = Field(default_factory=dict)
     instances: Count = 1
     max_batch_size: Annotated[Count, Field(le=LARGEST_BATCH)] = 32
@@ -105,6 +105,8 @@ class ServerConfig(Section):
             raise ValueError("url (a server that runs) and image (one to start) exclude each other")
         if self.runtime is not None and self.image is None:
             raise ValueError("runtime needs image")
+        if self.url is not None and self.http_port is not None:
+            raise ValueError("http_port: beside url it says nothing, the port is in the url")
         port = (self.url or "").rstrip("/").rpartition(":")[2]
         if port.isdecimal() and int(port) > LARGEST_PORT:
             raise ValueError(f"url: port {port} is above {LARGEST_PORT}")
