@@ -55,6 +55,26 @@ ServerOption = Annotated[
 RunArgument = Annotated[Path, typer.Argument(help="A run directory.", metavar="RUN")]
 
 
+def _say_version(is_asked: bool) -> None:
+    if is_asked:
+        from importlib.metadata import version
+
+        typer.echo(f"squall {version('squall')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _top(
+    is_version: Annotated[
+        bool,
+        typer.Option(
+            "--version", "-V", callback=_say_version, is_eager=True, help="Print the version and exit."
+        ),
+    ] = False,
+) -> None:
+    del is_version
+
+
 @app.command()
 def demo(
     out: OutOption = Path("runs"),
