@@ -216,6 +216,8 @@ def _host_lines(summary: Mapping[str, Any]) -> list[str]:
         cpu = f"CPU mean {share_text(workers['cpu_mean_ratio'])}, max {share_text(workers['cpu_max_ratio'])}"
         lag = f"loop lag p95 {duration_text(workers['loop_lag_p95_ns'])}"
         lines.append(f"{workers['n_workers']} workers: {cpu}; {lag}; gc {workers['gc_count']}")
+    if summary["lane"]:
+        lines.append(summary["lane"])
     for node, host in list((summary["host"] or {}).items())[:MOST_LINES]:
         lines.append(
             f"{node}: CPU mean {share_text(host['cpu_busy_mean'])}, max {share_text(host['cpu_busy_max'])}"

@@ -88,6 +88,7 @@ def summarise(store: RunStore, memory_limit_bytes: int = MEMORY_LIMIT_BYTES) -> 
         "host": _host_figures(rows_in(hosts, names)),
         "gpu": _gpu_figures(rows_in(_read(store, "gpu_samples"), names)),
         "workers": _worker_figures(rows_in(workers, names)),
+        "lane": workers_of.lane_text(manifest.get("workers", [])),
         "value_checks": manifest.get("value_checks"),
         "collectors": manifest.get("collectors", {}),
         "profile": profile_figures(manifest),

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from actors.lane import IS_BUILT, NOT_BUILT
 from analysis.exact_queue import Waits
 from analysis.proof import (
     FAILED,
@@ -137,7 +138,11 @@ def selftest(options: Options, say: Say) -> dict[str, Any]:
     finally:
         scratch.remove()
     return {
-        "host": {"cores": len(os.sched_getaffinity(0)), "python": platform.python_version()},
+        "host": {
+            "cores": len(os.sched_getaffinity(0)),
+            "python": platform.python_version(),
+            "no_lane": "" if IS_BUILT else NOT_BUILT,
+        },
         "sweep": sweeps,
         "at_half_rate": halves,
         "known_answers": answers,

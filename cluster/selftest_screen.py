@@ -10,8 +10,10 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from actors.lane import BUILD_MEND
 from analysis.proof import FAILED, PASSED, UNMEASURABLE
 from analysis.wording import count_text, duration_text, rate_text
+from analysis.workers import LANE_COST
 
 WIDTH = 80
 _STYLES = {PASSED: "bold green", FAILED: "bold red", UNMEASURABLE: "bold yellow"}
@@ -26,6 +28,7 @@ def render(result: Mapping[str, Any]) -> RenderableType:
     host, answers = result["host"], result["known_answers"]
     return Group(
         Text(f"squall selftest   {host['cores']} cores, Python {host['python']}", style="bold"),
+        *_no_lane(host["no_lane"]),
         Text(),
         _sweep_table(result["sweep"]),
         Text(),
@@ -37,6 +40,13 @@ def render(result: Mapping[str, Any]) -> RenderableType:
         Text(_READING, style="dim"),
         *_verdict(answers, result["status"]),
     )
+
+
+def _no_lane(reason: str) -> list[Text]:
+    """What the figures below do without."""
+    if not reason:
+        return []
+    return [Text(f"without the C lane: {reason}; {LANE_COST}; {BUILD_MEND}", style="yellow")]
 
 
 def _table(*headers: str, n_left: int) -> Table:

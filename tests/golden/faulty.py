@@ -16,6 +16,7 @@ from typing import Any
 import actors.null_queue
 import actors.null_server
 import actors.probe
+from actors.clock import Alarm
 from actors.engine import Engine
 from actors.loadgen import LoadWorker, WorkerSettings
 from scenarios.plan import Plan
@@ -26,12 +27,18 @@ _AT = 50
 
 
 def clock_runs(rate: float) -> None:
-    """Every reading of the server's clock, from its start on."""
+    """The server's clock and its timer, from its start on."""
     begun_ns = time.monotonic_ns()
 
     def now_ns() -> int:
         return begun_ns + round(rate * (time.monotonic_ns() - begun_ns))
 
+    arm = Alarm.arm
+
+    def arm_by_it(alarm: Alarm, at_ns: int) -> None:
+        arm(alarm, begun_ns + round((at_ns - begun_ns) / rate))
+
+    Alarm.arm = arm_by_it  # type: ignore[method-assign]
     actors.null_server.time = SimpleNamespace(monotonic_ns=now_ns)  # type: ignore[attr-defined]
 
 

@@ -40,7 +40,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
 
 def test_the_json_has_the_sweep_half_of_it_and_the_known_answers(whole: dict[str, Any]) -> None:
     assert list(whole) == ["host", "sweep", "at_half_rate", "known_answers", "status", "passed"]
-    assert set(whole["host"]) == {"cores", "python"}
+    assert set(whole["host"]) == {"cores", "python", "no_lane"}
     assert {(sweep["protocol"], sweep["n_workers"]) for sweep in whole["sweep"]} >= {("http", 1)}
     (half,) = whole["at_half_rate"]
     first = whole["sweep"][0]

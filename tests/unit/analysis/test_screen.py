@@ -9,6 +9,7 @@ from conftest import SyntheticRun, synthesise, synthesise_closed
 from rich.console import Console
 
 from analysis.diagnosis_lines import check_lines, finding_lines
+from analysis.report import write_report
 from analysis.screen import render
 from analysis.store import RunStore
 from analysis.summary import summarise
@@ -93,6 +94,18 @@ def test_latencies_under_nsys_say_so_in_their_own_lines(
     (headline,) = (line for line in lines if line.startswith("response p95"))
     assert " ms under nsys " in headline
     assert max(map(len, lines)) <= 80
+
+
+def test_workers_without_the_c_lane_are_told_with_reason_and_cost(
+    make_run: MakeRun, whole_run: RunStore, synthetic: SyntheticRun
+) -> None:
+    assert "C lane" not in "\n".join(screen_of(whole_run))
+    for one in synthetic.manifest["workers"]:
+        one |= {"has_lane": False, "no_lane": "it speaks no TLS"}
+    store = make_run(synthetic)
+    said = "without the C lane in 2 of 2 workers: it speaks no TLS; a request costs 2 to 5 times the CPU"
+    assert said in " ".join("\n".join(screen_of(store)).split())
+    assert said in write_report(store).read_text(encoding="utf-8")
 
 
 def test_a_run_without_measured_requests_still_has_a_screen(
