@@ -43,8 +43,11 @@ _WITHIN_FIGURE = re.compile(r"(?<=\d) (?=%|[nµm]?s\b)|(?<=≤) ")
 STATUS_STYLES = {"VALID": "bold green", "INVALID": "bold red", "ABORTED": "bold yellow"}
 
 
-def render(summary: Mapping[str, Any], run_dir: str) -> RenderableType:
-    """What `squall run` prints last, from `summary.summarise`. `run_dir` is where the files are."""
+def render(summary: Mapping[str, Any], run_dir: str, width: int = WIDTH) -> RenderableType:
+    """What `squall run` prints last, from `summary.summarise`. `run_dir` is where the files are.
+
+    Text beside labels takes `width` columns; figures stand in tables of 80.
+    """
     measure = summary["measure"]
     facts = {
         "Stimulus": _stimulus_lines(summary["stimulus"]),
@@ -69,7 +72,7 @@ def render(summary: Mapping[str, Any], run_dir: str) -> RenderableType:
         _latency_table(summary),
         _interval_line(summary),
         Text(),
-        _fact_grid(facts),
+        _fact_grid(facts, width),
         _verdict(summary["verdict"]),
     )
 
@@ -129,21 +132,21 @@ def _interval_line(summary: Mapping[str, Any]) -> RenderableType:
     return Group(text, _indented(p95["interval_reason"], style="dim"))
 
 
-def _fact_grid(facts: Mapping[str, list[str]]) -> Table:
+def _fact_grid(facts: Mapping[str, list[str]], width: int) -> Table:
     """Each label with its lines beside it; a label without lines is left out."""
     grid = Table.grid(padding=(0, 2))
     grid.add_column(width=LABEL_WIDTH, style="bold", no_wrap=True)
-    grid.add_column(width=WIDTH - LABEL_WIDTH - 2, overflow="fold")
+    grid.add_column(width=width - LABEL_WIDTH - 2, overflow="fold")
     for label, lines in facts.items():
         for position, line in enumerate(lines):
-            grid.add_row(label if position == 0 else "", Text(_hanging(line)))
+            grid.add_row(label if position == 0 else "", Text(_hanging(line, width)))
     return grid
 
 
-def _hanging(line: str) -> str:
+def _hanging(line: str, width: int) -> str:
     """`line` as the lines beside a label, indented from the second on, so that the next one is seen to begin."""
     whole = _WITHIN_FIGURE.sub(_NO_BREAK, line)
-    parts = textwrap.wrap(whole, WIDTH - LABEL_WIDTH - 2, subsequent_indent="  ", break_on_hyphens=False)
+    parts = textwrap.wrap(whole, width - LABEL_WIDTH - 2, subsequent_indent="  ", break_on_hyphens=False)
     return "\n".join(parts).replace(_NO_BREAK, " ")
 
 
@@ -247,8 +250,9 @@ def _diagnosis_lines(findings: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _missing_lines(collectors: Mapping[str, Any]) -> list[str]:
-    missing = {name: one for name, one in collectors.items() if one["status"] == "missing"}
-    return [f"{name}: {one['reason']}; {one['mend']}" for name, one in missing.items()][:MOST_LINES]
+    """Names alone: why, and the mend, were said at the start."""
+    missing = [name for name, one in collectors.items() if one["status"] == "missing"]
+    return [f"{', '.join(missing)}: why, and the mend, stand in report.html"] if missing else []
 
 
 def _verdict(verdict: Mapping[str, Any]) -> RenderableType:

@@ -17,6 +17,7 @@ from analysis.collector_costs import collector_costs
 from analysis.figures import BATCH_COLUMNS, QUANTILES, RunTables, mean, phase_figures, rank_value, rows_in
 from analysis.findings.find import find
 from analysis.findings.self_checks import self_checks, unmet
+from analysis.findings.unassessed import unassessed_groups
 from analysis.identities import Identity, cost_identities, identities
 from analysis.join import read_join_report
 from analysis.join_counts import JoinCounts, join_counts
@@ -83,6 +84,12 @@ def summarise(store: RunStore, memory_limit_bytes: int = MEMORY_LIMIT_BYTES) -> 
         "metrics": metrics,
         "findings": [one.to_mapping() for one in findings],
         "self_checks": [one.to_mapping() for one in checks],
+        "self_checks_unassessed": unassessed_groups(
+            [one.to_mapping() for one in checks],
+            store.tables(),
+            manifest.get("collectors", {}),
+            bool(manifest.get("nsys", {}).get("reports")),
+        ),
         "rejections": of_requests.rejections,
         "join": asdict(read_join_report(store, memory_limit_bytes)) if store.has("joined") else None,
         "host": _host_figures(rows_in(hosts, names)),

@@ -135,11 +135,10 @@ def doctor(ray: RayOption = None, as_json: JsonOption = False) -> None:
     if as_json:
         typer.echo(json.dumps(result, indent=2))
     else:
-        from rich.console import Console
-
         from cluster.doctor_screen import render
+        from cluster.printed import print_screen
 
-        Console(highlight=False).print(render(result))
+        print_screen(lambda width: render(result, width))
     if not result["can_run"]:
         raise typer.Exit(EXIT_ERROR)
 
@@ -213,11 +212,10 @@ def selftest(
     if as_json:
         typer.echo(json.dumps(result, indent=2))
     else:
-        from rich.console import Console
-
+        from cluster.printed import print_screen
         from cluster.selftest_screen import render
 
-        Console(highlight=False).print(render(result))
+        print_screen(lambda _: render(result))
     if not result["passed"]:
         raise typer.Exit(EXIT_UNDECIDED if result["status"] == UNMEASURABLE else EXIT_INVALID)
 
@@ -325,11 +323,10 @@ def _measure_overhead(
     if as_json:
         typer.echo(json.dumps(result.evaluation, indent=2))
     else:
-        from rich.console import Console
-
         from analysis.overhead_screen import render
+        from cluster.printed import print_screen
 
-        Console(highlight=False).print(render(result.evaluation, str(result.folder)))
+        print_screen(lambda _: render(result.evaluation, str(result.folder)))
     if not result.is_valid:
         raise typer.Exit(EXIT_INVALID)
 
@@ -349,11 +346,10 @@ def _print(summary: dict[str, object], run_dir: Path, as_json: bool) -> None:
     if as_json:
         typer.echo(json.dumps(summary, indent=2))
         return
-    from rich.console import Console
-
     from analysis.screen import render
+    from cluster.printed import print_screen
 
-    Console(highlight=False).print(render(summary, str(run_dir)))
+    print_screen(lambda width: render(summary, str(run_dir), width))
 
 
 def main() -> None:

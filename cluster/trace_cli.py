@@ -291,9 +291,9 @@ def _print(summary: dict[str, Any], rendered: Any, as_json: bool) -> None:
     if as_json:
         typer.echo(json.dumps(summary, indent=2))
         return
-    from rich.console import Console
+    from cluster.printed import print_screen
 
-    Console(highlight=False).print(rendered)
+    print_screen(lambda _: rendered)
 
 
 def _write_text(path: Path, text: str) -> None:
