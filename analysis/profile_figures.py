@@ -52,9 +52,15 @@ def under_text(under: Mapping[str, Any] | None) -> str:
     return f" under {under['profiler']}" if under else ""
 
 
-def profile_lines(figures: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """A line a phase, for screen and report."""
-    return [f"{phase}: {', '.join(_parts(one))}" for phase, one in figures.items()]
+def profile_lines(
+    figures: Mapping[str, Mapping[str, Any]], under: Mapping[str, Any] | None = None
+) -> list[str]:
+    """A line a phase, for screen and report; first those that the profiler of `latency_under` did not record."""
+    unrecorded = under["unrecorded"] if under else {}
+    lines = [
+        f"{phase}: NOT RECORDED: {reason or 'no reason is known'}" for phase, reason in unrecorded.items()
+    ]
+    return [*lines, *(f"{phase}: {', '.join(_parts(one))}" for phase, one in figures.items())]
 
 
 def _parts(one: Mapping[str, Any]) -> list[str]:

@@ -56,7 +56,7 @@ def render_html(summary: Mapping[str, Any], manifest: Mapping[str, Any], plots: 
         load_rows=load_rows(summary["measure"]["load"]),
         cost_lines=cost_lines(summary["collector_costs"]),
         under=under_text(summary["latency_under"]),
-        profile_lines=profile_lines(summary["profile"] or {}),
+        profile_lines=profile_lines(summary["profile"] or {}, summary["latency_under"]),
         finding_lines=finding_lines(summary["findings"], len(summary["findings"])),
     )
 

@@ -60,7 +60,7 @@ def render(summary: Mapping[str, Any], run_dir: str, width: int = WIDTH) -> Rend
         "Tool, host": _host_lines(summary),
         "Counts": _identity_lines(summary["identities"], check_lines(summary["self_checks"])),
         "Diagnosis": _diagnosis_lines(summary["findings"]),
-        "Profile": profile_lines(summary["profile"])[:MOST_LINES] if summary["profile"] else [],
+        "Profile": profile_lines(summary["profile"] or {}, summary["latency_under"])[:MOST_LINES],
         "Observing": [cost_text(summary["collector_costs"])],
         "Notes": [str(note) for note in summary["notes"]][:MOST_LINES],
         "Not recorded": _missing_lines(summary["collectors"]),

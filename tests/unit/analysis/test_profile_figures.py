@@ -41,6 +41,17 @@ def test_latencies_are_under_the_profiler_that_the_server_ran_under_recorded_or_
     assert under_text(under) == " under nsys"
 
 
+def test_a_phase_that_was_not_recorded_is_a_line_of_its_own_before_the_others() -> None:
+    clock = {"is_assumed": True}
+    figures = profile_figures({"nsys": {"reports": {"one": {"clock": clock}}}})
+    under = {"profiler": "nsys", "unrecorded": {"two": "it hung", "three": ""}}
+    assert profile_lines(figures or {}, under) == [
+        "two: NOT RECORDED: it hung",
+        "three: NOT RECORDED: no reason is known",
+        "one: its clock is taken on trust: no marks",
+    ]
+
+
 def test_without_a_profiler_latencies_are_under_nothing() -> None:
     for collectors in ({}, {"nsys": {"status": "off"}}, {"nsys": {"status": "missing"}}):
         assert latency_under({"collectors": collectors}) is None
