@@ -1,5 +1,8 @@
 # Everything from a fresh clone: `make demo` and `make test`. uv is used where it is there, python3 -m venv and pip else.
-PYTHON ?= python3
+# python3 where that is new enough, else the newest python3.x that is; PYTHON=… names another.
+NEW_ENOUGH := -c 'import sys; sys.exit(sys.version_info < (3, 11))'
+KNOWN := python3 python3.13 python3.12 python3.11
+PYTHON ?= $(or $(firstword $(foreach one,$(KNOWN),$(shell $(one) $(NEW_ENOUGH) >/dev/null 2>&1 && echo $(one)))),python3)
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
@@ -38,13 +41,21 @@ docs: $(READY)
 	$(BIN)/python -m analysis.gallery
 
 $(READY): pyproject.toml setup.py constraints.txt $(wildcard csrc/*)
-	@if command -v uv >/dev/null 2>&1; then \
-	  [ -x $(BIN)/python ] || uv venv --quiet --python $(PYTHON) $(VENV); \
+	@if [ -x $(BIN)/python ] && ! $(BIN)/python $(NEW_ENOUGH); then \
+	  echo "make: $(VENV) is of a Python below 3.11, it is made anew" >&2; rm -rf $(VENV); \
+	fi
+	@[ -x $(BIN)/python ] || $(PYTHON) $(NEW_ENOUGH) || { \
+	  echo "make: squall needs Python 3.11 or later, and $(PYTHON) is $$($(PYTHON) --version 2>&1 || true);" \
+	    "install one (Debian: python3.11 python3.11-venv), or name it: make PYTHON=python3.12" >&2; exit 1; \
+	}
+	@[ -x $(BIN)/python ] || is_new=1; \
+	if command -v uv >/dev/null 2>&1; then \
+	  { [ -z "$$is_new" ] || uv venv --quiet --python $(PYTHON) $(VENV); } && \
 	  uv pip install --quiet --python $(BIN)/python --constraint constraints.txt --editable '.[dev]'; \
 	else \
-	  [ -x $(BIN)/python ] || $(PYTHON) -m venv $(VENV); \
+	  { [ -z "$$is_new" ] || $(PYTHON) -m venv $(VENV); } && \
 	  $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'; \
-	fi
+	fi || { [ -z "$$is_new" ] || rm -rf $(VENV); exit 1; }
 	@touch $@
 
 clean:

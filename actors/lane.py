@@ -25,6 +25,8 @@ except ImportError:
     core = None  # type: ignore[assignment]
 
 IS_BUILT = core is not None
+NOT_BUILT = "it was not built, no C compiler was at hand when squall was installed"
+BUILD_MEND = "install a C compiler and Python's headers (Debian: gcc python3-dev), then install squall again"
 _SHARE_OF_STRAYS = 4
 _MOST_STRAYS = 256
 LEAST_CHECK_EVERY = 8

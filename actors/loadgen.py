@@ -22,7 +22,7 @@ from actors.grpc_client import GrpcClient
 from actors.grpc_wire import grpc_template
 from actors.http_client import HttpClient
 from actors.http_wire import http_template
-from actors.lane import IS_BUILT, LEAST_CHECK_EVERY, Lane, lane_pacing
+from actors.lane import IS_BUILT, LEAST_CHECK_EVERY, NOT_BUILT, Lane, lane_pacing
 from actors.link import Address, Route, TlsSettings, allow_many_files, words
 from actors.loop import Loop
 from actors.pacing import plain_pacing
@@ -98,6 +98,20 @@ class Progress:
     recent_response_ns: np.ndarray[Any, np.dtype[np.int64]]
 
 
+def why_no_lane(settings: WorkerSettings, templates: Iterable[Template]) -> str:
+    """Why requests of these templates do not go through the C lane; empty where they do."""
+    reasons = {
+        NOT_BUILT: not IS_BUILT,
+        "the settings leave it out": not settings.lane,
+        "it speaks no TLS": settings.tls is not None,
+        "it knows no max_in_flight": settings.rules.max_in_flight is not None,
+        "more than every eighth reply is compared in its values": any(
+            0 < one.check_every < LEAST_CHECK_EVERY for one in templates
+        ),
+    }
+    return next((reason for reason, holds in reasons.items() if holds), "")
+
+
 class LoadWorker:
     """Life: `prepare`, `run` once, `leftovers`; `progress` and `stop` at any time from another thread."""
 
@@ -108,6 +122,7 @@ class LoadWorker:
         self._engine: Engine | None = None
         self._client: Client | None = None
         self._lane: Lane | None = None
+        self._no_lane = ""
         self._collector: Collector | None = None
         self._samples: Spool | None = None
         self._kept: list[pa.Table] = []
@@ -194,11 +209,8 @@ class LoadWorker:
 
     def _make_lane(self, loop: Loop, templates: Mapping[tuple[int, int], Template]) -> Lane | None:
         """None where the lane is not built or cannot do what the settings ask. Raises OSError."""
-        settings = self._settings
-        is_checked_often = any(0 < one.check_every < LEAST_CHECK_EVERY for one in templates.values())
-        if not settings.lane or not IS_BUILT or settings.tls or is_checked_often:
-            return None
-        if settings.rules.max_in_flight is not None:
+        self._no_lane = why_no_lane(self._settings, templates.values())
+        if self._no_lane:
             return None
         assert self._collector is not None
         return Lane(loop, self._collector, templates)
@@ -305,9 +317,9 @@ class LoadWorker:
         """Requests that it has sent or was to send: in a closed loop, known at the end only."""
         return self._collector.n_recorded if self._collector is not None else 0
 
-    def has_lane(self) -> bool:
-        """Whether the common case of its requests runs in C."""
-        return self._lane is not None
+    def no_lane(self) -> str:
+        """Why the common case of its requests does not run in C; empty where it does."""
+        return self._no_lane
 
     def tally(self) -> Tally:
         """Replies whose values it has compared."""

@@ -1,7 +1,8 @@
 """One load worker in a process of its own, without Ray, its CPU counted: `python -m actors.probe`, for programs.
 
 stdin:  pickle of (WorkerSettings, Plan), then a line with start_ns (CLOCK_MONOTONIC); when it closes, the run ends
-stdout: {"is_ready": true}, then {"user_ns": …, "system_ns": …, "wall_ns": …}; or {"error": …} in place of either
+stdout: {"is_ready": true}, then {"user_ns": …, "system_ns": …, "wall_ns": …, "waited_ns": …}; or {"error": …} in place
+of either
 
 The rows are in the spill folder of the settings.
 """
@@ -19,6 +20,7 @@ from typing import Any
 
 from actors.clock import SystemClock
 from actors.loadgen import LoadWorker, WorkerSettings
+from actors.proc_files import waited_ns
 from scenarios.errors import SquallError
 from scenarios.plan import Plan
 from scenarios.units import NS_PER_S
@@ -46,15 +48,20 @@ def probe(settings: WorkerSettings, plan: Plan) -> None:
     if not line:
         worker.stop()
     threading.Thread(target=_stop_at_end_of_stdin, args=(worker,), daemon=True).start()
+    waited_before_ns = waited_ns(os.getpid())
     before, begun_ns = resource.getrusage(resource.RUSAGE_SELF), clock.monotonic_ns()
     worker.run(int(line or begun_ns))
     after, wall_ns = resource.getrusage(resource.RUSAGE_SELF), clock.monotonic_ns() - begun_ns
+    waited_after_ns = waited_ns(os.getpid())
     if worker.spill_error():
         raise SquallError(f"worker {settings.worker}: cannot write its records: {worker.spill_error()}")
     _say(
         user_ns=round((after.ru_utime - before.ru_utime) * NS_PER_S),
         system_ns=round((after.ru_stime - before.ru_stime) * NS_PER_S),
         wall_ns=wall_ns,
+        waited_ns=None
+        if waited_before_ns is None or waited_after_ns is None
+        else waited_after_ns - waited_before_ns,
     )
 
 

@@ -108,3 +108,24 @@ def process_cpu_ns(pid: int) -> int | None:
         return time.clock_gettime_ns((~pid << 3) | 2)
     except OSError:
         return None
+
+
+def waited_ns(pid: int) -> int | None:
+    """How long the threads of a process that live now were ready to run so far and did not.
+
+    None where it has ended or the kernel does not count it. Second field of schedstat (sched-stats in Linux's docs).
+    """
+    try:
+        threads = os.listdir(f"/proc/{pid}/task")
+    except OSError:
+        return None
+    texts = [read_once(f"/proc/{pid}/task/{thread}/schedstat") for thread in threads]
+    waits = [int(text.split()[1]) for text in texts if text]
+    return sum(waits) if waits else None
+
+
+def stolen_ns() -> int:
+    """What a hypervisor has taken from all cores so far, in ticks; 0 where that is not counted. Eighth field of `cpu`
+    in /proc/stat (proc_stat(5))."""
+    fields = (read_once("/proc/stat") or b"").split(maxsplit=9)
+    return int(fields[8]) * (1_000_000_000 // os.sysconf("SC_CLK_TCK")) if len(fields) > 8 else 0

@@ -37,11 +37,10 @@ def finding_lines(findings: Sequence[Finding], n_most: int = MOST_FINDINGS) -> l
 
 
 def check_lines(checks: Sequence[Mapping[str, Any]]) -> list[str]:
-    """How many self-checks are met, and a line for each that is not."""
+    """How many self-checks are met, and a line for each that is not; those not assessed stand in the report."""
     by_status = {status: [one for one in checks if one["status"] == status] for status in ("met", "unmet")}
     n_assessed = sum(len(found) for found in by_status.values())
-    rest = f", {len(checks) - n_assessed} not assessed" if len(checks) > n_assessed else ""
-    lines = [f"{len(by_status['met'])} of {n_assessed} met{rest}"]
+    lines = [f"{len(by_status['met'])} of {n_assessed} met"]
     for one in by_status["unmet"]:
         where = f" ({one['where']})" if one["where"] else ""
         value, limit = figure_text(one["value"], one["unit"]), figure_text(one["limit"], one["unit"])

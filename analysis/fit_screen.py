@@ -38,6 +38,9 @@ LEGEND = (
 )
 
 
+NO_MODEL = "what follows is no model of this trace, only the nearest that was found:"
+
+
 def render_fit(report: FitReport) -> RenderableType:
     """What `squall trace fit` prints, from `fitting.report.fit_trace`."""
     parts: list[RenderableType] = [
@@ -46,6 +49,8 @@ def render_fit(report: FitReport) -> RenderableType:
         Text(LEGEND, style="dim"),
         Padding(_verdict(report), (1, 0, 0, 0)),
     ]
+    if not report.best.fits:
+        parts.append(Text(NO_MODEL, style="bold yellow"))
     if len(report.best.fitted.parameters):
         parts.append(_parameter_grid(report.best.fitted.parameters))
     parts += [Text(f"note: {note}", style="yellow") for note in report.notes]
@@ -76,7 +81,7 @@ def _table(report: FitReport) -> Table:
         "  to", "", "", *(_bound_text(target.get(name), "high") for name in COLUMNS), "", end_section=True
     )
     for one in report.ranked:
-        table.add_row(*_row(one, target), style="green" if one.fits else "")
+        table.add_row(*_row(one, target), style="green" if one.fits else "red" if one.fitted.failure else "")
     return table
 
 
@@ -87,7 +92,7 @@ def _row(one: Ranked, target: dict[str, Figure]) -> list[str]:
     ]
     aic = one.fitted.aic_per_arrival
     return [
-        one.fitted.name,
+        f"{one.fitted.name}{' failed' if one.fitted.failure else ''}",
         str(one.fitted.n_parameters),
         f"{one.score:.3f}",
         *figures,

@@ -22,6 +22,7 @@ from analysis.stimulus import compare_dispersion, sends_of
 from analysis.store import RunStore
 from analysis.stretches import run_lengths
 from analysis.timeline import RunPhase, measure_spans, phase_spans
+from analysis.windows import WINDOW_NS
 from analysis.wording import LATENCY_LABELS
 from scenarios.units import NS_PER_S
 
@@ -79,13 +80,18 @@ _DEPTHS = ("in_flight", "queue_depth")
 
 
 def bin_windows(windows: pa.Table, origin_ns: int, bin_ns: int) -> dict[str, npt.NDArray[Any]]:
-    """Columns of `windows` per bin from `origin_ns`: counts summed, depths their largest, `t_s` its start."""
+    """Columns of `windows` per bin from `origin_ns`: counts summed, depths their largest, `t_s` its start.
+
+    The bin at an end whose windows do not fill it has no counts (NaN): they would read as a rate that fell.
+    """
     t_ns = windows.column("t_ns").to_numpy()
     starts, place = np.unique((t_ns - origin_ns) // bin_ns, return_inverse=True)
+    is_part = np.bincount(place, minlength=len(starts)) < bin_ns // WINDOW_NS
+    is_part[1:-1] = False
     binned: dict[str, npt.NDArray[Any]] = {"t_s": starts * bin_ns / NS_PER_S}
     for name in _COUNTS:
         counts = windows.column(name).fill_null(0).to_numpy()
-        binned[name] = np.bincount(place, weights=counts, minlength=len(starts))
+        binned[name] = np.where(is_part, np.nan, np.bincount(place, weights=counts, minlength=len(starts)))
     for name in _DEPTHS:
         largest = np.full(len(starts), -np.inf)
         np.maximum.at(largest, place, windows.column(name).fill_null(-1).to_numpy().astype(np.float64))

@@ -34,9 +34,33 @@ def profile_figures(manifest: Mapping[str, Any]) -> dict[str, dict[str, Any]] | 
     return figures or None
 
 
-def profile_lines(figures: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """A line a phase, for screen and report."""
-    return [f"{phase}: {', '.join(_parts(one))}" for phase, one in figures.items()]
+def latency_under(manifest: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The profiler that the server ran under while its latencies were measured; None without one.
+
+    `profiler`, and `unrecorded`: measured phases that it did not record, with the reason: the server was still
+    launched under it, or attached to.
+    """
+    if manifest.get("collectors", {}).get("nsys", {}).get("status") != "on":
+        return None
+    phases = manifest.get("profiled_phases", {})
+    unrecorded = {name: one.get("reason", "") for name, one in phases.items() if not one["is_profiled"]}
+    return {"profiler": "nsys", "unrecorded": unrecorded}
+
+
+def under_text(under: Mapping[str, Any] | None) -> str:
+    """` under nsys`, to stand behind the word latency or a latency's name; empty without a profiler."""
+    return f" under {under['profiler']}" if under else ""
+
+
+def profile_lines(
+    figures: Mapping[str, Mapping[str, Any]], under: Mapping[str, Any] | None = None
+) -> list[str]:
+    """A line a phase, for screen and report; first those that the profiler of `latency_under` did not record."""
+    unrecorded = under["unrecorded"] if under else {}
+    lines = [
+        f"{phase}: NOT RECORDED: {reason or 'no reason is known'}" for phase, reason in unrecorded.items()
+    ]
+    return [*lines, *(f"{phase}: {', '.join(_parts(one))}" for phase, one in figures.items())]
 
 
 def _parts(one: Mapping[str, Any]) -> list[str]:

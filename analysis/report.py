@@ -13,7 +13,7 @@ from typing import Any
 from analysis.collector_costs import cost_lines
 from analysis.diagnosis_lines import finding_lines
 from analysis.plots_data import Plot, Series, report_plots
-from analysis.profile_figures import profile_lines
+from analysis.profile_figures import profile_lines, under_text
 from analysis.store import RunStore
 from analysis.summary import summarise
 from analysis.trace_plots import Band, Styled
@@ -55,7 +55,8 @@ def render_html(summary: Mapping[str, Any], manifest: Mapping[str, Any], plots: 
         labels=LATENCY_LABELS[summary["load"]],
         load_rows=load_rows(summary["measure"]["load"]),
         cost_lines=cost_lines(summary["collector_costs"]),
-        profile_lines=profile_lines(summary["profile"] or {}),
+        under=under_text(summary["latency_under"]),
+        profile_lines=profile_lines(summary["profile"] or {}, summary["latency_under"]),
         finding_lines=finding_lines(summary["findings"], len(summary["findings"])),
     )
 

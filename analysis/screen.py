@@ -15,7 +15,7 @@ from rich.text import Text
 
 from analysis.collector_costs import cost_text
 from analysis.diagnosis_lines import LEGEND, SAVES, check_lines, finding_lines
-from analysis.profile_figures import profile_lines
+from analysis.profile_figures import profile_lines, under_text
 from analysis.wording import (
     CLOSED_STIMULUS,
     LATENCY_LABELS,
@@ -44,8 +44,11 @@ FAULT_STYLE = "bold red"
 STATUS_STYLES = {"VALID": "bold green", "INVALID": "bold red", "ABORTED": "bold yellow"}
 
 
-def render(summary: Mapping[str, Any], run_dir: str) -> RenderableType:
-    """What `squall run` prints last, from `summary.summarise`. `run_dir` is where the files are."""
+def render(summary: Mapping[str, Any], run_dir: str, width: int = WIDTH) -> RenderableType:
+    """What `squall run` prints last, from `summary.summarise`. `run_dir` is where the files are.
+
+    Text beside labels takes `width` columns; figures stand in tables of 80.
+    """
     measure = summary["measure"]
     facts = {
         "Stimulus": _stimulus_lines(summary["stimulus"]),
@@ -58,7 +61,7 @@ def render(summary: Mapping[str, Any], run_dir: str) -> RenderableType:
         "Tool, host": _host_lines(summary),
         "Counts": _identity_lines(summary["identities"], check_lines(summary["self_checks"])),
         "Diagnosis": _diagnosis_lines(summary["findings"]),
-        "Profile": profile_lines(summary["profile"])[:MOST_LINES] if summary["profile"] else [],
+        "Profile": profile_lines(summary["profile"] or {}, summary["latency_under"])[:MOST_LINES],
         "Observing": [cost_text(summary["collector_costs"])],
         "Notes": [str(note) for note in summary["notes"]][:MOST_LINES],
         "Not recorded": _missing_lines(summary["collectors"]),
@@ -71,7 +74,7 @@ def render(summary: Mapping[str, Any], run_dir: str) -> RenderableType:
         *_latency_notes(summary),
         _interval_line(summary),
         Text(),
-        _fact_grid(facts),
+        _fact_grid(facts, width),
         _verdict(summary["verdict"]),
     )
 
@@ -111,7 +114,7 @@ def _load_table(load: Mapping[str, Any]) -> RenderableType:
 def _latency_table(summary: Mapping[str, Any]) -> Table:
     latency = summary["measure"]["latency"]
     names = [f"p{100 * quantile['q']:g}" for quantile in latency[summary["latency_name"]]["quantiles"]]
-    table = _plain_table("Latency", "mean", *names, "max")
+    table = _plain_table(f"Latency{under_text(summary['latency_under'])}", "mean", *names, "max")
     for kind, label in LATENCY_LABELS[summary["load"]].items():
         spread = latency[kind]
         values = ["few n" if one["is_refused"] else quantile_text(one) for one in spread["quantiles"]]
@@ -151,7 +154,7 @@ def _interval_line(summary: Mapping[str, Any]) -> RenderableType:
     quantiles = summary["measure"]["latency"][headline]["quantiles"]
     p95 = next(quantile for quantile in quantiles if quantile["q"] == 0.95)
     text = Text(f"{LATENCY_LABELS[summary['load']][headline]} p95 ", style="bold")
-    text.append(quantile_text(p95), style="bold")
+    text.append(f"{quantile_text(p95)}{under_text(summary['latency_under'])}", style="bold")
     text.append(f"   95 % interval {interval_text(p95)}   n {count_text(p95['n'])}")
     text.append(f" (like {count_text(round(p95['n_eff']))} independent)", style="dim")
     if not p95["interval_reason"]:
@@ -159,21 +162,21 @@ def _interval_line(summary: Mapping[str, Any]) -> RenderableType:
     return Group(text, _indented(p95["interval_reason"], style="dim"))
 
 
-def _fact_grid(facts: Mapping[str, list[str]]) -> Table:
+def _fact_grid(facts: Mapping[str, list[str]], width: int) -> Table:
     """Each label with its lines beside it; a label without lines is left out."""
     grid = Table.grid(padding=(0, 2))
     grid.add_column(width=LABEL_WIDTH, style="bold", no_wrap=True)
-    grid.add_column(width=WIDTH - LABEL_WIDTH - 2, overflow="fold")
+    grid.add_column(width=width - LABEL_WIDTH - 2, overflow="fold")
     for label, lines in facts.items():
         for position, line in enumerate(lines):
-            grid.add_row(label if position == 0 else "", Text(_hanging(line)))
+            grid.add_row(label if position == 0 else "", Text(_hanging(line, width)))
     return grid
 
 
-def _hanging(line: str) -> str:
+def _hanging(line: str, width: int) -> str:
     """`line` as the lines beside a label, indented from the second on, so that the next one is seen to begin."""
     whole = _WITHIN_FIGURE.sub(_NO_BREAK, line)
-    parts = textwrap.wrap(whole, WIDTH - LABEL_WIDTH - 2, subsequent_indent="  ", break_on_hyphens=False)
+    parts = textwrap.wrap(whole, width - LABEL_WIDTH - 2, subsequent_indent="  ", break_on_hyphens=False)
     return "\n".join(parts).replace(_NO_BREAK, " ")
 
 
@@ -258,6 +261,8 @@ def _host_lines(summary: Mapping[str, Any]) -> list[str]:
         cpu = f"CPU mean {share_text(workers['cpu_mean_ratio'])}, max {share_text(workers['cpu_max_ratio'])}"
         lag = f"loop lag p95 {duration_text(workers['loop_lag_p95_ns'])}"
         lines.append(f"{workers['n_workers']} workers: {cpu}; {lag}; gc {workers['gc_count']}")
+    if summary["lane"]:
+        lines.append(summary["lane"])
     for node, host in list((summary["host"] or {}).items())[:MOST_LINES]:
         lines.append(
             f"{node}: CPU mean {share_text(host['cpu_busy_mean'])}, max {share_text(host['cpu_busy_max'])}"
@@ -287,8 +292,9 @@ def _diagnosis_lines(findings: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _missing_lines(collectors: Mapping[str, Any]) -> list[str]:
-    missing = {name: one for name, one in collectors.items() if one["status"] == "missing"}
-    return [f"{name}: {one['reason']}; {one['mend']}" for name, one in missing.items()][:MOST_LINES]
+    """Names alone: why, and the mend, were said at the start."""
+    missing = [name for name, one in collectors.items() if one["status"] == "missing"]
+    return [f"{', '.join(missing)}: why, and the mend, stand in report.html"] if missing else []
 
 
 def _verdict(verdict: Mapping[str, Any]) -> RenderableType:

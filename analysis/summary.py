@@ -18,13 +18,14 @@ from analysis.cpu_shares import cpu_lines, cpu_shares
 from analysis.figures import BATCH_COLUMNS, QUANTILES, RunTables, mean, phase_figures, rank_value, rows_in
 from analysis.findings.find import find
 from analysis.findings.self_checks import self_checks, unmet
+from analysis.findings.unassessed import unassessed_groups
 from analysis.identities import Identity, cost_identities, identities
 from analysis.join import read_join_report
 from analysis.join_counts import JoinCounts, join_counts
 from analysis.metrics.run import run_metrics
 from analysis.model_statistics import model_figures, of_models
 from analysis.overhead import find_overhead
-from analysis.profile_figures import profile_figures
+from analysis.profile_figures import latency_under, profile_figures
 from analysis.query import MEMORY_LIMIT_BYTES
 from analysis.rejections import rejection_figures
 from analysis.repeats import repeat_figures
@@ -69,6 +70,7 @@ def summarise(store: RunStore, memory_limit_bytes: int = MEMORY_LIMIT_BYTES) -> 
         "state": manifest["state"],
         "load": "open" if is_open else "closed",
         "latency_name": "response" if is_open else "service",
+        "latency_under": latency_under(manifest),
         "verdict": verdict,
         "client_bottleneck": verdict["client_bottleneck"],
         "failures_rule": FAILURES_RULE if is_open else CLOSED_FAILURES_RULE,
@@ -85,6 +87,12 @@ def summarise(store: RunStore, memory_limit_bytes: int = MEMORY_LIMIT_BYTES) -> 
         "metrics": metrics,
         "findings": [one.to_mapping() for one in findings],
         "self_checks": [one.to_mapping() for one in checks],
+        "self_checks_unassessed": unassessed_groups(
+            [one.to_mapping() for one in checks],
+            store.tables(),
+            manifest.get("collectors", {}),
+            bool(manifest.get("nsys", {}).get("reports")),
+        ),
         "rejections": of_requests.rejections,
         "join": asdict(read_join_report(store, memory_limit_bytes)) if store.has("joined") else None,
         "host": _host_figures(rows_in(sampled.hosts, names)),
@@ -92,6 +100,7 @@ def summarise(store: RunStore, memory_limit_bytes: int = MEMORY_LIMIT_BYTES) -> 
         "cpu_text": cpu_lines(cpus, manifest),
         "gpu": _gpu_figures(rows_in(_read(store, "gpu_samples"), names)),
         "workers": _worker_figures(rows_in(sampled.workers, names)),
+        "lane": workers_of.lane_text(manifest.get("workers", [])),
         "value_checks": manifest.get("value_checks"),
         "collectors": manifest.get("collectors", {}),
         "profile": profile_figures(manifest),

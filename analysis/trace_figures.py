@@ -67,7 +67,7 @@ class SeriesFigures:
 
 @dataclass(frozen=True)
 class SizeFigures:
-    """Figures of a size column without its empty rows."""
+    """Figures of a size column without its empty rows. `cap`: where it was cut off, and how many rows have that."""
 
     n: int
     n_empty: int
@@ -76,6 +76,7 @@ class SizeFigures:
     p99: float | None
     max: float | None
     tails: tuple[Tail, ...]
+    cap: tuple[float, int] | None
 
 
 @dataclass(frozen=True)

@@ -33,6 +33,7 @@ from scenarios.burstiness import (
     ROUGH_WINDOWS,
     TailIndex,
     busiest_window,
+    cap_of,
     gap_c2,
     gd1_wait_p99,
     hill,
@@ -154,9 +155,10 @@ def describe_sizes(values: Int64s) -> SizeFigures:
     kept = values[values >= 0] if values.size and values.min() < 0 else values
     n_empty = int(values.size - kept.size)
     if not kept.size:
-        return SizeFigures(0, n_empty, None, None, None, None, ())
+        return SizeFigures(0, n_empty, None, None, None, None, (), None)
     mean = float(kept.mean())
     pieces = (kept[begin : begin + _PIECE] for begin in range(0, kept.size, _PIECE))
+    cap = cap_of(kept)
     squares = sum(float(np.square(piece - mean).sum()) for piece in pieces)
     return SizeFigures(
         n=int(kept.size),
@@ -165,7 +167,8 @@ def describe_sizes(values: Int64s) -> SizeFigures:
         c2_ratio=squares / (kept.size - 1) / mean**2 if kept.size > 1 and mean else None,
         p99=float(largest(kept, kept.size - math.ceil(0.99 * kept.size) + 1)[0]),
         max=float(kept.max()),
-        tails=_tails(kept),
+        tails=_tails(kept) if cap is None else tuple(Tail(share, None, None, 0) for share in TAIL_RATIOS),
+        cap=cap,
     )
 
 

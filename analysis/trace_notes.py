@@ -44,7 +44,12 @@ def series_notes(figures: SeriesFigures) -> list[str]:
 
 
 def size_notes(name: str, figures: SizeFigures) -> list[str]:
-    """A size whose mean or variance depends on how long one looks."""
+    """A size that was cut off, or whose mean or variance depends on how long one looks."""
+    if figures.cap is not None:
+        most, n_most = figures.cap
+        return [
+            f"{name} is cut off at {count_text(most)}, which {count_text(n_most)} arrivals have: its tail is not seen."
+        ]
     tail = next((one.index for one in figures.tails if one.index is not None), None)
     if tail is None or tail >= 2:
         return []

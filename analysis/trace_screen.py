@@ -25,14 +25,17 @@ FIRST_DATE_NS = 631_152_000 * NS_PER_S
 Row = tuple[str, list[str]]
 
 
-def render_trace(summary: Mapping[str, Any], name: str = "") -> RenderableType:
-    """What `squall trace info` prints, from `trace_info.trace_summary`; `name` of the file or the run."""
+def render_trace(summary: Mapping[str, Any], name: str = "", width: int = WIDTH) -> RenderableType:
+    """What `squall trace info` prints, from `trace_info.trace_summary`; `name` of the file or the run.
+
+    Notes take `width` columns, tables what they need.
+    """
     parts: list[RenderableType] = [_headline(summary, name)]
     for title, columns, rows in tables(summary):
         parts.append(Padding(_table(title, columns, rows), (1, 0, 0, 0)))
     if summary["notes"]:
         parts.append(Text())
-        parts.append(_note_grid(summary["notes"]))
+        parts.append(_note_grid(summary["notes"], width))
     return Group(*parts)
 
 
@@ -175,10 +178,10 @@ def _headline(summary: Mapping[str, Any], name: str) -> Text:
     return text
 
 
-def _note_grid(notes: Sequence[str]) -> Table:
+def _note_grid(notes: Sequence[str], width: int) -> Table:
     grid = Table.grid(padding=(0, 1))
     grid.add_column(width=1)
-    grid.add_column(width=WIDTH - 2, overflow="fold")
+    grid.add_column(width=width - 2, overflow="fold")
     for note in notes:
         grid.add_row("•", Text(note))
     return grid

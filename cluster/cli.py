@@ -19,6 +19,7 @@ from scenarios.loader import load_scenario
 
 EXIT_ERROR = 1
 EXIT_INVALID = 3
+EXIT_UNDECIDED = 4
 _DEMO_LOAD_RATIO = 0.5
 _MANY = 100_000
 _DEFAULT_PAIRS = 3
@@ -52,6 +53,26 @@ ServerOption = Annotated[
     ),
 ]
 RunArgument = Annotated[Path, typer.Argument(help="A run directory.", metavar="RUN")]
+
+
+def _say_version(is_asked: bool) -> None:
+    if is_asked:
+        from importlib.metadata import version
+
+        typer.echo(f"squall {version('squall')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _top(
+    is_version: Annotated[
+        bool,
+        typer.Option(
+            "--version", "-V", callback=_say_version, is_eager=True, help="Print the version and exit."
+        ),
+    ] = False,
+) -> None:
+    del is_version
 
 
 @app.command()
@@ -114,11 +135,10 @@ def doctor(ray: RayOption = None, as_json: JsonOption = False) -> None:
     if as_json:
         typer.echo(json.dumps(result, indent=2))
     else:
-        from rich.console import Console
-
         from cluster.doctor_screen import render
+        from cluster.printed import print_screen
 
-        Console(highlight=False).print(render(result))
+        print_screen(lambda width: render(result, width))
     if not result["can_run"]:
         raise typer.Exit(EXIT_ERROR)
 
@@ -181,6 +201,7 @@ def selftest(
     as_json: JsonOption = False,
 ) -> None:
     """Proves the client of this host against a null server: highest rate, send lag, CPU, known answers."""
+    from analysis.proof import UNMEASURABLE
     from cluster.progress import Screen
     from cluster.selftest import options_of
     from cluster.selftest import selftest as prove
@@ -191,13 +212,12 @@ def selftest(
     if as_json:
         typer.echo(json.dumps(result, indent=2))
     else:
-        from rich.console import Console
-
+        from cluster.printed import print_screen
         from cluster.selftest_screen import render
 
-        Console(highlight=False).print(render(result))
+        print_screen(lambda _: render(result))
     if not result["passed"]:
-        raise typer.Exit(EXIT_INVALID)
+        raise typer.Exit(EXIT_UNDECIDED if result["status"] == UNMEASURABLE else EXIT_INVALID)
 
 
 @models_app.command("list")
@@ -303,11 +323,10 @@ def _measure_overhead(
     if as_json:
         typer.echo(json.dumps(result.evaluation, indent=2))
     else:
-        from rich.console import Console
-
         from analysis.overhead_screen import render
+        from cluster.printed import print_screen
 
-        Console(highlight=False).print(render(result.evaluation, str(result.folder)))
+        print_screen(lambda _: render(result.evaluation, str(result.folder)))
     if not result.is_valid:
         raise typer.Exit(EXIT_INVALID)
 
@@ -327,11 +346,10 @@ def _print(summary: dict[str, object], run_dir: Path, as_json: bool) -> None:
     if as_json:
         typer.echo(json.dumps(summary, indent=2))
         return
-    from rich.console import Console
-
     from analysis.screen import render
+    from cluster.printed import print_screen
 
-    Console(highlight=False).print(render(summary, str(run_dir)))
+    print_screen(lambda width: render(summary, str(run_dir), width))
 
 
 def main() -> None:

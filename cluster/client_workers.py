@@ -149,12 +149,13 @@ def _settings(run: str, scenario: Scenario, endpoint: Endpoint, expected: Expect
 def worker_facts(workers: Sequence[Worker], is_closed: bool) -> list[dict[str, Any]]:
     """For the manifest."""
     planned = "n_users" if is_closed else "n_planned"
+    reasons = [worker.handle.call("no_lane") for worker in workers]
     return [
         {
-            "worker": index, "node": worker.node.label, "has_lane": worker.handle.call("has_lane"),
+            "worker": index, "node": worker.node.label, "has_lane": not reason, "no_lane": reason,
             planned: worker.n_planned,
         }
-        for index, worker in enumerate(workers)
+        for index, (worker, reason) in enumerate(zip(workers, reasons, strict=True))
     ]  # fmt: skip
 
 

@@ -42,7 +42,7 @@ class Collectors:
     ) -> None:
         """`reason`: why it cannot run, None if it can. Raises ClusterError where it is required and cannot."""
         if wanted == "off":
-            self._set(name, "off", "the scenario turns it off")
+            self._set(name, "off", f"profile.{name} is off")
         elif reason is None:
             self._set(name, "on")
         elif wanted == "required":

@@ -56,7 +56,9 @@ class Deployment:
     @property
     def served_version(self) -> str:
         """Version of the model under load."""
-        return self._endpoint.spec.version if self._endpoint is not None else self._scenario.model.version
+        return (
+            self._endpoint.spec.version if self._endpoint is not None else self._scenario.model.version or ""
+        )
 
     def deploy(self, plan: Plan | ClosedPlan, placement: Placement) -> None:
         """Everything up to the start instant. Raises SquallError where a part of it cannot be had."""

@@ -20,9 +20,11 @@ from actors.checkup_tools import GpuProbes, NsysProbes, containers, gpu, nsys
 from actors.clock import SystemClock
 from actors.clock_responder import ClockResponder
 from actors.gpu import GpuSource, missing_reason
+from actors.lane import BUILD_MEND, IS_BUILT, NOT_BUILT
 from actors.nsys_proof import prove_nsys
 from actors.nsys_tools import NsysTools, find_nsys
 from analysis.nsys_count import count_events
+from analysis.workers import LANE_COST
 from cluster.clocksync import clock_domain
 from cluster.triton_home import WHEEL, TritonHome, cache_dir, find_triton
 from scenarios.errors import AnalysisError, ClusterError, TargetError
@@ -68,6 +70,7 @@ class NodeCheckup:
         probes = SystemProbes()
         checks: list[tuple[str, Check]] = [
             *CHECKS,
+            ("C lane", lane),
             ("Ray", ray_authentication),
             ("Triton", partial(triton, home=find_triton, is_here=_is_fetched)),
             ("containers", containers),
@@ -167,6 +170,14 @@ def _stub_finding(what: str, linked: str) -> Finding:
         text = f"{what}, its Python backend is of {other}: packages of this environment do not load there"
         return Finding("Triton", "limited", text, f"make the environment with Python {other}")
     return Finding("Triton", "ok", f"{what}, with a Python backend of {platform.python_version()[:4]}")
+
+
+def lane(probes: Probes) -> Finding:
+    """Whether requests go through C; a run over TLS or with max_in_flight does without it all the same."""
+    del probes
+    if IS_BUILT:
+        return Finding("C lane", "ok", "built: requests go through C, but over TLS or with max_in_flight")
+    return Finding("C lane", "limited", f"{NOT_BUILT}: {LANE_COST}", BUILD_MEND)
 
 
 def torch(probes: Probes) -> Finding:

@@ -14,21 +14,21 @@ WIDTH = 80
 _STYLES = {"ok": "green", "limited": "yellow", "missing": "bold red"}
 
 
-def render(result: Mapping[str, Any]) -> RenderableType:
-    """What `squall doctor` prints, from `cluster.doctor.diagnose`."""
+def render(result: Mapping[str, Any], width: int = WIDTH) -> RenderableType:
+    """What `squall doctor` prints, from `cluster.doctor.diagnose`, within `width` columns."""
     driver = result["driver"]
     head = Text(
         f"squall doctor   squall {driver['squall']}, Python {driver['python']}, Ray {driver['ray']}", "bold"
     )
     parts: list[RenderableType] = [head]
     for label, node in result["nodes"].items():
-        parts += [Text(), _node_table(label, node)]
+        parts += [Text(), _node_table(label, node, width)]
     return Group(*parts, Text(), _verdict(result))
 
 
-def _node_table(label: str, node: Mapping[str, Any]) -> Table:
+def _node_table(label: str, node: Mapping[str, Any], width: int) -> Table:
     table = Table(
-        box=box.SIMPLE_HEAD, width=WIDTH, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False, header_style="bold"
+        box=box.SIMPLE_HEAD, width=width, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False, header_style="bold"
     )  # fmt: skip
     table.add_column(label, no_wrap=True)
     table.add_column("", no_wrap=True)

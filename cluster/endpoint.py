@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import urllib.parse
+from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +15,7 @@ from scenarios.errors import TargetError
 from scenarios.scenario import ModelConfig, Scenario, ServerConfig
 
 READY = "/v2/health/ready"
+METRICS = "/metrics"
 _TRITON_GRPC_PORT = 8_001  # Triton's default; server.grpc_port says another
 
 
@@ -60,7 +63,19 @@ def attach(model: ModelConfig, server: ServerConfig, tls: TlsSettings | None = N
     assert server.url is not None
     url = server.url.rstrip("/")
     grpc_port = server.grpc_port or _TRITON_GRPC_PORT
-    return inspect(url, tls, grpc_port, model, "url", None, has_records=False)
+    metrics_url = None
+    if server.metrics_port is not None:
+        metrics_url = f"http://{_bracketed(authority(url)[0])}:{server.metrics_port}"
+        with closing(Control(metrics_url)) as metrics:
+            not_there = why_not(metrics, METRICS)
+        if not_there is not None:
+            raise TargetError(f"server.metrics_port: no metrics at {metrics_url}{METRICS}: {not_there}")
+    return inspect(url, tls, grpc_port, model, "url", metrics_url, has_records=False)
+
+
+def _bracketed(host: str) -> str:
+    """As it stands in a URL: an IPv6 address in brackets (RFC 3986, 3.2.2)."""
+    return f"[{host}]" if ":" in host else host
 
 
 def inspect(
@@ -81,15 +96,17 @@ def inspect(
         not_live = why_not(control, READY)
         if not_live is not None:
             raise TargetError(f"no Triton is ready at {url}: {not_live}")
-        path = f"/v2/models/{urllib.parse.quote(model.name)}/versions/{model.version}"
+        named = f"/v2/models/{urllib.parse.quote(model.name)}"
+        path = f"{named}/versions/{model.version}" if model.version is not None else named
         not_ready = why_not(control, f"{path}/ready")
         if not_ready is not None:
+            which = f" version {model.version}" if model.version is not None else ""
             raise TargetError(
-                f"model {model.name!r} version {model.version} is not ready at {url}: "
-                f"{not_ready}{_known_models(control)}"
+                f"model {model.name!r}{which} is not ready at {url}: {not_ready}{_what_it_has(control, model.name)}"
             )
-        config = _object(control, f"{path}/config")
-        spec = ModelSpec.from_config(config, model.version)
+        of_model = model.version or latest(_object(control, named))
+        config = _object(control, f"{named}/versions/{of_model}/config")
+        spec = ModelSpec.from_config(config, of_model)
         steps = _steps(control, config)
         version = str(_object(control, "/v2").get("version", "unknown"))
     except (ControlError, ValueError, KeyError) as error:
@@ -129,10 +146,32 @@ def _object(control: Control, path: str) -> dict[str, Any]:
     return content
 
 
-def _known_models(control: Control) -> str:
-    """The models the server has, for the message about one it has not; empty where it does not say."""
+def latest(metadata: Mapping[str, Any]) -> str:
+    """The highest version that a model's metadata name. Raises ValueError where they name none."""
+    versions = [str(one) for one in metadata.get("versions") or () if str(one).isdecimal()]
+    if not versions:
+        raise ValueError(f"model {metadata.get('name')} names no version of itself")
+    return max(versions, key=int)
+
+
+def _what_it_has(control: Control, name: str) -> str:
+    """What the server has of the model, and other models; for the message where that is not ready. Empty where it does
+    not say."""
     try:
-        names = sorted({item["name"] for item in control.ask_json("/v2/repository/index", "POST")})
-    except (ControlError, KeyError, TypeError):
+        index = control.ask_json("/v2/repository/index", "POST")
+        own = [one for one in index if one["name"] == name]
+        ready = sorted({one["name"] for one in index if one.get("state") == "READY"} - {name})
+    except (ControlError, KeyError, TypeError, AttributeError):
         return ""
-    return f"; it has {', '.join(names)}" if names else "; it has no models"
+    said = "; ".join(_state(one) for one in own)
+    if any(one.get("state") == "READY" for one in own):
+        return f"; of it, it has {said}"
+    others = f"it has {', '.join(ready)}" if ready else "it has no models that are ready"
+    return f"; the model is known there, but {said}; {others}" if own else f"; {others}"
+
+
+def _state(entry: Mapping[str, Any]) -> str:
+    """One entry of the repository index in words: `version 3 READY`, `UNAVAILABLE (why)`."""
+    version = f"version {entry['version']} " if entry.get("version") else ""
+    reason = f" ({entry['reason']})" if entry.get("reason") else ""
+    return f"{version}{entry.get('state') or 'not loaded'}{reason}"

@@ -28,6 +28,7 @@ from scenarios.errors import ScenarioError, SquallError, StoreError
 from scenarios.loader import scenario_from_mapping
 from scenarios.scenario import Scenario
 
+WITHOUT_NSYS = "profile.nsys is off: for what nsys costs add --set profile.nsys=auto"
 PAGE_FILE = "overhead.md"
 _NAME_TRIES = 16
 _NEVER_S = 31_536_000
@@ -87,6 +88,8 @@ def measure_overhead(
     variants = {True: scenario, False: bare(scenario)}
     folder = _make_folder(out, scenario.name)
     screen = Screen()
+    if scenario.profile.nsys == "off":
+        screen.step(WITHOUT_NSYS)
     done: list[PairRun] = []
     for plan in order(n_pairs):
         kind = "profiled" if plan.is_profiled else "bare"

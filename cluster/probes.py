@@ -24,7 +24,9 @@ from numpy.typing import NDArray
 
 from actors.engine import Rules
 from actors.loadgen import WorkerSettings
+from actors.proc_files import stolen_ns, waited_ns
 from actors.spool import read_spool
+from analysis.exact_queue import Waits
 from analysis.proof import Cost, Requests
 from models.spec import head_spec
 from scenarios.errors import ClusterError
@@ -174,6 +176,7 @@ class Probed:
     start_ns: int
     rows: list[Requests]
     costs: list[Cost]
+    waits: list[Waits]
 
     def together(self) -> tuple[Requests, Cost]:
         """All rows by request_id, and the cost of all."""
@@ -197,13 +200,24 @@ def run_probes(jobs: Sequence[Job], folder: Path) -> Probed:
             probe.tell(pickle.dumps((_settings(job, worker, spill_dir), job.plan)))
         for probe in probes:
             probe.hear(_START_TIMEOUT_S)
+        begun = [(waited_ns(job.server.pid), stolen_ns()) for job in jobs]
         start_ns = time.monotonic_ns() + _LEAD_NS
         for probe in probes:
             probe.tell(b"%d\n" % start_ns)
         longest_s = max(job.plan.spans[-1].end_ns for job in jobs) / NS_PER_S
         costs = [Cost(**probe.hear(longest_s + _RUN_SLACK_S)) for probe in probes]
+        waits = [_waits(job, cost, *before) for job, cost, before in zip(jobs, costs, begun, strict=True)]
         rows = [_read_rows(Path(spill_dir, f"requests-{worker}.arrows")) for worker in range(len(jobs))]
-    return Probed(start_ns, rows, costs)
+    return Probed(start_ns, rows, costs, waits)
+
+
+def _waits(job: Job, cost: Cost, server_before_ns: int | None, stolen_before_ns: int) -> Waits:
+    """Of server and worker since the readings before; what the hypervisor took meanwhile counts for both."""
+    server_ns, taken_ns = waited_ns(job.server.pid), stolen_ns() - stolen_before_ns
+    return Waits(
+        None if server_ns is None or server_before_ns is None else server_ns - server_before_ns + taken_ns,
+        None if cost.waited_ns is None else cost.waited_ns + taken_ns,
+    )
 
 
 def poisson_plan(rate_hz: float, window_ns: int, drain_ns: int, seed: int) -> Plan:

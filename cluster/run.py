@@ -10,9 +10,7 @@ was lost.
 from __future__ import annotations
 
 import platform
-import socket
 import time
-import urllib.parse
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -33,11 +31,12 @@ from cluster.intent import announce, describe_plan, refuse_empty
 from cluster.interrupts import Interrupts
 from cluster.phase_profiler import PhaseProfiler
 from cluster.placement import place
+from cluster.preflight import check_before_ray, server_address
 from cluster.progress import Screen
 from cluster.session import Session
 from models.spec import head_of
 from scenarios.closed import ClosedPlan, is_closed, plan_closed
-from scenarios.errors import ClusterError, LostActor, SquallError, StoreError, TargetError
+from scenarios.errors import ClusterError, LostActor, SquallError, StoreError
 from scenarios.plan import Plan, plan_scenario
 from scenarios.scenario import Scenario
 from scenarios.units import NS_PER_S
@@ -79,6 +78,8 @@ def run_scenario(scenario: Scenario, out: Path, ray_address: str | None, interru
         screen.step(line)
     run = _Run(scenario, plan, store, screen, interrupts)
     try:
+        with interrupts.allowed():
+            check_before_ray(scenario, plan, ray_address is None)
         with _session(ray_address, interrupts, screen) as session:
             return run.execute(session)
     except KeyboardInterrupt:
@@ -144,7 +145,7 @@ class _Run:
         """
         try:
             with self._interrupts.allowed():
-                self._deployment.deploy(self._plan, place(session.nodes(), _server_address(self._scenario)))
+                self._deployment.deploy(self._plan, place(session.nodes(), server_address(self._scenario)))
             self._follow()
             return self._seal()
         finally:
@@ -326,14 +327,3 @@ class _Run:
         self._losses += collection.losses
         self._notes += collection.notes
         return collection.store_error
-
-
-def _server_address(scenario: Scenario) -> str | None:
-    """IP address of the server at `server.url`; None where squall starts one. Raises TargetError."""
-    if scenario.server.url is None:
-        return None
-    host = urllib.parse.urlsplit(scenario.server.url).hostname or ""
-    try:
-        return socket.gethostbyname(host)
-    except (OSError, UnicodeError) as error:
-        raise TargetError(f"server.url: no address for {host}: {error}") from error

@@ -15,7 +15,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from analysis.proof import QS, Requests, expect, judge_constant, judge_queue, judge_step
+from actors.lane import IS_BUILT, NOT_BUILT
+from analysis.exact_queue import Waits
+from analysis.proof import (
+    FAILED,
+    PASSED,
+    QS,
+    UNMEASURABLE,
+    Requests,
+    expect,
+    judge_constant,
+    judge_queue,
+    judge_step,
+)
 from cluster.probes import Job, NullTriton, poisson_plan, run_probes
 from cluster.scratch import Scratch
 from scenarios.errors import ScenarioError
@@ -95,12 +107,15 @@ def options_of(
 
 @dataclass(frozen=True, eq=False)
 class Served:
-    """What one client saw of a null server and what that recorded; `planned_ns`: the plan's own instants."""
+    """What one client saw of a null server and what that recorded; `planned_ns`: the plan's own instants;
+    `service_seed`: of the server's service times; `waits`: of both for a core."""
 
     protocol: str
     rows: Requests
     planned_ns: NDArray[np.int64]
     record: dict[str, NDArray[np.int64]]
+    service_seed: int
+    waits: Waits
 
 
 def selftest(options: Options, say: Say) -> dict[str, Any]:
@@ -123,12 +138,23 @@ def selftest(options: Options, say: Say) -> dict[str, Any]:
     finally:
         scratch.remove()
     return {
-        "host": {"cores": len(os.sched_getaffinity(0)), "python": platform.python_version()},
+        "host": {
+            "cores": len(os.sched_getaffinity(0)),
+            "python": platform.python_version(),
+            "no_lane": "" if IS_BUILT else NOT_BUILT,
+        },
         "sweep": sweeps,
         "at_half_rate": halves,
         "known_answers": answers,
-        "passed": all(answer["passed"] for answer in answers),
+        "status": status_of(answers),
+        "passed": status_of(answers) == PASSED,
     }
+
+
+def status_of(answers: Sequence[Answer]) -> str:
+    """Failed if one is; else not measurable if one is."""
+    found = {answer["status"] for answer in answers}
+    return next((status for status in (FAILED, UNMEASURABLE) if status in found), PASSED)
 
 
 # the sweep
@@ -220,7 +246,13 @@ def known_answers(options: Options, folder: Path, say: Say) -> list[Answer]:
     found = []
     for served in serve(options, options.protocols, f"constant:{CONSTANT_NS}ns", 0, CONSTANT_HZ, 0, folder):
         answer = judge_constant(
-            CONSTANT_NS, CONSTANT_HZ, options.check_ns, served.rows, served.planned_ns, served.record
+            CONSTANT_NS,
+            CONSTANT_HZ,
+            options.check_ns,
+            served.rows,
+            served.planned_ns,
+            served.record,
+            served.waits,
         )
         found.append(_told({"protocol": served.protocol, **answer}, say))
     for number, (load_ratio, (law, n_lanes)) in enumerate(product(options.load_ratios, QUEUES), 1):
@@ -233,7 +265,7 @@ def queue_answers(
 ) -> list[Answer]:
     """One queue, known answer `number` of a selftest, over each protocol.
 
-    A check that failed while the host stalled is repeated, `_N_REPEATS` times at most, with the same arrivals and
+    A check that the host may have spoilt is repeated, `_N_REPEATS` times at most, with the same arrivals and
     service times: a repeat is no second draw.
     """
     n_ranges = len(QUEUES) * len(options.load_ratios) * len(options.protocols) * len(QS)
@@ -244,9 +276,11 @@ def queue_answers(
     left: Sequence[str] = options.protocols
     for _ in range(1 + _N_REPEATS):
         for served in serve(options, left, service, n_lanes, queue.arrival_hz, number, folder):
-            answer = judge_queue(expected, served.rows, served.planned_ns, served.record)
+            answer = judge_queue(
+                expected, served.rows, served.planned_ns, served.record, served.service_seed, served.waits
+            )
             answers[served.protocol] = _told({"protocol": served.protocol, **answer}, say)
-        left = [name for name in left if not answers[name]["passed"] and not answers[name]["is_quiet"]]
+        left = [name for name in left if answers[name]["status"] == UNMEASURABLE]
         if not left:
             break
     return [answers[name] for name in options.protocols]
@@ -273,8 +307,15 @@ def serve(
             jobs.append(Job(server, protocol, plan))
         probed = run_probes(jobs, folder)
         return [
-            Served(job.protocol, rows, probed.start_ns + job.plan.offset_ns, job.server.end())
-            for job, rows in zip(jobs, probed.rows, strict=True)
+            Served(
+                job.protocol,
+                rows,
+                probed.start_ns + job.plan.offset_ns,
+                job.server.end(),
+                options.seed_of("service", number, PROTOCOLS.index(job.protocol)),
+                waits,
+            )
+            for job, rows, waits in zip(jobs, probed.rows, probed.waits, strict=True)
         ]
 
 

@@ -163,8 +163,7 @@ class TritonServer:
         model, path = self._model, self._repository()
         self.records.mkdir(parents=True, exist_ok=True)
         if model.repository is not None:
-            if not (path / model.name).is_dir():
-                raise TargetError(f"model.repository: {path} has no model {model.name!r}")
+            refuse_no_model(model)
             return path
         serving = ServingConfig(
             instances=model.instances, max_batch_size=model.max_batch_size,
@@ -172,7 +171,7 @@ class TritonServer:
             queue_size=model.queue.max_size, queue_timeout_ns=model.queue.timeout_ns,
             on_timeout=model.queue.on_timeout, compute=ComputeConfig.of(model),
         )  # fmt: skip
-        write_repository(path, model.name, model.version, model.settings, serving, self.records)
+        write_repository(path, model.name, model.version or "1", model.settings, serving, self.records)
         return path
 
     def _launch(self, repository: Path, ports: Ports) -> str:
@@ -286,6 +285,12 @@ def end_strays(folder: Path) -> None:
                 process.kill()
                 strays.append(process)
     psutil.wait_procs(strays, _STRAYS_S)
+
+
+def refuse_no_model(model: ModelConfig) -> None:
+    """Raises TargetError where `model.repository`, on this node, has no such model."""
+    if model.repository is not None and not (Path(model.repository) / model.name).is_dir():
+        raise TargetError(f"model.repository: {model.repository} has no model {model.name!r}")
 
 
 def triton_options(repository: str, model: str, ports: Ports, region_prefix: str) -> list[str]:

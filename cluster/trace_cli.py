@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -85,7 +85,7 @@ def info(
     settings = _settings(file, format_, unit, column, repair, spread, overrides)
     part, source = _read(settings, seed)
     summary = {"file": str(file), **source, **trace_summary(part.stamp_ns, part.sizes, part.session)}
-    _print(summary, render_trace(summary, file.name), as_json)
+    _print(summary, lambda width: render_trace(summary, file.name, width), as_json)
     if plot is not None:
         _draw(plot, part, summary, file.name)
 
@@ -112,7 +112,7 @@ def fit(
     settings = _settings(file, format_, unit, column, repair, spread, overrides)
     part, source = _read(settings, seed)
     report = fit_trace(part.stamp_ns, seed=seed)
-    _print({"file": str(file), **source, **report.to_mapping()}, render_fit(report), as_json)
+    _print({"file": str(file), **source, **report.to_mapping()}, lambda _: render_fit(report), as_json)
     if snippet is not None:
         _write_text(snippet, report.snippet())
 
@@ -287,13 +287,13 @@ def _draw(plot: Path, part: TracePart, summary: dict[str, Any], title: str) -> N
     _note(f"{plot}: drawn")
 
 
-def _print(summary: dict[str, Any], rendered: Any, as_json: bool) -> None:
+def _print(summary: dict[str, Any], render: Callable[[int], Any], as_json: bool) -> None:
     if as_json:
         typer.echo(json.dumps(summary, indent=2))
         return
-    from rich.console import Console
+    from cluster.printed import print_screen
 
-    Console(highlight=False).print(rendered)
+    print_screen(render)
 
 
 def _write_text(path: Path, text: str) -> None:

@@ -21,6 +21,8 @@ LEAST_WINDOWS = 10  # below it the variance of counts says nothing
 ROUGH_WINDOWS = 3  # from here on a dispersion may be shown, marked as rough
 N_SHIFTS = 10  # grids over which a dispersion is averaged
 LOCAL_WINDOW_NS = 600 * NS_PER_S
+MOST_EQUAL = 20  # a tail of which more than one in so many is the largest value has a cap
+LEAST_TO_CAP = 200
 LEAST_LOCAL_COUNT = 50  # arrivals of a window whose own c2 counts
 PEAK_WINDOW_NS = 60 * NS_PER_S  # an overload that lasts this long is a queue, not jitter
 
@@ -130,9 +132,13 @@ def local_window_ns(span_ns: int) -> int:
 def local_c2s(
     times_ns: NDArray[np.int64], start_ns: int, end_ns: int, window_ns: int | None = None
 ) -> NDArray[np.float64]:
-    """c2 of the gaps inside each window with 50 arrivals or more, the last and shorter one too."""
+    """c2 of the gaps inside each window with 50 arrivals or more.
+
+    What is left at the end is a window from nine tenths of the length on: a span ends with its last arrival.
+    """
     width_ns = local_window_ns(end_ns - start_ns) if window_ns is None else window_ns
-    edges = np.arange(start_ns, end_ns + width_ns, width_ns)
+    n_windows = (end_ns - start_ns + width_ns // 10) // width_ns
+    edges = start_ns + width_ns * np.arange(n_windows + 1)
     places = np.searchsorted(times_ns, edges)
     full = np.flatnonzero(np.diff(places) >= LEAST_LOCAL_COUNT)
     found = (gap_c2(times_ns[places[i] : places[i + 1]]) for i in full)
@@ -207,7 +213,7 @@ def hill(values: NDArray[np.int64] | NDArray[np.float64], share_ratio: float) ->
     Of the n values above 0, with k = floor(share n) and X_(k) the k-th largest: 1/index = mean of
     ln(X_(i)/X_(k+1)) over i = 1 … k, standard error index/√k (Hill, Annals of Statistics 3, 1975).
     An exponential law gives about 3.9 at 5 %.
-    None with k < 10 and where all of the tail are equal.
+    None with k < 10 and where all of the tail are equal. It takes the tail to go on: see `cap_of`.
     """
     n = int(np.count_nonzero(values > 0))
     k = math.floor(share_ratio * n)
@@ -218,6 +224,20 @@ def hill(values: NDArray[np.int64] | NDArray[np.float64], share_ratio: float) ->
         return None
     index = 1 / float(np.log(top[1:] / top[0]).mean())
     return TailIndex(index, index / math.sqrt(k), k)
+
+
+def cap_of(values: NDArray[np.int64] | NDArray[np.float64]) -> tuple[float, int] | None:
+    """The largest value and how many have it, where a column was cut off there: its tail is not that of its law.
+
+    Where these are more than a twentieth of the largest hundredth, and more than two. None else, and below 200 values
+    above 0. Without a cap the largest is alone, or shared by few.
+    """
+    n = int(np.count_nonzero(values > 0))
+    if n < LEAST_TO_CAP:
+        return None
+    most = values.max()
+    n_most = int(np.count_nonzero(values == most))
+    return (float(most), n_most) if n_most > max(2, n / 100 / MOST_EQUAL) else None
 
 
 def largest(values: NDArray[Any], count: int) -> NDArray[Any]:

@@ -29,6 +29,7 @@ from scenarios.load import ArrivalsConfig, ClosedArrivals, EnvelopeArrivals, exp
 from scenarios.load_rows import ConstantRows, RowsConfig, TraceRows
 from scenarios.load_trace import TraceArrivals
 from scenarios.mix import max_rows
+from scenarios.recordings import too_close
 from scenarios.units import NS_PER_S, format_duration
 
 SERVER_URL = r"^(http://[^/:\s]+:[1-9]\d{0,4}|https://[^/:\s]+(:[1-9]\d{0,4})?)/?$"
@@ -55,7 +56,7 @@ class ModelConfig(Section):
     """The model that is served: a head of the zoo, or one from a user's own repository."""
 
     name: Text
-    version: Version = "1"
+    version: Version | None = None  # the latest that the server has ready; 1 of a head that squall writes
     settings: dict[str, Whole] = Field(default_factory=dict)
     instances: Count = 1
     max_batch_size: Annotated[Count, Field(le=LARGEST_BATCH)] = 32
@@ -104,6 +105,8 @@ class ServerConfig(Section):
             raise ValueError("url (a server that runs) and image (one to start) exclude each other")
         if self.runtime is not None and self.image is None:
             raise ValueError("runtime needs image")
+        if self.url is not None and self.http_port is not None:
+            raise ValueError("http_port: beside url it says nothing, the port is in the url")
         port = (self.url or "").rstrip("/").rpartition(":")[2]
         if port.isdecimal() and int(port) > LARGEST_PORT:
             raise ValueError(f"url: port {port} is above {LARGEST_PORT}")
@@ -229,7 +232,7 @@ SampleInterval = Annotated[Duration, Field(ge=NS_PER_S // 100)]
 class ProfileConfig(Section):
     """What is observed beside the requests, and how often."""
 
-    nsys: Literal["auto", "off", "required"] = "auto"
+    nsys: Literal["auto", "off", "required"] = "off"  # it changes the latency: only for who asks
     nsys_session: Annotated[str, Field(strict=True, pattern=r"^[A-Za-z][A-Za-z0-9_.-]{0,126}$")] | None = (
         None  # of a server at server.url that somebody started with `nsys launch --session-new=NAME`
     )
@@ -286,7 +289,10 @@ class Scenario(Section):
             raise ValueError(
                 "profile.nsys_session: is for a server at server.url; squall names its own session"
             )
+        if self.profile.nsys_session is not None and self.profile.nsys == "off":
+            raise ValueError("profile.nsys_session: profile.nsys is off, add nsys: auto or required")
         self._refuse_tls_without_its_server()
+        self._refuse_close_recordings()
         check = self.clients.check
         if check is not None and check.reference is None and self.model.repository is not None:
             raise ValueError(
@@ -325,6 +331,24 @@ class Scenario(Section):
             raise ValueError("clients.tls: needs server.url, a server that squall starts speaks no TLS")
         if self.clients.protocol == "http" and not url.startswith("https:"):
             raise ValueError(f"clients.tls: over protocol http it needs an https:// server.url, not {url!r}")
+
+    def _refuse_close_recordings(self) -> None:
+        """A second recording that cannot begin in time is a profile that is not there: told before the run."""
+        server, model, profile = self.server, self.model, self.profile
+        is_out_of_reach = server.image is not None or (
+            server.url is not None and profile.nsys_session is None
+        )
+        if profile.nsys == "off" or is_out_of_reach:
+            return
+        is_cpu_head = (
+            server.url is None
+            and model.repository is None
+            and (model.framework == "numpy" or model.device == "cpu")
+        )
+        phases = [(phase.name, phase.kind, phase.duration_ns) for phase in self.phases]
+        trouble = too_close(phases, "cuda" in profile.trace and not is_cpu_head)
+        if trouble:
+            raise ValueError(f"phases: {trouble}")
 
     def _refuse_two_loops(self) -> None:
         """A closed loop has service times only; beside response times they would be taken for these."""

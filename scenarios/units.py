@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import re
 from decimal import Decimal, InvalidOperation
+from itertools import pairwise
 
 NS_PER_S = 1_000_000_000
 
@@ -32,19 +33,36 @@ _BYTES_PER_UNIT = {
 }
 _FORMAT_UNITS = ("h", "m", "s", "ms", "us", "ns")
 _QUANTITY = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*(\S.*)?", re.ASCII)
+_PART = r"(\d+(?:\.\d+)?)\s*(ns|us|µs|ms|s|min|m|h)"
+_COMPOUND = re.compile(rf"{_PART}(?:\s*{_PART})+", re.ASCII)
 _LARGEST_EXPONENT = 1_000
 _LARGEST = Decimal(2**63 - 1)  # every instant and length is an int64
 
 
 def parse_duration(value: object) -> int:
-    """Length in ns of `"30s"`, `"250ms"`, `"100us"`, `"10ns"`, `"2m"` or `"1.5h"`, exact.
+    """Length in ns of `"30s"`, `"250ms"`, `"100us"`, `"10ns"`, `"2m"`, `"1.5h"` or `"1h30m"`, exact.
 
-    Raises ValueError for a number without a unit, a negative length, and a fraction of a ns.
+    Raises ValueError for a number without a unit, a negative length, a fraction of a ns, and parts of a length that do
+    not go from a larger unit to a smaller one.
     """
+    if isinstance(value, str) and _COMPOUND.fullmatch(value.strip()):
+        return _compound(value)
     number, unit = _quantity(value, "a duration", "30s, 250ms or 2m")
     if unit not in _NS_PER_UNIT:
         raise ValueError(f"{value!r} has an unknown unit of time {unit!r}, use ns, us, ms, s, m or h")
     return _whole(number * _NS_PER_UNIT[unit], value, "ns")
+
+
+def _compound(text: str) -> int:
+    """ns of several parts such as `13m50s`; only the last may have a fraction."""
+    parts = re.findall(_PART, text, re.ASCII)
+    sizes = [_NS_PER_UNIT[unit] for _, unit in parts]
+    if any(after >= before for before, after in pairwise(sizes)):
+        raise ValueError(f"{text!r} must go from larger units to smaller ones, such as 1h30m or 13m50s")
+    if any("." in number for number, _ in parts[:-1]):
+        raise ValueError(f"{text!r} has a fraction before its last part, write for example 1h30m")
+    total = sum(Decimal(number) * size for (number, _), size in zip(parts, sizes, strict=True))
+    return _whole(Decimal(total), text, "ns")
 
 
 def parse_rate(value: object) -> float:

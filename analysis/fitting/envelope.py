@@ -45,6 +45,7 @@ class Residual:
     kind: ResidualKind
     parameters: tuple[Parameter, ...]
     log_likelihood: float
+    failure: str = ""
 
     @property
     def section(self) -> dict[str, Any]:
@@ -87,8 +88,9 @@ def fit_envelope(times_ns: NDArray[np.int64], end_ns: int, bin_ns: int, kind: Re
         (Parameter("rate", rate_hz, None, "1/s"), *residual.parameters),
         levels.size + len(residual.parameters),
         _scenario(rate_hz, bin_ns, levels, residual),
-        residual.log_likelihood + log_rates,
+        residual.log_likelihood + log_rates if math.isfinite(residual.log_likelihood) else None,
         n_fitted,
+        residual.failure,
     )
 
 

@@ -46,6 +46,7 @@ class Fitted:
 
     `scenario` is the mapping that a scenario file holds as `arrivals`; what is drawn is built from it. It has the rate
     of the trace, n/span, so that every process sends what the trace sent; the parameter `rate` may differ a little.
+    `failure`: why the parameters are no estimate but where the search stopped; empty for an estimate.
     `log_likelihood` is over `n_fitted` arrivals, in seconds; None without a likelihood.
     """
 
@@ -55,6 +56,7 @@ class Fitted:
     scenario: Mapping[str, Any]
     log_likelihood: float | None = None
     n_fitted: int = 0
+    failure: str = ""
 
     def arrivals(self, horizon_ns: int) -> Arrivals:
         """The process over a phase of that length."""

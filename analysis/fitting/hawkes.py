@@ -74,21 +74,29 @@ def fit_hawkes(stretches: Sequence[Stretch], rate_hz: float) -> Fitted:
         ),
         3,
         {"kind": "hawkes", "rate": rate_text(rate_hz), "n": rounded(n), "beta": rate_text(beta)},
-        found.value,
+        found.likelihood,
         count,
+        found.failure,
     )
 
 
 def fit_unit_hawkes(
     stretches: Sequence[Stretch], start: tuple[float, float] | None = None
-) -> tuple[tuple[Parameter, Parameter], float]:
-    """(n, beta per expected arrival) of points of rate 1, and their log-likelihood. `start`: where it is nearly."""
+) -> tuple[tuple[Parameter, Parameter], float, str]:
+    """(n, beta per expected arrival) of points of rate 1, their log-likelihood, and `Maximum.failure`.
+
+    `start`: where it is nearly.
+    """
     found = _maximum(stretches, 1.0, start)
     n, beta = logistic(found.at[0]), math.exp(found.at[1])
     return (
-        Parameter("n", n, found.stderr((n * (1 - n), 0))),
-        Parameter("beta", beta, found.stderr((0, beta)), "per arrival"),
-    ), found.value
+        (
+            Parameter("n", n, found.stderr((n * (1 - n), 0))),
+            Parameter("beta", beta, found.stderr((0, beta)), "per arrival"),
+        ),
+        found.value,
+        found.failure,
+    )
 
 
 def _maximum(stretches: Sequence[Stretch], rate: float, start: tuple[float, float] | None = None) -> Maximum:

@@ -12,16 +12,29 @@ from analysis.fitting.fitted import Floats
 
 _AT_BOUND = 1e-6
 _STEP = 1e-3
+_NO_VALUE = 1e6
+"""Cost where the likelihood has no value: far above that of any that has, which are a few units per arrival."""
+_OUT_OF_STEPS = 1
+"""Status of L-BFGS-B at its limit of steps or evaluations; a line search that finds nothing better (2) is there."""
 _OPTIONS = {"ftol": 1e-12, "gtol": 1e-7, "finite_diff_rel_step": 1e-6}
 
 
 @dataclass(frozen=True, eq=False)
 class Maximum:
-    """Where it lies, (p,), its value, and the standard error of each coordinate, NaN for one at its bound."""
+    """Where it lies, (p,), its value, and the standard error of each coordinate, NaN for one at its bound.
+
+    `failure`: why it is no maximum but where the search stopped; empty for one.
+    """
 
     at: Floats
     value: float
     covariance: Floats
+    failure: str = ""
+
+    @property
+    def likelihood(self) -> float | None:
+        """The value; None where there is none."""
+        return self.value if np.isfinite(self.value) else None
 
     def stderr(self, gradient: Sequence[float]) -> float | None:
         """Standard error of a function of the coordinates with that gradient (delta method); None without one.
@@ -51,16 +64,21 @@ def maximise(
 
     def cost(at: Floats) -> float:
         value = log_likelihood(np.clip(at, low, high))
-        return -value / scale if np.isfinite(value) else 1e6
+        return -value / scale if np.isfinite(value) else _NO_VALUE
 
     ordered = sorted((np.clip(start, low, high) for start in starts), key=cost)
     found = [
         optimize.minimize(cost, start, method="L-BFGS-B", jac="2-point", bounds=bounds, options=_OPTIONS)
         for start in ordered[:n_tried]
     ]
-    best = np.clip(min(found, key=lambda one: float(one.fun)).x, low, high)
+    least = min(found, key=lambda one: float(one.fun))
+    best = np.clip(least.x, low, high)
+    if least.fun >= _NO_VALUE:
+        nothing = np.full((best.size, best.size), np.nan)
+        return Maximum(best, -np.inf, nothing, "its likelihood has no value at any start")
     free = (best > low + _AT_BOUND) & (best < high - _AT_BOUND)
-    return Maximum(best, -cost(best) * scale, _covariance(lambda at: cost(at) * scale, best, free))
+    failure = f"the search stopped after {least.nit} steps" if least.status == _OUT_OF_STEPS else ""
+    return Maximum(best, -cost(best) * scale, _covariance(lambda at: cost(at) * scale, best, free), failure)
 
 
 def _covariance(cost: Callable[[Floats], float], at: Floats, free: np.ndarray) -> Floats:

@@ -117,8 +117,9 @@ def fit_mmpp(stretches: Sequence[Stretch], rate_hz: float) -> Fitted:
             "base": rounded(base),
             "tau": time_text(tau),
         },
-        found.value,
+        found.likelihood,
         count,
+        found.failure,
     )
 
 

@@ -162,20 +162,21 @@ def fit_renewal(family: GapFamily, stretches: Sequence[Stretch], rate_hz: float)
         ),
         2,
         {"kind": family.name, "rate": rate_text(rate_hz), family.shape: rounded(shape)},
-        found.value,
+        found.likelihood,
         x.size,
+        found.failure,
     )
 
 
-def fit_unit_gamma(stretches: Sequence[Stretch]) -> tuple[tuple[Parameter], float]:
-    """cv of gamma gaps of mean 1, and their log-likelihood."""
+def fit_unit_gamma(stretches: Sequence[Stretch]) -> tuple[tuple[Parameter], float, str]:
+    """cv of gamma gaps of mean 1, their log-likelihood, and `Maximum.failure`."""
     gaps = np.concatenate([np.diff(stretch.points) for stretch in stretches])
     log_gaps = np.log(gaps)
     family = FAMILIES[0]
     starts = [np.array([start]) for start in family.starts]
     found = maximise(lambda at: _gamma(gaps, log_gaps, math.exp(at[0])), starts, [family.bounds], gaps.size)
     cv = math.exp(found.at[0])
-    return (Parameter("cv", cv, found.stderr((cv,))),), found.value
+    return (Parameter("cv", cv, found.stderr((cv,))),), found.value, found.failure
 
 
 def _total(stretches: Sequence[Stretch]) -> tuple[int, float]:

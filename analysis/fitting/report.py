@@ -54,8 +54,8 @@ class Ranked:
 
     @property
     def fits(self) -> bool:
-        """Whether every judged figure lies in its band, as medians of nine seeds: see `rank`."""
-        return not self.misses and self.n_seeds >= N_SEEDS
+        """Whether it was fitted and every judged figure lies in its band, as medians of nine seeds: see `rank`."""
+        return not self.fitted.failure and not self.misses and self.n_seeds >= N_SEEDS
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,7 +97,9 @@ class FitReport:
             if self.n < SURE_ARRIVALS:
                 return f"{best.fitted.name} fits: every judged figure in its band or near the draws'"
             return f"{best.fitted.name} fits: every judged figure lies in the trace's band"
-        return f"none fits: the nearest, {best.fitted.name}, misses {', '.join(best.misses)}"
+        if best.fitted.failure:
+            return f"every fit failed: of {best.fitted.name}, {best.fitted.failure}"
+        return f"none fits: the nearest, {best.fitted.name}, misses {', '.join(best.misses) or 'a full set of draws'}"
 
     def snippet(self) -> str:
         """`arrivals:` of a phase, YAML, of the best fit."""
@@ -194,14 +196,14 @@ def _median(drawn: Drawn, name: str) -> float:
 
 
 def ordered(ranked: Iterable[Ranked], is_short: bool = False) -> tuple[Ranked, ...]:
-    """Best first: those that fit before the others, and by score.
+    """Best first: those that fit before the others, those whose fit failed last, and by score.
 
     Of those that fit and missed in none of their nines the one of fewest parameters comes first whose score is within
     0.005 (of a short trace 0.05) of the best one's or below 0.04: what nine seeds of the trace's own process score.
     (Breiman et al., Classification and Regression Trees, 1984, section 3.4.3, choose the smallest tree within one
     standard error.)
     """
-    by_score = sorted(ranked, key=lambda one: one.score)
+    by_score = sorted(ranked, key=lambda one: (bool(one.fitted.failure), one.score))
     fitting = [one for one in by_score if one.fits]
     if fitting:
         tolerance = SHORT_TOLERANCE if is_short else SCORE_TOLERANCE
@@ -278,6 +280,11 @@ def _notes(
         )
     if n > MOST_FITTED:
         notes.append(f"likelihoods are over 8 stretches of about {MOST_FITTED:,} arrivals in all")
+    notes += [
+        f"the fit of {one.fitted.name} failed: {one.fitted.failure}; its row is no estimate"
+        for one in ranked
+        if one.fitted.failure
+    ]
     n_short = sum(one.n_seeds < N_SEEDS for one in ranked)
     if n_short:
         notes.append(f"{n_short} processes have fewer than {N_SEEDS} draws, and cannot count as fitting")
@@ -289,6 +296,7 @@ def _mapping(one: Ranked) -> dict[str, Any]:
     return {
         "name": fitted.name,
         "fits": one.fits,
+        "failure": fitted.failure or None,
         "score": one.score,
         "errors": dict(one.errors),
         "misses": list(one.misses),

@@ -1,13 +1,12 @@
 """Queues with known response times through a real engine and a real null server, over HTTP and gRPC.
 
-The ranges are those of the selftest (`analysis.proof.expect`): a right client leaves one of them by chance once in
-20 selftests with a seed of its own. The seed here is fixed, and `test_the_seeds_own_draws_…` shows that its draws are
-no such chance. What a stall of the host makes of a run is no fault of the client: after repeats without one, skipped.
+Each departure is the exact one of this very run (`analysis.exact_queue`), and the client's instants enclose the
+server's. How long the host takes between the two is an absolute time: the selftest and the benchmarks judge it.
+Theory's ranges stand beside it: `test_the_seeds_own_draws_…` shows that the fixed seed is no chance of one in twenty.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import islice, pairwise, product
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ import pytest
 from actors.null_queue import Service, service_times
 from analysis.latency import nearest_rank
 from analysis.proof import QS, expect
-from analysis.queueing import Queue, departures_ns, sampling_ranges
+from analysis.queueing import departures_ns
 from cluster.probes import NullTriton, poisson_plan
 from cluster.selftest import (
     CONSTANT_HZ,
@@ -49,21 +48,13 @@ def cases(options: Options) -> list[Any]:
 
 
 def agrees(answer: dict[str, Any]) -> None:
-    """Asserts that the client measured what the server did, exactly, and what theory says, within its range.
-
-    How long the host takes between server and client is an absolute time: the selftest and the benchmarks judge it.
-    """
-    noisy = ("out of its range", "stalled", "median")
-    assert [one for one in answer["reasons"] if not any(word in one for word in noisy)] == []
+    """Asserts that server and client did exactly what the queue asks; how late a busy host makes them is not asked."""
+    late = ("late:", "takes long:", "over its limit:")
+    assert [one for one in answer["reasons"] if not any(word in one for word in late)] == []
     assert answer["n_requests"] > 50
     assert answer["over_server_ns"]["min"] >= 0
-    is_within = all(one["is_within"] for one in answer["quantiles"])
-    if not is_within and not answer["is_quiet"]:
-        pytest.skip(f"the host stalled in each repeat: {answer['over_server_ns']}")
-    assert is_within, answer
     for one in answer["quantiles"]:
-        assert one["low_ns"] <= one["client_ns"] <= one["high_ns"], answer
-        assert one["client_ns"] >= one["server_ns"]
+        assert one["exact_ns"] <= one["server_ns"] <= one["client_ns"], answer
 
 
 @pytest.mark.serial
@@ -108,22 +99,6 @@ def test_no_service_time_is_below_a_constant_one(tmp_path: Path) -> None:
         ]  # fmt: skip
         for before, after in pairwise(instants):
             assert (before <= after).all()
-
-
-@pytest.mark.serial
-def test_half_load_agrees_and_a_server_twice_as_slow_as_said_does_not(tmp_path: Path) -> None:
-    (options, law, n_lanes, load, number) = cases(SHORT)[0].values
-    answers = queue_answers(options, law, n_lanes, load, number, tmp_path, print)
-    for answer in answers:
-        agrees(answer)
-    queue = Queue("exponential", n_lanes, load, answers[0]["service_mean_ns"])
-    said = replace(queue, load_ratio=load / 2, service_ns=queue.service_ns // 2)
-    ((_, high_ns),) = sampling_ranges(
-        said, options.check_ns, (0.5,), MISS_RATIO / 18, np.random.default_rng(1)
-    )
-    assert said.arrival_hz == queue.arrival_hz
-    for answer in answers:
-        assert answer["quantiles"][0]["client_ns"] > high_ns
 
 
 @pytest.mark.parametrize(

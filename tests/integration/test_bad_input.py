@@ -124,6 +124,7 @@ def test_a_fault_of_ours_is_one_line_with_the_traceback_in_a_file(tmp_path: Path
 def test_a_server_that_is_not_there_is_named(joined: Bench) -> None:
     live = joined.start_run(scenario_mapping(), "--server", "http://127.0.0.1:9")
     assert _refused(joined, live, 1) == "squall: no Triton is ready at http://127.0.0.1:9: Connection refused"
+    assert not any("joining Ray" in line for line in live.lines), "what needs no Ray is checked before it"
 
 
 @pytest.mark.slow

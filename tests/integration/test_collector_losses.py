@@ -21,7 +21,7 @@ needs_nsys = pytest.mark.skipif(shutil.which("nsys") is None, reason="nsys is no
 
 def _two_phases(seconds: float, between_s: float, **profile: Any) -> dict[str, Any]:
     """Measured phases of 1.5 s and of `seconds` at a steady rate, and `between_s` in which the profiler may import."""
-    mapping = scenario_mapping(profile={"nvml": "off", "osrt_threshold": "10us", **profile})
+    mapping = scenario_mapping(profile={"nsys": "auto", "nvml": "off", "osrt_threshold": "10us", **profile})
     warmup, measure, drain = mapping["phases"]
     measure |= {"duration": "1500ms", "arrivals": {"kind": "poisson", "rate": "100/s"}}
     between = {**warmup, "name": "between", "duration": f"{between_s:g}s"}

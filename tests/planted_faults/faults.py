@@ -315,7 +315,8 @@ FAULTS = {
         ("send lag p99", "event-loop lag p95"), "python",
     ),
     "busy loop": Fault(
-        "actors.loop", "the event loop computes for 20 ms after each wait", _busy_waits, ("worker saturation",), "python",
+        "actors.loop", "the event loop computes for 20 ms after each wait", _busy_waits,
+        ("worker saturation",), "python",
     ),
     "stopped": Fault(
         "actors.loadgen", "the worker stops in the third second", _stop_early, ("unsent", "delivered load"),

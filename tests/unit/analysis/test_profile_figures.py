@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from analysis.profile_figures import profile_figures, profile_lines
+from analysis.profile_figures import latency_under, profile_figures, profile_lines, under_text
 
 
 def _lines(late_ns: int | None) -> list[str]:
@@ -29,3 +29,30 @@ def test_a_phase_that_was_recorded_from_before_its_start_says_nothing() -> None:
 
 def test_without_a_report_there_are_no_figures() -> None:
     assert profile_figures({}) is None
+
+
+def test_latencies_are_under_the_profiler_that_the_server_ran_under_recorded_or_not() -> None:
+    profiled = {
+        "one": {"is_profiled": True, "reason": ""},
+        "two": {"is_profiled": False, "reason": "it hung"},
+    }
+    under = latency_under({"collectors": {"nsys": {"status": "on"}}, "profiled_phases": profiled})
+    assert under == {"profiler": "nsys", "unrecorded": {"two": "it hung"}}
+    assert under_text(under) == " under nsys"
+
+
+def test_a_phase_that_was_not_recorded_is_a_line_of_its_own_before_the_others() -> None:
+    clock = {"is_assumed": True}
+    figures = profile_figures({"nsys": {"reports": {"one": {"clock": clock}}}})
+    under = {"profiler": "nsys", "unrecorded": {"two": "it hung", "three": ""}}
+    assert profile_lines(figures or {}, under) == [
+        "two: NOT RECORDED: it hung",
+        "three: NOT RECORDED: no reason is known",
+        "one: its clock is taken on trust: no marks",
+    ]
+
+
+def test_without_a_profiler_latencies_are_under_nothing() -> None:
+    for collectors in ({}, {"nsys": {"status": "off"}}, {"nsys": {"status": "missing"}}):
+        assert latency_under({"collectors": collectors}) is None
+    assert under_text(None) == ""

@@ -75,6 +75,21 @@ def test_the_report_says_who_had_the_cpu_and_what_each_step_did(
     assert all(one["is_met"] for one in summary["identities"])
 
 
+def test_latencies_under_nsys_say_so_in_the_report(
+    make_run: MakeRun, synthetic: SyntheticRun, page: str
+) -> None:
+    assert "under nsys" not in without_plotly(page)
+    synthetic.manifest["collectors"]["nsys"] = {"status": "on", "reason": "", "mend": ""}
+    synthetic.manifest["profiled_phases"] = {"burst": {"is_profiled": False, "reason": "it hung"}}
+    text = write_report(make_run(synthetic)).read_text(encoding="utf-8")
+    for words in (
+        "response p95 under nsys",
+        "<h2>Latency under nsys</h2>",
+        "Phase burst was not recorded: it hung.",
+    ):
+        assert words in text, words
+
+
 def test_every_plot_is_drawn_with_units_on_its_axes(page: str, whole_run: RunStore) -> None:
     plots = report_plots(whole_run, summarise(whole_run))
     assert len(plots) == 9
@@ -240,7 +255,19 @@ def test_bins_grow_with_the_run_to_keep_the_points_few() -> None:
 def test_windows_binned_keep_their_sums_and_largest_depths(whole_run: RunStore) -> None:
     windows = whole_run.read("windows")
     binned = bin_windows(windows, START_NS, S)
-    assert binned["n_arrivals"].sum() == sum(windows["n_arrivals"].to_pylist())
+    counts = windows["n_arrivals"].to_pylist()
+    whole = [sum(counts[i : i + 10]) for i in range(0, len(counts) - 9, 10)]
+    assert binned["n_arrivals"][: len(whole)].tolist() == whole
     depths = windows["in_flight"].to_pylist()
     assert binned["in_flight"].tolist() == [max(depths[i : i + 10]) for i in range(0, len(depths), 10)]
     assert binned["t_s"].tolist() == list(range(15))
+
+
+def test_a_bin_that_windows_do_not_fill_has_no_counts(whole_run: RunStore) -> None:
+    windows = whole_run.read("windows")
+    whole = bin_windows(windows.slice(0, 50), START_NS, S)["n_sent"]
+    cut = bin_windows(windows.slice(3, 46), START_NS, S)["n_sent"]
+    assert (len(whole), len(cut)) == (5, 5)
+    assert not np.isnan(whole).any()
+    assert np.isnan(cut[[0, -1]]).all(), "a rate of seven tenths of a second would read as one that fell"
+    assert cut[1:-1].tolist() == whole[1:-1].tolist()

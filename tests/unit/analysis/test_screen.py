@@ -9,10 +9,12 @@ from conftest import SyntheticRun, synthesise, synthesise_closed
 from rich.console import Console
 
 from analysis.diagnosis_lines import check_lines, finding_lines
+from analysis.report import write_report
 from analysis.screen import render
 from analysis.store import RunStore
 from analysis.summary import summarise
 from analysis.wording import count_text, duration_text, figure_text, rate_text, share_text
+from cluster.printed import screen_text
 
 MakeRun = Callable[..., RunStore]
 
@@ -40,9 +42,46 @@ def test_the_screen_says_load_tail_outcomes_batches_join_and_verdict(whole_run: 
         "intended", "delivered", "IDC 0.1 s", "response p95", "95 % interval", "few n", "rejected 14",
         "Exceeds maximum queue size", "mean queue", "100 % joined by id; median residual", "VALID",
         "20 of 20 checks met", "sent within it; worst second 0 % off, bursts 0 %", "; drift ", "gap KS",
-        " agree; self-checks: ", "no nsys on the PATH; install Nsight Systems", "report.html",
+        " agree; self-checks: ", "report.html",
     ):  # fmt: skip
         assert words in text, words
+
+
+def test_what_was_not_recorded_is_one_line_and_the_reasons_stand_in_the_report(whole_run: RunStore) -> None:
+    lines = [" ".join(line.split()) for line in screen_of(whole_run)]
+    at = lines.index("Not recorded nsys, nvml: why, and the mend, stand in report.html")
+    assert lines[at + 1].startswith("Files ")
+    assert "no nsys on the PATH" not in " ".join(lines)
+
+
+def test_checks_that_were_not_assessed_are_grouped_in_the_report_and_left_out_here(
+    whole_run: RunStore,
+) -> None:
+    summary = summarise(whole_run)
+    assert "not assessed" not in "\n".join(screen_of(whole_run))
+    statuses = [one["status"] for one in summary["self_checks"]]
+    groups = summary["self_checks_unassessed"]
+    assert sum(map(len, groups.values())) == statuses.count("not assessed") > 5
+    assert "kernel sums" in groups["no nsys report: no nsys on the PATH"]
+    page = write_report(whole_run).read_text(encoding="utf-8")
+    assert "Not assessed, no nsys report: no nsys on the PATH: " in page
+    assert "<td>kernel sums</td>" not in page
+
+
+def test_text_takes_the_width_that_it_is_given_and_no_more(
+    make_run: MakeRun, synthetic: SyntheticRun
+) -> None:
+    synthetic.manifest["notes"] = ["a note " * 40]
+    summary = summarise(make_run(synthetic))
+    console = Console(width=200, file=io.StringIO(), color_system=None)
+    wide = screen_text(console, lambda width: render(summary, "runs/x", width)).splitlines()
+    assert 120 < max(map(len, wide)) <= 140
+    assert not any(line.endswith(" ") for line in wide)
+    narrow = screen_text(
+        Console(width=80, file=io.StringIO()), lambda width: render(summary, "runs/x", width)
+    )
+    assert max(map(len, narrow.splitlines())) <= 80
+    assert len(wide) < len(narrow.splitlines())
 
 
 def test_an_invalid_run_says_so_with_its_reasons_and_its_broken_counts(
@@ -80,6 +119,31 @@ def test_what_was_not_recorded_reads_so(make_run: MakeRun, synthetic: SyntheticR
     text = "\n".join(screen_of(make_run(synthetic)))
     assert text.count("not recorded") >= 2
     assert "no request could be joined to its batch" in text
+
+
+def test_latencies_under_nsys_say_so_in_their_own_lines(
+    make_run: MakeRun, whole_run: RunStore, synthetic: SyntheticRun
+) -> None:
+    assert "under nsys" not in "\n".join(screen_of(whole_run))
+    synthetic.manifest["collectors"]["nsys"] = {"status": "on", "reason": "", "mend": ""}
+    lines = screen_of(make_run(synthetic))
+    (header,) = (line for line in lines if line.startswith("Latency"))
+    assert header.startswith("Latency under nsys ")
+    (headline,) = (line for line in lines if line.startswith("response p95"))
+    assert " ms under nsys " in headline
+    assert max(map(len, lines)) <= 80
+
+
+def test_workers_without_the_c_lane_are_told_with_reason_and_cost(
+    make_run: MakeRun, whole_run: RunStore, synthetic: SyntheticRun
+) -> None:
+    assert "C lane" not in "\n".join(screen_of(whole_run))
+    for one in synthetic.manifest["workers"]:
+        one |= {"has_lane": False, "no_lane": "it speaks no TLS"}
+    store = make_run(synthetic)
+    said = "without the C lane in 2 of 2 workers: it speaks no TLS; a request costs 2 to 5 times the CPU"
+    assert said in " ".join("\n".join(screen_of(store)).split())
+    assert said in write_report(store).read_text(encoding="utf-8")
 
 
 def test_a_run_without_measured_requests_still_has_a_screen(

@@ -19,6 +19,7 @@ from rich.console import Console
 
 from analysis.bootstrap import bootstrap_bands
 from analysis.trace_info import describe_sessions, describe_sizes, describe_trace, trace_summary
+from analysis.trace_notes import size_notes
 from analysis.trace_screen import WIDTH, render_trace
 from scenarios.burstiness import gap_c2, idc_shifted
 from scenarios.errors import AnalysisError
@@ -129,6 +130,21 @@ def test_sizes_leave_empty_rows_out() -> None:
     assert describe_sizes(np.array([0, 0])).c2_ratio is None
 
 
+def test_a_column_that_was_cut_off_has_no_tail_index_and_says_so() -> None:
+    values = np.rint(100 * np.random.default_rng(3).random(20_000) ** (-1 / 1.5)).astype(np.int64)
+    whole = describe_sizes(values)
+    assert whole.cap is None
+    assert all(tail.index is not None for tail in whole.tails)
+    cut = describe_sizes(np.minimum(values, 3_000))
+    n_most = int((values >= 3_000).sum())
+    assert cut.cap == (3_000.0, n_most)
+    assert [tail.index for tail in cut.tails] == [None, None]
+    assert size_notes("tokens", cut) == [
+        f"tokens is cut off at 3,000, which {n_most} arrivals have: its tail is not seen."
+    ]
+    assert describe_sizes(np.array([1, 5, 5, 5])).cap is None, "too few to tell"
+
+
 def test_sessions_are_counted_with_the_share_of_the_ten_largest() -> None:
     found = describe_sessions(np.concatenate([np.repeat(np.arange(10), 9), np.arange(100, 110)]))
     assert (found.n, found.top_count, found.top_ratio) == (20, 10, 0.9)
@@ -218,18 +234,18 @@ def column(rows: list[Any], name: str) -> Int64s:
 
 PUBLISHED: dict[str, dict[str, Any]] = {
     "azure": {
-        "rate": "5.53", "peaks": ("2.89", "1.77", "1.52"), "c2": "1.20", "local": "1.11",
+        "rate": "5.53", "peaks": ("2.89", "1.77", "1.52"), "c2": "1.20", "local": "1.09",
         "idc": ("1.37", "3.87", "24.8", "209"), "r1": "0.062", "rs": "0.045", "hill": ("3.47", "4.41"),
         "hurst": (0.871, 0.929, 0.630), "wait": ("4.7", "398"), "safe": "0.66",
         "ContextTokens": ("1155", "0.922", 4142, 14050, "24.6", "5.62"),
-        "GeneratedTokens": ("211", "0.595", 601, 1000, "5.40", "6.65"),
+        "GeneratedTokens": ("211", "0.595", 601, 1000, None, None),
     },
     "mooncake": {
         "rate": "3.40", "peaks": ("3.53", "1.71", "1.21"), "c2": "1.04", "local": "1.01",
         "idc": ("1.06", "1.51", "3.19", "25.5"), "r1": "0.013", "rs": "0.020", "hill": ("3.85", "5.29"),
         "hurst": (0.67, 0.75, 0.61), "wait": ("3.7", "17"), "safe": "0.83",
         "input_length": ("12035", "1.72", 85_400, 126_195, "2.21", "4.96"),
-        "output_length": ("343", "0.532", 1119, 2000, "3.41", "2.89"),
+        "output_length": ("343", "0.532", 1119, 2000, None, None),
     },
     "nasa_august": {
         "rate": "0.669", "c2": "5.59", "local": "1.94", "idc": ("1.67", "5.07", "25.7", "197"),
@@ -242,6 +258,9 @@ PUBLISHED: dict[str, dict[str, Any]] = {
     },
 }  # fmt: skip
 """Figures of the traces' own description, of the arrivals spread inside their ticks where they lie on a grid.
+
+Two differ from it: azure's local c2 is 1.11 there, with a sixth window that is 502 s long; and both columns of tokens
+that their service cut off, at 1000 and 2000, have Hill estimates there (5.40, 6.65; 3.41, 2.89).
 
 Of nasa the dispersion at 1 and 10 s differs from the table's, which is of the stamps as logged (1.74, 5.09 and
 2.00, 9.34); see `AS_LOGGED`.
@@ -307,8 +326,8 @@ def test_the_public_traces_have_their_published_figures(name: str) -> None:
         assert agrees(one["c2_ratio"], c2)
         assert one["p99"] == pytest.approx(p99, rel=0.005)  # nearest rank here, interpolated there
         assert one["max"] == largest
-        assert agrees(one["tails"][0]["index"], five)
-        assert agrees(one["tails"][1]["index"], one_percent)
+        for tail, written in zip(one["tails"], (five, one_percent), strict=True):
+            assert tail["index"] is None if written is None else agrees(tail["index"], written)
     if session is not None:
         assert summary["sessions"]["n"] == 2_365
 

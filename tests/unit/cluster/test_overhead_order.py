@@ -88,7 +88,7 @@ def test_a_bare_scenario_differs_in_its_profilers_alone() -> None:
 
 def test_every_run_is_made_and_the_evaluation_is_written(tmp_path: Path) -> None:
     runs = Runs()
-    result = measure_overhead(scenario(), tmp_path, None, Interrupts(), 2, runs)
+    result = measure_overhead(scenario(nsys="auto"), tmp_path, None, Interrupts(), 2, runs)
     assert result.is_valid
     assert [one.profile.nsys for one in runs.scenarios] == ["off", "auto", "auto", "off"]
     assert {one.seed for one in runs.scenarios} == {7}
@@ -104,6 +104,14 @@ def test_every_run_is_made_and_the_evaluation_is_written(tmp_path: Path) -> None
         )
     ]
     assert (folder / "overhead.md").read_text().startswith(f"# {folder.name}\n")
+
+
+@pytest.mark.parametrize(("nsys", "is_said"), [("off", True), ("auto", False)])
+def test_pairs_without_nsys_say_that_its_cost_is_not_in_them(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], nsys: str, is_said: bool
+) -> None:
+    measure_overhead(scenario(nsys=nsys), tmp_path, None, Interrupts(), 1, Runs())
+    assert ("add --set profile.nsys=auto" in " ".join(capfd.readouterr().err.split())) == is_said
 
 
 def test_a_failed_run_costs_its_pair_and_the_next_goes_on(tmp_path: Path) -> None:

@@ -182,6 +182,14 @@ def test_a_series_shorter_than_three_windows_has_local_windows_of_a_tenth() -> N
     assert local_c2s(poisson(1_000, 100), 0, 100 * S).size == 10
 
 
+def test_what_is_left_behind_the_last_whole_window_is_no_window() -> None:
+    times = poisson(1_000, 2_300)
+    assert local_c2s(times, 0, 2_300 * S).size == 3
+    assert local_c2s(times, 0, 2_340 * S - 1).tolist() == local_c2s(times, 0, 1_800 * S).tolist()
+    assert local_c2s(times, 0, 2_340 * S).size == 4, "nine tenths of a window are one"
+    assert local_c2s(poisson(1_000, 2_400), 0, 2_400 * S).size == 4
+
+
 def test_the_safe_load_is_one_over_the_peak_to_mean() -> None:
     # two windows of 60 s with 1 and 3 arrivals: mean 2, peak 3
     times = instants(0, 60, 61, 62)

@@ -25,6 +25,10 @@ from scenarios.units import format_duration, format_rate, parse_duration, parse_
         ("0.1s", 100_000_000),
         ("1e3 ms", 1_000_000_000),
         ("0s", 0),
+        ("13m50s", 830_000_000_000),
+        ("1h30m", 5_400_000_000_000),
+        ("2 min 30.5 s", 150_500_000_000),
+        ("1h1m1s1ms1us1ns", 3_661_001_001_001),
         ("9007199.254740993s", 9_007_199_254_740_993),  # 2^53 + 1: a float would lose the last digit
     ],
 )
@@ -60,6 +64,29 @@ def test_a_size_is_read_exactly(text: str, size_bytes: int) -> None:
 @given(st.integers(0, 2**63 - 1))
 def test_a_duration_survives_format_and_parse(duration_ns: int) -> None:
     assert parse_duration(format_duration(duration_ns)) == duration_ns
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("50s13m", "must go from larger units to smaller ones"),
+        ("1m1min", "must go from larger units to smaller ones"),
+        ("1.5h30m", "has a fraction before its last part"),
+        ("1h30", "unknown unit of time 'h30'"),
+        ("-1h30m", "is negative"),
+        ("1s0.5ns", "is not a whole number of ns"),
+        ("99999999999h1s", "is too large"),
+    ],
+)
+def test_parts_of_a_duration_that_do_not_make_one_are_refused(text: str, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        parse_duration(text)
+
+
+@given(st.integers(0, 10**6), st.integers(0, 59), st.integers(0, 59), st.integers(0, 10**9 - 1))
+def test_parts_of_a_duration_add_up(hours: int, minutes: int, seconds: int, ns: int) -> None:
+    expected = ((hours * 60 + minutes) * 60 + seconds) * 10**9 + ns
+    assert parse_duration(f"{hours}h{minutes}m{seconds}s{ns}ns") == expected
 
 
 @given(st.floats(0, allow_nan=False, allow_infinity=False))

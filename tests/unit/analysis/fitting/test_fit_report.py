@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -134,6 +135,9 @@ def test_what_cannot_be_fitted_is_refused(stamps: np.ndarray, words: str) -> Non
         fit_trace(stamps)
 
 
+POISSON = Fitted("poisson", (Parameter("rate", 5.0, None),), 1, {"kind": "poisson", "rate": "5/s"})
+
+
 def fake(name: str, k: int, score: float, fits: bool) -> Ranked:
     fitted = Fitted(name, (Parameter("rate", 1.0, None),), k, {"kind": "poisson", "rate": "1/s"})
     return Ranked(fitted, {}, 9, score, {}, () if fits else ("idc 1s",), 0.0)
@@ -150,6 +154,33 @@ def test_the_simplest_of_those_that_fit_about_equally_well_comes_first() -> None
     )
     assert [one.fitted.name for one in order] == ["near", "best", "far", "misses"]
     assert ordered([fake("a", 2, 0.5, False), fake("b", 9, 0.4, False)])[0].fitted.name == "b"
+
+
+def test_a_fit_that_failed_never_fits_comes_last_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    failed = replace(fake("failed", 1, 0.0, True), fitted=replace(POISSON, failure="it stopped"))
+    assert not failed.fits
+    assert [one.fitted.name for one in ordered([failed, fake("misses", 1, 0.5, False)])] == [
+        "misses",
+        "poisson",
+    ]
+    end_ns = 200 * S
+    times = POISSON.arrivals(end_ns).offsets_ns(np.random.default_rng(1), end_ns)
+    broken = replace(POISSON, name="broken", failure="the search stopped after 7 steps")
+    monkeypatch.setattr(report_module, "fit_all", lambda *_: [broken, constant_of(5.0)])
+    found = fit_trace(times, end_ns)
+    assert [one.fitted.name for one in found.ranked] == ["constant", "broken"]
+    shown = " ".join(screen(found).split())
+    assert "broken failed" in shown
+    assert "what follows is no model of this trace, only the nearest that was found:" in shown
+    assert "note: the fit of broken failed: the search stopped after 7 steps; its row is no estimate" in shown
+    assert [one["failure"] for one in found.to_mapping()["processes"]] == [None, broken.failure]
+    monkeypatch.setattr(report_module, "fit_all", lambda *_: [broken])
+    only = fit_trace(times, end_ns)
+    assert only.verdict() == "every fit failed: of broken, the search stopped after 7 steps"
+
+
+def test_a_model_that_fits_is_shown_without_a_warning(report: FitReport) -> None:
+    assert "no model of this trace" not in screen(report)
 
 
 def test_a_figure_holds_inside_its_band_only() -> None:
