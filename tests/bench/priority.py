@@ -4,8 +4,8 @@
 
 prints one JSON object. Twice as many busy loops as cores run beside one worker that follows gamma arrivals of CV 2 at
 300/s against a null server, in turn at niceness 15 (what Ray gives unless told otherwise), at niceness 0, at the best
-niceness without real time, and in real time; each as a user would have it: by `nice`, by RLIMIT_NICE without
-CAP_SYS_NICE, by `clients.priority: auto`. `--quiet`: without the loops. The loops end by themselves.
+niceness without real time, and in real time; the last two by `clients.priority: auto`, which is told in the former
+that RLIMIT_NICE allows -10 and nothing allows real time. `--quiet`: without the loops. The loops end by themselves.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import json
 import os
 import pickle
 import platform
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -41,20 +40,19 @@ _LEAD_NS = 200_000_000
 _LOOPS_PER_CORE = 2
 _SLACK_S = 15.0
 _SPEC = head_spec("linear_head", "1", {"width": 64, "classes": 2}, 32)
-_WITHOUT_CAPABILITY = (
-    "prlimit",
-    "--nice=30:30",
-    "setpriv",
-    "--bounding-set=-sys_nice",
-    "--inh-caps=-sys_nice",
+_PROBE = ("-m", "actors.probe")
+_WITHOUT_REALTIME = (
+    "-c",
+    "import sys, actors.priority as p; p.powers = lambda: p.Powers(False, -10, 0, True);"
+    " import actors.probe; sys.exit(actors.probe.main())",
 )
-ARRANGEMENTS: dict[str, tuple[tuple[str, ...], Priority]] = {
-    "niceness 15": (("nice", "-n", "15"), "normal"),
-    "niceness 0": ((), "normal"),
-    "niceness -10": (_WITHOUT_CAPABILITY, "auto"),
-    "real time": ((), "auto"),
+ARRANGEMENTS: dict[str, tuple[tuple[str, ...], tuple[str, ...], Priority]] = {
+    "niceness 15": (("nice", "-n", "15"), _PROBE, "normal"),
+    "niceness 0": ((), _PROBE, "normal"),
+    "niceness -10": ((), _WITHOUT_REALTIME, "auto"),
+    "real time": ((), _PROBE, "auto"),
 }
-"""What stands before the worker's command, and its `clients.priority`."""
+"""What stands before the worker's command, what Python runs, and its `clients.priority`."""
 
 
 @contextmanager
@@ -74,7 +72,7 @@ def send_lags(
     server: NullTriton, arrangement: str, seconds: float, n_loops: int, spin_ns: int = 0
 ) -> dict[str, Any]:
     """Lags of one worker's sends, in us; arrivals without a send are counted apart."""
-    prefix, priority = ARRANGEMENTS[arrangement]
+    prefix, program, priority = ARRANGEMENTS[arrangement]
     with tempfile.TemporaryDirectory() as folder:
         settings = WorkerSettings(
             "r", "node-0", 0, "server-0", "127.0.0.1", server.port("http"), _SPEC, 1, {}, Rules(30 * _S), 64, folder,
@@ -82,7 +80,7 @@ def send_lags(
         )  # fmt: skip
         plan = gamma_plan(_RATE_HZ, seconds)
         with subprocess.Popen(
-            [*prefix, sys.executable, "-m", "actors.probe"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+            [*prefix, sys.executable, *program], stdin=subprocess.PIPE, stdout=subprocess.PIPE
         ) as probe:
             assert probe.stdin
             assert probe.stdout
@@ -115,23 +113,14 @@ def main() -> None:
     n_rounds = int(arguments[1]) if len(arguments) > 1 else 3
     n_cores = len(os.sched_getaffinity(0))
     n_loops = 0 if "--quiet" in sys.argv else _LOOPS_PER_CORE * n_cores
-    missing = [name for name in ("prlimit", "setpriv") if shutil.which(name) is None]
-    names = [name for name in ARRANGEMENTS if not (missing and "-10" in name)]
     load_before = os.getloadavg()
     with NullTriton() as server:
         figures = [
-            send_lags(server, name, seconds, n_loops) for _ in range(n_rounds) for name in names
+            send_lags(server, name, seconds, n_loops) for _ in range(n_rounds) for name in ARRANGEMENTS
         ]  # in turn: what else the host does meets all alike
     machine = {"cpu_count": n_cores, "python": platform.python_version(), "kernel": platform.release()}
-    print(
-        json.dumps(
-            {
-                "machine": machine, "load_before": load_before, "n_loops": n_loops, "missing": missing,
-                "figures": figures,
-            },
-            indent=2,
-        )
-    )  # fmt: skip
+    result = {"machine": machine, "load_before": load_before, "n_loops": n_loops, "figures": figures}
+    print(json.dumps(result, indent=2))
 
 
 if __name__ == "__main__":
