@@ -24,13 +24,15 @@ _LIMITS = {
 _NICE, _RT_PRIORITY, _POLICY = 16, 37, 38
 """Fields of /proc/PID/stat, counted from the state (proc(5): field 3 is 0 here)."""
 _ORDINARY: dict[str, tuple[Any, ...]] = {
-    "policy": ("other", None), "oom_score_adj": (0, None), "io_class": ("none", "best-effort", None),
+    "policy": ("other", None), "autogroup_niceness": (0, None), "oom_score_adj": (0, None), "io_class": ("none", "best-effort", None),
 }  # fmt: skip
 """Kernels tell the I/O class of who has none as either."""
 
 
 def process_state(pid: int, proc: Path = Path("/proc")) -> dict[str, Any] | None:
     """Its policy, niceness, oom_score_adj, I/O class, cores, soft limits and what its cgroup allows it.
+
+    `autogroup_niceness`: of its session among sessions; niceness counts within it alone (sched(7)). None: no autogroups.
 
     None where it is gone; a value is None where it cannot be read. Names no path: a cgroup's has names of users.
     """
@@ -46,6 +48,7 @@ def process_state(pid: int, proc: Path = Path("/proc")) -> dict[str, Any] | None
         "policy": POLICY_NAMES.get(int(fields[_POLICY]), fields[_POLICY]),
         "realtime_priority": int(fields[_RT_PRIORITY]),
         "niceness": int(fields[_NICE]),
+        "autogroup_niceness": _autogroup(folder / "autogroup"),
         "oom_score_adj": int(oom),
         "io_class": _io_class(pid),
         "n_cores": _n_cores(pid),
@@ -109,6 +112,11 @@ def _io_class(pid: int) -> str | None:
     return (
         _IOPRIO_CLASSES[value >> _CLASS_SHIFT] if 0 <= value >> _CLASS_SHIFT < len(_IOPRIO_CLASSES) else None
     )
+
+
+def _autogroup(path: Path) -> int | None:
+    words = _read(path).split()  # "/autogroup-7 nice 0"
+    return int(words[-1]) if len(words) == 3 else None
 
 
 def _n_cores(pid: int) -> int | None:

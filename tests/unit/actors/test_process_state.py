@@ -20,10 +20,11 @@ STAT = (
 )
 
 
-def planted(folder: Path, nice: int, policy: int, rt: int = 0, oom: int = 0) -> Path:
+def planted(folder: Path, nice: int, policy: int, rt: int = 0, oom: int = 0, group: int = 0) -> Path:
     own = folder / "42"
     own.mkdir(parents=True)
     (own / "stat").write_text(STAT.format(priority=20 + nice, nice=nice, policy=policy, rt=rt))
+    (own / "autogroup").write_text(f"/autogroup-7 nice {group}\n")
     (own / "oom_score_adj").write_text(f"{oom}\n")
     (own / "limits").write_text(
         "Limit                     Soft Limit           Hard Limit           Units     \n"
@@ -59,6 +60,14 @@ def test_a_process_is_told_as_the_kernel_has_it(
     assert found == ("a) b (c", nice, named, rt, oom)
     assert state["limits"] == {"cpu_s": None, "open_files": 1024}
     assert what_is_unusual([{**state, "io_class": None}], 0) == unusual
+
+
+def test_a_session_that_comes_after_others_is_told(tmp_path: Path) -> None:
+    state = process_state(42, planted(tmp_path, 0, 0, group=7))
+    assert state is not None
+    assert what_is_unusual([{**state, "io_class": None}], 0) == [
+        "a) b (c has autogroup_niceness 7 (wanted: 0)"
+    ]
 
 
 def test_of_a_process_that_is_gone_nothing_is_said(tmp_path: Path) -> None:
