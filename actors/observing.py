@@ -26,7 +26,7 @@ from actors.clock_responder import ClockResponder
 from actors.gpu import GpuProcessSource, GpuSource, missing_reason
 from actors.host import CoreSource, HostSource
 from actors.observer_settings import AddGpus, AddServer, ObserverSettings, Order, ServerTarget, SetPids
-from actors.priority import OBSERVER_NICENESS, own_niceness
+from actors.priority import OBSERVER_NICENESS, own_niceness, own_session_niceness
 from actors.sampler import Sampler, Source, stop_all, wait_for_baselines
 from actors.threads import Family, ThreadSource
 from actors.triton_source import TritonSource
@@ -196,6 +196,7 @@ def _serve(observing: Observing) -> None:
 def main() -> int:
     """Exit code 0, or 1 with the error said. SIGTERM must be blocked already."""
     own_niceness(OBSERVER_NICENESS)
+    own_session_niceness(OBSERVER_NICENESS)
     pa.set_cpu_count(1)
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
     try:

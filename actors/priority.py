@@ -198,6 +198,14 @@ def _as_near_as_may_be(system: System, tid: int, niceness: int) -> None:
             return
 
 
+def own_session_niceness(niceness: int, path: Path = Path("/proc/self/autogroup")) -> None:
+    """Among sessions, where the kernel groups by them (autogroups) and this process leads one: niceness counts within a
+    session alone. What is refused stays."""
+    if os.getsid(0) == os.getpid():
+        with suppress(OSError):
+            path.write_text(str(niceness))
+
+
 @dataclass(frozen=True)
 class Settled:
     """Niceness and oom_score_adj of a process as it was started, and as it made them."""

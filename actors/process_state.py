@@ -24,7 +24,7 @@ _LIMITS = {
 _NICE, _RT_PRIORITY, _POLICY = 16, 37, 38
 """Fields of /proc/PID/stat, counted from the state (proc(5): field 3 is 0 here)."""
 _ORDINARY: dict[str, tuple[Any, ...]] = {
-    "policy": ("other", None), "autogroup_niceness": (0, None), "oom_score_adj": (0, None), "io_class": ("none", "best-effort", None),
+    "policy": ("other", None), "oom_score_adj": (0, None), "io_class": ("none", "best-effort", None),
 }  # fmt: skip
 """Kernels tell the I/O class of who has none as either."""
 
@@ -32,7 +32,7 @@ _ORDINARY: dict[str, tuple[Any, ...]] = {
 def process_state(pid: int, proc: Path = Path("/proc")) -> dict[str, Any] | None:
     """Its policy, niceness, oom_score_adj, I/O class, cores, soft limits and what its cgroup allows it.
 
-    `autogroup_niceness`: of its session among sessions; niceness counts within it alone (sched(7)). None: no autogroups.
+    `autogroup_niceness`: of its session among sessions, within which niceness counts (sched(7)); None: no autogroups.
 
     None where it is gone; a value is None where it cannot be read. Names no path: a cgroup's has names of users.
     """
@@ -71,7 +71,7 @@ def states_of(pids: Iterable[int]) -> list[dict[str, Any]]:
 
 def what_is_unusual(states: Sequence[dict[str, Any]], niceness: int) -> list[str]:
     """How processes differ from such as nobody has touched, at that niceness: sentences without an end."""
-    ordinary = {**_ORDINARY, "niceness": (niceness,)}
+    ordinary = {**_ORDINARY, "niceness": (niceness,), "autogroup_niceness": (niceness, None)}
     found = [
         f"{state['name']} has {name} {state[name]} (wanted: {values[0]})"
         for state in states
