@@ -43,6 +43,12 @@ def ray_memory_monitor(probes: Probes) -> Finding:
     return Finding(topic, "limited", what, f"RAY_memory_monitor_refresh_ms=0 {_RAY}")
 
 
+def watchdogs(probes: Probes) -> list[str]:
+    """What Ray may end of a run that is well, in a sentence each; empty where it ends nothing soon."""
+    found = ray_memory_monitor(probes), ray_health_checks(probes)
+    return [f"{one.topic.removeprefix('Ray ')}: {one.what}" for one in found if one.status != "ok"]
+
+
 def ray_health_checks(probes: Probes) -> Finding:
     """How long a node may be silent before Ray takes it for dead; the head's environment counts."""
 

@@ -11,6 +11,8 @@ from typing import Any
 
 import psutil
 
+from actors.checkup import SystemProbes
+from actors.checkup_priority import watchdogs
 from actors.clock import SystemClock
 from actors.control import ControlError
 from actors.cores import Cores, Split, node_split
@@ -83,6 +85,7 @@ class NodeAgent:
             "memory_bytes": psutil.virtual_memory().total,
             "kernel": platform.release(),
             "gpus": _gpu_names(),
+            "ray_watchdogs": watchdogs(SystemProbes()),
         }
 
     def split_cores(self, wanted: Cores, n_workers: int) -> Split:

@@ -77,7 +77,7 @@ class Deployment:
             refuse_two_nodes(placement)
         self.nodes.start_clocks()
         self._store.update(nodes=self._describe_nodes())
-        self._tell_ray_niceness()
+        self._tell_of_ray()
         self._split_cores(placement)
         self._find_collectors(placement)
         endpoint = self._endpoint = self._start_server(placement.server)
@@ -221,9 +221,13 @@ class Deployment:
             self._screen.step(f"the server is not scheduled as one that is deployed: {what}", "yellow")
         return found
 
-    def _tell_ray_niceness(self) -> None:
-        """What Ray gave its processes that could not be mended from inside."""
-        for label, facts in self._store.manifest["nodes"].items():
+    def _tell_of_ray(self) -> None:
+        """What Ray does to processes that could not be mended from inside."""
+        nodes = self._store.manifest["nodes"]
+        for what in dict.fromkeys(what for facts in nodes.values() for what in facts["ray_watchdogs"]):
+            where = ", ".join(label for label, facts in nodes.items() if what in facts["ray_watchdogs"])
+            self._screen.step(f"Ray on {where}: {what}; squall doctor has the mend", "yellow")
+        for label, facts in nodes.items():
             niceness = facts["ray"]["niceness"]
             if niceness > 0:
                 what = f"{label}: what Ray starts runs at niceness {niceness}, behind all else there"

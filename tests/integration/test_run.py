@@ -209,6 +209,7 @@ def test_a_closed_loop_reports_service_time_and_counts_what_triton_counts(joined
 def test_ray_gives_its_workers_no_niceness_and_nobody_is_its_first_victim(full_run: FullRun) -> None:
     for node in full_run.store.manifest["nodes"].values():
         assert (node["ray"]["niceness_given"], node["ray"]["oom_score_adj_given"]) == (0, 0)
+        assert node["ray_watchdogs"] == []
 
 
 def test_what_senders_and_server_got_is_in_the_manifest(full_run: FullRun) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from actors.checkup_priority import ray_health_checks, ray_memory_monitor, ray_niceness, sending
+from actors.checkup_priority import ray_health_checks, ray_memory_monitor, ray_niceness, sending, watchdogs
 from actors.priority import Scheduling, Settled
 from cluster.session import LOCAL_SETTINGS
 from tests.checkup_probes import FakeProbes
@@ -56,3 +56,8 @@ def test_a_memory_monitor_that_kills_is_told(variables: Mapping[str, str], statu
 def test_impatient_health_checks_are_told(variables: Mapping[str, str], status: str, what: str) -> None:
     found = ray_health_checks(FakeProbes(variables=variables))
     assert (found.status, what in found.what) == (status, True)
+
+
+def test_a_run_is_told_of_the_watchdogs_that_may_end_it() -> None:
+    assert [what.partition(":")[0] for what in watchdogs(FakeProbes())] == ["memory monitor", "health checks"]
+    assert watchdogs(FakeProbes(variables=LOCAL_SETTINGS)) == []
