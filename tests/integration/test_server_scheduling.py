@@ -19,8 +19,10 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="niceness can only be 
 def test_triton_and_its_stubs_inherit_neither_niceness_nor_policy_nor_the_first_place_among_victims(
     tmp_path: Path,
 ) -> None:
-    server = server_of(tmp_path)
+    core = min(os.sched_getaffinity(0))
+    server = server_of(tmp_path, cores=(core,))
     oom, found = Path("/proc/self/oom_score_adj"), list[dict[str, Any]]()
+    cores: list[set[int]] = []
     before = oom.read_text()
 
     def start_from_a_thread_of_low_rank() -> None:
@@ -31,6 +33,7 @@ def test_triton_and_its_stubs_inherit_neither_niceness_nor_policy_nor_the_first_
         try:
             server.start()
             found.extend(states_of(server.pids()))
+            cores.extend(os.sched_getaffinity(pid) for pid in server.pids())
         finally:
             oom.write_text(before)
             server.stop()
@@ -42,3 +45,4 @@ def test_triton_and_its_stubs_inherit_neither_niceness_nor_policy_nor_the_first_
     assert any(one["name"].startswith("triton_python") for one in found)
     assert what_is_unusual(found, 0) == []
     assert {one["niceness"] for one in found} == {0}
+    assert all(one == {core} for one in cores), "it was kept off the senders' cores"
