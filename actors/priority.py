@@ -294,8 +294,13 @@ class Sender:
         return ""
 
     def restore(self) -> None:
-        """Ordinary scheduling again, on every core that it had."""
+        """As the other threads of the process again, on every core that it had.
+
+        Not below them: what calls `raise_thread` must come to it in time, on a host that is full too.
+        """
         self.lower()
+        if self._wanted != "normal":
+            _as_near_as_may_be(self._system, 0, self._choice.niceness)
         if self._cores_before is not None:
             with suppress(OSError):
                 self._system.set_cores(0, self._cores_before)

@@ -123,7 +123,7 @@ def test_in_real_time_the_sender_alone_is_and_only_until_it_is_restored(has: Pow
     assert kernel.has_flag
     one.restore()
     assert kernel.policies[SENDER] == (os.SCHED_OTHER, 0)
-    assert kernel.nicenesses[SENDER] == 0
+    assert kernel.nicenesses[SENDER] == kernel.nicenesses[OTHER]
 
 
 @pytest.mark.parametrize(
