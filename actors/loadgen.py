@@ -26,6 +26,7 @@ from actors.lane import IS_BUILT, LEAST_CHECK_EVERY, NOT_BUILT, Lane, lane_pacin
 from actors.link import Address, Route, TlsSettings, allow_many_files, words
 from actors.loop import Loop
 from actors.pacing import plain_pacing
+from actors.priority import WINDOW_NS, Governor, Priority, Scheduling, Sender
 from actors.reply import Template
 from actors.shared_memory import (
     Kind,
@@ -61,7 +62,7 @@ class WorkerSettings:
     """What one worker needs to know beside its plan; plain values, so that it travels cheaply.
 
     `seed` is that of the payloads; `spill_dir` is on the worker's node, as is `unix`, the path of a Unix socket that
-    is loaded instead of host and port, which then only name the server.
+    is loaded instead of host and port, which then only name the server. `core`: the sender's own on that node.
     """
 
     run: str
@@ -84,6 +85,8 @@ class WorkerSettings:
     lane: bool = True
     check: CheckRule | None = None
     shared_memory: SharedMemorySettings | None = None
+    priority: Priority = "normal"
+    core: int | None = None
 
 
 @dataclass(frozen=True)
@@ -134,15 +137,18 @@ class LoadWorker:
         self._gc_watch = GcWatch()
         self._previous = Usage()
         self._due_ns = 0
+        self._sender = Sender(settings.priority, settings.spin_ns > 0, settings.core)
+        self._governor = Governor(self._sender, settings.core is not None)
 
     def prepare(self, plan: Plan | ClosedPlan, answers: Answers | None = None) -> None:
         """Encodes every request, opens files and connections. `answers`: the right outputs, where they are checked.
 
         Raises ScenarioError for a payload the model does not take, TargetError where the server cannot be reached,
-        ClusterError where the spill folder cannot be written or shared memory cannot be had.
+        ClusterError where the spill folder cannot be written, or shared memory or the priority cannot be had.
         """
         settings = self._settings
         allow_many_files()
+        self._sender.rehearse()
         kinds = plan.request_kinds() if isinstance(plan, ClosedPlan) else templates_needed(plan)
         templates = self._encode(kinds)
         if settings.check is not None:
@@ -295,12 +301,14 @@ class LoadWorker:
         at_ns = min(self._clock.monotonic_ns(), start_ns - 1)
         self._previous = replace(self._usage(at_ns), n_due=0)
         self._due_ns = start_ns
+        self._sender.raise_thread()
         try:
-            self._engine.run(self._client, start_ns, self._on_second, start_ns)
+            self._engine.run(self._client, start_ns, self._on_tick, start_ns)
         except Exception as error:  # the process's edge: a fault of ours
             what = f"{type(error).__name__}: {error}"
             raise ClusterError(f"worker {self._settings.worker}: {what}") from error
         finally:
+            self._sender.restore()
             gc.callbacks.remove(self._gc_watch)
             gc.enable()
             gc.unfreeze()
@@ -320,6 +328,14 @@ class LoadWorker:
     def no_lane(self) -> str:
         """Why the common case of its requests does not run in C; empty where it does."""
         return self._no_lane
+
+    def scheduling(self) -> Scheduling:
+        """Of the thread that sends, once prepared."""
+        return self._sender.scheduling
+
+    def demotions(self) -> tuple[int, int]:
+        """How often its priority was taken from it because it computed too much, and for how many ns in all."""
+        return self._governor.n_demotions, self._governor.demoted_ns
 
     def tally(self) -> Tally:
         """Replies whose values it has compared."""
@@ -342,11 +358,15 @@ class LoadWorker:
         recent = np.array(self._last_response_ns[:_LARGEST_RECENT_COUNT], np.int64)
         return Progress(counters.n_sent, counters.n_done, counters.n_failed, engine.n_in_flight, recent)
 
-    def _on_second(self, now_ns: int) -> int:
-        """One row of worker_samples a second, on the second of the run."""
-        self._take_sample(now_ns, now_ns - self._due_ns)
-        self._due_ns += _SAMPLE_NS
-        return self._due_ns
+    def _on_tick(self, now_ns: int) -> int:
+        """One row of worker_samples a second, on the second of the run; between them, a look at the priority."""
+        if now_ns >= self._due_ns:
+            self._take_sample(now_ns, now_ns - self._due_ns)
+            self._due_ns += _SAMPLE_NS
+        if not self._governor.is_needed:
+            return self._due_ns
+        self._governor.look(now_ns)
+        return min(self._due_ns, now_ns + WINDOW_NS)
 
     def _usage(self, now_ns: int) -> Usage:
         assert self._engine

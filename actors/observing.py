@@ -35,6 +35,7 @@ from actors.observer_settings import (
     SetClients,
     SetPids,
 )
+from actors.priority import OBSERVER_NICENESS, own_niceness, own_session_niceness
 from actors.sampler import Sampler, Source, stop_all, wait_for_baselines
 from actors.threads import Family, ThreadSource
 from actors.triton_source import TritonSource
@@ -207,6 +208,8 @@ def _serve(observing: Observing) -> None:
 
 def main() -> int:
     """Exit code 0, or 1 with the error said. SIGTERM must be blocked already."""
+    own_niceness(OBSERVER_NICENESS)
+    own_session_niceness(OBSERVER_NICENESS)
     pa.set_cpu_count(1)
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
     try:

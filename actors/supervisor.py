@@ -25,8 +25,13 @@ _REPORT_S = 60.0
 
 
 def _set_up_child() -> None:
+    """In the command's own session, whose niceness among sessions is that of the command (autogroups, sched(7))."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
+    niceness = os.getpriority(os.PRIO_PROCESS, 0)
+    if niceness:
+        with contextlib.suppress(OSError), open("/proc/self/autogroup", "w", encoding="ascii") as file:
+            file.write(str(niceness))
 
 
 def descendants() -> dict[int, str]:

@@ -11,12 +11,16 @@ from typing import Any
 
 import psutil
 
+from actors.checkup import SystemProbes
+from actors.checkup_priority import watchdogs
 from actors.clock import SystemClock
 from actors.control import ControlError
+from actors.cores import Cores, Split, node_split
 from actors.gpu import GpuSource, missing_reason
 from actors.listening import listening_pids
 from actors.nsys_tools import NsysTools, find_nsys
 from actors.observer import Observer, ObserverSettings, ServerTarget
+from actors.process_state import listening_pids, states_of, what_is_unusual
 from actors.shared_memory import remove_named, remove_regions
 from actors.triton_trace import TraceSwitch, trace_holds, trace_reason
 from analysis.nsys_tables import EventLabels
@@ -82,7 +86,12 @@ class NodeAgent:
             "memory_bytes": psutil.virtual_memory().total,
             "kernel": platform.release(),
             "gpus": _gpu_names(),
+            "ray_watchdogs": watchdogs(SystemProbes()),
         }
+
+    def split_cores(self, wanted: Cores, n_workers: int) -> Split:
+        """See `actors.cores.split_cores`. Raises as that does."""
+        return node_split(wanted, n_workers)
 
     def missing_nvml(self) -> str | None:
         """Why NVML gives nothing here; None if it works."""
@@ -163,9 +172,10 @@ class NodeAgent:
 
     # the server
 
-    def start_server(self, scenario: Scenario, with_nsys: bool) -> Endpoint:
+    def start_server(self, scenario: Scenario, with_nsys: bool, cores: tuple[int, ...] = ()) -> Endpoint:
         """Launches the scenario's server, without nsys where it does not start with it; see `why_without_nsys`.
 
+        `cores`: those it may run on; empty: all of this process.
         Raises what `TritonServer.start` does, and ClusterError where a required nsys does not launch it.
         """
         folder = self._scratch.path / SERVER
@@ -173,7 +183,7 @@ class NodeAgent:
         session = self._make_profiler(scenario.profile).session if with_nsys else None
         trace_file = folder / _TRACE if scenario.profile.triton_trace == "auto" else None
         self._server = TritonServer(
-            scenario.model, scenario.server, folder, session, missing_reason() is None, trace_file
+            scenario.model, scenario.server, folder, session, missing_reason() is None, trace_file, cores
         )
         try:
             self._endpoint = self._server.start()
@@ -242,6 +252,15 @@ class NodeAgent:
             self._endpoint = None
             self._server.stop()
         return losses
+
+    def server_scheduling(self, port: int | None, niceness: int) -> dict[str, Any]:
+        """How the server's processes are scheduled and limited, and what of that nobody deploys.
+
+        `port`: where a server listens that somebody else started on this node; None for our own. Empty without any
+        process that can be looked at: one in a container, or another user's.
+        """
+        states = states_of(self._server_roots() if port is None else listening_pids(port))
+        return {"processes": states, "unusual": what_is_unusual(states, niceness)} if states else {}
 
     def _server_roots(self) -> list[int]:
         return self._server.pids() if self._server is not None else []

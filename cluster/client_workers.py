@@ -107,10 +107,12 @@ def spawn_workers(
     seats: Sequence[Node],
     spill_dirs: Mapping[str, str],
     expected: Expected | None,
+    cores: Mapping[str, Sequence[int]],
 ) -> Iterator[Worker]:
     """A worker on each of `seats`, as soon as its actor is asked for; at the end all are prepared and connected.
 
-    `spill_dirs`: by label of the node. Raises SquallError where one cannot be had.
+    `spill_dirs`: by label of the node; so `cores`, of its workers in their order. Raises SquallError where one cannot
+    be had.
     """
     n = len(seats)
     parts: Iterable[Plan | ClosedPlan] = (
@@ -118,8 +120,11 @@ def spawn_workers(
     )
     sending = Sending(_MOST_SENT_BYTES)
     alike = _settings(run, scenario, endpoint, expected)
+    left = {label: iter(of_node) for label, of_node in cores.items()}
     for index, (node, part) in enumerate(zip(seats, parts, strict=True)):
-        settings = replace(alike, worker=index, node=node.label, spill_dir=spill_dirs[node.label])
+        settings = replace(
+            alike, worker=index, node=node.label, spill_dir=spill_dirs[node.label], core=next(left[node.label], None)
+        )  # fmt: skip
         handle = spawn(f"worker {index}", node, LoadWorker, settings, SystemClock(), n_threads=3)
         yield Worker(handle, node, len(part))
         n_bytes = part.n_bytes if isinstance(part, Plan) else 0
@@ -139,7 +144,8 @@ def _settings(run: str, scenario: Scenario, endpoint: Endpoint, expected: Expect
         headers=expand_headers(clients.headers, os.environ),
         spin_ns=clients.spin_ns, spec=endpoint.spec, seed=scenario.seed, shapes=dict(scenario.model.shapes),
         rules=Rules(clients.timeout_ns, clients.max_in_flight, phase_timeouts(scenario)),
-        n_connections=clients.connections, check=expected.rule if expected is not None else None, spill_dir="",
+        n_connections=clients.connections, priority=clients.priority,
+        check=expected.rule if expected is not None else None, spill_dir="",
         shared_memory=None if memory is None else SharedMemorySettings(
             memory.inputs, memory.outputs, endpoint.url, endpoint.tls
         ),
@@ -154,9 +160,28 @@ def worker_facts(workers: Sequence[Worker], is_closed: bool) -> list[dict[str, A
         {
             "worker": index, "node": worker.node.label, "has_lane": not reason, "no_lane": reason,
             planned: worker.n_planned,
+            "scheduling": asdict(worker.handle.call("scheduling")),
         }
         for index, (worker, reason) in enumerate(zip(workers, reasons, strict=True))
     ]  # fmt: skip
+
+
+def told_of_scheduling(facts: Sequence[Mapping[str, Any]]) -> list[str]:
+    """From `worker_facts`: what senders got that is less than was asked for, in a line for each reason."""
+    found: dict[tuple[str, int, str], int] = {}
+    for one in facts:
+        got = one["scheduling"]
+        if got["why_less"]:
+            key = got["policy"], got["niceness"], got["why_less"]
+            found[key] = found.get(key, 0) + 1
+    return [
+        f"{n} worker{'s' * (n != 1)} send{'s' * (n == 1)} at {_policy_text(policy, niceness)}: {why}"
+        for (policy, niceness, why), n in found.items()
+    ]
+
+
+def _policy_text(policy: str, niceness: int) -> str:
+    return "real-time priority" if policy == "fifo" else f"niceness {niceness}, not in real time"
 
 
 def seats_of(clients: ClientConfig, placement: Placement) -> list[Node]:

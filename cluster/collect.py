@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from functools import partial
 from typing import Any
 
+from actors.priority import MOST_SHARE
 from analysis.store import RunStore
 from analysis.timeline import RunPhase, assign_phase
 from cluster.agent import SERVER
@@ -19,6 +21,7 @@ from cluster.spills import NodeFile
 from scenarios.closed import ClosedPlan
 from scenarios.errors import LostActor, SquallError, StoreError
 from scenarios.plan import Plan
+from scenarios.units import NS_PER_S
 
 _STOP_TIMEOUT_S = 120
 _PIECE_BYTES = 2**20
@@ -128,9 +131,28 @@ class Collection:
         for worker in self._deployment.workers:
             self._try(worker.handle.name, partial(self._take_leftovers, worker))
         self._try("unsent arrivals", self._add_missing)
+        self._try_noting("scheduling", self._take_scheduling)
         if "value_checks" in self._store.manifest:
             self._try("value checks", self._add_checks)
         self._try("requests", partial(self._store.flush, "requests"))
+
+    def _take_scheduling(self) -> None:
+        """What the senders had while they ran, and whose priority was taken away because it computed too much."""
+        facts = list(self._store.manifest["workers"])
+        for index, worker in enumerate(self._deployment.workers):
+            if worker.is_lost:
+                continue
+            n_demotions, demoted_ns = worker.handle.call("demotions")
+            got = asdict(worker.handle.call("scheduling"))
+            facts[index] = {
+                **facts[index], "scheduling": got, "n_demotions": n_demotions, "demoted_ns": demoted_ns
+            }  # fmt: skip
+            if n_demotions:
+                self.notes.append(
+                    f"{worker.handle.name} used more than {MOST_SHARE:g} of a core and went on without its priority for"
+                    f" {demoted_ns / NS_PER_S:.1f} s"
+                )
+        self._store.update(workers=facts)
 
     def _try(self, what: str, step: Callable[[], None]) -> None:
         """Runs a step; its failure is a loss, and the next step has its turn."""

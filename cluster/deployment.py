@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+from dataclasses import asdict
 from typing import Any
 
 from actors.checkup_tools import GPU_MEND, NSYS_MEND
+from actors.cores import Split
 from actors.shared_memory import unregister_all
 from analysis.clock_track import ClockTrack
 from analysis.store import RunStore
@@ -16,6 +18,7 @@ from cluster.client_workers import (
     refuse_two_nodes,
     seats_of,
     spawn_workers,
+    told_of_scheduling,
     worker_facts,
 )
 from cluster.collectors import BATCHES_MEND, Collectors
@@ -43,6 +46,8 @@ class Deployment:
         self.server_agent: Handle | None = None
         self.server_label = ""
         self._endpoint: Endpoint | None = None
+        self._is_server_here = True
+        self._splits: dict[str, Split] = {}
         self._stopping: Any = None
         self._scenario = scenario
         self._store = store
@@ -67,12 +72,15 @@ class Deployment:
             self.nodes.add(node)
         self.server_label = placement.server.label
         self.server_agent = self.nodes.agents[self.server_label]
+        self._is_server_here = placement.is_server_here
         if placement.note:
             self._screen.step(placement.note)
         if scenario.clients.shared_memory is not None:
             refuse_two_nodes(placement)
         self.nodes.start_clocks()
         self._store.update(nodes=self._describe_nodes())
+        self._tell_of_ray()
+        self._split_cores(placement)
         self._find_collectors(placement)
         endpoint = self._endpoint = self._start_server(placement.server)
         self._spawn_workers(plan, placement, endpoint)
@@ -102,7 +110,11 @@ class Deployment:
     def _describe_nodes(self) -> dict[str, Any]:
         agents, clocks = self.nodes.agents, self.nodes.clocks()
         return {
-            label: {**agents[label].call("describe"), **clock_facts(clocks[label])}
+            label: {
+                **agents[label].call("describe"),
+                **clock_facts(clocks[label]),
+                "ray": asdict(agents[label].settled()),
+            }
             for label in sorted(agents)
         }
 
@@ -185,7 +197,11 @@ class Deployment:
             agent = self.nodes.agents[node.label]
             try:
                 endpoint = agent.call(
-                    "start_server", scenario, self.collectors.is_on("nsys"), timeout_s=_SERVER_TIMEOUT_S
+                    "start_server",
+                    scenario,
+                    self.collectors.is_on("nsys"),
+                    self._splits[node.label].others,
+                    timeout_s=_SERVER_TIMEOUT_S,
                 )
             except SquallError:
                 with contextlib.suppress(SquallError):  # why the server failed matters more than its log
@@ -199,10 +215,41 @@ class Deployment:
             "node": node.label, "model": endpoint.spec.name, "version": endpoint.spec.version,
             "source": endpoint.source, "server_version": endpoint.server_version,
             "batch_record": endpoint.has_records, "steps": list(endpoint.steps),
+            "scheduling": self._server_scheduling(node, endpoint),
         }  # fmt: skip
         self._store.update(servers={SERVER: server})
         self._screen.step(f"Triton {endpoint.server_version} ({endpoint.source}) serves {endpoint.spec.name}")
         return endpoint
+
+    def _server_scheduling(self, node: Node, endpoint: Endpoint) -> dict[str, Any]:
+        """How the server is scheduled and limited, told where nobody deploys one so; empty where it is elsewhere."""
+        url = self._scenario.server.url
+        if url is not None and not self._is_server_here:
+            return {}
+        port, niceness = (endpoint.port, 0) if url is not None else (None, self._scenario.server.nice)
+        found: dict[str, Any] = self.nodes.agents[node.label].call("server_scheduling", port, niceness)
+        for what in found.get("unusual", []):
+            self._screen.step(f"the server is not scheduled as one that is deployed: {what}", "yellow")
+        return found
+
+    def _tell_of_ray(self) -> None:
+        """What Ray does to processes that could not be mended from inside."""
+        nodes = self._store.manifest["nodes"]
+        for what in dict.fromkeys(what for facts in nodes.values() for what in facts["ray_watchdogs"]):
+            where = ", ".join(label for label, facts in nodes.items() if what in facts["ray_watchdogs"])
+            self._screen.step(f"Ray on {where}: {what}; squall doctor has the mend", "yellow")
+        for label, facts in nodes.items():
+            niceness = facts["ray"]["niceness"]
+            if niceness > 0:
+                what = f"{label}: what Ray starts runs at niceness {niceness}, behind all else there"
+                self._screen.step(f"{what}; start Ray with RAY_worker_niceness=0", "yellow")
+
+    def _split_cores(self, placement: Placement) -> None:
+        """Which cores the senders of each node get. Raises ClusterError where those asked for cannot be had."""
+        clients = self._scenario.clients
+        seats = [node.label for node in seats_of(clients, placement)]
+        for label, agent in self.nodes.agents.items():
+            self._splits[label] = agent.call("split_cores", clients.cores, seats.count(label))
 
     def keep_server_log(self) -> None:
         """Copies the server's log into the run directory, if a server was started."""
@@ -217,11 +264,15 @@ class Deployment:
         if expected is not None:
             self._store.update(value_checks=expected.to_mapping())
         spill_dirs = {node.label: self.nodes.agents[node.label].call("spill_dir") for node in set(seats)}
+        cores = {label: split.of_workers for label, split in self._splits.items()}
         for worker in spawn_workers(
-            self._store.run, self._scenario, plan, endpoint, seats, spill_dirs, expected
+            self._store.run, self._scenario, plan, endpoint, seats, spill_dirs, expected, cores
         ):
             self.workers.append(worker)
-        self._store.update(workers=worker_facts(self.workers, isinstance(plan, ClosedPlan)))
+        facts = worker_facts(self.workers, isinstance(plan, ClosedPlan))
+        self._store.update(workers=facts)
+        for line in told_of_scheduling(facts):
+            self._screen.step(line, "yellow")
         self._screen.step(f"{len(self.workers)} workers on {len(placement.clients)} node(s) are connected")
 
 

@@ -81,6 +81,7 @@ def examine(nodes: Sequence[Node], driver: Mapping[str, str | None]) -> dict[str
         try:
             versions = handles[label].wait(reference, _START_TIMEOUT_S)
             found[label] = compare_versions(versions, driver)
+            found[label] += handles[label].call("ray_findings", handles[label].settled())
             begun[label] = handles[label].begin("findings")
         except SquallError as error:
             found[label] = [Finding("node", "missing", _one_line(error), _NODE_MEND)]

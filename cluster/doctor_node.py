@@ -16,6 +16,7 @@ from typing import Any
 
 from actors.checkup import Check, Finding, Probes, SystemProbes, check_up
 from actors.checkup_host import CHECKS
+from actors.checkup_priority import ray_health_checks, ray_memory_monitor, ray_niceness, sending
 from actors.checkup_tools import GpuProbes, NsysProbes, containers, gpu, nsys
 from actors.clock import SystemClock
 from actors.clock_responder import ClockResponder
@@ -23,6 +24,7 @@ from actors.gpu import GpuSource, missing_reason
 from actors.lane import BUILD_MEND, IS_BUILT, NOT_BUILT
 from actors.nsys_proof import prove_nsys
 from actors.nsys_tools import NsysTools, find_nsys
+from actors.priority import Sender, Settled
 from analysis.nsys_count import count_events
 from analysis.workers import LANE_COST
 from cluster.clocksync import clock_domain
@@ -71,6 +73,7 @@ class NodeCheckup:
         checks: list[tuple[str, Check]] = [
             *CHECKS,
             ("C lane", lane),
+            ("sending", lambda _: sending(Sender("auto", is_spinning=False, core=None).tried())),
             ("Ray", ray_authentication),
             ("Triton", partial(triton, home=find_triton, is_here=_is_fetched)),
             ("containers", containers),
@@ -79,6 +82,15 @@ class NodeCheckup:
             ("PyTorch", torch),
         ]
         return check_up(checks, probes)
+
+    def ray_findings(self, settled: Settled) -> list[Finding]:
+        """What the Ray that started this process does to processes; `settled`: to this one."""
+        checks: list[tuple[str, Check]] = [
+            ("Ray niceness", lambda _: ray_niceness(settled)),
+            ("Ray memory monitor", ray_memory_monitor),
+            ("Ray health checks", ray_health_checks),
+        ]
+        return check_up(checks, SystemProbes())
 
     def clock_domain(self) -> str:
         """See `cluster.clocksync.clock_domain`."""

@@ -237,7 +237,7 @@ def _settings(job: Job, worker: int, spill_dir: str) -> WorkerSettings:
     return WorkerSettings(
         run="selftest", node="node-0", worker=worker, target="server-0", host="127.0.0.1",
         port=job.server.port(job.protocol), spec=_SPEC, seed=1, shapes={}, rules=Rules(_REQUEST_TIMEOUT_NS),
-        n_connections=_CONNECTIONS[job.protocol], spill_dir=spill_dir, protocol=job.protocol,
+        n_connections=_CONNECTIONS[job.protocol], spill_dir=spill_dir, protocol=job.protocol, priority="auto",
     )  # fmt: skip
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import psutil
 
+import actors.ordinary
 import actors.supervisor
 from actors.control import Control
 from actors.profiler import NsysSession
@@ -59,7 +60,8 @@ class TritonServer:
 
     `folder` takes the model repository, batch records and the log `triton.log`. With `nsys` the server runs
     inside that session. `trace_file`: where Triton's trace API is to write; `traces` has the files that a launch
-    named, none where the server's version cannot trace. Not thread-safe.
+    named, none where the server's version cannot trace. `cores`: those it may run on; empty: those of this process.
+    Not thread-safe.
     """
 
     def __init__(
@@ -70,6 +72,7 @@ class TritonServer:
         nsys: NsysSession | None,
         has_gpu: bool,
         trace_file: Path | None = None,
+        cores: tuple[int, ...] = (),
     ) -> None:
         self.records = folder / "batches"
         self.log = folder / "triton.log"
@@ -80,6 +83,7 @@ class TritonServer:
         self._nsys = nsys
         self._has_gpu = has_gpu
         self._trace_file = trace_file
+        self._cores = cores
         self._ports: Ports | None = None
         self._log_start_bytes = 0
         self._process: subprocess.Popen[bytes] | None = None
@@ -190,9 +194,9 @@ class TritonServer:
             if self._nsys is not None:
                 command = [*self._nsys.launch_prefix(self._has_gpu), *command]
         stop_timeout_s = self._server.stop_timeout_ns / NS_PER_S
-        nice = ["nice", "-n", str(self._server.nice)] if self._server.nice else []
+        cores = ",".join(map(str, self._cores)) or "-"
         supervisor = [
-            *nice,
+            *(sys.executable, "-I", "-S", actors.ordinary.__file__, str(self._server.nice), cores),
             sys.executable,
             "-I",
             "-S",

@@ -16,6 +16,14 @@ _OBJECT_STORE_BYTES = 256 * 1024**2
 """Enough for plans and chunks of spill files; Ray would take a third of the memory."""
 _QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0", "RAY_DEDUP_LOGS": "0"}
 _CONNECT_TIMEOUT_S = 5.0
+LOCAL_SETTINGS = {
+    "RAY_worker_niceness": "0",  # 15 unless told: load workers would come after all else on the host
+    "RAY_worker_oom_score_adjustment": "0",  # 1000 unless told: the kernel's first victims
+    "RAY_memory_monitor_refresh_ms": "0",  # it kills workers above 95 % of the host's memory, whoever uses it
+    "RAY_health_check_timeout_ms": "60000",  # a raylet that a starved host keeps waiting is not dead
+    "RAY_health_check_failure_threshold": "20",
+}
+"""Of a local Ray, where the environment does not say otherwise: nothing of Ray's ends or delays a run that is well."""
 
 
 class Session:
@@ -27,12 +35,16 @@ class Session:
     def __init__(self, address: str | None) -> None:
         self._address = address
         self._scratch: Scratch | None = None
+        self._settings: dict[str, str] = {}
 
     def __enter__(self) -> Self:
         os.environ.update(_QUIET)
         if self._address is not None:
             _check_address(self._address)
-        elif not any(name.startswith("RAY_AUTH_") for name in os.environ):
+        else:
+            self._settings = {name: value for name, value in LOCAL_SETTINGS.items() if name not in os.environ}
+            os.environ.update(self._settings)
+        if self._address is None and not any(name.startswith("RAY_AUTH_") for name in os.environ):
             # a token of this session alone: Ray would keep one in the user's home
             os.environ.update(RAY_AUTH_MODE="token", RAY_AUTH_TOKEN=secrets.token_hex(32))
         import ray
@@ -58,6 +70,8 @@ class Session:
         import ray
 
         ray.shutdown()
+        for name in self._settings:
+            os.environ.pop(name, None)
         if self._scratch is not None:
             self._scratch.remove()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from actors.priority import Settled, settle_process
 from cluster.placement import Node
 from scenarios.errors import ClusterError, LostActor, SquallError
 
@@ -39,6 +40,11 @@ class Handle:
     def call(self, method: str, *arguments: Any, timeout_s: float = CALL_TIMEOUT_S) -> Any:
         """The answer of a call. Raises what `wait` raises."""
         return self.wait(self.begin(method, *arguments), timeout_s)
+
+    def settled(self) -> Settled:
+        """What Ray gave the actor's process, and what it made of that. Raises what `wait` raises."""
+        found: Settled = self.wait(self._actor.settled.remote())
+        return found
 
     def wait(self, reference: Any, timeout_s: float = CALL_TIMEOUT_S) -> Any:
         """The answer of a call begun before.
@@ -93,10 +99,14 @@ def spawn(name: str, node: Node, cls: type, *arguments: Any, n_threads: int) -> 
 
     class Host:
         def __init__(self, cls: type, *arguments: Any) -> None:
+            self._settled = settle_process()
             self._object = cls(*arguments)
 
         def pid(self) -> int:
             return os.getpid()
+
+        def settled(self) -> Settled:
+            return self._settled
 
         def do(self, method: str, *arguments: Any) -> Any:
             return getattr(self._object, method)(*arguments)

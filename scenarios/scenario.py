@@ -93,9 +93,7 @@ class ServerConfig(Section):
     http_port: Port | None = None
     grpc_port: Port | None = None
     metrics_port: Port | None = None
-    nice: Annotated[int, Field(ge=0, le=19)] = (
-        0  # scheduling priority given up in favour of clients on its node
-    )
+    nice: Annotated[int, Field(ge=0, le=19)] = 0  # niceness of the server, whatever this process has
     start_timeout_ns: PositiveDuration = Field(default=60 * NS_PER_S, alias="start_timeout")
     stop_timeout_ns: PositiveDuration = Field(default=10 * NS_PER_S, alias="stop_timeout")
 
@@ -170,10 +168,21 @@ class SharedMemoryConfig(Section):
         return self
 
 
+def _cores_named(value: object) -> object:
+    """One sentence for four forms."""
+    is_number = type(value) is int and value >= 1
+    is_list = isinstance(value, list | tuple) and value and all(type(i) is int and i >= 0 for i in value)
+    if value in ("auto", "off") or is_number or is_list:
+        return value
+    raise ValueError("use auto, off, a number of cores from 1, or a list of them: [6, 7]")
+
+
 class ClientConfig(Section):
     """The load generators on each client node."""
 
     workers_per_node: Count = 2
+    priority: Literal["auto", "realtime", "normal"] = "auto"  # of the threads that send
+    cores: Annotated[Literal["auto", "off"] | int | tuple[int, ...], BeforeValidator(_cores_named)] = "auto"
     protocol: Literal["http", "grpc"] = "http"
     tls: TlsConfig | None = None
     unix: Text | None = None  # path on the client nodes, loaded instead of the port

@@ -3,7 +3,8 @@
     python -m tests.bench.engine [SECONDS]
 
 prints one JSON object; see `tests.bench.rivals` for where the other tools are looked for and how their figures are
-made. Ours are made alike: one worker in a process of its own, records and schedule included, CPU by getrusage;
+made. Ours are made alike: one worker in a process of its own, scheduled as in a run, records and schedule included,
+CPU by getrusage;
 `cpu_us_per_request` is that of a long run less that of a short one, over the difference of their requests.
 """
 
@@ -95,7 +96,7 @@ def run_once(
     with tempfile.TemporaryDirectory() as folder:
         settings = WorkerSettings(
             "r", "node-0", 0, "server-0", target.host, port, target.spec, 1, {}, Rules(5 * _S), n_connections, folder,
-            protocol, spin_ns=spin_ns, lane=has_lane,
+            protocol, spin_ns=spin_ns, lane=has_lane, priority="auto",
         )  # fmt: skip
         ours, theirs = multiprocessing.Pipe()
         process = multiprocessing.get_context("spawn").Process(target=_work, args=(settings, plan, theirs))

@@ -173,3 +173,16 @@ def test_a_daemon_that_its_launcher_left_is_ended_with_the_command(tmp_path: Pat
     assert not any(is_alive(pid) for pid in pids)
     process.stdin.close()
     process.stdout.close()
+
+
+@pytest.mark.skipif(
+    not Path("/proc/self/autogroup").exists(), reason="the kernel does not group processes by session"
+)
+def test_the_session_of_the_command_has_the_niceness_of_the_command() -> None:
+    script = "print(open('/proc/self/autogroup').read(), flush=True)"
+    command = ["nice", "-n", "7", *SUPERVISOR, "1", "nothing", sys.executable, "-S", "-c", script]
+    done = subprocess.run(
+        command, stdin=subprocess.PIPE, capture_output=True, text=True, timeout=20, check=True
+    )
+    niceness = 7 + os.getpriority(os.PRIO_PROCESS, 0)
+    assert done.stdout.split()[1:] == ["nice", str(niceness)]

@@ -20,12 +20,12 @@ from tests.integration.conftest import scenario_mapping
 Array = NDArray[np.float32]
 
 
-def server_of(folder: Path, **model: Any) -> TritonServer:
+def server_of(folder: Path, cores: tuple[int, ...] = (), **model: Any) -> TritonServer:
     """Not started yet; `model`: keys of the scenario's section, the head's small sizes unless it names others."""
     mapping = scenario_mapping()
     mapping["model"] |= model
     scenario = scenario_from_mapping(mapping, "test")
-    return TritonServer(scenario.model, scenario.server, folder, None, has_gpu=False)
+    return TritonServer(scenario.model, scenario.server, folder, None, has_gpu=False, cores=cores)
 
 
 @contextmanager

@@ -62,6 +62,9 @@ def test_this_machine_is_looked_at_through_ray(joined: Bench) -> None:
     assert found["packages"]["status"] == found["clock"]["status"] == found["Triton"]["status"] == "ok"
     assert "2.51.0" in found["Triton"]["what"] or found["Triton"]["what"].endswith("PATH")
     assert found["Ray"]["what"].endswith("calls need a token")
+    assert found["Ray niceness"]["what"].startswith("15")  # what Ray gives unless told otherwise
+    assert "95%" in found["Ray memory monitor"]["what"]
+    assert found["Ray health checks"]["status"] == "limited"
     for one in node["findings"]:
         assert bool(one["mend"]) == (one["status"] != "ok"), one
         assert not one["what"].startswith("the check failed"), one

@@ -207,6 +207,24 @@ def test_a_closed_loop_reports_service_time_and_counts_what_triton_counts(joined
     joined.wait_until_gone()
 
 
+def test_ray_gives_its_workers_no_niceness_and_nobody_is_its_first_victim(full_run: FullRun) -> None:
+    for node in full_run.store.manifest["nodes"].values():
+        assert (node["ray"]["niceness_given"], node["ray"]["oom_score_adj_given"]) == (0, 0)
+        assert node["ray_watchdogs"] == []
+
+
+def test_what_senders_and_server_got_is_in_the_manifest(full_run: FullRun) -> None:
+    manifest = full_run.store.manifest
+    for worker in manifest["workers"]:
+        got = worker["scheduling"]
+        assert (got["policy"], got["why_less"] == "") in (("fifo", True), ("other", False))
+        assert worker["n_demotions"] == 0
+    server = manifest["servers"]["server-0"]["scheduling"]
+    assert {"tritonserver"} <= {one["name"] for one in server["processes"]}
+    assert any(one["name"].startswith("triton_python") for one in server["processes"])
+    assert server["unusual"] == []
+
+
 def test_nothing_is_left_in_the_temporary_folder(full_run: FullRun) -> None:
     assert list(full_run.started.tmp.iterdir()) == []
 
@@ -225,6 +243,8 @@ def test_a_running_server_is_loaded_as_it_is_and_five_workers_follow_one_plan(
     store = joined.store()
     assert "batches" not in store.tables()
     assert store.manifest["collectors"]["batches"]["status"] == "missing"
+    names = [one["name"] for one in store.manifest["servers"]["server-0"]["scheduling"]["processes"]]
+    assert "tritonserver" in names
     plan = plan_scenario(load_scenario(joined.folder / "scenario.yaml", [f"server.url={own_triton}"]))
     ids, workers = _column(store, "requests", "request_id"), _column(store, "requests", "worker")
     assert np.array_equal(np.sort(ids), np.arange(len(plan)))

@@ -301,7 +301,9 @@ def test_a_run_whose_server_lost_its_cpu_to_others_is_invalid_and_they_come_befo
     assert verdict.reasons[0] == check_of(verdict, "CPU of the server").reason
     assert len(set(verdict.reasons)) == len(verdict.reasons)
     assert verdict.client_bottleneck is not None
-    assert [cause.kind for cause in verdict.causes] == ["others took the CPU"]  # what the client shows is the same
+    assert [cause.kind for cause in verdict.causes] == [
+        "others took the CPU"
+    ]  # what the client shows is the same
     assert (verdict.to_mapping()["starvation"] or {})["starved_by"] == "others"
 
 

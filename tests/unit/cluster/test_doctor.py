@@ -12,6 +12,7 @@ from rich.console import Console
 
 import cluster.doctor
 from actors.checkup import Answer, Finding
+from actors.priority import Settled
 from cluster.doctor import clock_finding, compare_versions, examine, summarise, worst
 from cluster.doctor_node import (
     OPTIONAL,
@@ -32,6 +33,7 @@ from tests.checkup_probes import FakeProbes
 OK = Finding("cores", "ok", "8 logical CPUs")
 LIMITED = Finding("nsys", "limited", "there is none: runs are not profiled", "apt-get install nsight-systems")
 MISSING = Finding("disk", "missing", "the temporary folder takes no file", "TMPDIR=FOLDER with room")
+RAY = Finding("Ray niceness", "ok", "0")
 VERSIONS: dict[str, str | None] = {
     "python": "3.11.7", "source": "abc", **dict.fromkeys((*REQUIRED, *OPTIONAL), "1.0"),
 }  # fmt: skip
@@ -111,6 +113,7 @@ class Scripted:
         self.answers = {
             "versions": VERSIONS,
             "findings": [OK],
+            "ray_findings": [RAY],
             "clock_domain": "same",
             "close": None,
             **answers,
@@ -128,6 +131,9 @@ class Scripted:
 
     def call(self, method: str, *_: Any) -> Any:
         return self.wait(method)
+
+    def settled(self) -> Settled:
+        return Settled(15, 0, 1000, 0)
 
 
 NODES = [Node("node-0", "a", "10.0.0.1", 0, True), Node("node-1", "b", "10.0.0.2", 1, False)]
@@ -147,7 +153,7 @@ def scripted(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 def test_a_node_that_does_not_answer_is_a_finding(scripted: Callable[..., None], method: str) -> None:
     scripted(Scripted(), Scripted(**{method: LostActor("checkup on node-1 is lost:\nits node died")}))
     found = examine(NODES, VERSIONS)
-    assert [one.topic for one in found["node-0"]] == ["packages", "cores", "clock"]
+    assert [one.topic for one in found["node-0"]] == ["packages", "Ray niceness", "cores", "clock"]
     lost = next(one for one in found["node-1"] if one.topic == "node")
     assert (lost.status, lost.what) == ("missing", "checkup on node-1 is lost: its node died")
     assert not summarise(found, VERSIONS)["can_run"]
