@@ -1,0 +1,179 @@
+"""The place of one run: folders, and as root a mount namespace with small disks of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+_SHM_BYTES = 400 * 2**20
+_OUT_BYTES = 64 * 2**20
+_SCRATCH_BYTES = 256 * 2**20
+_ROOM_BYTES = 64 * 2**20
+"""What a control group may take beyond what the run has when it is filled."""
+
+
+def in_own_mounts() -> bool:
+    """Whether this process can mount without anybody else's seeing it: `enter_own_mounts` came before."""
+    return os.environ.get("SQUALL_FAULT_MOUNTS") == str(os.getpid())
+
+
+def enter_own_mounts(module: str, arguments: Sequence[str]) -> None:
+    """Begins again in a mount namespace of its own, where the system lets it; does nothing where not."""
+    command = ["unshare", "--mount", "--propagation", "private"]
+    if in_own_mounts() or os.geteuid() != 0 or shutil.which("unshare") is None:
+        return
+    probe = "mount -t tmpfs -o size=1m tmpfs /mnt"
+    if subprocess.run([*command, "sh", "-c", probe], capture_output=True, check=False).returncode:
+        return
+    os.environ["SQUALL_FAULT_MOUNTS"] = str(os.getpid())  # exec keeps the pid
+    os.execvp("unshare", [*command, sys.executable, "-m", module, *arguments])
+
+
+def _can_hide_tmp() -> bool:
+    """Whether nothing that a run needs lies below /tmp."""
+    needed = (ROOT, Path(sys.prefix), Path(sys.base_prefix), Path(os.environ.get("SQUALL_CACHE_DIR", "/")))
+    return not any(path.resolve().is_relative_to("/tmp") for path in needed)
+
+
+@dataclass
+class Place:
+    """`folder` takes all; what a run sees as `seen_root` is `root` here. Made by `make`, ended by `remove`."""
+
+    folder: Path
+    root: Path
+    seen_root: Path
+    has_mounts: bool
+    mounted: list[Path] = field(default_factory=list)
+    group: Path | None = None
+
+    @classmethod
+    def make(cls, folder: Path, small: str) -> Place:
+        """`small`: the subject whose disk is to be a small one of its own."""
+        has_mounts = in_own_mounts()
+        root = folder / "root"
+        hides = has_mounts and _can_hide_tmp()
+        place = cls(folder, root, Path("/tmp") if hides else root, has_mounts)
+        for path in (root, place.tmp, place.out, place.shm):
+            path.mkdir(parents=True)
+        root.chmod(0o1777)
+        if has_mounts:
+            place._mount(place.shm, _SHM_BYTES)
+            if small == "output disk":
+                place._mount(place.out, _OUT_BYTES)
+            if small == "scratch disk":
+                place._mount(place.tmp, _SCRATCH_BYTES)
+            if small == "control group's memory":
+                place.group = _make_group(folder.name)
+        return place
+
+    @property
+    def tmp(self) -> Path:
+        """The run's TMPDIR."""
+        return self.root / "t"
+
+    @property
+    def out(self) -> Path:
+        """Takes the run directory."""
+        return self.root / "out"
+
+    @property
+    def shm(self) -> Path:
+        """The run's /dev/shm, where it has its own."""
+        return self.folder / "shm"
+
+    def seen(self, path: Path) -> Path:
+        """What the run calls it."""
+        return self.seen_root / path.relative_to(self.root)
+
+    def command(self, words: Sequence[str]) -> list[str]:
+        """`words` run in this place."""
+        if not self.has_mounts:
+            return list(words)
+        steps = [f"mount --bind {self.shm} /dev/shm"]
+        if self.seen_root != self.root:
+            steps.append(f"mount --rbind {self.root} /tmp")
+        if self.group is not None:
+            steps.append(f"echo $$ > {self.group}/cgroup.procs")
+        script = " && ".join([*steps, 'exec "$0" "$@"'])
+        return ["unshare", "--mount", "--propagation", "private", "sh", "-c", script, *words]
+
+    def _mount(self, folder: Path, n_bytes: int) -> None:
+        subprocess.run(
+            ["mount", "-t", "tmpfs", "-o", f"size={n_bytes},mode=1777", "tmpfs", str(folder)], check=True
+        )
+        self.mounted.append(folder)
+
+    def remove(self) -> None:
+        """Unmounts and removes all."""
+        for folder in self.mounted:
+            subprocess.run(["umount", "--lazy", str(folder)], check=False)
+        if self.group is not None:
+            with contextlib.suppress(OSError):
+                self.group.rmdir()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def fill(folder: Path) -> Path:
+    """Takes all the space that is left in the file system of `folder`, a small one; returns what takes it."""
+    filler = folder / "filler"
+    with filler.open("wb", buffering=0) as file:
+        for size in (2**20, 4096):
+            with contextlib.suppress(OSError):
+                while True:
+                    file.write(b"x" * size)
+    return filler
+
+
+def _make_group(name: str) -> Path | None:
+    """A control group below this process's, with the memory controller; None where that cannot be had."""
+    with open("/proc/self/cgroup", encoding="utf-8") as file:
+        lines = [line.strip().split(":", 2) for line in file]
+    own = {kinds: path for _, kinds, path in lines}
+    base = Path("/sys/fs/cgroup")
+    above = (
+        base / "memory" / own["memory"].lstrip("/") if "memory" in own else base / own.get("", "").lstrip("/")
+    )
+    group = above / f"squall-faults-{os.getpid()}-{name}"
+    try:
+        group.mkdir()
+    except OSError:
+        return None
+    if _limit_file(group) is None:
+        group.rmdir()
+        return None
+    return group
+
+
+def _limit_file(group: Path) -> Path | None:
+    found = (group / name for name in ("memory.max", "memory.limit_in_bytes"))
+    return next((path for path in found if path.exists()), None)
+
+
+_HOG = """
+import sys
+open("/proc/self/oom_score_adj", "w").write("-1000")
+open(sys.argv[1] + "/cgroup.procs", "w").write("0")
+held = bytearray(int(sys.argv[2]))
+held[::4096] = b"x" * len(held[::4096])
+sys.stdin.read()
+"""
+
+
+def fill_group(group: Path) -> subprocess.Popen[bytes]:
+    """Limits the group to what it has and a little, and takes that with a process that the kernel does not choose."""
+    limit = _limit_file(group)
+    assert limit is not None
+    usage = group / ("memory.current" if limit.name == "memory.max" else "memory.usage_in_bytes")
+    limit.write_text(str(int(usage.read_text()) + _ROOM_BYTES))
+    return subprocess.Popen(
+        [sys.executable, "-c", _HOG, str(group), str(_ROOM_BYTES)],
+        stdin=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    )
