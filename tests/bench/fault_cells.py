@@ -20,8 +20,8 @@ RAY_PARTS = ("dashboard agent", "runtime env agent")
 """Ray's own helpers: the raylet ends with either."""
 STOP_S = 3.0
 """How long `stop` leaves a process stopped; `freeze` leaves it so to the end."""
-STARTS_S = (0.02, 0.1, 0.3, 0.6, 1.0)
-"""After the start of the command."""
+STARTS_S = (0.25, 0.5, 0.75, 1.0, 1.5)
+"""After the start of the command: in the first tenth of a second Python itself still starts."""
 
 _RUN_CODES = frozenset({0, 1, 3})
 

@@ -84,14 +84,12 @@ class Command:
     @classmethod
     def start(cls, place: Place, *words: str) -> Command:
         """`squall WORDS` in a session of its own, as under a terminal."""
-        program = Path(sys.executable).with_name("squall")
-        command = [str(program)] if program.exists() else [sys.executable, "-m", "cluster.cli"]
         stdout = place.folder / f"stdout-{words[0]}"
         hidden = {name for name in os.environ if name.startswith(("RAY_", "SQUALL_FAULT"))}
         environment = {name: value for name, value in os.environ.items() if name not in hidden}
         with stdout.open("w") as file:
             process = subprocess.Popen(
-                place.command([*command, *words]), stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.PIPE,
+                place.command([sys.executable, "-m", "cluster.entry", *words]), stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.PIPE,
                 text=True, errors="replace", cwd=ROOT, start_new_session=True,
                 env={**environment, "TMPDIR": str(place.seen(place.tmp)), "PYTHONPATH": str(ROOT)},
             )  # fmt: skip
@@ -135,15 +133,12 @@ class Watch:
 
     def look(self, tree: Tree) -> None:
         """Once in a while."""
-        for pattern in ("**/requests-*.arrows", "**/batches/*.jsonl"):
-            for path in self._place.root.glob(pattern):
-                with contextlib.suppress(OSError):
-                    stat = path.stat()
-                    if (stat.st_dev, stat.st_ino) not in self._files:
-                        self._files[stat.st_dev, stat.st_ino] = (
-                            path,
-                            os.open(path, os.O_RDONLY | os.O_CLOEXEC),
-                        )
+        for path in _kept_open(self._place.root):
+            with contextlib.suppress(OSError):
+                stat = path.stat()
+                if (stat.st_dev, stat.st_ino) not in self._files:
+                    number = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+                    self._files[stat.st_dev, stat.st_ino] = (path, number)
         if time.monotonic() - self._asked_s > _ASK_S:
             self._asked_s = time.monotonic()
             self._ask(tree)
@@ -192,6 +187,20 @@ class Watch:
         for _, number in self._files.values():
             os.close(number)
         self._files.clear()
+
+
+def _kept_open(root: Path) -> list[Path]:
+    """Spill files of requests and batch records below `root`; folders come and go meanwhile."""
+    found = []
+    for folder, _, names in os.walk(root):
+        is_batches = folder.endswith("/batches")
+        found += [
+            Path(folder, name)
+            for name in names
+            if (is_batches and name.endswith(".jsonl"))
+            or (name.startswith("requests-") and name.endswith(".arrows"))
+        ]
+    return found
 
 
 def _ids(texts: list[Any]) -> list[int]:

@@ -86,7 +86,10 @@ def try_cell(cell: Cell, options: Options, folder: Path) -> Tried:
         begun_s = time.monotonic()
         follows = options.follow == "each" or (options.follow == "cell" and not runs)
         with tempfile.TemporaryDirectory(prefix="f", dir=folder, ignore_cleanup_errors=True) as own:
-            result = run_cell(cell, Path(own) / "c", options.slack, follows)
+            try:
+                result = run_cell(cell, Path(own) / "c", options.slack, follows)
+            except Exception as error:  # one run's trouble must not cost the others' results
+                result = Result(cell.name, None, f"{type(error).__name__}: {error}", is_our_fault=True)
         runs.append(facts_of(result, time.monotonic() - begun_s))
         if runs[-1]["failures"]:
             n = max(n, options.again)
@@ -172,11 +175,13 @@ def main() -> int:
         tempfile.TemporaryDirectory(prefix="sqf", ignore_cleanup_errors=True) as folder,
         ThreadPoolExecutor(asked.j) as pool,
     ):
-        tried = list(pool.map(lambda cell: try_cell(cell, options, Path(folder)), cells))
+        tried = []
+        for one in pool.map(lambda cell: try_cell(cell, options, Path(folder)), cells):
+            tried.append(one)
+            if asked.out:
+                asked.out.write_text(json.dumps({one.cell.name: one.runs for one in tried}, indent=1))
     command = f"python -m tests.bench.faults --cells '{asked.cells}' --repeat {asked.repeat} -j {asked.j}"
     table = markdown(tried, command)
-    if asked.out:
-        asked.out.write_text(json.dumps({one.cell.name: one.runs for one in tried}, indent=1))
     if asked.markdown:
         asked.markdown.write_text(table)
     print(table)
