@@ -23,6 +23,7 @@ from actors.shared_memory import remove_named
 from actors.triton_trace import trace_holds, trace_options
 from cluster.endpoint import READY, Endpoint, inspect, why_not
 from cluster.server_environment import server_environment
+from cluster.stub_watch import StubWatch, stubs_below
 from cluster.triton_home import find_triton
 from models.repository import ComputeConfig, ServingConfig, write_repository
 from scenarios.errors import TargetError
@@ -238,10 +239,15 @@ class TritonServer:
         assert self._process is not None
         deadline = time.monotonic() + self._server.start_timeout_ns / NS_PER_S
         url = f"http://{_LOOPBACK}:{ports.http}"
+        stubs = StubWatch(is_expected=self._model.repository is None)
         with closing(Control(url)) as control:
             while time.monotonic() < deadline:
                 if self._process.poll() is not None:
                     raise TargetError(f"Triton ended while starting: {self._why_it_failed()}")
+                end = stubs.look(stubs_below(self._process.pid), time.monotonic())
+                if end is not None:
+                    what = f"the Python process of model {self._model.name}"
+                    raise TargetError(f"{what} {end} while Triton loaded it")
                 if why_not(control, READY) is None:
                     metrics = f"http://{_LOOPBACK}:{ports.metrics}"
                     has_records = self._model.repository is None

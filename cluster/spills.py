@@ -15,7 +15,6 @@ from actors.triton_trace import read_traces, trace_files
 from cluster.batches import read_batches
 from scenarios.errors import StoreError
 
-
 _DELETED = " (deleted)"
 """What the kernel puts behind the name of such a file (proc_pid_fd(5))."""
 
