@@ -194,7 +194,7 @@ class HttpExchange:
             self._is_chunked = b"chunked" in value.lower()
 
     def on_headers_complete(self) -> None:
-        """A body whose length nothing tells lasts to the end of the connection (RFC 9112, 6.3, 8): HTTP/1.0 as it was."""
+        """A body whose length nothing tells lasts to the end of the connection (RFC 9112, 6.3, rule 8)."""
         if not self._is_complete:
             self._has_head = True
             self._is_to_the_end = not (self._is_framed or self._is_chunked)

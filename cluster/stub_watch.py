@@ -1,4 +1,4 @@
-"""Notices that the Python process of a model died while Triton loads it: Triton itself waits, and then says nothing of it."""
+"""Notices that the Python process of a model died while Triton loads it: Triton waits, and says nothing of it."""
 
 from __future__ import annotations
 

@@ -84,13 +84,14 @@ class Command:
     @classmethod
     def start(cls, place: Place, *words: str) -> Command:
         """`squall WORDS` in a session of its own, as under a terminal."""
-        stdout = place.folder / f"stdout-{words[0]}"
+        program = [sys.executable, "-m", "cluster.entry"]
+        stdout = place.folder / f"stdout-{time.monotonic_ns()}"
         hidden = {name for name in os.environ if name.startswith(("RAY_", "SQUALL_FAULT"))}
         environment = {name: value for name, value in os.environ.items() if name not in hidden}
         with stdout.open("w") as file:
             process = subprocess.Popen(
-                place.command([sys.executable, "-m", "cluster.entry", *words]), stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.PIPE,
-                text=True, errors="replace", cwd=ROOT, start_new_session=True,
+                place.command([*program, *words]), stdin=subprocess.DEVNULL, stdout=file,
+                stderr=subprocess.PIPE, text=True, errors="replace", cwd=ROOT, start_new_session=True,
                 env={**environment, "TMPDIR": str(place.seen(place.tmp)), "PYTHONPATH": str(ROOT)},
             )  # fmt: skip
         tree = Tree(process_of(process.pid), temporary="" if place.has_mounts else str(place.tmp))
@@ -378,7 +379,9 @@ class _Trial:
         folders = [path for path in place.out.iterdir() if path.is_dir()]
         manifest = self._manifest()
         if folders and (manifest.get("state") != "sealed" or any("squall resume" in line for line in said)):
-            self._resume(folders[0], said)
+            self._finish("resume", folders[0], said)
+        elif folders and is_killed and not (folders[0] / "summary.json").exists():
+            self._finish("analyze", folders[0], said)
         lying = () if is_killed else self._lying(said)
         next_run = self._next_run(said, {path.name for path in folders}) if with_next else ""
         if is_killed and with_next:
@@ -399,9 +402,9 @@ class _Trial:
             return found
         return {}
 
-    def _resume(self, run_dir: Path, said: list[str]) -> None:
-        """`squall resume`; what it says counts as said by the run, but for errors."""
-        command = Command.start(self._place, "resume", str(self._place.seen(run_dir)))
+    def _finish(self, word: str, run_dir: Path, said: list[str]) -> None:
+        """`squall resume` or `analyze`; what it says counts as said by the run, but for errors."""
+        command = Command.start(self._place, word, str(self._place.seen(run_dir)))
         try:
             self._end(command, time.monotonic())
             self._left(command)

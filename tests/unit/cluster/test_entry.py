@@ -1,4 +1,4 @@
-"""Ctrl-C while the command's modules are imported and while the process ends: one line or nothing, never a traceback."""
+"""Ctrl-C while modules are imported and while the process ends: one line or nothing, never a traceback."""
 
 from __future__ import annotations
 
