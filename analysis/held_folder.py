@@ -15,7 +15,7 @@ PREFIXES = (".scratch-", ".spill-")
 
 @contextmanager
 def held_folder(prefix: str, parent: Path) -> Iterator[Path]:
-    """A new folder in `parent`, gone at the end; `prefix` is one of `PREFIXES`. Raises OSError where there can be none."""
+    """A new folder in `parent`, gone at the end; `prefix` is one of `PREFIXES`. Raises OSError where none can be."""
     assert prefix in PREFIXES
     # before it is locked a sweep may take it: only that of another process that analyses the same run
     directory = TemporaryDirectory(prefix=prefix, dir=parent, ignore_cleanup_errors=True)

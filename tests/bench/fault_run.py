@@ -378,7 +378,8 @@ class _Trial:
         is_killed = cell.is_driver_killed
         folders = [path for path in place.out.iterdir() if path.is_dir()]
         manifest = self._manifest()
-        if folders and (manifest.get("state") != "sealed" or any("squall resume" in line for line in said)):
+        is_whole = manifest.get("state") == "sealed" and not manifest.get("unfinished")
+        if folders and not (is_whole and all("squall resume" not in line for line in said)):
             self._finish("resume", folders[0], said)
         elif folders and is_killed and not (folders[0] / "summary.json").exists():
             self._finish("analyze", folders[0], said)
