@@ -21,6 +21,7 @@ from actors.triton_trace import TraceSwitch, trace_holds, trace_reason
 from analysis.nsys_tables import EventLabels
 from cluster.clocksync import clock_domain
 from cluster.endpoint import Endpoint
+from cluster.environment_folders import remove_recorded
 from cluster.node_profiler import NodeProfiler
 from cluster.scratch import Scratch
 from cluster.server import TritonServer, region_prefix
@@ -122,7 +123,9 @@ class NodeAgent:
             self._is_deleted = self._scratch.put_back()
         except OSError as error:
             self._is_deleted = True
-            return [f"the scratch folder of {self._node} was deleted and cannot be made again: {error.strerror}"]
+            return [
+                f"the scratch folder of {self._node} was deleted and cannot be made again: {error.strerror}"
+            ]
         kept = "open spill files and batch records are saved, the server's log so far is not"
         return [f"the scratch folder of {self._node} was deleted: {kept}"] if self._is_deleted else []
 
@@ -347,6 +350,7 @@ class NodeAgent:
         remove_regions(self._run)
         # of an agent that died, whose server was killed
         remove_named(region_prefix(self._scratch.path / SERVER))
+        remove_recorded(self._scratch.path / SERVER)
         self._scratch.remove()
 
 

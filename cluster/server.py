@@ -22,6 +22,7 @@ from actors.profiler import NsysSession
 from actors.shared_memory import remove_named
 from actors.triton_trace import trace_holds, trace_options
 from cluster.endpoint import READY, Endpoint, inspect, why_not
+from cluster.environment_folders import EnvironmentFolders
 from cluster.server_environment import server_environment
 from cluster.stub_watch import StubWatch, stubs_below
 from cluster.triton_home import find_triton
@@ -84,6 +85,7 @@ class TritonServer:
         self._ports: Ports | None = None
         self._log_start_bytes = 0
         self._process: subprocess.Popen[bytes] | None = None
+        self._environments = EnvironmentFolders(folder)
 
     def start(self) -> Endpoint:
         """Launches it and waits until the model is ready.
@@ -131,6 +133,7 @@ class TritonServer:
             process.kill()
             process.wait()
         end_strays(self._folder)
+        self._environments.remove()
         remove_named(region_prefix(self._folder))  # 1 MiB an instance or more, of a killed server
 
     @property
@@ -150,10 +153,14 @@ class TritonServer:
 
     def _serve(self, repository: Path, ports: Ports) -> Endpoint:
         """Launches it on `ports` and waits; raises TargetError with nothing left running."""
+        self._environments.begin()
         source = self._launch(repository, ports)
         try:
-            return self._wait_until_ready(ports, source)
+            endpoint = self._wait_until_ready(ports, source)
+            self._environments.settle()
+            return endpoint
         except TargetError:
+            self._environments.settle()
             self.stop()
             raise
 
