@@ -97,7 +97,10 @@ def _full() -> list[Cell]:
 
 def _memory() -> list[Cell]:
     return [
-        *(Cell("control group's memory", "fill", stage, _RUN_CODES, True) for stage in ("load", "joining")),
+        *(
+            Cell("control group's memory", "fill", stage, _RUN_CODES | {-9}, True)
+            for stage in ("load", "joining")
+        ),
         *(Cell(f"memory of {part}", "limit", "load") for part in ("worker", "agent", "driver")),
         Cell("memory of driver", "limit", "joining"),
     ]

@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -44,11 +45,16 @@ def _can_hide_tmp() -> bool:
 
 @dataclass
 class Place:
-    """`folder` takes all; what a run sees as `seen_root` is `root` here. Made by `make`, ended by `remove`."""
+    """`folder` takes all; what a run sees as `seen_root` is `root` here. Made by `make`, ended by `remove`.
+
+    `tmp`: the run's TMPDIR, below `root` where the run has a /tmp of its own; else right below /tmp, since the paths of
+    Ray's sockets, which lie in it, have 107 bytes at most.
+    """
 
     folder: Path
     root: Path
     seen_root: Path
+    tmp: Path
     has_mounts: bool
     mounted: list[Path] = field(default_factory=list)
     group: Path | None = None
@@ -59,9 +65,11 @@ class Place:
         has_mounts = in_own_mounts()
         root = folder / "root"
         hides = has_mounts and _can_hide_tmp()
-        place = cls(folder, root, Path("/tmp") if hides else root, has_mounts)
-        for path in (root, place.tmp, place.out, place.shm):
-            path.mkdir(parents=True)
+        root.mkdir(parents=True)
+        tmp = root / "t" if hides else Path(tempfile.mkdtemp(prefix="sq", dir="/tmp"))
+        place = cls(folder, root, Path("/tmp") if hides else root, tmp, has_mounts)
+        for path in (place.tmp, place.out, place.shm):
+            path.mkdir(exist_ok=True)
         root.chmod(0o1777)
         if has_mounts:
             place._mount(place.shm, _SHM_BYTES)
@@ -72,11 +80,6 @@ class Place:
             if small == "control group's memory":
                 place.group = _make_group(folder.name)
         return place
-
-    @property
-    def tmp(self) -> Path:
-        """The run's TMPDIR."""
-        return self.root / "t"
 
     @property
     def out(self) -> Path:
@@ -90,7 +93,7 @@ class Place:
 
     def seen(self, path: Path) -> Path:
         """What the run calls it."""
-        return self.seen_root / path.relative_to(self.root)
+        return self.seen_root / path.relative_to(self.root) if path.is_relative_to(self.root) else path
 
     def command(self, words: Sequence[str]) -> list[str]:
         """`words` run in this place."""
@@ -117,7 +120,8 @@ class Place:
         if self.group is not None:
             with contextlib.suppress(OSError):
                 self.group.rmdir()
-        shutil.rmtree(self.folder, ignore_errors=True)
+        for folder in (self.tmp, self.folder):
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def fill(folder: Path) -> Path:

@@ -43,6 +43,8 @@ _LIMIT_S = 60.0
 _KILL_AFTER_S = 180.0
 _REACH_S = 120.0
 _GONE_S = 20.0
+_SPARE_BYTES = 16 * 2**20
+"""Of address space, where that is limited."""
 _POLL_S = 0.05
 _ASK_S = 0.5
 _DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
@@ -134,7 +136,7 @@ class Watch:
 
     def look(self, tree: Tree) -> None:
         """Once in a while."""
-        for path in _kept_open(self._place.root):
+        for path in (path for root in {self._place.root, self._place.tmp} for path in _kept_open(root)):
             with contextlib.suppress(OSError):
                 stat = path.stat()
                 if (stat.st_dev, stat.st_ino) not in self._files:
@@ -329,7 +331,7 @@ class _Trial:
     def _strike_at(self, victim: Process) -> None:
         if self._cell.how == "limit":
             process = psutil.Process(victim.pid)
-            n_bytes = process.memory_info().vms + 2**20
+            n_bytes = process.memory_info().vms + _SPARE_BYTES
             process.rlimit(resource.RLIMIT_AS, (n_bytes, n_bytes))
             return
         os.kill(victim.pid, signal.SIGKILL if self._cell.how == "kill" else signal.SIGSTOP)
@@ -375,7 +377,7 @@ class _Trial:
     ) -> Seen:
         cell, place = self._cell, self._place
         said = [*command.lines]
-        is_killed = cell.is_driver_killed
+        is_killed = cell.is_driver_killed or code == -signal.SIGKILL  # by the kernel, for want of memory
         folders = [path for path in place.out.iterdir() if path.is_dir()]
         manifest = self._manifest()
         is_whole = manifest.get("state") == "sealed" and not manifest.get("unfinished")
@@ -447,8 +449,8 @@ class _Trial:
         for pattern in (".scratch-*", ".spill-*", ".new-*", ".old-*", ".reserve", "tables/*/*.open"):
             left += place.out.glob(f"*/{pattern}")
         named = "\n".join(said)
-        found = [f"{path.relative_to(place.root)}" for path in left if str(place.seen(path)) not in named]
-        found = [one for one in found if not one.endswith(".yaml")]
+        found = [str(place.seen(path)) for path in left if path.suffix != ".yaml"]
+        found = [path for path in found if path not in named]
         if place.has_mounts:
             found += [f"/dev/shm/{path.name}" for path in place.shm.iterdir()]
         return tuple(found)
