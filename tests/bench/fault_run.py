@@ -270,9 +270,11 @@ class _Trial:
     def _reach(self, command: Command) -> str:
         """Waits for the stage and does it; why that could not be done, "" if it was."""
         deadline = time.monotonic() + _REACH_S * self._slack
-        begun_s = time.monotonic()
+        begun_s = float("inf")  # mounts are made first
         while time.monotonic() < deadline:
             command.look()
+            if "cluster." in command_of(command.process.pid):
+                begun_s = min(begun_s, time.monotonic())
             if self._is_at_stage(command, time.monotonic() - begun_s) and self._strike(command):
                 return ""
             if command.is_over():
@@ -345,7 +347,7 @@ class _Trial:
         if subject == "control group's memory":
             assert place.group is not None
             hog = fill_group(place.group)
-            self._undo.append(lambda: (hog.kill(), hog.wait()))
+            self._undo += [hog.kill, hog.wait]
             return
         filler = fill({"output disk": place.out, "scratch disk": place.tmp, "/dev/shm": place.shm}[subject])
         self._undo.append(lambda: filler.unlink(missing_ok=True))
