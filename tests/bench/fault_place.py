@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -18,6 +19,9 @@ _OUT_BYTES = 64 * 2**20
 _SCRATCH_BYTES = 256 * 2**20
 _ROOM_BYTES = 64 * 2**20
 """What a control group may take beyond what the run has when it is filled."""
+
+_BEYOND_BYTES = 8 * 2**20
+"""What is asked for beyond that, so that the kernel has to choose whom to kill."""
 
 
 def in_own_mounts() -> bool:
@@ -58,6 +62,7 @@ class Place:
     has_mounts: bool
     mounted: list[Path] = field(default_factory=list)
     group: Path | None = None
+    keeper: subprocess.Popen[bytes] | None = None
 
     @classmethod
     def make(cls, folder: Path, small: str) -> Place:
@@ -78,7 +83,8 @@ class Place:
             if small == "scratch disk":
                 place._mount(place.tmp, _SCRATCH_BYTES)
             if small == "control group's memory":
-                place.group = _make_group(folder.name)
+                place.group = _make_group(folder.parent.name)
+            place._keep_mounts()
         return place
 
     @property
@@ -96,16 +102,28 @@ class Place:
         return self.seen_root / path.relative_to(self.root) if path.is_relative_to(self.root) else path
 
     def command(self, words: Sequence[str]) -> list[str]:
-        """`words` run in this place."""
-        if not self.has_mounts:
+        """`words` run in this place, all in one mount namespace, with the folder `ROOT` as theirs."""
+        if self.keeper is None:
             return list(words)
-        steps = [f"mount --bind {self.shm} /dev/shm"]
-        if self.seen_root != self.root:
-            steps.append(f"mount --rbind {self.root} /tmp")
+        steps = [f"cd {shlex.quote(str(ROOT))}"]
         if self.group is not None:
             steps.append(f"echo $$ > {self.group}/cgroup.procs")
         script = " && ".join([*steps, 'exec "$0" "$@"'])
-        return ["unshare", "--mount", "--propagation", "private", "sh", "-c", script, *words]
+        return ["nsenter", f"--mount=/proc/{self.keeper.pid}/ns/mnt", "sh", "-c", script, *words]
+
+    def _keep_mounts(self) -> None:
+        """Makes the namespace, which a process that sleeps keeps."""
+        steps = [f"mount --bind {shlex.quote(str(self.shm))} /dev/shm"]
+        if self.seen_root != self.root:
+            steps.append(f"mount --rbind {shlex.quote(str(self.root))} /tmp")
+        script = " && ".join([*steps, "echo ready", "exec sleep infinity"])
+        self.keeper = subprocess.Popen(
+            ["unshare", "--mount", "--propagation", "private", "sh", "-c", script],
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, start_new_session=True,
+        )  # fmt: skip
+        assert self.keeper.stdout is not None
+        if self.keeper.stdout.readline() != b"ready\n":
+            raise OSError("the mounts of a run could not be made")
 
     def _mount(self, folder: Path, n_bytes: int) -> None:
         subprocess.run(
@@ -115,6 +133,9 @@ class Place:
 
     def remove(self) -> None:
         """Unmounts and removes all."""
+        if self.keeper is not None:
+            self.keeper.kill()
+            self.keeper.communicate()
         for folder in self.mounted:
             subprocess.run(["umount", "--lazy", str(folder)], check=False)
         if self.group is not None:
@@ -177,7 +198,7 @@ def fill_group(group: Path) -> subprocess.Popen[bytes]:
     usage = group / ("memory.current" if limit.name == "memory.max" else "memory.usage_in_bytes")
     limit.write_text(str(int(usage.read_text()) + _ROOM_BYTES))
     return subprocess.Popen(
-        [sys.executable, "-c", _HOG, str(group), str(_ROOM_BYTES)],
+        [sys.executable, "-c", _HOG, str(group), str(_ROOM_BYTES + _BEYOND_BYTES)],
         stdin=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
     )

@@ -97,6 +97,8 @@ class Command:
                 env={**environment, "TMPDIR": str(place.seen(place.tmp)), "PYTHONPATH": str(ROOT)},
             )  # fmt: skip
         tree = Tree(process_of(process.pid), temporary="" if place.has_mounts else str(place.tmp))
+        if place.keeper is not None:
+            tree.space, tree.keeper = mount_space(place.keeper.pid), place.keeper.pid
         found = cls(place, process, stdout, tree)
         threading.Thread(target=found._read, daemon=True).start()
         return found
@@ -114,10 +116,6 @@ class Command:
 
     def look(self) -> None:
         """Takes note of new processes."""
-        if self.place.has_mounts and not self.tree.space:
-            space = mount_space(self.process.pid)
-            if space != mount_space(os.getpid()):
-                self.tree.space = space
         self.tree.refresh()
 
     def has_said(self, text: str) -> bool:

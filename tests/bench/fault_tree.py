@@ -72,11 +72,15 @@ def role_of(command: str) -> str | None:
 
 @dataclass
 class Tree:
-    """What descends from `driver`, with all that was ever seen there and, where it has one, its mount namespace."""
+    """What descends from `driver`, with all that was ever seen there and, where it has one, in its mount namespace.
+
+    `keeper`: pid of the process that keeps the namespace, and is none of the run's.
+    """
 
     driver: Process
     space: str = ""
     temporary: str = ""
+    keeper: int = -1
     seen: set[Process] = field(default_factory=set)
 
     def refresh(self) -> None:
@@ -88,7 +92,7 @@ class Tree:
             one.pid for one in (*self.seen, self.driver) if stats.get(one.pid, ("", 0, -1))[2] == one.started
         }
         for pid, (state, _, started) in stats.items():
-            if state == "Z" or pid == os.getpid() or pid in known:
+            if state == "Z" or pid in (os.getpid(), self.keeper) or pid in known:
                 continue
             above, path = pid, []
             while above in stats and above not in known:
