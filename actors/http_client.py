@@ -11,7 +11,7 @@ import httptools
 from actors.client import OnFailure
 from actors.clock import Clock
 from actors.lane import Flight, Lane, Stray
-from actors.link import Link, Route, words
+from actors.link import CLOSED, Link, Route, words
 from actors.loop import Loop
 
 _OK = 200
@@ -19,6 +19,8 @@ _HEAD_END = b"\r\n\r\n"
 _LARGEST_JOINED_BYTES = 65_536
 """Below this a request is copied into one buffer and written by one system call; above, head and tail by two."""
 _MOST_KNOWN_HEADS = 256
+_LARGEST_HEAD_BYTES = 65_536
+"""A head that is longer is no reply of an inference server's: it is told, and its connection cut."""
 
 
 class _Head(NamedTuple):
@@ -37,7 +39,8 @@ class HttpExchange:
     """
 
     __slots__ = (
-        "_chunks", "_is_complete", "_is_fed", "_is_framed", "_is_spoilt", "_new_head", "_parser", "_pool",
+        "_chunks", "_has_head", "_is_chunked", "_is_complete", "_is_fed", "_is_framed", "_is_spoilt", "_is_to_the_end",
+        "_n_fed_bytes", "_new_head", "_parser", "_pool",
         "body", "done_ns", "first_ns", "link", "n_json_bytes", "sent_ns", "status", "token",
     )  # fmt: skip
 
@@ -46,6 +49,8 @@ class HttpExchange:
         self._parser: httptools.HttpResponseParser | None = None
         self._chunks: list[bytes] = []
         self._is_complete = self._is_fed = self._is_framed = self._is_spoilt = False
+        self._has_head = self._is_chunked = self._is_to_the_end = False
+        self._n_fed_bytes = 0
         self._new_head = b""
         self.link: Link | None = None
         self.token = self.sent_ns = self.first_ns = self.done_ns = -1
@@ -84,7 +89,13 @@ class HttpExchange:
         return
 
     def on_lost(self, why: str) -> None:
-        self._pool.broken(self, why)
+        if why == CLOSED and self._is_fed and self._is_to_the_end:
+            assert self._parser is not None
+            self.status = self._parser.get_status_code()
+            self._is_spoilt = True
+            self._end(self._pool.now())
+        else:
+            self._pool.broken(self, why)
 
     def on_data(self, data: bytes) -> None:
         self._take(data, self._pool.now())
@@ -130,6 +141,8 @@ class HttpExchange:
         """A reply that must be parsed; `head` is the whole head, or shorter than its end where that has not come."""
         self._is_fed = True
         self._is_complete = self._is_framed = self._is_spoilt = False
+        self._has_head = self._is_chunked = self._is_to_the_end = False
+        self._n_fed_bytes = 0
         self._new_head = head if head.endswith(_HEAD_END) else b""
         self._chunks = []
         self.status = self.n_json_bytes = 0
@@ -144,6 +157,10 @@ class HttpExchange:
                 self._pool.broken(self, f"malformed reply: {error}")
                 return
             self._is_spoilt = True
+        self._n_fed_bytes += len(data)
+        if not self._has_head and self._n_fed_bytes > _LARGEST_HEAD_BYTES:
+            self._pool.broken(self, f"malformed reply: its head is longer than {_LARGEST_HEAD_BYTES} bytes")
+            return
         # only here, where the parser has taken all of `data`: the next request must not get what follows this reply
         if self._is_complete:
             self._end(now_ns)
@@ -153,7 +170,7 @@ class HttpExchange:
         self.body = self._chunks[0] if len(self._chunks) == 1 else b"".join(self._chunks)
         self._chunks = []
         self._parser = None
-        self._is_fed = False
+        self._is_fed = self._is_to_the_end = False
         if self._new_head and self._is_framed and not self._is_spoilt:
             self._pool.remember(self._new_head, _Head(self.status, self.n_json_bytes, len(self.body)))
         assert self.link is not None
@@ -173,6 +190,14 @@ class HttpExchange:
             self.n_json_bytes = int(value) if value.isdigit() else -1
         elif name == b"content-length":
             self._is_framed = True
+        elif name == b"transfer-encoding":
+            self._is_chunked = b"chunked" in value.lower()
+
+    def on_headers_complete(self) -> None:
+        """A body whose length nothing tells lasts to the end of the connection (RFC 9112, 6.3, rule 8)."""
+        if not self._is_complete:
+            self._has_head = True
+            self._is_to_the_end = not (self._is_framed or self._is_chunked)
 
     def on_body(self, body: bytes) -> None:
         if not self._is_complete:

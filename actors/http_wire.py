@@ -110,6 +110,9 @@ def judge_reply(
     """
     if status != _OK:
         return _judge_error(status, body, wire_id)
+    said = _error_said(body)
+    if said is not None:
+        return "bad_reply", f"status 200 with an error: {said}"
     if not 0 <= n_json_bytes <= len(body):
         return "bad_reply", "the reply's Inference-Header-Content-Length is not within its body"
     json_part = body[:n_json_bytes] if n_json_bytes else body
@@ -134,6 +137,17 @@ def _judge_error(status: int, body: bytes, wire_id: bytes) -> tuple[str, str]:
     if status == _UNAVAILABLE or any(text in body for text in REJECTIONS):
         return "rejected", detail
     return "server_error", detail
+
+
+def _error_said(body: bytes) -> str | None:
+    """The message of a body that is Triton's `{"error": …}`; None for any other."""
+    if not body.startswith(b"{") or b'"error"' not in body:
+        return None
+    try:
+        content = json.loads(body)
+    except (ValueError, RecursionError):
+        return None
+    return error_text(body) if "error" in content and "outputs" not in content else None
 
 
 def error_text(body: bytes) -> str:

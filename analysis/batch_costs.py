@@ -11,8 +11,6 @@ no call, of its server was recorded in the phase, what that would tell of it is 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -31,6 +29,7 @@ from analysis.batch_times import (
     total,
     waits_within,
 )
+from analysis.held_folder import held_folder
 from analysis.part import NewParts
 from analysis.query import MEMORY_LIMIT_BYTES, Spread, connect, in_turn
 from analysis.row_groups import NULL
@@ -61,10 +60,10 @@ def write_batch_costs(
     """
     with (
         store.replacing("batch_costs") as new,
-        TemporaryDirectory(prefix=".spill-", dir=store.run_dir) as folder,
+        held_folder(".spill-", store.run_dir) as folder,
     ):
         with connect(store, [], memory_limit_bytes) as connection:
-            slices = plan_slices(connection, store, Path(folder) / "executions.parquet", memory_limit_bytes)
+            slices = plan_slices(connection, store, folder / "executions.parquet", memory_limit_bytes)
         return sum(spread(_write_slice, [_Task(one, new) for one in slices]))
 
 

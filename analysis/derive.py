@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 from analysis.batch_costs import write_batch_costs
+from analysis.held_folder import sweep_folders
 from analysis.intact import finite, require_intact
 from analysis.join import write_joined
 from analysis.query import MEMORY_LIMIT_BYTES, Spread, in_threads
@@ -29,6 +30,7 @@ def derive(
     for a run without requests, AnalysisError for tables that contradict each other, StoreError where the run directory
     is broken or cannot be written.
     """
+    sweep_folders(store.run_dir)
     require_intact(store)
     slices = spread or in_threads(N_THREADS)
     write_batch_costs(store, memory_limit_bytes, slices)

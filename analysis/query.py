@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Protocol, TypeVar
 
 import duckdb
 
+from analysis.held_folder import held_folder
 from analysis.store import RunStore
 from scenarios.errors import AnalysisError, MissingTable, StoreError
 
@@ -106,20 +107,20 @@ def _errors_of(run_dir: Path) -> Iterator[None]:
 @contextmanager
 def scratch_folder(run_dir: Path) -> Iterator[Path]:
     """A folder for what the parts of a spread query share, seen wherever the run directory is; gone at the end."""
-    try:
-        directory = TemporaryDirectory(prefix=".scratch-", dir=run_dir)
-    except OSError as error:
-        raise StoreError(f"cannot write to {run_dir}: {error.strerror or error}") from error
-    with directory as path:
-        yield Path(path)
+    with ExitStack() as stack:
+        try:
+            path = stack.enter_context(held_folder(".scratch-", run_dir))
+        except OSError as error:
+            raise StoreError(f"cannot write to {run_dir}: {error.strerror or error}") from error
+        yield path
 
 
 @contextmanager
 def _spill_directory(run_dir: Path) -> Iterator[str]:
     """A directory for spilling: in the run directory, or the system's own if that cannot be written."""
-    try:
-        directory = TemporaryDirectory(prefix=".spill-", dir=run_dir)
-    except OSError:
-        directory = TemporaryDirectory(prefix="squall-spill-")
-    with directory as path:
+    with ExitStack() as stack:
+        try:
+            path = str(stack.enter_context(held_folder(".spill-", run_dir)))
+        except OSError:
+            path = stack.enter_context(TemporaryDirectory(prefix="squall-spill-"))
         yield path

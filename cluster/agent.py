@@ -26,11 +26,12 @@ from actors.triton_trace import TraceSwitch, trace_holds, trace_reason
 from analysis.nsys_tables import EventLabels
 from cluster.clocksync import clock_domain
 from cluster.endpoint import Endpoint
+from cluster.environment_folders import remove_recorded
 from cluster.node_profiler import NodeProfiler
 from cluster.scratch import Scratch
 from cluster.server import TritonServer, region_prefix
 from cluster.server_log import without_own_folders
-from cluster.spills import NodeFile, Spills
+from cluster.spills import NodeFile, Spills, save_deleted
 from cluster.triton_home import cache_dir
 from scenarios.errors import ClusterError, LostActor, TargetError
 from scenarios.scenario import ProfileConfig, Scenario
@@ -66,6 +67,7 @@ class NodeAgent:
         self._without_nsys: str | None = None
         self._is_traced = False
         self._is_restarting = False
+        self._is_deleted = False
         self._observer: Observer | None = None
 
     # the node
@@ -111,7 +113,7 @@ class NodeAgent:
 
     def heartbeat(self) -> list[str]:
         """What has ended here that should run, as sentences; empty if all is well."""
-        found = []
+        found = self._put_back_scratch()
         if (
             self._endpoint is not None
             and self._server is not None
@@ -122,6 +124,20 @@ class NodeAgent:
         if self._observer is not None and self._observer.pid is not None and not self._observer.is_alive:
             found.append(f"the observer of {self._node} has ended")
         return found
+
+    def _put_back_scratch(self) -> list[str]:
+        """What somebody removed, who took the scratch folder for garbage; told once."""
+        if self._is_deleted:
+            return []
+        try:
+            self._is_deleted = self._scratch.put_back()
+        except OSError as error:
+            self._is_deleted = True
+            return [
+                f"the scratch folder of {self._node} was deleted and cannot be made again: {error.strerror}"
+            ]
+        kept = "open spill files and batch records are saved, the server's log so far is not"
+        return [f"the scratch folder of {self._node} was deleted: {kept}"] if self._is_deleted else []
 
     # the observer
 
@@ -340,6 +356,7 @@ class NodeAgent:
         folder = self._scratch.path / SERVER
         labels = {"run": self._run, "node": self._node, "server": SERVER, "model": model, "version": version}
         losses: list[str] = []
+        save_deleted(folder, self._server_roots())
         if (folder / "batches").is_dir():
             losses = self._spills.write_batches(folder / "batches", labels)
         traces = traces_in(folder)
@@ -364,6 +381,7 @@ class NodeAgent:
         remove_regions(self._run)
         # of an agent that died, whose server was killed
         remove_named(region_prefix(self._scratch.path / SERVER))
+        remove_recorded(self._scratch.path / SERVER)
         self._scratch.remove()
 
 

@@ -365,7 +365,15 @@ def main() -> None:
     except KeyboardInterrupt:
         _fail("interrupted")
     except Exception as error:  # the process's edge: a fault of ours
+        if is_interruption(error):
+            _fail("interrupted")
         _fail(f"internal error: {type(error).__name__}: {error}; traceback: {_keep_traceback()}")
+
+
+def is_interruption(error: BaseException) -> bool:
+    """Whether Ctrl-C broke into a library's import, which tells it as a failure of its own."""
+    below = [one for one in (error.__cause__, error.__context__) if one is not None]
+    return isinstance(error, KeyboardInterrupt) or any(is_interruption(one) for one in below)
 
 
 def _fail(text: str, exit_code: int = EXIT_ERROR) -> NoReturn:

@@ -195,6 +195,7 @@ class Deployment:
         else:
             self._screen.step(f"starting Triton with {scenario.model.name}")
             agent = self.nodes.agents[node.label]
+            self.nodes.server_label = node.label
             try:
                 endpoint = agent.call(
                     "start_server",

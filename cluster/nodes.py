@@ -47,6 +47,8 @@ class Nodes:
         self._watch = ClockWatch(anchor_ns)
         self._sites: dict[str, _Site] = {}
         self._told: set[str] = set()
+        self.server_label: str | None = None
+        """Of the node whose agent has started the server: it ends with that agent; one at a URL serves on."""
 
     @property
     def agents(self) -> dict[str, Handle]:
@@ -150,7 +152,9 @@ class Nodes:
                 n_threads=_AGENT_THREADS,
             )
             site.agent.take_over(heir)
-        return [f"{error}: its samples, and a server and profiler that it had started, ended with it"]
+        if site.node.label == self.server_label:
+            return [f"{error}: its samples end there, and so do the server and profiler that it had started"]
+        return [f"{error}: its samples end there"]
 
     def release(self) -> list[str]:
         """Closes every agent; returns what did not go well."""

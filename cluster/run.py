@@ -96,6 +96,7 @@ def run_scenario(scenario: Scenario, out: Path, ray_address: str | None, interru
 @contextmanager
 def _session(address: str | None, interrupts: Interrupts, screen: Screen) -> Iterator[Session]:
     """A Ray session. Signals wait while Ray starts and ends: cut off half-way, it leaves processes."""
+    interrupts.check()
     screen.step("starting Ray" if address is None else f"joining Ray at {address}")
     with Session(address) as session:
         interrupts.install_again()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import tempfile
@@ -33,6 +34,19 @@ class Scratch:
             self.path = Path(tempfile.mkdtemp(prefix=_PREFIX))
             held = hold(self.path, os.O_RDONLY | os.O_DIRECTORY)
         self._lock = held
+
+    def put_back(self) -> bool:
+        """Makes the folder again where somebody removed it, empty, and holds it; True if so. Raises OSError."""
+        if os.fstat(self._lock).st_nlink:
+            return False
+        self.path.mkdir(exist_ok=True)
+        self.path.chmod(0o700)
+        held = hold(self.path, os.O_RDONLY | os.O_DIRECTORY)
+        if held is None:
+            raise FileNotFoundError(errno.ENOENT, "it was swept at once", str(self.path))
+        os.close(self._lock)
+        self._lock = held
+        return True
 
     def remove(self) -> None:
         """Removes the folder and all in it, as far as that can be done."""

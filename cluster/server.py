@@ -23,7 +23,9 @@ from actors.profiler import NsysSession
 from actors.shared_memory import remove_named
 from actors.triton_trace import trace_holds, trace_options
 from cluster.endpoint import READY, Endpoint, inspect, why_not
+from cluster.environment_folders import EnvironmentFolders
 from cluster.server_environment import server_environment
+from cluster.stub_watch import StubWatch, stubs_below
 from cluster.triton_home import find_triton
 from models.repository import ComputeConfig, ServingConfig, write_repository
 from scenarios.errors import TargetError
@@ -87,6 +89,7 @@ class TritonServer:
         self._ports: Ports | None = None
         self._log_start_bytes = 0
         self._process: subprocess.Popen[bytes] | None = None
+        self._environments = EnvironmentFolders(folder)
 
     def start(self) -> Endpoint:
         """Launches it and waits until the model is ready.
@@ -134,6 +137,7 @@ class TritonServer:
             process.kill()
             process.wait()
         end_strays(self._folder)
+        self._environments.remove()
         remove_named(region_prefix(self._folder))  # 1 MiB an instance or more, of a killed server
 
     @property
@@ -153,10 +157,14 @@ class TritonServer:
 
     def _serve(self, repository: Path, ports: Ports) -> Endpoint:
         """Launches it on `ports` and waits; raises TargetError with nothing left running."""
+        self._environments.begin()
         source = self._launch(repository, ports)
         try:
-            return self._wait_until_ready(ports, source)
+            endpoint = self._wait_until_ready(ports, source)
+            self._environments.settle()
+            return endpoint
         except TargetError:
+            self._environments.settle()
             self.stop()
             raise
 
@@ -241,10 +249,15 @@ class TritonServer:
         assert self._process is not None
         deadline = time.monotonic() + self._server.start_timeout_ns / NS_PER_S
         url = f"http://{_LOOPBACK}:{ports.http}"
+        stubs = StubWatch(is_expected=self._model.repository is None)
         with closing(Control(url)) as control:
             while time.monotonic() < deadline:
                 if self._process.poll() is not None:
                     raise TargetError(f"Triton ended while starting: {self._why_it_failed()}")
+                end = stubs.look(stubs_below(self._process.pid), time.monotonic())
+                if end is not None:
+                    what = f"the Python process of model {self._model.name}"
+                    raise TargetError(f"{what} {end} while Triton loaded it")
                 if why_not(control, READY) is None:
                     metrics = f"http://{_LOOPBACK}:{ports.metrics}"
                     has_records = self._model.repository is None

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import os
+import shutil
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,6 +15,9 @@ from actors.triton_trace import read_traces, trace_files
 from cluster.batches import read_batches
 from scenarios.errors import StoreError
 
+_DELETED = " (deleted)"
+"""What the kernel puts behind the name of such a file (proc_pid_fd(5))."""
+
 
 class NodeFile(NamedTuple):
     """A file of a node's scratch folder: path below it, length, and the table whose rows it holds, if it holds one."""
@@ -20,6 +25,25 @@ class NodeFile(NamedTuple):
     path: str
     n_bytes: int
     table: str
+
+
+def save_deleted(folder: Path, pids: Iterable[int]) -> list[Path]:
+    """Files below `folder` whose names were removed while processes write them: what they hold, under their names.
+
+    Returns those that were saved; one that cannot be read is left out.
+    """
+    saved, folder = [], folder.resolve()
+    for link in (link for pid in pids for link in Path(f"/proc/{pid}/fd").glob("*")):
+        try:
+            name = Path(os.readlink(link).removesuffix(_DELETED))
+            if os.stat(link).st_nlink or not name.is_relative_to(folder) or name.exists():
+                continue
+            name.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(link, name)
+        except OSError:  # its process has ended
+            continue
+        saved.append(name)
+    return saved
 
 
 class Spills:
@@ -36,6 +60,7 @@ class Spills:
     def write(self, table: str, part: str, data: Iterator[pa.Table]) -> list[str]:
         """Writes tables of one kind to a spill file of their own; returns losses."""
         path = self.spill_dir / f"{table}-{part}.arrows"
+        path.parent.mkdir(parents=True, exist_ok=True)  # somebody may have removed it
         path.unlink(missing_ok=True)  # what an agent that died had begun
         spool = Spool(path, table)
         n_lost = sum(len(item) for item in data if not spool.write(item))

@@ -54,6 +54,7 @@ class DriftingClock:
 Kind = Literal[
     "answer", "rejected", "error", "bad_request", "hang", "reset_mid_reply", "close", "malformed", "wrong_id",
     "short_tensor", "oversized", "bytewise", "connection_close", "garbage_after", "answer_twice", "eof_body",
+    "http_1_0", "error_200", "huge_head",
 ]  # fmt: skip
 """What the stub does with a request:
 
@@ -71,6 +72,9 @@ connection_close  the answer with `Connection: close`
 garbage_after     the answer and, in the same segment, bytes that nobody asked for
 answer_twice      the answer two times in one segment
 eof_body          an answer without a length, ended by the end of the connection
+http_1_0          the same from a server of HTTP/1.0
+error_200         an error object with status 200
+huge_head         the answer with 2 MB of one header before it
 """
 
 
@@ -217,10 +221,10 @@ class StubTriton(LoopbackServer[Seen]):
         elif kind != "close":
             writer.write(self._bytes_of(kind, request_id, answer))
             await writer.drain()
-            if kind in ("eof_body", "connection_close"):
+            if kind in ("eof_body", "http_1_0", "connection_close"):
                 writer.write_eof()
                 await asyncio.sleep(0.02)
-            return kind not in ("malformed", "connection_close", "eof_body")
+            return kind not in ("malformed", "connection_close", "eof_body", "http_1_0")
         return False
 
     def _bytes_of(self, kind: Kind, request_id: int, answer: bytes) -> bytes:
@@ -239,7 +243,10 @@ class StubTriton(LoopbackServer[Seen]):
             "connection_close": _answer(request_id, size, "Connection: close\r\n"),
             "garbage_after": answer + b"garbage",
             "answer_twice": answer + answer,
-            "eof_body": b"HTTP/1.1 200 OK\r\n\r\n" + answer.partition(b"\r\n\r\n")[2],
+            "eof_body": _without_length(answer, b"1.1"),
+            "http_1_0": _without_length(answer, b"1.0"),
+            "error_200": _error(200, "stub: in words only"),
+            "huge_head": _answer(request_id, size, f"X-Trace: {'x' * 2_000_000}\r\n"),
         }.get(kind, answer)
 
 
@@ -261,6 +268,13 @@ def _answer(request_id: int, tensor_bytes: int, extra: str = "") -> bytes:
         f"Content-Length: {len(content) + tensor_bytes}\r\n\r\n"
     )
     return head.encode() + content + bytes(tensor_bytes)
+
+
+def _without_length(answer: bytes, version: bytes) -> bytes:
+    """The answer with a body that lasts to the end of the connection."""
+    head, _, body = answer.partition(b"\r\n\r\n")
+    lines = [line for line in head.split(b"\r\n")[1:] if not line.startswith(b"Content-Length")]
+    return b"\r\n".join([b"HTTP/%b 200 OK" % version, *lines, b"", body])
 
 
 def _error(status: int, text: str) -> bytes:

@@ -165,7 +165,7 @@ class Bench:
         with (self.folder / "stdout").open("w") as stdout:
             return Live(
                 subprocess.Popen(
-                    [sys.executable, "-m", "cluster.cli", *map(str, arguments)], stdin=subprocess.DEVNULL,
+                    [sys.executable, "-m", "cluster.entry", *map(str, arguments)], stdin=subprocess.DEVNULL,
                     stdout=stdout, stderr=subprocess.PIPE, text=True, env=environment,
                     start_new_session=True, cwd=cwd,
                 )

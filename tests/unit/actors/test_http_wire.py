@@ -82,6 +82,8 @@ def test_an_id_has_a_fixed_width(request_id: int) -> None:
         (400, 0, b'{"error":"Request timeout expired"}', 8, ("rejected", "400 Request timeout expired")),
         (500, 0, b'{"error":"a\\n b"}', 8, ("server_error", "500 a b")),
         (302, 0, b"", 8, ("server_error", "302 ")),
+        (200, 0, b'{"error":"a\\n b"}', 8, ("bad_reply", "status 200 with an error: a b")),
+        (200, 0, b'{"error":', 8, ("bad_reply", "the reply does not carry the request's id")),
     ],
 )
 def test_a_reply_is_judged_by_status_id_and_size(

@@ -1,0 +1,50 @@
+"""Where the command `squall` begins and ends: Ctrl-C is one line also before and after it can be handled in order."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+from types import FrameType
+
+ORDERLY = frozenset({"run", "demo", "doctor", "selftest", "analyze"})
+"""Commands that take the signals themselves as soon as there is something to end in order."""
+
+
+def main() -> None:
+    """`cluster.cli.main`, whose imports take half a second, and the end of the process, when all has been said."""
+    signal.signal(signal.SIGINT, _end_now)
+    from cluster.cli import is_interruption
+    from cluster.cli import main as run
+
+    if not ORDERLY & set(sys.argv[1:2]):
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        run()
+    except BaseException as error:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        if is_interruption(error):
+            _end(1)  # Python would end by the signal once it broke into an import, whatever was made of it
+        raise
+    finally:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # exit handlers would end in a traceback
+
+
+def _end_now(number: int, _frame: FrameType | None) -> None:
+    """Nothing has been begun, or all is done: an exception would be taken for an import's failure."""
+    os.write(2, f"squall: interrupted by {signal.Signals(number).name}\n".encode())
+    _end(1)
+
+
+def _end(code: int) -> None:
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(
+            OSError, ValueError, RuntimeError
+        ):  # RuntimeError: the signal came within a write
+            stream.flush()
+    os._exit(code)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,39 @@
+"""Some cells of the fault table (`tests/bench/faults.py`), each with a clean run after it in the same place."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.bench.fault_place import ROOT
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "cell",
+    [
+        "nothing/happens/load",
+        "stub/kill/set-up",
+        "tritonserver/kill/load",
+        "scratch-folder/delete/load",
+        "terminal/SIGINT/exit",
+    ],
+)
+def test_a_run_that_meets_a_fault_ends_as_it_should(cell: str, tmp_path: Path) -> None:
+    told = tmp_path / "told.json"
+    words = ["--cells", cell, "--repeat", "1", "--again", "1", "--slack", "2", "--out", str(told)]
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.bench.faults", *words],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    (run,) = json.loads(told.read_text())[cell] if told.exists() else ({"failures": done.stderr},)
+    assert run["failures"] == {}, run
+    assert run["why_not"] == ""
+    assert done.returncode == 0

@@ -1,0 +1,45 @@
+"""What is said of a node whose agent died."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from cluster.nodes import Nodes
+from cluster.placement import Node
+from scenarios.errors import LostActor
+from scenarios.loader import scenario_from_mapping
+
+LOST = LostActor("agent on node-0 is lost: it died")
+
+
+class _Agent:
+    def call(self, method: str, *_: Any) -> Any:
+        assert method == "folder"
+        return "/scratch"
+
+    def take_over(self, heir: _Agent) -> None:
+        del heir
+
+
+@pytest.fixture
+def nodes(monkeypatch: pytest.MonkeyPatch) -> Nodes:
+    monkeypatch.setattr("cluster.nodes.spawn", lambda *_, **__: _Agent())
+    phase = {"name": "m", "kind": "measure", "duration": "1s", "arrivals": {"kind": "poisson", "rate": "1/s"}}
+    drain = {"name": "d", "kind": "drain", "duration": "1s"}
+    mapping = {"name": "n", "seed": 1, "model": {"name": "linear_head"}, "phases": [phase, drain]}
+    nodes = Nodes("r", scenario_from_mapping(mapping, "test").profile, 0)
+    nodes.add(Node("node-0", "ray-id", "127.0.0.1", 0, True))
+    return nodes
+
+
+def test_a_server_that_serves_on_is_not_said_to_have_ended(nodes: Nodes) -> None:
+    assert nodes.adopt("node-0", LOST) == [f"{LOST}: its samples end there"]
+
+
+def test_a_server_that_the_agent_had_started_ends_with_it(nodes: Nodes) -> None:
+    nodes.server_label = "node-0"
+    (told,) = nodes.adopt("node-0", LOST)
+    assert told == f"{LOST}: its samples end there, and so do the server and profiler that it had started"
+    assert nodes.adopt("node-0", LOST) == [], "told once"
