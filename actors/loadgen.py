@@ -51,6 +51,7 @@ from scenarios.units import NS_PER_S
 _SAMPLE_NS = NS_PER_S
 _CONNECT_NS = 10 * NS_PER_S
 _LARGEST_RECENT_COUNT = 4_096
+_END_WITHIN_S = 20.0
 _NO_PLACES = Places({}, {})
 Answers = Mapping[tuple[int, int], Mapping[str, np.ndarray[Any, np.dtype[Any]]]]
 """Outputs by name for each (rows, payload variant)."""
@@ -113,6 +114,8 @@ class LoadWorker:
         self._kept: list[pa.Table] = []
         self._last_response_ns: list[int] = []
         self._is_stopped = threading.Event()
+        self._is_over = threading.Event()
+        self._is_over.set()
         self._tally = Tally()
         self._region: Region | None = None
         self._folder_lock: int | None = None
@@ -275,6 +278,7 @@ class LoadWorker:
         assert self._client
         if self._is_stopped.is_set():
             self._engine.request_stop()
+        self._is_over.clear()
         gc.collect()
         gc.freeze()
         gc.disable()  # a collection would stop the sends; what cycles there are wait for the end
@@ -293,6 +297,14 @@ class LoadWorker:
             gc.enable()
             gc.unfreeze()
             self._take_sample(self._clock.monotonic_ns(), 0)
+            self._give_up()
+            self._is_over.set()
+
+    def abandoned(self) -> None:
+        """Who gave the orders is gone: ends the run and closes the files, which stay."""
+        self.stop()
+        self._is_over.wait(_END_WITHIN_S)
+        if self._loop is not None:  # prepared, and never run
             self._give_up()
 
     def stop(self) -> None:

@@ -326,6 +326,10 @@ class NodeAgent:
         """See `Spills.read`."""
         return self._spills.read(path, offset, n_bytes)
 
+    def abandoned(self) -> None:
+        """Who gave the orders is gone: as `close`; what nobody has fetched yet stays."""
+        self.close()
+
     def close(self) -> None:
         """Stops what still runs here; removes the scratch folder and what workers left in shared memory."""
         self.stop_observer()

@@ -57,6 +57,9 @@ class Session:
     ) -> None:
         import ray
 
+        from cluster.spawn import forget_launchers
+
+        forget_launchers()
         ray.shutdown()
         if self._scratch is not None:
             self._scratch.remove()
