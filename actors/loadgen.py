@@ -342,6 +342,10 @@ class LoadWorker:
         recent = np.array(self._last_response_ns[:_LARGEST_RECENT_COUNT], np.int64)
         return Progress(counters.n_sent, counters.n_done, counters.n_failed, engine.n_in_flight, recent)
 
+    def status(self) -> tuple[Progress, str]:
+        """`progress` and `spill_error`."""
+        return self.progress(), self.spill_error()
+
     def _on_second(self, now_ns: int) -> int:
         """One row of worker_samples a second, on the second of the run."""
         self._take_sample(now_ns, now_ns - self._due_ns)

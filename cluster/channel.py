@@ -6,6 +6,7 @@ as they lie in memory, in pieces, so that neither side holds a message twice.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pickle
 import socket
@@ -32,7 +33,7 @@ class Channel:
     """One end of a connection. One thread sends, one receives; `close` from any thread ends both."""
 
     def __init__(self, link: socket.socket, token: bytes, is_server: bool) -> None:
-        """Takes `link`. Raises OSError, EOFError or multiprocessing's AuthenticationError where the peer is not ours."""
+        """Takes `link`. Raises OSError, EOFError or AuthenticationError where the peer is not ours."""
         _keep_alive(link)
         self._socket = link
         link.settimeout(None)
@@ -41,7 +42,9 @@ class Channel:
             link.setsockopt(socket.SOL_SOCKET, option, seconds)
         self._connection = Connection(os.dup(link.fileno()))
         try:
-            steps = (deliver_challenge, answer_challenge) if is_server else (answer_challenge, deliver_challenge)
+            steps = (
+                (deliver_challenge, answer_challenge) if is_server else (answer_challenge, deliver_challenge)
+            )
             for step in steps:
                 step(self._connection, token)
         except BaseException:
@@ -75,10 +78,8 @@ class Channel:
 
     def close(self) -> None:
         """Ends the connection for both sides, and whoever waits in `send` or `receive`."""
-        try:
+        with contextlib.suppress(OSError):  # it has ended already
             self._socket.shutdown(socket.SHUT_RDWR)
-        except OSError:  # it has ended already
-            pass
         self._socket.close()
 
     def forget(self) -> None:
@@ -94,7 +95,7 @@ def packed(message: Any) -> tuple[bytes, list[memoryview]]:
 
 
 def connect(address: Address, token: bytes, timeout_s: float) -> Channel:
-    """Raises OSError, EOFError or multiprocessing's AuthenticationError where the process is not there or not ours."""
+    """Raises OSError, EOFError or AuthenticationError where the process is not there or not ours."""
     if isinstance(address, str):
         link = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         link.settimeout(timeout_s)

@@ -37,7 +37,7 @@ class Deployment:
     """Built by `deploy`; `release` undoes it. The manifest in the store is kept up to date on the way."""
 
     def __init__(self, scenario: Scenario, store: RunStore, screen: Screen, anchor_ns: int) -> None:
-        self.nodes = Nodes(store.run, scenario.profile, anchor_ns)
+        self.nodes = Nodes(store.run, store.run_dir, scenario.profile, anchor_ns)
         self.workers: list[Worker] = []
         self.collectors = Collectors(screen)
         self.server_agent: Handle | None = None
@@ -83,9 +83,14 @@ class Deployment:
         if self.server_agent is not None and self._stopping is None:
             self._stopping = self.server_agent.begin("stop_server")
 
-    def release(self) -> list[str]:
-        """Stops server and observers and removes the nodes' scratch folders; returns what did not go well."""
+    def release(self, keeps_files: bool = False) -> list[str]:
+        """Stops workers, server and observers and removes the nodes' scratch folders; returns what did not go well.
+
+        `keeps_files`: the folders stay.
+        """
         notes = []
+        for worker in self.workers:
+            worker.handle.end()
         if self.server_agent is not None and self._stopping is not None:
             try:
                 notes += self.server_agent.wait(self._stopping, _STOP_TIMEOUT_S)
@@ -94,12 +99,16 @@ class Deployment:
         url = self._scenario.server.url
         if self._scenario.clients.shared_memory is not None and url is not None and self.workers:
             notes += unregister_all(self._store.run, url.rstrip("/"), tls_of(self._scenario))
-        return notes + self.nodes.release()
+        return notes + self.nodes.release(keeps_files)
 
     def _describe_nodes(self) -> dict[str, Any]:
         agents, clocks = self.nodes.agents, self.nodes.clocks()
         return {
-            label: {**agents[label].call("describe"), **clock_facts(clocks[label])}
+            label: {
+                **agents[label].call("describe"),
+                "folder": self.nodes.folders[label],
+                **clock_facts(clocks[label]),
+            }
             for label in sorted(agents)
         }
 

@@ -50,14 +50,15 @@ def start_process(title: str, their_network: str, host: str, token: bytes) -> Co
             process.stdin.close()
             said, deadline = b"", time.monotonic() + _START_TIMEOUT_S
             while b"\n" not in said:
-                ready, _, _ = select.select(
-                    [process.stdout], [], [], max(0.0, deadline - time.monotonic())
-                )
+                ready, _, _ = select.select([process.stdout], [], [], max(0.0, deadline - time.monotonic()))
                 data = os.read(process.stdout.fileno(), 4_096) if ready else b""
                 if not data:
                     process.kill()
-                    raise ClusterError(f"{title} did not come up within {_START_TIMEOUT_S:g} s" if not ready
-                                       else f"{title} ended at its start with code {process.wait()}")
+                    raise ClusterError(
+                        f"{title} did not come up within {_START_TIMEOUT_S:g} s"
+                        if not ready
+                        else f"{title} ended at its start with code {process.wait()}"
+                    )
                 said += data
             process.wait(_ANSWER_TIMEOUT_S)  # the process itself lives on: it has no parent
         except (OSError, subprocess.TimeoutExpired) as error:
@@ -107,7 +108,9 @@ class Launchers:
             cause = error.cause
             raise ClusterError(str(cause) if isinstance(cause, ClusterError) else _words(cause)) from error
         except ray.exceptions.GetTimeoutError as error:
-            raise ClusterError(f"Ray started nothing on {node.label} within {2 * _START_TIMEOUT_S:g} s") from error
+            raise ClusterError(
+                f"Ray started nothing on {node.label} within {2 * _START_TIMEOUT_S:g} s"
+            ) from error
         except ray.exceptions.RayError as error:
             raise ClusterError(f"Ray on {node.label}: {_words(error)}") from error
         return contact

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -12,12 +14,16 @@ import pyarrow as pa
 from analysis.clock_track import ClockTrack
 from cluster.agent import NodeAgent
 from cluster.clocksync import ClockWatch, clock_domain
+from cluster.node_files import NodeFiles, files_seen
 from cluster.placement import Node
+from cluster.scratch import this_place
 from cluster.spawn import Handle, spawn
 from scenarios.errors import ClusterError, LostActor, SquallError
 from scenarios.scenario import ProfileConfig
 
 _AGENT_THREADS = 4
+_AWAKE_S = 10.0
+_CLOSE_S = 60.0
 _SILENT_BEATS = 30
 """So many seconds without an answer are told; the agent may be busy, so it is not taken for dead."""
 
@@ -27,6 +33,7 @@ class _Site:
     node: Node
     agent: Handle
     folder: str
+    files: NodeFiles
     beating: Any = None
     n_silent: int = 0
     is_adopted: bool = False
@@ -39,9 +46,10 @@ class Nodes:
     put in its place that adopts its scratch folder, and the handle that everybody has speaks to that one then.
     """
 
-    def __init__(self, run: str, profile: ProfileConfig, anchor_ns: int) -> None:
+    def __init__(self, run: str, run_dir: Path, profile: ProfileConfig, anchor_ns: int) -> None:
         """`anchor_ns`: the run clock minus the driver's monotonic clock."""
         self._run = run
+        self._run_dir = run_dir
         self._profile = profile
         self._watch = ClockWatch(anchor_ns)
         self._sites: dict[str, _Site] = {}
@@ -59,9 +67,26 @@ class Nodes:
 
     def add(self, node: Node) -> Handle:
         """Puts an agent on a node. Raises ClusterError where it does not come up."""
-        agent = spawn("agent", node, NodeAgent, self._run, node.label, n_threads=_AGENT_THREADS)
-        self._sites[node.label] = _Site(node, agent, agent.call("folder"))
+        agent = self._spawn(node, None)
+        folder, owner = agent.call("folder"), agent.call("owner")
+        self._sites[node.label] = _Site(node, agent, folder, files_seen(folder, owner, node.label, agent))
         return agent
+
+    def _spawn(self, node: Node, adopted: str | None) -> Handle:
+        seen = (str(self._run_dir.resolve()), this_place())
+        return spawn(
+            "agent", node, NodeAgent, self._run, node.label, adopted, self._profile, seen, n_threads=_AGENT_THREADS
+        )  # fmt: skip
+
+    @property
+    def folders(self) -> dict[str, str]:
+        """The scratch folder of each node, by label."""
+        return {label: site.folder for label, site in self._sites.items()}
+
+    @property
+    def files(self) -> dict[str, NodeFiles]:
+        """The files of each node, by label."""
+        return {label: site.files for label, site in self._sites.items()}
 
     def start_clocks(self) -> None:
         """Starts every node's observer, and reads the clocks of those that do not share the driver's from now on.
@@ -125,6 +150,29 @@ class Nodes:
             return [str(error)]
         return troubles
 
+    def wake(self) -> list[str]:
+        """After the load: an agent that does not answer any more is given up, and its files are adopted."""
+        asked = {label: self._ask(site) for label, site in self._sites.items()}
+        found = []
+        until = time.monotonic() + _AWAKE_S
+        for label, reference in asked.items():
+            site = self._sites[label]
+            try:
+                if reference is None:
+                    raise LostActor(f"{site.agent.name} is lost")
+                site.agent.wait(reference, max(0.0, until - time.monotonic()))
+            except LostActor as error:
+                found += self._adopt(site, error)
+            except ClusterError as error:
+                site.agent.kill()
+                found += self._adopt(site, LostActor(f"{error} and was given up"))
+        return found
+
+    def _ask(self, site: _Site) -> Any:
+        with suppress(LostActor):
+            return site.agent.begin("folder")
+        return None
+
     def adopt(self, label: str, error: LostActor) -> list[str]:
         """To be told where a call finds an agent lost; as `beat`."""
         return self._adopt(self._sites[label], error)
@@ -135,28 +183,28 @@ class Nodes:
             return []
         site.is_adopted = True
         with suppress(SquallError):
-            heir = spawn(
-                "agent",
-                site.node,
-                NodeAgent,
-                self._run,
-                site.node.label,
-                site.folder,
-                self._profile,
-                n_threads=_AGENT_THREADS,
-            )
-            site.agent.take_over(heir)
+            site.agent.take_over(self._spawn(site.node, site.folder))
         return [f"{error}: its samples, and a server and profiler that it had started, ended with it"]
 
-    def release(self) -> list[str]:
-        """Closes every agent; returns what did not go well."""
+    def release(self, keeps_files: bool = False) -> list[str]:
+        """Closes every agent, all at once; returns what did not go well. `keeps_files`: their folders stay.
+
+        One that does not end in time ends by itself: nobody is there to give it orders.
+        """
         with suppress(ClusterError):
             self._watch.stop()
         notes = []
+        closing = []
         for agent in self.agents.values():
+            with suppress(LostActor):  # told where it was found out
+                closing.append((agent, agent.begin("close", keeps_files)))
+        until = time.monotonic() + _CLOSE_S
+        for agent, reference in closing:
             try:
-                agent.call("close")
+                agent.wait(reference, max(0.0, until - time.monotonic()))
             except ClusterError as error:
                 notes.append(f"clean-up: {error}")
+        for agent in self.agents.values():
+            agent.end()
         self._sites.clear()
         return notes

@@ -19,6 +19,8 @@ import signal
 import socket
 import sys
 import threading
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from cluster.channel import Channel, listen, network
@@ -29,7 +31,8 @@ DONE, OUR_ERROR, ERROR = "done", "our error", "error"
 
 _OWNER_COMES_WITHIN_S = 60.0
 _ABANDON_WITHIN_S = 60.0
-_N_THREADS_NAME = "squall-calls"
+_OF_THE_PROCESS = {"pid": os.getpid}
+"""What every process of ours answers, whatever object it has."""
 
 
 def main() -> int:
@@ -74,9 +77,9 @@ class _Service:
         """Until the connection ends. Never returns where the object's own threads go on: the process ends."""
         with contextlib.suppress(EOFError, OSError):
             number, cls, arguments, n_threads = self._channel.receive()
-            if self._try(number, lambda: setattr(self, "_object", cls(*arguments))):
+            if self._try(number, partial(self._create, cls, arguments)):
                 for _ in range(n_threads):
-                    threading.Thread(target=self._work, name=_N_THREADS_NAME, daemon=True).start()
+                    threading.Thread(target=self._work, name="squall-calls", daemon=True).start()
                 while True:
                     self._calls.put(self._channel.receive())
         self._end()
@@ -84,10 +87,17 @@ class _Service:
     def _work(self) -> None:
         while True:
             number, method, arguments = self._calls.get()
-            self._try(number, lambda m=method, a=arguments: getattr(self._object, m)(*a))  # type: ignore[misc]
+            self._try(number, partial(self._call, method, arguments))
             del arguments
 
-    def _try(self, number: int, call: Any) -> bool:
+    def _call(self, method: str, arguments: tuple[Any, ...]) -> Any:
+        call = _OF_THE_PROCESS.get(method) or getattr(self._object, method)
+        return call(*arguments)
+
+    def _create(self, cls: type, arguments: tuple[Any, ...]) -> None:
+        self._object = cls(*arguments)
+
+    def _try(self, number: int, call: Callable[[], Any]) -> bool:
         """Answers with what `call` gives or raises; whether it gave something."""
         try:
             answer: tuple[int, str, Any] = (number, DONE, call())

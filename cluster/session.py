@@ -8,13 +8,20 @@ import socket
 from types import TracebackType
 from typing import Self
 
+import psutil
+
 from cluster.placement import Node
+from cluster.ray_end import children, end_ray
 from cluster.scratch import Scratch
+from cluster.spawn import forget_launchers
 from scenarios.errors import ClusterError
 
 _OBJECT_STORE_BYTES = 256 * 1024**2
 """Enough for plans and chunks of spill files; Ray would take a third of the memory."""
 _QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0", "RAY_DEDUP_LOGS": "0"}
+_PATIENT = {"RAY_gcs_rpc_server_reconnect_timeout_s": str(24 * 3600)}
+"""Ray's library ends its process, ours, without a word where the GCS has not answered for a minute. Nothing of a run
+needs the GCS once its processes are started."""
 _CONNECT_TIMEOUT_S = 5.0
 
 
@@ -27,9 +34,11 @@ class Session:
     def __init__(self, address: str | None) -> None:
         self._address = address
         self._scratch: Scratch | None = None
+        self._before: list[psutil.Process] = []
 
     def __enter__(self) -> Self:
-        os.environ.update(_QUIET)
+        os.environ.update({**_QUIET, **_PATIENT})
+        self._before = children()
         if self._address is not None:
             _check_address(self._address)
         elif not any(name.startswith("RAY_AUTH_") for name in os.environ):
@@ -55,12 +64,8 @@ class Session:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        import ray
-
-        from cluster.spawn import forget_launchers
-
         forget_launchers()
-        ray.shutdown()
+        end_ray(self._before)
         if self._scratch is not None:
             self._scratch.remove()
 

@@ -13,7 +13,8 @@ import secrets
 import signal
 import threading
 import time
-from concurrent.futures import Future, TimeoutError as FutureTimeout
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeout
 from contextlib import suppress
 from multiprocessing import AuthenticationError
 from typing import Any
@@ -36,6 +37,11 @@ class Handle:
     def __init__(self, name: str, peer: Peer) -> None:
         self.name = name
         self._peer = peer
+
+    def pid(self) -> int:
+        """Of the process, on its node. Raises what `wait` raises."""
+        found: int = self.call("pid")
+        return found
 
     @property
     def ended_ns(self) -> int | None:
@@ -87,9 +93,7 @@ class Handle:
 class Peer:
     """The driver's side of one process: begins to start it at once, and sends and hears in threads of its own."""
 
-    def __init__(
-        self, name: str, node: Node, cls: type, arguments: tuple[Any, ...], n_threads: int
-    ) -> None:
+    def __init__(self, name: str, node: Node, cls: type, arguments: tuple[Any, ...], n_threads: int) -> None:
         self._name = name
         self._node = node
         self._numbers = itertools.count(1)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 
 INSTANT = "instant"
 """Unit of a column that holds a point in time: only these are shifted between clocks."""
