@@ -297,6 +297,7 @@ class RunStore:
             for name in tables:
                 self._put_aside(name, keeps)
         except OSError as error:
+            (self.run_dir / RESERVE).unlink(missing_ok=True)
             raise StoreError(f"cannot write to {self.run_dir}: {error_reason(error)}") from error
 
     def _put_aside(self, table: str, keeps: Callable[[pa.Table], pa.Table]) -> None:

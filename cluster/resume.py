@@ -25,7 +25,6 @@ from analysis.validity import judge_run
 from cluster.agent import SERVER, traces_in
 from cluster.collect import add_missing
 from cluster.ingest import Ledger, ingest_file
-from cluster.intent import describe_plan
 from cluster.interrupts import Interrupts
 from cluster.node_files import FilesHere, pieces_of
 from cluster.progress import Screen
@@ -143,9 +142,7 @@ class _Resuming:
         """As the run made it. Raises ClusterError where it comes out otherwise."""
         scenario = scenario_from_mapping(self._before["scenario"], str(self._store.run_dir))
         plan = plan_closed(scenario) if is_closed(scenario) else plan_scenario(scenario)
-        known = self._before["plan"]
-        made = describe_plan(plan)
-        if isinstance(plan, Plan) and {name: known.get(name) for name in made} != made:
+        if plan.sha256() != self._before["plan"]["sha256"]:
             raise ClusterError(
                 "the plan of this run cannot be made again: resume it with the squall that ran it"
             )

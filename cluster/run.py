@@ -219,10 +219,12 @@ class _Run:
         """
         self._interrupts.check()
         self._screen.step("joining and judging")
+        self._is_collected = False  # until it is sealed: a part that the disk does not take is dropped
         self._store.flush()
         self._store.update(losses=self._losses, notes=self._notes)
         verdict = judge_run(self._store).to_mapping()
         self._store.seal(verdict, self._unfinished(is_aborted=False))
+        self._is_collected = True
         if self._unfetched:
             self._screen.step(self._how_to_finish(), "red")
         try:
