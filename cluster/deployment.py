@@ -61,8 +61,7 @@ class Deployment:
     def deploy(self, plan: Plan | ClosedPlan, placement: Placement) -> None:
         """Everything up to the start instant. Raises SquallError where a part of it cannot be had."""
         scenario = self._scenario
-        for node in dict.fromkeys((placement.server, *placement.clients)):
-            self.nodes.add(node)
+        self.nodes.add(dict.fromkeys((placement.server, *placement.clients)))
         self.server_label = placement.server.label
         self.server_agent = self.nodes.agents[self.server_label]
         if placement.note:

@@ -19,6 +19,8 @@ from scenarios.errors import ClusterError
 _START_TIMEOUT_S = 60.0
 _N_THREADS = 8
 _ANSWER_TIMEOUT_S = 10.0
+_RAY_TIMEOUT_S = 45.0
+"""A first worker process of Ray on a node takes seconds; where Ray itself hangs, the driver's own node needs it not."""
 
 
 @dataclass(frozen=True)
@@ -102,15 +104,13 @@ class Launchers:
         try:
             actor = self._actor_on(node)
             contact: Contact = ray.get(
-                actor.start.remote(title, network(), node.address, token), timeout=2 * _START_TIMEOUT_S
+                actor.start.remote(title, network(), node.address, token), timeout=_RAY_TIMEOUT_S
             )
         except ray.exceptions.RayTaskError as error:
             cause = error.cause
             raise ClusterError(str(cause) if isinstance(cause, ClusterError) else _words(cause)) from error
         except ray.exceptions.GetTimeoutError as error:
-            raise ClusterError(
-                f"Ray started nothing on {node.label} within {2 * _START_TIMEOUT_S:g} s"
-            ) from error
+            raise ClusterError(f"Ray started nothing on {node.label} within {_RAY_TIMEOUT_S:g} s") from error
         except ray.exceptions.RayError as error:
             raise ClusterError(f"Ray on {node.label}: {_words(error)}") from error
         return contact

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -65,12 +65,14 @@ class Nodes:
         """Labels of the nodes whose agent died."""
         return [label for label, site in self._sites.items() if site.is_adopted]
 
-    def add(self, node: Node) -> Handle:
-        """Puts an agent on a node. Raises ClusterError where it does not come up."""
-        agent = self._spawn(node, None)
-        folder, owner = agent.call("folder"), agent.call("owner")
-        self._sites[node.label] = _Site(node, agent, folder, files_seen(folder, owner, node.label, agent))
-        return agent
+    def add(self, nodes: Iterable[Node]) -> None:
+        """Puts an agent on each node, all at once. Raises ClusterError where one does not come up."""
+        agents = [(node, self._spawn(node, None)) for node in nodes]
+        asked = [(agent.begin("folder"), agent.begin("owner")) for _, agent in agents]
+        for (node, agent), (folder_asked, owner_asked) in zip(agents, asked, strict=True):
+            folder, owner = agent.wait(folder_asked), agent.wait(owner_asked)
+            files = files_seen(folder, owner, node.label, agent)
+            self._sites[node.label] = _Site(node, agent, folder, files)
 
     def _spawn(self, node: Node, adopted: str | None) -> Handle:
         seen = (str(self._run_dir.resolve()), this_place())
@@ -94,12 +96,16 @@ class Nodes:
         Raises ClusterError where one does not answer.
         """
         own = clock_domain()
-        for label, site in sorted(self._sites.items()):
-            shares = site.agent.call("clock_domain") == own
-            answering = site.agent.call(
-                "start_observer", self._profile, None if shares else site.node.address
-            )
-            if shares:
+        sites = sorted(self._sites.items())
+        domains = [site.agent.begin("clock_domain") for _, site in sites]
+        shares = [site.agent.wait(one) == own for (_, site), one in zip(sites, domains, strict=True)]
+        begun = [
+            site.agent.begin("start_observer", self._profile, None if is_own else site.node.address)
+            for (_, site), is_own in zip(sites, shares, strict=True)
+        ]
+        for (label, site), is_own, reference in zip(sites, shares, begun, strict=True):
+            answering = site.agent.wait(reference)
+            if is_own:
                 self._watch.add_own(label)
             else:
                 self._watch.add(label, *answering)

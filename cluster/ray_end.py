@@ -6,10 +6,19 @@ import atexit
 import os
 import sys
 import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeout
 from contextlib import suppress
-from typing import NoReturn
+from typing import NoReturn, TypeVar
 
 import psutil
+
+from cluster.patience import LOOK_EVERY_S, PATIENCE
+from scenarios.errors import ClusterError
+
+Answer = TypeVar("Answer")
 
 _SHUTDOWN_S = 5.0
 _KILLED_WITHIN_S = 2.0
@@ -42,6 +51,30 @@ def end_ray(before: list[psutil.Process]) -> None:
         with suppress(psutil.Error):
             one.kill()
     psutil.wait_procs(left, _KILLED_WITHIN_S)
+
+
+def within(timeout_s: float, what: str, ask: Callable[[], Answer]) -> Answer:
+    """What Ray answers, in bounded time: asked by a thread, so that a signal is heard meanwhile.
+
+    Raises ClusterError where it takes longer, and what `ask` raises.
+    """
+    future: Future[Answer] = Future()
+
+    def work() -> None:
+        try:
+            future.set_result(ask())
+        except BaseException as error:
+            future.set_exception(error)
+
+    threading.Thread(target=work, name="squall-ask-ray", daemon=True).start()
+    begun = time.monotonic()
+    while not future.done():
+        left_s = PATIENCE.deadline(begun, timeout_s) - time.monotonic()
+        if left_s <= 0:
+            raise ClusterError(f"Ray did not say {what} within {timeout_s:g} s")
+        with suppress(FutureTimeout):
+            future.exception(min(left_s, LOOK_EVERY_S))
+    return future.result()
 
 
 def leave(code: int) -> NoReturn:

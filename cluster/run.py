@@ -230,7 +230,7 @@ class _Run:
         try:
             with self._interrupts.allowed():
                 summary = derive(self._store)
-        except (KeyboardInterrupt, StoreError):
+        except (KeyboardInterrupt, SquallError):
             self._screen.step(f"sealed, without join and report: squall analyze {self._store.run_dir}")
             raise
         return RunResult(self._store.run_dir, summary, str(verdict["status"]))

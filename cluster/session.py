@@ -11,7 +11,7 @@ from typing import Self
 import psutil
 
 from cluster.placement import Node
-from cluster.ray_end import children, end_ray
+from cluster.ray_end import children, end_ray, within
 from cluster.scratch import Scratch
 from cluster.spawn import forget_launchers
 from scenarios.errors import ClusterError
@@ -23,6 +23,7 @@ _PATIENT = {"RAY_gcs_rpc_server_reconnect_timeout_s": str(24 * 3600)}
 """Ray's library ends its process, ours, without a word where the GCS has not answered for a minute. Nothing of a run
 needs the GCS once its processes are started."""
 _CONNECT_TIMEOUT_S = 5.0
+_NODES_TIMEOUT_S = 30.0
 
 
 class Session:
@@ -73,12 +74,16 @@ class Session:
         return "cannot start a local Ray" if self._address is None else f"cannot join Ray at {self._address}"
 
     def nodes(self) -> list[Node]:
-        """The nodes alive, the driver's first, labelled node-0, node-1, … in that order."""
+        """The nodes alive, the driver's first, labelled node-0, node-1, … in that order. Raises ClusterError."""
         import ray
 
-        own = ray.get_runtime_context().get_node_id()
+        own, found = within(
+            _NODES_TIMEOUT_S,
+            "which nodes it has",
+            lambda: (ray.get_runtime_context().get_node_id(), ray.nodes()),
+        )
         alive = sorted(
-            (item for item in ray.nodes() if item["Alive"]),
+            (item for item in found if item["Alive"]),
             key=lambda item: (item["NodeID"] != own, item["NodeManagerAddress"], item["NodeID"]),
         )
         return [

@@ -103,7 +103,7 @@ def test_what_a_full_disk_did_not_take_is_no_loss_once_it_is_taken_up_again(tmp_
 
 
 def test_a_disk_without_room_leaves_the_run_as_it_was(unfinished: RunStore) -> None:
-    def full(path: Path) -> Any:
+    def full(_: Path) -> Any:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     store = RunStore.open(unfinished.run_dir, full)
