@@ -11,6 +11,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from contextlib import suppress
+from pathlib import Path
 from typing import NoReturn, TypeVar
 
 import psutil
@@ -32,9 +33,10 @@ def children() -> list[psutil.Process]:
     return []
 
 
-def end_ray(before: list[psutil.Process]) -> None:
+def end_ray(before: list[psutil.Process], folder: Path | None) -> None:
     """Leaves Ray; where that takes too long, without its answer: what was started since `before` is killed then.
 
+    `folder`: of a session of our own; whoever still writes its log there is killed, whatever became of its parents.
     psutil tells a process from a later one with its pid.
     """
     import ray
@@ -47,10 +49,23 @@ def end_ray(before: list[psutil.Process]) -> None:
         _stuck.append(thread)
         atexit.unregister(ray.shutdown)
     left = [one for one in {*ours, *children()} if one not in before and one.is_running()]
-    for one in left if thread.is_alive() else []:
+    if folder is not None:
+        psutil.wait_procs(left, _KILLED_WITHIN_S)
+    writing = _writing_to(folder) if folder is not None else []
+    for one in {*writing, *(left if thread.is_alive() else [])}:
         with suppress(psutil.Error):
             one.kill()
-    psutil.wait_procs(left, _KILLED_WITHIN_S)
+    psutil.wait_procs([*left, *writing], _KILLED_WITHIN_S)
+
+
+def _writing_to(folder: Path) -> list[psutil.Process]:
+    """Processes whose stdout is a file in `folder`, as that of all of Ray's is."""
+    found = []
+    for process in psutil.process_iter():
+        with suppress(psutil.Error, OSError):
+            if os.readlink(f"/proc/{process.pid}/fd/1").startswith(f"{folder}/"):
+                found.append(process)
+    return found
 
 
 def within(timeout_s: float, what: str, ask: Callable[[], Answer]) -> Answer:

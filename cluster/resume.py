@@ -57,9 +57,13 @@ def resume_run(run_dir: Path, interrupts: Interrupts) -> RunResult:
             resuming.look()
         interrupts.check()
         status = resuming.gather()
-        with interrupts.allowed():
-            summary = derive(store) if store.has("requests") else {}
         resuming.clean_up()
+        try:
+            with interrupts.allowed():
+                summary = derive(store) if store.has("requests") else {}
+        except (KeyboardInterrupt, SquallError):
+            screen.step(f"sealed, without join and report: squall analyze {store.run_dir}")
+            raise
     return RunResult(store.run_dir, summary, status)
 
 

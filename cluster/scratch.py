@@ -19,6 +19,8 @@ from analysis.store import MANIFEST, UNFINISHED
 
 _PREFIX = "squall-tmp-"
 _OWNER = "owner.json"
+_REMOVED_WITHIN_S = 3.0
+_LOOK_EVERY_S = 0.1
 _KEPT_S = 7 * 24 * 3600
 """A folder whose run directory cannot be seen from here is kept so long."""
 
@@ -45,8 +47,12 @@ class Scratch:
         self._lock = held
 
     def remove(self) -> None:
-        """Removes the folder and all in it, as far as that can be done."""
+        """Removes the folder and all in it, as far as that can be done; who writes there may need a moment to end."""
+        until = time.monotonic() + _REMOVED_WITHIN_S
         shutil.rmtree(self.path, ignore_errors=True)
+        while self.path.exists() and time.monotonic() < until:
+            time.sleep(_LOOK_EVERY_S)
+            shutil.rmtree(self.path, ignore_errors=True)
         self.leave()
 
     def leave(self) -> None:

@@ -66,7 +66,7 @@ class Session:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         forget_launchers()
-        end_ray(self._before)
+        end_ray(self._before, self._scratch.path if self._scratch is not None else None)
         if self._scratch is not None:
             self._scratch.remove()
 

@@ -95,7 +95,7 @@ def test_a_killed_triton_ends_every_later_request_as_transport_error(joined: Ben
 
 def test_a_full_disk_under_the_run_directory_costs_no_row_once_there_is_room_again(joined: Bench) -> None:
     assert joined.ray_tmp is not None
-    with small_disk(joined.folder / "out", "4m") as disk:
+    with small_disk(joined.folder / "out", "16m") as disk:
         live = joined.start_run(_run_of(3))
         _spill_file(joined.ray_tmp, 0)
         fill(disk)

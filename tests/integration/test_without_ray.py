@@ -106,7 +106,7 @@ def test_a_full_shared_memory_costs_no_row(alone: Bench) -> None:
 
 @pytest.mark.slow
 def test_a_disk_that_fills_while_joining_is_said_in_one_line_and_resume_finishes(joined: Bench) -> None:
-    with small_disk(joined.folder / "out", "4m") as disk:
+    with small_disk(joined.folder / "out", "16m") as disk:
         live = joined.start_run(_run_of(3))
         live.wait_for("joining and judging")
         fill(disk)
