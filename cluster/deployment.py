@@ -23,7 +23,7 @@ from cluster.endpoint import Endpoint, attach, tls_of
 from cluster.nodes import Nodes
 from cluster.placement import Node, Placement
 from cluster.progress import Screen
-from cluster.spawn import Handle
+from cluster.spawn import Handle, end_all
 from scenarios.closed import ClosedPlan
 from scenarios.errors import ClusterError, SquallError
 from scenarios.plan import Plan
@@ -88,8 +88,7 @@ class Deployment:
         `keeps_files`: the folders stay.
         """
         notes = []
-        for worker in self.workers:
-            worker.handle.end()
+        end_all(worker.handle for worker in self.workers)
         if self.server_agent is not None and self._stopping is not None:
             try:
                 notes += self.server_agent.wait(self._stopping, _STOP_TIMEOUT_S)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
@@ -14,10 +15,10 @@ import pyarrow as pa
 from analysis.clock_track import ClockTrack
 from cluster.agent import NodeAgent
 from cluster.clocksync import ClockWatch, clock_domain
-from cluster.node_files import NodeFiles, files_seen
+from cluster.node_files import FilesHere, NodeFiles, files_seen
 from cluster.placement import Node
 from cluster.scratch import this_place
-from cluster.spawn import Handle, spawn
+from cluster.spawn import Handle, end_all, spawn
 from scenarios.errors import ClusterError, LostActor, SquallError
 from scenarios.scenario import ProfileConfig
 
@@ -54,6 +55,7 @@ class Nodes:
         self._watch = ClockWatch(anchor_ns)
         self._sites: dict[str, _Site] = {}
         self._told: set[str] = set()
+        self._begun: list[Handle] = []
 
     @property
     def agents(self) -> dict[str, Handle]:
@@ -68,6 +70,7 @@ class Nodes:
     def add(self, nodes: Iterable[Node]) -> None:
         """Puts an agent on each node, all at once. Raises ClusterError where one does not come up."""
         agents = [(node, self._spawn(node, None)) for node in nodes]
+        self._begun = [agent for _, agent in agents]
         asked = [(agent.begin("folder"), agent.begin("owner")) for _, agent in agents]
         for (node, agent), (folder_asked, owner_asked) in zip(agents, asked, strict=True):
             folder, owner = agent.wait(folder_asked), agent.wait(owner_asked)
@@ -210,7 +213,9 @@ class Nodes:
                 agent.wait(reference, max(0.0, until - time.monotonic()))
             except ClusterError as error:
                 notes.append(f"clean-up: {error}")
-        for agent in self.agents.values():
-            agent.end()
+        end_all({id(agent): agent for agent in (*self._begun, *self.agents.values())}.values())
+        for site in self._sites.values():
+            if isinstance(site.files, FilesHere) and not keeps_files:  # an agent that died could not
+                shutil.rmtree(site.folder, ignore_errors=True)
         self._sites.clear()
         return notes

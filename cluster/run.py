@@ -334,6 +334,7 @@ class _Run:
             if worker.handle.is_done(worker.running, max(0, left_ns) / NS_PER_S):
                 self._losses.append(str(error))
             else:
+                worker.handle.kill()
                 self._lose(worker, error)
 
     def _hear_nodes(self) -> None:

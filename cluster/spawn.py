@@ -13,6 +13,7 @@ import secrets
 import signal
 import threading
 import time
+from collections.abc import Iterable
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from contextlib import suppress
@@ -28,6 +29,7 @@ from scenarios.errors import ClusterError, LostActor
 
 CALL_TIMEOUT_S = 60.0
 _CONNECT_TIMEOUT_S = 15.0
+_LAST_ANSWER_S = 5.0
 _LAUNCHERS = Launchers()
 
 
@@ -202,6 +204,20 @@ def spawn(name: str, node: Node, cls: type, *arguments: Any, n_threads: int) -> 
     """
     label = f"{name} on {node.label}"
     return Handle(label, Peer(label, node, cls, arguments, n_threads))
+
+
+def end_all(handles: Iterable[Handle]) -> None:
+    """Ends the processes, in their own time; one that does not answer any more at once, where it is on this machine."""
+    asked = []
+    for handle in handles:
+        with suppress(LostActor):
+            asked.append((handle, handle.begin("pid")))
+    until = time.monotonic() + _LAST_ANSWER_S
+    for handle, reference in asked:
+        if handle.is_done(reference, max(0.0, until - time.monotonic())):
+            handle.end()
+        else:
+            handle.kill()
 
 
 def forget_launchers() -> None:
