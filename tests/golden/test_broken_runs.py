@@ -122,6 +122,7 @@ def test_what_a_killed_worker_had_not_written_is_lost_and_what_was_due_later_is_
     alone.wait_until_gone()
 
 
+@pytest.mark.slow
 def test_a_killed_agent_is_replaced_without_ray_and_the_load_goes_on(alone: Alone) -> None:
     live = alone.load(3)
     worker_of(alone, 0)
@@ -161,6 +162,7 @@ def test_a_stopped_worker_is_given_up_and_what_it_wrote_is_kept(alone: Alone) ->
     alone.wait_until_gone()
 
 
+@pytest.mark.slow
 def test_ctrl_c_is_obeyed_at_once_while_processes_do_not_answer(alone: Alone) -> None:
     live = alone.load(30)
     stopped = [worker_of(alone, 1), *alone.of("NodeAgent")]
@@ -225,6 +227,7 @@ def test_a_full_disk_costs_no_row_once_there_is_room_again(alone: Alone) -> None
         alone.wait_until_gone()
 
 
+@pytest.mark.slow
 def test_a_disk_that_fills_while_joining_is_said_in_one_line_and_resume_finishes(alone: Alone) -> None:
     with small_disk(alone.folder / "out", "16m") as disk:
         live = alone.load(2)

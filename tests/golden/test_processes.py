@@ -16,10 +16,14 @@ import numpy as np
 import psutil
 import pytest
 
+from cluster.agent import NodeAgent
 from cluster.channel import connect, listen
+from cluster.node_files import FilesHere, FilesThere, files_seen, pieces_of
 from cluster.patience import IN_A_HURRY_S, PATIENCE
 from cluster.placement import Node
+from cluster.scratch import claim, this_place
 from cluster.spawn import Handle, spawn
+from cluster.spills import NodeFile
 from scenarios.errors import ClusterError, LostActor, TargetError
 
 HERE = Node("node-0", "", "127.0.0.1", 0, True)
@@ -149,6 +153,47 @@ def test_an_heir_answers_in_the_place_of_a_process_that_died(told: Handle, tmp_p
     heir = spawn("told", HERE, Told, str(tmp_path), n_threads=1)
     told.take_over(heir)
     assert told.call("add", np.ones(2, np.int64)) == (2, True)
+
+
+@pytest.fixture
+def far(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Processes take the driver for one of another machine: they listen at the address of their node."""
+    monkeypatch.setattr("cluster.launch.network", lambda: "another machine")
+
+
+@pytest.mark.usefixtures("far")
+def test_a_process_of_another_node_answers_at_the_nodes_address_and_its_end_is_seen(told: Handle) -> None:
+    assert told.call("add", np.arange(100_000)) == (4_999_950_000, True)
+    (listening,) = (one for one in psutil.Process(told.pid()).net_connections("tcp") if one.raddr)
+    assert listening.laddr.ip == "127.0.0.1"
+    os.kill(told.pid(), signal.SIGKILL)
+    with pytest.raises(LostActor, match="its process has ended"):
+        told.call("go")
+    assert told.ended_ns is not None
+
+
+@pytest.mark.usefixtures("far")
+def test_files_of_a_node_come_through_its_agent_where_its_folder_is_not_seen_here(tmp_path: Path) -> None:
+    agent = spawn("agent", HERE, NodeAgent, "r", "node-0", n_threads=2)
+    try:
+        folder, owner = agent.call("folder"), agent.call("owner")
+        content = os.urandom(9 * 2**20)  # more than a piece
+        (Path(folder) / "spill" / "requests-0.arrows").write_bytes(content)
+        files = files_seen(folder, owner, "node-0", agent)
+        assert isinstance(files, FilesThere), "nobody has marked it as the driver's to see"
+        (file,) = files.list()
+        assert file == NodeFile("spill/requests-0.arrows", len(content), "requests")
+        assert b"".join(pieces_of(files, file)) == content
+
+        claim(Path(folder), "r", "node-0", str(tmp_path), this_place())
+        here = files_seen(folder, agent.call("owner"), "node-0", agent)
+        assert isinstance(here, FilesHere)
+        assert here.list() == [file]
+        assert b"".join(pieces_of(here, file)) == content
+        agent.call("close")
+        assert not Path(folder).exists()
+    finally:
+        agent.end()
 
 
 _OWNER = """

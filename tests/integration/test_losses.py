@@ -93,6 +93,7 @@ def test_a_killed_triton_ends_every_later_request_as_transport_error(joined: Ben
     joined.wait_until_gone()
 
 
+@pytest.mark.slow
 def test_a_full_disk_under_the_run_directory_costs_no_row_once_there_is_room_again(joined: Bench) -> None:
     assert joined.ray_tmp is not None
     with small_disk(joined.folder / "out", "16m") as disk:

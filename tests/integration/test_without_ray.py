@@ -121,6 +121,7 @@ def test_a_disk_that_fills_while_joining_is_said_in_one_line_and_resume_finishes
         joined.wait_until_gone()
 
 
+@pytest.mark.slow
 def test_what_a_killed_driver_left_is_kept_and_resume_seals_it(alone: Bench) -> None:
     live = alone.start_run(_run_of(30))
     alone.wait_for_phase("burst", 1.5)
