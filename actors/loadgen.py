@@ -52,6 +52,7 @@ from scenarios.units import NS_PER_S
 _SAMPLE_NS = NS_PER_S
 _CONNECT_NS = 10 * NS_PER_S
 _LARGEST_RECENT_COUNT = 4_096
+_END_WITHIN_S = 20.0
 _NO_PLACES = Places({}, {})
 Answers = Mapping[tuple[int, int], Mapping[str, np.ndarray[Any, np.dtype[Any]]]]
 """Outputs by name for each (rows, payload variant)."""
@@ -131,6 +132,8 @@ class LoadWorker:
         self._kept: list[pa.Table] = []
         self._last_response_ns: list[int] = []
         self._is_stopped = threading.Event()
+        self._is_over = threading.Event()
+        self._is_over.set()
         self._tally = Tally()
         self._region: Region | None = None
         self._folder_lock: int | None = None
@@ -293,6 +296,7 @@ class LoadWorker:
         assert self._client
         if self._is_stopped.is_set():
             self._engine.request_stop()
+        self._is_over.clear()
         gc.collect()
         gc.freeze()
         gc.disable()  # a collection would stop the sends; what cycles there are wait for the end
@@ -313,6 +317,14 @@ class LoadWorker:
             gc.enable()
             gc.unfreeze()
             self._take_sample(self._clock.monotonic_ns(), 0)
+            self._give_up()
+            self._is_over.set()
+
+    def abandoned(self) -> None:
+        """Who gave the orders is gone: ends the run and closes the files, which stay."""
+        self.stop()
+        self._is_over.wait(_END_WITHIN_S)
+        if self._loop is not None:  # prepared, and never run
             self._give_up()
 
     def stop(self) -> None:
@@ -358,6 +370,10 @@ class LoadWorker:
         recent = np.array(self._last_response_ns[:_LARGEST_RECENT_COUNT], np.int64)
         return Progress(counters.n_sent, counters.n_done, counters.n_failed, engine.n_in_flight, recent)
 
+    def status(self) -> tuple[Progress, str]:
+        """`progress` and `spill_error`."""
+        return self.progress(), self.spill_error()
+
     def _on_tick(self, now_ns: int) -> int:
         """One row of worker_samples a second, on the second of the run; between them, a look at the priority."""
         if now_ns >= self._due_ns:
@@ -397,7 +413,7 @@ class LoadWorker:
             "gc_pause_ns": usage.gc_pause_ns - previous.gc_pause_ns,
             "n_socket_errors": usage.n_socket_errors - previous.n_socket_errors,
             "n_write_pauses": usage.n_write_pauses - previous.n_write_pauses,
-            "n_held": engine.n_held, "spin_ns": usage.spun_ns - previous.spun_ns, "n_dropped": 0,
+            "n_held": engine.n_held, "spin_ns": usage.spun_ns - previous.spun_ns,
         }  # fmt: skip
         self._collector.later(partial(self._write_sample, row))
         self._last_response_ns = engine.take_recent()

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from analysis.check import Check, held_to
+from analysis.failures import is_lost
 from analysis.requests import Int64s, Requests, in_order, together
 
 
@@ -46,6 +47,13 @@ def _holes(ids: Int64s, n_users: int) -> int:
     last = np.full(n_users, -1, dtype=np.int64)
     np.maximum.at(last, ids % n_users, ids // n_users)
     return int((last + 1).sum()) - len(ids)
+
+
+def lost_records(everything: Requests) -> Check:
+    """Of the whole run: a record that is gone may have been of any answer, however slow."""
+    n_lost = int(is_lost(everything).sum())
+    advice = "what they took is not known; look in logs/ for a worker that died, and run again"
+    return held_to("lost records", n_lost, 0, "count", "number of arrivals whose record was lost", advice)
 
 
 def losses(manifest: Mapping[str, Any]) -> Check:

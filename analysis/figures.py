@@ -139,9 +139,9 @@ def _within(times_ns: Int64s, start_ns: int, end_ns: int) -> Int64s:
 def latency_figures(measured: Requests) -> dict[str, Any]:
     """Response, service and lag: quantiles with intervals, mean and largest of those that ended ok.
 
-    A request that did not end ok counts as infinitely slow in response and service; for lag, one never sent
-    does. `lag_parts`: of each quantile of response time that there is, what of it is lag. A closed loop has service
-    time alone.
+    A request that did not end ok counts as infinitely slow in response and service, one whose record was lost too: no
+    quantile is better for what nobody saw. For lag, one never sent or lost does. `lag_parts`: of each quantile of
+    response time that there is, what of it is lag. A closed loop has service time alone.
     """
     parts = run_lengths(measured.phase.codes)
     is_failed = ~measured.is_ok

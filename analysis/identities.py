@@ -1,7 +1,7 @@
 """Counts that must agree: the client's, the models' own record of batches, and Triton's statistics.
 
-A request that the client gave up (timeout, cancelled, transport error) or refused the reply of (bad reply)
-may still have been served. Such requests bound by how much the server's counts may exceed the client's.
+A request that the client gave up (timeout, cancelled, transport error), refused the reply of (bad reply) or lost the
+record of may still have been served. Such requests bound by how much the server's counts may exceed the client's.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from analysis.query import MEMORY_LIMIT_BYTES, connect
 from analysis.requests import Requests
 from analysis.store import RunStore
 
-MAY_HAVE_RUN = ("timeout", "cancelled", "transport_error", "bad_reply")
+MAY_HAVE_RUN = ("timeout", "cancelled", "transport_error", "bad_reply", "lost")
 """Outcomes after which the server may have served the request all the same."""
 
 

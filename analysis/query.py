@@ -93,15 +93,28 @@ def _n_threads(memory_limit_bytes: int) -> int:
 
 @contextmanager
 def _errors_of(run_dir: Path) -> Iterator[None]:
-    """Makes AnalysisError of DuckDB's errors, and what it was of a signal that broke a query off."""
+    """Makes AnalysisError of DuckDB's errors, StoreError where the disk is full, and what it was of a signal that broke
+    a query off."""
     try:
         yield
     except duckdb.Error as error:
+        if is_full_disk(str(error)):
+            raise StoreError(full_disk(run_dir)) from error
         raise AnalysisError(f"{run_dir}: {str(error).splitlines()[0]}") from error
     except RuntimeError as error:
         if str(error) == "Query interrupted":
             raise KeyboardInterrupt from error
         raise
+
+
+def is_full_disk(words: str) -> bool:
+    """Whether DuckDB or Arrow says, in whatever words, that the disk is full."""
+    return any(mark in words for mark in ("No space left on device", "max_temp_directory_size"))
+
+
+def full_disk(run_dir: Path) -> str:
+    """What a full disk under the run directory ends an analysis with."""
+    return f"cannot write to {run_dir}: no space left on device; with room, squall analyze {run_dir} makes it again"
 
 
 @contextmanager

@@ -19,7 +19,7 @@ import json
 import os
 import secrets
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from copy import deepcopy
 from datetime import UTC, datetime
@@ -49,11 +49,14 @@ PART_ROWS = 1_000_000
 """Rows after which a part is closed and the next begun."""
 RESERVE_BYTES = 256 * 1024
 """Real bytes held back on the disk: several times the manifest of a large run."""
-OWN_FIELDS = ("run", "state", "schema_version", "tables", "verdict")
+UNFINISHED = "unfinished"
+"""Manifest field of a sealed run whose nodes hold rows that it has not: see `RunStore.seal` and `reopen`."""
+OWN_FIELDS = ("run", "state", "schema_version", "tables", "verdict", UNFINISHED, "disk_losses")
 """Manifest fields that only the store writes."""
 
 MANIFEST = "manifest.json"
 RESERVE = ".reserve"
+_ASIDE = ".resumed-"
 
 
 class RunStore:
@@ -241,9 +244,10 @@ class RunStore:
             raise StoreError(f"cannot write {path}: {error_reason(error)}") from error
         return path
 
-    def seal(self, verdict: dict[str, Any]) -> None:
+    def seal(self, verdict: dict[str, Any], unfinished: Mapping[str, Any] | None = None) -> None:
         """Closes all parts and states `verdict`: `{"status": VALID | INVALID | ABORTED, "reasons": [str]}`.
 
+        `unfinished` says where rows are that the run has not; `reopen` takes it up again then.
         Frees the reserve first. A part that cannot be closed is dropped and stands in `losses`; with any loss
         of rows a VALID verdict becomes INVALID. Raises `StoreError` if the manifest cannot be written: the
         run then stays open, and `seal` may be called again.
@@ -262,8 +266,55 @@ class RunStore:
             "tables": {table: table_entry(self.run_dir, self.path(table)) for table in self.tables()},
             "losses": [*self._manifest.get("losses", []), *self._lost],
             "verdict": _with_losses(verdict, self._lost),
+            **({"disk_losses": list(self._lost)} if self._lost else {}),
+            **({UNFINISHED: dict(unfinished)} if unfinished is not None else {}),
         }
         self._write_manifest(manifest)
+        for put_aside in self.run_dir.glob(f"{_ASIDE}*"):
+            if unfinished is None:
+                shutil.rmtree(put_aside, ignore_errors=True)
+
+    def reopen(self, tables: Iterable[str], keeps: Callable[[pa.Table], pa.Table]) -> None:
+        """Takes up a run that is open, or sealed as unfinished: of raw `tables` only the rows that `keeps` gives stay.
+
+        The rows that were there lie beside the tables until the run is sealed whole; what is derived goes. Raises
+        `Sealed` for a run that is finished, `StoreError` where the disk has no room.
+        """
+        if self.is_sealed and UNFINISHED not in self._manifest:
+            raise Sealed(f"{self.run_dir} is sealed and whole")
+        disk_losses = self._manifest.get("disk_losses", [])
+        dropped = ("verdict", "tables", "disk_losses", UNFINISHED)
+        manifest = {name: value for name, value in self._manifest.items() if name not in dropped}
+        losses = [loss for loss in manifest.get("losses", []) if loss not in disk_losses]
+        self._release_reserve()
+        try:
+            self._reserve()
+            self._write_manifest({**manifest, "state": "open", "losses": losses})
+            self._remove_unfinished()
+            for name in self.tables():
+                if TABLES[name].is_derived:
+                    shutil.rmtree(self.run_dir / "tables" / name)
+            for name in tables:
+                self._put_aside(name, keeps)
+        except OSError as error:
+            (self.run_dir / RESERVE).unlink(missing_ok=True)
+            raise StoreError(f"cannot write to {self.run_dir}: {error_reason(error)}") from error
+
+    def _put_aside(self, table: str, keeps: Callable[[pa.Table], pa.Table]) -> None:
+        aside, current = self.run_dir / f"{_ASIDE}{table}", self.run_dir / "tables" / table
+        if aside.is_dir():  # an attempt before this one was broken off
+            shutil.rmtree(current, ignore_errors=True)
+        elif current.is_dir():
+            current.rename(aside)
+        n_kept = 0
+        for part in sorted(aside.glob("part-*.parquet")):
+            kept = keeps(pq.ParquetFile(part).read())
+            n_kept += len(kept)
+            if len(kept):
+                self.append(table, kept)
+        self.flush(table)
+        if not n_kept:  # its room is wanted
+            shutil.rmtree(aside, ignore_errors=True)
 
     def verify(self) -> list[str]:
         """What differs between a sealed run's files and its manifest, a line each; empty if nothing does."""

@@ -243,5 +243,4 @@ def _worker_figures(samples: pa.Table | None) -> dict[str, Any] | None:
         "write_pauses_count": int(_numbers(samples, "n_write_pauses").sum()),
         "gc_count": int(_numbers(samples, "gc_count").sum()),
         "gc_pause_ns": int(_numbers(samples, "gc_pause_ns").sum()),
-        "n_dropped": int(_numbers(samples, "n_dropped").max(initial=0)),
     }

@@ -21,7 +21,7 @@ from analysis.bottleneck import Bottleneck, ClientView, find_bottleneck
 from analysis.causes import Cause, causes_of
 from analysis.check import Check, held_to
 from analysis.closed_loop import UserTime, user_time
-from analysis.completeness import completeness, losses
+from analysis.completeness import completeness, losses, lost_records
 from analysis.cpu_shares import cpu_shares
 from analysis.failures import Failures, failures_of, is_lost, is_unreached
 from analysis.figures import rank_value, rows_in
@@ -110,7 +110,12 @@ def judge(
     names = [span.name for span in spans]
     measured, own = everything.in_phases(names), samples.in_phases(names)
     failures = failures_of(measured, manifest.get("scenario"))
-    checks = [completeness(everything, manifest), losses(manifest), _measured_ok(measured, failures)]
+    checks = [
+        completeness(everything, manifest),
+        lost_records(everything),
+        losses(manifest),
+        _measured_ok(measured, failures),
+    ]
     shares = cpu_shares(samples.cpus, names)
     starved = [judge_starvation(one, limits) for one in shares]
     checks += cpu_checks(starved, limits)
@@ -128,7 +133,7 @@ def judge(
         is_late = any(check.is_unmet and check.name.startswith(_SENDS) for check in checks)
         excuse = _NO_CONSEQUENCE if everything.is_open and not is_late else ""
         allowed = _allowed_lag(measured, limits)
-        checks += _worker_checks(samples.workers, own.workers, allowed, limits, excuse)
+        checks += _worker_checks(own.workers, allowed, limits, excuse)
         if own.workers is not None and own.workers.num_rows:
             unmet = [check.name for check in checks if check.is_unmet]
             inside = users.gap_ratio if users is not None and USERS_CHECK in unmet else 0.0
@@ -245,21 +250,15 @@ def _clock_bound(measured: Requests, manifest: Mapping[str, Any], limits: Limits
 
 
 def _worker_checks(
-    samples: pa.Table | None,
-    measured: pa.Table | None,
-    allowed: AllowedLag,
-    limits: Limits,
-    excuse: str,
+    measured: pa.Table | None, allowed: AllowedLag, limits: Limits, excuse: str
 ) -> list[Check]:
-    """`samples` of the whole run, `measured` those of the measure phases; None if the table is absent.
+    """`measured`: samples of the measure phases; None if the table is absent.
 
     `excuse`: why a late loop or a full worker had no consequence, if it had none. In an open loop each send is a
     sample of the loop's lateness, and there are many more of them than of its own timer's.
     """
-    n_dropped = loop_p95_ns = busy_share = None
-    if samples is not None and measured is not None and measured.num_rows:
-        per_worker = samples.group_by("worker").aggregate([("n_dropped", "max")])
-        n_dropped = float(sum(per_worker.column("n_dropped_max").to_pylist()))
+    loop_p95_ns = busy_share = None
+    if measured is not None and measured.num_rows:
         loop_p95_ns = rank_value(
             measured.column("loop_lag_ns").to_numpy(), 1.0 - limits.saturated_share_ratio
         )
@@ -274,6 +273,5 @@ def _worker_checks(
     saturated = held_to("worker saturation", busy_share, limits.saturated_share_ratio, "ratio", full, more)
     is_known = loop_p95_ns is not None
     return [
-        held_to("lost records", n_dropped, 0, "count", "number of records that workers lost", more),
         *(one.unless(excuse if is_known else "") for one in (late, saturated)),
     ]

@@ -17,7 +17,6 @@ from actors.clock import SystemClock
 from actors.control import ControlError
 from actors.cores import Cores, Split, node_split
 from actors.gpu import GpuSource, missing_reason
-from actors.listening import listening_pids
 from actors.nsys_tools import NsysTools, find_nsys
 from actors.observer import Observer, ObserverSettings, ServerTarget
 from actors.process_state import listening_pids, states_of, what_is_unusual
@@ -28,7 +27,7 @@ from cluster.clocksync import clock_domain
 from cluster.endpoint import Endpoint
 from cluster.environment_folders import remove_recorded
 from cluster.node_profiler import NodeProfiler
-from cluster.scratch import Scratch
+from cluster.scratch import Owner, Scratch, claim, is_wanted, owner_of
 from cluster.server import TritonServer, region_prefix
 from cluster.server_log import without_own_folders
 from cluster.spills import NodeFile, Spills, save_deleted
@@ -48,9 +47,17 @@ class NodeAgent:
     """
 
     def __init__(
-        self, run: str, node: str, adopted: str | None = None, profile: ProfileConfig | None = None
+        self,
+        run: str,
+        node: str,
+        adopted: str | None = None,
+        profile: ProfileConfig | None = None,
+        run_dir: tuple[str, str] | None = None,
     ) -> None:
-        """Raises ClusterError where the folder cannot be had."""
+        """`run_dir`: the run directory, and the place of who sees it: see `Owner`. None: nothing here outlives us.
+
+        Raises ClusterError where the folder cannot be had.
+        """
         self._run = run
         self._node = node
         self._profile = profile
@@ -58,6 +65,8 @@ class NodeAgent:
         try:
             self._scratch = Scratch(Path(adopted) if adopted is not None else None)
             self._spills = Spills(self._scratch.path, node)
+            if adopted is None and run_dir is not None:
+                claim(self._scratch.path, run, node, *run_dir)
         except OSError as error:
             raise ClusterError(f"{node}: no scratch folder: {error.strerror or error}") from error
         self._server: TritonServer | None = None
@@ -75,6 +84,10 @@ class NodeAgent:
     def folder(self) -> str:
         """Path of the scratch folder on this node."""
         return str(self._scratch.path)
+
+    def owner(self) -> Owner | None:
+        """Whose the scratch folder is."""
+        return owner_of(self._scratch.path)
 
     def clock_domain(self) -> str:
         """See `cluster.clocksync.clock_domain`."""
@@ -374,15 +387,25 @@ class NodeAgent:
         """See `Spills.read`."""
         return self._spills.read(path, offset, n_bytes)
 
-    def close(self) -> None:
-        """Stops what still runs here; removes the scratch folder and what workers left in shared memory."""
+    def abandoned(self) -> None:
+        """Who gave the orders is gone: as `close`; rows that a run wants stay."""
+        self.close(keeps_files=is_wanted(self._scratch.path))
+
+    def close(self, keeps_files: bool = False) -> None:
+        """Stops what still runs here; removes what workers left in shared memory, and the scratch folder.
+
+        `keeps_files`: the folder stays for `squall resume`.
+        """
         self.stop_observer()
         self.stop_server()
         remove_regions(self._run)
         # of an agent that died, whose server was killed
         remove_named(region_prefix(self._scratch.path / SERVER))
         remove_recorded(self._scratch.path / SERVER)
-        self._scratch.remove()
+        if keeps_files:
+            self._scratch.leave()
+        else:
+            self._scratch.remove()
 
 
 def traces_in(folder: Path) -> list[Path]:

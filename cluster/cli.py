@@ -13,6 +13,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from cluster.interrupts import Interrupts
+from cluster.ray_end import leave
 from cluster.trace_cli import trace_app
 from scenarios.errors import ScenarioError, SquallError
 from scenarios.loader import load_scenario
@@ -169,6 +170,19 @@ def analyze(
     with _interruptible() as interrupts:
         summary = analyze_run(run_dir, memory, ray, interrupts)
     _print(summary, run_dir, as_json)
+
+
+@app.command()
+def resume(run_dir: RunArgument, as_json: JsonOption = False) -> None:
+    """Gathers what a broken run left on this machine's disk, and seals the run with it. Needs no Ray."""
+    from cluster.resume import resume_run
+
+    with _interruptible() as interrupts:
+        result = resume_run(run_dir, interrupts)
+    if result.summary:
+        _print(result.summary, result.run_dir, as_json)
+    if result.status != "VALID":
+        raise typer.Exit(EXIT_INVALID if result.status == "INVALID" else EXIT_ERROR)
 
 
 @app.command()
@@ -354,6 +368,15 @@ def _print(summary: dict[str, object], run_dir: Path, as_json: bool) -> None:
 
 def main() -> None:
     """Entry point: every error and Ctrl-C is one line on stderr and an exit code."""
+    try:
+        _main()
+    except SystemExit as done:
+        if isinstance(done.code, int) or done.code is None:
+            leave(done.code or 0)
+        raise
+
+
+def _main() -> None:
     try:
         app()
     except SquallError as error:

@@ -12,7 +12,7 @@ from typing import Any
 
 from actors.clock import SystemClock
 from actors.engine import Rules, templates_needed
-from actors.loadgen import Answers, LoadWorker, WorkerSettings
+from actors.loadgen import Answers, LoadWorker, Progress, WorkerSettings
 from actors.shared_memory import SharedMemorySettings
 from actors.values import CheckRule
 from cluster.agent import SERVER
@@ -32,13 +32,18 @@ _MOST_SENT_BYTES = 512 * 2**20  # of plans on their way to workers: a part of 32
 
 @dataclass
 class Worker:
-    """A load worker, with `n_planned` arrivals or users; `running` refers to its run, `is_lost` once its actor died."""
+    """A load worker, with `n_planned` arrivals or users; `running` refers to its run, `is_lost` once its process died.
+
+    `asked`: a call for its state that it has not answered yet; `state`: the last one that it gave.
+    """
 
     handle: Handle
     node: Node
     n_planned: int
     running: Any = None
     is_lost: bool = False
+    asked: Any = None
+    state: Progress | None = None
 
 
 class Sending:

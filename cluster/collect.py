@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from functools import partial
 from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from actors.priority import MOST_SHARE
 from analysis.store import RunStore
@@ -13,7 +18,8 @@ from analysis.timeline import RunPhase, assign_phase
 from cluster.agent import SERVER
 from cluster.client_workers import Worker
 from cluster.deployment import Deployment, clock_facts
-from cluster.ingest import Ledger, RemoteFile, ingest_file, ingest_table
+from cluster.ingest import Ledger, ingest_file, ingest_table
+from cluster.node_files import pieces_of
 from cluster.nodes import Nodes
 from cluster.phase_profiler import TOO_LATE, PhaseProfiler
 from cluster.spawn import Handle
@@ -23,16 +29,16 @@ from scenarios.errors import LostActor, SquallError, StoreError
 from scenarios.plan import Plan
 from scenarios.units import NS_PER_S
 
-_STOP_TIMEOUT_S = 120
-_PIECE_BYTES = 2**20
-_LOST = "its worker was lost before it was recorded"
+_STOP_TIMEOUT_S = 60.0
+_ANSWER_TIMEOUT_S = 10.0
 
 
 class Collection:
     """Its steps go on after one that failed.
 
     `losses` says which requests or batches are missing: any makes the run invalid. `notes` says what else did not
-    go as it should: samples, profiler, the server's end. `store_error`: why the store took no more.
+    go as it should: samples, profiler, the server's end. `store_error`: why the store took no more; nothing is written
+    after that, and `unfetched` names the nodes whose files the store has not all, with the reason.
     """
 
     def __init__(
@@ -43,11 +49,17 @@ class Collection:
         phases: Sequence[RunPhase],
         start_ns: int,
         node_starts_ns: Mapping[str, int],
+        anchor_ns: int,
     ) -> None:
-        """`start_ns`: the start instant on the run clock; `node_starts_ns`: as each node's workers were told it."""
+        """`start_ns`: the start instant on the run clock; `node_starts_ns`: as each node's workers were told it.
+
+        `anchor_ns`: the run clock minus the driver's monotonic clock.
+        """
         self.losses: list[str] = []
         self.notes: list[str] = []
         self.store_error: StoreError | None = None
+        self.unfetched: dict[str, str] = {}
+        self._anchor_ns = anchor_ns
         self._store = store
         self._deployment = deployment
         self._phases = phases
@@ -70,9 +82,9 @@ class Collection:
             self._try("profiler", profiler.begin_finish)
         if deployment.collectors.is_on("triton trace"):
             self._try_noting("trace", partial(self._server_call, "turn_tracing", False))
+        self._try("agents", self._wake_agents)
         self._try_noting("clocks", self._take_clocks)  # first: the observers answer the last probes
-        for label, agent in deployment.nodes.agents.items():
-            self._try_noting(f"samples of {label}", partial(self._stop_observer, label, agent))
+        self._stop_observers()
         self._take_requests()
         if profiler is not None:
             self._try("profiler", profiler.finish)
@@ -99,8 +111,22 @@ class Collection:
         self.losses += losses
         self.notes += lost_traces
 
-    def _stop_observer(self, label: str, agent: Handle) -> None:
-        losses, facts = agent.call("stop_observer", timeout_s=_STOP_TIMEOUT_S)
+    def _wake_agents(self) -> None:
+        self.losses += self._deployment.nodes.wake()
+
+    def _stop_observers(self) -> None:
+        """All at once."""
+        asked = {}
+        for label, agent in self._deployment.nodes.agents.items():
+            with suppress(LostActor):  # told by `_wake_agents`
+                asked[label] = (agent, agent.begin("stop_observer"))
+        until = time.monotonic() + _STOP_TIMEOUT_S
+        for label, (agent, reference) in asked.items():
+            step = partial(self._hear_observer, label, agent, reference, until)
+            self._try_noting(f"samples of {label}", step)
+
+    def _hear_observer(self, label: str, agent: Handle, reference: Any, until: float) -> None:
+        losses, facts = agent.wait(reference, max(0.0, until - time.monotonic()))
         self.notes += losses
         if facts:
             observers = {**self._store.manifest.get("observers", {}), label: facts}
@@ -126,11 +152,11 @@ class Collection:
                 self._store.append("clock_probes", assign_phase(table, "sent_ns", self._phases))
 
     def _take_requests(self) -> None:
-        """Every record of a request, and a row `unsent` for each arrival without one."""
+        """Every record of a request, and a row `lost` or `unsent` for each arrival without one."""
         self._ingest([entry for entry in self._files() if entry[1].table == "requests"])
-        for worker in self._deployment.workers:
-            self._try(worker.handle.name, partial(self._take_leftovers, worker))
-        self._try("unsent arrivals", self._add_missing)
+        for worker, tables in self._of_workers("leftovers"):
+            self._try(worker.handle.name, partial(self._take_leftovers, worker, tables))
+        self._try("arrivals without a record", self._add_missing)
         self._try_noting("scheduling", self._take_scheduling)
         if "value_checks" in self._store.manifest:
             self._try("value checks", self._add_checks)
@@ -139,20 +165,34 @@ class Collection:
     def _take_scheduling(self) -> None:
         """What the senders had while they ran, and whose priority was taken away because it computed too much."""
         facts = list(self._store.manifest["workers"])
-        for index, worker in enumerate(self._deployment.workers):
-            if worker.is_lost:
-                continue
-            n_demotions, demoted_ns = worker.handle.call("demotions")
-            got = asdict(worker.handle.call("scheduling"))
-            facts[index] = {
-                **facts[index], "scheduling": got, "n_demotions": n_demotions, "demoted_ns": demoted_ns
-            }  # fmt: skip
+        numbers = {id(worker): index for index, worker in enumerate(self._deployment.workers)}
+        for worker, got in self._of_workers("scheduling"):
+            facts[numbers[id(worker)]] |= {"scheduling": asdict(got)}
+        for worker, (n_demotions, demoted_ns) in self._of_workers("demotions"):
+            facts[numbers[id(worker)]] |= {"n_demotions": n_demotions, "demoted_ns": demoted_ns}
             if n_demotions:
                 self.notes.append(
                     f"{worker.handle.name} used more than {MOST_SHARE:g} of a core and went on without its priority for"
                     f" {demoted_ns / NS_PER_S:.1f} s"
                 )
         self._store.update(workers=facts)
+
+    def _of_workers(self, method: str) -> list[tuple[Worker, Any]]:
+        """What the workers that live answer, all asked at once."""
+        asked, found = [], []
+        for worker in self._deployment.workers:
+            if not worker.is_lost:
+                with suppress(LostActor):  # what it had is on its disk
+                    asked.append((worker, worker.handle.begin(method)))
+        until = time.monotonic() + _ANSWER_TIMEOUT_S
+        for worker, reference in asked:
+            try:
+                answer = worker.handle.wait(reference, max(0.0, until - time.monotonic()))
+            except SquallError as error:
+                self.losses.append(f"{method}: {error}")
+            else:
+                found.append((worker, answer))
+        return found
 
     def _try(self, what: str, step: Callable[[], None]) -> None:
         """Runs a step; its failure is a loss, and the next step has its turn."""
@@ -167,7 +207,6 @@ class Collection:
             step()
         except StoreError as error:
             self.store_error = self.store_error or error
-            self.losses.append(str(error))
         except SquallError as error:
             if f"{what}: {error}" not in told:  # files are listed twice
                 told.append(f"{what}: {error}")
@@ -196,9 +235,8 @@ class Collection:
 
     def _take_report(self, label: str, file: NodeFile) -> None:
         """Copies a file of a scrubbed report into the run directory: reports/SERVER/… becomes nsys/SERVER/…"""
-        remote = RemoteFile(self._deployment.nodes.agents[label], file.path, file.n_bytes)
         name = f"nsys/{file.path.partition('/')[2]}"
-        self._store.write_file(name, iter(lambda: remote.read(_PIECE_BYTES), b""))
+        self._store.write_file(name, pieces_of(self._deployment.nodes.files[label], file))
 
     def _files(self) -> list[tuple[str, NodeFile]]:
         """(node, file) of every file there is; those of a node that does not answer are left out."""
@@ -208,20 +246,32 @@ class Collection:
         return found
 
     def _list_files(self, label: str, found: list[tuple[str, NodeFile]]) -> None:
-        found.extend((label, file) for file in files_of(self._deployment.nodes, label, self.losses))
+        with self._fetching(label):
+            found.extend((label, file) for file in files_of(self._deployment.nodes, label, self.losses))
 
     def _ingest(self, files: Sequence[tuple[str, NodeFile]]) -> None:
         for label, file in files:
             self._try(f"{file.path} of {label}", partial(self._ingest_one, label, file))
 
     def _ingest_one(self, label: str, file: NodeFile) -> None:
-        agent, clock = self._deployment.nodes.agents[label], self._clocks[label]
-        for data in ingest_file(self._store, agent, file, clock, self._phases):
-            self._note(file.table, label, data)
+        seen, clock = self._deployment.nodes.files[label], self._clocks[label]
+        with self._fetching(label):
+            if self.store_error is not None:
+                raise self.store_error
+            for data in ingest_file(self._store, seen, file, clock, self._phases):
+                self._note(file.table, label, data)
 
-    def _take_leftovers(self, worker: Worker) -> None:
+    @contextmanager
+    def _fetching(self, label: str) -> Iterator[None]:
+        """Notes that the store has not all of the node's files, where it has not."""
+        try:
+            yield
+        except Exception as error:
+            self.unfetched.setdefault(label, str(error))
+            raise
+
+    def _take_leftovers(self, worker: Worker, tables: Sequence[Any]) -> None:
         """Rows that the worker's spill file did not take."""
-        tables: list[Any] = [] if worker.is_lost else worker.handle.call("leftovers")
         for data in tables:
             label = worker.node.label
             ingest_table(self._store, "requests", data, self._clocks[label], self._phases)
@@ -229,8 +279,7 @@ class Collection:
 
     def _add_checks(self) -> None:
         """How many replies were compared; a lost worker cannot say how many it did."""
-        workers = [worker for worker in self._deployment.workers if not worker.is_lost]
-        tallies = [worker.handle.call("tally") for worker in workers]
+        tallies = [tally for _, tally in self._of_workers("tally")]
         counts = {
             "n_checked": sum(one.n_checked for one in tallies),
             "n_wrong": sum(one.n_wrong for one in tallies),
@@ -243,19 +292,45 @@ class Collection:
 
     def _add_missing(self) -> None:
         if self._ledger is None:
-            workers = [worker for worker in self._deployment.workers if not worker.is_lost]
-            n_issued = sum(worker.handle.call("n_issued") for worker in workers)
+            n_issued = sum(n for _, n in self._of_workers("n_issued"))
             self._store.update(plan={**self._store.manifest["plan"], "n_arrivals": n_issued})
             return
-        if self._ledger.n_misplaced:
-            self.losses.append(
-                f"{self._ledger.n_misplaced} arrivals were scheduled at another instant, or of another size, than the"
-                " plan's: please report it with logs/"
-            )
-        if self._ledger.n_missing:
-            self.losses.append(f"{self._ledger.n_missing} arrivals have no record: {_LOST}")
-            for table in self._ledger.missing_tables(_LOST):
-                self._store.append("requests", table)
+        if self.store_error is None:
+            self.losses += add_missing(self._store, self._ledger, [self._end_of(w) for w in self._workers()])
+
+    def _workers(self) -> Sequence[Worker]:
+        return self._deployment.workers
+
+    def _end_of(self, worker: Worker) -> int | None:
+        """From when on, after the start instant, the worker is known to have sent nothing; None: not known."""
+        if worker.running is None:
+            return 0
+        ended_ns = worker.handle.ended_ns
+        if ended_ns is None:
+            return None
+        error_ns = self._clocks[worker.node.label].largest_error_ns
+        return ended_ns + self._anchor_ns + error_ns - self._start_ns
+
+
+def add_missing(store: RunStore, ledger: Ledger, ended_ns: Sequence[int | None]) -> list[str]:
+    """A row for each arrival without a record, see `Ledger.missing_tables`; what is to be told of them."""
+    losses = []
+    if ledger.n_misplaced:
+        losses.append(
+            f"{ledger.n_misplaced} arrivals were scheduled at another instant, or of another size, than the"
+            " plan's: please report it with logs/"
+        )
+    n_lost = 0
+    for table in ledger.missing_tables(ended_ns):
+        n_lost += pc.sum(pc.equal(table.column("outcome").cast(pa.string()), "lost")).as_py()
+        store.append("requests", table)
+    if ledger.n_missing:
+        n_unsent = ledger.n_missing - n_lost
+        losses.append(
+            f"{ledger.n_missing} arrivals have no record: {n_lost} are lost and may have been sent, {n_unsent} were due"
+            " after their worker had ended"
+        )
+    return losses
 
 
 def files_of(nodes: Nodes, label: str, losses: list[str]) -> list[NodeFile]:
@@ -264,8 +339,7 @@ def files_of(nodes: Nodes, label: str, losses: list[str]) -> list[NodeFile]:
     Raises ClusterError where nobody can be put in its place.
     """
     try:
-        files: list[NodeFile] = nodes.agents[label].call("files")
+        return nodes.files[label].list()
     except LostActor as error:
         losses += nodes.adopt(label, error)
-        files = nodes.agents[label].call("files")
-    return files
+        return nodes.files[label].list()

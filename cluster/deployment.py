@@ -26,7 +26,7 @@ from cluster.endpoint import Endpoint, attach, tls_of
 from cluster.nodes import Nodes
 from cluster.placement import Node, Placement
 from cluster.progress import Screen
-from cluster.spawn import Handle
+from cluster.spawn import Handle, end_all
 from scenarios.closed import ClosedPlan
 from scenarios.errors import ClusterError, SquallError
 from scenarios.plan import Plan
@@ -40,7 +40,7 @@ class Deployment:
     """Built by `deploy`; `release` undoes it. The manifest in the store is kept up to date on the way."""
 
     def __init__(self, scenario: Scenario, store: RunStore, screen: Screen, anchor_ns: int) -> None:
-        self.nodes = Nodes(store.run, scenario.profile, anchor_ns)
+        self.nodes = Nodes(store.run, store.run_dir, scenario.profile, anchor_ns)
         self.workers: list[Worker] = []
         self.collectors = Collectors(screen)
         self.server_agent: Handle | None = None
@@ -68,8 +68,7 @@ class Deployment:
     def deploy(self, plan: Plan | ClosedPlan, placement: Placement) -> None:
         """Everything up to the start instant. Raises SquallError where a part of it cannot be had."""
         scenario = self._scenario
-        for node in dict.fromkeys((placement.server, *placement.clients)):
-            self.nodes.add(node)
+        self.nodes.add(dict.fromkeys((placement.server, *placement.clients)))
         self.server_label = placement.server.label
         self.server_agent = self.nodes.agents[self.server_label]
         self._is_server_here = placement.is_server_here
@@ -94,9 +93,13 @@ class Deployment:
         if self.server_agent is not None and self._stopping is None:
             self._stopping = self.server_agent.begin("stop_server")
 
-    def release(self) -> list[str]:
-        """Stops server and observers and removes the nodes' scratch folders; returns what did not go well."""
+    def release(self, keeps_files: bool = False) -> list[str]:
+        """Stops workers, server and observers and removes the nodes' scratch folders; returns what did not go well.
+
+        `keeps_files`: the folders stay.
+        """
         notes = []
+        end_all(worker.handle for worker in self.workers)
         if self.server_agent is not None and self._stopping is not None:
             try:
                 notes += self.server_agent.wait(self._stopping, _STOP_TIMEOUT_S)
@@ -105,13 +108,14 @@ class Deployment:
         url = self._scenario.server.url
         if self._scenario.clients.shared_memory is not None and url is not None and self.workers:
             notes += unregister_all(self._store.run, url.rstrip("/"), tls_of(self._scenario))
-        return notes + self.nodes.release()
+        return notes + self.nodes.release(keeps_files)
 
     def _describe_nodes(self) -> dict[str, Any]:
         agents, clocks = self.nodes.agents, self.nodes.clocks()
         return {
             label: {
                 **agents[label].call("describe"),
+                "folder": self.nodes.folders[label],
                 **clock_facts(clocks[label]),
                 "ray": asdict(agents[label].settled()),
             }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
@@ -14,14 +13,15 @@ from analysis.clock_track import ClockTrack
 from analysis.schema import TABLES, arrow_schema
 from analysis.store import RunStore
 from analysis.timeline import RunPhase, assign_phase, to_run_clock
-from cluster.spawn import Handle
+from cluster.node_files import NodeFiles, arrow_file
 from cluster.spills import NodeFile
 from scenarios.deal import workers_of
-from scenarios.errors import ClusterError, StoreError
 from scenarios.plan import Plan
 
-_CHUNK_BYTES = 8 * 1024**2
 _MISSING_ROWS = 2**18
+_NEVER_NS = np.iinfo(np.int64).max
+RECORD_GONE = "its record was lost: it may have been sent"
+WORKER_GONE = "its worker had ended before it was due"
 _RECORDED_PER_PHASE = ("osrt", "nvtx", "cuda_api", "kernels", "memcpys", "memsets", "syncs", "clock_marks")
 """Recorded by nsys from a little before a phase to a little after it: what lies outside is dropped."""
 
@@ -34,69 +34,15 @@ _PHASE_BY = {
 """The instant that says in which phase a row falls; requests bring their phase from the plan."""
 
 
-class RemoteFile(io.RawIOBase):
-    """A file on a node, read through its agent in pieces of 8 MiB."""
-
-    def __init__(self, agent: Handle, name: str, n_bytes: int) -> None:
-        self._agent = agent
-        self._name = name
-        self._n_bytes = n_bytes
-        self._at = 0
-        self._piece = b""
-        self._piece_at = 0
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._at
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._n_bytes}[whence]
-        self._at = base + offset
-        return self._at
-
-    def size(self) -> int:
-        """Length in bytes when it was listed."""
-        return self._n_bytes
-
-    def read(self, n_bytes: int | None = -1) -> bytes:
-        left = self._n_bytes - self._at
-        wanted = left if n_bytes is None or n_bytes < 0 else min(n_bytes, left)
-        parts = []
-        while wanted > 0:
-            start = self._at - self._piece_at
-            if not 0 <= start < len(self._piece):
-                self._piece = self._fetch()
-                self._piece_at, start = self._at, 0
-                if not self._piece:
-                    break
-            part = self._piece[start : start + wanted]
-            parts.append(part)
-            self._at += len(part)
-            wanted -= len(part)
-        return b"".join(parts)
-
-    def _fetch(self) -> bytes:
-        """The piece from here on. Raises ClusterError; StoreError stands for the run directory alone."""
-        try:
-            return bytes(self._agent.call("read_file", self._name, self._at, _CHUNK_BYTES))
-        except StoreError as error:
-            raise ClusterError(str(error)) from error
-
-
 def ingest_file(
     store: RunStore,
-    agent: Handle,
+    files: NodeFiles,
     file: NodeFile,
     clock: ClockTrack,
     phases: Sequence[RunPhase],
 ) -> Iterator[pa.Table]:
     """Appends a spill file of a node to the store; gives each table once stored, as it was on the node's clock."""
-    for data in read_spool(pa.PythonFile(RemoteFile(agent, file.path, file.n_bytes), mode="r")):
+    for data in read_spool(arrow_file(files, file)):
         ingest_table(store, file.table, data, clock, phases)
         yield data
 
@@ -116,7 +62,7 @@ def ingest_table(
 
 
 class Ledger:
-    """Which arrivals of the plan have a row; the rest become `unsent` rows, so that none is missing.
+    """Which arrivals of the plan have a row; the rest become rows `lost` or `unsent`, so that none is missing.
 
     `n_misplaced` counts rows whose instant or size is not that of the plan: every other figure of a run takes the
     worker's word for what was planned.
@@ -147,25 +93,43 @@ class Ledger:
         )
         self.n_misplaced += int(np.count_nonzero(~is_as_planned))
 
+    def note_stored(self, requests: pa.Table) -> None:
+        """Marks rows that are in the store already."""
+        self._is_there[requests.column("request_id").to_numpy()] = True
+
     @property
     def n_missing(self) -> int:
         """Arrivals that no worker has recorded."""
         return int(self._is_there.size - np.count_nonzero(self._is_there))
 
-    def missing_tables(self, why: str) -> Iterator[pa.Table]:
-        """A row for each arrival without one, outcome `unsent` and detail `why`, a few at a time: what is held does not
-        grow with the plan."""
+    def missing_tables(self, ended_ns: Sequence[int | None]) -> Iterator[pa.Table]:
+        """A row for each arrival without one, a few at a time: what is held does not grow with the plan.
+
+        `ended_ns[w]`: an instant from which on worker w is known to have sent nothing, from the start instant on; None
+        where nothing is known. What it had to send from then on is `unsent`, what it had to before is `lost`.
+        """
+        known = np.array([_NEVER_NS if one is None else one for one in ended_ns], np.int64)
         for start in range(0, self._is_there.size, _MISSING_ROWS):
             rows = np.flatnonzero(~self._is_there[start : start + _MISSING_ROWS]) + start
-            if rows.size:
-                yield self._table(rows, why)
+            if not rows.size:
+                continue
+            is_unsent = self._plan.offset_ns[rows] >= known[self._workers_of(rows)]
+            for outcome, why, some in (
+                ("lost", RECORD_GONE, rows[~is_unsent]),
+                ("unsent", WORKER_GONE, rows[is_unsent]),
+            ):
+                if some.size:
+                    yield self._table(some, outcome, why)
 
-    def _table(self, rows: NDArray[np.int64], why: str) -> pa.Table:
-        plan, n = self._plan, len(rows)
-        seq = plan.seq[rows]
+    def _workers_of(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        plan = self._plan
         affinity = None if plan.affinity is None else plan.affinity[rows]
-        workers = workers_of(plan.deal, seq, affinity, len(self._nodes))
-        texts = {**self._labels, "outcome": "unsent", "detail": why}
+        return workers_of(plan.deal, plan.seq[rows], affinity, len(self._nodes))
+
+    def _table(self, rows: NDArray[np.int64], outcome: str, why: str) -> pa.Table:
+        plan, n = self._plan, len(rows)
+        seq, workers = plan.seq[rows], self._workers_of(rows)
+        texts = {**self._labels, "outcome": outcome, "detail": why}
         schema = arrow_schema("requests")
         columns = {
             **{name: pa.repeat(pa.scalar(text, pa.string()), n) for name, text in texts.items()},

@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from types import FrameType, TracebackType
 from typing import Self
 
+from cluster.patience import PATIENCE
+
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -27,6 +29,7 @@ class Interrupts:
         self._before: dict[int, object] = {}
 
     def __enter__(self) -> Self:
+        PATIENCE.restore()
         for number in _SIGNALS:
             self._before[number] = signal.signal(number, self._handle)
         return self
@@ -61,6 +64,7 @@ class Interrupts:
     def _handle(self, number: int, _frame: FrameType | None) -> None:
         is_first, name = not self.name, signal.Signals(number).name
         self.name = self.name or name
+        PATIENCE.hurry()
         if is_first and self._is_allowed:
             self.check()
         # a terminal that went away; a write that was cut into

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import shutil
+import time
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -13,12 +16,16 @@ import pyarrow as pa
 from analysis.clock_track import ClockTrack
 from cluster.agent import NodeAgent
 from cluster.clocksync import ClockWatch, clock_domain
+from cluster.node_files import FilesHere, NodeFiles, files_seen
 from cluster.placement import Node
-from cluster.spawn import Handle, spawn
+from cluster.scratch import this_place
+from cluster.spawn import Handle, end_all, spawn
 from scenarios.errors import ClusterError, LostActor, SquallError
 from scenarios.scenario import ProfileConfig
 
 _AGENT_THREADS = 4
+_AWAKE_S = 10.0
+_CLOSE_S = 60.0
 _SILENT_BEATS = 30
 """So many seconds without an answer are told; the agent may be busy, so it is not taken for dead."""
 
@@ -28,6 +35,7 @@ class _Site:
     node: Node
     agent: Handle
     folder: str
+    files: NodeFiles
     beating: Any = None
     n_silent: int = 0
     is_adopted: bool = False
@@ -40,15 +48,17 @@ class Nodes:
     put in its place that adopts its scratch folder, and the handle that everybody has speaks to that one then.
     """
 
-    def __init__(self, run: str, profile: ProfileConfig, anchor_ns: int) -> None:
+    def __init__(self, run: str, run_dir: Path, profile: ProfileConfig, anchor_ns: int) -> None:
         """`anchor_ns`: the run clock minus the driver's monotonic clock."""
         self._run = run
+        self._run_dir = run_dir
         self._profile = profile
         self._watch = ClockWatch(anchor_ns)
         self._sites: dict[str, _Site] = {}
         self._told: set[str] = set()
         self.server_label: str | None = None
         """Of the node whose agent has started the server: it ends with that agent; one at a URL serves on."""
+        self._begun: list[Handle] = []
 
     @property
     def agents(self) -> dict[str, Handle]:
@@ -60,11 +70,31 @@ class Nodes:
         """Labels of the nodes whose agent died."""
         return [label for label, site in self._sites.items() if site.is_adopted]
 
-    def add(self, node: Node) -> Handle:
-        """Puts an agent on a node. Raises ClusterError where it does not come up."""
-        agent = spawn("agent", node, NodeAgent, self._run, node.label, n_threads=_AGENT_THREADS)
-        self._sites[node.label] = _Site(node, agent, agent.call("folder"))
-        return agent
+    def add(self, nodes: Iterable[Node]) -> None:
+        """Puts an agent on each node, all at once. Raises ClusterError where one does not come up."""
+        agents = [(node, self._spawn(node, None)) for node in nodes]
+        self._begun = [agent for _, agent in agents]
+        asked = [(agent.begin("folder"), agent.begin("owner")) for _, agent in agents]
+        for (node, agent), (folder_asked, owner_asked) in zip(agents, asked, strict=True):
+            folder, owner = agent.wait(folder_asked), agent.wait(owner_asked)
+            files = files_seen(folder, owner, node.label, agent)
+            self._sites[node.label] = _Site(node, agent, folder, files)
+
+    def _spawn(self, node: Node, adopted: str | None) -> Handle:
+        seen = (str(self._run_dir.resolve()), this_place())
+        return spawn(
+            "agent", node, NodeAgent, self._run, node.label, adopted, self._profile, seen, n_threads=_AGENT_THREADS
+        )  # fmt: skip
+
+    @property
+    def folders(self) -> dict[str, str]:
+        """The scratch folder of each node, by label."""
+        return {label: site.folder for label, site in self._sites.items()}
+
+    @property
+    def files(self) -> dict[str, NodeFiles]:
+        """The files of each node, by label."""
+        return {label: site.files for label, site in self._sites.items()}
 
     def start_clocks(self) -> None:
         """Starts every node's observer, and reads the clocks of those that do not share the driver's from now on.
@@ -72,15 +102,21 @@ class Nodes:
         Raises ClusterError where one does not answer.
         """
         own = clock_domain()
-        for label, site in sorted(self._sites.items()):
-            shares = site.agent.call("clock_domain") == own
-            answering = site.agent.call(
+        sites = sorted(self._sites.items())
+        domains = [site.agent.begin("clock_domain") for _, site in sites]
+        shares = [site.agent.wait(one) == own for (_, site), one in zip(sites, domains, strict=True)]
+        begun = [
+            site.agent.begin(
                 "start_observer",
                 self._profile,
-                None if shares else site.node.address,
+                None if is_own else site.node.address,
                 os.getpid() if site.node.is_driver else None,
             )
-            if shares:
+            for (_, site), is_own in zip(sites, shares, strict=True)
+        ]
+        for (label, site), is_own, reference in zip(sites, shares, begun, strict=True):
+            answering = site.agent.wait(reference)
+            if is_own:
                 self._watch.add_own(label)
             else:
                 self._watch.add(label, *answering)
@@ -131,6 +167,29 @@ class Nodes:
             return [str(error)]
         return troubles
 
+    def wake(self) -> list[str]:
+        """After the load: an agent that does not answer any more is given up, and its files are adopted."""
+        asked = {label: self._ask(site) for label, site in self._sites.items()}
+        found = []
+        until = time.monotonic() + _AWAKE_S
+        for label, reference in asked.items():
+            site = self._sites[label]
+            try:
+                if reference is None:
+                    raise LostActor(f"{site.agent.name} is lost")
+                site.agent.wait(reference, max(0.0, until - time.monotonic()))
+            except LostActor as error:
+                found += self._adopt(site, error)
+            except ClusterError as error:
+                site.agent.kill()
+                found += self._adopt(site, LostActor(f"{error} and was given up"))
+        return found
+
+    def _ask(self, site: _Site) -> Any:
+        with suppress(LostActor):
+            return site.agent.begin("folder")
+        return None
+
     def adopt(self, label: str, error: LostActor) -> list[str]:
         """To be told where a call finds an agent lost; as `beat`."""
         return self._adopt(self._sites[label], error)
@@ -141,30 +200,32 @@ class Nodes:
             return []
         site.is_adopted = True
         with suppress(SquallError):
-            heir = spawn(
-                "agent",
-                site.node,
-                NodeAgent,
-                self._run,
-                site.node.label,
-                site.folder,
-                self._profile,
-                n_threads=_AGENT_THREADS,
-            )
-            site.agent.take_over(heir)
+            site.agent.take_over(self._spawn(site.node, site.folder))
         if site.node.label == self.server_label:
             return [f"{error}: its samples end there, and so do the server and profiler that it had started"]
         return [f"{error}: its samples end there"]
 
-    def release(self) -> list[str]:
-        """Closes every agent; returns what did not go well."""
+    def release(self, keeps_files: bool = False) -> list[str]:
+        """Closes every agent, all at once; returns what did not go well. `keeps_files`: their folders stay.
+
+        One that does not end in time ends by itself: nobody is there to give it orders.
+        """
         with suppress(ClusterError):
             self._watch.stop()
         notes = []
+        closing = []
         for agent in self.agents.values():
+            with suppress(LostActor):  # told where it was found out
+                closing.append((agent, agent.begin("close", keeps_files)))
+        until = time.monotonic() + _CLOSE_S
+        for agent, reference in closing:
             try:
-                agent.call("close")
+                agent.wait(reference, max(0.0, until - time.monotonic()))
             except ClusterError as error:
                 notes.append(f"clean-up: {error}")
+        end_all({id(agent): agent for agent in (*self._begun, *self.agents.values())}.values())
+        for site in self._sites.values():
+            if isinstance(site.files, FilesHere) and not keeps_files:  # an agent that died could not
+                shutil.rmtree(site.folder, ignore_errors=True)
         self._sites.clear()
         return notes

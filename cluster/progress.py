@@ -112,7 +112,7 @@ class Screen:
                 self._bars.update(self._tasks[each.name], completed=done / NS_PER_S, **fields)  # type: ignore[arg-type]
 
     def _live(self, at_s: float, workers: Sequence[WorkerProgress]) -> str:
-        n_sent = sum(worker.n_sent for worker in workers)
+        n_sent = max(self._n_sent, sum(worker.n_sent for worker in workers))
         elapsed_s = at_s - self._last_s if self._last_s is not None else 0.0
         rate = f"{(n_sent - self._n_sent) / elapsed_s:6.0f} req/s" if elapsed_s > 0 else "     - req/s"
         self._n_sent, self._last_s = n_sent, at_s

@@ -9,16 +9,19 @@ was lost.
 
 from __future__ import annotations
 
+import json
+import os
 import platform
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from actors.loadgen import Progress
+from actors.sweep import hold
 from analysis.derive import derive
 from analysis.store import RunStore
 from analysis.timeline import RunPhase
@@ -36,7 +39,7 @@ from cluster.progress import Screen
 from cluster.session import Session
 from models.spec import head_of
 from scenarios.closed import ClosedPlan, is_closed, plan_closed
-from scenarios.errors import ClusterError, LostActor, SquallError, StoreError
+from scenarios.errors import LostActor, SquallError, StoreError
 from scenarios.plan import Plan, plan_scenario
 from scenarios.scenario import Scenario
 from scenarios.units import NS_PER_S
@@ -46,7 +49,8 @@ _START_MARGIN_NS = NS_PER_S // 2
 _POLL_NS = NS_PER_S
 _OVERRUN_NS = 30 * NS_PER_S
 _LAST_WORD_NS = 5 * NS_PER_S
-_STOP_TIMEOUT_S = 30.0
+_STATE_NS = NS_PER_S
+_STOP_TIMEOUT_S = 15.0
 _VERSIONS = ("squall", "ray", "numpy", "pyarrow", "hpack", "httptools", "duckdb")
 
 
@@ -77,20 +81,26 @@ def run_scenario(scenario: Scenario, out: Path, ray_address: str | None, interru
     for line in announce(described):
         screen.step(line)
     run = _Run(scenario, plan, store, screen, interrupts)
+    lock = hold(store.run_dir, os.O_RDONLY | os.O_DIRECTORY)  # who resumes it sees that it goes on
     try:
-        with interrupts.allowed():
-            check_before_ray(scenario, plan, ray_address is None)
-        with _session(ray_address, interrupts, screen) as session:
-            return run.execute(session)
-    except KeyboardInterrupt:
-        run.abort(f"interrupted by {interrupts.name}")
-        raise
-    except SquallError as error:
-        run.abort(str(error))
-        raise
-    except BaseException as error:  # a fault of ours: the run must not stay open
-        run.abort(f"internal error: {type(error).__name__}: {error}")
-        raise
+        with run.aborting():
+            with interrupts.allowed():
+                check_before_ray(scenario, plan, ray_address is None)
+            with _session(ray_address, interrupts, screen) as session:
+                return run.execute(session)
+    finally:
+        if lock is not None:
+            os.close(lock)
+
+
+def summary_of(store: RunStore) -> dict[str, Any]:
+    """The summary that lies in the run directory. Raises StoreError."""
+    path = store.run_dir / "summary.json"
+    try:
+        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise StoreError(f"{path} cannot be read: squall analyze {store.run_dir}") from error
+    return found
 
 
 @contextmanager
@@ -138,6 +148,11 @@ class _Run:
         self._node_starts_ns: dict[str, int] = {}
         self._losses: list[str] = []
         self._notes: list[str] = []
+        self._stop_until = 0.0
+        self._unfetched: dict[str, str] = {}
+        self._is_over = False
+        self._is_collected = False
+        self._store_error: StoreError | None = None
 
     def execute(self, session: Session) -> RunResult:
         """Deploys, follows the plan, collects and seals; whatever happens, nothing is left running.
@@ -145,13 +160,60 @@ class _Run:
         The server ends while the run is judged and joined; what goes wrong with that is told on the screen.
         """
         try:
-            with self._interrupts.allowed():
-                self._deployment.deploy(self._plan, place(session.nodes(), server_address(self._scenario)))
-            self._follow()
-            return self._seal()
+            with self.aborting():
+                with self._interrupts.allowed():
+                    self._deployment.deploy(
+                        self._plan, place(session.nodes(), server_address(self._scenario))
+                    )
+                self._follow()
+                return self._seal()
         finally:
-            for note in self._deployment.release():
+            for note in self._deployment.release(keeps_files=self._is_unfinished()):
                 self._screen.step(note)
+
+    @contextmanager
+    def aborting(self) -> Iterator[None]:
+        """Seals the run as aborted where what is within raises, before anything is thrown away."""
+        try:
+            yield
+        except KeyboardInterrupt:
+            self.abort(f"interrupted by {self._interrupts.name}")
+            raise
+        except StoreError as error:
+            if self._is_over:
+                raise
+            if self._phases and not self._is_collected:
+                self._unfetched = self._unfetched or dict.fromkeys(self._deployment.nodes.folders, str(error))
+            if not self._unfetched or self._store.is_sealed:
+                self.abort(str(error))
+                raise
+            told = StoreError(f"{error}; {self._how_to_finish()}")
+            self.abort(str(told))
+            raise told from error
+        except SquallError as error:
+            self.abort(str(error))
+            raise
+        except BaseException as error:  # a fault of ours: the run must not stay open
+            self.abort(f"internal error: {type(error).__name__}: {error}")
+            raise
+
+    def _is_unfinished(self) -> bool:
+        """Whether rows lie on a node that the sealed run does not have."""
+        return bool(self._unfetched) or (bool(self._phases) and not self._store.is_sealed)
+
+    def _how_to_finish(self) -> str:
+        folders = ", ".join(
+            f"{folder} of {label}" for label, folder in self._deployment.nodes.folders.items()
+        )
+        return f"the records are kept in {folders}: squall resume {self._store.run_dir} finishes the run"
+
+    def _unfinished(self, is_aborted: bool) -> dict[str, Any] | None:
+        """For the seal; None where the run has all that was recorded."""
+        if not self._unfetched:
+            return None
+        return {
+            "folders": self._deployment.nodes.folders, "why": self._unfetched, "is_aborted": is_aborted
+        }  # fmt: skip
 
     def _seal(self) -> RunResult:
         """Judges the run, seals it and derives join, windows, summary and report.
@@ -160,34 +222,44 @@ class _Run:
         """
         self._interrupts.check()
         self._screen.step("joining and judging")
+        self._is_collected = False  # until it is sealed: a part that the disk does not take is dropped
         self._store.flush()
         self._store.update(losses=self._losses, notes=self._notes)
         verdict = judge_run(self._store).to_mapping()
-        self._store.seal(verdict)
+        self._store.seal(verdict, self._unfinished(is_aborted=False))
+        self._is_collected = True
+        if self._unfetched:
+            self._screen.step(self._how_to_finish(), "red")
         try:
             with self._interrupts.allowed():
                 summary = derive(self._store)
-        except (KeyboardInterrupt, StoreError):
+        except (KeyboardInterrupt, SquallError):
             self._screen.step(f"sealed, without join and report: squall analyze {self._store.run_dir}")
             raise
         return RunResult(self._store.run_dir, summary, str(verdict["status"]))
 
     def abort(self, reason: str) -> None:
         """Seals what there is as aborted. Never raises: the reason for the abort matters more than this."""
-        if self._store.is_sealed:
+        if self._store.is_sealed or self._is_over:
             return
+        self._is_over = True
+        is_full = self._store_error is not None
         reasons = [reason]
         try:
             try:
                 self._store.update(losses=self._losses, notes=self._notes)
             except StoreError:  # a full disk: the seal frees the store's reserve
                 reasons += self._losses
-            self._store.seal({"status": "ABORTED", "reasons": reasons})
-            if self._store.has("requests"):
+            self._store.seal(
+                {"status": "ABORTED", "reasons": reasons}, self._unfinished(is_aborted=not is_full)
+            )
+            if self._store.has("requests") and not is_full:
                 derive(self._store)
         except Exception as error:  # the edge of the run: recorded on the screen
             what = "joined" if self._store.is_sealed else "sealed"
             self._screen.step(f"the aborted run could not be {what}: {error}")
+            if self._phases and not self._store.is_sealed:
+                self._screen.step(self._how_to_finish(), "red")
         self._screen.step(f"aborted run: {self._store.run_dir}")
 
     def _follow(self) -> None:
@@ -224,7 +296,10 @@ class _Run:
         self._node_starts_ns = {label: clock.source_ns(self._start_ns) for label, clock in clocks.items()}
         for worker in self._deployment.workers:
             worker.running = worker.handle.begin("run", self._node_starts_ns[worker.node.label])
-        self._store.update(start_ns=self._start_ns, phases=[phase._asdict() for phase in self._phases])
+        self._store.update(
+            start_ns=self._start_ns, node_starts_ns=self._node_starts_ns,
+            phases=[phase._asdict() for phase in self._phases],
+        )  # fmt: skip
 
     def _watch(self, profiler: PhaseProfiler | None) -> None:
         """Once a second: the profiler's turn, the workers' state, the screen; until every worker is done."""
@@ -262,6 +337,7 @@ class _Run:
             if worker.handle.is_done(worker.running, max(0, left_ns) / NS_PER_S):
                 self._losses.append(str(error))
             else:
+                worker.handle.kill()
                 self._lose(worker, error)
 
     def _hear_nodes(self) -> None:
@@ -280,31 +356,46 @@ class _Run:
                 worker.handle.is_done(worker.running, max(0, left_ns) / NS_PER_S)
 
     def _poll(self) -> list[Progress]:
-        """The state of each worker that answers. Raises StoreError when one cannot spill its records."""
-        states = []
-        for worker in self._deployment.workers:
-            if worker.is_lost:
-                continue
-            try:
-                states.append(worker.handle.call("progress", timeout_s=5))
-                error = worker.handle.call("spill_error", timeout_s=5)
-            except LostActor as lost:
-                self._lose(worker, lost)
-                continue
-            except ClusterError:
-                continue  # too busy to answer this second; the end of its run is what counts
-            if error:
-                raise StoreError(f"{worker.handle.name} cannot write its records: {error}")
-        return states
+        """The last state of each worker: all are asked at once. Raises StoreError when one cannot spill its records."""
+        workers = self._deployment.workers
+        for worker in workers:
+            if not worker.is_lost and worker.asked is None:
+                with suppress(LostActor):  # told below
+                    worker.asked = worker.handle.begin("status")
+        until_ns = time.monotonic_ns() + _STATE_NS
+        for worker in workers:
+            if not worker.is_lost:
+                self._hear_worker(worker, until_ns)
+        return [worker.state for worker in workers if worker.state is not None]
+
+    def _hear_worker(self, worker: Worker, until_ns: int) -> None:
+        """One that is too busy to answer this second is asked no more until it has."""
+        if worker.asked is None:
+            self._lose(worker, LostActor(f"{worker.handle.name} is lost: its process has ended"))
+            return
+        if not worker.handle.is_done(worker.asked, max(0, until_ns - time.monotonic_ns()) / NS_PER_S):
+            return
+        reference, worker.asked = worker.asked, None
+        try:
+            worker.state, error = worker.handle.wait(reference)
+        except LostActor as lost:
+            self._lose(worker, lost)
+            return
+        if error:
+            raise StoreError(f"{worker.handle.name} cannot write its records: {error}")
 
     def _lose(self, worker: Worker, error: Exception) -> None:
         worker.is_lost = True
+        if worker.state is not None:
+            nothing = worker.state.recent_response_ns[:0]
+            worker.state = replace(worker.state, n_in_flight=0, recent_response_ns=nothing)
         self._losses.append(str(error))
         self._screen.step(f"{error}; the others go on", "red")
 
     def _stop_workers(self) -> None:
         """Makes every worker end its run now, if it has not; what is in flight is recorded as cancelled."""
         running = [worker for worker in self._deployment.workers if worker.running is not None]
+        self._stop_until = time.monotonic() + _STOP_TIMEOUT_S
         for ask in (lambda worker: worker.handle.begin("stop"), self._end_of):
             for worker in running:
                 try:
@@ -316,15 +407,24 @@ class _Run:
                     self._losses.append(f"{worker.handle.name}: {error}")
 
     def _end_of(self, worker: Worker) -> None:
-        worker.handle.wait(worker.running, _STOP_TIMEOUT_S)
+        """One that does not end is given up: what it had written is on its node's disk."""
+        left_s = max(0.0, self._stop_until - time.monotonic())
+        if not worker.handle.is_done(worker.running, left_s):
+            worker.handle.kill()
+            raise LostActor(f"{worker.handle.name} did not stop and was given up")
+        worker.handle.wait(worker.running)
 
     def _collect(self, profiler: PhaseProfiler | None) -> StoreError | None:
         """Brings every record into the store; returns why the store took no more, None if it took all."""
         self._screen.step("collecting")
         collection = Collection(
-            self._plan, self._store, self._deployment, self._phases, self._start_ns, self._node_starts_ns
-        )
+            self._plan, self._store, self._deployment, self._phases, self._start_ns, self._node_starts_ns,
+            self._anchor_ns,
+        )  # fmt: skip
         collection.collect(profiler)
         self._losses += collection.losses
         self._notes += collection.notes
+        self._unfetched = collection.unfetched
+        self._store_error = collection.store_error
+        self._is_collected = not self._unfetched and self._store_error is None
         return collection.store_error

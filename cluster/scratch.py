@@ -1,17 +1,29 @@
-"""Scratch folders: each is locked by its process, and the next process sweeps what dead ones left."""
+"""Scratch folders: each is locked by its process, and the next process sweeps what dead ones left.
+
+One that holds rows of a run which is not sealed whole is kept for `squall resume`: it says whose it is in `owner.json`.
+"""
 
 from __future__ import annotations
 
 import errno
+import json
 import os
+import secrets
 import shutil
 import tempfile
-from functools import partial
+import time
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from actors.sweep import hold, share, sweep
+from analysis.store import MANIFEST, UNFINISHED
 
 _PREFIX = "squall-tmp-"
+_OWNER = "owner.json"
+_REMOVED_WITHIN_S = 3.0
+_LOOK_EVERY_S = 0.1
+_KEPT_S = 7 * 24 * 3600
+"""A folder whose run directory cannot be seen from here is kept so long."""
 
 
 class Scratch:
@@ -28,7 +40,7 @@ class Scratch:
                 raise OSError(f"the scratch folder of a lost process is gone: {adopted.name}")
             self.path, self._lock = adopted, lock
             return
-        sweep(Path(tempfile.gettempdir()), f"{_PREFIX}*", partial(shutil.rmtree, ignore_errors=True))
+        sweep(Path(tempfile.gettempdir()), f"{_PREFIX}*", _remove_unwanted)
         held = None
         while held is None:
             self.path = Path(tempfile.mkdtemp(prefix=_PREFIX))
@@ -49,8 +61,87 @@ class Scratch:
         return True
 
     def remove(self) -> None:
-        """Removes the folder and all in it, as far as that can be done."""
+        """Removes the folder and all in it, as far as that can be done; who writes there may need a moment to end."""
+        until = time.monotonic() + _REMOVED_WITHIN_S
         shutil.rmtree(self.path, ignore_errors=True)
+        while self.path.exists() and time.monotonic() < until:
+            time.sleep(_LOOK_EVERY_S)
+            shutil.rmtree(self.path, ignore_errors=True)
+        self.leave()
+
+    def leave(self) -> None:
+        """Lets go of the folder, which stays."""
         if self._lock >= 0:
             os.close(self._lock)
             self._lock = -1
+
+
+@dataclass(frozen=True)
+class Owner:
+    """Whose rows a folder holds: run and node, and its run directory as the machine and mounts `place` name it.
+
+    `mark` is drawn for each folder: who finds it under the same path sees the same folder.
+    """
+
+    run: str
+    node: str
+    run_dir: str
+    place: str
+    mark: str
+
+
+def claim(folder: Path, run: str, node: str, run_dir: str, place: str) -> Owner:
+    """Says in `folder` whose it is. `place`: that of who knows `run_dir`. Raises OSError."""
+    owner = Owner(run, node, run_dir, place, secrets.token_hex(16))
+    (folder / _OWNER).write_text(json.dumps(asdict(owner)), encoding="utf-8")
+    return owner
+
+
+def owner_of(folder: Path) -> Owner | None:
+    """Whose rows it holds; None where it does not say, or is not there."""
+    try:
+        return Owner(**json.loads((folder / _OWNER).read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError):
+        return None
+
+
+def this_place() -> str:
+    """Names this machine since it booted, and the mounts that this process sees."""
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    return f"{boot} {os.readlink('/proc/self/ns/mnt')}"
+
+
+def holds_rows(folder: Path) -> bool:
+    """Whether a worker has spilled a request there."""
+    return any(path.stat().st_size for path in folder.glob("spill/requests-*.arrows"))
+
+
+def is_wanted(folder: Path) -> bool:
+    """Whether it holds rows of a run that is not sealed whole, and is not gone."""
+    owner = owner_of(folder)
+    if owner is None or not holds_rows(folder):
+        return False
+    manifest = Path(owner.run_dir) / MANIFEST
+    try:
+        found = json.loads(manifest.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        if manifest.parent.is_dir():
+            return True
+        is_gone = owner.place == this_place()  # else it may be there, but not for us
+        return not is_gone and time.time() - folder.stat().st_mtime < _KEPT_S
+    return found.get("run") == owner.run and (found.get("state") != "sealed" or UNFINISHED in found)
+
+
+def folders_of(run: str) -> dict[str, Path]:
+    """The folders of the run in this machine's temporary folder, by label of the node."""
+    found = {}
+    for folder in sorted(Path(tempfile.gettempdir()).glob(f"{_PREFIX}*")):
+        owner = owner_of(folder)
+        if owner is not None and owner.run == run:
+            found[owner.node] = folder
+    return found
+
+
+def _remove_unwanted(folder: Path) -> None:
+    if not is_wanted(folder):
+        shutil.rmtree(folder, ignore_errors=True)

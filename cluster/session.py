@@ -8,13 +8,20 @@ import socket
 from types import TracebackType
 from typing import Self
 
+import psutil
+
 from cluster.placement import Node
+from cluster.ray_end import children, end_ray, within
 from cluster.scratch import Scratch
+from cluster.spawn import forget_launchers
 from scenarios.errors import ClusterError
 
 _OBJECT_STORE_BYTES = 256 * 1024**2
 """Enough for plans and chunks of spill files; Ray would take a third of the memory."""
 _QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0", "RAY_DEDUP_LOGS": "0"}
+_PATIENT = {"RAY_gcs_rpc_server_reconnect_timeout_s": str(24 * 3600)}
+"""Ray's library ends its process, ours, without a word where the GCS has not answered for a minute. Nothing of a run
+needs the GCS once its processes are started."""
 _CONNECT_TIMEOUT_S = 5.0
 LOCAL_SETTINGS = {
     "RAY_worker_niceness": "0",  # 15 unless told: load workers would come after all else on the host
@@ -24,6 +31,7 @@ LOCAL_SETTINGS = {
     "RAY_health_check_failure_threshold": "20",
 }
 """Of a local Ray, where the environment does not say otherwise: nothing of Ray's ends or delays a run that is well."""
+_NODES_TIMEOUT_S = 30.0
 
 
 class Session:
@@ -36,9 +44,11 @@ class Session:
         self._address = address
         self._scratch: Scratch | None = None
         self._settings: dict[str, str] = {}
+        self._before: list[psutil.Process] = []
 
     def __enter__(self) -> Self:
-        os.environ.update(_QUIET)
+        os.environ.update({**_QUIET, **_PATIENT})
+        self._before = children()
         if self._address is not None:
             _check_address(self._address)
         else:
@@ -67,9 +77,8 @@ class Session:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        import ray
-
-        ray.shutdown()
+        forget_launchers()
+        end_ray(self._before, self._scratch.path if self._scratch is not None else None)
         for name in self._settings:
             os.environ.pop(name, None)
         if self._scratch is not None:
@@ -79,12 +88,16 @@ class Session:
         return "cannot start a local Ray" if self._address is None else f"cannot join Ray at {self._address}"
 
     def nodes(self) -> list[Node]:
-        """The nodes alive, the driver's first, labelled node-0, node-1, … in that order."""
+        """The nodes alive, the driver's first, labelled node-0, node-1, … in that order. Raises ClusterError."""
         import ray
 
-        own = ray.get_runtime_context().get_node_id()
+        own, found = within(
+            _NODES_TIMEOUT_S,
+            "which nodes it has",
+            lambda: (ray.get_runtime_context().get_node_id(), ray.nodes()),
+        )
         alive = sorted(
-            (item for item in ray.nodes() if item["Alive"]),
+            (item for item in found if item["Alive"]),
             key=lambda item: (item["NodeID"] != own, item["NodeManagerAddress"], item["NodeID"]),
         )
         return [

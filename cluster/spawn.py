@@ -1,121 +1,231 @@
-"""The only place that makes Ray actors: plain classes in, handles that return values or raise our errors."""
+"""Processes of ours on nodes: plain classes in, handles that return values or raise our errors.
+
+Ray brings a process to its node (`cluster.launch`); from then on the driver speaks to it over a `Channel`. What becomes
+of Ray meanwhile matters to neither.
+"""
 
 from __future__ import annotations
 
+import itertools
 import os
+import queue
+import secrets
+import signal
+import threading
+import time
+from collections.abc import Iterable
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeout
+from contextlib import suppress
+from multiprocessing import AuthenticationError
 from typing import Any
 
-from actors.priority import Settled, settle_process
+from actors.priority import Settled
+from cluster.channel import Channel, connect, packed
+from cluster.launch import Contact, Launchers
+from cluster.patience import LOOK_EVERY_S, PATIENCE
 from cluster.placement import Node
-from scenarios.errors import ClusterError, LostActor, SquallError
+from cluster.served import DONE, OUR_ERROR
+from scenarios.errors import ClusterError, LostActor
 
 CALL_TIMEOUT_S = 60.0
+_CONNECT_TIMEOUT_S = 15.0
+_LAST_ANSWER_S = 5.0
+_LAUNCHERS = Launchers()
 
 
 class Handle:
-    """An actor on a node. `call` waits for the answer; `begin` does not, `wait` and `is_done` finish it."""
+    """A process on a node. `call` waits for the answer; `begin` does not, `wait` and `is_done` finish it."""
 
-    def __init__(self, name: str, actor: Any) -> None:
+    def __init__(self, name: str, peer: Peer) -> None:
         self.name = name
-        self._actor = actor
-
-    def take_over(self, heir: Handle) -> None:
-        """From now on this handle speaks to the actor of `heir`: the one it had has died."""
-        self._actor = heir._actor
-
-    def begin(self, method: str, *arguments: Any) -> Any:
-        """Starts a call and returns a reference to its answer. Raises LostActor where Ray takes no calls."""
-        import ray
-
-        try:
-            return self._actor.do.remote(method, *arguments)
-        except ray.exceptions.RayError as error:
-            raise self._lost(error) from error
+        self._peer = peer
 
     def pid(self) -> int:
-        """The actor's process on its node. Raises what `wait` raises."""
-        found: int = self.wait(self._actor.pid.remote())
+        """Of the process, on its node. Raises what `wait` raises."""
+        found: int = self.call("pid")
         return found
+
+    @property
+    def ended_ns(self) -> int | None:
+        """See `Peer.ended_ns`."""
+        return self._peer.ended_ns
+
+    def take_over(self, heir: Handle) -> None:
+        """From now on this handle speaks to the process of `heir`: the one it had has ended."""
+        self._peer = heir._peer
+
+    def begin(self, method: str, *arguments: Any) -> Future[Any]:
+        """Starts a call and returns a reference to its answer. Raises LostActor where the process has ended."""
+        return self._peer.begin(method, arguments)
 
     def call(self, method: str, *arguments: Any, timeout_s: float = CALL_TIMEOUT_S) -> Any:
         """The answer of a call. Raises what `wait` raises."""
         return self.wait(self.begin(method, *arguments), timeout_s)
 
     def settled(self) -> Settled:
-        """What Ray gave the actor's process, and what it made of that. Raises what `wait` raises."""
-        found: Settled = self.wait(self._actor.settled.remote())
+        """What the process was given at its start, and what it made of that. Raises what `wait` raises."""
+        found: Settled = self.call("settled")
         return found
 
-    def wait(self, reference: Any, timeout_s: float = CALL_TIMEOUT_S) -> Any:
+    def wait(self, reference: Future[Any], timeout_s: float = CALL_TIMEOUT_S) -> Any:
         """The answer of a call begun before.
 
-        Raises the SquallError that the actor raised, LostActor if it died, ClusterError for any other failure
-        and when the answer takes longer than `timeout_s`.
+        Raises the SquallError that the object raised, LostActor if the process ended, ClusterError for any other
+        failure and when the answer takes longer than `timeout_s`, or than `PATIENCE` has.
         """
-        import ray
+        if not self.is_done(reference, timeout_s):
+            raise ClusterError(f"{self.name} did not answer within {timeout_s:g} s")
+        return reference.result()
 
+    def is_done(self, reference: Future[Any], timeout_s: float = 0.0) -> bool:
+        """True once the call has an answer or has failed, waiting at most `timeout_s` for it."""
+        begun = time.monotonic()
+        while not reference.done():
+            left_s = PATIENCE.deadline(begun, timeout_s) - time.monotonic()
+            if left_s <= 0:
+                return False
+            with suppress(FutureTimeout):
+                reference.exception(min(left_s, LOOK_EVERY_S))
+        return True
+
+    def end(self) -> None:
+        """Ends the connection, and with it the process, in its own time; what is under way is lost."""
+        self._peer.lose("was told to end")
+
+    def kill(self) -> None:
+        """SIGKILL to a process of the driver's own machine that does not answer; elsewhere only its connection ends."""
+        self._peer.kill()
+
+
+class Peer:
+    """The driver's side of one process: begins to start it at once, and sends and hears in threads of its own."""
+
+    def __init__(self, name: str, node: Node, cls: type, arguments: tuple[Any, ...], n_threads: int) -> None:
+        self._name = name
+        self._node = node
+        self._numbers = itertools.count(1)
+        self._answers: dict[int, Future[Any]] = {}
+        self._lock = threading.Lock()
+        self._outbox: queue.SimpleQueue[tuple[bytes, list[memoryview]] | None] = queue.SimpleQueue()
+        self._channel: Channel | None = None
+        self._contact: Contact | None = None
+        self._why_lost = ""
+        self.ended_ns: int | None = None
+        """When its side was found to have ended the connection (driver's monotonic clock): from then on it did nothing.
+        None while it lives, and where nothing proves it: a node that does not answer any more."""
+        self._outbox.put(packed((0, cls, arguments, n_threads)))
+        threading.Thread(target=self._open, args=(cls.__name__,), name="squall-open", daemon=True).start()
+
+    def begin(self, method: str, arguments: tuple[Any, ...]) -> Future[Any]:
+        """See `Handle.begin`."""
+        future: Future[Any] = Future()
+        number = next(self._numbers)
+        message = packed((number, method, arguments))
+        with self._lock:
+            if self._why_lost:
+                raise LostActor(self._why_lost)
+            self._answers[number] = future
+            self._outbox.put(message)
+        return future
+
+    def kill(self) -> None:
+        """See `Handle.kill`."""
+        self.lose("did not answer any more, and was killed")
+        if self._contact is not None and isinstance(self._contact.address, str):
+            with suppress(ProcessLookupError):
+                os.kill(self._contact.pid, signal.SIGKILL)
+
+    def lose(self, why: str) -> None:
+        """No call is answered any more, and the connection ends. Only the first reason counts."""
+        with self._lock:
+            if not self._why_lost:
+                self._why_lost = f"{self._name} is lost: {why}"
+            waiting, self._answers = list(self._answers.values()), {}
+            channel = self._channel
+        if channel is not None:
+            channel.close()
+        self._outbox.put(None)
+        for future in waiting:
+            future.set_exception(LostActor(self._why_lost))
+
+    def _open(self, title: str) -> None:
+        """Starts the process, then sends what is begun, in order; another thread hears the answers."""
+        token = secrets.token_bytes(32)
         try:
-            return ray.get(reference, timeout=timeout_s)
-        except ray.exceptions.RayTaskError as error:
-            cause = error.cause
-            if isinstance(cause, SquallError):
-                raise cause from None
-            raise ClusterError(f"{self.name}: {type(cause).__name__}: {cause}") from error
-        except ray.exceptions.GetTimeoutError as error:
-            raise ClusterError(f"{self.name} did not answer within {timeout_s:g} s") from error
-        except ray.exceptions.RayError as error:
-            raise self._lost(error) from error
+            self._contact = _LAUNCHERS.start(title, self._node, token)
+            channel = connect(self._contact.address, token, _CONNECT_TIMEOUT_S)
+        except (OSError, EOFError, AuthenticationError) as error:
+            self.lose(f"no connection to it: {getattr(error, 'strerror', None) or error}")
+            return
+        except ClusterError as error:
+            self.lose(str(error))
+            return
+        except Exception as error:  # a thread's edge: whoever waits must be told
+            self.lose(f"it could not be started: {type(error).__name__}: {error}")
+            return
+        with self._lock:
+            self._channel = channel
+        if self._why_lost:  # given up meanwhile
+            channel.close()
+        hearing = threading.Thread(target=self._hear, args=(channel,), name="squall-hear", daemon=True)
+        hearing.start()
+        with suppress(OSError):
+            while (message := self._outbox.get()) is not None:
+                channel.send_packed(*message)
+                del message
+        hearing.join()
+        channel.forget()
 
-    def is_done(self, reference: Any, timeout_s: float = 0.0) -> bool:
-        """True once the call has an answer or has failed, waiting at most `timeout_s` for it.
-
-        Raises LostActor where Ray itself is gone.
-        """
-        import ray
-
+    def _hear(self, channel: Channel) -> None:
         try:
-            return bool(ray.wait([reference], timeout=timeout_s)[0])
-        except ray.exceptions.RayError as error:
-            raise self._lost(error) from error
-
-    def _lost(self, error: Exception) -> LostActor:
-        import ray
-
-        # Ray says it in three lines of gRPC's words
-        if isinstance(error, ray.exceptions.ActorUnavailableError):
-            return LostActor(f"{self.name} is lost: its process cannot be reached any more")
-        words = str(error).strip().splitlines() or [type(error).__name__]
-        cause = words[-1] if "creation task" in words[0] else words[0]  # the last line of its traceback
-        return LostActor(f"{self.name} is lost: {cause.strip()}")
+            while True:
+                number, kind, value = channel.receive()
+                if number == 0 and kind != DONE:
+                    self.lose(" ".join(str(value).split()))
+                    return
+                with self._lock:
+                    future = self._answers.pop(number, None)
+                if future is None:
+                    continue
+                if kind == DONE:
+                    future.set_result(value)
+                else:
+                    told = value if kind == OUR_ERROR else ClusterError(f"{self._name}: {value}")
+                    future.set_exception(told)
+        except (EOFError, ConnectionResetError):
+            if not self._why_lost:
+                self.ended_ns = time.monotonic_ns()
+            self.lose("its process has ended")
+        except OSError as error:
+            self.lose(f"its process cannot be reached any more: {error.strerror or error}")
+        except Exception as error:  # what cannot be read: the stream cannot be trusted any more
+            self.lose(f"it answered what cannot be read: {type(error).__name__}: {error}")
 
 
 def spawn(name: str, node: Node, cls: type, *arguments: Any, n_threads: int) -> Handle:
-    """An actor of `cls(*arguments)` on `node`, its calls served by `n_threads` threads.
+    """A process with `cls(*arguments)` on `node`, its calls served by `n_threads` threads.
 
     It reserves no CPU of Ray's: who runs where is decided by `cluster.placement`, one worker a core.
     """
-    import ray
-    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+    label = f"{name} on {node.label}"
+    return Handle(label, Peer(label, node, cls, arguments, n_threads))
 
-    class Host:
-        def __init__(self, cls: type, *arguments: Any) -> None:
-            self._settled = settle_process()
-            self._object = cls(*arguments)
 
-        def pid(self) -> int:
-            return os.getpid()
+def end_all(handles: Iterable[Handle]) -> None:
+    """Ends the processes, in their own time; one that does not answer any more at once, where it is on this machine."""
+    asked = []
+    for handle in handles:
+        with suppress(LostActor):
+            asked.append((handle, handle.begin("pid")))
+    until = time.monotonic() + _LAST_ANSWER_S
+    for handle, reference in asked:
+        if handle.is_done(reference, max(0.0, until - time.monotonic())):
+            handle.end()
+        else:
+            handle.kill()
 
-        def settled(self) -> Settled:
-            return self._settled
 
-        def do(self, method: str, *arguments: Any) -> Any:
-            return getattr(self._object, method)(*arguments)
-
-    Host.__name__ = Host.__qualname__ = cls.__name__  # what ps shows: ray::LoadWorker
-    remote = ray.remote(Host).options(
-        num_cpus=0,
-        max_concurrency=n_threads,
-        max_restarts=0,
-        scheduling_strategy=NodeAffinitySchedulingStrategy(node_id=node.ray_id, soft=False),
-    )
-    return Handle(f"{name} on {node.label}", remote.remote(cls, *arguments))
+def forget_launchers() -> None:
+    """At the end of a Ray session."""
+    _LAUNCHERS.forget()

@@ -98,7 +98,7 @@ def _seconds(spans: Sequence[Mapping[str, Any]]) -> range:
 def _workers(run: str, spans: Sequence[Mapping[str, Any]], cpu_ratio: float) -> list[dict[str, Any]]:
     counts = (
         "n_due", "n_sent", "n_done", "n_backlog", "n_held", "n_in_flight", "n_connections", "n_socket_errors",
-        "n_write_pauses", "lag_max_ns", "loop_lag_ns", "gc_count", "gc_pause_ns", "n_dropped",
+        "n_write_pauses", "lag_max_ns", "loop_lag_ns", "gc_count", "gc_pause_ns",
     )  # fmt: skip
     return [
         {

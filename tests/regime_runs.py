@@ -317,7 +317,7 @@ def _sample(tables: dict[str, list[Row]], phase: Phase, start_ns: int, end_ns: i
         "n_sent": len(own), "n_done": len(own), "n_backlog": 0, "n_held": 0,
         "n_in_flight": sum(row["sent_ns"] <= t_ns < row["done_ns"] for row in everyone), "n_connections": 1,
         "n_socket_errors": 0, "n_write_pauses": 0, "lag_max_ns": 0, "loop_lag_ns": 0, "cpu_ns": 0, "spin_ns": 0,
-        "gc_count": 0, "gc_pause_ns": 0, "n_dropped": 0,
+        "gc_count": 0, "gc_pause_ns": 0,
     })  # fmt: skip
 
 

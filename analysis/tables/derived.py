@@ -108,11 +108,11 @@ TABLES = (
             *REQUEST,
             ns(
                 "response_ns",
-                "done - scheduled: the headline; null if unsent, and in a closed loop",
+                "done - scheduled: the headline; null if unsent or lost, and in a closed loop",
                 nullable=True,
             ),
-            ns("service_ns", "done - sent; null if unsent", nullable=True),
-            ns("lag_ns", "sent - scheduled; null if unsent, and in a closed loop", nullable=True),
+            ns("service_ns", "done - sent; null if unsent or lost", nullable=True),
+            ns("lag_ns", "sent - scheduled; null if unsent or lost, and in a closed loop", nullable=True),
             text(
                 "join_level",
                 "exact: by request id in the batch record; batch: by request id in Triton's trace; "

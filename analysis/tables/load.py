@@ -26,12 +26,13 @@ OUTCOMES = (
     "transport_error",
     "bad_reply",
     "unsent",
+    "lost",
 )
 """How a scheduled arrival can end; exactly one each. `rejected`: the server's queue policy refused it (full
 queue or queue timeout). `timeout`: no whole reply within the client's timeout. `cancelled`: still in flight
 when the drain or the run ended. `server_error`: any other error status. `transport_error`: the connection
-failed. `bad_reply`: status 200, but not the reply that the model's spec promises, or wrong values. `unsent`: never
-sent."""
+failed. `bad_reply`: status 200, but not the reply that the model's spec promises, or wrong values. `unsent`: known
+never to have been sent. `lost`: its record is gone; it may have been sent, and answered."""
 
 REQUEST = (
     RUN,
@@ -50,15 +51,15 @@ REQUEST = (
         "when the schedule says the request leaves; null in a closed-loop run, which has no schedule",
         nullable=True,
     ),
-    at("sent_ns", "just before the first byte was written; null if never sent", nullable=True),
+    at("sent_ns", "just before the first byte was written; null if never sent, or lost", nullable=True),
     at("first_byte_ns", "first byte of the reply arrived; null if none did", nullable=True),
     at(
         "done_ns",
-        "last byte of the reply arrived, or the request was given up; null if unsent",
+        "last byte of the reply arrived, or the request was given up; null if unsent or lost",
         nullable=True,
     ),
     count("rows", "rows of the batch dimension in the request"),
-    bytes_("request_bytes", "bytes written: head and body; 0 if unsent"),
+    bytes_("request_bytes", "bytes written: head and body; 0 if unsent or lost"),
     bytes_("response_bytes", "body bytes received"),
     text("outcome", "how it ended: " + ", ".join(OUTCOMES)),
     text(
@@ -98,7 +99,6 @@ TABLES = (
             ns("spin_ns", "CPU time spent waiting busily for the next instant: not counted as load"),
             count("gc_count", "garbage collections in the interval"),
             ns("gc_pause_ns", "time in garbage collections in the interval"),
-            count("n_dropped", "records lost by the collector so far; any makes the run invalid"),
         ),
     ),
 )

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 import pytest
 
 from actors.sweep import share
-from cluster.scratch import Scratch
+from cluster.scratch import Scratch, claim, folders_of, this_place
 
 _OWNER = "from cluster.scratch import Scratch; print(Scratch().path, flush=True); input()"
 
@@ -56,3 +58,48 @@ def test_an_adopted_folder_is_held_and_removed_like_an_own_one(dead_owners: Path
     assert not dead_owners.exists()
     with pytest.raises(OSError, match="is gone"):
         Scratch(dead_owners)
+
+
+def _with_rows(folder: Path, run_dir: Path, place: str) -> None:
+    claim(folder, run_dir.name, "node-0", str(run_dir), place)
+    (folder / "spill").mkdir()
+    (folder / "spill" / "requests-0.arrows").write_bytes(b"rows")
+
+
+def test_rows_of_a_run_that_is_not_whole_are_kept_until_it_is(dead_owners: Path, tmp_path: Path) -> None:
+    run_dir = tmp_path / "runs" / "demo"
+    run_dir.mkdir(parents=True)
+    _with_rows(dead_owners, run_dir, this_place())
+    assert folders_of("demo") == {"node-0": dead_owners}
+    for manifest in (None, {"state": "open"}, {"state": "sealed", "unfinished": {}}):
+        if manifest is not None:
+            (run_dir / "manifest.json").write_text(json.dumps({"run": "demo", **manifest}))
+        Scratch().remove()
+        assert dead_owners.is_dir(), manifest
+    (run_dir / "manifest.json").write_text(json.dumps({"run": "demo", "state": "sealed"}))
+    Scratch().remove()
+    assert not dead_owners.exists()
+
+
+def test_rows_of_a_run_that_is_gone_are_swept_but_not_where_it_may_be_out_of_sight(
+    dead_owners: Path, tmp_path: Path
+) -> None:
+    _with_rows(dead_owners, tmp_path / "gone", "another machine")
+    Scratch().remove()
+    assert dead_owners.is_dir()
+    long_ago_s = time.time() - 8 * 24 * 3600
+    os.utime(dead_owners, (long_ago_s, long_ago_s))
+    Scratch().remove()
+    assert not dead_owners.exists()
+
+
+def test_rows_of_a_run_that_was_removed_here_are_swept(dead_owners: Path, tmp_path: Path) -> None:
+    _with_rows(dead_owners, tmp_path / "gone", this_place())
+    Scratch().remove()
+    assert not dead_owners.exists()
+
+
+def test_a_folder_without_rows_is_swept_whosever_it_is(dead_owners: Path, tmp_path: Path) -> None:
+    claim(dead_owners, "demo", "node-0", str(tmp_path), this_place())
+    Scratch().remove()
+    assert not dead_owners.exists()

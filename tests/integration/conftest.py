@@ -157,7 +157,11 @@ class Bench:
         return path
 
     def start(
-        self, *arguments: str | Path, env: dict[str, str] | None = None, cwd: Path | None = None
+        self,
+        *arguments: str | Path,
+        env: dict[str, str] | None = None,
+        cwd: Path | None = None,
+        module: str = "cluster.entry",
     ) -> Live:
         """Starts `squall ARGUMENTS`; stdout goes to the file `stdout`."""
         auth = RAY_AUTH if self.ray else {}
@@ -165,7 +169,7 @@ class Bench:
         with (self.folder / "stdout").open("w") as stdout:
             return Live(
                 subprocess.Popen(
-                    [sys.executable, "-m", "cluster.entry", *map(str, arguments)], stdin=subprocess.DEVNULL,
+                    [sys.executable, "-m", module, *map(str, arguments)], stdin=subprocess.DEVNULL,
                     stdout=stdout, stderr=subprocess.PIPE, text=True, env=environment,
                     start_new_session=True, cwd=cwd,
                 )
@@ -181,7 +185,7 @@ class Bench:
 
     def store(self) -> RunStore:
         """The one run directory."""
-        found = list(self.out.iterdir())
+        found = [path for path in self.out.iterdir() if path.is_dir()]  # a disk may have a filler
         assert len(found) == 1, found
         return RunStore.open(found[0])
 

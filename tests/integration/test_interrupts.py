@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 from pathlib import Path
 
@@ -118,19 +117,3 @@ def test_ctrl_c_while_joining_leaves_a_judged_run_that_analyze_completes(joined:
     assert any(f"squall analyze {store.run_dir}" in line for line in live.lines)
     assert joined.start("analyze", store.run_dir).end() == 0
     joined.wait_until_gone()
-
-
-@pytest.mark.slow
-def test_after_a_kill_of_the_driver_nothing_runs_on_and_the_next_run_sweeps_its_folders(alone: Bench) -> None:
-    live = alone.start_run(_long_run())
-    _wait_for_records(alone, alone.tmp)
-    os.kill(live.process.pid, signal.SIGKILL)
-    live.end()
-    wait_until(lambda: not alone.processes(), 30, "the end of every process")
-    assert list(alone.tmp.glob("squall-tmp-*")) != []
-    assert not alone.store().is_sealed
-    bad = alone.start(
-        "run", alone.write(scenario_mapping(server={"url": "http://127.0.0.1:1"})), "--out", alone.out
-    )
-    assert bad.end() == 1
-    alone.wait_until_gone()

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from tests.integration.conftest import Bench, hosted_ray, scenario_mapping, wait_until
+from tests.integration.disks import assert_whole, executed, fill, small_disk
 
 
 def _run_of(seconds: int, **changes: Any) -> dict[str, Any]:
@@ -62,8 +59,12 @@ def test_a_killed_worker_costs_only_its_unwritten_rows_and_the_run_is_invalid(jo
     store, rows = joined.store(), _requests(joined)
     n_planned = store.manifest["plan"]["n_arrivals"]
     assert np.array_equal(np.sort(rows["request_id"]), np.arange(n_planned))
-    lost = rows["outcome"] == "unsent"
+    lost = np.isin(rows["outcome"], ["lost", "unsent"])
     assert set(rows["worker"][lost]) == {1}
+    assert set(rows["outcome"][lost]) == {"lost", "unsent"}
+    due = {name: rows["scheduled_ns"][rows["outcome"] == name] for name in ("lost", "unsent")}
+    assert due["lost"].max() < due["unsent"].min()
+    assert not set(rows["request_id"][rows["outcome"] == "unsent"]) & executed(store)
     assert (rows["outcome"][rows["worker"] == 0] == "ok").all()
     assert (rows["outcome"][rows["worker"] == 1] == "ok").sum() > 20
     assert any("worker 1 on node-0 is lost" in loss for loss in store.manifest["losses"])
@@ -92,54 +93,38 @@ def test_a_killed_triton_ends_every_later_request_as_transport_error(joined: Ben
     joined.wait_until_gone()
 
 
-@contextmanager
-def _small_disk(folder: Path, size: str, *options: str) -> Iterator[Path]:
-    """A tmpfs of `size` at `folder`; skips where it cannot be mounted."""
-    folder.mkdir()
-    if os.geteuid() != 0:
-        pytest.skip("mounting a small tmpfs needs root")
-    done = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", ",".join((f"size={size}", *options)), "tmpfs", str(folder)],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    if done.returncode:
-        pytest.skip(f"mounting a small tmpfs: {done.stderr.strip()}")
-    try:
-        yield folder
-    finally:
-        subprocess.run(["umount", "--lazy", str(folder)], check=True)
-
-
-def _fill(folder: Path) -> None:
-    """Takes all the space that is left in the file system of `folder`."""
-    with (folder / "filler").open("wb", buffering=0) as file:
-        for size in (65536, 4096):
-            try:
-                while True:
-                    file.write(b"x" * size)
-            except OSError:
-                continue
-
-
 @pytest.mark.slow
-def test_a_full_disk_under_the_run_directory_ends_in_one_line_and_a_sealed_run(joined: Bench) -> None:
+def test_a_full_disk_under_the_run_directory_costs_no_row_once_there_is_room_again(joined: Bench) -> None:
     assert joined.ray_tmp is not None
-    with _small_disk(joined.folder / "out", "4m") as disk:
+    with small_disk(joined.folder / "out", "16m") as disk:
         live = joined.start_run(_run_of(3))
         _spill_file(joined.ray_tmp, 0)
-        _fill(disk)
+        fill(disk)
         assert live.end() == 1, live.lines
-        assert "no space left on device" in live.error_line()
-        (disk / "filler").unlink()
+        said = live.error_line()
+        assert "no space left on device" in said
         store = joined.aborted()
         assert any("no space left" in reason for reason in store.manifest["verdict"]["reasons"])
+        assert f"squall resume {store.run_dir} finishes the run" in said
+        (folder,) = joined.ray_tmp.glob("squall-tmp-*")
+        assert f"kept in {folder} of node-0" in said
+
+        again = joined.start("resume", store.run_dir, env={"TMPDIR": str(joined.tmp)})
+        assert again.end() == 1, "there is still no room"
+        assert f"squall resume {store.run_dir} finishes the run" in again.error_line()
+        (disk / "filler").unlink()
+        again = joined.start("resume", store.run_dir)
+        assert again.end() in (0, 3), again.lines
+        assert_whole(joined.store())
+        assert set(_requests(joined)["outcome"]) == {"ok"}
+        assert joined.store().manifest["losses"] == []
         joined.wait_until_gone()
 
 
 @pytest.mark.slow
 def test_a_full_scratch_disk_ends_the_run_and_keeps_what_was_recorded(alone: Bench) -> None:
     with (
-        _small_disk(alone.tmp / "scratch", "8m") as disk,
+        small_disk(alone.tmp / "scratch", "8m") as disk,
         hosted_ray(alone.tmp, {"TMPDIR": str(disk)}) as address,
     ):
         own = alone.tmp / "driver"
@@ -147,7 +132,7 @@ def test_a_full_scratch_disk_ends_the_run_and_keeps_what_was_recorded(alone: Ben
         bench = Bench(alone.folder, own, address, disk)
         live = bench.start_run(_run_of(20))
         _spill_file(disk, 0)
-        _fill(disk)
+        fill(disk)
         assert live.end() == 1, live.lines
         assert "cannot write its records: No space left on device" in live.error_line()
         store = bench.aborted()
@@ -159,7 +144,7 @@ def test_a_full_scratch_disk_ends_the_run_and_keeps_what_was_recorded(alone: Ben
 
 
 def test_a_read_only_output_folder_is_refused_in_one_line(joined: Bench) -> None:
-    with _small_disk(joined.folder / "out", "1m", "ro") as disk:
+    with small_disk(joined.folder / "out", "1m", "ro") as disk:
         live = joined.start_run(scenario_mapping())
         assert live.end() == 1
         assert live.error_line() == f"squall: cannot create the run directory {disk}: read-only file system"

@@ -142,7 +142,7 @@ def _assert_on_the_run_clock(store: RunStore) -> None:
 def _wait_until_gone(bench: Bench, pair: Pair) -> None:
     """Nothing of a run lives on either node, and no scratch folder lies on one that lives."""
     bench.wait_until_gone()
-    titles = ("actors.observer", "ray::LoadWorker", "ray::NodeAgent")
+    titles = ("actors.observer", "cluster.served")
     wait_until(
         lambda: not any(map(pair.far.processes, titles)), 20, "no process of the run on the second node"
     )
@@ -206,7 +206,7 @@ def test_a_killed_agent_of_the_second_node_leaves_its_workers_and_their_rows(
 ) -> None:
     live = bench.start_run(_scenario(3, pair.url))
     bench.wait_for_phase("burst", 1)
-    (agent,) = pair.far.processes("ray::NodeAgent")
+    (agent,) = pair.far.processes("cluster.served NodeAgent")
     agent.kill()
     assert live.end() == 3, live.lines
     store = bench.store()

@@ -307,6 +307,7 @@ def test_the_schema_page_is_that_of_the_code() -> None:
         "docs/overhead.md",
         "docs/sampling.md",
         "docs/triton.md",
+        "docs/reliability.md",
     ],
 )
 def test_links_and_files_that_a_page_names_are_there(page: str) -> None:

@@ -262,7 +262,7 @@ def _workers(rng: np.random.Generator, requests: Columns) -> Columns:
                 "n_due": n[due], "n_sent": n["sent_ns"], "n_done": n["done_ns"], "n_backlog": 0,
                 "n_in_flight": 3, "n_connections": 16, "lag_max_ns": 300_000,
                 "loop_lag_ns": int(rng.integers(30_000, 400_000)), "cpu_ns": int(rng.uniform(0.1, 0.3) * S),
-                "gc_count": 0, "n_dropped": 0, "gc_pause_ns": 0, "n_socket_errors": 0, "n_write_pauses": 0,
+                "gc_count": 0, "gc_pause_ns": 0, "n_socket_errors": 0, "n_write_pauses": 0,
                 "n_held": 0, "spin_ns": 0,
             }  # fmt: skip
             for name, value in row.items():

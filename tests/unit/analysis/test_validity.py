@@ -11,6 +11,7 @@ import pytest
 from conftest import MS, START_NS, S, SyntheticRun, as_table, synthesise
 
 from analysis.check import Check
+from analysis.figures import latency_figures, outcome_figures
 from analysis.lag_parts import JUDGED
 from analysis.limits import LIMITS, Limits
 from analysis.requests import Requests
@@ -75,6 +76,15 @@ def never_send(run: SyntheticRun) -> None:
     requests["outcome"][1000] = "unsent"
     for name in ("sent_ns", "first_byte_ns", "done_ns"):
         requests[name][1000] = None
+
+
+def lose_records(run: SyntheticRun) -> None:
+    """One of a measure phase, one of none."""
+    requests = run.tables["requests"]
+    for row in (0, 1000):
+        requests["outcome"][row] = "lost"
+        for name in ("sent_ns", "first_byte_ns", "done_ns"):
+            requests[name][row] = None
 
 
 def send_late(run: SyntheticRun) -> None:
@@ -183,10 +193,10 @@ def no_plan(run: SyntheticRun) -> None:
         (stretch, "send lag end drift", "the schedule was stretched"),
         (far_clock, "clock bound", "is 5.00 ms, where 350 µs is the limit"),
         (unknown_clock, "clock bound", "was not recorded"),
-        (edit("worker_samples", "n_dropped", lambda _: 2), "lost records", "is 4, where 0 is the limit"),
+        (lose_records, "lost records", "is 2, where 0 is the limit: what they took is not known"),
         (late_loops, "event-loop lag p95", "is 9.00 ms"),
         (full_workers, "worker saturation", "where 5.00 %"),
-        (lambda run: run.omit.add("worker_samples"), "lost records", "was not recorded"),
+        (lambda run: run.omit.add("worker_samples"), "event-loop lag p95", "was not recorded"),
         (lambda run: run.omit.add("worker_samples"), "worker saturation", "was not recorded"),
     ],
 )
@@ -202,6 +212,22 @@ def test_each_fault_is_found_by_its_check_and_said_in_a_sentence(
     assert words in check.reason
     assert check.reason.endswith(".")
     assert check.reason[0].isupper()
+
+
+def test_a_lost_record_is_not_said_to_be_unsent_and_counts_as_infinitely_slow(
+    synthetic: SyntheticRun,
+) -> None:
+    def n_failed() -> dict[str, int]:
+        everything = Requests.from_table(as_table("requests", synthetic.tables["requests"]))
+        return {kind: one["n_failed"] for kind, one in latency_figures(everything).items()}
+
+    before = n_failed()
+    lose_records(synthetic)
+    verdict = verdict_of(synthetic)
+    assert check_of(verdict, "unsent").is_met
+    everything = Requests.from_table(as_table("requests", synthetic.tables["requests"]))
+    assert n_failed() == {kind: n + 2 for kind, n in before.items()}
+    assert outcome_figures(everything)["counts"]["lost"] == 2
 
 
 def test_the_delivered_load_per_second_forgives_a_few_sends_over_the_edge(synthetic: SyntheticRun) -> None:

@@ -15,11 +15,11 @@ FILE = NodeFile("spill/batches-all.arrows", 3, "batches")
 LOST = LostActor("agent on node-0 is lost")
 
 
-class _Agent:
+class _Files:
     def __init__(self, is_lost: bool) -> None:
         self.is_lost = is_lost
 
-    def call(self, _method: str) -> list[NodeFile]:
+    def list(self) -> list[NodeFile]:
         if self.is_lost:
             raise LOST
         return [FILE]
@@ -29,13 +29,13 @@ class _Nodes:
     """One node; `adopt` puts an agent in the place of a dead one, once, where it can."""
 
     def __init__(self, is_lost: bool, has_heir: bool = True) -> None:
-        self.agents: dict[str, Any] = {"node-0": _Agent(is_lost)}
+        self.files: dict[str, Any] = {"node-0": _Files(is_lost)}
         self.has_heir = has_heir
         self.n_adopted = 0
 
     def adopt(self, label: str, error: LostActor) -> list[str]:
         self.n_adopted += 1
-        self.agents[label].is_lost = not self.has_heir
+        self.files[label].is_lost = not self.has_heir
         return [f"{error}: server, profiler and samples of {label} ended with it"]
 
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from cluster.client_workers import Sending
-from cluster.ingest import Ledger
+from cluster.ingest import RECORD_GONE, WORKER_GONE, Ledger
 from cluster.spawn import Handle
 from scenarios.deal import DealRule, affinity_of
 from scenarios.plan import PhaseSpan, Plan, deal
@@ -27,8 +27,8 @@ def plan_of(n: int, rule: DealRule) -> Plan:
     )  # fmt: skip
 
 
-def rows_of(ledger: Ledger) -> list[dict[str, Any]]:
-    return [row for table in ledger.missing_tables("lost") for row in table.to_pylist()]
+def rows_of(ledger: Ledger, *ended_ns: int | None) -> list[dict[str, Any]]:
+    return [row for table in ledger.missing_tables(ended_ns or [None] * 3) for row in table.to_pylist()]
 
 
 @pytest.mark.parametrize("rule", ["sequence", "hash", "session"])
@@ -42,9 +42,28 @@ def test_a_missing_row_names_the_worker_that_the_plan_deals_it_to(rule: DealRule
     assert {row["worker"]: row["node"] for row in rows} == dict(enumerate(nodes))
     assert [row["scheduled_ns"] for row in rows[:2]] == [1_000, 1_010]
     assert {(row["phase"], row["outcome"], row["detail"]) for row in rows} == {
-        ("w", "unsent", "lost"),
-        ("m", "unsent", "lost"),
+        ("w", "lost", RECORD_GONE),
+        ("m", "lost", RECORD_GONE),
     }
+
+
+def test_only_what_was_due_after_a_workers_end_is_known_to_be_unsent() -> None:
+    plan = plan_of(30, "sequence")  # every 10 ns, in turn to workers 0, 1 and 2
+    ledger = Ledger(plan, LABELS, ["node-0"] * 3, 10**18)
+    ledger.note(recorded(plan, [0, 3]), 0)
+    rows = rows_of(ledger, 90, None, 0)
+    outcome = {row["request_id"]: row["outcome"] for row in rows}
+    assert len(rows) == len(outcome) == 28
+    assert {one: outcome[one] for one in (6, 9, 12, 27)} == {
+        6: "lost",
+        9: "unsent",
+        12: "unsent",
+        27: "unsent",
+    }
+    assert {outcome[one] for one in range(1, 30, 3)} == {"lost"}, "of worker 1 nothing is known"
+    assert {outcome[one] for one in range(2, 30, 3)} == {"unsent"}, "worker 2 never began"
+    assert {row["detail"] for row in rows} == {RECORD_GONE, WORKER_GONE}
+    assert all(row["sent_ns"] is None and row["done_ns"] is None for row in rows)
 
 
 def recorded(plan: Plan, ids: list[int], node_start_ns: int = 0) -> pa.Table:
@@ -75,13 +94,13 @@ def test_missing_rows_come_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> N
     plan = plan_of(100, "hash")
     ledger = Ledger(plan, LABELS, ["node-0"], 0)
     ledger.note(recorded(plan, [*range(16, 32), 50]), 0)
-    tables = list(ledger.missing_tables("lost"))
+    tables = list(ledger.missing_tables([None]))
     assert [len(table) for table in tables] == [16, 16, 15, 16, 16, 4]
     ids = [seq for table in tables for seq in table.column("request_id").to_pylist()]
     assert ids == [*range(16), *range(32, 50), *range(51, 100)]
     assert ledger.n_missing == 83
     ledger.note(recorded(plan, ids), 0)
-    assert ledger.n_missing == len(list(ledger.missing_tables("lost"))) == 0
+    assert ledger.n_missing == len(list(ledger.missing_tables([None]))) == 0
 
 
 def test_a_plan_by_session_of_which_the_affinity_is_lost_is_refused() -> None:

@@ -16,7 +16,7 @@ import pytest
 import cluster.server
 import cluster.triton_home
 from cluster.batches import read_batches
-from cluster.ingest import Ledger
+from cluster.ingest import RECORD_GONE, Ledger
 from cluster.placement import Node, place
 from cluster.server import free_ports
 from scenarios.errors import ClusterError, TargetError
@@ -91,24 +91,24 @@ def plan_of(n: int) -> Plan:
     )  # fmt: skip
 
 
-def test_the_ledger_gives_an_unsent_row_for_each_arrival_that_no_worker_recorded() -> None:
+def test_the_ledger_gives_a_lost_row_for_each_arrival_that_no_worker_recorded() -> None:
     labels = {"run": "r", "target": "server-0", "request_kind": "m"}
     ledger = Ledger(plan_of(6), labels, ["node-0", "node-1"], 1_000)
     assert ledger.n_missing == 6
-    everything = pa.concat_tables(ledger.missing_tables("lost"))
+    everything = pa.concat_tables(ledger.missing_tables([None, None]))
     ledger.note(everything.filter([True, False, True, True, True, False]), 1_000)
     assert ledger.n_missing == 2
-    rows = pa.concat_tables(ledger.missing_tables("node-1 was lost")).to_pylist()
+    rows = pa.concat_tables(ledger.missing_tables([None, None])).to_pylist()
     shared = {
-        **labels, "node": "node-1", "worker": 1, "phase": "m", "rows": 3, "outcome": "unsent",
-        "detail": "node-1 was lost", "request_bytes": 0, "response_bytes": 0, "sent_ns": None, "first_byte_ns": None,
+        **labels, "node": "node-1", "worker": 1, "phase": "m", "rows": 3, "outcome": "lost",
+        "detail": RECORD_GONE, "request_bytes": 0, "response_bytes": 0, "sent_ns": None, "first_byte_ns": None,
         "done_ns": None,
     }  # fmt: skip
     assert rows == [
         {**shared, "request_id": 1, "scheduled_ns": 1_010}, {**shared, "request_id": 5, "scheduled_ns": 1_050}
     ]  # fmt: skip
     ledger.note(everything, 1_000)
-    assert list(ledger.missing_tables("none")) == []
+    assert list(ledger.missing_tables([None, None])) == []
 
 
 class _Socket:

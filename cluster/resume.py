@@ -1,0 +1,255 @@
+"""`squall resume`: gathers what a broken run left on this machine's disk, and seals the run with it.
+
+It needs no Ray and no server: the run directory, and the scratch folders that the run's processes kept here.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from analysis.clock_track import ClockTrack
+from analysis.derive import derive
+from analysis.store import UNFINISHED, RunStore
+from analysis.timeline import RunPhase, phase_spans
+from analysis.validity import judge_run
+from cluster.agent import SERVER, traces_in
+from cluster.collect import add_missing
+from cluster.ingest import Ledger, ingest_file
+from cluster.interrupts import Interrupts
+from cluster.node_files import FilesHere, pieces_of
+from cluster.progress import Screen
+from cluster.run import RunResult, summary_of
+from cluster.scratch import folders_of, owner_of
+from cluster.server_log import without_own_folders
+from cluster.spills import NodeFile, Spills
+from scenarios.closed import ClosedPlan, is_closed, plan_closed
+from scenarios.errors import ClusterError, SquallError, StoreError
+from scenarios.loader import scenario_from_mapping
+from scenarios.plan import Plan, plan_scenario
+
+_ENDED_WITHIN_S = 30.0
+_LOOK_EVERY_S = 0.2
+_NO_LOAD = "it was broken off before the load began"
+
+
+def resume_run(run_dir: Path, interrupts: Interrupts) -> RunResult:
+    """The run, sealed with all that lies here of it. A run that is sealed whole is only joined, where it was not.
+
+    Raises ClusterError where the run still goes on or its plan cannot be made again, StoreError where the disk has no
+    room: the run stays as it was then, and so do the folders.
+    """
+    store, screen = RunStore.open(run_dir.resolve()), Screen()
+    with _held(store.run_dir, 0.0, f"{store.run_dir} is being written by a squall that still runs"):
+        if store.is_sealed and UNFINISHED not in store.manifest:
+            return _already_whole(store, screen, interrupts)
+        resuming = _Resuming(store, screen)
+        with interrupts.allowed():
+            resuming.look()
+        interrupts.check()
+        status = resuming.gather()
+        resuming.clean_up()
+        try:
+            with interrupts.allowed():
+                summary = derive(store) if store.has("requests") else {}
+        except (KeyboardInterrupt, SquallError):
+            screen.step(f"sealed, without join and report: squall analyze {store.run_dir}")
+            raise
+    return RunResult(store.run_dir, summary, status)
+
+
+def _already_whole(store: RunStore, screen: Screen, interrupts: Interrupts) -> RunResult:
+    screen.step(f"{store.run_dir} is sealed and whole")
+    if not (store.run_dir / "summary.json").exists() and store.has("requests"):
+        with interrupts.allowed():
+            derive(store)
+    return RunResult(store.run_dir, summary_of(store), str(store.manifest["verdict"]["status"]))
+
+
+@contextmanager
+def _held(path: Path, timeout_s: float, told: str) -> Iterator[None]:
+    """Nobody else holds `path` meanwhile. Raises ClusterError with `told` where somebody does until `timeout_s`."""
+    lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        until = time.monotonic() + timeout_s
+        while True:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except OSError as error:
+                if time.monotonic() >= until:
+                    raise ClusterError(told) from error
+            time.sleep(_LOOK_EVERY_S)
+        yield
+    finally:
+        os.close(lock)
+
+
+class _Resuming:
+    """`look`, `gather` once, `clean_up` where that went well."""
+
+    def __init__(self, store: RunStore, screen: Screen) -> None:
+        self._store = store
+        self._screen = screen
+        self._before = store.manifest
+        self._unfinished: Mapping[str, Any] = self._before.get(UNFINISHED, {})
+        self._phases: Sequence[RunPhase] = phase_spans(self._before)
+        self._folders: dict[str, Path] = {}
+        self._losses: list[str] = []
+        self._notes: list[str] = []
+        self._ledger: Ledger | None = None
+
+    def look(self) -> None:
+        """Finds the folders here, and waits for the end of what still writes to them. Raises ClusterError."""
+        run = self._store.run
+        named = {label: Path(str(node.get("folder", ""))) for label, node in self._before["nodes"].items()}
+        here = {
+            label: path for label, path in named.items() if (owner := owner_of(path)) and owner.run == run
+        }
+        self._folders = {**folders_of(run), **here}
+        for label, folder in self._folders.items():
+            told = f"a process of the run still writes to {folder} of {label}: end it, or try again a little later"
+            with _held(folder, _ENDED_WITHIN_S, told):
+                self._screen.step(f"found what {label} kept in {folder}")
+        for label in sorted(set(named) - set(self._folders)):
+            self._losses.append(f"what {label} kept in {named[label]} is not on this machine")
+
+    def gather(self) -> str:
+        """Brings all into the store and seals it; the verdict's status. Raises StoreError."""
+        if not self._phases:
+            self._store.reopen((), lambda rows: rows)
+            self._store.seal({"status": "ABORTED", "reasons": [_NO_LOAD]})
+            return "ABORTED"
+        plan = self._plan()
+        files = [(label, file) for label in self._folders for file in self._files_of(label)]
+        tables = {"requests", *(file.table for _, file in files if file.table)}
+        here = pa.array(sorted(self._folders), pa.string())
+        try:
+            self._store.reopen(
+                sorted(tables), lambda rows: rows.filter(pc.invert(pc.is_in(_plain(rows, "node"), here)))
+            )
+            self._ingest(plan, files)
+            return self._seal()
+        except StoreError as error:
+            return self._give_up(error)
+
+    def _plan(self) -> Plan | ClosedPlan:
+        """As the run made it. Raises ClusterError where it comes out otherwise."""
+        scenario = scenario_from_mapping(self._before["scenario"], str(self._store.run_dir))
+        plan = plan_closed(scenario) if is_closed(scenario) else plan_scenario(scenario)
+        if plan.sha256() != self._before["plan"]["sha256"]:
+            raise ClusterError(
+                "the plan of this run cannot be made again: resume it with the squall that ran it"
+            )
+        return plan
+
+    def _files_of(self, label: str) -> list[NodeFile]:
+        """What lies in the node's folder; the server's own records are made into spill files first."""
+        folder, served = self._folders[label], self._before["servers"].get(SERVER, {})
+        spills = Spills(folder, label)
+        labels = {
+            "run": self._store.run, "node": label, "server": SERVER,
+            "model": str(served.get("model", "")), "version": str(served.get("version", "")),
+        }  # fmt: skip
+        if (folder / SERVER / "batches").is_dir():
+            self._losses += spills.write_batches(folder / SERVER / "batches", labels)
+        if traces := traces_in(folder / SERVER):
+            self._notes += spills.write_traces(traces, labels)
+        return FilesHere(folder, label).list()
+
+    def _ingest(self, plan: Plan | ClosedPlan, files: Sequence[tuple[str, NodeFile]]) -> None:
+        manifest = self._before
+        clocks = {
+            label: ClockTrack.from_mapping(node["clock_track"]) for label, node in manifest["nodes"].items()
+        }
+        start_ns, starts_ns = manifest["start_ns"], manifest["node_starts_ns"]
+        if isinstance(plan, Plan):
+            nodes = [str(worker["node"]) for worker in manifest["workers"]]
+            model = str(manifest["servers"][SERVER]["model"])
+            names = {"run": self._store.run, "target": SERVER, "request_kind": model}
+            self._ledger = Ledger(plan, names, nodes, start_ns)
+        if self._store.has("requests") and self._ledger is not None:
+            self._ledger.note_stored(self._store.read("requests", ["request_id"]))
+        n_rows = 0
+        for label, file in sorted(files, key=lambda entry: entry[1].table != "requests"):
+            here = FilesHere(self._folders[label], label)
+            if not file.table:
+                self._store.write_file(f"nsys/{file.path.partition('/')[2]}", pieces_of(here, file))
+                continue
+            for data in ingest_file(self._store, here, file, clocks[label], self._phases):
+                if file.table == "requests":
+                    n_rows += len(data)
+                    if self._ledger is not None:
+                        self._ledger.note(data, starts_ns[label])
+        if self._ledger is not None:
+            self._losses += add_missing(self._store, self._ledger, [None] * len(manifest["workers"]))
+        else:
+            self._store.update(plan={**manifest["plan"], "n_arrivals": n_rows})
+        self._keep_log()
+        self._store.flush()
+
+    def _keep_log(self) -> None:
+        for folder in self._folders.values():
+            log = folder / SERVER / "triton.log"
+            if log.exists():
+                text = without_own_folders(log.read_bytes(), folder).decode(errors="replace")
+                self._store.write_text("logs/server-0.log", text)
+
+    def _seal(self) -> str:
+        known = self._store.manifest
+        self._store.update(
+            losses=[*known.get("losses", []), *self._losses],
+            notes=[*known.get("notes", []), *self._notes, _how(self._before)],
+        )
+        if self._unfinished.get("is_aborted"):
+            verdict: dict[str, Any] = {"status": "ABORTED", "reasons": self._before["verdict"]["reasons"]}
+        else:
+            verdict = judge_run(self._store).to_mapping()
+        self._store.seal(verdict)
+        return str(self._store.manifest["verdict"]["status"])
+
+    def _give_up(self, error: StoreError) -> str:
+        """Sealed as unfinished again. Raises StoreError."""
+        folders = {label: str(folder) for label, folder in self._folders.items()}
+        kept = ", ".join(f"{folder} of {label}" for label, folder in folders.items())
+        told = (
+            f"{error}; the records are kept in {kept}: squall resume {self._store.run_dir} finishes the run"
+        )
+        unfinished = {
+            "folders": folders, "why": dict.fromkeys(folders, str(error)),
+            "is_aborted": bool(self._unfinished.get("is_aborted")),
+        }  # fmt: skip
+        reasons = self._before["verdict"]["reasons"] if unfinished["is_aborted"] else [told]
+        with suppress(
+            SquallError
+        ):  # a disk without any room: the run stays open, and can be resumed all the same
+            if not self._store.is_sealed:
+                self._store.seal({"status": "ABORTED", "reasons": reasons}, unfinished)
+        raise StoreError(told) from error
+
+    def clean_up(self) -> None:
+        """Removes the folders: the run has all that was in them."""
+        for folder in self._folders.values():
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _plain(rows: pa.Table, column: str) -> pa.ChunkedArray:
+    return rows.column(column).cast(pa.string())
+
+
+def _how(before: Mapping[str, Any]) -> str:
+    """Why it had to be resumed."""
+    if before["state"] == "open":
+        return (
+            "the run's driver ended before it had collected the records: they were gathered by squall resume"
+        )
+    return "the records were gathered by squall resume"

@@ -1,0 +1,130 @@
+"""One object in a process of its own, whose methods its owner calls over a `Channel`: `python -m cluster.served NAME`.
+
+stdin:  pickle of (network of the owner, host, token)
+stdout: {"address": …, "pid": …}, when the owner may connect; then the process belongs to nobody (it daemonises)
+
+The owner's first message is (class, arguments), then come (number, method, arguments); the answers are (number, kind,
+value). When the connection ends, for whatever reason, `abandoned()` of the object is called, if it has one, and the
+process ends. It knows no Ray: what becomes of Ray's processes, that one who started it among them, is nothing to it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pickle
+import queue
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from actors.priority import Settled, settle_process
+from cluster.channel import Channel, listen, network
+from scenarios.errors import SquallError
+
+DONE, OUR_ERROR, ERROR = "done", "our error", "error"
+"""Kinds of answers; the value of an ERROR is a text."""
+
+_OWNER_COMES_WITHIN_S = 60.0
+_ABANDON_WITHIN_S = 60.0
+
+
+def main() -> int:
+    """Exit code 0 once the owner has gone, 1 where none came."""
+    their_network, host, token = pickle.load(sys.stdin.buffer)
+    listener, address = listen(None if their_network == network() else host)
+    if os.fork():  # who started us ends its children with itself; this one is nobody's
+        return 0
+    sys.stdout.write(json.dumps({"address": address, "pid": os.getpid()}) + "\n")
+    sys.stdout.flush()
+    with open(os.devnull, "r+b") as nothing:
+        os.dup2(nothing.fileno(), 0)
+        os.dup2(nothing.fileno(), 1)
+    settled = settle_process()  # before any thread is there: a niceness is a thread's
+    channel = _owner(listener, token)
+    if channel is None:
+        return 1
+    _Service(channel, settled).serve()
+    return 0
+
+
+def _owner(listener: socket.socket, token: bytes) -> Channel | None:
+    """The first who knows the token; None where nobody comes in time."""
+    listener.settimeout(_OWNER_COMES_WITHIN_S)
+    with listener:
+        while True:
+            try:
+                link, _ = listener.accept()
+            except TimeoutError:
+                return None
+            with contextlib.suppress(Exception):  # a stranger: whatever it says, the owner may still come
+                return Channel(link, token, is_server=True)
+
+
+class _Service:
+    def __init__(self, channel: Channel, settled: Settled) -> None:
+        self._channel = channel
+        self._of_the_process: dict[str, Callable[[], Any]] = {"pid": os.getpid, "settled": lambda: settled}
+        self._object: Any = None
+        self._calls: queue.SimpleQueue[tuple[int, str, tuple[Any, ...]]] = queue.SimpleQueue()
+        self._sending = threading.Lock()
+
+    def serve(self) -> None:
+        """Until the connection ends. Never returns where the object's own threads go on: the process ends."""
+        with contextlib.suppress(EOFError, OSError):
+            number, cls, arguments, n_threads = self._channel.receive()
+            if self._try(number, partial(self._create, cls, arguments)):
+                for _ in range(n_threads):
+                    threading.Thread(target=self._work, name="squall-calls", daemon=True).start()
+                while True:
+                    self._calls.put(self._channel.receive())
+        self._end()
+
+    def _work(self) -> None:
+        while True:
+            number, method, arguments = self._calls.get()
+            self._try(number, partial(self._call, method, arguments))
+            del arguments
+
+    def _call(self, method: str, arguments: tuple[Any, ...]) -> Any:
+        call = self._of_the_process.get(method) or getattr(self._object, method)
+        return call(*arguments)
+
+    def _create(self, cls: type, arguments: tuple[Any, ...]) -> None:
+        self._object = cls(*arguments)
+
+    def _try(self, number: int, call: Callable[[], Any]) -> bool:
+        """Answers with what `call` gives or raises; whether it gave something."""
+        try:
+            answer: tuple[int, str, Any] = (number, DONE, call())
+        except SquallError as error:
+            answer = (number, OUR_ERROR, error)
+        except Exception as error:  # the process's edge: the owner is told
+            answer = (number, ERROR, f"{type(error).__name__}: {error}")
+        try:
+            with self._sending:
+                self._channel.send(answer)
+        except OSError:  # the owner has gone: `serve` finds out
+            return False
+        except Exception as error:  # what cannot be pickled
+            with self._sending, contextlib.suppress(OSError):
+                self._channel.send((number, ERROR, f"{type(error).__name__}: {error}"))
+        return answer[1] == DONE
+
+    def _end(self) -> None:
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.setitimer(signal.ITIMER_REAL, _ABANDON_WITHIN_S)  # whatever hangs, nothing is left running
+        try:
+            if hasattr(self._object, "abandoned"):
+                self._object.abandoned()
+        finally:
+            os._exit(0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

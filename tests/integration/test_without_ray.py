@@ -1,0 +1,145 @@
+"""Ray's own processes die, or the memory that they share is full: the run goes on, and no row of it is lost."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pyarrow as pa
+import pytest
+
+from tests.integration.conftest import Bench, Live, scenario_mapping, wait_until
+from tests.integration.disks import assert_whole, fill, small_disk
+
+_RAYS = ("raylet", "gcs_server")
+
+
+def _run_of(seconds: int) -> dict[str, Any]:
+    mapping = scenario_mapping()
+    mapping["phases"][1] |= {"duration": f"{seconds}s", "arrivals": {"kind": "poisson", "rate": "100/s"}}
+    return mapping
+
+
+def _of_name(bench: Bench, name: str) -> psutil.Process:
+    (found,) = (one for one in bench.processes() if one.name() == name)
+    return found
+
+
+def _outcomes(bench: Bench) -> list[str]:
+    found: list[str] = bench.store().read("requests").column("outcome").cast(pa.string()).to_pylist()
+    return found
+
+
+def test_rays_own_processes_killed_under_load_cost_nothing(alone: Bench) -> None:
+    live = alone.start_run(_run_of(4))
+    alone.wait_for_phase("burst", 0.5)
+    for name in _RAYS:
+        _of_name(alone, name).kill()
+    assert live.end() in (0, 3), live.lines
+    assert not any(line.startswith("squall: ") for line in live.lines), live.lines
+    assert_whole(alone.store())
+    assert set(_outcomes(alone)) == {"ok"}
+    assert alone.store().manifest["losses"] == []
+    assert all(line.startswith("squall ") for line in live.lines if line.strip()), live.lines
+    alone.wait_until_gone()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+@pytest.mark.parametrize("name", _RAYS)
+def test_one_of_them_killed_or_stopped_costs_nothing_and_ctrl_c_is_obeyed(
+    alone: Bench, name: str, number: signal.Signals
+) -> None:
+    live = alone.start_run(_run_of(30))
+    alone.wait_for_phase("burst", 1)
+    _of_name(alone, name).send_signal(number)
+    alone.wait_for_phase("burst", 2)
+    live.interrupt()
+    assert live.end(20) == 1, live.lines
+    assert live.error_line() == "squall: interrupted by SIGINT"
+    assert_whole(alone.store())
+    assert set(_outcomes(alone)) <= {"ok", "cancelled", "unsent"}
+    assert _outcomes(alone).count("ok") > 100
+    alone.wait_until_gone()
+
+
+@pytest.mark.slow
+def test_a_load_that_outlives_the_gcs_by_more_than_rays_patience_is_whole(alone: Bench) -> None:
+    live = alone.start_run(_run_of(75))
+    alone.wait_for_phase("burst", 1)
+    _of_name(alone, "gcs_server").kill()
+    assert live.end() in (0, 3), live.lines
+    assert_whole(alone.store())
+    assert set(_outcomes(alone)) == {"ok"}
+    alone.wait_until_gone()
+
+
+@pytest.mark.slow
+def test_a_full_shared_memory_costs_no_row(alone: Bench) -> None:
+    """In a mount namespace of its own: the /dev/shm of this machine is others' too."""
+    if os.geteuid() != 0 or shutil.which("unshare") is None:
+        pytest.skip("a /dev/shm of one's own needs root and unshare")
+    scenario = alone.write(_run_of(6))
+    script = 'mount -t tmpfs -o size=400m tmpfs /dev/shm && exec "$@"'
+    command = [sys.executable, "-m", "cluster.cli", "run", str(scenario), "--out", str(alone.out)]
+    with (alone.folder / "stdout").open("w") as stdout:
+        live = Live(
+            subprocess.Popen(
+                ["unshare", "-m", "sh", "-c", script, "sh", *command], stdin=subprocess.DEVNULL, stdout=stdout,
+                stderr=subprocess.PIPE, text=True, env={**os.environ, "TMPDIR": str(alone.tmp)},
+                start_new_session=True,
+            )
+        )  # fmt: skip
+    alone.wait_for_phase("burst", 1)
+    fill(Path(f"/proc/{live.process.pid}/root/dev/shm"))
+    assert live.end() in (0, 3), live.lines
+    assert_whole(alone.store())
+    assert not {"lost", "unsent"} & set(_outcomes(alone))
+    alone.wait_until_gone()
+
+
+@pytest.mark.slow
+def test_a_disk_that_fills_while_joining_is_said_in_one_line_and_resume_finishes(joined: Bench) -> None:
+    with small_disk(joined.folder / "out", "16m") as disk:
+        live = joined.start_run(_run_of(3))
+        live.wait_for("joining and judging")
+        fill(disk)
+        assert live.end() == 1, live.lines
+        assert "no space left on device" in live.error_line().lower()
+        (disk / "filler").unlink()
+        assert joined.store().is_sealed
+        again = joined.start("resume", joined.store().run_dir)
+        assert again.end() in (0, 3), again.lines
+        assert_whole(joined.store())
+        assert (joined.store().run_dir / "report.html").exists()
+        joined.wait_until_gone()
+
+
+@pytest.mark.slow
+def test_what_a_killed_driver_left_is_kept_and_resume_seals_it(alone: Bench) -> None:
+    live = alone.start_run(_run_of(30))
+    alone.wait_for_phase("burst", 1.5)
+    os.kill(live.process.pid, signal.SIGKILL)
+    live.end()
+    wait_until(lambda: not alone.processes(), 30, "the end of every process")
+    assert not alone.store().is_sealed
+
+    bad = alone.write(scenario_mapping(server={"url": "http://127.0.0.1:1"}))
+    assert alone.start("run", bad, "--out", alone.folder / "next").end() == 1
+    assert list(alone.tmp.glob("squall-tmp-*/spill/requests-0.arrows")), "the next run sweeps, but not these"
+
+    again = alone.start("resume", alone.store().run_dir)
+    assert again.end() == 3, again.lines
+    assert_whole(alone.store())
+    outcomes = _outcomes(alone)
+    assert outcomes.count("ok") > 100
+    assert set(outcomes) <= {"ok", "cancelled", "unsent", "lost"}
+    assert alone.store().manifest["verdict"]["status"] == "INVALID"
+    assert alone.start("resume", alone.store().run_dir).end() == 3, "there is nothing more to do"
+    alone.wait_until_gone()
