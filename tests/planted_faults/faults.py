@@ -18,8 +18,8 @@ _MS = 1_000_000
 class Fault:
     """`told`: what is wrong, in words. `checks`: names of those that must not be met, of verdict, counts, self-checks.
 
-    `run`: the kind of run that it is planted in: open, closed, python (the engine without its lane), nsys; or, of what
-    takes a GPU, h200 (a real export of nsys through ingest and analysis) and regime (the analysis of a planted run).
+    `run`: the kind of run that it is planted in: open, closed, python (the engine without its lane), nsys, two nodes;
+    of what takes a GPU, h200 (a real export of nsys through ingest and analysis) and regime (that of a planted run).
     `seconds`: length of its measured phase.
     """
 
@@ -29,6 +29,11 @@ class Fault:
     checks: tuple[str, ...]
     run: str = "open"
     seconds: int = 6
+
+    @property
+    def is_live(self) -> bool:
+        """Whether a load is sent in its run."""
+        return self.run not in ("h200", "regime")
 
 
 def _around(owner: Any, name: str) -> Callable[[Callable[..., Any]], None]:
@@ -56,17 +61,17 @@ def _double_records(module: Module) -> None:
 
 
 def _each_second(action: Callable[[int], None]) -> Callable[[Module], None]:
-    """Does something in the sending thread once a second; told which second it is."""
+    """Does something in the sending thread once a second, before it samples itself; told which second it is."""
 
     def plant(module: Module) -> None:
         calls = []
 
-        def on_second(old: Any, self: Any, now_ns: int) -> Any:
+        def take_sample(old: Any, self: Any, now_ns: int, loop_lag_ns: int) -> None:
             calls.append(now_ns)
             action(len(calls))
-            return old(self, now_ns)
+            old(self, now_ns, loop_lag_ns)
 
-        _around(module.LoadWorker, "_on_second")(on_second)
+        _around(module.LoadWorker, "_take_sample")(take_sample)
 
     return plant
 
@@ -282,8 +287,35 @@ def _moved(module: Module) -> None:
 
 
 def _without_marks(module: Module) -> None:
-    """The process that marks the report's clock makes no call."""
-    module.main = lambda *_: 0
+    """Neither the sleeps beside the server nor the ranges of the models tell the clock of a report."""
+    _around(module, "parse_lines")(lambda old, _: old(""))
+
+    def ranges(old: Any, report: Any) -> Any:
+        return module.Marks(*(column[:0] for column in module._columns(old(report))))
+
+    _around(module, "_ranges")(ranges)
+
+
+def _late_answers(module: Module) -> None:
+    def answer(old: Any, self: Any, message: bytes, got_ns: int) -> Any:
+        found = old(self, message, got_ns)
+        _sleep(0.03)
+        return found
+
+    _around(module.ClockResponder, "_answer")(answer)
+
+
+def _stepping_clock(module: Module) -> None:
+    def begin(old: Any, self: Any, clock: Any, *rest: Any) -> None:
+        first_ns = clock.monotonic_ns()
+
+        def stepped_ns() -> int:
+            now_ns: int = clock.monotonic_ns()
+            return now_ns + 5 * _MS * (now_ns > first_ns + 5_000 * _MS)
+
+        old(self, type("Stepping", (), {"monotonic_ns": staticmethod(stepped_ns)})(), *rest)
+
+    _around(module.ClockResponder, "__init__")(begin)
 
 
 _LINE = 'line = {"b": batch_id, "s": start_ns, "e": end_ns, "r": rows, "i": ids}'
@@ -300,7 +332,7 @@ FAULTS = {
         "actors.loadgen", "the sending thread sleeps for 1.2 s every other second",
         _each_second(lambda n: _sleep(1.2) if n % 2 else None),
         ("delivered load per second", "delivered load in bursts", "dispersion 0.1 s", "dispersion 1 s",
-         "send lag of the worst worker"), seconds=12,
+         "send lag of the worst worker", "lag in p95", "lag in p99"), seconds=12,
     ),
     "long stalls": Fault(
         "actors.loadgen", "the sending thread sleeps for 9 s every 20 s",
@@ -312,11 +344,11 @@ FAULTS = {
     ),
     "sleepy loop": Fault(
         "actors.loop", "each wait of the event loop takes 15 ms longer", _slow_waits,
-        ("send lag p99", "event-loop lag p95"), "python",
+        ("lag in p50", "lag in p95", "lag in p99", "event-loop lag p95"), "python", 12,
     ),
     "busy loop": Fault(
         "actors.loop", "the event loop computes for 20 ms after each wait", _busy_waits,
-        ("worker saturation",), "python",
+        ("worker saturation",), "python", 12,
     ),
     "stopped": Fault(
         "actors.loadgen", "the worker stops in the third second", _stop_early, ("unsent", "delivered load"),
@@ -408,7 +440,29 @@ FAULTS = {
         _in_events("every", _without_some_batches), ("batches profiled",), "nsys",
     ),
     "marks lost": Fault(
-        "actors.nsys_marker", "nothing marks the clock of the report", _without_marks, ("report clock",), "nsys",
+        "analysis.nsys_clock", "no sleep and no range marks the clock of the report", _without_marks,
+        ("report clock",), "nsys",
+    ),
+    "late answers": Fault(
+        "actors.clock_responder", "each answer of the far node's clock leaves 30 ms late",
+        _late_answers, ("clock bound",), "two nodes",
+    ),
+    "stepping clock": Fault(
+        "actors.clock_responder", "the far node's clock steps by 5 ms in the fifth second", _stepping_clock,
+        ("clock steps",), "two nodes",
     ),
 }  # fmt: skip
-"""Those of real runs, by name."""
+"""By name."""
+
+ELSEWHERE = {
+    "server reached": ("the server is not there, or its port closes", "tests/golden/test_verdicts.py"),
+    "ok share": (
+        "the server refuses every request, or answers each wrongly",
+        "tests/golden/test_verdicts.py",
+    ),
+    "CPU of the server": (
+        "busy loops beside the server take nine tenths of the cores",
+        "tests/integration/test_starved.py",
+    ),
+}
+"""Checks that faults of the world outside fail in real runs: the fault, and the test of it."""

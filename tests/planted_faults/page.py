@@ -1,0 +1,50 @@
+"""docs/checks.md: `python -m tests.planted_faults.page > docs/checks.md`."""
+
+from __future__ import annotations
+
+from tests.planted_faults.faults import ELSEWHERE, FAULTS
+
+_HEAD = """# Every check, and the fault that failed it
+
+A check that cannot fail says nothing. For each check of a verdict, each count that must agree and each self-check this
+page names a fault that was planted where a run records, counts or derives (no table was edited), and that the check
+found. The tests plant each of them anew: `tests/integration/test_checks_can_fail.py`, and for clocks
+`test_clock_checks_can_fail.py` beside it. Without a fault the same runs meet them, but for those that a busy machine
+changes. [run.md](run.md#verdict) says what the checks of the verdict hold to what, [diagnosis.md](diagnosis.md) the
+self-checks.
+
+Runs: *open*, *closed* (loop), *python* (the engine without its lane) and *nsys* are real ones, with Ray and Triton;
+*two nodes* has a second node in namespaces with a clock of its own; *h200* is a real export of nsys through ingest and
+analysis, *regime* the analysis of a planted run with kernels.
+
+| check | planted fault | where | run |
+|---|---|---|---|
+"""
+_FOOT = """
+`dispersion 100 s` takes a phase of 1,000 s: its fault is planted only where `SQUALL_LONGEST_FAULT_S=1100` says so.
+"""
+
+
+def rows() -> list[tuple[str, str, str, str]]:
+    """Check, fault, place and run, by check; a check may have several."""
+    found = [
+        (
+            check,
+            fault.told,
+            f"`{fault.module}`",
+            f"{fault.run}, {fault.seconds} s" if fault.is_live else fault.run,
+        )
+        for fault in FAULTS.values()
+        for check in fault.checks
+    ]
+    found += [(check, told, f"`{test}`", "open") for check, (told, test) in ELSEWHERE.items()]
+    return sorted(found, key=lambda row: row[0].lower())
+
+
+def page() -> str:
+    """The whole page."""
+    return _HEAD + "".join(f"| `{check}` | {' | '.join(rest)} |\n" for check, *rest in rows()) + _FOOT
+
+
+if __name__ == "__main__":
+    print(page(), end="")
