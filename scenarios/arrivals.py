@@ -217,7 +217,9 @@ class Superposition:
         return merged(found)
 
     def rate_hz(self, t_ns: NDArray[np.int64]) -> Rates:
-        rates: Rates = np.sum([part.rate_hz(t_ns) for part in self.parts], axis=0)
+        rates = np.zeros(np.shape(t_ns))
+        for part in self.parts:
+            rates += part.rate_hz(t_ns)
         return rates
 
     def expected_count(self, t_ns: int) -> float:

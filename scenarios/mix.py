@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 from pathlib import Path
 from typing import assert_never
 
@@ -86,6 +87,7 @@ def zipf_weights(config: ZipfRows) -> NDArray[np.float64]:
     return arrays.power(np.arange(1, config.max + 1, dtype=np.float64), -config.exponent)
 
 
+@lru_cache(maxsize=1024)
 def lognormal_parameters(mean: float, cv: float) -> tuple[float, float]:
     """(mu, sigma) of the logarithm of a lognormal of that mean and cv.
 

@@ -27,6 +27,7 @@ def log(x: float) -> float:
     return float(_DIGITS.ln(Decimal(x)))
 
 
+@lru_cache(maxsize=4096)
 def log1p(x: float) -> float:
     """ln(1 + x), x > -1."""
     return x if abs(x) < _TINY else float(_DIGITS.ln(_DIGITS.add(1, Decimal(x))))
