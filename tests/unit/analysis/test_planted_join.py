@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, example, given, settings
 from analysis.batch_costs import write_batch_costs
 from analysis.join import write_joined
 from analysis.store import RunStore
+from tests.many_examples import folder_in, many
 from tests.planted_runs import FEATURES, MS, STYLES, US, Planted, PlantedBatch, Shape, plant, shapes
 from tests.reference_join import Reference, key, reference, unknown
 
@@ -59,9 +60,14 @@ def check_tables(store: RunStore, expected: Reference) -> None:
     assert not {key: one for key, one in found.items() if one}, "joined: (found, expected)"
 
 
-def is_known(batch: PlantedBatch) -> bool:
-    """Whether the tables say which requests the batch served."""
-    return batch.server.style == "bare" or (batch.server.has_record and batch.is_recorded)
+def source_of(batch: PlantedBatch, planted: Planted) -> str | None:
+    """What tells which requests the batch served: the server's record where that has any batch, else its trace."""
+    if (
+        any(one.is_recorded for one in planted.batches if one.server is batch.server)
+        and batch.server.has_record
+    ):
+        return "record" if batch.is_recorded else None
+    return "trace" if batch.server.has_traces else None
 
 
 def check_truth(store: RunStore, planted: Planted, expected: Reference) -> None:
@@ -79,20 +85,21 @@ def check_truth(store: RunStore, planted: Planted, expected: Reference) -> None:
     joined = {row["request_id"]: row for row in rows(store, "joined")}
     for one in planted.requests:
         row = joined[one.request_id]
-        if one.batch is None or not is_known(one.batch):
+        source = one.batch and source_of(one.batch, planted)
+        if one.batch is None or source is None:
             assert (row["join_level"] in ("none", "window"), row["batch_id"]) == (True, None)
             continue
         error_ns = planted.clock_ns[one.batch.server.node]
         assert (row["server"], row["batch_start_ns"]) == (
-            one.server.name, model_start_ns(one.batch) + error_ns)  # fmt: skip
-        if one.server.has_record:
+            one.server.name, model_start_ns(one.batch, source) + error_ns)  # fmt: skip
+        if source == "record":
             assert (row["instance"], row["batch_id"]) == one.batch.key[1:]
         check_parts(row, planted, one.batch)
 
 
-def model_start_ns(batch: PlantedBatch) -> int:
+def model_start_ns(batch: PlantedBatch, source: str) -> int:
     """Start of the execution as its source has it: the model's own, or the core's instants about it."""
-    if batch.server.has_record:
+    if source == "record":
         return batch.work.start_ns
     return batch.compute_start_ns if batch.is_partial else batch.input_end_ns
 
@@ -160,11 +167,12 @@ def check_sums(store: RunStore, planted: Planted) -> None:
 
 def check(shape: Shape, parent: Path) -> None:
     planted = plant(shape)
-    store = derived(planted, parent)
-    expected = reference(store)
-    check_tables(store, expected)
-    check_truth(store, planted, expected)
-    check_sums(store, planted)
+    with folder_in(parent) as folder:
+        store = derived(planted, folder)
+        expected = reference(store)
+        check_tables(store, expected)
+        check_truth(store, planted, expected)
+        check_sums(store, planted)
 
 
 @pytest.fixture(scope="module")
@@ -177,12 +185,18 @@ def parent(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @example(  # batch ids of one server in row groups that also hold what another server's windows tie
     shape=Shape(seed=30, servers=("bare", "blind", "record"), features=frozenset({"overrun", "lost_ranges"}))
 )
+@example(  # the record lost the only batch: the server's trace tells of it
+    shape=Shape(
+        seed=10379352, n_requests=1, servers=("traced",), n_nodes=2, most_runs=2, most_batch=1, span_ns=20 * MS,
+        features=frozenset({"lost_batches"}),
+    )
+)  # fmt: skip
 def test_any_planted_run_is_joined_as_loops_join_it_and_as_it_was_planted(shape: Shape, parent: Path) -> None:
     check(shape, parent)
 
 
 @pytest.mark.slow
-@settings(deadline=None, max_examples=400, suppress_health_check=[HealthCheck.too_slow])
+@many(400)
 @given(shape=shapes(most_requests=60))
 def test_many_planted_runs_are_joined_as_loops_join_them(shape: Shape, parent: Path) -> None:
     check(shape, parent)

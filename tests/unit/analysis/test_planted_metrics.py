@@ -6,14 +6,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 
 from analysis.batch_costs import write_batch_costs
 from analysis.join import write_joined
 from analysis.metrics.run import run_metrics
 from analysis.store import RunStore
 from analysis.windows import write_windows
-from tests.planted_runs import FEATURES, STYLES, Planted, PlantedBatch, Shape, plant, shapes
+from tests.many_examples import folder_in, many
+from tests.planted_runs import FEATURES, MS, STYLES, Planted, PlantedBatch, Shape, plant, shapes
 from tests.reference_join import Reference, Row, reference
 from tests.reference_metrics import BY_OPERATION, call_classes, disagreements, gpu_metrics, instance_metrics
 from tests.reference_windows import of_windows, window_rows
@@ -76,24 +77,31 @@ def parent(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def check(shape: Shape, parent: Path) -> None:
-    store = derived(plant(shape), parent)
-    expected = reference(store)
-    found = run_metrics(store)
-    check_metrics(found, expected)
-    check_walls(found)
-    write_windows(store)
-    windows = store.read("windows").to_pylist()
-    assert not of_windows(windows, window_rows(store, expected)), "column: (found, expected)"
+    with folder_in(parent) as folder:
+        store = derived(plant(shape), folder)
+        expected = reference(store)
+        found = run_metrics(store)
+        check_metrics(found, expected)
+        check_walls(found)
+        write_windows(store)
+        windows = store.read("windows").to_pylist()
+        assert not of_windows(windows, window_rows(store, expected)), "column: (found, expected)"
 
 
 @settings(deadline=None, max_examples=3, suppress_health_check=[HealthCheck.too_slow])
 @given(shape=shapes())
+@example(  # kernels of one configuration, and batches of one group, whose numbers had one hash with those of another
+    shape=Shape(
+        seed=0, n_requests=49, servers=("record", "record"), n_instances=2, most_runs=1, most_batch=1,
+        span_ns=150 * MS, features=frozenset(),
+    )
+)  # fmt: skip
 def test_every_figure_and_window_is_what_loops_over_all_rows_find(shape: Shape, parent: Path) -> None:
     check(shape, parent)
 
 
 @pytest.mark.slow
-@settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.too_slow])
+@many(150)
 @given(shape=shapes(most_requests=60))
 def test_figures_of_many_planted_runs_are_what_loops_find(shape: Shape, parent: Path) -> None:
     check(shape, parent)
