@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from analysis.collector_costs import cost_lines
-from analysis.diagnosis_lines import finding_lines
+from analysis.diagnosis_lines import finding_lines, instance_text
 from analysis.plots_data import Plot, Series, report_plots
 from analysis.profile_figures import profile_lines
 from analysis.store import RunStore
@@ -57,6 +57,7 @@ def render_html(summary: Mapping[str, Any], manifest: Mapping[str, Any], plots: 
         cost_lines=cost_lines(summary["collector_costs"]),
         profile_lines=profile_lines(summary["profile"] or {}),
         finding_lines=finding_lines(summary["findings"], len(summary["findings"])),
+        instance_text=instance_text,
     )
 
 

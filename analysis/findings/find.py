@@ -27,7 +27,7 @@ from analysis.findings.tail import Tail, tail_finding, tails
 from analysis.findings.tail_batches import tail_measures
 from analysis.findings.unserved import absent_finding, unserved_filter
 from analysis.findings.window_rules import CLIENT, CLIENT_LAG_RATIO, UNSERVED, WINDOW_RULES
-from analysis.metrics.measures import server_of
+from analysis.metrics.measures import instance_key, instance_of, server_of
 from analysis.ops import OPERATIONS
 from analysis.overhead import profiling_ratio
 from analysis.query import MEMORY_LIMIT_BYTES, connect
@@ -189,7 +189,9 @@ class _View:
         if found.named is None or found.named.rule.rows.table not in self.tables:
             return None
         rows = found.named.rule.rows
-        sums = self.sums.get((scope.phase, f"{scope.server}/{scope.instance}"))
+        sums = self.sums.get(
+            (scope.phase, instance_key(scope.server, scope.instance, scope.instance_device, ""))
+        )
         if found.named.rule is UNSERVED:
             return link(self.connection, unserved_filter(scope, sums.model if sums else "", self.sent), rows)
         model = sums.model if sums is not None and not sums.instance else None
@@ -238,8 +240,11 @@ def _lowered(found: Finding, reason: str) -> Finding:
 
 
 def _scope(phase: str, key: str) -> Scope:
-    server, _, instance = key.partition("/")
-    return Scope(phase, server, instance)
+    """`key`: of an instance, or the name of a server."""
+    if "/" not in key:
+        return Scope(phase, key)
+    instance, device = instance_of(key)
+    return Scope(phase, server_of(key), instance, instance_device=device)
 
 
 def _whole(shares: Mapping[str, float | None]) -> dict[str, float | None]:
