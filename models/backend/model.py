@@ -17,8 +17,10 @@ numpy 1's ABI and sees every element of a numpy 2 array as 0 bytes long, which e
 """
 
 import ctypes
+import fcntl
 import glob
 import importlib.util
+import itertools
 import json
 import os
 import sys
@@ -120,20 +122,39 @@ class _Ranges:
         self._push(b"%b%d|%d" % (self._prefix, batch_id, time.monotonic_ns()))
 
 
+def _own_record(folder, instance, device):
+    """Name and open file of the first record of the instance that no living process has."""
+    for number in itertools.count(1):
+        own = instance if number == 1 else f"{instance}:{number}"
+        name = own if device < 0 else f"{own}.{_place(device)}"
+        fd = os.open(os.path.join(folder, f"{name}.jsonl"), os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)  # it ends with the process
+        except BlockingIOError:
+            os.close(fd)
+            continue
+        except OSError:
+            pass  # a file system without locks
+        return own, fd
+
+
 class _Record:
-    """Appends one line an execution; never raises into the serving path. `next_batch_id`: of the first line to come."""
+    """Appends one line an execution; never raises into the serving path. `next_batch_id`: of the first line to come.
+
+    `instance`: its name, `twin_0:2` where another process of that name and device has the record `twin_0`: Triton gives
+    the instances of two groups one name if its configuration does.
+    """
 
     def __init__(self, folder, instance, device):
         self._n_lost = 0
         self._is_cut = False
         self._fd = None
         self.next_batch_id = 0
+        self.instance = instance
         if folder:
-            name = instance if device < 0 else f"{instance}.{_place(device)}"
-            path = os.path.join(folder, f"{name}.jsonl")
-            self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
+            self.instance, self._fd = _own_record(folder, instance, device)
             self._continue()
-            self._write({"instance": instance, "device": device, "pid": os.getpid()})
+            self._write({"instance": self.instance, "device": device, "pid": os.getpid()})
 
     def _continue(self):
         """Reads what an earlier process of the instance left."""
@@ -182,8 +203,8 @@ class TritonPythonModel:
         self._forward = self._make_forward(framework, config, parameters, args)
         instance, device = args["model_instance_name"], _device(args)
         functions = getattr(framework, "range_functions", lambda: None)() or _library_range_functions()
-        self._ranges = _Ranges(instance, device, functions)
         self._record = _Record(parameters.get("record_dir", ""), instance, device)
+        self._ranges = _Ranges(self._record.instance, device, functions)
         self._next_batch_id = self._record.next_batch_id
 
     def _make_forward(self, framework, config, parameters, args):

@@ -190,6 +190,21 @@ def test_instances_of_one_name_on_two_gpus_record_apart(backend: Any, tmp_path: 
     again.close()
 
 
+def test_a_second_process_of_one_name_and_device_is_an_instance_of_its_own(
+    backend: Any, tmp_path: Path
+) -> None:
+    first, second = (backend._Record(str(tmp_path), "twin_0", 1) for _ in range(2))
+    for record in (first, second):
+        record.add(record.next_batch_id, 1, 2, 1, ["a"])
+    assert (first.instance, second.instance) == ("twin_0", "twin_0:2")
+    first.close()
+    again = backend._Record(str(tmp_path), "twin_0", 1)
+    assert (again.instance, again.next_batch_id) == ("twin_0", 1), "the name is free again, and goes on"
+    again.close()
+    second.close()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["twin_0.gpu1.jsonl", "twin_0:2.gpu1.jsonl"]
+
+
 @pytest.mark.parametrize(("kind", "number", "device"), [("GPU", "3", 3), ("CPU", "0", -1)])
 def test_an_instance_on_the_cpu_has_no_device(backend: Any, kind: str, number: str, device: int) -> None:
     given = {"model_instance_kind": kind, "model_instance_device_id": number}
