@@ -126,8 +126,8 @@ def _batches(record: np.ndarray) -> dict[str, Any]:
     ids = pa.array([[i] for i in range(len(record))], pa.list_(pa.int64()))
     return {
         "server": "server-0", "model": "m", "version": "1", "instance": "m_0", "instance_device": 1,
-        "batch_id": np.arange(len(record)), "start_ns": record[:, 0], "end_ns": record[:, 1], "rows": 1, "n_requests": 1,
-        "request_ids": ids,        "n_foreign": 0,
+        "batch_id": np.arange(len(record)), "start_ns": record[:, 0], "end_ns": record[:, 1], "rows": 1,
+        "n_requests": 1, "request_ids": ids, "n_foreign": 0,
     }  # fmt: skip
 
 
