@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,6 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from analysis.metrics.numbering import Numbering
+from analysis.metrics.row_groups import RowGroups
+from tests.plain_runs import plain_run
 
 rows_of_any_width = st.integers(1, 4).flatmap(
     lambda width: st.lists(
@@ -45,6 +48,12 @@ def test_all_rows_of_small_numbers_have_numbers_of_their_own(width: int, n_value
     number = numbering.encode(list(columns))
     assert np.array_equal(number, np.arange(columns.shape[1])), "as they come, none twice"
     assert np.array_equal(numbering.rows, columns.T)
+
+
+def test_the_empty_text_has_its_code_before_another_thread_reads_texts(tmp_path: Path) -> None:
+    """Who asks for it while texts are read would give it the code that another text gets just then."""
+    store = plain_run(tmp_path, {"kernels": [{"name": "gemm", "gpu_uuid": "GPU-0"}]})
+    assert RowGroups(store, {"kernels": ("name", "start_ns")}).texts.codes == {"": 0}
 
 
 @settings(deadline=None)
