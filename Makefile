@@ -9,8 +9,9 @@ READY := $(VENV)/.ready
 UNIT := -n 2 --dist worksteal tests/unit
 GOLDEN := -n 2 tests/contract tests/golden
 SERIAL := tests/golden tests/integration
+SLOW := $(BIN)/pytest --durations=15
 
-.PHONY: demo test test-all bench lint types docs clean
+.PHONY: demo test test-slow test-all bench lint types docs clean
 
 demo: $(READY)
 	$(BIN)/squall demo
@@ -21,10 +22,15 @@ test: lint types
 	$(BIN)/pytest -m "not slow and not serial" $(GOLDEN)
 	$(BIN)/pytest -m "not slow and serial" $(SERIAL)
 
-test-all: lint types
-	$(BIN)/pytest $(UNIT)
-	$(BIN)/pytest -m "not serial" $(GOLDEN)
-	$(BIN)/pytest -m serial $(SERIAL)
+# What `make test` leaves out. Each part runs whatever became of the one before.
+test-slow: $(READY)
+	@failed=0; \
+	$(SLOW) -m slow $(UNIT) || failed=1; \
+	$(SLOW) -m "slow and not serial" $(GOLDEN) || failed=1; \
+	$(SLOW) -m "slow and serial" $(SERIAL) || failed=1; \
+	exit $$failed
+
+test-all: test test-slow
 
 bench: $(READY)
 	$(BIN)/python -m tests.bench.engine

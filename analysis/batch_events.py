@@ -40,7 +40,7 @@ class SliceReader:
         rows = pq.read_table(
             part.executions, filters=[("server", "=", part.server), ("part", "=", part.part)]
         )
-        keys = ("start_ns", "instance", "model", "batch_id")
+        keys = ("start_ns", "instance", "instance_device", "model", "batch_id")
         self.rows: pa.Table = rows.sort_by([(name, "ascending") for name in keys]).combine_chunks()
         start, end = (self.rows[name].to_numpy() for name in _SPAN)
         self.executions = Executions(start, np.maximum(start, end))
@@ -58,7 +58,8 @@ class SliceReader:
         is_recorded = pc.equal(self.rows["source"], "record").to_numpy()
         own = np.flatnonzero((self.tie == RANGE) & is_recorded)
         instances = self.rows["instance"].take(pa.array(own)).to_pylist()
-        return ByBatch(own, instances, self.rows["batch_id"].to_numpy()[own])
+        devices, batch_ids = (self.rows[name].to_numpy()[own] for name in ("instance_device", "batch_id"))
+        return ByBatch(own, instances, devices, batch_ids)
 
     def has(self, *tables: str) -> bool:
         """Whether the run has any of the tables."""

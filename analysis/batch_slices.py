@@ -41,12 +41,13 @@ AT = {**dict.fromkeys(DEVICE_TABLES, "launch_start_ns"), "cuda_api": "start_ns",
 
 _RANGES = """
 CREATE TEMP TABLE ranges AS
-SELECT server, instance, batch_id, min(start_ns) AS range_start_ns, arg_min(end_ns, start_ns) AS range_end_ns,
-    arg_min(process, start_ns) AS process, arg_min(thread, start_ns) AS thread
-FROM {nvtx} WHERE batch_id IS NOT NULL AND end_ns >= start_ns GROUP BY server, instance, batch_id
+SELECT server, instance, instance_device, batch_id, min(start_ns) AS range_start_ns,
+    arg_min(end_ns, start_ns) AS range_end_ns, arg_min(process, start_ns) AS process,
+    arg_min(thread, start_ns) AS thread
+FROM {nvtx} WHERE batch_id IS NOT NULL AND end_ns >= start_ns GROUP BY server, instance, instance_device, batch_id
 """
-_NO_RANGES = """(SELECT '' AS server, '' AS instance, 0::BIGINT AS batch_id, 0::BIGINT AS start_ns, 0::BIGINT AS end_ns,
-    0::BIGINT AS process, 0::BIGINT AS thread WHERE false)"""
+_NO_RANGES = """(SELECT '' AS server, '' AS instance, 0::BIGINT AS instance_device, 0::BIGINT AS batch_id,
+    0::BIGINT AS start_ns, 0::BIGINT AS end_ns, 0::BIGINT AS process, 0::BIGINT AS thread WHERE false)"""
 
 _WEIGHTS = """
 CREATE TEMP TABLE weights AS
@@ -70,14 +71,15 @@ COPY (
     FROM (
         SELECT e.*, range_start_ns, range_end_ns, process, thread, b.server IS NOT NULL AS is_bare, from_ns,
             coalesce(has_ops, false) AS has_ops, coalesce(has_calls, false) AS has_calls,
-            max(end_ns) OVER (PARTITION BY e.server, model, e.instance ORDER BY start_ns, e.batch_id
+            max(end_ns) OVER (PARTITION BY e.server, model, e.instance, e.instance_device ORDER BY start_ns, e.batch_id
                 ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before_ns,
             max(end_ns) OVER (of_server ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS until_ns,
             lead(start_ns) OVER of_server AS next_ns,
             sum(weight) OVER (of_server ROWS UNBOUNDED PRECEDING) AS load
         FROM executions e JOIN weights w ON w.server = e.server AND w.phase = e.phase
         LEFT JOIN ranges r
-            ON e.source = 'record' AND r.server = e.server AND r.instance = e.instance AND r.batch_id = e.batch_id
+            ON e.source = 'record' AND r.server = e.server AND r.instance = e.instance
+            AND r.instance_device = e.instance_device AND r.batch_id = e.batch_id
         LEFT JOIN bare b ON b.server = e.server
         LEFT JOIN windowed d ON d.server = e.server AND d.phase = e.phase
         LEFT JOIN recorded k ON k.server = e.server AND k.phase = e.phase

@@ -26,35 +26,50 @@ class Ties(Protocol):
 
 
 class ByBatch:
-    """By instance and batch id."""
+    """By instance, its device and batch id."""
 
-    numbers: tuple[str, ...] = ("batch_id",)
+    numbers: tuple[str, ...] = ("instance_device", "batch_id")
 
-    def __init__(self, rows: Int64s, instances: Sequence[str], batch_ids: Int64s) -> None:
-        """Executions `rows`: the instance and batch id of each; no two have both alike."""
+    def __init__(self, rows: Int64s, instances: Sequence[str], devices: Int64s, batch_ids: Int64s) -> None:
+        """Executions `rows`: the instance, its device and the batch id of each; no two have all alike."""
         words = sorted(set(instances))
         self.texts = {"instance": words}
         self._n_words = len(words)
+        self._devices = np.unique(devices)
         self._first = int(batch_ids.min()) if len(batch_ids) else 0
         self._span = int(batch_ids.max()) - self._first + 1 if len(batch_ids) else 1
         place = {word: i for i, word in enumerate(words)}
-        key = np.array([place[word] for word in instances], np.int64) * self._span + batch_ids - self._first
+        word = np.array([place[word] for word in instances], np.int64)
+        key = self._instance(word, devices) * self._span + batch_ids - self._first
         order = np.argsort(key)
         self._keys, self._rows = key[order], rows[order]
-        self._is_dense = self._n_words * self._span <= 16 * len(key) + 2**16
+        n_places = max(1, len(self._devices)) * self._n_words * self._span
+        self._is_dense = n_places <= 16 * len(key) + 2**16
         if self._is_dense:  # a look-up takes a tenth of a search
-            self._row_of = np.full(self._n_words * self._span + 1, -1)
+            self._row_of = np.full(n_places + 1, -1)
             self._row_of[key] = rows
 
     def rows(self, events: Columns, at: str) -> Int64s:  # noqa: ARG002  # goes by no instant
         """-1 also for events without a batch."""
-        place, batch_id = events["instance"], events["batch_id"] - self._first
-        is_known = (place < self._n_words) & (batch_id >= 0) & (batch_id < self._span)
+        place, batch_id = (
+            self._instance(events["instance"], events["instance_device"]),
+            events["batch_id"] - self._first,
+        )
+        is_known = (place >= 0) & (batch_id >= 0) & (batch_id < self._span)
         key = np.where(is_known, place * self._span + batch_id, -1)
         if self._is_dense:
             return self._row_of[key]  # the last entry is nobody's
         found = np.minimum(np.searchsorted(self._keys, key), len(self._keys) - 1)
         return np.where(self._keys[found] == key, self._rows[found], -1)
+
+    def _instance(self, word: Int64s, device: Int64s) -> Int64s:
+        """Number of each instance by place of its name and its device; -1 where there is none of the slice."""
+        if len(self._devices) <= 1:
+            only = self._devices[0] if len(self._devices) else 0
+            return np.where((word < self._n_words) & (device == only), word, -1)
+        place = np.minimum(np.searchsorted(self._devices, device), len(self._devices) - 1)
+        is_known = (word < self._n_words) & (self._devices[place] == device)
+        return np.where(is_known, place * self._n_words + word, -1)
 
 
 class ByTime:

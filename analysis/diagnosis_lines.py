@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from analysis.schema import NO_DEVICE
 from analysis.wording import figure_text, share_text
 
 MOST_FINDINGS = 6
@@ -28,7 +29,7 @@ def finding_lines(findings: Sequence[Finding], n_most: int = MOST_FINDINGS) -> l
         where = one["scope"]["phase"]
         if one["level"] == "window":
             body = next((other for other in findings if _is_body_of(other, one)), None)
-            lines.append(_instance_line(one, body))
+            lines.append(_instance_line(one, body, instance_text(one["scope"], findings)))
         elif one["level"] == "tail" and one["rule"] != UNASSESSED:
             lines.append(f"{where}, p99: {_tail_text(one)}")
     if len(lines) > n_most:
@@ -59,9 +60,29 @@ def _is_body_of(other: Finding, window: Finding) -> bool:
     return bool(other["level"] == "body" and other["scope"] == window["scope"])
 
 
-def _instance_line(window: Finding, body: Finding | None) -> str:
-    scope = window["scope"]
-    text = f"{scope['phase']}, {scope['instance'] or scope['server']}: {_named(window)}"
+def instance_text(scope: Mapping[str, Any], findings: Sequence[Finding]) -> str:
+    """What `scope` is called: the name of its instance, else of its server.
+
+    With its server where several of `findings` are of instances of that name on several servers, and with its GPU where
+    on one: Triton names the instances of all GPUs alike.
+    """
+    name = scope["instance"]
+    if not name:
+        return str(scope["server"])
+    alike = [one["scope"] for one in findings if one["scope"]["instance"] == name]
+    text = f"{scope['server']}/{name}" if len({one["server"] for one in alike}) > 1 else str(name)
+    devices = {_device(one) for one in alike if one["server"] == scope["server"]}
+    if len(devices) < 2:
+        return text
+    return f"{text} on the CPU" if _device(scope) == NO_DEVICE else f"{text} on GPU {_device(scope)}"
+
+
+def _device(scope: Mapping[str, Any]) -> int:
+    return int(scope.get("instance_device", NO_DEVICE))
+
+
+def _instance_line(window: Finding, body: Finding | None, instance: str) -> str:
+    text = f"{window['scope']['phase']}, {instance}: {_named(window)}"
     return f"{text}; batches {_named(body)}" if body is not None and body["rule"] != "none" else text
 
 

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from analysis.store import RunStore
+from analysis.tables.columns import NO_DEVICE
 from scenarios.errors import AnalysisError
 
 if TYPE_CHECKING:
@@ -21,28 +22,28 @@ if TYPE_CHECKING:
 RAW = ("batches", "triton_traces", "requests")
 """Tables of the run that executions and members are made of; each may be absent."""
 
-_COLUMNS = """node, server, model, version, instance, batch_id, start_ns, end_ns, rows, n_requests, n_foreign, phase,
-    source"""
+_COLUMNS = """node, server, model, version, instance, instance_device, batch_id, start_ns, end_ns, rows, n_requests,
+    n_foreign, phase, source"""
 
 _EXECUTIONS = """
 CREATE TEMP TABLE executions(node VARCHAR, server VARCHAR, model VARCHAR, version VARCHAR, instance VARCHAR,
-    batch_id BIGINT, start_ns BIGINT, end_ns BIGINT, rows BIGINT, n_requests BIGINT, n_foreign BIGINT, phase VARCHAR,
-    source VARCHAR)
+    instance_device BIGINT, batch_id BIGINT, start_ns BIGINT, end_ns BIGINT, rows BIGINT, n_requests BIGINT,
+    n_foreign BIGINT, phase VARCHAR, source VARCHAR)
 """
 _RECORDED = f"INSERT INTO executions SELECT {_COLUMNS} FROM (SELECT *, 'record' AS source FROM batches)"
 
 # The model's own time lies between the hand-over of the inputs and the answer; a trace that lacks these instants gives
 # the wider span, and one without an end says nothing of an execution.
-_TRACED = """
+_TRACED = f"""
 CREATE TEMP TABLE traced AS
-SELECT *, '' AS instance, 'trace' AS source,
+SELECT *, '' AS instance, {NO_DEVICE}::BIGINT AS instance_device, 'trace' AS source,
     row_number() OVER (PARTITION BY server ORDER BY compute_start_ns, model, version) - 1 AS batch_id
 FROM (
     SELECT t.node, t.server, t.model, t.version, t.compute_start_ns, min(t.phase) AS phase,
         min(coalesce(t.compute_input_end_ns, t.compute_start_ns)) AS start_ns,
         max(coalesce(t.compute_output_start_ns, t.compute_end_ns)) AS end_ns,
-        CAST(sum({rows}) AS BIGINT) AS rows, count(*) AS n_requests, count(*) FILTER ({is_foreign}) AS n_foreign
-    FROM triton_traces t {requests}
+        CAST(sum({{rows}}) AS BIGINT) AS rows, count(*) AS n_requests, count(*) FILTER ({{is_foreign}}) AS n_foreign
+    FROM triton_traces t {{requests}}
     WHERE t.compute_start_ns IS NOT NULL AND t.model <> ''
         AND t.server NOT IN (SELECT DISTINCT server FROM executions)
     GROUP BY t.node, t.server, t.model, t.version, t.compute_start_ns)
@@ -63,8 +64,8 @@ _WITH_REQUESTS = {
 _WITHOUT_REQUESTS = {"rows": "1", "is_foreign": "t.request_id IS NULL", "requests": ""}
 
 _TWICE = """
-SELECT server, instance, batch_id FROM batches GROUP BY server, instance, batch_id HAVING count(*) > 1
-ORDER BY server, instance, batch_id LIMIT 1
+SELECT server, instance, instance_device, batch_id FROM batches GROUP BY ALL HAVING count(*) > 1
+ORDER BY ALL LIMIT 1
 """
 _NODES = """
 SELECT server, min(node) AS first, max(node) AS last FROM ({tables})
@@ -74,7 +75,8 @@ GROUP BY server HAVING min(node) <> max(node) ORDER BY server LIMIT 1
 # Numbers instead of names while requests are counted: ten million of them fit.
 _PLACED = """
 CREATE TEMP TABLE placed AS
-SELECT *, row_number() OVER (ORDER BY start_ns, server, instance, batch_id, model) AS place FROM executions
+SELECT *, row_number() OVER (ORDER BY start_ns, server, instance, instance_device, batch_id, model) AS place
+FROM executions
 """
 _NAMED = """
 CREATE TEMP TABLE named AS
@@ -83,7 +85,8 @@ WHERE request_id BETWEEN $first AND $last GROUP BY request_id
 """
 _NAMED_BY_RECORD = """
 SELECT unnest(b.request_ids) AS request_id, p.place
-FROM batches b JOIN placed p ON p.server = b.server AND p.instance = b.instance AND p.batch_id = b.batch_id
+FROM batches b JOIN placed p ON p.server = b.server AND p.instance = b.instance
+    AND p.instance_device = b.instance_device AND p.batch_id = b.batch_id
 WHERE p.source = 'record'
 """
 _NAMED_BY_TRACE = """
@@ -96,7 +99,7 @@ JOIN placed p ON p.server = b.server AND p.model = b.model AND p.batch_id = b.ba
 _NAMED_BY_NONE = "SELECT NULL::BIGINT AS request_id, NULL::BIGINT AS place WHERE false"
 _MEMBERS = """
 CREATE TEMP VIEW members AS
-SELECT n.request_id, n.n_batches, p.server, p.model, p.version, p.instance, p.batch_id
+SELECT n.request_id, n.n_batches, p.server, p.model, p.version, p.instance, p.instance_device, p.batch_id
 FROM named n JOIN placed p USING (place)
 """
 
@@ -115,10 +118,11 @@ def attach(connection: duckdb.DuckDBPyConnection, store: RunStore, tables: Seque
 def add_executions(connection: duckdb.DuckDBPyConnection, store: RunStore) -> int:
     """Makes table `executions` and returns its rows: one per batch that any server executed, in no order.
 
-    Columns: node, server, model, version, instance, batch_id (with server and instance the key), start_ns, end_ns,
-    rows, n_requests, n_foreign (requests that are not ours), phase, source. Of a trace, instance is empty and batch_id
-    counts the starts of a server, whatever the model; rows is what its requests have in `requests`, one for each that
-    has no row there. Raises AnalysisError where two batches have one key, or one server name is on two nodes.
+    Columns: node, server, model, version, instance, instance_device, batch_id (with server, instance and its device the
+    key), start_ns, end_ns, rows, n_requests, n_foreign (requests that are not ours), phase, source. Of a trace,
+    instance is empty, its device NO_DEVICE, and batch_id counts the starts of a server, whatever the model; rows is
+    what its requests have in `requests`, one for each that has no row there. Raises AnalysisError where two batches
+    have one key, or one server name is on two nodes.
     """
     there = attach(connection, store, RAW)
     connection.execute(_EXECUTIONS)
@@ -147,8 +151,9 @@ def _refuse_two_nodes(connection: duckdb.DuckDBPyConnection, tables: Sequence[st
 
 
 def _refuse_twins(connection: duckdb.DuckDBPyConnection) -> None:
-    for server, instance, batch_id in connection.execute(_TWICE).fetchall():
-        batch = f"batch {batch_id} of instance {instance} of {server}"
+    for server, instance, device, batch_id in connection.execute(_TWICE).fetchall():
+        where = "" if device == NO_DEVICE else f" on GPU {device}"
+        batch = f"batch {batch_id} of instance {instance}{where} of {server}"
         raise AnalysisError(f"{batch} is twice in the table batches: keep one row of it")
 
 
@@ -157,10 +162,11 @@ def add_members(
 ) -> None:
     """Makes `members`: a row per request id from the first to the last of `request_ids` that any batch names.
 
-    Columns: request_id, n_batches (that name it), and server, model, version, instance, batch_id of the one that starts
-    first (of several at one instant: first by server, instance, batch_id, model). It is a view over two tables, so that
-    a row costs 24 bytes: `placed`, the executions with the order of their starts as `place`, from 1, and `named`
-    (request_id, n_batches, place). Needs `executions` in the same connection; once in a connection.
+    Columns: request_id, n_batches (that name it), and server, model, version, instance, instance_device, batch_id of
+    the one that starts first (of several at one instant: first by server, instance, its device, batch_id, model). It is
+    a view over two tables, so that a row costs 24 bytes: `placed`, the executions with the order of their starts as
+    `place`, from 1, and `named` (request_id, n_batches, place). Needs `executions` in the same connection; once in a
+    connection.
     """
     there = attach(connection, store, RAW)
     sources = {"batches": _NAMED_BY_RECORD, "triton_traces": _NAMED_BY_TRACE}

@@ -31,8 +31,8 @@ from scenarios.units import NS_PER_S
 _COSTS = tuple(column.name for column in DEVICE_COSTS)
 _GPU = tuple(f"gpu_{name}" for name in GPU_COLUMNS)
 _BATCH = (
-    "node", "server", "model_place", "instance", "batch_id", "start_ns", "end_ns", "rows", "n_requests", "source",
-    "tie", "gap_before_ns", "gpu_uuid", "error_ns", *_COSTS, *_GPU,
+    "node", "server", "model_place", "instance", "instance_device", "batch_id", "start_ns", "end_ns", "rows",
+    "n_requests", "source", "tie", "gap_before_ns", "gpu_uuid", "error_ns", *_COSTS, *_GPU,
 )  # fmt: skip
 _MEANS = ("network_ns", "input_ns", "handover_ns", "output_ns")
 _TRACE = (
@@ -162,7 +162,10 @@ def _spans(request: Arrays, batch: Arrays) -> dict[str, pa.Array]:
         "wait_ns": pc.subtract(start, sent),
         "compute_ns": pc.subtract(end, start),
         "reply_ns": pc.subtract(done, end),
-        **{name: batch[name] for name in ("server", "instance", "batch_id", "gap_before_ns")},
+        **{
+            name: batch[name]
+            for name in ("server", "instance", "instance_device", "batch_id", "gap_before_ns")
+        },
     }
 
 

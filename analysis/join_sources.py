@@ -44,17 +44,17 @@ _STATES = f"""
 SELECT c.place, k.error_ns, {GPU_STATE.format(at="c.start_ns")}
 FROM (
     SELECT p.place, p.node, p.start_ns, coalesce(nullif(b.gpu_uuid, ''), o.gpu_uuid) AS sampled_uuid
-    FROM placed p LEFT JOIN batch_costs b USING (server, model, version, instance, batch_id)
+    FROM placed p LEFT JOIN batch_costs b USING (server, model, version, instance, instance_device, batch_id)
     LEFT JOIN (SELECT DISTINCT node, gpu_uuid FROM gpu_states WHERE is_only) o ON o.node = p.node) c
 ASOF LEFT JOIN clocks k ON k.node = c.node AND c.start_ns >= k.from_ns
 ASOF LEFT JOIN gpu_states g ON g.node = c.node AND g.gpu_uuid = c.sampled_uuid AND c.start_ns <= g.t_ns
 """
 _EXECUTIONS = f"""
-SELECT s.*, p.node, p.server, p.model, m.model_place, p.instance, p.batch_id, p.start_ns, p.end_ns, p.rows,
-    p.n_requests, p.source, coalesce(b.tie, 'none') AS tie, b.gap_before_ns, coalesce(b.gpu_uuid, '') AS gpu_uuid,
-    {_COSTS}
+SELECT s.*, p.node, p.server, p.model, m.model_place, p.instance, p.instance_device, p.batch_id, p.start_ns, p.end_ns,
+    p.rows, p.n_requests, p.source, coalesce(b.tie, 'none') AS tie, b.gap_before_ns,
+    coalesce(b.gpu_uuid, '') AS gpu_uuid, {_COSTS}
 FROM placed p JOIN states s USING (place) JOIN models m USING (server, model)
-LEFT JOIN batch_costs b USING (server, model, version, instance, batch_id)
+LEFT JOIN batch_costs b USING (server, model, version, instance, instance_device, batch_id)
 ORDER BY place
 """
 

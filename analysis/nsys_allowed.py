@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from re import Pattern
 
 RANGE = re.compile(r"squall\|[A-Za-z0-9_.:|-]{1,256}\|[0-9]{1,18}")
-"""Our range of a batch, `squall|<instance>|<batch_id>|<clock_ns>`, of older models without the clock reading."""
+"""Our range of a batch, `squall|<instance>|<cpu or gpu0>|<batch_id>|<clock_ns>`; of older models without device, or
+clock reading."""
 CLOCK_RANGE = re.compile(r"squall-clock\|[0-9]{1,18}")
 
 FUNCTION = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")

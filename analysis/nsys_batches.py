@@ -1,6 +1,6 @@
 """Which batch an event of the server belongs to, by thread and correlation id.
 
-    thread of the instance   ──[ squall|instance|7|… ───────────────]──[ squall|instance|8|… ]──
+    thread of the instance   ──[ squall|instance|gpu0|7|… ──────────]──[ squall|instance|gpu0|8|… ]──
                                   launch │ copy │  graph launch │
                                        cid 41   42            43        (with the process: one API call each)
     GPU                              kernel 41   copy 42   nodes 43, 43, 43
@@ -86,6 +86,7 @@ def read_ranges(connection: duckdb.DuckDBPyConnection) -> BatchRanges:
         ~is_closed,
         np.where(has_clock, clock_ns, -1),
         said["instance"].filter(is_ours).to_pylist(),
+        numbers(said["instance_device"].filter(is_ours))[0],
         numbers(said["batch_id"].filter(is_ours))[0],
     )
 

@@ -11,9 +11,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from analysis.tables.columns import NO_DEVICE
+
 RANGE_PREFIX = "squall|"
 CLOCK_PREFIX = "squall-clock|"
-_RANGE = r"^squall\|(?P<instance>.+?)\|(?P<batch_id>[0-9]{1,18})(?:\|(?P<clock_ns>[0-9]{1,18}))?$"
+_RANGE = (
+    r"^squall\|(?P<instance>.+?)(?:\|(?:cpu|gpu(?P<device>[0-9]{1,4})))?"
+    r"\|(?P<batch_id>[0-9]{1,18})(?:\|(?P<clock_ns>[0-9]{1,18}))?$"
+)
 _CLOCK = r"^squall-clock\|(?P<clock_ns>[0-9]{1,18})$"
 API_VERSION = r"(_v[0-9]+|_ptds|_ptsz)+$"
 """What CUPTI puts behind the name of a call: version, and per-thread default stream (cupti_runtime_cbid.h)."""
@@ -37,6 +42,7 @@ class RangeText(NamedTuple):
     """What the text of our range says; `clock_ns` None: a model of before clock readings."""
 
     instance: str
+    device: int
     batch_id: int
     clock_ns: int | None
 
@@ -46,20 +52,27 @@ def parse_range(text: str) -> RangeText | None:
     found = re.match(_RANGE, text)
     if found is None:
         return None
-    clock_ns = found["clock_ns"]
-    return RangeText(found["instance"], int(found["batch_id"]), None if clock_ns is None else int(clock_ns))
+    device, clock_ns = found["device"], found["clock_ns"]
+    return RangeText(
+        found["instance"],
+        NO_DEVICE if device is None else int(device),
+        int(found["batch_id"]),
+        None if clock_ns is None else int(clock_ns),
+    )
 
 
 def range_columns(texts: pa.Array) -> dict[str, pa.Array]:
-    """`instance` (empty if the range is not ours), `batch_id` and `clock_ns` (null) of each text, as `parse_range`."""
+    """`instance` (empty if the range is not ours), `instance_device`, `batch_id` and `clock_ns` (null) of each text, as
+    `parse_range`."""
     batch = pc.extract_regex(texts, _RANGE)
-    instance, batch_id, clock_ns = (
-        pc.struct_field(batch, name) for name in ("instance", "batch_id", "clock_ns")
+    instance, device, batch_id, clock_ns = (
+        pc.struct_field(batch, name) for name in ("instance", "device", "batch_id", "clock_ns")
     )
     mark = pc.struct_field(pc.extract_regex(texts, _CLOCK), "clock_ns")
     clock_ns = pc.coalesce(_nonempty(clock_ns), mark)
     return {
         "instance": pc.fill_null(instance, ""),
+        "instance_device": pc.fill_null(pc.cast(_nonempty(device), pa.int64()), NO_DEVICE),
         "batch_id": pc.cast(batch_id, pa.int64()),
         "clock_ns": pc.cast(clock_ns, pa.int64()),
     }

@@ -24,6 +24,8 @@ class BatchRanges:
     clock_ns: Int64s
     """Reading of the node's monotonic clock just before the range opened; -1 where it carries none."""
     instance: tuple[str, ...]
+    device: Int64s
+    """`instance_device` of the instance."""
     batch_id: Int64s
 
     def __len__(self) -> int:
@@ -57,6 +59,7 @@ def batch_ranges(
     is_open: NDArray[np.bool_],
     clock_ns: Int64s,
     instance: list[str],
+    device: Int64s,
     batch_id: Int64s,
 ) -> BatchRanges:
     """Ranges in any order. One that `is_open` had not ended with the collection: it lasts to the thread's next.
@@ -69,7 +72,7 @@ def batch_ranges(
     next_ns = np.where(has_next, np.r_[start_ns[1:], 0], _NEVER) if len(thread) else start_ns
     end_ns = np.where(is_open, next_ns, end_ns[order])
     names = tuple(instance[i] for i in order.tolist())
-    return BatchRanges(thread, start_ns, end_ns, clock_ns[order], names, batch_id[order])
+    return BatchRanges(thread, start_ns, end_ns, clock_ns[order], names, device[order], batch_id[order])
 
 
 def _segments(start_ns: Int64s, end_ns: Int64s) -> tuple[Int64s, Int64s]:

@@ -28,7 +28,7 @@ from analysis.nsys_names import (
 )
 from analysis.nsys_report import ROWS_AT_A_TIME, NsysReport
 from analysis.part import conform
-from analysis.schema import arrow_schema
+from analysis.schema import NO_DEVICE, arrow_schema
 from scenarios.errors import AnalysisError, SchemaMismatch
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ class _Makers:
         self._threads = Names({thread: name or "" for thread, name in threads})
         self._names = Names(self._strings)
         self._instances = Names(dict(enumerate(ready.ranges.instance)))
-        self._batch_ids = ready.ranges.batch_id
+        self._devices, self._batch_ids = ready.ranges.device, ready.ranges.batch_id
 
     def rows(
         self,
@@ -233,9 +233,14 @@ class _Makers:
     def _batch(self, piece: pa.RecordBatch) -> Columns:
         row, is_known = numbers(piece["range"])
         is_tied = is_known & (row >= 0)
-        batch_id = self._batch_ids[np.where(is_tied, row, 0)] if len(self._batch_ids) else np.zeros_like(row)
+        place = np.where(is_tied, row, 0)
+        device, batch_id = (
+            values[place] if len(values) else np.zeros_like(row)
+            for values in (self._devices, self._batch_ids)
+        )
         return {
             "instance": self._instances.encode(piece["range"]),
+            "instance_device": pa.array(np.where(is_tied, device, NO_DEVICE)),
             "batch_id": pa.array(batch_id, mask=~is_tied),
         }
 

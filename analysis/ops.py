@@ -22,13 +22,14 @@ _COLUMNS = {
 }
 _OPS_OF = """
 SELECT node, server, phase, process, thread, device, gpu_uuid, stream, start_ns, end_ns, launch_start_ns, launch_end_ns,
-    correlation_id, instance, batch_id, '{kind}' AS kind, {columns}
+    correlation_id, instance, instance_device, batch_id, '{kind}' AS kind, {columns}
 FROM {table} WHERE end_ns >= start_ns
 """
 _NO_OPS = """
 SELECT '' AS node, '' AS server, '' AS phase, 0::BIGINT AS process, 0::BIGINT AS thread, 0::BIGINT AS device,
     '' AS gpu_uuid, 0::BIGINT AS stream, 0::BIGINT AS start_ns, 0::BIGINT AS end_ns, 0::BIGINT AS launch_start_ns,
-    0::BIGINT AS launch_end_ns, 0::BIGINT AS correlation_id, '' AS instance, 0::BIGINT AS batch_id, '' AS kind,
+    0::BIGINT AS launch_end_ns, 0::BIGINT AS correlation_id, '' AS instance, 0::BIGINT AS instance_device,
+    0::BIGINT AS batch_id, '' AS kind,
     '' AS name, 0::BIGINT AS bytes, '' AS copy_kind, '' AS source_kind, '' AS destination_kind
 WHERE false
 """
@@ -48,7 +49,7 @@ _PAGEABLE_COPIES = f"""LEFT JOIN (
 _NO_CALLS = """
 SELECT '' AS node, '' AS server, '' AS phase, 0::BIGINT AS process, 0::BIGINT AS thread, '' AS thread_name,
     0::BIGINT AS start_ns, 0::BIGINT AS end_ns, '' AS name, '' AS api, '' AS call_class, 0::BIGINT AS correlation_id,
-    0::BIGINT AS return_value, '' AS instance, 0::BIGINT AS batch_id, false AS blocks
+    0::BIGINT AS return_value, '' AS instance, 0::BIGINT AS instance_device, 0::BIGINT AS batch_id, false AS blocks
 WHERE false
 """
 
@@ -57,10 +58,10 @@ def add_ops(connection: duckdb.DuckDBPyConnection, store: RunStore) -> None:
     """Makes views `ops` and `calls`; what the run has no table of has no rows there. Once in a connection.
 
     `ops`: a row per kernel, copy and set: kind ('kernel', 'copy', 'set'), node, server, phase, process, thread, device,
-    gpu_uuid, stream, start_ns, end_ns, launch_start_ns, launch_end_ns, correlation_id, instance, batch_id, name, bytes,
-    copy_kind, source_kind, destination_kind; texts that a kind has not are empty. `calls`: `cuda_api` and `blocks`:
-    whether the call makes its thread wait, by its name or for the pageable memory that it copies. Events that end
-    before they start are left out (`findings.event_checks` counts them).
+    gpu_uuid, stream, start_ns, end_ns, launch_start_ns, launch_end_ns, correlation_id, instance, instance_device,
+    batch_id, name, bytes, copy_kind, source_kind, destination_kind; texts that a kind has not are empty. `calls`:
+    `cuda_api` and `blocks`: whether the call makes its thread wait, by its name or for the pageable memory that it
+    copies. Events that end before they start are left out (`findings.event_checks` counts them).
     """
     there = attach(connection, store, (*DEVICE_TABLES, "cuda_api"))
     queries = [

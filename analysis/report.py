@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from analysis.collector_costs import cost_lines
-from analysis.diagnosis_lines import finding_lines
+from analysis.diagnosis_lines import finding_lines, instance_text
 from analysis.plots_data import Plot, Series, report_plots
 from analysis.profile_figures import profile_lines, under_text
 from analysis.store import RunStore
@@ -58,6 +58,7 @@ def render_html(summary: Mapping[str, Any], manifest: Mapping[str, Any], plots: 
         under=under_text(summary["latency_under"]),
         profile_lines=profile_lines(summary["profile"] or {}, summary["latency_under"]),
         finding_lines=finding_lines(summary["findings"], len(summary["findings"])),
+        instance_text=instance_text,
     )
 
 

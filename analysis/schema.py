@@ -11,10 +11,10 @@ from functools import cache
 import pyarrow as pa
 
 from analysis.tables import derived, load, node, nsys, server
-from analysis.tables.columns import INSTANT, SCHEMA_VERSION, TEXT, Table
+from analysis.tables.columns import INSTANT, NO_DEVICE, SCHEMA_VERSION, TEXT, Table
 from analysis.tables.load import OUTCOMES
 
-__all__ = ["INSTANT", "OUTCOMES", "SCHEMA_VERSION", "TABLES", "arrow_schema", "markdown"]
+__all__ = ["INSTANT", "NO_DEVICE", "OUTCOMES", "SCHEMA_VERSION", "TABLES", "arrow_schema", "markdown"]
 
 _TABLES = (*load.TABLES, *derived.TABLES, *server.TABLES, *node.TABLES, *nsys.TABLES)
 TABLES: dict[str, Table] = {table.name: table for table in _TABLES}

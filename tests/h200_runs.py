@@ -64,8 +64,10 @@ def _batches(run: str, nvtx: pa.Table, models: dict[str, str]) -> pa.Table:
     columns: dict[str, Any] = {
         "run": [run] * n, "phase": [""] * n, "node": ["node-0"] * n, "server": ["server-0"] * n,
         "model": [models.get(one, one) for one in instances], "version": ["1"] * n, "instance": instances,
-        "batch_id": ours["batch_id"], "start_ns": ours["start_ns"], "end_ns": ours["end_ns"], "rows": [1] * n,
-        "n_requests": [0] * n, "request_ids": pa.array([[]] * n, pa.list_(pa.int64())), "n_foreign": [0] * n,
+        "instance_device": ours["instance_device"], "batch_id": ours["batch_id"], "start_ns": ours["start_ns"],
+        "end_ns": ours["end_ns"], "rows": [1] * n,
+        "n_requests": [0] * n, "request_ids": pa.array([[]] * n, pa.list_(pa.int64())),
+        "n_foreign": [0] * n,
     }  # fmt: skip
     names = arrow_schema("batches").names
     return pa.table([columns[name] for name in names], names=names)

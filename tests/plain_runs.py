@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from analysis.schema import TABLES, arrow_schema
+from analysis.schema import NO_DEVICE, TABLES, arrow_schema
 from analysis.store import RunStore
 
 Row = dict[str, Any]
@@ -15,7 +15,8 @@ START_NS = 1_795_250_252_000_000_000
 
 
 def plain_run(parent: Path, tables: dict[str, list[Row]], **manifest: Any) -> RunStore:
-    """A sealed run of `tables`; what a row leaves out is null, or empty or 0 where the schema allows no null.
+    """A sealed run of `tables`; what a row leaves out is null, or empty, 0 or no device where the schema
+    allows no null.
 
     `node` is node-0 and `server` server-0 unless a row says otherwise. A table without rows is absent.
     """
@@ -46,6 +47,8 @@ def _table(table: str, run: str, rows: list[Row]) -> pa.Table:
 def _default(field: pa.Field) -> Any:
     if field.nullable:
         return None
+    if field.name == "instance_device":
+        return NO_DEVICE
     if pa.types.is_dictionary(field.type):
         return ""
     return [] if pa.types.is_list(field.type) else field.type.to_pandas_dtype()(0).item()

@@ -19,7 +19,7 @@ from typing import Any
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from analysis.schema import TABLES, arrow_schema
+from analysis.schema import NO_DEVICE, TABLES, arrow_schema
 from analysis.store import RunStore
 from tests.planted_batch import KERNELS, Call, Op, Work, draw_work
 
@@ -29,11 +29,13 @@ S, MS, US = 1_000_000_000, 1_000_000, 1_000
 STYLES = ("record", "traced", "bare", "unranged", "blind")
 FEATURES = (
     "blocks", "streams", "graphs", "overrun", "os_waits",  # what a batch does
-    "foreign", "duplicates", "other_process", "two_gpus",  # who else is there
+    "foreign", "duplicates", "other_process", "two_gpus", "alike_names",  # who else is there
     "clock", "closed_loop", "partial_profile", "partial_traces",
     "failures", "lost_batches", "lost_ranges", "open_ranges", "lost_launches", "lost_samples", "broken_events",
 )  # fmt: skip
 Row = dict[str, Any]
+UNTIED: Row = {"instance": "", "instance_device": NO_DEVICE, "batch_id": None}
+"""What an event says of the batch that it belongs to, where it belongs to none."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +60,7 @@ def shapes(most_requests: int = 24) -> st.SearchStrategy[Shape]:
         seed=st.integers(0, 2**32 - 1),
         n_requests=st.integers(1, most_requests),
         servers=st.lists(st.sampled_from(STYLES), min_size=1, max_size=3).map(tuple),
-        n_instances=st.integers(1, 2),
+        n_instances=st.integers(1, 3),
         n_nodes=st.integers(1, 3),
         most_runs=st.integers(0, 4),
         most_batch=st.integers(1, 5),
@@ -69,13 +71,14 @@ def shapes(most_requests: int = 24) -> st.SearchStrategy[Shape]:
 
 @dataclass(frozen=True)
 class Instance:
-    """A model instance and where it runs."""
+    """A model instance and where it runs. `device`: of its kernels; `instance_device`: what it says of itself."""
 
     name: str
     process: int
     thread: int
     gpu_uuid: str
     device: int
+    instance_device: int
 
 
 @dataclass(frozen=True)
@@ -148,8 +151,8 @@ class PlantedBatch:
         return sum(one.rows for one in self.requests) + self.foreign_rows
 
     @property
-    def key(self) -> tuple[str, str, int]:
-        return self.server.name, self.instance.name, self.batch_id
+    def key(self) -> tuple[str, str, int, int]:
+        return self.server.name, self.instance.name, self.instance.instance_device, self.batch_id
 
 
 @dataclass
@@ -195,12 +198,13 @@ _EMPTY = {"text": "", "ratio": 0.0, "claim": False, "Hz": 0.0}
 
 
 def as_table(table: str, rows: list[Row]) -> pa.Table:
-    """`rows` as `table`; a column that a row lacks is null, or empty or 0 where the schema allows no null."""
+    """`rows` as `table`; what a row lacks is null, or empty, 0 or no device where the schema allows no null."""
     arrays = []
     for column, wanted in zip(TABLES[table].columns, arrow_schema(table), strict=True):
         default = (
             None if column.nullable else [] if pa.types.is_list(column.type) else _EMPTY.get(column.unit, 0)
         )
+        default = NO_DEVICE if column.name == "instance_device" and not column.nullable else default
         type_ = pa.string() if pa.types.is_dictionary(wanted.type) else wanted.type
         arrays.append(pa.array([row.get(column.name, default) for row in rows], type_))
     return pa.table(arrays, names=arrow_schema(table).names)
@@ -228,18 +232,24 @@ def plant(shape: Shape) -> Planted:
 
 
 def _servers(shape: Shape, nodes: list[str]) -> list[Server]:
-    """On the nodes behind the first, in turn. Nodes number processes alike, so that ids repeat between them."""
+    """On the nodes behind the first, in turn. Nodes number processes alike, so that ids repeat between them.
+
+    With `alike_names` every server names its instances alike, and those of its two GPUs too, as Triton 2.51 does.
+    """
+    is_alike = "alike_names" in shape.features
     servers = []
     n_on: dict[str, int] = defaultdict(int)
     for number, style in enumerate(shape.servers):
         node = nodes[-1 - number % max(1, len(nodes) - 1)]
         instances = []
         for place in range(shape.n_instances):
-            gpu = place % 2 if "two_gpus" in shape.features else 0
+            gpu = place % 2 if is_alike or "two_gpus" in shape.features else 0
+            name = f"m_0_{place // 2}" if is_alike else f"m{number}_0_{place}"
+            instance_device = gpu if is_alike or style != "unranged" else NO_DEVICE
             # a server without ranges is one process; Python models have a process for each instance
             process = 500 + 10 * n_on[node] + (place if style in ("record", "traced") else 0)
             thread = 900 + 10 * n_on[node] + place
-            instances.append(Instance(f"m{number}_0_{place}", process, thread, f"GPU-{node}-{gpu}", gpu))
+            instances.append(Instance(name, process, thread, f"GPU-{node}-{gpu}", gpu, instance_device))
         n_on[node] += 1
         servers.append(Server(f"server-{number}", style, node, f"model{number % 2}", tuple(instances)))
     return servers
@@ -400,9 +410,9 @@ def _write_server(rng: Random, run: Planted, server: Server) -> None:
                 ids.append(10_000 + batch.batch_id)  # an id that we did not plan
             run.add("batches", server.node, {
                 "server": server.name, "model": server.model, "version": "1", "instance": batch.instance.name,
-                "batch_id": batch.batch_id, "start_ns": batch.work.start_ns, "end_ns": batch.work.end_ns,
-                "rows": batch.rows, "n_requests": len(batch.requests) + batch.n_foreign, "request_ids": ids,
-                "n_foreign": batch.n_foreign,
+                "instance_device": batch.instance.instance_device, "batch_id": batch.batch_id,
+                "start_ns": batch.work.start_ns, "end_ns": batch.work.end_ns, "rows": batch.rows,
+                "n_requests": len(batch.requests) + batch.n_foreign, "request_ids": ids, "n_foreign": batch.n_foreign,
             })  # fmt: skip
         if server.has_traces:
             _write_traces(rng, run, batch)
@@ -463,12 +473,16 @@ def _write_report(rng: Random, run: Planted, server: Server) -> None:
 def _write_batch(run: Planted, batch: PlantedBatch) -> None:
     server, instance, work = batch.server, batch.instance, batch.work
     is_tied = server.has_ranges and batch.has_range
-    tie = {"instance": instance.name if is_tied else "", "batch_id": batch.batch_id if is_tied else None}
+    device = instance.instance_device
+    own = {"instance": instance.name, "instance_device": device, "batch_id": batch.batch_id}
+    tie: Row = own if is_tied else UNTIED
     place = {"server": server.name, "process": instance.process}
     on_thread = {**place, "thread": instance.thread, "thread_name": "stub"}
     if is_tied and not batch.is_open:
         first, last = work.range_ns
-        name = f"squall|{instance.name}|{batch.batch_id}|{first - 10}"
+        name = (
+            f"squall|{instance.name}|{'cpu' if device < 0 else f'gpu{device}'}|{batch.batch_id}|{first - 10}"
+        )
         run.add("nvtx", server.node, {**on_thread, "start_ns": first, "end_ns": last, "name": name, **tie})
     for call in work.known_calls():
         row = {
@@ -481,7 +495,7 @@ def _write_batch(run: Planted, batch: PlantedBatch) -> None:
             run.add("syncs", server.node, {k: row[k] for k in ("server", "process", "thread", "name", *tie)} | {
                 "start_ns": call.start_ns, "end_ns": call.end_ns, "correlation_id": call.correlation_id})  # fmt: skip
     for op in work.ops:
-        _write_op(run, server, instance, op, tie if not op.is_orphan else {"instance": "", "batch_id": None})
+        _write_op(run, server, instance, op, tie if not op.is_orphan else UNTIED)
     for name, start, end in work.os_waits:
         end = min(end, batch.output_start_ns)  # the thread is free for the next batch from then on
         run.add("osrt", server.node, {**on_thread, "start_ns": start, "end_ns": end, "name": name})
@@ -526,8 +540,8 @@ def _write_op(run: Planted, server: Server, instance: Instance, op: Op, tie: Row
 def _write_other_process(rng: Random, run: Planted, server: Server, batches: list[PlantedBatch]) -> None:
     """A process of the same server that is no instance of ours, with the same correlation ids, on the same GPU."""
     instance = server.instances[0]
-    other = Instance("", instance.process + 5, instance.thread + 5, instance.gpu_uuid, instance.device)
-    untied: Row = {"instance": "", "batch_id": None}
+    place = (instance.gpu_uuid, instance.device, NO_DEVICE)
+    other = Instance("", instance.process + 5, instance.thread + 5, *place)
     for batch in batches[:4]:
         start_ns = rng.randint(batch.compute_start_ns, batch.compute_end_ns)
         call = Call("cudaLaunchKernel", "launch", start_ns, start_ns + 700, correlation_id=batch.batch_id + 1)
@@ -536,9 +550,9 @@ def _write_other_process(rng: Random, run: Planted, server: Server, batches: lis
         run.add("cuda_api", server.node, {
             "server": server.name, "process": other.process, "thread": other.thread, "start_ns": call.start_ns,
             "end_ns": call.end_ns, "name": call.name, "call_class": call.call_class, "api": "runtime",
-            "correlation_id": call.correlation_id, **untied,
+            "correlation_id": call.correlation_id, **UNTIED,
         })  # fmt: skip
-        _write_op(run, server, other, op, untied)
+        _write_op(run, server, other, op, UNTIED)
 
 
 def _write_gpus(rng: Random, run: Planted) -> None:

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 from analysis.store import RunStore
 
 Row = dict[str, Any]
-Key = tuple[str, str, str, int]
-"""server, model, instance, batch_id"""
+Key = tuple[str, str, str, int, int]
+"""server, model, instance, instance_device, batch_id"""
 Spans = list[tuple[int, int]]
 
 S = 1_000_000_000
@@ -139,7 +139,7 @@ def reference(store: RunStore) -> Reference:
 
 
 def key(row: Row) -> Key:
-    return row["server"], row["model"], row["instance"], row["batch_id"]
+    return row["server"], row["model"], row["instance"], row["instance_device"], row["batch_id"]
 
 
 def list_executions(tables: Tables) -> list[Row]:
@@ -160,7 +160,8 @@ def list_executions(tables: Tables) -> list[Row]:
         ended = [one["compute_output_start_ns"] for one in own if one["compute_output_start_ns"] is not None]
         found.append({
             "phase": own[0]["phase"], "node": own[0]["node"], "server": server, "model": model,
-            "version": own[0]["version"], "instance": "", "batch_id": count[server], "source": "trace",
+            "version": own[0]["version"], "instance": "", "instance_device": -1, "batch_id": count[server],
+            "source": "trace",
             "start_ns": min(begun) if begun else compute_start,
             "end_ns": max(ended) if ended else max(one["compute_end_ns"] for one in own),
             "rows": sum(rows_of.get(one["request_id"], 1) for one in own), "n_requests": len(own),
@@ -177,7 +178,8 @@ def first_batches(executions: list[Row]) -> tuple[dict[int, Row], Counter[int]]:
         for request_id in one["ids"]:
             named[request_id].append(one)
     first = {
-        request_id: min(own, key=lambda one: (one["start_ns"], one["server"], one["instance"], one["batch_id"]))
+        request_id: min(own, key=lambda one: (
+            one["start_ns"], one["server"], one["instance"], one["instance_device"], one["batch_id"]))
         for request_id, own in named.items()
     }  # fmt: skip
     return first, Counter({request_id: len(own) for request_id, own in named.items()})
@@ -185,14 +187,15 @@ def first_batches(executions: list[Row]) -> tuple[dict[int, Row], Counter[int]]:
 
 def batch_cost(one: Row, tables: Tables, executions: list[Row], events: Events) -> Row:
     """A row of batch_costs."""
-    own = [e for e in executions if key(e)[:3] == key(one)[:3]]
+    own = [e for e in executions if key(e)[:4] == key(one)[:4]]
     before = [e["end_ns"] for e in own if (e["start_ns"], e["batch_id"]) < (one["start_ns"], one["batch_id"])]
     gap = max(0, one["start_ns"] - max(before)) if before else None
     tie, ranges, ops, calls = events
     row = {
-        name: one[name] for name in ("phase", "node", "server", "model", "version", "instance", "batch_id")
+        name: one[name]
+        for name in ("phase", "node", "server", "model", "version", "instance", "instance_device")
     }
-    row |= {name: one[name] for name in ("source", "start_ns", "end_ns", "rows", "n_requests")}
+    row |= {name: one[name] for name in ("batch_id", "source", "start_ns", "end_ns", "rows", "n_requests")}
     row |= {"gap_before_ns": gap, "tie": tie, "gpu_uuids": main_gpus(ops)}
     if tie == "none":
         return row | dict.fromkeys((*DEVICE_COLUMNS, *MORE_COLUMNS))
@@ -220,8 +223,8 @@ def what_it_did(one: Row, tables: Tables, executions: list[Row]) -> Events:
     """How its events are tied to it, its NVTX ranges, its operations and the calls of its thread."""
 
     def is_tied(row: Row) -> bool:
-        return row["batch_id"] is not None and (row["server"], row["instance"], row["batch_id"]) == (
-            one["server"], one["instance"], one["batch_id"])  # fmt: skip
+        names = ("server", "instance", "instance_device", "batch_id")
+        return row["batch_id"] is not None and all(row[name] == one[name] for name in names)
 
     ranges, ops, calls = (list(filter(is_tied, rows)) for rows in (tables.nvtx, tables.ops, tables.calls))
     if ranges or ops or calls:
@@ -333,7 +336,8 @@ def join_row(
         "parts_level": "none", "tie": "none", "gpu_uuids": {""}, "clock_error_ns": None,
     }  # fmt: skip
     empty = (
-        "server", "instance", "batch_id", "batch_start_ns", "batch_end_ns", "batch_rows", "batch_n_requests",
+        "server", "instance", "instance_device", "batch_id", "batch_start_ns", "batch_end_ns", "batch_rows",
+        "batch_n_requests",
         "wait_ns", "compute_ns", "reply_ns", "gap_before_ns", "kernel_share_ns", "gpu_share_ns", "gpu_util",
         "gpu_sm_util", "gpu_sm_clock_hz", "gpu_throttle_reasons", *PARTS, *DEVICE_COLUMNS,
     )  # fmt: skip
@@ -346,7 +350,7 @@ def join_row(
     nodes = tables.manifest["nodes"]
     row |= {
         "join_level": "exact" if batch["source"] == "record" else "batch",
-        "server": batch["server"], "instance": batch["instance"], "batch_id": batch["batch_id"],
+        **{name: batch[name] for name in ("server", "instance", "instance_device", "batch_id")},
         "batch_start_ns": start, "batch_end_ns": end, "batch_rows": batch["rows"],
         "batch_n_requests": batch["n_requests"], "wait_ns": minus(start, sent), "compute_ns": end - start,
         "reply_ns": minus(done, end),
@@ -435,7 +439,7 @@ class ServerParts:
         compute = batch["end_ns"] - batch["start_ns"]
         ends = [
             one["end_ns"] for one in self._costs.values()
-            if key(one)[:3] == key(batch)[:3] and one["start_ns"] < batch["start_ns"]
+            if key(one)[:4] == key(batch)[:4] and one["start_ns"] < batch["start_ns"]
         ]  # fmt: skip
         return parts | {
             "residual_ns": done - since - lag - explained - compute,

@@ -40,15 +40,21 @@ def phase_walls(expected: Reference) -> dict[str, tuple[int, int, bool]]:
 
 def instance_metrics(expected: Reference) -> dict[tuple[str, str], Row]:
     """Measures by phase and instance key."""
-    groups: dict[tuple[str, str, str, str], list[Row]] = {}
+    groups: dict[tuple[str, str], list[Row]] = {}
     for one in expected.batch_costs.values():
-        groups.setdefault((one["phase"], one["server"], one["instance"], one["model"]), []).append(one)
+        groups.setdefault((one["phase"], instance_name(one)), []).append(one)
     walls = phase_walls(expected)
     return {
-        (phase, f"{server}/{instance or model}"): measures(expected, phase, own)
-        for (phase, server, instance, model), own in groups.items()
+        (phase, name): measures(expected, phase, own)
+        for (phase, name), own in groups.items()
         if phase in walls
     }
+
+
+def instance_name(row: Row) -> str:
+    """The instance of a batch: its server and name, and the GPU that it is on; without a name its model."""
+    where = f"@gpu{row['instance_device']}" if row["instance_device"] >= 0 else ""
+    return f"{row['server']}/{row['instance'] or row['model']}{where}"
 
 
 def measures(expected: Reference, phase: str, own: list[Row]) -> Row:
@@ -101,7 +107,7 @@ def add(a: int | None, b: int | None) -> int | None:
 def wall(expected: Reference, phase: str, own: list[Row]) -> Row:
     """Where the wall of the instance goes; all None where its executions overlap by more than 0.1 % of it."""
     first, last, _ = phase_walls(expected)[phase]
-    of_instance = [one for one in expected.batch_costs.values() if key(one)[:3] == key(own[0])[:3]]
+    of_instance = [one for one in expected.batch_costs.values() if key(one)[:4] == key(own[0])[:4]]
     own = sorted((one for one in own if one["start_ns"] >= first), key=span)
     if not own:
         return {}
@@ -161,7 +167,7 @@ def unserved(expected: Reference, one: Row) -> Spans:
 
 
 def served_by(expected: Reference, one: Row) -> list[Row]:
-    names = ("server", "instance", "batch_id")
+    names = ("server", "instance", "instance_device", "batch_id")
     return [
         row
         for row in expected.joined.values()
@@ -345,7 +351,7 @@ def call_classes(expected: Reference, phase: str, instance_key: str) -> dict[str
     """(n, ns) by class of the calls within the profiled batches of the instance that began in the phase."""
     found: dict[str, tuple[int, int]] = {}
     for one in expected.batch_costs.values():
-        if (one["phase"], f"{one['server']}/{one['instance'] or one['model']}") == (phase, instance_key):
+        if (one["phase"], instance_name(one)) == (phase, instance_key):
             for call in expected.events[key(one)].calls:
                 n, ns = found.get(call["call_class"], (0, 0))
                 found[call["call_class"]] = n + 1, ns + call["end_ns"] - call["start_ns"]

@@ -27,7 +27,7 @@ from analysis.findings.self_check import SelfCheck
 from analysis.findings.self_checks import self_checks, unmet
 from analysis.join import write_joined
 from analysis.metrics.run import run_metrics
-from analysis.schema import TABLES, arrow_schema
+from analysis.schema import NO_DEVICE, TABLES, arrow_schema
 from analysis.store import RunStore
 
 START_NS = 1_795_250_252_000_000_000
@@ -212,7 +212,7 @@ def _lay_out(tables: dict[str, list[Row]], phase: Phase, at_ns: int) -> int:
     for index in range(phase.n_batches):
         if index == phase.silent_before:
             at_ns = _keep_silent(tables, phase, at_ns)
-        batch = {**place, "instance": "m_0", "batch_id": len(tables["batches"])}
+        batch = {**place, "instance": "m_0", "instance_device": NO_DEVICE, "batch_id": len(tables["batches"])}
         host = _Host(batch, tables, at_ns + _ns(phase.head_us))
         is_slow = phase.slow_every and index % phase.slow_every == 0
         for number, op in enumerate(phase.ops):
@@ -244,7 +244,7 @@ def _keep_silent(tables: dict[str, list[Row]], phase: Phase, at_ns: int) -> int:
 
 def _serve(tables: dict[str, list[Row]], batch: Row, phase: Phase, start_ns: int, end_ns: int) -> None:
     """The batch's record and range, and its request by the client and by Triton's trace."""
-    key = {name: batch[name] for name in ("phase", "node", "server", "instance", "batch_id")}
+    key = {name: value for name, value in batch.items() if name not in ("process", "thread")}
     span = {"start_ns": start_ns, "end_ns": end_ns}
     sent_ns, done_ns = start_ns - _ns(phase.wait_us), end_ns + _ns(OUTPUT_US + WIRE_US)
     request = _request(tables, phase, sent_ns)
@@ -334,15 +334,18 @@ def _cpu_sample(phase: Phase, interval_ns: int, t_ns: int) -> Row:
     }  # fmt: skip
 
 
+_LACKED = {"instance_device": NO_DEVICE}
+
+
 def _as_table(table: str, rows: Iterable[Row]) -> pa.Table:
-    """`rows` as `table`, text plain; a column that a row lacks is null."""
+    """`rows` as `table`, text plain; a column that a row lacks is null, or no device."""
     wanted, known = arrow_schema(table), list(rows)
     assert all(
         set(row) - {"process", "thread"} <= {column.name for column in TABLES[table].columns} for row in known
     )
     arrays = [
         pa.array(
-            [row.get(one.name) for row in known],
+            [row.get(one.name, _LACKED.get(one.name) if not one.nullable else None) for row in known],
             pa.string() if pa.types.is_dictionary(one.type) else one.type,
         )
         for one in wanted

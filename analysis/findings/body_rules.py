@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from analysis.findings.rule import Detail, GiveBack, RowLink, Rule, at_least, at_most, below
 
-_BATCH = ("instance", "batch_id")
+_BATCH = ("instance", "instance_device", "batch_id")
 
 SYNC = Rule(
     "sync-bound",

@@ -37,7 +37,7 @@ from analysis.findings.window_rules import (
     UNSERVED,
     WINDOW_RULES,
 )
-from analysis.metrics.measures import server_of
+from analysis.metrics.measures import instance_key, instance_of, server_of
 from analysis.model_statistics import ModelStatistics, model_statistics
 from analysis.ops import OPERATIONS
 from analysis.overhead import profiling_ratio
@@ -233,7 +233,9 @@ class _View:
         if found.named is None or found.named.rule.rows.table not in self.tables:
             return None
         rows = found.named.rule.rows
-        sums = self.sums.get((scope.phase, f"{scope.server}/{scope.instance}"))
+        sums = self.sums.get(
+            (scope.phase, instance_key(scope.server, scope.instance, scope.instance_device, ""))
+        )
         if found.named.rule in (UNSERVED, REFUSED):
             own = unserved_filter(scope, sums.model if sums else "", self.sent, found.named.rule)
             return link(self.connection, own, rows)
@@ -283,8 +285,11 @@ def _lowered(found: Finding, reason: str) -> Finding:
 
 
 def _scope(phase: str, key: str) -> Scope:
-    server, _, instance = key.partition("/")
-    return Scope(phase, server, instance)
+    """`key`: of an instance, or the name of a server."""
+    if "/" not in key:
+        return Scope(phase, key)
+    instance, device = instance_of(key)
+    return Scope(phase, server_of(key), instance, instance_device=device)
 
 
 def _whole(shares: Mapping[str, float | None]) -> dict[str, float | None]:

@@ -10,6 +10,7 @@ from analysis.findings.classifier import Assessment, Classification, clauses_hol
 from analysis.findings.confidence import LEVELS, NO_RULE, RunState, confidence_of
 from analysis.findings.facts import total
 from analysis.findings.rule import QUOTIENTS, Measures, Rule
+from analysis.tables.columns import NO_DEVICE
 from analysis.wording import count_text, figure_text
 
 UNASSESSED = "not assessed"
@@ -17,12 +18,16 @@ UNASSESSED = "not assessed"
 
 @dataclass(frozen=True)
 class Scope:
-    """What a finding is about. `requests`: all, or p99: those at or beyond the p99 of the latency among the ok."""
+    """What a finding is about. `requests`: all, or p99: those at or beyond the p99 of the latency among the ok.
+
+    `instance`: of the model, empty for all of a server; `instance_device` as in table `batches`.
+    """
 
     phase: str
     server: str
     instance: str = ""
     requests: str = "all"
+    instance_device: int = NO_DEVICE
 
 
 @dataclass(frozen=True)

@@ -15,11 +15,12 @@ RESIDUAL_RATIO = 0.05
 
 _BATCH_PARTS = "kernel_busy_ns + copy_exposed_ns + sync_wait_ns + launch_idle_ns + head_ns + tail_ns"
 _PARTS = "coalesce(lag_ns, 0) + network_ns + queue_ns + input_ns + handover_ns + compute_ns + output_ns + residual_ns"
-_WHOLE = """
+_KEY = "server, instance, instance_device, batch_id"
+_WHOLE = f"""
 WITH shares AS (
-    SELECT server, instance, batch_id, sum(kernel_share_ns) AS shares_ns, count(*) AS n
+    SELECT {_KEY}, sum(kernel_share_ns) AS shares_ns, count(*) AS n
     FROM joined WHERE kernel_share_ns IS NOT NULL AND batch_id IS NOT NULL GROUP BY ALL)
-SELECT count(*), sum(abs(shares_ns - kernel_ns)) FROM shares JOIN batch_costs USING (server, instance, batch_id)
+SELECT count(*), sum(abs(shares_ns - kernel_ns)) FROM shares JOIN batch_costs USING ({_KEY})
 WHERE n = n_requests
 """
 

@@ -24,7 +24,7 @@ def scope_filter(table: str, scope: Scope, model: str | None = None) -> str:
         column = "model" if table == "batch_costs" else "request_kind"
         parts.append(f"instance = '' AND {column} = {literal(scope.instance)}")
     elif scope.instance:
-        parts.append(f"instance = {literal(scope.instance)}")
+        parts.append(f"instance = {literal(scope.instance)} AND instance_device = {scope.instance_device}")
     return " AND ".join(parts)
 
 

@@ -44,7 +44,9 @@ _SPANS = {
 """What each response_<name>_ratio is of."""
 LATENCY = "coalesce(response_ns, service_ns)"
 """Latency of a row of `joined`: a closed loop has no response time."""
-INSTANCE = "coalesce(nullif(instance, ''), request_kind)"
+
+_MODEL = "CASE WHEN instance = '' THEN request_kind ELSE '' END"
+"""What the key of an instance without a name is made of."""
 
 Key = tuple[str, str]
 """Phase and instance key."""
@@ -67,14 +69,15 @@ def batch_sums(connection: duckdb.DuckDBPyConnection) -> dict[Key, Sums]:
     """Sums over view `batch_costs`, by phase and instance."""
     parts = ", ".join(f"sum({part}_ns)::DOUBLE" for part in BODY_PARTS)
     rows = connection.execute(f"""
-        SELECT phase, server, instance, model, count(*) FILTER (tie <> 'none'), sum(n_kernels + n_copies), {parts},
+        SELECT phase, server, instance, instance_device, model, count(*) FILTER (tie <> 'none'),
+            sum(n_kernels + n_copies), {parts},
             sum(h2d_ns + d2h_ns)::DOUBLE, sum(h2d_bytes + d2h_bytes)::DOUBLE, sum(n_launches)
-        FROM batch_costs WHERE phase <> '' GROUP BY phase, server, instance, model""").fetchall()
+        FROM batch_costs WHERE phase <> '' GROUP BY phase, server, instance, instance_device, model""").fetchall()
     return {
-        (phase, instance_key(server, instance, model)): Sums(
+        (phase, instance_key(server, instance, device, model)): Sums(
             instance, model, n_tied, n_operations, tuple(sums[:-3]), *sums[-3:]
         )
-        for phase, server, instance, model, n_tied, n_operations, *sums in rows
+        for phase, server, instance, device, model, n_tied, n_operations, *sums in rows
     }
 
 
@@ -85,13 +88,13 @@ def response_shares(connection: duckdb.DuckDBPyConnection) -> dict[Key, dict[str
         for span in _SPANS.values()
     )
     rows = connection.execute(f"""
-        SELECT phase, server, {INSTANCE}, {columns} FROM joined
+        SELECT phase, server, instance, instance_device, {_MODEL}, {columns} FROM joined
         WHERE outcome = 'ok' AND server IS NOT NULL AND phase <> '' GROUP BY ALL""").fetchall()
     return {
-        (phase, f"{server}/{instance}"): {
+        (phase, instance_key(*owner)): {
             f"response_{name}_ratio": value for name, value in zip(_SPANS, values, strict=True)
         }
-        for phase, server, instance, *values in rows
+        for phase, *owner, values in ((*row[:5], row[5:]) for row in rows)
     }
 
 

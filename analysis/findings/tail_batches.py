@@ -7,7 +7,7 @@ batches; the events of the other batches are not read.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from analysis.findings.rule import Measures
 from analysis.findings.shares import Key
@@ -19,26 +19,27 @@ from analysis.ops import OPERATIONS
 if TYPE_CHECKING:
     import duckdb
 
-_OWNER = "phase, server, instance, model"
-_CHOSEN = """
+_KEY = "server, instance, instance_device, batch_id"
+_OWNER = "phase, server, instance, instance_device, model"
+_CHOSEN = f"""
 CREATE OR REPLACE TEMP TABLE chosen AS
-SELECT DISTINCT server, instance, batch_id FROM joined WHERE batch_id IS NOT NULL AND instance <> '' AND ({where})
+SELECT DISTINCT {_KEY} FROM joined WHERE batch_id IS NOT NULL AND instance <> '' AND ({{where}})
 """
-_PICKED = """
-CREATE OR REPLACE TEMP TABLE picked AS SELECT * FROM batch_costs SEMI JOIN chosen USING (server, instance, batch_id)
+_PICKED = f"""
+CREATE OR REPLACE TEMP TABLE picked AS SELECT * FROM batch_costs SEMI JOIN chosen USING ({_KEY})
 """
-_OWN = """
-SELECT b.phase, b.server, b.instance, b.model, b.batch_id, '{kind}' AS kind, o.start_ns, o.end_ns, o.launch_start_ns,
-    o.launch_end_ns
-FROM (SELECT * FROM {table} WHERE batch_id IN (SELECT batch_id FROM picked) AND end_ns >= start_ns) o
-JOIN picked b USING (server, instance, batch_id)
+_OWN = f"""
+SELECT b.phase, b.server, b.instance, b.instance_device, b.model, b.batch_id, '{{kind}}' AS kind, o.start_ns, o.end_ns,
+    o.launch_start_ns, o.launch_end_ns
+FROM (SELECT * FROM {{table}} WHERE batch_id IN (SELECT batch_id FROM picked) AND end_ns >= start_ns) o
+JOIN picked b USING ({_KEY})
 """
 """By the number first: texts are compared for what is left."""
 _LAUNCHES = f"""
 CREATE OR REPLACE TEMP TABLE launches AS
 SELECT {_OWNER}, batch_id, launch_start_ns, min(start_ns) FILTER (kind = 'kernel') AS first_ns,
     sum(greatest(0, end_ns - greatest(start_ns, coalesce(before_ns, start_ns))))::BIGINT AS op_ns
-FROM (SELECT *, max(end_ns) OVER (PARTITION BY server, instance, batch_id, launch_start_ns ORDER BY start_ns, end_ns
+FROM (SELECT *, max(end_ns) OVER (PARTITION BY {_KEY}, launch_start_ns ORDER BY start_ns, end_ns
         ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before_ns FROM own WHERE launch_start_ns IS NOT NULL)
 GROUP BY ALL
 """
@@ -51,13 +52,13 @@ FROM own GROUP BY ALL
 _ISSUE = f"""
 SELECT {_OWNER}, median(interval_ns), median(op_ns) FILTER (interval_ns IS NOT NULL)
 FROM (SELECT *, launch_start_ns - lag(launch_start_ns) OVER (
-        PARTITION BY server, instance, batch_id ORDER BY launch_start_ns) AS interval_ns FROM launches)
+        PARTITION BY {_KEY} ORDER BY launch_start_ns) AS interval_ns FROM launches)
 GROUP BY ALL
 """
 _IDLE = f"""
 SELECT {_OWNER}, coalesce(sum(start_ns - before_ns) FILTER (launch_start_ns > before_ns), 0)::DOUBLE,
     sum(start_ns - before_ns)::DOUBLE
-FROM (SELECT *, max(end_ns) OVER (PARTITION BY server, instance, batch_id ORDER BY start_ns, end_ns
+FROM (SELECT *, max(end_ns) OVER (PARTITION BY {_KEY} ORDER BY start_ns, end_ns
         ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before_ns FROM own)
 WHERE start_ns > before_ns GROUP BY ALL
 """
@@ -117,6 +118,6 @@ def batches_measures(connection: duckdb.DuckDBPyConnection, tables: Sequence[str
     return {**found}
 
 
-def _key(owner: Sequence[str]) -> Key:
-    phase, server, instance, model = owner
-    return phase, instance_key(server, instance, model)
+def _key(owner: Sequence[Any]) -> Key:
+    phase, *instance = owner
+    return phase, instance_key(*instance)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from analysis.findings.rule import GiveBack, RowLink, Rule, at_least, below
 
-_BATCH = ("instance", "batch_id")
+_BATCH = ("instance", "instance_device", "batch_id")
 _REQUEST = ("request_id",)
 
 CLIENT_LAG_RATIO = 0.20

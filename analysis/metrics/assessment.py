@@ -41,8 +41,8 @@ from analysis.store import RunStore
 if TYPE_CHECKING:
     import duckdb
 
-BatchKey = tuple[str, str, int]
-"""server, instance, batch_id"""
+BatchKey = tuple[str, str, int, int]
+"""server, instance, instance_device, batch_id"""
 
 _SMALL = ("joined", "triton_samples", "gpu_samples")
 
@@ -63,11 +63,11 @@ def opened(
         if chosen is None:
             connection.execute("CREATE TEMP VIEW picked AS SELECT * FROM batch_costs")
         else:
-            server, instance, batch_id = zip(*chosen, strict=True) if chosen else ((), (), ())
-            rows = pa.table({
-                "server": pa.array(server, pa.string()), "instance": pa.array(instance, pa.string()),
-                "batch_id": pa.array(batch_id, pa.int64()),
-            })  # fmt: skip
+            names = ("server", "instance", "instance_device", "batch_id")
+            types = (pa.string(), pa.string(), pa.int64(), pa.int64())
+            columns = zip(*chosen, strict=True) if chosen else ((),) * len(names)
+            arrays = [pa.array(column, type_) for column, type_ in zip(columns, types, strict=True)]
+            rows = pa.table(arrays, names=names)
             connection.register("chosen_rows", rows)
             connection.execute("CREATE TEMP TABLE chosen AS SELECT DISTINCT * FROM chosen_rows")
             connection.unregister("chosen_rows")

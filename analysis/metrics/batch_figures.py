@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from analysis.metrics.measures import Measures, instance_key, ratio
+from analysis.metrics.measures import INSTANCE, Measures, instance_key, ratio
 
 if TYPE_CHECKING:
     import duckdb
@@ -22,7 +22,7 @@ _SUMS = (
 
 # `picked` has the batches that count, with all columns of batch_costs.
 _BATCH_SUMS = f"""
-SELECT phase, server, instance, model, any_value(node) AS node, count(*) AS n,
+SELECT phase, server, instance, instance_device, model, any_value(node) AS node, count(*) AS n,
     count(*) FILTER (tie <> 'none') AS n_tied, count(*) FILTER (tie = 'range') AS n_ranged,
     CAST(sum(end_ns - start_ns) AS BIGINT) AS exec_ns,
     CAST(sum(end_ns - start_ns) FILTER (tie <> 'none') AS BIGINT) AS tied_exec_ns, CAST(sum(rows) AS BIGINT) AS n_rows,
@@ -39,23 +39,24 @@ CREATE OR REPLACE TEMP VIEW laid AS
 WITH own AS (
     SELECT b.*, s.first_ns, s.last_ns FROM batch_costs b JOIN spans s USING (phase) WHERE b.start_ns >= s.first_ns),
 before AS (
-    SELECT s.phase, server, instance, model, max(b.end_ns) AS before_ns
+    SELECT s.phase, server, instance, instance_device, model, max(b.end_ns) AS before_ns
     FROM batch_costs b JOIN spans s ON b.start_ns < s.first_ns GROUP BY ALL),
 ends AS (
-    SELECT phase, server, instance, model, min((start_ns, batch_id)) AS first_batch, max(end_ns) AS last_end,
+    SELECT phase, server, instance, instance_device, model, min((start_ns, batch_id)) AS first_batch,
+        max(end_ns) AS last_end,
         greatest(any_value(first_ns), coalesce(any_value(before_ns), any_value(first_ns))) AS wall_start,
         greatest(any_value(last_ns), max(end_ns)) AS wall_end
-    FROM own LEFT JOIN before USING (phase, server, instance, model) GROUP BY ALL)
-SELECT own.*, e.* EXCLUDE (phase, server, instance, model), w.idle_wait_ns,
+    FROM own LEFT JOIN before USING (phase, server, instance, instance_device, model) GROUP BY ALL)
+SELECT own.*, e.* EXCLUDE (phase, server, instance, instance_device, model), w.idle_wait_ns,
     (own.start_ns, own.batch_id) = first_batch AS is_first,
     CASE WHEN is_first THEN greatest(0, own.start_ns - wall_start)
         WHEN own.start_ns > first_batch[1] THEN gap_before_ns ELSE 0 END AS idle_ns,
     least(idle_ns, coalesce(w.idle_wait_ns, 0)) AS waited_ns
-FROM own JOIN ends e USING (phase, server, instance, model)
-LEFT JOIN waits w USING (server, instance, model, batch_id)
+FROM own JOIN ends e USING (phase, server, instance, instance_device, model)
+LEFT JOIN waits w USING (server, instance, instance_device, model, batch_id)
 """
 _WALLS = """
-SELECT phase, server, instance, model, any_value(wall_end - wall_start) AS wall_ns,
+SELECT phase, server, instance, instance_device, model, any_value(wall_end - wall_start) AS wall_ns,
     CAST(sum(idle_ns) FILTER (is_first) AS BIGINT) + any_value(wall_end - last_end) AS edges_ns,
     CAST(sum(end_ns - start_ns) AS BIGINT) AS exec_ns,
     CAST(sum(end_ns - start_ns) FILTER (tie = 'none' OR head_ns IS NULL) AS BIGINT) AS unprofiled_ns,
@@ -74,15 +75,16 @@ FROM laid GROUP BY ALL
 # of both at once = what lies of `unserved` before the end of a stretch, less what lies before its start.
 _UNSERVED_WAITS = """
 WITH idle AS (
-    SELECT phase, server, instance, model, is_first AS is_edge, start_ns - idle_ns AS from_ns,
+    SELECT phase, server, instance, instance_device, model, is_first AS is_edge, start_ns - idle_ns AS from_ns,
         start_ns - waited_ns AS to_ns FROM laid WHERE idle_ns > waited_ns
     UNION ALL
-    SELECT phase, server, instance, model, true, any_value(last_end), any_value(wall_end) FROM laid GROUP BY ALL),
+    SELECT phase, server, instance, instance_device, model, true, any_value(last_end), any_value(wall_end)
+    FROM laid GROUP BY ALL),
 points AS (
-    SELECT phase, server, instance, model, is_edge, from_ns AS t_ns, -1 AS sign FROM idle
+    SELECT phase, server, instance, instance_device, model, is_edge, from_ns AS t_ns, -1 AS sign FROM idle
     UNION ALL
-    SELECT phase, server, instance, model, is_edge, to_ns, 1 FROM idle)
-SELECT p.phase, p.server, p.instance, p.model, p.is_edge,
+    SELECT phase, server, instance, instance_device, model, is_edge, to_ns, 1 FROM idle)
+SELECT p.phase, p.server, p.instance, p.instance_device, p.model, p.is_edge,
     CAST(sum(sign * coalesce(u.before_ns + least(p.t_ns - u.from_ns, u.to_ns - u.from_ns), 0)) AS BIGINT)
 FROM points p ASOF LEFT JOIN unserved u ON p.server = u.server AND p.model = u.model AND p.t_ns >= u.from_ns
 GROUP BY ALL
@@ -109,8 +111,8 @@ def walls(connection: duckdb.DuckDBPyConnection) -> dict[GroupKey, Row]:
     connection.execute(_LAID)
     found = _by_group(connection, _WALLS)
     if connection.execute("SELECT 1 FROM unserved LIMIT 1").fetchall():
-        for phase, server, instance, model, is_edge, ns in connection.execute(_UNSERVED_WAITS).fetchall():
-            row = found[phase, instance_key(server, instance, model)]
+        for phase, *owner, is_edge, ns in connection.execute(_UNSERVED_WAITS).fetchall():
+            row = found[phase, instance_key(*owner)]
             row["edges_waiting_ns" if is_edge else "waiting_ns"] += ns
     return found
 
@@ -125,7 +127,7 @@ def _by_group(connection: duckdb.DuckDBPyConnection, query: str) -> dict[GroupKe
     cursor = connection.execute(query)
     names = [one[0] for one in cursor.description or []]
     rows = [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
-    return {(row["phase"], instance_key(row["server"], row["instance"], row["model"])): row for row in rows}
+    return {(row["phase"], instance_key(*(row[name] for name in INSTANCE))): row for row in rows}
 
 
 def wall_measures(wall: Mapping[str, Any] | None) -> Measures:

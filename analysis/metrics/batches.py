@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from analysis.metrics.measures import instance_key
 from analysis.metrics.numbering import present
-from analysis.metrics.row_groups import Texts
 from analysis.row_groups import NULL
 
 if TYPE_CHECKING:
@@ -21,15 +20,15 @@ if TYPE_CHECKING:
 Int64s = NDArray[np.int64]
 
 _BATCHES = """
-SELECT server, instance, model, node, phase, batch_id, start_ns, end_ns, process,
+SELECT server, instance, instance_device, model, node, phase, batch_id, start_ns, end_ns, process,
     coalesce(overrun_ns, 0) > 0 AS is_overrun, {is_chosen} AS is_chosen
-FROM batch_costs ORDER BY server, instance, model, batch_id
+FROM batch_costs ORDER BY server, instance, instance_device, model, batch_id
 """
-CHOSEN = "(server, instance, batch_id) IN (SELECT (server, instance, batch_id) FROM chosen)"
-_LAST_STARTS = """
-SELECT server, instance, batch_id, max(o.start_ns)
-FROM ops o JOIN (SELECT server, instance, batch_id FROM batch_costs WHERE overrun_ns > 0 AND tie = 'range')
-    USING (server, instance, batch_id)
+_KEY = "server, instance, instance_device, batch_id"
+CHOSEN = f"({_KEY}) IN (SELECT ({_KEY}) FROM chosen)"
+_LAST_STARTS = f"""
+SELECT {_KEY}, max(o.start_ns)
+FROM ops o JOIN (SELECT {_KEY} FROM batch_costs WHERE overrun_ns > 0 AND tie = 'range') USING ({_KEY})
 GROUP BY ALL
 """
 
@@ -39,12 +38,13 @@ class Instance(NamedTuple):
 
     server: str
     instance: str
+    device: int
     model: str
     node: str
 
     @property
     def key(self) -> str:
-        return instance_key(self.server, self.instance, self.model)
+        return instance_key(self.server, self.instance, self.device, self.model)
 
 
 class Group(NamedTuple):
@@ -76,6 +76,11 @@ class Batches:
     @cached_property
     def _padded(self) -> Int64s:
         return np.append(self.group, np.int64(-1))
+
+    @cached_property
+    def places(self) -> dict[tuple[str, str, int], int]:
+        """Row of `instances` by server, instance and its device, as events name them."""
+        return {(one.server, one.instance, one.device): row for row, one in enumerate(self.instances)}
 
     def group_of(self, row: Int64s) -> Int64s:
         """Group of each row; -1 for row -1."""
@@ -109,10 +114,11 @@ def read_batches(connection: duckdb.DuckDBPyConnection, phases: Sequence[str], i
     """
     found = connection.sql(_BATCHES.format(is_chosen=is_chosen)).to_arrow_table()
     texts = {name: found[name].to_pylist() for name in ("server", "instance", "model", "node", "phase")}
-    keys = list(zip(texts["server"], texts["instance"], texts["model"], texts["node"], strict=True))
-    names = Texts()
-    instance = np.array([names.code("\0".join(key)) for key in keys], np.int64)
-    instances = [Instance(*name.split("\0")) for name in names.names()]
+    devices = found["instance_device"].to_pylist()
+    keys = zip(texts["server"], texts["instance"], devices, texts["model"], texts["node"], strict=True)
+    places: dict[tuple[str, str, int, str, str], int] = {}
+    instance = np.array([places.setdefault(key, len(places)) for key in keys], np.int64)
+    instances = [Instance(*key) for key in places]
     phase_code = {phase: place for place, phase in enumerate(phases)}
     phase = np.array([phase_code.get(name, -1) for name in texts["phase"]], np.int64)
     is_counted = found["is_chosen"].to_numpy().astype(bool) & (phase >= 0)
@@ -134,8 +140,8 @@ def read_batches(connection: duckdb.DuckDBPyConnection, phases: Sequence[str], i
 
 def _close_late(connection: duckdb.DuckDBPyConnection, batches: Batches) -> None:
     """Puts off `closed_ns` of batches whose operations outlive them to the last start of one."""
-    place = {(one.server, one.instance): row for row, one in enumerate(batches.instances)}
+    places = batches.places
     rows = connection.execute(_LAST_STARTS).fetchall()
-    for server, instance, batch_id, last_ns in rows:
-        at = batches.locate(np.array([place[server, instance]]), np.array([batch_id]))[0]
+    for server, instance, device, batch_id, last_ns in rows:
+        at = batches.locate(np.array([places[server, instance, device]]), np.array([batch_id]))[0]
         batches.closed_ns[at] = max(batches.closed_ns[at], last_ns)

@@ -17,7 +17,9 @@ from analysis.store import RunStore
 
 Int64s = NDArray[np.int64]
 
-_COLUMNS = ("node", "process", "server", "instance", "batch_id", "call_class", "start_ns", "end_ns")
+_COLUMNS = (
+    "node", "process", "server", "instance", "instance_device", "batch_id", "call_class", "start_ns", "end_ns",
+)  # fmt: skip
 _ROOM = 1 << 12
 """Most classes of calls, and most phases: their numbers share a key."""
 
@@ -30,7 +32,7 @@ class CallSums:
         self._batches = batches
         self._starts = np.array([phase.wall_ns[0] for phase in phases], np.int64)
         self._ends = np.array([phase.wall_ns[1] for phase in phases], np.int64)
-        self._owners, self._processes = Numbering(2), Numbering(2)
+        self._owners, self._processes = Numbering(3), Numbering(2)
         self._within: dict[int, list[int]] = {}
         self._outside: dict[int, list[int]] = {}
         for _, rows in self._groups.tables():
@@ -38,7 +40,7 @@ class CallSums:
 
     def _add(self, rows: dict[str, Int64s]) -> None:
         length = rows["end_ns"] - rows["start_ns"]
-        owner = self._owners.encode((rows["server"], rows["instance"]))
+        owner = self._owners.encode((rows["server"], rows["instance"], rows["instance_device"]))
         batch = self._batches.locate(self._instance_of_owner()[owner], rows["batch_id"])
         group = self._batches.group_of(batch)
         is_whole = length >= 0
@@ -54,9 +56,11 @@ class CallSums:
 
     def _instance_of_owner(self) -> Int64s:
         names = self._groups.texts.names()
-        known = {(one.server, one.instance): place for place, one in enumerate(self._batches.instances)}
-        pairs = [(names[server], names[instance]) for server, instance in self._owners.rows.tolist()]
-        return np.array([known.get(pair, -1) for pair in pairs], np.int64)
+        places = [
+            self._batches.places.get((names[server], names[instance], device), -1)
+            for server, instance, device in self._owners.rows.tolist()
+        ]
+        return np.array(places, np.int64)
 
     def within(self, group: int) -> dict[str, tuple[int, int]]:
         """(n, ns) by class of the calls of the group's batches."""

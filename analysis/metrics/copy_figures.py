@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 Row = dict[str, Any]
 
 _COPIES = """
-SELECT b.phase, server, instance, b.model, copy_kind, source_kind, destination_kind, count(*) AS n,
+SELECT b.phase, server, instance, instance_device, b.model, copy_kind, source_kind, destination_kind, count(*) AS n,
     CAST(sum(bytes) AS BIGINT) AS bytes, CAST(sum(m.end_ns - m.start_ns) AS BIGINT) AS device_ns,
     CAST(sum(launch_end_ns - launch_start_ns) AS BIGINT) AS call_ns, count(launch_start_ns) AS n_calls
-FROM memcpys m JOIN picked b USING (server, instance, batch_id)
+FROM memcpys m JOIN picked b USING (server, instance, instance_device, batch_id)
 WHERE m.end_ns >= m.start_ns GROUP BY ALL ORDER BY ALL
 """
 
@@ -25,11 +25,10 @@ WHERE m.end_ns >= m.start_ns GROUP BY ALL ORDER BY ALL
 def copy_figures(connection: duckdb.DuckDBPyConnection) -> dict[GroupKey, list[Row]]:
     """By phase and instance, a row for each kind of copy and of memory; copies of the batches in `picked`."""
     found: dict[GroupKey, list[Row]] = {}
-    for phase, server, instance, model, kind, source, destination, *sums in connection.execute(
-        _COPIES
-    ).fetchall():
-        n, bytes_, device_ns, call_ns, n_calls = sums
-        found.setdefault((phase, instance_key(server, instance, model)), []).append({
+    for row in connection.execute(_COPIES).fetchall():
+        phase, *owner = row[:5]
+        kind, source, destination, n, bytes_, device_ns, call_ns, n_calls = row[5:]
+        found.setdefault((phase, instance_key(*owner)), []).append({
             "copy_kind": kind, "source_kind": source, "destination_kind": destination, "n": n, "bytes": bytes_,
             "mean_bytes": bytes_ / n, "device_ns": device_ns, "device_mean_ns": device_ns / n,
             "bytes_per_s": ratio(bytes_ * 1e9, device_ns), "call_ns": call_ns,

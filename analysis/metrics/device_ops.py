@@ -22,7 +22,7 @@ Int64s = NDArray[np.int64]
 KERNEL, COPY, SET = range(len(DEVICE_TABLES))
 
 PLACE = ("node", "gpu_uuid", "device", "process", "context", "stream", "start_ns", "end_ns")
-TIE = ("server", "instance", "batch_id", "launch_start_ns", "launch_end_ns")
+TIE = ("server", "instance", "instance_device", "batch_id", "launch_start_ns", "launch_end_ns")
 KERNEL_CONFIG = (
     "name", "full_name", "grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z", "registers_per_thread",
     "static_shared_bytes", "dynamic_shared_bytes", "theoretical_occupancy", "gpu_uuid",
@@ -92,7 +92,7 @@ class DeviceOps:
             columns["kernels"] = (*columns["kernels"], *(set(KERNEL_CONFIG) - set(PLACE)))
         self._groups = RowGroups(store, columns)
         self._gpus, self._processes, self._streams = Numbering(3), Numbering(2), Numbering(3)
-        self._owners = Numbering(2)
+        self._owners = Numbering(3)
         self.configs = Numbering(len(KERNEL_CONFIG))
 
     def slices(self, n_rows: int) -> Iterator[Ops]:
@@ -152,10 +152,12 @@ class DeviceOps:
 
     def _batch(self, rows: Columns) -> Int64s:
         assert self._batches is not None
-        owner = self._owners.encode((rows["server"], rows["instance"]))
-        known = {(one.server, one.instance): place for place, one in enumerate(self._batches.instances)}
-        names = self._names
-        place = [known.get((names[server], names[one]), -1) for server, one in self._owners.rows.tolist()]
+        owner = self._owners.encode((rows["server"], rows["instance"], rows["instance_device"]))
+        known, names = self._batches.places, self._names
+        place = [
+            known.get((names[server], names[one], device), -1)
+            for server, one, device in self._owners.rows.tolist()
+        ]
         if not place:
             return owner
         return self._batches.locate(np.array(place, np.int64)[owner], rows["batch_id"])

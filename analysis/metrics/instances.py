@@ -14,7 +14,8 @@ from analysis.store import RunStore
 def measures_of_batches(
     store: RunStore, phase: str, batches: Sequence[BatchKey], memory_limit_bytes: int = MEMORY_LIMIT_BYTES
 ) -> dict[str, Measures]:
-    """By instance key, the measures over those of `batches` (server, instance, batch_id) that began in `phase`.
+    """By instance key, the measures over those of `batches` (server, instance, its device, batch_id) that began in
+    `phase`.
 
     Every name of `MEASURES`; the wall_… ones are None, those of the GPU and its samples are of the whole phase. All
     instances in one call: it reads the events of the run once.

@@ -8,7 +8,10 @@ sources: docs/metrics.md.
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple
+
+from analysis.tables.columns import NO_DEVICE
 
 Measures = dict[str, float | None]
 
@@ -97,11 +100,24 @@ def ratio(part: float | None, whole: float | None) -> float | None:
     return None if part is None or not whole else float(part) / float(whole)
 
 
-def instance_key(server: str, instance: str, model: str) -> str:
-    """Key of an instance: server/instance; server/model where only Triton's trace tells of its batches."""
-    return f"{server}/{instance or model}"
+INSTANCE = ("server", "instance", "instance_device", "model")
+"""Columns that say which instance a row is of, in the order that `instance_key` takes them."""
+
+
+def instance_key(server: str, instance: str, device: int, model: str) -> str:
+    """Key of an instance: server/instance, server/instance@gpu1 of one on a GPU; server/model where only Triton's trace
+    tells of its batches."""
+    where = "" if device == NO_DEVICE else f"@gpu{device}"
+    return f"{server}/{instance or model}{where}"
 
 
 def server_of(key: str) -> str:
     """The server of an instance key."""
     return key.partition("/")[0]
+
+
+def instance_of(key: str) -> tuple[str, int]:
+    """Name, or model, and device of an instance key."""
+    found = re.fullmatch(r"[^/]*/(.*?)(?:@gpu([0-9]+))?", key, re.DOTALL)
+    assert found is not None, "keys are made here"
+    return found[1], NO_DEVICE if found[2] is None else int(found[2])

@@ -19,7 +19,7 @@ Int64s = NDArray[np.int64]
 Row = dict[str, Any]
 
 _THREADS = """
-SELECT node, process, thread, server, instance, model FROM picked
+SELECT node, process, thread, server, instance, instance_device, model FROM picked
 WHERE thread IS NOT NULL GROUP BY ALL ORDER BY ALL
 """
 _RANGES = """
@@ -44,7 +44,7 @@ def os_wait_figures(
     lies. Nested calls count twice, as nsys lists them.
     """
     found: dict[tuple[str, str], list[Row]] = {}
-    for node, process, thread, server, instance, model in connection.execute(_THREADS).fetchall():
+    for node, process, thread, *owner in connection.execute(_THREADS).fetchall():
         where = {"node": node, "process": process, "thread": thread}
         ranges = connection.execute(_RANGES, where).fetchnumpy()
         union, _ = Union(-(1 << 62)).add(
@@ -53,7 +53,7 @@ def os_wait_figures(
         for phase in phases:
             if phase.covered_ns is not None:
                 rows = _thread_rows(connection, where, union, phase.covered_ns)
-                found.setdefault((phase.name, instance_key(server, instance, model)), []).extend(rows)
+                found.setdefault((phase.name, instance_key(*owner)), []).extend(rows)
     return found
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from analysis.metrics.batch_figures import GroupKey
-from analysis.metrics.measures import Measures, instance_key, ratio
+from analysis.metrics.measures import INSTANCE, Measures, instance_key, ratio
 from analysis.metrics.spans import PhaseSpan
 from analysis.metrics.unions import joined_up
 
@@ -21,21 +21,23 @@ Row = dict[str, Any]
 SERVED = """
 CREATE TEMP VIEW served AS
 SELECT j.*, coalesce(m.model, j.request_kind) AS model
-FROM joined j LEFT JOIN (SELECT DISTINCT server, instance, model FROM batch_costs WHERE instance <> '') m
-    USING (server, instance)
+FROM joined j
+LEFT JOIN (SELECT DISTINCT server, instance, instance_device, model FROM batch_costs WHERE instance <> '') m
+    USING (server, instance, instance_device)
 WHERE j.batch_id IS NOT NULL
 """
 """Requests with the key of their batch. `joined` has no model: the batch of an instance has one, else the request."""
 
 WAITS = """
 CREATE TEMP TABLE waits AS
-SELECT server, instance, model, batch_id, max(idle_wait_ns) AS idle_wait_ns
+SELECT server, instance, instance_device, model, batch_id, max(idle_wait_ns) AS idle_wait_ns
 FROM served WHERE idle_wait_ns IS NOT NULL GROUP BY ALL
 """
 """By batch: how long one of its requests waited while the instance was idle."""
 
 NO_WAITS = """
-CREATE TEMP TABLE waits(server VARCHAR, instance VARCHAR, model VARCHAR, batch_id BIGINT, idle_wait_ns BIGINT)
+CREATE TEMP TABLE waits(server VARCHAR, instance VARCHAR, instance_device BIGINT, model VARCHAR, batch_id BIGINT,
+    idle_wait_ns BIGINT)
 """
 
 IS_UNSERVED = "batch_id IS NULL AND outcome <> 'ok' AND sent_ns IS NOT NULL"
@@ -54,11 +56,11 @@ CREATE TEMP TABLE unserved(server VARCHAR, model VARCHAR, from_ns BIGINT, to_ns 
 _SLICE_ROWS = 500_000
 
 _BY_INSTANCE = """
-SELECT b.phase, server, instance, model, count(*) AS n, quantile_disc(queue_ns, 0.5) AS queue_p50_ns,
+SELECT b.phase, server, instance, instance_device, model, count(*) AS n, quantile_disc(queue_ns, 0.5) AS queue_p50_ns,
     quantile_disc(queue_ns + input_ns + handover_ns + j.compute_ns + output_ns, 0.5) AS server_p50_ns,
     avg(queue_ns) AS queue_mean_ns, avg(j.compute_ns) AS compute_mean_ns,
     CAST(sum(lag_ns) AS DOUBLE) AS lag_ns, CAST(sum(response_ns) AS DOUBLE) AS response_ns
-FROM served j JOIN picked b USING (server, instance, model, batch_id)
+FROM served j JOIN picked b USING (server, instance, instance_device, model, batch_id)
 WHERE outcome = 'ok' GROUP BY ALL
 """
 
@@ -125,7 +127,7 @@ def instance_requests(connection: duckdb.DuckDBPyConnection) -> dict[GroupKey, R
     cursor = connection.execute(_BY_INSTANCE)
     names = [one[0] for one in cursor.description or []]
     rows = [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
-    return {(row["phase"], instance_key(row["server"], row["instance"], row["model"])): row for row in rows}
+    return {(row["phase"], instance_key(*(row[name] for name in INSTANCE))): row for row in rows}
 
 
 def request_measures(row: Mapping[str, Any] | None) -> Measures:

@@ -76,6 +76,7 @@ class RowGroups:
 
     def __init__(self, store: RunStore, columns: Mapping[str, Sequence[str]]) -> None:
         self.texts = Texts()
+        self.texts.code("")  # learnt before the thread that reads learns others: two texts would get one code
         self._columns = {table: list(names) for table, names in columns.items() if store.has(table)}
         try:
             self._groups = [

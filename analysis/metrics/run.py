@@ -9,7 +9,7 @@ from analysis.metrics.batch_figures import batch_details
 from analysis.metrics.call_sweep import CallSums, call_figures
 from analysis.metrics.gap_figures import gap_figures
 from analysis.metrics.issue_figures import issue_figures
-from analysis.metrics.measures import ratio
+from analysis.metrics.measures import INSTANCE, ratio
 from analysis.metrics.os_waits import os_wait_figures
 from analysis.metrics.request_figures import server_figures
 from analysis.metrics.spans import PhaseSpan, measured_phases
@@ -66,7 +66,7 @@ def _instances(
         is_profiled = bool(sums["n_ranged"])  # what a window ties has no batch id on its row
         has_kernels = is_profiled and "kernels" in found.tables
         figures[phase][name] = {
-            **{label: sums[label] for label in ("server", "instance", "model", "node", "gpu_uuid")},
+            **{label: sums[label] for label in (*INSTANCE, "node", "gpu_uuid")},
             "measures": found.measures(key),
             **batch_details(sums, wall),
             "kernels": found.kernels[group] if has_kernels else None,

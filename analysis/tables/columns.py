@@ -93,5 +93,12 @@ PHASE = text(
 )
 NODE = text("node", "node of the cluster, node-0 being the driver's")
 SERVER = text("server", "server under test: server-0, server-1, …")
+NO_DEVICE = -1
+"""`instance_device` of an instance on the CPU, and of one that is not known."""
+INSTANCE_DEVICE = id_(
+    "instance_device",
+    "GPU of that instance, as its server numbers it: Triton gives instances on several GPUs one name; -1: none, as on "
+    "the CPU, or not known",
+)
 T = at("t_ns", "end of the sampled interval")
 INTERVAL = ns("interval_ns", "length of the sampled interval")

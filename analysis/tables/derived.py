@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from analysis.tables.columns import (
+    INSTANCE_DEVICE,
     INTERVAL,
     NODE,
     PHASE,
@@ -75,10 +78,11 @@ TABLES = (
             text("model", "name of the model"),
             text("version", "version of the model"),
             text("instance", "model instance; empty where only Triton's trace tells of the batch"),
+            INSTANCE_DEVICE,
             id_(
                 "batch_id",
-                "count of executions of the instance, by a trace of the server; with server and instance the key of "
-                "the row",
+                "count of executions of the instance, by a trace of the server; with server, instance and its device "
+                "the key of the row",
             ),
             text("source", "record: the model's own record; trace: Triton's trace of its requests"),
             at("start_ns", "its execution began"),
@@ -120,6 +124,7 @@ TABLES = (
             ),
             text("server", "server of its batch", nullable=True),
             text("instance", "model instance of its batch", nullable=True),
+            replace(INSTANCE_DEVICE, nullable=True),
             id_("batch_id", "batch that served it", nullable=True),
             at("batch_start_ns", "its batch's execution began", nullable=True),
             at("batch_end_ns", "its batch's execution ended", nullable=True),

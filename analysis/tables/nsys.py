@@ -2,7 +2,20 @@
 
 from __future__ import annotations
 
-from analysis.tables.columns import NODE, PHASE, RUN, SERVER, Table, at, bytes_, count, id_, ratio, text
+from analysis.tables.columns import (
+    INSTANCE_DEVICE,
+    NODE,
+    PHASE,
+    RUN,
+    SERVER,
+    Table,
+    at,
+    bytes_,
+    count,
+    id_,
+    ratio,
+    text,
+)
 
 EVENT = (
     RUN,
@@ -18,6 +31,7 @@ EVENT = (
 
 _BATCH = (
     text("instance", "model instance whose batch it belongs to; empty if to none"),
+    INSTANCE_DEVICE,
     id_("batch_id", "batch that it belongs to, by thread and correlation id; null if to none", nullable=True),
 )
 _DEVICE = (
@@ -61,6 +75,7 @@ TABLES = (
             *EVENT,
             text("name", "text of the range; empty if the range is not ours"),
             text("instance", "model instance that opened the range; empty if the range is not ours"),
+            INSTANCE_DEVICE,
             id_("batch_id", "batch that the range spans; null if the range is not ours", nullable=True),
             at(
                 "clock_ns", "clock reading that our range carries, taken just before it opened", nullable=True

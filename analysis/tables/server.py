@@ -5,6 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 from analysis.tables.columns import (
+    INSTANCE_DEVICE,
     INT,
     INTERVAL,
     NODE,
@@ -33,7 +34,11 @@ TABLES = (
             SERVER,
             text("model", "name of the model"),
             text("version", "version of the model"),
-            text("instance", "model instance; with batch_id the key of the row within its server"),
+            text(
+                "instance",
+                "model instance; with its device and batch_id the key of the row within its server",
+            ),
+            INSTANCE_DEVICE,
             id_("batch_id", "count of executions of this instance, from 0"),
             at("start_ns", "the model's execute began"),
             at("end_ns", "all responses were built"),

@@ -4,20 +4,23 @@ Triton copies nothing and imports nothing of ours: head, sizes, framework and re
 config.pbtxt, the weights from `weights.npz` and the forward pass from `forward_<framework>.py` beside this file. Each
 execution appends one JSON line
     {"b": batch id, "s": start_ns, "e": end_ns, "r": rows, "i": [request ids]}
-to `<record_dir>/<instance>.jsonl`; the clock is CLOCK_MONOTONIC, as that of the clients. A line with instance and pid
-stands before the lines of each process. Lines that could not be written (full disk) are counted and told in the next
+to `<record_dir>/<instance>.jsonl`, `<record_dir>/<instance>.gpu1.jsonl` of an instance on GPU 1: Triton gives instances
+on several GPUs one name. The clock is CLOCK_MONOTONIC, as that of the clients. A line with instance, device (the number
+of the GPU, -1 on the CPU) and pid stands before the lines of each process. Lines that could not be written (full disk) are counted and told in the next
 line that can be. Batch ids go on where an earlier process of the instance left the file.
 
-The range of an execution reads `squall|<instance>|<batch id>|<clock_ns>`: CLOCK_MONOTONIC just before it was opened.
-It spans every CUDA call of the batch, on the same thread.
+The range of an execution reads `squall|<instance>|<cpu or gpu1>|<batch id>|<clock_ns>`: CLOCK_MONOTONIC just before it
+was opened. It spans every CUDA call of the batch, on the same thread.
 
 Tensors cross by DLPack, never `as_numpy()` or `Tensor(name, array)`: the stub of Triton 2.51 is built against
 numpy 1's ABI and sees every element of a numpy 2 array as 0 bytes long, which empties outputs without an error.
 """
 
 import ctypes
+import fcntl
 import glob
 import importlib.util
+import itertools
 import json
 import os
 import sys
@@ -99,30 +102,59 @@ def _library_range_functions():
     return None
 
 
+def _device(args):
+    """Number of the GPU that Triton gave the instance; -1 for one on the CPU."""
+    return int(args["model_instance_device_id"]) if args["model_instance_kind"] == "GPU" else -1
+
+
+def _place(device):
+    return "cpu" if device < 0 else f"gpu{device}"
+
+
 class _Ranges:
     """Opens and closes an execution's range; without an NVTX library it is missing from a report, nothing else."""
 
-    def __init__(self, instance, functions):
-        self._prefix = f"squall|{instance}|".encode()
+    def __init__(self, instance, device, functions):
+        self._prefix = f"squall|{instance}|{_place(device)}|".encode()
         self._push, self.close = functions or (lambda _: None, lambda: None)
 
     def open(self, batch_id):
         self._push(b"%b%d|%d" % (self._prefix, batch_id, time.monotonic_ns()))
 
 
-class _Record:
-    """Appends one line an execution; never raises into the serving path. `next_batch_id`: of the first line to come."""
+def _own_record(folder, instance, device):
+    """Name and open file of the first record of the instance that no living process has."""
+    for number in itertools.count(1):
+        own = instance if number == 1 else f"{instance}:{number}"
+        name = own if device < 0 else f"{own}.{_place(device)}"
+        fd = os.open(os.path.join(folder, f"{name}.jsonl"), os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)  # it ends with the process
+        except BlockingIOError:
+            os.close(fd)
+            continue
+        except OSError:
+            pass  # a file system without locks
+        return own, fd
 
-    def __init__(self, folder, instance):
+
+class _Record:
+    """Appends one line an execution; never raises into the serving path. `next_batch_id`: of the first line to come.
+
+    `instance`: its name, `twin_0:2` where another process of that name and device has the record `twin_0`: Triton gives
+    the instances of two groups one name if its configuration does.
+    """
+
+    def __init__(self, folder, instance, device):
         self._n_lost = 0
         self._is_cut = False
         self._fd = None
         self.next_batch_id = 0
+        self.instance = instance
         if folder:
-            path = os.path.join(folder, f"{instance}.jsonl")
-            self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
+            self.instance, self._fd = _own_record(folder, instance, device)
             self._continue()
-            self._write({"instance": instance, "pid": os.getpid()})
+            self._write({"instance": self.instance, "device": device, "pid": os.getpid()})
 
     def _continue(self):
         """Reads what an earlier process of the instance left."""
@@ -169,10 +201,10 @@ class TritonPythonModel:
         parameters = {key: value["string_value"] for key, value in config["parameters"].items()}
         framework = _load_framework(parameters["framework"])
         self._forward = self._make_forward(framework, config, parameters, args)
-        instance = args["model_instance_name"]
+        instance, device = args["model_instance_name"], _device(args)
         functions = getattr(framework, "range_functions", lambda: None)() or _library_range_functions()
-        self._ranges = _Ranges(instance, functions)
-        self._record = _Record(parameters.get("record_dir", ""), instance)
+        self._record = _Record(parameters.get("record_dir", ""), instance, device)
+        self._ranges = _Ranges(self._record.instance, device, functions)
         self._next_batch_id = self._record.next_batch_id
 
     def _make_forward(self, framework, config, parameters, args):
@@ -180,12 +212,12 @@ class TritonPythonModel:
         with np.load(os.path.join(version_dir, "weights.npz")) as weights:
             weights = dict(weights)
         preferred = config.get("dynamic_batching", {}).get("preferred_batch_size", [])
-        is_on_gpu = args["model_instance_kind"] == "GPU"
+        device = _device(args)
         try:
             return framework.Forward(
                 parameters["head"],
                 weights,
-                device_id=int(args["model_instance_device_id"]) if is_on_gpu else None,
+                device_id=device if device >= 0 else None,
                 precision=parameters["precision"],
                 cuda_graphs=parameters["cuda_graphs"] == "true",
                 batch_sizes=batch_sizes(config["max_batch_size"], preferred),

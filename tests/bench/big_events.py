@@ -139,7 +139,7 @@ def _described_osrt(_own: Columns, place: Int64s) -> Columns:
 
 def _described_nvtx(own: Columns, _place: None) -> Columns:
     clock_ns = own["start_ns"] - START_NS + S
-    parts = (texts(own["process"] % 2, ("squall|seqlen_head_0", "squall|seqlen_head_1")).cast(pa.string()),
+    parts = (texts(own["process"] % 2, ("squall|seqlen_head_0|gpu0", "squall|seqlen_head_1|gpu0")).cast(pa.string()),
              pc.cast(pa.array(own["batch_id"]), pa.string()), pc.cast(pa.array(clock_ns), pa.string()))  # fmt: skip
     name = pc.binary_join_element_wise(*parts, "|")
     return {"thread_name": "triton_python_b", "name": name, "clock_ns": own["start_ns"] - US}

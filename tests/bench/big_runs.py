@@ -267,6 +267,7 @@ class _Writer:
             "node": texts(instance, [f"node-{i // PER_SERVER + 1}" for i in places]),
             "server": texts(instance, [f"server-{i // PER_SERVER}" for i in places]),
             "instance": texts(instance, [f"seqlen_head_{i % PER_SERVER}" for i in places]),
+            "instance_device": np.zeros(len(instance), np.int64),
         }
 
     def _append(self, table: str, phased_by: Int64s, columns: Mapping[str, Any]) -> None:

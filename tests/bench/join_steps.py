@@ -84,11 +84,13 @@ def derived(run: Path, memory_limit_bytes: int) -> None:
 
 
 _BARE = """
-WITH members AS (SELECT unnest(request_ids) AS request_id, server, instance, batch_id, start_ns, end_ns FROM batches),
+WITH members AS (SELECT unnest(request_ids) AS request_id, server, instance, instance_device, batch_id, start_ns, end_ns
+    FROM batches),
 busy AS (
-    SELECT server, instance, batch_id, count(*) AS n, sum(end_ns - start_ns) AS kernel_ns FROM kernels GROUP BY ALL)
+    SELECT server, instance, instance_device, batch_id, count(*) AS n, sum(end_ns - start_ns) AS kernel_ns
+    FROM kernels GROUP BY ALL)
 SELECT count(*), sum(n), sum(kernel_ns), sum(start_ns - sent_ns), sum(done_ns - end_ns)
-FROM requests JOIN members USING (request_id) JOIN busy USING (server, instance, batch_id)
+FROM requests JOIN members USING (request_id) JOIN busy USING (server, instance, instance_device, batch_id)
 """
 
 
@@ -107,7 +109,7 @@ def pandas_join(run: Path, memory_limit_bytes: int) -> None:
     """
     pd: Any = import_module("pandas")
     resource.setrlimit(resource.RLIMIT_DATA, (memory_limit_bytes, memory_limit_bytes))
-    key = ["server", "instance", "batch_id"]
+    key = ["server", "instance", "instance_device", "batch_id"]
     tables = run / "tables"
     requests = pd.read_parquet(tables / "requests", columns=["request_id", "target", "sent_ns", "done_ns"])
     batches = pd.read_parquet(tables / "batches", columns=[*key, "start_ns", "end_ns"])

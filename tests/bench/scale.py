@@ -81,7 +81,7 @@ def closed_plan(n_users: int, seconds: float, ramp_s: float = 0.0) -> ClosedPlan
         users=np.arange(n_users, dtype=np.int64), n_users=n_users,
         spans=(PhaseSpan("m", "measure", 0, end_ns), PhaseSpan("d", "drain", end_ns, end_ns + 10 * _S)),
         phases=(ClosedPhase(n_users, ConstantThink(), round(ramp_s * _S), ConstantRows()), None),
-        rows=ConstantRows(), n_variants=1, seed=1,
+        n_variants=1, seed=1,
     )  # fmt: skip
 
 

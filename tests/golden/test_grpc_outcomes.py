@@ -79,7 +79,7 @@ def test_a_behaviour_ends_in_its_own_outcome_and_disturbs_no_other_request(
     assert str(detail).startswith(EXPECTED[kind][1])
     others = [outcome for i, (outcome, _) in enumerate(ends) if i % FIFTH]
     if kind in ENDS_THE_CONNECTION:  # and so the calls that happened to share it
-        assert others.count("ok") >= 60
+        assert others.count("ok") >= 40  # of 80; a busy host has more of them on a connection when it ends
         assert set(others) <= {"ok", "transport_error", "bad_reply"}
     else:
         assert set(others) == {"ok"}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -88,6 +89,38 @@ def test_over_ray_the_rows_are_byte_for_byte_those_of_one_process_and_failures_a
         f"ClusterError: a node of Ray does not see {tmp_path}: put the run directory"
     )
     assert not [name for name, text in found.items() if "\n" in str(text)]
+
+
+def test_two_gpus_whose_instances_have_one_name_are_told_apart_on_the_screen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Triton 2.51 names the instances of both GPUs alike, and both count their batches from 0."""
+    shape = Shape(
+        seed=5, n_requests=200, n_instances=2, features=frozenset({"alike_names", "blocks", "streams"})
+    )
+    planted = plant(shape)
+    run_dir = planted.write(tmp_path).run_dir
+    monkeypatch.setattr(sys, "argv", ["squall", "analyze", str(run_dir)])
+    with pytest.raises(SystemExit) as done:
+        main()
+    text = capsys.readouterr().out
+    assert done.value.code == 0
+    assert "steady, m_0_0 on GPU 0: " in text
+    assert "steady, m_0_0 on GPU 1: " in text
+    summary = json.loads((run_dir / "summary.json").read_text())
+    assert summary["join"]["n_by_level"] == {"exact": 200}
+    for phase in ("steady", "burst"):
+        counts = Counter(
+            batch.instance.instance_device
+            for batch in planted.batches
+            if planted.phase_at(batch.work.start_ns) == phase
+        )
+        instances = summary["metrics"]["phases"][phase]["instances"]
+        assert {name: one["measures"]["n_batches"] for name, one in instances.items()} == {
+            f"server-0/m_0_0@gpu{device}": n for device, n in counts.items()
+        }
+        assert len(counts) == 2
+    assert "m_0_0 on GPU 1" in (run_dir / "report.html").read_text()
 
 
 @pytest.mark.parametrize(

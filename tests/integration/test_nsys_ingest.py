@@ -42,7 +42,7 @@ work, idle = (ctypes.byref(Timespec(0, int(ns))) for ns in sys.argv[4:6])
 record = []
 for batch in range(int(sys.argv[3])):
     start = time.monotonic_ns()
-    nvtx.nvtxRangePushA(b"squall|m_0|%d|%d" % (batch, time.monotonic_ns()))
+    nvtx.nvtxRangePushA(b"squall|m_0|gpu1|%d|%d" % (batch, time.monotonic_ns()))
     a = time.monotonic_ns(); libc.nanosleep(work, None); b = time.monotonic_ns()
     nvtx.nvtxRangePop()
     record.append((start, time.monotonic_ns(), a, b))
@@ -125,9 +125,9 @@ def run(recording: Recording, tmp_path_factory: pytest.TempPathFactory) -> RunSt
 def _batches(record: np.ndarray) -> dict[str, Any]:
     ids = pa.array([[i] for i in range(len(record))], pa.list_(pa.int64()))
     return {
-        "server": "server-0", "model": "m", "version": "1", "instance": "m_0", "batch_id": np.arange(len(record)),
-        "start_ns": record[:, 0], "end_ns": record[:, 1], "rows": 1, "n_requests": 1, "request_ids": ids,
-        "n_foreign": 0,
+        "server": "server-0", "model": "m", "version": "1", "instance": "m_0", "instance_device": 1,
+        "batch_id": np.arange(len(record)), "start_ns": record[:, 0], "end_ns": record[:, 1], "rows": 1,
+        "n_requests": 1, "request_ids": ids, "n_foreign": 0,
     }  # fmt: skip
 
 
@@ -160,6 +160,7 @@ def test_the_ranges_of_the_report_are_the_batches_of_the_programs_record(
     nvtx = run.read("nvtx")
     assert nvtx["batch_id"].to_pylist() == list(range(N_BATCHES))
     assert set(nvtx["instance"].to_pylist()) == {"m_0"}
+    assert set(nvtx["instance_device"].to_pylist()) == {1}
     error_ns = recording.clock.track.largest_error_ns
     start, end = (nvtx[name].to_numpy() for name in ("start_ns", "end_ns"))
     assert (start + error_ns >= recording.batches[:, 0]).all()

@@ -81,7 +81,9 @@ def test_pairs_around_a_real_triton(joined: Bench, n_pairs: int) -> None:
         assert "is INVALID" in line
     for one in found["runs"]:
         if one["figures"] is not None:
-            assert all(reading["value"] > 0 for reading in one["figures"]["pooled"].values()), one
+            values = [reading["value"] for reading in one["figures"]["pooled"].values()]
+            assert None not in values or found["left_out"], one  # what a busy machine held up has no p99
+            assert all(value > 0 for value in values if value is not None), one
     for metric, change in found["pooled"].items():
         if found["n_pairs"] < 2:
             assert change["ratio"] is None

@@ -70,9 +70,9 @@ def test_a_server_starts_again_in_an_nsys_session_which_records_its_batches(tmp_
     if not has_nvtx_library():
         pytest.skip("the session was tested without ranges: the package nvidia-nvtx is not installed")
     found = [text.split("|") for text in ranges_in(tools.nsys, report)]
-    assert [parts[:3] for parts in found] == [["squall", "seqlen_head_0_0", str(i)] for i in (2, 3, 4)]
+    assert [parts[:4] for parts in found] == [["squall", "seqlen_head_0_0", "cpu", str(i)] for i in (2, 3, 4)]
     for parts, line in zip(found, lines[4:], strict=True):
-        assert line["s"] <= int(parts[3]) < line["e"]
+        assert line["s"] <= int(parts[4]) < line["e"]
 
 
 def has_nvtx_library() -> bool:

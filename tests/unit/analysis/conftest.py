@@ -17,7 +17,7 @@ import pyarrow as pa
 import pytest
 
 from analysis.join import write_joined
-from analysis.schema import arrow_schema
+from analysis.schema import NO_DEVICE, arrow_schema
 from analysis.store import RunStore
 from analysis.validity import judge_run
 from analysis.windows import write_windows
@@ -62,9 +62,8 @@ def as_table(table: str, columns: Columns) -> pa.Table:
     for schema_field in wanted:
         is_text = pa.types.is_dictionary(schema_field.type)
         n_rows = len(columns["phase"])
-        values = (
-            columns.get(schema_field.name) or [None] * n_rows
-        )  # a column that the made-up run lacks is null
+        lacked = NO_DEVICE if schema_field.name == "instance_device" else None
+        values = columns.get(schema_field.name) or [lacked] * n_rows  # of what the made-up run has not
         arrays.append(pa.array(values, pa.string() if is_text else schema_field.type))
     return pa.table(arrays, names=wanted.names)
 
@@ -189,6 +188,7 @@ def _add_batch(batches: Columns, start: int, end: int, rows: int, ids: list[int]
         "model": "seqlen_head",
         "version": "1",
         "instance": "seqlen_head_0_0",
+        "instance_device": NO_DEVICE,
         "batch_id": len(batches["phase"]),
         "start_ns": start,
         "end_ns": end,

@@ -145,23 +145,33 @@ def test_waits_are_cut_to_their_execution(
 
 
 @given(
-    keys=st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 12)), unique=True, max_size=10),
+    keys=st.lists(
+        st.tuples(st.sampled_from("ab"), st.integers(-1, 2), st.integers(0, 12)), unique=True, max_size=10
+    ),
     far=st.booleans(),
-    events=st.lists(st.tuples(st.integers(0, 3), st.one_of(st.just(NULL), st.integers(-2, 14))), max_size=20),
+    events=st.lists(
+        st.tuples(st.integers(0, 3), st.integers(-1, 3), st.one_of(st.just(NULL), st.integers(-2, 14))),
+        max_size=20,
+    ),
 )
 def test_an_event_belongs_to_the_execution_of_its_instance_and_batch(
-    keys: list[tuple[str, int]], far: bool, events: list[tuple[int, int]]
+    keys: list[tuple[str, int, int]], far: bool, events: list[tuple[int, int, int]]
 ) -> None:
     step = 10**6 if far else 1  # ids far apart are searched, others looked up
     ties = ByBatch(
-        np.arange(len(keys)), [name for name, _ in keys], np.array([i * step for _, i in keys], np.int64)
+        np.arange(len(keys)),
+        [name for name, _, _ in keys],
+        np.array([device for _, device, _ in keys], np.int64),
+        np.array([i * step for *_, i in keys], np.int64),
     )
     words = [*ties.texts["instance"], "c", "d", "e", "f"]
     columns = {
-        "instance": np.array([place for place, _ in events], np.int32),
-        "batch_id": np.array([i if i == NULL else i * step for _, i in events], np.int64),
+        "instance": np.array([place for place, *_ in events], np.int32),
+        "instance_device": np.array([device for _, device, _ in events], np.int64),
+        "batch_id": np.array([i if i == NULL else i * step for *_, i in events], np.int64),
     }
-    expected = [keys.index((words[place], i)) if (words[place], i) in keys else -1 for place, i in events]
+    wanted = [(words[place], device, i) for place, device, i in events]
+    expected = [keys.index(one) if one in keys else -1 for one in wanted]
     assert ties.rows(columns, "start_ns").tolist() == expected
 
 

@@ -55,9 +55,10 @@ def test_every_request_that_was_not_rejected_is_in_one_batch(big: RunStore) -> N
 def test_every_batch_of_a_recorded_phase_has_its_events_within_it(big: RunStore) -> None:
     recorded = "(SELECT * FROM batches WHERE phase IN ('steady', 'burst'))"
     for table, n in {"kernels": 40, "memcpys": 2, "cuda_api": 43}.items():
-        counts = f"SELECT server, instance, batch_id, count(*) AS n, min(start_ns) AS a, max(end_ns) AS b FROM {table}"
+        key = "server, instance, instance_device, batch_id"
+        counts = f"SELECT {key}, count(*) AS n, min(start_ns) AS a, max(end_ns) AS b FROM {table}"
         wrong = f"""SELECT count(*) FROM {recorded} b LEFT JOIN ({counts} GROUP BY ALL) e
-            USING (server, instance, batch_id) WHERE n IS DISTINCT FROM {n} OR a < start_ns OR b > end_ns"""
+            USING ({key}) WHERE n IS DISTINCT FROM {n} OR a < start_ns OR b > end_ns"""
         ((n_wrong,),) = ask(big, wrong)
         assert n_wrong <= 12, table  # type: ignore[operator]  # those that the edges of a phase cut, of each instance
     assert ask(

@@ -160,6 +160,22 @@ def test_a_batch_that_is_there_twice_is_named(tmp_path: Path) -> None:
         executions(store)
 
 
+def test_instances_of_one_name_on_two_gpus_both_count_their_batches_from_0(tmp_path: Path) -> None:
+    """As Triton 2.51 names them; each batch has the requests that it names."""
+    on_gpus = [
+        batch(number, 5 + number + gpu, (2 * number + gpu,), instance_device=gpu)
+        for gpu in (1, 0)
+        for number in (0, 1)
+    ]
+    store = plain_run(tmp_path / "apart", {"batches": on_gpus})
+    assert len(executions(store)) == 4
+    found = {i: (row["instance_device"], row["batch_id"]) for i, row in members(store).items()}
+    assert found == {0: (0, 0), 1: (1, 0), 2: (0, 1), 3: (1, 1)}
+    twice = plain_run(tmp_path / "twice", {"batches": [*on_gpus, batch(1, 9, instance_device=1)]})
+    with pytest.raises(AnalysisError, match="batch 1 of instance m_0 on GPU 1 of server-0 is twice"):
+        executions(twice)
+
+
 def test_batches_of_two_servers_may_have_one_id(tmp_path: Path) -> None:
     store = plain_run(tmp_path, {"batches": [batch(0, 5), batch(0, 5, server="server-1")]})
     assert len(executions(store)) == 2

@@ -248,7 +248,8 @@ def profiled(run: SyntheticRun) -> SyntheticRun:
     batches = run.tables["batches"]
     rows = []
     for batch_id, (start, end) in enumerate(zip(batches["start_ns"], batches["end_ns"], strict=True)):
-        own = {"process": 7, "thread": 7, "instance": "seqlen_head_0_0", "batch_id": batch_id}
+        tie = {"instance": "seqlen_head_0_0", "instance_device": -1, "batch_id": batch_id}
+        own = {"process": 7, "thread": 7, **tie}
         rows += [kernel(start + MS, start + MS + 300_001, **own), kernel(start + MS + 7, end - 100, **own)]
     add(run, "kernels", rows)
     return run

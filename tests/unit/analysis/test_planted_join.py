@@ -14,11 +14,13 @@ from hypothesis import HealthCheck, example, given, settings
 from analysis.batch_costs import write_batch_costs
 from analysis.join import write_joined
 from analysis.store import RunStore
+from tests.many_examples import folder_in, many
 from tests.planted_runs import FEATURES, MS, STYLES, US, Planted, PlantedBatch, Shape, plant, shapes
 from tests.reference_join import Reference, key, reference, unknown
 
 Row = dict[str, Any]
 SMALL = 64 * 1024**2
+BATCH = ("server", "instance", "instance_device", "batch_id")
 WHOLE = ("kernel_busy_ns", "copy_exposed_ns", "sync_wait_ns", "launch_idle_ns", "head_ns", "tail_ns")
 
 
@@ -46,10 +48,7 @@ def differences(found: Row, expected: Row) -> Row:
 
 
 def check_tables(store: RunStore, expected: Reference) -> None:
-    costs = {
-        (one["server"], one["model"], one["instance"], one["batch_id"]): one
-        for one in rows(store, "batch_costs")
-    }
+    costs = {key(one): one for one in rows(store, "batch_costs")}
     assert costs.keys() == expected.batch_costs.keys()
     wrong = {key: differences(costs[key], row) for key, row in expected.batch_costs.items()}
     assert not {key: found for key, found in wrong.items() if found}, "batch_costs: (found, expected)"
@@ -59,14 +58,19 @@ def check_tables(store: RunStore, expected: Reference) -> None:
     assert not {key: one for key, one in found.items() if one}, "joined: (found, expected)"
 
 
-def is_known(batch: PlantedBatch) -> bool:
-    """Whether the tables say which requests the batch served."""
-    return batch.server.style == "bare" or (batch.server.has_record and batch.is_recorded)
+def source_of(batch: PlantedBatch, planted: Planted) -> str | None:
+    """What tells which requests the batch served: the server's record where that has any batch, else its trace."""
+    if (
+        any(one.is_recorded for one in planted.batches if one.server is batch.server)
+        and batch.server.has_record
+    ):
+        return "record" if batch.is_recorded else None
+    return "trace" if batch.server.has_traces else None
 
 
 def check_truth(store: RunStore, planted: Planted, expected: Reference) -> None:
     """What was planted, wherever the record and the report have it."""
-    costs = {(one["server"], one["instance"], one["batch_id"]): one for one in rows(store, "batch_costs")}
+    costs = {tuple(one[name] for name in BATCH): one for one in rows(store, "batch_costs")}
     tied = {batch.key for batch in planted.batches if is_tied(batch)}
     for batch in planted.batches:
         if batch.server.has_ranges and batch.is_recorded:
@@ -79,20 +83,21 @@ def check_truth(store: RunStore, planted: Planted, expected: Reference) -> None:
     joined = {row["request_id"]: row for row in rows(store, "joined")}
     for one in planted.requests:
         row = joined[one.request_id]
-        if one.batch is None or not is_known(one.batch):
+        source = one.batch and source_of(one.batch, planted)
+        if one.batch is None or source is None:
             assert (row["join_level"] in ("none", "window"), row["batch_id"]) == (True, None)
             continue
         error_ns = planted.clock_ns[one.batch.server.node]
         assert (row["server"], row["batch_start_ns"]) == (
-            one.server.name, model_start_ns(one.batch) + error_ns)  # fmt: skip
-        if one.server.has_record:
-            assert (row["instance"], row["batch_id"]) == one.batch.key[1:]
+            one.server.name, model_start_ns(one.batch, source) + error_ns)  # fmt: skip
+        if source == "record":
+            assert tuple(row[name] for name in BATCH) == one.batch.key
         check_parts(row, planted, one.batch)
 
 
-def model_start_ns(batch: PlantedBatch) -> int:
+def model_start_ns(batch: PlantedBatch, source: str) -> int:
     """Start of the execution as its source has it: the model's own, or the core's instants about it."""
-    if batch.server.has_record:
+    if source == "record":
         return batch.work.start_ns
     return batch.compute_start_ns if batch.is_partial else batch.input_end_ns
 
@@ -133,38 +138,38 @@ def check_parts(row: Row, planted: Planted, batch: PlantedBatch) -> None:
 
 def check_sums(store: RunStore, planted: Planted) -> None:
     """Kernels of whole batches are counted once: the parts of their requests add up to them."""
-    costs = {(o["server"], o["model"], o["instance"], o["batch_id"]): o for o in rows(store, "batch_costs")}
+    costs = {key(one): one for one in rows(store, "batch_costs")}
     shared: Counter[tuple[Any, ...]] = Counter()
     n_rows: Counter[tuple[Any, ...]] = Counter()
     models = {one.name: one.model for one in planted.servers}
     for row in rows(store, "joined"):
         if row["batch_id"] is not None and row["kernel_share_ns"] is not None:
-            key = (row["server"], models[row["server"]], row["instance"], row["batch_id"])
-            shared[key] += row["kernel_share_ns"]
-            n_rows[key] += row["rows"]
-    whole = [key for key, n in n_rows.items() if n == costs[key]["rows"]]
+            own = key({**row, "model": models[row["server"]]})
+            shared[own] += row["kernel_share_ns"]
+            n_rows[own] += row["rows"]
+    whole = [one for one, n in n_rows.items() if n == costs[one]["rows"]]
     kernels: Counter[tuple[Any, ...]] = Counter()
     for op in rows(store, "kernels") if store.has("kernels") else []:
         if op["batch_id"] is not None and op["end_ns"] >= op["start_ns"]:
-            key = (op["server"], models[op["server"]], op["instance"], op["batch_id"])
-            kernels[key] += op["end_ns"] - op["start_ns"]
-    for key in whole:
-        assert shared[key] == costs[key]["kernel_ns"]
-        if costs[key]["tie"] == "range":
-            assert shared[key] == kernels[key]
-    for key, cost in costs.items():
+            kernels[key({**op, "model": models[op["server"]]})] += op["end_ns"] - op["start_ns"]
+    for one in whole:
+        assert shared[one] == costs[one]["kernel_ns"]
+        if costs[one]["tie"] == "range":
+            assert shared[one] == kernels[one]
+    for one, cost in costs.items():
         parts = [cost[name] for name in WHOLE]
         assert None in parts or sum(parts) == cost["end_ns"] - cost["start_ns"]
-        assert shared[key] <= (cost["kernel_ns"] or 0)
+        assert shared[one] <= (cost["kernel_ns"] or 0)
 
 
 def check(shape: Shape, parent: Path) -> None:
     planted = plant(shape)
-    store = derived(planted, parent)
-    expected = reference(store)
-    check_tables(store, expected)
-    check_truth(store, planted, expected)
-    check_sums(store, planted)
+    with folder_in(parent) as folder:
+        store = derived(planted, folder)
+        expected = reference(store)
+        check_tables(store, expected)
+        check_truth(store, planted, expected)
+        check_sums(store, planted)
 
 
 @pytest.fixture(scope="module")
@@ -177,12 +182,21 @@ def parent(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @example(  # batch ids of one server in row groups that also hold what another server's windows tie
     shape=Shape(seed=30, servers=("bare", "blind", "record"), features=frozenset({"overrun", "lost_ranges"}))
 )
+@example(  # two instances of one name, on two GPUs, both of which count their batches from 0
+    shape=Shape(seed=5, n_requests=12, n_instances=2, features=frozenset({"alike_names", "streams"}))
+)
+@example(  # the record lost the only batch: the server's trace tells of it
+    shape=Shape(
+        seed=10379352, n_requests=1, servers=("traced",), n_nodes=2, most_runs=2, most_batch=1, span_ns=20 * MS,
+        features=frozenset({"lost_batches"}),
+    )
+)  # fmt: skip
 def test_any_planted_run_is_joined_as_loops_join_it_and_as_it_was_planted(shape: Shape, parent: Path) -> None:
     check(shape, parent)
 
 
 @pytest.mark.slow
-@settings(deadline=None, max_examples=400, suppress_health_check=[HealthCheck.too_slow])
+@many(200)
 @given(shape=shapes(most_requests=60))
 def test_many_planted_runs_are_joined_as_loops_join_them(shape: Shape, parent: Path) -> None:
     check(shape, parent)
@@ -286,14 +300,10 @@ def test_any_slicing_in_any_order_gives_the_rows_of_one_slice(
     write_joined(store, spread=spread)
     assert min(spread.n_partitions) >= 3, "slices of each"
     assert rows(store, "joined") == whole["joined"]
-    by_key = {row_key(row): row for row in whole["batch_costs"]}
+    by_key = {key(row): row for row in whole["batch_costs"]}
     again = rows(store, "batch_costs")
-    assert {row_key(row): row for row in again} == by_key
+    assert {key(row): row for row in again} == by_key
     assert len(again) == len(by_key)
-
-
-def row_key(row: Row) -> tuple[Any, ...]:
-    return row["server"], row["model"], row["instance"], row["batch_id"]
 
 
 @pytest.mark.parametrize(

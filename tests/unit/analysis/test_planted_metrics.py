@@ -5,17 +5,27 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 
 from analysis.batch_costs import write_batch_costs
+from analysis.findings.find import find
 from analysis.join import write_joined
 from analysis.metrics.run import run_metrics
 from analysis.store import RunStore
 from analysis.windows import write_windows
-from tests.planted_runs import FEATURES, STYLES, Planted, PlantedBatch, Shape, plant, shapes
-from tests.reference_join import Reference, Row, reference
-from tests.reference_metrics import BY_OPERATION, call_classes, disagreements, gpu_metrics, instance_metrics
+from tests.many_examples import folder_in, many
+from tests.planted_runs import FEATURES, MS, STYLES, Planted, PlantedBatch, Shape, plant, shapes
+from tests.reference_join import Reference, Row, key, reference
+from tests.reference_metrics import (
+    BY_OPERATION,
+    call_classes,
+    disagreements,
+    gpu_metrics,
+    instance_metrics,
+    instance_name,
+)
 from tests.reference_windows import of_windows, window_rows
 
 WALL = ("gpu_busy", "head", "body_idle", "tail", "unprofiled", "between_waiting", "between_empty", "edges")
@@ -44,11 +54,7 @@ def check_metrics(found: dict[str, Any], expected: Reference) -> None:
 
 def differing(found: dict[str, Any], name: tuple[str, str], wanted: Row, expected: Reference) -> Row:
     """What differs; measures of single operations may be None where these bear no batch."""
-    ties = {
-        one["tie"]
-        for one in expected.batch_costs.values()
-        if (one["phase"], f"{one['server']}/{one['instance'] or one['model']}") == name
-    }
+    ties = {one["tie"] for one in expected.batch_costs.values() if (one["phase"], instance_name(one)) == name}
     if "window" in ties:  # of these it is known how many of a batch's operations there are, not which
         wanted = {**wanted, "attribution_ratio": ..., "foreign_busy_ratio": ...}
     has_copies = any(op["kind"] == "copy" for op in expected.tables.ops)
@@ -75,25 +81,61 @@ def parent(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("planted")
 
 
+def check_findings(store: RunStore, found: dict[str, Any], expected: Reference) -> None:
+    """Each instance has its two findings, and the batches that these are about are its own, of that phase, and all."""
+    costs = {key(one): one for one in expected.batch_costs.values()}
+    wanted = {(phase, name) for phase, of_phase in found["phases"].items() for name in of_phase["instances"]}
+    seen = []
+    for one in find(store, found):
+        name = instance_name({**vars(one.scope), "model": ""})
+        if one.level == "tail" or (one.scope.phase, name) not in wanted:
+            continue  # of requests, or of an instance that began no batch
+        seen.append((one.scope.phase, name, one.level))
+        if one.rows is not None and one.rows.table == "batch_costs":
+            files = [str(path) for path in store.path("batch_costs")]
+            rows = duckdb.read_parquet(files).filter(one.rows.where).to_arrow_table().to_pylist()
+            own = {k for k, c in costs.items() if (c["phase"], instance_name(c)) == (one.scope.phase, name)}
+            assert {key(row) for row in rows} == own
+            assert len(rows) == len(own) > 0
+    assert sorted(seen) == sorted((*one, level) for one in wanted for level in ("body", "window"))
+
+
 def check(shape: Shape, parent: Path) -> None:
-    store = derived(plant(shape), parent)
-    expected = reference(store)
-    found = run_metrics(store)
-    check_metrics(found, expected)
-    check_walls(found)
-    write_windows(store)
-    windows = store.read("windows").to_pylist()
-    assert not of_windows(windows, window_rows(store, expected)), "column: (found, expected)"
+    with folder_in(parent) as folder:
+        store = derived(plant(shape), folder)
+        expected = reference(store)
+        found = run_metrics(store)
+        check_metrics(found, expected)
+        check_walls(found)
+        check_findings(store, found, expected)
+        write_windows(store)
+        windows = store.read("windows").to_pylist()
+        assert not of_windows(windows, window_rows(store, expected)), "column: (found, expected)"
 
 
 @settings(deadline=None, max_examples=3, suppress_health_check=[HealthCheck.too_slow])
 @given(shape=shapes())
+@example(  # kernels of one configuration, and batches of one group, whose numbers had one hash with those of another
+    shape=Shape(
+        seed=0, n_requests=49, servers=("record", "record"), n_instances=2, most_runs=1, most_batch=1,
+        span_ns=150 * MS, features=frozenset(),
+    )
+)  # fmt: skip
+@example(  # two servers, each with an instance m_0_0 on either of two GPUs
+    shape=Shape(
+        seed=3,
+        n_requests=30,
+        servers=("record", "traced"),
+        n_instances=2,
+        features=frozenset({"alike_names", "blocks"}),
+    )
+)
 def test_every_figure_and_window_is_what_loops_over_all_rows_find(shape: Shape, parent: Path) -> None:
     check(shape, parent)
 
 
 @pytest.mark.slow
-@settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.too_slow])
+@many(150)
 @given(shape=shapes(most_requests=60))
 def test_figures_of_many_planted_runs_are_what_loops_find(shape: Shape, parent: Path) -> None:
     check(shape, parent)
@@ -112,13 +154,15 @@ def batches_in(planted: Planted, phase: str) -> list[PlantedBatch]:
 
 
 def test_sums_over_the_batches_of_a_phase_are_those_that_were_planted(parent: Path) -> None:
-    features = frozenset(FEATURES) - {"partial_profile", "lost_ranges", "lost_batches", "open_ranges"}
+    features = frozenset(FEATURES) - {
+        "alike_names", "partial_profile", "lost_ranges", "lost_batches", "open_ranges"
+    }  # fmt: skip
     planted = plant(Shape(seed=11, n_requests=60, n_nodes=2, features=features))
     store = derived(planted, parent)
     found = run_metrics(store)
     for phase in ("steady", "burst"):
         costs = [one.work.costs() for one in batches_in(planted, phase)]
-        measures = found["phases"][phase]["instances"]["server-0/m0_0_0"]["measures"]
+        measures = found["phases"][phase]["instances"]["server-0/m0_0_0@gpu0"]["measures"]
         length = sum(one.work.end_ns - one.work.start_ns for one in batches_in(planted, phase))
 
         def total(*names: str, own: list[dict[str, int]] = costs) -> int:
@@ -140,7 +184,7 @@ def test_sums_over_the_batches_of_a_phase_are_those_that_were_planted(parent: Pa
 def test_the_share_of_operations_without_a_batch_is_the_one_that_was_lost(parent: Path) -> None:
     features = frozenset({"blocks", "streams", "graphs", "lost_launches", "lost_ranges", "clock"})
     planted = plant(Shape(seed=7, n_requests=60, n_nodes=2, features=features))
-    measures = run_metrics(derived(planted, parent))["phases"]["steady"]["instances"]["server-0/m0_0_0"][
+    measures = run_metrics(derived(planted, parent))["phases"]["steady"]["instances"]["server-0/m0_0_0@gpu0"][
         "measures"
     ]
     first, last = next(

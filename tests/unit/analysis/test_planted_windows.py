@@ -5,11 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 
 from analysis.batch_costs import write_batch_costs
 from analysis.join import write_joined
 from analysis.windows import write_windows
+from tests.many_examples import folder_in, many
 from tests.planted_runs import FEATURES, MS, Planted, Shape, plant, shapes
 from tests.reference_join import Row, reference
 from tests.reference_windows import of_windows, window_rows
@@ -30,10 +31,11 @@ def parent(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow
-@settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.too_slow])
+@many(75)
 @given(shape=shapes(most_requests=60))
 def test_windows_of_many_planted_runs_hold_what_loops_count(shape: Shape, parent: Path) -> None:
-    found, expected = derived(plant(shape), parent)
+    with folder_in(parent) as folder:
+        found, expected = derived(plant(shape), folder)
     assert not of_windows(found, expected), "column: (found, expected)"
 
 

@@ -8,7 +8,7 @@ import pytest
 from conftest import SyntheticRun, synthesise, synthesise_closed
 from rich.console import Console
 
-from analysis.diagnosis_lines import check_lines, finding_lines
+from analysis.diagnosis_lines import check_lines, finding_lines, instance_text
 from analysis.report import write_report
 from analysis.screen import render
 from analysis.store import RunStore
@@ -213,6 +213,20 @@ def test_a_finding_is_a_line_with_its_confidence_and_what_it_saves_at_most() -> 
         "steady, p99: queue grows most, 78.9 % of the gap to the faster half",
     ]
     assert finding_lines([finding("tail", "none")]) == ["steady, p99: no tail: it is the median"]
+
+
+def test_an_instance_is_named_with_what_tells_it_from_another() -> None:
+    places = [("server-0", "m_0", 0), ("server-0", "m_0", 1), ("server-1", "m_1", 0), ("server-1", "m_2", -1),
+              ("server-2", "m_2", -1), ("server-3", "m_3", 0), ("server-3", "m_3", -1)]  # fmt: skip
+    found = [finding("window", "none") for _ in places]
+    for one, (server, instance, device) in zip(found, places, strict=True):
+        one["scope"] |= {"server": server, "instance": instance, "instance_device": device}  # type: ignore[operator]
+    assert [line.partition(": ")[0] for line in finding_lines(found, 9)] == [
+        "steady, m_0 on GPU 0", "steady, m_0 on GPU 1", "steady, m_1", "steady, server-1/m_2",
+        "steady, server-2/m_2", "steady, m_3 on GPU 0", "steady, m_3 on the CPU",
+    ]  # fmt: skip
+    report = [instance_text(one["scope"], found) for one in found]  # type: ignore[arg-type]
+    assert report[:2] == ["m_0 on GPU 0", "m_0 on GPU 1"]
 
 
 def test_a_check_that_is_not_met_is_named_with_its_value_first() -> None:

@@ -47,6 +47,12 @@ def test_batch_records_become_rows_with_foreign_ids_counted(tmp_path: Path) -> N
     ]  # fmt: skip
 
 
+def test_a_record_whose_first_line_was_lost_is_known_by_its_name(tmp_path: Path) -> None:
+    (tmp_path / "m_0.gpu1.jsonl").write_text(record(0, []))
+    rows, _ = batches(tmp_path, record(0, []))
+    assert [(row["instance"], row["instance_device"]) for row in rows] == [("m_0", 1), ("m_0", -1)]
+
+
 def test_a_line_cut_off_at_any_byte_is_told_and_costs_only_itself(tmp_path: Path) -> None:
     last = record(1, ["000000000001"])
     for cut in range(1, len(last)):

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from cluster.batches import read_batches
 from models.heads import forward
 from models.reference import TOLERANCE
 from models.repository import ComputeConfig, ServingConfig, write_repository
@@ -120,7 +121,7 @@ def test_the_served_code_gives_the_reference_answer_and_records_the_batch(
     _, weights = weights_of(head)
     np.testing.assert_allclose(np.concatenate(answers), forward(head, weights, x), rtol=1e-4, atol=1e-4)
     lines = [json.loads(line) for line in (tmp_path / "rec" / f"{head}_0.jsonl").read_text().splitlines()]
-    assert lines[0] == {"instance": f"{head}_0", "pid": os.getpid()}
+    assert lines[0] == {"instance": f"{head}_0", "device": -1, "pid": os.getpid()}
     assert [(line["b"], line["r"], line["i"]) for line in lines[1:]] == [
         (0, 7, ["000000000000", "000000000001", "000000000002"]), (1, 2, ["solo"])
     ]  # fmt: skip
@@ -143,7 +144,7 @@ def test_a_full_disk_loses_records_and_no_answer(backend: Any, tmp_path: Path) -
 def test_after_a_line_that_was_cut_the_next_stands_on_its_own(
     backend: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    record = backend._Record(str(tmp_path), "i")
+    record = backend._Record(str(tmp_path), "i", -1)
     write = os.write
     monkeypatch.setattr(backend.os, "write", lambda fd, data: write(fd, data[:9]))
     record.add(0, 1, 2, 3, ["a"])
@@ -171,14 +172,53 @@ def test_batch_ids_go_on_where_an_earlier_server_left_them(backend: Any, tmp_pat
     assert [line.get("b") for line in lines_of(tmp_path)] == [None, 0, 1, 2, None, 3, 4, 5]
 
 
+def test_instances_of_one_name_on_two_gpus_record_apart(backend: Any, tmp_path: Path) -> None:
+    """Triton 2.51 names those of all GPUs alike, and both count their batches from 0."""
+    records = [backend._Record(str(tmp_path), "m_0_0", device) for device in (0, 1, -1)]
+    for start_ns, record in enumerate(records):
+        record.add(record.next_batch_id, start_ns, 9, 1, [f"{start_ns:012d}"])
+        record.close()
+    labels = {"run": "r", "node": "node-0", "server": "server-0", "model": "m", "version": "1"}
+    losses: list[str] = []
+    rows = [row for table in read_batches(tmp_path, labels, losses) for row in table.to_pylist()]
+    assert losses == []
+    assert sorted((row["instance"], row["instance_device"], row["batch_id"], row["start_ns"]) for row in rows) == [
+        ("m_0_0", -1, 0, 2), ("m_0_0", 0, 0, 0), ("m_0_0", 1, 0, 1)
+    ]  # fmt: skip
+    again = backend._Record(str(tmp_path), "m_0_0", 1)
+    assert again.next_batch_id == 1, "it goes on with its own"
+    again.close()
+
+
+def test_a_second_process_of_one_name_and_device_is_an_instance_of_its_own(
+    backend: Any, tmp_path: Path
+) -> None:
+    first, second = (backend._Record(str(tmp_path), "twin_0", 1) for _ in range(2))
+    for record in (first, second):
+        record.add(record.next_batch_id, 1, 2, 1, ["a"])
+    assert (first.instance, second.instance) == ("twin_0", "twin_0:2")
+    first.close()
+    again = backend._Record(str(tmp_path), "twin_0", 1)
+    assert (again.instance, again.next_batch_id) == ("twin_0", 1), "the name is free again, and goes on"
+    again.close()
+    second.close()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["twin_0.gpu1.jsonl", "twin_0:2.gpu1.jsonl"]
+
+
+@pytest.mark.parametrize(("kind", "number", "device"), [("GPU", "3", 3), ("CPU", "0", -1)])
+def test_an_instance_on_the_cpu_has_no_device(backend: Any, kind: str, number: str, device: int) -> None:
+    given = {"model_instance_kind": kind, "model_instance_device_id": number}
+    assert backend._device(given) == device
+
+
 def test_batch_ids_go_on_after_a_line_that_a_killed_server_cut(backend: Any, tmp_path: Path) -> None:
     path = tmp_path / "i.jsonl"
     path.write_text('{"instance":"i","pid":1}\n{"b":41,"s":1,"e":2,"r":1,"i":["a"]}\n{"b":42,"s"')
-    record = backend._Record(str(tmp_path), "i")
+    record = backend._Record(str(tmp_path), "i", -1)
     assert record.next_batch_id == 42
     record.close()
     assert [json.loads(line) for line in path.read_text().splitlines()[-1:]] == [
-        {"instance": "i", "pid": os.getpid()}
+        {"instance": "i", "device": -1, "pid": os.getpid()}
     ]
     assert path.read_text().splitlines()[2] == '{"b":42,"s"'
 
@@ -196,7 +236,7 @@ def test_a_batch_is_in_a_range_with_its_id_and_the_clock_just_before(
     clocks_ns = []
     for batch_id, text in enumerate(seen[::2]):
         *start, clock_ns = text.decode().split("|")
-        assert start == ["squall", "linear_head_0", str(batch_id)]
+        assert start == ["squall", "linear_head_0", "cpu", str(batch_id)]
         clocks_ns.append(int(clock_ns))
     assert seen[1::2] == [b"closed"] * 2
     assert before_ns < clocks_ns[0] < clocks_ns[1]

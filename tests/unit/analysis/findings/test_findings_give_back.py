@@ -27,7 +27,7 @@ def connection() -> Iterator[duckdb.DuckDBPyConnection]:
         numbers = ", ".join(f"{name} BIGINT" for name in (*COLUMNS, "service_ns"))
         texts = {"phase": "p", "server": "s", "instance": "i", "request_kind": "m", "outcome": "ok"}
         labels = ", ".join(f"{name} VARCHAR DEFAULT '{value}'" for name, value in texts.items())
-        found.execute(f"CREATE TABLE joined({numbers}, {labels})")
+        found.execute(f"CREATE TABLE joined({numbers}, {labels}, instance_device BIGINT DEFAULT -1)")
         yield found
 
 

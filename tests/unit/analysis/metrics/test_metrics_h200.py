@@ -177,8 +177,8 @@ def test_without_a_report_what_an_sm_holds_is_not_assessed(
 def test_measures_over_all_batches_of_an_instance_are_those_of_the_phase(
     two_heads: RunStore, two_heads_metrics: dict[str, Any]
 ) -> None:
-    batches = two_heads.read("batch_costs", ["server", "instance", "batch_id"]).to_pylist()
-    keys = [(row["server"], row["instance"], row["batch_id"]) for row in batches]
+    batches = two_heads.read("batch_costs", ["server", "instance", "instance_device", "batch_id"]).to_pylist()
+    keys = [(row["server"], row["instance"], row["instance_device"], row["batch_id"]) for row in batches]
     found = measures_of_batches(two_heads, "linear_head", keys)
     assert list(found) == ["server-0/m_575"], "batches of the other phase do not count"
     expected = figure(two_heads_metrics, "linear_head", "@/measures")
@@ -192,7 +192,7 @@ def test_measures_over_all_batches_of_an_instance_are_those_of_the_phase(
 def test_measures_of_one_batch_are_of_that_batch(two_heads: RunStore) -> None:
     rows = [one for one in two_heads.read("batch_costs").to_pylist() if one["instance"] == "m_576"]
     one = rows[7]
-    found = measures_of_batches(two_heads, "seqlen_head", [("server-0", "m_576", one["batch_id"])])[
+    found = measures_of_batches(two_heads, "seqlen_head", [("server-0", "m_576", -1, one["batch_id"])])[
         "server-0/m_576"
     ]
     assert found["n_batches"] == 1

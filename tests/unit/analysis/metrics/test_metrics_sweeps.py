@@ -96,7 +96,7 @@ def covered(spans: list[tuple[int, int]]) -> set[int]:
 
 def batches(closed_ns: list[int]) -> Batches:
     """Eight batches of two instances in turn, of one group each; batch 3 does not count."""
-    instances = [Instance("server-0", name, "model", "node-0") for name in ("a", "b")]
+    instances = [Instance("server-0", name, -1, "model", "node-0") for name in ("a", "b")]
     start = np.array([(10 * (row % 4)) * STEP_NS for row in range(8)], np.int64)
     return Batches(
         [Group("burst", one) for one in instances], np.array([0, 1]), instances, np.array([0, 4, 8]),

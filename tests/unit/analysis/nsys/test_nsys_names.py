@@ -8,17 +8,24 @@ from hypothesis import strategies as st
 from analysis.nsys_allowed import OUR_TEXT
 from analysis.nsys_names import Names, RangeText, api_name, call_class, copy_kind, parse_range, range_columns
 
-pieces = st.sampled_from(["squall", "squall-clock", "|", "7", "12", "a_0", "-", " ", "", "\n", "é", "1" * 19])
+pieces = st.sampled_from(
+    ["squall", "squall-clock", "|", "7", "12", "a_0", "cpu", "gpu", "gpu1", "-", " ", "", "\n", "é", "1" * 19]
+)
 texts = st.lists(pieces, max_size=8).map("".join)
 
 
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("squall|a_0_0|12", RangeText("a_0_0", 12, None)),
-        ("squall|a_0_0|12|345", RangeText("a_0_0", 12, 345)),
-        ("squall|a|b|12", RangeText("a|b", 12, None)),
-        ("squall|a|b|12|3", RangeText("a|b", 12, 3)),
+        ("squall|a_0_0|gpu1|12|345", RangeText("a_0_0", 1, 12, 345)),
+        ("squall|a_0_0|gpu0|12", RangeText("a_0_0", 0, 12, None)),
+        ("squall|a_0_0|cpu|12|345", RangeText("a_0_0", -1, 12, 345)),
+        ("squall|a|gpu|12", RangeText("a|gpu", -1, 12, None)),
+        ("squall|gpu1|12", RangeText("gpu1", -1, 12, None)),
+        ("squall|a_0_0|12", RangeText("a_0_0", -1, 12, None)),
+        ("squall|a_0_0|12|345", RangeText("a_0_0", -1, 12, 345)),
+        ("squall|a|b|12", RangeText("a|b", -1, 12, None)),
+        ("squall|a|b|12|3", RangeText("a|b", -1, 12, 3)),
         ("squall|a_0_0|", None),
         ("squall||3", None),
         ("squall|a_0_0|-1", None),
@@ -38,11 +45,13 @@ def test_texts_read_all_at_once_say_what_they_say_one_by_one(found: list[str]) -
         if "\n" in text:
             continue  # never written by us
         said = parse_range(text)
-        row = tuple(columns[name][i].as_py() for name in ("instance", "batch_id", "clock_ns"))
+        row = tuple(
+            columns[name][i].as_py() for name in ("instance", "instance_device", "batch_id", "clock_ns")
+        )
         if said is not None:
             assert row == tuple(said)
         else:
-            assert row[:2] == ("", None)
+            assert row[:3] == ("", -1, None)
 
 
 @given(texts)

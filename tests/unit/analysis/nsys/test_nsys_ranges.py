@@ -17,7 +17,7 @@ def made(rows: list[tuple[tuple[int, int, int], bool]]) -> BatchRanges:
     thread, start, length = (np.array([row[0][i] for row in rows], np.int64) for i in range(3))
     is_open = np.array([row[1] for row in rows], bool)
     ids = np.arange(len(rows), dtype=np.int64)
-    return batch_ranges(thread, start, start + length, is_open, ids, [f"i{i}" for i in ids], ids)
+    return batch_ranges(thread, start, start + length, is_open, ids, [f"i{i}" for i in ids], ids % 3 - 1, ids)
 
 
 def brute(found: BatchRanges, thread: int, start: int, end: int) -> int:
@@ -50,6 +50,7 @@ def test_ranges_come_by_thread_and_start_and_lose_nothing(
     keys = list(zip(found.thread.tolist(), found.start_ns.tolist(), strict=True))
     assert keys == sorted(keys)
     assert sorted(found.batch_id.tolist()) == list(range(len(rows)))
+    assert (found.device == found.batch_id % 3 - 1).all()
     for row, (batch_id, instance) in enumerate(zip(found.batch_id.tolist(), found.instance, strict=True)):
         (thread, start, _), _ = rows[batch_id]
         assert (found.thread[row], found.start_ns[row], instance) == (thread, start, f"i{batch_id}")
