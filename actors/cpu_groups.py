@@ -11,7 +11,7 @@ workers do.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from actors.proc_files import read_once
@@ -89,8 +89,3 @@ def _group(
         last_name = tree[above][1]
         above, seen = tree[above][0], seen + 1
     return None
-
-
-def pids_of(groups: Mapping[str, Sequence[int]]) -> frozenset[int]:
-    """All pids of all groups."""
-    return frozenset(pid for pids in groups.values() for pid in pids)

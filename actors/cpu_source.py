@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Sized
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -34,12 +34,12 @@ class _Limits:
 
 @dataclass(frozen=True)
 class _Counts:
-    """Everything cumulative at one instant. CPU by process; time waited by thread; None where not told."""
+    """Everything cumulative at one instant. CPU by process; time waited, and times run, by thread's file."""
 
     at_ns: int
     ticks: tuple[int, ...]
     cpu_ns: dict[str, dict[int, int]]
-    waited_ns: dict[str, dict[str, int]]
+    waited: dict[str, dict[str, tuple[int, int]]]
     psi: dict[str, int | None]
     throttling: dict[str, tuple[Quota, Throttling] | None]
 
@@ -57,13 +57,16 @@ class CpuSource:
     """One row of cpu_samples a tick. What the node does not offer is null, and `facts` names it.
 
     CPU of processes is their exact clock, that of the node its ticks of 10 ms: what is left over is the others'. A
-    process that ends takes the CPU of its last interval along, to the others.
+    process that ends takes the CPU of its last interval along, to the others. `cpu_clock` and `affinity`: the system's,
+    or a test's.
     """
 
     server_pids: Callable[[], Sequence[int]]
     clients: ClientPids
     agent: int
     proc: str = "/proc"
+    cpu_clock: Callable[[int], int | None] = process_cpu_ns
+    affinity: Callable[[int], Sized] = os.sched_getaffinity
     table: str = field(default="cpu_samples", init=False)
 
     def __post_init__(self) -> None:
@@ -73,6 +76,7 @@ class CpuSource:
         self._schedules = OpenFiles(_MOST_OPEN)
         self._groups: dict[str, list[int]] = {}
         self._limits: dict[str, _Limits] = {}
+        self._is_shared: bool | None = None
         self._looked: tuple[int, tuple[int, ...], tuple[int, ...]] | None = None
         self._has_schedstat = True
         self._tick_ns = NS_PER_S // os.sysconf("SC_CLK_TCK")
@@ -112,13 +116,18 @@ class CpuSource:
         tree = self._tree.look()
         roots = Roots(frozenset(server), frozenset(clients), own_roots(tree, self.agent, self.clients.driver))
         self._groups = grouped(tree, roots)
-        self._limits = {"server": self._bounds(server), "clients": self._bounds(clients or (self.agent,))}
+        beside = clients or (self.agent,)
+        self._limits = {"server": self._bounds(server), "clients": self._bounds(beside)}
+        quota = self._limits["server"].quota
+        self._is_shared = None
+        if quota is not None:  # the clients use it up, too
+            self._is_shared = (quota.folder, quota.is_v2) in groups_of(beside[0], self.proc)
 
     def _bounds(self, pids: Sequence[int]) -> _Limits:
         """Of the first process that is there: all of a group are started alike."""
         for pid in pids:
             try:
-                n_cores = len(os.sched_getaffinity(pid))
+                n_cores = len(self.affinity(pid))
             except OSError:
                 continue
             return _Limits(n_cores, tightest_quota(pid, self.proc), pressure_file(pid, self.proc))
@@ -134,7 +143,7 @@ class CpuSource:
         return _Counts(
             now_ns,
             tuple(map(int, stat.split(None, _N_FIELDS + 1)[1 : _N_FIELDS + 1])),
-            {name: _clocks(pids) for name, pids in self._groups.items()},
+            {name: self._clocks(pids) for name, pids in self._groups.items()},
             {name: self._waited(self._groups[name]) for name in ("server", "clients")},
             {
                 "psi_cpu_some_ns": psi_ns(pressure, "some"), "psi_cpu_full_ns": psi_ns(pressure, "full"),
@@ -143,9 +152,12 @@ class CpuSource:
             {name: _throttled(one.quota) for name, one in self._limits.items()},
         )  # fmt: skip
 
-    def _waited(self, pids: Sequence[int]) -> dict[str, int]:
-        """Time each thread could run and had no CPU, by its file; empty where the kernel does not tell."""
-        found: dict[str, int] = {}
+    def _clocks(self, pids: Sequence[int]) -> dict[int, int]:
+        return {pid: cpu_ns for pid in pids if (cpu_ns := self.cpu_clock(pid)) is not None}
+
+    def _waited(self, pids: Sequence[int]) -> dict[str, tuple[int, int]]:
+        """Time each thread could run and had no CPU, and times it got one; empty where the kernel does not tell."""
+        found: dict[str, tuple[int, int]] = {}
         for pid in pids if self._has_schedstat else ():
             try:
                 threads = os.listdir(f"{self.proc}/{pid}/task")
@@ -155,8 +167,8 @@ class CpuSource:
                 path = f"{self.proc}/{pid}/task/{thread}/schedstat"
                 words = (self._schedules.read(path) or b"").split()
                 if len(words) == 3:
-                    found[path] = int(words[1])
-                elif os.path.exists(f"{self.proc}/{pid}/task/{thread}"):
+                    found[path] = int(words[1]), int(words[2])
+                elif not os.path.exists(path) and os.path.exists(f"{self.proc}/{pid}/task/{thread}"):
                     self._has_schedstat = False
         return found
 
@@ -164,8 +176,8 @@ class CpuSource:
         spent = [
             max(0, now - then) * self._tick_ns for now, then in zip(current.ticks, before.ticks, strict=True)
         ]
-        for path in {path for of in before.waited_ns.values() for path in of} - {
-            path for of in current.waited_ns.values() for path in of
+        for path in {path for of in before.waited.values() for path in of} - {
+            path for of in current.waited.values() for path in of
         }:
             self._schedules.drop(path)
         idle_ns, steal_ns = sum(spent[index] for index in _IDLE), spent[_STEAL]
@@ -178,30 +190,25 @@ class CpuSource:
             "server_ns": own["server"] if self._groups["server"] else None,
             "clients_ns": own["clients"], "squall_ns": own["squall"],
             "others_ns": max(0, busy_ns - sum(own.values())), "idle_ns": idle_ns, "steal_ns": steal_ns,
-            "server_wait_ns": self._wait("server", current, before),
-            "clients_wait_ns": self._wait("clients", current, before),
+            **self._waits("server", current, before), **self._waits("clients", current, before),
             "server_cores": server.n_cores,
-            "is_quota_shared": self._is_quota_shared(),
+            "is_quota_shared": self._is_shared,
             **{name: _less(now, before.psi[name]) for name, now in current.psi.items()},
             **_held("server", current, before), **_held("clients", current, before),
         }  # fmt: skip
 
-    def _wait(self, group: str, current: _Counts, before: _Counts) -> int | None:
+    def _waits(self, group: str, current: _Counts, before: _Counts) -> Row:
+        names = (f"{group}_wait_ns", f"{group}_runs")
         if not self._has_schedstat or not self._groups[group]:
-            return None
-        return _gained(current.waited_ns[group], before.waited_ns.get(group, {}))
-
-    def _is_quota_shared(self) -> bool | None:
-        """Whether the clients use up the server's quota too; None without one."""
-        quota = self._limits["server"].quota
-        if quota is None:
-            return None
-        pids = self.clients.pids or (self.agent,)
-        return any((quota.folder, quota.is_v2) in groups_of(pid, self.proc) for pid in pids[:1])
-
-
-def _clocks(pids: Sequence[int]) -> dict[int, int]:
-    return {pid: cpu_ns for pid in pids if (cpu_ns := process_cpu_ns(pid)) is not None}
+            return dict.fromkeys(names)
+        now, then = current.waited[group], before.waited.get(group, {})
+        return {
+            name: _gained(
+                {path: one[index] for path, one in now.items()},
+                {path: one[index] for path, one in then.items()},
+            )
+            for index, name in enumerate(names)
+        }
 
 
 def _gained(now: Mapping[Any, int], before: Mapping[Any, int]) -> int:

@@ -5,7 +5,8 @@ another. So of each second it is asked how much CPU the server lacked that someb
 
     lacked = min(wait, foreign, allowed - had)
 
-    wait     time in which its threads could run and had no CPU, summed over them
+    wait     time in which its threads could run and had no CPU, summed over them, less 50 us for each time one got
+             one: a wake-up costs that where nobody is in its way
     foreign  CPU time of all that is not the server
     allowed  CPU time that it could have had at most: its cores, or its quota if that is less, times the interval
     had      its own CPU time
@@ -36,6 +37,9 @@ Floats = npt.NDArray[np.float64]
 GROUPS = ("server", "clients", "squall", "others")
 """Who can have the CPU: the server, the load workers, the run's other parts, everybody else."""
 OWN = ("clients", "squall")
+WAKE_NS = 50_000
+"""Of a wait, what a wake-up may cost by itself: 0.2 to 5 us of a thread that goes before all others (a machine of 2
+cores, Linux 6.18, 2026-11-22), and ten times that as room; who waits for somebody's time slice waits for ms."""
 STEAL = "steal"
 
 
@@ -156,7 +160,8 @@ def _why_not(rows: pa.Table) -> str:
 def _taken(rows: pa.Table) -> tuple[dict[str, float], Floats]:
     """By whom the server's CPU was taken over the phase, and the share taken in each second."""
     rows = rows.filter(pa.array(~_is_null(rows, "server_ns") & ~_is_null(rows, "server_wait_ns")))
-    interval, had, wait = (_numbers(rows, name) for name in ("interval_ns", "server_ns", "server_wait_ns"))
+    interval, had = (_numbers(rows, name) for name in ("interval_ns", "server_ns"))
+    wait = _waits(rows, "server")
     by_whom = {name: _numbers(rows, f"{name}_ns") for name in ("others", *OWN)}
     is_own_quota = (_numbers(rows, "server_throttled_periods") > 0) & _flags(rows, "is_quota_shared")
     by_whom["others"] = np.where(is_own_quota, 0.0, by_whom["others"])
@@ -188,7 +193,8 @@ def _taken_from_clients(rows: pa.Table) -> dict[str, float] | None:
     rows = rows.filter(pa.array(~_is_null(rows, "clients_wait_ns")))
     if not rows.num_rows:
         return None
-    interval, had, wait = (_numbers(rows, name) for name in ("interval_ns", "clients_ns", "clients_wait_ns"))
+    interval, had = (_numbers(rows, name) for name in ("interval_ns", "clients_ns"))
+    wait = _waits(rows, "clients")
     by_whom = {name: _numbers(rows, f"{name}_ns") for name in ("others", "server", "squall")}
     foreign: Floats = np.sum(list(by_whom.values()), axis=0)
     allowed = (
@@ -198,6 +204,11 @@ def _taken_from_clients(rows: pa.Table) -> dict[str, float] | None:
     total = float((had + lacked).sum())
     share = np.divide(lacked, foreign, out=np.zeros_like(lacked), where=foreign > 0)
     return {name: float((share * cpu).sum()) / total if total else 0.0 for name, cpu in by_whom.items()}
+
+
+def _waits(rows: pa.Table, group: str) -> Floats:
+    """What the threads of a group waited for a CPU that somebody had, in each second."""
+    return np.maximum(0.0, _numbers(rows, f"{group}_wait_ns") - WAKE_NS * _numbers(rows, f"{group}_runs"))
 
 
 def _wait_ratio(rows: pa.Table, group: str) -> float | None:

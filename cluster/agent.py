@@ -14,6 +14,7 @@ import psutil
 from actors.clock import SystemClock
 from actors.control import ControlError
 from actors.gpu import GpuSource, missing_reason
+from actors.listening import listening_pids
 from actors.nsys_tools import NsysTools, find_nsys
 from actors.observer import Observer, ObserverSettings, ServerTarget
 from actors.shared_memory import remove_named, remove_regions
@@ -131,12 +132,15 @@ class NodeAgent:
         self._observer = observer
         return (observer.clock, observer.token) if observer.clock is not None else None
 
-    def observe_server(self, endpoint: Endpoint) -> None:
-        """Samples the server at `endpoint`, and its threads if it was started here, from now on."""
+    def observe_server(self, endpoint: Endpoint, is_here: bool) -> None:
+        """Samples the server at `endpoint` from now on, and its processes if it runs on this node (`is_here`)."""
         assert self._observer is not None, "start_observer comes first"
+        roots = self._server_roots()
+        if not roots and is_here:
+            roots = listening_pids(endpoint.port)
         target = ServerTarget(
             SERVER, endpoint.url, endpoint.metrics_url, (endpoint.spec.name,), endpoint.tls,
-            tuple(self._server_roots()),
+            tuple(roots),
         )  # fmt: skip
         self._observer.add_server(target)
 

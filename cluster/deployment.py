@@ -75,7 +75,7 @@ class Deployment:
         endpoint = self._endpoint = self._start_server(placement.server)
         self._spawn_workers(plan, placement, endpoint)
         self._observe_clients()
-        self.server_agent.call("observe_server", endpoint)
+        self.server_agent.call("observe_server", endpoint, placement.is_server_here)
         self._observe_gpus()
         self._choose_tracing()
 

@@ -97,6 +97,9 @@ class Phase:
     unserved_end: tuple[str, str] = ("timeout", "no reply")
     """Outcome and detail of these."""
     n_samples: int = 20
+    cpu: dict[str, float] = field(default_factory=dict)
+    """Cores that each group of its node's 16 had (and `wait`, of the server's threads), by the columns of cpu_samples
+    without their ending; empty: not sampled."""
     lost: tuple[str, ...] = ()
     """Tables of which the rows of this phase are lost."""
 
@@ -304,6 +307,8 @@ def _sample(tables: dict[str, list[Row]], phase: Phase, start_ns: int, end_ns: i
             "t_ns": start_ns + (number + 1) * interval_ns - 1, "mig_instance": "", "read_ns": 1_000,
             "gpm_interval_ns": interval_ns, "throttle_reasons": THERMAL if is_throttled else 0, **phase.gpm,
         })  # fmt: skip
+    if phase.cpu:
+        tables["cpu_samples"].append(_cpu_sample(phase, end_ns - start_ns, end_ns - 1))
     own = [row for row in tables["requests"] if row["phase"] == phase.name]
     t_ns = (start_ns + end_ns) // 2
     everyone = tables["requests"]
@@ -314,6 +319,19 @@ def _sample(tables: dict[str, list[Row]], phase: Phase, start_ns: int, end_ns: i
         "n_socket_errors": 0, "n_write_pauses": 0, "lag_max_ns": 0, "loop_lag_ns": 0, "cpu_ns": 0, "spin_ns": 0,
         "gc_count": 0, "gc_pause_ns": 0, "n_dropped": 0,
     })  # fmt: skip
+
+
+def _cpu_sample(phase: Phase, interval_ns: int, t_ns: int) -> Row:
+    groups = ("server", "clients", "squall", "others", "steal")
+    had = {name: round(phase.cpu.get(name, 0.0) * interval_ns) for name in groups}
+    held = ("server_quota_cores", "server_periods", "server_throttled_periods")
+    return {
+        "phase": phase.name, "node": "node-1" if phase.server == "server-cpu" else "node-0", "t_ns": t_ns,
+        "interval_ns": interval_ns, "n_cores": 16, "idle_ns": 16 * interval_ns - sum(had.values()), "server_cores": 16,
+        **{f"{name}_ns": value for name, value in had.items()},
+        "server_wait_ns": round(phase.cpu.get("wait", 0.0) * interval_ns), "clients_wait_ns": 0, "server_runs": 0,
+        **{name: phase.cpu[name] for name in held if name in phase.cpu},
+    }  # fmt: skip
 
 
 def _as_table(table: str, rows: Iterable[Row]) -> pa.Table:

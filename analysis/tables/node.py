@@ -200,6 +200,8 @@ TABLES = (
                 nullable=True,
             ),
             ns("clients_wait_ns", "the same of the load workers' threads", nullable=True),
+            count("server_runs", "times a thread of the server got a CPU (schedstat)", nullable=True),
+            count("clients_runs", "the same of the load workers' threads", nullable=True),
             count("server_cores", "logical CPUs that the server may run on (its affinity)", nullable=True),
             flag("is_quota_shared", "load workers use up the server's CPU quota too", nullable=True),
             ns(

@@ -24,6 +24,7 @@ from typing import Any
 import psutil
 
 from actors.clock import SystemClock
+from actors.cpu_source import ClientPids, CpuSource
 from actors.gpu import GpuProcessSource, GpuSource, missing_reason
 from actors.gpu_device import GpuLost
 from actors.gpu_gpm import GpmPair
@@ -101,7 +102,8 @@ def host_part(seconds: float) -> dict[str, Any]:
         thread.start()
     own = (os.getpid(),)
     sources: dict[str, Source] = {
-        "host": HostSource(lambda: own), "cores": CoreSource(), f"threads_{_N_THREADS}": ThreadSource(lambda: own)
+        "host": HostSource(lambda: own), "cores": CoreSource(), f"threads_{_N_THREADS}": ThreadSource(lambda: own),
+        f"cpu_{_N_THREADS}_threads": CpuSource(lambda: own, ClientPids(), os.getppid()),
     }  # fmt: skip
     costs = {
         name: cost_us(lambda source=source: source.sample(time.monotonic_ns()))

@@ -125,7 +125,7 @@ def test_everything_of_a_node_is_sampled_until_the_stop_and_its_cost_is_told(
     assert {row["core"] for row in rows(tmp_path, "core_samples")} == set(range(os.cpu_count() or 1))
     samplers = report.facts["samplers"]
     assert set(samplers) == {
-        "host_samples", "core_samples", "thread_samples-server-0", "triton_samples-server-0"
+        "host_samples", "core_samples", "cpu_samples", "thread_samples-server-0", "triton_samples-server-0"
     }  # fmt: skip
     assert samplers["host_samples"]["n_rows"] == len(host)
     assert all(sampler["cpu_ns"] > 0 for sampler in samplers.values())
@@ -144,7 +144,7 @@ def test_killed_its_files_are_readable_and_the_loss_is_named(observer: Observer,
         observer.add_server(ServerTarget("server-0"))
     report = observer.stop()
     assert report.losses == (
-        "the observer of node-1 was ended by SIGKILL: its host, core, thread, Triton and GPU samples end there, "
+        "the observer of node-1 was ended by SIGKILL: its host, core, CPU, thread, Triton and GPU samples end there, "
         "without up to a second before, and its clock answers no more",
     )
     assert report.facts == {}

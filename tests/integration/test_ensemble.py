@@ -12,13 +12,14 @@ import pytest
 from analysis.store import RunStore
 from tests.integration.conftest import Bench, scenario_mapping
 
-SLOW_S = 0.05
-RATE_HZ = 40.0
-"""Twice what the slow step serves: one request of 50 ms at a time."""
+SLOW_S = 0.03
+RATE_HZ = 60.0
+"""Twice what the slow step serves: one request of 30 ms at a time."""
 MODEL = '''
 import json
 import time
 
+import numpy as np
 import triton_python_backend_utils as pb_utils
 
 
@@ -31,7 +32,8 @@ class TritonPythonModel:
     def execute(self, requests):
         time.sleep(self._sleep_s)
         inputs = [pb_utils.get_input_tensor_by_name(request, "IN") for request in requests]
-        return [pb_utils.InferenceResponse([pb_utils.Tensor("OUT", one.as_numpy())]) for one in inputs]
+        outputs = [pb_utils.Tensor.from_dlpack("OUT", np.array(one.as_numpy())) for one in inputs]
+        return [pb_utils.InferenceResponse([one]) for one in outputs]
 '''
 TENSORS = """
 max_batch_size: 8
@@ -78,8 +80,9 @@ def run(
         clients={"workers_per_node": 1, "timeout": "20s"},
     )
     mapping["phases"] = [
-        {"name": "burst", "kind": "measure", "duration": "3s", "arrivals": {"kind": "poisson", "rate": f"{RATE_HZ:g}/s"}},
-        {"name": "drain", "kind": "drain", "duration": "6s"},
+        {"name": "burst", "kind": "measure", "duration": "2s",
+            "arrivals": {"kind": "poisson", "rate": f"{RATE_HZ:g}/s"}},
+        {"name": "drain", "kind": "drain", "duration": "5s"},
     ]  # fmt: skip
     live = bench.start_run(mapping)
     assert live.end() in (0, 3), live.lines

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 from itertools import pairwise
@@ -231,4 +232,10 @@ def test_a_running_server_is_loaded_as_it_is_and_five_workers_follow_one_plan(
     assert set(_texts(store, "joined", "join_level")) == {"none"}
     n_ok = _texts(store, "requests", "outcome").count("ok")
     assert _column(store, "triton_samples", "request_count").sum() == n_ok == len(plan)
+    # its processes are found by its port, and its statistics take the place of batches
+    assert "tritonserver" in set(_texts(store, "thread_samples", "process_name"))
+    measured = [row for row in store.read("cpu_samples").to_pylist() if row["phase"] == "burst"]
+    assert sum(row["server_ns"] for row in measured) > 0
+    (window,) = [one for one in json.loads(joined.stdout())["findings"] if one["level"] == "window"]
+    assert window["rule"] in ("queue-bound", "compute-bound")
     joined.wait_until_gone()

@@ -82,13 +82,15 @@ Make = Callable[..., TritonSource]
 
 @pytest.fixture
 def source(monkeypatch: pytest.MonkeyPatch) -> Make:
-    def make(*answers: Any, texts: list[Any] | None = None, models: Any = "m") -> TritonSource:
+    def make(
+        *answers: Any, texts: list[Any] | None = None, models: Any = "m", with_others: bool = False
+    ) -> TritonSource:
         servers = {
             "http://s": Scripted("/v2/models/stats", *answers),
             "http://metrics": Scripted("/metrics", *(texts or [""])),
         }
         monkeypatch.setattr(actors.triton_source, "Control", lambda url, *_: servers[url])
-        return TritonSource("http://s", "http://metrics" if texts else None, models)
+        return TritonSource("http://s", "http://metrics" if texts else None, models, None, with_others)
 
     return make
 
@@ -112,6 +114,39 @@ def test_a_row_has_exactly_the_columns_of_its_table(source: Make) -> None:
     triton.sample(0)
     (row,) = triton.sample(1)
     assert set(row) == set(arrow_schema("triton_samples").names) - {*LABELS, "phase"}
+
+
+def several(**counts: int) -> dict[str, Any]:
+    """Statistics of several models."""
+    return {"model_stats": [item(n, name=name) for name, n in counts.items()]}
+
+
+def test_other_models_have_rows_from_the_sample_on_in_which_they_took_part(source: Make) -> None:
+    triton = source(
+        several(m=1, step=5, idle=9), several(m=1, step=5, idle=9), several(m=2, step=7, idle=9),
+        several(m=3, step=7, idle=9), with_others=True,
+    )  # fmt: skip
+    triton.sample(0)
+    seen = [
+        {row["model"]: (row["request_count"], row["interval_ns"]) for row in triton.sample(t)}
+        for t in (10, 20, 30)
+    ]
+    assert seen == [{"m": (0, 10)}, {"m": (1, 10), "step": (2, 10)}, {"m": (1, 10), "step": (0, 10)}]
+    assert triton.facts()["models"] == ["m/1", "step/1"]
+    assert triton.losses() == []
+
+
+def test_a_model_whose_requests_only_wait_takes_part(source: Make) -> None:
+    texts = [metrics(5, name="step"), metrics(5, pending=3, name="step")]
+    triton = source(several(m=1, step=5), texts=texts, with_others=True)
+    triton.sample(0)
+    assert {row["model"]: row["pending_count"] for row in triton.sample(1)} == {"m": None, "step": 3}
+
+
+def test_without_others_no_other_model_has_rows(source: Make) -> None:
+    triton = source(several(m=1, step=5), several(m=2, step=7))
+    triton.sample(0)
+    assert [row["model"] for row in triton.sample(1)] == ["m"]
 
 
 def test_after_a_restart_of_the_server_the_counters_start_from_zero(source: Make) -> None:

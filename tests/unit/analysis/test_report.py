@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -22,6 +23,7 @@ from analysis.report import write_report
 from analysis.store import RunStore
 from analysis.summary import summarise
 from analysis.wording import figure_text
+from tests.cpu_runs import cpu_of_the_node, make_ensemble
 
 MakeRun = Callable[..., RunStore]
 
@@ -52,6 +54,25 @@ def test_the_report_says_verdict_figures_checks_collectors_and_setting(page: str
         "Exceeds maximum queue size", "no nsys on the PATH", "install Nsight Systems", "seqlen_head",
     ):  # fmt: skip
         assert words in page, words
+
+
+def test_the_report_says_who_had_the_cpu_and_what_each_step_did(
+    tmp_path: Path, synthetic: SyntheticRun
+) -> None:
+    cpu_of_the_node(synthetic, server=0.18, clients=0.05, squall=0.09, others=1.68, wait=0.51)
+    make_ensemble(synthetic, "tokenize", "classify")
+    store = synthetic.write(tmp_path)
+    written = write_report(store).read_text(encoding="utf-8")
+    line = "CPU of node-0: server 18.0 %, clients 5.00 %, squall 9.00 %, others 168 % of 200 %; server threads waited"
+    assert line in written
+    assert written.index("<td>tokenize</td>") < written.index("<td>classify</td>")
+    assert "Others took the CPU: of the 200 % of node-0" in written
+    summary = summarise(store)
+    tokenize, classify = summary["measure"]["models"]
+    assert tokenize["queue_mean_ns"] == pytest.approx(10 * classify["queue_mean_ns"], abs=10)
+    # what the steps did is not counted as the ensemble's
+    assert summary["measure"]["triton"]["request_count"] == tokenize["request_count"]
+    assert all(one["is_met"] for one in summary["identities"])
 
 
 def test_every_plot_is_drawn_with_units_on_its_axes(page: str, whole_run: RunStore) -> None:

@@ -19,6 +19,7 @@ from analysis.stimulus_checks import AllowedLag, stimulus_checks
 from analysis.store import RunStore
 from analysis.timeline import RunPhase
 from analysis.validity import Samples, Verdict, judge, judge_run
+from tests.cpu_runs import cpu_of_the_node
 
 Break = Callable[[SyntheticRun], None]
 
@@ -30,7 +31,7 @@ def verdict_of(run: SyntheticRun, limits: Limits = LIMITS) -> Verdict:
         if name not in run.omit
     }
     workers, hosts = tables.get("worker_samples"), tables.get("host_samples")
-    samples = Samples(workers, hosts)
+    samples = Samples(workers, hosts, tables.get("cpu_samples"))
     return judge(Requests.from_table(tables["requests"]), samples, run.manifest, limits)
 
 
@@ -287,6 +288,50 @@ def test_both_bounds_add_up_between_two_nodes() -> None:
 def test_two_processes_of_one_node_share_a_clock_whatever_its_bound(synthetic: SyntheticRun) -> None:
     synthetic.manifest["nodes"]["node-0"]["clock_error_ns"] = 30_000
     assert check_of(verdict_of(synthetic), "clock bound").value == 0
+
+
+def test_a_run_whose_server_lost_its_cpu_to_others_is_invalid_and_they_come_before_the_client(
+    synthetic: SyntheticRun,
+) -> None:
+    cpu_of_the_node(synthetic, server=0.18, clients=0.05, squall=0.09, others=1.68, wait=0.5)
+    send_late(synthetic)  # the client starved, too
+    verdict = verdict_of(synthetic)
+    assert verdict.status == "INVALID"
+    assert verdict.reasons[0].startswith("Others took the CPU: of the 200 % of node-0 others 168 %")
+    assert verdict.reasons[0] == check_of(verdict, "CPU of the server").reason
+    assert len(set(verdict.reasons)) == len(verdict.reasons)
+    assert verdict.client_bottleneck is not None
+    assert verdict.reasons.index(verdict.client_bottleneck.sentence) > 0
+    assert (verdict.to_mapping()["starvation"] or {})["starved_by"] == "others"
+
+
+def test_a_server_that_has_the_cpu_it_asks_for_is_valid_whatever_runs_beside_it(
+    synthetic: SyntheticRun,
+) -> None:
+    cpu_of_the_node(synthetic, server=0.3, clients=0.05, others=1.5, wait=0.01)
+    verdict = verdict_of(synthetic)
+    assert (verdict.status, verdict.starvation) == ("VALID", None)
+    assert check_of(verdict, "CPU of the server").is_met
+
+
+def test_a_throttled_server_is_valid_and_named(synthetic: SyntheticRun) -> None:
+    cpu_of_the_node(
+        synthetic, server=0.49, others=0.5, wait=1.4, server_quota_cores=0.5, server_periods=10,
+        server_throttled_periods=7,
+    )  # fmt: skip
+    verdict = verdict_of(synthetic)
+    assert (verdict.status, verdict.reasons) == ("VALID", ())
+    assert verdict.starvation is not None
+    assert verdict.starvation.starved_by == "quota"
+
+
+def test_others_that_took_the_cpu_of_the_client_alone_are_named_before_it(synthetic: SyntheticRun) -> None:
+    cpu_of_the_node(synthetic, server=0.1, clients=0.1, others=1.8, wait=0.005, clients_wait=0.9)
+    send_late(synthetic)
+    verdict = verdict_of(synthetic)
+    assert verdict.reasons[0].startswith("Others took the CPU from the load generator")
+    assert verdict.client_bottleneck is not None
+    assert verdict.reasons[1] == verdict.client_bottleneck.sentence
 
 
 def test_limits_can_be_set_and_are_stated_with_the_figure(synthetic: SyntheticRun) -> None:

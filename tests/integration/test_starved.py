@@ -1,0 +1,101 @@
+"""Real runs beside foreign work, and with a server in a CPU quota: what the first line of the verdict says."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from tests.golden.test_starvation import quota_group
+from tests.integration.conftest import Bench, FullRun, scenario_mapping
+
+__all__ = ["quota_group"]
+
+SPIN = """
+import os, time
+end = time.monotonic() + 40
+while time.monotonic() < end and os.getppid() != 1:
+    pass
+"""
+N_SPINNERS = 4 * (os.cpu_count() or 1)
+
+
+@contextmanager
+def busy_host() -> Iterator[None]:
+    """Foreign work that takes nine tenths of every core and more."""
+    spinners = [subprocess.Popen([sys.executable, "-c", SPIN]) for _ in range(N_SPINNERS)]
+    try:
+        yield
+    finally:
+        for one in spinners:
+            one.kill()
+        for one in spinners:
+            one.wait()
+
+
+def summary_of(bench: Bench) -> dict[str, Any]:
+    summary: dict[str, Any] = json.loads((bench.store().run_dir / "summary.json").read_text())
+    return summary
+
+
+def test_a_run_beside_work_that_takes_the_cpu_is_invalid_and_says_that_first(joined: Bench) -> None:
+    live = joined.start_run(scenario_mapping())
+    live.wait_for("are connected")
+    with busy_host():
+        assert live.end() == 3, live.lines
+    summary = summary_of(joined)
+    verdict = summary["verdict"]
+    assert verdict["status"] == "INVALID"
+    assert verdict["reasons"][0].startswith("Others took the CPU: of the ")
+    assert verdict["starvation"]["starved_by"] == "others"
+    (cpu,) = summary["cpu"]
+    assert cpu["taken"]["others"] > 0.2
+    assert cpu["cores"]["others"] > cpu["cores"]["server"] + cpu["cores"]["clients"]
+    (window,) = [one for one in summary["findings"] if one["level"] == "window"]
+    assert window["rule"] == "starved by others"
+    screen = " ".join(joined.stdout().split())
+    assert "INVALID" in screen
+    assert "checks met Others took the CPU: of the" in screen
+    assert "CPU of node-0: server " in screen
+
+
+def test_a_server_in_a_quota_is_named_as_throttled_by_it_and_not_as_starved(
+    joined: Bench, quota_group: Path
+) -> None:
+    live = joined.start_run(scenario_mapping())
+    live.wait_for("are connected")
+    servers = [one for one in joined.processes() if one.name().startswith("triton")]
+    assert servers
+    for one in servers:
+        (quota_group / "cgroup.procs").write_text(str(one.pid))
+    assert live.end() in (0, 3), live.lines
+    summary = summary_of(joined)
+    starvation = summary["verdict"]["starvation"]
+    assert starvation["starved_by"] == "quota", summary["cpu"]
+    assert not any(starvation["sentence"] == reason for reason in summary["verdict"]["reasons"])
+    (window,) = [one for one in summary["findings"] if one["level"] == "window"]
+    assert "throttled by a CPU quota" in (window["rule"], *window["also"])
+
+
+def test_who_had_the_cpu_of_a_node_adds_up_to_its_cores(full_run: FullRun) -> None:
+    rows = full_run.store.read("cpu_samples").to_pylist()
+    groups = ("server_ns", "clients_ns", "squall_ns", "others_ns", "steal_ns", "idle_ns")
+    whole = sum(row["interval_ns"] * row["n_cores"] for row in rows)
+    assert abs(sum(row[name] or 0 for row in rows for name in groups) - whole) < 0.05 * whole
+    measured = [row for row in rows if row["phase"] == "burst"]
+    assert sum(row["server_ns"] for row in measured) > 0
+    assert sum(row["clients_ns"] for row in measured) > 0
+    assert sum(row["squall_ns"] for row in measured) > 0
+    threads = full_run.store.read("thread_samples").to_pylist()
+    of_threads = sum(row["run_delay_ns"] for row in threads if row["phase"] == "burst")
+    # the same kernel's counts, read by two samplers that tick apart
+    assert 0 < sum(row["server_wait_ns"] for row in measured) < 2 * of_threads
+    facts = full_run.store.manifest["observers"]["node-0"]["samplers"]["cpu_samples"]
+    assert facts["cpu_ns"] < 0.02 * facts["wall_ns"]
+    names = {check["name"] for check in full_run.summary["verdict"]["checks"]}
+    assert "CPU of the server" in names

@@ -1,0 +1,99 @@
+"""What Triton's statistics tell of a server of which no batch is known."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import MS, S, synthesise
+
+from analysis.findings.confidence import RunState
+from analysis.findings.finding import Finding, Scope
+from analysis.findings.statistics import statistics_finding
+from analysis.model_statistics import ModelStatistics
+from tests.cpu_runs import make_ensemble
+from tests.regime_runs import diagnose
+
+SCOPE = Scope("burst", "server-0", "pipe")
+PIPE = {"model": "pipe", "steps": ["tokenize", "classify"]}
+
+
+def model(
+    name: str, queue_ms: float = 0.0, compute_ms: float = 0.0, n: int = 100, n_executions: int = 50
+) -> Any:
+    """A model whose `n` requests took these times each, of which a tenth input and a tenth output."""
+    compute_ns = round(n * compute_ms * MS)
+    tenth = compute_ns // 10
+    return ModelStatistics(
+        "burst", "server-0", name, n, 0, 2 * n, n_executions, round(n * queue_ms * MS), tenth, compute_ns - 2 * tenth,
+        tenth, round(n * queue_ms * MS) + compute_ns,
+    )  # fmt: skip
+
+
+def found(*models: ModelStatistics, server: Any = PIPE, state: RunState = RunState()) -> Finding:  # noqa: B008
+    finding = statistics_finding(SCOPE, models, server, 10 * S, state)
+    assert finding is not None
+    return finding
+
+
+def test_the_step_that_queues_is_named_however_little_the_ensemble_itself_queues() -> None:
+    one = found(model("pipe", 0.002), model("tokenize", 9_280, 51), model("classify", 0.01, 9))
+    assert (one.rule, one.details, one.confidence) == (
+        "queue-bound",
+        ("step tokenize of ensemble pipe",),
+        "medium",
+    )
+    assert one.claim == (
+        "Step tokenize of ensemble pipe queues: 9.28 s of a request's 9.34 s in the server, 99.4 %, is its queue. It "
+        "executed 50 times, of 4 rows, 40.8 ms for a request on average, together about 20.4 % of the phase."
+    )
+    assert one.margin == pytest.approx(9_280 / 9_340.01)
+    assert sum(value or 0.0 for value in one.shares.values()) == pytest.approx(1.0)
+
+
+def test_a_step_that_computes_is_named_so() -> None:
+    one = found(model("pipe"), model("tokenize", 1, 2), model("classify", 3, 40))
+    assert (one.rule, one.details) == ("compute-bound", ("step classify of ensemble pipe",))
+
+
+def test_a_single_model_is_its_own_place() -> None:
+    one = found(model("own", 30, 10), server={"model": "own"})
+    assert (one.rule, one.details, one.margin) == ("queue-bound", (), 0.75)
+    assert one.claim.startswith("Model own queues: 30.0 ms of a request's 40.0 ms")
+
+
+def test_what_a_model_calls_is_no_compute_of_its_own() -> None:
+    one = found(model("script", 1, 50), model("called", 40, 8), server={"model": "script"})
+    assert (one.rule, one.details) == ("queue-bound", ("model called, which script calls,",))
+    assert one.shares["script compute"] == pytest.approx((50 - 48) / (1 + 2 + 48))
+
+
+def test_where_no_part_has_half_and_where_few_requests_were_it_is_of_low_confidence() -> None:
+    spread = found(model("pipe"), model("tokenize", 10, 10), model("classify", 9, 8))
+    assert spread.confidence == "low"
+    few = found(model("pipe", n=5), model("tokenize", 90, 10, n=5))
+    assert few.confidence_reasons[-1] == "5 requests, fewer than 30"
+
+
+def test_a_phase_in_which_nothing_succeeded_is_not_told_by_statistics() -> None:
+    failed = replace(model("pipe"), n_requests=0, n_failed=9)
+    assert statistics_finding(SCOPE, [failed], PIPE, S, RunState()) is None
+    assert statistics_finding(SCOPE, [model("tokenize", 5, 5)], PIPE, S, RunState()) is None
+
+
+def test_of_a_run_without_batches_statistics_are_the_finding_and_nothing_unjoined_is_one(
+    tmp_path: Path,
+) -> None:
+    run = synthesise()
+    run.derived = False
+    run.omit = {"batches"}
+    make_ensemble(run, "tokenize", "classify")
+    findings, _ = diagnose(run.write(tmp_path))
+    by_level = {one.level: one for one in findings}
+    window, tail = by_level["window"], by_level["tail"]
+    assert window.rule in ("queue-bound", "compute-bound")
+    assert window.details[0].startswith("step tokenize of ensemble ")
+    assert (tail.rule, tail.confidence) == ("not assessed", "low")
+    assert not [one for one in findings if "unjoined" in one.rule]
