@@ -89,10 +89,12 @@ def test_a_server_whose_own_processes_wait_for_one_another_is_not_starved_by_tha
     assert found.server_wait_ratio is not None
     assert found.taken_ratio is not None
     assert found.server_wait_ratio > 0.6
-    # whatever else runs on this host had it: far less than they took from one another
-    assert found.taken_ratio < found.server_wait_ratio / 2
-    elsewhere = 1.0 - found.cores["server"] / N_CORES
-    assert found.taken_ratio <= elsewhere + 0.05
+    had = found.cores["server"]
+    waited = had * found.server_wait_ratio / (1.0 - found.server_wait_ratio)
+    lacked = had * found.taken_ratio / (1.0 - found.taken_ratio)
+    # what it lacked is what whatever else runs on this host had, far less than they made one another wait
+    assert lacked <= N_CORES - had + 0.05
+    assert lacked < waited / 2
 
 
 @pytest.fixture
@@ -123,6 +125,8 @@ def test_a_quota_of_the_server_is_a_finding_and_not_the_fault_of_others(
 ) -> None:
     with spinning(1) as server:
         (quota_group / "cgroup.procs").write_text(str(server))
+        with suppress(PermissionError):  # so that what else runs on this host takes nothing from it
+            os.setpriority(os.PRIO_PROCESS, server, -10)
         found = observed(tmp_path, server)
     starved = judge_starvation(found)
     assert (starved.starved_by, starved.makes_invalid) == ("quota", False)
