@@ -34,9 +34,6 @@ SYMPTOMS = (
 ROOMY_RATIO = 0.60
 """CPU of a worker in its busiest second at which bursts within that second still find room: what is advised."""
 
-OF_ITS_NODE = ("node cpu", "stall")
-"""Causes that are what others on the node do, where it is known that they took its CPU."""
-
 CAP = "max_in_flight"
 """What the detail of a request says that the cap held back."""
 

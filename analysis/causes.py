@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from analysis.bottleneck import OF_ITS_NODE, Bottleneck
+from analysis.bottleneck import Bottleneck
 from analysis.failures import ABSENT, CLIENT, REFUSES, SLOW, WRONG, Failures
 from analysis.starvation import OTHERS as STARVED_BY_OTHERS
 from analysis.starvation import Starvation
@@ -48,7 +48,7 @@ def causes_of(
     """What there is, in order; None, an empty sentence, or failures within what is expected, are no cause.
 
     `starvation`: of the server, by others or the clients; its quota is how it is deployed. `starved_clients`: that
-    others took the CPU of a client that did not keep up. What the client's node then shows is the same once more.
+    others took the CPU of a client that did not keep up.
     """
     found = []
     if failures.is_beyond:
@@ -58,8 +58,7 @@ def causes_of(
         found.append(Cause(kind, starvation.sentence))
     elif starved_clients:
         found.append(Cause(OTHERS, starved_clients))
-    is_by_others = any(cause.kind == OTHERS for cause in found)
-    if bottleneck is not None and not (is_by_others and bottleneck.cause in OF_ITS_NODE):
+    if bottleneck is not None:
         found.append(Cause(CLIENT, bottleneck.sentence))
     return in_order(found)
 

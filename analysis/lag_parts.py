@@ -17,12 +17,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-import numpy as np
-
 from analysis.check import Check, held_to, not_assessed
 from analysis.limits import Limits
 from analysis.order_statistics import nearest_rank, smallest_n
-from analysis.requests import Int64s, Requests
+from analysis.requests import Bools, Int64s, Requests
 from analysis.stretches import INFINITE_NS
 from analysis.wording import share_text
 
@@ -62,9 +60,8 @@ def lag_parts(requests: Requests, qs: Sequence[float], limits: Limits) -> list[L
         return [None] * len(qs)
     ranks = [nearest_rank(q, n) - 1 for q in carried]
     is_failed = ~requests.is_ok
-    response, service = (
-        _at_ranks(values, is_failed, ranks) for values in (requests.response_ns, requests.service_ns)
-    )
+    response = _at_ranks(requests.response_ns, is_failed, ranks)
+    service = _at_ranks(requests.service_ns, is_failed, ranks)
     found = {
         q: LagPart(q, whole, whole - part, allowed_ns(whole, limits))
         for q, whole, part in zip(carried, response, service, strict=True)
@@ -73,10 +70,11 @@ def lag_parts(requests: Requests, qs: Sequence[float], limits: Limits) -> list[L
     return [found.get(q) for q in qs]
 
 
-def _at_ranks(values_ns: Int64s, is_failed: Any, ranks: Sequence[int]) -> list[int]:
-    finite = np.where(is_failed, INFINITE_NS, values_ns)
-    finite.partition(sorted(set(ranks)))
-    return [int(finite[rank]) for rank in ranks]
+def _at_ranks(values_ns: Int64s, is_failed: Bools, ranks: Sequence[int]) -> list[int]:
+    """The values at these places of the order, failures last. `values_ns` is used up: there may be millions."""
+    values_ns[is_failed] = INFINITE_NS
+    values_ns.partition(sorted(set(ranks)))
+    return [int(values_ns[rank]) for rank in ranks]
 
 
 def allowed_ns(quantile_ns: int, limits: Limits) -> int:

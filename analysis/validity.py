@@ -119,7 +119,7 @@ def judge(
     shares = cpu_shares(samples.cpus, names)
     starved = [judge_starvation(one, limits) for one in shares]
     checks += cpu_checks(starved, limits)
-    bottleneck, of_clients = None, ""
+    bottleneck = None
     if len(measured):
         users = None if everything.is_open else user_time(everything, spans, manifest)
         checks.append(_server_reached(failures, limits))
@@ -130,19 +130,14 @@ def judge(
             gone = failures.unreached_ratio > limits.unreached_ratio
             checks.append(_users_accounted(users, limits).unless("users found no server" if gone else ""))
         checks.append(_clock_bound(measured, manifest, limits))
-        is_late = any(check.is_unmet and check.name.startswith(_SENDS) for check in checks)
-        excuse = _NO_CONSEQUENCE if everything.is_open and not is_late else ""
         allowed = _allowed_lag(measured, limits)
+        excuse = _NO_CONSEQUENCE if everything.is_open and not _is_late(checks) else ""
         checks += _worker_checks(own.workers, allowed, limits, excuse)
-        if own.workers is not None and own.workers.num_rows:
-            unmet = [check.name for check in checks if check.is_unmet]
-            inside = users.gap_ratio if users is not None and USERS_CHECK in unmet else 0.0
-            hosts = _of_nodes(own.hosts, own.workers)
-            view = ClientView(measured, own.workers, hosts, manifest, allowed.p50_ns, limits, inside)
-            bottleneck = find_bottleneck(view, unmet)
-            of_clients = starved_clients(shares, limits) if bottleneck is not None else ""
-    most = worst(starved)
-    causes = causes_of(failures, most, of_clients, bottleneck)
+        unmet = [check.name for check in checks if check.is_unmet]
+        inside = users.gap_ratio if users is not None and USERS_CHECK in unmet else 0.0
+        bottleneck = _bottleneck(measured, own, manifest, unmet, allowed.p50_ns, limits, inside)
+    of_clients = starved_clients(shares, limits) if bottleneck is not None else ""
+    causes = causes_of(failures, worst(starved), of_clients, bottleneck)
     reasons = [check.reason for check in checks if check.is_unmet]
     leading = [cause.sentence for cause in causes]
     return Verdict(
@@ -152,8 +147,31 @@ def judge(
         failures,
         causes,
         bottleneck,
-        most,
+        worst(starved),
     )
+
+
+def _is_late(checks: Sequence[Check]) -> bool:
+    """Whether anything was done to the sends."""
+    return any(check.is_unmet and check.name.startswith(_SENDS) for check in checks)
+
+
+def _bottleneck(
+    measured: Requests,
+    samples: Samples,
+    manifest: Mapping[str, Any],
+    unmet: Sequence[str],
+    allowed_ns: int,
+    limits: Limits,
+    inside_ratio: float,
+) -> Bottleneck | None:
+    """The client's, if there is one and its workers were sampled; `samples` are those of the measure phases."""
+    workers = samples.workers
+    if workers is None or not workers.num_rows:
+        return None
+    hosts = _of_nodes(samples.hosts, workers)
+    view = ClientView(measured, workers, hosts, manifest, allowed_ns, limits, inside_ratio)
+    return find_bottleneck(view, unmet)
 
 
 def _load_checks(

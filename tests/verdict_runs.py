@@ -54,7 +54,7 @@ class VerdictRun:
         return [line.rstrip() for line in self.screen if line.startswith(self.verdict["status"])][-1]
 
 
-def scenario_of(rate: str = "200/s", measured: str = "3s", **changes: Any) -> dict[str, Any]:
+def scenario_of(rate: str = "200/s", measured: str = "1500ms", **changes: Any) -> dict[str, Any]:
     return {
         "name": "planted", "seed": 5, "model": {"name": "linear_head"},
         "phases": [

@@ -338,6 +338,21 @@ def test_a_full_queue_rejects_in_tritons_words(start: Start) -> None:
     assert record["replied_ns"].tolist() == [-1, -1, -1]
 
 
+def test_a_share_of_the_requests_fails_as_it_was_asked_to(start: Start) -> None:
+    null = start("--fault=503:0.5")
+    with null.http() as sock:
+        assert [ask(sock, i) for i in range(10)] == [200, 503] * 5
+    assert null.end()["n_rejected"] == 5
+    null = start("--fault=501:1")
+    with GrpcByHand(null.grpc_port) as peer:
+        peer.infer(range(2))
+        assert [peer.answer() for _ in range(2)] == [(None, "12", "this endpoint does not infer")] * 2
+    null = start("--fault=close:1")
+    with null.http() as sock:
+        sock.sendall(http_request(1))
+        assert sock.recv(1) == b""
+
+
 def test_a_stream_that_the_client_resets_gets_no_answer(start: Start) -> None:
     null = start("--service=constant:20ms", "--servers=1")
     with GrpcByHand(null.grpc_port) as peer:

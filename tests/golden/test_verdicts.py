@@ -6,7 +6,8 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -36,7 +37,7 @@ def assert_says_so_wherever_a_latency_stands(run: VerdictRun, share: str) -> Non
 def test_a_server_that_is_not_there(tmp_path: Path) -> None:
     run = run_planted(tmp_path, SERVICE, before_start=NullProcess.kill)
     n, n_failed = (run.summary["measure"]["failures"][name] for name in ("n", "n_failed"))
-    assert n_failed == n > 500
+    assert n_failed == n > 200
     assert re.match(rf"INVALID   100 % of {n} requests failed, the server was not there: ", run.first_line)
     assert "Connection refused" in run.verdict["reasons"][0]
     assert run.verdict["client_bottleneck"] is None
@@ -44,7 +45,7 @@ def test_a_server_that_is_not_there(tmp_path: Path) -> None:
     assert_says_so_wherever_a_latency_stands(run, "100 %")
 
 
-@pytest.mark.parametrize("protocol", ["http", "grpc"])
+@pytest.mark.parametrize("protocol", ["http", pytest.param("grpc", marks=pytest.mark.slow)])
 def test_a_server_that_refuses_everything(protocol: str, tmp_path: Path) -> None:
     run = run_planted(tmp_path, SERVICE, "--fault=501:1", protocol=protocol)
     n = run.summary["measure"]["failures"]["n"]
@@ -93,12 +94,17 @@ def busy_host() -> Iterator[list[subprocess.Popen[bytes]]]:
             loop.wait()
 
 
+def cpu_s(loops: Sequence[subprocess.Popen[bytes]]) -> float:
+    return float(sum(sum(psutil.Process(loop.pid).cpu_times()[:2]) for loop in loops))
+
+
 def test_a_host_of_which_others_take_nine_tenths(tmp_path: Path) -> None:
     with busy_host() as loops:
-        before_s = sum(sum(psutil.Process(loop.pid).cpu_times()[:2]) for loop in loops)
-        run = run_planted(tmp_path, "--service=constant:4ms", mapping=scenario_of("100/s", "4s"))
-        used_s = sum(sum(psutil.Process(loop.pid).cpu_times()[:2]) for loop in loops) - before_s
-    assert used_s > 4.0  # they did run
+        began_s = time.monotonic()
+        before_s = cpu_s(loops)
+        run = run_planted(tmp_path, SERVICE, mapping=scenario_of("100/s", "2500ms"))
+        used_s, wall_s = cpu_s(loops) - before_s, time.monotonic() - began_s
+    assert used_s > 0.5 * wall_s * (os.cpu_count() or 1)  # they did run, whatever else does here
     assert run.first_line.startswith("INVALID   Others took the CPU: ")
     assert run.verdict["causes"][0]["kind"] == "others took the CPU"
     assert "add client workers" not in run.verdict["reasons"][0]

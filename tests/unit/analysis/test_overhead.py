@@ -13,6 +13,7 @@ from rich.console import Console
 from analysis.overhead import PairRun, evaluate, evaluate_folder, find_overhead, percent, profiling_ratio
 from analysis.overhead_screen import page, render
 from analysis.run_figures import METRICS
+from analysis.validity import judge_run
 from scenarios.errors import AnalysisError
 from tests.overhead_runs import ON, write_run
 
@@ -70,6 +71,17 @@ def test_a_run_that_is_not_valid_costs_its_pair_and_is_named(tmp_path: Path, sta
     assert found["left_out"] == [f"pair 3: the profiled run {bad} is {status}: it was made so"]
     assert found["pooled"]["p99_ns"]["ratio"] is not None
     assert any("costs more than this" in note for note in found["notes"])
+
+
+def test_a_run_whose_server_failed_more_than_is_expected_counts_and_is_said_to_have(tmp_path: Path) -> None:
+    plans = pairs_in(tmp_path)
+    store = write_run(tmp_path, n_failed=300, status=None, manifest=NSYS_ON)
+    store.seal(judge_run(store).to_mapping() | {"status": "VALID"})
+    found = evaluate(tmp_path, [*plans[:-1], PairRun(2, 5, plans[-1].is_profiled, store.run)], 3)
+    notes = [note for note in found["notes"] if "30.0 % of 1,000 requests failed" in note]
+    assert len(notes) == 1
+    assert store.run in notes[0]
+    assert notes[0] in " ".join(screen(found).split())
 
 
 def test_one_whole_pair_has_no_interval(tmp_path: Path) -> None:

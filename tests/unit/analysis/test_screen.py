@@ -9,7 +9,7 @@ from conftest import SyntheticRun, synthesise, synthesise_closed
 from rich.console import Console
 
 from analysis.diagnosis_lines import check_lines, finding_lines, instance_text
-from analysis.report import write_report
+from analysis.report import render_html, write_report
 from analysis.screen import render
 from analysis.store import RunStore
 from analysis.summary import summarise
@@ -271,3 +271,40 @@ def test_a_figure_is_not_parted_from_its_unit(make_run: MakeRun, synthetic: Synt
         lines = [line.rstrip() for line in screen_lines({**summary, "notes": summary["notes"][n : n + 4]})]
         assert sum("≤ 10.2 %" in line for line in lines) == len(summary["notes"][n : n + 4])
         assert sum("3.5 ms" in line for line in lines) == len(summary["notes"][n : n + 4])
+
+
+def test_a_quantile_that_is_mostly_lag_is_marked_wherever_it_is_printed(
+    make_run: MakeRun, synthetic: SyntheticRun
+) -> None:
+    """Six requests in ten leave 6 ms late: the median is bent; the 1 % slowest take 4 s, whoever sent them."""
+    requests = synthetic.tables["requests"]
+    for i in range(len(requests["phase"])):
+        late, slow = 6_000_000 * (i % 10 < 6), 4_000_000_000 * (i % 50 == 49)
+        requests["outcome"][i], requests["detail"][i] = "ok", ""
+        requests["sent_ns"][i] += late
+        requests["done_ns"][i] += late + slow
+    store = make_run(synthetic)
+    summary = summarise(store)
+    parts = {one["q"]: one for one in summary["measure"]["latency"]["lag_parts"] if one}
+    of = {kind: summary["measure"]["latency"][kind]["quantiles"] for kind in ("response", "service")}
+    for response, service in zip(of["response"], of["service"], strict=True):
+        if response["value_ns"] is not None:
+            part = parts[response["q"]]
+            assert (part["response_ns"], part["excess_ns"]) == (
+                response["value_ns"], response["value_ns"] - service["value_ns"],
+            )  # fmt: skip
+    assert parts[0.5]["is_above"]
+    assert not parts[0.99]["is_above"]
+    lines = screen_lines(summary)
+    (row,) = [line for line in lines if line.startswith("lag's part")]
+    assert row.split("!")[1].split()[0] == share_text(parts[0.5]["ratio"]).split()[0]
+    assert any(line.startswith("! more of this quantile than allowed is send lag") for line in lines)
+    assert max(map(len, lines)) <= 80
+    page = render_html(summary, store.manifest, [])
+    assert f"! {share_text(parts[0.5]['ratio'])}</td>" in page
+    assert store.manifest["verdict"]["status"] == "INVALID"
+    assert any(check["name"] == "lag in p50" and check["reason"] for check in summary["verdict"]["checks"])
+
+
+def test_a_screen_without_marks_has_no_row_for_them(whole_run: RunStore) -> None:
+    assert not [line for line in screen_of(whole_run) if line.startswith(("lag's part", "!"))]
