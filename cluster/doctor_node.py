@@ -23,7 +23,8 @@ from actors.clock_responder import ClockResponder
 from actors.gpu import GpuSource, missing_reason
 from actors.nsys_proof import prove_nsys
 from actors.nsys_tools import NsysTools, find_nsys
-from actors.priority import Sender, Settled
+from actors.priority import Settled
+from actors.sender import Sender
 from analysis.nsys_count import count_events
 from cluster.clocksync import clock_domain
 from cluster.triton_home import WHEEL, TritonHome, cache_dir, find_triton

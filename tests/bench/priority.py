@@ -43,7 +43,7 @@ _SPEC = head_spec("linear_head", "1", {"width": 64, "classes": 2}, 32)
 _PROBE = ("-m", "actors.probe")
 _WITHOUT_REALTIME = (
     "-c",
-    "import sys, actors.priority as p; p.powers = lambda: p.Powers(False, -10, 0, True);"
+    "import sys, actors.sender as s; s.powers = lambda: s.Powers(False, -10, 0, True);"
     " import actors.probe; sys.exit(actors.probe.main())",
 )
 ARRANGEMENTS: dict[str, tuple[tuple[str, ...], tuple[str, ...], Priority]] = {
