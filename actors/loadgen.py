@@ -26,8 +26,9 @@ from actors.lane import IS_BUILT, LEAST_CHECK_EVERY, NOT_BUILT, Lane, lane_pacin
 from actors.link import Address, Route, TlsSettings, allow_many_files, words
 from actors.loop import Loop
 from actors.pacing import plain_pacing
-from actors.priority import WINDOW_NS, Governor, Priority, Scheduling, Sender
+from actors.priority import Priority, Scheduling
 from actors.reply import Template
+from actors.sender import WINDOW_NS, Governor, Sender
 from actors.shared_memory import (
     Kind,
     Places,

@@ -24,7 +24,8 @@ from actors.gpu import GpuSource, missing_reason
 from actors.lane import BUILD_MEND, IS_BUILT, NOT_BUILT
 from actors.nsys_proof import prove_nsys
 from actors.nsys_tools import NsysTools, find_nsys
-from actors.priority import Sender, Settled
+from actors.priority import Settled
+from actors.sender import Sender
 from analysis.nsys_count import count_events
 from analysis.workers import LANE_COST
 from cluster.clocksync import clock_domain

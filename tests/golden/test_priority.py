@@ -18,7 +18,8 @@ import pytest
 
 from actors.engine import Rules
 from actors.loadgen import WorkerSettings
-from actors.priority import Priority, Sender
+from actors.priority import Priority
+from actors.sender import Sender
 from actors.spool import read_spool
 from scenarios.plan import Plan
 from tests.bench.engine import gamma_plan

@@ -8,18 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from actors.priority import (
-    MOST_SHARE,
-    PENANCE_NS,
-    WINDOW_NS,
-    Governor,
-    Powers,
-    Priority,
-    Sender,
-    own_niceness,
-    settle_process,
-)
+from actors.priority import MOST_SHARE, Powers, Priority, own_niceness, settle_process
 from actors.priority import choose as choose_priority
+from actors.sender import PENANCE_NS, WINDOW_NS, Governor, Sender
 from scenarios.errors import ClusterError
 
 ROOT = Powers(is_privileged=True, least_niceness=20, most_realtime=0, is_throttled=True)
