@@ -13,9 +13,10 @@ import json
 import os
 import platform
 import socket
+import sys
 import time
 import urllib.parse
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from importlib.metadata import version
@@ -84,7 +85,7 @@ def run_scenario(scenario: Scenario, out: Path, ray_address: str | None, interru
     run = _Run(scenario, plan, store, screen, interrupts)
     lock = hold(store.run_dir, os.O_RDONLY | os.O_DIRECTORY)  # who resumes it sees that it goes on
     try:
-        with run.aborting(), _session(ray_address, interrupts, screen) as session:
+        with run.aborting(), _session(ray_address, interrupts, screen, run.end_stuck) as session:
             return run.execute(session)
     finally:
         if lock is not None:
@@ -102,10 +103,12 @@ def summary_of(store: RunStore) -> dict[str, Any]:
 
 
 @contextmanager
-def _session(address: str | None, interrupts: Interrupts, screen: Screen) -> Iterator[Session]:
+def _session(
+    address: str | None, interrupts: Interrupts, screen: Screen, tell_stuck: Callable[[str], None]
+) -> Iterator[Session]:
     """A Ray session. Signals wait while Ray starts and ends: cut off half-way, it leaves processes."""
     screen.step("starting Ray" if address is None else f"joining Ray at {address}")
-    with Session(address) as session:
+    with Session(address, tell_stuck) as session:
         interrupts.install_again()
         yield session
 
@@ -258,6 +261,12 @@ class _Run:
             if self._phases and not self._store.is_sealed:
                 self._screen.step(self._how_to_finish(), "red")
         self._screen.step(f"aborted run: {self._store.run_dir}")
+
+    def end_stuck(self, reason: str) -> None:
+        """For a thread, while the main one hangs in Ray's library: seals the run and says why."""
+        self.abort(reason)
+        sys.stderr.write(f"squall: {reason}\n")
+        sys.stderr.flush()
 
     def _follow(self) -> None:
         """From the start instant to the last row in the store."""
