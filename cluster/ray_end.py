@@ -7,10 +7,10 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NoReturn, TypeVar
 
@@ -23,6 +23,7 @@ Answer = TypeVar("Answer")
 
 _SHUTDOWN_S = 5.0
 _KILLED_WITHIN_S = 2.0
+_FAILED = 1
 _stuck: list[threading.Thread] = []
 
 
@@ -90,6 +91,34 @@ def within(timeout_s: float, what: str, ask: Callable[[], Answer]) -> Answer:
         with suppress(FutureTimeout):
             future.exception(min(left_s, LOOK_EVERY_S))
     return future.result()
+
+
+@contextmanager
+def never_stuck(timeout_s: float, what: str, tell: Callable[[str], None]) -> Iterator[None]:
+    """Ends this process with code 1 where what is within takes longer: Ray's library may wait for a process of its own
+    that died or was stopped, and hears no signal then.
+
+    `tell` is called before, with why, in one line; it runs in a thread of its own.
+    """
+    before = children()
+
+    def give_up() -> None:
+        try:
+            tell(f"{what} within {timeout_s:g} s")
+        finally:
+            for one in children():
+                if one not in before:
+                    with suppress(psutil.Error):
+                        one.kill()
+            os._exit(_FAILED)
+
+    timer = threading.Timer(timeout_s, give_up)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def leave(code: int) -> NoReturn:

@@ -12,8 +12,9 @@ from __future__ import annotations
 import json
 import os
 import platform
+import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from importlib.metadata import version
@@ -86,7 +87,7 @@ def run_scenario(scenario: Scenario, out: Path, ray_address: str | None, interru
         with run.aborting():
             with interrupts.allowed():
                 check_before_ray(scenario, plan, ray_address is None)
-            with _session(ray_address, interrupts, screen) as session:
+            with _session(ray_address, interrupts, screen, run.end_stuck) as session:
                 return run.execute(session)
     finally:
         if lock is not None:
@@ -104,11 +105,13 @@ def summary_of(store: RunStore) -> dict[str, Any]:
 
 
 @contextmanager
-def _session(address: str | None, interrupts: Interrupts, screen: Screen) -> Iterator[Session]:
+def _session(
+    address: str | None, interrupts: Interrupts, screen: Screen, tell_stuck: Callable[[str], None]
+) -> Iterator[Session]:
     """A Ray session. Signals wait while Ray starts and ends: cut off half-way, it leaves processes."""
     interrupts.check()
     screen.step("starting Ray" if address is None else f"joining Ray at {address}")
-    with Session(address) as session:
+    with Session(address, tell_stuck) as session:
         interrupts.install_again()
         yield session
 
@@ -261,6 +264,12 @@ class _Run:
             if self._phases and not self._store.is_sealed:
                 self._screen.step(self._how_to_finish(), "red")
         self._screen.step(f"aborted run: {self._store.run_dir}")
+
+    def end_stuck(self, reason: str) -> None:
+        """For a thread, while the main one hangs in Ray's library: seals the run and says why."""
+        self.abort(reason)
+        sys.stderr.write(f"squall: {reason}\n")
+        sys.stderr.flush()
 
     def _follow(self) -> None:
         """From the start instant to the last row in the store."""

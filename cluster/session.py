@@ -5,13 +5,15 @@ from __future__ import annotations
 import os
 import secrets
 import socket
+import sys
+from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
 import psutil
 
 from cluster.placement import Node
-from cluster.ray_end import children, end_ray, within
+from cluster.ray_end import children, end_ray, never_stuck, within
 from cluster.scratch import Scratch
 from cluster.spawn import forget_launchers
 from scenarios.errors import ClusterError
@@ -32,6 +34,8 @@ LOCAL_SETTINGS = {
 }
 """Of a local Ray, where the environment does not say otherwise: nothing of Ray's ends or delays a run that is well."""
 _NODES_TIMEOUT_S = 30.0
+_START_TIMEOUT_S = 180.0
+"""Far more than Ray needs to start: what takes so long waits for a process that will not answer."""
 
 
 class Session:
@@ -40,8 +44,10 @@ class Session:
     Raises ClusterError where Ray cannot be joined or started.
     """
 
-    def __init__(self, address: str | None) -> None:
+    def __init__(self, address: str | None, tell_stuck: Callable[[str], None] | None = None) -> None:
+        """`tell_stuck`: see `never_stuck`; without it one line on stderr says why."""
         self._address = address
+        self._tell_stuck = tell_stuck or _say
         self._scratch: Scratch | None = None
         self._settings: dict[str, str] = {}
         self._before: list[psutil.Process] = []
@@ -61,14 +67,15 @@ class Session:
 
         options = {"logging_level": "ERROR", "log_to_driver": False, "configure_logging": True}
         try:
-            if self._address is None:
-                self._scratch = Scratch()
-                ray.init(
-                    address="local", include_dashboard=False, object_store_memory=_OBJECT_STORE_BYTES,
-                    _temp_dir=str(self._scratch.path), **options,
-                )  # fmt: skip
-            else:
-                ray.init(address=self._address, **options)
+            with never_stuck(_START_TIMEOUT_S, f"{self._failed()}: it did not answer", self._tell_stuck):
+                if self._address is None:
+                    self._scratch = Scratch()
+                    ray.init(
+                        address="local", include_dashboard=False, object_store_memory=_OBJECT_STORE_BYTES,
+                        _temp_dir=str(self._scratch.path), **options,
+                    )  # fmt: skip
+                else:
+                    ray.init(address=self._address, **options)
         except Exception as error:  # Ray raises RuntimeError, ValueError, OSError and its own
             self.__exit__(None, None, None)
             raise ClusterError(f"{self._failed()}: {_reason(error)}") from error
@@ -107,6 +114,11 @@ class Session:
             )
             for index, item in enumerate(alive)
         ]  # fmt: skip
+
+
+def _say(why: str) -> None:
+    sys.stderr.write(f"squall: {why}\n")
+    sys.stderr.flush()
 
 
 def _check_address(address: str) -> None:

@@ -74,8 +74,10 @@ class Handle:
         Raises the SquallError that the object raised, LostActor if the process ended, ClusterError for any other
         failure and when the answer takes longer than `timeout_s`, or than `PATIENCE` has.
         """
+        begun = time.monotonic()
         if not self.is_done(reference, timeout_s):
-            raise ClusterError(f"{self.name} did not answer within {timeout_s:g} s")
+            waited_s = min(timeout_s, time.monotonic() - begun)
+            raise ClusterError(f"{self.name} did not answer within {waited_s:.3g} s")
         return reference.result()
 
     def is_done(self, reference: Future[Any], timeout_s: float = 0.0) -> bool:
