@@ -40,7 +40,9 @@ def test_a_run_that_is_right_meets_every_check(seen: Seen) -> None:
 
 
 def test_a_driver_that_was_killed_owes_no_message() -> None:
-    killed = replace(RIGHT, code=-9, codes=frozenset({-9}), stdout="", status="ABORTED", is_driver_killed=True)
+    killed = replace(
+        RIGHT, code=-9, codes=frozenset({-9}), stdout="", status="ABORTED", is_driver_killed=True
+    )
     assert failures(killed) == {}
 
 
@@ -109,7 +111,10 @@ def test_every_part_meets_every_stage_killed_and_stopped() -> None:
         ("ray::NodeAgent", "agent"),
         ("/v/bin/python -m cluster.served NodeAgent", "agent"),
         ("/v/bin/python -m actors.observer ", "observer"),
-        ("/v/bin/python -I -S /w/actors/supervisor.py 10.0 tritonserver /c/bin/tritonserver --x", "supervisor"),
+        (
+            "/v/bin/python -I -S /w/actors/supervisor.py 10.0 tritonserver /c/bin/tritonserver --x",
+            "supervisor",
+        ),
         ("/c/bin/tritonserver --backend-directory /c", "tritonserver"),
         ("/c/python/triton_python_backend_stub /tmp/t/model.py", "stub"),
         ("/v/bin/python -m pytest tests", None),
