@@ -340,7 +340,7 @@ class GrpcConnection:
         stream, flags, blocks = self._open_block
         blocks.append(frame.payload)
         if sum(map(len, blocks)) > http2.DEFAULT_WINDOW_BYTES:
-            raise ProtocolFault("a header block without an end")
+            raise ProtocolFault(f"its headers are longer than {http2.DEFAULT_WINDOW_BYTES} bytes")
         if frame.flags & http2.END_HEADERS:
             self._open_block = None
             self._on_block(Frame(http2.HEADERS, flags, stream, b""), b"".join(blocks), now_ns)

@@ -22,6 +22,7 @@ GrpcKind = Literal[
     "answer", "rejected", "error", "bad_request", "trailers_only", "hang", "rst_stream", "goaway", "goaway_graceful",
     "reset", "close", "malformed", "wrong_id", "short_tensor", "oversized", "bytewise", "no_status", "split_headers",
     "padded", "ping_first", "compressed", "no_message", "two_messages", "half_message", "not_grpc", "answer_twice",
+    "huge_headers",
 ]  # fmt: skip
 """What the stub does with a request:
 
@@ -47,6 +48,7 @@ compressed        the flag for a compressed message, without any grpc-encoding
 no_message two_messages half_message    none, two, and the front half of a message; status 0 in each case
 not_grpc          status 502 and HTML, as a proxy without its server answers
 answer_twice      the answer two times on the same stream
+huge_headers      HEADERS and CONTINUATION with 2 MB of one header before the answer; ends the connection
 """
 
 _EVERY_STREAM = (1 << 31) - 1
@@ -311,8 +313,9 @@ class _Connection:
             await self._write(http2.frame(http2.PING, 0, 0, b"8 bytes!"), http2.settings(values))
         is_split, is_padded = kind == "split_headers", kind == "padded"
         for _ in range(2 if kind == "answer_twice" else 1):
+            said = [*_OPEN, ("x-trace", "x" * 2_000_000)] if kind == "huge_headers" else _OPEN
             async with self._lock:
-                self._put(self._headers(stream, _OPEN, is_split=is_split, is_padded=is_padded))
+                self._put(self._headers(stream, said, is_split=is_split, is_padded=is_padded))
             if kind != "no_message":
                 await self._send(
                     stream, self._payload(kind, request_id), 7 if is_padded else 0, kind == "ping_first"
@@ -429,8 +432,9 @@ class _Connection:
     ) -> bytes:
         """A header block in its frames. It must be written before the next is made: blocks share the table."""
         block = self._encoder.encode(headers)
-        if is_split:
-            pieces = [block[at : at + 1] for at in range(len(block))]
+        if is_split or len(block) > http2.DEFAULT_FRAME_BYTES:
+            size = 1 if is_split else http2.DEFAULT_FRAME_BYTES
+            pieces = [block[at : at + size] for at in range(0, len(block), size)]
             frames = [http2.frame(http2.HEADERS, flags, stream, pieces[0])]
             frames += [http2.frame(http2.CONTINUATION, 0, stream, piece) for piece in pieces[1:-1]]
             return b"".join(frames) + http2.frame(http2.CONTINUATION, http2.END_HEADERS, stream, pieces[-1])

@@ -13,6 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from cluster.triton_home import cache_dir
+
 ROOT = Path(__file__).parents[2]
 _SHM_BYTES = 400 * 2**20
 _OUT_BYTES = 64 * 2**20
@@ -43,7 +45,7 @@ def enter_own_mounts(module: str, arguments: Sequence[str]) -> None:
 
 def _can_hide_tmp() -> bool:
     """Whether nothing that a run needs lies below /tmp."""
-    needed = (ROOT, Path(sys.prefix), Path(sys.base_prefix), Path(os.environ.get("SQUALL_CACHE_DIR", "/")))
+    needed = [ROOT, cache_dir(), *map(Path, (sys.prefix, sys.base_prefix, *sys.path))]
     return not any(path.resolve().is_relative_to("/tmp") for path in needed)
 
 

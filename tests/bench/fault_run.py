@@ -87,6 +87,7 @@ class Command:
     def start(cls, place: Place, *words: str) -> Command:
         """`squall WORDS` in a session of its own, as under a terminal."""
         program = [sys.executable, "-m", "cluster.entry"]
+        imports = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
         stdout = place.folder / f"stdout-{time.monotonic_ns()}"
         hidden = {name for name in os.environ if name.startswith(("RAY_", "SQUALL_FAULT"))}
         environment = {name: value for name, value in os.environ.items() if name not in hidden}
@@ -94,7 +95,7 @@ class Command:
             process = subprocess.Popen(
                 place.command([*program, *words]), stdin=subprocess.DEVNULL, stdout=file,
                 stderr=subprocess.PIPE, text=True, errors="replace", cwd=ROOT, start_new_session=True,
-                env={**environment, "TMPDIR": str(place.seen(place.tmp)), "PYTHONPATH": str(ROOT)},
+                env={**environment, "TMPDIR": str(place.seen(place.tmp)), "PYTHONPATH": os.pathsep.join(imports)},
             )  # fmt: skip
         tree = Tree(process_of(process.pid), temporary="" if place.has_mounts else str(place.tmp))
         if place.keeper is not None:

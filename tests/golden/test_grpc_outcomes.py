@@ -44,6 +44,7 @@ EXPECTED: dict[GrpcKind, tuple[str, str]] = {
     "reset": ("transport_error", "Connection reset by peer"),
     "close": ("transport_error", CLOSED),
     "malformed": ("bad_reply", "malformed reply: "),
+    "huge_headers": ("bad_reply", "malformed reply: its headers are longer than 65535 bytes"),
     "wrong_id": ("bad_reply", "the reply does not carry the request's id"),
     "short_tensor": ("bad_reply", "output OUTPUT "),
     "oversized": ("bad_reply", "output OUTPUT "),
@@ -53,7 +54,7 @@ EXPECTED: dict[GrpcKind, tuple[str, str]] = {
     "two_messages": ("bad_reply", "the reply's message says "),
     "half_message": ("bad_reply", "the reply's message says "),
 }
-ENDS_THE_CONNECTION = ("goaway", "reset", "close", "malformed")
+ENDS_THE_CONNECTION = ("goaway", "reset", "close", "malformed", "huge_headers")
 FIFTH = 5  # every fifth request is served by the behaviour under test
 
 

@@ -40,7 +40,7 @@ Protocol = Literal["http", "grpc"]
 PROTOCOLS: tuple[Protocol, ...] = ("http", "grpc")
 HTTP_KINDS: tuple[Kind, ...] = (
     "answer", "answer", "answer", "rejected", "error", "bytewise", "wrong_id", "short_tensor", "garbage_after",
-    "answer_twice", "connection_close", "oversized", "hang",
+    "answer_twice", "connection_close", "oversized", "hang", "http_1_0", "error_200",
 )  # fmt: skip
 GRPC_KINDS: tuple[GrpcKind, ...] = (
     "answer", "answer", "answer", "rejected", "error", "bytewise", "wrong_id", "short_tensor", "split_headers",
