@@ -359,7 +359,7 @@ WRONG_SOURCES: dict[str, tuple[Draw, str, set[str]]] = {
     "on and off swapped": (onoff(Sources(6.0, 2.0)).draw, "exponential", {"levels", "lengths", "first"}),
     "pareto for exponential": (onoff(Sources(2.0, 6.0, 1.8)).draw, "exponential", {"lengths"}),
     "exponential for pareto": (onoff(EXPONENTIAL).draw, "pareto", {"lengths", "tail"}),
-    "index 1.8 for 1.5": (onoff(Sources(2.0, 6.0, 1.8, 1.3)).draw, "pareto", {"lengths", "tail"}),
+    "index 2 for 1.5": (onoff(Sources(2.0, 6.0, 2.0, 1.3)).draw, "pareto", {"lengths", "tail"}),
     "off 10 % longer": (onoff(Sources(2.0, 6.6)).draw, "exponential", {"lengths"}),
     "ordinary first sojourn": (
         OnOffPath(OrdinaryRest(2.0 * S, 1.5), OrdinaryRest(6.0 * S, 1.3)).draw,
