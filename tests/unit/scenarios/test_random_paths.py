@@ -13,6 +13,7 @@ import pytest
 from scipy import stats
 
 from scenarios import random_paths
+from scenarios.gaussian import gaussian_series, noise_autocorrelation
 from scenarios.paths import Curve, Floats, RatePath
 from scenarios.random_paths import (
     BModelPath,
@@ -20,8 +21,6 @@ from scenarios.random_paths import (
     MarkovPath,
     OnOffPath,
     Sojourn,
-    gaussian_series,
-    noise_autocorrelation,
 )
 from tests.point_checks import (
     Chain,
