@@ -77,15 +77,21 @@ def confidence_of(
         confidence.lower("low", f"{count_text(n)} {noun}, fewer than {demands.n_batches}")
     if named.rule.needs_report:
         _weigh_report(confidence, measures, state, demands)
-    taken = measures.get("cpu_taken_ratio")
-    if taken is not None and taken > demands.taken_ratio and "cpu_taken_ratio" not in named.rule.measures:
-        level = "low" if taken > LIMITS.taken_ratio else "medium"
-        confidence.lower(level, f"somebody else had {share_text(taken)} of the server's CPU")
+    if "cpu_taken_ratio" not in named.rule.measures:
+        weigh_cpu(confidence, measures, demands)
     if before := found.unassessed:
         names = ", ".join(one.rule.name for one in before)
         confidence.lower("medium", f"not assessed before it: {names}")
     weigh_run(confidence, state)
     return confidence
+
+
+def weigh_cpu(confidence: Confidence, measures: Measures, demands: Demands = DEMANDS) -> None:
+    """Lowers it where somebody else had much of the CPU that the server could have used."""
+    taken = measures.get("cpu_taken_ratio")
+    if taken is not None and taken > demands.taken_ratio:
+        level = "low" if taken > LIMITS.taken_ratio else "medium"
+        confidence.lower(level, f"somebody else had {share_text(taken)} of the server's CPU")
 
 
 def weigh_run(confidence: Confidence, state: RunState) -> None:

@@ -172,6 +172,7 @@ class _View:
             self._server(scope.server),
             span.end_ns - span.start_ns if span is not None else 0,
             self.state,
+            cpu_measures(self.cpus, scope.phase, self._node_of(scope.server)),
         )
         return found or finding
 

@@ -11,8 +11,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from analysis.findings.confidence import Confidence, RunState, weigh_run
+from analysis.findings.confidence import Confidence, RunState, weigh_cpu, weigh_run
 from analysis.findings.finding import Evidence, Finding, Scope
+from analysis.findings.rule import Measures
 from analysis.model_statistics import ModelStatistics
 from analysis.wording import count_text, duration_text, share_text
 
@@ -30,11 +31,12 @@ def statistics_finding(
     server: Mapping[str, Any],
     length_ns: int,
     state: RunState,
+    cpu: Measures | None = None,
 ) -> Finding | None:
     """The finding of the window level; None where no request of the phase succeeded at the model under load.
 
     `found`: the models of the phase and server; `server`: the manifest's entry, with `model` and, of an ensemble,
-    `steps`; `length_ns`: of the phase.
+    `steps`; `length_ns`: of the phase; `cpu`: `cpu_rules.cpu_measures` of it.
     """
     named = next((one for one in found if one.model == server.get("model")), None)
     if named is None or not named.n_requests:
@@ -53,6 +55,7 @@ def statistics_finding(
         confidence.lower("low", "no part has half of the time in the server")
     if named.n_requests < _LEAST_REQUESTS:
         confidence.lower("low", f"{count_text(named.n_requests)} requests, fewer than {_LEAST_REQUESTS}")
+    weigh_cpu(confidence, cpu or {})
     weigh_run(confidence, state)
     where = _where(model, named.model, tuple(server.get("steps", ())))
     mean_ns = parts[model, kind] / named.n_requests

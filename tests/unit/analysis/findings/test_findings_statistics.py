@@ -77,6 +77,16 @@ def test_where_no_part_has_half_and_where_few_requests_were_it_is_of_low_confide
     assert few.confidence_reasons[-1] == "5 requests, fewer than 30"
 
 
+def test_a_server_whose_cpu_was_taken_is_told_with_low_confidence() -> None:
+    models = [model("pipe"), model("tokenize", 90, 10), model("classify", 1, 1)]
+    levels = {}
+    for taken in (0.05, 0.15, 0.5):
+        one = statistics_finding(SCOPE, models, PIPE, S, RunState(), {"cpu_taken_ratio": taken})
+        assert one is not None
+        levels[taken] = (one.confidence, len(one.confidence_reasons))
+    assert levels == {0.05: ("medium", 1), 0.15: ("medium", 2), 0.5: ("low", 2)}
+
+
 def test_a_phase_in_which_nothing_succeeded_is_not_told_by_statistics() -> None:
     failed = replace(model("pipe"), n_requests=0, n_failed=9)
     assert statistics_finding(SCOPE, [failed], PIPE, S, RunState()) is None
