@@ -227,8 +227,8 @@ def test_a_killed_agent_of_the_second_node_leaves_its_workers_and_their_rows(
 
 
 def _assert_the_far_worker_alone_is_lost(store: RunStore, killed_ns: int) -> None:
-    """The near worker's arrivals are all served; the far one's are recorded, `lost` or, where its end was seen, `unsent`;
-    the loss is named, and that its node's files are not here."""
+    """The near worker's arrivals are all served; the far one's are recorded, `lost` or, where its end was seen,
+    `unsent`; the loss is named, and that its node's files are not here."""
     rows = _requests(store)
     assert set(rows["node"]) == {NEAR, FAR}
     outcomes = {
