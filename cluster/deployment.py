@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Collection
 from dataclasses import asdict
 from typing import Any
 
@@ -93,10 +94,10 @@ class Deployment:
         if self.server_agent is not None and self._stopping is None:
             self._stopping = self.server_agent.begin("stop_server")
 
-    def release(self, keeps_files: bool = False) -> list[str]:
+    def release(self, keeps: Collection[str] = ()) -> list[str]:
         """Stops workers, server and observers and removes the nodes' scratch folders; returns what did not go well.
 
-        `keeps_files`: the folders stay.
+        `keeps`: labels of nodes whose folder stays.
         """
         notes = []
         end_all(worker.handle for worker in self.workers)
@@ -108,7 +109,7 @@ class Deployment:
         url = self._scenario.server.url
         if self._scenario.clients.shared_memory is not None and url is not None and self.workers:
             notes += unregister_all(self._store.run, url.rstrip("/"), tls_of(self._scenario))
-        return notes + self.nodes.release(keeps_files)
+        return notes + self.nodes.release(keeps)
 
     def _describe_nodes(self) -> dict[str, Any]:
         agents, clocks = self.nodes.agents, self.nodes.clocks()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -205,8 +205,8 @@ class Nodes:
             return [f"{error}: its samples end there, and so do the server and profiler that it had started"]
         return [f"{error}: its samples end there"]
 
-    def release(self, keeps_files: bool = False) -> list[str]:
-        """Closes every agent, all at once; returns what did not go well. `keeps_files`: their folders stay.
+    def release(self, keeps: Collection[str] = ()) -> list[str]:
+        """Closes every agent, all at once; returns what did not go well. `keeps`: labels of nodes whose folder stays.
 
         One that does not end in time ends by itself: nobody is there to give it orders.
         """
@@ -214,9 +214,9 @@ class Nodes:
             self._watch.stop()
         notes = []
         closing = []
-        for agent in self.agents.values():
+        for label, agent in self.agents.items():
             with suppress(LostActor):  # told where it was found out
-                closing.append((agent, agent.begin("close", keeps_files)))
+                closing.append((agent, agent.begin("close", label in keeps)))
         until = time.monotonic() + _CLOSE_S
         for agent, reference in closing:
             try:
@@ -224,8 +224,8 @@ class Nodes:
             except ClusterError as error:
                 notes.append(f"clean-up: {error}")
         end_all({id(agent): agent for agent in (*self._begun, *self.agents.values())}.values())
-        for site in self._sites.values():
-            if isinstance(site.files, FilesHere) and not keeps_files:  # an agent that died could not
+        for label, site in self._sites.items():
+            if isinstance(site.files, FilesHere) and label not in keeps:  # an agent that died could not
                 shutil.rmtree(site.folder, ignore_errors=True)
         self._sites.clear()
         return notes

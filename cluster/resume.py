@@ -39,6 +39,7 @@ from scenarios.plan import Plan, plan_scenario
 
 _ENDED_WITHIN_S = 30.0
 _LOOK_EVERY_S = 0.2
+_NOT_HERE = "is not on this machine"
 _NO_LOAD = "it was broken off before the load began"
 
 
@@ -104,6 +105,7 @@ class _Resuming:
         self._unfinished: Mapping[str, Any] = self._before.get(UNFINISHED, {})
         self._phases: Sequence[RunPhase] = phase_spans(self._before)
         self._folders: dict[str, Path] = {}
+        self._elsewhere: dict[str, str] = {}
         self._losses: list[str] = []
         self._notes: list[str] = []
         self._ledger: Ledger | None = None
@@ -111,7 +113,8 @@ class _Resuming:
     def look(self) -> None:
         """Finds the folders here, and waits for the end of what still writes to them. Raises ClusterError."""
         run = self._store.run
-        named = {label: Path(str(node.get("folder", ""))) for label, node in self._before["nodes"].items()}
+        nodes = {label: str(node.get("folder", "")) for label, node in self._before["nodes"].items()}
+        named = {label: Path(folder) for label, folder in self._unfinished.get("folders", nodes).items()}
         here = {
             label: path for label, path in named.items() if (owner := owner_of(path)) and owner.run == run
         }
@@ -120,8 +123,11 @@ class _Resuming:
             told = f"a process of the run still writes to {folder} of {label}: end it, or try again a little later"
             with _held(folder, _ENDED_WITHIN_S, told):
                 self._screen.step(f"found what {label} kept in {folder}")
-        for label in sorted(set(named) - set(self._folders)):
-            self._losses.append(f"what {label} kept in {named[label]} is not on this machine")
+        self._elsewhere = {label: str(path) for label, path in named.items() if label not in self._folders}
+        absent = [f"what {label} kept in {path} {_NOT_HERE}" for label, path in self._elsewhere.items()]
+        if self._unfinished and not self._folders:
+            raise ClusterError(f"nothing to gather: {'; '.join(absent)}")
+        self._losses += absent
 
     def gather(self) -> str:
         """Brings all into the store and seals it; the verdict's status. Raises StoreError."""
@@ -207,14 +213,18 @@ class _Resuming:
     def _seal(self) -> str:
         known = self._store.manifest
         self._store.update(
-            losses=[*known.get("losses", []), *self._losses],
+            losses=[*(one for one in known.get("losses", []) if not one.endswith(_NOT_HERE)), *self._losses],
             notes=[*known.get("notes", []), *self._notes, _how(self._before)],
         )
         if self._unfinished.get("is_aborted"):
             verdict: dict[str, Any] = {"status": "ABORTED", "reasons": self._before["verdict"]["reasons"]}
         else:
             verdict = judge_run(self._store).to_mapping()
-        self._store.seal(verdict)
+        unfinished = {
+            "folders": self._elsewhere, "why": dict.fromkeys(self._elsewhere, "not on the machine that resumed it"),
+            "is_aborted": bool(self._unfinished.get("is_aborted")),
+        }  # fmt: skip
+        self._store.seal(verdict, unfinished if self._elsewhere else None)
         return str(self._store.manifest["verdict"]["status"])
 
     def _give_up(self, error: StoreError) -> str:

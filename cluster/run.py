@@ -171,7 +171,9 @@ class _Run:
                 self._follow()
                 return self._seal()
         finally:
-            for note in self._deployment.release(keeps_files=self._is_unfinished()):
+            is_open = self._phases and not self._store.is_sealed
+            keeps = self._deployment.nodes.folders if is_open else self._kept_folders()
+            for note in self._deployment.release(keeps):
                 self._screen.step(note)
 
     @contextmanager
@@ -200,14 +202,15 @@ class _Run:
             self.abort(f"internal error: {type(error).__name__}: {error}")
             raise
 
-    def _is_unfinished(self) -> bool:
-        """Whether rows lie on a node that the sealed run does not have."""
-        return bool(self._unfetched) or (bool(self._phases) and not self._store.is_sealed)
+    def _kept_folders(self) -> dict[str, str]:
+        """The scratch folders with rows that the sealed run does not have, by label of the node."""
+        folders = self._deployment.nodes.folders
+        if self._store_error is not None:
+            return folders  # what the store dropped may have been anybody's
+        return {label: folder for label, folder in folders.items() if label in self._unfetched}
 
     def _how_to_finish(self) -> str:
-        folders = ", ".join(
-            f"{folder} of {label}" for label, folder in self._deployment.nodes.folders.items()
-        )
+        folders = ", ".join(f"{folder} of {label}" for label, folder in self._kept_folders().items())
         return f"the records are kept in {folders}: squall resume {self._store.run_dir} finishes the run"
 
     def _unfinished(self, is_aborted: bool) -> dict[str, Any] | None:
@@ -215,7 +218,7 @@ class _Run:
         if not self._unfetched:
             return None
         return {
-            "folders": self._deployment.nodes.folders, "why": self._unfetched, "is_aborted": is_aborted
+            "folders": self._kept_folders(), "why": self._unfetched, "is_aborted": is_aborted
         }  # fmt: skip
 
     def _seal(self) -> RunResult:

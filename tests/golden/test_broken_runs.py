@@ -215,6 +215,15 @@ def test_a_full_disk_costs_no_row_once_there_is_room_again(alone: Alone) -> None
         counts = [int(word) for loss in store.manifest["losses"] for word in loss.split() if word.isdigit()]
         assert all(count <= n_planned for count in counts), store.manifest["losses"]
 
+        folder.rename(folder.with_name("elsewhere"))
+        again = alone.start("resume", store.run_dir)
+        assert again.end() == 1
+        assert (
+            again.error_line()
+            == f"squall: nothing to gather: what node-0 kept in {folder} is not on this machine"
+        )
+        folder.with_name("elsewhere").rename(folder)
+
         again = alone.start("resume", store.run_dir)
         assert again.end() == 1, "there is still no room"
         assert f"squall resume {store.run_dir} finishes the run" in again.error_line()

@@ -227,7 +227,8 @@ def test_a_killed_agent_of_the_second_node_leaves_its_workers_and_their_rows(
 
 
 def _assert_the_far_worker_alone_is_lost(store: RunStore, killed_ns: int) -> None:
-    """The near worker's arrivals are all served; the far one's are recorded or `unsent`, and the loss is named."""
+    """The near worker's arrivals are all served; the far one's are recorded, `lost` or, where its end was seen,
+    `unsent`; the loss is named, and that its node's files are not here."""
     rows = _requests(store)
     assert set(rows["node"]) == {NEAR, FAR}
     outcomes = {
@@ -235,7 +236,8 @@ def _assert_the_far_worker_alone_is_lost(store: RunStore, killed_ns: int) -> Non
         for node in set(rows["node"])
     }
     assert outcomes[NEAR] == {"ok"}
-    assert outcomes[FAR] <= {"ok", "unsent"}
+    assert outcomes[FAR] <= {"ok", "lost", "unsent"}
+    assert set(store.manifest["unfinished"]["why"]) == {FAR}
     late = [
         node for node, at_ns in zip(rows["node"], rows["scheduled_ns"], strict=True) if at_ns > killed_ns + S
     ]
@@ -244,9 +246,9 @@ def _assert_the_far_worker_alone_is_lost(store: RunStore, killed_ns: int) -> Non
     losses = store.manifest["losses"]
     assert any("worker 1 on node-1" in loss for loss in losses), losses
     assert any("agent on node-1" in loss for loss in losses), losses
-    n_unsent = rows["outcome"].count("unsent")
-    assert n_unsent > 100
-    assert any(f"{n_unsent} arrivals have no record" in loss for loss in losses), losses
+    n_gone = rows["outcome"].count("unsent") + rows["outcome"].count("lost")
+    assert n_gone > 100
+    assert any(f"{n_gone} arrivals have no record" in loss for loss in losses), losses
     assert any("clock of node-1: no answer since" in note for note in store.manifest["notes"])
     assert _n_outside(store) == 0
     _assert_on_the_run_clock(store)
