@@ -6,7 +6,6 @@ import os
 import re
 import subprocess
 import sys
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,7 +18,7 @@ from tests.verdict_runs import VerdictRun, run_planted, scenario_of
 
 pytestmark = pytest.mark.serial
 SERVICE = "--service=constant:4ms"
-_BUSY_S = 15
+_BUSY_S = 90
 _BUSY = f"import time\nend = time.monotonic() + {_BUSY_S}\nwhile time.monotonic() < end: pass"
 _PER_CORE = 6
 
@@ -85,7 +84,11 @@ def test_a_server_that_fails_73_per_cent_of_a_load_that_was_delivered(tmp_path: 
 def busy_host() -> Iterator[list[subprocess.Popen[bytes]]]:
     """Loops that leave the other processes of this host a tenth of its cores; they end by themselves."""
     n_cores = os.cpu_count() or 1
-    loops = [subprocess.Popen([sys.executable, "-c", _BUSY]) for _ in range(_PER_CORE * n_cores)]
+    # each in a session of its own, so that a scheduler that is fair to sessions does not take them for one
+    loops = [
+        subprocess.Popen([sys.executable, "-c", _BUSY], start_new_session=True)
+        for _ in range(_PER_CORE * n_cores)
+    ]
     try:
         yield loops
     finally:
@@ -100,11 +103,10 @@ def cpu_s(loops: Sequence[subprocess.Popen[bytes]]) -> float:
 
 def test_a_host_of_which_others_take_nine_tenths(tmp_path: Path) -> None:
     with busy_host() as loops:
-        began_s = time.monotonic()
-        before_s = cpu_s(loops)
         run = run_planted(tmp_path, SERVICE, mapping=scenario_of("100/s", "2500ms"))
-        used_s, wall_s = cpu_s(loops) - before_s, time.monotonic() - began_s
-    assert used_s > 0.5 * wall_s * (os.cpu_count() or 1)  # they did run, whatever else does here
+        assert cpu_s(loops) > 0.0
+    (node,) = run.summary["cpu"]
+    assert node["cores"]["others"] > 0.8 * node["n_cores"]  # what was planted, as it was recorded
     assert run.first_line.startswith("INVALID   Others took the CPU: ")
     assert run.verdict["causes"][0]["kind"] == "others took the CPU"
     assert "add client workers" not in run.verdict["reasons"][0]
