@@ -137,6 +137,7 @@ class TritonServer:
             process.kill()
             process.wait()
         end_strays(self._folder)
+        self._environments.settle()  # of one that is stopped before it was ready
         self._environments.remove()
         remove_named(region_prefix(self._folder))  # 1 MiB an instance or more, of a killed server
 
