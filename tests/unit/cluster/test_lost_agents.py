@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,22 +16,25 @@ LOST = LostActor("agent on node-0 is lost: it died")
 
 
 class _Agent:
-    def call(self, method: str, *_: Any) -> Any:
-        assert method == "folder"
-        return "/scratch"
+    def begin(self, method: str, *_: Any) -> Any:
+        assert method in ("folder", "owner")
+        return "/scratch" if method == "folder" else None
+
+    def wait(self, reference: Any, _: float = 0.0) -> Any:
+        return reference
 
     def take_over(self, heir: _Agent) -> None:
         del heir
 
 
 @pytest.fixture
-def nodes(monkeypatch: pytest.MonkeyPatch) -> Nodes:
+def nodes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Nodes:
     monkeypatch.setattr("cluster.nodes.spawn", lambda *_, **__: _Agent())
     phase = {"name": "m", "kind": "measure", "duration": "1s", "arrivals": {"kind": "poisson", "rate": "1/s"}}
     drain = {"name": "d", "kind": "drain", "duration": "1s"}
     mapping = {"name": "n", "seed": 1, "model": {"name": "linear_head"}, "phases": [phase, drain]}
-    nodes = Nodes("r", scenario_from_mapping(mapping, "test").profile, 0)
-    nodes.add(Node("node-0", "ray-id", "127.0.0.1", 0, True))
+    nodes = Nodes("r", tmp_path, scenario_from_mapping(mapping, "test").profile, 0)
+    nodes.add([Node("node-0", "ray-id", "127.0.0.1", 0, True)])
     return nodes
 
 
