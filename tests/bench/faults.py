@@ -22,7 +22,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -175,11 +175,13 @@ def main() -> int:
         tempfile.TemporaryDirectory(prefix="sqf", ignore_cleanup_errors=True) as folder,
         ThreadPoolExecutor(asked.j) as pool,
     ):
-        tried = []
-        for one in pool.map(lambda cell: try_cell(cell, options, Path(folder)), cells):
-            tried.append(one)
+        running = {pool.submit(try_cell, cell, options, Path(folder)): cell for cell in cells}
+        done: dict[str, Tried] = {}
+        for future in as_completed(running):
+            done[running[future].name] = future.result()
             if asked.out:
-                asked.out.write_text(json.dumps({one.cell.name: one.runs for one in tried}, indent=1))
+                asked.out.write_text(json.dumps({name: one.runs for name, one in done.items()}, indent=1))
+        tried = [done[cell.name] for cell in cells]
     command = f"python -m tests.bench.faults --cells '{asked.cells}' --repeat {asked.repeat} -j {asked.j}"
     table = markdown(tried, command)
     if asked.markdown:
