@@ -73,7 +73,7 @@ def test_a_behaviour_ends_in_its_own_outcome_and_disturbs_no_other_request(
     touched = Counter(ends[::FIFTH])
     ((outcome, detail), n_touched) = touched.most_common(1)[0]
     if kind in ENDS_THE_CONNECTION:  # several may have been on it when it ended
-        assert n_touched >= 15
+        assert n_touched >= 10  # of 20; the others were on a connection that one before them ended
     else:
         assert len(touched) == 1
     assert outcome == EXPECTED[kind][0]
