@@ -39,12 +39,12 @@ def ray_memory_monitor(probes: Probes) -> Finding:
     ratio = float(probes.environ("RAY_memory_usage_threshold") or 0.95)
     if ratio >= 1:
         return Finding(topic, "ok", "kills at no use of memory")
-    what = f"kills workers where {ratio:.0%} of the host's memory are used, by whomever"
+    what = f"kills its workers where {ratio:.0%} of the host's memory are used, by whomever"
     return Finding(topic, "limited", what, f"RAY_memory_monitor_refresh_ms=0 {_RAY}")
 
 
 def watchdogs(probes: Probes) -> list[str]:
-    """What Ray may end of a run that is well, in a sentence each; empty where it ends nothing soon."""
+    """What Ray may do to its own processes, which a run needs until its own are started; empty where nothing soon."""
     found = ray_memory_monitor(probes), ray_health_checks(probes)
     return [f"{one.topic.removeprefix('Ray ')}: {one.what}" for one in found if one.status != "ok"]
 

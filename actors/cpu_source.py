@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from actors.cgroups import Quota, Throttling, groups_of, pressure_file, throttling, tightest_quota
-from actors.cpu_groups import ProcessTree, Roots, grouped, own_roots
+from actors.cpu_groups import ProcessTree, Roots, grouped
 from actors.host import psi_ns
 from actors.proc_files import OpenFiles, ProcFile, process_cpu_ns, read_once
 from scenarios.units import NS_PER_S
@@ -115,7 +115,8 @@ class CpuSource:
             return
         self._looked = (now_ns, server, clients)
         tree = self._tree.look()
-        roots = Roots(frozenset(server), frozenset(clients), own_roots(tree, self.agent, self.clients.driver))
+        own = {self.agent} if self.clients.driver is None else {self.agent, self.clients.driver}
+        roots = Roots(frozenset(server), frozenset(clients), frozenset(own))
         self._groups = grouped(tree, roots)
         beside = clients or (self.agent,)
         self._limits = {"server": self._bounds(server), "clients": self._bounds(beside)}

@@ -75,8 +75,6 @@ class Lanes:
         heapify(self._free_ns)
         self._max_queue = max_queue
         self._starts_ns: deque[int] = deque()
-        self.is_instant = service.law == "constant" and service.mean_ns == 0
-        """Every request departs as it arrives."""
 
     def enter(self, arrival_ns: int) -> tuple[int, int] | None:
         """(start_ns, departure_ns) of a request; None: rejected. `arrival_ns` must not decrease between calls."""

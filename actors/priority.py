@@ -211,8 +211,8 @@ class Settled:
 
 
 def settle_process(system: System = LINUX, oom: Path = Path("/proc/self/oom_score_adj")) -> Settled:
-    """Undoes what Ray gives its workers where the system allows: niceness 15, and the first place among the kernel's
-    victims. For a process that starts."""
+    """Undoes what Ray gives to what it starts, where the system allows: niceness 15, and the first place among the
+    kernel's victims. For a process that starts."""
     given = max((now for _, now in _nicenesses(system)), default=0)
     niceness = own_niceness(0, system) if given > 0 else given
     oom_given = _oom(oom)

@@ -89,8 +89,8 @@ def _clean_up(name: str, stop_timeout_s: float) -> None:
 
 
 def main() -> int:
-    """The process that its owner started only waits: Ray kills the children of an actor's process that ends, and
-    what cleans up must outlive that."""
+    """The process that its owner started only waits: who kills an owner may kill its children too, and what cleans up
+    must outlive that."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)  # the owner decides, through the pipe
     supervisor = os.fork()

@@ -49,7 +49,7 @@ class Worker:
 class Sending:
     """Calls begun with arguments of some size: so many that what is under way stays below `most_bytes`.
 
-    Ray keeps the arguments of a call in its object store until the actor has taken them.
+    What is on its way to a process stays in the driver's memory until the process has taken it.
     """
 
     def __init__(self, most_bytes: int) -> None:
@@ -114,7 +114,7 @@ def spawn_workers(
     expected: Expected | None,
     cores: Mapping[str, Sequence[int]],
 ) -> Iterator[Worker]:
-    """A worker on each of `seats`, as soon as its actor is asked for; at the end all are prepared and connected.
+    """A worker on each of `seats`, as soon as its process is asked for; at the end all are prepared and connected.
 
     `spill_dirs`: by label of the node; so `cores`, of its workers in their order. Raises SquallError where one cannot
     be had.

@@ -18,7 +18,7 @@ from cluster.spawn import Handle, spawn
 from scenarios.errors import ClusterError, SquallError
 
 _START_TIMEOUT_S = 90.0
-"""The first actor on a node imports squall from a cold disk."""
+"""The first process on a node imports squall from a cold disk."""
 _CHECK_TIMEOUT_S = 300.0
 """More than all deadlines of the checks together."""
 _LARGE_BOUND_NS = 1_000_000

@@ -1,4 +1,4 @@
-"""What a node's own process finds out for `squall doctor`: a plain class, run in an actor on each node."""
+"""What a node's own process finds out for `squall doctor`: a plain class, run in a process of ours on each node."""
 
 from __future__ import annotations
 

@@ -15,19 +15,17 @@ import platform
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from contextlib import contextmanager
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from actors.loadgen import Progress
 from actors.sweep import hold
 from analysis.derive import derive
 from analysis.store import RunStore
 from analysis.timeline import RunPhase
 from analysis.validity import judge_run
-from cluster.client_workers import Worker
 from cluster.clocksync import utc_minus_monotonic_ns
 from cluster.collect import Collection
 from cluster.deployment import Deployment
@@ -38,9 +36,10 @@ from cluster.placement import place
 from cluster.preflight import check_before_ray, server_address
 from cluster.progress import Screen
 from cluster.session import Session
+from cluster.worker_watch import OVERRUN_NS, WorkerWatch
 from models.spec import head_of
 from scenarios.closed import ClosedPlan, is_closed, plan_closed
-from scenarios.errors import LostActor, SquallError, StoreError
+from scenarios.errors import SquallError, StoreError
 from scenarios.plan import Plan, plan_scenario
 from scenarios.scenario import Scenario
 from scenarios.units import NS_PER_S
@@ -48,10 +47,6 @@ from scenarios.units import NS_PER_S
 _START_MARGIN_NS = NS_PER_S // 2
 """Between the choice of the start instant and the instant: every worker must have the call by then."""
 _POLL_NS = NS_PER_S
-_OVERRUN_NS = 30 * NS_PER_S
-_LAST_WORD_NS = 5 * NS_PER_S
-_STATE_NS = NS_PER_S
-_STOP_TIMEOUT_S = 15.0
 _VERSIONS = ("squall", "ray", "numpy", "pyarrow", "hpack", "httptools", "duckdb")
 
 
@@ -150,8 +145,8 @@ class _Run:
         self._start_ns = 0
         self._node_starts_ns: dict[str, int] = {}
         self._losses: list[str] = []
+        self._workers = WorkerWatch(self._deployment.workers, self._losses, screen)
         self._notes: list[str] = []
-        self._stop_until = 0.0
         self._unfetched: dict[str, str] = {}
         self._is_over = False
         self._is_collected = False
@@ -289,7 +284,7 @@ class _Run:
                 self._begin()
                 self._watch(profiler)
         finally:
-            self._stop_workers()
+            self._workers.stop()
             if self._phases:
                 error = self._collect(profiler)
         if error is not None:
@@ -317,10 +312,9 @@ class _Run:
         """Once a second: the profiler's turn, the workers' state, the screen; until every worker is done."""
         due_ns = self._start_ns - self._anchor_ns
         edges_ns = [span.start_ns for span in self._plan.spans]
-        last_ns = due_ns + self._plan.spans[-1].end_ns + _OVERRUN_NS
-        workers = self._deployment.workers
-        while not all(worker.is_lost or worker.handle.is_done(worker.running) for worker in workers):
-            self._wait_for_workers(due_ns)
+        last_ns = due_ns + self._plan.spans[-1].end_ns + OVERRUN_NS
+        while not self._workers.is_done:
+            self._workers.wait(due_ns)
             due_ns += _POLL_NS
             at_ns = time.monotonic_ns() + self._anchor_ns - self._start_ns
             if profiler is not None:
@@ -329,28 +323,9 @@ class _Run:
                 edges_ns = [edge_ns for edge_ns in edges_ns if edge_ns > at_ns]
                 self._deployment.nodes.note_edge()
             self._hear_nodes()
-            self._screen.show(self._plan.spans, at_ns, self._poll())
+            self._screen.show(self._plan.spans, at_ns, self._workers.poll())
             if time.monotonic_ns() > last_ns:
-                self._give_up()
-
-    def _give_up(self) -> None:
-        """Stops workers that have not ended so long after the run; one that does not hear it is lost with its node."""
-        workers = self._deployment.workers
-        late = [one for one in workers if not one.is_lost and not one.handle.is_done(one.running)]
-        for worker in late:
-            with suppress(SquallError):
-                worker.handle.begin("stop")
-        until_ns = time.monotonic_ns() + _LAST_WORD_NS
-        for worker in late:
-            error = LostActor(
-                f"{worker.handle.name} did not end within {_OVERRUN_NS // NS_PER_S} s of the run's end"
-            )
-            left_ns = until_ns - time.monotonic_ns()
-            if worker.handle.is_done(worker.running, max(0, left_ns) / NS_PER_S):
-                self._losses.append(str(error))
-            else:
-                worker.handle.kill()
-                self._lose(worker, error)
+                self._workers.give_up()
 
     def _hear_nodes(self) -> None:
         """What has ended on a node that should run: the load goes on without it."""
@@ -359,72 +334,6 @@ class _Run:
             is_lost = len(self._deployment.nodes.lost) > n_lost
             (self._losses if is_lost else self._notes).append(trouble)
             self._screen.step(f"{trouble}; the load goes on", "red")
-
-    def _wait_for_workers(self, until_ns: int) -> None:
-        """Waits until `until_ns` (driver's monotonic clock), or until no worker runs any more."""
-        for worker in self._deployment.workers:
-            if not worker.is_lost:
-                left_ns = until_ns - time.monotonic_ns()
-                worker.handle.is_done(worker.running, max(0, left_ns) / NS_PER_S)
-
-    def _poll(self) -> list[Progress]:
-        """The last state of each worker: all are asked at once. Raises StoreError when one cannot spill its records."""
-        workers = self._deployment.workers
-        for worker in workers:
-            if not worker.is_lost and worker.asked is None:
-                with suppress(LostActor):  # told below
-                    worker.asked = worker.handle.begin("status")
-        until_ns = time.monotonic_ns() + _STATE_NS
-        for worker in workers:
-            if not worker.is_lost:
-                self._hear_worker(worker, until_ns)
-        return [worker.state for worker in workers if worker.state is not None]
-
-    def _hear_worker(self, worker: Worker, until_ns: int) -> None:
-        """One that is too busy to answer this second is asked no more until it has."""
-        if worker.asked is None:
-            self._lose(worker, LostActor(f"{worker.handle.name} is lost: its process has ended"))
-            return
-        if not worker.handle.is_done(worker.asked, max(0, until_ns - time.monotonic_ns()) / NS_PER_S):
-            return
-        reference, worker.asked = worker.asked, None
-        try:
-            worker.state, error = worker.handle.wait(reference)
-        except LostActor as lost:
-            self._lose(worker, lost)
-            return
-        if error:
-            raise StoreError(f"{worker.handle.name} cannot write its records: {error}")
-
-    def _lose(self, worker: Worker, error: Exception) -> None:
-        worker.is_lost = True
-        if worker.state is not None:
-            nothing = worker.state.recent_response_ns[:0]
-            worker.state = replace(worker.state, n_in_flight=0, recent_response_ns=nothing)
-        self._losses.append(str(error))
-        self._screen.step(f"{error}; the others go on", "red")
-
-    def _stop_workers(self) -> None:
-        """Makes every worker end its run now, if it has not; what is in flight is recorded as cancelled."""
-        running = [worker for worker in self._deployment.workers if worker.running is not None]
-        self._stop_until = time.monotonic() + _STOP_TIMEOUT_S
-        for ask in (lambda worker: worker.handle.begin("stop"), self._end_of):
-            for worker in running:
-                try:
-                    if not worker.is_lost:
-                        ask(worker)
-                except LostActor as lost:
-                    self._lose(worker, lost)
-                except SquallError as error:
-                    self._losses.append(f"{worker.handle.name}: {error}")
-
-    def _end_of(self, worker: Worker) -> None:
-        """One that does not end is given up: what it had written is on its node's disk."""
-        left_s = max(0.0, self._stop_until - time.monotonic())
-        if not worker.handle.is_done(worker.running, left_s):
-            worker.handle.kill()
-            raise LostActor(f"{worker.handle.name} did not stop and was given up")
-        worker.handle.wait(worker.running)
 
     def _collect(self, profiler: PhaseProfiler | None) -> StoreError | None:
         """Brings every record into the store; returns why the store took no more, None if it took all."""

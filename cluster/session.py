@@ -26,13 +26,13 @@ _PATIENT = {"RAY_gcs_rpc_server_reconnect_timeout_s": str(24 * 3600)}
 needs the GCS once its processes are started."""
 _CONNECT_TIMEOUT_S = 5.0
 LOCAL_SETTINGS = {
-    "RAY_worker_niceness": "0",  # 15 unless told: load workers would come after all else on the host
+    "RAY_worker_niceness": "0",  # 15 unless told: what it starts would come after all else on the host
     "RAY_worker_oom_score_adjustment": "0",  # 1000 unless told: the kernel's first victims
-    "RAY_memory_monitor_refresh_ms": "0",  # it kills workers above 95 % of the host's memory, whoever uses it
+    "RAY_memory_monitor_refresh_ms": "0",  # it kills its workers above 95 % of the host's memory, whoever uses it
     "RAY_health_check_timeout_ms": "60000",  # a raylet that a starved host keeps waiting is not dead
     "RAY_health_check_failure_threshold": "20",
 }
-"""Of a local Ray, where the environment does not say otherwise: nothing of Ray's ends or delays a run that is well."""
+"""Of a local Ray, where the environment does not say otherwise: nothing of Ray's hinders a run that is well."""
 _NODES_TIMEOUT_S = 30.0
 _START_TIMEOUT_S = 180.0
 """Far more than Ray needs to start: what takes so long waits for a process that will not answer."""

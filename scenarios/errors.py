@@ -37,7 +37,7 @@ class ClusterError(SquallError):
 
 
 class LostActor(ClusterError):
-    """An actor died or its node is gone. The rest of the run goes on."""
+    """A process of ours on a node died or its node is gone. The rest of the run goes on."""
 
 
 class StoreError(SquallError):

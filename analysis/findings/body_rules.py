@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from analysis.findings.rule import Detail, GiveBack, RowLink, Rule, at_least, at_most, below
-
-_BATCH = ("instance", "instance_device", "batch_id")
+from analysis.findings.rule import BATCH_KEY, Detail, GiveBack, RowLink, Rule, at_least, at_most, below
 
 SYNC = Rule(
     "sync-bound",
@@ -58,7 +56,7 @@ SYNC = Rule(
         ("response_sync_wait_ratio", "response_launch_idle_ratio"),
         feeds_queue=True,
     ),
-    RowLink("batch_costs", "blocked_ns", (*_BATCH, "blocked_ns", "blocked_busy_ns", "n_mid_blocks")),
+    RowLink("batch_costs", "blocked_ns", (*BATCH_KEY, "blocked_ns", "blocked_busy_ns", "n_mid_blocks")),
     evidence=("pageable_bytes_ratio", "body_busy_ratio"),
     needs_report=True,
 )
@@ -94,7 +92,7 @@ LAUNCH = Rule(
     "Launch less often: CUDA graphs, fused kernels, larger batches, or a compiled model.",
     "The interval includes the framework's own work between launches: it does not tell that from the call's cost.",
     GiveBack(("wall_launch_idle_ratio",), ("response_launch_idle_ratio",), feeds_queue=True),
-    RowLink("batch_costs", "launch_idle_ns", (*_BATCH, "launch_idle_ns", "n_launches", "kernel_busy_ns")),
+    RowLink("batch_costs", "launch_idle_ns", (*BATCH_KEY, "launch_idle_ns", "n_launches", "kernel_busy_ns")),
     evidence=("launches_per_batch",),
     needs_report=True,
 )
@@ -123,7 +121,7 @@ TRANSFER = Rule(
     "before on a stream of their own.",
     "It does not tell whether the link or the size of the copies holds them back, unless a closer name does.",
     GiveBack(("wall_copy_exposed_ratio",), ("response_copy_exposed_ratio",), feeds_queue=True),
-    RowLink("batch_costs", "copy_exposed_ns", (*_BATCH, "copy_exposed_ns", "h2d_bytes", "d2h_bytes")),
+    RowLink("batch_costs", "copy_exposed_ns", (*BATCH_KEY, "copy_exposed_ns", "h2d_bytes", "d2h_bytes")),
     evidence=("copy_bytes_per_s", "pageable_bytes_ratio"),
     details=(
         Detail(
@@ -206,7 +204,7 @@ GPU = Rule(
     "faster GPU.",
     "Busy counts a kernel of one block like one that fills the GPU: the closer names tell how full it was.",
     GiveBack(("wall_kernel_busy_ratio",), ("response_kernel_busy_ratio",), feeds_queue=True),
-    RowLink("batch_costs", "kernel_busy_ns", (*_BATCH, "kernel_busy_ns", "n_kernels", "rows")),
+    RowLink("batch_costs", "kernel_busy_ns", (*BATCH_KEY, "kernel_busy_ns", "n_kernels", "rows")),
     evidence=(
         "op_median_ns",
         "gpu_sm_util_ratio",
@@ -281,7 +279,7 @@ CONTENTION = Rule(
     "Give the instances GPUs or MIG slices of their own, or serve them one after another.",
     "Two kernels at once may share the GPU without loss: it bounds what they could take from one another.",
     GiveBack(("wall_foreign_ratio",), ("response_foreign_ratio",), feeds_queue=True),
-    RowLink("batch_costs", "end_ns - start_ns", (*_BATCH, "start_ns", "end_ns", "kernel_busy_ns")),
+    RowLink("batch_costs", "end_ns - start_ns", (*BATCH_KEY, "start_ns", "end_ns", "kernel_busy_ns")),
     evidence=("body_busy_ratio", "gpu_activity_ratio"),
     needs_report=True,
 )

@@ -10,11 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from analysis.cpu_shares import OWN, CpuShares
-from analysis.findings.rule import GiveBack, RowLink, Rule, at_least, below
+from analysis.findings.rule import BATCH_KEY, GiveBack, RowLink, Rule, at_least, below
 from analysis.limits import LIMITS
 
-_BATCH = ("instance", "batch_id", "start_ns", "end_ns", "rows")
-_LINK = RowLink("batch_costs", "end_ns - start_ns", _BATCH)
+_LINK = RowLink("batch_costs", "end_ns - start_ns", (*BATCH_KEY, "start_ns", "end_ns", "rows"))
 _TAKEN = at_least(
     "cpu_taken_ratio",
     LIMITS.taken_ratio,

@@ -99,6 +99,10 @@ class GiveBack:
     beside_queue: tuple[str, ...] = ()
 
 
+BATCH_KEY = ("instance", "instance_device", "batch_id")
+"""Names a batch among those of its server."""
+
+
 @dataclass(frozen=True)
 class RowLink:
     """Where the rows of a finding are: a table, and the SQL expression over it by which the worst come first."""

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from analysis.findings.rule import GiveBack, RowLink, Rule, at_least, below
+from analysis.findings.rule import BATCH_KEY, GiveBack, RowLink, Rule, at_least, below
 
-_BATCH = ("instance", "instance_device", "batch_id")
 _REQUEST = ("request_id",)
 
 CLIENT_LAG_RATIO = 0.20
@@ -132,7 +131,7 @@ UNDER_OFFERED = Rule(
     "Raise the rate, or lower the number of instances: latencies here are those of an empty server.",
     "It does not tell how much more load the instance carries: batches grow with load.",
     GiveBack(),
-    RowLink("batch_costs", "gap_before_ns", (*_BATCH, "gap_before_ns")),
+    RowLink("batch_costs", "gap_before_ns", (*BATCH_KEY, "gap_before_ns")),
     evidence=("wall_exec_ratio", "batch_rows_mean"),
 )
 
@@ -182,7 +181,7 @@ CPU = Rule(
     "Profile the model's own code on its host, give it more cores, or serve it on a GPU.",
     "Nothing of what its code does on the CPU is recorded here beyond its OS-runtime waits.",
     GiveBack(("wall_exec_ratio",), ("response_compute_ratio",), feeds_queue=True),
-    RowLink("batch_costs", "end_ns - start_ns", (*_BATCH, "start_ns", "end_ns", "rows")),
+    RowLink("batch_costs", "end_ns - start_ns", (*BATCH_KEY, "start_ns", "end_ns", "rows")),
     evidence=("exec_mean_ns", "batch_rows_mean"),
 )
 
@@ -241,7 +240,7 @@ HOST = Rule(
         ("response_head_ratio", "response_tail_ratio"),
         feeds_queue=True,
     ),
-    RowLink("batch_costs", "head_ns + tail_ns", (*_BATCH, "head_ns", "tail_ns", "rows")),
+    RowLink("batch_costs", "head_ns + tail_ns", (*BATCH_KEY, "head_ns", "tail_ns", "rows")),
     evidence=("wall_gpu_busy_ratio", "wall_body_idle_ratio", "wall_between_ratio"),
     needs_report=True,
 )
@@ -270,7 +269,7 @@ THROTTLED = Rule(
     "Look at temperature, power and power limit in gpu_samples; cool the host or raise the limit, then run again.",
     "It does not tell how much slower the kernels were: compare their medians with those of a cool run.",
     GiveBack(("wall_kernel_busy_ratio",), ("response_kernel_busy_ratio",), feeds_queue=True),
-    RowLink("batch_costs", "kernel_busy_ns", (*_BATCH, "kernel_busy_ns", "start_ns")),
+    RowLink("batch_costs", "kernel_busy_ns", (*BATCH_KEY, "kernel_busy_ns", "start_ns")),
     evidence=("gpu_activity_ratio", "gpu_util_ratio"),
 )
 
@@ -304,7 +303,7 @@ BODY = Rule(
     RowLink(
         "batch_costs",
         "kernel_busy_ns + copy_exposed_ns + sync_wait_ns + launch_idle_ns",
-        (*_BATCH, "kernel_busy_ns", "sync_wait_ns", "launch_idle_ns"),
+        (*BATCH_KEY, "kernel_busy_ns", "sync_wait_ns", "launch_idle_ns"),
     ),
     evidence=("body_busy_ratio",),
     needs_report=True,

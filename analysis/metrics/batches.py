@@ -59,7 +59,6 @@ class Batches:
     """The batches of a run, a row each, in order of instance and batch id."""
 
     groups: list[Group]
-    instance_of_group: Int64s
     instances: list[Instance]
     first_row: Int64s
     """Where the rows of each instance begin; one more at the end."""
@@ -129,7 +128,7 @@ def read_batches(connection: duckdb.DuckDBPyConnection, phases: Sequence[str], i
     groups = [Group(list(phases)[int(one) // n], instances[int(one) % n]) for one in pairs]
     process = found["process"].fill_null(NULL).to_numpy()
     batches = Batches(
-        groups, pairs % n, instances, np.searchsorted(instance, np.arange(len(instances) + 1)),
+        groups, instances, np.searchsorted(instance, np.arange(len(instances) + 1)),
         found["batch_id"].to_numpy(), found["start_ns"].to_numpy(), found["end_ns"].to_numpy(), group,
         np.asarray(process, np.int64), found["end_ns"].to_numpy().copy(),
     )  # fmt: skip

@@ -189,7 +189,7 @@ TABLES = (
             ns("clients_ns", "CPU time of the load workers"),
             ns(
                 "squall_ns",
-                "CPU time of the run's other parts: driver, agent, observer, nsys, Ray's processes",
+                "CPU time of the run's other parts: driver, agent, observer, nsys, the Ray it started",
             ),
             ns("others_ns", "CPU time of all else, the kernel's own threads and interrupts included"),
             ns("steal_ns", "CPU time that the hypervisor gave to other guests"),

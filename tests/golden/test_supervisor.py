@@ -126,7 +126,7 @@ def test_when_the_process_that_the_owner_started_is_killed_the_clean_up_still_fo
     family: tuple[subprocess.Popen[str], list[int]],
 ) -> None:
     process, pids = family
-    process.kill()  # as Ray does to the children of an actor's process that ends
+    process.kill()  # as who kills a process and its children
     process.wait(20)
     assert all(is_alive(pid) for pid in pids)
     assert process.stdin

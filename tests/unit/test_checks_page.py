@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -13,11 +12,8 @@ from tests.planted_faults.page import page, rows
 ROOT = Path(__file__).parents[2]
 MAKERS = ("Check", "Identity", "held_to", "at_most", "at_least")
 """What makes a check of the verdict, a count that must agree, or a self-check; its name comes first."""
-
-
 LEAST = 5
 """Arguments of each of them; conditions of rules are made by functions of these names, of fewer."""
-IMPORTS = re.compile(r"from analysis\.(check|findings\.self_check) import|class Identity")
 
 
 def _begins(node: ast.expr, assigned: Mapping[str, set[str]]) -> set[str]:

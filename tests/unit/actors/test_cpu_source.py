@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from actors.cgroups import Quota, tightest_quota
-from actors.cpu_groups import Roots, grouped, own_roots
+from actors.cpu_groups import Roots, grouped
 from actors.cpu_source import ClientPids, CpuSource
 from analysis.schema import arrow_schema
 
@@ -15,9 +15,8 @@ S = 1_000_000_000
 LABELS = {"run", "phase", "node"}
 SERVER, STUB, CLIENT, AGENT, OBSERVER, RAYLET, DRIVER, FOREIGN, STRANGER = 10, 11, 20, 30, 31, 40, 50, 60, 70
 PARENTS = {
-    DRIVER: (1, "python"), RAYLET: (DRIVER, "raylet"), AGENT: (RAYLET, "ray::NodeAgent"),
-    OBSERVER: (AGENT, "python"), SERVER: (AGENT, "tritonserver"), STUB: (SERVER, "triton_python_b"),
-    CLIENT: (RAYLET, "ray::LoadWorker"), FOREIGN: (RAYLET, "ray::Trainer"), STRANGER: (1, "python"),
+    DRIVER: 1, RAYLET: DRIVER, AGENT: 1, OBSERVER: AGENT, SERVER: AGENT, STUB: SERVER, CLIENT: 1, FOREIGN: RAYLET,
+    STRANGER: 1,
 }  # fmt: skip
 
 
@@ -30,8 +29,8 @@ class Node:
         self.clocks = dict.fromkeys(PARENTS, 0)
         self.write("stat", "cpu 0 0 0 0 0 0 0 0 0 0\n")
         self.mount("cgroup2 cgroup2 rw")
-        for pid, (parent, name) in PARENTS.items():
-            self.write(f"{pid}/stat", f"{pid} ({name}) S {parent} 0 0\n")
+        for pid, parent in PARENTS.items():
+            self.write(f"{pid}/stat", f"{pid} (a) (name) S {parent} 0 0\n")
             self.write(f"{pid}/cgroup", "0::/\n")
             self.waited(pid, 0)
 
@@ -120,13 +119,15 @@ def test_a_kernel_that_does_not_tell_of_waiting_leaves_it_null(node: Node) -> No
     assert not source.facts()["has_schedstat"]
 
 
-def test_workers_of_a_raylet_that_was_joined_are_others_but_for_those_of_this_run() -> None:
-    roots = Roots(frozenset({SERVER}), frozenset({CLIENT}), own_roots(PARENTS, AGENT, None))
-    groups = grouped(PARENTS, roots)
-    assert groups == {"server": [SERVER, STUB], "clients": [CLIENT], "squall": [AGENT, OBSERVER, RAYLET]}
-    everything = Roots(frozenset({SERVER}), frozenset({CLIENT}), own_roots(PARENTS, AGENT, DRIVER))
-    # of a Ray that this driver started all workers are its own
-    assert grouped(PARENTS, everything)["squall"] == [AGENT, OBSERVER, RAYLET, DRIVER, FOREIGN]
+def test_a_ray_that_was_joined_is_others_and_one_that_the_driver_started_is_the_runs() -> None:
+    server, clients = frozenset({SERVER}), frozenset({CLIENT})
+    own = [AGENT, OBSERVER]
+    groups = grouped(PARENTS, Roots(server, clients, frozenset({AGENT})))
+    assert groups == {"server": [SERVER, STUB], "clients": [CLIENT], "squall": own}
+    joined = {**PARENTS, RAYLET: 1}  # another node's driver, or this node's that joined
+    for tree, beside in ((joined, []), (PARENTS, [RAYLET])):
+        groups = grouped(tree, Roots(server, clients, frozenset({AGENT, DRIVER})))
+        assert groups["squall"] == [*own, *beside, DRIVER, *([FOREIGN] if beside else [])]
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,6 @@ from analysis.store import RunStore
 MakeRun = Callable[..., RunStore]
 TRACE = ("queue_start_ns", "compute_start_ns", "input_end_ns", "output_start_ns", "compute_end_ns", "left_ns")
 MEAN = ("network_ns", "input_ns", "handover_ns", "output_ns")
-EXPLAINED = ("network_ns", "queue_ns", "input_ns", "handover_ns", "output_ns", "residual_ns")
 
 
 def columns(**values: list[int | None]) -> dict[str, pa.Array]:

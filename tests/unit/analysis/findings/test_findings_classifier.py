@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from analysis.findings.body_rules import BODY_RULES
 from analysis.findings.classifier import assess, classify
 from analysis.findings.confidence import RunState, confidence_of
+from analysis.findings.cpu_rules import CPU_RULES
 from analysis.findings.facts import facts, wall_partition
 from analysis.findings.finding import Scope, filled, make_finding
 from analysis.findings.rule import Condition, at_least, at_most, below, is_share
@@ -217,6 +218,14 @@ def test_every_rule_names_its_reason_and_what_it_does_not_show() -> None:
             assert rule.not_shown, rule.name
             assert "-" not in filled(rule.claim, dict.fromkeys(FACTS, 0.25)).split(), rule.name
     assert next(iter(WINDOW_RULES)) is CLIENT
+
+
+def test_the_worst_batches_of_a_rule_are_shown_with_their_whole_key() -> None:
+    shown = [
+        one.rows.shown for one in (*WINDOW_RULES, *BODY_RULES, *CPU_RULES) if one.rows.table == "batch_costs"
+    ]
+    assert len(shown) > 5
+    assert {names[:3] for names in shown} == {("instance", "instance_device", "batch_id")}
 
 
 VALUES = st.one_of(
