@@ -14,13 +14,17 @@ import psutil
 
 from cluster.placement import Node
 from cluster.ray_end import children, end_ray, never_stuck, within
+from cluster.ray_watch import RayWatch
 from cluster.scratch import Scratch
 from cluster.spawn import forget_launchers
 from scenarios.errors import ClusterError
 
 _OBJECT_STORE_BYTES = 256 * 1024**2
 """Enough for plans and chunks of spill files; Ray would take a third of the memory."""
-_QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0", "RAY_DEDUP_LOGS": "0"}
+_QUIET = {
+    "RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0", "RAY_DEDUP_LOGS": "0",
+    "RAY_IGNORE_UNHANDLED_ERRORS": "1",  # of answers that nobody waits for any more, after a Ctrl-C
+}  # fmt: skip
 _PATIENT = {"RAY_gcs_rpc_server_reconnect_timeout_s": str(24 * 3600)}
 """Ray's library ends its process, ours, without a word where the GCS has not answered for a minute. Nothing of a run
 needs the GCS once its processes are started."""
@@ -34,7 +38,7 @@ LOCAL_SETTINGS = {
 }
 """Of a local Ray, where the environment does not say otherwise: nothing of Ray's hinders a run that is well."""
 _NODES_TIMEOUT_S = 30.0
-_START_TIMEOUT_S = 180.0
+_START_TIMEOUT_S = 90.0
 """Far more than Ray needs to start: what takes so long waits for a process that will not answer."""
 
 
@@ -49,11 +53,14 @@ class Session:
         self._address = address
         self._tell_stuck = tell_stuck or _say
         self._scratch: Scratch | None = None
+        self._watch: RayWatch | None = None
         self._settings: dict[str, str] = {}
         self._before: list[psutil.Process] = []
 
     def __enter__(self) -> Self:
         os.environ.update({**_QUIET, **_PATIENT})
+        if self._address is None:
+            self._make_room()
         self._before = children()
         if self._address is not None:
             _check_address(self._address)
@@ -68,8 +75,7 @@ class Session:
         options = {"logging_level": "ERROR", "log_to_driver": False, "configure_logging": True}
         try:
             with never_stuck(_START_TIMEOUT_S, f"{self._failed()}: it did not answer", self._tell_stuck):
-                if self._address is None:
-                    self._scratch = Scratch()
+                if self._scratch is not None:
                     ray.init(
                         address="local", include_dashboard=False, object_store_memory=_OBJECT_STORE_BYTES,
                         _temp_dir=str(self._scratch.path), **options,
@@ -88,8 +94,20 @@ class Session:
         end_ray(self._before, self._scratch.path if self._scratch is not None else None)
         for name in self._settings:
             os.environ.pop(name, None)
+        if self._watch is not None:
+            self._watch.dismiss()
         if self._scratch is not None:
             self._scratch.remove()
+
+    def _make_room(self) -> None:
+        """The folder of a local Ray, and what ends that Ray should we be killed. Raises ClusterError."""
+        try:
+            self._scratch = Scratch()
+            self._watch = RayWatch(self._scratch.path)
+        except OSError as error:
+            if self._scratch is not None:
+                self._scratch.remove()
+            raise ClusterError(f"{self._failed()}: {_reason(error)}") from error
 
     def _failed(self) -> str:
         return "cannot start a local Ray" if self._address is None else f"cannot join Ray at {self._address}"

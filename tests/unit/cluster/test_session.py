@@ -4,12 +4,24 @@ from __future__ import annotations
 
 import os
 import sys
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
 
+from cluster import session
 from cluster.session import LOCAL_SETTINGS, Session
+
+
+class FakeWatch:
+    """No process."""
+
+    def __init__(self, folder: Path) -> None:
+        assert folder.is_dir()
+
+    def dismiss(self) -> None:
+        return
 
 
 class FakeRay(ModuleType):
@@ -32,7 +44,13 @@ def ray(monkeypatch: pytest.MonkeyPatch) -> FakeRay:
     monkeypatch.setitem(sys.modules, "ray", fake)
     for name in [name for name in os.environ if name.startswith("RAY_")]:
         monkeypatch.delenv(name)
-    for name in ("RAY_USAGE_STATS_ENABLED", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "RAY_DEDUP_LOGS"):
+    monkeypatch.setattr(session, "RayWatch", FakeWatch)
+    for name in (
+        "RAY_IGNORE_UNHANDLED_ERRORS",
+        "RAY_USAGE_STATS_ENABLED",
+        "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO",
+        "RAY_DEDUP_LOGS",
+    ):
         monkeypatch.setenv(name, "0")  # what a session leaves there goes with the test
     monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
     return fake
