@@ -74,6 +74,11 @@ class CpuShares:
         """Share of the CPU that the server could have used and somebody else had."""
         return None if self.taken is None else sum(self.taken.values())
 
+    @property
+    def idle_ratio(self) -> float:
+        """Share of the node's CPU that nobody used."""
+        return self.cores.get("idle", 0.0) / self.n_cores if self.n_cores else 0.0
+
     def to_mapping(self) -> dict[str, Any]:
         """As summary.json holds it."""
         return {**asdict(self), "taken_ratio": self.taken_ratio}

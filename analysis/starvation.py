@@ -28,6 +28,10 @@ _CLIENTS_ADVICE = (
 _QUOTA_ADVICE = "raise the quota of its control group, or take the latencies for those of this deployment"
 
 
+_ROOM_RATIO = 0.5
+"""Share of a node's CPU that was idle, from which a server that its quota holds back was not held back by others."""
+
+
 @dataclass(frozen=True)
 class Starvation:
     """Who starved the server on a node in a phase: `others`, `clients` (the run's other parts included), `quota`,
@@ -57,11 +61,13 @@ class Starvation:
 
 
 def judge_starvation(shares: CpuShares, limits: Limits = LIMITS) -> Starvation:
-    """Who starved the server, if anybody did; what others took comes before a quota."""
+    """Who starved the server, if anybody did; what others took comes before a quota, unless there was room beside."""
     ratio = shares.taken_ratio
     if shares.taken is None or ratio is None:
         return Starvation(UNKNOWN, None, f"{shares.node}: not assessed: {shares.reason}.", "", shares)
-    if ratio > limits.taken_ratio:
+    is_throttled = (shares.throttled_ratio or 0.0) > limits.throttled_ratio
+    # a thread that its quota holds back counts as waiting, too: where half of the node is idle nobody else made it wait
+    if ratio > limits.taken_ratio and not (is_throttled and shares.idle_ratio > _ROOM_RATIO):
         own = sum(shares.taken.get(name, 0.0) for name in OWN)
         if own > ratio - own:
             who = "The load generator itself took the server's CPU"
@@ -74,7 +80,7 @@ def judge_starvation(shares: CpuShares, limits: Limits = LIMITS) -> Starvation:
         return Starvation(
             OTHERS, ratio, _sentence(who, shares, ratio, _OTHERS_ADVICE), _OTHERS_ADVICE, shares
         )
-    if (shares.throttled_ratio or 0.0) > limits.throttled_ratio:
+    if is_throttled:
         return Starvation(QUOTA, shares.throttled_ratio, _of_quota(shares), _QUOTA_ADVICE, shares)
     return Starvation(NONE, ratio, "", "", shares)
 
@@ -90,7 +96,7 @@ def cpu_checks(found: Sequence[Starvation], limits: Limits = LIMITS) -> list[Che
     assessed = [one for one in found if one.shares.taken_ratio is not None]
     if not assessed:
         return []
-    most = max(assessed, key=lambda one: one.shares.taken_ratio or 0.0)
+    most = max(assessed, key=lambda one: (one.makes_invalid, one.shares.taken_ratio or 0.0))
     meaning = "share of the CPU that the server could have used and somebody else had"
     reason = most.sentence if most.makes_invalid else ""
     return [Check(CHECK, most.shares.taken_ratio, limits.taken_ratio, "ratio", not reason, meaning, reason)]

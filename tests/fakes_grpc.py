@@ -432,7 +432,9 @@ class _Connection:
     ) -> bytes:
         """A header block in its frames. It must be written before the next is made: blocks share the table."""
         is_huge = any(len(value) > http2.DEFAULT_FRAME_BYTES for _, value in headers)
-        block = self._encoder.encode(headers, huffman=not is_huge)  # hpack's time for it grows with the square
+        block = self._encoder.encode(
+            headers, huffman=not is_huge
+        )  # hpack's time for it grows with the square
         if is_split or len(block) > http2.DEFAULT_FRAME_BYTES:
             size = 1 if is_split else http2.DEFAULT_FRAME_BYTES
             pieces = [block[at : at + size] for at in range(0, len(block), size)]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
+
 import pytest
 
 from actors.lane import IS_BUILT
@@ -22,3 +25,13 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     if request.param == "python":
         monkeypatch.setattr("actors.loadgen.IS_BUILT", False)
     return str(request.param)
+
+
+@pytest.fixture(autouse=True)
+def _own_niceness() -> Iterator[None]:
+    """A worker in this process raises its niceness; what comes after, and what it starts, must not inherit that."""
+    before = os.getpriority(os.PRIO_PROCESS, 0)
+    yield
+    for tid in map(int, os.listdir("/proc/self/task")):
+        if os.getpriority(os.PRIO_PROCESS, tid) < before:
+            os.setpriority(os.PRIO_PROCESS, tid, before)

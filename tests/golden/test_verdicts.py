@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 
-import psutil
 import pytest
 
+from tests.busy import busy_host
 from tests.null_process import NullProcess
 from tests.verdict_runs import VerdictRun, run_planted, scenario_of
 
 pytestmark = pytest.mark.serial
 SERVICE = "--service=constant:4ms"
-_BUSY_S = 90
-_BUSY = f"import time\nend = time.monotonic() + {_BUSY_S}\nwhile time.monotonic() < end: pass"
-_PER_CORE = 6
 
 
 def assert_says_so_wherever_a_latency_stands(run: VerdictRun, share: str) -> None:
@@ -80,31 +72,9 @@ def test_a_server_that_fails_73_per_cent_of_a_load_that_was_delivered(tmp_path: 
     assert_says_so_wherever_a_latency_stands(run, f"{100 * n_failed / n:.1f} %")
 
 
-@contextmanager
-def busy_host() -> Iterator[list[subprocess.Popen[bytes]]]:
-    """Loops that leave the other processes of this host a tenth of its cores; they end by themselves."""
-    n_cores = os.cpu_count() or 1
-    # each in a session of its own, so that a scheduler that is fair to sessions does not take them for one
-    loops = [
-        subprocess.Popen([sys.executable, "-c", _BUSY], start_new_session=True)
-        for _ in range(_PER_CORE * n_cores)
-    ]
-    try:
-        yield loops
-    finally:
-        for loop in loops:
-            loop.kill()
-            loop.wait()
-
-
-def cpu_s(loops: Sequence[subprocess.Popen[bytes]]) -> float:
-    return float(sum(sum(psutil.Process(loop.pid).cpu_times()[:2]) for loop in loops))
-
-
 def test_a_host_of_which_others_take_nine_tenths(tmp_path: Path) -> None:
-    with busy_host() as loops:
+    with busy_host():
         run = run_planted(tmp_path, SERVICE, mapping=scenario_of("100/s", "2500ms"))
-        assert cpu_s(loops) > 0.0
     (node,) = run.summary["cpu"]
     assert node["cores"]["others"] > 0.8 * node["n_cores"]  # what was planted, as it was recorded
     assert run.first_line.startswith("INVALID   Others took the CPU: ")

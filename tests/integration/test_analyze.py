@@ -66,6 +66,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> RunStore:
     return plant(shape).write(tmp_path_factory.mktemp("runs"))
 
 
+@pytest.mark.slow
 def test_over_ray_the_rows_are_byte_for_byte_those_of_one_process_and_failures_are_one_line(
     store: RunStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

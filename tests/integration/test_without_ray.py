@@ -36,6 +36,7 @@ def _outcomes(bench: Bench) -> list[str]:
     return found
 
 
+@pytest.mark.slow
 def test_rays_own_processes_killed_under_load_cost_nothing(alone: Bench) -> None:
     live = alone.start_run(_run_of(4))
     alone.wait_for_phase("burst", 0.5)
