@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 
 import pytest
 
 from actors.lane import IS_BUILT
+
+_NICENESS = os.getpriority(os.PRIO_PROCESS, 0)
 
 _needs_lane = pytest.mark.skipif(
     not IS_BUILT, reason="the lane is not built: no C compiler was there at the install"
@@ -30,8 +33,8 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
 @pytest.fixture(autouse=True)
 def _own_niceness() -> Iterator[None]:
     """A worker in this process raises its niceness; what comes after, and what it starts, must not inherit that."""
-    before = os.getpriority(os.PRIO_PROCESS, 0)
     yield
     for tid in map(int, os.listdir("/proc/self/task")):
-        if os.getpriority(os.PRIO_PROCESS, tid) < before:
-            os.setpriority(os.PRIO_PROCESS, tid, before)
+        with suppress(ProcessLookupError):  # it has ended meanwhile
+            if os.getpriority(os.PRIO_PROCESS, tid) < _NICENESS:
+                os.setpriority(os.PRIO_PROCESS, tid, _NICENESS)
