@@ -114,7 +114,8 @@ def _load_table(load: Mapping[str, Any]) -> RenderableType:
 def _latency_table(summary: Mapping[str, Any]) -> Table:
     latency = summary["measure"]["latency"]
     names = [f"p{100 * quantile['q']:g}" for quantile in latency[summary["latency_name"]]["quantiles"]]
-    table = _plain_table(f"Latency{under_text(summary['latency_under'])}", "mean", *names, "max")
+    head = f"Latency{under_text(summary['latency_under']).replace(' ', chr(10), 1)}"  # a column has no room for both
+    table = _plain_table(head, "mean", *names, "max")
     for kind, label in LATENCY_LABELS[summary["load"]].items():
         spread = latency[kind]
         values = ["few n" if one["is_refused"] else quantile_text(one) for one in spread["quantiles"]]
