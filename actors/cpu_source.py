@@ -10,7 +10,7 @@ from typing import Any
 from actors.cgroups import Quota, Throttling, groups_of, pressure_file, throttling, tightest_quota
 from actors.cpu_groups import ProcessTree, Roots, grouped
 from actors.host import psi_ns
-from actors.proc_files import OpenFiles, ProcFile, process_cpu_ns, read_once
+from actors.proc_files import OpenFiles, ProcFile, gained, process_cpu_ns, read_once
 from scenarios.units import NS_PER_S
 
 Row = dict[str, Any]
@@ -195,7 +195,7 @@ class CpuSource:
             **self._waits("server", current, before), **self._waits("clients", current, before),
             "server_cores": server.n_cores,
             "is_quota_shared": self._is_shared,
-            **{name: _less(now, before.psi[name]) for name, now in current.psi.items()},
+            **{name: gained(now, before.psi[name]) for name, now in current.psi.items()},
             **_held("server", current, before), **_held("clients", current, before),
         }  # fmt: skip
 
@@ -216,10 +216,6 @@ class CpuSource:
 def _gained(now: Mapping[Any, int], before: Mapping[Any, int]) -> int:
     """What all of them gained. One that is new counts nothing: what it had before may be of any time."""
     return sum(max(0, count - before[one]) for one, count in now.items() if one in before)
-
-
-def _less(now: int | None, then: int | None) -> int | None:
-    return None if now is None or then is None else max(0, now - then)
 
 
 def _throttled(quota: Quota | None) -> tuple[Quota, Throttling] | None:

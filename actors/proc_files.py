@@ -129,3 +129,8 @@ def stolen_ns() -> int:
     in /proc/stat (proc_stat(5))."""
     fields = (read_once("/proc/stat") or b"").split(maxsplit=9)
     return int(fields[8]) * (1_000_000_000 // os.sysconf("SC_CLK_TCK")) if len(fields) > 8 else 0
+
+
+def gained(now: int | None, then: int | None) -> int | None:
+    """What a counter gained; None where either reading is unknown, 0 where it went back."""
+    return None if now is None or then is None else max(0, now - then)

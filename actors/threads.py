@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from actors.clock import Clock
-from actors.proc_files import OpenFiles, process_cpu_ns, read_once
+from actors.proc_files import OpenFiles, gained, process_cpu_ns, read_once
 from scenarios.units import NS_PER_S
 
 Row = dict[str, Any]
@@ -206,21 +206,17 @@ class ThreadSource:
         if before is None or is_new or counts.user_ticks < before.user_ticks:  # another's id now
             before = zero
         row = {
-            "cpu_ns": _less(counts.cpu_ns, before.cpu_ns),
+            "cpu_ns": gained(counts.cpu_ns, before.cpu_ns),
             "cpu_user_ns": (counts.user_ticks - before.user_ticks) * self._tick_ns,
             "cpu_system_ns": max(0, counts.system_ticks - before.system_ticks) * self._tick_ns,
-            "run_delay_ns": _less(counts.run_delay_ns, before.run_delay_ns),
-            "voluntary_switches": _less(counts.voluntary, before.voluntary),
-            "involuntary_switches": _less(counts.involuntary, before.involuntary),
+            "run_delay_ns": gained(counts.run_delay_ns, before.run_delay_ns),
+            "voluntary_switches": gained(counts.voluntary, before.voluntary),
+            "involuntary_switches": gained(counts.involuntary, before.involuntary),
         }
         return row if any(row.values()) else None
 
     def _name(self, pid: int) -> str:
         return (read_once(f"{self._proc}/{pid}/comm") or b"").decode(errors="replace").rstrip("\n")
-
-
-def _less(now: int | None, then: int | None) -> int | None:
-    return None if now is None or then is None else max(0, now - then)
 
 
 def _switches(status: bytes | None) -> tuple[int | None, int | None]:

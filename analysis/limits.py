@@ -59,6 +59,8 @@ class Limits:
     throttled_ratio: float = 0.10
     """Share of the periods of a CPU quota in which the server may use it up before that is
     named: a tenth of its batches meet it."""
+    room_ratio: float = 0.5
+    """Idle share of a node's CPU beyond which a server that its quota holds back was not held back by others."""
     clock_of_latency_ratio: float = 0.10
     """Clock bound over the latency p50: beyond it wait and reply of `joined` are mostly clock."""
     user_gap_ratio: float = 0.05

@@ -28,10 +28,6 @@ _CLIENTS_ADVICE = (
 _QUOTA_ADVICE = "raise the quota of its control group, or take the latencies for those of this deployment"
 
 
-_ROOM_RATIO = 0.5
-"""Share of a node's CPU that was idle, from which a server that its quota holds back was not held back by others."""
-
-
 @dataclass(frozen=True)
 class Starvation:
     """Who starved the server on a node in a phase: `others`, `clients` (the run's other parts included), `quota`,
@@ -67,7 +63,7 @@ def judge_starvation(shares: CpuShares, limits: Limits = LIMITS) -> Starvation:
         return Starvation(UNKNOWN, None, f"{shares.node}: not assessed: {shares.reason}.", "", shares)
     is_throttled = (shares.throttled_ratio or 0.0) > limits.throttled_ratio
     # a thread that its quota holds back counts as waiting, too: where half of the node is idle nobody else made it wait
-    if ratio > limits.taken_ratio and not (is_throttled and shares.idle_ratio > _ROOM_RATIO):
+    if ratio > limits.taken_ratio and not (is_throttled and shares.idle_ratio > limits.room_ratio):
         own = sum(shares.taken.get(name, 0.0) for name in OWN)
         if own > ratio - own:
             who = "The load generator itself took the server's CPU"

@@ -164,11 +164,11 @@ class Collection:
 
     def _take_scheduling(self) -> None:
         """What the senders had while they ran, and whose priority was taken away because it computed too much."""
-        facts = list(self._store.manifest["workers"])
+        facts = [dict(one) for one in self._store.manifest["workers"]]
         numbers = {id(worker): index for index, worker in enumerate(self._deployment.workers)}
-        for worker, got in self._of_workers("scheduling"):
+        for worker, got in self._of_workers("scheduling", self.notes):
             facts[numbers[id(worker)]] |= {"scheduling": asdict(got)}
-        for worker, (n_demotions, demoted_ns) in self._of_workers("demotions"):
+        for worker, (n_demotions, demoted_ns) in self._of_workers("demotions", self.notes):
             facts[numbers[id(worker)]] |= {"n_demotions": n_demotions, "demoted_ns": demoted_ns}
             if n_demotions:
                 self.notes.append(
@@ -177,9 +177,10 @@ class Collection:
                 )
         self._store.update(workers=facts)
 
-    def _of_workers(self, method: str) -> list[tuple[Worker, Any]]:
-        """What the workers that live answer, all asked at once."""
+    def _of_workers(self, method: str, troubles: list[str] | None = None) -> list[tuple[Worker, Any]]:
+        """What the workers that live answer, all asked at once. What goes wrong is told in `troubles`, else a loss."""
         asked, found = [], []
+        told = self.losses if troubles is None else troubles
         for worker in self._deployment.workers:
             if not worker.is_lost:
                 with suppress(LostActor):  # what it had is on its disk
@@ -189,7 +190,7 @@ class Collection:
             try:
                 answer = worker.handle.wait(reference, max(0.0, until - time.monotonic()))
             except SquallError as error:
-                self.losses.append(f"{method}: {error}")
+                told.append(f"{method}: {error}")
             else:
                 found.append((worker, answer))
         return found
@@ -296,10 +297,9 @@ class Collection:
             self._store.update(plan={**self._store.manifest["plan"], "n_arrivals": n_issued})
             return
         if self.store_error is None:
-            self.losses += add_missing(self._store, self._ledger, [self._end_of(w) for w in self._workers()])
-
-    def _workers(self) -> Sequence[Worker]:
-        return self._deployment.workers
+            self.losses += add_missing(
+                self._store, self._ledger, [self._end_of(w) for w in self._deployment.workers]
+            )
 
     def _end_of(self, worker: Worker) -> int | None:
         """From when on, after the start instant, the worker is known to have sent nothing; None: not known."""

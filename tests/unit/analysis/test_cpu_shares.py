@@ -149,11 +149,16 @@ def test_load_workers_that_starve_are_told_from_a_client_that_is_too_small() -> 
     assert starved_clients([shares({"clients": 1.9, "others": 0.05, "clients_wait": 3.0})]) == ""
 
 
+def _up_to(most: float) -> st.SearchStrategy[float]:
+    """Whole microseconds: what is recorded in ns is just what is drawn, and a share can be turned back into it."""
+    return st.integers(0, round(most * 1e6)).map(lambda us: us / 1e6)
+
+
 @given(
     st.lists(
         st.fixed_dictionaries(
-            {name: st.floats(0, 0.5) for name in ("server", "clients", "squall", "others")}
-            | {"wait": st.floats(0, 20), "steal": st.floats(0, 0.3)}
+            {name: _up_to(0.5) for name in ("server", "clients", "squall", "others")}
+            | {"wait": _up_to(20), "steal": _up_to(0.3)}
         ),
         min_size=1,
         max_size=5,
