@@ -40,7 +40,7 @@ def prove_nsys(tools: NsysTools, folder: Path, count: Callable[[Path], _Counts])
     profile = ProfileConfig.model_validate({"trace": ("osrt", "nvtx"), "osrt_threshold": "1us"})
     session = NsysSession(tools, f"squall-doctor-{secrets.token_hex(4)}", folder, profile, timeouts=_TIMEOUTS)
     # the supervisor ends whatever is left when its pipe closes; no descendant bears the name
-    supervised = [sys.executable, "-I", "-S", actors.supervisor.__file__, "1", "none"]
+    supervised = [sys.executable, "-I", "-S", actors.supervisor.__file__, "1", "none", "-"]
     command = [*supervised, *session.launch_prefix(has_gpu=False), sys.executable, "-I", "-S", "-c", _SLEEPER]
     env = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
     with (folder / "launch.log").open("wb") as log:

@@ -1,27 +1,38 @@
 """Runs one command and leaves nothing of it behind, however the process that asked for it ends.
 
-    python supervisor.py STOP_TIMEOUT_S NAME COMMAND ...
+    python supervisor.py STOP_TIMEOUT_S NAME FOLDER COMMAND ...
 
 Started with a pipe as stdin: when the pipe closes (the owner says stop, or died), the descendants called NAME get
 SIGTERM, then, when they are gone or STOP_TIMEOUT_S is over, all that is left gets SIGTERM and SIGKILL. Daemonised
 descendants come back to the supervisor (PR_SET_CHILD_SUBREAPER, prctl(2)); if it is killed itself, the kernel kills
-the command (PR_SET_PDEATHSIG). The exit code is the command's. Stdlib only: it runs by its path.
+the command (PR_SET_PDEATHSIG). FOLDER is the server's (`-`: none): what a killed one leaves elsewhere on the machine is
+removed last. The exit code is the command's. Stdlib only: it runs by its path.
 """
 
 import contextlib
 import ctypes
+import hashlib
 import os
 import select
 import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _POLL_S = 0.05
 _KILL_GRACE_S = 1.0
 _REPORT_S = 60.0
+_MEMORY = Path("/dev/shm")
+_ENVIRONMENTS = Path("/tmp")
+"""Where Triton's Python backend makes a folder `python_env_*`, whatever TMPDIR says."""
+_SERVER = "tritonserver"
+_STARTED = "started"
+"""Of a server's folder: its time is that of the latest launch."""
+_WITHIN_S = 2.0
+"""What the start of a process is known to (/proc/stat has the boot to a second), and more."""
 
 
 def _set_up_child() -> None:
@@ -88,6 +99,48 @@ def _clean_up(name: str, stop_timeout_s: float) -> None:
             return
 
 
+def region_prefix(folder: str) -> str:
+    """How the names of the Python backend's shared memory begin, of a server with that folder: its own on the node."""
+    return f"squall-triton-{hashlib.sha256(folder.encode()).hexdigest()[:12]}-"
+
+
+def remove_leftovers(
+    folder: str, since_s: float | None = None, memory: Path = _MEMORY, environments: Path = _ENVIRONMENTS
+) -> None:
+    """What a killed server with that folder left: its shared memory, 1 MiB an instance or more, and the empty folders
+    that were made since it was launched and that no server which lives can have made.
+
+    `since_s`: of its launch, Unix seconds; None: as the folder says.
+    """
+    for path in memory.glob(f"{region_prefix(folder)}*"):
+        path.unlink(missing_ok=True)
+    with contextlib.suppress(OSError):
+        since_s = since_s or Path(folder, _STARTED).stat().st_mtime
+        starts = _server_starts(environments)
+        for path in environments.glob("python_env_*"):
+            with contextlib.suppress(OSError):  # gone meanwhile, or not empty
+                found = path.lstat()
+                is_recent = found.st_uid == os.getuid() and found.st_mtime >= since_s - _WITHIN_S
+                if is_recent and all(start > found.st_mtime + _WITHIN_S for start in starts):
+                    path.rmdir()
+
+
+def _server_starts(environments: Path) -> list[float]:
+    """When the servers that see that folder were started: Unix seconds."""
+    here = environments.stat()
+    found = []
+    ticks = os.sysconf("SC_CLK_TCK")
+    with open("/proc/stat", encoding="ascii") as file:
+        boot_s = next(int(line.split()[1]) for line in file if line.startswith("btime"))
+    for entry in filter(str.isdigit, os.listdir("/proc")):
+        with contextlib.suppress(OSError):
+            stat = Path("/proc", entry, "stat").read_text(encoding="utf-8", errors="replace")
+            there = os.stat(f"/proc/{entry}/root{environments}")
+            if f"({_SERVER})" in stat and (there.st_dev, there.st_ino) == (here.st_dev, here.st_ino):
+                found.append(boot_s + int(stat.rpartition(")")[2].split()[19]) / ticks)
+    return found
+
+
 def main() -> int:
     """The process that its owner started only waits: who kills an owner may kill its children too, and what cleans up
     must outlive that."""
@@ -96,11 +149,15 @@ def main() -> int:
     supervisor = os.fork()
     if supervisor:
         return os.waitstatus_to_exitcode(os.waitpid(supervisor, 0)[1])
-    return _supervise(float(sys.argv[1]), sys.argv[2][:15], sys.argv[3:])
+    return _supervise(float(sys.argv[1]), sys.argv[2][:15], sys.argv[3], sys.argv[4:])
 
 
-def _supervise(stop_timeout_s: float, name: str, command: list[str]) -> int:
+def _supervise(stop_timeout_s: float, name: str, folder: str, command: list[str]) -> int:
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    since_s = time.time()
+    if folder != "-":
+        with contextlib.suppress(OSError):
+            Path(folder, _STARTED).touch()
     command_process = subprocess.Popen(
         command, stdin=subprocess.DEVNULL, preexec_fn=_set_up_child, start_new_session=True
     )
@@ -115,6 +172,8 @@ def _supervise(stop_timeout_s: float, name: str, command: list[str]) -> int:
     while 0 not in ready and "nsys" in descendants().values() and time.monotonic() < deadline:
         ready, _, _ = select.select([0], [], [], _POLL_S)
     _clean_up(name, stop_timeout_s)
+    if folder != "-":
+        remove_leftovers(folder, since_s)
     return code if code >= 0 else 128 - code
 
 

@@ -20,15 +20,15 @@ from actors.gpu import GpuSource, missing_reason
 from actors.nsys_tools import NsysTools, find_nsys
 from actors.observer import Observer, ObserverSettings, ServerTarget
 from actors.process_state import listening_pids, states_of, what_is_unusual
-from actors.shared_memory import remove_named, remove_regions
+from actors.shared_memory import remove_regions
+from actors.supervisor import remove_leftovers
 from actors.triton_trace import TraceSwitch, trace_holds, trace_reason
 from analysis.nsys_tables import EventLabels
 from cluster.clocksync import clock_domain
 from cluster.endpoint import Endpoint
-from cluster.environment_folders import remove_recorded
 from cluster.node_profiler import NodeProfiler
 from cluster.scratch import Owner, Scratch, claim, is_wanted, owner_of
-from cluster.server import TritonServer, region_prefix
+from cluster.server import TritonServer
 from cluster.server_log import without_own_folders
 from cluster.spills import NodeFile, Spills, save_deleted
 from cluster.triton_home import cache_dir
@@ -399,9 +399,7 @@ class NodeAgent:
         self.stop_observer()
         self.stop_server()
         remove_regions(self._run)
-        # of an agent that died, whose server was killed
-        remove_named(region_prefix(self._scratch.path / SERVER))
-        remove_recorded(self._scratch.path / SERVER)
+        remove_leftovers(str(self._scratch.path / SERVER))  # of an agent that died, whose server was killed
         if keeps_files:
             self._scratch.leave()
         else:

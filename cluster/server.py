@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 import re
 import socket
@@ -20,10 +19,9 @@ import actors.ordinary
 import actors.supervisor
 from actors.control import Control
 from actors.profiler import NsysSession
-from actors.shared_memory import remove_named
+from actors.supervisor import region_prefix, remove_leftovers
 from actors.triton_trace import trace_holds, trace_options
 from cluster.endpoint import READY, Endpoint, inspect, why_not
-from cluster.environment_folders import EnvironmentFolders
 from cluster.server_environment import server_environment
 from cluster.stub_watch import StubWatch, stubs_below
 from cluster.triton_home import find_triton
@@ -89,7 +87,6 @@ class TritonServer:
         self._ports: Ports | None = None
         self._log_start_bytes = 0
         self._process: subprocess.Popen[bytes] | None = None
-        self._environments = EnvironmentFolders(folder)
 
     def start(self) -> Endpoint:
         """Launches it and waits until the model is ready.
@@ -137,9 +134,7 @@ class TritonServer:
             process.kill()
             process.wait()
         end_strays(self._folder)
-        self._environments.settle()  # of one that is stopped before it was ready
-        self._environments.remove()
-        remove_named(region_prefix(self._folder))  # 1 MiB an instance or more, of a killed server
+        remove_leftovers(str(self._folder))  # of a supervisor that was killed
 
     @property
     def is_running(self) -> bool:
@@ -158,14 +153,10 @@ class TritonServer:
 
     def _serve(self, repository: Path, ports: Ports) -> Endpoint:
         """Launches it on `ports` and waits; raises TargetError with nothing left running."""
-        self._environments.begin()
         source = self._launch(repository, ports)
         try:
-            endpoint = self._wait_until_ready(ports, source)
-            self._environments.settle()
-            return endpoint
+            return self._wait_until_ready(ports, source)
         except TargetError:
-            self._environments.settle()
             self.stop()
             raise
 
@@ -212,6 +203,7 @@ class TritonServer:
             actors.supervisor.__file__,
             str(stop_timeout_s),
             name,
+            str(self._folder),
         ]
         with self.log.open("ab") as log:
             self._log_start_bytes = log.tell()
@@ -222,7 +214,7 @@ class TritonServer:
         return source
 
     def _options(self, repository: Path, ports: Ports) -> list[str]:
-        return triton_options(str(repository), self._model.name, ports, region_prefix(self._folder))
+        return triton_options(str(repository), self._model.name, ports, region_prefix(str(self._folder)))
 
     def _trace_options(self, version: str | None) -> list[str]:
         """A file for each launch: Triton writes over one that is there."""
@@ -287,11 +279,6 @@ class TritonServer:
         lines = [line for line in log.splitlines() if line.strip()]
         errors = [line for line in lines if re.match(r"(E\d{4} |error:|Error )", line)]
         return (errors or lines or ["its log is empty"])[-1].strip()
-
-
-def region_prefix(folder: Path) -> str:
-    """How the names of the Python backend's shared memory begin, of a server with that folder: its own on the node."""
-    return f"squall-triton-{hashlib.sha256(str(folder).encode()).hexdigest()[:12]}-"
 
 
 def end_strays(folder: Path) -> None:

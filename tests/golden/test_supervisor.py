@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -46,9 +47,11 @@ def wait_until_gone(pids: list[int]) -> None:
         time.sleep(0.02)
 
 
-def started(script: str, name: str = "python3", stop_timeout_s: str = "1") -> subprocess.Popen[str]:
+def started(
+    script: str, name: str = "python3", stop_timeout_s: str = "1", folder: str = "-"
+) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [*SUPERVISOR, stop_timeout_s, name, sys.executable, "-S", "-c", script],
+        [*SUPERVISOR, stop_timeout_s, name, folder, sys.executable, "-S", "-c", script],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
     )  # fmt: skip
 
@@ -97,7 +100,7 @@ def test_when_the_owner_is_killed_nothing_is_left(tmp_path: Path) -> None:
     script = DAEMON.format(path=str(tmp_path / "pid"), then_s=300)
     owner_script = (
         "import subprocess, sys\n"
-        f"process = subprocess.Popen({[*SUPERVISOR, '1', 'python3', sys.executable, '-S', '-c', script]!r},"
+        f"process = subprocess.Popen({[*SUPERVISOR, '1', 'python3', '-', sys.executable, '-S', '-c', script]!r},"
         " stdin=subprocess.PIPE)\n"
         "print(process.pid, flush=True)\n"
         "process.wait()\n"
@@ -180,9 +183,38 @@ def test_a_daemon_that_its_launcher_left_is_ended_with_the_command(tmp_path: Pat
 )
 def test_the_session_of_the_command_has_the_niceness_of_the_command() -> None:
     script = "print(open('/proc/self/autogroup').read(), flush=True)"
-    command = ["nice", "-n", "7", *SUPERVISOR, "1", "nothing", sys.executable, "-S", "-c", script]
+    command = ["nice", "-n", "7", *SUPERVISOR, "1", "nothing", "-", sys.executable, "-S", "-c", script]
     done = subprocess.run(
         command, stdin=subprocess.PIPE, capture_output=True, text=True, timeout=20, check=True
     )
     niceness = 7 + os.getpriority(os.PRIO_PROCESS, 0)
     assert done.stdout.split()[1:] == ["nice", str(niceness)]
+
+
+def test_what_a_killed_server_left_in_shared_memory_goes_after_it(tmp_path: Path) -> None:
+    left = Path("/dev/shm", f"{actors.supervisor.region_prefix(str(tmp_path))}stub_0")
+    script = f"import time; open({str(left)!r}, 'w').close(); print(1, flush=True); time.sleep(300)"
+    process = started(script, "none", folder=str(tmp_path))
+    assert process.stdin
+    assert process.stdout
+    assert process.stdout.readline() == "1\n"
+    assert left.exists()
+    process.stdin.close()
+    process.wait(20)
+    process.stdout.close()
+    assert not left.exists()
+
+
+def test_servers_of_this_machine_are_found_with_their_start(tmp_path: Path) -> None:
+    program = tmp_path / "tritonserver"
+    shutil.copy(shutil.which("sleep") or "/bin/sleep", program)
+    before = actors.supervisor._server_starts(tmp_path)
+    now_s = time.time()
+    with subprocess.Popen([program, "300"]) as process:
+        try:
+            new = list(actors.supervisor._server_starts(tmp_path))
+        finally:
+            process.kill()
+    for one in before:
+        new.remove(one)
+    assert [abs(one - now_s) < actors.supervisor._WITHIN_S for one in new] == [True]

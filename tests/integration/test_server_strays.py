@@ -12,8 +12,9 @@ import pytest
 
 from actors.clock import SystemClock
 from actors.nsys_tools import find_nsys
+from actors.supervisor import region_prefix
 from cluster.node_profiler import NodeProfiler
-from cluster.server import TritonServer, region_prefix
+from cluster.server import TritonServer
 from cluster.triton_home import cache_dir
 from scenarios.loader import scenario_from_mapping
 from tests.integration.conftest import scenario_mapping
@@ -30,7 +31,7 @@ def test_nothing_is_left_of_a_killed_server_under_nsys(tmp_path: Path, victim: s
     profiler = NodeProfiler(tools, scenario.profile, tmp_path, SystemClock())
     server = TritonServer(scenario.model, scenario.server, tmp_path, profiler.session, has_gpu=False)
     server.start()
-    assert [*MEMORY.glob(f"{region_prefix(tmp_path)}*")], "the backend takes the prefix"
+    assert [*MEMORY.glob(f"{region_prefix(str(tmp_path))}*")], "the backend takes the prefix"
     pids = server.pids()
     (agent,) = profiler.session.agent_pids()
     if victim == "server":
@@ -43,4 +44,7 @@ def test_nothing_is_left_of_a_killed_server_under_nsys(tmp_path: Path, victim: s
     profiler.close()
     server.stop()
     assert not [pid for pid in (*pids, agent) if psutil.pid_exists(pid)]
-    assert not [*MEMORY.glob(f"{region_prefix(tmp_path)}*"), *MEMORY.glob(f"quadd-agent-instance-{agent}")]
+    assert not [
+        *MEMORY.glob(f"{region_prefix(str(tmp_path))}*"),
+        *MEMORY.glob(f"quadd-agent-instance-{agent}"),
+    ]
