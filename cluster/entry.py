@@ -33,7 +33,7 @@ def main() -> None:
 
 def _end_now(number: int, _frame: FrameType | None) -> None:
     """Nothing has been begun, or all is done: an exception would be taken for an import's failure."""
-    os.write(2, f"squall: interrupted by {signal.Signals(number).name}\n".encode())
+    os.write(sys.stderr.fileno(), f"squall: interrupted by {signal.Signals(number).name}\n".encode())
     _end(1)
 
 

@@ -14,6 +14,7 @@ import psutil
 
 from cluster.placement import Node
 from cluster.ray_end import children, end_ray, never_stuck, within
+from cluster.ray_lines import without_rays_lines
 from cluster.ray_watch import RayWatch
 from cluster.scratch import Scratch
 from cluster.spawn import forget_launchers
@@ -70,22 +71,26 @@ class Session:
         if self._address is None and not any(name.startswith("RAY_AUTH_") for name in os.environ):
             # a token of this session alone: Ray would keep one in the user's home
             os.environ.update(RAY_AUTH_MODE="token", RAY_AUTH_TOKEN=secrets.token_hex(32))
+        with without_rays_lines():
+            try:
+                with never_stuck(_START_TIMEOUT_S, f"{self._failed()}: it did not answer", self._tell_stuck):
+                    self._begin()
+            except Exception as error:  # Ray raises RuntimeError, ValueError, OSError and its own
+                self.__exit__(None, None, None)
+                raise ClusterError(f"{self._failed()}: {_reason(error)}") from error
+        return self
+
+    def _begin(self) -> None:
         import ray
 
         options = {"logging_level": "ERROR", "log_to_driver": False, "configure_logging": True}
-        try:
-            with never_stuck(_START_TIMEOUT_S, f"{self._failed()}: it did not answer", self._tell_stuck):
-                if self._scratch is not None:
-                    ray.init(
-                        address="local", include_dashboard=False, object_store_memory=_OBJECT_STORE_BYTES,
-                        _temp_dir=str(self._scratch.path), **options,
-                    )  # fmt: skip
-                else:
-                    ray.init(address=self._address, **options)
-        except Exception as error:  # Ray raises RuntimeError, ValueError, OSError and its own
-            self.__exit__(None, None, None)
-            raise ClusterError(f"{self._failed()}: {_reason(error)}") from error
-        return self
+        if self._scratch is not None:
+            ray.init(
+                address="local", include_dashboard=False, object_store_memory=_OBJECT_STORE_BYTES,
+                _temp_dir=str(self._scratch.path), **options,
+            )  # fmt: skip
+        else:
+            ray.init(address=self._address, **options)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
