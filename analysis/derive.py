@@ -19,6 +19,14 @@ N_THREADS = 2
 """Slices at a time: while one is written the other is counted. Two fit into the memory limit, each of its share."""
 
 
+_LAST = "report.html"
+
+
+def is_derived(store: RunStore) -> bool:
+    """Whether all of it is there: the report is written last."""
+    return (store.run_dir / _LAST).exists()
+
+
 def derive(
     store: RunStore, memory_limit_bytes: int = MEMORY_LIMIT_BYTES, spread: Spread | None = None
 ) -> dict[str, Any]:

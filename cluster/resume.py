@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from analysis.clock_track import ClockTrack
-from analysis.derive import derive
+from analysis.derive import derive, is_derived
 from analysis.store import UNFINISHED, RunStore
 from analysis.timeline import RunPhase, phase_spans
 from analysis.validity import judge_run
@@ -70,7 +70,7 @@ def resume_run(run_dir: Path, interrupts: Interrupts) -> RunResult:
 
 def _already_whole(store: RunStore, screen: Screen, interrupts: Interrupts) -> RunResult:
     screen.step(f"{store.run_dir} is sealed and whole")
-    if not (store.run_dir / "summary.json").exists() and store.has("requests"):
+    if not is_derived(store) and store.has("requests"):
         with interrupts.allowed():
             derive(store)
     return RunResult(store.run_dir, summary_of(store), str(store.manifest["verdict"]["status"]))
