@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from tests.bench.fault_cells import PARTS, STAGES, Cell, all_cells
 from tests.bench.fault_checks import CHECKS, Seen, Server, failures
 from tests.bench.fault_run import Result
 from tests.bench.fault_tree import role_of
-from tests.bench.faults import Tried, facts_of, markdown
+from tests.bench.faults import Book, Tried, facts_of, machine, markdown
 
 RIGHT = Seen(
     code=3,
@@ -131,6 +132,7 @@ def test_the_table_counts_the_runs_that_met_every_check_and_tells_why_the_others
     nobody = facts_of(Result(absent.name, None, "stub was not there at this stage"), 20.0)
     table = markdown([Tried(cell, runs), Tried(absent, (nobody,))], "COMMAND")
     assert table.startswith("2 of 3 runs in 1 cells met every check.")
+    assert f"`COMMAND`: {machine()}, {runs[0]['date']} (3 runs)." in table
     assert "| worker: kill |  |  | 2/3 INVALID |  |  |  |" in table
     assert "| stub: kill |  |  |  |  | not there |  |" in table
     assert "| worker/kill/load | 1 of 3 | running | 1 (observer) |" in table
@@ -139,3 +141,16 @@ def test_the_table_counts_the_runs_that_met_every_check_and_tells_why_the_others
 def test_a_fault_that_could_not_be_made_fails_the_table_where_it_should_have_been() -> None:
     facts = facts_of(Result("raylet/kill/load", None, "the stage was not reached", is_our_fault=True), 120.0)
     assert facts["failures"] == {"harness": "the stage was not reached"}
+
+
+def test_a_table_is_made_in_several_sessions(tmp_path: Path) -> None:
+    cell, other = Cell("worker", "kill", "load"), Cell("stub", "kill", "load")
+    run = facts_of(Result(cell.name, RIGHT), 30.0)
+    for name in ("a", "b"):
+        book = Book([], tmp_path / f"{name}.json")
+        book.add(cell, {**run, "took_s": name})
+    both = Book([tmp_path / "a.json", tmp_path / "b.json"], tmp_path / "both.json")
+    both.add(other, run)
+    for book in (both, Book([tmp_path / "both.json"], None)):
+        assert [one["took_s"] for one in book.runs(cell)] == ["a", "b"]
+        assert len(book.runs(other)) == 1
