@@ -387,6 +387,7 @@ class _Trial:
         elif folders and is_killed and not (folders[0] / "summary.json").exists():
             self._finish("analyze", folders[0], said)
         lying = () if is_killed else self._lying(said)
+        received, server = self._watch.received(), self._watch.server()  # it will see the next run's too
         next_run = self._next_run(said, {path.name for path in folders}) if with_next else ""
         if is_killed and with_next:
             lying = self._lying(said)
@@ -396,7 +397,7 @@ class _Trial:
             limit_s=(_WARMUP_S + _LOAD_S + _DRAIN_S + _LIMIT_S) * self._slack,
             n_planned=int(manifest.get("plan", {}).get("n_arrivals", 0)), has_begun="start_ns" in manifest,
             state=str(manifest.get("state", "")), status=str(manifest.get("verdict", {}).get("status", "")),
-            rows=_rows(folders), received=self._watch.received(), server=self._watch.server(), running=running,
+            rows=_rows(folders), received=received, server=server, running=running,
             lying=lying, next_run=next_run, is_driver_killed=is_killed,
         )  # fmt: skip
 

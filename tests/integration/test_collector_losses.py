@@ -81,9 +81,8 @@ def test_a_killed_observer_ends_its_samples_and_nothing_else(joined: Bench) -> N
 @needs_nsys
 def test_a_killed_agent_takes_the_server_along_and_all_that_was_recorded_is_kept(joined: Bench) -> None:
     live = joined.start_run(_two_phases(3, 6))
-    agent = _one(joined, "cluster.served NodeAgent")
     joined.wait_for_phase("second", 0.5)
-    agent.kill()
+    _one(joined, "cluster.served NodeAgent").kill()  # who had that command line earlier only started it
     assert live.end() == 3, live.lines
     store, rows = joined.store(), _assert_every_arrival_has_one_row(joined)
     assert store.manifest["verdict"]["status"] == "INVALID"

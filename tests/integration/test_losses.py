@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,14 @@ def _spill_file(tmp: Path, worker: int) -> Path:
     return path
 
 
+def _between_flushes(path: Path) -> psutil.Process:
+    """The worker whose spill file that is, some time after a flush: there is one each second."""
+    process, n_bytes = _holder_of(path), path.stat().st_size
+    wait_until(lambda: path.stat().st_size > n_bytes, 60, "more records")
+    time.sleep(0.3)
+    return process
+
+
 def _holder_of(path: Path) -> psutil.Process:
     """The process that has `path` open."""
     for process in psutil.process_iter():
@@ -54,7 +63,7 @@ def _requests(bench: Bench) -> dict[str, Any]:
 def test_a_killed_worker_costs_only_its_unwritten_rows_and_the_run_is_invalid(joined: Bench) -> None:
     assert joined.ray_tmp is not None
     live = joined.start_run(_run_of(5))
-    _holder_of(_spill_file(joined.ray_tmp, 1)).kill()
+    _between_flushes(_spill_file(joined.ray_tmp, 1)).kill()
     assert live.end() == 3, live.lines
     store, rows = joined.store(), _requests(joined)
     n_planned = store.manifest["plan"]["n_arrivals"]
