@@ -59,7 +59,7 @@ def _mapping(run: str, seconds: int) -> dict[str, Any]:
             users = {"kind": "closed", "users": 8, "think": {"kind": "constant", "value": "20ms"}}
             mapping["phases"][0]["arrivals"] = measured["arrivals"] = users
         case "python":
-            mapping["clients"]["max_in_flight"] = 10_000
+            mapping["clients"] |= {"max_in_flight": 10_000, "workers_per_node": 1}
         case "nsys":
             mapping["profile"]["nsys"] = "required"
     return mapping

@@ -147,9 +147,7 @@ def _wait_until_gone(bench: Bench, pair: Pair) -> None:
         lambda: not any(map(pair.far.processes, titles)), 20, "no process of the run on the second node"
     )
     if pair.far.processes("raylet"):
-        wait_until(
-            lambda: not list(pair.far.tmp.glob("squall-tmp-*")), 20, "no scratch folder on the second node"
-        )
+        wait_until(lambda: not pair.far.scratch_folders(), 20, "no scratch folder on the second node")
 
 
 def test_a_clock_hours_apart_is_known_within_its_bound_and_every_row_lies_on_the_run_clock(

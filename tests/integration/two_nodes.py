@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -27,10 +28,12 @@ AHEAD_S = 7_654
 QUEUE_DELAY = "20ms"
 """Makes a median latency of which the clock bound of a busy machine is less than a tenth."""
 _START_TIMEOUT_S = 60.0
+_DISK_BYTES = 2**30
 
 
 class FarNode:
-    """A node of Ray in a network namespace of its own, with a monotonic clock that is AHEAD_S ahead."""
+    """A node of Ray in a network namespace of its own, with a monotonic clock that is AHEAD_S ahead and with a disk, at
+    `tmp`, that nobody else sees."""
 
     def __init__(self, number: int, tmp: Path) -> None:
         """`number`, below 256, is in its names and addresses. Raises OSError where a namespace cannot be had."""
@@ -81,6 +84,11 @@ class FarNode:
                     found.append(process)
         return found
 
+    def scratch_folders(self) -> list[Path]:
+        """Those on its disk, while it lives."""
+        assert self._raylet is not None
+        return [*Path(f"/proc/{self._raylet.pid}/root{self.tmp}").glob("squall-tmp-*")]
+
     def kill(self) -> None:
         """SIGKILL to everything in it, as if its power were cut; its addresses stay."""
 
@@ -109,7 +117,9 @@ class FarNode:
 
     def _command(self, *words: str) -> list[str]:
         ahead = f"--monotonic {AHEAD_S} --boottime {AHEAD_S}".split()
-        return ["ip", "netns", "exec", self._namespace, "unshare", "-T", *ahead, "--", *words]
+        disk = f"mount -t tmpfs -o size={_DISK_BYTES} tmpfs {shlex.quote(str(self.tmp))}"
+        own = ("sh", "-c", f'{disk} && exec "$0" "$@"')  # `ip` has made a namespace of mounts
+        return ["ip", "netns", "exec", self._namespace, "unshare", "-T", *ahead, "--", *own, *words]
 
 
 def _ip(words: str) -> None:
