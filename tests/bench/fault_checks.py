@@ -51,6 +51,7 @@ class Seen:
     lying: tuple[str, ...] = ()
     next_run: str = ""
     is_driver_killed: bool = False
+    tracebacks: str = ""
 
 
 def _few(ids: Sequence[object]) -> str:
@@ -118,6 +119,8 @@ def message(seen: Seen) -> str:
             return f"exit {seen.code} with an error: {errors[0][:100]}"
         said = re.findall(r"^\W*(VALID|INVALID)\b", seen.stdout, re.MULTILINE)
         return "" if seen.status in said else f"the verdict {seen.status} is not on the screen"
+    if any("internal error" in one for one in errors):
+        return next(one for one in errors if "internal error" in one)[:100]
     return "" if len(errors) == 1 else f"{len(errors)} error lines"
 
 

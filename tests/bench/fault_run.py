@@ -399,6 +399,7 @@ class _Trial:
             state=str(manifest.get("state", "")), status=str(manifest.get("verdict", {}).get("status", "")),
             rows=_rows(folders), received=received, server=server, running=running,
             lying=lying, next_run=next_run, is_driver_killed=is_killed,
+            tracebacks="\n".join(path.read_text() for path in place.tmp.glob("squall-error-*.txt")),
         )  # fmt: skip
 
     def _run_manifest(self, folders: list[Path]) -> dict[str, Any]:

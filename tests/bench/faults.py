@@ -107,6 +107,7 @@ def facts_of(result: Result, seconds: float) -> dict[str, Any]:
         "ended_after_s": round(seen.seconds, 1), "n_planned": seen.n_planned,
         "outcomes": dict(Counter(outcome for _, outcome in seen.rows or ())), "n_received": len(seen.received),
         "n_executed": len(seen.server.executed), "stderr": list(seen.stderr)[-_TAIL_LINES:],
+        **({"tracebacks": seen.tracebacks} if seen.tracebacks else {}),
     }  # fmt: skip
 
 

@@ -85,6 +85,11 @@ def test_every_check_has_a_planted_run_that_it_fails() -> None:
     assert {check for check, _, _ in PLANTED} == set(CHECKS)
 
 
+def test_an_internal_error_is_no_message() -> None:
+    told = replace(ABORTED, stderr=("squall: internal error: OSError: x; traceback: y",))
+    assert CHECKS["message"](told).startswith("squall: internal error")
+
+
 @pytest.mark.parametrize("lines", [(), ("squall: one", "squall: two")])
 def test_a_failed_run_says_why_exactly_once(lines: tuple[str, ...]) -> None:
     assert CHECKS["message"](replace(ABORTED, stderr=lines)) == f"{len(lines)} error lines"
