@@ -17,6 +17,7 @@ from typing import NoReturn, TypeVar
 import psutil
 
 from cluster.patience import LOOK_EVERY_S, PATIENCE
+from cluster.ray_watch import of_session
 from scenarios.errors import ClusterError
 
 Answer = TypeVar("Answer")
@@ -37,7 +38,7 @@ def children() -> list[psutil.Process]:
 def end_ray(before: list[psutil.Process], folder: Path | None) -> None:
     """Leaves Ray; where that takes too long, without its answer: what was started since `before` is killed then.
 
-    `folder`: of a session of our own; whoever still writes its log there is killed, whatever became of its parents.
+    `folder`: of a session of our own; what is left of its processes is killed, whatever became of their parents.
     psutil tells a process from a later one with its pid.
     """
     import ray
@@ -52,21 +53,11 @@ def end_ray(before: list[psutil.Process], folder: Path | None) -> None:
     left = [one for one in {*ours, *children()} if one not in before and one.is_running()]
     if folder is not None:
         psutil.wait_procs(left, _KILLED_WITHIN_S)
-    writing = _writing_to(folder) if folder is not None else []
-    for one in {*writing, *(left if thread.is_alive() else [])}:
+    orphans = of_session(folder) if folder is not None else []
+    for one in {*orphans, *(left if thread.is_alive() else [])}:
         with suppress(psutil.Error):
             one.kill()
-    psutil.wait_procs([*left, *writing], _KILLED_WITHIN_S)
-
-
-def _writing_to(folder: Path) -> list[psutil.Process]:
-    """Processes whose stdout is a file in `folder`, as that of all of Ray's is."""
-    found = []
-    for process in psutil.process_iter():
-        with suppress(psutil.Error, OSError):
-            if os.readlink(f"/proc/{process.pid}/fd/1").startswith(f"{folder}/"):
-                found.append(process)
-    return found
+    psutil.wait_procs([*left, *orphans], _KILLED_WITHIN_S)
 
 
 def within(timeout_s: float, what: str, ask: Callable[[], Answer]) -> Answer:

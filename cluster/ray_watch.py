@@ -17,6 +17,7 @@ from pathlib import Path
 
 import psutil
 
+_MODULE = "cluster.ray_watch"
 _QUIET_S = 1.0
 """Nothing of it for so long: all has ended. Whoever is killed may just have started another."""
 _AT_MOST_S = 15.0
@@ -31,7 +32,7 @@ class RayWatch:
     def __init__(self, folder: Path) -> None:
         """Raises OSError where it cannot start."""
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "cluster.ray_watch", str(folder)],
+            [sys.executable, "-m", _MODULE, str(folder)],
             stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
             env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
         )  # fmt: skip
@@ -53,19 +54,19 @@ class RayWatch:
 def belongs(folder: Path, files: Sequence[str], command: Sequence[str]) -> bool:
     """Whether a process is Ray's of the session in `folder`: what names it, or has Ray's title and a file open there.
 
-    Our own processes, which Ray's launchers started, have files open there too, but no such title.
+    Our own processes, which Ray's launchers started, have files open there too, but no such title; the watch is ours.
     """
+    if _MODULE in command:
+        return False
     if any(f"{folder}/" in f"{word}/" for word in command):
         return True
     return command[:1] != [] and command[0].startswith("ray::") and any(f"{folder}/" in one for one in files)
 
 
 def of_session(folder: Path) -> list[psutil.Process]:
-    """The processes of Ray there, not this one."""
+    """The processes of Ray there."""
     found = []
     for process in psutil.process_iter():
-        if process.pid == os.getpid():
-            continue
         with suppress(psutil.Error, OSError):
             if belongs(folder, _open_files(process.pid), process.cmdline()):
                 found.append(process)

@@ -17,7 +17,7 @@ import psutil
 
 import actors.ordinary
 import actors.supervisor
-from actors.control import Control
+from actors.control import Control, ControlError
 from actors.profiler import NsysSession
 from actors.supervisor import region_prefix, remove_leftovers
 from actors.triton_trace import trace_holds, trace_options
@@ -214,7 +214,13 @@ class TritonServer:
         return source
 
     def _options(self, repository: Path, ports: Ports) -> list[str]:
-        return triton_options(str(repository), self._model.name, ports, region_prefix(str(self._folder)))
+        return triton_options(
+            str(repository),
+            self._model.name,
+            ports,
+            region_prefix(str(self._folder)),
+            _identifier(self._folder),
+        )
 
     def _trace_options(self, version: str | None) -> list[str]:
         """A file for each launch: Triton writes over one that is there."""
@@ -251,7 +257,7 @@ class TritonServer:
                 if end is not None:
                     what = f"the Python process of model {self._model.name}"
                     raise TargetError(f"{what} {end} while Triton loaded it")
-                if why_not(control, READY) is None:
+                if why_not(control, READY) is None and self._is_own(control):
                     metrics = f"http://{_LOOPBACK}:{ports.metrics}"
                     has_records = self._model.repository is None
                     return inspect(url, None, ports.grpc, self._model, source, metrics, has_records)
@@ -259,6 +265,13 @@ class TritonServer:
         reason = self._why_it_failed()
         seconds = self._server.start_timeout_ns / NS_PER_S
         raise TargetError(f"Triton was not ready within {seconds:g} s (server.start_timeout): {reason}")
+
+    def _is_own(self, control: Control) -> bool:
+        """Whether the one who answers is not another's server, which took the port while ours was loading."""
+        try:
+            return bool(control.ask_json("/v2").get("name") == _identifier(self._folder))
+        except (ControlError, AttributeError):
+            return False
 
     def _read_log(self) -> str:
         """What it wrote since its last launch."""
@@ -298,9 +311,17 @@ def refuse_no_model(model: ModelConfig) -> None:
         raise TargetError(f"model.repository: {model.repository} has no model {model.name!r}")
 
 
-def triton_options(repository: str, model: str, ports: Ports, region_prefix: str) -> list[str]:
+def _identifier(folder: Path) -> str:
+    """What a server with that folder calls itself: nobody else's does."""
+    return region_prefix(str(folder)).rstrip("-")
+
+
+def triton_options(
+    repository: str, model: str, ports: Ports, region_prefix: str, identifier: str
+) -> list[str]:
     """Options of tritonserver: one model, endpoints on loopback, no GPU metrics (we sample NVML)."""
     return [
+        f"--id={identifier}",
         f"--backend-config=python,shm-region-prefix-name={region_prefix}",
         "--model-repository", repository, "--model-control-mode=explicit", f"--load-model={model}",
         f"--http-address={_LOOPBACK}", f"--grpc-address={_LOOPBACK}", f"--metrics-address={_LOOPBACK}",

@@ -20,6 +20,7 @@ LOG = f"{FOLDER}/session_1/logs/agent.log"
         (["pipe:[1]", "/tmp/squall-tmp-a12/x.log"], ["ray::DashboardAgent"], False),
         ([], ["raylet", f"--log_dir={FOLDER}2/session_1/logs"], False),
         ([LOG], [], False),
+        ([], ["python", "-m", "cluster.ray_watch", f"{FOLDER}"], False),
     ],
 )
 def test_belongs(files: list[str], command: list[str], is_its: bool) -> None:
