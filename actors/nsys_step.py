@@ -78,7 +78,10 @@ def without_folders(text: str) -> str:
 
 
 def _ended(pid: int, timeout_s: float) -> bool:
-    watch = os.pidfd_open(pid)
+    try:
+        watch = os.pidfd_open(pid)
+    except OSError:  # some kernels know none of a process that has ended
+        return True
     try:
         return bool(select.select([watch], [], [], timeout_s)[0])
     finally:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import platform
+import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from actors.priority import POLICY_NAMES
 _IOPRIO_GET = {"x86_64": 252, "aarch64": 31}
 _IOPRIO_CLASSES = ("none", "realtime", "best-effort", "idle")
 _CLASS_SHIFT = 13
+_LOOK_EVERY_S = 0.02
 _LIMITS = {
     "Max cpu time": "cpu_s", "Max file size": "file_bytes", "Max data size": "data_bytes",
     "Max stack size": "stack_bytes", "Max resident set": "resident_bytes", "Max processes": "processes",
@@ -27,6 +29,27 @@ _ORDINARY: dict[str, tuple[Any, ...]] = {
     "policy": ("other", None), "oom_score_adj": (0, None), "io_class": ("none", "best-effort", None),
 }  # fmt: skip
 """Kernels tell the I/O class of who has none as either."""
+
+
+def wait_until_gone(processes: Iterable[psutil.Process], timeout_s: float) -> None:
+    """Returns when all of them have ended, or are zombies, at the latest after `timeout_s`.
+
+    psutil.wait_procs raises FileNotFoundError where a kernel says ENOENT for the pidfd of a process that has ended
+    (seen in a sandboxed container).
+    """
+    until = time.monotonic() + timeout_s
+    left = list(processes)
+    while left := [one for one in left if _is_there(one)]:
+        if time.monotonic() >= until:
+            return
+        time.sleep(_LOOK_EVERY_S)
+
+
+def _is_there(process: psutil.Process) -> bool:
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except (psutil.Error, OSError):
+        return False
 
 
 def process_state(pid: int, proc: Path = Path("/proc")) -> dict[str, Any] | None:

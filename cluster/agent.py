@@ -37,6 +37,7 @@ from scenarios.scenario import ProfileConfig, Scenario
 
 SERVER = "server-0"
 _TRACE = "trace"
+_WORKERS_END_WITHIN_S = 25.0
 
 
 class NodeAgent:
@@ -388,8 +389,9 @@ class NodeAgent:
         return self._spills.read(path, offset, n_bytes)
 
     def abandoned(self) -> None:
-        """Who gave the orders is gone: as `close`; rows that a run wants stay."""
-        self.close(keeps_files=is_wanted(self._scratch.path))
+        """Who gave the orders is gone: as `close`; rows that a run wants stay, also those of workers that end now."""
+        is_alone = self._scratch.wait_alone(_WORKERS_END_WITHIN_S)
+        self.close(keeps_files=is_wanted(self._scratch.path) or not is_alone)
 
     def close(self, keeps_files: bool = False) -> None:
         """Stops what still runs here; removes what workers left in shared memory, and the scratch folder.

@@ -16,6 +16,7 @@ from typing import NoReturn, TypeVar
 
 import psutil
 
+from actors.process_state import wait_until_gone
 from cluster.patience import LOOK_EVERY_S, PATIENCE
 from cluster.ray_watch import of_session
 from scenarios.errors import ClusterError
@@ -52,12 +53,12 @@ def end_ray(before: list[psutil.Process], folder: Path | None) -> None:
         atexit.unregister(ray.shutdown)
     left = [one for one in {*ours, *children()} if one not in before and one.is_running()]
     if folder is not None:
-        psutil.wait_procs(left, _KILLED_WITHIN_S)
+        wait_until_gone(left, _KILLED_WITHIN_S)
     orphans = of_session(folder) if folder is not None else []
     for one in {*orphans, *(left if thread.is_alive() else [])}:
         with suppress(psutil.Error):
             one.kill()
-    psutil.wait_procs([*left, *orphans], _KILLED_WITHIN_S)
+    wait_until_gone([*left, *orphans], _KILLED_WITHIN_S)
 
 
 def within(timeout_s: float, what: str, ask: Callable[[], Answer]) -> Answer:

@@ -5,7 +5,9 @@ One that holds rows of a run which is not sealed whole is kept for `squall resum
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import fcntl
 import json
 import os
 import secrets
@@ -59,6 +61,18 @@ class Scratch:
         os.close(self._lock)
         self._lock = held
         return True
+
+    def wait_alone(self, timeout_s: float) -> bool:
+        """Waits until nobody else holds the folder; whether that came within `timeout_s`."""
+        until = time.monotonic() + timeout_s
+        while True:
+            with contextlib.suppress(OSError):
+                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return True
+            fcntl.flock(self._lock, fcntl.LOCK_SH)  # an attempt that fails may let go of the lock (flock(2))
+            if time.monotonic() >= until:
+                return False
+            time.sleep(_LOOK_EVERY_S)
 
     def remove(self) -> None:
         """Removes the folder and all in it, as far as that can be done; who writes there may need a moment to end."""

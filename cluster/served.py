@@ -29,6 +29,8 @@ from scenarios.errors import SquallError
 
 DONE, OUR_ERROR, ERROR = "done", "our error", "error"
 """Kinds of answers; the value of an ERROR is a text."""
+LIVES = "lives"
+"""A method of every process, answered at once, whatever its calls are doing."""
 
 _OWNER_COMES_WITHIN_S = 60.0
 _ABANDON_WITHIN_S = 60.0
@@ -82,8 +84,14 @@ class _Service:
                 for _ in range(n_threads):
                     threading.Thread(target=self._work, name="squall-calls", daemon=True).start()
                 while True:
-                    self._calls.put(self._channel.receive())
+                    self._take(*self._channel.receive())
         self._end()
+
+    def _take(self, number: int, method: str, arguments: tuple[Any, ...]) -> None:
+        if method == LIVES:
+            self._try(number, os.getpid)
+        else:
+            self._calls.put((number, method, arguments))
 
     def _work(self) -> None:
         while True:

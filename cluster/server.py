@@ -18,6 +18,7 @@ import psutil
 import actors.ordinary
 import actors.supervisor
 from actors.control import Control, ControlError
+from actors.process_state import wait_until_gone
 from actors.profiler import NsysSession
 from actors.supervisor import region_prefix, remove_leftovers
 from actors.triton_trace import trace_holds, trace_options
@@ -302,7 +303,7 @@ def end_strays(folder: Path) -> None:
             if process.pid != os.getpid() and process.cwd() == str(folder):
                 process.kill()
                 strays.append(process)
-    psutil.wait_procs(strays, _STRAYS_S)
+    wait_until_gone(strays, _STRAYS_S)
 
 
 def refuse_no_model(model: ModelConfig) -> None:

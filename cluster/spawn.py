@@ -25,12 +25,17 @@ from cluster.channel import Channel, connect, packed
 from cluster.launch import Contact, Launchers
 from cluster.patience import LOOK_EVERY_S, PATIENCE
 from cluster.placement import Node
-from cluster.served import DONE, OUR_ERROR
+from cluster.served import DONE, LIVES, OUR_ERROR
 from scenarios.errors import ClusterError, LostActor
 
 CALL_TIMEOUT_S = 60.0
 _CONNECT_TIMEOUT_S = 15.0
 _LAST_ANSWER_S = 5.0
+_ASK_AFTER_S = 5.0
+"""A process that has said nothing for so long is asked whether it lives; it says so whatever its calls are doing."""
+_SILENT_S = 15.0
+"""What it has for that, also where others take the CPU: who is stopped or hangs is not waited for any longer."""
+_MOMENT_S = 0.5
 _LAUNCHERS = Launchers()
 
 
@@ -72,20 +77,27 @@ class Handle:
         """The answer of a call begun before.
 
         Raises the SquallError that the object raised, LostActor if the process ended, ClusterError for any other
-        failure and when the answer takes longer than `timeout_s`, or than `PATIENCE` has.
+        failure and when the answer takes longer than `timeout_s`, or than `PATIENCE` has, or nothing at all has come
+        from the process for some time.
         """
         begun = time.monotonic()
         if not self.is_done(reference, timeout_s):
+            if (silent_s := self._peer.silent_s()) is not None:
+                raise ClusterError(f"{self.name} does not answer any more, for {silent_s:.0f} s now")
             waited_s = min(timeout_s, time.monotonic() - begun)
             raise ClusterError(f"{self.name} did not answer within {waited_s:.3g} s")
         return reference.result()
 
     def is_done(self, reference: Future[Any], timeout_s: float = 0.0) -> bool:
-        """True once the call has an answer or has failed, waiting at most `timeout_s` for it."""
+        """True once the call has an answer or has failed, waiting at most `timeout_s` for it, while its process lives.
+
+        One that was silent has a moment: it may have gone on.
+        """
         begun = time.monotonic()
         while not reference.done():
-            left_s = PATIENCE.deadline(begun, timeout_s) - time.monotonic()
-            if left_s <= 0:
+            now = time.monotonic()
+            left_s = PATIENCE.deadline(begun, timeout_s) - now
+            if left_s <= 0 or (now - begun >= _MOMENT_S and self._peer.silent_s() is not None):
                 return False
             with suppress(FutureTimeout):
                 reference.exception(min(left_s, LOOK_EVERY_S))
@@ -113,6 +125,8 @@ class Peer:
         self._channel: Channel | None = None
         self._contact: Contact | None = None
         self._why_lost = ""
+        self._heard_s: float | None = None
+        self._asked_s = float("-inf")
         self.ended_ns: int | None = None
         """When its side was found to have ended the connection (driver's monotonic clock): from then on it did nothing.
         None while it lives, and where nothing proves it: a node that does not answer any more."""
@@ -130,6 +144,20 @@ class Peer:
             self._answers[number] = future
             self._outbox.put(message)
         return future
+
+    def silent_s(self) -> float | None:
+        """For how long nothing came from it, where it was asked whether it lives and did not say so in time; else None.
+        Asks, where it is time."""
+        now_s, heard_s = time.monotonic(), self._heard_s
+        if (
+            heard_s is None or now_s - heard_s < _ASK_AFTER_S
+        ):  # the first answer comes when its object is made
+            return None
+        if self._asked_s < heard_s:
+            self._asked_s = now_s
+            with suppress(LostActor):
+                self.begin(LIVES, ())
+        return now_s - heard_s if now_s - self._asked_s >= _SILENT_S else None
 
     def kill(self) -> None:
         """See `Handle.kill`."""
@@ -183,6 +211,7 @@ class Peer:
         try:
             while True:
                 number, kind, value = channel.receive()
+                self._heard_s = time.monotonic()
                 if number == 0 and kind != DONE:
                     self.lose(" ".join(str(value).split()))
                     return

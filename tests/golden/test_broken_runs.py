@@ -266,8 +266,23 @@ def test_a_process_that_is_stopped_before_the_load_ends_the_run_in_one_line_and_
     stopped = wait_until(lambda: alone.of(title), 30, title)[0]
     stopped.send_signal(signal.SIGSTOP)
     assert live.end() == 1, live.lines
-    assert "did not answer within" in live.error_line()
+    assert re.search("did not answer within|does not answer any more", live.error_line())
     assert alone.store().manifest["verdict"]["status"] == "ABORTED"
+    alone.wait_until_gone()
+
+
+def test_a_driver_killed_before_the_first_rows_are_written_leaves_them_to_resume(alone: Alone) -> None:
+    """The workers write them when they find themselves alone; the folder must still be there then."""
+    live = alone.load(4)
+    alone.wait_for_phase("burst", 0.4)
+    os.kill(live.process.pid, signal.SIGKILL)
+    live.end()
+    wait_until(lambda: not alone.processes(), 60, "the end of every process")
+    again = alone.start("resume", alone.store().run_dir)
+    assert again.end() == 3, again.lines
+    outcomes = alone.rows()["outcome"].tolist()
+    assert outcomes.count("ok") > 10
+    assert set(outcomes) <= {"ok", "cancelled", "unsent"}
     alone.wait_until_gone()
 
 

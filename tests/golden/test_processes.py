@@ -16,6 +16,7 @@ import numpy as np
 import psutil
 import pytest
 
+import cluster.spawn
 from cluster.agent import NodeAgent
 from cluster.channel import connect, listen
 from cluster.node_files import FilesHere, FilesThere, files_seen, pieces_of
@@ -137,6 +138,28 @@ def test_a_stopped_process_costs_the_time_that_one_gives_it_and_less_after_a_sig
         PATIENCE.restore()
         told.kill()
     _gone(pid)
+
+
+def test_a_process_that_says_nothing_any_more_is_waited_for_once_and_answers_when_it_goes_on(
+    told: Handle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster.spawn, "_ASK_AFTER_S", 0.2)
+    monkeypatch.setattr(cluster.spawn, "_SILENT_S", 2.0)
+    busy = told.begin("wait")
+    assert not told.is_done(busy, 4.0), "its calls take their time, but it lives"
+    assert not told.is_done(busy, 0.0)
+    process = psutil.Process(told.pid())
+    process.suspend()
+    begun = time.monotonic()
+    with pytest.raises(ClusterError, match=r"told on node-0 does not answer any more, for [23] s now"):
+        told.call("pid", timeout_s=_WITHIN_S)
+    again = time.monotonic()
+    with pytest.raises(ClusterError, match="does not answer any more"):
+        told.call("pid", timeout_s=_WITHIN_S)
+    assert time.monotonic() - again < (again - begun) / 2, "once is enough"
+    process.resume()
+    told.call("go")
+    assert told.wait(busy) == "waited"
 
 
 def test_one_that_cannot_be_made_says_why_to_every_call(tmp_path: Path) -> None:
