@@ -24,6 +24,8 @@ STARTS_S = (0.25, 0.5, 0.75, 1.0, 1.5)
 """After the start of the command: in the first tenth of a second Python itself still starts."""
 
 _RUN_CODES = frozenset({0, 1, 3})
+DIES_OF = frozenset({-6, -11})
+"""Ray's library aborts its process, or reads through a null pointer, where it gets no memory: as if it were killed."""
 
 
 @dataclass(frozen=True)
@@ -101,6 +103,6 @@ def _memory() -> list[Cell]:
             Cell("control group's memory", "fill", stage, _RUN_CODES | {-9}, True)
             for stage in ("load", "joining")
         ),
-        *(Cell(f"memory of {part}", "limit", "load") for part in ("worker", "agent", "driver")),
-        Cell("memory of driver", "limit", "joining"),
+        *(Cell(f"memory of {part}", "limit", "load") for part in ("worker", "agent")),
+        *(Cell("memory of driver", "limit", stage, _RUN_CODES | DIES_OF) for stage in ("load", "joining")),
     ]

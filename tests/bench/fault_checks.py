@@ -7,6 +7,8 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from tests.bench.fault_cells import DIES_OF
+
 DOCUMENTED_CODES = frozenset({0, 1, 2, 3, 4, 99})
 NEVER_SENT = frozenset({"unsent"})
 _OURS = ("squall ", "squall: ")
@@ -109,7 +111,7 @@ def received(seen: Seen) -> str:
 def message(seen: Seen) -> str:
     """One line says why it failed, or the verdict stands on the screen; nothing else's noise."""
     noise = [line for line in seen.stderr if line.strip() and not line.startswith(_OURS)]
-    if noise:
+    if noise and seen.code not in DIES_OF:
         return f"noise, {len(noise)} lines: {noise[0][:100]}"
     if seen.is_driver_killed or (seen.code is not None and seen.code < 0):
         return ""

@@ -85,6 +85,13 @@ def test_every_check_has_a_planted_run_that_it_fails() -> None:
     assert {check for check, _, _ in PLANTED} == set(CHECKS)
 
 
+def test_a_library_that_dies_for_want_of_memory_may_say_so() -> None:
+    told = replace(RIGHT, code=-11, stderr=("*** SIGSEGV received ***",), codes=frozenset({-11}))
+    assert CHECKS["message"](told) == ""
+    assert CHECKS["exit code"](told) == ""
+    assert CHECKS["exit code"](replace(told, codes=frozenset({0}))) == "exit -11"
+
+
 def test_an_internal_error_is_no_message() -> None:
     told = replace(ABORTED, stderr=("squall: internal error: OSError: x; traceback: y",))
     assert CHECKS["message"](told).startswith("squall: internal error")
