@@ -22,8 +22,6 @@ analysis, *regime* the analysis of a planted run with kernels.
 """
 _FOOT = """
 `dispersion 100 s` takes a phase of 1,000 s: its fault is planted only where `SQUALL_LONGEST_FAULT_S=1100` says so.
-Written, but not yet seen to fail in this form: `worker saturation`, `clock bound`, `clock steps`, `report clock` and
-`dispersion 100 s`.
 """
 
 
