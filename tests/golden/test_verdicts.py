@@ -72,6 +72,7 @@ def test_a_server_that_fails_73_per_cent_of_a_load_that_was_delivered(tmp_path: 
     assert_says_so_wherever_a_latency_stands(run, f"{100 * n_failed / n:.1f} %")
 
 
+@pytest.mark.slow
 def test_a_host_of_which_others_take_nine_tenths(tmp_path: Path) -> None:
     with busy_host():
         run = run_planted(tmp_path, SERVICE, mapping=scenario_of("100/s", "2500ms"))

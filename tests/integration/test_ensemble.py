@@ -12,6 +12,8 @@ import pytest
 from analysis.store import RunStore
 from tests.integration.conftest import Bench, scenario_mapping
 
+pytestmark = pytest.mark.slow
+
 SLOW_S = 0.03
 RATE_HZ = 60.0
 """Twice what the slow step serves: one request of 30 ms at a time."""

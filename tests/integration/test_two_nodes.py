@@ -150,6 +150,7 @@ def _wait_until_gone(bench: Bench, pair: Pair) -> None:
         wait_until(lambda: not pair.far.scratch_folders(), 20, "no scratch folder on the second node")
 
 
+@pytest.mark.slow
 def test_a_clock_hours_apart_is_known_within_its_bound_and_every_row_lies_on_the_run_clock(
     bench: Bench, pair: Pair, capsys: pytest.CaptureFixture[str]
 ) -> None:

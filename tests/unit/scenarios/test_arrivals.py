@@ -775,6 +775,7 @@ def test_a_wrong_envelope_is_refused(name: str) -> None:
     assert faults(envelope_case(taken_for), make, frozenset(at_least)) >= at_least
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["log-ar1", "fgn"])
 def test_random_levels_of_another_memory_are_refused(kind: str) -> None:
     path = LogGaussianPath("ar1", 0.5, S // 2, tau_ns=S / 10)

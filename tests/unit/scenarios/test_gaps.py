@@ -233,6 +233,7 @@ WRONG: dict[str, tuple[GapLaw, str, set[str]]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", WRONG)
 def test_a_wrong_law_is_refused(name: str) -> None:
     law, taken_for, at_least = WRONG[name]

@@ -229,6 +229,7 @@ WRONG: dict[str, tuple[Callable[[np.random.Generator, float], Points], str, set[
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", WRONG)
 def test_a_wrong_process_is_refused(name: str) -> None:
     points, taken_for, at_least = WRONG[name]

@@ -543,6 +543,7 @@ WRONG_NOISES: dict[str, tuple[Draw, str, set[str]]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", WRONG_NOISES)
 def test_a_wrong_log_gaussian_path_is_refused(name: str) -> None:
     draw, taken_for, at_least = WRONG_NOISES[name]
@@ -565,6 +566,7 @@ def test_the_autocorrelation_of_noise_is_that_of_the_powers_at_every_lag(hurst: 
     assert np.array_equal(noise_autocorrelation(hurst, 5), found[:6])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("hurst", [0.5, 0.75, 0.95])
 def test_the_hurst_index_is_the_slope_of_the_variance_of_means(hurst: float) -> None:
     """Of fGn the variance of the mean of m values is m^(2H-2) exactly: H = 1 + slope/2.

@@ -31,6 +31,7 @@ def counts_of(
     return np.array([renewal_times(rng, window, length_s).size for _ in range(n_draws)])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("family", "shape"), [("Gamma", 0.1), ("Gamma", 3.0), ("Weibull", 0.4), ("Weibull", 2.0)]
 )
