@@ -37,6 +37,7 @@ from actors.observer_settings import (
 )
 from actors.priority import OBSERVER_NICENESS, own_niceness, own_session_niceness
 from actors.sampler import Sampler, Source, stop_all, wait_for_baselines
+from actors.sweep import share
 from actors.threads import Family, ThreadSource
 from actors.triton_source import TritonSource
 from scenarios.errors import ClusterError, SquallError
@@ -60,6 +61,8 @@ class Observing:
         self._samplers: dict[str, Sampler] = {}
         self._families: dict[str, Family] = {}
         self._clients = ClientPids(driver=settings.driver)
+        # who removes the node's scratch folder after a dead agent waits for what is still written there
+        self._folder_lock = share(Path(settings.spill_dir).parent)
         self._responder: ClockResponder | None = None
         if settings.clock_host is not None:
             self._responder = ClockResponder(clock, settings.clock_host)

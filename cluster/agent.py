@@ -390,6 +390,7 @@ class NodeAgent:
 
     def abandoned(self) -> None:
         """Who gave the orders is gone: as `close`; rows that a run wants stay, also those of workers that end now."""
+        self.stop_observer()
         is_alone = self._scratch.wait_alone(_WORKERS_END_WITHIN_S)
         self.close(keeps_files=is_wanted(self._scratch.path) or not is_alone)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import time
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
@@ -18,7 +17,7 @@ from cluster.agent import NodeAgent
 from cluster.clocksync import ClockWatch, clock_domain
 from cluster.node_files import FilesHere, NodeFiles, files_seen
 from cluster.placement import Node
-from cluster.scratch import this_place
+from cluster.scratch import remove_free, sweep_scratch, this_place
 from cluster.spawn import Handle, end_all, spawn
 from scenarios.errors import ClusterError, LostActor, SquallError
 from scenarios.scenario import ProfileConfig
@@ -26,6 +25,8 @@ from scenarios.scenario import ProfileConfig
 _AGENT_THREADS = 4
 _AWAKE_S = 10.0
 _CLOSE_S = 60.0
+_SERVER_ENDS_WITHIN_S = 20.0
+"""Of an agent that was killed: its supervisor ends it, which writes until then."""
 _SILENT_BEATS = 30
 """So many seconds without an answer are told; the agent may be busy, so it is not taken for dead."""
 
@@ -226,6 +227,7 @@ class Nodes:
         end_all({id(agent): agent for agent in (*self._begun, *self.agents.values())}.values())
         for label, site in self._sites.items():
             if isinstance(site.files, FilesHere) and label not in keeps:  # an agent that died could not
-                shutil.rmtree(site.folder, ignore_errors=True)
+                remove_free(Path(site.folder), _SERVER_ENDS_WITHIN_S)
+        sweep_scratch()  # of an agent that was killed before it had said where its folder is
         self._sites.clear()
         return notes

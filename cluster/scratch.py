@@ -42,7 +42,7 @@ class Scratch:
                 raise OSError(f"the scratch folder of a lost process is gone: {adopted.name}")
             self.path, self._lock = adopted, lock
             return
-        sweep(Path(tempfile.gettempdir()), f"{_PREFIX}*", _remove_unwanted)
+        sweep_scratch()
         held = None
         while held is None:
             self.path = Path(tempfile.mkdtemp(prefix=_PREFIX))
@@ -76,11 +76,7 @@ class Scratch:
 
     def remove(self) -> None:
         """Removes the folder and all in it, as far as that can be done; who writes there may need a moment to end."""
-        until = time.monotonic() + _REMOVED_WITHIN_S
-        shutil.rmtree(self.path, ignore_errors=True)
-        while self.path.exists() and time.monotonic() < until:
-            time.sleep(_LOOK_EVERY_S)
-            shutil.rmtree(self.path, ignore_errors=True)
+        remove_folder(self.path, _REMOVED_WITHIN_S)
         self.leave()
 
     def leave(self) -> None:
@@ -88,6 +84,33 @@ class Scratch:
         if self._lock >= 0:
             os.close(self._lock)
             self._lock = -1
+
+
+def remove_folder(folder: Path, timeout_s: float) -> None:
+    """Removes `folder` and all in it, again and again where somebody still writes there, for `timeout_s` at most."""
+    until = time.monotonic() + timeout_s
+    shutil.rmtree(folder, ignore_errors=True)
+    while folder.exists() and time.monotonic() < until:
+        time.sleep(_LOOK_EVERY_S)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def remove_free(folder: Path, timeout_s: float) -> None:
+    """As `remove_folder`, once none of our processes holds it any more: who writes there puts back what is gone."""
+    until = time.monotonic() + timeout_s
+    try:
+        lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError:
+        return
+    try:
+        while time.monotonic() < until:
+            with contextlib.suppress(OSError):
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            time.sleep(_LOOK_EVERY_S)
+        remove_folder(folder, max(_REMOVED_WITHIN_S, until - time.monotonic()))
+    finally:
+        os.close(lock)
 
 
 @dataclass(frozen=True)
@@ -154,6 +177,11 @@ def folders_of(run: str) -> dict[str, Path]:
         if owner is not None and owner.run == run:
             found[owner.node] = folder
     return found
+
+
+def sweep_scratch() -> None:
+    """Removes the folders of dead processes in this machine's temporary folder that no run wants."""
+    sweep(Path(tempfile.gettempdir()), f"{_PREFIX}*", _remove_unwanted)
 
 
 def _remove_unwanted(folder: Path) -> None:

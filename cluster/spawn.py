@@ -7,10 +7,8 @@ of Ray meanwhile matters to neither.
 from __future__ import annotations
 
 import itertools
-import os
 import queue
 import secrets
-import signal
 import threading
 import time
 from collections.abc import Iterable
@@ -20,7 +18,10 @@ from contextlib import suppress
 from multiprocessing import AuthenticationError
 from typing import Any
 
+import psutil
+
 from actors.priority import Settled
+from actors.process_state import wait_until_gone
 from cluster.channel import Channel, connect, packed
 from cluster.launch import Contact, Launchers
 from cluster.patience import LOOK_EVERY_S, PATIENCE
@@ -36,6 +37,7 @@ _ASK_AFTER_S = 5.0
 _SILENT_S = 15.0
 """What it has for that, also where others take the CPU: who is stopped or hangs is not waited for any longer."""
 _MOMENT_S = 0.5
+_KILLED_WITHIN_S = 2.0
 _LAUNCHERS = Launchers()
 
 
@@ -163,8 +165,10 @@ class Peer:
         """See `Handle.kill`."""
         self.lose("did not answer any more, and was killed")
         if self._contact is not None and isinstance(self._contact.address, str):
-            with suppress(ProcessLookupError):
-                os.kill(self._contact.pid, signal.SIGKILL)
+            with suppress(psutil.NoSuchProcess):
+                process = psutil.Process(self._contact.pid)
+                process.kill()
+                wait_until_gone([process], _KILLED_WITHIN_S)
 
     def lose(self, why: str) -> None:
         """No call is answered any more, and the connection ends. Only the first reason counts."""
