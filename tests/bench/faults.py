@@ -178,7 +178,7 @@ def _told(tried: Tried | None) -> str:
     ends = sorted(
         {run.get("status") or f"exit {run.get('code')}" for run in tried.runs if not run["why_not"]}
     )
-    return f"{tried.n_right}/{len(tried.runs)} {', '.join(ends)}"
+    return f"{tried.n_right}/{tried.n_made} {', '.join(ends)}"
 
 
 def machine() -> str:
