@@ -151,9 +151,9 @@ class Peer:
         """For how long nothing came from it, where it was asked whether it lives and did not say so in time; else None.
         Asks, where it is time."""
         now_s, heard_s = time.monotonic(), self._heard_s
-        if (
-            heard_s is None or now_s - heard_s < _ASK_AFTER_S
-        ):  # the first answer comes when its object is made
+        if heard_s is None:  # the first answer comes when its object is made
+            return None
+        if now_s - heard_s < _ASK_AFTER_S:
             return None
         if self._asked_s < heard_s:
             self._asked_s = now_s
