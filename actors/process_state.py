@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import platform
@@ -47,9 +48,13 @@ def wait_until_gone(processes: Iterable[psutil.Process], timeout_s: float) -> No
 
 def _is_there(process: psutil.Process) -> bool:
     try:
-        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+        if process.status() != psutil.STATUS_ZOMBIE:
+            return process.is_running()
     except (psutil.Error, OSError):
         return False
+    with contextlib.suppress(OSError):  # a child of this process
+        os.waitpid(process.pid, os.WNOHANG)
+    return False
 
 
 def process_state(pid: int, proc: Path = Path("/proc")) -> dict[str, Any] | None:

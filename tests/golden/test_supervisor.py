@@ -15,6 +15,7 @@ import psutil
 import pytest
 
 import actors.supervisor
+from actors.process_state import wait_until_gone as wait_for_their_end
 
 SUPERVISOR = [sys.executable, "-I", "-S", actors.supervisor.__file__]
 DAEMON = (
@@ -218,3 +219,15 @@ def test_servers_of_this_machine_are_found_with_their_start(tmp_path: Path) -> N
     for one in before:
         new.remove(one)
     assert [abs(one - now_s) < actors.supervisor._WITHIN_S for one in new] == [True]
+
+
+def test_a_wait_for_the_end_of_processes_reaps_children_and_has_a_deadline() -> None:
+    with subprocess.Popen(["sleep", "300"]) as ends, subprocess.Popen(["sleep", "300"]) as stays:
+        try:
+            ends.kill()
+            wait_for_their_end([psutil.Process(ends.pid)], 20)
+            assert not psutil.pid_exists(ends.pid)
+            wait_for_their_end([psutil.Process(stays.pid)], 0.1)
+            assert psutil.pid_exists(stays.pid)
+        finally:
+            stays.kill()

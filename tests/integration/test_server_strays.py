@@ -17,7 +17,7 @@ from cluster.node_profiler import NodeProfiler
 from cluster.server import TritonServer
 from cluster.triton_home import cache_dir
 from scenarios.loader import scenario_from_mapping
-from tests.integration.conftest import scenario_mapping
+from tests.integration.conftest import scenario_mapping, wait_until
 
 MEMORY = Path("/dev/shm")
 
@@ -43,7 +43,7 @@ def test_nothing_is_left_of_a_killed_server_under_nsys(tmp_path: Path, victim: s
             process.kill()  # the supervisor, whose parent only waits
     profiler.close()
     server.stop()
-    assert not [pid for pid in (*pids, agent) if psutil.pid_exists(pid)]
+    wait_until(lambda: not any(map(psutil.pid_exists, (*pids, agent))), 5.0, "init to reap what was killed")
     assert not [
         *MEMORY.glob(f"{region_prefix(str(tmp_path))}*"),
         *MEMORY.glob(f"quadd-agent-instance-{agent}"),
