@@ -30,6 +30,7 @@ test-slow: $(READY)
 	$(SLOW) -m "slow and serial" $(SERIAL) || failed=1; \
 	exit $$failed
 
+test-all: export SQUALL_LONGEST_FAULT_S ?= 120
 test-all: test test-slow
 
 bench: $(READY)

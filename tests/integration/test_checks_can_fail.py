@@ -74,8 +74,9 @@ def unmet(summary: dict[str, Any]) -> set[str]:
     }
 
 
-LONGEST_S = int(os.environ.get("SQUALL_LONGEST_FAULT_S", "120"))
-"""Faults that take a longer run than this are left out: a quarter of an hour for the dispersion over 100 s."""
+LONGEST_S = int(os.environ.get("SQUALL_LONGEST_FAULT_S", "60"))
+"""Faults that take a longer run than this are left out: two minutes for the dispersion over 10 s, a quarter of an hour
+for that over 100 s."""
 
 
 def _named(*kinds: str) -> list[str]:

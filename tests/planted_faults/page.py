@@ -21,7 +21,8 @@ analysis, *regime* the analysis of a planted run with kernels.
 |---|---|---|---|
 """
 _FOOT = """
-`dispersion 100 s` takes a phase of 1,000 s: its fault is planted only where `SQUALL_LONGEST_FAULT_S=1100` says so.
+`dispersion 10 s` takes a phase of 100 s, `dispersion 100 s` one of 1,000 s: their faults are planted only where
+`SQUALL_LONGEST_FAULT_S` says so, 120 in `make test-all`, 1100 for both.
 """
 
 
