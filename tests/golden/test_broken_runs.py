@@ -266,7 +266,7 @@ def test_a_process_that_is_stopped_before_the_load_ends_the_run_in_one_line_and_
     stopped = wait_until(lambda: alone.of(title), 30, title)[0]
     stopped.send_signal(signal.SIGSTOP)
     assert live.end() == 1, live.lines
-    assert re.search("did not answer within|does not answer any more", live.error_line())
+    assert re.search("did not (answer|come up) within|does not answer any more", live.error_line())
     assert alone.store().manifest["verdict"]["status"] == "ABORTED"
     alone.wait_until_gone()
 
