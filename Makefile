@@ -7,7 +7,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 UNIT := -n 2 --dist worksteal tests/unit
-GOLDEN := -n 2 tests/contract tests/golden
+BESIDE := -n 2 --dist worksteal tests/contract tests/golden tests/integration
 SERIAL := tests/golden tests/integration
 SLOW := $(BIN)/pytest --durations=15
 
@@ -16,17 +16,17 @@ SLOW := $(BIN)/pytest --durations=15
 demo: $(READY)
 	$(BIN)/squall demo
 
-# Unit tests share the cores. So do those of the engine, which mostly wait; what loads a Triton goes one by one.
+# Unit tests share the cores. So do those of the engine and of faults, which mostly wait; what is measured goes one by one.
 test: lint types
 	$(BIN)/pytest -m "not slow" $(UNIT)
-	$(BIN)/pytest -m "not slow and not serial" $(GOLDEN)
+	$(BIN)/pytest -m "not slow and not serial" $(BESIDE)
 	$(BIN)/pytest -m "not slow and serial" $(SERIAL)
 
 # What `make test` leaves out. Each part runs whatever became of the one before.
 test-slow: $(READY)
 	@failed=0; \
 	$(SLOW) -m slow $(UNIT) || failed=1; \
-	$(SLOW) -m "slow and not serial" $(GOLDEN) || failed=1; \
+	$(SLOW) -m "slow and not serial" $(BESIDE) || failed=1; \
 	$(SLOW) -m "slow and serial" $(SERIAL) || failed=1; \
 	exit $$failed
 

@@ -42,7 +42,7 @@ ray.shutdown()
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if Path(__file__).parent in item.path.parents:
+        if Path(__file__).parent in item.path.parents and item.get_closest_marker("beside") is None:
             item.add_marker(pytest.mark.serial)
 
 

@@ -17,6 +17,8 @@ import pytest
 from cluster.cli import main
 from tests.integration.conftest import RAY_AUTH, Bench, scenario_mapping
 
+pytestmark = pytest.mark.beside
+
 _NO_INDEX = {
     "PIP_INDEX_URL": "http://127.0.0.1:9/simple", "PIP_EXTRA_INDEX_URL": "", "PIP_FIND_LINKS": "",
     "PIP_CONFIG_FILE": os.devnull, "PIP_NO_CACHE_DIR": "1", "PIP_RETRIES": "0",

@@ -20,6 +20,8 @@ import pytest
 from tests.integration.conftest import RUN_TIMEOUT_S, Bench, hosted_ray, scenario_mapping
 from tests.planted_faults.faults import FAULTS, Fault
 
+pytestmark = pytest.mark.beside
+
 PLANTED = Path(__file__).parent.parent / "planted_faults"
 
 

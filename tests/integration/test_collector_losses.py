@@ -16,6 +16,8 @@ import pytest
 from analysis.timeline import phase_spans
 from tests.integration.conftest import Bench, scenario_mapping, wait_until
 
+pytestmark = pytest.mark.beside
+
 needs_nsys = pytest.mark.skipif(shutil.which("nsys") is None, reason="nsys is not installed")
 
 

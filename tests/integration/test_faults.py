@@ -11,6 +11,8 @@ import pytest
 
 from tests.bench.fault_place import ROOT
 
+pytestmark = pytest.mark.beside
+
 
 @pytest.mark.slow
 @pytest.mark.parametrize(

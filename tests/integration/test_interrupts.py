@@ -11,6 +11,8 @@ import pytest
 from analysis.store import RunStore
 from tests.integration.conftest import Bench, Live, scenario_mapping, wait_until
 
+pytestmark = pytest.mark.beside
+
 _LONG_S = 30
 
 

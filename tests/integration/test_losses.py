@@ -14,6 +14,8 @@ import pytest
 from tests.integration.conftest import Bench, hosted_ray, scenario_mapping, wait_until
 from tests.integration.disks import assert_whole, executed, fill, small_disk
 
+pytestmark = pytest.mark.beside
+
 
 def _run_of(seconds: int, **changes: Any) -> dict[str, Any]:
     mapping = scenario_mapping(**changes)

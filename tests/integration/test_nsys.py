@@ -375,6 +375,7 @@ def test_a_run_of_three_phases_has_calls_of_each_and_none_outside(real: NsysTool
 
 
 @pytest.mark.slow
+@pytest.mark.beside
 def test_a_run_under_an_nsys_that_hangs_ends_with_its_phases_unprofiled(
     real: NsysTools, alone: Bench, tmp_path: Path
 ) -> None:

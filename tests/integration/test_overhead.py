@@ -68,26 +68,26 @@ def check_pairs(bench: Bench, found: dict[str, Any], n_pairs: int) -> list[RunSt
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("n_pairs", [1, 2])
-def test_pairs_around_a_real_triton(joined: Bench, n_pairs: int) -> None:
-    process = start(joined, mapping("1400ms", "300/s", nsys="off", nvml="off"), n_pairs)
+def test_pairs_around_a_real_triton(joined: Bench) -> None:
+    """A busy machine may make a run invalid, hold up its slowest requests or its samples: then it must say so."""
+    process = start(joined, mapping("1400ms", "300/s", nsys="off", nvml="off"), 2)
     stdout, stderr = process.communicate(timeout=120)
     assert process.returncode in (0, 3), stderr
     found = json.loads(stdout)
-    check_pairs(joined, found, n_pairs)
-    assert [one["is_profiled"] for one in found["runs"]] == [False, True, True, False][: 2 * n_pairs]
-    assert (process.returncode == 0) == (found["n_pairs"] == n_pairs)
-    for line in found["left_out"]:  # a busy machine may make a run invalid; then it must say so
+    check_pairs(joined, found, 2)
+    assert [one["is_profiled"] for one in found["runs"]] == [False, True, True, False]
+    assert (process.returncode == 0) == (found["n_pairs"] == 2)
+    assert found["n_pairs"] + len(found["left_out"]) == 2
+    for line in found["left_out"]:
         assert "is INVALID" in line
-    for one in found["runs"]:
-        if one["figures"] is not None:
-            values = [reading["value"] for reading in one["figures"]["pooled"].values()]
-            assert None not in values or found["left_out"], one  # what a busy machine held up has no p99
-            assert all(value > 0 for value in values if value is not None), one
+    readings = [one for run in found["runs"] if run["figures"] for one in run["figures"]["pooled"].values()]
+    assert readings or found["n_pairs"] == 0
+    for one in readings:
+        assert one["reason"] if one["value"] is None else one["value"] > 0, one
     for metric, change in found["pooled"].items():
-        if found["n_pairs"] < 2:
-            assert change["ratio"] is None
-            assert f"takes 2 whole pairs at least, not {found['n_pairs']}" in change["reason"]
+        if change["ratio"] is None:
+            assert change["reason"], metric
+            assert found["n_pairs"] < 2 or None in (*change["bare"], *change["profiled"]), change
         else:
             assert change["low_ratio"] <= change["ratio"] <= change["high_ratio"], metric
     joined.wait_until_gone()
@@ -117,15 +117,15 @@ def test_ctrl_c_keeps_and_evaluates_what_was_measured(joined: Bench) -> None:
         files = list(joined.out.glob("*/overhead.json"))
         return list(json.loads(files[0].read_text())["runs"]) if files else []
 
-    wait_until(lambda: len(runs()) >= 4, 120, "two pairs")
+    wait_until(lambda: len(runs()) >= 2, 120, "a pair")
     os.killpg(process.pid, signal.SIGINT)
     process.communicate(timeout=60)
     assert process.returncode != 0
     (folder,) = joined.out.iterdir()
     found = json.loads((Path(folder) / "overhead.json").read_text())
-    assert len(found["runs"]) in (4, 5, 6)
+    assert len(found["runs"]) in (2, 3, 4)
     assert found["n_pairs_planned"] == 50
-    assert found["n_pairs"] + len(found["left_out"]) >= 2
+    assert found["n_pairs"] + len(found["left_out"]) >= 1
     for one in found["runs"]:
         assert not one["run"] or RunStore.open(folder / one["run"]).is_sealed
     joined.wait_until_gone()

@@ -16,6 +16,8 @@ import pytest
 
 from tests.integration.conftest import GONE_TIMEOUT_S, RUN_TIMEOUT_S, Bench, scenario_mapping
 
+pytestmark = pytest.mark.beside
+
 
 class Terminal:
     """A squall whose terminal is a pseudo-terminal that we hold; `text` is what it has shown."""

@@ -17,6 +17,8 @@ from tests.certificates import Authority
 from tests.integration.conftest import Bench, scenario_mapping
 from tests.null_process import NullProcess
 
+pytestmark = pytest.mark.beside
+
 
 @pytest.fixture
 def authority(tmp_path: Path) -> Authority:

@@ -284,6 +284,7 @@ def test_a_node_that_is_killed_with_its_worker_ends_only_that_workers_load(bench
 
 
 @pytest.mark.slow
+@pytest.mark.beside
 def test_a_node_that_falls_silent_ends_only_its_workers_load(alone: Bench) -> None:
     with two_nodes(128 + os.getpid() % 128) as pair, _served_to_both(pair, 4) as mapping:
         bench = Bench(alone.folder, alone.tmp, pair.ray, pair.near_tmp)

@@ -17,6 +17,8 @@ import pytest
 from tests.integration.conftest import Bench, Live, scenario_mapping, wait_until
 from tests.integration.disks import assert_whole, fill, small_disk
 
+pytestmark = pytest.mark.beside
+
 _RAYS = ("raylet", "gcs_server")
 
 
