@@ -112,10 +112,14 @@ def differing(found: dict[str, str]) -> list[str]:
 
 
 def _child(option: str, environment: dict[str, str]) -> str:
-    """What this module prints in a child with `environment` added; names that a numpy does not know are dropped."""
+    """What this module prints in a child with `environment` added; names that numpy here does not know are dropped."""
     known = {name: value for name, value in environment.items() if name != "NPY_DISABLE_CPU_FEATURES"}
-    disabled = _dispatched(environment.get("NPY_DISABLE_CPU_FEATURES"))
-    known |= {"NPY_DISABLE_CPU_FEATURES": disabled} if disabled else {}
+    names = (
+        os.environ.get("NPY_DISABLE_CPU_FEATURES"),
+        _dispatched(environment.get("NPY_DISABLE_CPU_FEATURES")),
+    )
+    if disabled := " ".join(filter(None, names)):  # what this process lacks the child lacks too
+        known["NPY_DISABLE_CPU_FEATURES"] = disabled
     done = subprocess.run(
         ["timeout", str(_SECONDS), sys.executable, "-m", "tests.plan_digests", option],
         cwd=ROOT, env={**os.environ, **known}, capture_output=True, text=True, check=False,
