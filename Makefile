@@ -7,7 +7,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 UNIT := -n 2 --dist worksteal tests/unit
-BESIDE := -n 2 --dist worksteal tests/contract tests/golden tests/integration
+BESIDE := -n 3 --dist worksteal tests/contract tests/golden tests/integration
 SERIAL := tests/golden tests/integration
 SLOW := $(BIN)/pytest --durations=15
 
@@ -16,7 +16,8 @@ SLOW := $(BIN)/pytest --durations=15
 demo: $(READY)
 	$(BIN)/squall demo
 
-# Unit tests share the cores. So do those of the engine and of faults, which mostly wait; what is measured goes one by one.
+# Unit tests share the cores. So do those of the engine and of faults, which mostly wait, so that there may be more of them;
+# what is measured goes one by one.
 test: lint types
 	$(BIN)/pytest -m "not slow" $(UNIT)
 	$(BIN)/pytest -m "not slow and not serial" $(BESIDE)

@@ -3,6 +3,7 @@ lost, and no row says what the server's own counts deny. Without Ray (`tests.gol
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import signal
@@ -57,9 +58,11 @@ class Alone(Bench):
 
     def of(self, title: str) -> list[psutil.Process]:
         """Its processes with `title` in their command line, in the order of their pids."""
-        return sorted(
-            (one for one in self.processes() if title in " ".join(one.cmdline())), key=lambda one: one.pid
-        )
+        found = []
+        for one in self.processes():
+            with contextlib.suppress(psutil.Error):  # it has ended since
+                found += [one] if title in " ".join(one.cmdline()) else []
+        return sorted(found, key=lambda one: one.pid)
 
     def rows(self) -> dict[str, Any]:
         """Columns of `requests`, after the run was found whole: sealed, nothing left to resume, a row an arrival."""

@@ -20,8 +20,6 @@ import pytest
 from tests.integration.conftest import RUN_TIMEOUT_S, Bench, hosted_ray, scenario_mapping
 from tests.planted_faults.faults import FAULTS, Fault
 
-pytestmark = pytest.mark.beside
-
 PLANTED = Path(__file__).parent.parent / "planted_faults"
 
 
@@ -114,7 +112,13 @@ def _derived(kind: str, folder: Path, planting: dict[str, str]) -> dict[str, lis
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", _named("open", "closed", "python", "nsys"))
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=() if "worker saturation" in FAULTS[name].checks else pytest.mark.beside)
+        for name in _named("open", "closed", "python", "nsys")
+    ],
+)  # only a worker that gets a core for itself can fill it
 def test_a_planted_fault_fails_its_checks(
     bench: Bench, planted: Path, planting: dict[str, str], name: str
 ) -> None:
