@@ -7,7 +7,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 UNIT := -n 2 --dist worksteal tests/unit
-BESIDE := -n 3 --dist worksteal tests/contract tests/golden tests/integration
+GOLDEN := -n 2 tests/contract tests/golden
+BESIDE := -n 3 --dist worksteal tests/integration
 SERIAL := tests/golden tests/integration
 SLOW := $(BIN)/pytest --durations=15
 
@@ -16,10 +17,11 @@ SLOW := $(BIN)/pytest --durations=15
 demo: $(READY)
 	$(BIN)/squall demo
 
-# Unit tests share the cores. So do those of the engine and of faults, which mostly wait, so that there may be more of them;
-# what is measured goes one by one.
+# Unit tests share the cores, and so do those of the engine. Runs that meet a fault mostly wait, so that there may be more of
+# them at once; what is measured goes one by one.
 test: lint types
 	$(BIN)/pytest -m "not slow" $(UNIT)
+	$(BIN)/pytest -m "not slow and not serial" $(GOLDEN)
 	$(BIN)/pytest -m "not slow and not serial" $(BESIDE)
 	$(BIN)/pytest -m "not slow and serial" $(SERIAL)
 
@@ -27,6 +29,7 @@ test: lint types
 test-slow: $(READY)
 	@failed=0; \
 	$(SLOW) -m slow $(UNIT) || failed=1; \
+	$(SLOW) -m "slow and not serial" $(GOLDEN) || failed=1; \
 	$(SLOW) -m "slow and not serial" $(BESIDE) || failed=1; \
 	$(SLOW) -m "slow and serial" $(SERIAL) || failed=1; \
 	exit $$failed
