@@ -94,14 +94,14 @@ def test_pairs_around_a_real_triton(joined: Bench) -> None:
 
 
 @pytest.mark.slow
-def test_two_pairs_with_nsys(alone: Bench) -> None:
+def test_a_pair_with_nsys(alone: Bench) -> None:
     if shutil.which("nsys") is None:
         pytest.skip("nsys is not installed (Debian: nsight-systems, component non-free)")
-    process = start(alone, mapping("2s", "300/s", nsys="required", nvml="off"), 2)
+    process = start(alone, mapping("2s", "300/s", nsys="required", nvml="off"), 1)
     stdout, stderr = process.communicate(timeout=400)
     assert process.returncode in (0, 3), stderr
     found = json.loads(stdout)
-    for one, store in zip(found["runs"], check_pairs(alone, found, 2), strict=True):
+    for one, store in zip(found["runs"], check_pairs(alone, found, 1), strict=True):
         assert store.has("osrt") == one["is_profiled"], one
         assert ("nsys" in one["collectors_on"]) == one["is_profiled"]
     for sentence in found["sentences"]:

@@ -196,7 +196,7 @@ def test_any_planted_run_is_joined_as_loops_join_it_and_as_it_was_planted(shape:
 
 
 @pytest.mark.slow
-@many(200)
+@many(120)
 @given(shape=shapes(most_requests=60))
 def test_many_planted_runs_are_joined_as_loops_join_them(shape: Shape, parent: Path) -> None:
     check(shape, parent)

@@ -135,7 +135,7 @@ def test_every_figure_and_window_is_what_loops_over_all_rows_find(shape: Shape, 
 
 
 @pytest.mark.slow
-@many(150)
+@many(100)
 @given(shape=shapes(most_requests=60))
 def test_figures_of_many_planted_runs_are_what_loops_find(shape: Shape, parent: Path) -> None:
     check(shape, parent)

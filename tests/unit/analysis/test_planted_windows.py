@@ -31,7 +31,7 @@ def parent(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow
-@many(75)
+@many(60)
 @given(shape=shapes(most_requests=60))
 def test_windows_of_many_planted_runs_hold_what_loops_count(shape: Shape, parent: Path) -> None:
     with folder_in(parent) as folder:
