@@ -7,7 +7,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 UNIT := -n 2 --dist worksteal tests/unit
-GOLDEN := -n 2 tests/contract tests/golden
+GOLDEN := tests/contract tests/golden
 BESIDE := -n 3 --dist worksteal tests/integration
 SERIAL := tests/golden tests/integration
 SLOW := $(BIN)/pytest --durations=15
@@ -21,7 +21,7 @@ demo: $(READY)
 # them at once; what is measured goes one by one.
 test: lint types
 	$(BIN)/pytest -m "not slow" $(UNIT)
-	$(BIN)/pytest -m "not slow and not serial" $(GOLDEN)
+	$(BIN)/pytest -m "not slow and not serial" -n 2 $(GOLDEN)
 	$(BIN)/pytest -m "not slow and not serial" $(BESIDE)
 	$(BIN)/pytest -m "not slow and serial" $(SERIAL)
 
@@ -29,7 +29,7 @@ test: lint types
 test-slow: $(READY)
 	@failed=0; \
 	$(SLOW) -m slow $(UNIT) || failed=1; \
-	$(SLOW) -m "slow and not serial" $(GOLDEN) || failed=1; \
+	$(SLOW) -m "slow and not serial" -n 3 --dist worksteal $(GOLDEN) || failed=1; \
 	$(SLOW) -m "slow and not serial" $(BESIDE) || failed=1; \
 	$(SLOW) -m "slow and serial" $(SERIAL) || failed=1; \
 	exit $$failed
