@@ -56,7 +56,7 @@ def closed_plan(n_users: int, seconds: float) -> ClosedPlan:
         users=np.arange(n_users, dtype=np.int64), n_users=n_users,
         spans=(PhaseSpan("m", "measure", 0, end_ns), PhaseSpan("d", "drain", end_ns, end_ns + 5 * _S)),
         phases=(ClosedPhase(n_users, ConstantThink(kind="constant"), 0, ConstantRows()), None),
-        rows=ConstantRows(), n_variants=4, seed=1,
+        n_variants=4, seed=1,
     )  # fmt: skip
 
 

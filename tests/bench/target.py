@@ -123,7 +123,7 @@ def real_triton(
         try:
             endpoint = server.start()
             yield Target(
-                endpoint.host, endpoint.port, grpc_port, model.name, model.version, endpoint.spec,
+                endpoint.host, endpoint.port, grpc_port, model.name, endpoint.spec.version, endpoint.spec,
                 endpoint.server_version,
             )  # fmt: skip
         finally:

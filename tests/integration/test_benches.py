@@ -1,0 +1,61 @@
+"""The benches of the engine run: each part once, briefly, against a real Triton. Their figures are nobody's here."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict
+
+import pytest
+
+from actors.lane import IS_BUILT
+from tests.bench import engine, priority, rivals
+from tests.bench.target import Target, real_triton
+
+pytestmark = [pytest.mark.slow, pytest.mark.beside]
+SECONDS = 0.5
+LONG_S = 3.0
+"""Has whole seconds, whose arrivals are counted."""
+
+
+@pytest.fixture(scope="module")
+def target() -> Iterator[Target]:
+    with real_triton() as found:
+        yield found
+
+
+@pytest.mark.parametrize("has_lane", [True, False][not IS_BUILT :])
+@pytest.mark.parametrize("protocol", ["http", "grpc"])
+def test_a_closed_loop_sends_what_the_server_counts(target: Target, protocol: str, has_lane: bool) -> None:
+    n_before = target.settled()[0]
+    _, _, short = engine.run_once(target, protocol, engine.closed_plan(2, SECONDS), 2, has_lane=has_lane)
+    assert short.num_rows > 10
+    assert target.settled() == (n_before + short.num_rows, 0)
+
+
+@pytest.mark.parametrize("protocol", ["http", "grpc"])
+def test_an_open_loop_sends_what_was_planned(target: Target, protocol: str) -> None:
+    n_before = target.settled()[0]
+    told = engine.opened(target, protocol, 100.0, LONG_S, 100_000)
+    assert target.settled() == (n_before + told["n_requests"], 0)
+    assert told["n_requests"] == len(engine.gamma_plan(100.0, LONG_S))
+    json.dumps(told)
+
+
+def test_other_tools_are_counted_by_the_server_or_named_as_missing(target: Target) -> None:
+    lacking = rivals.missing()
+    tools = {
+        "wrk": lambda: rivals.wrk(target, 2, LONG_S),
+        "grpc.aio": lambda: rivals.grpc_aio(target, 2, LONG_S),
+        "asyncio": lambda: rivals.call_later_pacer(target, engine.gamma_plan(100.0, SECONDS).offset_ns, loop="asyncio"),
+    }  # fmt: skip
+    for name, run in tools.items():
+        if name not in lacking:
+            assert asdict(run())["n_requests"] > 10, name
+
+
+@pytest.mark.parametrize("arrangement", priority.ARRANGEMENTS)
+def test_every_arrangement_of_a_sender_sends_all(arrangement: str) -> None:
+    with priority.NullTriton() as server:
+        told = priority.send_lags(server, arrangement, SECONDS, 1)
+    assert told["n_sent"] == told["n_planned"] > 10
