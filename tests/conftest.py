@@ -1,1 +1,11 @@
-"""Makes `tests` a package that every test can import from: pytest puts the folder above it on the path."""
+"""Makes `tests` a package that every test can import from: pytest puts the folder above it on the path.
+
+No example of a property test has a deadline: a busy machine may hold up any.
+"""
+
+from __future__ import annotations
+
+from hypothesis import settings
+
+settings.register_profile("squall", deadline=None)
+settings.load_profile("squall")
