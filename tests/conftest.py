@@ -1,11 +1,11 @@
 """Makes `tests` a package that every test can import from: pytest puts the folder above it on the path.
 
-No example of a property test has a deadline: a busy machine may hold up any.
+No example of a property test has a deadline, nor has their making: a busy machine may hold up any.
 """
 
 from __future__ import annotations
 
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
-settings.register_profile("squall", deadline=None)
+settings.register_profile("squall", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("squall")
