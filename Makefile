@@ -12,10 +12,13 @@ BESIDE := -n 3 --dist worksteal tests/integration
 SERIAL := tests/golden tests/integration
 SLOW := $(BIN)/pytest --durations=15
 
-.PHONY: demo test test-slow test-all bench lint types docs clean
+.PHONY: demo test test-slow test-all asan bench lint types docs clean
 
 demo: $(READY)
 	$(BIN)/squall demo
+
+# Bytecode is kept, whatever the shell says: the tests start hundreds of Pythons, and each would compile squall anew.
+test test-slow test-all: export PYTHONDONTWRITEBYTECODE =
 
 # Unit tests share the cores, and so do those of the engine. Runs that meet a fault mostly wait, so that there may be more of
 # them at once; what is measured goes one by one.
@@ -35,7 +38,11 @@ test-slow: $(READY)
 	exit $$failed
 
 test-all: export SQUALL_LONGEST_FAULT_S ?= 120
-test-all: test test-slow
+test-all: test test-slow asan
+
+# The C lane and what leads it everywhere, under ASan, LSan and UBSan; in one line that it is left out where there are none.
+asan: $(READY)
+	$(BIN)/python -m tests.sanitize
 
 bench: $(READY)
 	$(BIN)/python -m tests.bench.engine
@@ -44,14 +51,16 @@ lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
+# The root of the repository is the package `squall`, whatever the folder is called that it was cloned into.
 types: $(READY)
+	@mkdir -p build/types && ln -sfn ../.. build/types/squall
 	$(BIN)/mypy
 
 docs: $(READY)
-	$(BIN)/python -m analysis.schema > docs/schema.md
-	$(BIN)/python -m analysis.gallery
+	$(BIN)/python -m squall.analysis.schema > docs/schema.md
+	$(BIN)/python -m docs.make.gallery
 
-$(READY): pyproject.toml setup.py constraints.txt $(wildcard csrc/*)
+$(READY): pyproject.toml setup.py constraints.txt $(wildcard actors/native/*)
 	@if [ -x $(BIN)/python ] && ! $(BIN)/python $(NEW_ENOUGH); then \
 	  echo "make: $(VENV) is of a Python below 3.11, it is made anew" >&2; rm -rf $(VENV); \
 	fi

@@ -1,15 +1,26 @@
-"""Builds the lane (csrc/) where a C compiler is at hand; everything else stands in pyproject.toml."""
+"""Builds the lane (actors/native/) where a C compiler is at hand; everything else stands in pyproject.toml."""
 
 from glob import glob
 
 from setuptools import Extension, setup
+from setuptools.command.build_py import build_py
+
+
+class BuildPy(build_py):
+    """All modules but this file: the root of the repository is the package `squall`, and it stands there."""
+
+    def find_package_modules(self, package: str, package_dir: str) -> list[tuple[str, str, str]]:
+        found: list[tuple[str, str, str]] = super().find_package_modules(package, package_dir)
+        return [module for module in found if module[1] != "setup"]
+
 
 setup(
+    cmdclass={"build_py": BuildPy},
     ext_modules=[
         Extension(
-            "actors._lane",
-            sources=sorted(glob("csrc/*.c")),
-            depends=["csrc/lane.h"],
+            "squall.actors._lane",
+            sources=sorted(glob("actors/native/*.c")),
+            depends=["actors/native/lane.h"],
             extra_compile_args=["-std=c11", "-O2", "-fvisibility=hidden", "-Wno-cast-function-type"],
             define_macros=[("_GNU_SOURCE", "1")],
             py_limited_api=True,

@@ -16,6 +16,7 @@ class Lane:
         swap: Callable[[bytearray, int], bytearray],
         buffer: bytearray,
         record_bytes: int,
+        record_fields: tuple[tuple[str, str, int], ...],
         ok_code: int,
     ) -> None: ...
     def turn(self, until_ns: int) -> tuple[list[tuple[int, int]], list[Any]]: ...

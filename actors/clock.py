@@ -7,9 +7,10 @@ import ctypes.util
 import os
 import struct
 import time
+from pathlib import Path
 from typing import Protocol
 
-from scenarios.units import NS_PER_S
+from squall.scenarios.units import NS_PER_S
 
 _CLOCK_MONOTONIC = 1
 _TFD_NONBLOCK = 0o4000
@@ -70,3 +71,31 @@ class Alarm:
     def close(self) -> None:
         """Frees the descriptor; remove it from the event loop first."""
         os.close(self.fd)
+
+
+_ANCHOR_READS = 100
+
+
+def clock_domain() -> str:
+    """Names the monotonic clock that this process sees: equal on two processes exactly if they share it.
+
+    The kernel's boot id, and the time namespace, which may shift the clock (time_namespaces(7)).
+    """
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    try:
+        return f"{boot} {Path('/proc/self/ns/time').readlink()}"
+    except OSError:  # kernels before 5.6 have no time namespaces
+        return boot
+
+
+def utc_minus_monotonic_ns() -> int:
+    """CLOCK_REALTIME - CLOCK_MONOTONIC of this node now, from the tightest of 100 bracketed reads."""
+    best = None
+    for _ in range(_ANCHOR_READS):
+        before = time.monotonic_ns()
+        utc = time.time_ns()
+        after = time.monotonic_ns()
+        if best is None or after - before < best[0]:
+            best = (after - before, utc - (before + after) // 2)
+    assert best is not None
+    return best[1]

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from dataclasses import replace
 
-from analysis.batch_costs import write_batch_costs
-from analysis.held_folder import sweep_folders
-from analysis.intact import finite, require_intact
-from analysis.join import write_joined
-from analysis.query import MEMORY_LIMIT_BYTES, Spread, in_threads
-from analysis.report import write_report
-from analysis.store import RunStore
-from analysis.summary import summarise
-from analysis.windows import window_notes, write_windows
+from squall.analysis.join.batch_costs import write_batch_costs
+from squall.analysis.join.join import write_joined
+from squall.analysis.metrics.windows import window_notes, write_windows
+from squall.analysis.render.report import write_report
+from squall.analysis.storage.held_folder import sweep_folders
+from squall.analysis.storage.intact import finite, require_intact
+from squall.analysis.storage.query import MEMORY_LIMIT_BYTES, Spread, in_threads
+from squall.analysis.storage.store import RunStore
+from squall.analysis.summary.summary import summarise
+from squall.analysis.summary.summary_file import FILE, Summary
 
 N_THREADS = 2
 """Slices at a time: while one is written the other is counted. Two fit into the memory limit, each of its share."""
@@ -29,7 +30,7 @@ def is_derived(store: RunStore) -> bool:
 
 def derive(
     store: RunStore, memory_limit_bytes: int = MEMORY_LIMIT_BYTES, spread: Spread | None = None
-) -> dict[str, Any]:
+) -> Summary:
     """Writes tables `batch_costs`, `joined` and `windows`, `summary.json` and `report.html`; returns the summary.
 
     `memory_limit_bytes` bounds what a step holds before it spills to the disk of the run directory; the rows written do
@@ -44,9 +45,11 @@ def derive(
     write_batch_costs(store, memory_limit_bytes, slices)
     write_joined(store, memory_limit_bytes, slices)
     write_windows(store, memory_limit_bytes)
-    figures, not_finite = finite(summarise(store, memory_limit_bytes))
-    notes = [*figures["notes"], *window_notes(store, memory_limit_bytes)]
-    summary: dict[str, Any] = {**figures, "notes": notes, "not_finite": not_finite}
-    store.write_text("summary.json", json.dumps(summary, indent=2, allow_nan=False) + "\n")
+    made = summarise(store, memory_limit_bytes)
+    noted = replace(made, notes=(*made.notes, *window_notes(store, memory_limit_bytes)))
+    figures, not_finite = finite(noted.to_json())
+    figures["not_finite"] = not_finite
+    store.write_text(FILE, json.dumps(figures, indent=2, allow_nan=False) + "\n")
+    summary = Summary.from_json(figures)  # what is shown is what was written
     write_report(store, summary)
     return summary

@@ -13,10 +13,11 @@ ORDERLY = frozenset({"run", "demo", "doctor", "selftest", "analyze"})
 
 
 def main() -> None:
-    """`cluster.cli.main`, whose imports take half a second, and the end of the process, when all has been said."""
+    """`squall.cluster.cli.main`, whose imports take half a second, and the end of the process, when all has
+    been said."""
     signal.signal(signal.SIGINT, _end_now)
-    from cluster.cli import is_interruption
-    from cluster.cli import main as run
+    from squall.cluster.cli import is_interruption
+    from squall.cluster.cli import main as run
 
     if not ORDERLY & set(sys.argv[1:2]):
         signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from types import FrameType, TracebackType
 from typing import Self
 
-from cluster.patience import PATIENCE
+from squall.cluster.remote.patience import PATIENCE
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 

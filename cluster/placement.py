@@ -6,7 +6,7 @@ import ipaddress
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from scenarios.errors import ClusterError
+from squall.scenarios.errors import ClusterError
 
 _SHARED = (
     "the server that squall starts answers on loopback only: all clients run on its node, {label}; to load "

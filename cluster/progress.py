@@ -15,11 +15,11 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
-from actors.engine import FAILED_NS
-from actors.loadgen import Progress as WorkerProgress
-from analysis.latency import nearest_rank
-from scenarios.plan import PhaseSpan
-from scenarios.units import NS_PER_S
+from squall.actors.load.engine import FAILED_NS
+from squall.actors.load.worker import Progress as WorkerProgress
+from squall.analysis.statistics.latency import nearest_rank
+from squall.scenarios.plan.plan import PhaseSpan
+from squall.scenarios.units import NS_PER_S
 
 _PLAIN_EVERY_S = 5
 

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from models.heads import forward, make_weights
-from models.spec import head_of
-from scenarios.errors import ClusterError
+from squall.models.heads import forward, make_weights
+from squall.models.spec import head_of
+from squall.scenarios.errors import ClusterError
 
 _MEASURE_S = 0.3
 _TIMEOUT_S = 60
@@ -28,7 +28,7 @@ def measure_pace(head: str, settings: Mapping[str, int], batch_rows: int) -> flo
     sizes = head_of(head).sizes(settings)
     arguments = [head, str(batch_rows), *(f"{key}={value}" for key, value in sizes.items())]
     done = subprocess.run(
-        [sys.executable, "-m", "models.pace", *arguments],
+        [sys.executable, "-P", "-m", "squall.models.pace", *arguments],
         env={**os.environ, **_ONE_THREAD}, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False,
     )  # fmt: skip
     if done.returncode:

@@ -20,8 +20,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from models.spec import ModelSpec, TensorSpec
-from scenarios.errors import ScenarioError
+from squall.models.spec import ModelSpec, TensorSpec
+from squall.scenarios.errors import ScenarioError
 
 ID_DIGITS = 12
 PREFIX = b'{"id":"'

@@ -14,10 +14,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from models.heads import Array, forward, make_weights
-from models.payload import make_inputs
-from models.spec import DATATYPE_BYTES, ModelSpec, head_of, head_spec
-from scenarios.errors import ScenarioError, TargetError
+from squall.models.heads import Array, forward, make_weights
+from squall.models.payload import make_inputs
+from squall.models.spec import DATATYPE_BYTES, ModelSpec, head_of, head_spec
+from squall.scenarios.errors import ScenarioError, TargetError
 
 TOLERANCE = {"fp32": (1e-3, 1e-5), "fp16": (2e-2, 2e-2)}
 """rtol and atol within which a served head is right, by its precision; the reference is always float32.

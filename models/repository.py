@@ -10,10 +10,10 @@ from pathlib import Path
 
 import numpy as np
 
-from models.heads import make_weights
-from models.spec import ModelSpec, TensorSpec, head_of, head_spec
-from scenarios.errors import ScenarioError, StoreError
-from scenarios.scenario import ModelConfig
+from squall.models.heads import make_weights
+from squall.models.spec import ModelSpec, TensorSpec, head_of, head_spec
+from squall.scenarios.config.scenario import ModelConfig
+from squall.scenarios.errors import ScenarioError, StoreError
 
 _NS_PER_US = 1_000
 _CHOICES = {"framework": ("numpy", "torch"), "device": ("cpu", "gpu"), "precision": ("fp32", "fp16")}
@@ -146,7 +146,7 @@ def write_repository(
         version_dir.mkdir(parents=True, exist_ok=True)
         (folder / name / "config.pbtxt").write_text(config_pbtxt(spec, serving))
         for file in ("model.py", f"forward_{compute.framework}.py"):
-            code = resources.files("models.backend").joinpath(file).read_bytes()
+            code = resources.files("squall.models.backend").joinpath(file).read_bytes()
             (version_dir / file).write_bytes(code)
         with (version_dir / "weights.npz").open("wb") as stream:
             np.savez(stream, allow_pickle=False, **make_weights(name, sizes))

@@ -8,7 +8,7 @@ from difflib import get_close_matches
 from math import prod
 from typing import Any
 
-from scenarios.errors import ScenarioError, TargetError
+from squall.scenarios.errors import ScenarioError, TargetError
 
 DATATYPE_BYTES = {
     "BOOL": 1, "UINT8": 1, "UINT16": 2, "UINT32": 4, "UINT64": 8, "INT8": 1, "INT16": 2, "INT32": 4,

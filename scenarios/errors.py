@@ -5,9 +5,9 @@ SquallError                 exit code 1 unless the class says otherwise
 ├── TargetError             the server or the model is not ready or does not match
 ├── ClusterError            Ray, placement, a profiler, a clock without a usable bound
 │   ├── LostActor           a process of ours on some node died: the run goes on without it
-│   └── SessionLost         (actors.profiler) the nsys session is gone
+│   └── SessionLost         (squall.actors.nsys.session) the nsys session is gone
 ├── StoreError              the run directory cannot be written or read
-│   ├── SchemaMismatch      a table's columns are not those of `analysis.schema`
+│   ├── SchemaMismatch      a table's columns are not those of `squall.analysis.schema`
 │   └── Sealed              the run is sealed and takes no more rows
 └── AnalysisError           the tables do not carry the question
     └── MissingTable        the run has no such table

@@ -1,7 +1,4 @@
-"""Makes `tests` a package that every test can import from: pytest puts the folder above it on the path.
-
-No example of a property test has a deadline, nor has their making: a busy machine may hold up any.
-"""
+"""No example of a property test has a deadline, nor has their making: a busy machine may hold up any."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from urllib.parse import quote
 from hpack import Decoder, Encoder
 from tritonclient.grpc import service_pb2
 
-from actors import http2
+from squall.actors.net import http2
 from tests.fakes import LoopbackServer, Seen, wait_for
 
 GrpcKind = Literal[

@@ -7,6 +7,7 @@ range to its last. In `two_heads` process 575 is linear_head (568 batches), 576 
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +16,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from analysis.nsys_report import NsysReport
-from analysis.nsys_tables import EventLabels, event_tables
-from analysis.schema import arrow_schema
-from analysis.store import RunStore
-from analysis.timeline import assign_phase, phase_spans
+from squall.analysis.clocks.timeline import assign_phase, phase_spans
+from squall.analysis.nsys.report import NsysReport
+from squall.analysis.nsys.tables import EventLabels, event_tables
+from squall.analysis.schema import arrow_schema
+from squall.analysis.storage.store import RunStore
+from squall.analysis.tables.manifest import read_manifest
+from squall.analysis.tables.sealed import SealedVerdict
 
 START_NS = 1_795_250_252_000_000_000
 """Start of the collection on the run clock: what the report counts from."""
@@ -38,22 +41,22 @@ def write_h200_run(parent: Path, report: NsysReport, models: dict[str, str] | No
     Tables: those of the report, and `batches` with a row a range (1 row, no request ids). The report lies in
     nsys/server-0/ under the first phase, though it covers all.
     """
-    store = RunStore.create(parent, "h200", START_NS, {
+    store = RunStore.create(parent, "h200", START_NS, read_manifest({
         "scenario": {"name": "h200", "seed": 1, "profile": {"nsys": "required"}}, "plan": {"load": "open"},
-        "nodes": {"node-0": {"clock_error_ns": 0, "n_cores": 16, "gpus": [{"uuid": "GPU-0", "name": "NVIDIA H200"}]}},
+        "nodes": {"node-0": {"clock_error_ns": 0, "n_cores": 16, "gpus": ["NVIDIA H200"]}},
         "servers": {"server-0": {"node": "node-0", "model": "two_heads", "version": "1"}},
-    })  # fmt: skip
+    }))  # fmt: skip
     tables: dict[str, list[pa.Table]] = {}
     for name, rows in event_tables(report, EventLabels(store.run, "node-0", "server-0"), Shifted()):
         tables.setdefault(name, []).append(rows)
     batches = _batches(store.run, pa.concat_tables(tables["nvtx"]), models or {})
-    store.update(phases=_phases(batches))
+    store.amend(replace(store.manifest, phases=read_manifest({"phases": _phases(batches)}).phases))
     spans = phase_spans(store.manifest)
     for name, pieces in {**tables, "batches": [batches]}.items():
         for rows in pieces:
-            store.append(name, assign_phase(rows, "start_ns", spans))
+            store.append(name, assign_phase(name, rows, spans))
     shutil.copytree(report._folder, store.run_dir / "nsys" / "server-0" / spans[0].name)
-    store.seal({"status": "VALID", "reasons": []})
+    store.seal(SealedVerdict(status="VALID"))
     return store
 
 

@@ -1,7 +1,7 @@
 """How many random examples the property tests over planted runs take, for nights in which they may take long.
 
     SQUALL_EXAMPLES=5000 .venv/bin/pytest --hypothesis-seed=7 --hypothesis-show-statistics \\
-        tests/unit/analysis/test_planted_join.py::test_many_planted_runs_are_joined_as_loops_join_them
+        tests/unit/analysis/join/test_planted_join.py::test_many_planted_runs_are_joined_as_loops_join_them
 
 draws 5,000 runs from seed 7 in one process, without Ray, Triton or a network; the same for
 test_planted_metrics.py::test_figures_of_many_planted_runs_are_what_loops_find and
@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from hypothesis import HealthCheck, settings
+from hypothesis import settings
 
 VARIABLE = "SQUALL_EXAMPLES"
 
@@ -25,9 +25,7 @@ VARIABLE = "SQUALL_EXAMPLES"
 def many(n: int) -> settings:
     """Settings of a property test that takes `n` examples, or as many as `SQUALL_EXAMPLES` says."""
     n_examples = int(os.environ.get(VARIABLE) or n)
-    return settings(
-        deadline=None, max_examples=n_examples, suppress_health_check=[HealthCheck.too_slow], print_blob=True
-    )
+    return settings(max_examples=n_examples, print_blob=True)
 
 
 @contextmanager

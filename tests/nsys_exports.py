@@ -12,8 +12,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from analysis.nsys_report import NsysReport
-from analysis.nsys_scrub import scrub
+from squall.analysis.nsys.report import NsysReport
+from squall.analysis.nsys.scrub import scrub
 
 UTC_START_NS = 1_795_250_252_713_561_538
 PID, TID = 0xABCDEF, 0xFEDCBA  # all 24 bits in use

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Self
 
-from cluster.probes import Child
-from models.spec import ModelSpec, head_spec
-from scenarios.errors import ClusterError
+from squall.cluster.proof.local_workers import Child
+from squall.models.spec import ModelSpec, head_spec
+from squall.scenarios.errors import ClusterError
 
 _TIMEOUT_S = 20.0
 _WIDTH, _CLASSES, _MAX_BATCH_SIZE = 4, 2, 32
@@ -32,7 +32,7 @@ class NullProcess:
         """Returns when it is ready."""
         assert self._child is None
         ports = [f"--{protocol}-port={port}" for protocol, port in self.ports.items()]
-        self._child = Child("actors.null_triton", f"--width={_WIDTH}", *ports, *self._arguments)
+        self._child = Child("squall.actors.null.triton", f"--width={_WIDTH}", *ports, *self._arguments)
         try:
             ready = self._child.hear(_TIMEOUT_S)
         except ClusterError:

@@ -8,8 +8,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from analysis.schema import arrow_schema
-from analysis.store import RunStore
+from squall.analysis.schema import arrow_schema
+from squall.analysis.storage.store import RunStore
+from squall.analysis.tables.manifest import read_manifest
+from squall.analysis.tables.sealed import SealedVerdict
 
 START_NS = 1_795_250_252_000_000_000
 MS, S = 1_000_000, 1_000_000_000
@@ -50,11 +52,11 @@ def write_run(
          "end_ns": START_NS + (k + 1) * LENGTH_NS}
         for k, name in enumerate(phases)
     ]  # fmt: skip
-    store = RunStore.create(parent, "made", START_NS, {
+    store = RunStore.create(parent, "made", START_NS, read_manifest({
         "scenario": {"name": "made", "seed": 1, "profile": {"nsys": "auto"}},
         "plan": {"load": "open" if is_open else "closed"}, "phases": spans,
         "collectors": {"triton": ON, "host": ON}, **(manifest or {}),
-    })  # fmt: skip
+    }))  # fmt: skip
     tables = {
         "requests": [
             row
@@ -69,7 +71,8 @@ def write_run(
             store.append(name, table(name, rows))
     store.flush()
     if status is not None:
-        store.seal({"status": status, "reasons": [] if status == "VALID" else ["it was made so"]})
+        reasons = () if status == "VALID" else ("it was made so",)
+        store.seal(SealedVerdict(status=status, reasons=reasons))
     return store
 
 

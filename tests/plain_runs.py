@@ -7,8 +7,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from analysis.schema import NO_DEVICE, TABLES, arrow_schema
-from analysis.store import RunStore
+from squall.analysis.schema import NO_DEVICE, TABLES, arrow_schema
+from squall.analysis.storage.store import RunStore
+from squall.analysis.tables.manifest import read_manifest
+from squall.analysis.tables.sealed import SealedVerdict
 
 Row = dict[str, Any]
 START_NS = 1_795_250_252_000_000_000
@@ -20,12 +22,12 @@ def plain_run(parent: Path, tables: dict[str, list[Row]], **manifest: Any) -> Ru
 
     `node` is node-0 and `server` server-0 unless a row says otherwise. A table without rows is absent.
     """
-    store = RunStore.create(parent, "plain", START_NS, manifest)
+    store = RunStore.create(parent, "plain", START_NS, read_manifest(manifest))
     made = {table: _table(table, store.run, rows) for table, rows in tables.items() if rows}
     for table, data in made.items():
         add = store.replace_derived if TABLES[table].is_derived else store.append
         add(table, data)
-    store.seal({"status": "VALID", "reasons": []})
+    store.seal(SealedVerdict(status="VALID"))
     return store
 
 

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, get_args
 
-from scenarios.deal import DealRule
-from scenarios.load import (
+from squall.scenarios.arrivals.presets import ClientPresetName, PresetName
+from squall.scenarios.config.arrivals import (
     ArrivalsConfig,
     BModelArrivals,
     ClientsArrivals,
@@ -24,14 +24,14 @@ from scenarios.load import (
     SuperposeArrivals,
     ThinkConfig,
 )
-from scenarios.load_paths import ShapeConfig, Sojourn
-from scenarios.load_residuals import ResidualConfig
-from scenarios.load_rows import RowsConfig
-from scenarios.load_trace import RateScaleConfig
-from scenarios.loader import scenario_from_mapping
-from scenarios.presets import ClientPresetName, PresetName
-from scenarios.scenario import Scenario
-from scenarios.traces.options import TraceFormat
+from squall.scenarios.config.loader import scenario_from_mapping
+from squall.scenarios.config.residuals import ResidualConfig
+from squall.scenarios.config.rows import RowsConfig
+from squall.scenarios.config.scenario import Scenario
+from squall.scenarios.config.shapes import ShapeConfig, Sojourn
+from squall.scenarios.config.trace import RateScaleConfig
+from squall.scenarios.plan.deal import DealRule
+from squall.scenarios.traces.parts.options import TraceFormat
 
 Mapped = dict[str, Any]
 
@@ -266,7 +266,7 @@ def _used_by(arrivals: Any) -> Iterator[str]:
         ("shape", "shape"), ("residual", "residual"), ("on", "sojourn"), ("off", "sojourn"), ("think", "think"),
         ("rate_scale", "scale"),
     ):  # fmt: skip
-        section = getattr(arrivals, name, None)
+        section: Any = getattr(arrivals, name, None)
         if hasattr(section, "kind"):
             yield f"{what} {section.kind}"
     if getattr(arrivals, "format", None) is not None:

@@ -54,8 +54,8 @@ QUICK = ("numpy without AVX-512", "Nehalem")
 
 def digests() -> dict[str, str]:
     """sha256 of the plan of each case, by its name, as planned in this process."""
-    from scenarios.closed import is_closed, plan_closed
-    from scenarios.plan import plan_scenario
+    from squall.scenarios.plan.closed import is_closed, plan_closed
+    from squall.scenarios.plan.plan import plan_scenario
     from tests.plan_catalogue import cases
 
     found = {}

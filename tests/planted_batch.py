@@ -17,7 +17,7 @@ from random import Random
 
 IDLE, KERNEL, COPY = "idle", "kernel", "copy"
 
-KERNELS = (
+KERNELS: tuple[tuple[str, str, tuple[int, ...], tuple[int, ...], float | None], ...] = (
     ("gemm", "void gemm<float>(float*, int)", (64, 2, 1), (128, 1, 1), 0.25),
     ("softmax", "void softmax<float>(float*)", (8, 1, 1), (256, 1, 1), 0.5),
     ("sm90_xmma_gemm_f16f16", "sm90_xmma_gemm_f16f16_f16f32", (132, 4, 2), (384, 1, 1), 0.1875),

@@ -19,8 +19,10 @@ from typing import Any
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from analysis.schema import NO_DEVICE, TABLES, arrow_schema
-from analysis.store import RunStore
+from squall.analysis.schema import NO_DEVICE, TABLES, arrow_schema
+from squall.analysis.storage.store import RunStore
+from squall.analysis.tables.manifest import read_manifest
+from squall.analysis.tables.sealed import SealedVerdict
 from tests.planted_batch import KERNELS, Call, Op, Work, draw_work
 
 START_NS = 1_795_250_252_000_000_000
@@ -170,11 +172,11 @@ class Planted:
 
     def write(self, parent: Path) -> RunStore:
         """A sealed run directory of the tables that have rows, and of `requests`."""
-        store = RunStore.create(parent, "planted", START_NS, self.manifest)
+        store = RunStore.create(parent, "planted", START_NS, read_manifest(self.manifest))
         for name, rows in {"requests": [], **self.rows}.items():
             if rows or name == "requests":
                 store.append(name, as_table(name, [{**row, "run": store.run} for row in rows]))
-        store.seal({"status": "VALID", "reasons": []})
+        store.seal(SealedVerdict(status="VALID"))
         return store
 
     def phase_at(self, t_ns: int) -> str:
@@ -285,7 +287,7 @@ def _manifest(shape: Shape, servers: list[Server], errors: dict[str, int]) -> di
         },
         "nodes": {
             node: {"clock_offset_ns": 0, "clock_error_ns": error, "n_cores": 8,
-                   "gpus": [{"uuid": uuid, "name": "made-up GPU"} for uuid in gpus[node]]}
+                   "gpus": ["made-up GPU" for _ in gpus[node]]}
             for node, error in errors.items()
         },
         "servers": {

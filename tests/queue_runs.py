@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from analysis.queueing import departures_ns, md1_response_quantile
+from squall.analysis.proof.queueing import departures_ns, md1_response_quantile
 
 GAP_NS = 1_000_000
 _SPELLS = ((3.0, 50.0), (0.5, 200.0))
@@ -40,7 +40,7 @@ def bursty_times(rng: np.random.Generator, n: int) -> Floats:
     times = np.repeat(starts, counts) + rng.uniform(size=counts.sum()) * np.repeat(lengths, counts)
     times.sort()
     assert len(times) >= n
-    return times[:n]
+    return np.asarray(times[:n])
 
 
 class _Runs:
@@ -81,7 +81,7 @@ class QueueCase(_Runs):
         """(n,) response times of a queue that begins empty."""
         arrivals_ns = GAP_NS * self.times(rng, n)[None, :]
         services_ns = np.full((1, n), self.load_ratio * GAP_NS)
-        return np.rint(departures_ns(arrivals_ns, services_ns, 1) - arrivals_ns)[0].astype(np.int64)
+        return np.asarray(np.rint(departures_ns(arrivals_ns, services_ns, 1) - arrivals_ns)[0], np.int64)
 
 
 @dataclass(frozen=True)
@@ -107,8 +107,8 @@ class PauseCase(_Runs):
         starts = np.flatnonzero(rng.uniform(size=n) < self.start_ratio)
         ends = np.minimum(starts + rng.geometric(1.0 / self.mean_count, len(starts)), n)
         changes = np.bincount(starts, minlength=n + 1) - np.bincount(ends, minlength=n + 1)
-        response = rng.exponential(size=n) + 20.0 * (changes.cumsum()[:n] > 0)
-        return np.rint(GAP_NS * response).astype(np.int64)
+        response: Floats = rng.exponential(size=n) + 20.0 * (changes.cumsum()[:n] > 0)
+        return np.asarray(np.rint(GAP_NS * response), np.int64)
 
 
 CASES = (

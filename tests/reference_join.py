@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from analysis.store import RunStore
+from squall.analysis.storage.store import RunStore
+from squall.analysis.tables.document import to_json
 
 Row = dict[str, Any]
 Key = tuple[str, str, str, int, int]
@@ -102,7 +103,7 @@ class Tables:
             found = store.read(name).to_pylist() if store.has(name) else []
             return [row for row in found if row.get("end_ns", 1) >= row.get("start_ns", 0)]
 
-        self.manifest = store.manifest
+        self.manifest = to_json(store.manifest)
         self.requests = sorted(rows("requests"), key=lambda row: row["request_id"])
         self.batches, self.traces, self.samples = (
             rows(n) for n in ("batches", "triton_traces", "triton_samples")
@@ -376,11 +377,12 @@ def while_it_was_there(request: Row, tables: Tables, has_members: set[str]) -> R
         return {"join_level": "none"}
     own = [op for op in there if op["kind"] == "kernel" and sent <= op["start_ns"] < done]
     busy = length(cut([span(op) for op in there if op["kind"] == "kernel"], sent, done))
+    gpus = main_gpus(kernels)
     found = {
         "join_level": "window", "tie": "window", "n_kernels": len(own), "kernel_ns": sum_spans(own),
-        "kernel_busy_ns": busy, "gpu_uuids": main_gpus(kernels),
+        "kernel_busy_ns": busy, "gpu_uuids": gpus,
     }  # fmt: skip
-    return found | gpu_state(tables, kernels[0]["node"], found["gpu_uuids"], sent)
+    return found | gpu_state(tables, kernels[0]["node"], gpus, sent)
 
 
 def gpu_state(tables: Tables, node: str, gpus: set[str], instant: int) -> Row:

@@ -31,7 +31,7 @@ def phase_walls(expected: Reference) -> dict[str, tuple[int, int, bool]]:
     manifest = expected.tables.manifest
     walls = {}
     for one in manifest["phases"]:
-        state = manifest["profiled_phases"].get(one["name"], {})
+        state = manifest.get("profiled_phases", {}).get(one["name"], {})
         late_ns = max(0, state["profiled_after_ns"]) if state.get("is_profiled") else 0
         if one["kind"] == "measure":
             walls[one["name"]] = one["start_ns"] + late_ns, one["end_ns"], bool(state.get("is_profiled"))
@@ -361,7 +361,7 @@ def call_classes(expected: Reference, phase: str, instance_key: str) -> dict[str
 def disagreements(found: dict[str, Any], expected: Row, may_be_none: Iterable[str] = ()) -> Row:
     """name -> (found, expected) where they differ by more than 1e-9 of the value."""
     allowed = set(may_be_none)
-    wrong = {}
+    wrong: Row = {}
     for name, value in expected.items():
         one = found[name]
         if isinstance(value, dict):

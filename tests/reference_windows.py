@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from analysis.store import RunStore
+from squall.analysis.storage.store import RunStore
 from tests.reference_join import Reference, Row, Tables, common, cut, length, span
 
 WINDOW_NS = 100_000_000
@@ -15,14 +15,15 @@ def window_rows(store: RunStore, expected: Reference) -> list[Row]:
     """Rows of `windows` in order of time."""
     tables = Tables(store)
     joined = list(expected.joined.values())
-    is_open = store.manifest["plan"]["load"] == "open"
+    is_open = store.manifest.plan.load == "open"
     begun = {row["request_id"]: row["scheduled_ns"] if is_open else row["sent_ns"] for row in joined}
     instants = [t for row in joined for t in (begun[row["request_id"]], row["sent_ns"], row["done_ns"])]
     known = [t for t in instants if t is not None]
     if not known:
         return []
     first = min(t for row in joined for t in (begun[row["request_id"]], row["sent_ns"]) if t is not None)
-    origin = store.manifest["start_ns"]
+    origin = store.manifest.start_ns
+    assert origin is not None
     while first < origin:
         origin -= WINDOW_NS
     rows = []
@@ -98,7 +99,7 @@ def rank(rows: list[Row], column: str, percent: int) -> int | None:
 
 def covered(tables: Tables) -> list[tuple[int, int]]:
     """What was recorded: profiled phases, each from where its recording began."""
-    profiled = tables.manifest["profiled_phases"]
+    profiled = tables.manifest.get("profiled_phases", {})
     states = [(one, profiled.get(one["name"], {})) for one in tables.manifest["phases"]]
     return [
         (one["start_ns"] + state["profiled_after_ns"], one["end_ns"])

@@ -20,15 +20,18 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from analysis.batch_costs import write_batch_costs
-from analysis.findings.find import find
-from analysis.findings.finding import Finding, Rows
-from analysis.findings.self_check import SelfCheck
-from analysis.findings.self_checks import self_checks, unmet
-from analysis.join import write_joined
-from analysis.metrics.run import run_metrics
-from analysis.schema import NO_DEVICE, TABLES, arrow_schema
-from analysis.store import RunStore
+from squall.analysis.findings.find import find
+from squall.analysis.findings.finding import Finding, Rows
+from squall.analysis.findings.self_checks.self_check import SelfCheck
+from squall.analysis.findings.self_checks.self_checks import self_checks, unmet
+from squall.analysis.join.batch_costs import write_batch_costs
+from squall.analysis.join.join import write_joined
+from squall.analysis.metrics.run import run_metrics
+from squall.analysis.schema import NO_DEVICE, TABLES, arrow_schema
+from squall.analysis.storage.store import RunStore
+from squall.analysis.tables.manifest import read_manifest
+from squall.analysis.tables.sealed import SealedCheck, SealedVerdict
+from squall.analysis.verdict.verdict import VerdictFigures
 
 START_NS = 1_795_250_252_000_000_000
 US, MS, S = 1_000, 1_000_000, 1_000_000_000
@@ -119,7 +122,7 @@ def write_regime_run(parent: Path, phases: Sequence[Phase], **manifest: Any) -> 
     if manifest.get("plan", {}).get("load") == "closed":
         tables["requests"] = [{**row, "scheduled_ns": None} for row in tables["requests"]]
     facts = {"clock_error_ns": 0, "n_cores": 16, "clock_track": _track()}
-    store = RunStore.create(parent, "regimes", START_NS, {
+    store = RunStore.create(parent, "regimes", START_NS, read_manifest({
         "scenario": {"name": "regimes", "seed": 1}, "seed": 1,
         "plan": {"load": "open", "n_arrivals": len(tables["requests"]), "n_by_phase": n_by_phase},
         "start_ns": START_NS, "phases": spans,
@@ -130,20 +133,21 @@ def write_regime_run(parent: Path, phases: Sequence[Phase], **manifest: Any) -> 
         },
         "profiled_phases": {phase.name: {"is_profiled": True, "profiled_after_ns": -MS} for phase in phases},
         **manifest,
-    })  # fmt: skip
+    }))  # fmt: skip
     limits = store.run_dir / "nsys" / "server-0" / phases[0].name / "TARGET_INFO_GPU.parquet"
     limits.parent.mkdir(parents=True)
     pq.write_table(pa.Table.from_pylist([H200]), limits)
     for table, rows in tables.items():
         store.append(table, _as_table(table, ({"run": store.run, **row} for row in rows)))
-    store.seal({"status": "VALID", "reasons": [], "checks": [], "client_bottleneck": None})
+    held = SealedCheck(name="made", is_met=True)  # all was looked at, and the client was not the limit
+    store.seal(SealedVerdict(status="VALID", checks=(held,)))
     return store
 
 
 def diagnose(
-    store: RunStore, verdict: dict[str, Any] | None = None
+    store: RunStore, verdict: VerdictFigures | None = None
 ) -> tuple[list[Finding], dict[str, SelfCheck]]:
-    """Findings, and self-checks by name, of a run: made from its raw tables as `analysis.derive` does."""
+    """Findings, and self-checks by name, of a run: made from its raw tables as `squall.analysis.derive` does."""
     write_batch_costs(store)
     if store.has("requests"):
         write_joined(store)

@@ -17,18 +17,21 @@ from typing import Any
 import pyarrow as pa
 from rich.console import Console
 
-from actors.engine import Rules
-from actors.loadgen import WorkerSettings
-from actors.observer import Observer, ObserverSettings, ServerTarget
-from actors.spool import read_spool
-from analysis.screen import render
-from analysis.store import RunStore
-from analysis.summary import summarise
-from analysis.timeline import RunPhase, assign_phase
-from analysis.validity import judge_run
-from cluster.probes import Child
-from scenarios.loader import scenario_from_mapping
-from scenarios.plan import plan_scenario
+from squall.actors.load.engine import Rules
+from squall.actors.load.worker import WorkerSettings
+from squall.actors.sampling.observer import Observer, ObserverSettings, ServerTarget
+from squall.actors.spill import read_spill
+from squall.analysis.clocks.timeline import RunPhase, assign_phase
+from squall.analysis.render.screen import render
+from squall.analysis.storage.store import RunStore
+from squall.analysis.summary.summary import summarise
+from squall.analysis.summary.summary_file import Summary
+from squall.analysis.tables.manifest import read_manifest
+from squall.analysis.verdict.validity import judge_run
+from squall.analysis.verdict.verdict import VerdictFigures
+from squall.cluster.proof.local_workers import Child
+from squall.scenarios.config.loader import scenario_from_mapping
+from squall.scenarios.plan.plan import plan_scenario
 from tests.null_process import NullProcess, null_spec
 
 S = 1_000_000_000
@@ -40,18 +43,17 @@ Between = Callable[[NullProcess], None]
 class VerdictRun:
     """A sealed run: its summary and its screen, 80 columns wide."""
 
-    summary: dict[str, Any]
+    summary: Summary
     screen: list[str]
 
     @property
-    def verdict(self) -> dict[str, Any]:
-        found: dict[str, Any] = self.summary["verdict"]
-        return found
+    def verdict(self) -> VerdictFigures:
+        return self.summary.verdict
 
     @property
     def first_line(self) -> str:
         """The first line of the verdict."""
-        return [line.rstrip() for line in self.screen if line.startswith(self.verdict["status"])][-1]
+        return [line.rstrip() for line in self.screen if line.startswith(self.verdict.status)][-1]
 
 
 def scenario_of(rate: str = "200/s", measured: str = "1500ms", **changes: Any) -> dict[str, Any]:
@@ -105,7 +107,7 @@ def run_planted(
             spec=null_spec(), seed=1, shapes={}, rules=Rules(timeout_ns=scenario.clients.timeout_ns),
             n_connections=4, spill_dir=str(spill), protocol=protocol,
         )  # fmt: skip
-        probe = stack.enter_context(Child("actors.probe"))
+        probe = stack.enter_context(Child("squall.actors.load.worker_process"))
         probe.tell(pickle.dumps((settings, plan)))
         probe.hear(_TIMEOUT_S)
         observer.set_client_pids([probe.pid])
@@ -118,18 +120,18 @@ def run_planted(
         RunPhase(span.name, span.kind, start_ns + span.start_ns, start_ns + span.end_ns)
         for span in plan.spans
     ]
-    store = RunStore.create(folder / "runs", "planted", time.time_ns(), {
+    store = RunStore.create(folder / "runs", "planted", time.time_ns(), read_manifest({
         "scenario": scenario.to_mapping(), "seed": scenario.seed,
         "plan": {"n_arrivals": len(plan), "load": "open"},
         "phases": [span._asdict() for span in spans],
         "nodes": {"node-0": {"clock_error_ns": 0}},
         "servers": {"server-0": {"node": "node-0", "model": "linear_head", "batch_record": False}},
         "workers": [{"worker": 0, "node": "node-0"}],
-    })  # fmt: skip
+    }))  # fmt: skip
     for path in sorted(spill.glob("*.arrows")):
         _append(store, path, spans)
     store.flush()
-    store.seal(judge_run(store).to_mapping())
+    store.seal(judge_run(store).sealed())
     summary = summarise(store)
     return VerdictRun(summary, _screen(summary))
 
@@ -138,14 +140,14 @@ def _append(store: RunStore, path: Path, spans: list[RunPhase]) -> None:
     """A spill file's rows, each with the run's name and the phase that its instant lies in."""
     table = path.name.removesuffix(".arrows").partition("-")[0]
     with pa.OSFile(str(path)) as data:
-        for part in read_spool(data):
-            own = part if table == "requests" else assign_phase(part, "t_ns", spans)
+        for part in read_spill(data):
+            own = assign_phase(table, part, spans)
             at = own.schema.get_field_index("run")
             named = pa.array([store.run] * len(own)).cast(own.schema.field(at).type)
             store.append(table, own.set_column(at, own.schema.field(at), named))
 
 
-def _screen(summary: dict[str, Any]) -> list[str]:
+def _screen(summary: Summary) -> list[str]:
     console = Console(width=80, file=io.StringIO(), color_system=None)
     console.print(render(summary, "runs/x"))
     assert isinstance(console.file, io.StringIO)

@@ -1,1 +1,1 @@
-"""What limits a run, by rules that are data, and whether its own figures agree with one another."""
+"""Why latencies are what they are: findings with evidence, scope and next step."""

@@ -6,17 +6,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from analysis.cpu_shares import CpuShares, cpu_shares
-from analysis.findings.body_rules import BODY_RULES
-from analysis.findings.classifier import Classification, classify
-from analysis.findings.confidence import Confidence, RunState
-from analysis.findings.cpu_rules import STARVED, cpu_measures, with_cpu
-from analysis.findings.facts import facts, wall_partition
-from analysis.findings.finding import UNASSESSED, Finding, Rows, Scope, make_finding
-from analysis.findings.rows import link, scope_filter
-from analysis.findings.rule import Measures
-from analysis.findings.sent import SentRequests
-from analysis.findings.shares import (
+from squall.analysis.clocks.timeline import measure_spans
+from squall.analysis.compare.overhead import profiling_ratio
+from squall.analysis.findings.finding import UNASSESSED, Finding, Rows, Scope, make_finding
+from squall.analysis.findings.rows import link, scope_filter
+from squall.analysis.findings.rules.body_rules import BODY_RULES
+from squall.analysis.findings.rules.classifier import Classification, classify
+from squall.analysis.findings.rules.confidence import Confidence, RunState
+from squall.analysis.findings.rules.cpu_rules import STARVED, cpu_measures
+from squall.analysis.findings.rules.facts import facts, wall_partition
+from squall.analysis.findings.rules.rule import Measures
+from squall.analysis.findings.rules.shares import (
     BODY_PARTS,
     Key,
     Sums,
@@ -25,27 +25,25 @@ from analysis.findings.shares import (
     is_cpu,
     response_shares,
 )
-from analysis.findings.statistics import statistics_finding
-from analysis.findings.tail import Tail, tail_finding, tails
-from analysis.findings.tail_batches import tail_measures
-from analysis.findings.unserved import absent_finding, unserved_filter
-from analysis.findings.window_rules import (
-    CLIENT,
-    CLIENT_LAG_RATIO,
-    REFUSED,
-    UNDER_OFFERED,
-    UNSERVED,
-    WINDOW_RULES,
-)
-from analysis.metrics.measures import instance_key, instance_of, server_of
-from analysis.model_statistics import ModelStatistics, model_statistics
-from analysis.ops import OPERATIONS
-from analysis.overhead import profiling_ratio
-from analysis.query import MEMORY_LIMIT_BYTES, connect
-from analysis.requests import is_open_load
-from analysis.store import RunStore
-from analysis.timeline import measure_spans
-from analysis.wording import share_text
+from squall.analysis.findings.rules.tried import rules_of
+from squall.analysis.findings.rules.window_rules import CLIENT, CLIENT_LAG_RATIO, QUEUE, REFUSED, UNSERVED
+from squall.analysis.findings.sent import SentRequests
+from squall.analysis.findings.statistics import statistics_finding
+from squall.analysis.findings.tail import Tail, tail_finding, tails
+from squall.analysis.findings.tail_batches import tail_measures
+from squall.analysis.findings.unserved import absent_finding, unserved_filter
+from squall.analysis.metrics.measures import instance_key, instance_of, server_of
+from squall.analysis.metrics.model_statistics import ModelStatistics, model_statistics
+from squall.analysis.requests.requests import is_open_load
+from squall.analysis.storage.query import MEMORY_LIMIT_BYTES, connect
+from squall.analysis.storage.store import RunStore
+from squall.analysis.tables.deployed import ServerFacts
+from squall.analysis.tables.manifest import Manifest
+from squall.analysis.tables.nsys import OPERATIONS
+from squall.analysis.tables.sealed import SealedVerdict
+from squall.analysis.verdict.cpu_shares import CpuShares, cpu_shares
+from squall.analysis.verdict.verdict import VerdictFigures
+from squall.analysis.wording import share_text
 
 if TYPE_CHECKING:
     import duckdb
@@ -56,24 +54,24 @@ _TABLES = ("batch_costs", "joined", "requests", *OPERATIONS)
 def find(
     store: RunStore,
     metrics: Mapping[str, Any],
-    verdict: Mapping[str, Any] | None = None,
+    verdict: VerdictFigures | None = None,
     unmet_checks: Sequence[str] = (),
     memory_limit_bytes: int = MEMORY_LIMIT_BYTES,
 ) -> list[Finding]:
     """The findings of a run whose tables `batch_costs` and `joined` are written, in order of phase and instance.
 
-    `metrics`: what `run_metrics` returned. `verdict`: the run's, by default the one it was sealed with.
+    `metrics`: what `run_metrics` returned. `verdict`: the run's; without one that of its seal.
     `unmet_checks`: names of the self-checks that are not met; they lower confidence. What is not in the run is not
     assessed; nothing that is missing raises.
     """
     manifest = store.manifest
-    state = RunState(tuple(manifest.get("losses", [])), tuple(unmet_checks), profiling_ratio(store.run_dir))
+    state = RunState(manifest.losses, tuple(unmet_checks), profiling_ratio(store.run_dir))
     tables = [name for name in _TABLES if store.has(name)]
     with connect(store, tables, memory_limit_bytes) as connection:
         sums = batch_sums(connection) if "batch_costs" in tables else {}
         shares = response_shares(connection) if "joined" in tables else {}
         sent = SentRequests.read(connection) if "joined" in tables else SentRequests({})
-        client = _client(store, verdict, manifest)
+        client = _client(store, verdict or manifest.verdict)
         phases = metrics.get("phases") or {span.name: {} for span in measure_spans(manifest)}
         cpus = cpu_shares(store.read("cpu_samples") if store.has("cpu_samples") else None, list(phases))
         models = model_statistics(
@@ -103,12 +101,12 @@ class _Client:
     advice: str
 
 
-def _client(store: RunStore, verdict: Mapping[str, Any] | None, manifest: Mapping[str, Any]) -> _Client:
-    known = verdict if verdict is not None else manifest.get("verdict") or {}
-    found = known.get("client_bottleneck")
-    if found:
-        return _Client(1.0, str(found["sentence"]), str(found["advice"]))
-    looked = "client_bottleneck" in known and store.has("worker_samples")
+def _client(store: RunStore, verdict: VerdictFigures | SealedVerdict | None) -> _Client:
+    """`verdict`: without checks it never looked at the load generator, as that of an aborted run."""
+    found = verdict.client_bottleneck if verdict is not None else None
+    if found is not None:
+        return _Client(1.0, found.sentence, found.advice)
+    looked = verdict is not None and bool(verdict.checks) and store.has("worker_samples")
     return _Client(0.0 if looked else None, "", "")
 
 
@@ -119,7 +117,7 @@ class _View:
     store: RunStore
     connection: duckdb.DuckDBPyConnection
     tables: Sequence[str]
-    manifest: Mapping[str, Any]
+    manifest: Manifest
     client: _Client
     state: RunState
     sums: Mapping[Key, Sums]
@@ -132,8 +130,10 @@ class _View:
         """The findings of both levels."""
         known = self.facts(phase, key, measures)
         scope = _scope(phase, key)
-        rules = with_cpu(WINDOW_RULES, known, UNDER_OFFERED.name)
-        levels = {"window": classify(rules, known), "body": classify(BODY_RULES, known)}
+        levels = {
+            "window": classify(rules_of("window", known), known),
+            "body": classify(rules_of("body", known), known),
+        }
         rows = {level: self._rows(scope, found) for level, found in levels.items()}
         window = make_finding(
             "window", scope, levels["window"], known, self.state, wall_partition(known), rows["window"]
@@ -167,7 +167,7 @@ class _View:
         span = next((one for one in measure_spans(self.manifest) if one.name == scope.phase), None)
         own = [one for one in self.models if (one.phase, one.server) == (scope.phase, scope.server)]
         found = statistics_finding(
-            replace(scope, instance=str(self._server(scope.server).get("model", ""))),
+            replace(scope, instance=self._server(scope.server).model or ""),
             own,
             self._server(scope.server),
             span.end_ns - span.start_ns if span is not None else 0,
@@ -176,9 +176,8 @@ class _View:
         )
         return found or finding
 
-    def _server(self, server: str) -> Mapping[str, Any]:
-        found: Mapping[str, Any] = self.manifest.get("servers", {}).get(server, {})
-        return found
+    def _server(self, server: str) -> ServerFacts:
+        return self.manifest.servers.get(server) or ServerFacts(node="")
 
     def tail(
         self,
@@ -214,7 +213,7 @@ class _View:
         return facts(measures, more)
 
     def _node_of(self, server: str) -> str:
-        return str(self._server(server).get("node"))
+        return self._server(server).node
 
     def _is_cpu(self, phase: str, key: str, sums: Sums | None) -> float | None:
         """Whether the instance computes on the CPU; None too where the phase lacks operations that it must have had:
@@ -270,7 +269,7 @@ class _View:
 
     def _saturated(self, window: Finding, body: Finding) -> Finding:
         """A queue-bound instance is named together with what saturates it."""
-        if window.rule != "queue-bound":
+        if window.rule != QUEUE.name:
             return window
         what = window.also[0] if window.also else "none of the other rules"
         if body.margin is not None:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from analysis.findings.classifier import Assessment, Classification, clauses_hold
-from analysis.findings.confidence import LEVELS, NO_RULE, RunState, confidence_of
-from analysis.findings.facts import total
-from analysis.findings.rule import QUOTIENTS, Measures, Rule
-from analysis.tables.columns import NO_DEVICE
-from analysis.wording import count_text, figure_text
+from squall.analysis.findings.rules.classifier import Assessment, Classification, clauses_hold
+from squall.analysis.findings.rules.confidence import LEVELS, NO_RULE, RunState, confidence_of
+from squall.analysis.findings.rules.facts import total
+from squall.analysis.findings.rules.rule import QUOTIENTS, Measures, Rule
+from squall.analysis.record import Number
+from squall.analysis.tables.columns import NO_DEVICE
+from squall.analysis.wording import count_text, figure_text
 
 UNASSESSED = "not assessed"
 
@@ -35,11 +36,30 @@ class Evidence:
     """A measure of a finding. `comparison`, `threshold` and `holds` are None for one that is only stated."""
 
     measure: str
-    value: float | None
+    value: Number | None
     text: str
     comparison: str | None = None
-    threshold: float | None = None
+    threshold: Number | None = None
     holds: bool | None = None
+
+
+@dataclass(frozen=True)
+class RunnerUp:
+    """The next rule that holds, or the nearest miss; `evidence`: its conditions."""
+
+    rule: str
+    holds: bool
+    margin: float | None
+    claim: str
+    evidence: tuple[Evidence, ...]
+
+
+@dataclass(frozen=True)
+class Untried:
+    """A rule that could not be tried, for want of the measures `missing`."""
+
+    rule: str
+    missing: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -86,23 +106,11 @@ class Finding:
     details: tuple[str, ...] = ()
     shares: Mapping[str, float | None] = field(default_factory=dict)
     give_back: Bound = Bound()
-    runner_up: Mapping[str, Any] | None = None
+    runner_up: RunnerUp | None = None
     also: tuple[str, ...] = ()
-    not_assessed: tuple[Mapping[str, Any], ...] = ()
+    not_assessed: tuple[Untried, ...] = ()
     not_shown: str = ""
     rows: Rows | None = None
-
-    def to_mapping(self) -> dict[str, Any]:
-        """As summary.json holds it."""
-        found: dict[str, Any] = _listed(asdict(self))
-        return found
-
-
-def _listed(value: Any) -> Any:
-    """`value` with lists for tuples, at any depth: what JSON gives back."""
-    if isinstance(value, Mapping):
-        return {name: _listed(one) for name, one in value.items()}
-    return [_listed(one) for one in value] if isinstance(value, list | tuple) else value
 
 
 def measure_text(name: str, value: float | None) -> str:
@@ -140,7 +148,7 @@ def make_finding(
         evidence=evidence_of(found.runner_up.rule, measures) if found.runner_up is not None else (),
         shares=dict(shares),
         runner_up=_runner_up(found.runner_up, measures),
-        not_assessed=tuple({"rule": one.rule.name, "missing": list(one.missing)} for one in found.unassessed),
+        not_assessed=tuple(Untried(one.rule.name, one.missing) for one in found.unassessed),
     )
     return unnamed if found.named is None else _named(unnamed, found, found.named, measures, state, rows)
 
@@ -224,14 +232,11 @@ def _sentence(text: str) -> str:
     return text[0].upper() + text[1:] if text else text
 
 
-def _runner_up(one: Assessment | None, measures: Measures) -> dict[str, Any] | None:
+def _runner_up(one: Assessment | None, measures: Measures) -> RunnerUp | None:
     if one is None:
         return None
-    evidence = [asdict(piece) for piece in evidence_of(one.rule, measures) if piece.threshold is not None]
-    return {
-        "rule": one.rule.name, "holds": bool(one.holds), "margin": one.margin,
-        "claim": filled(one.rule.claim, measures), "evidence": evidence,
-    }  # fmt: skip
+    evidence = tuple(piece for piece in evidence_of(one.rule, measures) if piece.threshold is not None)
+    return RunnerUp(one.rule.name, bool(one.holds), one.margin, filled(one.rule.claim, measures), evidence)
 
 
 def _no_name(level: str, found: Classification, measures: Measures) -> str:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from analysis.findings.finding import Rows, Scope
-from analysis.findings.rule import RowLink
+from squall.analysis.findings.finding import Rows, Scope
+from squall.analysis.findings.rules.rule import RowLink
 
 if TYPE_CHECKING:
     import duckdb

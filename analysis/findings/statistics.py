@@ -8,14 +8,14 @@ Named is the largest of these parts: `queue-bound` or `compute-bound`, and at wh
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
-from analysis.findings.confidence import Confidence, RunState, weigh_cpu, weigh_run
-from analysis.findings.finding import Evidence, Finding, Scope
-from analysis.findings.rule import Measures
-from analysis.model_statistics import ModelStatistics
-from analysis.wording import count_text, duration_text, share_text
+from squall.analysis.findings.finding import Evidence, Finding, Scope
+from squall.analysis.findings.rules.confidence import Confidence, RunState, weigh_cpu, weigh_run
+from squall.analysis.findings.rules.rule import Measures
+from squall.analysis.metrics.model_statistics import ModelStatistics
+from squall.analysis.tables.deployed import ServerFacts
+from squall.analysis.wording import count_text, duration_text, share_text
 
 QUEUES, COMPUTES = "queue-bound", "compute-bound"
 _LEAST_REQUESTS = 30
@@ -28,7 +28,7 @@ _STEPS = {
 def statistics_finding(
     scope: Scope,
     found: Sequence[ModelStatistics],
-    server: Mapping[str, Any],
+    server: ServerFacts,
     length_ns: int,
     state: RunState,
     cpu: Measures | None = None,
@@ -38,10 +38,10 @@ def statistics_finding(
     `found`: the models of the phase and server; `server`: the manifest's entry, with `model` and, of an ensemble,
     `steps`; `length_ns`: of the phase; `cpu`: `cpu_rules.cpu_measures` of it.
     """
-    named = next((one for one in found if one.model == server.get("model")), None)
+    named = next((one for one in found if one.model == server.model), None)
     if named is None or not named.n_requests:
         return None
-    parts = _parts(named, found, tuple(server.get("steps", ())))
+    parts = _parts(named, found, server.steps)
     total_ns = sum(parts.values())
     if not total_ns:
         return None
@@ -57,7 +57,7 @@ def statistics_finding(
         confidence.lower("low", f"{count_text(named.n_requests)} requests, fewer than {_LEAST_REQUESTS}")
     weigh_cpu(confidence, cpu or {})
     weigh_run(confidence, state)
-    where = _where(model, named.model, tuple(server.get("steps", ())))
+    where = _where(model, named.model, server.steps)
     mean_ns = parts[model, kind] / named.n_requests
     verb = "queues" if rule == QUEUES else "computes"
     claim = (

@@ -17,13 +17,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from analysis.findings.confidence import Confidence, RunState, weigh_run
-from analysis.findings.finding import Evidence, Finding, Rows, Scope
-from analysis.findings.rows import N_WORST, literal
-from analysis.findings.sent import Sent
-from analysis.findings.shares import BODY_PARTS, LATENCY
-from analysis.latency import smallest_n
-from analysis.wording import count_text, duration_text, share_text
+from squall.analysis.findings.finding import Evidence, Finding, Rows, Scope
+from squall.analysis.findings.rows import N_WORST, literal
+from squall.analysis.findings.rules.confidence import Confidence, RunState, weigh_run
+from squall.analysis.findings.rules.shares import BODY_PARTS, LATENCY
+from squall.analysis.findings.sent import Sent
+from squall.analysis.statistics.latency import smallest_n
+from squall.analysis.wording import count_text, duration_text, share_text
 
 if TYPE_CHECKING:
     import duckdb

@@ -9,73 +9,46 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from analysis.findings.rule import Measures
-from analysis.findings.shares import Key
-from analysis.findings.tail import Tail
-from analysis.metrics.batch_figures import batch_measures, batch_sums
-from analysis.metrics.measures import instance_key, ratio
-from analysis.ops import OPERATIONS
+import numpy as np
+
+from squall.analysis.findings.rules.rule import Measures
+from squall.analysis.findings.rules.shares import Key
+from squall.analysis.findings.tail import Tail
+from squall.analysis.metrics.figures.batch_figures import batch_measures, batch_sums, pick
+from squall.analysis.metrics.figures.issue_figures import issue_measures
+from squall.analysis.metrics.measures import INSTANCE, instance_key, ratio
+from squall.analysis.metrics.sweeps.batch_sweep import BatchOps, BatchSweep, Issue
+from squall.analysis.metrics.sweeps.device_ops import COPY, KERNEL
+from squall.analysis.storage.row_groups import NULL
+from squall.analysis.tables import relations
+from squall.analysis.tables.nsys import DEVICE_TABLES
 
 if TYPE_CHECKING:
     import duckdb
 
 _KEY = "server, instance, instance_device, batch_id"
-_OWNER = "phase, server, instance, instance_device, model"
-_CHOSEN = f"""
-CREATE OR REPLACE TEMP TABLE chosen AS
-SELECT DISTINCT {_KEY} FROM joined WHERE batch_id IS NOT NULL AND instance <> '' AND ({{where}})
-"""
-_PICKED = f"""
-CREATE OR REPLACE TEMP TABLE picked AS SELECT * FROM batch_costs SEMI JOIN chosen USING ({_KEY})
+_OWNER = ", ".join(("phase", *INSTANCE))
+_CHOSEN = f"SELECT {_KEY} FROM joined WHERE batch_id IS NOT NULL AND instance <> '' AND ({{where}})"
+_ROWS = f"""
+SELECT row_number() OVER (ORDER BY {_OWNER}, batch_id) - 1 AS batch, {_OWNER}, batch_id FROM picked
 """
 _OWN = f"""
-SELECT b.phase, b.server, b.instance, b.instance_device, b.model, b.batch_id, '{{kind}}' AS kind, o.start_ns, o.end_ns,
-    o.launch_start_ns, o.launch_end_ns
+SELECT b.batch, {{kind}}::BIGINT AS kind, o.start_ns, o.end_ns, o.launch_start_ns, o.launch_end_ns
 FROM (SELECT * FROM {{table}} WHERE batch_id IN (SELECT batch_id FROM picked) AND end_ns >= start_ns) o
-JOIN picked b USING ({_KEY})
+JOIN tail_rows b USING ({_KEY})
 """
 """By the number first: texts are compared for what is left."""
-_LAUNCHES = f"""
-CREATE OR REPLACE TEMP TABLE launches AS
-SELECT {_OWNER}, batch_id, launch_start_ns, min(start_ns) FILTER (kind = 'kernel') AS first_ns,
-    sum(greatest(0, end_ns - greatest(start_ns, coalesce(before_ns, start_ns))))::BIGINT AS op_ns
-FROM (SELECT *, max(end_ns) OVER (PARTITION BY {_KEY}, launch_start_ns ORDER BY start_ns, end_ns
-        ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before_ns FROM own WHERE launch_start_ns IS NOT NULL)
-GROUP BY ALL
+_GROUPS = f"SELECT {_OWNER}, count(*) FROM tail_rows GROUP BY ALL ORDER BY min(batch)"
+_LAST_STARTS = """
+SELECT max(start_ns) AS closed_ns FROM tail_rows LEFT JOIN tail_ops USING (batch) GROUP BY batch ORDER BY batch
 """
-"""What one call launches is one operation: the nodes of a graph, which take their union."""
-_COPIES = f"""
-SELECT {_OWNER}, sum(end_ns - start_ns) FILTER (kind = 'copy')::DOUBLE,
-    sum(end_ns - start_ns) FILTER (kind = 'kernel')::DOUBLE
-FROM own GROUP BY ALL
+_BY_START = "SELECT * FROM tail_ops ORDER BY start_ns, end_ns"
+_TOTALS = f"""
+SELECT {_OWNER}, sum(end_ns - start_ns) FILTER (kind = {COPY})::DOUBLE,
+    sum(end_ns - start_ns) FILTER (kind = {KERNEL})::DOUBLE, count(launch_start_ns)
+FROM tail_ops JOIN tail_rows USING (batch) GROUP BY ALL
 """
-_ISSUE = f"""
-SELECT {_OWNER}, median(interval_ns), median(op_ns) FILTER (interval_ns IS NOT NULL)
-FROM (SELECT *, launch_start_ns - lag(launch_start_ns) OVER (
-        PARTITION BY {_KEY} ORDER BY launch_start_ns) AS interval_ns FROM launches)
-GROUP BY ALL
-"""
-_IDLE = f"""
-SELECT {_OWNER}, coalesce(sum(start_ns - before_ns) FILTER (launch_start_ns > before_ns), 0)::DOUBLE,
-    sum(start_ns - before_ns)::DOUBLE
-FROM (SELECT *, max(end_ns) OVER (PARTITION BY {_KEY} ORDER BY start_ns, end_ns
-        ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before_ns FROM own)
-WHERE start_ns > before_ns GROUP BY ALL
-"""
-_DEPTH = f"""
-SELECT {_OWNER}, sum(begin_ns - launch_start_ns)::DOUBLE,
-    sum(greatest(0, begin_ns - greatest(launch_start_ns, coalesce(before_ns, launch_start_ns))))::DOUBLE
-FROM (SELECT *, max(begin_ns) OVER (PARTITION BY {_OWNER} ORDER BY launch_start_ns, begin_ns
-        ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before_ns
-    FROM (SELECT *, greatest(first_ns, launch_start_ns) AS begin_ns FROM launches WHERE first_ns IS NOT NULL))
-GROUP BY ALL
-"""
-
-_QUOTIENTS = (
-    (_COPIES, "copy_to_kernel_ratio"),
-    (_IDLE, "host_wait_of_idle_ratio"),
-    (_DEPTH, "launch_depth_nonempty_mean"),
-)
+_SLICE_ROWS = 200_000
 
 
 def tail_measures(
@@ -87,35 +60,58 @@ def tail_measures(
     instance, and are left out.
     """
     filters = [f"({end.where})" for end in ends.values() if isinstance(end, Tail)]
-    return measures_where(connection, tables, " OR ".join(filters)) if filters else {}
-
-
-def measures_where(
-    connection: duckdb.DuckDBPyConnection, tables: Sequence[str], where: str
-) -> dict[Key, Measures]:
-    """The same over the batches of the requests that `where` holds of: SQL over `joined`."""
-    connection.execute(_CHOSEN.format(where=where))
-    connection.execute(_PICKED)
+    if not filters:
+        return {}
+    pick(connection, _CHOSEN.format(where=" OR ".join(filters)))
     return batches_measures(connection, tables)
 
 
 def batches_measures(connection: duckdb.DuckDBPyConnection, tables: Sequence[str]) -> dict[Key, Measures]:
-    """The same over the batches in table `picked`, whose columns are those of `batch_costs`."""
+    """The same over the batches in `picked`."""
     found = {key: batch_measures(sums) for key, sums in batch_sums(connection).items()}
-    own = [_OWN.format(kind=kind, table=table) for table, kind in OPERATIONS.items() if table in tables]
+    own = [
+        _OWN.format(kind=DEVICE_TABLES.index(table), table=table)
+        for table in DEVICE_TABLES
+        if table in tables
+    ]
     if not own:
         return {**found}
-    connection.execute(f"CREATE OR REPLACE TEMP TABLE own AS {' UNION ALL '.join(own)}")
-    connection.execute(_LAUNCHES)
-    for *owner, interval_ns, op_ns in connection.execute(_ISSUE).fetchall():
-        issue = {"issue_interval_ns": interval_ns, "op_median_ns": op_ns}
-        found[_key(owner)] |= {**issue, "issue_to_op_ratio": ratio(interval_ns, op_ns)}
-    for query, name in _QUOTIENTS:
-        for *owner, part_ns, whole_ns in connection.execute(query).fetchall():
-            found[_key(owner)][name] = ratio(part_ns, whole_ns)
-    for table in ("launches", "own"):
-        connection.execute(f"DROP TABLE {table}")
+    connection.execute(relations.TAIL_ROWS.table(_ROWS))
+    connection.execute(relations.TAIL_OPS.table(" UNION ALL ".join(own)))
+    issues = _issues(connection)
+    for *owner, copy_ns, kernel_ns, n_launched in connection.execute(_TOTALS).fetchall():
+        found[_key(owner)] |= {
+            **_issue_measures(issues[_key(owner)], bool(n_launched)),
+            "copy_to_kernel_ratio": ratio(copy_ns, kernel_ns),
+        }
+    for relation in (relations.TAIL_OPS, relations.TAIL_ROWS):
+        connection.execute(relation.drop())
     return {**found}
+
+
+def _issues(connection: duckdb.DuckDBPyConnection) -> dict[Key, Issue]:
+    """How the operations in `tail_ops` follow one another, by owner of the batch."""
+    groups = connection.execute(_GROUPS).fetchall()
+    group = np.repeat(np.arange(len(groups)), [n for *_, n in groups])
+    closed_ns = connection.sql(_LAST_STARTS).to_arrow_table()["closed_ns"].fill_null(NULL).to_numpy()
+    sweep = BatchSweep(len(groups), group, closed_ns)
+    for piece in connection.sql(_BY_START).to_arrow_reader(_SLICE_ROWS):
+        if piece.num_rows:
+            columns = (piece[name].fill_null(NULL).to_numpy() for name in BatchOps._fields)
+            sweep.add(BatchOps(*columns))
+    sweep.finish()
+    return {_key(owner): issue for (*owner, _), issue in zip(groups, sweep.issues, strict=True)}
+
+
+def _issue_measures(issue: Issue, has_launches: bool) -> Measures:
+    """Those that these operations tell of; of the others what holds of all batches stays said."""
+    measures = issue_measures(issue)
+    untold = set() if has_launches else {"issue_interval_ns", "op_median_ns", "issue_to_op_ratio"}
+    if not issue.n_by_cause.sum():
+        untold.add("host_wait_of_idle_ratio")
+    if issue.depth.first_ns is None:
+        untold.add("launch_depth_nonempty_mean")
+    return {name: value for name, value in measures.items() if name not in untold}
 
 
 def _key(owner: Sequence[Any]) -> Key:

@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from analysis.findings.classifier import classify
-from analysis.findings.confidence import RunState
-from analysis.findings.finding import UNASSESSED, Finding, Scope, make_finding
-from analysis.findings.rows import link, literal
-from analysis.findings.rule import Rule
-from analysis.findings.sent import Sent, SentRequests, sent_measures
-from analysis.findings.window_rules import REFUSED, UNSERVED
-from analysis.metrics.request_figures import IS_ANSWERED, IS_UNSERVED
-from analysis.wording import count_text
+from squall.analysis.findings.finding import UNASSESSED, Finding, Scope, make_finding
+from squall.analysis.findings.rows import link, literal
+from squall.analysis.findings.rules.classifier import classify
+from squall.analysis.findings.rules.confidence import RunState
+from squall.analysis.findings.rules.rule import Rule
+from squall.analysis.findings.rules.window_rules import REFUSED, UNSERVED
+from squall.analysis.findings.sent import Sent, SentRequests, sent_measures
+from squall.analysis.metrics.figures.request_figures import IS_ANSWERED, IS_UNSERVED
+from squall.analysis.wording import count_text
 
 if TYPE_CHECKING:
     import duckdb

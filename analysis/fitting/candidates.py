@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from analysis.fitting.dispersion import fit_bmodel, fit_fgn, fit_hawkes_curve, fit_mmpp_curve
-from analysis.fitting.envelope import ResidualKind, envelope_bins, fit_envelope
-from analysis.fitting.fitted import Fitted, stretches_of
-from analysis.fitting.hawkes import fit_hawkes
-from analysis.fitting.mmpp import fit_mmpp
-from analysis.fitting.renewal import FAMILIES, constant_of, fit_poisson, fit_renewal
-from scenarios.units import NS_PER_S
+from squall.analysis.fitting.dispersion import fit_bmodel, fit_fgn, fit_hawkes_curve, fit_mmpp_curve
+from squall.analysis.fitting.envelope import ResidualKind, envelope_bins, fit_envelope
+from squall.analysis.fitting.fitted import Fitted, excerpts_of
+from squall.analysis.fitting.hawkes import fit_hawkes
+from squall.analysis.fitting.mmpp import fit_mmpp
+from squall.analysis.fitting.renewal import FAMILIES, constant_of, fit_poisson, fit_renewal
+from squall.scenarios.units import NS_PER_S
 
 RESIDUALS: tuple[ResidualKind, ...] = ("poisson", "gamma", "hawkes")
 
@@ -27,13 +27,13 @@ def fit_all(times_ns: Times, end_ns: int, seed: int = 1) -> Iterator[Fitted]:
     told apart; `fgn` has the same long memory with two parameters.
     """
     rate_hz = times_ns.size / end_ns * NS_PER_S
-    stretches = stretches_of(times_ns, end_ns)
+    excerpts = excerpts_of(times_ns, end_ns)
     yield constant_of(rate_hz)
-    yield fit_poisson(stretches, rate_hz)
+    yield fit_poisson(excerpts, rate_hz)
     for family in FAMILIES:
-        yield fit_renewal(family, stretches, rate_hz)
-    yield fit_hawkes(stretches, rate_hz)
-    yield fit_mmpp(stretches, rate_hz)
+        yield fit_renewal(family, excerpts, rate_hz)
+    yield fit_hawkes(excerpts, rate_hz)
+    yield fit_mmpp(excerpts, rate_hz)
     by_curve: tuple[Callable[[Times, int, int], Fitted | None], ...] = (
         fit_hawkes_curve,
         fit_mmpp_curve,

@@ -9,9 +9,9 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from analysis.bootstrap import dispersion_band
-from scenarios.burstiness import N_SHIFTS, gd1_wait_p99, idc_shifted, largest, peak_to_mean
-from scenarios.units import NS_PER_S
+from squall.analysis.statistics.bootstrap import dispersion_band
+from squall.scenarios.series.burstiness import N_SHIFTS, gd1_wait_p99, idc_shifted, largest, peak_to_mean
+from squall.scenarios.units import NS_PER_S
 
 IDC_WINDOWS_NS = tuple(NS_PER_S * 10**power // 10 for power in range(5))
 PEAK_WINDOWS_NS = (NS_PER_S, 10 * NS_PER_S, 60 * NS_PER_S)

@@ -14,11 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import optimize
 
-from analysis.fitting.criteria import LEAST_PER_WINDOW
-from analysis.fitting.dispersion_formulas import fgn_idc, hawkes_idc, mmpp_c2, mmpp_idc
-from analysis.fitting.fitted import (
+from squall.analysis.arrays import Floats
+from squall.analysis.fitting.criteria import LEAST_PER_WINDOW
+from squall.analysis.fitting.dispersion_formulas import fgn_idc, hawkes_idc, mmpp_c2, mmpp_idc
+from squall.analysis.fitting.fitted import (
     Fitted,
-    Floats,
     Parameter,
     arrivals_of,
     logistic,
@@ -27,11 +27,11 @@ from analysis.fitting.fitted import (
     rounded,
     time_text,
 )
-from analysis.fitting.hawkes import LARGEST_BETA, LEAST_BETA, LEAST_N
-from analysis.fitting.mmpp import LARGEST_BASE, LARGEST_PEAK, LEAST_BASE
-from scenarios.burstiness import gap_c2, idc_shifted, window_counts
-from scenarios.processes import LARGEST_HAWKES_N
-from scenarios.units import NS_PER_S, format_duration
+from squall.analysis.fitting.hawkes import LARGEST_BETA, LEAST_BETA, LEAST_N
+from squall.analysis.fitting.mmpp import LARGEST_BASE, LARGEST_PEAK, LEAST_BASE
+from squall.scenarios.arrivals.unit import LARGEST_HAWKES_N
+from squall.scenarios.series.burstiness import gap_c2, idc_shifted, window_counts
+from squall.scenarios.units import NS_PER_S, format_duration
 
 N_REPEATS = 12
 LEAST_WINDOWS = 10

@@ -7,7 +7,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from analysis.fitting.fitted import Floats
+from squall.analysis.arrays import Floats
 
 
 def fgn_idc(

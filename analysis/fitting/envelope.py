@@ -11,21 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import fft
 
-from analysis.fitting.dispersion_formulas import hawkes_idc
-from analysis.fitting.fitted import (
-    Fitted,
-    Floats,
-    Parameter,
-    Stretch,
-    parted,
-    rate_text,
-    rounded,
-    spans_of,
-)
-from analysis.fitting.hawkes import fit_unit_hawkes
-from analysis.fitting.renewal import fit_unit_gamma
-from scenarios.paths import FixedPath, steps
-from scenarios.units import NS_PER_S, format_duration
+from squall.analysis.arrays import Floats
+from squall.analysis.fitting.dispersion_formulas import hawkes_idc
+from squall.analysis.fitting.fitted import Excerpt, Fitted, Parameter, parted, rate_text, rounded, spans_of
+from squall.analysis.fitting.hawkes import fit_unit_hawkes
+from squall.analysis.fitting.renewal import fit_unit_gamma
+from squall.scenarios.arrivals.rate_paths import FixedPath, steps
+from squall.scenarios.units import NS_PER_S, format_duration
 
 BINS_S = (10, 30, 60, 120, 300)
 LEAST_PER_BIN = 50
@@ -108,7 +100,7 @@ def _estimate(
     mean = float(counts.mean())
     for _ in range(1 if kind == "poisson" else N_PASSES):
         path = steps(likely_levels(counts, residual.idc(mean)), bin_ns, end_ns)
-        residual = fit_residual(kind, unit_stretches(times_ns, end_ns, path, rate_hz), residual)
+        residual = fit_residual(kind, unit_excerpts(times_ns, end_ns, path, rate_hz), residual)
     return shrunk(counts, residual.idc(mean)), residual
 
 
@@ -180,10 +172,10 @@ def _smoothed(power: Floats) -> Floats:
     return smoothed
 
 
-def unit_stretches(
+def unit_excerpts(
     times_ns: NDArray[np.int64], end_ns: int, path: FixedPath, rate_hz: float
-) -> tuple[Stretch, ...]:
-    """The points u_i = Λ(t_i) of a series, or of 8 stretches of it, that each begin anew at 0."""
+) -> tuple[Excerpt, ...]:
+    """The points u_i = Λ(t_i) of a series, or of 8 excerpts of it, that each begin anew at 0."""
     curve = path.draw(np.random.default_rng(0), end_ns)
     edges, expected = curve.edges_ns, curve.cum * (rate_hz / NS_PER_S)
 
@@ -194,18 +186,18 @@ def unit_stretches(
     for span in spans_of(times_ns, end_ns):
         begin, end = clock(np.array([span.start_ns, span.end_ns], np.float64))
         points = clock(parted(times_ns[span.first : span.last])) - begin
-        found.append(Stretch(points, float(end - begin)))
+        found.append(Excerpt(points, float(end - begin)))
     return tuple(found)
 
 
-def fit_residual(kind: ResidualKind, stretches: Sequence[Stretch], near: Residual) -> Residual:
+def fit_residual(kind: ResidualKind, excerpts: Sequence[Excerpt], near: Residual) -> Residual:
     """By maximum likelihood, given its rate of 1; from `near` on, where that is of the same kind."""
     match kind:
         case "gamma":
-            return Residual(kind, *fit_unit_gamma(stretches))
+            return Residual(kind, *fit_unit_gamma(excerpts))
         case "hawkes":
             n_beta = [p.value for p in near.parameters]
             start = (n_beta[0], n_beta[1]) if near.kind == "hawkes" else None
-            return Residual(kind, *fit_unit_hawkes(stretches, start))
+            return Residual(kind, *fit_unit_hawkes(excerpts, start))
         case _:
-            return Residual(kind, (), -sum(stretch.length for stretch in stretches))
+            return Residual(kind, (), -sum(excerpt.length for excerpt in excerpts))

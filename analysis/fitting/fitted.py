@@ -10,20 +10,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from scenarios.arrivals import Arrivals
-from scenarios.build import build_arrivals
-from scenarios.load import SuperposeArrivals
-from scenarios.units import NS_PER_S, format_duration
-
-Floats = NDArray[np.float64]
+from squall.analysis.arrays import Floats
+from squall.scenarios.arrivals.process import Arrivals
+from squall.scenarios.config.arrivals import SuperposeArrivals
+from squall.scenarios.plan.build import build_arrivals
+from squall.scenarios.units import NS_PER_S, format_duration
 
 MOST_FITTED = 200_000
-"""Arrivals beyond which a likelihood is taken over stretches of the series that hold about as many."""
-N_STRETCHES = 8
+"""Arrivals beyond which a likelihood is taken over excerpts of the series that hold about as many."""
+N_EXCERPTS = 8
 
 
 @dataclass(frozen=True, eq=False)
-class Stretch:
+class Excerpt:
     """Sorted points, (n,) float64, in [0, length), in seconds or in expected arrivals."""
 
     points: Floats
@@ -98,19 +97,19 @@ class Span:
 
 
 def spans_of(times_ns: NDArray[np.int64], end_ns: int, most: int = MOST_FITTED) -> list[Span]:
-    """The whole series; of more than `most` arrivals, 8 stretches of it, evenly placed, that hold about `most`."""
+    """The whole series; of more than `most` arrivals, 8 excerpts of it, evenly placed, that hold about `most`."""
     n = times_ns.size
     if n <= most:
         return [Span(0, n, 0, end_ns)]
-    each = most // N_STRETCHES
-    firsts = np.linspace(0, n - each - 1, N_STRETCHES).astype(np.int64)
+    each = most // N_EXCERPTS
+    firsts = np.linspace(0, n - each - 1, N_EXCERPTS).astype(np.int64)
     return [Span(f, f + each, int(times_ns[f]), int(times_ns[f + each])) for f in firsts.tolist()]
 
 
-def stretches_of(times_ns: NDArray[np.int64], end_ns: int, most: int = MOST_FITTED) -> tuple[Stretch, ...]:
-    """The series in seconds, or 8 stretches of it that each begin anew at 0. Equal instants are `parted`."""
+def excerpts_of(times_ns: NDArray[np.int64], end_ns: int, most: int = MOST_FITTED) -> tuple[Excerpt, ...]:
+    """The series in seconds, or 8 excerpts of it that each begin anew at 0. Equal instants are `parted`."""
     return tuple(
-        Stretch(
+        Excerpt(
             (parted(times_ns[s.first : s.last]) - s.start_ns) / NS_PER_S, (s.end_ns - s.start_ns) / NS_PER_S
         )
         for s in spans_of(times_ns, end_ns, most)

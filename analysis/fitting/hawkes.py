@@ -7,9 +7,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from analysis.fitting.fitted import Fitted, Floats, Parameter, Stretch, logistic, logit, rate_text, rounded
-from analysis.fitting.maximum import Maximum, maximise
-from scenarios.processes import LARGEST_HAWKES_N
+from squall.analysis.arrays import Floats
+from squall.analysis.fitting.fitted import Excerpt, Fitted, Parameter, logistic, logit, rate_text, rounded
+from squall.analysis.fitting.maximum import Maximum, maximise
+from squall.scenarios.arrivals.unit import LARGEST_HAWKES_N
 
 LEAST_N = 1e-4
 LEAST_BETA, LARGEST_BETA = 1e-3, 1e3  # per expected arrival
@@ -37,15 +38,15 @@ def excitations(gaps: Floats, beta: float, before: float) -> Floats:
     return sums
 
 
-def log_likelihood(stretches: Sequence[Stretch], rate: float, n: float, beta: float) -> float:
+def log_likelihood(excerpts: Sequence[Excerpt], rate: float, n: float, beta: float) -> float:
     """Σ ln λ(t_i) - ∫λ, λ(t) = rate (1 - n) + n·beta·X(t) (Daley, Vere-Jones, 2003, Proposition 7.2.III).
 
-    X at the start of a stretch is not known and is taken at its stationary mean rate/beta.
+    X at the start of a excerpt is not known and is taken at its stationary mean rate/beta.
     """
     before = rate / beta
     total = 0.0
-    for stretch in stretches:
-        points, length = stretch.points, stretch.length
+    for excerpt in excerpts:
+        points, length = excerpt.points, excerpt.length
         rates = excitations(np.diff(points, prepend=0.0), beta, before)
         rates *= n * beta
         rates += rate * (1 - n)
@@ -55,15 +56,15 @@ def log_likelihood(stretches: Sequence[Stretch], rate: float, n: float, beta: fl
     return total
 
 
-def fit_hawkes(stretches: Sequence[Stretch], rate_hz: float) -> Fitted:
+def fit_hawkes(excerpts: Sequence[Excerpt], rate_hz: float) -> Fitted:
     """n and beta (1/s), of points in seconds, given the rate seen. `rate_hz` is that of the whole trace.
 
     The rate is not free: on a rate that drifts the likelihood grows towards n = 1 with a rate far from the one seen.
     Its standard error is that of a mean count, √(IDC(∞)·count)/span with IDC(∞) = 1/(1 - n)².
     """
-    count = sum(s.points.size for s in stretches)
-    seen = count / sum(s.length for s in stretches)
-    found = _maximum(stretches, seen)
+    count = sum(s.points.size for s in excerpts)
+    seen = count / sum(s.length for s in excerpts)
+    found = _maximum(excerpts, seen)
     n, beta = logistic(found.at[0]), seen * math.exp(found.at[1])
     return Fitted(
         "hawkes",
@@ -81,13 +82,13 @@ def fit_hawkes(stretches: Sequence[Stretch], rate_hz: float) -> Fitted:
 
 
 def fit_unit_hawkes(
-    stretches: Sequence[Stretch], start: tuple[float, float] | None = None
+    excerpts: Sequence[Excerpt], start: tuple[float, float] | None = None
 ) -> tuple[tuple[Parameter, Parameter], float, str]:
     """(n, beta per expected arrival) of points of rate 1, their log-likelihood, and `Maximum.failure`.
 
     `start`: where it is nearly.
     """
-    found = _maximum(stretches, 1.0, start)
+    found = _maximum(excerpts, 1.0, start)
     n, beta = logistic(found.at[0]), math.exp(found.at[1])
     return (
         (
@@ -99,13 +100,13 @@ def fit_unit_hawkes(
     )
 
 
-def _maximum(stretches: Sequence[Stretch], rate: float, start: tuple[float, float] | None = None) -> Maximum:
+def _maximum(excerpts: Sequence[Excerpt], rate: float, start: tuple[float, float] | None = None) -> Maximum:
     """Over logit n and ln(beta/rate)."""
 
     def value(at: Floats) -> float:
-        return log_likelihood(stretches, rate, logistic(at[0]), rate * math.exp(at[1]))
+        return log_likelihood(excerpts, rate, logistic(at[0]), rate * math.exp(at[1]))
 
     bounds = [(logit(LEAST_N), logit(LARGEST_HAWKES_N)), (math.log(LEAST_BETA), math.log(LARGEST_BETA))]
     pairs = [(n, beta) for n in _START_NS for beta in _START_BETAS] if start is None else [start]
     starts = [np.array([logit(n), math.log(beta)]) for n, beta in pairs]
-    return maximise(value, starts, bounds, sum(s.points.size for s in stretches), n_tried=2)
+    return maximise(value, starts, bounds, sum(s.points.size for s in excerpts), n_tried=2)

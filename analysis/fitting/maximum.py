@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import optimize
 
-from analysis.fitting.fitted import Floats
+from squall.analysis.arrays import Floats
 
 _AT_BOUND = 1e-6
 _STEP = 1e-3

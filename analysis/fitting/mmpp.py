@@ -7,18 +7,18 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from analysis.fitting.fitted import (
+from squall.analysis.arrays import Floats
+from squall.analysis.fitting.fitted import (
+    Excerpt,
     Fitted,
-    Floats,
     Parameter,
-    Stretch,
     logistic,
     logit,
     rate_text,
     rounded,
     time_text,
 )
-from analysis.fitting.maximum import maximise
+from squall.analysis.fitting.maximum import maximise
 
 LEAST_BASE, LARGEST_BASE = 1e-4, 0.999
 LARGEST_PEAK = 1e3
@@ -27,7 +27,7 @@ _START_SPREADS = (0.03, 0.3, 2.0)  # variance of the level
 _START_TAUS = (10.0, 100.0, 1000.0)  # in mean gaps
 
 
-def log_likelihood(stretches: Sequence[Stretch], rate: float, peak: float, base: float, tau: float) -> float:
+def log_likelihood(excerpts: Sequence[Excerpt], rate: float, peak: float, base: float, tau: float) -> float:
     """ln π (Π e^(D0·gap_i) L) e^(D0·rest) 1, D0 = Q - L (Fischer, Meier-Hellstern, Performance Evaluation 18, 1993).
 
     L has the rates rate·peak and rate·base, Q the jumps out of the high state at (1 - P)/tau and out of the low one
@@ -41,8 +41,8 @@ def log_likelihood(stretches: Sequence[Stretch], rate: float, peak: float, base:
     mean = (-leave_high - high - leave_low - low) / 2
     delta = math.sqrt(half**2 + leave_high * leave_low)
     total = 0.0
-    for stretch in stretches:
-        gaps = np.diff(stretch.points, prepend=0.0, append=stretch.length)
+    for excerpt in excerpts:
+        gaps = np.diff(excerpt.points, prepend=0.0, append=excerpt.length)
         fade = np.exp(-2 * delta * gaps)
         even, odd = (1 + fade) / 2, (1 - fade) / (2 * delta)
         entries = (even + odd * half, odd * leave_high, odd * leave_low, even - odd * half)
@@ -52,8 +52,8 @@ def log_likelihood(stretches: Sequence[Stretch], rate: float, peak: float, base:
         ends = share * (a + b) + (1 - share) * (c + d)
         if not ends > 0:
             return -math.inf
-        total += math.log(ends) + log_scale + (mean + delta) * stretch.length
-        total += stretch.points.size * math.log(rate)
+        total += math.log(ends) + log_scale + (mean + delta) * excerpt.length
+        total += excerpt.points.size * math.log(rate)
     return total
 
 
@@ -81,19 +81,19 @@ def _product(
     return (float(a[0]), float(b[0]), float(c[0]), float(d[0])), log_scale
 
 
-def fit_mmpp(stretches: Sequence[Stretch], rate_hz: float) -> Fitted:
+def fit_mmpp(excerpts: Sequence[Excerpt], rate_hz: float) -> Fitted:
     """Peak, base, tau and the rate, of points in seconds. `rate_hz` is that of the whole trace.
 
     Coordinates are ln(rate), ln(peak - 1), logit(base) and ln(tau), in mean gaps.
     """
-    count = sum(s.points.size for s in stretches)
-    seen = count / sum(s.length for s in stretches)
-    span = max(s.length for s in stretches) * seen
+    count = sum(s.points.size for s in excerpts)
+    seen = count / sum(s.length for s in excerpts)
+    span = max(s.length for s in excerpts) * seen
 
     def value(at: Floats) -> float:
         base = logistic(at[2])
         return log_likelihood(
-            stretches, seen * math.exp(at[0]), 1 + math.exp(at[1]), base, math.exp(at[3]) / seen
+            excerpts, seen * math.exp(at[0]), 1 + math.exp(at[1]), base, math.exp(at[3]) / seen
         )
 
     bounds = [(-1.0, 1.0), (math.log(1e-3), math.log(LARGEST_PEAK)), (logit(LEAST_BASE), logit(LARGEST_BASE))]

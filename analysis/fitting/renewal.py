@@ -9,9 +9,15 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import special
 
-from analysis.fitting.fitted import Fitted, Floats, Parameter, Stretch, rate_text, rounded
-from analysis.fitting.maximum import maximise
-from scenarios.gaps import LARGEST_C2, LARGEST_GAMMA_C2, SMALLEST_LOMAX_ALPHA, SMALLEST_WEIBULL_SHAPE
+from squall.analysis.arrays import Floats
+from squall.analysis.fitting.fitted import Excerpt, Fitted, Parameter, rate_text, rounded
+from squall.analysis.fitting.maximum import maximise
+from squall.scenarios.arrivals.gaps import (
+    LARGEST_C2,
+    LARGEST_GAMMA_C2,
+    SMALLEST_LOMAX_ALPHA,
+    SMALLEST_WEIBULL_SHAPE,
+)
 
 LogDensity = Callable[[Floats, Floats, float], float]
 """Σ ln f of gaps x and their logarithms under a law of mean 1 with that shape."""
@@ -117,9 +123,9 @@ FAMILIES = (
 )
 
 
-def fit_poisson(stretches: Sequence[Stretch], rate_hz: float) -> Fitted:
+def fit_poisson(excerpts: Sequence[Excerpt], rate_hz: float) -> Fitted:
     """n/span, the estimate of greatest likelihood e^(-rate·span) rate^n; standard error √n/span."""
-    count, span = _total(stretches)
+    count, span = _total(excerpts)
     rate = count / span
     return Fitted(
         "poisson",
@@ -137,12 +143,12 @@ def constant_of(rate_hz: float) -> Fitted:
     return Fitted("constant", (Parameter("rate", rate_hz, None, "1/s"),), 1, scenario)
 
 
-def fit_renewal(family: GapFamily, stretches: Sequence[Stretch], rate_hz: float) -> Fitted:
-    """Rate and shape. The gap to the first and that from the last point of a stretch do not count.
+def fit_renewal(family: GapFamily, excerpts: Sequence[Excerpt], rate_hz: float) -> Fitted:
+    """Rate and shape. The gap to the first and that from the last point of a excerpt do not count.
 
     `rate_hz` is that of the whole trace. Coordinates are ln of the rate over that of the gaps, and the family's own.
     """
-    gaps = np.concatenate([np.diff(stretch.points) for stretch in stretches])
+    gaps = np.concatenate([np.diff(excerpt.points) for excerpt in excerpts])
     seen = 1 / float(gaps.mean())
     x, log_x = gaps * seen, np.log(gaps * seen)
 
@@ -168,9 +174,9 @@ def fit_renewal(family: GapFamily, stretches: Sequence[Stretch], rate_hz: float)
     )
 
 
-def fit_unit_gamma(stretches: Sequence[Stretch]) -> tuple[tuple[Parameter], float, str]:
+def fit_unit_gamma(excerpts: Sequence[Excerpt]) -> tuple[tuple[Parameter], float, str]:
     """cv of gamma gaps of mean 1, their log-likelihood, and `Maximum.failure`."""
-    gaps = np.concatenate([np.diff(stretch.points) for stretch in stretches])
+    gaps = np.concatenate([np.diff(excerpt.points) for excerpt in excerpts])
     log_gaps = np.log(gaps)
     family = FAMILIES[0]
     starts = [np.array([start]) for start in family.starts]
@@ -179,5 +185,5 @@ def fit_unit_gamma(stretches: Sequence[Stretch]) -> tuple[tuple[Parameter], floa
     return (Parameter("cv", cv, found.stderr((cv,))),), found.value, found.failure
 
 
-def _total(stretches: Sequence[Stretch]) -> tuple[int, float]:
-    return sum(s.points.size for s in stretches), sum(s.length for s in stretches)
+def _total(excerpts: Sequence[Excerpt]) -> tuple[int, float]:
+    return sum(s.points.size for s in excerpts), sum(s.length for s in excerpts)

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from analysis.fitting.candidates import fit_all
-from analysis.fitting.criteria import JUDGED, Figure, Kind, figures_of, target_figures
-from analysis.fitting.fitted import MOST_FITTED, Fitted
-from analysis.fitting.snippet import snippet_text
-from scenarios.errors import AnalysisError
-from scenarios.logging_tick import find_grid, spread_in_ticks
-from scenarios.units import NS_PER_S
+from squall.analysis.fitting.candidates import fit_all
+from squall.analysis.fitting.criteria import JUDGED, Figure, Kind, figures_of, target_figures
+from squall.analysis.fitting.fitted import MOST_FITTED, Fitted
+from squall.analysis.fitting.snippet import snippet_text
+from squall.scenarios.errors import AnalysisError
+from squall.scenarios.series.logging_tick import find_grid, spread_in_ticks
+from squall.scenarios.units import NS_PER_S
 
 LEAST_ARRIVALS = 500
 """Below it no two processes can be told apart: the index of dispersion at one second is off by a tenth."""
@@ -279,7 +279,7 @@ def _notes(
             f"of fewer than {SURE_ARRIVALS:,} arrivals it suffices that a figure is within 2 s.d. of a process's draws"
         )
     if n > MOST_FITTED:
-        notes.append(f"likelihoods are over 8 stretches of about {MOST_FITTED:,} arrivals in all")
+        notes.append(f"likelihoods are over 8 excerpts of about {MOST_FITTED:,} arrivals in all")
     notes += [
         f"the fit of {one.fitted.name} failed: {one.fitted.failure}; its row is no estimate"
         for one in ranked

@@ -1,1 +1,1 @@
-"""The figures of a run by phase: where the time of GPUs, model instances and servers goes."""
+"""Figures of batches, instances, GPUs and windows."""

@@ -10,33 +10,36 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from analysis.metrics import request_figures
-from analysis.metrics.batch_figures import (
+from squall.analysis.metrics.device_limits import read_device_limits
+from squall.analysis.metrics.figures import request_figures
+from squall.analysis.metrics.figures.batch_figures import (
     GroupKey,
+    add_spans,
     batch_measures,
     batch_sums,
+    pick,
+    pick_all,
     wall_measures,
     walls,
     window_tied,
 )
-from analysis.metrics.batch_sweep import BatchSweep, Issue
-from analysis.metrics.batches import CHOSEN, Batches, read_batches
-from analysis.metrics.call_sweep import CallSums
-from analysis.metrics.copy_figures import copy_figures, copy_measures
-from analysis.metrics.device_limits import read_device_limits
-from analysis.metrics.device_ops import DeviceOps, Ops, slice_rows
-from analysis.metrics.foreign import ForeignSweep
-from analysis.metrics.gpu_sweep import GpuSweep, GpuTimes
-from analysis.metrics.issue_figures import issue_measures
-from analysis.metrics.kernel_sweep import KernelSweep, kernel_figures, read_configs
-from analysis.metrics.measures import Measures, empty_measures, ratio
-from analysis.metrics.request_figures import instance_requests, request_measures
-from analysis.metrics.sample_figures import sample_figures, sample_measures
-from analysis.metrics.spans import PhaseSpan
-from analysis.ops import EVENT_TABLES, add_ops
-from analysis.query import connect
-from analysis.row_groups import NULL
-from analysis.store import RunStore
+from squall.analysis.metrics.figures.copy_figures import copy_figures, copy_measures
+from squall.analysis.metrics.figures.issue_figures import issue_measures
+from squall.analysis.metrics.figures.request_figures import instance_requests, request_measures
+from squall.analysis.metrics.figures.sample_figures import sample_figures, sample_measures
+from squall.analysis.metrics.measures import Measures, empty_measures, ratio
+from squall.analysis.metrics.spans import PhaseSpan
+from squall.analysis.metrics.sweeps.batch_sweep import BatchSweep, Issue
+from squall.analysis.metrics.sweeps.batches import CHOSEN, Batches, read_batches
+from squall.analysis.metrics.sweeps.call_sweep import CallSums
+from squall.analysis.metrics.sweeps.device_ops import DeviceOps, Ops, slice_rows
+from squall.analysis.metrics.sweeps.foreign import ForeignSweep
+from squall.analysis.metrics.sweeps.gpu_sweep import GpuSweep, GpuTimes
+from squall.analysis.metrics.sweeps.kernel_sweep import KernelSweep, kernel_figures, read_configs
+from squall.analysis.storage.query import connect
+from squall.analysis.storage.row_groups import NULL
+from squall.analysis.storage.store import RunStore
+from squall.analysis.tables.nsys import EVENT_TABLES
 
 if TYPE_CHECKING:
     import duckdb
@@ -51,17 +54,15 @@ _SMALL = ("joined", "triton_samples", "gpu_samples")
 def opened(
     store: RunStore, chosen: Sequence[BatchKey] | None, memory_limit_bytes: int
 ) -> Iterator[duckdb.DuckDBPyConnection]:
-    """A connection over the tables of the run, with views `ops`, `calls`, `picked` and `served`, tables `waits` and
-    `unserved`.
+    """A connection over the tables of the run, with view `batched` and tables `picked`, `waits` and `unserved`.
 
     `picked`: the rows of `batch_costs` that count, all or those that are `chosen`. Raises `MissingTable` where the run
     has no `batch_costs`.
     """
     tables = ["batch_costs", *(name for name in (*_SMALL, *EVENT_TABLES) if store.has(name))]
     with connect(store, tables, memory_limit_bytes // 2) as connection:
-        add_ops(connection, store)
         if chosen is None:
-            connection.execute("CREATE TEMP VIEW picked AS SELECT * FROM batch_costs")
+            pick_all(connection)
         else:
             names = ("server", "instance", "instance_device", "batch_id")
             types = (pa.string(), pa.string(), pa.int64(), pa.int64())
@@ -69,14 +70,9 @@ def opened(
             arrays = [pa.array(column, type_) for column, type_ in zip(columns, types, strict=True)]
             rows = pa.table(arrays, names=names)
             connection.register("chosen_rows", rows)
-            connection.execute("CREATE TEMP TABLE chosen AS SELECT DISTINCT * FROM chosen_rows")
+            pick(connection, "SELECT * FROM chosen_rows")
             connection.unregister("chosen_rows")
-            connection.execute(f"CREATE TEMP VIEW picked AS SELECT * FROM batch_costs WHERE {CHOSEN}")
-        if "joined" in tables:
-            connection.execute(request_figures.SERVED)
-            connection.execute(request_figures.WAITS)
-        else:
-            connection.execute(request_figures.NO_WAITS)
+        request_figures.add_waits(connection, "joined" in tables)
         request_figures.add_unserved(connection, "joined" in tables)
         yield connection
 
@@ -170,9 +166,11 @@ def assess(
     memory_limit_bytes: int,
 ) -> Assessment:
     """Reads everything. `connection`: of `opened`; `has_chosen`: it has table `chosen`, and walls are not asked for."""
-    _add_spans(connection, phases)
+    add_spans(connection, phases)
     tables = frozenset(store.tables())
-    batches = read_batches(connection, [phase.name for phase in phases], CHOSEN if has_chosen else "true")
+    batches = read_batches(
+        connection, tables, [phase.name for phase in phases], CHOSEN if has_chosen else "true"
+    )
     ops = DeviceOps(store, batches)
     sweep = _Sweep(batches, phases)
     for piece in ops.slices(slice_rows(memory_limit_bytes)):
@@ -207,7 +205,7 @@ class _Sweep:
         self._starts = np.array([start for start, _ in spans], np.int64)
         self._ends = np.array([end for _, end in spans], np.int64)
         self.gpus = GpuSweep(self._starts, self._ends, with_gaps=True)
-        self.issues = BatchSweep(batches)
+        self.issues = BatchSweep(len(batches.groups), batches.group, batches.closed_ns)
         self.kernels = KernelSweep(batches)
         self.foreign = ForeignSweep(batches, _rows_by_process(batches))
         self.foreign_ns: list[int] = []
@@ -251,13 +249,6 @@ def _rows_by_process(batches: Batches) -> dict[tuple[str, int], list[int]]:
             if one != NULL:
                 found.setdefault((own.instance.node, one), []).extend(rows[process == one].tolist())
     return found
-
-
-def _add_spans(connection: duckdb.DuckDBPyConnection, phases: Sequence[PhaseSpan]) -> None:
-    """Table `spans`: of each phase the part that walls are of."""
-    connection.execute("CREATE TEMP TABLE spans(phase VARCHAR, first_ns BIGINT, last_ns BIGINT)")
-    for phase in phases:
-        connection.execute("INSERT INTO spans VALUES ($1, $2, $3)", [phase.name, *phase.wall_ns])
 
 
 def read_calls(store: RunStore, found: Assessment) -> CallSums | None:

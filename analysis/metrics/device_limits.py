@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from analysis.nsys_report import NsysReport
-from analysis.store import RunStore
-from scenarios.errors import AnalysisError
+from squall.analysis.nsys.report import NsysReport
+from squall.analysis.storage.store import RunStore
+from squall.scenarios.errors import AnalysisError
 
 _GPUS = """
 SELECT uuid, smCount, maxWarpsPerSm, maxRegistersPerSm, maxShmemPerSm, maxBlocksPerSm, computeMajor

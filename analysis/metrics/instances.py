@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from analysis.metrics.assessment import BatchKey, assess, opened
-from analysis.metrics.measures import Measures
-from analysis.metrics.spans import measured_phases
-from analysis.query import MEMORY_LIMIT_BYTES
-from analysis.store import RunStore
+from squall.analysis.metrics.assessment import BatchKey, assess, opened
+from squall.analysis.metrics.measures import Measures
+from squall.analysis.metrics.spans import measured_phases
+from squall.analysis.storage.query import MEMORY_LIMIT_BYTES
+from squall.analysis.storage.store import RunStore
 
 
 def measures_of_batches(

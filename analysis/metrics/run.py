@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from analysis.metrics.assessment import Assessment, assess, opened, read_calls
-from analysis.metrics.batch_figures import batch_details
-from analysis.metrics.call_sweep import CallSums, call_figures
-from analysis.metrics.gap_figures import gap_figures
-from analysis.metrics.issue_figures import issue_figures
-from analysis.metrics.measures import INSTANCE, ratio
-from analysis.metrics.os_waits import os_wait_figures
-from analysis.metrics.request_figures import server_figures
-from analysis.metrics.spans import PhaseSpan, measured_phases
-from analysis.metrics.tally import Distribution
-from analysis.query import MEMORY_LIMIT_BYTES
-from analysis.store import RunStore
+from squall.analysis.metrics.assessment import Assessment, assess, opened, read_calls
+from squall.analysis.metrics.figures.batch_figures import batch_details
+from squall.analysis.metrics.figures.gap_figures import gap_figures
+from squall.analysis.metrics.figures.issue_figures import issue_figures
+from squall.analysis.metrics.figures.os_waits import os_wait_figures
+from squall.analysis.metrics.figures.request_figures import server_figures
+from squall.analysis.metrics.measures import INSTANCE, ratio
+from squall.analysis.metrics.spans import PhaseSpan, measured_phases
+from squall.analysis.metrics.sweeps.call_sweep import CallSums, call_figures
+from squall.analysis.metrics.sweeps.tally import Distribution
+from squall.analysis.storage.query import MEMORY_LIMIT_BYTES
+from squall.analysis.storage.store import RunStore
 
 if TYPE_CHECKING:
     pass

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from analysis.ops import EVENT_TABLES
-from analysis.store import RunStore
-from analysis.timeline import measure_spans, phase_spans
+from squall.analysis.clocks.timeline import measure_spans, phase_spans
+from squall.analysis.storage.store import RunStore
+from squall.analysis.tables.collected import ProfiledPhase
+from squall.analysis.tables.nsys import EVENT_TABLES
 
 if TYPE_CHECKING:
     import duckdb
@@ -34,7 +35,7 @@ def measured_phases(store: RunStore, connection: duckdb.DuckDBPyConnection) -> l
 
 def covered_spans(store: RunStore, connection: duckdb.DuckDBPyConnection) -> list[tuple[int, int]]:
     """The stretches of the run that a report covers, in order of time; a recording may begin before its phase."""
-    stated = store.manifest.get("profiled_phases") or {}
+    stated = store.manifest.profiled_phases
     phases = phase_spans(store.manifest)
     if not stated:
         spans = [phase.covered_ns for phase in _spans(store, connection, only_measure=False)]
@@ -50,7 +51,7 @@ def covered_spans(store: RunStore, connection: duckdb.DuckDBPyConnection) -> lis
 
 def _spans(store: RunStore, connection: duckdb.DuckDBPyConnection, only_measure: bool) -> list[PhaseSpan]:
     manifest = store.manifest
-    stated = manifest.get("profiled_phases") or {}
+    stated = manifest.profiled_phases
     with_events = set() if stated else _phases_with_events(store, connection)
     found = []
     for phase in measure_spans(manifest) if only_measure else phase_spans(manifest):
@@ -64,10 +65,10 @@ def _spans(store: RunStore, connection: duckdb.DuckDBPyConnection, only_measure:
     return found
 
 
-def _late_ns(stated: Mapping[str, Any], phase: str) -> int | None:
+def _late_ns(stated: Mapping[str, ProfiledPhase], phase: str) -> int | None:
     """From when after its start a phase is profiled, as the manifest says; negative: from before it; None: not."""
-    one = stated.get(phase) or {}
-    return int(one.get("profiled_after_ns") or 0) if one.get("is_profiled") else None
+    one = stated.get(phase)
+    return one.profiled_after_ns or 0 if one is not None and one.is_profiled else None
 
 
 def _phases_with_events(store: RunStore, connection: duckdb.DuckDBPyConnection) -> set[str]:

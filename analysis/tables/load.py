@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from analysis.tables.columns import (
+from squall.analysis.tables.columns import (
+    INGEST,
     INTERVAL,
     NODE,
     PHASE,
     RUN,
+    PhaseAt,
+    PhaseFrom,
     T,
     Table,
     at,
     bytes_,
     count,
     id_,
+    made_in,
     ns,
     text,
 )
@@ -34,18 +38,28 @@ when the drain or the run ended. `server_error`: any other error status. `transp
 failed. `bad_reply`: status 200, but not the reply that the model's spec promises, or wrong values. `unsent`: known
 never to have been sent. `lost`: its record is gone; it may have been sent, and answered."""
 
-REQUEST = (
-    RUN,
+RECORDED = ("actors/load/recorder.py", INGEST)
+"""What a worker recorded of its requests; and a row for each arrival that none did, `lost` or `unsent`."""
+
+_WORKER = "actors/load/worker.py"
+_LABELS = (_WORKER, "cluster/driver/gather.py")
+
+REQUEST = made_in(
+    RECORDED,
+    *made_in(_LABELS, RUN),
     text("phase", "phase in which the arrival was scheduled; closed loop: in which its user issued it"),
-    text("node", "node of the client worker"),
+    *made_in((_WORKER, INGEST), text("node", "node of the client worker")),
     id_(
         "request_id",
         "also the request id that Triton sees. Position in the global schedule, 0..n-1; closed loop:"
         " user + users of the run * count of the user's requests before it",
     ),
     id_("worker", "client worker that was dealt the arrival; closed loop: its user"),
-    text("target", "server that the request was for"),
-    text("request_kind", "kind of request: the model's name"),
+    *made_in(
+        _LABELS,
+        text("target", "server that the request was for"),
+        text("request_kind", "kind of request: the model's name"),
+    ),
     at(
         "scheduled_ns",
         "when the schedule says the request leaves; null in a closed-loop run, which has no schedule",
@@ -69,10 +83,20 @@ REQUEST = (
 )
 
 TABLES = (
-    Table("requests", "scheduled arrival; closed loop: request of a user", REQUEST),
+    Table(
+        "requests",
+        "scheduled arrival; closed loop: request of a user",
+        PhaseFrom(
+            "the plan: of `scheduled_ns`; closed loop: of the instant at which its user issued it", RECORDED
+        ),
+        RECORDED,
+        REQUEST,
+    ),
     Table(
         "worker_samples",
         "second of a client worker",
+        PhaseAt("t_ns", INGEST),
+        (_WORKER,),
         (
             RUN,
             PHASE,

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
-from analysis.tables.columns import (
+from squall.analysis.tables.columns import (
+    INGEST,
     INSTANCE_DEVICE,
     NODE,
     PHASE,
     RUN,
     SERVER,
+    PhaseAt,
     Table,
     at,
     bytes_,
     count,
     id_,
+    made_in,
     ratio,
     text,
 )
+
+_MADE_IN = ("analysis/nsys/tables.py",)
+_NAMES = "analysis/nsys/names.py"
+_RECORDED = PhaseAt("start_ns", INGEST, only_measured=True)
 
 EVENT = (
     RUN,
@@ -29,7 +36,8 @@ EVENT = (
     at("end_ns", "end of the event"),
 )
 
-_BATCH = (
+_BATCH = made_in(
+    ("analysis/nsys/batches.py", *_MADE_IN),
     text("instance", "model instance whose batch it belongs to; empty if to none"),
     INSTANCE_DEVICE,
     id_("batch_id", "batch that it belongs to, by thread and correlation id; null if to none", nullable=True),
@@ -66,25 +74,36 @@ TABLES = (
     Table(
         "osrt",
         "OS-runtime call that blocked, in the nsys report",
+        _RECORDED,
+        _MADE_IN,
         (*EVENT, text("name", "function called: futex, sem_wait, epoll_wait, …")),
     ),
     Table(
         "nvtx",
         "NVTX range in the nsys report",
+        _RECORDED,
+        _MADE_IN,
         (
             *EVENT,
             text("name", "text of the range; empty if the range is not ours"),
-            text("instance", "model instance that opened the range; empty if the range is not ours"),
-            INSTANCE_DEVICE,
-            id_("batch_id", "batch that the range spans; null if the range is not ours", nullable=True),
-            at(
-                "clock_ns", "clock reading that our range carries, taken just before it opened", nullable=True
+            *made_in(
+                _NAMES,
+                text("instance", "model instance that opened the range; empty if the range is not ours"),
+                INSTANCE_DEVICE,
+                id_("batch_id", "batch that the range spans; null if the range is not ours", nullable=True),
+                at(
+                    "clock_ns",
+                    "clock reading that our range carries, taken just before it opened",
+                    nullable=True,
+                ),
             ),
         ),
     ),
     Table(
         "cuda_api",
         "CUDA runtime or driver call in the nsys report",
+        _RECORDED,
+        _MADE_IN,
         (
             *EVENT,
             text("name", "function called, without the suffix of its version"),
@@ -102,6 +121,8 @@ TABLES = (
     Table(
         "kernels",
         "kernel in the nsys report; whole CUDA graphs where nsys traced these",
+        _RECORDED,
+        _MADE_IN,
         (
             *_DEVICE,
             text("name", "name without arguments and template parameters; CUDA graph for a whole one"),
@@ -125,6 +146,8 @@ TABLES = (
     Table(
         "memcpys",
         "memory copy in the nsys report",
+        _RECORDED,
+        _MADE_IN,
         (
             *_DEVICE,
             text("copy_kind", "HtoD, DtoH, DtoD, HtoH, PtoP, …"),
@@ -137,11 +160,15 @@ TABLES = (
     Table(
         "memsets",
         "memory set in the nsys report",
+        _RECORDED,
+        _MADE_IN,
         (*_DEVICE, text("memory_kind", "pinned, device, …"), bytes_("bytes", "bytes set"), *_BATCH),
     ),
     Table(
         "syncs",
         "synchronisation that CUPTI recorded, in the nsys report",
+        _RECORDED,
+        _MADE_IN,
         (
             RUN,
             PHASE,
@@ -165,6 +192,8 @@ TABLES = (
     Table(
         "clock_marks",
         "event of the nsys report whose instant is known from a clock reading beside it",
+        _RECORDED,
+        _MADE_IN,
         (
             RUN,
             PHASE,
@@ -178,3 +207,8 @@ TABLES = (
         ),
     ),
 )
+
+OPERATIONS = {"kernels": "kernel", "memcpys": "copy", "memsets": "set"}
+"""Tables whose rows are operations of a GPU, and what kind of operation each row is."""
+DEVICE_TABLES = tuple(OPERATIONS)
+EVENT_TABLES = (*DEVICE_TABLES, "syncs", "cuda_api", "osrt", "nvtx")

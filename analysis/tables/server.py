@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from analysis.tables.columns import (
+from squall.analysis.tables.columns import (
+    INGEST,
     INSTANCE_DEVICE,
     INT,
     INTERVAL,
@@ -13,27 +14,40 @@ from analysis.tables.columns import (
     RUN,
     SERVER,
     Column,
+    PhaseAt,
     T,
     Table,
     at,
     count,
     flag,
     id_,
+    made_in,
     ns,
     text,
 )
+
+_LABELS = made_in("actors/sampling/observer_process.py", RUN, PHASE, NODE, SERVER)
+_AGENT = "cluster/node/agent.py"
+"""Labels the rows of what the server itself wrote."""
+_STATISTICS = "actors/sampling/triton_source.py"
+_METRICS = ("actors/sampling/triton_metrics.py", _STATISTICS)
 
 TABLES = (
     Table(
         "batches",
         "execution in the server, recorded by the model itself",
+        PhaseAt("start_ns", INGEST),
+        ("cluster/node/batches.py",),
         (
-            RUN,
-            PHASE,
-            NODE,
-            SERVER,
-            text("model", "name of the model"),
-            text("version", "version of the model"),
+            *made_in(
+                _AGENT,
+                RUN,
+                PHASE,
+                NODE,
+                SERVER,
+                text("model", "name of the model"),
+                text("version", "version of the model"),
+            ),
             text(
                 "instance",
                 "model instance; with its device and batch_id the key of the row within its server",
@@ -51,11 +65,10 @@ TABLES = (
     Table(
         "triton_samples",
         "statistics delta of a model between two samples",
+        PhaseAt("t_ns", INGEST),
+        (_STATISTICS,),
         (
-            RUN,
-            PHASE,
-            NODE,
-            SERVER,
+            *_LABELS,
             text("model", "name of the model"),
             text("version", "version of the model"),
             T,
@@ -71,7 +84,12 @@ TABLES = (
             ns("success_ns", "time in the server, summed over the requests that succeeded"),
             Column("batch_sizes", pa.list_(INT), "count", "batch sizes in rows that were executed"),
             Column("batch_counts", pa.list_(INT), "count", "executions of each of batch_sizes"),
-            count("pending_count", "requests waiting for execution at t_ns, from the metrics", nullable=True),
+            *made_in(
+                _METRICS,
+                count(
+                    "pending_count", "requests waiting for execution at t_ns, from the metrics", nullable=True
+                ),
+            ),
             count(
                 "failure_rejected_count",
                 "failures for a queue timeout, from the metrics: no metric counts those for a full queue",
@@ -94,11 +112,10 @@ TABLES = (
     Table(
         "triton_traces",
         "request that Triton's trace API recorded; requests of one batch share compute_start_ns",
+        PhaseAt("request_start_ns", INGEST),
+        ("actors/sampling/triton_trace.py",),
         (
-            RUN,
-            PHASE,
-            NODE,
-            SERVER,
+            *made_in(_AGENT, RUN, PHASE, NODE, SERVER),
             text("model", "name of the model; empty if the request never came as far as one"),
             text("version", "version of the model; empty as model is"),
             id_("trace_id", "Triton's id of the trace"),
@@ -137,11 +154,10 @@ TABLES = (
     Table(
         "thread_samples",
         "second of a thread of the server that ran or switched in it",
+        PhaseAt("t_ns", INGEST),
+        ("actors/sampling/threads.py",),
         (
-            RUN,
-            PHASE,
-            NODE,
-            SERVER,
+            *_LABELS,
             id_("process", "process id on its node"),
             text("process_name", "name of the process"),
             id_("thread", "thread id on its node"),

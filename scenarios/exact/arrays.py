@@ -3,7 +3,7 @@
 The usual methods (Cody, Waite, Software Manual for the Elementary Functions, 1980; Sun's fdlibm, 1993): a power of two
 is split off exactly, ln 2 and 2π are carried in two parts, and on the small rest a series is summed whose first term
 left out is below 1e-17 of the result. Errors are below 1 ulp for exp and log, below 2 ulp for the others
-(tests/unit/scenarios/test_exact.py holds them to `decimal`), below 2 + |exponent|/4 ulp for a power.
+(tests/unit/scenarios/exact/test_exact.py holds them to `decimal`), below 2 + |exponent|/4 ulp for a power.
 """
 
 from __future__ import annotations

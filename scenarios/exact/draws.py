@@ -13,7 +13,7 @@ from itertools import repeat
 import numpy as np
 from numpy.typing import NDArray
 
-from scenarios.exact import arrays
+from squall.scenarios.exact import arrays
 
 Floats = NDArray[np.float64]
 Whole = NDArray[np.int64]

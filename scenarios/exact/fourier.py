@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from scenarios.exact.arrays import cos_sin
+from squall.scenarios.exact.arrays import cos_sin
 
 Floats = NDArray[np.float64]
 

@@ -1,7 +1,7 @@
 """Functions of one number, computed in `decimal` to 30 digits or more and rounded once: the same bits on every CPU.
 
 `decimal` computes in whole numbers, and its ln and exp are correctly rounded (General Decimal Arithmetic
-specification). For what a law needs once; arrays have `scenarios.exact.arrays`, a thousand times as fast.
+specification). For what a law needs once; arrays have `squall.scenarios.exact.arrays`, a thousand times as fast.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Trace files of recorded arrivals: reading, writing, replaying and scaling them."""
+"""Recorded arrivals as files: every format read into parts, and written."""

@@ -14,14 +14,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from scenarios.errors import ScenarioError
-from scenarios.traces.checks import checked_parts
-from scenarios.traces.chunk import Mending, Source
-from scenarios.traces.faults import RowFault
-from scenarios.traces.options import Repair, TraceFormat, TraceOptions, TraceUnit
-from scenarios.traces.part import TracePart, join_parts
-from scenarios.traces.recognise import recognised_format
-from scenarios.traces.sources import source_of
+from squall.scenarios.errors import ScenarioError
+from squall.scenarios.traces.formats import recognised, record_of
+from squall.scenarios.traces.parts.faults import RowFault
+from squall.scenarios.traces.parts.options import Repair, TraceFormat, TraceOptions, TraceUnit
+from squall.scenarios.traces.parts.part import TracePart, join_parts
+from squall.scenarios.traces.readers.checks import checked_parts
+from squall.scenarios.traces.readers.chunk import Mending, Source
 
 __all__ = ["Repair", "TraceFormat", "TraceOptions", "TraceReader", "TraceUnit", "open_trace", "read_trace"]
 
@@ -66,8 +65,8 @@ def open_trace(path: Path, options: TraceOptions = _AS_THEY_ARE) -> TraceReader:
     """
     with _faults_of(path):
         _refuse_streams(path)
-        format = options.format or recognised_format(path)
-        return TraceReader(path, format, source_of(path, format, options), options)
+        record = record_of(options.format) if options.format else recognised(path, options.column)
+        return TraceReader(path, record.name, record.read(path, options), options)
 
 
 def read_trace(path: Path, options: TraceOptions = _AS_THEY_ARE) -> TracePart:

@@ -7,57 +7,23 @@ with their unit in the name.
 from __future__ import annotations
 
 import difflib
-import gzip
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from itertools import chain
 from pathlib import Path
-from typing import IO, Any, cast, get_args
+from typing import IO, get_args
 
 import numpy as np
 
-from scenarios.errors import ScenarioError
-from scenarios.traces.client_windows import ClientWindows
-from scenarios.traces.encoders import CannotHold, Encoder, column_names, encoder_of, kept_sizes
-from scenarios.traces.options import TraceFormat
-from scenarios.traces.part import PART_ROWS, TracePart
-from scenarios.traces.texts import session_texts
-
-RESOLUTION_NS: dict[TraceFormat, int] = {
-    "azure-llm": 100,
-    "intervals": 1_000,
-    "fixed-schedule": 1_000_000,
-    "common-log": 1_000_000_000,
-    "combined-log": 1_000_000_000,
-    "counts": 1_000_000_000,
-}
-"""The finest step of a format that cannot hold every ns: what is below is cut."""
+from squall.scenarios.errors import ScenarioError
+from squall.scenarios.traces.formats import FORMATS, format_of_suffix, record_of
+from squall.scenarios.traces.parts.options import TraceFormat
+from squall.scenarios.traces.parts.part import PART_ROWS, TracePart
+from squall.scenarios.traces.writers.encoders import CannotHold
+from squall.scenarios.traces.writers.files import COMPRESSIONS
 
 _RESOLUTION_TEXT = {100: "100 ns", 1_000: "1 us", 1_000_000: "1 ms", 1_000_000_000: "1 s"}
-_COMPRESSIONS = (".gz", ".zst")
-_WITH_DATES: tuple[TraceFormat, ...] = ("azure-llm", "common-log", "combined-log")
-_FROM_FIRST: tuple[TraceFormat, ...] = ("intervals", "fixed-schedule")
-_WITHOUT_SESSIONS: tuple[TraceFormat, ...] = (
-    "azure-llm",
-    "mooncake",
-    "intervals",
-    "fixed-schedule",
-    "counts",
-    "lines",
-)
-
-_OF_SUFFIX: dict[str, TraceFormat] = {
-    ".csv": "csv",
-    ".jsonl": "jsonl",
-    ".ndjson": "jsonl",
-    ".txt": "lines",
-    ".parquet": "parquet",
-    ".pq": "parquet",
-    ".arrow": "arrow",
-    ".feather": "arrow",
-    ".ipc": "arrow",
-}
 
 
 def format_for(path: Path, stated: str | None = None) -> TraceFormat:
@@ -66,9 +32,9 @@ def format_for(path: Path, stated: str | None = None) -> TraceFormat:
     Raises ScenarioError for a format that is none, an ending that says none, and a table that is to be compressed.
     """
     formats: tuple[TraceFormat, ...] = get_args(TraceFormat)
-    inner = Path(path.stem) if path.suffix in _COMPRESSIONS else path
+    inner = Path(path.stem) if path.suffix in COMPRESSIONS else path
     found = (
-        next((name for name in formats if name == stated), None) if stated else _OF_SUFFIX.get(inner.suffix)
+        next((name for name in formats if name == stated), None) if stated else format_of_suffix(inner.suffix)
     )
     if found is None and stated:
         near = difflib.get_close_matches(stated, formats, n=1)
@@ -76,7 +42,7 @@ def format_for(path: Path, stated: str | None = None) -> TraceFormat:
         raise ScenarioError(f"{stated!r} is no trace format{guess} allowed are {', '.join(formats)}")
     if found is None:
         raise ScenarioError(f"{path}: the ending says no format; name one of {', '.join(formats)}")
-    if found in ("parquet", "arrow") and path.suffix in _COMPRESSIONS:
+    if record_of(found).compresses_itself and path.suffix in COMPRESSIONS:
         raise ScenarioError(f"{path}: {found} is compressed by itself; leave {path.suffix} out of the name")
     return found
 
@@ -91,10 +57,12 @@ def write_trace(path: Path, format: TraceFormat, parts: Iterable[TracePart]) -> 
     first = next(rows, None)
     if first is None:
         raise ScenarioError(f"{path}: not written: the trace has no arrivals")
-    if int(first.stamp_ns[0]) < 0 and format not in (*_WITH_DATES, *_FROM_FIRST):
+    record = record_of(format)
+    if int(first.stamp_ns[0]) < 0 and record.begins == "1970":
+        others = [one.name for one in FORMATS if one.begins != "1970"]
         raise ScenarioError(
             f"{path}: not written: the trace begins before 1970, and a time below 0 is read as a fault; use"
-            f" {', '.join((*_WITH_DATES, *_FROM_FIRST))}"
+            f" {', '.join(others)}"
         )
     n_rows = 0
 
@@ -105,30 +73,21 @@ def write_trace(path: Path, format: TraceFormat, parts: Iterable[TracePart]) -> 
             yield part
 
     with _replacing(path) as file:
-        if format in ("parquet", "arrow"):
-            _write_columns(file, format, first, counted())
-        else:
-            encoder = ClientWindows() if format == "servegen" else encoder_of(format, first)
-            _write_text(file, path.suffix, encoder, counted())
+        record.write(file, path.suffix, first, counted())
     return n_rows
 
 
 def lost_in(format: TraceFormat, part: TracePart) -> tuple[str, ...]:
     """What of the rows of `part` a file of `format` does not give back, one phrase each; nothing for plain tables."""
-    if format == "servegen":
-        sizes = tuple(f"the size column {name!r}" for name in part.sizes)
-        return (
-            "every instant: only the rate and the law of each client's gaps in windows of 600 s is kept",
-            *sizes,
-        )
-    kept = kept_sizes(format, part)
-    lost = [f"the size column {name!r}" for name in part.sizes if name not in kept]
-    if part.session is not None and format in _WITHOUT_SESSIONS:
+    record = record_of(format)
+    kept = record.kept_sizes(part)
+    lost = [f"every instant: only {record.instead_of_instants} is kept"] if record.instead_of_instants else []
+    lost += [f"the size column {name!r}" for name in part.sizes if name not in kept]
+    if part.session is not None and not record.keeps_sessions:
         lost.append("the sessions")
-    step_ns = RESOLUTION_NS.get(format, 1)
-    if (part.stamp_ns % step_ns).any():
-        lost.append(f"the digits of an instant below {_RESOLUTION_TEXT[step_ns]}")
-    if format in _FROM_FIRST and len(part) and int(part.stamp_ns[0]) != 0:
+    if (part.stamp_ns % record.resolution_ns).any():
+        lost.append(f"the digits of an instant below {_RESOLUTION_TEXT[record.resolution_ns]}")
+    if record.begins == "first arrival" and len(part) and int(part.stamp_ns[0]) != 0:
         lost.append("the instant of the first arrival: the file begins at 0")
     return tuple(lost)
 
@@ -143,47 +102,6 @@ def _in_order(path: Path, parts: Iterable[TracePart]) -> Iterator[TracePart]:
             )
         last_ns = int(part.stamp_ns[-1])
         yield part
-
-
-def _write_text(file: IO[bytes], suffix: str, encoder: Encoder, parts: Iterable[TracePart]) -> None:
-    with _compressed(file, suffix) as text:
-        text.write(encoder.head())
-        for part in parts:
-            text.write(encoder.rows(part))
-        text.write(encoder.tail())
-
-
-def _compressed(file: IO[bytes], suffix: str) -> IO[bytes]:
-    """`file` itself, or what compresses into it; closing it leaves `file` open."""
-    if suffix == ".gz":
-        return cast(IO[bytes], gzip.GzipFile(filename="", fileobj=file, mode="wb", compresslevel=6, mtime=0))
-    if suffix == ".zst":
-        import pyarrow as pa
-
-        return cast(IO[bytes], pa.CompressedOutputStream(os.fdopen(os.dup(file.fileno()), "wb"), "zstd"))
-    return os.fdopen(os.dup(file.fileno()), "wb")
-
-
-def _write_columns(
-    file: IO[bytes], format: TraceFormat, first: TracePart, parts: Iterable[TracePart]
-) -> None:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    names = column_names(first)
-    types = [pa.string() if name == "session" and first.session is not None else pa.int64() for name in names]
-    schema = pa.schema(list(zip(names, types, strict=True)))
-    writer: Any
-    if format == "parquet":
-        writer = pq.ParquetWriter(file, schema, compression="zstd")
-    else:
-        writer = pa.ipc.new_file(file, schema)
-    with writer:
-        for part in parts:
-            columns = [pa.array(part.stamp_ns)]
-            columns += [pa.array(values, mask=values == -1) for values in part.sizes.values()]
-            columns += [] if part.session is None else [session_texts(part.session)]
-            writer.write_batch(pa.record_batch(columns, schema=schema))
 
 
 @contextmanager

@@ -25,9 +25,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from analysis.schema import arrow_schema
-from analysis.store import RunStore
-from analysis.timeline import RunPhase, phase_of, phase_spans
+from squall.analysis.clocks.timeline import RunPhase, phase_of, phase_spans
+from squall.analysis.schema import arrow_schema
+from squall.analysis.storage.store import RunStore
+from squall.analysis.tables.manifest import read_manifest
+from squall.analysis.tables.sealed import SealedVerdict
 from tests.bench.big_events import (
     KERNELS,
     LONGEST_NS,
@@ -49,7 +51,7 @@ from tests.bench.big_events import (
 N_WORKERS = 8
 EVENT_ROWS = 50_000
 REQUEST_ROWS = 2_000
-"""Rows of a piece: of a report's events (`analysis.nsys_report`), of a worker's requests (a second's)."""
+"""Rows of a piece: of a report's events (`squall.analysis.nsys.report`), of a worker's requests (a second's)."""
 TICK_NS = 100 * MS
 _NETWORK_NS, _INPUT_NS, _HANDOVER_NS, _OUTPUT_NS = 200 * US, 60 * US, 80 * US, 40 * US
 
@@ -84,14 +86,16 @@ def write_big_run(parent: Path, scale: float) -> RunStore:
     batches = Batches.make(scale)
     requests = Requests.make(batches)
     phases = _phases(batches)
-    writer = _Writer(RunStore.create(parent, "big", START_NS, _manifest(requests, phases)), batches, phases)
+    writer = _Writer(
+        RunStore.create(parent, "big", START_NS, read_manifest(_manifest(requests, phases))), batches, phases
+    )
     writer.requests(requests)
     writer.batches(requests)
     writer.samples(requests)
     for phase in phase_spans(writer.store.manifest)[1:3]:  # a warm-up is not recorded
         for server in range(N_SERVERS):
             writer.report(phase, server)
-    writer.store.seal({"status": "VALID", "reasons": []})
+    writer.store.seal(SealedVerdict(status="VALID"))
     return writer.store
 
 
@@ -114,7 +118,6 @@ def _manifest(requests: Requests, phases: list[dict[str, Any]]) -> dict[str, Any
         np.maximum(np.searchsorted(edges, scheduled, side="right") - 1, 0), minlength=len(phases)
     )
     node = {"clock_offset_ns": 0, "n_cores": 16, "cpu_model": "made-up CPU", "memory_bytes": 64 << 30}
-    gpu = {"name": "NVIDIA H200", "sm_count": 132}
     on = {"status": "on", "reason": "", "mend": ""}
     return {
         "scenario": {"name": "big", "seed": 1, "model": {"name": "seqlen_head", "instances": PER_SERVER},
@@ -126,7 +129,7 @@ def _manifest(requests: Requests, phases: list[dict[str, Any]]) -> dict[str, Any
         "phases": phases,
         "nodes": {
             "node-0": {**node, "clock_error_ns": 0, "gpus": []},
-            **{f"node-{i + 1}": {**node, "clock_error_ns": 20 * US, "gpus": [{**gpu, "uuid": f"GPU-{i}"}]}
+            **{f"node-{i + 1}": {**node, "clock_error_ns": 20 * US, "gpus": ["NVIDIA H200"]}
                for i in range(N_SERVERS)},
         },
         "servers": {
@@ -273,7 +276,7 @@ class _Writer:
     def _append(self, table: str, phased_by: Int64s, columns: Mapping[str, Any]) -> None:
         n = len(phased_by)
         schema = arrow_schema(table)
-        phase = phase_of(pa.array(phased_by), phase_spans({"phases": self.phases}))
+        phase = phase_of(pa.array(phased_by), phase_spans(read_manifest({"phases": self.phases})))
         given = {**columns, "run": self.store.run, "phase": phase}
         arrays = [_array(given.get(field.name), field.type, n) for field in schema]
         if n:

@@ -12,9 +12,10 @@ import time
 import numpy as np
 import psutil
 
-from analysis.clock_brackets import Brackets
-from analysis.clock_fit import fit_track
-from cluster.clocksync import ClockWatch, utc_minus_monotonic_ns
+from squall.actors.clock import utc_minus_monotonic_ns
+from squall.analysis.clocks.brackets import Brackets
+from squall.analysis.clocks.fit import fit_track
+from squall.cluster.driver.clocksync import ClockWatch
 
 S = 1_000_000_000
 N_BURSTS = 200
@@ -22,7 +23,7 @@ N_BURSTS = 200
 
 def probe_costs() -> str:
     """CPU per probe on both sides, of about 2,000 probes, and the bound that they give."""
-    command = [sys.executable, "-m", "actors.clock_responder", "127.0.0.1"]
+    command = [sys.executable, "-m", "squall.actors.sampling.clock_responder", "127.0.0.1"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdin is not None
         assert process.stdout is not None

@@ -19,9 +19,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from analysis.latency import Quantile, pooled_quantile, quantiles
-from analysis.order_statistics import interval_ranks, nearest_rank
-from analysis.paired import student_quantile
+from squall.analysis.statistics.latency import Quantile, pooled_quantile, quantiles
+from squall.analysis.statistics.order_statistics import interval_ranks, nearest_rank
+from squall.analysis.statistics.paired import student_quantile
 from tests.queue_runs import CASES, PAUSES, Int64s, PauseCase, QueueCase
 
 QS = (0.5, 0.95, 0.99)
@@ -116,7 +116,8 @@ def table(n_repeats: int, n: int, name: str = "", qs: Sequence[float] = QS) -> l
 
 
 def _wanted(name: str) -> list[tuple[int, QueueCase | PauseCase]]:
-    return [(number, case) for number, case in enumerate((*CASES, PAUSES)) if name in case.name]
+    cases: tuple[QueueCase | PauseCase, ...] = (*CASES, PAUSES)
+    return [(number, case) for number, case in enumerate(cases) if name in case.name]
 
 
 def _print_over_runs(name: str, n_runs: int = 1_200, n: int = 2_000, q: float = 0.95) -> None:

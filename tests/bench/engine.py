@@ -24,18 +24,18 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from actors.clock import SystemClock
-from actors.engine import Rules
-from actors.lane import IS_BUILT
-from actors.loadgen import LoadWorker, WorkerSettings
-from actors.spool import read_spool
-from scenarios.arrivals import Stationary
-from scenarios.closed import ClosedPhase, ClosedPlan
-from scenarios.gaps import GammaGaps
-from scenarios.load import ConstantThink
-from scenarios.load_rows import ConstantRows
-from scenarios.plan import PhaseSpan, Plan
-from scenarios.processes import UnitRenewal
+from squall.actors.clock import SystemClock
+from squall.actors.load.engine import Rules
+from squall.actors.load.lane import IS_BUILT
+from squall.actors.load.worker import LoadWorker, WorkerSettings
+from squall.actors.spill import read_spill
+from squall.scenarios.arrivals.gaps import GammaGaps
+from squall.scenarios.arrivals.process import Stationary
+from squall.scenarios.arrivals.unit import UnitRenewal
+from squall.scenarios.config.arrivals import ConstantThink
+from squall.scenarios.config.rows import ConstantRows
+from squall.scenarios.plan.closed import ClosedPhase, ClosedPlan
+from squall.scenarios.plan.plan import PhaseSpan, Plan
 from tests.bench import rivals
 from tests.bench.target import Target, real_triton
 
@@ -104,7 +104,7 @@ def run_once(
         cpu_s, peak_mib = ours.recv()
         process.join()
         with pa.OSFile(str(Path(folder) / "requests-0.arrows")) as data:
-            rows = pa.concat_tables(list(read_spool(data)))
+            rows = pa.concat_tables(list(read_spill(data)))
     outcomes = set(rows.column("outcome").to_pylist())
     if outcomes != {"ok"}:
         raise RuntimeError(f"the bench is void: outcomes {outcomes}")

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from cluster.triton_home import cache_dir
+from squall.cluster.node.triton_home import cache_dir
 
 ROOT = Path(__file__).parents[2]
 _SHM_BYTES = 400 * 2**20

@@ -23,9 +23,9 @@ import psutil
 import pyarrow as pa
 import yaml
 
-from actors.spool import read_spool
-from analysis.store import RunStore
-from scenarios.errors import SquallError
+from squall.actors.spill import read_spill
+from squall.analysis.storage.store import RunStore
+from squall.scenarios.errors import SquallError
 from tests.bench.fault_cells import DIES_OF, STOP_S, Cell
 from tests.bench.fault_checks import Seen, Server
 from tests.bench.fault_place import ROOT, Place, fill, fill_group
@@ -86,7 +86,7 @@ class Command:
     @classmethod
     def start(cls, place: Place, *words: str) -> Command:
         """`squall WORDS` in a session of its own, as under a terminal."""
-        program = [sys.executable, "-m", "cluster.entry"]
+        program = [sys.executable, "-m", "squall.cluster.entry"]
         imports = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
         stdout = place.folder / f"stdout-{time.monotonic_ns()}"
         hidden = {name for name in os.environ if name.startswith(("RAY_", "SQUALL_FAULT"))}
@@ -158,7 +158,7 @@ class Watch:
         """Outcome by request id in the spill files, as far as they reach."""
         found: dict[int, str] = {}
         for data in self._contents(".arrows"):
-            for table in read_spool(pa.BufferReader(data)):
+            for table in read_spill(pa.BufferReader(data)):
                 outcomes = table.column("outcome").cast(pa.string()).to_pylist()
                 found.update(zip(table.column("request_id").to_pylist(), outcomes, strict=True))
         return found

@@ -13,7 +13,7 @@ ROLES = {
     "runtime env agent": "/runtime_env/agent/main.py",
     "worker": "LoadWorker",
     "agent": "NodeAgent",
-    "observer": "-m actors.observer",
+    "observer": "-m squall.actors.sampling.observer",
     "supervisor": "/actors/supervisor.py",
     "tritonserver": "/tritonserver --",
     "stub": "triton_python_backend_stub ",

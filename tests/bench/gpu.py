@@ -31,12 +31,13 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import yaml
 
-from actors.nsys_tools import NsysTools, find_nsys
-from analysis.nsys_report import NsysReport
-from analysis.nsys_stats import summary
-from analysis.schema import arrow_schema
-from analysis.store import RunStore
-from cluster.triton_home import cache_dir
+from squall.actors.nsys.tools import NsysTools, find_nsys
+from squall.analysis.nsys.report import NsysReport
+from squall.analysis.schema import arrow_schema
+from squall.analysis.storage.store import RunStore
+from squall.analysis.tables.document import to_json
+from squall.cluster.node.triton_home import cache_dir
+from tests.nsys_stats import summary
 
 TABLES = (
     "requests", "batches", "joined", "windows", "triton_samples", "host_samples", "core_samples", "thread_samples",
@@ -94,7 +95,7 @@ def run(head: str, out: Path, options: argparse.Namespace, found: dict[str, str]
     """One `squall run` with the secrets planted; its sealed directory. Raises RuntimeError where there is none."""
     scenario = out / f"{head}.yaml"
     scenario.write_text(yaml.safe_dump(scenario_of(head, options)))
-    command = [sys.executable, "-m", "cluster.cli", "run", str(scenario), "--out", str(out / head)]
+    command = [sys.executable, "-m", "squall.cluster.cli", "run", str(scenario), "--out", str(out / head)]
     env = {**os.environ, "TZ": f":/{found['environment']}", "TMPDIR": f"/tmp/{found['argument']}"}
     done = subprocess.run(
         [*command, "--keep-raw-report"], env=env, capture_output=True, text=True, timeout=400, check=False
@@ -108,7 +109,7 @@ def run(head: str, out: Path, options: argparse.Namespace, found: dict[str, str]
 
 def raw_reports(store: RunStore) -> dict[str, Path]:
     """The raw report of each phase, by the run's own notes."""
-    kept = [_KEPT.search(note) for note in store.manifest["notes"]]
+    kept = [_KEPT.search(note) for note in store.manifest.notes]
     return {one[1]: cache_dir() / one[2] for one in kept if one is not None}
 
 
@@ -178,8 +179,8 @@ def examine(head: str, store: RunStore, tools: NsysTools, texts: dict[str, str])
     """All answers about one run."""
     manifest = store.manifest
     found: dict[str, Any] = {
-        "verdict": manifest["verdict"]["status"], "reasons": manifest["verdict"]["reasons"],
-        "nsys": manifest["nsys"].get("version"), "missing_tables": [name for name in TABLES if not store.has(name)],
+        "verdict": manifest.status, "reasons": list(manifest.reasons),
+        "nsys": manifest.nsys.version, "missing_tables": [name for name in TABLES if not store.has(name)],
         "rows": {name: store.read(name, ["phase"]).num_rows for name in TABLES if store.has(name)},
         "scrubbed_files_with_secret": search(store, texts), "phases": {},
     }  # fmt: skip
@@ -203,8 +204,8 @@ def examine(head: str, store: RunStore, tools: NsysTools, texts: dict[str, str])
     shutil.rmtree(next(iter(reports.values())).parent, ignore_errors=True) if reports else None
     found["costs"] = json.loads((store.run_dir / "summary.json").read_text())["collector_costs"]
     found["gpu_sampler"] = {
-        name: facts
-        for name, facts in manifest["observers"]["node-0"]["samplers"].items()
+        name: to_json(facts)
+        for name, facts in manifest.observers["node-0"].samplers.items()
         if name.startswith("gpu_")
     }
     found["head"] = head
@@ -235,7 +236,7 @@ def _examine_phase(store: RunStore, phase: str, theirs: dict[str, Any]) -> dict[
         "util": _mean(gpu, "util"),
         "tensor_util": _mean(gpu, "tensor_util"), "dram_util": _mean(gpu, "dram_util"),
         "sm_occupancy": _mean(gpu, "sm_occupancy"),
-        "clock": store.manifest["nsys"]["reports"][phase]["clock"],
+        "clock": to_json(store.manifest.nsys.reports[phase].clock),
     }  # fmt: skip
 
 

@@ -29,8 +29,8 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from analysis.store import RunStore
-from scenarios.units import parse_size
+from squall.analysis.storage.store import RunStore
+from squall.scenarios.units import parse_size
 from tests.bench.big_exports import write_big_export
 from tests.bench.big_runs import write_big_run
 from tests.bench.join_steps import EXPORT_STEPS, RUN_STEPS, Step
@@ -147,7 +147,7 @@ def exports(folder: Path, repeats: Iterable[int]) -> list[Path]:
 
 
 def _run_rows(run: Path) -> dict[str, int]:
-    return {name: entry["rows"] for name, entry in RunStore.open(run).manifest["tables"].items()}
+    return {name: entry.rows for name, entry in (RunStore.open(run).manifest.tables or {}).items()}
 
 
 def _export_rows(export: Path) -> dict[str, int]:

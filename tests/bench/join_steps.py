@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from analysis.derive import N_THREADS
-from analysis.query import connect, in_threads
-from analysis.store import RunStore
+from squall.analysis.derive import N_THREADS
+from squall.analysis.storage.query import connect, in_threads
+from squall.analysis.storage.store import RunStore
 
 _EVENTS = ("kernels", "memcpys", "cuda_api", "nvtx", "osrt")
 
@@ -34,51 +34,51 @@ class Step:
 
 
 def batch_costs(run: Path, memory_limit_bytes: int) -> None:
-    from analysis.batch_costs import write_batch_costs
+    from squall.analysis.join.batch_costs import write_batch_costs
 
     write_batch_costs(RunStore.open(run), memory_limit_bytes, in_threads(N_THREADS))
 
 
 def joined(run: Path, memory_limit_bytes: int) -> None:
-    from analysis.join import write_joined
+    from squall.analysis.join.join import write_joined
 
     write_joined(RunStore.open(run), memory_limit_bytes, in_threads(N_THREADS))
 
 
 def windows(run: Path, memory_limit_bytes: int) -> None:
-    from analysis.windows import write_windows
+    from squall.analysis.metrics.windows import write_windows
 
     write_windows(RunStore.open(run), memory_limit_bytes=memory_limit_bytes)
 
 
 def metrics(run: Path, memory_limit_bytes: int) -> None:
-    from analysis.metrics.run import run_metrics
+    from squall.analysis.metrics.run import run_metrics
 
     run_metrics(RunStore.open(run), memory_limit_bytes=memory_limit_bytes)
 
 
 def verdict(run: Path, _memory_limit_bytes: int) -> None:
-    from analysis.validity import judge_run
+    from squall.analysis.verdict.validity import judge_run
 
     judge_run(RunStore.open(run))
 
 
 def summary(run: Path, memory_limit_bytes: int) -> None:
-    from analysis.summary import summarise
+    from squall.analysis.summary.summary import summarise
 
     summarise(RunStore.open(run), memory_limit_bytes)
 
 
 def report(run: Path, _memory_limit_bytes: int) -> None:
     """From the summary that `derived` left."""
-    from analysis.report import write_report
+    from squall.analysis.render.report import write_report
 
     store = RunStore.open(run)
     write_report(store, json.loads((store.run_dir / "summary.json").read_text(encoding="utf-8")))
 
 
 def derived(run: Path, memory_limit_bytes: int) -> None:
-    from analysis.derive import derive
+    from squall.analysis.derive import derive
 
     derive(RunStore.open(run), memory_limit_bytes=memory_limit_bytes)
 
@@ -128,7 +128,7 @@ def pandas_join(run: Path, memory_limit_bytes: int) -> None:
 
 def scrubbed(export: Path, _memory_limit_bytes: int) -> int:
     """Rows that were kept."""
-    from analysis.nsys_scrub import scrub
+    from squall.analysis.nsys.scrub import scrub
 
     folder = _scrubbed_folder(export)
     shutil.rmtree(folder, ignore_errors=True)
@@ -137,8 +137,8 @@ def scrubbed(export: Path, _memory_limit_bytes: int) -> int:
 
 def event_rows(export: Path, _memory_limit_bytes: int) -> int:
     """Rows of our tables, made of what `scrubbed` left."""
-    from analysis.nsys_report import NsysReport
-    from analysis.nsys_tables import EventLabels, event_tables
+    from squall.analysis.nsys.report import NsysReport
+    from squall.analysis.nsys.tables import EventLabels, event_tables
 
     labels = EventLabels("run", "node-0", "server-0")
     report = NsysReport(_scrubbed_folder(export))

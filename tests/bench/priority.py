@@ -26,12 +26,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from actors.engine import Rules
-from actors.loadgen import WorkerSettings
-from actors.priority import Priority
-from actors.spool import read_spool
-from cluster.probes import NullTriton
-from models.spec import head_spec
+from squall.actors.load.engine import Rules
+from squall.actors.load.worker import WorkerSettings
+from squall.actors.process.priority import Priority
+from squall.actors.spill import read_spill
+from squall.cluster.proof.local_workers import NullTriton
+from squall.models.spec import head_spec
 from tests.bench.engine import gamma_plan
 
 _S = 1_000_000_000
@@ -40,11 +40,11 @@ _LEAD_NS = 500_000_000
 _LOOPS_PER_CORE = 2
 _SLACK_S = 15.0
 _SPEC = head_spec("linear_head", "1", {"width": 64, "classes": 2}, 32)
-_PROBE = ("-m", "actors.probe")
+_PROBE = ("-m", "squall.actors.load.worker_process")
 _WITHOUT_REALTIME = (
     "-c",
-    "import sys, actors.sender as s; s.powers = lambda: s.Powers(False, -10, 0, True);"
-    " import actors.probe; sys.exit(actors.probe.main())",
+    "import sys, squall.actors.load.sender as s; s.powers = lambda: s.Powers(False, -10, 0, True);"
+    " import squall.actors.load.worker_process; sys.exit(squall.actors.load.worker_process.main())",
 )
 ARRANGEMENTS: dict[str, tuple[tuple[str, ...], tuple[str, ...], Priority]] = {
     "niceness 15": (("nice", "-n", "15"), _PROBE, "normal"),
@@ -102,7 +102,7 @@ def send_lags(
                 steal_ms = _steal_ms() - steal_before
             probe.stdin.close()
         with pa.OSFile(str(Path(folder) / "requests-0.arrows")) as data:
-            rows = pa.concat_tables(list(read_spool(data)))
+            rows = pa.concat_tables(list(read_spill(data)))
     scheduled, sent = (
         rows.column(name).to_numpy(zero_copy_only=False) for name in ("scheduled_ns", "sent_ns")
     )

@@ -18,21 +18,22 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import psutil
 
-from actors.clock import SystemClock
-from actors.cpu_source import ClientPids, CpuSource
-from actors.gpu import GpuProcessSource, GpuSource, missing_reason
-from actors.gpu_device import GpuLost
-from actors.gpu_gpm import GpmPair
-from actors.gpu_readings import READINGS, TRAFFIC
-from actors.host import CoreSource, HostSource
-from actors.observer import Observer, ObserverSettings, ServerTarget
-from actors.sampler import Sampler, Source
-from actors.threads import ThreadSource
+from squall.actors.clock import SystemClock
+from squall.actors.sampling.cpu_source import ClientPids, CpuSource
+from squall.actors.sampling.gpu.device import GpuLost
+from squall.actors.sampling.gpu.gpm import GpmPair
+from squall.actors.sampling.gpu.readings import READINGS, TRAFFIC
+from squall.actors.sampling.gpu.source import GpuProcessSource, GpuSource, missing_reason
+from squall.actors.sampling.host import CoreSource, HostSource
+from squall.actors.sampling.observer import Observer, ObserverSettings, ServerTarget
+from squall.actors.sampling.sampler import Sampler, Source
+from squall.actors.sampling.threads import ThreadSource
 
 _S = 1_000_000_000
 _N_CALLS = 200
@@ -94,6 +95,10 @@ def observer_share(seconds: float, **settings: Any) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def sample_now(source: Source) -> object:
+    return source.sample(time.monotonic_ns())
+
+
 def host_part(seconds: float) -> dict[str, Any]:
     """The samplers that read /proc, the threads being 100 of this process that wait."""
     end = threading.Event()
@@ -105,10 +110,7 @@ def host_part(seconds: float) -> dict[str, Any]:
         "host": HostSource(lambda: own), "cores": CoreSource(), f"threads_{_N_THREADS}": ThreadSource(lambda: own),
         f"cpu_{_N_THREADS}_threads": CpuSource(lambda: own, ClientPids(), os.getppid()),
     }  # fmt: skip
-    costs = {
-        name: cost_us(lambda source=source: source.sample(time.monotonic_ns()))
-        for name, source in sources.items()
-    }
+    costs = {name: cost_us(partial(sample_now, source)) for name, source in sources.items()}
     costs[f"psutil_threads_{_N_THREADS}"] = cost_us(psutil.Process().threads)
     target = ServerTarget("server-0", pids=own)
     whole = observer_share(seconds, servers=(target,))
@@ -127,7 +129,7 @@ def gpu_calls() -> dict[str, Any]:
     found: dict[str, Any] = {}
     for reading in (*READINGS, *TRAFFIC):
         try:
-            found[reading.name] = cost_us(lambda reading=reading: reading.read(pynvml, handle))
+            found[reading.name] = cost_us(partial(reading.read, pynvml, handle))
         except pynvml.NVMLError as error:
             found[reading.name] = str(error)
     try:

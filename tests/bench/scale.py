@@ -23,14 +23,14 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from actors.clock import SystemClock
-from actors.engine import Rules
-from actors.loadgen import LoadWorker, WorkerSettings
-from actors.spool import read_spool
-from scenarios.closed import ClosedPhase, ClosedPlan
-from scenarios.load import ConstantThink
-from scenarios.load_rows import ConstantRows
-from scenarios.plan import PhaseSpan, Plan
+from squall.actors.clock import SystemClock
+from squall.actors.load.engine import Rules
+from squall.actors.load.worker import LoadWorker, WorkerSettings
+from squall.actors.spill import read_spill
+from squall.scenarios.config.arrivals import ConstantThink
+from squall.scenarios.config.rows import ConstantRows
+from squall.scenarios.plan.closed import ClosedPhase, ClosedPlan
+from squall.scenarios.plan.plan import PhaseSpan, Plan
 from tests.null_process import NullProcess, null_spec
 
 _S = 1_000_000_000
@@ -117,7 +117,7 @@ def _work(settings: WorkerSettings, plan: Plan | ClosedPlan, pipe: Any) -> None:
 
 def _tables(folder: str, table: str) -> pa.Table:
     with pa.OSFile(str(Path(folder) / f"{table}-0.arrows")) as data:
-        return pa.concat_tables(part.unify_dictionaries() for part in read_spool(data))
+        return pa.concat_tables(part.unify_dictionaries() for part in read_spill(data))
 
 
 def _quantile_us(values: Any, q: float) -> float | None:
@@ -177,7 +177,8 @@ def long(protocol: str, n: int) -> tuple[Scale, float]:
         seconds = n / (trial.n / _LONG_TRIAL_S)
         found = run_once(protocol, null, closed_plan(_LONG_USERS, seconds), _LONG_USERS)
     late = [(done, mib) for done, mib in found.samples if done > found.n / 4]
-    slope = np.polyfit(*map(np.array, zip(*late, strict=True)), 1)[0]
+    n_done, mib = map(np.array, zip(*late, strict=True))
+    slope = np.polyfit(n_done, mib, 1)[0]
     return found, round(float(slope) * 1e6, 2)
 
 

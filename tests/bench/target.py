@@ -23,10 +23,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cluster.server import TritonServer
-from models.payload import PREFIX, encode_body, encode_id, make_inputs
-from models.spec import ModelSpec
-from scenarios.scenario import ModelConfig, ServerConfig
+from squall.cluster.node.server import TritonServer
+from squall.models.payload import PREFIX, encode_body, encode_id, make_inputs
+from squall.models.spec import ModelSpec
+from squall.scenarios.config.scenario import ModelConfig, ServerConfig
 
 REQUEST_ID = encode_id(42).decode()
 """The id of every request that a client program sends."""

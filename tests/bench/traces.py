@@ -21,13 +21,13 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from analysis.fitting.dispersion import fit_bmodel, fit_fgn, fit_hawkes_curve, fit_mmpp_curve
-from analysis.fitting.fitted import Fitted, stretches_of
-from analysis.fitting.hawkes import fit_hawkes
-from analysis.fitting.mmpp import fit_mmpp
-from analysis.fitting.report import FitReport, Ranked, fit_trace, rank
-from scenarios.logging_tick import find_grid, spread_in_ticks
-from scenarios.traces.reading import TraceOptions, read_trace
+from squall.analysis.fitting.dispersion import fit_bmodel, fit_fgn, fit_hawkes_curve, fit_mmpp_curve
+from squall.analysis.fitting.fitted import Fitted, excerpts_of
+from squall.analysis.fitting.hawkes import fit_hawkes
+from squall.analysis.fitting.mmpp import fit_mmpp
+from squall.analysis.fitting.report import FitReport, Ranked, fit_trace, rank
+from squall.scenarios.series.logging_tick import find_grid, spread_in_ticks
+from squall.scenarios.traces.reading import TraceOptions, read_trace
 
 TRACES = Path(__file__).resolve().parents[2].parent / "shared" / "traces"
 S = 1_000_000_000
@@ -138,7 +138,7 @@ def preset_table(folder: Path = TRACES) -> Iterator[str]:
     yield "|---|---|---|---|---|---|---|---|"
     for source in SOURCES:
         times_ns, end_ns = times_of(source, folder)
-        rate_hz, stretches = times_ns.size / end_ns * S, stretches_of(times_ns, end_ns)
+        rate_hz, stretches = times_ns.size / end_ns * S, excerpts_of(times_ns, end_ns)
         fits = [
             fit_mmpp_curve(times_ns, end_ns),
             fit_mmpp(stretches, rate_hz),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from actors.clock import Clock, SystemClock
+from squall.actors.clock import Clock, SystemClock
 from tests.fakes import FakeClock
 
 

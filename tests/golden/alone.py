@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import cluster.run
-from cluster.cli import main
-from cluster.placement import Node
+import squall.cluster.driver.run
+from squall.cluster.cli import main
+from squall.cluster.placement import Node
 
 
 class _Alone:
@@ -27,5 +27,5 @@ def _session(*_: Any) -> Iterator[_Alone]:
 
 
 if __name__ == "__main__":
-    cluster.run._session = _session  # type: ignore[assignment]
+    squall.cluster.driver.run._session = _session  # type: ignore[assignment]
     main()

@@ -8,7 +8,7 @@ from contextlib import suppress
 
 import pytest
 
-from actors.lane import IS_BUILT
+from squall.actors.load.lane import IS_BUILT
 
 _NICENESS = os.getpriority(os.PRIO_PROCESS, 0)
 
@@ -26,7 +26,7 @@ _slow_where_built = [pytest.mark.slow] if IS_BUILT else []
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """How a worker sends: through the C lane, or all in Python."""
     if request.param == "python":
-        monkeypatch.setattr("actors.loadgen.IS_BUILT", False)
+        monkeypatch.setattr("squall.actors.load.worker.IS_BUILT", False)
     return str(request.param)
 
 

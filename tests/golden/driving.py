@@ -10,12 +10,12 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from actors.clock import SystemClock
-from actors.engine import Rules
-from actors.loadgen import Answers, LoadWorker, WorkerSettings
-from actors.spool import read_spool
-from models.spec import ModelSpec, TensorSpec
-from scenarios.plan import PhaseSpan, Plan
+from squall.actors.clock import SystemClock
+from squall.actors.load.engine import Rules
+from squall.actors.load.worker import Answers, LoadWorker, WorkerSettings
+from squall.actors.spill import read_spill
+from squall.models.spec import ModelSpec, TensorSpec
+from squall.scenarios.plan.plan import PhaseSpan, Plan
 from tests.fakes import Seen
 
 MS = 1_000_000
@@ -89,7 +89,7 @@ def requests_of(settings: WorkerSettings) -> pa.Table:
 def spilled(settings: WorkerSettings, table: str) -> list[pa.Table]:
     path = Path(settings.spill_dir) / f"{table}-{settings.worker}.arrows"
     with pa.OSFile(str(path)) as data:
-        return [part.unify_dictionaries() for part in read_spool(data)]
+        return [part.unify_dictionaries() for part in read_spill(data)]
 
 
 def column(rows: pa.Table, name: str) -> list[object]:

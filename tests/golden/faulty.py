@@ -10,20 +10,26 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from heapq import heappush
 from types import SimpleNamespace
 from typing import Any
 
-import actors.null_queue
-import actors.null_server
-import actors.probe
-from actors.clock import Alarm
-from actors.engine import Engine
-from actors.loadgen import LoadWorker, WorkerSettings
-from scenarios.plan import Plan
+import squall.actors.load.worker_process
+import squall.actors.null.queue
+import squall.actors.null.server
+from squall.actors.clock import Alarm
+from squall.actors.load.engine import Engine
+from squall.actors.load.worker import LoadWorker, WorkerSettings
+from squall.scenarios.plan.plan import Plan
 
 LATE_NS = 1_000_000
 _AT = 50
 """Which service time is dropped or given twice."""
+
+
+def plant(where: Any, name: str, value: object) -> None:
+    """`value` in the place of `where.name`, until the process ends."""
+    setattr(where, name, value)
 
 
 def clock_runs(rate: float) -> None:
@@ -38,40 +44,42 @@ def clock_runs(rate: float) -> None:
     def arm_by_it(alarm: Alarm, at_ns: int) -> None:
         arm(alarm, begun_ns + round((at_ns - begun_ns) / rate))
 
-    Alarm.arm = arm_by_it  # type: ignore[method-assign]
-    actors.null_server.time = SimpleNamespace(monotonic_ns=now_ns)  # type: ignore[attr-defined]
+    plant(Alarm, "arm", arm_by_it)
+    plant(squall.actors.null.server, "time", SimpleNamespace(monotonic_ns=now_ns))
 
 
 def timer_is_slow() -> None:
     """Departures come a tenth later than their instants, as if the timer's clock alone were slow."""
-    push = actors.null_server.heappush  # type: ignore[attr-defined]
+    push = heappush
 
     def late(heap: list[Any], entry: tuple[int, ...]) -> None:
         departure_ns, arrival_ns = entry[0], entry[7]
         push(heap, (departure_ns + (departure_ns - arrival_ns) // 10, *entry[1:]))
 
-    actors.null_server.heappush = late  # type: ignore[attr-defined]
+    plant(squall.actors.null.server, "heappush", late)
 
 
 def stream_with(n_times: int) -> None:
     """One service time of the stream is given so many times."""
-    drawn = actors.null_queue.service_times
+    drawn = squall.actors.null.queue.service_times
 
-    def spoilt(service: actors.null_queue.Service, seed: int) -> Iterator[int]:
+    def spoilt(service: squall.actors.null.queue.Service, seed: int) -> Iterator[int]:
         for number, service_ns in enumerate(drawn(service, seed)):
             yield from [service_ns] * (n_times if number == _AT else 1)
 
-    actors.null_queue.service_times = spoilt
+    squall.actors.null.queue.service_times = spoilt
 
 
 def one_lane_more() -> None:
     """The server has a lane that nobody asked for."""
-    make = actors.null_queue.Lanes.__init__
+    make = squall.actors.null.queue.Lanes.__init__
 
-    def more(lanes: actors.null_queue.Lanes, service: Any, seed: int, n_lanes: int, most: int | None) -> None:
+    def more(
+        lanes: squall.actors.null.queue.Lanes, service: Any, seed: int, n_lanes: int, most: int | None
+    ) -> None:
         make(lanes, service, seed, n_lanes + 1, most)
 
-    actors.null_queue.Lanes.__init__ = more  # type: ignore[method-assign]
+    plant(squall.actors.null.queue.Lanes, "__init__", more)
 
 
 def replies_stamped(late_ns: int) -> None:
@@ -82,13 +90,13 @@ def replies_stamped(late_ns: int) -> None:
         exchange.done_ns += late_ns
         real(engine, exchange)
 
-    Engine.on_reply = late  # type: ignore[method-assign]
+    plant(Engine, "on_reply", late)
     make = LoadWorker.__init__
 
     def without_lane(worker: LoadWorker, settings: WorkerSettings, clock: Any) -> None:
         make(worker, replace(settings, lane=False), clock)
 
-    LoadWorker.__init__ = without_lane  # type: ignore[method-assign]
+    plant(LoadWorker, "__init__", without_lane)
 
 
 def schedule_moves_along() -> None:
@@ -100,7 +108,7 @@ def schedule_moves_along() -> None:
         offset_ns[len(offset_ns) // 2 :] += 20_000_000
         real(worker, replace(plan, offset_ns=offset_ns))
 
-    LoadWorker.prepare = moved  # type: ignore[assignment, method-assign]
+    plant(LoadWorker, "prepare", moved)
 
 
 FAULTS: dict[str, Callable[[], None]] = {

@@ -3,7 +3,6 @@ lost, and no row says what the server's own counts deny. Without Ray (`tests.gol
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import signal
@@ -19,10 +18,10 @@ import psutil
 import pyarrow as pa
 import pytest
 
-from analysis.store import UNFINISHED, RunStore
-from cluster.probes import NullTriton
-from tests.integration.conftest import Bench, Live, wait_until
+from squall.analysis.storage.store import RunStore
+from squall.cluster.proof.local_workers import NullTriton
 from tests.integration.disks import fill, small_disk
+from tests.integration.live_runs import Bench, Live, titled, wait_until
 
 RATE = 60
 
@@ -34,9 +33,13 @@ class Alone(Bench):
     port: int = 0
 
     def start(
-        self, *arguments: str | Path, env: dict[str, str] | None = None, cwd: Path | None = None
+        self,
+        *arguments: str | Path,
+        env: dict[str, str] | None = None,
+        cwd: Path | None = None,
+        module: str = "tests.golden.alone",
     ) -> Live:
-        return super().start(*arguments, env=env, cwd=cwd, module="tests.golden.alone")
+        return super().start(*arguments, env=env, cwd=cwd, module=module)
 
     def load(self, seconds: float, **clients: Any) -> Live:
         """A run of so long."""
@@ -58,22 +61,18 @@ class Alone(Bench):
 
     def of(self, title: str) -> list[psutil.Process]:
         """Its processes with `title` in their command line, in the order of their pids."""
-        found = []
-        for one in self.processes():
-            with contextlib.suppress(psutil.Error):  # it has ended since
-                found += [one] if title in " ".join(one.cmdline()) else []
-        return sorted(found, key=lambda one: one.pid)
+        return sorted(titled(self.processes(), title), key=lambda one: one.pid)
 
     def rows(self) -> dict[str, Any]:
         """Columns of `requests`, after the run was found whole: sealed, nothing left to resume, a row an arrival."""
         store = self.store()
         assert store.is_sealed
-        assert UNFINISHED not in store.manifest
+        assert store.manifest.unfinished is None
         assert store.verify() == []
         assert not list(store.run_dir.glob(".*"))
         table = store.read("requests")
         ids = table.column("request_id").to_numpy()
-        assert np.array_equal(np.sort(ids), np.arange(store.manifest["plan"]["n_arrivals"]))
+        assert np.array_equal(np.sort(ids), np.arange(store.manifest.plan.n_arrivals))
         texts = {name: table.column(name).cast(pa.string()).to_numpy() for name in ("outcome", "detail")}
         return texts | {name: table.column(name).to_numpy() for name in ("worker", "scheduled_ns")}
 
@@ -116,11 +115,9 @@ def test_what_a_killed_worker_had_not_written_is_lost_and_what_was_due_later_is_
     n = {name: int((outcome == name).sum()) for name in ("ok", "lost", "unsent")}
     assert n["ok"] <= n_served(store) <= n["ok"] + n["lost"]
     said = f"{n['lost'] + n['unsent']} arrivals have no record: {n['lost']} are lost"
-    assert any(said in loss for loss in store.manifest["losses"]), store.manifest["losses"]
-    assert any(
-        "worker 1 on node-0 is lost: its process has ended" in loss for loss in store.manifest["losses"]
-    )
-    reasons = store.manifest["verdict"]["reasons"]
+    assert any(said in loss for loss in store.manifest.losses), store.manifest.losses
+    assert any("worker 1 on node-0 is lost: its process has ended" in loss for loss in store.manifest.losses)
+    reasons = store.manifest.reasons
     assert any(f"whose record was lost is {n['lost']}" in reason for reason in reasons), reasons
     alone.wait_until_gone()
 
@@ -133,7 +130,7 @@ def test_a_killed_agent_is_replaced_without_ray_and_the_load_goes_on(alone: Alon
     agent.kill()
     assert live.end() == 3, live.lines
     assert set(alone.rows()["outcome"]) == {"ok"}
-    losses = alone.store().manifest["losses"]
+    losses = alone.store().manifest.losses
     assert [loss.partition(":")[0] for loss in losses] == ["agent on node-0 is lost"]
     assert len(alone.store().read("host_samples")) > 0
     alone.wait_until_gone()
@@ -147,9 +144,7 @@ def test_a_stopped_agent_is_given_up_after_the_load_and_its_files_are_read(alone
     agent.send_signal(signal.SIGSTOP)
     assert live.end() == 3, live.lines
     assert set(alone.rows()["outcome"]) == {"ok"}
-    assert any(
-        "agent on node-0 did not answer within 10 s" in loss for loss in alone.store().manifest["losses"]
-    )
+    assert any("agent on node-0 did not answer within 10 s" in loss for loss in alone.store().manifest.losses)
     alone.wait_until_gone()
 
 
@@ -179,7 +174,7 @@ def test_ctrl_c_is_obeyed_at_once_while_processes_do_not_answer(alone: Alone) ->
     outcome = alone.rows()["outcome"]
     assert set(outcome) <= {"ok", "cancelled", "unsent", "lost"}
     assert (outcome == "ok").sum() > 20
-    assert alone.store().manifest["verdict"]["status"] == "ABORTED"
+    assert alone.store().manifest.status == "ABORTED"
     alone.wait_until_gone()
 
 
@@ -198,7 +193,7 @@ def test_what_a_killed_driver_left_is_kept_and_resume_seals_it(alone: Alone) -> 
     rows = alone.rows()
     assert set(rows["outcome"]) <= {"ok", "cancelled", "unsent", "lost"}
     assert 20 < (rows["outcome"] == "ok").sum() <= n_served(alone.store())
-    assert alone.store().manifest["verdict"]["status"] == "INVALID"
+    assert alone.store().manifest.status == "INVALID"
     assert not folder.exists()
     assert alone.start("resume", alone.store().run_dir).end() == 3, "there is nothing more to do"
     alone.wait_until_gone()
@@ -214,9 +209,9 @@ def test_a_full_disk_costs_no_row_once_there_is_room_again(alone: Alone) -> None
         (folder,) = alone.tmp.glob("squall-tmp-*")
         assert "no space left on device" in said
         assert f"kept in {folder} of node-0: squall resume {store.run_dir} finishes the run" in said
-        n_planned = store.manifest["plan"]["n_arrivals"]
-        counts = [int(word) for loss in store.manifest["losses"] for word in loss.split() if word.isdigit()]
-        assert all(count <= n_planned for count in counts), store.manifest["losses"]
+        n_planned = store.manifest.plan.n_arrivals
+        counts = [int(word) for loss in store.manifest.losses for word in loss.split() if word.isdigit()]
+        assert all(count <= n_planned for count in counts), store.manifest.losses
 
         folder.rename(folder.with_name("elsewhere"))
         again = alone.start("resume", store.run_dir)
@@ -234,7 +229,7 @@ def test_a_full_disk_costs_no_row_once_there_is_room_again(alone: Alone) -> None
         again = alone.start("resume", store.run_dir)
         assert again.end() in (0, 3), again.lines
         assert set(alone.rows()["outcome"]) == {"ok"}
-        assert alone.store().manifest["losses"] == []
+        assert alone.store().manifest.losses == ()
         assert (store.run_dir / "report.html").exists()
         alone.wait_until_gone()
 
@@ -270,7 +265,7 @@ def test_a_process_that_is_stopped_before_the_load_ends_the_run_in_one_line_and_
     stopped.send_signal(signal.SIGSTOP)
     assert live.end() == 1, live.lines
     assert re.search("did not (answer|come up) within|does not answer any more", live.error_line())
-    assert alone.store().manifest["verdict"]["status"] == "ABORTED"
+    assert alone.store().manifest.status == "ABORTED"
     alone.wait_until_gone()
 
 

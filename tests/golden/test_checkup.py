@@ -7,28 +7,29 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
-from actors.checkup import SystemProbes, check_up
-from actors.checkup_host import CHECKS
-from actors.checkup_tools import NsysProbes, nsys
-from actors.nsys_tools import find_nsys
-from cluster.doctor import clock_finding
-from cluster.placement import Node
-from cluster.spawn import Handle
+from squall.actors.doctor.checkup import ThisHost, check_up
+from squall.actors.doctor.host import CHECKS
+from squall.actors.doctor.tools import NsysAnswers, nsys
+from squall.actors.nsys.tools import find_nsys
+from squall.cluster.node.checkup import NodeCheckup
+from squall.cluster.placement import Node
+from squall.cluster.proof.diagnosis import clock_finding
+from squall.cluster.remote.spawn import Handle
 
 _CHECK = """
 import json, resource, sys
 from dataclasses import asdict
-from actors.checkup import SystemProbes, check_up
-from actors.checkup_host import CHECKS
+from squall.actors.doctor.checkup import ThisHost, check_up
+from squall.actors.doctor.host import CHECKS
 if len(sys.argv) > 1:
     resource.setrlimit(resource.RLIMIT_NOFILE, (int(sys.argv[1]), int(sys.argv[1])))
-print(json.dumps([asdict(one) for one in check_up(CHECKS, SystemProbes())]))
+print(json.dumps([asdict(one) for one in check_up(CHECKS, ThisHost())]))
 """
 _AHEAD_S = 100
 
@@ -50,25 +51,25 @@ def needs_root() -> None:
 
 
 def test_the_probes_of_this_host_answer_and_never_raise(tmp_path: Path) -> None:
-    probes = SystemProbes()
-    assert probes.read("/proc/self/comm")
-    assert probes.read("/nonexistent") is None
-    assert probes.ask("/nonexistent/program") is None
-    assert probes.ask("sh", "-c", "echo out; echo err >&2; exit 3") == (3, "out\nerr")
-    assert probes.package("numpy")
-    assert probes.package("there-is-no-such-package") is None
-    assert probes.space("/nonexistent") is None
-    assert probes.write(str(tmp_path), 1_000) == ""
-    assert probes.write(str(tmp_path / "none"), 1_000) == "No such file or directory"
-    assert 1 <= probes.n_cores()[1] <= probes.n_cores()[0]
-    found = check_up(CHECKS, probes)
+    host = ThisHost()
+    assert host.read("/proc/self/comm")
+    assert host.read("/nonexistent") is None
+    assert host.ask("/nonexistent/program") is None
+    assert host.ask("sh", "-c", "echo out; echo err >&2; exit 3") == (3, "out\nerr")
+    assert host.package("numpy")
+    assert host.package("there-is-no-such-package") is None
+    assert host.space("/nonexistent") is None
+    assert host.write(str(tmp_path), 1_000) == ""
+    assert host.write(str(tmp_path / "none"), 1_000) == "No such file or directory"
+    assert 1 <= host.n_cores()[1] <= host.n_cores()[0]
+    found = check_up(CHECKS, host)
     assert {one.topic for one in found} == {topic for topic, _ in CHECKS}
     assert not [one for one in found if one.what.startswith("the check failed")]
 
 
 def test_a_command_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("actors.checkup._ASK_TIMEOUT_S", 0.2)
-    assert SystemProbes().ask("sleep", "60") == (None, "")
+    monkeypatch.setattr("squall.actors.doctor.checkup._ASK_TIMEOUT_S", 0.2)
+    assert ThisHost().ask("sleep", "60") == (None, "")
 
 
 @pytest.mark.parametrize(("limit", "status"), [(1_000, "limited"), (200, "missing")])
@@ -103,7 +104,7 @@ def test_a_full_temporary_folder_stops_runs(full_tmpfs: Path) -> None:
 def test_a_host_without_nsys_is_told_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("SQUALL_NSYS", raising=False)
-    (found,) = nsys(SystemProbes(), NsysProbes(lambda: find_nsys(None, tmp_path), lambda _: (1, 1)))
+    (found,) = nsys(ThisHost(), NsysAnswers(lambda: find_nsys(None, tmp_path), lambda _: (1, 1)))
     assert (found.status, found.what) == ("limited", "there is none: runs are not profiled")
     assert found.mend.startswith(
         "apt-get install nsight-systems (Debian: `Components: main contrib non-free`"
@@ -131,20 +132,20 @@ class Elsewhere:
     def __init__(self, address: tuple[str, int], token: bytes) -> None:
         self._answers: dict[str, Any] = {"clock_domain": "another", "open_clock": (address, token)}
 
-    def call(self, method: str, *_: Any) -> Any:
-        return self._answers[method]
+    def call(self, method: Callable[..., Any], *_: Any) -> Any:
+        return self._answers[method.__name__]
 
 
 def test_a_clock_of_another_domain_has_its_bound_measured() -> None:
     before = in_time_namespace()
     with subprocess.Popen(
-        [*before, sys.executable, "-m", "actors.clock_responder", "127.0.0.1"], stdin=subprocess.PIPE,
+        [*before, sys.executable, "-m", "squall.actors.sampling.clock_responder", "127.0.0.1"], stdin=subprocess.PIPE,
         stdout=subprocess.PIPE, text=True,
     ) as process:  # fmt: skip
         assert process.stdout is not None
         assert process.stdin is not None
         host, port, token = process.stdout.readline().split()
-        handle = cast(Handle, Elsewhere((host, int(port)), bytes.fromhex(token)))
+        handle = cast(Handle[NodeCheckup], Elsewhere((host, int(port)), bytes.fromhex(token)))
         found = clock_finding(Node("node-1", "x", host, 0, False), handle)
         process.stdin.close()
         process.wait(10)
@@ -154,7 +155,7 @@ def test_a_clock_of_another_domain_has_its_bound_measured() -> None:
 
 @pytest.mark.slow
 def test_a_clock_that_does_not_answer_says_what_to_open() -> None:
-    handle = cast(Handle, Elsewhere(("127.0.0.1", 9), bytes(16)))  # discard: nothing listens
+    handle = cast(Handle[NodeCheckup], Elsewhere(("127.0.0.1", 9), bytes(16)))  # discard: nothing listens
     found = clock_finding(Node("node-1", "x", "127.0.0.1", 0, False), handle)
     assert found.status == "missing"
-    assert "no answer to clock probes from node-1 at 127.0.0.1 port 9" in found.what
+    assert "no answer to clock host from node-1 at 127.0.0.1 port 9" in found.what

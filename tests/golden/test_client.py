@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from actors.clock import SystemClock
-from actors.http_client import HttpClient, HttpExchange
-from actors.link import Address, Route
-from actors.loop import Loop
+from squall.actors.clock import SystemClock
+from squall.actors.load.http_client import HttpClient, HttpExchange
+from squall.actors.net.loop import Loop
+from squall.actors.net.stream import Address, Route
 
 OK_REPLY = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"
 

@@ -14,10 +14,11 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from actors.clock_responder import MESSAGE_BYTES, ClockResponder, probe_message, read_answer
-from analysis.schema import arrow_schema
-from cluster.clocksync import ClockWatch, utc_minus_monotonic_ns
-from scenarios.errors import ClusterError
+from squall.actors.clock import utc_minus_monotonic_ns
+from squall.actors.sampling.clock_responder import MESSAGE_BYTES, ClockResponder, probe_message, read_answer
+from squall.analysis.schema import arrow_schema
+from squall.cluster.driver.clocksync import ClockWatch
+from squall.scenarios.errors import ClusterError
 from tests.fakes import DriftingClock
 
 pytestmark = pytest.mark.serial  # a clock is judged to microseconds
@@ -149,7 +150,7 @@ def test_a_watch_knows_clocks_within_their_bound_and_its_own_exactly(
 def test_where_udp_is_dropped_the_watch_goes_on_over_tcp(
     responder: ClockResponder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cluster.clocksync._PATIENCE", (("udp", 0.2), ("tcp", 4.0)))
+    monkeypatch.setattr("squall.cluster.driver.clocksync._PATIENCE", (("udp", 0.2), ("tcp", 4.0)))
     # a UDP socket of the test that never answers stands on the same port of another address
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as deaf, socket.socket() as forwarder:
         deaf.bind(("127.0.0.2", 0))
@@ -186,7 +187,7 @@ def carry_stream(listener: socket.socket, to: tuple[str, int]) -> threading.Thre
 
 
 def test_a_node_that_never_answers_is_named_with_what_to_open(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cluster.clocksync._PATIENCE", (("udp", 0.2), ("tcp", 0.2)))
+    monkeypatch.setattr("squall.cluster.driver.clocksync._PATIENCE", (("udp", 0.2), ("tcp", 0.2)))
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as deaf:
         deaf.bind((HOST, 0))
         port = deaf.getsockname()[1]
@@ -209,7 +210,7 @@ def test_a_node_without_an_address_is_refused() -> None:
 def test_a_node_that_stops_answering_is_told_with_the_time_and_keeps_its_track(
     responder: ClockResponder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cluster.clocksync._SILENT_NS", 300_000_000)
+    monkeypatch.setattr("squall.cluster.driver.clocksync._SILENT_NS", 300_000_000)
     other = ClockResponder(CLOCK, HOST)
     anchor_ns = utc_minus_monotonic_ns()
     watch = ClockWatch(anchor_ns)
@@ -252,7 +253,7 @@ def test_a_stepping_clock_is_told() -> None:
 
 def test_the_responder_runs_alone_until_its_stdin_ends() -> None:
     process = subprocess.Popen(
-        [sys.executable, "-m", "actors.clock_responder", HOST],
+        [sys.executable, "-m", "squall.actors.sampling.clock_responder", HOST],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,

@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from actors.clock import SystemClock
-from actors.loadgen import LoadWorker
-from scenarios.closed import ClosedPhase, ClosedPlan, request_id
-from scenarios.load import ConstantThink
-from scenarios.load_rows import ConstantRows
-from scenarios.plan import PhaseSpan
+from squall.actors.clock import SystemClock
+from squall.actors.load.worker import LoadWorker
+from squall.scenarios.config.arrivals import ConstantThink
+from squall.scenarios.config.rows import ConstantRows
+from squall.scenarios.plan.closed import ClosedPhase, ClosedPlan, request_id
+from squall.scenarios.plan.plan import PhaseSpan
 from tests.fakes import Behaviour, StubTriton
 from tests.fakes_grpc import GrpcBehaviour, StubGrpc
 from tests.golden.driving import MS, REPLY_BYTES, S, column, numbers, requests_of, settings_of

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from actors.control import Control, ControlError
-from actors.link import TlsSettings
-from actors.triton_source import TritonSource
-from cluster.endpoint import attach
-from scenarios.errors import TargetError
-from scenarios.scenario import ModelConfig, ServerConfig
+from squall.actors.net.stream import TlsSettings
+from squall.actors.net.triton_control import Control, ControlError
+from squall.actors.sampling.triton_source import TritonSource
+from squall.cluster.node.endpoint import attach
+from squall.scenarios.config.scenario import ModelConfig, ServerConfig
+from squall.scenarios.errors import TargetError
 from tests.certificates import Authority
 from tests.null_process import NullProcess, null_spec
 
@@ -123,7 +123,7 @@ def test_a_kept_connection_that_the_server_ended_meanwhile_is_made_again() -> No
 
 
 def test_a_server_that_says_nothing_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("actors.control._TIMEOUT_S", 0.2)
+    monkeypatch.setattr("squall.actors.net.triton_control._TIMEOUT_S", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as listener:
         for scheme in ("http", "https"):
             before = time.monotonic()

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from actors.loadgen import LoadWorker
-from actors.sweep import sweep
-from cluster.agent import NodeAgent
-from cluster.scratch import Scratch
-from cluster.spills import save_deleted
+from squall.actors.load.worker import LoadWorker
+from squall.actors.process.sweep import sweep
+from squall.cluster.node.agent import NodeAgent
+from squall.cluster.node.scratch import Scratch
+from squall.cluster.node.spills import save_deleted
 from tests.fakes import StubTriton
 from tests.golden.driving import (
     MS,

@@ -11,15 +11,15 @@ from typing import Any
 
 import pytest
 
-import cluster.probes
-from analysis.proof import FAILED, PASSED, expect, judge_queue
-from cluster.probes import Child
-from cluster.selftest import Options, serve
+import squall.cluster.proof.local_workers
+from squall.analysis.proof.answers import FAILED, PASSED, expect, judge_queue
+from squall.cluster.proof.local_workers import Child
+from squall.cluster.proof.selftest import Options, serve
 
 S = 1_000_000_000
 OPTIONS = Options(protocols=("http",), check_ns=S)
 EXPECTED = expect("exponential", 1, 0.8, S, 0.05, seed=1)
-SERVER, WORKER = "actors.null_triton", "actors.probe"
+SERVER, WORKER = "squall.actors.null.triton", "squall.actors.load.worker_process"
 
 
 def judged(fault: str, module: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
@@ -32,7 +32,7 @@ def judged(fault: str, module: str, folder: Path, monkeypatch: pytest.MonkeyPatc
         else:
             start(child, name, *arguments)
 
-    monkeypatch.setattr(cluster.probes.Child, "__init__", faulty)
+    monkeypatch.setattr(squall.cluster.proof.local_workers.Child, "__init__", faulty)
     queue = EXPECTED.queue
     service = f"exponential:{queue.service_ns}ns"
     (served,) = serve(OPTIONS, ("http",), service, 1, queue.arrival_hz, 1, folder)

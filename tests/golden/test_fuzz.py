@@ -17,7 +17,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from actors.engine import Rules
+from squall.actors.load.engine import Rules
 from tests.golden.driving import MS, S, assert_one_row_each, column, plan_of, run_worker, settings_of
 from tests.null_process import NullProcess, null_spec
 
@@ -140,7 +140,7 @@ def test_whatever_a_reply_is_turned_into_each_request_ends_once_and_the_run_goes
     seen = set()
 
     @settings(
-        max_examples=12, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck),
+        max_examples=12, derandomize=True, suppress_health_check=list(HealthCheck),
         phases=[Phase.generate],  # to shrink would take minutes, and replies race with the end of their connection
     )  # fmt: skip
     @given(st.lists(spoilings, min_size=N // 4, max_size=N // 4))

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from actors.engine import Rules
-from actors.http2 import CANCEL
+from squall.actors.load.engine import Rules
+from squall.actors.net.http2 import CANCEL
 from tests.fakes_grpc import GrpcBehaviour, GrpcKind, StubGrpc
 from tests.golden.driving import (
     LARGE_SPEC,
@@ -117,10 +117,10 @@ def test_calls_beyond_the_servers_streams_go_to_new_connections(tmp_path: Path) 
 
 
 def test_a_server_that_never_reads_is_no_server(tmp_path: Path) -> None:
-    from scenarios.errors import TargetError
+    from squall.scenarios.errors import TargetError
 
     with StubGrpc(tensor_bytes=REPLY_BYTES, reads=False) as stub, pytest.MonkeyPatch.context() as patch:
-        patch.setattr("actors.loadgen._CONNECT_NS", 300 * MS)
+        patch.setattr("squall.actors.load.worker._CONNECT_NS", 300 * MS)
         with pytest.raises(TargetError, match="does not answer as HTTP/2 does"):
             run_worker(settings_of(tmp_path, stub.port, protocol="grpc"), plan_of([0], S))
 

@@ -1,8 +1,9 @@
 """Queues with known response times through a real engine and a real null server, over HTTP and gRPC.
 
-Each departure is the exact one of this very run (`analysis.exact_queue`), and the client's instants enclose the
-server's. How long the host takes between the two is an absolute time: the selftest and the benchmarks judge it.
-Theory's ranges stand beside it: `test_the_seeds_own_draws_…` shows that the fixed seed is no chance of one in twenty.
+Each departure is the exact one of this very run (`squall.analysis.proof.exact_queue`), and the client's instants
+enclose the server's. How long the host takes between the two is an absolute time: the selftest and the benchmarks
+judge it. Theory's ranges stand beside it: `test_the_seeds_own_draws_…` shows that the fixed seed is no chance of one
+in twenty.
 """
 
 from __future__ import annotations
@@ -14,12 +15,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from actors.null_queue import Service, service_times
-from analysis.latency import nearest_rank
-from analysis.proof import QS, expect
-from analysis.queueing import departures_ns
-from cluster.probes import NullTriton, poisson_plan
-from cluster.selftest import (
+from squall.actors.null.queue import Service, service_times
+from squall.analysis.proof.answers import QS, expect
+from squall.analysis.proof.queueing import departures_ns
+from squall.analysis.statistics.latency import nearest_rank
+from squall.cluster.proof.local_workers import NullTriton, poisson_plan
+from squall.cluster.proof.selftest import (
     CONSTANT_HZ,
     CONSTANT_NS,
     MISS_RATIO,
@@ -29,7 +30,7 @@ from cluster.selftest import (
     queue_answers,
     serve,
 )
-from scenarios.errors import ClusterError
+from squall.scenarios.errors import ClusterError
 
 S = 1_000_000_000
 SHORT = Options(check_ns=2 * S, load_ratios=(0.5, 0.8))
@@ -137,6 +138,6 @@ def test_the_seeds_own_draws_lie_in_the_ranges(
 def test_a_null_server_that_cannot_start_is_one_line() -> None:
     with NullTriton("--service=constant:soon") as server, pytest.raises(ClusterError) as caught:
         server.port("http")
-    assert str(caught.value).startswith("actors.null_triton ended early: ")
+    assert str(caught.value).startswith("squall.actors.null.triton ended early: ")
     assert "soon" in str(caught.value)
     assert "\n" not in str(caught.value)

@@ -11,12 +11,12 @@ from typing import Any, Literal
 import numpy as np
 import pytest
 
-from actors.clock import SystemClock
-from actors.engine import Rules
-from actors.lane import _MOST_STRAYS, IS_BUILT
-from actors.loadgen import LoadWorker
-from models.spec import ModelSpec, TensorSpec
-from scenarios.plan import PhaseSpan
+from squall.actors.clock import SystemClock
+from squall.actors.load.engine import Rules
+from squall.actors.load.lane import _MOST_STRAYS, IS_BUILT
+from squall.actors.load.worker import LoadWorker
+from squall.models.spec import ModelSpec, TensorSpec
+from squall.scenarios.plan.plan import PhaseSpan
 from tests.fakes import Behaviour, Kind, StubTriton
 from tests.fakes_grpc import GrpcBehaviour, GrpcKind, StubGrpc
 from tests.golden.driving import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import socket
 
-from actors.process_state import listening_pids
+from squall.actors.process.state import listening_pids
 
 
 def test_the_process_that_listens_on_a_port_is_found_and_one_that_is_connected_to_it_is_not() -> None:

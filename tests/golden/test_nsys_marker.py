@@ -15,8 +15,8 @@ from typing import Any
 import psutil
 import pytest
 
-import actors.nsys_marker
-from actors.nsys_marker import PERIOD_S, THREAD_NAME
+import squall.actors.nsys.marker
+from squall.actors.nsys.marker import PERIOD_S, THREAD_NAME
 
 SLEEP_NS = 200_000
 LONGEST_S = 20.0
@@ -40,7 +40,7 @@ class Marked:
             sys.executable,
             "-I",
             "-S",
-            actors.nsys_marker.__file__,
+            squall.actors.nsys.marker.__file__,
             str(marks),
             str(SLEEP_NS),
             "",

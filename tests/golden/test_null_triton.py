@@ -28,10 +28,10 @@ from numpy.typing import NDArray
 from tritonclient.grpc import service_pb2
 from tritonclient.utils import InferenceServerException
 
-from actors import http2
-from actors.null_queue import Service, service_times
-from models.payload import encode_body, encode_id, make_inputs
-from models.spec import head_spec
+from squall.actors.net import http2
+from squall.actors.null.queue import Service, service_times
+from squall.models.payload import encode_body, encode_id, make_inputs
+from squall.models.spec import head_spec
 
 _TIMEOUT_S = 20.0
 _SPEC = head_spec("linear_head", "1", {"width": 4, "classes": 2}, 32)
@@ -70,7 +70,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
     def started(*arguments: str) -> Null:
         record = tmp_path / f"record-{len(processes)}.npz"
         process = subprocess.Popen(
-            [sys.executable, "-m", "actors.null_triton", "--width=4", f"--record={record}", *arguments],
+            [sys.executable, "-m", "squall.actors.null.triton", "--width=4", f"--record={record}", *arguments],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2],
         )  # fmt: skip
         processes.append(process)
@@ -469,7 +469,7 @@ def test_a_stall_does_not_hold_up_the_end(start: Start) -> None:
 )
 def test_a_wrong_argument_is_a_usage_error(argument: str, text: str) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "actors.null_triton", argument],
+        [sys.executable, "-m", "squall.actors.null.triton", argument],
         capture_output=True, text=True, timeout=_TIMEOUT_S, cwd=Path(__file__).parents[2], check=False,
     )  # fmt: skip
     assert done.returncode == 2

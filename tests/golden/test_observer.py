@@ -17,11 +17,12 @@ import psutil
 import pyarrow as pa
 import pytest
 
-from actors.clock_responder import probe_message, read_answer
-from actors.link import TlsSettings
-from actors.observer import Observer, ObserverSettings, ServerTarget
-from actors.spool import read_spool
-from scenarios.errors import ClusterError
+from squall.actors.net.stream import TlsSettings
+from squall.actors.sampling.clock_responder import probe_message, read_answer
+from squall.actors.sampling.observer import Observer, ObserverSettings, ServerTarget
+from squall.actors.sampling.sampled import OF_NODE, OF_SERVER
+from squall.actors.spill import read_spill
+from squall.scenarios.errors import ClusterError
 from tests.null_process import NullProcess
 
 MS = 1_000_000
@@ -48,7 +49,7 @@ def observer(tmp_path: Path) -> Iterator[Observer]:
 
 def rows(folder: Path, name: str) -> list[dict[str, Any]]:
     with pa.OSFile(str(folder / f"{name}.arrows")) as data:
-        return [row for table in read_spool(data) for row in table.to_pylist()]
+        return [row for table in read_spill(data) for row in table.to_pylist()]
 
 
 def wait_until(claim: Callable[[], Any]) -> Any:
@@ -124,9 +125,8 @@ def test_everything_of_a_node_is_sampled_until_the_stop_and_its_cost_is_told(
     assert triton[-1]["t_ns"] > stopped_ns
     assert {row["core"] for row in rows(tmp_path, "core_samples")} == set(range(os.cpu_count() or 1))
     samplers = report.facts["samplers"]
-    assert set(samplers) == {
-        "host_samples", "core_samples", "cpu_samples", "thread_samples-server-0", "triton_samples-server-0"
-    }  # fmt: skip
+    of_server = {f"{one.table}-server-0" for one in OF_SERVER}
+    assert set(samplers) == {one.table for one in OF_NODE} | of_server
     assert samplers["host_samples"]["n_rows"] == len(host)
     assert all(sampler["cpu_ns"] > 0 for sampler in samplers.values())
     assert 0 < report.facts["cpu_ns"] < report.facts["wall_ns"] * (os.cpu_count() or 1)
@@ -159,8 +159,8 @@ def test_killed_its_files_are_readable_and_the_loss_is_named(observer: Observer,
 
 OWNER = """
 import sys, time
-from actors.link import TlsSettings
-from actors.observer import Observer, ObserverSettings
+from squall.actors.net.stream import TlsSettings
+from squall.actors.sampling.observer import Observer, ObserverSettings
 observer = Observer(ObserverSettings("run", "node-1", sys.argv[1], host_interval_ns=50_000_000))
 observer.start()
 print(observer.pid, flush=True)
@@ -222,7 +222,7 @@ def test_what_it_cannot_do_is_an_error_in_one_line_and_it_goes_on(observer: Obse
 def test_one_that_hangs_is_killed_after_its_time_and_named(
     observer: Observer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("actors.observer._ORDER_TIMEOUT_S", 0.3)
+    monkeypatch.setattr("squall.actors.sampling.observer._ORDER_TIMEOUT_S", 0.3)
     assert observer.pid is not None
     os.kill(observer.pid, signal.SIGSTOP)
     with pytest.raises(
@@ -235,7 +235,7 @@ def test_one_that_hangs_is_killed_after_its_time_and_named(
 
 
 def test_without_nvml_the_gpus_are_refused_in_nvmls_words(observer: Observer) -> None:
-    from actors.gpu import missing_reason
+    from squall.actors.sampling.gpu.source import missing_reason
 
     reason = missing_reason()
     if reason is None:

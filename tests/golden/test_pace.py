@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from models.pace import measure_pace
-from scenarios.errors import ScenarioError
+from squall.models.pace import measure_pace
+from squall.scenarios.errors import ScenarioError
 
 
 def test_a_network_of_many_layers_is_slower_than_one_of_few() -> None:

@@ -16,12 +16,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from actors.engine import Rules
-from actors.loadgen import WorkerSettings
-from actors.priority import Priority
-from actors.sender import Sender
-from actors.spool import read_spool
-from scenarios.plan import Plan
+from squall.actors.load.engine import Rules
+from squall.actors.load.sender import Sender
+from squall.actors.load.worker import WorkerSettings
+from squall.actors.process.priority import Priority
+from squall.actors.spill import read_spill
+from squall.scenarios.plan.plan import Plan
 from tests.bench.engine import gamma_plan
 from tests.bench.priority import busy_loops
 from tests.null_process import NullProcess, null_spec
@@ -50,7 +50,7 @@ def probe(
         "r", "node-0", 0, "server-0", "127.0.0.1", port, null_spec(), 1, {}, Rules(20 * _S), 16, str(folder),
         priority=priority, core=core,
     )  # fmt: skip
-    command = [*prefix, sys.executable, "-m", "actors.probe"]
+    command = [*prefix, sys.executable, "-m", "squall.actors.load.worker_process"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdin
         assert process.stdout
@@ -72,7 +72,7 @@ def begin(process: subprocess.Popen[bytes], start_ns: int) -> None:
 def lags_ns(folder: Path) -> Any:
     """Of every arrival, sorted; one that was not sent is for ever late."""
     with pa.OSFile(str(folder / "requests-0.arrows")) as data:
-        rows = pa.concat_tables(list(read_spool(data)))
+        rows = pa.concat_tables(list(read_spill(data)))
     sent = rows.column("sent_ns").fill_null(2**62).to_numpy()
     return np.sort(sent - rows.column("scheduled_ns").to_numpy())
 
@@ -124,7 +124,7 @@ def test_a_sender_that_computes_all_the_time_loses_real_time_and_others_run_on(t
     )  # fmt: skip
     with NullProcess() as server, probe(server.ports["http"], tmp_path / "w", plan, "auto") as process:
         begin(process, time.monotonic_ns() + _S // 5)
-        seen = []
+        seen: list[bool] = []
         while process.poll() is None and len(seen) < 40:
             time.sleep(0.05)
             seen.append(os.SCHED_FIFO in policies(process.pid).values())

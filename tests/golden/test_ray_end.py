@@ -11,15 +11,15 @@ from pathlib import Path
 import psutil
 import pytest
 
-from cluster.patience import PATIENCE
-from cluster.ray_end import never_stuck, within
-from scenarios.errors import ClusterError
+from squall.cluster.remote.patience import PATIENCE
+from squall.cluster.remote.ray_end import never_stuck, within
+from squall.scenarios.errors import ClusterError
 
 ROOT = Path(__file__).parents[2]
 _STUCK = """
 import subprocess, sys, time
-from cluster.ray_end import never_stuck
-from cluster.session import _say
+from squall.cluster.remote.ray_end import never_stuck
+from squall.cluster.remote.session import _say
 with never_stuck(0.5, "Ray did not answer", _say):
     child = subprocess.Popen(["sleep", "600"])
     print(child.pid, flush=True)
@@ -49,7 +49,7 @@ def test_what_comes_in_time_is_not_ended() -> None:
 def test_an_answer_an_error_and_none_at_all() -> None:
     assert within(30, "anything", lambda: 5) == 5
     with pytest.raises(KeyError):
-        within(30, "anything", lambda: {}[0])
+        within(30, "anything", lambda: dict[int, int]()[0])
     forever = threading.Event()
     with pytest.raises(ClusterError, match=r"^Ray did not say which nodes it has within 0\.1 s$"):
         within(0.1, "which nodes it has", forever.wait)

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from actors.engine import Rules
-from actors.loadgen import LoadWorker
+from squall.actors.load.engine import Rules
+from squall.actors.load.worker import LoadWorker
 from tests.golden.driving import MS, S, assert_one_row_each, column, numbers, plan_of, run_worker, settings_of
 from tests.null_process import NullProcess, null_spec
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from actors.engine import Rules
-from actors.loadgen import LoadWorker
+from squall.actors.load.engine import Rules
+from squall.actors.load.worker import LoadWorker
 from tests.bench import scale
 from tests.bench.scale import Scale
 from tests.golden.driving import S, assert_one_row_each, column, numbers, run_worker, settings_of
@@ -23,8 +23,8 @@ ROOT = Path(__file__).parents[2]
 FEW_FILES = """
 import json, resource, sys
 from pathlib import Path
-from actors.engine import Rules
-from scenarios.errors import TargetError
+from squall.actors.load.engine import Rules
+from squall.scenarios.errors import TargetError
 from tests.golden.driving import MS, S, assert_one_row_each, column, plan_of, run_worker, settings_of
 from tests.null_process import null_spec
 

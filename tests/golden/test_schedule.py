@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from actors.clock import SystemClock
-from actors.engine import Rules
-from actors.loadgen import LoadWorker
-from scenarios.errors import ClusterError, TargetError
-from scenarios.plan import PhaseSpan
+from squall.actors.clock import SystemClock
+from squall.actors.load.engine import Rules
+from squall.actors.load.worker import LoadWorker
+from squall.scenarios.errors import ClusterError, TargetError
+from squall.scenarios.plan.plan import PhaseSpan
 from tests.fakes import Behaviour, StubTriton
 from tests.golden.driving import (
     MS,
@@ -200,7 +200,7 @@ def test_a_defect_in_a_callback_fails_the_run_and_loses_no_row(
     def defect(*_: object) -> tuple[str, str]:
         raise ZeroDivisionError("made by the test")
 
-    monkeypatch.setattr("actors.http_wire.judge_reply", defect)
+    monkeypatch.setattr("squall.actors.messages.http_wire.judge_reply", defect)
     with StubTriton(tensor_bytes=REPLY_BYTES) as stub:
         settings = settings_of(tmp_path, stub.port)
         with pytest.raises(ClusterError, match="worker 0: ZeroDivisionError: made by the test"):

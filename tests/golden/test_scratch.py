@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from actors.sweep import share
-from cluster.scratch import Scratch, claim, folders_of, this_place
+from squall.actors.process.sweep import share
+from squall.cluster.node.scratch import Scratch, claim, folders_of, this_place
 
-_OWNER = "from cluster.scratch import Scratch; print(Scratch().path, flush=True); input()"
+_OWNER = "from squall.cluster.node.scratch import Scratch; print(Scratch().path, flush=True); input()"
 
 
 @pytest.fixture

@@ -15,34 +15,32 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-import actors.collector
-from actors.collector import NEVER, OUTCOME_CODE, Collector
-from actors.spool import read_spool
+import squall.actors.load.recorder
+from squall.actors.load.recorder import NEVER, OUTCOME_CODE, Recorder
+from squall.actors.spill import read_spill
 
 LABELS = {"run": "r", "node": "node-0", "target": "server-0", "request_kind": "stub"}
 OK = OUTCOME_CODE["ok"]
 
 
-def record_rows(
-    collector: Collector, first: int, n: int, detail: Callable[[int], str] = lambda _: ""
-) -> None:
+def record_rows(recorder: Recorder, first: int, n: int, detail: Callable[[int], str] = lambda _: "") -> None:
     for i in range(first, first + n):
-        collector.record(i, 10 * i, 10 * i + 1, 10 * i + 2, 10 * i + 3, 8, 1, 100, 0, OK, detail(i))
+        recorder.record(i, 10 * i, 10 * i + 1, 10 * i + 2, 10 * i + 3, 8, 1, 100, 0, OK, detail(i))
 
 
-def settle(collector: Collector) -> None:
+def settle(recorder: Recorder) -> None:
     """Flushes and waits until the writer has given the buffer back."""
-    wanted = max(1, collector._free.qsize())
-    collector.flush()
+    wanted = max(1, recorder._free.qsize())
+    recorder.flush()
     deadline = time.monotonic() + 20
-    while collector._free.qsize() < wanted:
+    while recorder._free.qsize() < wanted:
         assert time.monotonic() < deadline
         time.sleep(0.001)
 
 
 def read(path: Path) -> list[pa.Table]:
     with pa.OSFile(str(path)) as data:
-        return list(read_spool(data))
+        return list(read_spill(data))
 
 
 def ids(tables: list[pa.Table]) -> list[int]:
@@ -51,32 +49,32 @@ def ids(tables: list[pa.Table]) -> list[int]:
 
 @pytest.fixture(scope="module")
 def whole_file(tmp_path_factory: pytest.TempPathFactory) -> tuple[bytes, list[int]]:
-    """A spool of three batches of 3, 1 and 2 rows, and where each of them ends."""
-    path = tmp_path_factory.mktemp("spool") / "s.arrows"
-    collector = Collector(path, LABELS, 0, ["m"])
+    """A spill_file of three batches of 3, 1 and 2 rows, and where each of them ends."""
+    path = tmp_path_factory.mktemp("spill_file") / "s.arrows"
+    recorder = Recorder(path, LABELS, 0, ["m"])
     ends: list[int] = []
     for first, n in ((0, 3), (3, 1), (4, 2)):
-        record_rows(collector, first, n)
-        settle(collector)
-    assert collector.close() == []
+        record_rows(recorder, first, n)
+        settle(recorder)
+    assert recorder.close() == []
     data = path.read_bytes()
     stream = pa.BufferReader(data)
-    ends += [stream.tell() for _ in read_spool(stream)]
+    ends += [stream.tell() for _ in read_spill(stream)]
     assert len(ends) == 3
     assert ends[-1] == len(data)
     return data, ends
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(where=st.floats(0, 1))
-def test_a_spool_cut_at_any_byte_still_gives_its_whole_batches(
+def test_a_spill_file_cut_at_any_byte_still_gives_its_whole_batches(
     whole_file: tuple[bytes, list[int]], where: float
 ) -> None:
     data, ends = whole_file
     cut = round(where * len(data))
     n_rows = [0, 3, 4, 6][sum(end <= cut for end in ends)]
     # the last 8 bytes of a stream are its end mark: without them its batches are whole all the same
-    found = ids(list(read_spool(pa.BufferReader(data[:cut]))))
+    found = ids(list(read_spill(pa.BufferReader(data[:cut]))))
     assert found[:n_rows] == list(range(n_rows))
     assert found == list(range(len(found)))
     if any(cut < end <= cut + 8 for end in ends):
@@ -100,29 +98,29 @@ class _Disk(io.FileIO):
 
 def test_rows_that_a_full_disk_does_not_take_come_back_from_close(tmp_path: Path) -> None:
     path = tmp_path / "s.arrows"
-    collector = Collector(path, LABELS, 0, ["m"])
-    record_rows(collector, 0, 10)
-    settle(collector)
+    recorder = Recorder(path, LABELS, 0, ["m"])
+    record_rows(recorder, 0, 10)
+    settle(recorder)
     disk = _Disk(tmp_path / "small", "w")
     disk.room = 700  # a piece of the next batch
-    collector._spool._file.close()
-    collector._spool._file = disk
-    collector._spool._n_bytes = 0
-    record_rows(collector, 10, 20_000)
-    kept = collector.close()
-    assert collector.error == "No space left on device"
+    recorder._spill_file._file.close()
+    recorder._spill_file._file = disk
+    recorder._spill_file._n_bytes = 0
+    record_rows(recorder, 10, 20_000)
+    kept = recorder.close()
+    assert recorder.error == "No space left on device"
     assert ids(kept) == list(range(10, 20_010))
     assert ids(read(path)) == list(range(10))
     assert (tmp_path / "small").stat().st_size == 0, "the piece of a batch was not cut off"
 
 
 def test_a_device_that_cannot_even_be_cut_back_loses_no_row(tmp_path: Path) -> None:
-    collector = Collector(tmp_path / "s.arrows", LABELS, 0, ["m"])
-    collector._spool._file.close()
-    collector._spool._file = io.FileIO("/dev/full", "w")
-    record_rows(collector, 0, 100)
-    kept = collector.close()
-    assert collector.error == "No space left on device"
+    recorder = Recorder(tmp_path / "s.arrows", LABELS, 0, ["m"])
+    recorder._spill_file._file.close()
+    recorder._spill_file._file = io.FileIO("/dev/full", "w")
+    record_rows(recorder, 0, 100)
+    kept = recorder.close()
+    assert recorder.error == "No space left on device"
     assert ids(kept) == list(range(100))
 
 
@@ -144,13 +142,13 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_file_and_leftovers_are_all_rows_when_the_disk_fills(small_disk: Path) -> None:
-    collector = Collector(small_disk / "s.arrows", LABELS, 0, ["m"])
+    recorder = Recorder(small_disk / "s.arrows", LABELS, 0, ["m"])
     rng = np.random.default_rng(1)
     for i, noise in enumerate(rng.integers(0, 2**62, 40_000).tolist()):
-        collector.record(i, noise, noise, noise, noise, 8, 1, 100, 0, OK)
+        recorder.record(i, noise, noise, noise, noise, 8, 1, 100, 0, OK)
         if i % 500 == 499:
-            collector.flush()
-    kept = collector.close()
+            recorder.flush()
+    kept = recorder.close()
     in_file = ids(read(small_disk / "s.arrows"))
     assert in_file
     assert kept
@@ -158,31 +156,31 @@ def test_file_and_leftovers_are_all_rows_when_the_disk_fills(small_disk: Path) -
 
 
 def test_buffers_do_not_grow_with_the_rows(tmp_path: Path) -> None:
-    collector = Collector(tmp_path / "s.arrows", LABELS, 0, ["m"])
-    made = {id(collector._buffer)}
+    recorder = Recorder(tmp_path / "s.arrows", LABELS, 0, ["m"])
+    made = {id(recorder._buffer)}
     for turn in range(10):
-        record_rows(collector, turn * 16_384, 16_000)
-        settle(collector)
-        made.add(id(collector._buffer))
+        record_rows(recorder, turn * 16_384, 16_000)
+        settle(recorder)
+        made.add(id(recorder._buffer))
     assert len(made) <= 2
-    assert collector.close() == []
-    assert collector.n_recorded == len(ids(read(tmp_path / "s.arrows"))) == 10 * 16_000
+    assert recorder.close() == []
+    assert recorder.n_recorded == len(ids(read(tmp_path / "s.arrows"))) == 10 * 16_000
 
 
 def test_more_rows_than_a_buffer_holds_are_all_in_the_file(tmp_path: Path) -> None:
-    collector = Collector(tmp_path / "s.arrows", LABELS, 0, ["m"])
-    record_rows(collector, 0, 3 * 16_384 + 5)
-    assert collector.close() == []
+    recorder = Recorder(tmp_path / "s.arrows", LABELS, 0, ["m"])
+    record_rows(recorder, 0, 3 * 16_384 + 5)
+    assert recorder.close() == []
     assert ids(read(tmp_path / "s.arrows")) == list(range(3 * 16_384 + 5))
 
 
 def test_records_become_rows_exactly_with_nulls_where_an_instant_was_not_reached(tmp_path: Path) -> None:
-    collector = Collector(tmp_path / "s.arrows", LABELS, 3, ["warm", "m"])
-    collector.record(5, 2**62, 2**62 + 1, 2**62 + 2, 2**62 + 3, 2**40, 7, 2**31 - 1, 0, OK)
+    recorder = Recorder(tmp_path / "s.arrows", LABELS, 3, ["warm", "m"])
+    recorder.record(5, 2**62, 2**62 + 1, 2**62 + 2, 2**62 + 3, 2**40, 7, 2**31 - 1, 0, OK)
     late = OUTCOME_CODE["timeout"]
-    collector.record(6, 10, 11, NEVER, 12, 0, 1, 100, 1, late, "no whole reply")
-    collector.record(7, 20, NEVER, NEVER, NEVER, 0, 1, 0, 1, OUTCOME_CODE["unsent"], "ended")
-    assert collector.close() == []
+    recorder.record(6, 10, 11, NEVER, 12, 0, 1, 100, 1, late, "no whole reply")
+    recorder.record(7, 20, NEVER, NEVER, NEVER, 0, 1, 0, 1, OUTCOME_CODE["unsent"], "ended")
+    assert recorder.close() == []
     (table,) = read(tmp_path / "s.arrows")
     shared = {"run": "r", "node": "node-0", "target": "server-0", "request_kind": "stub", "worker": 3}
     names = (
@@ -201,21 +199,21 @@ def test_records_become_rows_exactly_with_nulls_where_an_instant_was_not_reached
 
 
 def test_seventy_thousand_different_details_keep_every_row_and_say_what_is_not_kept(tmp_path: Path) -> None:
-    collector = Collector(tmp_path / "s.arrows", LABELS, 0, ["m"])
-    record_rows(collector, 0, 70_000, detail=lambda i: f"detail {i}")
-    assert collector.close() == []
+    recorder = Recorder(tmp_path / "s.arrows", LABELS, 0, ["m"])
+    record_rows(recorder, 0, 70_000, detail=lambda i: f"detail {i}")
+    assert recorder.close() == []
     tables = read(tmp_path / "s.arrows")
     details = [text for table in tables for text in table.column("detail").to_pylist()]
     assert details[:65_534] == [f"detail {i}" for i in range(65_534)]
-    assert set(details[65_534:]) == {actors.collector._MANY_DETAILS}
+    assert set(details[65_534:]) == {squall.actors.load.recorder._MANY_DETAILS}
     assert len(details) == 70_000
 
 
 def test_a_table_carries_only_the_details_of_its_own_rows(tmp_path: Path) -> None:
-    collector = Collector(tmp_path / "s.arrows", LABELS, 0, ["m"])
-    record_rows(collector, 0, 5_000, detail=lambda i: f"detail {i} " + "x" * 150)
-    settle(collector)
-    record_rows(collector, 5_000, 1, detail=lambda _: "another")
-    assert collector.close() == []
+    recorder = Recorder(tmp_path / "s.arrows", LABELS, 0, ["m"])
+    record_rows(recorder, 0, 5_000, detail=lambda i: f"detail {i} " + "x" * 150)
+    settle(recorder)
+    record_rows(recorder, 5_000, 1, detail=lambda _: "another")
+    assert recorder.close() == []
     last = read(tmp_path / "s.arrows")[-1].column("detail").chunk(0)
     assert last.dictionary.to_pylist() == ["another"]

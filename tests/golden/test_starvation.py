@@ -13,11 +13,11 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from actors.cgroups import groups_of
-from actors.observer import Observer, ObserverSettings, ServerTarget
-from actors.spool import read_spool
-from analysis.cpu_shares import CpuShares, cpu_shares
-from analysis.starvation import judge_starvation
+from squall.actors.sampling.cgroups import groups_of
+from squall.actors.sampling.observer import Observer, ObserverSettings, ServerTarget
+from squall.actors.spill import read_spill
+from squall.analysis.verdict.cpu_shares import CpuShares, cpu_shares
+from squall.analysis.verdict.starvation import judge_starvation
 
 MS = 1_000_000
 SECONDS = 1.5
@@ -46,8 +46,8 @@ def spinning(n: int, whose: str = "ours") -> Iterator[int]:
     """
     command = [sys.executable, "-c", SPIN, str(n), whose]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, process_group=0)
+    assert process.stdout is not None
     try:
-        assert process.stdout is not None
         for _ in range(n):
             process.stdout.readline()
         yield process.pid
@@ -67,7 +67,7 @@ def observed(folder: Path, server: int) -> CpuShares:
     finally:
         observer.stop()
     with pa.OSFile(str(folder / "cpu_samples.arrows")) as data:
-        samples = pa.concat_tables(read_spool(data))
+        samples = pa.concat_tables(read_spill(data))
     (found,) = cpu_shares(samples, [""])
     return found
 

@@ -12,11 +12,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from analysis.limits import LIMITS
-from analysis.requests import Int64s
-from analysis.stimulus import compare_dispersion
-from analysis.timeline import RunPhase
-from scenarios.plan import Plan, deal
+from squall.analysis.arrays import Int64s
+from squall.analysis.clocks.timeline import RunPhase
+from squall.analysis.limits import LIMITS
+from squall.analysis.requests.stimulus import compare_dispersion
+from squall.scenarios.plan.plan import Plan, deal
 from tests.fakes import StubTriton
 from tests.golden.driving import MS, REPLY_BYTES, S, numbers, plan_of, run_worker, settings_of
 
@@ -31,8 +31,8 @@ WORKER = """
 import json, pickle, sys
 from dataclasses import replace
 from pathlib import Path
-from actors.clock import SystemClock
-from actors.loadgen import LoadWorker
+from squall.actors.clock import SystemClock
+from squall.actors.load.worker import LoadWorker
 from tests.golden.driving import numbers, requests_of, settings_of
 
 folder, port, number = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])

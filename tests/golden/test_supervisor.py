@@ -14,10 +14,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-import actors.supervisor
-from actors.process_state import wait_until_gone as wait_for_their_end
+import squall.actors.process.supervisor
+from squall.actors.process.state import wait_until_gone as wait_for_their_end
 
-SUPERVISOR = [sys.executable, "-I", "-S", actors.supervisor.__file__]
+SUPERVISOR = [sys.executable, "-I", "-S", squall.actors.process.supervisor.__file__]
 DAEMON = (
     "import os, time\n"
     "if os.fork() == 0:\n"
@@ -193,7 +193,7 @@ def test_the_session_of_the_command_has_the_niceness_of_the_command() -> None:
 
 
 def test_what_a_killed_server_left_in_shared_memory_goes_after_it(tmp_path: Path) -> None:
-    left = Path("/dev/shm", f"{actors.supervisor.region_prefix(str(tmp_path))}stub_0")
+    left = Path("/dev/shm", f"{squall.actors.process.supervisor.region_prefix(str(tmp_path))}stub_0")
     script = f"import time; open({str(left)!r}, 'w').close(); print(1, flush=True); time.sleep(300)"
     process = started(script, "none", folder=str(tmp_path))
     assert process.stdin
@@ -209,16 +209,16 @@ def test_what_a_killed_server_left_in_shared_memory_goes_after_it(tmp_path: Path
 def test_servers_of_this_machine_are_found_with_their_start(tmp_path: Path) -> None:
     program = tmp_path / "tritonserver"
     shutil.copy(shutil.which("sleep") or "/bin/sleep", program)
-    before = actors.supervisor._server_starts(tmp_path)
+    before = squall.actors.process.supervisor._server_starts(tmp_path)
     now_s = time.time()
     with subprocess.Popen([program, "300"]) as process:
         try:
-            new = list(actors.supervisor._server_starts(tmp_path))
+            new = list(squall.actors.process.supervisor._server_starts(tmp_path))
         finally:
             process.kill()
     for one in before:
         new.remove(one)
-    assert [abs(one - now_s) < actors.supervisor._WITHIN_S for one in new] == [True]
+    assert [abs(one - now_s) < squall.actors.process.supervisor._WITHIN_S for one in new] == [True]
 
 
 def test_a_wait_for_the_end_of_processes_reaps_children_and_has_a_deadline() -> None:

@@ -14,12 +14,12 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from actors.clock import SystemClock
-from actors.engine import Rules
-from actors.link import TlsSettings
-from actors.loadgen import LoadWorker, WorkerSettings
-from models.spec import ModelSpec
-from scenarios.errors import TargetError
+from squall.actors.clock import SystemClock
+from squall.actors.load.engine import Rules
+from squall.actors.load.worker import LoadWorker, WorkerSettings
+from squall.actors.net.stream import TlsSettings
+from squall.models.spec import ModelSpec
+from squall.scenarios.errors import TargetError
 from tests.certificates import Authority, Identity
 from tests.golden.driving import MS, S, assert_one_row_each, column, numbers, plan_of, run_worker, settings_of
 from tests.null_process import NullProcess, null_spec
@@ -202,7 +202,7 @@ def test_files_that_cannot_be_used_are_named(
 )
 def test_a_server_without_tls_is_said_to_have_none(protocol: str, said: str, tmp_path: Path) -> None:
     with NullProcess() as null, pytest.MonkeyPatch.context() as patch:
-        patch.setattr("actors.loadgen._CONNECT_NS", 500 * MS)
+        patch.setattr("squall.actors.load.worker._CONNECT_NS", 500 * MS)
         assert refusal(over_tls(tmp_path, null, protocol, TlsSettings(verify=False))) == said
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from actors.clock import SystemClock
-from actors.loadgen import LoadWorker
-from scenarios.errors import TargetError
+from squall.actors.clock import SystemClock
+from squall.actors.load.worker import LoadWorker
+from squall.scenarios.errors import TargetError
 from tests.golden.driving import MS, S, assert_one_row_each, column, plan_of, run_worker, settings_of
 from tests.null_process import NullProcess, null_spec
 

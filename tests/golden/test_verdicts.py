@@ -17,54 +17,54 @@ SERVICE = "--service=constant:4ms"
 
 def assert_says_so_wherever_a_latency_stands(run: VerdictRun, share: str) -> None:
     """The head of the screen, the lines below its latencies, and the latency block of the summary."""
-    assert run.screen[0].rstrip().endswith(f"{run.verdict['status']}, {share} failed")
+    assert run.screen[0].rstrip().endswith(f"{run.verdict.status}, {share} failed")
     below = [line for line in run.screen if "of these" in line and "requests failed" in line]
     assert len(below) == 1
     assert below[0].startswith(f"{share} of these ")
-    assert run.summary["measure"]["failures"]["is_beyond"]
+    assert run.summary.measure.failures.is_beyond
     assert max(map(len, run.screen)) <= 80
 
 
 def test_a_server_that_is_not_there(tmp_path: Path) -> None:
     run = run_planted(tmp_path, SERVICE, before_start=NullProcess.kill)
-    n, n_failed = (run.summary["measure"]["failures"][name] for name in ("n", "n_failed"))
+    n, n_failed = (getattr(run.summary.measure.failures, name) for name in ("n", "n_failed"))
     assert n_failed == n > 200
     assert re.match(rf"INVALID   100 % of {n} requests failed, the server was not there: ", run.first_line)
-    assert "Connection refused" in run.verdict["reasons"][0]
-    assert run.verdict["client_bottleneck"] is None
-    assert run.verdict["causes"][0]["kind"] == "server not there"
+    assert "Connection refused" in run.verdict.reasons[0]
+    assert run.verdict.client_bottleneck is None
+    assert run.verdict.causes[0].kind == "server not there"
     assert_says_so_wherever_a_latency_stands(run, "100 %")
 
 
 @pytest.mark.parametrize("protocol", ["http", pytest.param("grpc", marks=pytest.mark.slow)])
 def test_a_server_that_refuses_everything(protocol: str, tmp_path: Path) -> None:
     run = run_planted(tmp_path, SERVICE, "--fault=501:1", protocol=protocol)
-    n = run.summary["measure"]["failures"]["n"]
+    n = run.summary.measure.failures.n
     words = {"http": "HTTP 501", "grpc": "gRPC status 12"}[protocol]
     assert run.first_line.startswith(f"INVALID   100 % of {n} requests failed, the server refused: {n} x")
-    assert f"{n} x {words} this endpoint does not infer" in run.verdict["reasons"][0]
-    assert run.verdict["causes"][0]["kind"] == "server refuses"
+    assert f"{n} x {words} this endpoint does not infer" in run.verdict.reasons[0]
+    assert run.verdict.causes[0].kind == "server refuses"
     assert_says_so_wherever_a_latency_stands(run, "100 %")
 
 
 def test_a_server_that_answers_wrongly(tmp_path: Path) -> None:
     run = run_planted(tmp_path, SERVICE, "--fault=wrong:1")
-    n = run.summary["measure"]["failures"]["n"]
+    n = run.summary.measure.failures.n
     assert run.first_line.startswith(f"INVALID   100 % of {n} requests failed, the server answered wrongly:")
-    assert f"{n} x the reply does not carry the request's id" in run.verdict["reasons"][0]
-    assert run.verdict["causes"][0]["kind"] == "server answers wrongly"
+    assert f"{n} x the reply does not carry the request's id" in run.verdict.reasons[0]
+    assert run.verdict.causes[0].kind == "server answers wrongly"
 
 
 def test_a_server_that_fails_73_per_cent_of_a_load_that_was_delivered(tmp_path: Path) -> None:
     run = run_planted(tmp_path, SERVICE, "--fault=503:0.73")
-    failures = run.summary["measure"]["failures"]
-    n, n_failed = failures["n"], failures["n_failed"]
+    failures = run.summary.measure.failures
+    n, n_failed = failures.n, failures.n_failed
     assert n_failed == int(0.73 * n)
     share = re.escape(f"{100 * n_failed / n:.1f} %")
     assert re.match(rf"(IN)?VALID   {share} of {n} requests failed, the server refused: ", run.first_line)
-    assert f"{n_failed} x HTTP 503 the server is overloaded" in run.verdict["reasons"][0]
+    assert f"{n_failed} x HTTP 503 the server is overloaded" in run.verdict.reasons[0]
     # no check is about what the server did: what else may be amiss on a busy host is the client's
-    assert {check["name"] for check in run.verdict["checks"] if check["reason"]} <= {
+    assert {check.name for check in run.verdict.checks if check.reason} <= {
         "delivered load", "delivered load per second", "delivered load in bursts", "dispersion 0.1 s",
         "send lag of the worst worker", "send lag end drift", "event-loop lag p95", "CPU of the server",
         "dispersion 1 s", "worker saturation",
@@ -76,8 +76,8 @@ def test_a_server_that_fails_73_per_cent_of_a_load_that_was_delivered(tmp_path: 
 def test_a_host_of_which_others_take_nine_tenths(tmp_path: Path) -> None:
     with busy_host():
         run = run_planted(tmp_path, SERVICE, mapping=scenario_of("100/s", "2500ms"))
-    (node,) = run.summary["cpu"]
-    assert node["cores"]["others"] > 0.8 * node["n_cores"]  # what was planted, as it was recorded
+    (node,) = run.summary.cpu
+    assert node.cores["others"] > 0.8 * node.n_cores  # what was planted, as it was recorded
     assert run.first_line.startswith("INVALID   Others took the CPU: ")
-    assert run.verdict["causes"][0]["kind"] == "others took the CPU"
-    assert "add client workers" not in run.verdict["reasons"][0]
+    assert run.verdict.causes[0].kind == "others took the CPU"
+    assert "add client workers" not in run.verdict.reasons[0]

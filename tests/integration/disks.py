@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow.compute as pc
 import pytest
 
-from analysis.store import UNFINISHED, RunStore
+from squall.analysis.storage.store import RunStore
 
 
 @contextmanager
@@ -52,10 +52,10 @@ def executed(store: RunStore) -> set[int]:
 def assert_whole(store: RunStore) -> None:
     """Sealed, nothing left to resume, a row for each arrival, and none denies what the server did."""
     assert store.is_sealed
-    assert UNFINISHED not in store.manifest
+    assert store.manifest.unfinished is None
     assert store.verify() == []
     rows = store.read("requests", ["request_id", "outcome"])
-    n_planned = store.manifest["plan"]["n_arrivals"]
+    n_planned = store.manifest.plan.n_arrivals
     assert np.array_equal(np.sort(rows.column("request_id").to_numpy()), np.arange(n_planned))
     by_outcome = {
         name: set(

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cluster.endpoint import Endpoint
-from cluster.server import TritonServer
-from scenarios.loader import scenario_from_mapping
-from tests.integration.conftest import scenario_mapping
+from squall.cluster.node.endpoint import Endpoint
+from squall.cluster.node.server import TritonServer
+from squall.scenarios.config.loader import scenario_from_mapping
+from tests.integration.live_runs import scenario_mapping
 
 Array = NDArray[np.float32]
 

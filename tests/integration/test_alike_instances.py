@@ -8,25 +8,26 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import models.repository
-from cluster.batches import read_batches
+import squall.models.repository
+from squall.cluster.node.batches import read_batches
 from tests.integration.serving import answer, serving
 
 GROUPS = 'instance_group [ { name: "twin", kind: KIND_CPU }, { name: "twin", kind: KIND_CPU } ]'
 N_REQUESTS = 20
 
 
+@pytest.mark.beside
 def test_instances_of_two_groups_of_one_name_record_their_batches_apart(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As on a host with two GPUs, whose instances have one name too; without a GPU two groups of one name do it."""
-    written = models.repository.config_pbtxt
+    written = squall.models.repository.config_pbtxt
 
     def with_twins(*arguments: object) -> str:
         lines = written(*arguments).splitlines()  # type: ignore[arg-type]
         return "\n".join(GROUPS if line.startswith("instance_group") else line for line in lines)
 
-    monkeypatch.setattr(models.repository, "config_pbtxt", with_twins)
+    monkeypatch.setattr(squall.models.repository, "config_pbtxt", with_twins)
     with serving(tmp_path) as (server, endpoint):
         (dims,) = (tensor.dims for tensor in endpoint.spec.inputs)
         x = np.zeros((1, *(abs(size) for size in dims if size != -1)), np.float32)

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from analysis.derive import derive
-from analysis.store import RunStore
-from cluster.cli import main
+from squall.analysis.derive import derive
+from squall.analysis.storage.store import RunStore
+from squall.cluster.cli import main
 from tests.planted_runs import Shape, plant
 
 TABLES = ("batch_costs", "joined")
@@ -21,12 +21,12 @@ _OVER_RAY = """
 import json, os, sys
 from pathlib import Path
 
-import analysis.join as join
-from analysis.derive import derive
-from analysis.store import RunStore
-from cluster.session import Session
-from cluster.spread import TaskSpread
-from scenarios.errors import AnalysisError
+import squall.analysis.join.join as join
+from squall.analysis.derive import derive
+from squall.analysis.storage.store import RunStore
+from squall.cluster.remote.session import Session
+from squall.cluster.remote.spread import TaskSpread
+from squall.scenarios.errors import AnalysisError
 
 def outcome(function, run_dir=None):
     try:
@@ -43,7 +43,7 @@ def fail(number):
 join._LEAST_ROWS, join._ROW_BYTES = 50, 2**40
 store = RunStore.open(Path(sys.argv[1]))
 with Session(None):
-    summary = derive(store, 256 * 1024**2, TaskSpread(store.run_dir))
+    summary = derive(store, 256 * 1024**2, TaskSpread(store.run_dir)).to_json()
     print(json.dumps({
         "join": summary["join"],
         "order": outcome(lambda number: number * 10),
@@ -70,9 +70,9 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> RunStore:
 def test_over_ray_the_rows_are_byte_for_byte_those_of_one_process_and_failures_are_one_line(
     store: RunStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("analysis.join._LEAST_ROWS", 50)  # so that a small run has several slices
-    monkeypatch.setattr("analysis.join._ROW_BYTES", 2**40)
-    summary = derive(store, 256 * 1024**2)
+    monkeypatch.setattr("squall.analysis.join.join._LEAST_ROWS", 50)  # so that a small run has several slices
+    monkeypatch.setattr("squall.analysis.join.join._ROW_BYTES", 2**40)
+    summary = derive(store, 256 * 1024**2).to_json()
     parts = _parts(store)
     assert len(parts["joined"]) > 4
     words = [sys.executable, "-c", _OVER_RAY, str(store.run_dir), str(tmp_path)]
@@ -92,6 +92,7 @@ def test_over_ray_the_rows_are_byte_for_byte_those_of_one_process_and_failures_a
     assert not [name for name, text in found.items() if "\n" in str(text)]
 
 
+@pytest.mark.beside
 def test_two_gpus_whose_instances_have_one_name_are_told_apart_on_the_screen(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -124,6 +125,7 @@ def test_two_gpus_whose_instances_have_one_name_are_told_apart_on_the_screen(
     assert "m_0_0 on GPU 1" in (run_dir / "report.html").read_text()
 
 
+@pytest.mark.beside
 @pytest.mark.parametrize(
     ("options", "exit_code", "words"),
     [

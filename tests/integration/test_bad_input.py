@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from cluster.cli import main
-from tests.integration.conftest import RAY_AUTH, Bench, scenario_mapping
+from squall.cluster.cli import main
+from tests.integration.live_runs import RAY_AUTH, Bench, scenario_mapping
 
 pytestmark = pytest.mark.beside
 
@@ -108,10 +108,10 @@ def test_a_wrong_option_is_a_usage_error_and_help_is_not(alone: Bench) -> None:
 
 def test_a_fault_of_ours_is_one_line_with_the_traceback_in_a_file(tmp_path: Path) -> None:
     code = (
-        "import cluster.cli\n"
+        "import squall.cluster.cli, squall.cluster.commands.run\n"
         "def fail(*_, **__): raise ZeroDivisionError('on purpose')\n"
-        "cluster.cli.load_scenario = fail\n"
-        "cluster.cli.main()\n"
+        "squall.cluster.commands.run.load_scenario = fail\n"
+        "squall.cluster.cli.main()\n"
     )
     done = subprocess.run(
         [sys.executable, "-c", code, "run", "x.yaml"], capture_output=True, text=True, check=False,
@@ -189,8 +189,8 @@ def test_no_free_port_is_named() -> None:
     if os.geteuid() != 0 or shutil.which("unshare") is None or shutil.which("ip") is None:
         pytest.skip("a network namespace with few ports needs root, unshare and ip")
     code = (
-        "from cluster.server import free_ports; from scenarios.scenario import ServerConfig\n"
-        "from scenarios.errors import TargetError\n"
+        "from squall.cluster.node.server import free_ports; from squall.scenarios.config.scenario import ServerConfig\n"
+        "from squall.scenarios.errors import TargetError\n"
         "try: free_ports(ServerConfig())\n"
         "except TargetError as error: print(error)\n"
     )
@@ -218,8 +218,8 @@ def test_a_cut_off_cache_and_no_package_index_say_what_to_do(alone: Bench) -> No
 
 
 def test_a_damaged_cache_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from cluster.triton_home import find_triton
-    from scenarios.errors import TargetError
+    from squall.cluster.node.triton_home import find_triton
+    from squall.scenarios.errors import TargetError
 
     home = tmp_path / "triton-nvidia-pytriton-0.7.0"
     home.mkdir()
@@ -246,7 +246,7 @@ def test_a_terminal_that_went_away_and_a_bare_environment_do_not_stop_a_run(join
     assert joined.ray is not None
     with _closed_stderr() as stderr:
         done = subprocess.run(
-            [sys.executable, "-m", "cluster.cli", "run", str(joined.write(scenario_mapping())), "--json",
+            [sys.executable, "-m", "squall.cluster.cli", "run", str(joined.write(scenario_mapping())), "--json",
              "--out", str(joined.out), "--ray", joined.ray],
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=stderr,
             env=bare | RAY_AUTH | {"TMPDIR": str(joined.tmp)},

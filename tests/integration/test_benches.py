@@ -8,7 +8,8 @@ from dataclasses import asdict
 
 import pytest
 
-from actors.lane import IS_BUILT
+from squall.actors.load.lane import IS_BUILT
+from squall.cluster.proof.local_workers import NullTriton
 from tests.bench import engine, priority, rivals
 from tests.bench.target import Target, real_triton
 
@@ -58,6 +59,6 @@ def test_another_tool_is_measured_by_what_the_server_counts(target: Target, tool
 
 @pytest.mark.parametrize("arrangement", priority.ARRANGEMENTS)
 def test_every_arrangement_of_a_sender_sends_all(arrangement: str) -> None:
-    with priority.NullTriton() as server:
+    with NullTriton() as server:
         told = priority.send_lags(server, arrangement, SECONDS, 1)
     assert told["n_sent"] == told["n_planned"] > 10

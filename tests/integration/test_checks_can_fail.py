@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from tests.integration.conftest import RUN_TIMEOUT_S, Bench, hosted_ray, scenario_mapping
+from tests.integration.live_runs import RUN_TIMEOUT_S, Bench, hosted_ray, scenario_mapping
 from tests.planted_faults.faults import FAULTS, Fault
 
 PLANTED = Path(__file__).parent.parent / "planted_faults"
@@ -83,6 +83,7 @@ def _named(*kinds: str) -> list[str]:
     return [name for name, fault in FAULTS.items() if fault.run in kinds and fault.seconds <= LONGEST_S]
 
 
+@pytest.mark.beside
 @pytest.mark.parametrize("name", _named("h200", "regime"))
 def test_a_fault_planted_into_ingest_or_analysis_fails_its_checks(
     tmp_path: Path, planted: Path, planting: dict[str, str], name: str
@@ -92,6 +93,7 @@ def test_a_fault_planted_into_ingest_or_analysis_fails_its_checks(
     assert set(fault.checks) <= set(_derived(fault.run, tmp_path, planting)["unmet"])
 
 
+@pytest.mark.beside
 @pytest.mark.parametrize("kind", ["h200", "regime"])
 def test_without_a_fault_ingest_and_analysis_meet_every_check(
     tmp_path: Path, planted: Path, planting: dict[str, str], kind: str

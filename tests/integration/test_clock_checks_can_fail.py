@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.conftest import Bench, scenario_mapping
+from tests.integration.live_runs import Bench, scenario_mapping
 from tests.integration.test_checks_can_fail import PLANTED, unmet
 from tests.integration.two_nodes import Pair, two_nodes
 from tests.planted_faults.faults import FAULTS

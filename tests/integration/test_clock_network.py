@@ -26,8 +26,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from analysis.clock_track import ClockTrack
-from cluster.clocksync import ClockWatch, utc_minus_monotonic_ns
+from squall.actors.clock import utc_minus_monotonic_ns
+from squall.analysis.clocks.track import ClockTrack
+from squall.cluster.driver.clocksync import ClockWatch
 from tests.fakes import DriftingClock
 
 S = 1_000_000_000
@@ -38,7 +39,7 @@ TRIES = 3
 _CLONE_NEWNET = 0x40000000
 _SERVE = """
 import sys
-from actors.clock_responder import serve
+from squall.actors.sampling.clock_responder import serve
 from tests.fakes import DriftingClock
 serve(DriftingClock(*map(int, sys.argv[2:])), sys.argv[1])
 """
@@ -286,7 +287,14 @@ def test_a_real_monotonic_clock_of_a_time_namespace_is_found(
 ) -> None:
     ahead_s = 12_345
     command = network.command(
-        "unshare", "-T", "--monotonic", str(ahead_s), sys.executable, "-m", "actors.clock_responder", FAR
+        "unshare",
+        "-T",
+        "--monotonic",
+        str(ahead_s),
+        sys.executable,
+        "-m",
+        "squall.actors.sampling.clock_responder",
+        FAR,
     )
     try:
         with responding(command) as (address, token):

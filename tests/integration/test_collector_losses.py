@@ -13,8 +13,8 @@ import psutil
 import pyarrow.compute as pc
 import pytest
 
-from analysis.timeline import phase_spans
-from tests.integration.conftest import Bench, scenario_mapping, wait_until
+from squall.analysis.clocks.timeline import phase_spans
+from tests.integration.live_runs import Bench, scenario_mapping, wait_until
 
 pytestmark = pytest.mark.beside
 
@@ -49,12 +49,13 @@ def _one(bench: Bench, *words: str) -> psutil.Process:
 
 
 def _rows(bench: Bench, table: str) -> dict[str, Any]:
-    return bench.store().read(table).to_pydict()
+    found: dict[str, Any] = bench.store().read(table).to_pydict()
+    return found
 
 
 def _assert_every_arrival_has_one_row(bench: Bench) -> dict[str, Any]:
     rows = _rows(bench, "requests")
-    n_planned = bench.store().manifest["plan"]["n_arrivals"]
+    n_planned = bench.store().manifest.plan.n_arrivals
     assert np.array_equal(np.sort(rows["request_id"]), np.arange(n_planned))
     return rows
 
@@ -62,14 +63,14 @@ def _assert_every_arrival_has_one_row(bench: Bench) -> dict[str, Any]:
 @pytest.mark.slow
 def test_a_killed_observer_ends_its_samples_and_nothing_else(joined: Bench) -> None:
     live = joined.start_run(_two_phases(1.5, 1, nsys="off"))
-    observer = _one(joined, "actors.observer")
+    observer = _one(joined, "squall.actors.sampling.observer")
     joined.wait_for_phase("first", 1)
     observer.kill()
     assert live.end() in (0, 3), live.lines
     store, rows = joined.store(), _assert_every_arrival_has_one_row(joined)
     assert set(rows["outcome"]) == {"ok"}
-    assert store.manifest["losses"] == []
-    assert any("observer of node-0 was ended by SIGKILL" in note for note in store.manifest["notes"])
+    assert store.manifest.losses == ()
+    assert any("observer of node-0 was ended by SIGKILL" in note for note in store.manifest.notes)
     spans = {span.name: span for span in phase_spans(store.manifest)}
     for table in ("host_samples", "core_samples", "thread_samples", "triton_samples"):
         at_ns = np.array(_rows(joined, table)["t_ns"])
@@ -84,11 +85,13 @@ def test_a_killed_observer_ends_its_samples_and_nothing_else(joined: Bench) -> N
 def test_a_killed_agent_takes_the_server_along_and_all_that_was_recorded_is_kept(joined: Bench) -> None:
     live = joined.start_run(_two_phases(3, 6))
     joined.wait_for_phase("second", 0.5)
-    _one(joined, "cluster.served NodeAgent").kill()  # who had that command line earlier only started it
+    _one(
+        joined, "squall.cluster.remote.served NodeAgent"
+    ).kill()  # who had that command line earlier only started it
     assert live.end() == 3, live.lines
     store, rows = joined.store(), _assert_every_arrival_has_one_row(joined)
-    assert store.manifest["verdict"]["status"] == "INVALID"
-    assert any("agent on node-0 is lost" in loss for loss in store.manifest["losses"])
+    assert store.manifest.status == "INVALID"
+    assert any("agent on node-0 is lost" in loss for loss in store.manifest.losses)
     assert set(rows["outcome"]) <= {"ok", "transport_error"}, "Triton serves open connections while it ends"
     outcomes = zip(rows["phase"], rows["outcome"], strict=True)
     assert {outcome for phase, outcome in outcomes if phase == "first"} == {"ok"}
@@ -100,8 +103,8 @@ def test_a_killed_agent_takes_the_server_along_and_all_that_was_recorded_is_kept
         assert len(_rows(joined, table)["t_ns"]) > 2, table
     assert set(_rows(joined, "osrt")["phase"]) == {"first"}
     assert (Path(store.run_dir) / "nsys" / "server-0" / "first").is_dir()
-    profiled = store.manifest["profiled_phases"]
-    assert profiled["first"]["is_profiled"]
-    assert not profiled["second"]["is_profiled"]
+    profiled = store.manifest.profiled_phases
+    assert profiled["first"].is_profiled
+    assert not profiled["second"].is_profiled
     assert store.verify() == []
     joined.wait_until_gone()

@@ -12,17 +12,17 @@ from typing import Any
 
 import pytest
 
-from actors.nsys_proof import prove_nsys
-from actors.nsys_tools import find_nsys
-from analysis.nsys_count import count_events
-from cluster.doctor import REQUIRED
-from scenarios.errors import ClusterError
-from tests.integration.conftest import RAY_AUTH, Bench
+from squall.actors.nsys.proof import prove_nsys
+from squall.actors.nsys.tools import find_nsys
+from squall.analysis.nsys.count import count_events
+from squall.cluster.node.checkup import REQUIRED
+from squall.scenarios.errors import ClusterError
+from tests.integration.live_runs import RAY_AUTH, Bench
 
 _DRIVE = """
 import json, sys
-from cluster.doctor import diagnose
-from cluster.interrupts import Interrupts
+from squall.cluster.proof.diagnosis import diagnose
+from squall.cluster.interrupts import Interrupts
 with Interrupts() as interrupts:
     result = diagnose(sys.argv[1] if len(sys.argv) > 1 else None, interrupts)
 print(json.dumps(result))

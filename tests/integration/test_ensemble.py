@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from analysis.store import RunStore
-from tests.integration.conftest import Bench, scenario_mapping
+from squall.analysis.storage.store import RunStore
+from tests.integration.live_runs import Bench, scenario_mapping
 
 pytestmark = pytest.mark.slow
 
@@ -96,7 +96,7 @@ def test_every_model_that_took_part_is_sampled_and_no_other(
     run: tuple[RunStore, dict[str, Any], str],
 ) -> None:
     store, _, _ = run
-    assert store.manifest["servers"]["server-0"]["steps"] == ["tokenize", "classify"]
+    assert store.manifest.servers["server-0"].steps == ("tokenize", "classify")
     rows = store.read("triton_samples").to_pylist()
     served: Counter[str] = Counter()
     for row in rows:

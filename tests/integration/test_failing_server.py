@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.integration.conftest import Bench, scenario_mapping
+from tests.integration.live_runs import Bench, scenario_mapping
 from tests.null_process import NullProcess
 
 pytestmark = pytest.mark.slow

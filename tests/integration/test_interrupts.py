@@ -8,8 +8,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from analysis.store import RunStore
-from tests.integration.conftest import Bench, Live, scenario_mapping, wait_until
+from squall.analysis.storage.store import RunStore
+from tests.integration.live_runs import Bench, Live, scenario_mapping, wait_until
 
 pytestmark = pytest.mark.beside
 
@@ -51,7 +51,7 @@ def test_ctrl_c_before_the_load_leaves_an_aborted_run_without_rows(alone: Bench,
     live.wait_for(moment)
     live.interrupt()
     _interrupted(live)
-    assert alone.aborted().manifest["verdict"]["reasons"] == ["interrupted by SIGINT"]
+    assert alone.aborted().manifest.reasons == ("interrupted by SIGINT",)
     assert alone.aborted().tables() == []
     alone.wait_until_gone()
 
@@ -72,7 +72,7 @@ def test_a_signal_in_the_measured_phase_keeps_the_rows_so_far(joined: Bench, num
     _interrupted(live, number.name)
     store = joined.aborted()
     outcomes = _outcomes(store)
-    assert len(outcomes) == store.manifest["plan"]["n_arrivals"]
+    assert len(outcomes) == store.manifest.plan.n_arrivals
     assert outcomes.count("ok") > 50
     assert outcomes.count("unsent") > 50
     assert {"joined", "batches", "triton_samples"} <= set(store.tables())
@@ -88,7 +88,7 @@ def test_ctrl_c_in_the_warm_up_keeps_a_row_for_every_arrival(joined: Bench) -> N
     live.interrupt()
     _interrupted(live)
     store = joined.aborted()
-    assert len(_outcomes(store)) == store.manifest["plan"]["n_arrivals"]
+    assert len(_outcomes(store)) == store.manifest.plan.n_arrivals
     joined.wait_until_gone()
 
 
@@ -101,7 +101,7 @@ def test_ctrl_c_while_collecting_keeps_everything(joined: Bench) -> None:
     _interrupted(live)
     store = joined.aborted()
     assert set(_outcomes(store)) == {"ok"}
-    assert len(_outcomes(store)) == store.manifest["plan"]["n_arrivals"]
+    assert len(_outcomes(store)) == store.manifest.plan.n_arrivals
     joined.wait_until_gone()
 
 
@@ -113,7 +113,7 @@ def test_ctrl_c_while_joining_leaves_a_judged_run_that_analyze_completes(joined:
     _interrupted(live)
     store = joined.store()
     assert store.is_sealed
-    assert store.manifest["verdict"]["status"] in ("VALID", "INVALID")
+    assert store.manifest.status in ("VALID", "INVALID")
     assert store.verify() == []
     assert not (store.run_dir / "report.html").exists()
     assert any(f"squall analyze {store.run_dir}" in line for line in live.lines)

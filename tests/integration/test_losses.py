@@ -11,8 +11,8 @@ import psutil
 import pyarrow as pa
 import pytest
 
-from tests.integration.conftest import Bench, hosted_ray, scenario_mapping, wait_until
 from tests.integration.disks import assert_whole, executed, fill, small_disk
+from tests.integration.live_runs import Bench, hosted_ray, scenario_mapping, wait_until
 
 pytestmark = pytest.mark.beside
 
@@ -68,7 +68,7 @@ def test_a_killed_worker_costs_only_its_unwritten_rows_and_the_run_is_invalid(jo
     _between_flushes(_spill_file(joined.ray_tmp, 1)).kill()
     assert live.end() == 3, live.lines
     store, rows = joined.store(), _requests(joined)
-    n_planned = store.manifest["plan"]["n_arrivals"]
+    n_planned = store.manifest.plan.n_arrivals
     assert np.array_equal(np.sort(rows["request_id"]), np.arange(n_planned))
     lost = np.isin(rows["outcome"], ["lost", "unsent"])
     assert set(rows["worker"][lost]) == {1}
@@ -78,9 +78,9 @@ def test_a_killed_worker_costs_only_its_unwritten_rows_and_the_run_is_invalid(jo
     assert not set(rows["request_id"][rows["outcome"] == "unsent"]) & executed(store)
     assert (rows["outcome"][rows["worker"] == 0] == "ok").all()
     assert (rows["outcome"][rows["worker"] == 1] == "ok").sum() > 20
-    assert any("worker 1 on node-0 is lost" in loss for loss in store.manifest["losses"])
-    assert any(f"{lost.sum()} arrivals have no record" in loss for loss in store.manifest["losses"])
-    assert store.manifest["verdict"]["status"] == "INVALID"
+    assert any("worker 1 on node-0 is lost" in loss for loss in store.manifest.losses)
+    assert any(f"{lost.sum()} arrivals have no record" in loss for loss in store.manifest.losses)
+    assert store.manifest.status == "INVALID"
     assert store.verify() == []
     joined.wait_until_gone()
 
@@ -95,9 +95,7 @@ def test_a_killed_triton_ends_every_later_request_as_transport_error(joined: Ben
     servers[0].kill()
     assert live.end() == 3, live.lines
     rows = _requests(joined)
-    assert np.array_equal(
-        np.sort(rows["request_id"]), np.arange(joined.store().manifest["plan"]["n_arrivals"])
-    )
+    assert np.array_equal(np.sort(rows["request_id"]), np.arange(joined.store().manifest.plan.n_arrivals))
     last = rows["scheduled_ns"] > rows["scheduled_ns"].max() - 2 * 10**9
     assert set(rows["outcome"][last]) == {"transport_error"}
     assert (rows["outcome"] == "ok").sum() > 50
@@ -115,7 +113,7 @@ def test_a_full_disk_under_the_run_directory_costs_no_row_once_there_is_room_aga
         said = live.error_line()
         assert "no space left on device" in said
         store = joined.aborted()
-        assert any("no space left" in reason for reason in store.manifest["verdict"]["reasons"])
+        assert any("no space left" in reason for reason in store.manifest.reasons)
         assert f"squall resume {store.run_dir} finishes the run" in said
         (folder,) = joined.ray_tmp.glob("squall-tmp-*")
         assert f"kept in {folder} of node-0" in said
@@ -128,7 +126,7 @@ def test_a_full_disk_under_the_run_directory_costs_no_row_once_there_is_room_aga
         assert again.end() in (0, 3), again.lines
         assert_whole(joined.store())
         assert set(_requests(joined)["outcome"]) == {"ok"}
-        assert joined.store().manifest["losses"] == []
+        assert joined.store().manifest.losses == ()
         joined.wait_until_gone()
 
 
@@ -148,7 +146,7 @@ def test_a_full_scratch_disk_ends_the_run_and_keeps_what_was_recorded(alone: Ben
         assert "cannot write its records: No space left on device" in live.error_line()
         store = bench.aborted()
         rows = _requests(bench)
-        assert np.array_equal(np.sort(rows["request_id"]), np.arange(store.manifest["plan"]["n_arrivals"]))
+        assert np.array_equal(np.sort(rows["request_id"]), np.arange(store.manifest.plan.n_arrivals))
         assert (rows["outcome"] == "ok").sum() > 50
         (disk / "filler").unlink()
         bench.wait_until_gone()

@@ -18,18 +18,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from actors.clock import SystemClock
-from actors.control import Control
-from actors.nsys_step import run_step
-from actors.profiler import NsysSession, NsysTools, SessionLost, Timeouts, find_nsys
-from analysis.nsys_tables import EventLabels
-from analysis.store import RunStore
-from cluster.node_profiler import NodeProfiler
-from cluster.server import TritonServer
-from scenarios.errors import ClusterError
-from scenarios.loader import scenario_from_mapping
-from scenarios.scenario import ProfileConfig
-from tests.integration.conftest import Bench, scenario_mapping, wait_until
+from squall.actors.clock import SystemClock
+from squall.actors.net.triton_control import Control
+from squall.actors.nsys.session import NsysSession, NsysTools, SessionLost, Timeouts, find_nsys
+from squall.actors.nsys.step import run_step
+from squall.analysis.nsys.tables import EventLabels
+from squall.analysis.storage.store import RunStore
+from squall.cluster.node.node_profiler import NodeProfiler
+from squall.cluster.node.server import TritonServer
+from squall.scenarios.config.loader import scenario_from_mapping
+from squall.scenarios.config.scenario import ProfileConfig
+from squall.scenarios.errors import ClusterError
+from tests.integration.live_runs import Bench, scenario_mapping, wait_until
 
 LABELS = EventLabels("run", "node-0", "server-0")
 QUICK_S = 1.0
@@ -160,15 +160,17 @@ def test_three_phases_give_three_reports_with_calls_and_none_outside_its_phase(s
         assert shared.spill(phase) == []
         calls = shared.spilled["osrt", phase]
         assert len(calls) > 0
-        about = shared.profiler.facts()["reports"][phase]
-        error_ns = about["clock"]["error_ns"]
+        about = shared.profiler.facts().reports[phase]
+        assert about.clock is not None
+        error_ns = about.clock.error_ns
+        assert error_ns is not None
         assert pc.min(calls["start_ns"]).as_py() >= first_ns - error_ns
         assert pc.max(calls["start_ns"]).as_py() <= last_ns + error_ns
         assert "squall-clock" in pc.unique(calls["thread_name"].cast(pa.string())).to_pylist()
-        assert not about["clock"]["is_assumed"]
-        assert about["clock"]["n_sleeps"] >= 3
+        assert not about.clock.is_assumed
+        assert about.clock.n_sleeps >= 3
         assert len(shared.spilled["clock_marks", phase]) >= 3
-        print(f"{phase}: {len(calls)} calls, clock {about['clock']}")
+        print(f"{phase}: {len(calls)} calls, clock {about.clock}")
     assert shared.left_over() == []
     assert all(stat.S_IMODE(path.stat().st_mode) == 0o700 for path in shared.folder.glob("nsys-*"))
     assert {path.name for path in (shared.folder / "reports").iterdir()} == set(spans)
@@ -260,9 +262,11 @@ def test_a_server_that_somebody_else_launched_is_recorded_and_left_as_it_is(
         attached = Profiled(profiler, server, url, tmp_path, tmp_path / "control")
         first_ns, last_ns = attached.recording("one")
         attached.spill("one")
-        calls, clock = attached.spilled["osrt", "one"], profiler.facts()["reports"]["one"]["clock"]
-        assert clock["is_assumed"] == (clock["n_ranges"] == 0)  # no mark process runs beside their server
-        slack_ns = clock["error_ns"]
+        calls, clock = attached.spilled["osrt", "one"], profiler.facts().reports["one"].clock
+        assert clock is not None
+        assert clock.is_assumed == (clock.n_ranges == 0)  # no mark process runs beside their server
+        slack_ns = clock.error_ns
+        assert slack_ns is not None
         assert first_ns - slack_ns <= pc.min(calls["start_ns"]).as_py() <= last_ns + slack_ns
         assert profiler.close() == []
         profiler.remove()
@@ -289,7 +293,7 @@ def test_a_killed_agent_of_nsys_leaves_the_server_and_a_new_session_records_agai
     own.recording("again")
     assert own.spill("again") == []
     assert len(own.spilled["osrt", "again"]) > 0
-    assert own.profiler.facts()["lost"] == ["the nsys session is gone: its agent has ended"]
+    assert own.profiler.facts().lost == ("the nsys session is gone: its agent has ended",)
 
 
 @pytest.mark.slow
@@ -369,7 +373,7 @@ def test_a_run_of_three_phases_has_calls_of_each_and_none_outside(real: NsysTool
     assert live.end() in (0, 3), live.lines
     store = joined.store()
     assert phases_of(store, "osrt") == set(PHASES)
-    assert all(one["is_profiled"] for one in store.manifest["profiled_phases"].values())
+    assert all(one.is_profiled for one in store.manifest.profiled_phases.values())
     assert {path.name for path in (store.run_dir / "nsys" / "server-0").iterdir()} == set(PHASES)
     joined.wait_until_gone()
 
@@ -387,9 +391,9 @@ def test_a_run_under_an_nsys_that_hangs_ends_with_its_phases_unprofiled(
     assert live.end() in (0, 3), live.lines
     store = alone.store()
     assert store.is_sealed
-    coverage = store.manifest["profiled_phases"]
-    assert not any(one["is_profiled"] for one in coverage.values())
-    assert "did not end within 30 s" in coverage["one"]["reason"]
+    coverage = store.manifest.profiled_phases
+    assert not any(one.is_profiled for one in coverage.values())
+    assert "did not end within 30 s" in coverage["one"].reason
     outcomes = set(store.read("requests")["outcome"].cast(pa.string()).to_pylist())
     assert outcomes == {"ok"}
     alone.wait_until_gone()
@@ -410,17 +414,17 @@ def test_a_run_whose_nsys_is_killed_goes_on_as_the_scenario_says(
     agent.kill()
     assert live.end() in (0, 3), live.lines
     store = joined.store()
-    coverage, notes = store.manifest["profiled_phases"], " ".join(store.manifest["notes"])
-    assert "the nsys session is gone" in coverage["one"]["reason"]
+    coverage, notes = store.manifest.profiled_phases, " ".join(store.manifest.notes)
+    assert "the nsys session is gone" in coverage["one"].reason
     outcomes = set(store.read("requests")["outcome"].cast(pa.string()).to_pylist())
     if on_failure == "keep":
         assert outcomes == {"ok"}
         assert notes.count("the nsys session is gone") == 1
-        assert not any(one["is_profiled"] for one in coverage.values())
+        assert not any(one.is_profiled for one in coverage.values())
     else:
         assert "transport_error" in outcomes
         assert "the server was started again in a new nsys session" in notes
-        assert coverage["three"]["is_profiled"]
+        assert coverage["three"].is_profiled
         assert phases_of(store, "osrt") >= {"three"}
     joined.wait_until_gone()
 

@@ -18,16 +18,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from actors.nsys_tools import NsysTools, find_nsys
-from actors.profiler import _nvtx_library
-from analysis.derive import derive
-from analysis.nsys_clock import ReportClock, read_clock
-from analysis.nsys_report import NsysReport
-from analysis.nsys_scrub import scrub
-from analysis.nsys_tables import EventLabels, event_tables
-from analysis.schema import arrow_schema
-from analysis.store import RunStore
-from analysis.timeline import assign_phase, phase_spans
+from squall.actors.nsys.session import _nvtx_library
+from squall.actors.nsys.tools import NsysTools, find_nsys
+from squall.analysis.clocks.timeline import assign_phase, phase_spans
+from squall.analysis.derive import derive
+from squall.analysis.nsys.clock import ReportClock, read_clock
+from squall.analysis.nsys.report import NsysReport
+from squall.analysis.nsys.scrub import scrub
+from squall.analysis.nsys.tables import EventLabels, event_tables
+from squall.analysis.schema import arrow_schema
+from squall.analysis.storage.store import RunStore
+from squall.analysis.tables.manifest import read_manifest
+from squall.analysis.tables.sealed import SealedVerdict
 
 N_BATCHES = 60
 MS = 1_000_000
@@ -102,7 +104,7 @@ def recording(tmp_path_factory: pytest.TempPathFactory) -> Recording:
 def run(recording: Recording, tmp_path_factory: pytest.TempPathFactory) -> RunStore:
     """A sealed run of the report, the program's record, and one request a batch; its clock is the machine's."""
     first, last = int(recording.batches[0, 0]), int(recording.batches[-1, 1])
-    store = RunStore.create(tmp_path_factory.mktemp("runs"), "ingest", first, {
+    store = RunStore.create(tmp_path_factory.mktemp("runs"), "ingest", first, read_manifest({
         "scenario": {"name": "ingest", "seed": 1, "profile": {"nsys": "required"}}, "seed": 1,
         "scenario_digest": "0" * 64,
         "plan": {"load": "open", "n_arrivals": N_BATCHES, "sha256": "0" * 64, "n_by_phase": {"all": N_BATCHES}},
@@ -111,14 +113,14 @@ def run(recording: Recording, tmp_path_factory: pytest.TempPathFactory) -> RunSt
         "nodes": {"node-0": {"clock_error_ns": 0, "clock_offset_ns": 0, "n_cores": 2, "gpus": []}},
         "servers": {"server-0": {"node": "node-0", "model": "m", "version": "1", "batch_record": True}},
         "workers": [{"worker": 0, "node": "node-0", "n_planned": N_BATCHES}], "collectors": {},
-    })  # fmt: skip
+    }))  # fmt: skip
     spans = phase_spans(store.manifest)
     labels = EventLabels(store.run, "node-0", "server-0")
     for name, rows in event_tables(recording.report, labels, recording.clock.track, recording.clock.marks):
-        store.append(name, assign_phase(rows, "start_ns", spans))
+        store.append(name, assign_phase(name, rows, spans))
     store.append("batches", _table("batches", store.run, _batches(recording.batches)))
     store.append("requests", _table("requests", store.run, _requests(recording.batches)))
-    store.seal({"status": "VALID", "reasons": []})
+    store.seal(SealedVerdict(status="VALID"))
     return store
 
 
@@ -153,7 +155,7 @@ def test_the_ranges_of_the_report_are_the_batches_of_the_programs_record(
     recording: Recording, run: RunStore
 ) -> None:
     version = ".".join(map(str, recording.nsys.version))
-    print(f"nsys {version}, schema {recording.report.schema_version}: {recording.clock.to_mapping()}")
+    print(f"nsys {version}, schema {recording.report.schema_version}: {recording.clock.facts()}")
     if recording.nsys.version[:2] == (2022, 4):
         assert recording.report.schema_version == "3.0.0"
     assert not recording.clock.is_assumed
@@ -181,7 +183,7 @@ def test_the_sleep_of_each_batch_is_an_os_call_of_its_thread(recording: Recordin
 
 
 def test_a_run_without_a_gpu_joins_its_batches_to_their_ranges(recording: Recording, run: RunStore) -> None:
-    summary = derive(run)
+    summary = derive(run).to_json()
     length_ns = recording.batches[:, 1] - recording.batches[:, 0]
     costs = run.read("batch_costs").sort_by("batch_id")
     assert costs["tie"].to_pylist() == ["range"] * N_BATCHES

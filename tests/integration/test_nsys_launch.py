@@ -8,11 +8,14 @@ from typing import Any
 
 import pytest
 
-from cluster.agent import NodeAgent
-from scenarios.errors import ClusterError, TargetError
-from scenarios.loader import scenario_from_mapping
-from scenarios.scenario import Scenario
-from tests.integration.conftest import scenario_mapping
+from squall.analysis.tables.collected import NsysFacts
+from squall.cluster.node.agent import NodeAgent
+from squall.scenarios.config.loader import scenario_from_mapping
+from squall.scenarios.config.scenario import Scenario
+from squall.scenarios.errors import ClusterError, TargetError
+from tests.integration.live_runs import scenario_mapping
+
+pytestmark = pytest.mark.beside
 
 _ANSWERS = """#!/bin/sh
 [ "$1" = --version ] && echo "NVIDIA Nsight Systems version 2024.1.1.1" && exit 0
@@ -42,7 +45,7 @@ def test_a_server_that_nsys_does_not_launch_is_started_without_it(agent: NodeAge
     reason = agent.why_without_nsys()
     assert reason is not None
     assert "cannot create the agent" in reason
-    assert agent.profiler_facts() == {}
+    assert agent.profiler_facts() == NsysFacts()
     assert agent.heartbeat() == []
 
 

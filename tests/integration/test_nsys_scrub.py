@@ -13,11 +13,11 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from actors.nsys_tools import NsysTools, find_nsys
-from analysis.nsys_clock import parse_lines, read_clock
-from analysis.nsys_report import NsysReport
-from analysis.nsys_scrub import scrub
-from analysis.nsys_tables import EventLabels, event_tables
+from squall.actors.nsys.tools import NsysTools, find_nsys
+from squall.analysis.nsys.clock import parse_lines, read_clock
+from squall.analysis.nsys.report import NsysReport
+from squall.analysis.nsys.scrub import scrub
+from squall.analysis.nsys.tables import EventLabels, event_tables
 from tests.nsys_exports import all_bytes
 
 SECRETS = {
@@ -117,7 +117,7 @@ def test_the_clock_of_a_real_report_holds_for_sleeps_that_it_was_not_made_of(
     starts, ends = clock.track.convert(others.start_ns), clock.track.convert(others.end_ns)
     assert (starts + error_ns >= others.read_before_ns).all()
     assert (ends - error_ns <= others.read_after_ns).all()
-    print(f"bound {clock.track.largest_error_ns} ns over {len(clock.marks)} marks: {clock.to_mapping()}")
+    print(f"bound {clock.track.largest_error_ns} ns over {len(clock.marks)} marks: {clock.facts()}")
 
 
 def test_believing_the_utc_start_is_not_far_off_here(export: Path, report: NsysReport) -> None:

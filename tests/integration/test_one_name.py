@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from analysis.derive import derive
-from analysis.store import RunStore
-from tests.integration.conftest import FullRun
+from squall.analysis.derive import derive
+from squall.analysis.storage.store import RunStore
+from tests.integration.live_runs import FullRun
 
 REPORT = ("kernels", "memcpys", "cuda_api", "nvtx", "syncs", "osrt")
 """Tables that only a report of nsys fills."""
@@ -30,7 +30,7 @@ def test_the_cause_is_the_same_without_the_tables_of_the_report(full_run: FullRu
     assert not any(store.has(name) for name in REPORT)
     names = [
         {one["scope"]["instance"]: one["rule"] for one in findings if one["level"] == "window"}
-        for findings in (full_run.summary["findings"], derive(store)["findings"])
+        for findings in (full_run.summary["findings"], derive(store).to_json()["findings"])
     ]
     unnamed = (
         "none",

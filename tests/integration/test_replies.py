@@ -11,15 +11,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from actors.control import Control
-from actors.shared_memory import FOLDER, SharedMemorySettings, unregister_all
-from actors.values import CheckRule, Tally
-from cluster.endpoint import Endpoint
-from cluster.server import TritonServer
-from models.reference import reference_answers
-from scenarios.loader import scenario_from_mapping
+from squall.actors.load.shared_memory import FOLDER, SharedMemorySettings, unregister_all
+from squall.actors.messages.value_check import Tally, ValueRule
+from squall.actors.net.triton_control import Control
+from squall.analysis.tables.document import to_json
+from squall.cluster.node.endpoint import Endpoint
+from squall.cluster.node.server import TritonServer
+from squall.models.reference import reference_answers
+from squall.scenarios.config.loader import scenario_from_mapping
 from tests.golden.driving import MS, S, column, numbers, plan_of, run_worker, settings_of
-from tests.integration.conftest import Bench, scenario_mapping
+from tests.integration.live_runs import Bench, scenario_mapping
 from tests.integration.test_losses import _holder_of, _spill_file
 
 KINDS = [(1, 0)]  # of a plan of `driving`
@@ -45,7 +46,7 @@ def test_served_values_are_those_of_the_weights_and_of_no_others(
 ) -> None:
     port = endpoint.port if protocol == "http" else endpoint.grpc_port
     settings = settings_of(tmp_path, port, spec=endpoint.spec, protocol=protocol)
-    settings = replace(settings, check=CheckRule(3, 1e-3, 1e-5))
+    settings = replace(settings, check=ValueRule(3, 1e-3, 1e-5))
     plan = plan_of([i * MS for i in range(30)], 10 * S)
     sizes = SETTINGS | {"weights_seed": weights_seed}
     answers = reference_answers(endpoint.spec, sizes, settings.seed, KINDS)
@@ -68,10 +69,11 @@ def test_a_server_of_other_weights_ends_in_bad_replies(joined: Bench, endpoint: 
     live = joined.start_run(mapping, "--server", endpoint.url, "--json")
     assert live.end() in (0, 3), live.lines
     store = joined.store()
-    checks = store.manifest["value_checks"]
-    assert checks["every"] == 1  # two workers take ids in turn: of every other one all would be one worker's
+    checks = store.manifest.value_checks
+    assert checks is not None
+    assert checks.every == 1  # two workers take ids in turn: of every other one all would be one worker's
     outcomes = column(store.read("requests"), "outcome")
-    assert outcomes.count("bad_reply") == checks["n_wrong"] == checks["n_checked"] == len(outcomes) > 100
+    assert outcomes.count("bad_reply") == checks.n_wrong == checks.n_checked == len(outcomes) > 100
     joined.wait_until_gone()
 
 
@@ -96,7 +98,7 @@ def test_a_real_server_reads_and_writes_the_regions(
     run = f"{protocol}-{inputs}-{outputs}"
     settings = replace(
         settings_of(tmp_path, port, spec=endpoint.spec, protocol=protocol), run=run,
-        check=CheckRule(3, 1e-3, 1e-5), shared_memory=SharedMemorySettings(inputs, outputs, endpoint.url),
+        check=ValueRule(3, 1e-3, 1e-5), shared_memory=SharedMemorySettings(inputs, outputs, endpoint.url),
     )  # fmt: skip
     answers = reference_answers(endpoint.spec, SETTINGS, settings.seed, KINDS)
     tallies: list[Tally] = []
@@ -146,7 +148,7 @@ def test_a_run_with_checks_in_shared_memory_counts_them_and_leaves_the_server_as
         "n_wrong": 0,
         "reference_sha256": sha256,
     }
-    assert store.manifest["value_checks"] == expected
+    assert to_json(store.manifest.value_checks) == expected
     assert json.loads(joined.stdout())["value_checks"] == expected
     assert set(numbers(requests, "response_bytes")) < set(range(1, 200))
     assert _left(store.run) == []

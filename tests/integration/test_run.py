@@ -13,12 +13,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from analysis.capture import trace_of_run
-from analysis.store import RunStore
-from scenarios.loader import load_scenario, scenario_from_mapping
-from scenarios.plan import deal, merge, plan_scenario
-from scenarios.traces.writing import write_trace
-from tests.integration.conftest import Bench, FullRun, scenario_mapping
+from squall.analysis.storage.store import RunStore
+from squall.analysis.traces.capture import trace_of_run
+from squall.scenarios.config.loader import load_scenario, scenario_from_mapping
+from squall.scenarios.plan.plan import deal, merge, plan_scenario
+from squall.scenarios.traces.writing import write_trace
+from tests.integration.live_runs import Bench, FullRun, scenario_mapping
 
 
 def _column(store: RunStore, table: str, name: str) -> Any:
@@ -31,11 +31,11 @@ def _texts(store: RunStore, table: str, name: str) -> Any:
 
 def test_every_planned_arrival_has_one_row_at_its_scheduled_instant(full_run: FullRun) -> None:
     store, plan = full_run.store, plan_scenario(load_scenario(full_run.scenario))
-    assert store.manifest["plan"]["sha256"] == plan.sha256()
+    assert store.manifest.plan.sha256 == plan.sha256()
     assert len(plan) > 500
     ids = _column(store, "requests", "request_id")
     assert np.array_equal(np.sort(ids), np.arange(len(plan)))
-    expected = store.manifest["start_ns"] + plan.offset_ns[ids]
+    expected = store.manifest.start_ns + plan.offset_ns[ids]
     assert np.array_equal(_column(store, "requests", "scheduled_ns"), expected)
     assert np.array_equal(_column(store, "requests", "rows"), plan.rows[ids])
     names = [plan.spans[index].name for index in plan.phase[ids]]
@@ -100,9 +100,9 @@ def test_the_four_instants_are_in_order(full_run: FullRun) -> None:
 
 def test_the_run_is_sealed_and_its_checksums_hold(full_run: FullRun) -> None:
     manifest = full_run.store.manifest
-    assert manifest["state"] == "sealed"
-    assert manifest["verdict"]["status"] == {0: "VALID", 3: "INVALID"}[full_run.code]
-    assert manifest["losses"] == []
+    assert manifest.state == "sealed"
+    assert manifest.status == {0: "VALID", 3: "INVALID"}[full_run.code]
+    assert manifest.losses == ()
     assert full_run.store.verify() == []
     present = {"requests", "batches", "host_samples", "worker_samples", "triton_samples", "windows", "joined"}
     assert present <= set(full_run.store.tables())
@@ -130,11 +130,11 @@ def test_nsys_rows_lie_inside_their_measured_phase(full_run: FullRun) -> None:
     if shutil.which("nsys") is None:
         pytest.skip("nsys is not on the PATH")
     store = full_run.store
-    phases = {one["name"]: one for one in store.manifest["phases"]}
+    phases = {one.name: one for one in store.manifest.phases}
     starts, names = _column(store, "osrt", "start_ns"), _texts(store, "osrt", "phase")
     assert set(names) == {"burst"}
-    assert (starts >= phases["burst"]["start_ns"]).all()
-    assert (starts < phases["burst"]["end_ns"]).all()
+    assert (starts >= phases["burst"].start_ns).all()
+    assert (starts < phases["burst"].end_ns).all()
 
 
 def test_the_report_fetches_nothing(full_run: FullRun) -> None:
@@ -199,8 +199,8 @@ def test_a_closed_loop_reports_service_time_and_counts_what_triton_counts(joined
     assert live.end() in (0, 3), live.lines
     store = joined.store()
     n_rows = store.read("requests").num_rows
-    assert store.manifest["plan"]["load"] == "closed"
-    assert store.manifest["plan"]["n_arrivals"] == n_rows > 50
+    assert store.manifest.plan.load == "closed"
+    assert store.manifest.plan.n_arrivals == n_rows > 50
     assert store.read("requests").column("scheduled_ns").null_count == n_rows
     n_ok = _texts(store, "requests", "outcome").count("ok")
     assert _column(store, "triton_samples", "request_count").sum() == n_ok > 0
@@ -208,21 +208,23 @@ def test_a_closed_loop_reports_service_time_and_counts_what_triton_counts(joined
 
 
 def test_ray_gives_its_workers_no_niceness_and_nobody_is_its_first_victim(full_run: FullRun) -> None:
-    for node in full_run.store.manifest["nodes"].values():
-        assert (node["ray"]["niceness_given"], node["ray"]["oom_score_adj_given"]) == (0, 0)
-        assert node["ray_watchdogs"] == []
+    for node in full_run.store.manifest.nodes.values():
+        assert node.ray is not None
+        assert (node.ray.niceness_given, node.ray.oom_score_adj_given) == (0, 0)
+        assert node.ray_watchdogs == ()
 
 
 def test_what_senders_and_server_got_is_in_the_manifest(full_run: FullRun) -> None:
     manifest = full_run.store.manifest
-    for worker in manifest["workers"]:
-        got = worker["scheduling"]
-        assert (got["policy"], got["why_less"] == "") in (("fifo", True), ("other", False))
-        assert worker["n_demotions"] == 0
-    server = manifest["servers"]["server-0"]["scheduling"]
-    assert {"tritonserver"} <= {one["name"] for one in server["processes"]}
-    assert any(one["name"].startswith("triton_python") for one in server["processes"])
-    assert server["unusual"] == []
+    for worker in manifest.workers:
+        got = worker.scheduling
+        assert got is not None
+        assert (got.policy, got.why_less == "") in (("fifo", True), ("other", False))
+        assert worker.n_demotions == 0
+    server = manifest.servers["server-0"].scheduling
+    assert {"tritonserver"} <= {one.name for one in server.processes}
+    assert any(one.name.startswith("triton_python") for one in server.processes)
+    assert server.unusual == ()
 
 
 def test_nothing_is_left_in_the_temporary_folder(full_run: FullRun) -> None:
@@ -242,8 +244,8 @@ def test_a_running_server_is_loaded_as_it_is_and_five_workers_follow_one_plan(
     assert "squall models list" in told[0]
     store = joined.store()
     assert "batches" not in store.tables()
-    assert store.manifest["collectors"]["batches"]["status"] == "missing"
-    names = [one["name"] for one in store.manifest["servers"]["server-0"]["scheduling"]["processes"]]
+    assert store.manifest.collectors["batches"].status == "missing"
+    names = [one.name for one in store.manifest.servers["server-0"].scheduling.processes]
     assert "tritonserver" in names
     plan = plan_scenario(load_scenario(joined.folder / "scenario.yaml", [f"server.url={own_triton}"]))
     ids, workers = _column(store, "requests", "request_id"), _column(store, "requests", "worker")

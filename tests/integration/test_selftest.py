@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-import cluster.selftest
-from cluster.cli import app
-from cluster.selftest import highest_clean, options_of
-from scenarios.errors import ScenarioError
-from tests.integration.conftest import Bench, Live, wait_until
+import squall.cluster.proof.selftest
+from squall.cluster.cli import app
+from squall.cluster.proof.selftest import highest_clean, options_of
+from squall.scenarios.errors import ScenarioError
+from tests.integration.live_runs import Bench, Live, wait_until
 
 S = 1_000_000_000
 _SHORT = ("--duration", "200ms", "--check-duration", "500ms")
@@ -84,7 +84,7 @@ def test_the_screen_fits_in_80_columns_and_the_exit_code_says_whether_all_passed
         for answer in whole["known_answers"]
     ]
     result = {**whole, "known_answers": answers, "status": status, "passed": passed}
-    monkeypatch.setattr(cluster.selftest, "selftest", lambda *_: result)
+    monkeypatch.setattr(squall.cluster.proof.selftest, "selftest", lambda *_: result)
     done = CliRunner().invoke(app, ["selftest"], env={"COLUMNS": "80"})
     assert done.exit_code == code
     lines = done.stdout.splitlines()
@@ -103,6 +103,7 @@ def test_the_screen_fits_in_80_columns_and_the_exit_code_says_whether_all_passed
     assert (f"http M/D/1, {status}: the server answers late" in done.stdout) == (not passed)
 
 
+@pytest.mark.beside
 def test_a_wrong_option_is_named_with_exit_code_2(alone: Bench) -> None:
     live = alone.start("selftest", "--protocol", "smtp")
     assert live.end() == 2
@@ -135,16 +136,17 @@ def test_the_search_brackets_the_highest_clean_rate(
     assert highest_clean(lambda rate_hz: rate_hz <= limit_hz, 4_000 if limit_hz < 1e9 else 1_000) == found
 
 
+@pytest.mark.beside
 def test_a_null_server_that_cannot_start_is_one_line(alone: Bench) -> None:
     (alone.folder / "sitecustomize.py").write_text(
         "import os, sys\n"
-        "if 'actors.null_triton' in sys.orig_argv:\n"
+        "if 'squall.actors.null.triton' in sys.orig_argv:\n"
         "    os.write(2, b'no ports today\\n')\n"
         "    os._exit(1)\n"
     )
     live = alone.start("selftest", *_SHORT, env={"PYTHONPATH": str(alone.folder)})
     assert live.end() == 1
-    assert live.error_line() == "squall: actors.null_triton ended early: no ports today"
+    assert live.error_line() == "squall: squall.actors.null.triton ended early: no ports today"
     alone.wait_until_gone()
 
 
@@ -155,6 +157,7 @@ def _in_a_step(bench: Bench) -> Live:
     return live
 
 
+@pytest.mark.beside
 def test_ctrl_c_leaves_nothing_running(alone: Bench) -> None:
     live = _in_a_step(alone)
     live.interrupt()
@@ -163,6 +166,7 @@ def test_ctrl_c_leaves_nothing_running(alone: Bench) -> None:
     alone.wait_until_gone()
 
 
+@pytest.mark.beside
 def test_a_killed_selftest_leaves_no_process(alone: Bench) -> None:
     live = _in_a_step(alone)
     os.kill(live.process.pid, signal.SIGKILL)

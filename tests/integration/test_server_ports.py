@@ -8,19 +8,20 @@ from pathlib import Path
 import psutil
 import pytest
 
-import cluster.server
-from actors.process_state import listening_pids
-from cluster.server import Ports, free_ports
-from scenarios.scenario import ServerConfig
+import squall.cluster.node.server
+from squall.actors.process.state import listening_pids
+from squall.cluster.node.server import Ports, free_ports
+from squall.scenarios.config.scenario import ServerConfig
 from tests.integration.serving import server_of, serving
 
 
+@pytest.mark.beside
 def test_another_server_on_the_port_is_not_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with serving(tmp_path / "other") as (other, taken):
         free = free_ports(ServerConfig())
         port = int(taken.url.rpartition(":")[2])
         given = [Ports(port, free.grpc, free.metrics), free]
-        monkeypatch.setattr(cluster.server, "free_ports", lambda _: given.pop(0))
+        monkeypatch.setattr(squall.cluster.node.server, "free_ports", lambda _: given.pop(0))
         server = server_of(tmp_path / "own")
         try:
             endpoint = server.start()

@@ -14,9 +14,9 @@ import numpy as np
 import psutil
 import pytest
 
-from actors.profiler import NsysSession, find_nsys
-from scenarios.scenario import ProfileConfig
-from tests.integration.conftest import wait_until
+from squall.actors.nsys.session import NsysSession, find_nsys
+from squall.scenarios.config.scenario import ProfileConfig
+from tests.integration.live_runs import wait_until
 from tests.integration.serving import Array, answer, records, serving
 
 X: Array = np.ones((3, 16), np.float32)
@@ -27,6 +27,7 @@ def names_of(pids: list[int]) -> list[str]:
     return sorted(psutil.Process(pid).name()[:15] for pid in pids)
 
 
+@pytest.mark.beside
 def test_a_server_that_was_killed_starts_again_where_it_was(tmp_path: Path) -> None:
     with serving(tmp_path) as (server, endpoint):
         before, expected = server.pids(), answer(endpoint, X)

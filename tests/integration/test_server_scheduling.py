@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 
-from actors.process_state import states_of, what_is_unusual
+from squall.actors.process.state import states_of, what_is_unusual
 from tests.integration.serving import server_of
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="niceness can only be given back by root")
 
 
+@pytest.mark.beside
 @needs_root
 def test_triton_and_its_stubs_inherit_neither_niceness_nor_policy_nor_the_first_place_among_victims(
     tmp_path: Path,

@@ -10,18 +10,19 @@ from pathlib import Path
 import psutil
 import pytest
 
-from actors.clock import SystemClock
-from actors.nsys_tools import find_nsys
-from actors.supervisor import region_prefix
-from cluster.node_profiler import NodeProfiler
-from cluster.server import TritonServer
-from cluster.triton_home import cache_dir
-from scenarios.loader import scenario_from_mapping
-from tests.integration.conftest import scenario_mapping, wait_until
+from squall.actors.clock import SystemClock
+from squall.actors.nsys.tools import find_nsys
+from squall.actors.process.supervisor import region_prefix
+from squall.cluster.node.node_profiler import NodeProfiler
+from squall.cluster.node.server import TritonServer
+from squall.cluster.node.triton_home import cache_dir
+from squall.scenarios.config.loader import scenario_from_mapping
+from tests.integration.live_runs import scenario_mapping, wait_until
 
 MEMORY = Path("/dev/shm")
 
 
+@pytest.mark.beside
 @pytest.mark.skipif(shutil.which("nsys") is None, reason="nsys is not installed")
 @pytest.mark.parametrize("victim", ["supervisor", "server"])
 def test_nothing_is_left_of_a_killed_server_under_nsys(tmp_path: Path, victim: str) -> None:

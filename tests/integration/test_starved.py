@@ -10,7 +10,7 @@ import pytest
 
 from tests.busy import busy_host
 from tests.golden.test_starvation import quota_group
-from tests.integration.conftest import Bench, FullRun, scenario_mapping
+from tests.integration.live_runs import Bench, FullRun, scenario_mapping
 
 __all__ = ["quota_group"]
 
@@ -74,7 +74,9 @@ def test_who_had_the_cpu_of_a_node_adds_up_to_its_cores(full_run: FullRun) -> No
     of_threads = sum(row["run_delay_ns"] for row in threads if row["phase"] == "burst")
     # the same kernel's counts, read by two samplers that tick apart
     assert 0 < sum(row["server_wait_ns"] for row in measured) < 2 * of_threads
-    facts = full_run.store.manifest["observers"]["node-0"]["samplers"]["cpu_samples"]
-    assert facts["cpu_ns"] < 0.02 * facts["wall_ns"]
+    facts = full_run.store.manifest.observers["node-0"].samplers["cpu_samples"]
+    assert facts.cpu_ns is not None
+    assert facts.wall_ns is not None
+    assert facts.cpu_ns < 0.02 * facts.wall_ns
     names = {check["name"] for check in full_run.summary["verdict"]["checks"]}
     assert "CPU of the server" in names

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.integration.conftest import GONE_TIMEOUT_S, RUN_TIMEOUT_S, Bench, scenario_mapping
+from tests.integration.live_runs import GONE_TIMEOUT_S, RUN_TIMEOUT_S, Bench, scenario_mapping
 
 pytestmark = pytest.mark.beside
 
@@ -27,7 +27,7 @@ class Terminal:
         mapping["phases"][1] |= {"duration": "30s", "arrivals": {"kind": "poisson", "rate": "100/s"}}
         self._master, slave = pty.openpty()
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "cluster.entry", "run", str(bench.write(mapping)), "--out", str(bench.out)],
+            [sys.executable, "-m", "squall.cluster.entry", "run", str(bench.write(mapping)), "--out", str(bench.out)],
             stdin=slave, stdout=slave, stderr=slave, start_new_session=True,
             env={**os.environ, "TERM": "xterm", "TMPDIR": str(bench.tmp)},
             preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),

@@ -10,11 +10,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from cluster.endpoint import Endpoint
-from cluster.server import TritonServer, triton_options
-from scenarios.loader import scenario_from_mapping
+from squall.cluster.node.endpoint import Endpoint
+from squall.cluster.node.server import TritonServer, triton_options
+from squall.scenarios.config.loader import scenario_from_mapping
 from tests.certificates import Authority
-from tests.integration.conftest import Bench, scenario_mapping
+from tests.integration.live_runs import Bench, scenario_mapping
 from tests.null_process import NullProcess
 
 pytestmark = pytest.mark.beside
@@ -60,8 +60,8 @@ def test_a_run_over_mutual_tls_counts_what_the_server_counts(
     assert outcomes.count("ok") == len(outcomes) > 100
     counted = store.read("triton_samples", ["request_count"]).column("request_count").to_numpy()
     assert np.sum(counted) == len(outcomes)
-    assert store.manifest["losses"] == []
-    assert [note for note in store.manifest["notes"] if "triton_samples" in note] == []
+    assert store.manifest.losses == ()
+    assert [note for note in store.manifest.notes if "triton_samples" in note] == []
     joined.wait_until_gone()
 
 
@@ -75,7 +75,9 @@ def triton_with_grpc_over_tls(
         "--grpc-use-ssl=1", "--grpc-use-ssl-mutual=1", f"--grpc-server-cert={own.certificate}",
         f"--grpc-server-key={own.key}", f"--grpc-root-cert={authority.ca}",
     ]  # fmt: skip
-    monkeypatch.setattr("cluster.server.triton_options", lambda *given: [*triton_options(*given), *options])
+    monkeypatch.setattr(
+        "squall.cluster.node.server.triton_options", lambda *given: [*triton_options(*given), *options]
+    )
     scenario = scenario_from_mapping(scenario_mapping(), "test")
     (tmp_path / "triton").mkdir()
     server = TritonServer(scenario.model, scenario.server, tmp_path / "triton", None, has_gpu=False)

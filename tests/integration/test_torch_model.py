@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from actors.gpu import missing_reason
-from models.heads import forward, make_weights
-from models.reference import TOLERANCE
-from models.spec import HEADS
-from scenarios.errors import TargetError
+from squall.actors.sampling.gpu.source import missing_reason
+from squall.models.heads import forward, make_weights
+from squall.models.reference import TOLERANCE
+from squall.models.spec import HEADS
+from squall.scenarios.errors import TargetError
 from tests.integration.serving import Array, answer, records, server_of, serving
 
 HAS_TORCH = importlib.util.find_spec("torch") is not None

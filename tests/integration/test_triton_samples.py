@@ -19,16 +19,16 @@ from typing import Any
 
 import pytest
 
-from actors.control import Control, ControlError
-from actors.triton_metrics import parse_metrics
-from actors.triton_source import TritonSource
-from actors.triton_trace import TraceSwitch, trace_files, trace_options
-from analysis.rejections import FULL_QUEUE, QUEUE_TIMEOUT
-from analysis.schema import arrow_schema
-from cluster.server import Ports, free_ports
-from cluster.triton_home import find_triton
-from scenarios.scenario import ServerConfig
-from tests.integration.conftest import wait_until
+from squall.actors.net.triton_control import Control, ControlError
+from squall.actors.sampling.triton_metrics import parse_metrics
+from squall.actors.sampling.triton_source import TritonSource
+from squall.actors.sampling.triton_trace import TraceSwitch, trace_files, trace_options
+from squall.analysis.requests.rejections import FULL_QUEUE, QUEUE_TIMEOUT
+from squall.analysis.schema import arrow_schema
+from squall.cluster.node.server import Ports, free_ports
+from squall.cluster.node.triton_home import find_triton
+from squall.scenarios.config.scenario import ServerConfig
+from tests.integration.live_runs import wait_until
 
 SLEEP_S = 0.1
 MODEL = '''

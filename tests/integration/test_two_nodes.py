@@ -18,19 +18,21 @@ import pyarrow.compute as pc
 import pytest
 from numpy.typing import NDArray
 
-from analysis.clock_brackets import Brackets
-from analysis.clock_fit import fit_track
-from analysis.clock_track import ClockTrack
-from analysis.join import write_joined
-from analysis.schema import TABLES
-from analysis.store import RunStore
-from analysis.timeline import phase_spans
-from cluster.agent import SERVER
-from cluster.batches import read_batches
-from cluster.ingest import ingest_table
-from scenarios.loader import scenario_from_mapping
-from scenarios.plan import plan_scenario
-from tests.integration.conftest import Bench, scenario_mapping, wait_until
+from squall.analysis.clocks.brackets import Brackets
+from squall.analysis.clocks.fit import fit_track
+from squall.analysis.clocks.timeline import phase_spans
+from squall.analysis.clocks.track import ClockTrack
+from squall.analysis.join.join import write_joined
+from squall.analysis.schema import TABLES
+from squall.analysis.storage.store import RunStore
+from squall.analysis.tables.manifest import Manifest
+from squall.analysis.tables.sealed import SealedVerdict
+from squall.cluster.driver.ingest import ingest_table
+from squall.cluster.node.agent import SERVER
+from squall.cluster.node.batches import read_batches
+from squall.scenarios.config.loader import scenario_from_mapping
+from squall.scenarios.plan.plan import plan_scenario
+from tests.integration.live_runs import Bench, scenario_mapping, wait_until
 from tests.integration.two_nodes import AHEAD_S, Pair, two_nodes
 from tests.null_process import NullProcess
 
@@ -72,18 +74,21 @@ def _scenario(seconds: float, url: str, **changes: Any) -> dict[str, Any]:
 def _requests(store: RunStore) -> dict[str, Any]:
     """Columns by name, after the check that every planned arrival has one row."""
     rows: dict[str, Any] = store.read("requests").sort_by("request_id").to_pydict()
-    assert rows["request_id"] == list(range(store.manifest["plan"]["n_arrivals"]))
+    assert rows["request_id"] == list(range(store.manifest.plan.n_arrivals))
     return rows
 
 
 def _anchor_ns(store: RunStore) -> int:
     """The run clock minus this machine's monotonic clock."""
-    anchor_ns: int = store.manifest["nodes"][NEAR]["clock_offset_ns"]
+    anchor_ns = store.manifest.nodes[NEAR].clock_offset_ns
+    assert anchor_ns is not None
     return anchor_ns
 
 
 def _track(store: RunStore) -> ClockTrack:
-    return ClockTrack.from_mapping(store.manifest["nodes"][FAR]["clock_track"])
+    knots = store.manifest.nodes[FAR].clock_track
+    assert knots is not None
+    return ClockTrack.from_knots(knots)
 
 
 def _n_outside(store: RunStore, ahead_ns: int = AHEAD_S * S) -> int:
@@ -103,7 +108,8 @@ def _probes(store: RunStore) -> dict[str, NDArray[np.int64]]:
 
 def _told_start_error_ns(store: RunStore) -> int:
     """Bound of the clock at the start, by the probes that were there when the workers were told of it."""
-    probes, start_ns = _probes(store), store.manifest["start_ns"]
+    probes, start_ns = _probes(store), store.manifest.start_ns
+    assert start_ns is not None
     is_early = probes["received_ns"] < start_ns - S // 2
     track = fit_track(Brackets.of_probes(*(column[is_early] for column in probes.values())))
     return int(track.error_at(np.array([track.source_ns(start_ns)]))[0])
@@ -111,7 +117,7 @@ def _told_start_error_ns(store: RunStore) -> int:
 
 def _with_batches(store: RunStore, records: Path, folder: Path) -> dict[str, Any]:
     """`joined` of the run and its server's own records, which squall has only of a server that it started."""
-    copy = RunStore.create(folder, "joined", time.time_ns(), {"nodes": store.manifest["nodes"]})
+    copy = RunStore.create(folder, "joined", time.time_ns(), Manifest(nodes=store.manifest.nodes))
     copy.append("requests", store.read("requests"))
     spans, near = phase_spans(store.manifest), ClockTrack.constant(_anchor_ns(store))
     labels = {"run": store.run, "node": NEAR, "server": SERVER, "model": "seqlen_head", "version": "1"}
@@ -120,7 +126,7 @@ def _with_batches(store: RunStore, records: Path, folder: Path) -> dict[str, Any
         is_ours = pc.greater_equal(data.column("start_ns"), spans[0].start_ns - _anchor_ns(store))
         ingest_table(copy, "batches", data.filter(is_ours), near, spans)
     assert losses == []
-    copy.seal({"status": "VALID", "reasons": []})
+    copy.seal(SealedVerdict(status="VALID"))
     report = write_joined(copy)
     assert (report.n_duplicate_ids, report.n_foreign) == (0, 0)
     joined: dict[str, Any] = copy.read("joined").to_pydict()
@@ -142,7 +148,7 @@ def _assert_on_the_run_clock(store: RunStore) -> None:
 def _wait_until_gone(bench: Bench, pair: Pair) -> None:
     """Nothing of a run lives on either node, and no scratch folder lies on one that lives."""
     bench.wait_until_gone()
-    titles = ("actors.observer", "cluster.served")
+    titles = ("squall.actors.sampling.observer", "squall.cluster.remote.served")
     wait_until(
         lambda: not any(map(pair.far.processes, titles)), 20, "no process of the run on the second node"
     )
@@ -158,22 +164,25 @@ def test_a_clock_hours_apart_is_known_within_its_bound_and_every_row_lies_on_the
     live = bench.start_run(mapping)
     assert live.end() in (0, 3), live.lines
     store = bench.store()
-    checks = {check["name"]: check["is_met"] for check in store.manifest["verdict"]["checks"]}
-    assert [name for name in MET_ON_A_BUSY_MACHINE if not checks[name]] == [], store.manifest["verdict"]
-    assert store.manifest["losses"] == []
+    assert store.manifest.verdict is not None
+    checks = {check.name: check.is_met for check in store.manifest.verdict.checks}
+    assert [name for name in MET_ON_A_BUSY_MACHINE if not checks[name]] == [], store.manifest.verdict
+    assert store.manifest.losses == ()
     rows = _requests(store)
     assert set(rows["node"]) == {FAR}
     assert set(rows["outcome"]) == {"ok"}
 
-    bound_ns = store.manifest["nodes"][FAR]["clock_error_ns"]
+    bound_ns = store.manifest.nodes[FAR].clock_error_ns
+    assert bound_ns is not None
     with capsys.disabled():
-        print(f"\ntwo nodes: clock bound {bound_ns / 1e3:.0f} us, {store.manifest['clock_probing']}")
+        print(f"\ntwo nodes: clock bound {bound_ns / 1e3:.0f} us, {store.manifest.clock_probing}")
     assert 0 < bound_ns < BOUND_NS
     assert _n_outside(store) == 0
     assert _n_outside(store, AHEAD_S * S + 2 * bound_ns) > 0
     assert _n_outside(store, AHEAD_S * S - 2 * bound_ns) > 0
 
-    probes, start_ns = _probes(store), store.manifest["start_ns"]
+    probes, start_ns = _probes(store), store.manifest.start_ns
+    assert start_ns is not None
     raw_apart_ns = probes["node_received_ns"] - (probes["sent_ns"] - _anchor_ns(store))
     assert (np.abs(raw_apart_ns - AHEAD_S * S) < S).all()
     sent_ns = probes["sent_ns"]
@@ -205,13 +214,13 @@ def test_a_killed_agent_of_the_second_node_leaves_its_workers_and_their_rows(
 ) -> None:
     live = bench.start_run(_scenario(3, pair.url))
     bench.wait_for_phase("burst", 1)
-    (agent,) = pair.far.processes("cluster.served NodeAgent")
+    (agent,) = pair.far.processes("squall.cluster.remote.served NodeAgent")
     agent.kill()
     assert live.end() == 3, live.lines
     store = bench.store()
     assert set(_requests(store)["outcome"]) == {"ok"}
-    assert store.manifest["verdict"]["status"] == "INVALID"
-    losses, notes = store.manifest["losses"], store.manifest["notes"]
+    assert store.manifest.status == "INVALID"
+    losses, notes = store.manifest.losses, store.manifest.notes
     assert len(losses) == 1, losses
     assert "agent on node-1 is lost" in losses[0]
     assert any("clock of node-1: no answer since" in note for note in notes), notes
@@ -236,19 +245,20 @@ def _assert_the_far_worker_alone_is_lost(store: RunStore, killed_ns: int) -> Non
     }
     assert outcomes[NEAR] == {"ok"}
     assert outcomes[FAR] <= {"ok", "lost", "unsent"}
-    assert set(store.manifest["unfinished"]["why"]) == {FAR}
+    assert store.manifest.unfinished is not None
+    assert set(store.manifest.unfinished.why) == {FAR}
     late = [
         node for node, at_ns in zip(rows["node"], rows["scheduled_ns"], strict=True) if at_ns > killed_ns + S
     ]
     assert late.count(NEAR) > 50, "the near worker went on"
-    assert store.manifest["verdict"]["status"] == "INVALID"
-    losses = store.manifest["losses"]
+    assert store.manifest.status == "INVALID"
+    losses = store.manifest.losses
     assert any("worker 1 on node-1" in loss for loss in losses), losses
     assert any("agent on node-1" in loss for loss in losses), losses
     n_gone = rows["outcome"].count("unsent") + rows["outcome"].count("lost")
     assert n_gone > 100
     assert any(f"{n_gone} arrivals have no record" in loss for loss in losses), losses
-    assert any("clock of node-1: no answer since" in note for note in store.manifest["notes"])
+    assert any("clock of node-1: no answer since" in note for note in store.manifest.notes)
     assert _n_outside(store) == 0
     _assert_on_the_run_clock(store)
     for name in ("host_samples", "worker_samples"):

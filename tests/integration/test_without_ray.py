@@ -14,8 +14,8 @@ import psutil
 import pyarrow as pa
 import pytest
 
-from tests.integration.conftest import Bench, Live, scenario_mapping, wait_until
 from tests.integration.disks import assert_whole, fill, small_disk
+from tests.integration.live_runs import Bench, Live, scenario_mapping, wait_until
 
 pytestmark = pytest.mark.beside
 
@@ -48,7 +48,7 @@ def test_rays_own_processes_killed_under_load_cost_nothing(alone: Bench) -> None
     assert not any(line.startswith("squall: ") for line in live.lines), live.lines
     assert_whole(alone.store())
     assert set(_outcomes(alone)) == {"ok"}
-    assert alone.store().manifest["losses"] == []
+    assert alone.store().manifest.losses == ()
     assert all(line.startswith("squall ") for line in live.lines if line.strip()), live.lines
     alone.wait_until_gone()
 
@@ -90,7 +90,7 @@ def test_a_full_shared_memory_costs_no_row(alone: Bench) -> None:
         pytest.skip("a /dev/shm of one's own needs root and unshare")
     scenario = alone.write(_run_of(6))
     script = 'mount -t tmpfs -o size=400m tmpfs /dev/shm && exec "$@"'
-    command = [sys.executable, "-m", "cluster.cli", "run", str(scenario), "--out", str(alone.out)]
+    command = [sys.executable, "-m", "squall.cluster.cli", "run", str(scenario), "--out", str(alone.out)]
     with (alone.folder / "stdout").open("w") as stdout:
         live = Live(
             subprocess.Popen(
@@ -143,6 +143,6 @@ def test_what_a_killed_driver_left_is_kept_and_resume_seals_it(alone: Bench) -> 
     outcomes = _outcomes(alone)
     assert outcomes.count("ok") > 100
     assert set(outcomes) <= {"ok", "cancelled", "unsent", "lost"}
-    assert alone.store().manifest["verdict"]["status"] == "INVALID"
+    assert alone.store().manifest.status == "INVALID"
     assert alone.start("resume", alone.store().run_dir).end() == 3, "there is nothing more to do"
     alone.wait_until_gone()

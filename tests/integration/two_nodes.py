@@ -20,7 +20,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.integration.conftest import RAY_AUTH, hosted_ray, wait_until
+from tests.integration.live_runs import RAY_AUTH, hosted_ray, titled, wait_until
 from tests.integration.serving import serving
 
 AHEAD_S = 7_654
@@ -76,13 +76,11 @@ class FarNode:
         pids = subprocess.run(
             ["ip", "netns", "pids", self._namespace], capture_output=True, text=True, check=False
         )
-        found = []
+        living = []
         for pid in map(int, pids.stdout.split()):
             with contextlib.suppress(psutil.Error):
-                process = psutil.Process(pid)
-                if process.status() != psutil.STATUS_ZOMBIE and title in " ".join(process.cmdline()):
-                    found.append(process)
-        return found
+                living.append(psutil.Process(pid))
+        return titled(living, title)
 
     def scratch_folders(self) -> list[Path]:
         """Those on its disk, while it lives."""
@@ -160,7 +158,7 @@ def two_nodes(number: int) -> Iterator[Pair]:
         stack.callback(far.remove)
         with ThreadPoolExecutor(1) as pool, pytest.MonkeyPatch.context() as patch:
             starting = pool.submit(stack.enter_context, hosted_ray(near_tmp, {}, far.peer_host))
-            patch.setattr("cluster.server._LOOPBACK", far.peer_host)
+            patch.setattr("squall.cluster.node.server._LOOPBACK", far.peer_host)
             server, endpoint = stack.enter_context(serving(folder, queue_delay=QUEUE_DELAY))
             address = starting.result()
         far.join(address)

@@ -13,15 +13,15 @@ import sys
 from contextlib import closing
 from pathlib import Path
 
-from analysis.batch_costs import write_batch_costs
-from analysis.findings.self_check import SelfCheck
-from analysis.findings.self_checks import self_checks
-from analysis.identities import Identity, cost_identities
-from analysis.join import write_joined
-from analysis.metrics.run import run_metrics
-from analysis.nsys_report import NsysReport
-from analysis.nsys_scrub import scrub
-from analysis.store import RunStore
+from squall.analysis.findings.self_checks.self_check import SelfCheck
+from squall.analysis.findings.self_checks.self_checks import self_checks
+from squall.analysis.join.batch_costs import write_batch_costs
+from squall.analysis.join.join import write_joined
+from squall.analysis.metrics.run import run_metrics
+from squall.analysis.nsys.report import NsysReport
+from squall.analysis.nsys.scrub import scrub
+from squall.analysis.storage.store import RunStore
+from squall.analysis.summary.identities import Identity, cost_identities
 from tests.h200_runs import write_h200_run
 from tests.regime_runs import Op, Phase, write_regime_run
 

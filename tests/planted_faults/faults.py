@@ -48,7 +48,7 @@ def _around(owner: Any, name: str) -> Callable[[Callable[..., Any]], None]:
 
 def _drop_records(module: Module) -> None:
     """The last row of each buffer does not reach the file."""
-    _around(module.Collector, "_write")(lambda old, self, buffer, n_rows: old(self, buffer, n_rows - 1))
+    _around(module.Recorder, "_write")(lambda old, self, buffer, n_rows: old(self, buffer, n_rows - 1))
 
 
 def _double_records(module: Module) -> None:
@@ -57,7 +57,7 @@ def _double_records(module: Module) -> None:
             old(self, data)
         return bool(old(self, data))
 
-    _around(module.Spool, "write")(write)
+    _around(module.SpillFile, "write")(write)
 
 
 def _each_second(action: Callable[[int], None]) -> Callable[[Module], None]:
@@ -311,7 +311,7 @@ def _stepping_clock(module: Module) -> None:
 
         def stepped_ns() -> int:
             now_ns: int = clock.monotonic_ns()
-            return now_ns + 5 * _MS * (now_ns > first_ns + 5_000 * _MS)
+            return now_ns + (5 * _MS if now_ns > first_ns + 5_000 * _MS else 0)
 
         old(self, type("Stepping", (), {"monotonic_ns": staticmethod(stepped_ns)})(), *rest)
 
@@ -322,134 +322,136 @@ _LINE = 'line = {"b": batch_id, "s": start_ns, "e": end_ns, "r": rows, "i": ids}
 
 FAULTS = {
     "records dropped": Fault(
-        "actors.collector", "the collector loses the last row of each buffer",
+        "squall.actors.load.recorder", "the recorder loses the last row of each buffer",
         _drop_records, ("losses", "lost records"),
     ),
     "records doubled": Fault(
-        "actors.spool", "each buffer is written to the spill file twice", _double_records, ("completeness", "rows"),
+        "squall.actors.spill", "each buffer is written to the spill file twice",
+        _double_records, ("completeness", "rows"),
     ),
     "stall": Fault(
-        "actors.loadgen", "the sending thread sleeps for 1.2 s every other second",
+        "squall.actors.load.worker", "the sending thread sleeps for 1.2 s every other second",
         _each_second(lambda n: _sleep(1.2) if n % 2 else None),
         ("delivered load per second", "delivered load in bursts", "dispersion 0.1 s", "dispersion 1 s",
          "send lag of the worst worker", "lag in p95", "lag in p99"), seconds=12,
     ),
     "long stalls": Fault(
-        "actors.loadgen", "the sending thread sleeps for 9 s every 20 s",
+        "squall.actors.load.worker", "the sending thread sleeps for 9 s every 20 s",
         _each_second(lambda n: _sleep(9.0) if n % 20 == 5 else None), ("dispersion 10 s",), seconds=104,
     ),
     "longest stalls": Fault(
-        "actors.loadgen", "the sending thread sleeps for 60 s every 150 s",
+        "squall.actors.load.worker", "the sending thread sleeps for 60 s every 150 s",
         _each_second(lambda n: _sleep(60.0) if n % 150 == 30 else None), ("dispersion 100 s",), seconds=1_010,
     ),
     "sleepy loop": Fault(
-        "actors.loop", "each wait of the event loop takes 15 ms longer", _slow_waits,
+        "squall.actors.net.loop", "each wait of the event loop takes 15 ms longer", _slow_waits,
         ("lag in p50", "lag in p95", "lag in p99", "event-loop lag p95"), "python", 12,
     ),
     "busy loop": Fault(
-        "actors.loop", "the event loop computes for 20 ms after each wait", _busy_waits,
+        "squall.actors.net.loop", "the event loop computes for 20 ms after each wait", _busy_waits,
         ("worker saturation",), "python", 12,
     ),
     "stopped": Fault(
-        "actors.loadgen", "the worker stops in the third second", _stop_early, ("unsent", "delivered load"),
+        "squall.actors.load.worker", "the worker stops in the third second", _stop_early, ("unsent", "delivered load"),
     ),
     "drift": Fault(
-        "actors.pacing", "each arrival is taken for due later, by 5 % of how far it is into the run",
+        "squall.actors.load.pacing", "each arrival is taken for due later, by 5 % of how far it is into the run",
         _shift_sends(lambda at_ns: at_ns // 20), ("send lag end drift",), "python",
     ),
     "early": Fault(
-        "actors.pacing", "each arrival is taken for due 3 ms early",
+        "squall.actors.load.pacing", "each arrival is taken for due 3 ms early",
         _shift_sends(lambda _: -3 * _MS), ("sent early",), "python",
     ),
     "users held": Fault(
-        "actors.loadgen", "the sending thread sleeps for 0.5 s in each second, users wait within it",
+        "squall.actors.load.worker", "the sending thread sleeps for 0.5 s in each second, users wait within it",
         _each_second(lambda _: _sleep(0.5)), ("users accounted for",), "closed",
     ),
     "statistics lost": Fault(
-        "actors.triton_source", "one reading of Triton's statistics is not written",
+        "squall.actors.sampling.triton_source", "one reading of Triton's statistics is not written",
         _lose_sample, ("triton success", "executions"),
     ),
     "batches lost": Fault(
-        "models.repository", "the model leaves out the record of every tenth batch",
+        "squall.models.repository", "the model leaves out the record of every tenth batch",
         _in_model(_LINE, "if batch_id % 10 == 3:\n            return\n        " + _LINE),
         ("executions", "batch rows", "joined", "unjoined"),
     ),
     "ids lost": Fault(
-        "models.repository", "the model leaves out the first id of every tenth batch",
+        "squall.models.repository", "the model leaves out the first id of every tenth batch",
         _in_model(_LINE, _LINE.replace('"i": ids', '"i": ids[1:] if batch_id % 10 == 3 else ids')),
         ("joined", "unjoined"),
     ),
     "model's clock late": Fault(
-        "models.repository", "the model's instants are 50 ms late",
+        "squall.models.repository", "the model's instants are 50 ms late",
         _in_model(_LINE, _LINE.replace("start_ns", "start_ns + 50000000").replace("end_ns", "end_ns + 50000000")),
         ("batch before reply",),
     ),
     "model's clock early": Fault(
-        "models.repository", "the model's instants are 50 ms early",
+        "squall.models.repository", "the model's instants are 50 ms early",
         _in_model(_LINE, _LINE.replace("start_ns", "start_ns - 50000000").replace("end_ns", "end_ns - 50000000")),
         ("sent before batch",),
     ),
     "in flight": Fault(
-        "actors.engine", "the engine counts 7 requests in flight more than there are", _count_more, ("in flight",),
+        "squall.actors.load.engine", "the engine counts 7 requests in flight more than there are",
+        _count_more, ("in flight",),
     ),
     "response": Fault(
-        "analysis.join_slices", "the join makes each response time 1 % longer",
+        "squall.analysis.join.slices", "the join makes each response time 1 % longer",
         _in_columns("_spans", "response_ns", _longer), ("Little's law", "parts add up"),
     ),
     "network": Fault(
-        "analysis.join_slices", "the join puts 1 ns too much into the network's part",
+        "squall.analysis.join.slices", "the join puts 1 ns too much into the network's part",
         _in_columns("server_parts", "network_ns", _plus_one), ("parts add up",),
     ),
     "queue unexplained": Fault(
-        "analysis.join_slices", "the join calls the queue's part residual", _moved, ("residual",),
+        "squall.analysis.join.slices", "the join calls the queue's part residual", _moved, ("residual",),
     ),
     "costs lost": Fault(
-        "analysis.batch_costs", "the first execution of each slice gets no row of batch_costs", _lose_costs,
+        "squall.analysis.join.batch_costs", "the first execution of each slice gets no row of batch_costs", _lose_costs,
         ("batch costs",),
     ),
     "events backwards": Fault(
-        "analysis.nsys_tables", "every 50th kernel ends 5 ns before it starts",
+        "squall.analysis.nsys.tables", "every 50th kernel ends 5 ns before it starts",
         _in_events("kernels", _ends_early), ("broken events",), "h200",
     ),
     "launches late": Fault(
-        "analysis.nsys_tables", "every 50th kernel is launched 1 ms after its start",
+        "squall.analysis.nsys.tables", "every 50th kernel is launched 1 ms after its start",
         _in_events("kernels", _launched_late), ("launched before run",), "h200",
     ),
     "kernels untied": Fault(
-        "analysis.nsys_tables", "every 20th kernel bears no batch", _in_events("kernels", _untied),
+        "squall.analysis.nsys.tables", "every 20th kernel bears no batch", _in_events("kernels", _untied),
         ("operations tied",), "h200",
     ),
     "calls untied": Fault(
-        "analysis.nsys_tables", "every 20th CUDA call bears no batch", _in_events("cuda_api", _untied),
+        "squall.analysis.nsys.tables", "every 20th CUDA call bears no batch", _in_events("cuda_api", _untied),
         ("calls tied",), "h200",
     ),
     "kernel time": Fault(
-        "analysis.batch_costs", "half of the kernel time of a batch is counted",
+        "squall.analysis.join.batch_costs", "half of the kernel time of a batch is counted",
         _in_columns("_costs", "kernel_ns", _halved), ("kernel sums", "kernel time"), "h200",
     ),
     "head": Fault(
-        "analysis.batch_costs", "half of the time before a batch's first call is counted",
+        "squall.analysis.join.batch_costs", "half of the time before a batch's first call is counted",
         _in_columns("_costs", "head_ns", _halved), ("wall",), "h200",
     ),
     "shares": Fault(
-        "analysis.join_slices", "requests get half of their share of a batch's kernels",
+        "squall.analysis.join.slices", "requests get half of their share of a batch's kernels",
         _in_columns("_shares", "kernel_share_ns", _halved), ("kernel shares",), "regime",
     ),
     "ranges lost": Fault(
-        "analysis.nsys_tables", "the report holds nothing of every tenth batch",
+        "squall.analysis.nsys.tables", "the report holds nothing of every tenth batch",
         _in_events("every", _without_some_batches), ("batches profiled",), "nsys",
     ),
     "marks lost": Fault(
-        "analysis.nsys_clock", "no sleep and no range marks the clock of the report", _without_marks,
+        "squall.analysis.nsys.clock", "no sleep and no range marks the clock of the report", _without_marks,
         ("report clock",), "nsys",
     ),
     "late answers": Fault(
-        "actors.clock_responder", "each answer of the far node's clock leaves 30 ms late",
+        "squall.actors.sampling.clock_responder", "each answer of the far node's clock leaves 30 ms late",
         _late_answers, ("clock bound",), "two nodes",
     ),
     "stepping clock": Fault(
-        "actors.clock_responder", "the far node's clock steps by 5 ms in the fifth second", _stepping_clock,
-        ("clock steps",), "two nodes",
+        "squall.actors.sampling.clock_responder", "the far node's clock steps by 5 ms in the fifth second",
+        _stepping_clock, ("clock steps",), "two nodes",
     ),
 }  # fmt: skip
 """By name."""

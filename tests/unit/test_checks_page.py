@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -73,3 +74,24 @@ def test_no_fault_is_said_to_fail_a_check_that_there_is_not() -> None:
     names = _of_the_code()
     told = {check for check, *_ in rows()}
     assert {one for one in told if not any(one == name or one.startswith(name) for name in names)} == set()
+
+
+def test_the_limits_name_every_check_of_the_verdict_and_none_that_there_is_not() -> None:
+    named = set(re.findall(r"`([^`]+)`", "".join(_comments((ROOT / "analysis" / "limits.py").read_text()))))
+    told = {check for check, *_ in rows()}
+    of_the_verdict = {
+        name
+        for file in (ROOT / "analysis" / "verdict").rglob("*.py")
+        for name in _names(ast.parse(file.read_text()))
+    }
+    assert len(of_the_verdict) > 12
+    assert named - told == set()
+    assert {name for name in of_the_verdict if not any(one.startswith(name) for one in named)} == set()
+
+
+def _comments(source: str) -> Iterator[str]:
+    """The comments, a space between the lines of one, and the docstring's sentence about those without a limit."""
+    yield (ast.get_docstring(ast.parse(source)) or "").partition("have the limit 0:")[2]
+    yield re.sub(
+        r"\n +# ", " ", "\n".join(line for line in source.split("\n") if line.lstrip().startswith("#"))
+    )

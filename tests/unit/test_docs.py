@@ -12,11 +12,16 @@ import yaml
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from analysis.schema import markdown
-from scenarios import load, load_paths, load_rows, load_trace, scenario
-from scenarios.loader import load_scenario, scenario_from_mapping
-from scenarios.presets import CLIENT_PRESETS, PRESETS
-from scenarios.traces.options import Repair, TraceFormat
+from squall.analysis.schema import markdown
+from squall.scenarios.arrivals.presets import CLIENT_PRESETS, PRESETS
+from squall.scenarios.config import arrivals as arrivals_config
+from squall.scenarios.config import residuals as residuals_config
+from squall.scenarios.config import rows as rows_config
+from squall.scenarios.config import scenario
+from squall.scenarios.config import shapes as shapes_config
+from squall.scenarios.config import trace as trace_config
+from squall.scenarios.config.loader import load_scenario, scenario_from_mapping
+from squall.scenarios.traces.parts.options import Repair, TraceFormat
 
 ROOT = Path(__file__).parents[2]
 SCENARIO_DOC = (ROOT / "docs" / "scenario.md").read_text(encoding="utf-8")
@@ -27,7 +32,7 @@ SECTIONS: dict[str, type[BaseModel]] = {
     "## `model`": scenario.ModelConfig,
     "## `server`": scenario.ServerConfig,
     "## `clients`": scenario.ClientConfig,
-    "## Value checks": scenario.CheckConfig,
+    "## Value checks": scenario.ValueCheckConfig,
     "## Shared memory": scenario.SharedMemoryConfig,
     "## TLS": scenario.TlsConfig,
     "## `phases[]`": scenario.PhaseConfig,
@@ -51,12 +56,12 @@ def kind_of(model: type[BaseModel]) -> str:
     return str(kind)
 
 
-ARRIVALS = {kind_of(model): model for model in members(load.OpenArrivals)}
+ARRIVALS = {kind_of(model): model for model in members(arrivals_config.OpenArrivals)}
 UNIONS: dict[str, list[type[BaseModel]]] = {
-    "## Shapes": members(load_paths.ShapeConfig),
-    "## Residuals": members(load.ResidualConfig),
-    "## Rows per request": members(load_rows.RowsConfig),
-    "### Scaling a trace": members(load_trace.RateScaleConfig),
+    "## Shapes": members(shapes_config.ShapeConfig),
+    "## Residuals": members(residuals_config.ResidualConfig),
+    "## Rows per request": members(rows_config.RowsConfig),
+    "### Scaling a trace": members(trace_config.RateScaleConfig),
 }
 """Sections of arrivals.md with a table of kinds: kind, keys, …"""
 
@@ -76,7 +81,7 @@ def documented(text: str) -> dict[str, str]:
 
 
 def fields(model: type[BaseModel], prefix: str = "") -> dict[str, FieldInfo]:
-    found = {}
+    found: dict[str, FieldInfo] = {}
     for name, field in model.model_fields.items():
         key = prefix + (field.alias or name)
         nested = field.annotation
@@ -145,9 +150,11 @@ def test_the_arrivals_page_states_the_defaults_of_the_code(kind: str) -> None:
 
 def test_a_wrong_default_and_a_wrong_requirement_are_noticed() -> None:
     text = section(ARRIVALS_DOC, "### `fgn`")
-    assert wrong_defaults(text.replace("`1s`", "`2s`"), load.FgnArrivals) == ["bin: 2s, in the code 1s"]
+    assert wrong_defaults(text.replace("`1s`", "`2s`"), arrivals_config.FgnArrivals) == [
+        "bin: 2s, in the code 1s"
+    ]
     text = text.replace("| `hurst` | none |", "| `hurst` | required |")
-    assert wrong_defaults(text, load.FgnArrivals) == ["hurst: required, in the code None"]
+    assert wrong_defaults(text, arrivals_config.FgnArrivals) == ["hurst: required, in the code None"]
 
 
 @pytest.mark.parametrize("kind", ARRIVALS)
@@ -174,11 +181,11 @@ def test_a_table_of_kinds_has_the_kinds_keys_and_defaults_of_the_code(heading: s
     for kind, model in known.items():
         cell, keys = table[kind]
         expected = fields(model)
-        if model is load_paths.TraceShape:
+        if model is shapes_config.TraceShape:
             assert "those of [`trace`](#trace)" in cell
             keys.pop("trace")
             expected = {
-                key: field for key, field in expected.items() if key not in fields(load_trace.TraceArrivals)
+                key: field for key, field in expected.items() if key not in fields(trace_config.TraceArrivals)
             }
         nested = [fields(part) for field in expected.values() for part in nested_sections(field.annotation)]
         for inner in nested:
@@ -194,18 +201,18 @@ def test_the_scenario_page_links_every_arrival_process() -> None:
     text = section(SCENARIO_DOC, "## `arrivals`, by `kind`")
     for kind in ARRIVALS:
         assert f"| [`{kind}`](arrivals.md#{kind}) |" in text
-    kinds = {kind_of(model) for model in members(load.ArrivalsConfig)}
+    kinds = {kind_of(model) for model in members(arrivals_config.ArrivalsConfig)}
     assert set(re.findall(r"^\| \[?`([\w-]+)`", text, re.MULTILINE)) == kinds
 
 
 def test_the_scenario_page_names_the_kinds_of_rows_and_of_think_times() -> None:
     (row,) = re.findall(r"^\| `rows` \| constant 1 \|.*$", SCENARIO_DOC, re.MULTILINE)
-    for model in members(load_rows.RowsConfig):
+    for model in members(rows_config.RowsConfig):
         assert f"`{kind_of(model)}`" in row
     closed = section(SCENARIO_DOC, "## Closed loop")
-    assert set(documented(closed)) == set(fields(load.ClosedArrivals))
-    assert wrong_defaults(closed, load.ClosedArrivals) == []
-    for think in members(load.ThinkConfig):
+    assert set(documented(closed)) == set(fields(arrivals_config.ClosedArrivals))
+    assert wrong_defaults(closed, arrivals_config.ClosedArrivals) == []
+    for think in members(arrivals_config.ThinkConfig):
         for key in (kind_of(think), *fields(think)):
             assert f"`{key}`" in closed, key
 
@@ -238,7 +245,7 @@ def test_the_ranges_of_preset_parameters_on_the_arrivals_page_hold() -> None:
 
 def test_the_rows_snippet_of_the_arrivals_page_is_one() -> None:
     text = section(ARRIVALS_DOC, "## Rows per request").partition("```yaml\n")[2].partition("```")[0]
-    assert load_rows.TraceRows.model_validate(yaml.safe_load(text)["rows"]).max == 32
+    assert rows_config.TraceRows.model_validate(yaml.safe_load(text)["rows"]).max == 32
 
 
 def test_the_readme_scenario_loads() -> None:
@@ -248,14 +255,14 @@ def test_the_readme_scenario_loads() -> None:
 
 
 def test_every_scenario_file_in_the_repository_loads() -> None:
-    files = sorted((ROOT / "scenarios").glob("*.yaml"))
+    files = sorted((ROOT / "scenarios").rglob("*.yaml"))
     assert [load_scenario(path).name for path in files] == ["demo"]
 
 
 def test_the_readme_lists_just_the_commands_there_are() -> None:
     import typer
 
-    from cluster.cli import app
+    from squall.cluster.cli import app
 
     group = typer.main.get_command(app)
     commands = set()
@@ -274,13 +281,13 @@ def test_the_readme_lists_just_the_commands_there_are() -> None:
 def test_the_arrivals_page_lists_just_the_commands_and_flags_of_squall_trace() -> None:
     import typer
 
-    from cluster.trace_cli import trace_app
+    from squall.cluster.commands.trace import trace_app
 
     text = section(ARRIVALS_DOC, "## `squall trace`")
     commands = typer.main.get_command(trace_app).commands  # type: ignore[attr-defined]
     assert set(re.findall(r"^\| `squall trace ([\w-]+) ", text, re.MULTILINE)) == set(commands)
     flags = {flag for command in commands.values() for option in command.params for flag in option.opts}
-    assert set(re.findall(r"(?<![\w-])--[a-z]+", text)) <= flags | {"--trace"}  # that of analysis.gallery
+    assert set(re.findall(r"(?<![\w-])--[a-z]+", text)) <= flags | {"--trace"}  # that of docs.make.gallery
 
 
 def test_the_schema_page_is_that_of_the_code() -> None:
@@ -292,6 +299,7 @@ def test_the_schema_page_is_that_of_the_code() -> None:
     [
         "README.md",
         "CHANGELOG.md",
+        "docs/api.md",
         "docs/run.md",
         "docs/scenario.md",
         "docs/arrivals.md",

@@ -3,83 +3,110 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = ("scenarios", "models", "actors", "cluster", "analysis")
-ERRORS_AND_UNITS = ("scenarios.errors", "scenarios.units")
+FOLDERS = ("scenarios", "models", "actors", "cluster", "analysis")
+PACKAGES = tuple(f"squall.{folder}" for folder in FOLDERS)
+ERRORS_AND_UNITS = ("squall.scenarios.errors", "squall.scenarios.units")
 
 ALLOWED: dict[str, tuple[str, ...]] = {
-    "scenarios": (),
-    "models": ("scenarios",),
-    "models.backend": (),
-    "analysis": ("scenarios",),
-    "analysis.schema": (*ERRORS_AND_UNITS, "analysis.tables"),
-    "analysis.tables": (*ERRORS_AND_UNITS, "analysis.tables"),
-    "analysis.store": (*ERRORS_AND_UNITS, "analysis.schema", "analysis.part"),
-    "analysis.part": (*ERRORS_AND_UNITS, "analysis.schema"),
-    "actors": ("scenarios", "models.spec", "models.payload", "analysis.schema"),
-    "cluster": ("scenarios", "models", "actors", "analysis"),
+    "squall.scenarios": (),
+    "squall.models": ("squall.scenarios",),
+    "squall.models.backend": (),
+    "squall.analysis": ("squall.scenarios",),
+    "squall.analysis.schema": (*ERRORS_AND_UNITS, "squall.analysis.tables"),
+    "squall.analysis.tables": (*ERRORS_AND_UNITS, "squall.analysis.tables"),
+    "squall.analysis.storage.store": (
+        *ERRORS_AND_UNITS,
+        "squall.analysis.schema",
+        "squall.analysis.tables",
+        "squall.analysis.storage.part",
+    ),
+    "squall.analysis.storage.part": (
+        *ERRORS_AND_UNITS,
+        "squall.analysis.schema",
+        "squall.analysis.tables",
+    ),
+    "squall.actors": (
+        "squall.scenarios",
+        "squall.models.spec",
+        "squall.models.payload",
+        "squall.analysis.schema",
+    ),
+    "squall.cluster": ("squall.scenarios", "squall.models", "squall.actors", "squall.analysis"),
 }
 """The longest prefix of a module that stands here rules it; its own package is always allowed, but for leaves."""
 
-LEAVES = ("analysis.schema", "analysis.tables", "analysis.store", "analysis.part", "models.backend")
+LEAVES = (
+    "squall.analysis.schema",
+    "squall.analysis.tables",
+    "squall.analysis.storage.store",
+    "squall.analysis.storage.part",
+    "squall.models.backend",
+)
 
 ONLY_IN: dict[str, tuple[str, ...]] = {
-    "ray": ("cluster",),
-    "plotly": ("analysis.report",),
-    "jinja2": ("analysis.report",),
-    "matplotlib": ("analysis.png",),
-    "scipy": ("analysis",),
-    "torch": ("models.backend.forward_torch",),
-    "tritonclient": ("actors", "cluster"),
-    "triton_python_backend_utils": ("models.backend",),
-    "pydantic": ("scenarios",),
-    "yaml": ("scenarios",),
-    "pynvml": ("actors.gpu",),
-    "hpack": ("actors",),
-    "httptools": ("actors",),
-    "ssl": ("actors",),
-    "duckdb": ("analysis",),
-    "typer": ("cluster.cli", "cluster.trace_cli"),
+    "ray": ("squall.cluster.remote",),
+    "plotly": ("squall.analysis.render.report",),
+    "jinja2": ("squall.analysis.render.report",),
+    "matplotlib": ("squall.analysis.render.png",),
+    "scipy": ("squall.analysis",),
+    "torch": ("squall.models.backend.forward_torch",),
+    "tritonclient": ("squall.actors", "squall.cluster"),
+    "triton_python_backend_utils": ("squall.models.backend",),
+    "pydantic": ("squall.scenarios", "squall.analysis.record"),
+    "yaml": ("squall.scenarios",),
+    "pynvml": ("squall.actors.sampling.gpu.source",),
+    "hpack": ("squall.actors",),
+    "httptools": ("squall.actors",),
+    "ssl": ("squall.actors",),
+    "duckdb": ("squall.analysis",),
+    "typer": ("squall.cluster.cli", "squall.cluster.commands"),
     "rich": (
-        "cluster",
-        "analysis.screen",
-        "analysis.trace_screen",
-        "analysis.fit_screen",
-        "analysis.overhead_screen",
+        "squall.cluster",
+        "squall.analysis.render.screen",
+        "squall.analysis.render.trace_screen",
+        "squall.analysis.render.fit_screen",
+        "squall.analysis.render.overhead_screen",
     ),
-    "socket": ("actors", "cluster"),
-    "urllib": ("actors", "cluster"),
-    "sqlite3": ("analysis",),
+    "socket": ("squall.actors", "squall.cluster"),
+    "urllib": ("squall.actors", "squall.cluster"),
+    "sqlite3": ("squall.analysis",),
+    "pandas": ("squall.analysis.run",),
+    "polars": ("squall.analysis.run",),
 }
 """Libraries that only some modules may import."""
+
+LARGEST_ROOM = 15
 
 HEAVY = ("ray", "plotly", "matplotlib", "scipy", "duckdb", "tritonclient", "pynvml", "torch")
 """Imported only inside the function that needs them, so that `squall --help` is quick."""
 HEAVY_ALLOWED = {
     "duckdb": (
-        "analysis.query",
-        "analysis.join",
-        "analysis.join_meanwhile",
-        "analysis.join_sources",
-        "analysis.named_ids",
-        "analysis.windows",
+        "squall.analysis.storage.databases",
+        "squall.analysis.storage.query",
+        "squall.analysis.join.join",
+        "squall.analysis.join.meanwhile",
+        "squall.analysis.join.sources",
+        "squall.analysis.join.named_ids",
+        "squall.analysis.metrics.windows",
     ),
-    "scipy": ("analysis.fitting",),
-    "torch": ("models.backend.forward_torch",),  # what Triton runs is one file for one framework
+    "scipy": ("squall.analysis.fitting",),
+    "torch": ("squall.models.backend.forward_torch",),  # what Triton runs is one file for one framework
 }
 
 
 def module_name(path: Path) -> str:
-    return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+    return ".".join(("squall", *path.relative_to(ROOT).with_suffix("").parts)).removesuffix(".__init__")
 
 
 def sources() -> list[Path]:
-    return [path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))]
+    return [path for folder in FOLDERS for path in sorted((ROOT / folder).rglob("*.py"))]
 
 
 def imports(path: Path, only_top: bool = False) -> Iterator[str]:
@@ -102,16 +129,22 @@ def rule_of(module: str) -> str:
     return max((prefix for prefix in ALLOWED if is_within(module, (prefix,))), key=len)
 
 
+def package_of(module: str) -> str:
+    return ".".join(module.split(".")[:2])
+
+
 def breaches(path: Path) -> list[str]:
     """What `path` imports against the rules."""
     module = module_name(path)
     rule = rule_of(module)
-    own = () if rule in LEAVES else (module.split(".")[0],)
+    own = () if rule in LEAVES else (package_of(module),)
     found = []
     for name in imports(path):
         top = name.split(".")[0]
-        if top in PACKAGES and not is_within(name, (*ALLOWED[rule], *own)) and name not in (top,):
+        if is_within(name, PACKAGES) and not is_within(name, (*ALLOWED[rule], *own)) and name not in PACKAGES:
             found.append(f"{module} imports {name}")
+        if top in FOLDERS:
+            found.append(f"{module} imports {name}, which is anybody's: ours is squall.{name}")
         if top in ONLY_IN and not is_within(module, ONLY_IN[top]):
             found.append(f"{module} imports {name}")
     return found
@@ -134,43 +167,104 @@ def test_the_rules_notice_a_breach(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setitem(globals(), "ROOT", tmp_path)
     bad = tmp_path / "scenarios" / "bad.py"
     bad.parent.mkdir()
-    bad.write_text("import ray\nfrom cluster.run import run_scenario\n")
+    bad.write_text("import ray\nfrom squall.cluster.driver.run import run_scenario\nimport models.spec\n")
     assert breaches(bad) == [
-        "scenarios.bad imports ray",
-        "scenarios.bad imports cluster.run",
-        "scenarios.bad imports cluster.run.run_scenario",
+        "squall.scenarios.bad imports ray",
+        "squall.scenarios.bad imports squall.cluster.driver.run",
+        "squall.scenarios.bad imports squall.cluster.driver.run.run_scenario",
+        "squall.scenarios.bad imports models.spec, which is anybody's: ours is squall.models.spec",
     ]
 
 
-def test_no_module_takes_part_in_an_import_cycle() -> None:
+def loaded_with(module: str) -> set[str]:
+    """Everything that importing `module` imports, by name: ours and the libraries that ours name."""
     known = {module_name(path): path for path in sources()}
-    graph = {
+    found: set[str] = set()
+    left = [module]
+    while left:
+        name = left.pop()
+        if name not in found:
+            found.add(name)
+            left += imports(known[name], only_top=True) if name in known else ()
+    return found
+
+
+def test_the_command_line_loads_nothing_of_a_commands_work() -> None:
+    libraries = {name.split(".")[0] for name in loaded_with("squall.cluster.cli")}
+    assert libraries & {*HEAVY, "pyarrow", "rich"} == set()
+    assert {"typer", "pydantic"} <= libraries, "it looks"
+
+
+def import_graph() -> dict[str, set[str]]:
+    """Module -> the modules of ours that it imports."""
+    known = {module_name(path): path for path in sources()}
+    return {
         module: {name for name in imports(path) if name in known} - {module} for module, path in known.items()
     }
+
+
+def room_of(module: str, modules: Collection[str]) -> str:
+    """The folder of `module`; beside rooms, such as `squall.analysis.schema`, a module is a room of its own."""
+    folder = module.rpartition(".")[0]
+    folders = {name.rpartition(".")[0] for name in modules}
+    return module if any(other.startswith(folder + ".") for other in folders) else folder
+
+
+def room_graph(graph: Mapping[str, set[str]]) -> dict[str, set[str]]:
+    rooms: dict[str, set[str]] = {}
+    for module, names in graph.items():
+        room = room_of(module, graph)
+        rooms.setdefault(room, set()).update({room_of(name, graph) for name in names} - {room})
+    return rooms
+
+
+def cycles(graph: Mapping[str, set[str]]) -> Iterator[str]:
     done: set[str] = set()
 
-    def visit(module: str, above: tuple[str, ...]) -> None:
-        assert module not in above, f"cycle: {' -> '.join((*above, module))}"
-        if module not in done:
-            for name in sorted(graph[module]):
-                visit(name, (*above, module))
-            done.add(module)
+    def visit(name: str, above: tuple[str, ...]) -> Iterator[str]:
+        if name in above:
+            yield " -> ".join((*above[above.index(name) :], name))
+        elif name not in done:
+            for other in sorted(graph.get(name, ())):
+                yield from visit(other, (*above, name))
+            done.add(name)
 
-    for module in sorted(graph):
-        visit(module, ())
+    for name in sorted(graph):
+        yield from visit(name, ())
 
 
-def test_the_packages_that_are_shipped_are_those_with_rules() -> None:
+def test_no_module_takes_part_in_an_import_cycle() -> None:
+    assert list(cycles(import_graph())) == []
+
+
+def test_no_room_takes_part_in_an_import_cycle() -> None:
+    assert list(cycles(room_graph(import_graph()))) == []
+
+
+def test_a_cycle_of_rooms_is_seen_where_modules_make_none() -> None:
+    graph = {
+        "p.a.one": {"p.b.one"},
+        "p.b.one": set(),
+        "p.b.two": {"p.a.two"},
+        "p.a.two": set(),
+        "p.top": {"p.a.one"},
+    }
+    assert list(cycles(graph)) == []
+    assert list(cycles(room_graph(graph))) == ["p.a -> p.b -> p.a"]
+
+
+def test_a_room_has_at_most_fifteen_files() -> None:
+    n_files = Counter(path.parent for path in sources() if path.name != "__init__.py")
+    assert {folder: n for folder, n in n_files.items() if n > LARGEST_ROOM} == {}
+
+
+def test_every_folder_is_shipped() -> None:
     import tomllib
 
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-    assert set(project["tool"]["setuptools"]["packages"]) == {
-        *PACKAGES,
-        "models.backend",
-        "scenarios.exact",
-        "scenarios.traces",
-        "analysis.findings",
-        "analysis.fitting",
-        "analysis.metrics",
-        "analysis.tables",
-    }
+    folders = {path.parent for folder in FOLDERS for path in (ROOT / folder).rglob("*.py")}
+    assert project["tool"]["setuptools"]["packages"] == [
+        "squall",
+        *sorted(".".join(("squall", *folder.relative_to(ROOT).parts)) for folder in folders),
+    ]
+    assert all((folder / "__init__.py").exists() for folder in folders)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from actors.clock import Alarm
+from squall.actors.clock import Alarm
 
 MS = 1_000_000
 

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from actors.clock import SystemClock
-from actors.threads import Family, ThreadSource
-from analysis.schema import arrow_schema
+from squall.actors.clock import SystemClock
+from squall.actors.sampling.threads import Family, ThreadSource
+from squall.analysis.schema import arrow_schema
 
 PR_SET_NAME = 15
 MS = 1_000_000
@@ -183,7 +183,7 @@ def test_without_schedstat_the_ticks_tell_of_another_thread(tmp_path: Path) -> N
 def test_the_files_of_threads_are_kept_open_and_freed_with_them(
     threads: NamedThreads, monkeypatch: pytest.MonkeyPatch, most: int
 ) -> None:
-    monkeypatch.setattr("actors.threads._MOST_OPEN", most)
+    monkeypatch.setattr("squall.actors.sampling.threads._MOST_OPEN", most)
     n_before = len(os.listdir("/proc/self/fd"))
     source = ThreadSource(lambda: [os.getpid()])
     n_threads = len(os.listdir("/proc/self/task"))

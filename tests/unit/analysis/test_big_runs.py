@@ -7,16 +7,17 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from analysis.nsys_batches import attribution
-from analysis.nsys_report import NsysReport
-from analysis.nsys_scrub import scrub
-from analysis.store import RunStore
+from squall.analysis.nsys.batches import attribution
+from squall.analysis.nsys.report import NsysReport
+from squall.analysis.nsys.scrub import scrub
+from squall.analysis.storage.store import RunStore
 from tests.bench import big_runs
 from tests.bench.big_events import BATCHES
 from tests.bench.big_exports import write_big_export
 from tests.bench.big_runs import write_big_run
 from tests.bench.join import Cost, lines_of, measured, runs
 from tests.bench.join_steps import RUN_STEPS, Step
+from tests.fakes import out_of_memory
 
 SCALE = 0.0004
 GIB = 1 << 30
@@ -99,16 +100,12 @@ def test_a_repeated_export_has_each_event_so_many_times(tmp_path: Path) -> None:
     assert {table: tuple(2 * n for n in tied) for table, tied in counts[0].items()} == counts[1]
 
 
-def _out_of_memory(_path: Path, _memory_limit_bytes: int) -> None:
-    raise MemoryError("no room")
-
-
 def test_a_step_is_measured_in_a_process_of_its_own(big: RunStore) -> None:
     cost = measured(RUN_STEPS["bare"], big.run_dir, GIB, 7)
     assert (cost.rows, cost.failure) == (7, "")
     assert cost.cpu_s > 0
     assert 30 << 20 < cost.peak_bytes < GIB
-    assert measured(Step("full", _out_of_memory), big.run_dir, GIB, 7).failure == "MemoryError: no room"
+    assert measured(Step("full", out_of_memory), big.run_dir, GIB, 7).failure == "MemoryError: no room"
 
 
 def test_the_table_says_how_cost_grows_and_why_a_step_ended() -> None:

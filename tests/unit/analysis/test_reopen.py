@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +12,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from analysis.schema import arrow_schema
-from analysis.store import RESERVE, UNFINISHED, RunStore
-from scenarios.errors import Sealed, StoreError
+from squall.analysis.schema import arrow_schema
+from squall.analysis.storage.store import RESERVE, RunStore
+from squall.analysis.tables.manifest import Manifest
+from squall.analysis.tables.sealed import SealedVerdict, Unfinished
+from squall.scenarios.errors import Sealed, StoreError
 
 NOW_NS = 1_795_250_252_713_561_538
-ABORTED: dict[str, Any] = {"status": "ABORTED", "reasons": ["no space left on device"]}
-WHERE = {"folders": {"node-0": "/tmp/squall-tmp-x"}, "why": {"node-0": "no space"}, "is_aborted": False}
+ABORTED = SealedVerdict(status="ABORTED", reasons=("no space left on device",))
+WHERE = Unfinished(folders={"node-0": "/tmp/squall-tmp-x"}, why={"node-0": "no space"})
 
 
 def rows(node: str, *starts_ns: int) -> pa.Table:
@@ -34,10 +38,10 @@ def not_of_node_0(table: pa.Table) -> pa.Table:
 
 @pytest.fixture
 def unfinished(tmp_path: Path) -> RunStore:
-    store = RunStore.create(tmp_path, "demo", NOW_NS, {})
+    store = RunStore.create(tmp_path, "demo", NOW_NS, Manifest())
     store.append("osrt", rows("node-0", 1, 2))
     store.append("osrt", rows("node-1", 3))
-    store.update(losses=["worker 1 died"])
+    store.amend(replace(store.manifest, losses=("worker 1 died",)))
     store.replace_derived("windows", arrow_schema("windows").empty_table())
     store.seal(ABORTED, WHERE)
     return RunStore.open(store.run_dir)
@@ -51,15 +55,16 @@ def starts(store: RunStore) -> list[int]:
 def test_rows_of_nodes_that_come_again_go_the_others_stay_and_so_does_what_else_it_knows(
     unfinished: RunStore,
 ) -> None:
-    assert unfinished.manifest[UNFINISHED] == WHERE
+    assert unfinished.manifest.unfinished == WHERE
     unfinished.reopen(["osrt", "batches"], not_of_node_0)
     assert not unfinished.is_sealed
     assert starts(unfinished) == [3]
     assert unfinished.tables() == ["osrt"], "what was derived goes"
-    assert not {"verdict", "tables", UNFINISHED} & set(unfinished.manifest)
-    assert unfinished.manifest["losses"] == ["worker 1 died"]
+    document = json.loads((unfinished.run_dir / "manifest.json").read_text())
+    assert not {"verdict", "tables", "unfinished"} & set(document)
+    assert unfinished.manifest.losses == ("worker 1 died",)
     unfinished.append("osrt", rows("node-0", 1, 2, 4))
-    unfinished.seal({"status": "VALID", "reasons": []})
+    unfinished.seal(SealedVerdict(status="VALID"))
     store = RunStore.open(unfinished.run_dir)
     assert starts(store) == [3, 1, 2, 4]
     assert store.verify() == []
@@ -90,16 +95,16 @@ def test_what_a_full_disk_did_not_take_is_no_loss_once_it_is_taken_up_again(tmp_
             return path.open("wb")
 
     disk = Full()
-    store = RunStore.create(tmp_path, "demo", NOW_NS, {}, disk)
+    store = RunStore.create(tmp_path, "demo", NOW_NS, Manifest(), disk)
     disk.is_full = True
     with pytest.raises(StoreError, match="no space left on device"):
         store.append("osrt", rows("node-0", 1, 2))
-    store.update(losses=["worker 1 died"])
+    store.amend(replace(store.manifest, losses=("worker 1 died",)))
     store.seal(ABORTED, WHERE)
-    assert len(store.manifest["losses"]) == 2
+    assert len(store.manifest.losses) == 2
     disk.is_full = False
     store.reopen(["osrt"], not_of_node_0)
-    assert store.manifest["losses"] == ["worker 1 died"]
+    assert list(store.manifest.losses) == ["worker 1 died"]
 
 
 def test_a_disk_without_room_leaves_the_run_as_it_was(unfinished: RunStore) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from analysis.schema import TABLES, arrow_schema, markdown
+from squall.analysis.schema import TABLES, arrow_schema, markdown
 
 DOCS = Path(__file__).parents[3] / "docs" / "schema.md"
 

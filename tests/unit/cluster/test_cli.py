@@ -7,7 +7,7 @@ from importlib.metadata import version
 import pytest
 from typer.testing import CliRunner
 
-from cluster.cli import app
+from squall.cluster.cli import app
 
 
 @pytest.mark.parametrize("option", ["--version", "-V"])

@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-from cluster.cli import app
-from cluster.entry import ORDERLY
+from squall.cluster.cli import app
+from squall.cluster.entry import ORDERLY
 
 _PRELUDE = """
 import atexit, os, signal, sys
@@ -23,7 +23,7 @@ sys.meta_path.insert(0, Interrupting())
 if {at_exit}:
     atexit.register(lambda: os.kill(os.getpid(), signal.SIGINT))
 sys.argv = ["squall", *{words!r}]
-from cluster.entry import main
+from squall.cluster.entry import main
 main()
 """
 
@@ -34,14 +34,14 @@ def ended(words: list[str], module: str = "", at_exit: bool = False) -> subproce
     return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
 
 
-@pytest.mark.parametrize("module", ["typer", "numpy", "pydantic", "cluster.run", "duckdb"])
+@pytest.mark.parametrize("module", ["typer", "numpy", "pydantic", "squall.cluster.driver.run", "duckdb"])
 def test_ctrl_c_while_modules_are_imported_is_one_line(module: str) -> None:
     done = ended(["run", "/nonexistent.yaml"] if module != "duckdb" else ["analyze", "/nonexistent"], module)
     assert (done.returncode, done.stderr, done.stdout) == (1, "squall: interrupted by SIGINT\n", "")
 
 
 def test_ctrl_c_in_a_command_that_has_no_order_to_keep_is_one_line_too() -> None:
-    done = ended(["models", "list"], "models.spec")
+    done = ended(["models", "list"], "squall.models.spec")
     assert (done.returncode, done.stderr) == (1, "squall: interrupted\n")
 
 

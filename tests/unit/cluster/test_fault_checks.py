@@ -122,8 +122,8 @@ def test_every_part_meets_every_stage_killed_and_stopped() -> None:
         ("/x/ray/core/src/ray/gcs/gcs_server --log_dir=/tmp/t", "gcs_server"),
         ("ray::LoadWorker.do", "worker"),
         ("ray::NodeAgent", "agent"),
-        ("/v/bin/python -m cluster.served NodeAgent", "agent"),
-        ("/v/bin/python -m actors.observer ", "observer"),
+        ("/v/bin/python -m squall.cluster.remote.served NodeAgent", "agent"),
+        ("/v/bin/python -m squall.actors.sampling.observer ", "observer"),
         (
             "/v/bin/python -I -S /w/actors/supervisor.py 10.0 tritonserver /c/bin/tritonserver --x",
             "supervisor",

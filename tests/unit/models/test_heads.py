@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from models.heads import forward, make_weights
-from models.spec import HEADS
+from squall.models.heads import forward, make_weights
+from squall.models.spec import HEADS
 
 SIZES = {"width": 16, "layers": 3, "classes": 2}
 

@@ -5,9 +5,9 @@ import json
 import numpy as np
 import pytest
 
-from models.payload import ID_DIGITS, PREFIX, encode_body, encode_id, make_inputs
-from models.spec import DATATYPE_BYTES, HEADS, ModelSpec, TensorSpec, head_of, head_spec
-from scenarios.errors import ScenarioError, TargetError
+from squall.models.payload import ID_DIGITS, PREFIX, encode_body, encode_id, make_inputs
+from squall.models.spec import DATATYPE_BYTES, HEADS, ModelSpec, TensorSpec, head_of, head_spec
+from squall.scenarios.errors import ScenarioError, TargetError
 
 
 def spec_of(*inputs: TensorSpec, max_batch_size: int = 4) -> ModelSpec:

@@ -5,16 +5,17 @@ from __future__ import annotations
 import hashlib
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from models.heads import forward, make_weights
-from models.payload import make_inputs
-from models.reference import TOLERANCE, read_answers, reference_answers
-from models.spec import HEADS, ModelSpec, TensorSpec, head_spec
-from scenarios.errors import ScenarioError, TargetError
-from scenarios.scenario import CheckConfig
+from squall.models.heads import forward, make_weights
+from squall.models.payload import make_inputs
+from squall.models.reference import TOLERANCE, read_answers, reference_answers
+from squall.models.spec import HEADS, ModelSpec, TensorSpec, head_spec
+from squall.scenarios.config.scenario import ValueCheckConfig
+from squall.scenarios.errors import ScenarioError, TargetError
 
 SIZES = {"width": 16, "layers": 3, "classes": 2}
 EXTRA = {"linear_head": {}, "linear_head_stacked": {"heads": 3}, "seqlen_head": {"sequence": 5}}
@@ -33,7 +34,8 @@ def test_each_payload_has_the_answer_of_the_head_to_it(head: str) -> None:
     for rows, variant in KINDS:
         x = make_inputs(spec, rows, variant, 5)["INPUT"].astype(np.float32)
         alone = forward(head, make_weights(head, sizes), x)
-        np.testing.assert_allclose(answers[rows, variant]["OUTPUT"], alone, rtol=1e-4, atol=1e-5)
+        found: Any = answers[rows, variant]["OUTPUT"]
+        np.testing.assert_allclose(found, alone, rtol=1e-4, atol=1e-5)
 
 
 def test_another_seed_has_other_answers() -> None:
@@ -97,4 +99,4 @@ def test_tolerances_are_those_of_the_page_and_fp32s_are_the_defaults_of_a_check(
         row = re.search(rf"^\| {precision} \| (\S+) \| (\S+) \|$", page, re.MULTILINE)
         assert row
         assert (float(row[1]), float(row[2])) == (rtol, atol)
-    assert TOLERANCE["fp32"] == (CheckConfig().rtol, CheckConfig().atol)
+    assert TOLERANCE["fp32"] == (ValueCheckConfig().rtol, ValueCheckConfig().atol)

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from models.repository import ComputeConfig, ServingConfig, config_pbtxt, write_repository
-from models.spec import HEADS, head_spec
-from scenarios.errors import ScenarioError
-from scenarios.scenario import ModelConfig
+from squall.models.repository import ComputeConfig, ServingConfig, config_pbtxt, write_repository
+from squall.models.spec import HEADS, head_spec
+from squall.scenarios.config.scenario import ModelConfig
+from squall.scenarios.errors import ScenarioError
 
 SIZES = {"width": 16, "layers": 3, "classes": 2}
 CONFIG = """name: "linear_head"

@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cluster.batches import read_batches
-from models.heads import forward
-from models.reference import TOLERANCE
-from models.repository import ComputeConfig, ServingConfig, write_repository
-from models.spec import HEADS
+from squall.cluster.node.batches import read_batches
+from squall.models.heads import forward
+from squall.models.reference import TOLERANCE
+from squall.models.repository import ComputeConfig, ServingConfig, write_repository
+from squall.models.spec import HEADS
 from tests.unit.models.test_heads import weights_of, x_of
 
 TORCH_CPU = ServingConfig(compute=ComputeConfig("torch", "cpu"))

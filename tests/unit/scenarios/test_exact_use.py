@@ -10,10 +10,10 @@ import pytest
 
 SCENARIOS = Path(__file__).parents[3] / "scenarios"
 NOT_PLANNING = (
-    "burstiness.py", "correlation.py", "logging_tick.py",  # figures about a schedule
-    "traces/client_windows.py",  # writes a trace
+    "series/burstiness.py", "series/correlation.py", "series/logging_tick.py",  # figures about a schedule
+    "traces/writers/client_windows.py",  # writes a trace
 )  # fmt: skip
-EXEMPT = {("think.py", "_lognormal_excess"), ("think.py", "_normal_cdf")}
+EXEMPT = {("plan/think.py", "_lognormal_excess"), ("plan/think.py", "_normal_cdf")}
 """Functions of a module that are about a closed loop after it ran."""
 
 MATH = {"ceil", "factorial", "floor", "fsum", "gcd", "inf", "isfinite", "nan", "sqrt"}
@@ -61,7 +61,13 @@ def is_fault(node: ast.AST, name: str) -> bool:
     return isinstance(node, ast.BinOp) and isinstance(node.op, ast.MatMult)
 
 
-WHOLE_POWERS = ("exact/arrays.py", "exact/scalars.py", "units.py", "traces/texts.py", "traces/checks.py")
+WHOLE_POWERS = (
+    "exact/arrays.py",
+    "exact/scalars.py",
+    "units.py",
+    "traces/parts/texts.py",
+    "traces/readers/checks.py",
+)
 """Modules whose powers are of whole or decimal numbers, or only tell a likely unit in the words of an error."""
 
 
@@ -96,7 +102,7 @@ def test_planning_uses_no_function_of_the_cpu(path: Path) -> None:
     ],
 )  # fmt: skip
 def test_what_is_not_the_same_everywhere_is_seen(line: str) -> None:
-    assert len(list(faults(line, "gaps.py"))) >= 1
+    assert len(list(faults(line, "arrivals/gaps.py"))) >= 1
 
 
 def test_what_is_exact_is_let_by() -> None:
@@ -109,4 +115,4 @@ def test_what_is_exact_is_let_by() -> None:
         "rng.random(3)",
         "x * x",
     ):
-        assert list(faults(line, "gaps.py")) == []
+        assert list(faults(line, "arrivals/gaps.py")) == []

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scenarios.units import format_duration, format_rate, parse_duration, parse_rate, parse_size
+from squall.scenarios.units import format_duration, format_rate, parse_duration, parse_rate, parse_size
 
 
 @pytest.mark.parametrize(

@@ -9,22 +9,23 @@ from pathlib import Path
 
 import pytest
 
-from analysis.batch_costs import write_batch_costs
-from analysis.findings.body_rules import BODY_RULES
-from analysis.findings.classifier import assess, classify
-from analysis.findings.facts import facts
-from analysis.findings.find import find
-from analysis.findings.finding import Finding
-from analysis.findings.self_check import SelfCheck
-from analysis.findings.self_checks import self_checks, unmet
-from analysis.join import write_joined
-from analysis.metrics.run import run_metrics
+from squall.analysis.findings.find import find
+from squall.analysis.findings.finding import Finding
+from squall.analysis.findings.rules.body_rules import BODY_RULES
+from squall.analysis.findings.rules.classifier import assess, classify
+from squall.analysis.findings.rules.facts import facts
+from squall.analysis.findings.rules.rule import RuleName
+from squall.analysis.findings.self_checks.self_check import SelfCheck
+from squall.analysis.findings.self_checks.self_checks import self_checks, unmet
+from squall.analysis.join.batch_costs import write_batch_costs
+from squall.analysis.join.join import write_joined
+from squall.analysis.metrics.run import run_metrics
 from tests import regime_runs
 from tests.regime_runs import Op, Phase, Row, write_regime_run
 
 US = 1_000
 RULES = {rule.name: rule for rule in BODY_RULES}
-WAITS_FOR_OTHERS = {
+WAITS_FOR_OTHERS: dict[str, float | None] = {
     "body_busy_ratio": 0.21, "blocked_of_exec_ratio": 0.8, "blocked_gpu_busy_ratio": 0.2, "mid_blocks_per_batch": 0.0,
     "host_wait_of_idle_ratio": 0.02, "launch_depth_nonempty_mean": 6.0, "issue_to_op_ratio": 0.6,
     "gpu_activity_ratio": 0.93, "foreign_busy_ratio": 0.74, "copy_exposed_of_body_ratio": 0.0,
@@ -40,7 +41,7 @@ def named(measures: dict[str, float | None]) -> str:
 def test_idle_time_behind_another_process_is_contention() -> None:
     assert named(WAITS_FOR_OTHERS) == "contention"
     assert named(WAITS_FOR_OTHERS | {"foreign_busy_ratio": 0.0}) == "sync-bound"
-    no_waits = {"blocked_of_exec_ratio": 0.1, "foreign_busy_ratio": 0.0}
+    no_waits: dict[str, float | None] = {"blocked_of_exec_ratio": 0.1, "foreign_busy_ratio": 0.0}
     assert named(WAITS_FOR_OTHERS | no_waits) == "GPU-bound"
     assert named(WAITS_FOR_OTHERS | no_waits | {"foreign_busy_ratio": 0.2}) == "contention"
 
@@ -50,7 +51,7 @@ def test_idle_time_behind_another_process_is_contention() -> None:
     [("sync-bound", {"host_wait_of_idle_ratio": 0.5}), ("GPU-bound", {"body_busy_ratio": 0.75})],
 )
 def test_what_is_not_known_of_other_processes_matters_only_where_it_decides(
-    rule: str, settled: dict[str, float]
+    rule: RuleName, settled: dict[str, float]
 ) -> None:
     unknown: dict[str, float | None] = {**WAITS_FOR_OTHERS, "foreign_busy_ratio": None}
     assert assess(RULES[rule], unknown).missing == ("foreign_busy_ratio",)
@@ -58,7 +59,11 @@ def test_what_is_not_known_of_other_processes_matters_only_where_it_decides(
 
 
 def test_waiting_for_a_gpu_that_works_all_the_time_is_not_sync_bound() -> None:
-    waits = {"mid_blocks_per_batch": 3.0, "blocked_gpu_busy_ratio": 0.999, "host_wait_of_idle_ratio": 1.0}
+    waits: dict[str, float | None] = {
+        "mid_blocks_per_batch": 3.0,
+        "blocked_gpu_busy_ratio": 0.999,
+        "host_wait_of_idle_ratio": 1.0,
+    }
     busy = WAITS_FOR_OTHERS | waits | {"foreign_busy_ratio": 0.0}
     assert named(busy | {"body_busy_ratio": 0.749}) == "sync-bound"
     assert named(busy | {"body_busy_ratio": 0.75}) == "GPU-bound"

@@ -5,18 +5,19 @@ import re
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
-from analysis.findings.body_rules import BODY_RULES
-from analysis.findings.classifier import assess, classify
-from analysis.findings.confidence import RunState, confidence_of
-from analysis.findings.cpu_rules import CPU_RULES
-from analysis.findings.facts import facts, wall_partition
-from analysis.findings.finding import Scope, filled, make_finding
-from analysis.findings.rule import Condition, at_least, at_most, below, is_share
-from analysis.findings.window_rules import CLIENT, WINDOW_RULES
-from analysis.metrics.measures import NAMES
+from squall.analysis.findings.finding import Scope, filled, make_finding
+from squall.analysis.findings.rules.body_rules import BODY_RULES
+from squall.analysis.findings.rules.classifier import assess, classify
+from squall.analysis.findings.rules.confidence import RunState, confidence_of
+from squall.analysis.findings.rules.cpu_rules import CPU_RULES
+from squall.analysis.findings.rules.facts import facts, wall_partition
+from squall.analysis.findings.rules.rule import Condition, at_least, at_most, below, is_share
+from squall.analysis.findings.rules.window_rules import CLIENT, WINDOW_RULES
+from squall.analysis.metrics.measures import NAMES
+from squall.analysis.tables.document import to_json
 
 LEVELS = {"window": WINDOW_RULES, "body": BODY_RULES}
 FACTS = sorted(
@@ -29,7 +30,7 @@ FACTS = sorted(
     | set(NAMES)
 )
 
-LINEAR_HEAD = {
+LINEAR_HEAD: dict[str, float | None] = {
     "n_batches": 568.0, "attribution_ratio": 1.0, "profiled_ratio": 1.0, "exec_mean_ns": 2_934_000.0,
     "wall_gpu_busy_ratio": 0.027, "wall_head_ratio": 0.332, "wall_body_idle_ratio": 0.156, "wall_tail_ratio": 0.038,
     "wall_unprofiled_ratio": 0.0, "wall_between_ratio": 0.447, "wall_edges_ratio": 0.0,
@@ -177,7 +178,7 @@ def test_the_claim_has_the_figures_and_the_bound_is_the_share_of_the_part() -> N
     assert "14.8 times as long" in found.claim
     assert found.give_back.wall_ratio == 0.15
     assert (found.give_back.response_ratio, found.give_back.with_queue_ratio) == (0.2, 0.7)
-    assert found.to_mapping()["evidence"][0]["threshold"] == 0.5
+    assert to_json(found)["evidence"][0]["threshold"] == 0.5
 
 
 def test_a_closer_name_is_given_where_its_figures_are_there() -> None:
@@ -237,6 +238,7 @@ VALUES = st.one_of(
 
 
 @given(st.dictionaries(st.sampled_from(FACTS), VALUES), st.booleans())
+@example({"exec_mean_ns": 1e-200, "queue_p50_ns": 4.1e131}, False)  # their quotient is no number
 def test_any_measures_classify_and_no_name_rests_on_what_is_missing(
     measures: dict[str, float | None], has_losses: bool
 ) -> None:
@@ -245,7 +247,7 @@ def test_any_measures_classify_and_no_name_rests_on_what_is_missing(
     for level, rules in LEVELS.items():
         found = classify(rules, known)
         finding = make_finding(level, Scope("p", "s", "i"), found, known, state, wall_partition(known))
-        _is_sound(finding.to_mapping())
+        _is_sound(to_json(finding))
         if found.named is not None:
             for clause in found.named.rule.clauses:
                 values = [known.get(condition.measure) for condition in clause]

@@ -7,13 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from analysis.findings.finding import Finding
-from analysis.findings.self_check import SelfCheck
-from analysis.findings.tail_batches import batches_measures
-from analysis.nsys_report import NsysReport
-from analysis.ops import OPERATIONS
-from analysis.query import connect
-from analysis.store import RunStore
+from squall.analysis.findings.finding import Finding
+from squall.analysis.findings.self_checks.self_check import SelfCheck
+from squall.analysis.findings.tail_batches import batches_measures
+from squall.analysis.metrics.figures.batch_figures import pick_all
+from squall.analysis.nsys.report import NsysReport
+from squall.analysis.storage.query import connect
+from squall.analysis.storage.store import RunStore
+from squall.analysis.tables.nsys import OPERATIONS
 from tests.h200_runs import write_h200_run
 from tests.regime_runs import diagnose, keys_of
 
@@ -62,7 +63,7 @@ def test_the_figures_that_say_host_bound(two_heads: Diagnosed) -> None:
         assert sum(value for value in finding.shares.values() if value is not None) == pytest.approx(1.0)
         assert finding.give_back.wall_ratio == pytest.approx((of_wall[0] + of_wall[1]) / 100, abs=0.001)
         assert finding.give_back.response_ratio is None
-        missing = {one["rule"] for one in finding.not_assessed}
+        missing = {one.rule for one in finding.not_assessed}
         assert missing == {
             "client-bound",
             "refused",
@@ -95,7 +96,7 @@ def test_the_figures_that_say_gpu_bound(two_heads: Diagnosed) -> None:
     assert round(found["launch_depth_nonempty_mean"] or 0.0, 1) == 11.6
     assert finding.details == ()  # 4.4 % of its kernel time is below one wave
     assert finding.runner_up is not None
-    assert (finding.runner_up["rule"], finding.runner_up["holds"]) == ("sync-bound", False)
+    assert (finding.runner_up.rule, finding.runner_up.holds) == ("sync-bound", False)
 
 
 def test_the_worst_batches_are_the_first_of_the_filter(two_heads: Diagnosed) -> None:
@@ -122,7 +123,7 @@ def test_measures_over_some_batches_are_defined_as_those_over_all(two_heads: Dia
     findings, _, store = two_heads
     tables = ["batch_costs", *OPERATIONS]
     with connect(store, tables) as connection:
-        connection.execute("CREATE TEMP TABLE picked AS SELECT * FROM batch_costs")
+        pick_all(connection)
         found = batches_measures(connection, tables)
     for model, instance in (("linear_head", "m_575"), ("seqlen_head", "m_576")):
         own = found[model, f"server-0/{instance}"]
@@ -149,7 +150,7 @@ def test_each_model_alone_gets_its_name(
     (of_window,) = (one for (_, level), one in findings.items() if level == "window")
     (of_body,) = (one for (_, level), one in findings.items() if level == "body")
     assert (of_window.rule, of_body.rule) == (window, body)
-    tried = [of_window.evidence, of_window.runner_up["evidence"] if of_window.runner_up else ()]
+    tried = [of_window.evidence, of_window.runner_up.evidence if of_window.runner_up else ()]
     measures = {name: value for piece in tried for name, value in map(_measure, piece)}
     assert measures["head_tail_of_exec_ratio"] == pytest.approx(of_exec, abs=0.005)
 

@@ -8,10 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from analysis.findings.body_rules import BODY_RULES
-from analysis.findings.finding import Finding
-from analysis.findings.self_check import SelfCheck
-from analysis.findings.window_rules import WINDOW_RULES
+from squall.analysis.findings.finding import Finding
+from squall.analysis.findings.rules.body_rules import BODY_RULES
+from squall.analysis.findings.rules.window_rules import WINDOW_RULES
+from squall.analysis.findings.self_checks.self_check import SelfCheck
+from squall.analysis.requests.failures import Failures
+from squall.analysis.tables.document import to_json
+from squall.analysis.verdict.bottleneck import Bottleneck
+from squall.analysis.verdict.verdict import VerdictFigures
 from tests.regime_runs import Op, Phase, diagnose, write_regime_run
 
 BUSY = (Op(50.0),) * 12
@@ -134,16 +138,23 @@ def test_the_self_checks_of_a_planted_run_are_met(diagnosed: tuple[Found, dict[s
 
 def test_findings_are_json(diagnosed: tuple[Found, dict[str, SelfCheck]]) -> None:
     findings, checks = diagnosed
-    text = json.dumps([one.to_mapping() for one in (*findings.values(), *checks.values())], allow_nan=False)
+    mappings = [
+        *(to_json(one) for one in findings.values()),
+        *(to_json(one) for one in checks.values()),
+    ]
+    text = json.dumps(mappings, allow_nan=False)
     assert json.loads(text)
 
 
-INVALID = {
-    "status": "INVALID",
-    "client_bottleneck": {
-        "cause": "worker cpu", "sentence": "The client was it.", "evidence": "", "advice": "use more workers",
-    },
-}  # fmt: skip
+INVALID = VerdictFigures(
+    status="INVALID",
+    reasons=(),
+    causes=(),
+    failures=Failures(n=40, n_ok=40, n_unreached=0, groups=()).figures(),
+    checks=(),
+    client_bottleneck=Bottleneck("worker cpu", "The client was it.", "", "use more workers"),
+    starvation=None,
+)
 
 
 def test_the_client_that_the_verdict_names_is_named_where_its_requests_were_late(tmp_path: Path) -> None:
@@ -155,7 +166,7 @@ def test_the_client_that_the_verdict_names_is_named_where_its_requests_were_late
     assert late.next_step.startswith("Use more workers.")
     assert (late.confidence, len(late.confidence_reasons)) == ("medium", 1)  # 6 % of the latency is its lag
     assert late.runner_up is not None
-    assert late.runner_up["rule"] == "body-bound"
+    assert late.runner_up.rule == "body-bound"
     assert (calm.rule, calm.confidence) == ("body-bound", "medium")
     assert calm.confidence_reasons == (
         "the verdict names the client's bottleneck; 0 % of the mean latency passed before the send here",

@@ -8,10 +8,17 @@ import duckdb
 import pyarrow as pa
 import pytest
 
-from analysis.findings import littles_law
-from analysis.findings.self_check import at_least, at_most
-from analysis.findings.self_checks import TABLES, checks_over, clock_checks, unmet, wall_check
-from analysis.store import RunStore
+from squall.analysis.findings.self_checks import littles_law
+from squall.analysis.findings.self_checks.self_check import at_least, at_most
+from squall.analysis.findings.self_checks.self_checks import (
+    TABLES,
+    checks_over,
+    clock_checks,
+    unmet,
+    wall_check,
+)
+from squall.analysis.storage.store import RunStore
+from squall.analysis.tables.manifest import Manifest, read_manifest
 from tests import regime_runs
 from tests.regime_runs import Op, Phase, diagnose, write_regime_run
 
@@ -111,7 +118,7 @@ def test_every_check_has_been_seen_to_fail(
 
 
 def test_what_is_not_in_the_run_is_not_assessed(tmp_path: Path) -> None:
-    empty = RunStore.create(tmp_path, "empty", 1, {"phases": [], "plan": {"load": "open"}})
+    empty = RunStore.create(tmp_path, "empty", 1, Manifest())
     with duckdb.connect() as connection:
         assert {one.status for one in checks_over(connection, [], empty, {})} == {"not assessed"}
 
@@ -128,12 +135,14 @@ def test_a_wall_that_does_not_add_up_and_clocks_that_step_are_found() -> None:
     broken = of({**whole, "wall_head_ratio": 0.11})
     assert (broken.status, broken.where) == ("unmet", "burst, server-0/m")
     manifest = {
-        "nodes": {"node-1": {"clock_track": {"steps": [[1, 2]]}}},
+        "nodes": {
+            "node-1": {"clock_track": {"at_ns": [0], "offset_ns": [0], "error_ns": [0], "steps": [[1, 2]]}}
+        },
         "nsys": {
             "reports": {"burst": {"clock": {"is_assumed": True}}, "calm": {"clock": {"is_assumed": False}}}
         },
     }
-    assert [(one.status, one.where) for one in clock_checks(manifest)] == [
+    assert [(one.status, one.where) for one in clock_checks(read_manifest(manifest))] == [
         ("unmet", "node-1"),
         ("unmet", "burst"),
     ]

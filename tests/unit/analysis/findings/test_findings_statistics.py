@@ -7,17 +7,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import MS, S, synthesise
 
-from analysis.findings.confidence import RunState
-from analysis.findings.finding import Finding, Scope
-from analysis.findings.statistics import statistics_finding
-from analysis.model_statistics import ModelStatistics
+from squall.analysis.findings.finding import Finding, Scope
+from squall.analysis.findings.rules.confidence import RunState
+from squall.analysis.findings.statistics import statistics_finding
+from squall.analysis.metrics.model_statistics import ModelStatistics
+from squall.analysis.tables.deployed import ServerFacts
 from tests.cpu_runs import make_ensemble
 from tests.regime_runs import diagnose
+from tests.synthetic_runs import MS, S, synthesise
 
 SCOPE = Scope("burst", "server-0", "pipe")
-PIPE = {"model": "pipe", "steps": ["tokenize", "classify"]}
+PIPE = ServerFacts(node="node-0", model="pipe", steps=("tokenize", "classify"))
 
 
 def model(
@@ -32,7 +33,7 @@ def model(
     )  # fmt: skip
 
 
-def found(*models: ModelStatistics, server: Any = PIPE, state: RunState = RunState()) -> Finding:  # noqa: B008
+def found(*models: ModelStatistics, server: ServerFacts = PIPE, state: RunState = RunState()) -> Finding:  # noqa: B008
     finding = statistics_finding(SCOPE, models, server, 10 * S, state)
     assert finding is not None
     return finding
@@ -59,13 +60,15 @@ def test_a_step_that_computes_is_named_so() -> None:
 
 
 def test_a_single_model_is_its_own_place() -> None:
-    one = found(model("own", 30, 10), server={"model": "own"})
+    one = found(model("own", 30, 10), server=replace(PIPE, model="own", steps=()))
     assert (one.rule, one.details, one.margin) == ("queue-bound", (), 0.75)
     assert one.claim.startswith("Model own queues: 30.0 ms of a request's 40.0 ms")
 
 
 def test_what_a_model_calls_is_no_compute_of_its_own() -> None:
-    one = found(model("script", 1, 50), model("called", 40, 8), server={"model": "script"})
+    one = found(
+        model("script", 1, 50), model("called", 40, 8), server=replace(PIPE, model="script", steps=())
+    )
     assert (one.rule, one.details) == ("queue-bound", ("model called, which script calls,",))
     assert one.shares["script compute"] == pytest.approx((50 - 48) / (1 + 2 + 48))
 

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from analysis.findings.confidence import RunState
-from analysis.findings.sent import SentRequests
-from analysis.findings.tail import TAIL_PARTS, Tail, tail_finding, tails
-from analysis.schema import arrow_schema
+from squall.analysis.findings.rules.confidence import RunState
+from squall.analysis.findings.sent import SentRequests
+from squall.analysis.findings.tail import TAIL_PARTS, Tail, tail_finding, tails
+from squall.analysis.schema import arrow_schema
 
 COLUMNS = (
     "phase", "target", "request_kind", "outcome", "request_id", "batch_id", "sent_ns", "response_ns", "service_ns",
@@ -139,7 +139,7 @@ def test_a_tail_of_a_run_that_lost_something_is_less_sure(state: RunState) -> No
     assert (none.rule, none.confidence) == ("none", "medium")
 
 
-@settings(deadline=None, max_examples=8)
+@settings(max_examples=8)
 @given(n=st.integers(368, 800), most_ns=st.sampled_from((3, 10**6, 10**9)), seed=st.integers(0, 2**32 - 1))
 def test_parts_add_up_to_the_latency_and_their_growth_to_its_growth(n: int, most_ns: int, seed: int) -> None:
     rng = Random(seed)

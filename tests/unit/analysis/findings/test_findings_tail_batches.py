@@ -1,16 +1,16 @@
-"""The measures of the tail's batches are those of `analysis.metrics`, taken over some batches."""
+"""The measures of the tail's batches are those of `squall.analysis.metrics`, taken over some batches."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
-from analysis.batch_costs import write_batch_costs
-from analysis.findings.tail_batches import batches_measures
-from analysis.metrics.run import run_metrics
-from analysis.ops import OPERATIONS
-from analysis.query import connect
+from squall.analysis.findings.tail_batches import batches_measures
+from squall.analysis.join.batch_costs import write_batch_costs
+from squall.analysis.metrics.figures.batch_figures import pick, pick_all
+from squall.analysis.metrics.run import run_metrics
+from squall.analysis.storage.query import connect
+from squall.analysis.tables import relations
+from squall.analysis.tables.nsys import OPERATIONS
 from tests.regime_runs import Op, Phase, write_regime_run
 
 NAMES = (
@@ -37,19 +37,18 @@ def test_over_all_batches_they_are_those_of_the_instance(tmp_path: Path) -> None
     write_batch_costs(store)
     expected = run_metrics(store)["phases"]
     tables = ["batch_costs", *(name for name in OPERATIONS if store.has(name))]
+    key = ", ".join(relations.CHOSEN.columns)
     with connect(store, tables) as connection:
-        connection.execute("CREATE TEMP TABLE picked AS SELECT * FROM batch_costs")
+        pick_all(connection)
         found = batches_measures(connection, tables)
-        connection.execute(
-            "CREATE OR REPLACE TEMP TABLE picked AS SELECT * FROM batch_costs WHERE batch_id < 20"
-        )
-        some = batches_measures(connection, tables)
-        connection.execute("CREATE OR REPLACE TEMP TABLE picked AS SELECT * FROM batch_costs")
         without = batches_measures(connection, ["batch_costs"])
+    with connect(store, tables) as connection:
+        pick(connection, f"SELECT {key} FROM batch_costs WHERE batch_id < 20")
+        some = batches_measures(connection, tables)
     for phase in ("fast", "slow"):
         measures = expected[phase]["instances"]["server-0/m_0"]["measures"]
         own = found[phase, "server-0/m_0"]
-        assert {name: own[name] for name in NAMES} == pytest.approx({name: measures[name] for name in NAMES})
+        assert {name: own[name] for name in NAMES} == {name: measures[name] for name in NAMES}
         assert all(own[name] for name in NAMES)
     assert some == {("fast", "server-0/m_0"): found["fast", "server-0/m_0"]}
     assert "issue_to_op_ratio" not in without["fast", "server-0/m_0"]

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from analysis.findings.finding import Finding
-from analysis.findings.self_check import SelfCheck
-from analysis.store import RunStore
+from squall.analysis.findings.finding import Finding
+from squall.analysis.findings.self_checks.self_check import SelfCheck
+from squall.analysis.storage.store import RunStore
 from tests.regime_runs import Op, Phase, diagnose, keys_of, write_regime_run
 
 BUSY = Phase("first", (Op(50.0),) * 12, wait_us=300.0)

@@ -5,11 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from conftest import synthesise
 
-from analysis.findings.finding import Finding
-from analysis.findings.shares import Sums, is_cpu
+from squall.analysis.findings.finding import Finding
+from squall.analysis.findings.rules.shares import Sums, is_cpu
+from squall.analysis.tables.manifest import read_manifest
 from tests.regime_runs import diagnose
+from tests.synthetic_runs import synthesise
 
 
 def findings_of(tmp_path: Path, gpus: list[str]) -> dict[str, Finding]:
@@ -66,4 +67,4 @@ def test_what_says_that_a_model_computes_on_the_cpu(
     node = {} if gpus is None else {"gpus": gpus}
     manifest = {"nodes": {"n": node}, "servers": {"s": {"node": "n"}}, "scenario": {"model": model}}
     sums = Sums("m_0", "m", 40, n_operations, (None,) * 4, None, None)
-    assert is_cpu(sums, "s", manifest, has_cuda) == expected
+    assert is_cpu(sums, "s", read_manifest(manifest), has_cuda) == expected

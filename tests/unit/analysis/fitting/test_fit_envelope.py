@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from analysis.fitting.envelope import bin_counts, envelope_bins, fit_envelope, shrunk
-from analysis.fitting.fitted import Fitted, arrivals_of
-from scenarios.burstiness import idc_shifted
+from squall.analysis.fitting.envelope import bin_counts, envelope_bins, fit_envelope, shrunk
+from squall.analysis.fitting.fitted import Fitted, arrivals_of
+from squall.scenarios.series.burstiness import idc_shifted
 
 S = 1_000_000_000
 BIN_NS = 60 * S

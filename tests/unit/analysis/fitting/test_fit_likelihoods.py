@@ -9,24 +9,24 @@ import pytest
 from numpy.typing import NDArray
 from scipy import linalg, stats
 
-from analysis.fitting import hawkes, mmpp
-from analysis.fitting.dispersion_formulas import fgn_idc, hawkes_idc, mmpp_c2, mmpp_idc
-from analysis.fitting.fitted import Stretch, parted, spans_of, stretches_of
-from analysis.fitting.renewal import FAMILIES
+from squall.analysis.fitting import hawkes, mmpp
+from squall.analysis.fitting.dispersion_formulas import fgn_idc, hawkes_idc, mmpp_c2, mmpp_idc
+from squall.analysis.fitting.fitted import Excerpt, excerpts_of, parted, spans_of
+from squall.analysis.fitting.renewal import FAMILIES
 
 RATE = 2.5
 _RNG = np.random.default_rng(4)
 STRETCHES = (
-    Stretch(np.sort(_RNG.uniform(0, 30, 70)), 30.0),
-    Stretch(np.sort(_RNG.uniform(0, 9, 25)), 9.5),
+    Excerpt(np.sort(_RNG.uniform(0, 30, 70)), 30.0),
+    Excerpt(np.sort(_RNG.uniform(0, 9, 25)), 9.5),
 )
 GAPS = _RNG.gamma(0.7, 1 / 0.7, 300)
 
 
-def slow_hawkes(stretches: tuple[Stretch, ...], rate: float, n: float, beta: float) -> float:
-    """Every pair of points, one at a time; before a stretch X is rate/beta."""
+def slow_hawkes(excerpts: tuple[Excerpt, ...], rate: float, n: float, beta: float) -> float:
+    """Every pair of points, one at a time; before a excerpt X is rate/beta."""
     total = 0.0
-    for s in stretches:
+    for s in excerpts:
         for i, t in enumerate(s.points):
             x = rate / beta * math.exp(-beta * t) + sum(math.exp(-beta * (t - u)) for u in s.points[:i])
             total += math.log(rate * (1 - n) + n * beta * x)
@@ -49,13 +49,13 @@ def test_an_excitation_remembers_points_further_back_than_any_step_of_the_scan()
     assert fast[[0, 1, 2, 500, 999]] == pytest.approx(slow, rel=1e-12)
 
 
-def slow_mmpp(stretches: tuple[Stretch, ...], rate: float, peak: float, base: float, tau: float) -> float:
+def slow_mmpp(excerpts: tuple[Excerpt, ...], rate: float, peak: float, base: float, tau: float) -> float:
     """The product of matrix exponentials, one gap after the other."""
     share = (1 - base) / (peak - base)
     jumps = np.array([[-(1 - share), 1 - share], [share, -share]]) / tau
     arrivals = np.diag([rate * peak, rate * base])
     total = 0.0
-    for s in stretches:
+    for s in excerpts:
         state, scale = np.array([share, 1 - share]), 0.0
         for gap in np.diff(s.points, prepend=0.0):
             state = state @ linalg.expm((jumps - arrivals) * gap) @ arrivals
@@ -143,8 +143,8 @@ def test_a_long_series_is_cut_into_stretches_that_hold_all_arrivals_of_their_tim
     times = np.sort(np.random.default_rng(1).integers(0, 10**12, 5000))
     spans = spans_of(times, 10**12, most=800)
     assert [s.last - s.first for s in spans] == [100] * 8
-    for span, stretch in zip(spans, stretches_of(times, 10**12, most=800), strict=True):
+    for span, excerpt in zip(spans, excerpts_of(times, 10**12, most=800), strict=True):
         inside = times[(times >= span.start_ns) & (times < span.end_ns)]
-        assert stretch.points == pytest.approx((inside - span.start_ns) / 1e9)
-        assert stretch.length == (span.end_ns - span.start_ns) / 1e9
-    assert len(stretches_of(times, 10**12)) == 1
+        assert excerpt.points == pytest.approx((inside - span.start_ns) / 1e9)
+        assert excerpt.length == (span.end_ns - span.start_ns) / 1e9
+    assert len(excerpts_of(times, 10**12)) == 1

@@ -7,10 +7,10 @@ import math
 import numpy as np
 import pytest
 
-from analysis.fitting import maximum
-from analysis.fitting.fitted import Stretch
-from analysis.fitting.maximum import maximise
-from analysis.fitting.renewal import FAMILIES, GapFamily, fit_renewal
+from squall.analysis.fitting import maximum
+from squall.analysis.fitting.fitted import Excerpt
+from squall.analysis.fitting.maximum import maximise
+from squall.analysis.fitting.renewal import FAMILIES, GapFamily, fit_renewal
 
 
 def test_the_top_of_a_parabola_is_no_failure() -> None:
@@ -40,12 +40,12 @@ def test_a_search_cut_short_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_a_process_whose_likelihood_has_no_value_carries_the_failure() -> None:
     gaps = np.random.default_rng(1).exponential(1.0, 600)
-    stretch = Stretch(np.cumsum(gaps), float(gaps.sum()) + 1)
+    excerpt = Excerpt(np.cumsum(gaps), float(gaps.sum()) + 1)
     gamma = FAMILIES[0]
     no_density = GapFamily(
         gamma.name, gamma.shape, lambda *_: math.nan, gamma.transform, gamma.slope, gamma.bounds, gamma.starts
     )
-    broken = fit_renewal(no_density, [stretch], 1.0)
+    broken = fit_renewal(no_density, [excerpt], 1.0)
     assert broken.failure
     assert (broken.log_likelihood, broken.aic_per_arrival) == (None, None)
-    assert fit_renewal(gamma, [stretch], 1.0).failure == ""
+    assert fit_renewal(gamma, [excerpt], 1.0).failure == ""

@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from analysis.fitting.dispersion import fit_bmodel, fit_fgn, fit_hawkes_curve, fit_mmpp_curve
-from analysis.fitting.fitted import Fitted, arrivals_of, stretches_of
-from analysis.fitting.hawkes import fit_hawkes
-from analysis.fitting.mmpp import fit_mmpp
-from analysis.fitting.renewal import FAMILIES, constant_of, fit_poisson, fit_renewal
+from squall.analysis.fitting.dispersion import fit_bmodel, fit_fgn, fit_hawkes_curve, fit_mmpp_curve
+from squall.analysis.fitting.fitted import Fitted, arrivals_of, excerpts_of
+from squall.analysis.fitting.hawkes import fit_hawkes
+from squall.analysis.fitting.mmpp import fit_mmpp
+from squall.analysis.fitting.renewal import FAMILIES, constant_of, fit_poisson, fit_renewal
 
 S = 1_000_000_000
 GAMMA, WEIBULL, LOGNORMAL, PARETO, HYPER = FAMILIES
@@ -34,7 +34,7 @@ class Case:
 
 
 def by_likelihood(fit: Callable[..., Fitted], *first: object) -> Callable[[Any, int], Fitted]:
-    return lambda times, end: fit(*first, stretches_of(times, end), times.size / end * S)
+    return lambda times, end: fit(*first, excerpts_of(times, end), times.size / end * S)
 
 
 CASES = {
@@ -128,7 +128,7 @@ def test_a_fit_finds_every_parameter_within_three_standard_errors(name: str) -> 
     assert found.scenario["kind"] == CASES[name].scenario["kind"]
 
 
-WRONG = {
+WRONG: dict[str, dict[str, Any] | None] = {
     "gamma": {"kind": "weibull", "rate": "4/s", "cv": 1.8},
     "weibull": {"kind": "gamma", "rate": "4/s", "burstiness": 0.6},
     "lognormal": {"kind": "gamma", "rate": "4/s", "cv": 2.0},
@@ -184,7 +184,7 @@ def test_a_parameter_at_its_bound_has_no_standard_error() -> None:
     even = fitted(Case(poisson.scenario, 1000, by_likelihood(fit_renewal, HYPER), {}), seed=2)
     assert even.parameter("cv").stderr is None or even.parameter("cv").value > 1.0001
     batches = np.repeat(np.arange(0, 1000 * S, S), 4) + np.tile([0, 1, 2, 3], 1000)
-    found = fit_renewal(GAMMA, stretches_of(batches, 1000 * S), 4.0)
+    found = fit_renewal(GAMMA, excerpts_of(batches, 1000 * S), 4.0)
     # gaps of 1 ns and of 1 s: the shape of greatest likelihood has c2 above 10, which the process refuses
     assert found.parameter("cv").value == pytest.approx(10**0.5)
     assert found.parameter("cv").stderr is None
@@ -203,6 +203,6 @@ def test_information_criteria_charge_for_parameters() -> None:
 def test_the_right_law_has_the_greatest_likelihood() -> None:
     end_ns = 1000 * S
     times = arrivals_of(CASES["weibull"].scenario, end_ns).offsets_ns(np.random.default_rng(1), end_ns)
-    stretches = stretches_of(times, end_ns)
-    aic = {family.name: fit_renewal(family, stretches, 4.0).aic_per_arrival or 0.0 for family in FAMILIES}
+    excerpts = excerpts_of(times, end_ns)
+    aic = {family.name: fit_renewal(family, excerpts, 4.0).aic_per_arrival or 0.0 for family in FAMILIES}
     assert min(aic, key=lambda name: aic[name]) == "weibull"

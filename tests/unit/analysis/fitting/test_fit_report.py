@@ -12,15 +12,15 @@ import pytest
 import yaml
 from rich.console import Console
 
-from analysis.fit_screen import render_fit
-from analysis.fitting import report as report_module
-from analysis.fitting.criteria import JUDGED, Figure, target_figures
-from analysis.fitting.fitted import Fitted, Parameter, arrivals_of
-from analysis.fitting.renewal import constant_of
-from analysis.fitting.report import FitReport, Ranked, fit_trace, ordered, rank
-from analysis.synthesis import synthesise_file, synthesise_fit
-from scenarios.errors import AnalysisError, ScenarioError
-from scenarios.traces.part import TracePart
+from squall.analysis.fitting import report as report_module
+from squall.analysis.fitting.criteria import JUDGED, Figure, target_figures
+from squall.analysis.fitting.fitted import Fitted, Parameter, arrivals_of
+from squall.analysis.fitting.renewal import constant_of
+from squall.analysis.fitting.report import FitReport, Ranked, fit_trace, ordered, rank
+from squall.analysis.render.fit_screen import render_fit
+from squall.analysis.traces.synthesis import synthesise_file, synthesise_fit
+from squall.scenarios.errors import AnalysisError, ScenarioError
+from squall.scenarios.traces.parts.part import TracePart
 
 S = 1_000_000_000
 END_NS = 1200 * S

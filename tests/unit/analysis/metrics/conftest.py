@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from analysis.batch_costs import write_batch_costs
-from analysis.metrics.run import run_metrics
-from analysis.nsys_report import NsysReport
-from analysis.store import RunStore
+from squall.analysis.join.batch_costs import write_batch_costs
+from squall.analysis.metrics.run import run_metrics
+from squall.analysis.nsys.report import NsysReport
+from squall.analysis.storage.store import RunStore
 from tests.h200_runs import write_h200_run
 from tests.unit.analysis.nsys.conftest import cuda_graphs, h200, h200_report
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analysis.metrics.measures import instance_key, instance_of, server_of
+from squall.analysis.metrics.measures import instance_key, instance_of, server_of
 
 names = st.text("abc_0:.-@gpu", min_size=1).filter(lambda name: "@gpu" not in name)
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from analysis.metrics.measures import NAMES
+from squall.analysis.metrics.measures import NAMES
 
 DOCS = (Path(__file__).parents[4] / "docs" / "metrics.md").read_text(encoding="utf-8")
 WORDS = set(re.findall(r"[a-z0-9_]+", DOCS))

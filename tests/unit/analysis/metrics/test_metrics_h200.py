@@ -5,18 +5,19 @@ M1 to M14 were computed on the SQLite export itself, by other queries than ours.
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 import pytest
 
-from analysis.batch_costs import write_batch_costs
-from analysis.metrics.instances import measures_of_batches
-from analysis.metrics.measures import NAMES
-from analysis.metrics.run import run_metrics
-from analysis.nsys_report import NsysReport
-from analysis.store import RunStore
+from squall.analysis.join.batch_costs import write_batch_costs
+from squall.analysis.metrics.instances import measures_of_batches
+from squall.analysis.metrics.measures import NAMES
+from squall.analysis.metrics.run import run_metrics
+from squall.analysis.nsys.report import NsysReport
+from squall.analysis.storage.store import RunStore
 from tests.h200_runs import write_h200_run
 
 GPU = "GPU-63ea5d6e-fa85-65d4-eeb7-3e723952ba5d"
@@ -129,6 +130,19 @@ def test_every_measure_is_there_and_the_wall_adds_up(two_heads_metrics: dict[str
         assert measures["wall_between_waiting_ratio"] is None, f"{instance} has no requests"
 
 
+WITHOUT = {
+    *(one for one in NAMES if one.startswith(("queue_", "client_lag_"))), "compute_mean_ns",
+    *(one for one in NAMES if re.fullmatch("gpu_.*util_ratio", one)), "throttled_ratio", "n_throttle_samples",
+    "wall_between_empty_ratio", "wall_between_waiting_ratio",
+}  # fmt: skip
+"""Measures of what this export does not hold: requests, and samples of the GPU."""
+
+
+def test_every_other_measure_has_a_value(two_heads_metrics: dict[str, Any]) -> None:
+    every = [figure(two_heads_metrics, phase, "@/measures") for phase in INSTANCES]
+    assert {name for name in NAMES if all(measures[name] is None for measures in every)} == WITHOUT
+
+
 def test_os_calls_of_serving_threads_lie_outside_their_ranges(two_heads_metrics: dict[str, Any]) -> None:
     rows = [row for phase in INSTANCES for row in figure(two_heads_metrics, phase, "@/os_waits")]
     inside = [row for row in rows if row["inside_ns"]]
@@ -159,14 +173,14 @@ def test_kernels_are_listed_by_name_and_grid_with_exact_medians(
 def test_slices_do_not_matter(
     two_heads: RunStore, two_heads_metrics: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("analysis.metrics.assessment.slice_rows", lambda _limit: 7_000)
+    monkeypatch.setattr("squall.analysis.metrics.assessment.slice_rows", lambda _limit: 7_000)
     assert run_metrics(two_heads, 256 * 1024**2) == two_heads_metrics
 
 
 def test_without_a_report_what_an_sm_holds_is_not_assessed(
     two_heads: RunStore, two_heads_metrics: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("analysis.metrics.assessment.read_device_limits", lambda _store: {})
+    monkeypatch.setattr("squall.analysis.metrics.assessment.read_device_limits", lambda _store: {})
     measures = figure(run_metrics(two_heads), "seqlen_head", "@/measures")
     assert measures["sub_wave_time_ratio"] is None
     assert measures["sm_cover_ratio"] is None

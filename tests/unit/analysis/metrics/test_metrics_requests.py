@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import MS, START_NS, S, SyntheticRun, synthesise, synthesise_closed
 
-from analysis.metrics.run import run_metrics
-from analysis.schema import TABLES
-from analysis.store import RunStore
-from scenarios.errors import MissingTable
+from squall.analysis.metrics.run import run_metrics
+from squall.analysis.schema import TABLES
+from squall.analysis.storage.store import RunStore
+from squall.scenarios.errors import MissingTable
 from tests.reference_join import cut, length
+from tests.synthetic_runs import MS, START_NS, S, SyntheticRun, synthesise, synthesise_closed
 
 KEY = "server-0/seqlen_head_0_0"
 FIRST_NS, LAST_NS = START_NS + 2 * S, START_NS + 14 * S
@@ -21,7 +21,8 @@ FIRST_NS, LAST_NS = START_NS + 2 * S, START_NS + 14 * S
 
 @pytest.fixture(scope="module")
 def figures(whole_run: RunStore) -> dict[str, Any]:
-    return run_metrics(whole_run)["phases"]
+    found: dict[str, Any] = run_metrics(whole_run)["phases"]
+    return found
 
 
 def served(store: RunStore) -> list[dict[str, Any]]:

@@ -11,22 +11,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from analysis.metrics.batch_sweep import BACK_TO_BACK_NS, CAUSES, BatchSweep
-from analysis.metrics.batches import Batches, Group, Instance
-from analysis.metrics.device_limits import DeviceLimits, Launch, filling
-from analysis.metrics.device_ops import COPY, KERNEL, Ops
-from analysis.metrics.foreign import ForeignSweep
-from analysis.metrics.gpu_sweep import GpuSweep
-from analysis.metrics.kernel_sweep import TENSOR_CORES, KernelSweep
-from analysis.metrics.numbering import Numbering, present
-from analysis.metrics.tally import Distribution, Tally
-from analysis.metrics.unions import NEVER, reached_by_group
-from analysis.row_groups import NULL
+from squall.analysis.intervals import NEVER, reached_by_group
+from squall.analysis.metrics.device_limits import DeviceLimits, Launch, filling
+from squall.analysis.metrics.sweeps.batch_sweep import BACK_TO_BACK_NS, CAUSES, BatchSweep
+from squall.analysis.metrics.sweeps.batches import Batches, Group, Instance
+from squall.analysis.metrics.sweeps.device_ops import COPY, KERNEL, Ops
+from squall.analysis.metrics.sweeps.foreign import ForeignSweep
+from squall.analysis.metrics.sweeps.gpu_sweep import GpuSweep
+from squall.analysis.metrics.sweeps.kernel_sweep import TENSOR_CORES, KernelSweep
+from squall.analysis.metrics.sweeps.numbering import Numbering, present
+from squall.analysis.metrics.sweeps.tally import Distribution, Tally
+from squall.analysis.storage.row_groups import NULL
 
 STEP_NS = 700
 """Instants are multiples of this, so that they meet; two steps are less than back to back, three are more."""
 LAST_NS = 60 * STEP_NS
-few = settings(max_examples=30, deadline=None)
+few = settings(max_examples=30)
 
 
 class Op(NamedTuple):
@@ -214,7 +214,7 @@ def test_foreign_time_on_two_gpus_of_a_process_counts_once() -> None:
 @given(ops_of_batches_in_turn(), st.integers(1, 5))
 def test_launches_and_gaps_of_batches_equal_those_of_lists(some: list[Op], n: int) -> None:
     known = closed(some)
-    sweep = BatchSweep(known)
+    sweep = BatchSweep(len(known.groups), known.group, known.closed_ns)
     for piece in slices(some, n):
         sweep.add(piece)
     sweep.finish()
@@ -266,7 +266,8 @@ def test_the_depth_of_the_queue_is_the_most_that_waited_at_once() -> None:
     some = [Op(KERNEL, 0, 0, 0, start, start + 1, (launch, launch + 1), 0)
             for launch, start in [(0, 50), (10, 60), (20, 70), (55, 80)]]  # fmt: skip
     for n in (1, 4):
-        sweep = BatchSweep(closed(some))
+        known = closed(some)
+        sweep = BatchSweep(len(known.groups), known.group, known.closed_ns)
         for piece in slices(some, n):
             sweep.add(piece)
         sweep.finish()

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from analysis.metrics.numbering import Numbering
-from analysis.metrics.row_groups import RowGroups
+from squall.analysis.metrics.sweeps.numbering import Numbering
+from squall.analysis.storage.in_time import RowGroups
 from tests.plain_runs import plain_run
 
 rows_of_any_width = st.integers(1, 4).flatmap(
@@ -28,7 +28,8 @@ rows_of_any_width = st.integers(1, 4).flatmap(
 
 
 def encode(numbering: Numbering, rows: list[list[int]]) -> list[int]:
-    return numbering.encode([np.array(column, np.int64) for column in zip(*rows, strict=True)]).tolist()
+    codes = numbering.encode([np.array(column, np.int64) for column in zip(*rows, strict=True)])
+    return [int(code) for code in codes]
 
 
 def test_rows_that_differ_by_little_have_numbers_of_their_own() -> None:
@@ -56,7 +57,6 @@ def test_the_empty_text_has_its_code_before_another_thread_reads_texts(tmp_path:
     assert RowGroups(store, {"kernels": ("name", "start_ns")}).texts.codes == {"": 0}
 
 
-@settings(deadline=None)
 @given(st.lists(rows_of_any_width, min_size=1, max_size=3))
 def test_rows_have_the_numbers_of_a_dictionary(slices: list[list[list[int]]]) -> None:
     width = len(slices[0][0])

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from analysis.nsys_report import NsysReport
-from analysis.nsys_scrub import scrub
-from analysis.store import RunStore
+from squall.analysis.nsys.report import NsysReport
+from squall.analysis.nsys.scrub import scrub
+from squall.analysis.storage.store import RunStore
 from tests.h200_runs import write_h200_run
 
 FIXTURES = Path(__file__).parents[3] / "fixtures" / "h200"

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from analysis.batch_costs import write_batch_costs
-from analysis.nsys_report import NsysReport
+from squall.analysis.join.batch_costs import write_batch_costs
+from squall.analysis.nsys.report import NsysReport
 from tests.h200_runs import write_h200_run
 
 WHOLE = ("kernel_busy_ns", "copy_exposed_ns", "sync_wait_ns", "launch_idle_ns", "head_ns", "tail_ns")

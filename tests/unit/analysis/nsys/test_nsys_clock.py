@@ -8,11 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from analysis.clock_track import ClockTrack
-from analysis.nsys_clock import ReportClock, parse_lines, read_clock
-from analysis.nsys_marks import pair_sleeps
-from analysis.nsys_tables import EventLabels, event_tables
-from scenarios.errors import AnalysisError
+from squall.analysis.clocks.track import ClockTrack
+from squall.analysis.nsys.clock import ReportClock, parse_lines, read_clock
+from squall.analysis.nsys.marks import pair_sleeps
+from squall.analysis.nsys.tables import EventLabels, event_tables
+from squall.analysis.tables.document import to_json
+from squall.scenarios.errors import AnalysisError
 from tests.nsys_exports import GLOBAL_TID, PID, TID, UTC_START_NS, MadeExport, nvtx
 
 MS = 1_000_000
@@ -92,7 +93,7 @@ def test_lines_and_events_that_lack_each_other_are_passed_over(tmp_path: Path) -
     assert_holds_the_truth(clock, sleeps)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     st.integers(0, 2**32), st.floats(-60, 60), st.sets(st.integers(0, 39), max_size=12),
     st.sets(st.integers(0, 39), max_size=12), st.one_of(st.none(), st.integers(-50 * MS, 50 * MS)),
@@ -172,7 +173,7 @@ def test_ranges_that_carry_a_reading_give_the_clock_too(tmp_path: Path) -> None:
     assert (clock.is_assumed, len(clock.marks)) == (False, 400)
     off = np.abs(clock.track.convert(starts) - (starts + OFFSET_NS))
     assert (off <= clock.track.error_at(starts)).all()
-    assert clock.to_mapping()["n_ranges"] == 400
+    assert clock.facts().n_ranges == 400
     assert clock.behind_median_ns is not None
 
 
@@ -185,7 +186,7 @@ def test_older_ranges_without_a_reading_give_no_clock(tmp_path: Path) -> None:
 def test_without_a_mark_nsys_is_believed_and_it_is_said(tmp_path: Path) -> None:
     clock = read_clock(MadeExport().report(tmp_path), parse_lines(""), UTC_START_NS - OFFSET_NS)
     assert clock.track.target_ns(7) == OFFSET_NS + 7
-    assert clock.to_mapping() == {
+    assert to_json(clock.facts()) == {
         "is_assumed": True, "n_sleeps": 0, "n_ranges": 0, "error_ns": 100_000, "drift_ppm": 0.0,
         "behind_median_ns": None, "behind_largest_ns": None, "assumption_error_ns": None,
     }  # fmt: skip

@@ -5,8 +5,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analysis.nsys_allowed import OUR_TEXT
-from analysis.nsys_names import Names, RangeText, api_name, call_class, copy_kind, parse_range, range_columns
+from squall.analysis.nsys.allowed import OUR_TEXT
+from squall.analysis.nsys.names import (
+    Names,
+    RangeText,
+    api_name,
+    call_class,
+    copy_kind,
+    parse_range,
+    range_columns,
+)
 
 pieces = st.sampled_from(
     ["squall", "squall-clock", "|", "7", "12", "a_0", "cpu", "gpu", "gpu1", "-", " ", "", "\n", "é", "1" * 19]

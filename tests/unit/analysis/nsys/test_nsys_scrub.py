@@ -4,15 +4,16 @@ import sqlite3
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
 
-from analysis.clock_track import ClockTrack
-from analysis.nsys_report import NsysReport
-from analysis.nsys_scrub import scrub
-from analysis.nsys_tables import EventLabels, event_tables
-from scenarios.errors import AnalysisError
+from squall.analysis.clocks.track import ClockTrack
+from squall.analysis.nsys.report import NsysReport
+from squall.analysis.nsys.scrub import scrub
+from squall.analysis.nsys.tables import EventLabels, event_tables
+from squall.scenarios.errors import AnalysisError
 from tests.nsys_exports import (
     GLOBAL_PID,
     GLOBAL_TID,
@@ -87,7 +88,12 @@ def with_secrets() -> MadeExport:
         "OSRT_API",
         {"start": 1, "end": 9, "eventClass": 27, "globalTid": GLOBAL_TID, "nameId": 2, "callchainId": 0},
     )
-    more = {"jsonText": secret["payload"], "binaryData": secret["payload"], "uint64Value": 7, "textId": None}
+    more: dict[str, Any] = {
+        "jsonText": secret["payload"],
+        "binaryData": secret["payload"],
+        "uint64Value": 7,
+        "textId": None,
+    }
     return export.add(
         "NVTX_EVENTS",
         nvtx("squall|m_0|7|5", 8, 45, **more),

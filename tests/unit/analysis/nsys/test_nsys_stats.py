@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from analysis.nsys_report import NsysReport
-from analysis.nsys_stats import SUMMARIES, summary
-from analysis.query import connect
-from analysis.store import RunStore
+from squall.analysis.nsys.report import NsysReport
+from squall.analysis.storage.query import connect
+from squall.analysis.storage.store import RunStore
 from tests.nsys_exports import MadeExport
+from tests.nsys_stats import SUMMARIES, summary
 
 FIXTURES = Path(__file__).parents[3] / "fixtures" / "h200"
 CAPTURES = ("linear_head", "seqlen_head", "two_heads")

@@ -13,12 +13,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from analysis.clock_track import ClockTrack
-from analysis.nsys_batches import Tied, attribution
-from analysis.nsys_report import NsysReport
-from analysis.nsys_tables import EventLabels, event_tables
-from analysis.schema import arrow_schema
-from scenarios.errors import AnalysisError
+from squall.analysis.clocks.track import ClockTrack
+from squall.analysis.nsys.batches import Tied, attribution
+from squall.analysis.nsys.report import NsysReport
+from squall.analysis.nsys.tables import EventLabels, event_tables
+from squall.analysis.schema import arrow_schema
+from squall.scenarios.errors import AnalysisError
 from tests.nsys_exports import GLOBAL_PID, GLOBAL_TID, PID, TID, MadeExport, api_call, kernel, nvtx, on_gpu
 
 LABELS = EventLabels("run-1", "node-1", "server-0")

@@ -15,10 +15,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from analysis.clock_track import ClockTrack
-from analysis.nsys_batches import Tied, attribution
-from analysis.nsys_report import NsysReport
-from analysis.nsys_tables import EventLabels, event_tables
+from squall.analysis.clocks.track import ClockTrack
+from squall.analysis.nsys.batches import Tied, attribution
+from squall.analysis.nsys.report import NsysReport
+from squall.analysis.nsys.tables import EventLabels, event_tables
 from tests.nsys_exports import MadeExport
 
 FIXTURE = Path(__file__).parents[3] / "fixtures" / "h200" / "cuda_graphs.nsys.parquetdir"

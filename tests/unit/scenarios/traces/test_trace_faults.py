@@ -15,15 +15,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from scenarios.errors import ScenarioError
-from scenarios.traces.blocks import LONGEST_LINE_BYTES, text_blocks
-from scenarios.traces.checks import checked_parts
-from scenarios.traces.chunk import Mending
-from scenarios.traces.faults import RowFault
-from scenarios.traces.options import TraceOptions, TraceUnit
-from scenarios.traces.part import join_parts
-from scenarios.traces.plainlines import LinesSource
-from scenarios.traces.reading import open_trace, read_trace
+from squall.scenarios.errors import ScenarioError
+from squall.scenarios.traces.parts.faults import RowFault
+from squall.scenarios.traces.parts.options import TraceOptions, TraceUnit
+from squall.scenarios.traces.parts.part import join_parts
+from squall.scenarios.traces.readers.blocks import LONGEST_LINE_BYTES, text_blocks
+from squall.scenarios.traces.readers.checks import checked_parts
+from squall.scenarios.traces.readers.chunk import Mending
+from squall.scenarios.traces.readers.plainlines import LinesSource
+from squall.scenarios.traces.reading import open_trace, read_trace
 
 S = 1_000_000_000
 PEAK_KIB = "print(next(line.split()[1] for line in open('/proc/self/status') if line.startswith('VmHWM')))"
@@ -198,7 +198,7 @@ def source_of_lines(path: Path) -> LinesSource:
     return LinesSource(path, "s", "s", unit_is_assumed=True)
 
 
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.permutations(list(range(40))), st.integers(1, 50))
 def test_sorting_gives_every_row_or_says_which_came_too_late(
     tmp_path: Path, stamps: list[int], sort_rows: int
@@ -305,7 +305,7 @@ def test_a_gigabyte_of_one_line_is_refused_in_bounded_memory(tmp_path: Path, pac
         for _ in range(1024):
             file.write(b"7" * 2**20)
     code = (
-        "import sys; from pathlib import Path; from scenarios.traces.reading import read_trace\n"
+        "import sys; from pathlib import Path; from squall.scenarios.traces.reading import read_trace\n"
         "try: read_trace(Path(sys.argv[1]))\n"
         "except Exception as error: print(error)\n" + PEAK_KIB
     )
@@ -322,7 +322,7 @@ def test_a_large_parquet_of_one_row_group_streams_in_bounded_memory(tmp_path: Pa
     numbers = np.arange(n_rows) * 1_000
     pq.write_table(pa.table({"timestamp_ns": numbers, "n": numbers % 1_000}), path, row_group_size=n_rows)
     code = (
-        "import sys; from pathlib import Path; from scenarios.traces.reading import open_trace\n"
+        "import sys; from pathlib import Path; from squall.scenarios.traces.reading import open_trace\n"
         "print(sum(len(part) for part in open_trace(Path(sys.argv[1]))))\n" + PEAK_KIB
     )
     run = [sys.executable, "-c", code, str(path)]

@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from scenarios.traces.part import session_number
-from scenarios.traces.reading import TraceOptions, open_trace, read_trace
+from squall.scenarios.traces.parts.part import session_number
+from squall.scenarios.traces.reading import TraceOptions, open_trace, read_trace
 
 TRACES = Path(__file__).resolve().parents[4].parent / "shared" / "traces"
 S = 1_000_000_000

@@ -14,11 +14,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from scenarios.traces.blocks import text_blocks
-from scenarios.traces.chunk import session_numbers
-from scenarios.traces.options import NS_PER_UNIT
-from scenarios.traces.part import PART_ROWS, session_number, session_text
-from scenarios.traces.reading import TraceFormat, TraceOptions, TraceUnit, open_trace, read_trace
+from squall.scenarios.traces.parts.options import NS_PER_UNIT
+from squall.scenarios.traces.parts.part import PART_ROWS, session_number, session_text
+from squall.scenarios.traces.readers.blocks import text_blocks
+from squall.scenarios.traces.readers.chunk import session_numbers
+from squall.scenarios.traces.reading import TraceFormat, TraceOptions, TraceUnit, open_trace, read_trace
 
 S = 1_000_000_000
 LOG = (
@@ -227,7 +227,7 @@ def test_a_column_of_any_type_of_time_is_read(
     assert {name: values.tolist() for name, values in part.sizes.items()} == {"n": [4, -1]}
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.lists(st.decimals(0, 9_000_000_000, places=None, allow_nan=False), min_size=1, max_size=8).map(sorted),
     st.sampled_from(get_args(TraceUnit)),
@@ -242,7 +242,7 @@ def test_a_number_is_cut_to_ns_and_never_rounded(
     assert read_trace(path, TraceOptions(unit=unit, format="lines")).stamp_ns.tolist() == expected
 
 
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.lists(st.sampled_from(["", "1", "22.5", "333"]), min_size=1, max_size=30),
     st.integers(1, 12),

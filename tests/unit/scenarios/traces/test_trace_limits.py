@@ -10,11 +10,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from scenarios.errors import ScenarioError
-from scenarios.traces.instants import is_safe_as_json, is_safe_to_cast
-from scenarios.traces.part import TracePart
-from scenarios.traces.reading import TraceOptions, read_trace
-from scenarios.traces.writing import whole_or_not, write_trace
+from squall.scenarios.errors import ScenarioError
+from squall.scenarios.traces.parts.part import TracePart
+from squall.scenarios.traces.readers.instants import is_safe_as_json, is_safe_to_cast
+from squall.scenarios.traces.reading import TraceOptions, read_trace
+from squall.scenarios.traces.writing import whole_or_not, write_trace
 
 S = 1_000_000_000
 
@@ -139,7 +139,7 @@ def test_a_trace_before_1970_goes_where_it_can_be_read_back(tmp_path: Path) -> N
     part = TracePart(np.array([-3 * S // 2, 0]), {})
     for format in ("csv", "jsonl", "lines", "parquet", "mooncake", "counts"):
         with pytest.raises(ScenarioError, match="begins before 1970"):
-            write_trace(tmp_path / "x", format, [part])  # type: ignore[arg-type]
+            write_trace(tmp_path / "x", format, [part])
     write_trace(tmp_path / "log", "azure-llm", [part])
     assert read_trace(tmp_path / "log", TraceOptions(format="azure-llm")).stamp_ns.tolist() == [
         -3 * S // 2,

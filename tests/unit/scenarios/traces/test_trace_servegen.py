@@ -9,12 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from scenarios.errors import ScenarioError
-from scenarios.traces.client_windows import gap_law, weibull_shape
-from scenarios.traces.part import TracePart, session_number
-from scenarios.traces.reading import TraceOptions, open_trace, read_trace
-from scenarios.traces.servegen import ClientWindow, renewal_times
-from scenarios.traces.writing import write_trace
+from squall.scenarios.errors import ScenarioError
+from squall.scenarios.traces.parts.part import TracePart, session_number
+from squall.scenarios.traces.readers.servegen import ClientWindow, renewal_times
+from squall.scenarios.traces.reading import TraceOptions, open_trace, read_trace
+from squall.scenarios.traces.writers.client_windows import gap_law, weibull_shape
+from squall.scenarios.traces.writing import write_trace
 
 S = 1_000_000_000
 HEADER = "model,client,window_start_s,rate,cv,iat_family,shape,scale\n"

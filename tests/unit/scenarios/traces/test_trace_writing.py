@@ -15,10 +15,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from scenarios.errors import ScenarioError
-from scenarios.traces.part import TracePart, join_parts
-from scenarios.traces.reading import TraceFormat, TraceOptions, open_trace, read_trace
-from scenarios.traces.writing import RESOLUTION_NS, format_for, lost_in, write_trace
+from squall.scenarios.errors import ScenarioError
+from squall.scenarios.traces.formats import record_of
+from squall.scenarios.traces.parts.part import TracePart, join_parts
+from squall.scenarios.traces.reading import TraceFormat, TraceOptions, open_trace, read_trace
+from squall.scenarios.traces.writing import format_for, lost_in, write_trace
 
 S = 1_000_000_000
 INSTANTS: list[TraceFormat] = [name for name in get_args(TraceFormat) if name != "servegen"]
@@ -54,7 +55,7 @@ def traces(draw: st.DrawFn) -> TracePart:
     return TracePart(stamp_ns, sizes, np.array(sessions, dtype=np.int64))
 
 
-@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(traces(), st.sampled_from(INSTANTS), st.integers(1, 12), st.sampled_from(["", ".gz", ".zst"]))
 def test_what_is_written_is_read_back(
     tmp_path: Path, part: TracePart, format: TraceFormat, piece_rows: int, suffix: str
@@ -66,7 +67,7 @@ def test_what_is_written_is_read_back(
     assert open_trace(path, named).format == format
     back = read_trace(path, named)
 
-    step_ns = RESOLUTION_NS.get(format, 1)
+    step_ns = record_of(format).resolution_ns
     first_ns = part.stamp_ns[0] // step_ns * step_ns if format in FROM_FIRST else 0
     assert back.stamp_ns.tolist() == (part.stamp_ns // step_ns * step_ns - first_ns).tolist()
 

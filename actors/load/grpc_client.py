@@ -1,0 +1,215 @@
+"""gRPC over HTTP/2 to one server: unary calls as streams over several connections."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+from squall.actors.clock import Clock
+from squall.actors.load.client import OnFailure
+from squall.actors.load.grpc_connection import GrpcConnection, GrpcExchange
+from squall.actors.load.lane import Lane
+from squall.actors.messages.grpc_headers import call_headers
+from squall.actors.net.loop import Loop
+from squall.actors.net.stream import Route, SocketStream, words
+
+LentCall = tuple[int, int, int, int, int]
+"""at_ns, scheduled_ns, phase, number of the template, index of the user."""
+
+
+class GrpcClient:
+    """Sends requests to one server and tells how each ended. Runs in one `Loop`; nothing here blocks.
+
+    Calls go to the open connections in turn; where each has all the streams that the server allows, the call waits
+    for a new connection, and that wait is part of its send lag. There is no cap and no retry: a call that a GOAWAY
+    or a reset refused has failed. Frames are written by `flush`, those of one turn in one piece per connection.
+    """
+
+    def __init__(
+        self,
+        loop: Loop,
+        clock: Clock,
+        route: Route,
+        authority: str,
+        metadata: Mapping[str, str],
+        on_reply: Callable[[GrpcExchange], None],
+        on_failure: OnFailure,
+        lane: Lane | None = None,
+        lend: Callable[[int], LentCall] | None = None,
+        readopt: Callable[[list[Any]], None] | None = None,
+    ) -> None:
+        """With a `lane`, `lend` gives up a call of the engine's and tells what the lane must know of it, and
+        `readopt` takes back what the lane returns."""
+        self.now = clock.monotonic_ns
+        self.on_reply = on_reply
+        self.on_failure = on_failure
+        self.n_write_pauses = 0
+        self.n_socket_errors = 0
+        self.by_token: dict[int, GrpcExchange] = {}
+        self.lane = lane
+        self._lend = lend
+        self._readopt = readopt
+        self._loop = loop
+        self._route = route
+        scheme = "https" if route.tls else "http"
+        self._headers = call_headers(scheme, authority, metadata)
+        self._open: deque[GrpcConnection] = deque()  # the next to use first
+        self._connecting: set[GrpcConnection] = set()
+        self._leaving: set[GrpcConnection] = set()  # take no new calls
+        self._dirty: list[GrpcConnection] = []
+        self._waiting: dict[int, tuple[bytes, bytes]] = {}
+        self._n_wanted = 1
+        self._n_others = 0  # open connections with room that the lane does not have, as it was told
+        self._error = ""
+
+    @property
+    def n_connections(self) -> int:
+        """Connections open now."""
+        return len(self._open) + len(self._leaving)
+
+    def open(self, n_connections: int, until_ns: int) -> None:
+        """Opens `n_connections` at once. Raises OSError where the server does not take them by `until_ns`."""
+        self._n_wanted = n_connections
+        for _ in range(n_connections):
+            self._connect()
+        is_in_time = self._loop.run_until(lambda: not self._connecting or bool(self._error), until_ns)
+        if self._error or not is_in_time:
+            over = " over TLS" if self._route.tls else ""
+            raise OSError(self._error or f"the server does not answer as HTTP/2{over} does")
+
+    def send(self, token: int, head: bytes, tail: bytes) -> None:
+        """Puts the request on a connection; the next `flush` writes it."""
+        n_open = len(self._open)
+        for i in range(2 * n_open):  # those of the lane only where no other has room
+            connection = self._open[0]
+            self._open.rotate(-1)
+            if connection.is_parked and i >= n_open:
+                connection.reclaim()
+            if not connection.is_parked and connection.has_room:
+                connection.begin(token, head, tail)
+                break
+        else:
+            self._waiting[token] = (head, tail)
+            self._tell_waiting()
+        if len(self._open) + len(self._connecting) < self._n_wanted or len(self._waiting) > len(
+            self._connecting
+        ):
+            self._replenish()
+
+    def flush(self) -> None:
+        """Writes what `send` has put together."""
+        if self.lane is not None:
+            n_others = sum(not one.is_parked and one.has_room for one in self._open)
+            if n_others != self._n_others:
+                self._n_others = n_others
+                self.lane.core.set_others(n_others)
+        if self._dirty:
+            dirty, self._dirty = self._dirty, []
+            for connection in dirty:
+                connection.flush()
+
+    def abandon(self, token: int) -> tuple[int, int]:
+        """Gives the request up: its stream is cancelled. Returns its sent_ns and first_ns, -1 where not reached."""
+        exchange = self.by_token.pop(token, None)
+        if exchange is None:
+            self._waiting.pop(token, None)
+            self._tell_waiting()
+            return -1, -1
+        exchange.connection.cancel(exchange)
+        return exchange.sent_ns, exchange.first_ns
+
+    def close(self) -> None:
+        """Cuts every connection, those being made too. What is in flight ends without a call."""
+        for connection in (*self._open, *self._connecting, *self._leaving):
+            connection.close()
+        self._open.clear()
+        self._connecting.clear()
+        self._leaving.clear()
+        self.by_token.clear()
+
+    def _replenish(self) -> None:
+        """As many connections as are wanted: one more where calls wait, and those that the server ended."""
+        try:
+            self._connect()
+        except OSError as error:
+            self._loop.soon(partial(self._fail_one_waiting, words(error)))
+
+    def _connect(self) -> None:
+        """Begins a connection. Raises OSError where that fails at once."""
+        connection = GrpcConnection(self, self._headers)
+        try:
+            connection.socket = SocketStream(self._loop, self._route, connection)
+        except OSError:
+            self.n_socket_errors += 1
+            raise
+        self._connecting.add(connection)
+
+    def _fail_one_waiting(self, why: str) -> None:
+        if self._waiting:
+            token = next(iter(self._waiting))
+            del self._waiting[token]
+            self._tell_waiting()
+            self.on_failure(token, -1, -1, f"connect: {why}")
+
+    def _tell_waiting(self) -> None:
+        if self.lane is not None:
+            self.lane.core.set_waiting(len(self._waiting))
+
+    # squall.actors.load.grpc_connection.Calls
+
+    @property
+    def has_waiting(self) -> bool:
+        return bool(self._waiting)
+
+    def lend(self, exchange: GrpcExchange) -> None:
+        assert self.lane is not None
+        assert self._lend is not None
+        assert exchange.connection.socket is not None
+        del self.by_token[exchange.token]
+        self.lane.core.lend(
+            exchange.connection.socket.fd, exchange.stream, exchange.token, *self._lend(exchange.token),
+            exchange.sent_ns, exchange.first_ns, int(exchange.http_status >= 0),
+        )  # fmt: skip
+
+    def readopt(self, items: list[Any]) -> None:
+        assert self._readopt is not None
+        self._readopt(items)
+
+    def mark_dirty(self, connection: GrpcConnection) -> None:
+        self._dirty.append(connection)
+
+    def ready(self, connection: GrpcConnection) -> None:
+        self._connecting.discard(connection)
+        self._open.append(connection)
+        self.room(connection)
+
+    def room(self, connection: GrpcConnection) -> None:
+        while self._waiting and connection.has_room:
+            token = next(iter(self._waiting))
+            connection.begin(token, *self._waiting.pop(token))
+            self._tell_waiting()
+
+    def leaving(self, connection: GrpcConnection) -> None:
+        if connection in self._open:
+            self._open.remove(connection)
+            self._leaving.add(connection)
+
+    def broken(self, connection: GrpcConnection, why: str) -> None:
+        exchanges = connection.close()
+        self.n_socket_errors += 1
+        if connection in self._connecting:
+            self._connecting.discard(connection)
+            self._error = why
+            self._fail_one_waiting(why)
+        if connection in self._open:
+            self._open.remove(connection)
+        self._leaving.discard(connection)
+        for exchange in exchanges:
+            if self.by_token.pop(exchange.token, None) is not None:
+                self.on_failure(exchange.token, exchange.sent_ns, exchange.first_ns, why)
+
+    def gone(self, connection: GrpcConnection) -> None:
+        self._leaving.discard(connection)
+        connection.close()

@@ -1,0 +1,413 @@
+"""HTTP/1.1 connections to one server: a pool that grows to need, one request in flight on each."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import NamedTuple
+
+import httptools
+
+from squall.actors.clock import Clock
+from squall.actors.load.client import OnFailure
+from squall.actors.load.lane import Flight, Lane, Stray
+from squall.actors.net.loop import Loop
+from squall.actors.net.stream import CLOSED, Route, SocketStream, words
+
+_OK = 200
+_HEAD_END = b"\r\n\r\n"
+_LARGEST_JOINED_BYTES = 65_536
+"""Below this a request is copied into one buffer and written by one system call; above, head and tail by two."""
+_MOST_KNOWN_HEADS = 256
+_LARGEST_HEAD_BYTES = 65_536
+"""A head that is longer is no reply of an inference server's: it is told, and its connection cut."""
+
+
+class _Head(NamedTuple):
+    """What a reply's head said: the same bytes say the same again."""
+
+    status: int
+    n_json_bytes: int
+    n_body_bytes: int
+
+
+class HttpExchange:
+    """One connection and the request on it. Knows nothing of plans or statistics.
+
+    A reply that comes whole, with a head seen before, is not parsed: replies of one model differ in their body only.
+    Any other goes through httptools.
+    """
+
+    __slots__ = (
+        "_chunks",
+        "_has_head",
+        "_is_chunked",
+        "_is_complete",
+        "_is_fed",
+        "_is_framed",
+        "_is_spoilt",
+        "_is_to_the_end",
+        "_n_fed_bytes",
+        "_new_head",
+        "_parser",
+        "_pool",
+        "body",
+        "done_ns",
+        "first_ns",
+        "n_json_bytes",
+        "sent_ns",
+        "socket",
+        "status",
+        "token",
+    )  # fmt: skip
+
+    def __init__(self, pool: HttpClient) -> None:
+        self._pool = pool
+        self._parser: httptools.HttpResponseParser | None = None
+        self._chunks: list[bytes] = []
+        self._is_complete = self._is_fed = self._is_framed = self._is_spoilt = False
+        self._has_head = self._is_chunked = self._is_to_the_end = False
+        self._n_fed_bytes = 0
+        self._new_head = b""
+        self.socket: SocketStream | None = None
+        self.token = self.sent_ns = self.first_ns = self.done_ns = -1
+        self.status = self.n_json_bytes = 0
+        self.body = b""
+
+    def send(self, token: int, head: bytes, tail: bytes) -> None:
+        socket = self.socket
+        assert socket is not None
+        self.token = token
+        self.first_ns = -1
+        if len(tail) < _LARGEST_JOINED_BYTES:
+            data = head + tail
+            self.sent_ns = self._pool.now()
+            if not socket.write(data):
+                self._pool.n_write_pauses += 1
+        else:
+            self.sent_ns = self._pool.now()
+            socket.write(head)
+            if not socket.write(tail):
+                self._pool.n_write_pauses += 1
+
+    def close(self) -> None:
+        """Cuts the connection and lets go of what holds it."""
+        self.token = -1
+        if self.socket is not None:
+            self.socket.close()
+        self._parser = None  # they hold each other, and no recorder runs during a measurement
+
+    # squall.actors.net.stream.Owner
+
+    def on_connected(self) -> None:
+        self._pool.connected(self)
+
+    def on_drained(self) -> None:
+        return
+
+    def on_lost(self, why: str) -> None:
+        if why == CLOSED and self._is_fed and self._is_to_the_end:
+            assert self._parser is not None
+            self.status = self._parser.get_status_code()
+            self._is_spoilt = True
+            self._end(self._pool.now())
+        else:
+            self._pool.broken(self, why)
+
+    def on_data(self, data: bytes) -> None:
+        self._take(data, self._pool.now())
+
+    def _take(self, data: bytes, now_ns: int) -> None:
+        if self.token < 0:
+            self._pool.broken(self, "the server sent what was not asked for")
+            return
+        if not self._is_fed:
+            if self.first_ns < 0:
+                self.first_ns = now_ns
+            at = data.find(_HEAD_END) + len(_HEAD_END)
+            head = data[:at]
+            known = self._pool.heads.get(head)
+            if known is not None and len(data) == at + known.n_body_bytes:
+                self.done_ns = now_ns
+                self.status = known.status
+                self.n_json_bytes = known.n_json_bytes
+                self.body = data[at:]
+                assert self.socket is not None
+                self._pool.completed(self, not self.socket.has_unsent)
+                return
+            self._begin(head)
+        self._feed(data, now_ns)
+
+    def take_back(self, stray: Stray) -> None:
+        """The connection is Python's again, with what came and what is still to be written; see
+        `squall.actors.load.lane`."""
+        socket = self.socket
+        assert socket is not None
+        for flight in map(Flight._make, stray.flights):
+            self.token, self.sent_ns, self.first_ns = flight.token, flight.sent_ns, flight.first_ns
+            self._pool.resume(self)
+        if stray.unsent and not socket.write(stray.unsent):
+            self._pool.n_write_pauses += 1
+        if stray.lost >= 0:
+            socket.lose(stray.lost)
+        elif stray.data:
+            self._take(stray.data, stray.now_ns)
+        elif self.token < 0:
+            self._pool.connected(self)
+
+    def _begin(self, head: bytes) -> None:
+        """A reply that must be parsed; `head` is the whole head, or shorter than its end where that has not come."""
+        self._is_fed = True
+        self._is_complete = self._is_framed = self._is_spoilt = False
+        self._has_head = self._is_chunked = self._is_to_the_end = False
+        self._n_fed_bytes = 0
+        self._new_head = head if head.endswith(_HEAD_END) else b""
+        self._chunks = []
+        self.status = self.n_json_bytes = 0
+        self._parser = httptools.HttpResponseParser(self)
+
+    def _feed(self, data: bytes, now_ns: int) -> None:
+        assert self._parser is not None
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserError as error:
+            if not self._is_complete:
+                self._pool.broken(self, f"malformed reply: {error}")
+                return
+            self._is_spoilt = True
+        self._n_fed_bytes += len(data)
+        if not self._has_head and self._n_fed_bytes > _LARGEST_HEAD_BYTES:
+            self._pool.broken(self, f"malformed reply: its head is longer than {_LARGEST_HEAD_BYTES} bytes")
+            return
+        # only here, where the parser has taken all of `data`: the next request must not get what follows this reply
+        if self._is_complete:
+            self._end(now_ns)
+
+    def _end(self, now_ns: int) -> None:
+        self.done_ns = now_ns
+        self.body = self._chunks[0] if len(self._chunks) == 1 else b"".join(self._chunks)
+        self._chunks = []
+        self._parser = None
+        self._is_fed = self._is_to_the_end = False
+        if self._new_head and self._is_framed and not self._is_spoilt:
+            self._pool.remember(self._new_head, _Head(self.status, self.n_json_bytes, len(self.body)))
+        assert self.socket is not None
+        self._pool.completed(self, not self._is_spoilt and not self.socket.has_unsent)
+
+    # httptools
+
+    def on_message_begin(self) -> None:
+        if self._is_complete:
+            self._is_spoilt = True
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if self._is_complete:
+            return
+        name = name.lower()
+        if name == b"inference-header-content-length":
+            self.n_json_bytes = int(value) if value.isdigit() else -1
+        elif name == b"content-length":
+            self._is_framed = True
+        elif name == b"transfer-encoding":
+            self._is_chunked = b"chunked" in value.lower()
+
+    def on_headers_complete(self) -> None:
+        """A body whose length nothing tells lasts to the end of the connection (RFC 9112, 6.3, rule 8)."""
+        if not self._is_complete:
+            self._has_head = True
+            self._is_to_the_end = not (self._is_framed or self._is_chunked)
+
+    def on_body(self, body: bytes) -> None:
+        if not self._is_complete:
+            self._chunks.append(body)
+
+    def on_message_complete(self) -> None:
+        if not self._is_complete:
+            assert self._parser is not None
+            self._is_complete = True
+            self.status = self._parser.get_status_code()
+            self._is_spoilt = not self._parser.should_keep_alive()  # no longer known after this callback
+
+
+class HttpClient:
+    """Sends requests to one server and tells how each ended. Runs in one `Loop`; nothing here blocks.
+
+    A request takes an idle connection, the one used last first; with none idle it waits for a new one, and that
+    wait is part of its send lag. There is no cap and no retry: each token ends in one call of `on_reply` or
+    `on_failure`, unless `abandon` or `close` came before.
+    """
+
+    def __init__(
+        self,
+        loop: Loop,
+        clock: Clock,
+        route: Route,
+        on_reply: Callable[[HttpExchange], None],
+        on_failure: OnFailure,
+        lane: Lane | None = None,
+    ) -> None:
+        self.now = clock.monotonic_ns
+        self.heads: dict[bytes, _Head] = {}
+        self.n_write_pauses = 0
+        self.n_socket_errors = 0
+        self._loop = loop
+        self._route = route
+        self._on_reply = on_reply
+        self._on_failure = on_failure
+        self._lane = lane
+        # not those parked in the lane; the one used last at its end; any of thousands may break
+        self._idle: dict[HttpExchange, None] = {}
+        self._open: set[HttpExchange] = set()
+        self._connecting: set[HttpExchange] = set()
+        self._by_token: dict[int, HttpExchange] = {}
+        self._waiting: deque[tuple[int, bytes, bytes]] = deque()
+        self._waiting_tokens: set[int] = set()
+        self._error = ""
+
+    @property
+    def n_connections(self) -> int:
+        """Connections open now."""
+        return len(self._open)
+
+    def open(self, n_connections: int, until_ns: int) -> None:
+        """Opens `n_connections` at once. Raises OSError where the server does not take them by `until_ns`."""
+        for _ in range(n_connections):
+            self._connect()
+        lane, self._lane = self._lane, None  # nobody looks after those in the lane before it runs
+        try:
+            is_in_time = self._loop.run_until(lambda: not self._connecting or bool(self._error), until_ns)
+        finally:
+            self._lane = lane
+        if self._error or not is_in_time:
+            silence = "the server takes no connections" + (" or speaks no TLS" if self._route.tls else "")
+            raise OSError(self._error or silence)
+        idle, self._idle = self._idle, {}
+        for exchange in idle:
+            self._serve(exchange)
+
+    def send(self, token: int, head: bytes, tail: bytes) -> None:
+        """Writes the request now if a connection is idle, else as soon as a new one is there."""
+        if self._idle:
+            exchange, _ = self._idle.popitem()
+            self._by_token[token] = exchange
+            exchange.send(token, head, tail)
+            return
+        self._waiting.append((token, head, tail))
+        self._waiting_tokens.add(token)
+        self._tell_waiting()
+        if len(self._connecting) < len(self._waiting_tokens):
+            try:
+                self._connect()
+            except OSError as error:
+                why = words(error)
+                self._loop.soon(lambda: self._fail_one_waiting(why))
+
+    def flush(self) -> None:
+        """Nothing: `send` has written."""
+
+    def abandon(self, token: int) -> tuple[int, int]:
+        """Gives the request up: its connection is cut. Returns its sent_ns and first_ns, -1 where not reached."""
+        exchange = self._by_token.pop(token, None)
+        if exchange is None:
+            self._waiting_tokens.discard(token)
+            self._tell_waiting()
+            return -1, -1
+        self._open.discard(exchange)
+        exchange.close()
+        return exchange.sent_ns, exchange.first_ns
+
+    def close(self) -> None:
+        """Cuts every connection, those being made too. What is in flight ends without a call."""
+        for exchange in (*self._open, *self._connecting):
+            exchange.close()
+        self._idle.clear()
+        self._open.clear()
+        self._connecting.clear()
+        self._by_token.clear()
+
+    def _connect(self) -> None:
+        """Begins a connection. Raises OSError where that fails at once."""
+        exchange = HttpExchange(self)
+        try:
+            exchange.socket = SocketStream(self._loop, self._route, exchange)
+        except OSError:
+            self.n_socket_errors += 1
+            raise
+        self._connecting.add(exchange)
+
+    def _next_waiting(self) -> tuple[int, bytes, bytes] | None:
+        """The oldest waiting request that was not abandoned."""
+        while self._waiting:
+            request = self._waiting.popleft()
+            if request[0] in self._waiting_tokens:
+                self._waiting_tokens.discard(request[0])
+                self._tell_waiting()
+                return request
+        return None
+
+    def _tell_waiting(self) -> None:
+        if self._lane is not None:
+            self._lane.core.set_waiting(len(self._waiting_tokens))
+
+    def _fail_one_waiting(self, why: str) -> None:
+        request = self._next_waiting()
+        if request is not None:
+            self._on_failure(request[0], -1, -1, f"connect: {why}")
+
+    def _serve(self, exchange: HttpExchange) -> None:
+        request = self._next_waiting() if self._waiting else None
+        if request is None:
+            if self._lane is not None and self._lane.is_of_use:
+                assert exchange.socket is not None
+                self._lane.core.park_http(exchange.socket.fd, exchange)
+            else:
+                self._idle[exchange] = None
+        else:
+            self._by_token[request[0]] = exchange
+            exchange.send(*request)
+
+    # called by HttpExchange
+
+    def remember(self, head: bytes, meaning: _Head) -> None:
+        """A head that need not be parsed again."""
+        if (
+            len(self.heads) >= _MOST_KNOWN_HEADS
+        ):  # a server that writes the time into its heads: the oldest goes
+            del self.heads[next(iter(self.heads))]
+        self.heads[head] = meaning
+        if self._lane is not None and meaning.status == _OK:
+            self._lane.core.know_head(head, meaning.n_json_bytes, meaning.n_body_bytes)
+
+    def resume(self, exchange: HttpExchange) -> None:
+        """A request that the lane has sent."""
+        self._by_token[exchange.token] = exchange
+
+    def connected(self, exchange: HttpExchange) -> None:
+        self._connecting.discard(exchange)
+        self._open.add(exchange)
+        self._serve(exchange)
+
+    def completed(self, exchange: HttpExchange, is_kept: bool) -> None:
+        del self._by_token[exchange.token]
+        self._on_reply(exchange)
+        exchange.token = -1
+        if is_kept:
+            self._serve(exchange)
+        else:
+            self._open.discard(exchange)
+            exchange.close()
+
+    def broken(self, exchange: HttpExchange, why: str) -> None:
+        """The end of a connection, or of the attempt at one."""
+        token, sent_ns, first_ns = exchange.token, exchange.sent_ns, exchange.first_ns
+        exchange.close()
+        self.n_socket_errors += 1
+        if exchange in self._connecting:
+            self._connecting.discard(exchange)
+            self._error = why
+            self._fail_one_waiting(why)
+            return
+        self._open.discard(exchange)
+        self._idle.pop(exchange, None)
+        if self._by_token.pop(token, None) is not None:
+            self._on_failure(token, sent_ns, first_ns, why)

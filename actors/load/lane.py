@@ -1,0 +1,239 @@
+"""The C lane of a worker: what Python hands to it and takes back; see `actors/native/lane.h` for what it does.
+
+It is built where a C compiler is at hand when squall is installed. Without it, over TLS, or with a cap on requests
+in flight, the engine does the same in Python, at several times the CPU time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from squall.actors.load.pacing import NEVER_NS, Due, begin_of
+from squall.actors.load.recorder import BUFFER_ROWS, NEVER, OUTCOME_CODE, RECORD_FIELDS, ROW_BYTES, Recorder
+from squall.actors.messages.template import Template
+from squall.actors.net.loop import Loop
+from squall.scenarios.plan.closed import ClosedPlan
+from squall.scenarios.plan.plan import Plan
+
+try:
+    from squall.actors import _lane as core
+except ImportError:
+    core = None  # type: ignore[assignment]
+
+IS_BUILT = core is not None
+NOT_BUILT = "it was not built, no C compiler was at hand when squall was installed"
+BUILD_MEND = "install a C compiler and Python's headers (Debian: gcc python3-dev), then install squall again"
+_SHARE_OF_STRAYS = 4
+_MOST_STRAYS = 256
+LEAST_CHECK_EVERY = 8
+"""Where more replies than every 8th are compared, all go through Python: each takes its connection with it."""
+
+
+class Flight(NamedTuple):
+    """A request on a stray. `template` is its number, `body` what came of a gRPC message; -1: not reached."""
+
+    token: int
+    at_ns: int
+    scheduled_ns: int
+    phase: int
+    template: int
+    sent_ns: int
+    first_ns: int
+    stream: int
+    has_head: int
+    body: bytes
+
+
+class Owner(Protocol):
+    """Who parks a connection."""
+
+    def take_back(self, stray: Stray) -> None:
+        """The connection is Python's again."""
+
+
+class Stray(NamedTuple):
+    """A connection that comes back. `lost`: -1, or the errno that ended it, 0 for the end of the stream.
+
+    `data` came at `now_ns` and was not looked at; `unsent` is what the socket did not take; `state` is next stream,
+    window and bytes received of a gRPC connection.
+    """
+
+    owner: Owner
+    lost: int
+    data: bytes
+    now_ns: int
+    unsent: bytes
+    state: tuple[int, int, int]
+    flights: list[tuple[Any, ...]]
+
+
+class Lane:
+    """The core with the numbers of its templates, and the judgement whether it is of use."""
+
+    def __init__(self, loop: Loop, recorder: Recorder, templates: Mapping[tuple[int, int], Template]) -> None:
+        """Raises OSError where the system gives no timer."""
+        assert core is not None
+        self.core = core.Lane(
+            loop.epoll_fd, loop.spin_ns, recorder.take_filled, bytearray(BUFFER_ROWS * ROW_BYTES), ROW_BYTES,
+            RECORD_FIELDS, OUTCOME_CODE["ok"],
+        )  # fmt: skip
+        self.templates = list(templates.values())
+        self._numbers = {
+            id(template): self.core.add_template(
+                template.head, template.tail, template.rows, template.n_bytes, template.check_every
+            )
+            for template in self.templates
+        }
+        self.number_of_kind = {kind: self._numbers[id(template)] for kind, template in templates.items()}
+        self._taught: dict[int, Any] = {}
+        self._n_strays = 0
+        self.n_done = 0
+        self.is_over = False
+
+    @property
+    def is_of_use(self) -> bool:
+        """False where so many connections came back that parking them costs more than it saves."""
+        return not self.is_over and self._n_strays < _MOST_STRAYS + self.n_done // _SHARE_OF_STRAYS
+
+    def number_of(self, template: Template) -> int:
+        return self._numbers[id(template)]
+
+    def learn(self, template: Template) -> None:
+        """A reply to `template` was right: the next of its layout need not be judged."""
+        layout = template.layout
+        if layout is not None and self._taught.get(id(template)) is not layout:
+            self._taught[id(template)] = layout
+            self.core.know_layout(
+                self.number_of(template), layout.prefix, layout.suffix, layout.n_bytes, layout.n_json_bytes
+            )
+
+    def read(self, items: list[Any]) -> list[Stray]:
+        """What the core gave back."""
+        self._n_strays += len(items)
+        return [Stray._make(item) for item in items]
+
+    def due_of(self, flight: Flight) -> Due:
+        return Due(
+            flight.at_ns, flight.scheduled_ns, flight.token, flight.phase, self.templates[flight.template]
+        )
+
+
+class _LanePacing:
+    """What both loops share: the core keeps the arrivals; Python sends those for which no connection is free."""
+
+    def __init__(self, lane: Lane) -> None:
+        self._lane = lane
+        self._core = lane.core
+
+    @property
+    def next_ns(self) -> int:
+        """When Python must send; NEVER_NS while the core can."""
+        return self._core.stuck_ns
+
+    @property
+    def is_over(self) -> bool:
+        return self._core.next_ns == NEVER_NS
+
+    def take(self) -> Due:
+        at_ns, scheduled_ns, token, phase, template = self._core.take()
+        return Due(at_ns, scheduled_ns, token, phase, self._lane.templates[template])
+
+
+class LaneOpenLoop(_LanePacing):
+    """`squall.actors.load.pacing.OpenLoop` with the arrivals in the core."""
+
+    def __init__(self, plan: Plan, lane: Lane) -> None:
+        super().__init__(lane)
+        self._plan = plan
+        self._start_ns = 0
+        self._templates = _table(lane)[plan.rows, plan.variant]
+
+    def begin(self, start_ns: int) -> None:
+        plan, self._start_ns = self._plan, start_ns
+        self._core.begin_open(
+            start_ns,
+            np.ascontiguousarray(plan.offset_ns, np.int64),
+            np.ascontiguousarray(plan.seq, np.int64),
+            np.ascontiguousarray(plan.phase, np.uint8),
+            self._templates,
+        )
+        self._templates = self._templates[:0]  # the core has its own
+
+    def n_due_by(self, at_ns: int) -> int:
+        return int(np.searchsorted(self._plan.offset_ns, at_ns - self._start_ns, side="right"))
+
+    def user_of(self, token: int) -> int:
+        """None: an open loop has no users."""
+        del token
+        return 0
+
+    def ended(self, token: int, at_ns: int) -> None:
+        del token, at_ns  # the plan does not care
+
+    def rest(self) -> Iterator[Due]:
+        while not self.is_over:
+            yield self.take()
+
+
+class LaneClosedLoop(_LanePacing):
+    """`squall.actors.load.pacing.ClosedLoop` with the users in the core; it asks for the steps of a user 64 at
+    a time."""
+
+    def __init__(self, plan: ClosedPlan, lane: Lane) -> None:
+        super().__init__(lane)
+        self._plan = plan
+        self._start_ns = 0
+        self._templates = _table(lane)
+        self._chunks: dict[int, Any] = {}
+
+    def begin(self, start_ns: int) -> None:
+        self._start_ns = start_ns
+        users = np.ascontiguousarray(self._plan.users, np.int64)
+        self._core.begin_closed(start_ns, users, self._plan.n_users, self._enter, self._refill)
+
+    def n_due_by(self, at_ns: int) -> int:
+        return self._core.n_due_by(at_ns)
+
+    def user_of(self, token: int) -> int:
+        """Index here of the user whose request that is."""
+        return int(np.searchsorted(self._plan.users, token % self._plan.n_users))
+
+    def ended(self, token: int, at_ns: int) -> None:
+        self._core.ended(self.user_of(token), at_ns)
+
+    def rest(self) -> Iterator[Due]:
+        """None: what a user would have sent is no arrival."""
+        self._core.halt()
+        return iter(())
+
+    def _enter(self, index: int, first_phase: int, free_ns: int) -> tuple[int, int, int] | None:
+        number = int(self._plan.users[index])
+        begin = begin_of(self._plan, number, first_phase, self._start_ns, free_ns)
+        if begin is None:
+            return None
+        phase, send_ns = begin
+        self._chunks[index] = self._plan.step_chunks(number, phase)
+        return send_ns, phase, self._start_ns + self._plan.spans[phase].end_ns
+
+    def _refill(self, index: int) -> tuple[bytes, bytes]:
+        think_ns, rows, variants = next(self._chunks[index])
+        return think_ns.astype(np.int64).tobytes(), self._templates[rows, variants].tobytes()
+
+
+def lane_pacing(plan: Plan | ClosedPlan, lane: Lane) -> LaneOpenLoop | LaneClosedLoop:
+    """The pacing of a plan whose arrivals the core keeps."""
+    return LaneClosedLoop(plan, lane) if isinstance(plan, ClosedPlan) else LaneOpenLoop(plan, lane)
+
+
+def _table(lane: Lane) -> NDArray[np.int32]:
+    """Numbers of the templates by rows and variant."""
+    kinds = lane.number_of_kind
+    shape = [max(kind[axis] for kind in kinds) + 1 for axis in (0, 1)] if kinds else [0, 0]
+    table = np.full(shape, NEVER, np.int32)
+    for kind, number in kinds.items():
+        table[kind] = number
+    return table

@@ -1,0 +1,427 @@
+"""One load worker: engine, client, recorder and its own samples, in one loop of one thread."""
+
+from __future__ import annotations
+
+import gc
+import os
+import threading
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from squall.actors.clock import Clock
+from squall.actors.load.client import Client
+from squall.actors.load.engine import Engine, Rules, templates_needed
+from squall.actors.load.grpc_client import GrpcClient
+from squall.actors.load.http_client import HttpClient
+from squall.actors.load.lane import IS_BUILT, LEAST_CHECK_EVERY, NOT_BUILT, Lane, lane_pacing
+from squall.actors.load.pacing import plain_pacing
+from squall.actors.load.recorder import Recorder
+from squall.actors.load.sender import WINDOW_NS, Governor, Sender
+from squall.actors.load.shared_memory import (
+    Kind,
+    Places,
+    Region,
+    SharedMemorySettings,
+    Slots,
+    place_tensors,
+    region_name,
+    register,
+)
+from squall.actors.load.usage import GcWatch, Usage, cpu_ns, gc_count, sample_table
+from squall.actors.messages.grpc_wire import grpc_template
+from squall.actors.messages.http_wire import http_template
+from squall.actors.messages.template import Template
+from squall.actors.messages.value_check import Tally, ValueCheck, ValueRule
+from squall.actors.net.loop import Loop
+from squall.actors.net.stream import Address, Route, TlsSettings, allow_many_files, words
+from squall.actors.process.priority import Priority, Scheduling
+from squall.actors.process.sweep import share
+from squall.actors.spill import SpillFile
+from squall.models.payload import encode_body, make_inputs
+from squall.models.spec import ModelSpec
+from squall.scenarios.errors import ClusterError, TargetError
+from squall.scenarios.plan.closed import ClosedPlan
+from squall.scenarios.plan.plan import Plan
+from squall.scenarios.units import NS_PER_S
+
+_SAMPLE_NS = NS_PER_S
+_CONNECT_NS = 10 * NS_PER_S
+_LARGEST_RECENT_COUNT = 4_096
+_END_WITHIN_S = 20.0
+_NO_PLACES = Places({}, {})
+Answers = Mapping[tuple[int, int], Mapping[str, np.ndarray[Any, np.dtype[Any]]]]
+"""Outputs by name for each (rows, payload variant)."""
+
+
+@dataclass(frozen=True)
+class WorkerSettings:
+    """What one worker needs to know beside its plan; plain values, so that it travels cheaply.
+
+    `seed` is that of the payloads; `spill_dir` is on the worker's node, as is `unix`, the path of a Unix socket that
+    is loaded instead of host and port, which then only name the server. `core`: the sender's own on that node.
+    """
+
+    run: str
+    node: str
+    worker: int
+    target: str
+    host: str
+    port: int
+    spec: ModelSpec
+    seed: int
+    shapes: dict[str, tuple[int, ...]]
+    rules: Rules
+    n_connections: int
+    spill_dir: str
+    protocol: str = "http"
+    tls: TlsSettings | None = None
+    unix: str | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+    spin_ns: int = 0
+    lane: bool = True
+    check: ValueRule | None = None
+    shared_memory: SharedMemorySettings | None = None
+    priority: Priority = "normal"
+    core: int | None = None
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How a worker stands: counts since the start, and the last second's response times in ns, at most 4,096;
+    `FAILED_NS` for a request that failed."""
+
+    n_sent: int
+    n_done: int
+    n_failed: int
+    n_in_flight: int
+    recent_response_ns: np.ndarray[Any, np.dtype[np.int64]]
+
+
+def why_no_lane(settings: WorkerSettings, templates: Iterable[Template]) -> str:
+    """Why requests of these templates do not go through the C lane; empty where they do."""
+    reasons = {
+        NOT_BUILT: not IS_BUILT,
+        "the settings leave it out": not settings.lane,
+        "it speaks no TLS": settings.tls is not None,
+        "it knows no max_in_flight": settings.rules.max_in_flight is not None,
+        "more than every eighth reply is compared in its values": any(
+            0 < one.check_every < LEAST_CHECK_EVERY for one in templates
+        ),
+    }
+    return next((reason for reason, holds in reasons.items() if holds), "")
+
+
+class LoadWorker:
+    """Life: `prepare`, `run` once, `leftovers`; `progress` and `stop` at any time from another thread."""
+
+    def __init__(self, settings: WorkerSettings, clock: Clock) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._loop: Loop | None = None
+        self._engine: Engine | None = None
+        self._client: Client | None = None
+        self._lane: Lane | None = None
+        self._no_lane = ""
+        self._recorder: Recorder | None = None
+        self._samples: SpillFile | None = None
+        self._kept: list[pa.Table] = []
+        self._last_response_ns: list[int] = []
+        self._is_stopped = threading.Event()
+        self._is_over = threading.Event()
+        self._is_over.set()
+        self._tally = Tally()
+        self._region: Region | None = None
+        self._folder_lock: int | None = None
+        self._gc_watch = GcWatch()
+        self._previous = Usage()
+        self._due_ns = 0
+        self._sender = Sender(settings.priority, settings.spin_ns > 0, settings.core)
+        self._governor = Governor(self._sender, settings.core is not None)
+
+    def prepare(self, plan: Plan | ClosedPlan, answers: Answers | None = None) -> None:
+        """Encodes every request, opens files and connections. `answers`: the right outputs, where they are checked.
+
+        Raises ScenarioError for a payload the model does not take, TargetError where the server cannot be reached,
+        ClusterError where the spill folder cannot be written, or shared memory or the priority cannot be had.
+        """
+        settings = self._settings
+        allow_many_files()
+        self._sender.rehearse()
+        kinds = plan.request_kinds() if isinstance(plan, ClosedPlan) else templates_needed(plan)
+        templates = self._encode(kinds)
+        if settings.check is not None:
+            assert answers is not None
+            for kind, template in templates.items():
+                templates[kind] = template.checked_by(ValueCheck(answers[kind], settings.check, self._tally))
+        self._open_files([span.name for span in plan.spans])
+        assert self._recorder is not None
+        self._loop = loop = Loop(self._clock, settings.spin_ns)
+        length_ns = plan.spans[-1].end_ns
+        try:
+            self._lane = lane = self._make_lane(loop, templates)
+            pacing = lane_pacing(plan, lane) if lane is not None else plain_pacing(plan, templates)
+            self._engine = engine = Engine(
+                pacing, length_ns, settings.rules, self._recorder, loop, self._clock, lane
+            )
+            self._client = self._make_client(loop, engine)
+            self._client.open(settings.n_connections, self._clock.monotonic_ns() + _CONNECT_NS)
+        except OSError as error:
+            self._give_up()
+            where = settings.unix or f"{settings.host}:{settings.port}"
+            raise TargetError(
+                f"worker {settings.worker}: no connection to {where}: {words(error)}"
+            ) from error
+
+    def _encode(self, kinds: Iterable[tuple[int, int]]) -> dict[tuple[int, int], Template]:
+        settings, spec = self._settings, self._settings.spec
+        inputs = {kind: make_inputs(spec, kind[0], kind[1], settings.seed, settings.shapes) for kind in kinds}
+        places = self._share(inputs) if settings.shared_memory is not None else {}
+        templates: dict[tuple[int, int], Template] = {}
+        for kind, arrays in inputs.items():
+            theirs = places.get(kind, _NO_PLACES)
+            template: Template
+            if settings.protocol == "grpc":
+                template = grpc_template(spec, arrays, kind[0], theirs.inputs, theirs.outputs)
+            else:
+                body = encode_body(spec, arrays, theirs.inputs, theirs.outputs)
+                template = http_template(self._authority(), spec, body, kind[0], settings.headers)
+            if theirs.outputs:
+                assert self._region
+                template = template.answered_in(Slots(self._region, theirs.outputs))
+            templates[kind] = template
+        return templates
+
+    def _share(
+        self, inputs: Mapping[Kind, Mapping[str, np.ndarray[Any, np.dtype[Any]]]]
+    ) -> dict[Kind, Places]:
+        """Puts the inputs into shared memory and tells the server."""
+        settings = self._settings
+        assert settings.shared_memory is not None
+        name = region_name(settings.run, settings.worker)
+        self._region, places = place_tensors(name, settings.spec, inputs, settings.shared_memory)
+        try:
+            register(self._region, settings.shared_memory)
+        except TargetError:
+            self._region.close()
+            raise
+        return places
+
+    def _authority(self) -> str:
+        """The server as HTTP names it; an IPv6 address in brackets (RFC 3986, 3.2.2)."""
+        host, port = self._settings.host, self._settings.port
+        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+    def _make_lane(self, loop: Loop, templates: Mapping[tuple[int, int], Template]) -> Lane | None:
+        """None where the lane is not built or cannot do what the settings ask. Raises OSError."""
+        self._no_lane = why_no_lane(self._settings, templates.values())
+        if self._no_lane:
+            return None
+        assert self._recorder is not None
+        return Lane(loop, self._recorder, templates)
+
+    def _make_client(self, loop: Loop, engine: Engine) -> Client:
+        """Raises OSError where the host has no address or the files of TLS cannot be used."""
+        settings = self._settings
+        is_grpc = settings.protocol == "grpc"
+        tls = settings.tls
+        route = Route(
+            Address.resolve(settings.host, settings.port, settings.unix),
+            tls.context("h2" if is_grpc else "http/1.1") if tls else None,
+            (tls.server_name or settings.host) if tls else None,
+        )
+        if is_grpc:
+            return GrpcClient(
+                loop,
+                self._clock,
+                route,
+                self._authority(),
+                settings.headers,
+                engine.on_reply,
+                engine.on_failure,
+                self._lane,
+                engine.lend,
+                engine.readopt,
+            )
+        return HttpClient(loop, self._clock, route, engine.on_reply, engine.on_failure, self._lane)
+
+    def _open_files(self, phases: list[str]) -> None:
+        settings = self._settings
+        labels = {
+            "run": settings.run, "node": settings.node, "target": settings.target, "request_kind": settings.spec.name
+        }  # fmt: skip
+        folder, worker = Path(settings.spill_dir), settings.worker
+        self._folder_lock = share(folder.parent)  # the node's scratch folder: it outlives an agent that dies
+        try:
+            self._samples = SpillFile(folder / f"worker_samples-{worker}.arrows", "worker_samples")
+            self._samples.rehearse(sample_table({}))
+            self._recorder = Recorder(folder / f"requests-{worker}.arrows", labels, worker, phases)
+        except OSError as error:
+            if self._samples is not None:
+                self._samples.close()
+            raise ClusterError(f"worker {worker}: cannot write {folder}: {error.strerror}") from error
+
+    def _give_up(self) -> None:
+        """Closes what `prepare` has opened."""
+        if self._lane is not None:
+            self._lane.core.flush()
+            self._lane.core.close()
+        if self._client is not None:
+            self._client.close()
+        assert self._loop
+        assert self._recorder
+        assert self._samples
+        self._loop.close()
+        self._loop = None
+        self._kept = self._recorder.close()
+        self._samples.close()
+        if self._region is not None:
+            self._region.close()
+        if self._folder_lock is not None:
+            os.close(self._folder_lock)
+            self._folder_lock = None
+
+    def run(self, start_ns: int) -> None:
+        """Follows the plan from `start_ns` (node's clock) and closes everything. Call `prepare` before.
+
+        Raises ClusterError for a defect of ours; what was recorded by then is in the spill file.
+        """
+        if self._loop is None:
+            raise ClusterError(f"worker {self._settings.worker} was not prepared")
+        assert self._engine
+        assert self._client
+        if self._is_stopped.is_set():
+            self._engine.request_stop()
+        self._is_over.clear()
+        gc.collect()
+        gc.freeze()
+        gc.disable()  # a collection would stop the sends; what cycles there are wait for the end
+        gc.callbacks.append(self._gc_watch)
+        # a late worker's first sample still counts every arrival that was due by then
+        at_ns = min(self._clock.monotonic_ns(), start_ns - 1)
+        self._previous = replace(self._usage(at_ns), n_due=0)
+        self._due_ns = start_ns
+        self._sender.raise_thread()
+        try:
+            self._engine.run(self._client, start_ns, self._on_tick, start_ns)
+        except Exception as error:  # the process's edge: a fault of ours
+            what = f"{type(error).__name__}: {error}"
+            raise ClusterError(f"worker {self._settings.worker}: {what}") from error
+        finally:
+            self._sender.restore()
+            gc.callbacks.remove(self._gc_watch)
+            gc.enable()
+            gc.unfreeze()
+            self._take_sample(self._clock.monotonic_ns(), 0)
+            self._give_up()
+            self._is_over.set()
+
+    def abandoned(self) -> None:
+        """Who gave the orders is gone: ends the run and closes the files, which stay."""
+        self.stop()
+        self._is_over.wait(_END_WITHIN_S)
+        if self._loop is not None:  # prepared, and never run
+            self._give_up()
+
+    def stop(self) -> None:
+        """Ends `run` at once; what it has not done is recorded as cancelled or unsent."""
+        self._is_stopped.set()
+        if self._engine is not None:
+            self._engine.request_stop()
+
+    def n_issued(self) -> int:
+        """Requests that it has sent or was to send: in a closed loop, known at the end only."""
+        return self._recorder.n_recorded if self._recorder is not None else 0
+
+    def no_lane(self) -> str:
+        """Why the common case of its requests does not run in C; empty where it does."""
+        return self._no_lane
+
+    def scheduling(self) -> Scheduling:
+        """Of the thread that sends, once prepared."""
+        return self._sender.scheduling
+
+    def demotions(self) -> tuple[int, int]:
+        """How often its priority was taken from it because it computed too much, and for how many ns in all."""
+        return self._governor.n_demotions, self._governor.demoted_ns
+
+    def tally(self) -> Tally:
+        """Replies whose values it has compared."""
+        return self._tally
+
+    def leftovers(self) -> list[pa.Table]:
+        """Rows of `requests` that the spill file could not take."""
+        return self._kept
+
+    def spill_error(self) -> str:
+        """Why the spill file cannot be written; empty while it can."""
+        return self._recorder.error if self._recorder is not None else ""
+
+    def progress(self) -> Progress:
+        """How the worker stands."""
+        engine = self._engine
+        if engine is None:
+            return Progress(0, 0, 0, 0, np.empty(0, np.int64))
+        counters = engine.counters
+        recent = np.array(self._last_response_ns[:_LARGEST_RECENT_COUNT], np.int64)
+        return Progress(counters.n_sent, counters.n_done, counters.n_failed, engine.n_in_flight, recent)
+
+    def status(self) -> tuple[Progress, str]:
+        """`progress` and `spill_error`."""
+        return self.progress(), self.spill_error()
+
+    def _on_tick(self, now_ns: int) -> int:
+        """One row of worker_samples a second, on the second of the run; between them, a look at the priority."""
+        if now_ns >= self._due_ns:
+            self._take_sample(now_ns, now_ns - self._due_ns)
+            self._due_ns += _SAMPLE_NS
+        if not self._governor.is_needed:
+            return self._due_ns
+        self._governor.look(now_ns)
+        return min(self._due_ns, now_ns + WINDOW_NS)
+
+    def _usage(self, now_ns: int) -> Usage:
+        assert self._engine
+        assert self._client
+        assert self._loop
+        counters, client = self._engine.counters, self._client
+        return Usage(
+            now_ns, self._engine.n_due_by(now_ns), counters.n_sent, counters.n_done, cpu_ns(), gc_count(),
+            self._gc_watch.paused_ns, client.n_socket_errors, client.n_write_pauses, self._loop.spun_ns,
+        )  # fmt: skip
+
+    def _take_sample(self, now_ns: int, loop_lag_ns: int) -> None:
+        assert self._engine
+        assert self._client
+        assert self._recorder
+        assert self._samples
+        engine, counters, previous = self._engine, self._engine.counters, self._previous
+        self._previous = usage = self._usage(now_ns)
+        row = {
+            "run": self._settings.run, "phase": "", "node": self._settings.node, "worker": self._settings.worker,
+            "t_ns": now_ns, "interval_ns": now_ns - previous.at_ns,
+            "n_due": usage.n_due - previous.n_due,
+            "n_sent": usage.n_sent - previous.n_sent, "n_done": usage.n_done - previous.n_done,
+            "n_backlog": engine.n_backlog, "n_in_flight": engine.n_in_flight,
+            "n_connections": self._client.n_connections, "lag_max_ns": counters.reset_lag(),
+            "loop_lag_ns": loop_lag_ns, "cpu_ns": usage.cpu_ns - previous.cpu_ns,
+            "gc_count": usage.gc_count - previous.gc_count,
+            "gc_pause_ns": usage.gc_pause_ns - previous.gc_pause_ns,
+            "n_socket_errors": usage.n_socket_errors - previous.n_socket_errors,
+            "n_write_pauses": usage.n_write_pauses - previous.n_write_pauses,
+            "n_held": engine.n_held, "spin_ns": usage.spun_ns - previous.spun_ns,
+        }  # fmt: skip
+        self._recorder.later(partial(self._write_sample, row))
+        self._last_response_ns = engine.take_recent()
+        if self._lane is not None:
+            self._lane.core.flush()
+        self._recorder.flush()
+
+    def _write_sample(self, row: dict[str, Any]) -> None:
+        assert self._samples
+        self._samples.write(sample_table(row))

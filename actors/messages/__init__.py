@@ -1,0 +1,1 @@
+"""Inference requests as bytes, and what is read of a reply."""

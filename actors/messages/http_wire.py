@@ -1,0 +1,169 @@
+"""Bytes of inference requests and replies over HTTP/1.1, without sockets.
+
+Source: KServe v2 protocol and Triton's extension_binary_data.md (header `Inference-Header-Content-Length`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+from squall.actors.messages.template import (
+    NO_ID,
+    NOT_IN_SLOT,
+    REJECTIONS,
+    Layout,
+    Output,
+    Template,
+    fault_of,
+    one_line,
+)
+from squall.models.payload import PREFIX, RequestBody
+from squall.models.spec import ModelSpec
+
+_UNAVAILABLE = 503
+_OK = 200
+
+
+class Reply(Protocol):
+    """A whole reply; `n_json_bytes` 0 where it had no binary part, -1 where its head made no sense."""
+
+    status: int
+    n_json_bytes: int
+    body: bytes
+
+
+class HttpTemplate(Template):
+    """A whole HTTP request, head included."""
+
+    def judge(self, reply: Reply, wire_id: bytes) -> tuple[str, str]:
+        """(outcome, detail) of the reply to the request that carried `wire_id`."""
+        body, known, every = reply.body, self._known, self.check_every
+        if known and reply.status == _OK and (not every or int(wire_id) % every):
+            layout = known[0]
+            start = layout.prefix + wire_id + layout.suffix
+            is_as_long = len(body) == layout.n_bytes and reply.n_json_bytes == layout.n_json_bytes
+            if is_as_long and body.startswith(start):
+                return "ok", ""
+        reply_bytes = None if self.slots else self.spec.reply_bytes(self.rows if self.spec.is_batched else 1)
+        outcome, why = judge_reply(reply.status, reply.n_json_bytes, body, wire_id, reply_bytes)
+        return (outcome, why) if outcome != "ok" else self._judge_outputs(reply, wire_id)
+
+    def _judge_outputs(self, reply: Reply, wire_id: bytes) -> tuple[str, str]:
+        """A reply of the right size: does it describe the tensors that the spec promises?"""
+        n_json = reply.n_json_bytes
+        described = reply.body[:n_json] if n_json else reply.body
+        try:
+            content = json.loads(described)
+            reply_id = content["id"]
+            outputs = [_output_of(item) for item in content["outputs"]]
+            is_carried = len(described) != len(reply.body) or any("data" in one for one in content["outputs"])
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            return "bad_reply", "the reply's JSON is not that of an inference"
+        if reply_id != wire_id.decode():
+            return "bad_reply", NO_ID
+        why = fault_of(self.spec, self.rows, outputs)
+        if why:
+            return "bad_reply", why
+        if self.slots and is_carried:
+            return "bad_reply", NOT_IN_SLOT
+        prefix, _, suffix = described.partition(wire_id)
+        if (n_json or self.slots) and wire_id not in suffix:
+            self._remember(Layout(prefix, suffix, len(reply.body), n_json))
+        if self._is_checked(wire_id):
+            return self._judge_values(outputs, _split(reply.body[n_json:] if n_json else b"", outputs))
+        return "ok", ""
+
+
+def _split(tensors: bytes, outputs: Sequence[Output]) -> list[bytes | None]:
+    """The binary part by output: its tensors follow each other in the order of the JSON."""
+    parts: list[bytes | None] = []
+    at = 0
+    for output in outputs:
+        size = output.n_bytes or 0
+        parts.append(None if output.n_bytes is None else tensors[at : at + size])
+        at += size
+    return parts
+
+
+def _output_of(item: Mapping[str, Any]) -> Output:
+    """Raises KeyError, TypeError or ValueError for what is no description of a tensor."""
+    n_bytes = item.get("parameters", {}).get("binary_data_size")
+    shape = tuple(int(size) for size in item["shape"])
+    return Output(str(item["name"]), str(item["datatype"]), shape, None if n_bytes is None else int(n_bytes))
+
+
+def http_template(
+    host: str, spec: ModelSpec, body: RequestBody, rows: int, headers: Mapping[str, str] | None = None
+) -> HttpTemplate:
+    """The template of a POST to `/v2/models/MODEL/versions/VERSION/infer`; `headers` are sent with it."""
+    own = "".join(f"{name}: {value}\r\n" for name, value in (headers or {}).items())
+    head = (
+        f"POST /v2/models/{spec.name}/versions/{spec.version}/infer HTTP/1.1\r\n"
+        f"Host: {host}\r\n"
+        f"{own}"
+        "Content-Type: application/octet-stream\r\n"
+        f"Inference-Header-Content-Length: {body.n_json_bytes}\r\n"
+        f"Content-Length: {body.n_bytes}\r\n\r\n"
+    )
+    return HttpTemplate(head.encode() + PREFIX, body.suffix, rows, spec)
+
+
+def judge_reply(
+    status: int, n_json_bytes: int, body: bytes, wire_id: bytes, reply_bytes: int | None
+) -> tuple[str, str]:
+    """(outcome, detail) of a whole reply. `n_json_bytes` 0: the reply had no binary part.
+
+    ok needs status 200, our own id in the JSON and tensors of just the size that the model's spec gives.
+    """
+    if status != _OK:
+        return _judge_error(status, body, wire_id)
+    said = _error_said(body)
+    if said is not None:
+        return "bad_reply", f"status 200 with an error: {said}"
+    if not 0 <= n_json_bytes <= len(body):
+        return "bad_reply", "the reply's Inference-Header-Content-Length is not within its body"
+    json_part = body[:n_json_bytes] if n_json_bytes else body
+    if wire_id not in json_part:
+        return "bad_reply", NO_ID
+    if reply_bytes is not None:
+        n_tensor_bytes = len(body) - n_json_bytes if n_json_bytes else 0
+        if n_tensor_bytes != reply_bytes:
+            return (
+                "bad_reply",
+                f"the reply has {n_tensor_bytes} tensor bytes, the model's spec says {reply_bytes}",
+            )
+    return "ok", ""
+
+
+def _judge_error(status: int, body: bytes, wire_id: bytes) -> tuple[str, str]:
+    """Rejections of the queue policy stand apart from errors of the server.
+
+    Triton puts "[request id: ID] " before most messages; without it equal failures have equal details.
+    """
+    detail = f"{status} {error_text(body.replace(b'[request id: ' + wire_id + b'] ', b''))}"
+    if status == _UNAVAILABLE or any(text in body for text in REJECTIONS):
+        return "rejected", detail
+    return "server_error", detail
+
+
+def _error_said(body: bytes) -> str | None:
+    """The message of a body that is Triton's `{"error": …}`; None for any other."""
+    if not body.startswith(b"{") or b'"error"' not in body:
+        return None
+    try:
+        content = json.loads(body)
+    except (ValueError, RecursionError):
+        return None
+    return error_text(body) if "error" in content and "outputs" not in content else None
+
+
+def error_text(body: bytes) -> str:
+    """The message in Triton's `{"error": …}`, else the first of the body itself; one line, at most 200 characters."""
+    try:
+        content = json.loads(body)
+        text = str(content["error"]) if isinstance(content, dict) and "error" in content else str(content)
+    except (ValueError, RecursionError):
+        text = body.decode(errors="replace")
+    return one_line(text)

@@ -1,0 +1,133 @@
+"""A request as it is sent, and whether its reply is what the model's spec promises.
+
+The description of the tensors is judged once for each layout; then its bytes are known.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple, Self
+
+from squall.actors.messages.value_check import ValueCheck
+from squall.models.payload import ID_DIGITS, read_tensor
+from squall.models.spec import ModelSpec
+
+REJECTIONS = (b"Exceeds maximum queue size", b"Request timeout expired")
+"""What Triton answers when its queue policy refuses a request: full queue, queue timeout."""
+NO_ID = "the reply does not carry the request's id"
+NOT_IN_SLOT = "the reply carries an output that was to be in shared memory"
+_DETAIL_CHARACTERS = 200
+
+
+class Output(NamedTuple):
+    """One tensor of a reply; `n_bytes` None where its data is not in the binary part."""
+
+    name: str
+    datatype: str
+    shape: tuple[int, ...]
+    n_bytes: int | None
+
+
+class Layout(NamedTuple):
+    """A reply that was found right: another of the same bytes but for the id, and for its tensors' data, is so too."""
+
+    prefix: bytes
+    suffix: bytes
+    n_bytes: int
+    n_json_bytes: int = 0
+    """Over HTTP, as the reply's head says it; 0 where it has no binary part."""
+
+
+@dataclass(frozen=True)
+class Template(ABC):
+    """A request but for its id, pre-encoded: head + id + tail; and the spec that its reply must meet.
+
+    `check_every`: of requests whose id is a multiple of it the values are compared too; 0: of none. `slots`: gives the
+    bytes of an output by name where outputs lie in shared memory, None where replies carry them.
+    """
+
+    head: bytes
+    tail: bytes
+    rows: int
+    spec: ModelSpec
+    check_every: int = 0
+    check: ValueCheck | None = field(default=None, compare=False, repr=False)
+    slots: Callable[[str], bytes] | None = field(default=None, compare=False, repr=False)
+    _known: list[Layout] = field(default_factory=list, compare=False, repr=False)
+
+    @property
+    def n_bytes(self) -> int:
+        """Bytes of the request, without what each connection adds: over HTTP all of it, over gRPC the message with
+        its length prefix."""
+        return len(self.head) + ID_DIGITS + len(self.tail)
+
+    @property
+    def layout(self) -> Layout | None:
+        """Of the replies that were found right, the last one's."""
+        return self._known[0] if self._known else None
+
+    @abstractmethod
+    def judge(self, reply: Any, wire_id: bytes) -> tuple[str, str]:
+        """(outcome, detail) of the reply to the request that carried `wire_id`."""
+
+    def checked_by(self, check: ValueCheck) -> Self:
+        """The same request, whose replies `check` compares as often as its rule says."""
+        return replace(self, check_every=check.rule.every, check=check)
+
+    def answered_in(self, slots: Callable[[str], bytes]) -> Self:
+        """The same request, whose outputs the server writes where `slots` reads."""
+        return replace(self, slots=slots)
+
+    def _remember(self, layout: Layout) -> None:
+        if self.layout != layout:
+            self._known[:] = [layout]
+
+    def _is_checked(self, wire_id: bytes) -> bool:
+        return self.check_every > 0 and int(wire_id) % self.check_every == 0
+
+    def _judge_values(self, outputs: Sequence[Output], data: Sequence[bytes | None]) -> tuple[str, str]:
+        """(outcome, detail) of outputs that are as the spec says; `data` None where one came without its bytes."""
+        assert self.check is not None
+        if self.slots is not None:
+            data = [self.slots(output.name) for output in outputs]
+        arrays = {}
+        for output, part in zip(outputs, data, strict=True):
+            if not self.check.covers(output.name):
+                continue
+            if part is None:
+                return "bad_reply", f"output {output.name} is not binary, its values cannot be compared"
+            try:
+                arrays[output.name] = read_tensor(output.datatype, output.shape, part)
+            except ValueError as error:
+                return "bad_reply", one_line(f"output {output.name} cannot be read: {error}")
+        why = self.check.fault_of(arrays)
+        return ("bad_reply", one_line(why)) if why else ("ok", "")
+
+
+def fault_of(spec: ModelSpec, rows: int, outputs: Sequence[Output]) -> str:
+    """What is wrong with the outputs of a request of `rows` rows, in a few words; empty where nothing is."""
+    names = sorted(output.name for output in outputs)
+    if names != sorted(tensor.name for tensor in spec.outputs):
+        return f"the reply has outputs {', '.join(names) or '(none)'}, not those of the model"
+    for tensor in spec.outputs:
+        output = next(output for output in outputs if output.name == tensor.name)
+        dims = (rows, *tensor.dims) if spec.is_batched else tensor.dims
+        fits = len(output.shape) == len(dims) and all(
+            dim in (-1, size) for dim, size in zip(dims, output.shape, strict=True)
+        )
+        if output.datatype != tensor.datatype or not fits:
+            return (
+                f"output {tensor.name} is {output.datatype} {list(output.shape)}, "
+                f"the model's spec says {tensor.datatype} {list(dims)}"
+            )
+        n_bytes = tensor.n_bytes(rows if spec.is_batched else 1)
+        if n_bytes is not None and output.n_bytes is not None and output.n_bytes != n_bytes:
+            return f"output {tensor.name} has {output.n_bytes} bytes, the model's spec says {n_bytes}"
+    return ""
+
+
+def one_line(text: str) -> str:
+    """Any text as a detail: one line of at most 200 characters."""
+    return " ".join(text.split())[:_DETAIL_CHARACTERS]

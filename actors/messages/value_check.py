@@ -1,0 +1,81 @@
+"""Whether the values of a reply are those that its request must give, within a tolerance."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True)
+class ValueRule:
+    """Which replies are compared, those whose request id is a multiple of `every`, and how close they must be.
+
+    A value is right where |value - expected| <= atol + rtol * |expected| (`numpy.isclose`).
+    """
+
+    every: int
+    rtol: float
+    atol: float
+
+
+@dataclass
+class Tally:
+    """Replies whose values a worker has compared so far, the wrong ones among them."""
+
+    n_checked: int = 0
+    n_wrong: int = 0
+
+
+class ValueCheck:
+    """The outputs that one request must give, by name; `tally` is shared by all checks of a worker."""
+
+    def __init__(self, expected: Mapping[str, NDArray[Any]], rule: ValueRule, tally: Tally) -> None:
+        self.rule = rule
+        self._tally = tally
+        self._outputs = {name: _Expected(array.astype(np.float64), rule) for name, array in expected.items()}
+
+    def covers(self, output: str) -> bool:
+        """Whether values are known for that output."""
+        return output in self._outputs
+
+    def fault_of(self, outputs: Mapping[str, NDArray[Any]]) -> str:
+        """The first covered output that is wrong, with its largest difference; empty where all are right. Counts."""
+        self._tally.n_checked += 1
+        for name, expected in self._outputs.items():
+            why = expected.difference(outputs[name])
+            if why:
+                self._tally.n_wrong += 1
+                return f"output {name} {why}"
+        return ""
+
+
+class _Expected:
+    """One output: its values, and how far each may be off; below 0 where it is NaN or infinite."""
+
+    def __init__(self, values: NDArray[np.float64], rule: ValueRule) -> None:
+        self._values = values
+        self._rule = rule
+        self._limits = np.where(np.isfinite(values), rule.atol + rule.rtol * np.abs(values), -1.0)
+
+    def difference(self, found: NDArray[Any]) -> str:
+        """NaN and infinities are right only where the same are expected, and else differ most."""
+        values = self._values
+        if found.shape != values.shape:
+            return f"has shape {list(found.shape)}, expected is {list(values.shape)}"
+        found = found.astype(np.float64)
+        with np.errstate(invalid="ignore", over="ignore"):
+            distance = np.abs(found - values)
+        if (distance <= self._limits).all():  # the common case; isclose is for NaN and infinities
+            return ""
+        is_close = np.isclose(found, values, rtol=self._rule.rtol, atol=self._rule.atol, equal_nan=True)
+        if is_close.all():
+            return ""
+        distance[np.isnan(distance)] = np.inf
+        distance[is_close] = -1.0
+        at = np.unravel_index(int(np.argmax(distance)), distance.shape)
+        where = [int(index) for index in at]
+        return f"is {found[at]:.6g} at {where}, expected {values[at]:.6g}: the largest difference"

@@ -1,0 +1,139 @@
+/* What is due: the arrivals of a plan, or the users of a closed loop in a heap by their next send. */
+
+#include "lane.h"
+
+static int is_before(const Lane *lane, Turn a, Turn b) {
+  return a.at_ns != b.at_ns ? a.at_ns < b.at_ns : lane->users[a.user].number < lane->users[b.user].number;
+}
+
+static void push_turn(Lane *lane, int64_t at_ns, int32_t user) {
+  int64_t place = lane->n_heap++;
+  Turn turn = {at_ns, user};
+  for (int64_t above; place && is_before(lane, turn, lane->heap[above = (place - 1) / 2]); place = above)
+    lane->heap[place] = lane->heap[above];
+  lane->heap[place] = turn;
+  lane->users[user].place = IN_HEAP;
+}
+
+static Turn pop_turn(Lane *lane) {
+  Turn first = lane->heap[0], last = lane->heap[--lane->n_heap];
+  int64_t place = 0, below;
+  while ((below = 2 * place + 1) < lane->n_heap) {
+    if (below + 1 < lane->n_heap && is_before(lane, lane->heap[below + 1], lane->heap[below])) below++;
+    if (!is_before(lane, lane->heap[below], last)) break;
+    lane->heap[place] = lane->heap[below];
+    place = below;
+  }
+  lane->heap[place] = last;
+  return first;
+}
+
+int is_template(const Lane *lane, int64_t number) { return number >= 0 && number < lane->n_templates; }
+
+int has_begun(const Lane *lane) { return lane->users || lane->kinds; }
+
+static int are_steps(const Lane *lane, const User *user) {
+  for (int i = 0; i < user->n_steps; i++)
+    if (user->think_ns[i] < 0 || user->think_ns[i] > LATEST_NS || !is_template(lane, user->template[i])) return 0;
+  return 1;
+}
+
+static void draw_steps(Lane *lane, int32_t index) { /* needs the interpreter */
+  User *user = &lane->users[index];
+  user->at = user->n_steps = 0;
+  PyObject *drawn = PyObject_CallFunction(lane->refill, "i", index);
+  const char *think, *template;
+  Py_ssize_t n_think, n_template;
+  int is_sound = 0;
+  if (drawn && !PyTuple_Check(drawn)) {
+    PyErr_SetString(PyExc_TypeError, "a user's steps: not (think times, templates)");
+  } else if (drawn && PyArg_ParseTuple(drawn, "y#y#", &think, &n_think, &template, &n_template)) {
+    is_sound = n_think && n_think % 8 == 0 && n_think <= (Py_ssize_t)sizeof user->think_ns && n_think == 2 * n_template;
+    if (is_sound) {
+      memcpy(user->think_ns, think, n_think);
+      memcpy(user->template, template, n_template);
+      user->n_steps = (int)(n_think / 8);
+      is_sound = are_steps(lane, user);
+    }
+    if (!is_sound)
+      PyErr_SetString(PyExc_ValueError, "a user's steps: not 1 to 64 think times from 0 on, each with its template");
+  }
+  if (!is_sound) {
+    user->n_steps = 0;
+    lane->has_failed = 1;
+  }
+  Py_XDECREF(drawn);
+}
+
+void enter_phase(Lane *lane, int32_t index, int first_phase, int64_t free_ns) { /* needs the interpreter */
+  User *user = &lane->users[index];
+  PyObject *begun = PyObject_CallFunction(lane->enter, "iiL", index, first_phase, (long long)free_ns);
+  long long send_ns, end_ns;
+  int phase;
+  if (!begun) {
+    lane->has_failed = 1;
+  } else if (begun != Py_None) {
+    if (!PyTuple_Check(begun)) {
+      PyErr_SetString(PyExc_TypeError, "a user's phase: not (send_ns, phase, end_ns)");
+      lane->has_failed = 1;
+    } else if (PyArg_ParseTuple(begun, "LiL", &send_ns, &phase, &end_ns) &&
+               is_within("a user's first send", send_ns, 0, LATEST_NS) &&
+               is_within("a user's phase", phase, first_phase, UINT8_MAX) &&
+               is_within("the end of a user's phase", end_ns, 0, LATEST_NS)) {
+      user->phase = phase;
+      user->end_ns = end_ns;
+      draw_steps(lane, index);
+      if (!lane->has_failed) push_turn(lane, send_ns, index);
+    } else {
+      lane->has_failed = 1;
+    }
+  }
+  Py_XDECREF(begun);
+}
+
+void user_ended(Lane *lane, int32_t index, int64_t at_ns) {
+  User *user = &lane->users[index];
+  user->place = NOWHERE;
+  if (lane->has_failed) return; /* what raised is still to be told */
+  if (user->at == user->n_steps) {
+    enter_python(lane);
+    draw_steps(lane, index);
+    leave_python(lane);
+    if (lane->has_failed) return;
+  }
+  int64_t send_ns = at_ns + user->think_ns[user->at];
+  if (send_ns < user->end_ns) {
+    push_turn(lane, send_ns, index);
+  } else {
+    enter_python(lane);
+    enter_phase(lane, index, user->phase + 1, at_ns);
+    leave_python(lane);
+  }
+}
+
+int64_t next_due(const Lane *lane) {
+  if (lane->users) return lane->n_heap ? lane->heap[0].at_ns : NEVER_NS;
+  return lane->next < lane->n_planned ? lane->start_ns + ((int64_t *)lane->offsets.buf)[lane->next] : NEVER_NS;
+}
+
+void take_due(Lane *lane, Request *request) {
+  lane->n_taken++;
+  lane->is_stuck = 0;
+  if (lane->users) {
+    Turn turn = pop_turn(lane);
+    User *user = &lane->users[turn.user];
+    request->at_ns = turn.at_ns;
+    request->scheduled_ns = -1;
+    request->token = user->n_sent++ * lane->n_all_users + user->number;
+    request->phase = (uint8_t)user->phase;
+    request->template = user->template[user->at++];
+    request->user = turn.user;
+    user->place = WITH_PYTHON;
+  } else {
+    int64_t index = lane->next++;
+    request->at_ns = request->scheduled_ns = lane->start_ns + ((int64_t *)lane->offsets.buf)[index];
+    request->token = ((int64_t *)lane->tokens.buf)[index];
+    request->phase = ((uint8_t *)lane->phases.buf)[index];
+    request->template = lane->kinds[index];
+  }
+}

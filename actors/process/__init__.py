@@ -1,0 +1,1 @@
+"""What a process of ours is to the operating system: how it starts and ends, its priority, cores and folders."""

@@ -1,0 +1,245 @@
+"""Who had the CPU of a node, second by second, and how long server and clients waited for it. See docs/sampling.md."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence, Sized
+from dataclasses import dataclass, field
+from typing import Any
+
+from squall.actors.process.proc_files import OpenFiles, ProcFile, gained, process_cpu_ns, read_once
+from squall.actors.sampling.cgroups import (
+    Quota,
+    Throttling,
+    groups_of,
+    pressure_file,
+    throttling,
+    tightest_quota,
+)
+from squall.actors.sampling.cpu_groups import ProcessTree, Roots, grouped
+from squall.actors.sampling.host import psi_ns
+from squall.scenarios.units import NS_PER_S
+
+Row = dict[str, Any]
+
+_LOOK_NS = 5 * NS_PER_S
+_MOST_OPEN = 256
+"""Files of threads kept open, beside the 512 of `squall.actors.sampling.threads`: a process may often have 1,024."""
+_IDLE = (3, 4)
+"""Fields of the cpu line of /proc/stat that are no work: idle, iowait."""
+_STEAL = 7
+_N_FIELDS = 8
+
+
+@dataclass
+class _Limits:
+    """What bounds a group of processes: cores that it may run on, its tightest quota, its pressure file."""
+
+    n_cores: int | None = None
+    quota: Quota | None = None
+    pressure: str | None = None
+
+
+@dataclass(frozen=True)
+class _Counts:
+    """Everything cumulative at one instant. CPU by process; time waited, and times run, by thread's file."""
+
+    at_ns: int
+    ticks: tuple[int, ...]
+    cpu_ns: dict[str, dict[int, int]]
+    waited: dict[str, dict[str, tuple[int, int]]]
+    psi: dict[str, int | None]
+    throttling: dict[str, tuple[Quota, Throttling] | None]
+
+
+@dataclass
+class ClientPids:
+    """The processes of this node's load workers, once they are known; `driver` where it runs on this node."""
+
+    pids: tuple[int, ...] = ()
+    driver: int | None = None
+
+
+@dataclass
+class CpuSource:
+    """One row of cpu_samples a tick. What the node does not offer is null, and `facts` names it.
+
+    CPU of processes is their exact clock, that of the node its ticks of 10 ms: what is left over is the others'. A
+    process that ends takes the CPU of its last interval along, to the others. `cpu_clock` and `affinity`: the system's,
+    or a test's.
+    """
+
+    server_pids: Callable[[], Sequence[int]]
+    clients: ClientPids
+    agent: int
+    proc: str = "/proc"
+    cpu_clock: Callable[[int], int | None] = process_cpu_ns
+    affinity: Callable[[int], Sized] = os.sched_getaffinity
+    table: str = field(default="cpu_samples", init=False)
+
+    def __post_init__(self) -> None:
+        self._stat = ProcFile(f"{self.proc}/stat")
+        self._pressure = ProcFile(f"{self.proc}/pressure/cpu")
+        self._tree = ProcessTree(self.proc)
+        self._schedules = OpenFiles(_MOST_OPEN)
+        self._groups: dict[str, list[int]] = {}
+        self._limits: dict[str, _Limits] = {}
+        self._is_shared: bool | None = None
+        self._looked: tuple[int, tuple[int, ...], tuple[int, ...]] | None = None
+        self._has_schedstat = True
+        self._tick_ns = NS_PER_S // os.sysconf("SC_CLK_TCK")
+        self._previous: _Counts | None = None
+
+    def sample(self, now_ns: int) -> list[Row]:
+        """Raises OSError where /proc/stat cannot be read."""
+        self._look(now_ns)
+        current, before = self._read(now_ns), self._previous
+        if before is not None and current.ticks == before.ticks:  # within one tick of the kernel's count
+            return []
+        self._previous = current
+        return [] if before is None else [self._row(current, before)]
+
+    def losses(self) -> list[str]:
+        return []
+
+    def facts(self) -> dict[str, Any]:
+        """`has_schedstat`: the kernel tells how long threads wait. `quotas`: what bounds server and clients (cores)."""
+        return {
+            "has_schedstat": self._has_schedstat,
+            "quotas": {name: one.quota.cores for name, one in self._limits.items() if one.quota is not None},
+            "n_processes": {name: len(pids) for name, pids in self._groups.items()},
+        }
+
+    def close(self) -> None:
+        """Frees what is kept open; call when its sampler has stopped."""
+        self._schedules.close()
+
+    def _look(self, now_ns: int) -> None:
+        """Whose processes are whose, every 5 s, and as soon as other ones are known as the server's or the clients'."""
+        server, clients = tuple(self.server_pids()), self.clients.pids
+        looked = self._looked
+        if looked is not None and looked[1:] == (server, clients) and now_ns - looked[0] < _LOOK_NS:
+            return
+        self._looked = (now_ns, server, clients)
+        tree = self._tree.look()
+        own = {self.agent} if self.clients.driver is None else {self.agent, self.clients.driver}
+        roots = Roots(frozenset(server), frozenset(clients), frozenset(own))
+        self._groups = grouped(tree, roots)
+        beside = clients or (self.agent,)
+        self._limits = {"server": self._bounds(server), "clients": self._bounds(beside)}
+        quota = self._limits["server"].quota
+        self._is_shared = None
+        if quota is not None:  # the clients use it up, too
+            self._is_shared = (quota.folder, quota.is_v2) in groups_of(beside[0], self.proc)
+
+    def _bounds(self, pids: Sequence[int]) -> _Limits:
+        """Of the first process that is there: all of a group are started alike."""
+        for pid in pids:
+            try:
+                n_cores = len(self.affinity(pid))
+            except OSError:
+                continue
+            return _Limits(n_cores, tightest_quota(pid, self.proc), pressure_file(pid, self.proc))
+        return _Limits()
+
+    def _read(self, now_ns: int) -> _Counts:
+        stat = self._stat.read()
+        if stat is None:
+            raise OSError(f"{self._stat.path} cannot be read")
+        pressure = self._pressure.read()
+        own = self._limits["server"].pressure
+        of_server = read_once(own) if own is not None else None
+        return _Counts(
+            now_ns,
+            tuple(map(int, stat.split(None, _N_FIELDS + 1)[1 : _N_FIELDS + 1])),
+            {name: self._clocks(pids) for name, pids in self._groups.items()},
+            {name: self._waited(self._groups[name]) for name in ("server", "clients")},
+            {
+                "psi_cpu_some_ns": psi_ns(pressure, "some"), "psi_cpu_full_ns": psi_ns(pressure, "full"),
+                "server_psi_some_ns": psi_ns(of_server, "some"), "server_psi_full_ns": psi_ns(of_server, "full"),
+            },
+            {name: _throttled(one.quota) for name, one in self._limits.items()},
+        )  # fmt: skip
+
+    def _clocks(self, pids: Sequence[int]) -> dict[int, int]:
+        return {pid: cpu_ns for pid in pids if (cpu_ns := self.cpu_clock(pid)) is not None}
+
+    def _waited(self, pids: Sequence[int]) -> dict[str, tuple[int, int]]:
+        """Time each thread could run and had no CPU, and times it got one; empty where the kernel does not tell."""
+        found: dict[str, tuple[int, int]] = {}
+        for pid in pids if self._has_schedstat else ():
+            try:
+                threads = os.listdir(f"{self.proc}/{pid}/task")
+            except OSError:  # it has ended
+                continue
+            for thread in threads:
+                path = f"{self.proc}/{pid}/task/{thread}/schedstat"
+                words = (self._schedules.read(path) or b"").split()
+                if len(words) == 3:
+                    found[path] = int(words[1]), int(words[2])
+                elif not os.path.exists(path) and os.path.exists(f"{self.proc}/{pid}/task/{thread}"):
+                    self._has_schedstat = False
+        return found
+
+    def _row(self, current: _Counts, before: _Counts) -> Row:
+        spent = [
+            max(0, now - then) * self._tick_ns for now, then in zip(current.ticks, before.ticks, strict=True)
+        ]
+        for path in {path for of in before.waited.values() for path in of} - {
+            path for of in current.waited.values() for path in of
+        }:
+            self._schedules.drop(path)
+        idle_ns, steal_ns = sum(spent[index] for index in _IDLE), spent[_STEAL]
+        own = {name: _gained(current.cpu_ns[name], before.cpu_ns.get(name, {})) for name in current.cpu_ns}
+        busy_ns = sum(spent) - idle_ns - steal_ns
+        server = self._limits["server"]
+        return {
+            "t_ns": current.at_ns, "interval_ns": current.at_ns - before.at_ns,
+            "n_cores": os.cpu_count() or 1,
+            "server_ns": own["server"] if self._groups["server"] else None,
+            "clients_ns": own["clients"], "squall_ns": own["squall"],
+            "others_ns": max(0, busy_ns - sum(own.values())), "idle_ns": idle_ns, "steal_ns": steal_ns,
+            **self._waits("server", current, before), **self._waits("clients", current, before),
+            "server_cores": server.n_cores,
+            "is_quota_shared": self._is_shared,
+            **{name: gained(now, before.psi[name]) for name, now in current.psi.items()},
+            **_held("server", current, before), **_held("clients", current, before),
+        }  # fmt: skip
+
+    def _waits(self, group: str, current: _Counts, before: _Counts) -> Row:
+        names = (f"{group}_wait_ns", f"{group}_runs")
+        if not self._has_schedstat or not self._groups[group]:
+            return dict.fromkeys(names)
+        now, then = current.waited[group], before.waited.get(group, {})
+        return {
+            name: _gained(
+                {path: one[index] for path, one in now.items()},
+                {path: one[index] for path, one in then.items()},
+            )
+            for index, name in enumerate(names)
+        }
+
+
+def _gained(now: Mapping[Any, int], before: Mapping[Any, int]) -> int:
+    """What all of them gained. One that is new counts nothing: what it had before may be of any time."""
+    return sum(max(0, count - before[one]) for one, count in now.items() if one in before)
+
+
+def _throttled(quota: Quota | None) -> tuple[Quota, Throttling] | None:
+    found = throttling(quota) if quota is not None else None
+    return (quota, found) if quota is not None and found is not None else None
+
+
+def _held(group: str, current: _Counts, before: _Counts) -> Row:
+    """The quota of a group and what it did in the interval; null without one, or where it has just been set."""
+    now, then = current.throttling.get(group), before.throttling.get(group)
+    names = ("periods", "throttled_periods", "throttled_ns")
+    row: Row = {f"{group}_quota_cores": now[0].cores if now is not None else None}
+    if now is None or then is None or now[0].folder != then[0].folder:
+        return {**row, **dict.fromkeys(f"{group}_{name}" for name in names)}
+    counts = zip(
+        (now[1].n_periods, now[1].n_throttled, now[1].throttled_ns),
+        (then[1].n_periods, then[1].n_throttled, then[1].throttled_ns),
+        strict=True,
+    )
+    return {**row, **{f"{group}_{name}": max(0, a - b) for name, (a, b) in zip(names, counts, strict=True)}}

@@ -1,0 +1,1 @@
+"""NVML: samples of the GPUs of a node, and who uses them."""

@@ -1,0 +1,209 @@
+"""NVML samples of the GPUs of a node and of their processes, MIG instances included. The one user of pynvml."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from squall.actors.clock import Clock, SystemClock
+from squall.actors.sampling.gpu.device import GpuDevice, GpuLost
+from squall.actors.sampling.gpu.processes import processes_of
+
+Row = dict[str, Any]
+_MIG_ON = 1
+
+
+def missing_reason() -> str | None:
+    """Why NVML cannot be used here; None if it can."""
+    import pynvml
+
+    try:
+        pynvml.nvmlInit()
+        count = pynvml.nvmlDeviceGetCount()
+        pynvml.nvmlShutdown()
+    except pynvml.NVMLError as error:
+        return str(error)
+    return None if count else "the driver sees no GPU"
+
+
+class _Gpu:
+    """A GPU with its MIG instances. `lost`: when it answered no more, by the node's clock, and NVML's words."""
+
+    def __init__(self, nvml: Any, index: int, clock: Clock, with_gpm: bool) -> None:
+        self._nvml = nvml
+        handle = nvml.nvmlDeviceGetHandleByIndex(index)
+        self.uuid = _text(nvml.nvmlDeviceGetUUID(handle))
+        self.name = _text(nvml.nvmlDeviceGetName(handle))
+        self.is_mig = _is_mig(nvml, handle)
+        self.lost: tuple[int, str] | None = None
+        reason = _gpm_reason(nvml, handle) if with_gpm else "it is turned off"
+        self.parts = [
+            GpuDevice(
+                nvml,
+                handle,
+                self.uuid,
+                "",
+                clock,
+                lambda sample: nvml.nvmlGpmSampleGet(handle, sample),
+                reason,
+            )
+        ]
+        if self.is_mig:
+            self.parts += [
+                GpuDevice(nvml, part, self.uuid, f"{gi}/{ci}", clock, _mig_sample(nvml, handle, gi), reason)
+                for part, gi, ci in _instances(nvml, handle)
+            ]
+
+    def sample(self, clock: Clock) -> list[Row]:
+        if self.lost is not None:
+            return []
+        try:
+            rows = [part.sample() for part in self.parts]
+        except GpuLost as error:
+            self.lost = (clock.monotonic_ns(), str(error))
+            return []
+        return [row for row in rows if row is not None]
+
+    def facts(self) -> Row:
+        return {
+            "name": self.name, "uuid": self.uuid, "is_mig": self.is_mig,
+            "lost_at_ns": self.lost[0] if self.lost else None, "parts": [part.facts() for part in self.parts],
+        }  # fmt: skip
+
+
+class GpuSource:
+    """One row of gpu_samples per GPU, MIG instance and tick. What one does not support is null, and in `facts`.
+
+    A GPU that is lost gives no more rows; `losses` says when. Raises pynvml.NVMLError where there is no NVML.
+    """
+
+    table = "gpu_samples"
+
+    def __init__(self, with_gpm: bool = True, clock: Clock | None = None) -> None:
+        import pynvml
+
+        self._clock = clock or SystemClock()
+        self._nvml = pynvml
+        pynvml.nvmlInit()
+        self._driver = _text(pynvml.nvmlSystemGetDriverVersion())
+        self._gpus: list[_Gpu] = []
+        self._unread: list[str] = []
+        for index in range(pynvml.nvmlDeviceGetCount()):
+            try:
+                self._gpus.append(_Gpu(pynvml, index, self._clock, with_gpm))
+            except pynvml.NVMLError as error:
+                self._unread.append(f"gpu_samples: GPU {index} cannot be read: {error}")
+
+    def sample(self, now_ns: int) -> list[Row]:
+        """Each GPU's rows carry the instant at which its own reads began, `now_ns` or a little later."""
+        del now_ns
+        return [row for gpu in self._gpus for row in gpu.sample(self._clock)]
+
+    def names(self) -> list[str]:
+        """Product name of each GPU."""
+        return [gpu.name for gpu in self._gpus]
+
+    def losses(self) -> list[str]:
+        return self._unread + [
+            f"gpu_samples: GPU {gpu.uuid} was lost at {gpu.lost[0]} ns of the node's clock: {gpu.lost[1]}"
+            for gpu in self._gpus
+            if gpu.lost is not None
+        ]
+
+    def facts(self) -> dict[str, Any]:
+        """`driver`, and of every GPU name, uuid, MIG, GPM or why not, and the columns that stay null."""
+        return {"driver": self._driver, "gpus": [gpu.facts() for gpu in self._gpus]}
+
+    def close(self) -> None:
+        """Frees what GPM holds; call when its sampler has stopped."""
+        for gpu in self._gpus:
+            for part in gpu.parts:
+                part.close()
+        self._nvml.nvmlShutdown()
+
+
+class GpuProcessSource:
+    """One row of gpu_processes for every process with a context on a GPU.
+
+    Process ids are those that the driver tells this process. Raises pynvml.NVMLError where there is no NVML.
+    """
+
+    table = "gpu_processes"
+
+    def __init__(self, server_pids: Callable[[], Sequence[int]]) -> None:
+        import pynvml
+
+        self._nvml = pynvml
+        self._server_pids = server_pids
+        pynvml.nvmlInit()
+        self._handles: dict[str, Any] = {}
+        for index in range(pynvml.nvmlDeviceGetCount()):
+            with contextlib.suppress(pynvml.NVMLError):  # GpuSource tells of one that cannot be read
+                handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+                self._handles[_text(pynvml.nvmlDeviceGetUUID(handle))] = handle
+        self._seen_us = dict.fromkeys(self._handles, 0)
+        self._then_ns: int | None = None
+        self._failed: dict[str, str] = {}
+
+    def sample(self, now_ns: int) -> list[Row]:
+        then_ns, self._then_ns = self._then_ns, now_ns
+        pids = set(self._server_pids())
+        rows = []
+        for uuid, handle in self._handles.items():
+            try:
+                found, self._seen_us[uuid] = processes_of(self._nvml, handle, self._seen_us[uuid])
+            except self._nvml.NVMLError as error:  # a lost GPU is told by GpuSource, with its instant
+                self._failed[uuid] = str(error)
+                continue
+            rows += [
+                {**row, "gpu_uuid": uuid, "t_ns": now_ns, "is_server": row["process"] in pids}
+                for row in found
+            ]
+        return [] if then_ns is None else [{**row, "interval_ns": now_ns - then_ns} for row in rows]
+
+    def losses(self) -> list[str]:
+        return [f"gpu_processes: of GPU {uuid} not all samples: {why}" for uuid, why in self._failed.items()]
+
+    def facts(self) -> dict[str, Any]:
+        return {}
+
+    def close(self) -> None:
+        """Call when its sampler has stopped."""
+        self._nvml.nvmlShutdown()
+
+
+def _is_mig(nvml: Any, handle: Any) -> bool:
+    try:
+        return bool(nvml.nvmlDeviceGetMigMode(handle)[0] == _MIG_ON)
+    except nvml.NVMLError:
+        return False
+
+
+def _instances(nvml: Any, handle: Any) -> list[tuple[Any, int, int]]:
+    """Handle, GPU instance and compute instance of each MIG device of a GPU."""
+    found = []
+    for index in range(nvml.nvmlDeviceGetMaxMigDeviceCount(handle)):
+        try:
+            part = nvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, index)
+        except (nvml.NVMLError_NotFound, nvml.NVMLError_InvalidArgument):
+            continue  # fewer instances are made than the GPU can hold
+        found.append((part, nvml.nvmlDeviceGetGpuInstanceId(part), nvml.nvmlDeviceGetComputeInstanceId(part)))
+    return found
+
+
+def _mig_sample(nvml: Any, parent: Any, gpu_instance: int) -> Callable[[Any], Any]:
+    return lambda sample: nvml.nvmlGpmMigSampleGet(parent, gpu_instance, sample)
+
+
+def _gpm_reason(nvml: Any, handle: Any) -> str:
+    """Why a GPU has no GPM; empty if it has."""
+    try:
+        is_supported = nvml.nvmlGpmQueryDeviceSupport(handle).isSupportedDevice
+    except nvml.NVMLError as error:
+        return f"NVML refuses it: {error}"
+    return "" if is_supported else "the GPU has none; Hopper and later have"
+
+
+def _text(value: str | bytes) -> str:
+    return value.decode() if isinstance(value, bytes) else value

@@ -1,0 +1,84 @@
+"""What an observer is told: its settings at the start, and what it is asked to do later. All of it pickles."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from squall.actors.net.stream import TlsSettings
+from squall.scenarios.units import NS_PER_S
+
+
+@dataclass(frozen=True)
+class ServerTarget:
+    """A server to observe, `server` being its label.
+
+    `url` and `metrics_url` are asked for statistics of `models`, and of every other that takes part in anything; None
+    is every model; `url` None: not asked.
+    `pids`: its processes, if they are on this node; their descendants are found.
+    """
+
+    server: str
+    url: str | None = None
+    metrics_url: str | None = None
+    models: tuple[str, ...] | None = None
+    tls: TlsSettings | None = None
+    pids: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class ObserverSettings:
+    """What is sampled from the start, how often, and where the spill files go.
+
+    `clock_host`: address on which the clock is answered; None: it is not. `servers` and the GPUs may also be added
+    later. `driver`: the driver's process, if it is on this node.
+    """
+
+    run: str
+    node: str
+    spill_dir: str
+    clock_host: str | None = None
+    host_interval_ns: int = NS_PER_S
+    thread_interval_ns: int = NS_PER_S
+    triton_interval_ns: int = NS_PER_S // 10
+    gpu_interval_ns: int = NS_PER_S // 10
+    with_gpu: bool = False
+    with_gpm: bool = True
+    servers: tuple[ServerTarget, ...] = ()
+    driver: int | None = None
+
+
+@dataclass(frozen=True)
+class AddServer:
+    """Observe a server from now on."""
+
+    target: ServerTarget
+
+
+@dataclass(frozen=True)
+class AddGpus:
+    """Observe the node's GPUs from now on."""
+
+    with_gpm: bool
+
+
+@dataclass(frozen=True)
+class SetPids:
+    """The server `server` was started again: these are its processes now."""
+
+    server: str
+    pids: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class SetClients:
+    """The processes of this node's load workers."""
+
+    pids: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Stop:
+    """Take the last samples and end."""
+
+
+Order = AddServer | AddGpus | SetPids | SetClients | Stop

@@ -1,0 +1,230 @@
+"""Triton's own statistics of its models and its metrics, as deltas between two samples.
+
+counters of the server   3   7   9 | restarted: 2   5
+rows                       4   2      2*  3          * is_reset: counted from 0
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from squall.actors.net.stream import TlsSettings
+from squall.actors.net.triton_control import Control
+from squall.actors.sampling.triton_metrics import (
+    FAILURE_REASONS,
+    MetricsError,
+    ModelCounters,
+    failure_key,
+    model_counters,
+)
+
+Row = dict[str, Any]
+Key = tuple[str, str]
+"""Model and version."""
+Totals = Mapping[str, int]
+
+_STATISTICS = "/v2/models/stats"
+_METRICS = "/metrics"
+_BATCHES = "batches of "
+_REASON_COLUMNS = {reason: f"failure_{reason.lower()}_count" for reason in FAILURE_REASONS}
+
+
+class TritonSource:
+    """Deltas of the statistics extension, and of the metrics, of every version of some models of one server.
+
+    What a counter gained between two samples that worked is in exactly one row, however many samples failed between:
+    `interval_ns` tells how long that was. A counter that went back, or a model that was away and is here again, makes
+    a row with `is_reset`, which counts from 0. Use it from one thread.
+    """
+
+    table = "triton_samples"
+
+    def __init__(
+        self,
+        url: str,
+        metrics_url: str | None,
+        models: Sequence[str] | None,
+        tls: TlsSettings | None = None,
+        with_others: bool = False,
+    ) -> None:
+        """`models`: names, or one name; None: every model that is ready. `metrics_url` is http, without TLS.
+
+        `with_others`: every other model too, from the first sample on in which it took part in anything: the steps of
+        an ensemble, models that a model calls.
+
+        Raises OSError for files of TLS that cannot be used.
+        """
+        self._control = Control(url, tls)
+        self._metrics = Control(metrics_url) if metrics_url else None
+        self._models = None if models is None else frozenset([models] if isinstance(models, str) else models)
+        self._with_others = with_others
+        self._took_part: set[Key] = set()
+        self._then_ns: int | None = None
+        self._statistics: dict[Key, Totals] = {}
+        self._known: set[Key] = set()
+        self._counted = _MetricsDeltas()
+        self._n_unread = 0
+        self._why_unread = ""
+
+    def sample(self, now_ns: int) -> list[Row]:
+        """A row for each version that is loaded; none at the first call.
+
+        Raises OSError, KeyError or ValueError where the server gives no statistics: the next row covers the gap.
+        """
+        statistics = self._read_statistics()
+        metrics = self._read_metrics()
+        then_ns, self._then_ns = self._then_ns, now_ns
+        before, self._statistics = self._statistics, statistics
+        known, self._known = self._known, self._known | statistics.keys()
+        metrics_rows = self._counted.rows(metrics, statistics.keys())
+        if then_ns is None:
+            return []
+        rows = []
+        for key, totals in statistics.items():
+            delta, is_reset = _delta(totals, before.get(key, {}))
+            is_reset = is_reset or (key in known and key not in before) or metrics_rows[key]["is_reset"]
+            if not self._is_told(key, delta, metrics_rows[key]):
+                continue
+            place = {
+                "model": key[0],
+                "version": key[1],
+                "t_ns": now_ns,
+                "interval_ns": now_ns - then_ns,
+            }
+            rows.append({**place, **_statistics_row(delta), **metrics_rows[key], "is_reset": is_reset})
+        return rows
+
+    def _is_told(self, key: Key, delta: Totals, metrics: Row) -> bool:
+        """Whether the version has a row: one that was asked for always, another once it took part in anything."""
+        if self._models is None or key[0] in self._models or key in self._took_part:
+            return True
+        if any(delta.values()) or metrics["pending_count"]:
+            self._took_part.add(key)
+        return key in self._took_part
+
+    def losses(self) -> list[str]:
+        """What is missing beside samples that failed: models never seen, metrics that could not be read."""
+        unseen = (self._models or frozenset()) - {model for model, _ in self._known}
+        found = [
+            f"{self.table}: the server gave no statistics of model {model!r}" for model in sorted(unseen)
+        ]
+        if self._n_unread:
+            found.append(
+                f"{self.table}: the metrics could not be read {self._n_unread} times, last: {self._why_unread}; "
+                "their columns are null there, and the next row has what they gained"
+            )
+        return found
+
+    def facts(self) -> dict[str, Any]:
+        """What was sampled, for the manifest: every model and version that was ever loaded, and took part if it was not
+        asked for by name."""
+        told = {
+            key
+            for key in self._known
+            if self._models is None or key[0] in self._models or key in self._took_part
+        }
+        return {
+            "models": sorted("/".join(key) for key in told),
+            "has_metrics": self._metrics is not None,
+            "n_unread_metrics": self._n_unread,
+        }
+
+    def close(self) -> None:
+        """Closes its connections; call when its sampler has stopped."""
+        self._control.close()
+        if self._metrics is not None:
+            self._metrics.close()
+
+    def _read_statistics(self) -> dict[Key, Totals]:
+        """Counters of each wanted version that is loaded now; one that is unloaded is not among them."""
+        return {
+            (item["name"], str(item["version"])): _totals(item)
+            for item in self._control.ask_json(_STATISTICS)["model_stats"]
+            if self._with_others or self._models is None or item["name"] in self._models
+        }
+
+    def _read_metrics(self) -> dict[Key, ModelCounters] | None:
+        """None where the server has none, or they cannot be read now."""
+        if self._metrics is None:
+            return None
+        try:
+            return model_counters(self._metrics.ask(_METRICS).decode())
+        except (OSError, MetricsError, UnicodeDecodeError) as error:
+            self._n_unread += 1
+            self._why_unread = str(error)
+            return None
+
+
+class _MetricsDeltas:
+    """What the metrics' counters gained, each from its own last reading.
+
+    They need not start anew together with the statistics: Triton keeps an unloaded model's metrics for a while.
+    """
+
+    def __init__(self) -> None:
+        self._last: dict[Key, Totals] | None = None
+
+    def rows(self, metrics: Mapping[Key, ModelCounters] | None, loaded: Collection[Key]) -> dict[Key, Row]:
+        """The columns of the metrics for each of `loaded`, null where they do not tell; `metrics` None: not read."""
+        rows = {key: self._row(metrics.get(key) if metrics is not None else None, key) for key in loaded}
+        if metrics is not None:
+            # an unloaded model's stay as they were: what they gained meanwhile is in its next row
+            kept = metrics.keys() & (self._last or {}).keys() - set(loaded)
+            current = {
+                key: one.counters for key, one in metrics.items() if key in loaded or self._last is None
+            }
+            self._last = {**{key: (self._last or {})[key] for key in kept}, **current}
+        return rows
+
+    def _row(self, now: ModelCounters | None, key: Key) -> Row:
+        row: Row = dict.fromkeys(_REASON_COLUMNS.values())
+        if now is None or self._last is None:
+            return {**row, "pending_count": now.pending_count if now else None, "is_reset": False}
+        gained, is_reset = _delta(now.counters, self._last.get(key, {}))
+        for reason, column in _REASON_COLUMNS.items():
+            row[column] = gained.get(failure_key(reason))
+        return {**row, "pending_count": now.pending_count, "is_reset": is_reset}
+
+
+def _delta(now: Totals, before: Totals) -> tuple[dict[str, int], bool]:
+    """What each counter gained, and whether one went back or is gone: then all of them count from 0."""
+    is_reset = any(now.get(name, 0) < count for name, count in before.items())
+    start = {} if is_reset else before
+    return {name: count - start.get(name, 0) for name, count in now.items()}, is_reset
+
+
+def _totals(item: Mapping[str, Any]) -> dict[str, int]:
+    """Counters of one version since it was loaded: columns of triton_samples, and executions by batch size."""
+    stats = item["inference_stats"]
+
+    def of(name: str, field: str) -> int:
+        return int(stats.get(name, {}).get(field, 0))
+
+    return {
+        "request_count": of("success", "count"), "failure_count": of("fail", "count"),
+        "inference_count": int(item.get("inference_count", 0)),
+        "execution_count": int(item.get("execution_count", 0)),
+        "queue_ns": of("queue", "ns"), "compute_input_ns": of("compute_input", "ns"),
+        "compute_infer_ns": of("compute_infer", "ns"), "compute_output_ns": of("compute_output", "ns"),
+        "success_ns": of("success", "ns"),
+        **{
+            f"{_BATCHES}{batch['batch_size']}": int(batch["compute_infer"]["count"])
+            for batch in item.get("batch_stats", ())
+        },
+    }  # fmt: skip
+
+
+def _statistics_row(delta: Totals) -> Row:
+    """The columns of the statistics; batch sizes without an execution are left out."""
+    batches = sorted(
+        (int(name.removeprefix(_BATCHES)), count)
+        for name, count in delta.items()
+        if name.startswith(_BATCHES) and count
+    )
+    row: Row = {name: count for name, count in delta.items() if not name.startswith(_BATCHES)}
+    return {
+        **row,
+        "batch_sizes": [size for size, _ in batches],
+        "batch_counts": [count for _, count in batches],
+    }

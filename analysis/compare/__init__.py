@@ -1,0 +1,1 @@
+"""Runs beside runs: pairs, repeats, what profiling costs."""

@@ -1,0 +1,313 @@
+"""What profiling changed: runs of the same scenario and seed with and without profilers, compared pair by pair.
+
+A pair is whole when both of its runs ended VALID and were made of the same scenario but for `profile`. Only whole
+pairs count; what is left out is said. See `squall.analysis.statistics.paired` for the interval,
+`squall.analysis.compare.run_figures` for the figures.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from squall.analysis.clocks.timeline import measure_spans
+from squall.analysis.compare.run_figures import METRICS, Reading, RunFigures, run_figures
+from squall.analysis.statistics.paired import LEAST_PAIRS, paired_ratio
+from squall.analysis.storage.store import RunStore
+from squall.analysis.tables.manifest import Manifest
+from squall.analysis.tables.sealed import SealedVerdict
+from squall.analysis.wording import share_text
+from squall.scenarios.errors import AnalysisError, SquallError
+
+OVERHEAD_FILE = "overhead.json"
+SWITCHED = ("nsys", "nvml", "gpm", "triton_trace", "threads")
+"""Collectors that are off in a bare run."""
+_LATE_RATIO = 0.01
+LABELS = {
+    "p50_ns": "p50", "p95_ns": "p95", "p99_ns": "p99", "throughput_hz": "throughput",
+    "client_cpu_per_request_ns": "client CPU per request", "server_cpu_per_request_ns": "server CPU per request",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class PairRun:
+    """One run of pair `pair`, the `position`-th of all, both from 0. `run`: name of its directory, empty where none was
+    made; `error`: why it ended early."""
+
+    pair: int
+    position: int
+    is_profiled: bool
+    run: str = ""
+    error: str = ""
+
+
+@dataclass(frozen=True)
+class _Judged:
+    """A run with its figures, or why its pair is left out."""
+
+    plan: PairRun
+    manifest: Manifest
+    figures: RunFigures | None
+    reason: str
+
+    @property
+    def kind(self) -> str:
+        return "profiled" if self.plan.is_profiled else "bare"
+
+    @property
+    def name(self) -> str:
+        return self.plan.run or f"#{self.plan.position + 1}"
+
+
+def evaluate_folder(folder: Path) -> dict[str, Any]:
+    """The evaluation again, from `overhead.json` and the run directories beside it.
+
+    Raises AnalysisError where the folder has no such file.
+    """
+    try:
+        before = json.loads((folder / OVERHEAD_FILE).read_text(encoding="utf-8"))
+        plans = [PairRun(**{name: one[name] for name in _PLANNED}) for one in before["runs"]]
+        return evaluate(folder, plans, int(before["n_pairs_planned"]))
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise AnalysisError(f"{folder} is no folder of `squall run --measure-overhead`: {error}") from error
+
+
+_PLANNED = ("pair", "position", "is_profiled", "run", "error")
+
+
+def evaluate(folder: Path, plans: Sequence[PairRun], n_pairs_planned: int) -> dict[str, Any]:
+    """`overhead.json`: the runs, the pairs left out, the changes with intervals, and a sentence on each.
+
+    `plans` are the runs that were begun, in that order; their directories lie in `folder`. `is_complete`: all pairs
+    that were planned are whole. Never raises for a run that is missing, damaged, aborted or invalid.
+    """
+    judged = [_judge(folder, plan) for plan in plans]
+    pairs, left_out = _whole_pairs(judged)
+    first = pairs[0][0].figures if pairs else None
+    result: dict[str, Any] = {
+        "n_pairs_planned": n_pairs_planned,
+        "n_pairs": len(pairs),
+        "is_complete": len(pairs) == n_pairs_planned,
+        "latency_name": first.latency_name if first is not None else None,
+        "runs": [_run_entry(one) for one in judged],
+        "left_out": left_out,
+        "notes": [],
+        "pooled": _changes(pairs, None),
+        "by_phase": {phase: _changes(pairs, phase) for phase in _phases(pairs)},
+    }
+    result["notes"] = [*_failed_notes(judged), *_notes(pairs, result)]
+    result["sentences"] = [_sentence(metric, result) for metric in METRICS]
+    result["verdict"] = result["sentences"][METRICS.index("p99_ns")]
+    return result
+
+
+def find_overhead(run_dir: Path) -> dict[str, Any] | None:
+    """The evaluation that the run belongs to; None for a run that is not one of pairs."""
+    try:
+        content = json.loads((run_dir.resolve().parent / OVERHEAD_FILE).read_text(encoding="utf-8"))
+        names = {one["run"] for one in content["runs"]}
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return content if run_dir.resolve().name in names else None
+
+
+def profiling_ratio(run_dir: Path) -> float | None:
+    """p50 of the profiled over the bare runs of the evaluation that the run belongs to; None where none says."""
+    change = ((find_overhead(run_dir) or {}).get("pooled") or {}).get("p50_ns") or {}
+    ratio = change.get("ratio")
+    return float(ratio) if ratio is not None else None
+
+
+def _judge(folder: Path, plan: PairRun) -> _Judged:
+    if not plan.run:
+        return _Judged(plan, Manifest(), None, f"made no run: {plan.error}")
+    try:
+        store = RunStore.open(folder / plan.run)
+        verdict = store.manifest.verdict or SealedVerdict(status="not sealed")
+        if verdict.status != "VALID":
+            why = "; ".join(verdict.reasons[:1]) or plan.error
+            return _Judged(plan, store.manifest, None, f"is {verdict.status}{f': {why}' if why else ''}")
+        return _Judged(plan, store.manifest, run_figures(store), _not_profiled(plan, store.manifest))
+    except (SquallError, OSError, KeyError, ValueError) as error:
+        return _Judged(plan, Manifest(), None, f"cannot be read: {error}")
+
+
+def _not_profiled(plan: PairRun, manifest: Manifest) -> str:
+    """Why a profiled run is none: nsys was to record, and missed a phase."""
+    phases = manifest.profiled_phases if plan.is_profiled else {}
+    missed = {name: one for name, one in phases.items() if not one.is_profiled}
+    return "; ".join(f"phase {name} was not profiled: {one.reason}" for name, one in missed.items())
+
+
+def _failed_notes(judged: Sequence[_Judged]) -> list[str]:
+    """Of each run that counts and whose server failed more than is expected: its figures are not to be read without."""
+    verdicts = [(one, one.manifest.verdict) for one in judged if not one.reason]
+    return [
+        f"the {one.kind} run {one.name}: {verdict.failures.sentence.rstrip('.')}"
+        for one, verdict in verdicts
+        if verdict is not None and verdict.failures is not None and verdict.failures.is_beyond
+    ]
+
+
+def _whole_pairs(judged: Sequence[_Judged]) -> tuple[list[tuple[_Judged, _Judged]], list[str]]:
+    """(profiled, bare) of each whole pair, and a line on each pair left out."""
+    pairs, left_out = [], []
+    reference = next((_scenario(one) for one in judged if one.figures is not None), None)
+    for number in sorted({one.plan.pair for one in judged}):
+        own = [one for one in judged if one.plan.pair == number]
+        reasons = [f"the {one.kind} run {one.name} {one.reason}" for one in own if one.reason]
+        reasons += [
+            f"the {one.kind} run {one.name} is of another scenario"
+            for one in own
+            if one.figures is not None and _scenario(one) != reference
+        ]
+        if len(own) < 2:
+            reasons.append("it has one run only")
+        if reasons:
+            left_out.append(f"pair {number + 1}: {'; '.join(reasons)}")
+            continue
+        profiled, bare = sorted(own, key=lambda one: not one.plan.is_profiled)
+        pairs.append((profiled, bare))
+    return pairs, left_out
+
+
+def _scenario(one: _Judged) -> dict[str, Any]:
+    """What the runs of all pairs must share."""
+    scenario = one.manifest.scenario or {}
+    return {key: value for key, value in scenario.items() if key != "profile"}
+
+
+def _run_entry(one: _Judged) -> dict[str, Any]:
+    verdict = one.manifest.verdict
+    figures = None
+    if one.figures is not None:
+        scopes = {"pooled": one.figures.pooled, **one.figures.by_phase}
+        figures = {
+            scope: {metric: asdict(reading) for metric, reading in readings.items()}
+            for scope, readings in scopes.items()
+        }
+    return {
+        **asdict(one.plan),
+        "status": verdict.status if verdict is not None else None,
+        "reason": one.reason,
+        "collectors_on": sorted(_collectors_on(one)),
+        "figures": figures,
+    }
+
+
+def _phases(pairs: Sequence[tuple[_Judged, _Judged]]) -> list[str]:
+    return list(pairs[0][0].figures.by_phase) if pairs and pairs[0][0].figures is not None else []
+
+
+def _changes(pairs: Sequence[tuple[_Judged, _Judged]], phase: str | None) -> dict[str, dict[str, Any]]:
+    """The change of every metric in a phase; None: pooled."""
+
+    def reading(one: _Judged, metric: str) -> Reading:
+        assert one.figures is not None
+        return (one.figures.pooled if phase is None else one.figures.by_phase[phase])[metric]
+
+    return {
+        metric: _change([(reading(p, metric), reading(b, metric), p.name, b.name) for p, b in pairs])
+        for metric in METRICS
+    }
+
+
+def _change(pairs: Sequence[tuple[Reading, Reading, str, str]]) -> dict[str, Any]:
+    """profiled / bare with its interval, or why it is not assessed.
+
+    A figure that one run lacks makes the metric not assessed, rather than costing that pair: a quantile is infinite in
+    the slowest runs, and without those the rest would look better than it is.
+    """
+    nothing = {"ratio": None, "low_ratio": None, "high_ratio": None, "is_distinguishable": None}
+    found = {"n_pairs": len(pairs), "profiled": [p.value for p, *_ in pairs],
+             "bare": [b.value for _, b, *_ in pairs]}  # fmt: skip
+    for profiled, bare, *names in pairs:
+        for reading, name in zip((profiled, bare), names, strict=True):
+            if reading.value is None:
+                what = "infinite" if reading.is_infinite else "absent"
+                return {**found, **nothing, "reason": f"{what} in {name}: {reading.reason}"}
+    try:
+        one = paired_ratio([p.value or 0.0 for p, *_ in pairs], [b.value or 0.0 for _, b, *_ in pairs])
+    except AnalysisError as error:
+        return {**found, **nothing, "reason": str(error)}
+    return {
+        **found, "ratio": one.ratio, "low_ratio": one.low, "high_ratio": one.high,
+        "is_distinguishable": one.is_distinguishable, "reason": "",
+    }  # fmt: skip
+
+
+def _notes(pairs: Sequence[tuple[_Judged, _Judged]], result: Mapping[str, Any]) -> list[str]:
+    """What a reader of the intervals must know beside them."""
+    notes = []
+    if pairs:
+        profiled = _shared_on(one for one, _ in pairs)
+        bare = _shared_on(one for _, one in pairs)
+        both = ", ".join(sorted(profiled & bare)) or "none"
+        only = ", ".join(sorted(profiled - bare)) or "thread samples alone"
+        notes.append(f"on in both: {both}; only in the profiled runs: {only}")
+        wanted = (pairs[0][0].manifest.scenario or {}).get("profile", {})
+        notes += [
+            f"{name} was not on in the profiled runs: {state.reason}; its cost is not in these figures"
+            for name, state in pairs[0][0].manifest.collectors.items()
+            if name in SWITCHED and state.status == "missing" and wanted.get(name) != "off"
+        ]
+    notes += [line for profiled, _ in pairs for line in _late(profiled)]
+    if result["left_out"]:
+        notes.append(
+            "pairs are left out: if profiling is what made their runs invalid, it costs more than this"
+        )
+    if result["n_pairs"] % 2 and result["n_pairs"] >= LEAST_PAIRS:
+        notes.append(
+            f"over {result['n_pairs']} pairs, an odd number, a steady drift of the machine does not cancel; "
+            "the interval holds it"
+        )
+    return notes
+
+
+def _late(one: _Judged) -> list[str]:
+    """Phases whose beginning nsys missed: their figures hold less of its cost than they should."""
+    lengths_ns = {span.name: span.end_ns - span.start_ns for span in measure_spans(one.manifest)}
+    found = []
+    for phase, state in one.manifest.profiled_phases.items():
+        late_ns = state.profiled_after_ns or 0
+        if phase in lengths_ns and late_ns > _LATE_RATIO * lengths_ns[phase]:
+            share = share_text(late_ns / lengths_ns[phase])
+            found.append(
+                f"{one.name}: nsys missed the first {share} of phase {phase}; a longer phase before it helps"
+            )
+    return found
+
+
+def _shared_on(runs: Iterable[_Judged]) -> set[str]:
+    found = [_collectors_on(one) for one in runs]
+    return set.intersection(*found) if found else set()
+
+
+def _collectors_on(one: _Judged) -> set[str]:
+    return {name for name, state in one.manifest.collectors.items() if state.status == "on"}
+
+
+def _sentence(metric: str, result: Mapping[str, Any]) -> str:
+    """One claim with its interval: what a reader may repeat."""
+    change = result["pooled"][metric]
+    what = LABELS[metric]
+    if metric in ("p50_ns", "p95_ns", "p99_ns"):
+        what += f" of the {result['latency_name'] or 'response'} time"
+    if change["ratio"] is None:
+        return f"{what}: not assessed, {change['reason']}"
+    low, high = percent(change["low_ratio"]), percent(change["high_ratio"])
+    verdict = "distinguishable from none" if change["is_distinguishable"] else "not distinguishable from none"
+    return (
+        f"profiling changed {what} by {percent(change['ratio'])} % (95 %: {low} to {high} %) over "
+        f"{change['n_pairs']} pairs; {verdict}"
+    )
+
+
+def percent(ratio: float) -> str:
+    """profiled / bare as a signed change in percent, with as many digits as tell it from none: `+3.1`, `-0.04`."""
+    change = 100.0 * (ratio - 1.0)
+    digits = 1 if abs(change) >= 0.1 else 2
+    return f"{change:+.{digits}f}"

@@ -1,0 +1,106 @@
+"""The runs that repeat a run, and quantiles over all of them with an interval from run to run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from squall.analysis.arrays import Bools, Int64s
+from squall.analysis.clocks.timeline import measure_spans
+from squall.analysis.compare.overhead import find_overhead
+from squall.analysis.requests.requests import Labels, Requests, is_open_load, together
+from squall.analysis.statistics.latency import LEAST_RUNS, Quantile, pooled_quantile
+from squall.analysis.storage.store import RunStore
+
+
+@dataclass(frozen=True)
+class RepeatQuantile(Quantile):
+    """Over several runs. `own_ns`: each run's own quantile, None where it has none, for the eye alone."""
+
+    own_ns: tuple[int | None, ...] = ()
+
+
+@dataclass(frozen=True)
+class RepeatFigures:
+    """Quantiles of the latency over the `runs` that repeat one another: over all measure phases, and of each."""
+
+    runs: tuple[str, ...]
+    n_runs: int
+    is_same_schedule: bool
+    latency_name: str
+    measure: tuple[RepeatQuantile, ...]
+    by_phase: Mapping[str, tuple[RepeatQuantile, ...]]
+
+
+def repeats_of(run_dir: Path) -> list[Path]:
+    """The run and those beside it that repeat it, in the order they ran; empty for one that has none.
+
+    Runs of one `squall run --measure-overhead` repeat one another where they are of the same condition (bare or
+    profiled), of the same scenario and seed, sealed VALID, and their figures could be read.
+    """
+    run_dir = run_dir.resolve()
+    found = find_overhead(run_dir)
+    if found is None:
+        return []
+    own = next(one for one in found["runs"] if one["run"] == run_dir.name)
+    alike = [
+        one
+        for one in found["runs"]
+        if one["is_profiled"] == own["is_profiled"] and one["status"] == "VALID" and not one["reason"]
+    ]
+    if own not in alike or len(alike) < 2:
+        return []
+    runs = [run_dir.parent / one["run"] for one in alike]
+    digests = {path: RunStore.open(path).manifest.scenario_digest for path in runs}
+    return [path for path in runs if digests[path] == digests[run_dir]]
+
+
+def repeat_figures(run_dir: Path, qs: Sequence[float]) -> RepeatFigures | None:
+    """Quantiles of the latency over all runs that repeat this one, over all measure phases and of each.
+
+    None for fewer than 3 runs. The runs share their schedule: the interval holds what differs from run to run, the
+    machine and the server; it is that of this schedule, not of others drawn from the same process.
+    """
+    paths = repeats_of(run_dir)
+    if len(paths) < LEAST_RUNS:
+        return None
+    manifest = RunStore.open(run_dir).manifest
+    phases = [span.name for span in measure_spans(manifest)]
+    runs = [_latencies(path, phases) for path in paths]
+    return RepeatFigures(
+        runs=tuple(path.name for path in paths),
+        n_runs=len(paths),
+        is_same_schedule=True,
+        latency_name="response" if is_open_load(manifest) else "service",
+        measure=_figures([one.of(phases) for one in runs], qs),
+        by_phase={name: _figures([one.of([name]) for one in runs], qs) for name in phases},
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class _Latencies:
+    """Of the requests of a run's measure phases, (n,) each: of several runs no more is held at once."""
+
+    phase: Labels
+    latency_ns: Int64s
+    is_failed: Bools
+
+    def of(self, phases: Sequence[str]) -> tuple[Int64s, Bools]:
+        """Latency, and whether it did not end ok, of the rows of `phases`."""
+        own = together(self.phase.is_any_of(phases))
+        return self.latency_ns[own], self.is_failed[own]
+
+
+def _latencies(path: Path, phases: Sequence[str]) -> _Latencies:
+    measured = Requests.read(RunStore.open(path)).in_phases(phases)
+    phase = Labels(measured.phase.codes.copy(), measured.phase.words)
+    return _Latencies(phase, measured.latency_ns, ~measured.is_ok)
+
+
+def _figures(rows: Sequence[tuple[Int64s, Bools]], qs: Sequence[float]) -> tuple[RepeatQuantile, ...]:
+    own = [tuple(pooled_quantile([one], q).value_ns for one in rows) for q in qs]
+    return tuple(
+        RepeatQuantile(**asdict(pooled_quantile(rows, q)), own_ns=values)
+        for q, values in zip(qs, own, strict=True)
+    )

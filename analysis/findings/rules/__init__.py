@@ -1,0 +1,1 @@
+"""The rules: conditions over measures, their classification and confidence."""

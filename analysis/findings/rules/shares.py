@@ -1,0 +1,137 @@
+"""Finer shares of an instance than its measures have: of its wall by cause of idling, and of the latency by part.
+
+    wall_kernel_busy_ratio, wall_copy_exposed_ratio    wall_gpu_busy_ratio, split as the batches' own sums are
+    wall_sync_wait_ratio, wall_launch_idle_ratio       wall_body_idle_ratio likewise
+    body_<part>_ratio      kernel_busy, copy_exposed, sync_wait, launch_idle over their sum: the body
+    copy_bytes_per_s       bytes of copies over the sum of their durations
+    response_<part>_ratio  sum of the part over the sum of the latency, of the ok requests that have the part
+
+    response_idle_wait_ratio            idle_wait_ns likewise, as far as it lies in queue, input and hand-over
+    response_idle_beside_queue_ratio    the same, as far as it can lie in input and hand-over
+
+Latency is response time, in a closed loop service time. Parts are those of table `joined`; a batch's part counts for
+each of its requests, since all of them wait for it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from squall.analysis.findings.rules.rule import Measures
+from squall.analysis.metrics.measures import instance_key, ratio
+from squall.analysis.tables.manifest import Manifest
+
+if TYPE_CHECKING:
+    import duckdb
+
+BODY_PARTS = ("kernel_busy", "copy_exposed", "sync_wait", "launch_idle")
+PARTS = (
+    "lag", "network", "queue", "input", "handover", *BODY_PARTS, "head", "tail", "output", "residual",
+)  # fmt: skip
+"""Parts of a latency by their columns of `joined`, <part>_ns; the batch's six stand for compute_ns."""
+
+
+def _least(one: str, other: str) -> str:
+    """SQL: the lesser of both, null where either is."""
+    return f"CASE WHEN {one} <= {other} THEN {one} WHEN {other} < {one} THEN {other} END"
+
+
+_SPANS = {
+    **{part: f"{part}_ns" for part in (*PARTS, "compute")},
+    "idle_wait": _least("idle_wait_ns", "queue_ns + input_ns + handover_ns"),
+    "idle_beside_queue": _least("idle_wait_ns", "input_ns + handover_ns"),
+}
+"""What each response_<name>_ratio is of."""
+LATENCY = "coalesce(response_ns, service_ns)"
+"""Latency of a row of `joined`: a closed loop has no response time."""
+
+_MODEL = "CASE WHEN instance = '' THEN request_kind ELSE '' END"
+"""What the key of an instance without a name is made of."""
+
+Key = tuple[str, str]
+"""Phase and instance key."""
+
+
+class Sums(NamedTuple):
+    """What the batches of an instance in a phase add up to, in ns and bytes. Null where none was profiled."""
+
+    instance: str
+    model: str
+    n_tied: int
+    n_operations: int | None
+    parts_ns: tuple[float | None, ...]
+    copied_ns: float | None
+    copied_bytes: float | None
+    n_launches: int | None = None
+
+
+def batch_sums(connection: duckdb.DuckDBPyConnection) -> dict[Key, Sums]:
+    """Sums over view `batch_costs`, by phase and instance."""
+    parts = ", ".join(f"sum({part}_ns)::DOUBLE" for part in BODY_PARTS)
+    rows = connection.execute(f"""
+        SELECT phase, server, instance, instance_device, model, count(*) FILTER (tie <> 'none'),
+            sum(n_kernels + n_copies), {parts},
+            sum(h2d_ns + d2h_ns)::DOUBLE, sum(h2d_bytes + d2h_bytes)::DOUBLE, sum(n_launches)
+        FROM batch_costs WHERE phase <> '' GROUP BY phase, server, instance, instance_device, model""").fetchall()
+    return {
+        (phase, instance_key(server, instance, device, model)): Sums(
+            instance, model, n_tied, n_operations, tuple(sums[:-3]), *sums[-3:]
+        )
+        for phase, server, instance, device, model, n_tied, n_operations, *sums in rows
+    }
+
+
+def response_shares(connection: duckdb.DuckDBPyConnection) -> dict[Key, dict[str, float | None]]:
+    """`response_<part>_ratio` over view `joined`, by phase and instance."""
+    columns = ", ".join(
+        f"sum({span})::DOUBLE / nullif(sum({LATENCY}) FILTER (({span}) IS NOT NULL), 0)::DOUBLE"
+        for span in _SPANS.values()
+    )
+    rows = connection.execute(f"""
+        SELECT phase, server, instance, instance_device, {_MODEL}, {columns} FROM joined
+        WHERE outcome = 'ok' AND server IS NOT NULL AND phase <> '' GROUP BY ALL""").fetchall()
+    return {
+        (phase, instance_key(*owner)): {
+            f"response_{name}_ratio": value for name, value in zip(_SPANS, values, strict=True)
+        }
+        for phase, *owner, values in ((*row[:5], row[5:]) for row in rows)
+    }
+
+
+def device_shares(measures: Measures, sums: Sums | None) -> dict[str, float | None]:
+    """The finer shares of the wall and of the body, from the measures and the sums of its batches."""
+    by_part = dict(zip(BODY_PARTS, sums.parts_ns if sums else (None,) * 4, strict=True))
+    body_ns = _added(*by_part.values())
+    found = {f"body_{part}_ratio": ratio(value, body_ns) for part, value in by_part.items()}
+    for whole, parts in (("gpu_busy", BODY_PARTS[:2]), ("body_idle", BODY_PARTS[2:])):
+        wall = measures.get(f"wall_{whole}_ratio")
+        both_ns = _added(*(by_part[part] for part in parts))
+        for part in parts:
+            share = 0.0 if both_ns == 0 else ratio(by_part[part], both_ns)
+            found[f"wall_{part}_ratio"] = None if wall is None or share is None else wall * share
+    copied = None if sums is None else ratio(sums.copied_bytes, sums.copied_ns)
+    return {**found, "copy_bytes_per_s": None if copied is None else copied * 1e9}
+
+
+def is_cpu(sums: Sums | None, server: str, manifest: Manifest, has_cuda: bool | None) -> float | None:
+    """1 if the instance computes on the CPU, 0 if on a GPU, None if nothing says.
+
+    `has_cuda`: whether any operation of its server on a GPU was recorded. A node without a GPU settles it; so do
+    operations of its batches, profiled batches without any on a server that has some, and a model that the scenario
+    places on the CPU.
+    """
+    if sums is not None and sums.n_operations:
+        return 0.0
+    if manifest.is_without_gpu(server) or (sums is not None and sums.n_tied and has_cuda):
+        return 1.0
+    model = (manifest.scenario or {}).get("model") or {}
+    if sums is not None and model.get("name") == sums.model:
+        on_cpu = model.get("device") == "cpu" or (
+            not model.get("device") and model.get("framework") == "numpy"
+        )
+        return 1.0 if on_cpu else None
+    return None
+
+
+def _added(*values: float | None) -> float | None:
+    return None if None in values else sum(value for value in values if value is not None)

@@ -1,0 +1,91 @@
+"""The self-checks of a run: do its own figures agree with one another? They weaken findings, not the verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from squall.analysis.clocks.timeline import measure_spans
+from squall.analysis.findings.rules.facts import wall_partition
+from squall.analysis.findings.self_checks.event_checks import event_checks
+from squall.analysis.findings.self_checks.littles_law import in_flight, littles_law
+from squall.analysis.findings.self_checks.request_checks import request_checks, share_check
+from squall.analysis.findings.self_checks.self_check import SelfCheck, at_most
+from squall.analysis.storage.query import MEMORY_LIMIT_BYTES, connect
+from squall.analysis.storage.store import RunStore
+from squall.analysis.tables.manifest import Manifest
+from squall.analysis.tables.nsys import EVENT_TABLES
+
+if TYPE_CHECKING:
+    import duckdb
+
+WALL_RATIO = 1e-6
+"""The parts of the wall are sums of whole nanoseconds over one length."""
+
+TABLES = ("requests", "joined", "batch_costs", "worker_samples", *EVENT_TABLES)
+"""What the self-checks read."""
+
+
+def self_checks(
+    store: RunStore, metrics: Mapping[str, Any], memory_limit_bytes: int = MEMORY_LIMIT_BYTES
+) -> list[SelfCheck]:
+    """All self-checks, those first that are about the load. What is not in the run is not assessed."""
+    tables = [name for name in TABLES if store.has(name)]
+    with connect(store, tables, memory_limit_bytes) as connection:
+        return checks_over(connection, tables, store, metrics)
+
+
+def checks_over(
+    connection: duckdb.DuckDBPyConnection, tables: Sequence[str], store: RunStore, metrics: Mapping[str, Any]
+) -> list[SelfCheck]:
+    """All self-checks over the views `tables`, of TABLES."""
+    has = set(tables)
+    phases = [span.name for span in measure_spans(store.manifest)]
+    return [
+        littles_law(store, connection if {"requests", "joined"} <= has else None),
+        in_flight(connection if {"requests", "worker_samples"} <= has else None),
+        *request_checks(connection if "joined" in has else None),
+        share_check(connection if {"joined", "batch_costs"} <= has else None),
+        wall_check(metrics),
+        *event_checks(connection, tables, "batch_costs" in has, phases),
+        *clock_checks(store.manifest),
+    ]
+
+
+def unmet(checks: Sequence[SelfCheck]) -> list[str]:
+    """Names of those that are not met."""
+    return [one.name for one in checks if one.status == "unmet"]
+
+
+def wall_check(metrics: Mapping[str, Any]) -> SelfCheck:
+    """The instance whose parts of the wall miss 1 by most."""
+    off = {
+        f"{phase}, {key}": abs(unexplained)
+        for phase, of_phase in metrics.get("phases", {}).items()
+        for key, instance in of_phase.get("instances", {}).items()
+        if (unexplained := wall_partition(instance["measures"])["unexplained"]) is not None
+        and instance["measures"].get("wall_edges_ratio") is not None
+    }
+    where = max(off, key=lambda one: off[one], default="")
+    meaning = "what the parts of an instance's wall miss to all of it"
+    return at_most("wall", off.get(where), WALL_RATIO, "ratio", meaning, where)
+
+
+def clock_checks(manifest: Manifest) -> list[SelfCheck]:
+    """Steps of the nodes' clocks and reports whose clock is taken on trust, as the manifest notes them."""
+    steps = {
+        node: len(facts.clock_track.steps)
+        for node, facts in manifest.nodes.items()
+        if facts.clock_track is not None
+    }
+    reports = manifest.nsys.reports
+    trusted = [phase for phase, report in reports.items() if report.clock is None or report.clock.is_assumed]
+    n_steps = sum(steps.values()) if steps else None
+    n_trusted = len(trusted) if reports else None
+    stepped = ", ".join(node for node, count in steps.items() if count)
+    meaning = "steps of the nodes' clocks while they were read"
+    marked = "reports whose clock no mark confirms"
+    return [
+        at_most("clock steps", n_steps, 0, "count", meaning, stepped),
+        at_most("report clock", n_trusted, 0, "count", marked, ", ".join(trusted)),
+    ]

@@ -1,0 +1,1 @@
+"""Each request joined to the batch, kernels and calls that served it."""

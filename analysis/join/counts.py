@@ -1,0 +1,96 @@
+"""How many requests are joined to what served them, counted in place: `joined` is never held in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from squall.analysis.storage.query import MEMORY_LIMIT_BYTES, connect
+from squall.analysis.storage.store import RunStore
+
+_BY_ID = "outcome = 'ok' AND join_level IN ('exact', 'batch')"
+_COUNTS = f"""
+SELECT phase, count(*), count(*) FILTER (outcome = 'ok'), count(*) FILTER ({_BY_ID}),
+    count(*) FILTER (outcome = 'ok' AND join_level = 'exact'), max(clock_error_ns) FILTER ({_BY_ID})
+FROM joined GROUP BY phase
+"""
+
+
+class JoinCounts(NamedTuple):
+    """Rows of `joined` in a phase: all, those that ended ok, of these those joined by id (exact or batch) and exact.
+
+    `clock_error_max_ns`: the largest of those joined by id; None where none is known.
+    """
+
+    n: int
+    n_ok: int
+    n_ok_joined: int
+    n_ok_exact: int
+    clock_error_max_ns: int | None
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of the latency, or all of it; `p95_ns` by nearest rank."""
+
+    mean_ns: int
+    p95_ns: int
+
+
+@dataclass(frozen=True)
+class Accounting:
+    """Where the latency of `n` of `n_of` joined requests went, in parts as fine as `level`: device, server or batch.
+
+    `parts`: by name, the latency itself first. `bands`: by name the mean of each of `accounting.BANDS` in ns, None of
+    an empty one. `residual_p50_ratio`: median of |residual| over latency, None at level batch.
+    """
+
+    level: str
+    n: int
+    n_of: int
+    parts: Mapping[str, Part]
+    bands: Mapping[str, tuple[float | None, ...]]
+    residual_p50_ratio: float | None
+
+
+@dataclass(frozen=True)
+class JoinFigures:
+    """How many requests of some phases are joined to their batch by id, and where the time of those went."""
+
+    n: int
+    n_ok: int
+    n_ok_joined: int
+    joined_ratio: float | None
+    clock_error_max_ns: int | None
+    accounting: Accounting | None
+
+
+def join_counts(
+    store: RunStore, memory_limit_bytes: int = MEMORY_LIMIT_BYTES
+) -> dict[str, JoinCounts] | None:
+    """The counts by phase; None if the run has no table `joined`."""
+    if not store.has("joined"):
+        return None
+    with connect(store, ["joined"], memory_limit_bytes) as connection:
+        return {phase: JoinCounts(*counts) for phase, *counts in connection.execute(_COUNTS).fetchall()}
+
+
+def join_figures(
+    counts: Mapping[str, JoinCounts] | None, phases: Sequence[str], account: Accounting | None
+) -> JoinFigures | None:
+    """Share of the ok requests of `phases` that are joined to their batch by id, and where their time went:
+    `accounting`. None without `counts`."""
+    if counts is None:
+        return None
+    own = [counts[phase] for phase in dict.fromkeys(phases) if phase in counts]
+    n_ok, n_ok_joined = sum(one.n_ok for one in own), sum(one.n_ok_joined for one in own)
+    errors_ns = [one.clock_error_max_ns for one in own if one.clock_error_max_ns is not None]
+    return JoinFigures(
+        n=sum(one.n for one in own),
+        n_ok=n_ok,
+        n_ok_joined=n_ok_joined,
+        joined_ratio=n_ok_joined / n_ok if n_ok else None,
+        clock_error_max_ns=max(errors_ns, default=None),
+        accounting=account,
+    )

@@ -1,0 +1,148 @@
+"""What each server executed, batch by batch, and which requests were in it: tables of a query, made of raw ones.
+
+    record   row of `batches`: the model's own record, with the request ids of the batch
+    trace    requests of `triton_traces` that share (server, model, version, compute_start_ns): Triton starts all the
+             requests of a batch at one instant
+
+A server has its executions from its record if it has one, else from its trace.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from squall.analysis.storage.query import attach
+from squall.analysis.storage.store import RunStore
+from squall.analysis.tables import relations
+from squall.analysis.tables.columns import NO_DEVICE
+from squall.scenarios.errors import AnalysisError
+
+if TYPE_CHECKING:
+    import duckdb
+
+RAW = ("batches", "triton_traces", "requests")
+"""Tables of the run that executions and members are made of; each may be absent."""
+
+_COLUMNS = ", ".join(relations.EXECUTIONS.columns)
+
+_RECORDED = f"INSERT INTO executions SELECT {_COLUMNS} FROM (SELECT *, 'record' AS source FROM batches)"
+
+# The model's own time lies between the hand-over of the inputs and the answer; a trace that lacks these instants gives
+# the wider span, and one without an end says nothing of an execution.
+_TRACED = f"""
+SELECT *, '' AS instance, {NO_DEVICE}::BIGINT AS instance_device, 'trace' AS source,
+    row_number() OVER (PARTITION BY server ORDER BY compute_start_ns, model, version) - 1 AS batch_id
+FROM (
+    SELECT t.node, t.server, t.model, t.version, t.compute_start_ns, min(t.phase) AS phase,
+        min(coalesce(t.compute_input_end_ns, t.compute_start_ns)) AS start_ns,
+        max(coalesce(t.compute_output_start_ns, t.compute_end_ns)) AS end_ns,
+        CAST(sum({{rows}}) AS BIGINT) AS rows, count(*) AS n_requests
+    FROM triton_traces t {{requests}}
+    WHERE t.compute_start_ns IS NOT NULL AND t.model <> ''
+        AND t.server NOT IN (SELECT DISTINCT server FROM executions)
+    GROUP BY t.node, t.server, t.model, t.version, t.compute_start_ns)
+WHERE end_ns IS NOT NULL
+"""
+_NEVER = 2**63 - 1
+# Of several rows of one request the first that was sent counts, as in the join.
+_ROWS_OF = f"""
+SELECT request_id,
+    arg_min(rows, (coalesce(sent_ns, {_NEVER}), coalesce(done_ns, {_NEVER}), worker)) AS rows
+FROM requests SEMI JOIN triton_traces USING (request_id) GROUP BY request_id
+"""
+_WITH_REQUESTS = {
+    "rows": "coalesce(r.rows, 1)",
+    "requests": f"LEFT JOIN ({_ROWS_OF}) r ON r.request_id = t.request_id",
+}
+_WITHOUT_REQUESTS = {"rows": "1", "requests": ""}
+
+_TWICE = """
+SELECT server, instance, instance_device, batch_id FROM batches GROUP BY ALL HAVING count(*) > 1
+ORDER BY ALL LIMIT 1
+"""
+_NODES = """
+SELECT server, min(node) AS first, max(node) AS last FROM ({tables})
+GROUP BY server HAVING min(node) <> max(node) ORDER BY server LIMIT 1
+"""
+
+# Numbers instead of names while requests are counted: ten million of them fit.
+_PLACED = """
+SELECT *, row_number() OVER (ORDER BY start_ns, server, instance, instance_device, batch_id, model) AS place
+FROM executions
+"""
+_NAMED = """
+SELECT request_id, min(place) AS place FROM ({pairs})
+WHERE request_id BETWEEN $first AND $last GROUP BY request_id
+"""
+_NAMED_BY_RECORD = """
+SELECT unnest(b.request_ids) AS request_id, p.place
+FROM batches b JOIN placed p ON p.server = b.server AND p.instance = b.instance
+    AND p.instance_device = b.instance_device AND p.batch_id = b.batch_id
+WHERE p.source = 'record'
+"""
+_NAMED_BY_TRACE = """
+SELECT t.request_id, p.place
+FROM triton_traces t
+JOIN traced b ON b.node = t.node AND b.server = t.server AND b.model = t.model AND b.version = t.version
+    AND b.compute_start_ns = t.compute_start_ns
+JOIN placed p ON p.server = b.server AND p.model = b.model AND p.batch_id = b.batch_id AND p.source = 'trace'
+"""
+_NAMED_BY_NONE = relations.NAMED.empty()
+ALL_REQUESTS = (-(2**63), 2**63 - 1)
+
+
+def add_executions(connection: duckdb.DuckDBPyConnection, store: RunStore) -> int:
+    """Makes table `executions`, in no order, and returns its rows.
+
+    Of a trace, instance is empty, its device NO_DEVICE, and batch_id counts the starts of a server, whatever the model;
+    rows is what its requests have in `requests`, one for each that has no row there. Raises AnalysisError where two
+    batches have one key, or one server name is on two nodes.
+    """
+    there = attach(connection, store, RAW)
+    connection.execute(relations.EXECUTIONS.new())
+    _refuse_two_nodes(connection, [table for table in there if table != "requests"])
+    if "batches" in there:
+        _refuse_twins(connection)
+        connection.execute(_RECORDED)
+    if "triton_traces" in there:
+        parts = _WITH_REQUESTS if "requests" in there else _WITHOUT_REQUESTS
+        connection.execute(relations.TRACED.table(_TRACED.format(**parts)))
+        connection.execute(f"INSERT INTO executions SELECT {_COLUMNS} FROM traced")
+    ((n_rows,),) = connection.execute("SELECT count(*) FROM executions").fetchall()
+    return int(n_rows)
+
+
+def _refuse_two_nodes(connection: duckdb.DuckDBPyConnection, tables: Sequence[str]) -> None:
+    """A server is one process tree of one node: its batches and traces come from there."""
+    if not tables:
+        return
+    queries = " UNION ALL ".join(f"SELECT DISTINCT server, node FROM {table}" for table in tables)
+    for server, *nodes in connection.execute(_NODES.format(tables=queries)).fetchall():
+        where = " and on ".join(nodes)
+        raise AnalysisError(
+            f"two servers are named {server}, on {where}: run again with a name of its own for each server"
+        )
+
+
+def _refuse_twins(connection: duckdb.DuckDBPyConnection) -> None:
+    for server, instance, device, batch_id in connection.execute(_TWICE).fetchall():
+        where = "" if device == NO_DEVICE else f" on GPU {device}"
+        batch = f"batch {batch_id} of instance {instance}{where} of {server}"
+        raise AnalysisError(f"{batch} is twice in the table batches: keep one row of it")
+
+
+def add_named(
+    connection: duckdb.DuckDBPyConnection, store: RunStore, request_ids: tuple[int, int] = ALL_REQUESTS
+) -> None:
+    """Makes `placed`, and `named`: a row per request id from the first to the last of `request_ids` that any batch
+    names, with the place of the one that starts first (of several at one instant: first by server, instance, its
+    device, batch_id, model). Needs `executions` in the same connection; once in a connection.
+    """
+    there = attach(connection, store, RAW)
+    sources = {"batches": _NAMED_BY_RECORD, "triton_traces": _NAMED_BY_TRACE}
+    pairs = [query for table, query in sources.items() if table in there] or [_NAMED_BY_NONE]
+    connection.execute(relations.PLACED.table(_PLACED))
+    first, last = request_ids
+    named = _NAMED.format(pairs=" UNION ALL ".join(pairs))
+    connection.execute(relations.NAMED.table(named), {"first": first, "last": last})

@@ -1,0 +1,71 @@
+"""What the GPU did while a request was at a server that gives no ids: sums over its kernels up to any instant.
+
+A kernel counts for an interval if it starts in it, so that intervals that touch count each kernel once. Time in which
+any kernel ran, up to t, is what all kernels that start by t cover, less what lies beyond t: that is one piece, from t
+to the last end among them, for all of these began before.
+"""
+
+from __future__ import annotations
+
+import duckdb
+
+from squall.analysis.join.gpu_states import GPU_STATE
+from squall.analysis.tables import relations
+
+# Servers that some request was for, with no request in any batch.
+_SERVERS = """
+SELECT DISTINCT target AS server FROM requests
+WHERE target NOT IN (SELECT p.server FROM placed p SEMI JOIN served USING (place))
+"""
+_PHASES = """
+SELECT k.server, k.phase, min(k.node) AS node, arg_max(k.gpu_uuid, (k.kernel_ns, k.gpu_uuid)) AS gpu_uuid
+FROM (SELECT server, phase, gpu_uuid, min(node) AS node, sum(end_ns - start_ns) AS kernel_ns
+    FROM kernels SEMI JOIN silent USING (server) WHERE end_ns >= start_ns GROUP BY ALL) k
+GROUP BY k.server, k.phase
+"""
+_MEANWHILE = """
+SELECT DISTINCT server, start_ns, count(*) OVER own AS n_kernels,
+    CAST(sum(end_ns - start_ns) OVER own AS BIGINT) AS kernel_ns,
+    CAST(sum(greatest(0, end_ns - greatest(start_ns, before_ns))) OVER own AS BIGINT) AS busy_ns,
+    max(end_ns) OVER own AS reached_ns
+FROM (SELECT server, start_ns, end_ns, coalesce(max(end_ns) OVER (PARTITION BY server ORDER BY start_ns, end_ns
+        ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), start_ns) AS before_ns
+    FROM kernels SEMI JOIN silent USING (server) WHERE end_ns >= start_ns)
+WINDOW own AS (PARTITION BY server ORDER BY start_ns)
+"""
+"""One row per instant at which kernels start: sums over all that start by then, and the last end among them."""
+
+_GONE = """
+SELECT r.request_id, r.target, r.sent_ns, r.done_ns, p.node, p.gpu_uuid
+FROM first_rows r JOIN silent_phases p ON p.server = r.target AND p.phase = r.phase
+WHERE r.sent_ns IS NOT NULL AND r.done_ns IS NOT NULL
+"""
+_AT = """
+SELECT r.*, coalesce(m.n_kernels, 0) AS n_kernels_{edge}, coalesce(m.kernel_ns, 0) AS kernel_ns_{edge},
+    coalesce(m.busy_ns - greatest(0, m.reached_ns - r.{edge}_ns), 0) AS busy_ns_{edge}
+FROM ({rows}) r ASOF LEFT JOIN meanwhile m ON m.server = r.target AND r.{edge}_ns > m.start_ns
+"""
+_WHILE_THERE = f"""
+SELECT w.request_id, w.gpu_uuid, n_kernels_done - n_kernels_sent AS n_kernels,
+    kernel_ns_done - kernel_ns_sent AS kernel_ns, busy_ns_done - busy_ns_sent AS kernel_busy_ns,
+    {GPU_STATE.format(at="w.sent_ns")}
+FROM ({_AT.format(edge="done", rows=_AT.format(edge="sent", rows=_GONE))}) w
+ASOF LEFT JOIN gpu_states g ON g.node = w.node AND g.gpu_uuid = w.gpu_uuid AND w.sent_ns <= g.t_ns
+ORDER BY w.request_id
+"""
+
+
+def add_while_there(connection: duckdb.DuckDBPyConnection) -> str:
+    """Query for what the GPU did from the send to the end of each request at a server that gives no ids, in a phase in
+    which it has kernels: request_id, n_kernels, kernel_ns, kernel_busy_ns, gpu_uuid with most kernel time in that phase
+    and its state at the send. No rows if there is no such server. Of a repeated id the first row counts.
+
+    Needs tables `placed`, `served` and `gpu_states` and views `requests`, `first_rows` and `kernels`.
+    """
+    connection.execute(relations.SILENT.table(_SERVERS))
+    connection.execute(relations.SILENT_PHASES.table(_PHASES))
+    ((n_phases,),) = connection.execute("SELECT count(*) FROM silent_phases").fetchall()
+    if not n_phases:
+        return relations.WHILE_THERE.empty()
+    connection.execute(relations.MEANWHILE.table(_MEANWHILE))
+    return _WHILE_THERE

@@ -1,0 +1,176 @@
+"""What the slices of the join read beside the run's own tables: Parquet files in a folder, made once, in order.
+
+They are `executed`, `members`, `traces`, `second_means`, `phase_means` and `while_there` of
+`squall.analysis.tables.relations`; a source that the run has not makes an empty one. What does not fit in memory
+spills.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import duckdb
+import pyarrow as pa
+
+from squall.analysis.clocks.errors import ClockErrors
+from squall.analysis.join.executions import add_executions, add_named
+from squall.analysis.join.gpu_states import GPU_STATE, GPU_STATES
+from squall.analysis.join.meanwhile import add_while_there
+from squall.analysis.join.named_ids import n_repeated
+from squall.analysis.join.server_parts import PHASE_MEANS, SECOND_MEANS, SERVED_SUMS, TRACES, TRITON_SUMS
+from squall.analysis.storage.query import connect
+from squall.analysis.storage.store import RunStore
+from squall.analysis.tables import relations
+from squall.analysis.tables.deployed import NodeFacts
+from squall.analysis.tables.derived import DEVICE_COSTS
+
+_USED = ("batches", "batch_costs", "triton_samples", "triton_traces", "gpu_samples", "kernels")
+_N_BUCKETS = 4096
+_COSTS = ", ".join(f"b.{column.name}" for column in DEVICE_COSTS)
+
+_MODELS = """
+SELECT server, model, row_number() OVER (ORDER BY server, model) AS model_place
+FROM (SELECT DISTINCT server, model FROM placed)
+"""
+
+# A batch's GPU is that of its kernels, else the only one that was sampled on its node.
+_STATES = f"""
+SELECT c.place, k.error_ns, {GPU_STATE.format(at="c.start_ns")}
+FROM (
+    SELECT p.place, p.node, p.start_ns, coalesce(nullif(b.gpu_uuid, ''), o.gpu_uuid) AS sampled_uuid
+    FROM placed p LEFT JOIN batch_costs b USING (server, model, version, instance, instance_device, batch_id)
+    LEFT JOIN (SELECT DISTINCT node, gpu_uuid FROM gpu_states WHERE is_only) o ON o.node = p.node) c
+ASOF LEFT JOIN clocks k ON k.node = c.node AND c.start_ns >= k.from_ns
+ASOF LEFT JOIN gpu_states g ON g.node = c.node AND g.gpu_uuid = c.sampled_uuid AND c.start_ns <= g.t_ns
+"""
+_EXECUTED = f"""
+SELECT s.*, p.node, p.server, p.model, m.model_place, p.instance, p.instance_device, p.batch_id, p.start_ns, p.end_ns,
+    p.rows, p.n_requests, p.source, coalesce(b.tie, 'none') AS tie, b.gap_before_ns,
+    coalesce(b.gpu_uuid, '') AS gpu_uuid, {_COSTS}
+FROM placed p JOIN states s USING (place) JOIN models m USING (server, model)
+LEFT JOIN batch_costs b USING (server, model, version, instance, instance_device, batch_id)
+ORDER BY place
+"""
+
+# A request id that stands in several rows was served once: its first row counts.
+FIRST = ("sent_ns", "done_ns", "worker", "scheduled_ns")
+"""Order of the rows of one request id, nulls last."""
+_FIRST_ROWS = f"""
+SELECT DISTINCT ON (request_id) * FROM requests ORDER BY request_id, {", ".join(f"{name} NULLS LAST" for name in FIRST)}
+"""
+
+_SERVED = """
+SELECT n.request_id, n.place, r.rows, r.phase, r.sent_ns, r.done_ns,
+    r.outcome = 'ok' AND r.sent_ns IS NOT NULL AND r.done_ns IS NOT NULL AS is_ok
+FROM named n JOIN first_rows r USING (request_id)
+"""
+_MEMBERS = """
+SELECT request_id, place, CAST(sum(rows) OVER own AS BIGINT) - rows AS rows_before
+FROM served WINDOW own AS (PARTITION BY place ORDER BY request_id ROWS UNBOUNDED PRECEDING)
+ORDER BY request_id
+"""
+
+_BUCKETS = """
+SELECT request_id // {width} AS bucket, min(request_id), max(request_id), count(*)
+FROM requests GROUP BY bucket ORDER BY bucket
+"""
+
+
+@dataclass(frozen=True)
+class Sources:
+    """The folder of files, and the slices: first and last request_id of each, in order. Pickles."""
+
+    folder: Path
+    spans: tuple[tuple[int, int], ...]
+
+    def path(self, relation: relations.Relation) -> Path:
+        """File of one of the relations above."""
+        return self.folder / f"{relation.name}.parquet"
+
+
+def write_sources(store: RunStore, folder: Path, rows_per_slice: int, memory_limit_bytes: int) -> Sources:
+    """Writes the files into `folder`, which is there and empty. Raises `MissingTable` for a run without requests."""
+    there = [table for table in _USED if store.has(table)]
+    with connect(store, ["requests", *there], memory_limit_bytes) as connection:
+        add_executions(connection, store)
+        add_named(connection, store)
+        _add_first_rows(connection)
+        _add_clocks(connection, store.manifest.nodes)
+        connection.execute(relations.SERVED.table(_SERVED))
+        connection.execute(relations.MODELS.table(_MODELS))
+        has_samples, has_statistics = ("gpu_samples" in there), ("triton_samples" in there)
+        connection.execute(
+            relations.GPU_STATES.table(GPU_STATES if has_samples else relations.GPU_STATES.empty())
+        )
+        connection.execute(relations.STATES.table(_STATES))
+        connection.execute(relations.SERVED_SUMS.table(SERVED_SUMS))
+        connection.execute(
+            relations.TRITON_SUMS.table(TRITON_SUMS if has_statistics else relations.TRITON_SUMS.empty())
+        )
+        files = {
+            relations.EXECUTED: _EXECUTED,
+            relations.MEMBERS: _MEMBERS,
+            relations.TRACES: TRACES if "triton_traces" in there else relations.TRACES.empty(),
+            relations.WHILE_THERE: add_while_there(connection)
+            if "kernels" in there
+            else relations.WHILE_THERE.empty(),
+            relations.SECOND_MEANS: SECOND_MEANS,
+            relations.PHASE_MEANS: PHASE_MEANS,
+        }
+        sources = Sources(folder, _spans(connection, rows_per_slice))
+        for relation, query in files.items():
+            _write(connection, sources.path(relation), query)
+    return sources
+
+
+def _add_first_rows(connection: duckdb.DuckDBPyConnection) -> None:
+    """View `first_rows`: `requests` with one row an id."""
+    query = _FIRST_ROWS if n_repeated(connection, "requests") else "SELECT * FROM requests"
+    connection.execute(relations.FIRST_ROWS.view(query))
+
+
+def _spans(connection: duckdb.DuckDBPyConnection, rows_per_slice: int) -> tuple[tuple[int, int], ...]:
+    """Slices of about `rows_per_slice` rows, cut between buckets of ids: ids are dense, so that these hold as many."""
+    ((least, greatest),) = connection.execute(
+        "SELECT min(request_id), max(request_id) FROM requests"
+    ).fetchall()
+    if least is None:
+        return ()
+    spans: list[tuple[int, int]] = []
+    n_left = 0
+    width = (greatest - least) // _N_BUCKETS + 1
+    for _, first, last, n_rows in connection.execute(_BUCKETS.format(width=width)).fetchall():
+        if n_left < n_rows or not spans:
+            spans.append((first, last))
+            n_left = rows_per_slice
+        else:
+            spans[-1] = (spans[-1][0], last)
+        n_left -= n_rows
+    return tuple(spans)
+
+
+def _write(connection: duckdb.DuckDBPyConnection, path: Path, query: str) -> None:
+    """Small row groups: a slice reads a narrow stretch of executions and members."""
+    target = str(path).replace("'", "''")
+    connection.execute(
+        f"COPY ({query}) TO '{target}' (FORMAT parquet, COMPRESSION snappy, PARQUET_VERSION v2, ROW_GROUP_SIZE 20480)"
+    )
+
+
+def _add_clocks(connection: duckdb.DuckDBPyConnection, nodes: Mapping[str, NodeFacts]) -> None:
+    """Table `clocks`: from which instant on the run clock a node's clock has which error, to its next row."""
+    rows = [(node, ClockErrors.from_node(facts)) for node, facts in nodes.items()]
+    found = pa.table(
+        {
+            "node": pa.array([node for node, one in rows for _ in one.from_ns], pa.string()),
+            "from_ns": pa.array([at for _, one in rows for at in one.from_ns.tolist()], pa.int64()),
+            "error_ns": pa.array(
+                [error for _, one in rows for error in one.error_ns.to_pylist()], pa.int64()
+            ),
+        }
+    )
+    connection.register("clock_rows", found)
+    connection.execute(relations.CLOCKS.table("SELECT * FROM clock_rows"))
+    connection.unregister("clock_rows")

@@ -1,0 +1,136 @@
+"""What Triton's statistics say of every model that took part in a phase: the model under load, and those behind it.
+
+An ensemble's own queue and compute say nothing: its requests wait in the queues of its steps. Pure over
+`triton_samples`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+
+import pyarrow as pa
+
+from squall.analysis.tables.manifest import Manifest
+
+_SUMS = (
+    "request_count", "failure_count", "inference_count", "execution_count", "queue_ns", "compute_input_ns",
+    "compute_infer_ns", "compute_output_ns", "success_ns",
+)  # fmt: skip
+_KEYS = ("phase", "server", "model")
+
+
+@dataclass(frozen=True)
+class ModelFigures:
+    """A model behind those that the load is for: means over the requests that succeeded, None without any."""
+
+    model: str
+    request_count: int
+    failure_count: int
+    execution_count: int
+    batch_rows_mean: float | None
+    queue_mean_ns: int | None
+    compute_mean_ns: int | None
+    success_mean_ns: int | None
+
+
+@dataclass(frozen=True)
+class ModelStatistics:
+    """Sums of a model's versions over a phase; times are summed over the requests that succeeded, ns."""
+
+    phase: str
+    server: str
+    model: str
+    n_requests: int
+    n_failed: int
+    n_rows: int
+    n_executions: int
+    queue_ns: int
+    input_ns: int
+    infer_ns: int
+    output_ns: int
+    success_ns: int
+
+    @property
+    def compute_ns(self) -> int:
+        """Input, infer and output."""
+        return self.input_ns + self.infer_ns + self.output_ns
+
+    @property
+    def batch_rows(self) -> float | None:
+        """Mean rows of an execution."""
+        return self.n_rows / self.n_executions if self.n_executions else None
+
+    @property
+    def infer_mean_ns(self) -> float | None:
+        """Mean time in the model, of its requests."""
+        return self.infer_ns / self.n_requests if self.n_requests else None
+
+    @property
+    def executing_ns(self) -> float:
+        """About how long the model executed in all: its executions, each as long as that of the mean request."""
+        return self.n_executions * (self.infer_mean_ns or 0.0)
+
+    def figures(self) -> ModelFigures:
+        """As the summary holds them."""
+        n = self.n_requests
+        return ModelFigures(
+            model=self.model,
+            request_count=n,
+            failure_count=self.n_failed,
+            execution_count=self.n_executions,
+            batch_rows_mean=self.batch_rows,
+            queue_mean_ns=round(self.queue_ns / n) if n else None,
+            compute_mean_ns=round(self.compute_ns / n) if n else None,
+            success_mean_ns=round(self.success_ns / n) if n else None,
+        )
+
+
+def model_statistics(samples: pa.Table | None, phases: Sequence[str]) -> list[ModelStatistics]:
+    """Of each model of each server in each of `phases` that succeeded or failed at anything there, busiest first."""
+    if samples is None:
+        return []
+    columns = [samples.column(name).cast(pa.string()) for name in _KEYS]
+    table = pa.table([*columns, *(samples.column(name) for name in _SUMS)], names=[*_KEYS, *_SUMS])
+    grouped = table.group_by(list(_KEYS)).aggregate([(name, "sum") for name in _SUMS]).to_pylist()
+    found = [
+        ModelStatistics(
+            row["phase"], row["server"], row["model"],
+            *(int(row[f"{name}_sum"]) for name in ("request_count", "failure_count", "inference_count",
+            "execution_count", "queue_ns", "compute_input_ns", "compute_infer_ns", "compute_output_ns", "success_ns")),
+        )
+        for row in grouped
+        if row["phase"] in phases
+    ]  # fmt: skip
+    taking_part = [one for one in found if one.n_requests or one.n_failed]
+    return sorted(
+        taking_part, key=lambda one: (phases.index(one.phase), one.server, -one.success_ns, one.model)
+    )
+
+
+def model_figures(samples: pa.Table | None, phases: Sequence[str], manifest: Manifest) -> list[ModelFigures]:
+    """Figures of the models behind those that the load is for: an ensemble's steps in order, then the busiest."""
+    servers = manifest.servers.values()
+    own = {server.model for server in servers}
+    steps = [step for server in servers for step in server.steps]
+    by_model: dict[str, list[ModelStatistics]] = {}
+    for one in model_statistics(samples, phases):
+        if one.model not in own and own:
+            by_model.setdefault(one.model, []).append(one)
+    names = [*(step for step in steps if step in by_model), *(name for name in by_model if name not in steps)]
+    return [_added(by_model[name]).figures() for name in names]
+
+
+def _added(found: Sequence[ModelStatistics]) -> ModelStatistics:
+    """One model's statistics over several phases and servers."""
+    names = [one.name for one in fields(ModelStatistics)][len(_KEYS) :]
+    return replace(found[0], **{name: sum(getattr(one, name) for one in found) for name in names})
+
+
+def of_models(samples: pa.Table | None, manifest: Manifest) -> pa.Table | None:
+    """The samples of the models that the load is for; all of them where the manifest does not tell."""
+    models = {server.model for server in manifest.servers.values() if server.model is not None}
+    if samples is None or not models:
+        return samples
+    names = samples.column("model").cast(pa.string()).to_pylist()
+    return samples.filter(pa.array([name in models for name in names], pa.bool_()))

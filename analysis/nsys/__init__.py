@@ -1,0 +1,1 @@
+"""Reports of Nsight Systems: scrubbed exports, their clock, their events as tables."""

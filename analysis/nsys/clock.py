@@ -1,0 +1,211 @@
+"""A report's clock on the node's monotonic clock, from events whose instant is known by clock readings beside them.
+
+    a = clock(); nanosleep(); b = clock()         event [s, e] of the report:   a <= s   and   e <= b
+    c = clock(); push our range                   event [s, e]:                 c <= s;   e <= the thread's next c
+
+Each is a hard bound of the offset (monotonic - report) at one instant; `squall.analysis.clocks.fit` makes the track of
+them. Sleeps come from the mark process (a file of readings) and pair with OS-runtime events of its thread in order of
+time. A report counts from the start of its collection; nsys states that start in UTC. Without a mark that is
+believed, with the offset of CLOCK_REALTIME to CLOCK_MONOTONIC, and the clock says `is_assumed`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from squall.analysis.arrays import Int64s
+from squall.analysis.clocks.brackets import NO_HIGH, NO_LOW, Brackets
+from squall.analysis.clocks.fit import fit_track
+from squall.analysis.clocks.track import ClockTrack
+from squall.analysis.nsys.marks import pair_sleeps
+from squall.analysis.nsys.names import CLOCK_PREFIX, RANGE_PREFIX, numbers, range_columns
+from squall.analysis.nsys.queries import ID_MASK, PID_SHIFT, RANGES
+from squall.analysis.nsys.report import NsysReport
+from squall.analysis.tables.collected import ReportClockFacts
+from squall.scenarios.errors import AnalysisError
+
+STAMP_NS = 100
+"""What a stamp of nsys may be off by, made of a counter of the processor: brackets are widened by it."""
+ASSUMED_ERROR_NS = 100_000
+"""Error stated for an assumed clock. No bound: the largest seen was 55 us in 2,100 calls (nsys 2022.4 and 2023.4)."""
+
+_SLEEPS = """
+SELECT globalTid AS gt, start AS s, "end" AS e FROM OSRT_API o JOIN StringIds n ON n.id = o.nameId
+WHERE n.value IN ('nanosleep', 'clock_nanosleep', 'usleep') AND "end" - start <= $longest_ns
+    AND {}
+ORDER BY s
+"""
+_BY_IDS = "list_contains($threads, globalTid & $mask)"
+_BY_NAME = """globalTid IN (SELECT globalTid FROM ThreadNames JOIN StringIds i ON i.id = nameId
+    WHERE i.value = 'squall-clock')"""
+"""In a container nsys may number processes otherwise than they do themselves."""
+_MOST_SPANS = 10
+"""Sleeps longer than so many usual ones are not marks: the mark process sleeps between its marks too."""
+_THREAD_MASK = (1 << 2 * PID_SHIFT) - 1
+
+
+@dataclass(frozen=True, eq=False)
+class Marks:
+    """Stamped events, a row each, in order of `start_ns`: readings of the node's clock, start and end by the report."""
+
+    is_sleep: NDArray[np.bool_]
+    thread: Int64s
+    """nsys's globalTid."""
+    read_before_ns: Int64s
+    start_ns: Int64s
+    end_ns: Int64s
+    read_after_ns: Int64s
+    """Of a sleep; for a range 0, which stands for nothing."""
+
+    def __len__(self) -> int:
+        return len(self.start_ns)
+
+
+@dataclass(frozen=True, eq=False)
+class ReportClock:
+    """The report's clock: `track` maps its ns to the node's monotonic ns."""
+
+    track: ClockTrack
+    is_assumed: bool
+    """No event was stamped: nsys's own UTC start is believed, and the error of `track` is no bound."""
+    marks: Marks
+    behind_median_ns: int | None
+    """By how much an event starts behind the reading taken just before it; None without marks."""
+    behind_largest_ns: int | None
+    assumption_error_ns: int | None
+    """Largest error that believing nsys's UTC start would have made; None without marks or without that start."""
+
+    def facts(self) -> ReportClockFacts:
+        """For the manifest."""
+        n_sleeps = int(self.marks.is_sleep.sum())
+        return ReportClockFacts(
+            is_assumed=self.is_assumed,
+            n_sleeps=n_sleeps,
+            n_ranges=len(self.marks) - n_sleeps,
+            error_ns=self.track.largest_error_ns,
+            drift_ppm=round(self.track.drift_ppm, 3),
+            behind_median_ns=self.behind_median_ns,
+            behind_largest_ns=self.behind_largest_ns,
+            assumption_error_ns=self.assumption_error_ns,
+        )
+
+
+def read_clock(report: NsysReport, lines: Int64s, utc_minus_monotonic_ns: int | None) -> ReportClock:
+    """The clock of `report`. `lines` (n, 4): readings before and after a sleep, process and thread; n may be 0.
+
+    `utc_minus_monotonic_ns` is CLOCK_REALTIME - CLOCK_MONOTONIC of the node at about the start of the collection. Lines
+    of other phases and events without a line are passed over. Raises AnalysisError where there is neither a mark nor a
+    UTC start, and where readings contradict each other.
+    """
+    start_utc_ns = report.start_utc_ns
+    assumed_ns = (
+        None
+        if start_utc_ns is None or utc_minus_monotonic_ns is None
+        else start_utc_ns - utc_minus_monotonic_ns
+    )
+    marks, brackets = _marks(report, lines, assumed_ns)
+    if not brackets.has_both_sides:
+        if assumed_ns is None:
+            raise AnalysisError("the nsys report has no clock mark and does not say when it began in UTC")
+        track = ClockTrack.constant(assumed_ns, ASSUMED_ERROR_NS)
+        return ReportClock(track, True, marks, None, None, None)
+    track = fit_track(brackets)
+    behind = track.convert(marks.start_ns) - marks.read_before_ns
+    off_ns = None if assumed_ns is None else int(np.abs(track.offsets_at(marks.start_ns) - assumed_ns).max())
+    return ReportClock(track, False, marks, int(np.median(behind)), int(behind.max()), off_ns)
+
+
+def parse_lines(text: str) -> Int64s:
+    """The mark process's file as (n, 4): `a b pid tid` a line. A line cut short, as the last may be, is left out."""
+    rows = [fields for line in text.splitlines() if len(fields := line.split()) == 4]
+    whole = [row for row in rows if all(field.isdecimal() for field in row)]
+    return np.array(whole, dtype=np.int64).reshape(-1, 4)
+
+
+def _marks(report: NsysReport, lines: Int64s, near_ns: int | None) -> tuple[Marks, Brackets]:
+    sleeps, ranges = _sleeps(report, lines, near_ns), _ranges(report)
+    parts = [Brackets.of_probes(sleeps.read_before_ns, sleeps.start_ns, sleeps.end_ns, sleeps.read_after_ns)]
+    parts.append(_range_brackets(ranges))
+    low = np.concatenate([part.low_ns for part in parts])
+    high = np.concatenate([part.high_ns for part in parts])
+    brackets = Brackets(
+        np.concatenate([part.at_ns for part in parts]),
+        np.where(low > NO_LOW, low - STAMP_NS, low),
+        np.where(high < NO_HIGH, high + STAMP_NS, high),
+    )
+    columns = [np.concatenate(pair) for pair in zip(_columns(sleeps), _columns(ranges), strict=True)]
+    order = np.argsort(columns[3], kind="stable")
+    return Marks(*(column[order] for column in columns)), brackets
+
+
+def _columns(marks: Marks) -> tuple[NDArray[Any], ...]:
+    return (
+        marks.is_sleep,
+        marks.thread,
+        marks.read_before_ns,
+        marks.start_ns,
+        marks.end_ns,
+        marks.read_after_ns,
+    )
+
+
+def _sleeps(report: NsysReport, lines: Int64s, near_ns: int | None) -> Marks:
+    """Lines and the events that they stamp."""
+    none = np.zeros(0, np.int64)
+    threads = np.unique((lines[:, 2] << PID_SHIFT) | (lines[:, 3] & ID_MASK)) if len(lines) else none
+    thread, start_ns, end_ns = none, none, none
+    if len(lines):
+        longest_ns = _MOST_SPANS * int(np.median(lines[:, 1] - lines[:, 0]))
+        by_ids: dict[str, Any] = {"threads": threads.tolist(), "mask": _THREAD_MASK}
+        with report.connect() as connection:
+            for which, parameters in ((_BY_IDS, by_ids), (_BY_NAME, {})):
+                query = _SLEEPS.format(which)
+                found = connection.sql(
+                    query, params={"longest_ns": longest_ns, **parameters}
+                ).to_arrow_table()
+                if found.num_rows:
+                    break
+        thread, start_ns, end_ns = (numbers(found[name].combine_chunks())[0] for name in ("gt", "s", "e"))
+    line, event = pair_sleeps(lines[:, 0], lines[:, 1], start_ns, end_ns, near_ns)
+    is_sleep = np.ones(len(line), bool)
+    return Marks(is_sleep, thread[event], lines[line, 0], start_ns[event], end_ns[event], lines[line, 1])
+
+
+def _ranges(report: NsysReport) -> Marks:
+    """Closed ranges that carry a clock reading, in order of (thread, start)."""
+    with report.connect() as connection:
+        found = [
+            connection.sql(RANGES, params={"prefix": prefix}).to_arrow_table()
+            for prefix in (RANGE_PREFIX, CLOCK_PREFIX)
+        ]
+    rows = pa.concat_tables(found).combine_chunks()
+    clock_ns, has_clock = numbers(range_columns(rows["name"].combine_chunks())["clock_ns"])
+    thread, start_ns, end_ns = (numbers(rows[name].combine_chunks())[0] for name in ("gt", "s", "e"))
+    kept = np.flatnonzero(has_clock & numbers(rows["e"].combine_chunks())[1])
+    order = kept[np.lexsort((start_ns[kept], thread[kept]))]
+    n = len(order)
+    return Marks(
+        np.zeros(n, bool),
+        thread[order],
+        clock_ns[order],
+        start_ns[order],
+        end_ns[order],
+        np.zeros(n, np.int64),
+    )
+
+
+def _range_brackets(ranges: Marks) -> Brackets:
+    """The reading came before the range; where a thread's ranges follow each other, the next reading after it."""
+    n = len(ranges)
+    follows = (ranges.thread[1:] == ranges.thread[:-1]) & (ranges.start_ns[1:] >= ranges.end_ns[:-1])
+    before = np.flatnonzero(follows)
+    return Brackets(
+        np.concatenate([ranges.start_ns, ranges.end_ns[before]]),
+        np.concatenate([ranges.read_before_ns - ranges.start_ns, np.full(len(before), NO_LOW)]),
+        np.concatenate([np.full(n, NO_HIGH), ranges.read_before_ns[before + 1] - ranges.end_ns[before]]),
+    )

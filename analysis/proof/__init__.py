@@ -1,0 +1,1 @@
+"""Queues with exact answers, and a run held to them."""

@@ -1,0 +1,1 @@
+"""Screens, pages and pictures."""

@@ -1,0 +1,109 @@
+"""Figures of a summary as texts and lines, for the screen and the report."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from squall.analysis.requests.closed_loop import UserFigures
+from squall.analysis.requests.rejections import Rejections
+from squall.analysis.requests.stimulus import Stimulus
+from squall.analysis.statistics.latency import Quantile
+from squall.analysis.verdict.phase_figures import LoadFigures, RateFigures, SeriesFigures
+from squall.analysis.wording import change_text, count_text, duration_text, rate_text, share_text
+
+
+def quantile_text(quantile: Quantile) -> str:
+    """The value; `failed` where the quantile falls on failures; `n too small` where it was refused."""
+    if quantile.is_infinite:
+        return "failed"
+    return "n too small" if quantile.is_refused else duration_text(quantile.value_ns)
+
+
+def interval_text(quantile: Quantile) -> str:
+    """The 95 % interval, `?` for an end that the rows do not carry or that falls on failures; `none` without one."""
+    if quantile.interval_reason:
+        return "none"
+    low, high = (
+        duration_text(end) if end is not None else "?" for end in (quantile.low_ns, quantile.high_ns)
+    )
+    return f"{low} … {high}"
+
+
+def load_rows(load: LoadFigures) -> list[tuple[str, RateFigures]]:
+    """The series of a load with their labels: a closed loop has only what its users sent."""
+    if load.intended is None:
+        return [("sent by users", load.delivered)]
+    return [("intended", load.intended), ("delivered", load.delivered)]
+
+
+def burstiness(series: RateFigures) -> SeriesFigures | None:
+    """The series with its burstiness; None of one over several phases, which has none."""
+    return series if isinstance(series, SeriesFigures) else None
+
+
+CLOSED_STIMULUS = (
+    "none: users send when they have been answered, so that nothing was scheduled to hold the sends to"
+)
+
+
+def intended_lines(phase: str, figures: SeriesFigures) -> list[str]:
+    """What a phase is about to send, before it is sent: a line, or two."""
+    idc = (figures.idc_1s_ratio, figures.idc_10s_ratio, figures.idc_100s_ratio)
+    peak = (figures.peak_to_mean_1s_ratio, figures.peak_to_mean_10s_ratio, figures.peak_to_mean_60s_ratio)
+    scales = {
+        "dispersion": _at_scales(zip((1, 10, 100), idc, strict=True)),
+        "peak to mean": _at_scales(zip((1, 10, 60), peak, strict=True)),
+    }
+    local, c2 = count_text(figures.local_c2_ratio), count_text(figures.gap_c2_ratio)
+    parts = [f"{count_text(figures.n)} arrivals, {rate_text(figures.rate_hz)}", f"gap c² {c2}, local {local}"]
+    lines = [f"{phase}: {'; '.join([*parts, *(f'{name} {text}' for name, text in scales.items() if text)])}"]
+    if figures.safe_load_ratio is not None:
+        window, load = duration_text(figures.safe_load_window_ns), share_text(figures.safe_load_ratio)
+        lines.append(f"{phase}: above {load} load its busiest {window} alone overloads the server")
+    return lines
+
+
+def _at_scales(scales: Iterable[tuple[int, float | None]]) -> str:
+    """`5.1 at 1 s, 20 at 10 s`: the scales that the phase carries; empty without any."""
+    return ", ".join(f"{count_text(value)} at {scale} s" for scale, value in scales if value is not None)
+
+
+def stimulus_lines(stimulus: Stimulus) -> list[str]:
+    """Planned against sent of one phase, in two lines."""
+    bursts = stimulus.bursts
+    first = f"{count_text(stimulus.n_within)} of {count_text(stimulus.n_planned)} sent within it"
+    if stimulus.n_unreached:
+        first += f"; {count_text(stimulus.n_unreached)} more found no server"
+    if stimulus.second_ratio is not None:
+        first += f"; worst second {share_text(stimulus.second_ratio)} off"
+    first += f", bursts {share_text(bursts.difference_ratio)}" if bursts else ""
+    changes = ", ".join(
+        f"{one.window_ns / 10**9:g} s {change_text(one.change_ratio)}" for one in stimulus.dispersion
+    )
+    distance = stimulus.gap_ks_ratio
+    parts = {
+        "dispersion": changes,
+        "drift": duration_text(stimulus.end_drift_ns),
+        "gap KS": "-" if distance is None else f"{distance:.3f}",
+    }
+    return [first, "; ".join(f"{name} {text}" for name, text in parts.items() if text)]
+
+
+def users_text(users: UserFigures) -> tuple[str, str]:
+    """Little's law as it came out in a closed loop: what is accounted for, and the rest."""
+    rate, inside = rate_text(users.throughput_hz), count_text(round(users.inside_client_mean_count, 2))
+    service, think = duration_text(users.service_mean_ns), duration_text(users.think_mean_ns)
+    return (
+        f"{count_text(users.users_mean_count)} = {rate} x ({service} service + {think} think)",
+        f"+ {inside} inside the load generator ({share_text(users.gap_ratio)} of them)",
+    )
+
+
+def rejections_text(rejections: Rejections) -> tuple[str]:
+    """What the queue policy refused, as the clients counted it, and what of it Triton's own metric has."""
+    total = rejections.total
+    server = total.server_rejected_count
+    other = f", other {count_text(total.other_count)}" if total.other_count else ""
+    known = "not sampled" if server is None else count_text(server)
+    full, waited = count_text(total.full_queue_count), count_text(total.queue_timeout_count)
+    return (f"full queue {full}, queue timeout {waited}{other}; Triton's metric: {known}",)

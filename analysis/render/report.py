@@ -1,0 +1,175 @@
+"""`report.html`: the run on one page that needs no network. Rendering only, no arithmetic.
+
+Figures come from `summary`, curves from `plots_data`; plotly.js is written into the page once.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from squall.analysis.render.diagnosis_lines import finding_lines, instance_text
+from squall.analysis.render.figure_lines import (
+    burstiness,
+    interval_text,
+    load_rows,
+    quantile_text,
+    users_text,
+)
+from squall.analysis.render.observing_lines import cost_lines, profile_lines, under_text
+from squall.analysis.render.plots_data import Plot, Series, report_plots
+from squall.analysis.render.trace_plots import Band, Styled
+from squall.analysis.storage.store import RunStore
+from squall.analysis.summary.summary import summarise
+from squall.analysis.summary.summary_file import Summary
+from squall.analysis.tables.document import to_json
+from squall.analysis.tables.manifest import Manifest
+from squall.analysis.wording import (
+    LATENCY_LABELS,
+    count_text,
+    duration_text,
+    figure_text,
+    rate_text,
+    share_text,
+)
+
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+"""Okabe and Ito's palette, told apart with any colour vision (jfly.uni-koeln.de/color, 2008)."""
+REFERENCE_COLOUR = "#59636e"
+FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
+
+
+def write_report(store: RunStore, summary: Summary | None = None) -> Path:
+    """Writes `report.html` into the run directory, sealed or not, and returns its path.
+
+    `summary` is made anew if it is None. Raises `MissingTable` if the run has no requests.
+    """
+    summary = summarise(store) if summary is None else summary
+    return store.write_text("report.html", render_html(summary, store.manifest, report_plots(store, summary)))
+
+
+def render_html(summary: Summary, manifest: Manifest, plots: list[Plot]) -> str:
+    """The page. It loads nothing: styles, script and data are in it."""
+    return render_page(
+        "report.html.j2",
+        plots,
+        s=summary,
+        m=to_json(manifest),
+        labels=LATENCY_LABELS[summary.load],
+        spreads=summary.measure.latency.spreads,
+        lag_parts=summary.measure.latency.parts_of_lag,
+        load_rows=[(name, one, burstiness(one)) for name, one in load_rows(summary.measure.load)],
+        cost_lines=cost_lines(summary.collector_costs),
+        under=under_text(summary.latency_under),
+        profile_lines=profile_lines(summary.profile or {}, summary.latency_under),
+        finding_lines=finding_lines(summary.findings, len(summary.findings)),
+        instance_text=instance_text,
+    )
+
+
+def render_page(template: str, plots: Sequence[Plot], **values: object) -> str:
+    """A page from a template of this package, its plots drawn and plotly.js inside: `plots`, `plotly_js`."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+    from plotly.offline import get_plotlyjs
+
+    environment = Environment(
+        loader=PackageLoader("squall.analysis.render", "."),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+    )
+    environment.filters |= {
+        "duration": duration_text,
+        "share": share_text,
+        "count": count_text,
+        "rate": rate_text,
+        "figure": figure_text,
+        "quantile": quantile_text,
+        "interval": interval_text,
+        "users": users_text,
+        "pretty": lambda value: json.dumps(value, indent=2, ensure_ascii=False),
+    }
+    drawn = [
+        {"plot": plot, "html": "" if plot.absent else plot_html(plot, i)} for i, plot in enumerate(plots)
+    ]
+    page = environment.get_template(template)
+    return page.render(plots=drawn, plotly_js=get_plotlyjs(), **values)
+
+
+def plot_html(plot: Plot, number: int) -> str:
+    """The plot as a `div` with its script, `number` its place on the page, where plotly.js must be."""
+    import plotly.graph_objects as go
+
+    figure = go.Figure([trace for i, series in enumerate(plot.series) for trace in _traces(plot, series, i)])
+    axis = {"gridcolor": "#e6e8eb", "linecolor": "#8a9099", "ticks": "outside", "zeroline": False}
+    figure.update_layout(
+        template="none",
+        height=340,
+        margin={"l": 70, "r": 20, "t": 46, "b": 50},
+        font={"family": FONT, "size": 13, "color": "#1f2328"},
+        legend={"orientation": "h", "y": 1.0, "yanchor": "bottom", "x": 0, "traceorder": "normal"},
+        barmode="stack",
+        hovermode="x unified" if plot.kind in ("line", "step") else "closest",
+        xaxis={**axis, "title": plot.x_label},
+        yaxis={**axis, "title": plot.y_label, "rangemode": "tozero", "automargin": True},
+    )
+    if plot.kind == "loglog":
+        figure.update_xaxes(type="log", dtick=1, exponentformat="none")
+        figure.update_yaxes(type="log", dtick="D2", exponentformat="none", rangemode="normal")
+    if plot.kind == "ccdf":
+        figure.update_xaxes(type="log", exponentformat="none")
+        figure.update_yaxes(type="log", dtick=1, tickformat="~%", rangemode="normal")
+    if plot.x_ticks:
+        figure.update_xaxes(tickvals=list(range(len(plot.x_ticks))), ticktext=list(plot.x_ticks))
+    for name, start_s, end_s in plot.measured:
+        figure.add_vrect(
+            start_s, end_s, fillcolor="#0072B2", opacity=0.06, line_width=0, layer="below",
+            annotation={"text": name, "font_color": "#59636e"}, annotation_position="top left",
+        )  # fmt: skip
+    config = {"displayModeBar": False, "responsive": True}
+    html = figure.to_html(full_html=False, include_plotlyjs=False, div_id=f"plot-{number}", config=config)
+    return str(html)
+
+
+def _traces(plot: Plot, series: Series, number: int) -> list[Any]:
+    """What plotly draws for the curve: one trace, two for a band."""
+    import plotly.graph_objects as go
+
+    colour = COLOURS[number % len(COLOURS)]
+    if isinstance(series, Band):
+        return _band_traces(series, COLOURS[(number + 1) % len(COLOURS)])
+    if plot.kind in ("bar", "stack"):
+        return [go.Bar(name=series.name, x=series.x, y=series.y, marker_color=colour)]
+    if series.name == "failed":
+        marker = {"symbol": "x-thin", "size": 8, "line": {"width": 2, "color": "#000000"}}
+        return [
+            go.Scatter(
+                name=series.name, x=series.x, y=series.y, mode="markers", marker=marker, cliponaxis=False
+            )
+        ]
+    look: dict[str, Any] = {"mode": "lines"}
+    line = {"color": colour, "width": 2, "dash": ("solid", "dot", "dash", "dashdot")[number % 4]}
+    style = series.style if isinstance(series, Styled) else ""
+    if style == "faint":
+        line, look["opacity"] = {"color": colour, "width": 1}, 0.55
+    elif style == "reference":
+        line = {"color": REFERENCE_COLOUR, "width": 1.5, "dash": "dash"}
+    elif style in ("solid", "points"):
+        line["dash"], look["mode"] = "solid", "lines+markers" if style == "points" else "lines"
+    if plot.kind == "step":
+        line["shape"] = "hv"
+    return [go.Scatter(name=series.name, x=series.x, y=series.y, line=line, **look)]
+
+
+def _band_traces(band: Band, colour: str) -> list[Any]:
+    """An edge without a line and the area from it up to the other, under one name."""
+    import plotly.graph_objects as go
+
+    fill = f"rgba({', '.join(str(int(colour[i : i + 2], 16)) for i in (1, 3, 5))}, 0.18)"
+    edge = {"mode": "lines", "line": {"width": 0}, "x": band.x, "hoverinfo": "skip"}
+    return [
+        go.Scatter(y=band.low, showlegend=False, **edge),
+        go.Scatter(y=band.y, name=band.name, fill="tonexty", fillcolor=fill, **edge),
+    ]

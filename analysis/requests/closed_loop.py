@@ -1,0 +1,137 @@
+"""Little's law over the measure phases of a closed-loop run: is every user accounted for?
+
+Over a phase in which each user is in the system from its first instant on,
+
+    users = throughput · (service + think) + users inside the load generator
+
+since a user is at any instant in service, thinking, or held up by the client. The first two are known, so that the
+rest is what the client itself took: a self-check that needs no clock but the worker's own. It is stated as time: the
+users' time is the sum of the three parts, each over the length of the phases (J. D. C. Little, Operations Research
+9(3), 1961, without a limit: an identity over a finite window).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from squall.analysis.clocks.timeline import RunPhase
+from squall.analysis.requests.requests import Requests, together
+from squall.analysis.tables.manifest import Manifest
+from squall.scenarios.config.arrivals import ClosedArrivals
+from squall.scenarios.plan.think import mean_excess_ns, mean_think_ns, think_cv
+from squall.scenarios.units import NS_PER_S
+
+
+@dataclass(frozen=True)
+class UserFigures:
+    """Little's law as it came out: users = throughput · (service + think) + inside the client."""
+
+    users_mean_count: float
+    throughput_hz: float
+    service_mean_ns: int
+    think_mean_ns: int
+    inside_client_mean_count: float
+    gap_ratio: float
+    gap_error_ratio: float
+
+
+@dataclass(frozen=True)
+class UserTime:
+    """Where the users' time went in the measure phases, summed over users; `n_done` replies came in them."""
+
+    duration_ns: int
+    present_ns: int
+    service_ns: int
+    think_ns: float
+    think_error_ns: float
+    """Standard error of `think_ns`: the think times were drawn, and only their law is known here."""
+    n_done: int
+
+    @property
+    def gap_ratio(self) -> float:
+        """Share of the users' time that is neither service nor think: inside the load generator, if positive."""
+        return (self.present_ns - self.service_ns - self.think_ns) / self.present_ns
+
+    @property
+    def gap_error_ratio(self) -> float:
+        """Standard error of `gap_ratio`."""
+        return self.think_error_ns / self.present_ns
+
+    def figures(self) -> UserFigures:
+        """Per instant and per reply, as the summary holds them."""
+        per_request = self.n_done or 1
+        return UserFigures(
+            users_mean_count=self.present_ns / self.duration_ns,
+            throughput_hz=self.n_done * NS_PER_S / self.duration_ns,
+            service_mean_ns=round(self.service_ns / per_request),
+            think_mean_ns=round(self.think_ns / per_request),
+            inside_client_mean_count=self.gap_ratio * self.present_ns / self.duration_ns,
+            gap_ratio=self.gap_ratio,
+            gap_error_ratio=self.gap_error_ratio,
+        )
+
+
+def user_time(everything: Requests, spans: Sequence[RunPhase], manifest: Manifest) -> UserTime | None:
+    """The users' time over the phases `spans`; None where the manifest does not state users and think time.
+
+    `everything` has all phases: a user may still be in service from the phase before.
+    """
+    n_users = manifest.plan.n_users or 0
+    configs = [_closed_arrivals(manifest, span.name) for span in spans]
+    if n_users < 1 or not spans:
+        return None
+    parts = []
+    for span, config in zip(spans, configs, strict=True):
+        if config is None:
+            return None
+        parts.append(_phase_time(everything, span, config, n_users))
+    return UserTime(
+        duration_ns=sum(part.duration_ns for part in parts),
+        present_ns=sum(part.present_ns for part in parts),
+        service_ns=sum(part.service_ns for part in parts),
+        think_ns=sum(part.think_ns for part in parts),
+        think_error_ns=math.sqrt(sum(part.think_error_ns**2 for part in parts)),
+        n_done=sum(part.n_done for part in parts),
+    )
+
+
+def _closed_arrivals(manifest: Manifest, phase: str) -> ClosedArrivals | None:
+    """The closed loop of a phase, from the resolved scenario in the manifest."""
+    for one in (manifest.scenario or {}).get("phases", []):
+        if one["name"] == phase and (one.get("arrivals") or {}).get("kind") == "closed":
+            return ClosedArrivals.model_validate(one["arrivals"])
+    return None
+
+
+def _phase_time(everything: Requests, span: RunPhase, config: ClosedArrivals, n_users: int) -> UserTime:
+    """One phase. Think time is that of every think begun in it, less what of the last ones lies behind its end.
+
+    By Wald's identity the think times begun sum up to n · mean on average, those cut off by the end included; of
+    these the rest beyond the end is `mean_excess_ns` of what has passed. Its spread is at most that of n draws.
+    """
+    users = np.arange(config.users, dtype=np.int64)
+    first_ns = span.start_ns + config.ramp_ns * users // config.users
+    user = everything.request_id % n_users
+    done = together(everything.is_done & (user < config.users))
+    began_ns = np.maximum(everything.sent_ns[done], first_ns[user[done]])
+    inside_ns = np.minimum(everything.done_ns[done], span.end_ns) - began_ns
+    own = everything.in_phases([span.name])
+    is_over = own.is_done & (own.done_ns < span.end_ns)
+    n_done = int(is_over.sum())
+    begun_ns = np.zeros(n_users, dtype=np.int64)  # when each user began the think that the end cuts off
+    np.maximum.at(begun_ns, own.request_id[is_over] % n_users, own.done_ns[is_over])
+    begun_ns[own.request_id[~is_over] % n_users] = 0  # in service at the end, not thinking
+    excess_ns = mean_excess_ns(config.think, span.end_ns - begun_ns[begun_ns > 0])
+    mean_ns = mean_think_ns(config.think)
+    return UserTime(
+        duration_ns=span.end_ns - span.start_ns,
+        present_ns=int((span.end_ns - first_ns).sum()),
+        service_ns=int(np.maximum(inside_ns, 0).sum()),
+        think_ns=n_done * mean_ns - float(excess_ns.sum()),
+        think_error_ns=think_cv(config.think) * mean_ns * math.sqrt(n_done),
+        n_done=n_done,
+    )

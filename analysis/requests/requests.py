@@ -1,0 +1,273 @@
+"""The `requests` table as arrays in order of time: what every figure about load and latency reads.
+
+An open-loop run has a schedule and its latency is the response time; a closed-loop run has none and its latency
+is the service time. The two are never mixed: `Requests` says which it is, and everything else asks it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from squall.analysis.arrays import Bools, Int64s, Integers
+from squall.analysis.storage.store import RunStore
+from squall.analysis.tables.manifest import Manifest
+
+COLUMNS = [
+    "request_id", "worker", "node", "phase", "scheduled_ns", "sent_ns", "done_ns", "rows", "outcome", "detail",
+]  # fmt: skip
+"""Columns of `requests` that `Requests` is made of."""
+
+Arrange = Callable[[npt.NDArray[Any]], npt.NDArray[Any]]
+
+
+@dataclass(frozen=True, eq=False)
+class Labels:
+    """A text column as (n,) codes into `words`: millions of rows share a handful of texts.
+
+    The codes are of the narrowest whole numbers that hold them.
+    """
+
+    codes: Integers
+    words: tuple[str, ...]
+
+    @classmethod
+    def from_column(cls, column: pa.ChunkedArray[Any]) -> Labels:
+        """From a text column, plain or dictionary-encoded, without nulls."""
+        encoded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
+        whole = encoded.unify_dictionaries()
+        words = whole.chunk(0).dictionary.to_pylist() if whole.num_chunks else []
+        width = np.min_scalar_type(len(words))
+        chunks = [chunk.indices.to_numpy().astype(width) for chunk in whole.chunks]
+        return cls(np.concatenate(chunks) if chunks else np.empty(0, width), tuple(words))
+
+    def take(self, rows: Int64s | Bools | slice) -> Labels:
+        """The labels of `rows`; of a slice a view."""
+        return Labels(self.codes[rows], self.words)
+
+    def is_any_of(self, words: Iterable[str]) -> Bools:
+        """Whether each label is one of `words`."""
+        wanted = set(words)
+        found: Bools = np.array([word in wanted for word in self.words], dtype=np.bool_)[self.codes]
+        return found
+
+    def counts(self) -> dict[str, int]:
+        """How often each word that occurs does."""
+        counts = np.bincount(self.codes, minlength=len(self.words))
+        return {word: int(n) for word, n in zip(self.words, counts, strict=True) if n}
+
+
+def is_open_load(manifest: Manifest) -> bool:
+    """Whether the run followed a schedule: `plan.load` of its manifest is not "closed"."""
+    return manifest.plan.load == "open"
+
+
+@dataclass(frozen=True, eq=False)
+class Requests:
+    """Scheduled arrivals, or requests of users, (n,) each. Instants are ns on the run clock.
+
+    Sorted by request_id, which is the order of the schedule; closed loop: by `sent_ns`. `sent_ns` and `done_ns`
+    are 0 where `is_sent` and `is_done` are false, `scheduled_ns` is 0 throughout where `is_open` is false.
+    """
+
+    is_open: bool
+    request_id: Int64s
+    worker: Integers
+    node: Labels
+    phase: Labels
+    scheduled_ns: Int64s
+    sent_ns: Int64s
+    is_sent: Bools
+    done_ns: Int64s
+    is_done: Bools
+    rows: Integers
+    outcome: Labels
+    detail: Labels
+
+    @classmethod
+    def from_table(cls, table: pa.Table, is_open: bool = True) -> Requests:
+        """From `requests`, in any order, with at least `COLUMNS`; `is_open` from `is_open_load`."""
+        return cls._from_columns(lambda *names: table.select(names).columns, is_open)
+
+    @classmethod
+    def read(cls, store: RunStore) -> Requests:
+        """Those of a run, read a few columns at a time: less than 50 bytes a request. Raises `MissingTable`."""
+        return cls._from_columns(
+            lambda *names: store.read("requests", list(names)).columns, is_open_load(store.manifest)
+        )
+
+    @classmethod
+    def _from_columns(cls, columns: Callable[..., list[pa.ChunkedArray[Any]]], is_open: bool) -> Requests:
+        """From the columns that `columns` gives by their names, each few let go before the next are asked for."""
+        keys, sent, done = columns("request_id", "sent_ns", "done_ns")
+        ids = _numbers(keys)
+        by_id = _arrange(ids)
+        in_time = _as_they_are if is_open else _arrange(by_id(_numbers(sent)))
+
+        def arranged(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+            return in_time(by_id(values))
+
+        def labels(column: pa.ChunkedArray[Any]) -> Labels:
+            found = Labels.from_column(column)
+            return Labels(arranged(found.codes), found.words)
+
+        sent_ns, is_sent = arranged(_numbers(sent)), arranged(_is_known(sent))
+        done_ns, is_done = arranged(_numbers(done)), arranged(_is_known(done)) & is_sent
+        del keys, sent, done
+        scheduled_ns, rows, worker = (
+            arranged(_numbers(one)) for one in columns("scheduled_ns", "rows", "worker")
+        )
+        rows, worker = _narrow(rows), _narrow(worker)
+        node, phase, outcome, detail = map(labels, columns("node", "phase", "outcome", "detail"))
+        return cls(
+            is_open=is_open,
+            request_id=arranged(ids),
+            worker=worker,
+            node=node,
+            phase=phase,
+            scheduled_ns=scheduled_ns,
+            sent_ns=sent_ns,
+            is_sent=is_sent,
+            done_ns=done_ns,
+            is_done=is_done,
+            rows=rows,
+            outcome=outcome,
+            detail=detail,
+        )
+
+    def __len__(self) -> int:
+        return len(self.request_id)
+
+    @property
+    def is_ok(self) -> Bools:
+        """Whether each ended ok."""
+        return self.outcome.is_any_of(["ok"])
+
+    @property
+    def latency_name(self) -> str:
+        """What the latency is: `response`, or in a closed loop `service`."""
+        return "response" if self.is_open else "service"
+
+    @property
+    def begin_ns(self) -> Int64s:
+        """The instant that the latency runs from: scheduled, or in a closed loop sent."""
+        return self.scheduled_ns if self.is_open else self.sent_ns
+
+    @property
+    def has_begun(self) -> Bools:
+        """Whether there is such an instant: always, but for requests of a closed loop that were never sent."""
+        return np.ones(len(self), dtype=np.bool_) if self.is_open else self.is_sent
+
+    @property
+    def latency_ns(self) -> Int64s:
+        """done - begin; without meaning where `is_done` is false."""
+        return self.done_ns - self.begin_ns
+
+    @property
+    def response_ns(self) -> Int64s:
+        """done - scheduled; without meaning where `is_done` or `is_open` is false."""
+        return self.done_ns - self.scheduled_ns
+
+    @property
+    def service_ns(self) -> Int64s:
+        """done - sent; without meaning where `is_done` is false."""
+        return self.done_ns - self.sent_ns
+
+    @property
+    def lag_ns(self) -> Int64s:
+        """sent - scheduled; without meaning where `is_sent` or `is_open` is false."""
+        return self.sent_ns - self.scheduled_ns
+
+    def take(self, rows: Int64s | Bools | slice) -> Requests:
+        """The rows at those places, or where true; of a slice views, without a copy."""
+        own = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "is_open"}
+        taken: dict[str, Any] = {
+            name: values.take(rows) if isinstance(values, Labels) else values[rows]
+            for name, values in own.items()
+        }
+        return replace(self, **taken)
+
+    def in_phases(self, names: Iterable[str]) -> Requests:
+        """The rows that belong to one of the phases `names`; views where they follow one another."""
+        return self.take(together(self.phase.is_any_of(names)))
+
+
+def together(is_kept: Bools) -> slice | Bools:
+    """`is_kept` as a slice, where the rows that are true follow one another: taking a slice copies nothing."""
+    n_kept = int(np.count_nonzero(is_kept))
+    first = int(is_kept.argmax()) if n_kept else 0
+    return slice(first, first + n_kept) if is_kept[first : first + n_kept].all() else is_kept
+
+
+def in_order(times_ns: Int64s) -> Int64s:
+    """The instants sorted: the array itself where it is."""
+    return times_ns if bool((times_ns[1:] >= times_ns[:-1]).all()) else np.sort(times_ns)
+
+
+def numbers(table: pa.Table, name: str) -> Int64s:
+    """A column of whole numbers, (n,); 0 where it is null."""
+    return _numbers(table.column(name))
+
+
+def _numbers(column: pa.ChunkedArray[Any]) -> Int64s:
+    filled = pc.fill_null(column, 0) if column.null_count else column
+    return np.asarray(filled.to_numpy(), dtype=np.int64)
+
+
+def _is_known(column: pa.ChunkedArray[Any]) -> Bools:
+    if not column.null_count:
+        return np.ones(len(column), dtype=np.bool_)
+    return np.asarray(column.is_valid().to_numpy(), dtype=np.bool_)
+
+
+def _narrow(values: Int64s) -> Integers:
+    """`values` in 16 or 32 bits, signed, where these hold them."""
+    largest = int(np.abs(values).max(initial=0))
+    width = next((one for one in (np.int16, np.int32) if largest <= np.iinfo(one).max), np.int64)
+    return values.astype(width, copy=False)
+
+
+def _as_they_are(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    return values
+
+
+def _arrange(keys: Int64s) -> Arrange:
+    """What puts the values of rows into the order of their `keys`; those of one key keep theirs.
+
+    Keys that are 0 … n - 1, as the request ids of a whole run, are themselves the places of their rows.
+    """
+    if bool((keys[1:] >= keys[:-1]).all()):
+        return _as_they_are
+    if not _are_places(keys):
+        order = np.argsort(keys, kind="stable")
+        return lambda values: values[order]
+
+    def placed(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        found = np.empty_like(values)
+        found[keys] = values
+        return found
+
+    return placed
+
+
+def _are_places(keys: Int64s) -> bool:
+    """Whether `keys` are 0 … n - 1 in any order."""
+    n = len(keys)
+    if not n or int(keys.min()) < 0 or int(keys.max()) >= n:
+        return False
+    is_taken = np.zeros(n, dtype=np.bool_)
+    is_taken[keys] = True
+    return bool(is_taken.all())
+
+
+def rows_in(table: pa.Table | None, phases: Sequence[str]) -> pa.Table | None:
+    """The rows of `table` in one of `phases`; None if there is no table."""
+    if table is None:
+        return None
+    return table.filter(pa.array(Labels.from_column(table.column("phase")).is_any_of(phases)))

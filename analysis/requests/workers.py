@@ -1,0 +1,104 @@
+"""What the load generators say of themselves: figures of `worker_samples`, one definition for all who ask."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from squall.analysis.arrays import Bools, Floats
+from squall.analysis.tables.deployed import WorkerFacts
+from squall.scenarios.units import NS_PER_S
+
+_WHOLE_NS = NS_PER_S // 2
+"""Samples shorter than this, at the run's edges, are left out of rates per second."""
+
+
+def column(samples: pa.Table, name: str) -> Floats:
+    """A column without nulls, as floats."""
+    return np.asarray(samples.column(name).to_numpy(), dtype=np.float64)
+
+
+def busy_ratios(samples: pa.Table) -> Floats:
+    """CPU time of each sample over its length, without what was spent waiting busily for the next instant."""
+    used_ns = column(samples, "cpu_ns") - column(samples, "spin_ns")
+    return np.maximum(used_ns, 0.0) / column(samples, "interval_ns")
+
+
+def peak_total(samples: pa.Table, name: str) -> int:
+    """Largest sum over the workers of one second of column `name`; 0 of none."""
+    return int(_per_second(samples, column(samples, name)).max(initial=0.0))
+
+
+@dataclass(frozen=True)
+class Saturation:
+    """Workers that had no room left: how many, at what CPU, in how many of their samples."""
+
+    n_saturated: int
+    n_workers: int
+    busy_ratio: float
+    n_samples: int
+    n_samples_of: int
+
+
+def saturation(samples: pa.Table, saturated_ratio: float, share_ratio: float) -> Saturation:
+    """The workers of which more than `share_ratio` of the samples are at `saturated_ratio` CPU or above."""
+    busy, worker = busy_ratios(samples), samples.column("worker").to_numpy()
+    is_full = busy >= saturated_ratio
+    full = [one for one in np.unique(worker) if is_full[worker == one].mean() > share_ratio]
+    of_full: Bools = np.isin(worker, full)
+    kept = of_full & is_full
+    return Saturation(
+        n_saturated=len(full),
+        n_workers=len(np.unique(worker)),
+        busy_ratio=float(busy[kept].mean()) if kept.any() else 0.0,
+        n_samples=int(kept.sum()),
+        n_samples_of=int(of_full.sum()),
+    )
+
+
+def needed_cpu(samples: pa.Table) -> float:
+    """Cores that the busiest second's arrivals cost: the most due in a second times the CPU time of a send.
+
+    At least what was used. The second counts as a whole: what a burst within it needs comes on top.
+    """
+    whole = samples.filter(pa.array(column(samples, "interval_ns") >= _WHOLE_NS))
+    if not whole.num_rows:
+        return 0.0
+    used = float(_per_second(whole, busy_ratios(whole)).max())
+    n_sent = column(whole, "n_sent").sum()
+    if not n_sent:
+        return used
+    cost_ns = float((busy_ratios(whole) * column(whole, "interval_ns")).sum() / n_sent)
+    due_hz = column(whole, "n_due") * NS_PER_S / column(whole, "interval_ns")
+    return max(used, float(_per_second(whole, due_hz).max()) * cost_ns / NS_PER_S)
+
+
+def _per_second(samples: pa.Table, values: Floats) -> Floats:
+    """Sums of `values` over the samples that end in the same second, counted from the first sample's end.
+
+    All workers sample at one instant of the run, late by their event loops: hence the half second.
+    """
+    t_ns: npt.NDArray[Any] = samples.column("t_ns").to_numpy()
+    if not len(t_ns):
+        return np.empty(0)
+    seconds = (t_ns - t_ns.min() + NS_PER_S // 2) // NS_PER_S
+    return np.bincount(seconds, weights=values).astype(np.float64)
+
+
+LANE_COST = "a request costs 2 to 5 times the CPU, and is sent later (docs/client.md)"
+"""docs/results.md: 34 to 99 us of CPU against 13 to 22 us."""
+
+
+def lane_text(workers: Sequence[WorkerFacts]) -> str:
+    """Which workers of a manifest do without the C lane, why, and what that costs; empty where none does."""
+    reasons = Counter(one.no_lane for one in workers if one.no_lane)
+    if not reasons:
+        return ""
+    n, reason = reasons.total(), ", ".join(reasons)
+    return f"without the C lane in {n} of {len(workers)} workers: {reason}; {LANE_COST}"

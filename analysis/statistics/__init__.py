@@ -1,0 +1,1 @@
+"""Quantiles, their intervals and what dependence does to them."""

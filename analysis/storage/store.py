@@ -1,0 +1,473 @@
+"""`RunStore`: a run directory that is append-only while the run lasts, then sealed.
+
+    <name>-<UTC>-<4 hex>/
+        manifest.json                       what ran, where, when, and the verdict; `state` is open or sealed
+        tables/<table>/part-00000.parquet   zstd; only closed parts bear this name
+        tables/<table>/part-00000.parquet.open   the part being written; has no footer yet, never read
+        nsys/ logs/ summary.json report.html
+        .new-<table>/                       a derived table being made anew; takes the place of the old one when whole
+        .reserve                            disk space given up at the seal, so that a full disk can be sealed
+
+A part is closed (footer, fsync, rename) after `PART_ROWS` rows or on `flush`. What a closed part holds
+survives any later failure; what an open part held is lost with a write error, and stands in `losses`.
+One process writes a run directory; every method may block on the disk.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import fields, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from squall.analysis.schema import SCHEMA_VERSION, TABLES
+from squall.analysis.storage.part import (
+    FileOpener,
+    NewParts,
+    OpenPart,
+    conform,
+    differences,
+    error_reason,
+    open_for_write,
+    restore_folder,
+    swap_folders,
+    table_entry,
+    write_atomically,
+)
+from squall.analysis.tables.document import to_json
+from squall.analysis.tables.manifest import OPEN, OWN_FIELDS, READ_VERSIONS, SEALED, Manifest, read_manifest
+from squall.analysis.tables.sealed import SealedVerdict, Unfinished
+from squall.scenarios.errors import MissingTable, Sealed, StoreError
+
+PART_ROWS = 1_000_000
+"""Rows after which a part is closed and the next begun."""
+RESERVE_BYTES = 256 * 1024
+"""Real bytes held back on the disk: several times the manifest of a large run."""
+MANIFEST = "manifest.json"
+RESERVE = ".reserve"
+_ASIDE = ".resumed-"
+
+
+class RunStore:
+    """One run directory. Made by `create` or `open`; both raise `StoreError` when that cannot be done."""
+
+    def __init__(
+        self,
+        path: Path,
+        manifest: Manifest,
+        document: Mapping[str, Any],
+        file_opener: FileOpener = open_for_write,
+    ) -> None:
+        """`document`: the manifest as it stands on the disk, with what this version does not know."""
+        self.run_dir = path
+        self._manifest = manifest
+        self._document = document
+        self._open_file = file_opener
+        self._parts: dict[str, OpenPart] = {}
+        self._lost: list[str] = []
+
+    @classmethod
+    def create(
+        cls,
+        parent: Path,
+        name: str,
+        now_utc_ns: int,
+        manifest: Manifest,
+        file_opener: FileOpener = open_for_write,
+    ) -> RunStore:
+        """A new, open run directory `<name>-<YYYYMMDDTHHMMSSZ>-<4 hex>` under `parent`, made if need be.
+
+        `manifest`: what is known of the run at its begin; the store's own fields it has not.
+        """
+        _refuse_own(manifest, Manifest())
+        if not name or not all(letter.isalnum() or letter in "-_." for letter in name) or name[0] == ".":
+            raise StoreError(f"cannot create a run named {name!r}: use letters, digits, '-', '_' and '.'")
+        stamp = datetime.fromtimestamp(now_utc_ns // 10**9, UTC).strftime("%Y%m%dT%H%M%SZ")
+        try:
+            run_dir = _make_unique(Path(parent), f"{name}-{stamp}")
+            store = cls(run_dir, Manifest(), {}, file_opener)
+            store._reserve()
+        except OSError as error:
+            raise StoreError(f"cannot create the run directory {parent}: {error_reason(error)}") from error
+        store._write_manifest(replace(manifest, run=run_dir.name))
+        return store
+
+    @classmethod
+    def open(cls, path: Path, file_opener: FileOpener = open_for_write) -> RunStore:
+        """The run directory at `path`, sealed or not. Raises `StoreError` if it is not one.
+
+        A sealed run of an earlier schema version, of `READ_VERSIONS`, can be read; nothing of it can be made again.
+        """
+        path = Path(path)
+        try:
+            document = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            reason = error_reason(error) if isinstance(error, OSError) else f"{MANIFEST} is not JSON"
+            raise StoreError(f"{path} is not a run directory: {reason}") from error
+        if not isinstance(document, dict) or "state" not in document or "run" not in document:
+            raise StoreError(f"{path} is not a run directory: {MANIFEST} states no run and state")
+        version = document.get("schema_version")
+        if version != SCHEMA_VERSION and (version not in READ_VERSIONS or document["state"] != SEALED):
+            raise StoreError(_foreign_version(path, document))
+        try:
+            manifest = read_manifest(document)
+        except StoreError as error:
+            raise StoreError(f"{path} has a manifest that squall did not write: {error}") from error
+        return cls(path, manifest, document, file_opener)
+
+    @property
+    def run(self) -> str:
+        """Name of the run: the name of the directory when it was made."""
+        return self._manifest.run
+
+    @property
+    def manifest(self) -> Manifest:
+        """The manifest as it stands on the disk."""
+        return self._manifest
+
+    @property
+    def is_sealed(self) -> bool:
+        """Whether the run is sealed: its raw tables will never change again."""
+        return self._manifest.state == SEALED
+
+    def refuse_earlier(self) -> None:
+        """Raises `StoreError` for a run of an earlier schema version: its tables are not what is worked on here."""
+        if self._manifest.schema_version != SCHEMA_VERSION:
+            raise StoreError(_foreign_version(self.run_dir, self._document))
+
+    def append(self, table: str, batch: pa.Table | pa.RecordBatch) -> None:
+        """Adds the rows of `batch` to `table`. Raises `Sealed`, `SchemaMismatch` or `StoreError` (disk).
+
+        Text columns may come plain or dictionary-encoded; all else must be as the schema says. After a disk
+        error the rows of the open part are gone and counted in `losses`; closed parts stay.
+        """
+        self._refuse_if_sealed()
+        if TABLES.get(table) is not None and TABLES[table].is_derived:
+            raise StoreError(f"{table} is derived: write it with replace_derived")
+        rows = conform(table, batch)
+        try:
+            part = self._parts.get(table) or self._open_part(table)
+            part.write(rows)
+        except (OSError, pa.ArrowException) as error:
+            raise StoreError(self._drop_part(table, error)) from error
+        if part.n_rows >= PART_ROWS:
+            self.flush(table)
+
+    def flush(self, table: str | None = None) -> None:
+        """Closes the open part of `table` (or of all): its rows are on disk and readable from now on."""
+        for name in [table] if table else list(self._parts):
+            if name not in self._parts:
+                continue
+            try:
+                self._parts[name].close()
+            except (OSError, pa.ArrowException) as error:
+                raise StoreError(self._drop_part(name, error)) from error
+            del self._parts[name]
+
+    def has(self, table: str) -> bool:
+        """Whether `table` has a closed part. A table whose source was not there is absent, not empty."""
+        return bool(self.path(table))
+
+    def tables(self) -> list[str]:
+        """Names of the tables that have a closed part, in the order of the schema."""
+        return [name for name in TABLES if self.has(name)]
+
+    def path(self, table: str) -> list[Path]:
+        """The closed parts of `table`, in the order written; empty if the table is absent."""
+        _, current, old = (self.run_dir / name for name in _folders(table))
+        return sorted((current if current.is_dir() else old).glob("part-*.parquet"))
+
+    def read(
+        self, table: str, columns: list[str] | None = None, keeps: pc.Expression | None = None
+    ) -> pa.Table:
+        """The rows of all closed parts of `table`, those that `keeps` is true of, in the order appended.
+
+        Raises `MissingTable`.
+        """
+        parts = self.path(table)
+        if not parts:
+            raise MissingTable(f"{self.run_dir} has no table {table}")
+        try:
+            read = [_read_part(part, columns, keeps) for part in parts]
+        except (OSError, pa.ArrowException) as error:
+            raise StoreError(f"cannot read {table} of {self.run_dir}: {error_reason(error)}") from error
+        return pa.concat_tables(read).unify_dictionaries()
+
+    def replace_derived(self, table: str, data: pa.Table | pa.RecordBatchReader) -> int:
+        """Writes derived `table` anew as one part, before or after the seal, and returns its rows: `replacing`."""
+        with self.replacing(table) as new:
+            return new.write(0, data)
+
+    @contextmanager
+    def replacing(self, table: str) -> Iterator[NewParts]:
+        """Derived `table` anew, in as many parts as are written within; a table without any becomes empty.
+
+        The old parts stay until the block ends without an error, then all new ones take their place; a process that
+        is killed in between leaves the one or the other, never both. The manifest of a sealed run is brought up to
+        date after that. Raises `StoreError`.
+        """
+        if table not in TABLES or not TABLES[table].is_derived:
+            raise StoreError(f"{table} is not a derived table: raw tables are never rewritten")
+        self.refuse_earlier()
+        new, current, old = (self.run_dir / name for name in _folders(table))
+        try:
+            restore_folder(current, old)
+            shutil.rmtree(new, ignore_errors=True)
+            new.mkdir()
+        except OSError as error:
+            raise StoreError(f"cannot write {table} of {self.run_dir}: {error_reason(error)}") from error
+        try:
+            yield NewParts(table, new, self._open_file)
+            self._put_in_place(table)
+        finally:
+            shutil.rmtree(new, ignore_errors=True)
+
+    def _put_in_place(self, table: str) -> None:
+        new, current, old = (self.run_dir / name for name in _folders(table))
+        if not any(new.iterdir()):
+            NewParts(table, new, self._open_file).write(0, TABLES[table].arrow().empty_table())
+        try:
+            swap_folders(new, current, old)
+        except OSError as error:
+            raise StoreError(f"cannot write {table} of {self.run_dir}: {error_reason(error)}") from error
+        if self.is_sealed:
+            tables = {**(self._manifest.tables or {}), table: table_entry(self.run_dir, self.path(table))}
+            self._write_manifest(replace(self._manifest, tables=tables))
+
+    def amend(self, manifest: Manifest) -> None:
+        """Puts a changed manifest in the place of the old, on disk at once: `amend(replace(store.manifest, seed=7))`.
+
+        Raises `Sealed`; `StoreError` where a field of the store's own is another.
+        """
+        self._refuse_if_sealed()
+        _refuse_own(manifest, self._manifest)
+        self._write_manifest(manifest)
+
+    def write_text(self, name: str, text: str) -> Path:
+        """Writes `summary.json`, `report.html` or another file that can be made again; whole or not."""
+        self.refuse_earlier()
+        path = self.run_dir / name
+        try:
+            write_atomically(path, text.encode(), self._open_file)
+        except OSError as error:
+            raise StoreError(f"cannot write {path}: {error_reason(error)}") from error
+        return path
+
+    def write_file(self, name: str, pieces: Iterable[bytes]) -> Path:
+        """Writes a file of another program's, `nsys/server-0/burst/….parquet`, from its pieces; whole or not."""
+        path = self.run_dir / name
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(path, b"".join(pieces), self._open_file)
+        except OSError as error:
+            raise StoreError(f"cannot write {path}: {error_reason(error)}") from error
+        return path
+
+    def seal(self, verdict: SealedVerdict, unfinished: Unfinished | None = None) -> None:
+        """Closes all parts and states `verdict`.
+
+        `unfinished` says where rows are that the run has not; `reopen` takes it up again then.
+        Frees the reserve first. A part that cannot be closed is dropped and stands in `losses`; with any loss
+        of rows a VALID verdict becomes INVALID. Raises `StoreError` if the manifest cannot be written: the
+        run then stays open, and `seal` may be called again.
+        """
+        self._refuse_if_sealed()
+        self._release_reserve()
+        for table in list(self._parts):
+            try:
+                self.flush(table)
+            except StoreError:
+                continue  # the loss is noted by `_drop_part` and judged below
+        self._remove_unfinished()
+        manifest = replace(
+            self._manifest,
+            state=SEALED,
+            tables={table: table_entry(self.run_dir, self.path(table)) for table in self.tables()},
+            losses=(*self._manifest.losses, *self._lost),
+            verdict=_with_losses(verdict, tuple(self._lost)),
+            disk_losses=tuple(self._lost),
+            unfinished=unfinished,
+        )
+        self._write_manifest(manifest)
+        for put_aside in self.run_dir.glob(f"{_ASIDE}*"):
+            if unfinished is None:
+                shutil.rmtree(put_aside, ignore_errors=True)
+
+    def reopen(self, tables: Iterable[str], keeps: Callable[[pa.Table], pa.Table]) -> None:
+        """Takes up a run that is open, or sealed as unfinished: of raw `tables` only the rows that `keeps` gives stay.
+
+        The rows that were there lie beside the tables until the run is sealed whole; what is derived goes. Raises
+        `Sealed` for a run that is finished, `StoreError` where the disk has no room.
+        """
+        known = self._manifest
+        if self.is_sealed and known.unfinished is None:
+            raise Sealed(f"{self.run_dir} is sealed and whole")
+        manifest = replace(
+            known,
+            state=OPEN,
+            losses=tuple(loss for loss in known.losses if loss not in known.disk_losses),
+            tables=None,
+            verdict=None,
+            disk_losses=(),
+            unfinished=None,
+        )
+        self._release_reserve()
+        try:
+            self._reserve()
+            self._write_manifest(manifest)
+            self._remove_unfinished()
+            for name in self.tables():
+                if TABLES[name].is_derived:
+                    shutil.rmtree(self.run_dir / "tables" / name)
+            for name in tables:
+                self._put_aside(name, keeps)
+        except OSError as error:
+            (self.run_dir / RESERVE).unlink(missing_ok=True)
+            raise StoreError(f"cannot write to {self.run_dir}: {error_reason(error)}") from error
+
+    def _put_aside(self, table: str, keeps: Callable[[pa.Table], pa.Table]) -> None:
+        aside, current = self.run_dir / f"{_ASIDE}{table}", self.run_dir / "tables" / table
+        if aside.is_dir():  # an attempt before this one was broken off
+            shutil.rmtree(current, ignore_errors=True)
+        elif current.is_dir():
+            current.rename(aside)
+        n_kept = 0
+        for part in sorted(aside.glob("part-*.parquet")):
+            kept = keeps(pq.ParquetFile(part).read())
+            n_kept += len(kept)
+            if len(kept):
+                self.append(table, kept)
+        self.flush(table)
+        if not n_kept:  # its room is wanted
+            shutil.rmtree(aside, ignore_errors=True)
+
+    def verify(self) -> list[str]:
+        """What differs between a sealed run's files and its manifest, a line each; empty if nothing does."""
+        if not self.is_sealed:
+            raise StoreError(f"{self.run_dir} is not sealed: it has no checksums yet")
+        stated = self._manifest.tables or {}
+        names = sorted({*stated, *self.tables()})
+        return [
+            line for name in names for line in differences(self.run_dir, self.path(name), stated.get(name))
+        ]
+
+    def _refuse_if_sealed(self) -> None:
+        if self.is_sealed:
+            raise Sealed(f"{self.run_dir} is sealed")
+
+    def _table_dir(self, table: str) -> Path:
+        directory = self.run_dir / "tables" / table
+        directory.mkdir(parents=True, exist_ok=True)
+        return directory
+
+    def _open_part(self, table: str) -> OpenPart:
+        directory = self._table_dir(table)
+        part = OpenPart(directory / f"part-{len(self.path(table)):05d}.parquet", table, self._open_file)
+        self._parts[table] = part
+        return part
+
+    def _drop_part(self, table: str, error: Exception) -> str:
+        """Removes the open part of `table`, notes the loss for the seal, and returns it as a line."""
+        part = self._parts.pop(table, None)
+        n_lost = part.drop() if part is not None else 0
+        loss = f"{table}: at least {n_lost} rows were lost: {error_reason(error)}"
+        self._lost.append(loss)
+        return f"cannot write to {self.run_dir}: {loss}"
+
+    def _remove_unfinished(self) -> None:
+        """Removes parts without a footer that a process left behind when it died."""
+        for leftover in (self.run_dir / "tables").glob("*/*.open"):
+            leftover.unlink(missing_ok=True)
+
+    def _write_manifest(self, manifest: Manifest) -> None:
+        path = self.run_dir / MANIFEST
+        try:
+            document = _changed(self._document, self._manifest, manifest)
+            text = json.dumps(document, indent=2, allow_nan=False)
+            write_atomically(path, text.encode() + b"\n", self._open_file)
+        except (OSError, TypeError, ValueError) as error:
+            raise StoreError(f"cannot write {path}: {error_reason(error)}") from error
+        self._manifest, self._document = manifest, document
+
+    def _reserve(self) -> None:
+        # Random bytes: a compressing or sparse file system would hold back nothing for zeros.
+        with self._open_file(self.run_dir / RESERVE) as file:
+            file.write(os.urandom(RESERVE_BYTES))
+            file.flush()
+            os.fsync(file.fileno())
+
+    def _release_reserve(self) -> None:
+        try:
+            (self.run_dir / RESERVE).unlink(missing_ok=True)
+        except OSError as error:
+            raise StoreError(f"cannot seal {self.run_dir}: {error_reason(error)}") from error
+
+
+def _read_part(part: Path, columns: list[str] | None, keeps: pc.Expression | None) -> pa.Table:
+    if keeps is None:
+        return pq.ParquetFile(part).read(columns=columns)
+    return pq.read_table(part, columns=columns, filters=keeps, partitioning=None)
+
+
+def _folders(table: str) -> tuple[str, str, str]:
+    """Where a derived table is made anew, where it lies, and where the old one lies while they change places."""
+    return f".new-{table}", f"tables/{table}", f".old-{table}"
+
+
+def _make_unique(parent: Path, stem: str) -> Path:
+    """Makes `parent` if need be and a new directory `<stem>-<4 hex>` in it. Raises OSError."""
+    parent.mkdir(parents=True, exist_ok=True)
+    for _ in range(16):
+        run_dir = parent / f"{stem}-{secrets.token_hex(2)}"
+        try:
+            run_dir.mkdir()
+        except FileExistsError:
+            continue
+        for name in ("tables", "nsys", "logs"):
+            (run_dir / name).mkdir()
+        return run_dir
+    raise FileExistsError(f"{stem}: 16 names in a row are taken")
+
+
+def _foreign_version(path: Path, manifest: Mapping[str, Any]) -> str:
+    """What to do with a run whose tables another squall wrote."""
+    version, versions = manifest.get("schema_version"), manifest.get("versions")
+    own = versions.get("squall") if isinstance(versions, Mapping) else None
+    age = "newer" if isinstance(version, int) and version > SCHEMA_VERSION else "older"
+    writer = f"the {age} squall that wrote it{f' ({own})' if own else ''}"
+    return (
+        f"{path} has tables of schema version {version}; this squall reads version {SCHEMA_VERSION}: "
+        f"analyze it with {writer}, or run again"
+    )
+
+
+def _refuse_own(manifest: Manifest, known: Manifest) -> None:
+    if own := [name for name in OWN_FIELDS if getattr(manifest, name) != getattr(known, name)]:
+        raise StoreError(f"the manifest field {own[0]} is written by the store alone")
+
+
+def _changed(document: Mapping[str, Any], before: Manifest, after: Manifest) -> dict[str, Any]:
+    """`document`, which is `before` on the disk, as `after`. What did not change stays, and so do keys not known."""
+    known = {one.name for one in fields(Manifest)}
+    stated = {
+        name: document[name] if name in document and getattr(before, name) == getattr(after, name) else value
+        for name, value in to_json(after).items()
+    }
+    return {**stated, **{name: value for name, value in document.items() if name not in known}}
+
+
+def _with_losses(verdict: SealedVerdict, losses: tuple[str, ...]) -> SealedVerdict:
+    """`verdict`, or INVALID with the losses as reasons where it was VALID in spite of any."""
+    if not losses or verdict.status != "VALID":
+        return verdict
+    return replace(verdict, status="INVALID", reasons=(*verdict.reasons, *losses))

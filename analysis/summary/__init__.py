@@ -1,0 +1,1 @@
+"""summary.json: all figures of a run."""

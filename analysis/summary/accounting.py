@@ -1,0 +1,119 @@
+"""Where the latency of the requests went, part by part: in the mean, and by band of the latency.
+
+Of the ok requests of some phases that are joined to their batch by id. Parts come in three levels, each of which adds
+up to the latency row by row, so that the means of the parts add up to the mean latency in every band:
+
+    batch    lag + wait + compute + reply
+    server   lag + network + queue + input + handover + compute + output + residual
+    device   as server, with compute = kernels + copies + sync wait + launch idle + head + tail; of batches with kernels
+
+The finest level that at least `LEAST_RATIO` of the requests have is taken, over those that have it. A closed loop has
+no lag: its latency is the service time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from squall.analysis.join.counts import Accounting, Part
+from squall.analysis.storage.query import MEMORY_LIMIT_BYTES, connect
+from squall.analysis.storage.store import RunStore
+from squall.analysis.tables import relations
+
+if TYPE_CHECKING:
+    import duckdb
+
+LEAST_RATIO = 0.9
+BAND_QUANTILES = (0.50, 0.90, 0.95, 0.99)
+BANDS = ("up to p50", "p50 to p90", "p90 to p95", "p95 to p99", "beyond p99")
+"""Bands of the latency between its own order statistics."""
+
+_COMPUTE = {
+    "kernels": "kernel_busy_ns",
+    "copies": "copy_exposed_ns",
+    "sync wait": "sync_wait_ns",
+    "launch idle": "launch_idle_ns",
+    "head": "head_ns",
+    "tail": "tail_ns",
+}
+_BEFORE = {"network": "network_ns", "queue": "queue_ns", "input": "input_ns", "handover": "handover_ns"}
+_AFTER = {"output": "output_ns", "residual": "residual_ns"}
+LEVELS: dict[str, dict[str, str]] = {
+    "device": {**_BEFORE, **_COMPUTE, **_AFTER},
+    "server": {**_BEFORE, "compute": "compute_ns", **_AFTER},
+    "batch": {"wait": "wait_ns", "compute": "compute_ns", "reply": "reply_ns"},
+}
+"""Parts of the service time by level, the finest first: name for people, column of `joined`."""
+_HAS = {
+    "device": "residual_ns IS NOT NULL AND n_kernels > 0 AND sync_wait_ns IS NOT NULL",
+    "server": "residual_ns IS NOT NULL",
+    "batch": "compute_ns IS NOT NULL AND service_ns IS NOT NULL",
+}
+_JOINED = "outcome = 'ok' AND join_level IN ('exact', 'batch') AND service_ns IS NOT NULL"
+
+
+def accounting(
+    store: RunStore, phases: Sequence[str], is_open: bool, memory_limit_bytes: int = MEMORY_LIMIT_BYTES
+) -> Accounting | None:
+    """The parts of the latency over the requests of `phases`; None where none is joined. Raises MissingTable."""
+    with connect(store, ["joined"], memory_limit_bytes) as connection:
+        kept = f"{_JOINED} AND list_contains($phases, phase)"
+        counts = ", ".join(f"count(*) FILTER ({condition})" for condition in _HAS.values())
+        sql = f"SELECT count(*), {counts} FROM joined WHERE {kept}"
+        ((n_of, *n_by_level),) = connection.execute(sql, {"phases": list(phases)}).fetchall()
+        found = dict(zip(_HAS, n_by_level, strict=True))
+        level = next((one for one, n in found.items() if n and n >= LEAST_RATIO * n_of), None)
+        if level is None:
+            return None
+        names = {"lag": "lag_ns", **LEVELS[level]} if is_open else LEVELS[level]
+        latency = "response" if is_open else "service"
+        connection.execute(
+            relations.KEPT.table(
+                f"SELECT * FROM joined WHERE {kept} AND {_HAS[level]}",
+                only=(f"{latency}_ns", *names.values()),
+            ),
+            {"phases": list(phases)},
+        )
+        columns = {latency: f"{latency}_ns", **names}
+        return Accounting(
+            level=level,
+            n=found[level],
+            n_of=n_of,
+            parts=_parts(connection, columns),
+            bands=_bands(connection, f"{latency}_ns", names),
+            residual_p50_ratio=_residual(connection, f"{latency}_ns") if level != "batch" else None,
+        )
+
+
+def _parts(connection: duckdb.DuckDBPyConnection, columns: dict[str, str]) -> dict[str, Part]:
+    """One column after the other: an exact quantile holds all its values in memory."""
+    parts = {}
+    for name, column in columns.items():
+        sql = f"SELECT avg({column}), quantile_disc({column}, 0.95) FROM kept"
+        ((mean_ns, p95_ns),) = connection.execute(sql).fetchall()
+        parts[name] = Part(round(mean_ns), int(p95_ns))
+    return parts
+
+
+def _bands(
+    connection: duckdb.DuckDBPyConnection, latency: str, names: dict[str, str]
+) -> dict[str, tuple[float | None, ...]]:
+    """Requests as slow as the edge of two bands count in the lower one."""
+    sql = f"SELECT quantile_disc({latency}, {list(BAND_QUANTILES)}) FROM kept"
+    ((edges,),) = connection.execute(sql).fetchall()
+    band = " + ".join(f"({latency} > {edge})::INTEGER" for edge in edges)
+    means = ", ".join(f"avg({column})" for column in names.values())
+    rows = connection.execute(f"SELECT {band} AS band, {means} FROM kept GROUP BY band").fetchall()
+    by_band = {band: values for band, *values in rows}
+    nothing = [None] * len(names)
+    return {
+        name: tuple(by_band.get(place, nothing)[at] for place in range(len(BANDS)))
+        for at, name in enumerate(names)
+    }
+
+
+def _residual(connection: duckdb.DuckDBPyConnection, latency: str) -> float:
+    sql = f"SELECT median(abs(residual_ns) / greatest({latency}, 1)) FROM kept"
+    ((value,),) = connection.execute(sql).fetchall()
+    return float(value)

@@ -1,0 +1,107 @@
+"""Counts that must agree: the client's, the models' own record of batches, and Triton's statistics.
+
+A request that the client gave up (timeout, cancelled, transport error), refused the reply of (bad reply) or lost the
+record of may still have been served. Such requests bound by how much the server's counts may exceed the client's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from squall.analysis.requests.requests import Requests
+from squall.analysis.storage.query import MEMORY_LIMIT_BYTES, connect
+from squall.analysis.storage.store import RunStore
+from squall.analysis.tables.manifest import Manifest
+from squall.analysis.verdict.figures import RunTables
+
+MAY_HAVE_RUN = ("timeout", "cancelled", "transport_error", "bad_reply", "lost")
+"""Outcomes after which the server may have served the request all the same."""
+
+
+@dataclass(frozen=True)
+class Identity:
+    """`found` must lie in [least, most]; they are equal where nothing may differ."""
+
+    name: str
+    meaning: str
+    found: int
+    least: int
+    most: int
+
+    STATED: ClassVar = ("is_met",)
+
+    @property
+    def is_met(self) -> bool:
+        """Whether the counts agree."""
+        return self.least <= self.found <= self.most
+
+
+def identities(tables: RunTables, manifest: Manifest) -> list[Identity]:
+    """The identities that the tables there are can state, over the whole run, all phases."""
+    requests = tables.requests
+    n_planned = manifest.plan.n_arrivals
+    n_ok = int(requests.is_ok.sum())
+    n_maybe = int(requests.outcome.is_any_of(MAY_HAVE_RUN).sum())
+    what = "planned arrivals" if requests.is_open else "requests that the workers issued"
+    stated = [Identity("rows", f"rows of `requests` = {what}", len(requests), n_planned, n_planned)]
+    if tables.triton_samples is not None:
+        n_success = _total(tables.triton_samples, "request_count")
+        meaning = "requests that Triton counts as succeeded = requests that ended ok at the client"
+        # an error that a model gives as the answer of one request counts as a success in Triton
+        n_error = int(requests.outcome.is_any_of(["server_error"]).sum())
+        stated.append(Identity("triton success", meaning, n_success, n_ok, n_ok + n_maybe + n_error))
+    if tables.batches is not None:
+        stated += _batch_identities(tables, requests)
+    if tables.joined is not None and tables.batches is not None:
+        n_exact = sum(counts.n_ok_exact for counts in tables.joined.values())
+        meaning = "requests that ended ok and are joined to their batch by id = requests that ended ok"
+        stated.append(Identity("joined", meaning, n_exact, n_ok, n_ok))
+    return stated
+
+
+def _batch_identities(tables: RunTables, requests: Requests) -> list[Identity]:
+    is_maybe = requests.outcome.is_any_of(MAY_HAVE_RUN)
+    ok_rows, maybe_rows = int(requests.rows[requests.is_ok].sum()), int(requests.rows[is_maybe].sum())
+    stated = []
+    if _total(tables.batches, "n_foreign") == 0:
+        meaning = "rows in all batches = rows of the requests that ended ok"
+        rows = _total(tables.batches, "rows")
+        stated.append(Identity("batch rows", meaning, rows, ok_rows, ok_rows + maybe_rows))
+    if tables.triton_samples is not None and tables.batches is not None:
+        n_executions = _total(tables.triton_samples, "execution_count")
+        meaning = "batches that the models recorded = executions that Triton counts"
+        n_batches = tables.batches.num_rows
+        stated.append(Identity("executions", meaning, n_batches, n_executions, n_executions))
+    return stated
+
+
+_KERNELS = "SELECT coalesce(sum(end_ns - start_ns), 0) FROM kernels WHERE batch_id IS NOT NULL AND end_ns >= start_ns"
+_COSTS = """
+SELECT count(*) FILTER (source = 'record'), coalesce(sum(kernel_ns) FILTER (tie = 'range'), 0) FROM batch_costs
+"""
+
+
+def cost_identities(store: RunStore, memory_limit_bytes: int = MEMORY_LIMIT_BYTES) -> list[Identity]:
+    """The identities between `batch_costs` and the tables that it is made of; none without it."""
+    if not store.has("batch_costs"):
+        return []
+    there = [table for table in ("batches", "kernels") if store.has(table)]
+    stated = []
+    with connect(store, ["batch_costs", *there], memory_limit_bytes) as connection:
+        ((n_recorded, kernel_ns),) = connection.execute(_COSTS).fetchall()
+        if "batches" in there:
+            ((n_batches,),) = connection.execute("SELECT count(*) FROM batches").fetchall()
+            meaning = "rows of `batch_costs` by record = batches that the models recorded"
+            stated.append(Identity("batch costs", meaning, n_recorded, n_batches, n_batches))
+        if "kernels" in there:
+            ((all_ns,),) = connection.execute(_KERNELS).fetchall()
+            meaning = (
+                "ns of kernels in `batch_costs` = ns of the kernels that bear a batch, each counted once"
+            )
+            stated.append(Identity("kernel time", meaning, int(kernel_ns), int(all_ns), int(all_ns)))
+    return stated
+
+
+def _total(table: Any, column: str) -> int:
+    return int(table.column(column).to_numpy().sum())

@@ -1,0 +1,178 @@
+"""`summary.json`: every figure that the screen and the report print. All arithmetic ends here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from squall.analysis.clocks.timeline import RunPhase, measure_spans, phase_spans
+from squall.analysis.compare.overhead import find_overhead
+from squall.analysis.compare.repeats import repeat_figures
+from squall.analysis.findings.find import find
+from squall.analysis.findings.self_checks.self_checks import self_checks, unmet
+from squall.analysis.findings.self_checks.unassessed import unassessed_groups
+from squall.analysis.join.counts import Accounting, JoinCounts, join_counts
+from squall.analysis.join.join import read_join_report
+from squall.analysis.metrics.model_statistics import model_figures, of_models
+from squall.analysis.metrics.run import run_metrics
+from squall.analysis.requests import workers as workers_of
+from squall.analysis.requests.burst_latency import BurstLatency, by_burst
+from squall.analysis.requests.rejections import Rejections, rejection_figures
+from squall.analysis.requests.requests import Requests, is_open_load, rows_in
+from squall.analysis.requests.stimulus import Stimulus
+from squall.analysis.storage.query import MEMORY_LIMIT_BYTES
+from squall.analysis.storage.store import RunStore
+from squall.analysis.summary.accounting import accounting
+from squall.analysis.summary.collector_costs import collector_costs
+from squall.analysis.summary.identities import Identity, cost_identities, identities
+from squall.analysis.summary.profile_figures import latency_under, profile_figures
+from squall.analysis.summary.sampled import gpu_figures, host_figures, worker_figures
+from squall.analysis.summary.summary_file import Summary
+from squall.analysis.tables.document import to_json
+from squall.analysis.verdict.cpu_shares import cpu_lines, cpu_shares
+from squall.analysis.verdict.figures import BATCH_COLUMNS, QUANTILES, RunTables, phase_figures
+from squall.analysis.verdict.phase_figures import MeasureFigures, PhaseFigures
+from squall.analysis.verdict.validity import Samples, judge, run_stimuli
+from squall.analysis.verdict.verdict import VerdictFigures, as_sealed
+
+FAILURES_RULE = (
+    "A request that did not end ok counts as infinitely slow in every quantile of response and service time; "
+    "none is left out. Response time runs from the scheduled instant."
+)
+CLOSED_FAILURES_RULE = (
+    "A request that did not end ok counts as infinitely slow in every quantile of service time; none is left out. "
+    "Closed loop: users wait for the server before they send again, so that there is no response time."
+)
+
+
+def summarise(store: RunStore, memory_limit_bytes: int = MEMORY_LIMIT_BYTES) -> Summary:
+    """The summary of a run, open or sealed. Raises `MissingTable` if it has no requests.
+
+    The verdict is the one the run was sealed with; of an open run, what `validity.judge` says now. Tables
+    that are absent leave None under their name.
+    """
+    manifest = store.manifest
+    is_open = is_open_load(manifest)
+    spans = measure_spans(manifest)
+    names = [span.name for span in spans]
+    sampled = Samples.read(store)
+    of_requests = _request_figures(store, _accounts(store, spans, memory_limit_bytes), sampled)
+    pa.default_memory_pool().release_unused()
+    verdict = as_sealed(of_requests.verdict, to_json(manifest.verdict) or {})
+    cpus = cpu_shares(_read(store, "cpu_samples"), names)
+    metrics = run_metrics(store, memory_limit_bytes) if store.has("batch_costs") else None
+    checks = self_checks(store, metrics or {}, memory_limit_bytes)
+    findings = find(store, metrics or {}, verdict, unmet(checks), memory_limit_bytes)
+    return Summary(
+        run=store.run,
+        scenario=(manifest.scenario or {}).get("name"),
+        scenario_digest=manifest.scenario_digest,
+        seed=manifest.seed,
+        state=manifest.state,
+        load="open" if is_open else "closed",
+        latency_name="response" if is_open else "service",
+        latency_under=latency_under(manifest),
+        verdict=verdict,
+        client_bottleneck=verdict.client_bottleneck,
+        failures_rule=FAILURES_RULE if is_open else CLOSED_FAILURES_RULE,
+        phases=tuple(phase_spans(manifest)),
+        stimulus=of_requests.stimulus,
+        measure=of_requests.measure,
+        by_phase=of_requests.by_phase,
+        identities=(*of_requests.identities, *cost_identities(store, memory_limit_bytes)),
+        by_burst=of_requests.by_burst,
+        repeats=repeat_figures(store.run_dir, QUANTILES),
+        metrics=metrics,
+        findings=tuple(findings),
+        self_checks=tuple(checks),
+        self_checks_unassessed=unassessed_groups(
+            checks,
+            store.tables(),
+            manifest.collectors,
+            bool(manifest.nsys.reports),
+        ),
+        rejections=of_requests.rejections,
+        join=read_join_report(store, memory_limit_bytes) if store.has("joined") else None,
+        host=host_figures(rows_in(sampled.hosts, names)),
+        cpu=tuple(cpus),
+        cpu_text=tuple(cpu_lines(cpus, manifest)),
+        gpu=gpu_figures(rows_in(_read(store, "gpu_samples"), names)),
+        workers=worker_figures(rows_in(sampled.workers, names)),
+        lane=workers_of.lane_text(manifest.workers),
+        value_checks=manifest.value_checks,
+        collectors=manifest.collectors,
+        profile=profile_figures(manifest),
+        collector_costs=collector_costs(manifest, find_overhead(store.run_dir)),
+        losses=tuple(manifest.losses),
+        notes=tuple(manifest.notes),
+        tables={name: sum(_n_rows(store, name)) for name in store.tables()},
+    )
+
+
+@dataclass(frozen=True)
+class _Accounts:
+    """What is known of `joined` before the requests are read: its counts, and where the time went, by phases."""
+
+    counts: Mapping[str, JoinCounts] | None
+    by_phases: Mapping[tuple[str, ...], Accounting | None]
+
+
+def _accounts(store: RunStore, spans: Sequence[RunPhase], memory_limit_bytes: int) -> _Accounts:
+    counts = join_counts(store, memory_limit_bytes)
+    is_open = is_open_load(store.manifest)
+    names = tuple(span.name for span in spans)
+    groups = dict.fromkeys([names, *((name,) for name in names)]) if counts is not None else {}
+    return _Accounts(
+        counts, {group: accounting(store, group, is_open, memory_limit_bytes) for group in groups}
+    )
+
+
+@dataclass(frozen=True)
+class _RequestFigures:
+    """What takes the requests themselves, all of it made while they are held once: they are gone before the rest."""
+
+    verdict: VerdictFigures
+    stimulus: dict[str, Stimulus] | None
+    measure: MeasureFigures
+    by_phase: dict[str, PhaseFigures]
+    identities: list[Identity]
+    by_burst: dict[str, BurstLatency | None] | None
+    rejections: Rejections | None
+
+
+def _request_figures(store: RunStore, accounts: _Accounts, sampled: Samples) -> _RequestFigures:
+    manifest = store.manifest
+    requests = Requests.read(store)
+    every_model = _read(store, "triton_samples")
+    samples = of_models(every_model, manifest)
+    tables = RunTables(manifest, requests, accounts.counts, _read(store, "batches", BATCH_COLUMNS), samples)
+    spans = measure_spans(manifest)
+    names = [span.name for span in spans]
+    stimuli = run_stimuli(requests, manifest)
+
+    def figures(own: Sequence[RunPhase]) -> PhaseFigures:
+        return phase_figures(tables, own, accounts.by_phases.get(tuple(span.name for span in own)))
+
+    whole = figures(spans)
+    own = {one.name: getattr(whole, one.name) for one in fields(whole)}
+    measure = MeasureFigures(**own, models=tuple(model_figures(every_model, names, manifest)))
+    return _RequestFigures(
+        verdict=judge(requests, sampled, manifest, stimuli=stimuli).figures(),
+        stimulus={one.phase: one for one in stimuli} if requests.is_open else None,
+        measure=measure,
+        by_phase={span.name: figures([span]) for span in spans} if len(spans) != 1 else {names[0]: measure},
+        identities=identities(tables, manifest),
+        by_burst=by_burst(requests.in_phases(names), spans, QUANTILES),
+        rejections=rejection_figures(requests, samples, names),
+    )
+
+
+def _read(store: RunStore, table: str, columns: list[str] | None = None) -> pa.Table | None:
+    return store.read(table, columns) if store.has(table) else None
+
+
+def _n_rows(store: RunStore, table: str) -> list[int]:
+    return [pq.read_metadata(part).num_rows for part in store.path(table)]

@@ -1,0 +1,100 @@
+"""`summary.json`: a run's figures as typed objects, and as the file in the run directory."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from squall.analysis.clocks.timeline import RunPhase
+from squall.analysis.compare.repeats import RepeatFigures
+from squall.analysis.findings.finding import Finding
+from squall.analysis.findings.self_checks.self_check import SelfCheck
+from squall.analysis.join.join import JoinReport
+from squall.analysis.record import from_json
+from squall.analysis.requests.burst_latency import BurstLatency
+from squall.analysis.requests.rejections import Rejections
+from squall.analysis.requests.stimulus import Stimulus
+from squall.analysis.summary.collector_costs import CollectorCosts
+from squall.analysis.summary.identities import Identity
+from squall.analysis.summary.profile_figures import LatencyUnder, ProfileFigures
+from squall.analysis.summary.sampled import GpuFigures, HostFigures, WorkerFigures
+from squall.analysis.tables.collected import CollectorState, ValueChecks
+from squall.analysis.tables.document import to_json
+from squall.analysis.verdict.bottleneck import Bottleneck
+from squall.analysis.verdict.cpu_shares import CpuShares
+from squall.analysis.verdict.phase_figures import MeasureFigures, PhaseFigures
+from squall.analysis.verdict.verdict import VerdictFigures
+from squall.scenarios.errors import AnalysisError, StoreError
+
+FILE = "summary.json"
+
+
+@dataclass(frozen=True)
+class Summary:
+    """All figures of a run; None where their table or report is absent. Its fields are the keys of `summary.json`.
+
+    `load`: open or closed; `latency_name`: response or service, the latency that leads. `not_finite`: where figures
+    were no finite numbers, and are None. The sentences in it (`failures_rule`, `cpu_text`, `lane`, those of verdict,
+    findings and costs) are part of what it states; all other wording is made of it where it is shown.
+    """
+
+    run: str
+    scenario: str | None
+    scenario_digest: str | None
+    seed: int | None
+    state: str
+    load: str
+    latency_name: str
+    latency_under: LatencyUnder | None
+    verdict: VerdictFigures
+    client_bottleneck: Bottleneck | None
+    failures_rule: str
+    phases: tuple[RunPhase, ...]
+    stimulus: Mapping[str, Stimulus] | None
+    measure: MeasureFigures
+    by_phase: Mapping[str, MeasureFigures | PhaseFigures]
+    identities: tuple[Identity, ...]
+    by_burst: Mapping[str, BurstLatency | None] | None
+    repeats: RepeatFigures | None
+    metrics: Mapping[str, Any] | None
+    findings: tuple[Finding, ...]
+    self_checks: tuple[SelfCheck, ...]
+    self_checks_unassessed: Mapping[str, tuple[str, ...]]
+    rejections: Rejections | None
+    join: JoinReport | None
+    host: Mapping[str, HostFigures] | None
+    cpu: tuple[CpuShares, ...]
+    cpu_text: tuple[str, ...]
+    gpu: Mapping[str, GpuFigures] | None
+    workers: WorkerFigures | None
+    lane: str
+    value_checks: ValueChecks | None
+    collectors: Mapping[str, CollectorState]
+    profile: Mapping[str, ProfileFigures] | None
+    collector_costs: CollectorCosts
+    losses: tuple[str, ...]
+    notes: tuple[str, ...]
+    tables: Mapping[str, int]
+    not_finite: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """What the file holds."""
+        found: dict[str, Any] = to_json(self)
+        return found
+
+    @classmethod
+    def from_json(cls, found: Mapping[str, Any]) -> Summary:
+        """The summary that the file holds. Raises AnalysisError where it is none, or of a version that lacks a key."""
+        return from_json(cls, found)
+
+    @classmethod
+    def read(cls, run_dir: Path) -> Summary:
+        """The summary in a run directory. Raises StoreError."""
+        path = run_dir / FILE
+        try:
+            return cls.from_json(json.loads(path.read_text(encoding="utf-8")))
+        except (OSError, ValueError, AnalysisError) as error:
+            raise StoreError(f"{path} cannot be read: squall analyze {run_dir}") from error

@@ -1,0 +1,136 @@
+"""Sections of the manifest on what the run stood on: nodes and their clocks, servers, workers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated
+
+from squall.analysis.tables.document import LEFT_OUT, Since, With
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClockKnots:
+    """A node's clock against the run clock: straight lines between knots. docs/clocks.md tells how it is made."""
+
+    at_ns: Annotated[
+        tuple[int, ...],
+        "instants of the node's clock; each but the first as the difference from the one before",
+    ]
+    offset_ns: Annotated[tuple[int, ...], "run clock minus the node's there, as differences too"]
+    error_ns: Annotated[tuple[int, ...], "bound on its error there"]
+    probed_ns: Annotated[
+        tuple[int, ...] | None,
+        "first and last instant of the node's clock between which it was read; null: known everywhere",
+    ] = None
+    steps: Annotated[
+        tuple[tuple[int, ...], ...], "pairs of instants between which it did what no allowance covers"
+    ] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class RayPriority:
+    """How Ray started its processes on a node, and what squall made of it for its own."""
+
+    niceness_given: Annotated[int, "niceness from Ray"]
+    niceness: Annotated[int, "niceness that is left"]
+    oom_score_adj_given: Annotated[int, "oom_score_adj from Ray"]
+    oom_score_adj: Annotated[int, "oom_score_adj that is left"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeFacts:
+    """A node of the run: hardware, kernel, clock; no name of host or user."""
+
+    n_cores: Annotated[int | None, "logical CPUs"] = None
+    cpu_model: Annotated[str | None, "as /proc/cpuinfo has it"] = None
+    memory_bytes: Annotated[int | None, "all of its memory"] = None
+    kernel: Annotated[str | None, "release"] = None
+    gpus: Annotated[tuple[str, ...] | None, "names of its GPUs; empty: it has none; null: not known"] = None
+    ray_watchdogs: Annotated[tuple[str, ...], Since(5), "what Ray may do to its own processes"] = ()
+    folder: Annotated[str | None, LEFT_OUT, Since(5), "scratch folder of the run there"] = None
+    clock_offset_ns: Annotated[int | None, "run clock minus its monotonic clock when it was last read"] = None
+    clock_error_ns: Annotated[int | None, "largest bound on the error of that, over the load"] = None
+    clock_drift_ppm: Annotated[float | None, "mean drift while it was read"] = None
+    clock_track: Annotated[ClockKnots | None, LEFT_OUT, "offset and error at each instant"] = None
+    ray: Annotated[RayPriority | None, LEFT_OUT, Since(5), "what Ray gave squall's processes there"] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cgroup:
+    """What the own cgroup (v2) of a process allows it; null: no limit, or not to be read."""
+
+    cpu_quota: Annotated[float | None, "CPUs"] = None
+    cpu_weight: Annotated[int | None, "cpu.weight"] = None
+    memory_max_bytes: Annotated[int | None, "memory.max"] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProcessState:
+    """How processes that are alike are scheduled and limited; null: not to be read."""
+
+    name: Annotated[str, "name of the process"]
+    policy: Annotated[str | None, "scheduling policy"] = None
+    realtime_priority: Annotated[int | None, "of a policy in real time"] = None
+    niceness: Annotated[int | None, "within its session"] = None
+    autogroup_niceness: Annotated[int | None, "of its session among sessions; null: no autogroups"] = None
+    oom_score_adj: Annotated[int | None, "place among the kernel's victims"] = None
+    io_class: Annotated[str | None, "class of its I/O"] = None
+    n_cores: Annotated[int | None, "logical CPUs that it may run on"] = None
+    limits: Annotated[Mapping[str, int | None] | None, "soft limits by name; null: none"] = None
+    cgroup: Annotated[Cgroup | None, "what its cgroup allows"] = None
+    n_processes: Annotated[int, "how many are alike"] = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServerScheduling:
+    """How a server's processes are scheduled; empty where none can be looked at."""
+
+    processes: Annotated[tuple[ProcessState, ...], LEFT_OUT, "those alike once"] = ()
+    unusual: Annotated[
+        tuple[str, ...], With("processes"), "what of that nobody deploys, as sentences without an end"
+    ] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServerFacts:
+    """A server under load."""
+
+    node: Annotated[str, "its node; of a server elsewhere the driver's"]
+    model: Annotated[str | None, "model under load"] = None
+    version: Annotated[str | None, "its version"] = None
+    source: Annotated[str | None, "where the server comes from"] = None
+    server_version: Annotated[str | None, "version of Triton"] = None
+    batch_record: Annotated[bool | None, "the model writes a record of each batch"] = None
+    steps: Annotated[tuple[str, ...], Since(5), "of an ensemble the models behind it, in order"] = ()
+    scheduling: Annotated[ServerScheduling, Since(5), "how its processes are scheduled"] = ServerScheduling()
+
+
+@dataclass(frozen=True, kw_only=True)
+class SenderScheduling:
+    """What a worker's sending thread got."""
+
+    policy: Annotated[str, "fifo: in real time"]
+    realtime_priority: Annotated[int, "of fifo"]
+    niceness: Annotated[int, "else"]
+    cores: Annotated[tuple[int, ...], "cores of its own; empty: all of the process"] = ()
+    why_less: Annotated[str, "why it has less than was asked for; empty where it has it"] = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkerFacts:
+    """A load generator."""
+
+    worker: Annotated[int, "its number"]
+    node: Annotated[str, "its node"]
+    has_lane: Annotated[bool | None, "sends by the C lane"] = None
+    no_lane: Annotated[str | None, Since(5), "why it does not; empty where it does"] = None
+    n_planned: Annotated[int | None, LEFT_OUT, "open loop: arrivals of its plan"] = None
+    n_users: Annotated[int | None, LEFT_OUT, "closed loop: users of its plan"] = None
+    scheduling: Annotated[
+        SenderScheduling | None, LEFT_OUT, Since(5), "what its sending thread has, at its end"
+    ] = None
+    n_demotions: Annotated[
+        int | None, LEFT_OUT, Since(5), "times its priority was taken away, since it computed too much"
+    ] = None
+    demoted_ns: Annotated[int | None, LEFT_OUT, Since(5), "time without it"] = None

@@ -1,0 +1,144 @@
+"""manifest.json: what ran, where, when, and the verdict. Its one definition, for who writes it and who reads it.
+
+`RunStore.manifest` is a `Manifest`; `RunStore.amend` puts a changed one on disk. docs/schema.md lists all fields from
+here. A key stands in the file as the field is named here; `document` says which are left out. A manifest of an earlier
+schema version has no key that a later one brought (`Since`): those have their defaults.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Any
+
+from squall.analysis.tables.collected import (
+    ClockCost,
+    CollectorState,
+    NsysFacts,
+    ObserverCost,
+    ProfiledPhase,
+    ValueChecks,
+)
+from squall.analysis.tables.columns import SCHEMA_VERSION
+from squall.analysis.tables.deployed import NodeFacts, ServerFacts, WorkerFacts
+from squall.analysis.tables.document import LEFT_OUT, Since, read_section
+from squall.analysis.tables.sealed import SealedTable, SealedVerdict, Unfinished
+from squall.scenarios.errors import StoreError
+
+READ_VERSIONS = (4, SCHEMA_VERSION)
+"""Schema versions whose manifests are read. Of version 4, the tables of a sealed run can be read, and no more."""
+
+OPEN, SEALED = "open", "sealed"
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanFacts:
+    """What was to be sent."""
+
+    load: Annotated[str, "`open`: by a schedule; `closed`: by users who wait for their replies"] = "open"
+    n_users: Annotated[int | None, LEFT_OUT, "closed loop: users"] = None
+    n_arrivals: Annotated[int, "requests of the schedule; closed loop: those issued, known at the end"] = 0
+    sha256: Annotated[str | None, LEFT_OUT, "of the plan: two runs with one digest had one plan"] = None
+    n_by_phase: Annotated[Mapping[str, int], LEFT_OUT, "open loop: arrivals by phase, drains left out"] = (
+        field(default_factory=dict)
+    )
+    stimulus: Annotated[
+        Mapping[str, Mapping[str, float | None]], LEFT_OUT, "burstiness of each measured phase (docs/run.md)"
+    ] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PhaseFacts:
+    """A stretch of the run's timeline, [start, end) on the run clock."""
+
+    name: Annotated[str, "its name in the scenario"]
+    kind: Annotated[str, "warmup, measure or drain"]
+    start_ns: Annotated[int, "its first instant"]
+    end_ns: Annotated[int, "the first one behind it"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Manifest:
+    """What ran, where, when, and the verdict."""
+
+    run: Annotated[str, "name of the run: of its directory when it was made"] = ""
+    state: Annotated[str, "`open` while it is written, then `sealed`"] = OPEN
+    schema_version: Annotated[int, "of the tables and of this file"] = SCHEMA_VERSION
+    losses: Annotated[
+        tuple[str, ...], "requests, batch records or nodes that are missing: any makes the run INVALID"
+    ] = ()
+    scenario: Annotated[
+        Mapping[str, Any] | None, LEFT_OUT, "the scenario, resolved: docs/scenario.md; `Scenario.to_mapping`"
+    ] = None
+    scenario_digest: Annotated[str | None, LEFT_OUT, "of the scenario: runs of one digest are comparable"] = (
+        None
+    )
+    seed: Annotated[int | None, LEFT_OUT, "of the scenario"] = None
+    plan: Annotated[PlanFacts, LEFT_OUT, "what was to be sent"] = field(default_factory=PlanFacts)
+    versions: Annotated[Mapping[str, str], LEFT_OUT, "of squall, Python and libraries"] = field(
+        default_factory=dict
+    )
+    started_ns: Annotated[int | None, LEFT_OUT, "UTC at which the run was begun"] = None
+    phases: Annotated[tuple[PhaseFacts, ...], "empty before the load began"] = ()
+    nodes: Annotated[Mapping[str, NodeFacts], "by label: `node-0` and so on"] = field(default_factory=dict)
+    servers: Annotated[Mapping[str, ServerFacts], "by name: `server-0`"] = field(default_factory=dict)
+    workers: Annotated[tuple[WorkerFacts, ...], "by number"] = ()
+    collectors: Annotated[Mapping[str, CollectorState], "what was to be collected, by name"] = field(
+        default_factory=dict
+    )
+    value_checks: Annotated[
+        ValueChecks | None, LEFT_OUT, "how replies were compared; absent: they were not"
+    ] = None
+    start_ns: Annotated[int | None, LEFT_OUT, "agreed start instant on the run clock"] = None
+    node_starts_ns: Annotated[Mapping[str, int], LEFT_OUT, Since(5), "the same on the clock of each node"] = (
+        field(default_factory=dict)
+    )
+    clock_probing: Annotated[ClockCost | None, LEFT_OUT, "what reading the nodes' clocks took"] = None
+    observers: Annotated[Mapping[str, ObserverCost], LEFT_OUT, "what observing took, by node"] = field(
+        default_factory=dict
+    )
+    profiled_phases: Annotated[
+        Mapping[str, ProfiledPhase], LEFT_OUT, "of a run with nsys, by measured phase"
+    ] = field(default_factory=dict)
+    nsys: Annotated[NsysFacts, LEFT_OUT, "of a run with nsys, the profiler"] = field(
+        default_factory=NsysFacts
+    )
+    notes: Annotated[tuple[str, ...], "all else that did not go as it should"] = ()
+    tables: Annotated[Mapping[str, SealedTable] | None, LEFT_OUT, "of a sealed run, the tables"] = None
+    verdict: Annotated[SealedVerdict | None, LEFT_OUT, "of a sealed run"] = None
+    disk_losses: Annotated[
+        tuple[str, ...], LEFT_OUT, Since(5), "of `losses` those that the disk did not take"
+    ] = ()
+    unfinished: Annotated[Unfinished | None, LEFT_OUT, Since(5), "of a sealed run that lacks rows"] = None
+
+    @property
+    def status(self) -> str:
+        """Of the verdict; empty without one."""
+        return self.verdict.status if self.verdict is not None else ""
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """Of the verdict; empty without one."""
+        return self.verdict.reasons if self.verdict is not None else ()
+
+    def is_without_gpu(self, server: str) -> bool:
+        """Whether the node of a server is known to have no GPU."""
+        node = self.nodes.get(self.servers[server].node) if server in self.servers else None
+        return node is not None and node.gpus == ()
+
+
+OWN_FIELDS = ("run", "state", "schema_version", "tables", "verdict", "disk_losses", "unfinished")
+"""Fields that only the store writes."""
+
+
+def read_manifest(document: Mapping[str, Any]) -> Manifest:
+    """The manifest that `document`, from JSON, is. Raises StoreError: another version, or not what squall writes."""
+    version = document.get("schema_version", SCHEMA_VERSION)
+    if version not in READ_VERSIONS:
+        raise StoreError(f"manifests of schema version {version} are not read")
+    return read_section(Manifest, document, version=int(version))
+
+
+def is_sealed_whole(document: Mapping[str, Any]) -> bool:
+    """Whether a manifest, from JSON, of whatever version, is of a run that lacks nothing more."""
+    return document.get("state") == SEALED and "unfinished" not in document

@@ -1,0 +1,1 @@
+"""VALID or not: the checks of a run, their order of causes, who is the bottleneck."""

@@ -1,0 +1,258 @@
+"""Was the client the limit, by what, and what has to be added? One sentence with its evidence.
+
+Asked only where a check says that the client did not keep up. The causes, in the order in which they are looked
+for: CPU of the workers, the cap `max_in_flight`, CPU of their nodes, and a stall that none of these explains.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from squall.analysis.arrays import Floats
+from squall.analysis.limits import Limits
+from squall.analysis.requests import workers as workers_of
+from squall.analysis.requests.requests import Requests
+from squall.analysis.tables.manifest import Manifest
+from squall.analysis.wording import count_text, duration_text, share_text
+
+SYMPTOMS = (
+    "unsent",
+    "delivered load",
+    "dispersion",
+    "send lag",
+    "lag in",
+    "event-loop lag",
+    "worker saturation",
+    "users accounted for",
+)
+"""How the names of the checks begin that say that the client was the limit."""
+
+ROOMY_RATIO = 0.60
+"""CPU of a worker in its busiest second at which bursts within that second still find room: what is advised."""
+
+CAP = "max_in_flight"
+"""What the detail of a request says that the cap held back."""
+
+
+@dataclass(frozen=True)
+class Bottleneck:
+    """Why the client was the limit. `cause`: worker cpu, max_in_flight, node cpu or stall."""
+
+    cause: str
+    sentence: str
+    evidence: str
+    advice: str
+
+
+@dataclass(frozen=True, eq=False)
+class ClientView:
+    """What the measure phases show of the client. `workers` has rows; `hosts` are those of client nodes or None.
+
+    `inside_ratio`: share of the users' time that a closed loop spent inside the client, 0 where that is allowed.
+    """
+
+    measured: Requests
+    workers: pa.Table
+    hosts: pa.Table | None
+    manifest: Manifest
+    allowed_lag_ns: int
+    limits: Limits
+    inside_ratio: float = 0.0
+
+    @property
+    def nodes(self) -> list[str]:
+        """Nodes with workers."""
+        return sorted(set(self.workers.column("node").to_pylist()))
+
+    @property
+    def clients(self) -> Mapping[str, Any]:
+        """Section `clients` of the scenario."""
+        clients: Mapping[str, Any] = (self.manifest.scenario or {}).get("clients", {})
+        return clients
+
+    @property
+    def n_late(self) -> int:
+        """Requests that left too late, or never because the client did not come to it."""
+        never = self.measured.outcome.is_any_of(["unsent"])
+        return int(never.sum()) + int((self._lags_ns() > self.allowed_lag_ns).sum())
+
+    @property
+    def n_held(self) -> int:
+        """Of those, the ones that say that the cap held them back."""
+        detail = self.measured.detail
+        is_held = detail.is_any_of([word for word in detail.words if CAP in word])
+        is_late = ~self.measured.is_sent | (self.measured.lag_ns > self.allowed_lag_ns)
+        return int((is_held & is_late).sum()) if self.measured.is_open else 0
+
+    def lateness(self) -> str:
+        """What waited for the client, as a clause; empty if nothing shows that anything did."""
+        backlog = workers_of.peak_total(self.workers, "n_backlog")
+        if backlog:
+            return f"{_counted(backlog, 'arrival was', 'arrivals were')} due and unsent"
+        if self.n_late:
+            words = _counted(self.n_late, "request left", "requests left")
+            return f"{words} more than {duration_text(self.allowed_lag_ns)} late"
+        if self.inside_ratio > 0:
+            return f"{share_text(self.inside_ratio)} of the users' time passed inside it"
+        return ""
+
+    def _lags_ns(self) -> Any:
+        sent = self.measured.lag_ns[self.measured.is_sent]
+        return sent if self.measured.is_open else np.zeros(0, dtype=np.int64)
+
+
+def find_bottleneck(view: ClientView, unmet: Sequence[str]) -> Bottleneck | None:
+    """The client's bottleneck, if one of the checks named in `unmet` is a symptom of one.
+
+    None also where nothing but requests that a lost worker or a refused connection left unsent is amiss.
+    """
+    if not any(name.startswith(SYMPTOMS) for name in unmet):
+        return None
+    return _by_worker_cpu(view) or _by_cap(view) or _by_node_cpu(view) or _by_stall(view)
+
+
+def _by_worker_cpu(view: ClientView) -> Bottleneck | None:
+    limits = view.limits
+    full = workers_of.saturation(view.workers, limits.saturated_ratio, limits.saturated_share_ratio)
+    if not full.n_saturated:
+        return None
+    evidence = f"{full.n_saturated} of {_counted(full.n_workers, 'worker')} "
+    evidence += f"{'was' if full.n_saturated == 1 else 'were'} at {share_text(full.busy_ratio)} CPU"
+    if full.n_samples < full.n_samples_of:
+        evidence += f" in {full.n_samples} of {full.n_samples_of} samples"
+    lateness = view.lateness()
+    evidence += f" while {lateness}" if lateness else ""
+    return _bottleneck("worker cpu", "The client was the bottleneck", evidence, _more_workers(view, full))
+
+
+def _more_workers(view: ClientView, full: workers_of.Saturation) -> str:
+    n_nodes = len(view.nodes)
+    n_needed = max(full.n_workers + 1, math.ceil(workers_of.needed_cpu(view.workers) / ROOMY_RATIO))
+    n_per_node = math.ceil(full.n_workers / n_nodes)
+    n_needed_per_node = math.ceil(n_needed / n_nodes)
+    here = f"use about {n_needed} workers (clients.workers_per_node: {n_needed_per_node})"
+    idle = _idle_cores(view)
+    if not idle:
+        return f"{here} or more nodes"
+    node, n_idle = min(idle.items(), key=lambda item: item[1])
+    n_room = n_per_node + int(n_idle)
+    if n_needed_per_node <= n_room:
+        return f"{here}: {node} had {n_idle:.1f} cores idle"
+    there = f"(clients.workers_per_node: {n_room}) on {math.ceil(n_needed / n_room)} client nodes"
+    return f"use about {n_needed} workers {there}: {node} had only {n_idle:.1f} cores idle"
+
+
+def _idle_cores(view: ClientView) -> dict[str, float]:
+    """Mean idle cores of each client node; empty without host samples."""
+    if view.hosts is None:
+        return {}
+    node = np.array(view.hosts.column("node").to_pylist())
+    idle = (1.0 - _node_busy(view.hosts)) * workers_of.column(view.hosts, "n_cores")
+    return {str(one): float(idle[node == one].mean()) for one in np.unique(node)}
+
+
+def _node_busy(hosts: pa.Table) -> Floats:
+    """Share of all cores that is neither idle nor waiting for a disk; what other guests took counts as busy."""
+    return 1.0 - workers_of.column(hosts, "cpu_idle") - workers_of.column(hosts, "cpu_iowait")
+
+
+def _by_cap(view: ClientView) -> Bottleneck | None:
+    """Held back for the most part, of those late or of those waiting."""
+    n_held, n_late = view.n_held, view.n_late
+    held_peak = workers_of.peak_total(view.workers, "n_held")
+    backlog_peak = workers_of.peak_total(view.workers, "n_backlog")
+    if not (n_held and 2 * n_held >= n_late) and not (held_peak and 2 * held_peak >= backlog_peak):
+        return None
+    cap = view.clients.get(CAP)
+    evidence = f"{CAP}{f' {cap}' if cap else ''} held back "
+    evidence += _counted(n_held, "request") if n_held else f"up to {_counted(held_peak, 'arrival')} at once"
+    evidence += f" while the workers were at {share_text(_mean_busy(view))} CPU, so that the lag is the cap's"
+    advice = f"the server was slower than the load: raise or remove clients.{CAP}, or lower the rate"
+    return _bottleneck(
+        "max_in_flight", "The client was the bottleneck by its cap, not by its CPU", evidence, advice
+    )
+
+
+def _by_node_cpu(view: ClientView) -> Bottleneck | None:
+    if view.hosts is None:
+        return None
+    busy, names = _node_busy(view.hosts), np.array(view.hosts.column("node").to_pylist())
+    is_full = busy >= view.limits.saturated_ratio
+    shares = {str(one): float(is_full[names == one].mean()) for one in np.unique(names)}
+    node, share = max(shares.items(), key=lambda item: item[1])
+    if share <= view.limits.saturated_share_ratio:
+        return None
+    own = view.hosts.filter(pa.array(names == node))
+    n_cores = int(workers_of.column(own, "n_cores").max())
+    full = share_text(float(busy[is_full & (names == node)].mean()))
+    took = f"the workers took {share_text(_share_of_node(view, node, n_cores))}"
+    server = own.column("server_cpu_ns").drop_null().to_numpy()
+    if len(server):
+        ratio = float(server.sum() / (workers_of.column(own, "interval_ns").sum() * n_cores))
+        took += f" and the server {share_text(ratio)}"
+    evidence = f"the {_counted(n_cores, 'core')} of {node} were {full} busy in {share_text(share)} of samples"
+    evidence += f", of which {took} on average"
+    lateness = view.lateness()
+    evidence += f", while {lateness}" if lateness else ""
+    advice = "add client nodes, or move what else runs there away: more workers on this node would not help"
+    return _bottleneck(
+        "node cpu", "The client was the bottleneck, for want of CPU on its node", evidence, advice
+    )
+
+
+def _share_of_node(view: ClientView, node: str, n_cores: int) -> float:
+    """CPU time of the node's workers, waiting busily included, over that of all its cores."""
+    names = np.array(view.workers.column("node").to_pylist())
+    own = view.workers.filter(pa.array(names == node))
+    n_workers = len(set(own.column("worker").to_pylist()))
+    mean = float(workers_of.column(own, "cpu_ns").sum() / workers_of.column(own, "interval_ns").sum())
+    return mean * n_workers / n_cores
+
+
+def _by_stall(view: ClientView) -> Bottleneck | None:
+    """Late without a full CPU and without a cap: says what else was seen."""
+    loop_ns = int(workers_of.column(view.workers, "loop_lag_ns").max())
+    is_late = view.n_late or view.inside_ratio > 0 or loop_ns > view.allowed_lag_ns
+    if not is_late or view.manifest.losses:  # what a lost worker left unsent is no stall
+        return None
+    lateness = view.lateness()
+    seen = [f"its event loops were up to {duration_text(loop_ns)} late", *_signs(view)]
+    evidence = f"{lateness}, though " if lateness else ""
+    evidence += f"its workers were at {share_text(_mean_busy(view))} CPU; {', '.join(seen)}"
+    advice = "see what else stops the workers (other processes, steal, power saving), or use more nodes"
+    if workers_of.column(view.workers, "n_write_pauses").any():
+        advice = "the server or the network took requests in too slowly: raise clients.connections, or lower the rate"
+    return _bottleneck("stall", "The client was the bottleneck, though not by its CPU", evidence, advice)
+
+
+def _signs(view: ClientView) -> list[str]:
+    """What the samples show beside CPU, where there is any of it."""
+    signs = []
+    if n := int(workers_of.column(view.workers, "n_write_pauses").sum()):
+        signs.append(f"{_counted(n, 'send')} found the socket full")
+    if n := int(workers_of.column(view.workers, "n_socket_errors").sum()):
+        signs.append(f"{_counted(n, 'connection')} failed or broke")
+    gc_ns = float(workers_of.column(view.workers, "gc_pause_ns").max())
+    if gc_ns > view.allowed_lag_ns:
+        signs.append(f"garbage collections took up to {duration_text(gc_ns)} of a sample")
+    if view.hosts is not None and (steal := float(workers_of.column(view.hosts, "cpu_steal").max())) > 0.01:
+        signs.append(f"up to {share_text(steal)} of its node's CPU was stolen")
+    return signs
+
+
+def _mean_busy(view: ClientView) -> float:
+    return float(workers_of.busy_ratios(view.workers).mean())
+
+
+def _counted(n: int, one: str, many: str = "") -> str:
+    return f"{count_text(n)} {one if n == 1 else many or one + 's'}"
+
+
+def _bottleneck(cause: str, claim: str, evidence: str, advice: str) -> Bottleneck:
+    return Bottleneck(cause, f"{claim}: {evidence}; {advice}.", evidence, advice)

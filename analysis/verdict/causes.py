@@ -1,0 +1,63 @@
+"""What the verdict says first: the causes of what is amiss, the one that explains the next before it.
+
+    server not there      no connection, or it broke, or nobody ever answered
+    server refuses        an error status: the queue policy's, or any other
+    server wrong          answers that are not those of the model's spec
+    others took the CPU   of a node of the run: clients and server waited for it
+    server slow           no answer within the client's timeout, though others were answered
+    client                it did not keep up, for reasons of its own
+
+A server that fails is the cause of what follows from it, so that it comes before what the client may show; a host whose
+CPU others have is the cause of timeouts and of a late client, and comes before both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from squall.analysis.requests.failures import ABSENT, CLIENT, REFUSES, SLOW, WRONG, Failures
+from squall.analysis.verdict.bottleneck import Bottleneck
+from squall.analysis.verdict.starvation import OTHERS as STARVED_BY_OTHERS
+from squall.analysis.verdict.starvation import Starvation
+
+OTHERS = "others took the CPU"
+ORDER = (ABSENT, REFUSES, WRONG, OTHERS, SLOW, CLIENT)
+"""Kinds of causes, the first one first."""
+
+
+@dataclass(frozen=True)
+class Cause:
+    """One cause, in a sentence. `kind`: of `ORDER`."""
+
+    kind: str
+    sentence: str
+
+
+def causes_of(
+    failures: Failures,
+    starvation: Starvation | None,
+    starved_clients: str,
+    bottleneck: Bottleneck | None,
+) -> tuple[Cause, ...]:
+    """What there is, in order; None, an empty sentence, or failures within what is expected, are no cause.
+
+    `starvation`: of the server, by others or the clients; its quota is how it is deployed. `starved_clients`: that
+    others took the CPU of a client that did not keep up.
+    """
+    found = []
+    if failures.is_beyond:
+        found.append(Cause(failures.kind, failures.sentence))
+    if starvation is not None and starvation.makes_invalid:
+        kind = OTHERS if starvation.starved_by == STARVED_BY_OTHERS else CLIENT
+        found.append(Cause(kind, starvation.sentence))
+    elif starved_clients:
+        found.append(Cause(OTHERS, starved_clients))
+    if bottleneck is not None:
+        found.append(Cause(CLIENT, bottleneck.sentence))
+    return in_order(found)
+
+
+def in_order(causes: Sequence[Cause]) -> tuple[Cause, ...]:
+    """The causes by `ORDER`; those of one kind as they are."""
+    return tuple(sorted(causes, key=lambda one: ORDER.index(one.kind)))

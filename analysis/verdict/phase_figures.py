@@ -1,0 +1,181 @@
+"""What the figures of measure phases are: load, latency, outcomes, batches, Triton's own counts, decomposition."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from squall.analysis.join.counts import JoinFigures
+from squall.analysis.metrics.model_statistics import ModelFigures
+from squall.analysis.requests.closed_loop import UserFigures
+from squall.analysis.requests.failures import FailureFigures
+from squall.analysis.statistics.latency import Quantile
+from squall.analysis.verdict.lag_parts import LagPart
+
+
+@dataclass(frozen=True)
+class RateFigures:
+    """Instants within some phases."""
+
+    n: int
+    rate_hz: float | None
+
+
+@dataclass(frozen=True)
+class SeriesFigures(RateFigures):
+    """Instants within one phase, with their burstiness: None where the phase holds fewer than 10 windows of a figure.
+
+    `safe_load_ratio`: the load above which the busiest window of `safe_load_window_ns`, the longest of 60, 10 and 1 s
+    that the phase holds 10 of, brings more than a server can work off in it, whatever the gaps are.
+    """
+
+    gap_c2_ratio: float | None
+    local_c2_ratio: float | None
+    idc_100ms_ratio: float | None
+    idc_1s_ratio: float | None
+    idc_10s_ratio: float | None
+    idc_100s_ratio: float | None
+    peak_to_mean_60s_ratio: float | None
+    peak_to_mean_10s_ratio: float | None
+    peak_to_mean_1s_ratio: float | None
+    safe_load_ratio: float | None
+    safe_load_window_ns: int | None
+
+
+@dataclass(frozen=True)
+class RowFigures:
+    """Rows of the requests; `mean_count` None without any."""
+
+    mean_count: float | None
+    max_count: int
+
+
+@dataclass(frozen=True)
+class LoadFigures:
+    """Intended against delivered load: series of one phase, mere rates of several. `intended` None in a closed loop."""
+
+    intended: SeriesFigures | RateFigures | None
+    delivered: SeriesFigures | RateFigures
+    rows: RowFigures
+
+
+@dataclass(frozen=True)
+class Spread:
+    """A latency of `n` requests; mean and largest are of those that are finite, None of none."""
+
+    n: int
+    n_failed: int
+    mean_of_finite_ns: int | None
+    max_of_finite_ns: int | None
+    quantiles: tuple[Quantile, ...]
+
+
+@dataclass(frozen=True)
+class ClosedLatency:
+    """A closed loop has no schedule, so that its service time is all there is."""
+
+    service: Spread
+
+    @property
+    def spreads(self) -> dict[str, Spread]:
+        """By name."""
+        return {"service": self.service}
+
+    @property
+    def parts_of_lag(self) -> tuple[LagPart | None, ...]:
+        """None: there is no lag."""
+        return ()
+
+
+@dataclass(frozen=True)
+class OpenLatency:
+    """Response, service and lag; `lag_parts`: of each quantile of response time that there is, what of it is lag."""
+
+    response: Spread
+    service: Spread
+    lag: Spread
+    lag_parts: tuple[LagPart | None, ...] = ()
+
+    @property
+    def spreads(self) -> dict[str, Spread]:
+        """By name."""
+        return {"response": self.response, "service": self.service, "lag": self.lag}
+
+    @property
+    def parts_of_lag(self) -> tuple[LagPart | None, ...]:
+        """In the order of the quantiles."""
+        return self.lag_parts
+
+
+@dataclass(frozen=True)
+class FailureWords:
+    """`n` requests of one outcome with the same detail."""
+
+    outcome: str
+    detail: str
+    n: int
+
+
+@dataclass(frozen=True)
+class OutcomeFigures:
+    """How many requests ended how, most frequent first, and the commonest words for failures."""
+
+    n: int
+    n_ok: int
+    ok_ratio: float | None
+    counts: Mapping[str, int]
+    details: tuple[FailureWords, ...]
+
+
+@dataclass(frozen=True)
+class BatchFigures:
+    """Sizes of `n` batches; `rows_histogram`: batches by their number of rows. None each of none."""
+
+    n: int
+    rows_total_count: int
+    rows_mean_count: float | None
+    rows_p50_count: int | None
+    rows_p95_count: int | None
+    rows_max_count: int | None
+    requests_mean_count: float | None
+    compute_mean_ns: float | None
+    rows_histogram: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class TritonFigures:
+    """Triton's own statistics: counts, and means over the requests that succeeded, None without any."""
+
+    request_count: int
+    failure_count: int
+    inference_count: int
+    execution_count: int
+    queue_mean_ns: int | None
+    compute_input_mean_ns: int | None
+    compute_infer_mean_ns: int | None
+    compute_output_mean_ns: int | None
+    success_mean_ns: int | None
+    batch_size_histogram: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class PhaseFigures:
+    """All figures over the requests of some phases; None where their table is absent. `users` of a closed loop only."""
+
+    phases: tuple[str, ...]
+    duration_ns: int
+    load: LoadFigures
+    users: UserFigures | None
+    latency: OpenLatency | ClosedLatency
+    failures: FailureFigures
+    outcomes: OutcomeFigures
+    batches: BatchFigures | None
+    triton: TritonFigures | None
+    join: JoinFigures | None
+
+
+@dataclass(frozen=True)
+class MeasureFigures(PhaseFigures):
+    """Over all measure phases, with the models behind the one under load."""
+
+    models: tuple[ModelFigures, ...]

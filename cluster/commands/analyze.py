@@ -1,0 +1,81 @@
+"""`squall analyze`: what is derived from a run directory, made again here or spread over Ray."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from squall.cluster.commands.ending import interruptible
+from squall.cluster.commands.options import JsonOption, RunArgument
+from squall.cluster.commands.printed import print_summary
+from squall.cluster.interrupts import Interrupts
+from squall.scenarios.errors import ScenarioError
+from squall.scenarios.units import parse_size
+
+if TYPE_CHECKING:
+    from squall.cluster.remote.spread import TaskSpread
+
+LOCAL_RAY = "local"
+LEAST_MEMORY_BYTES = 64 * 1024**2
+"""DuckDB cannot sort or group with less."""
+
+
+def analyze(
+    run_dir: RunArgument,
+    memory: Annotated[
+        str,
+        typer.Option(
+            "--memory", help="What it may hold in memory, such as 4GiB; more spills to the run directory."
+        ),
+    ] = "2GiB",
+    ray: Annotated[
+        str | None,
+        typer.Option(
+            "--ray",
+            metavar="ADDRESS|local",
+            help="Spread a large run over the Ray there, each task with that memory; all nodes must see the run "
+            "directory under one path. local: over this machine's CPUs.",
+        ),
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Join, windows, summary and report again, from the run directory alone."""
+    from squall.analysis.derive import derive
+    from squall.analysis.storage.store import RunStore
+
+    memory_bytes = _memory_bytes(memory)
+    with interruptible() as interrupts:
+        store = RunStore.open(run_dir.resolve())  # absolute: a task has another working directory
+        with _spread_over(ray, store.run_dir, interrupts) as spread, interrupts.allowed():
+            summary = derive(
+                store, memory_bytes, spread
+            )  # a signal leaves of each table the old or the new one
+    print_summary(summary, run_dir, as_json)
+
+
+@contextmanager
+def _spread_over(ray: str | None, run_dir: Path, interrupts: Interrupts) -> Iterator[TaskSpread | None]:
+    """The Ray at that address, or one of this machine's; None without Ray."""
+    if ray is None:
+        yield None
+        return
+    from squall.cluster.remote.session import Session
+    from squall.cluster.remote.spread import TaskSpread
+
+    with Session(None if ray == LOCAL_RAY else ray):
+        interrupts.install_again()
+        yield TaskSpread(run_dir)
+
+
+def _memory_bytes(memory: str) -> int:
+    try:
+        found = parse_size(memory)
+    except ValueError as error:
+        raise ScenarioError(f"--memory: {error}") from error
+    if found < LEAST_MEMORY_BYTES:
+        raise ScenarioError(f"--memory: {memory} is too little, give at least 64 MiB")
+    return found

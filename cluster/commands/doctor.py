@@ -1,0 +1,20 @@
+"""`squall doctor`: what each node has and lacks for a run."""
+
+from __future__ import annotations
+
+import typer
+
+from squall.cluster.commands.ending import EXIT_ERROR, interruptible
+from squall.cluster.commands.options import JsonOption, RayOption
+from squall.cluster.commands.printed import print_result
+
+
+def doctor(ray: RayOption = None, as_json: JsonOption = False) -> None:
+    """What each node has and lacks for a run, and the command that mends it."""
+    from squall.cluster.proof.diagnosis import diagnose, render
+
+    with interruptible() as interrupts:
+        result = diagnose(ray, interrupts)
+    print_result(result, lambda width: render(result, width), as_json)
+    if not result["can_run"]:
+        raise typer.Exit(EXIT_ERROR)

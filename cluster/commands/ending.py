@@ -1,0 +1,32 @@
+"""How a command ends: its exit codes, its last line on stderr, and what a signal makes of it."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Iterator
+from typing import NoReturn
+
+from squall.cluster.interrupts import Interrupts
+
+EXIT_ERROR = 1
+EXIT_INVALID = 3
+EXIT_UNDECIDED = 4
+
+
+def fail(text: str, exit_code: int = EXIT_ERROR) -> NoReturn:
+    """Ends the process with one line on stderr."""
+    with contextlib.suppress(OSError):
+        sys.stderr.write(f"squall: {' '.join(text.split())}\n")
+    sys.exit(exit_code)
+
+
+@contextlib.contextmanager
+def interruptible() -> Iterator[Interrupts]:
+    """Ends the command with one line that names the signal, where one broke in."""
+    interrupts = Interrupts()
+    try:
+        with interrupts:
+            yield interrupts
+    except KeyboardInterrupt:
+        fail(f"interrupted by {interrupts.name}")

@@ -1,0 +1,54 @@
+"""What a command prints on stdout: JSON, or a screen as wide as the terminal lets text be read."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+
+    from squall.analysis.summary.summary_file import Summary
+
+NARROWEST, WIDEST = 80, 140
+"""Tables of figures take 80 columns; a line of text beyond 140 is hard to read."""
+_BLANKS = re.compile(r" +(?=(?:\x1b\[[0-9;]*m)*$)", re.MULTILINE)
+
+
+def print_result(result: Mapping[str, Any], render: Callable[[int], RenderableType], as_json: bool) -> None:
+    """Prints `result` as JSON, or what `render` makes of it for a width: the terminal's, between 80 and 140 columns;
+    80 where there is none."""
+    if as_json:
+        typer.echo(json.dumps(result, indent=2))
+        return
+    from rich.console import Console
+
+    sys.stdout.write(screen_text(Console(highlight=False), render))
+    sys.stdout.flush()
+
+
+def print_summary(summary: Summary | None, run_dir: Path, as_json: bool) -> None:
+    """Prints the summary of a run; nothing of a run without requests, which has none."""
+    if summary is None:
+        return
+
+    def screen(width: int) -> RenderableType:
+        from squall.analysis.render.screen import render
+
+        return render(summary, str(run_dir), width)
+
+    print_result(summary.to_json(), screen, as_json)
+
+
+def screen_text(console: Console, render: Callable[[int], RenderableType]) -> str:
+    """A screen as text, with the colours that `console` has, without blanks behind its lines."""
+    width = max(NARROWEST, min(console.width, WIDEST))
+    with console.capture() as captured:
+        console.print(render(width), width=width)
+    return _BLANKS.sub("", captured.get())

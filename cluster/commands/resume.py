@@ -1,0 +1,20 @@
+"""`squall resume`: what a broken run left, gathered and sealed."""
+
+from __future__ import annotations
+
+import typer
+
+from squall.cluster.commands.ending import EXIT_ERROR, EXIT_INVALID, interruptible
+from squall.cluster.commands.options import JsonOption, RunArgument
+from squall.cluster.commands.printed import print_summary
+
+
+def resume(run_dir: RunArgument, as_json: JsonOption = False) -> None:
+    """Gathers what a broken run left on this machine's disk, and seals the run with it. Needs no Ray."""
+    from squall.cluster.driver.resume import resume_run
+
+    with interruptible() as interrupts:
+        result = resume_run(run_dir, interrupts)
+    print_summary(result.summary, result.run_dir, as_json)
+    if result.status != "VALID":
+        raise typer.Exit(EXIT_INVALID if result.status == "INVALID" else EXIT_ERROR)

@@ -1,0 +1,96 @@
+"""`squall run`: one run of a scenario, or pairs of runs with and without profilers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from squall.cluster.commands.ending import EXIT_INVALID, interruptible
+from squall.cluster.commands.options import (
+    JsonOption,
+    OutOption,
+    RayOption,
+    SeedOption,
+    ServerOption,
+    SetOption,
+)
+from squall.cluster.commands.printed import print_result, print_summary
+from squall.scenarios.config.loader import load_scenario
+from squall.scenarios.errors import ScenarioError
+
+_DEFAULT_PAIRS = 3
+
+
+def run(
+    scenario: Annotated[Path, typer.Argument(help="A scenario file.", metavar="SCENARIO.yaml")],
+    out: OutOption = Path("runs"),
+    overrides: SetOption = None,
+    seed: SeedOption = None,
+    server: ServerOption = None,
+    ray: RayOption = None,
+    measure_overhead: Annotated[
+        bool,
+        typer.Option(
+            "--measure-overhead", help="Runs with and without profilers in turn: what profiling costs."
+        ),
+    ] = False,
+    repeat: Annotated[
+        int | None, typer.Option("--repeat", min=1, help="Pairs of runs of --measure-overhead.  [default: 3]")
+    ] = None,
+    keep_raw_report: Annotated[
+        bool,
+        typer.Option(
+            "--keep-raw-report",
+            help="Leave nsys's own report, which holds environments, on its node; say where.",
+        ),
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """One run of a scenario, or pairs of them with --measure-overhead."""
+    changes = changes_of(overrides, seed, server)
+    if keep_raw_report:
+        changes.append("profile.keep_raw_report=true")
+    if measure_overhead:
+        _measure_overhead(scenario, changes, out, ray, repeat or _DEFAULT_PAIRS, as_json)
+    elif repeat is not None:
+        raise ScenarioError("--repeat: counts the pairs of --measure-overhead, add that")
+    else:
+        run_file(scenario, changes, out, ray, as_json)
+
+
+def run_file(path: Path, overrides: list[str], out: Path, ray: str | None, as_json: bool) -> None:
+    """One run of the scenario at `path`; exit code 3 where it is not VALID."""
+    from squall.cluster.driver.run import run_scenario
+
+    scenario = load_scenario(path, overrides)
+    with interruptible() as interrupts:
+        result = run_scenario(scenario, out, ray, interrupts)
+    print_summary(result.summary, result.run_dir, as_json)
+    if result.status != "VALID":
+        raise typer.Exit(EXIT_INVALID)
+
+
+def _measure_overhead(
+    path: Path, overrides: list[str], out: Path, ray: str | None, n_pairs: int, as_json: bool
+) -> None:
+    from squall.analysis.render.overhead_screen import render
+    from squall.cluster.commands.overhead import measure_overhead
+
+    scenario = load_scenario(path, overrides)
+    with interruptible() as interrupts:
+        result = measure_overhead(scenario, out, ray, interrupts, n_pairs)
+    print_result(result.evaluation, lambda _: render(result.evaluation, str(result.folder)), as_json)
+    if not result.is_valid:
+        raise typer.Exit(EXIT_INVALID)
+
+
+def changes_of(overrides: list[str] | None, seed: int | None, server: str | None) -> list[str]:
+    """All that the command line changes in the scenario, as `--set` texts."""
+    found = list(overrides or [])
+    if seed is not None:
+        found.append(f"seed={seed}")
+    if server is not None:
+        found.append(f"server.url={server}")
+    return found

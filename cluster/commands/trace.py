@@ -1,0 +1,299 @@
+"""`squall trace`: describe a trace, fit processes to it, make and convert traces."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from squall.cluster.commands.printed import print_result
+from squall.scenarios.errors import ScenarioError
+from squall.scenarios.traces.parts.part import TracePart
+
+LONGEST_NS = 2**61
+"""Horizon that no trace reaches: 73 years."""
+
+_PAGES = (".html", ".htm")
+_PICTURES = (".png", ".svg")
+
+trace_app = typer.Typer(no_args_is_help=True)
+
+FileArgument = Annotated[Path, typer.Argument(help="A trace file.", metavar="FILE")]
+OutArgument = Annotated[Path, typer.Argument(help="File to write.", metavar="OUT")]
+FormatOption = Annotated[
+    str | None, typer.Option("--format", "-f", help="Format of FILE; none: recognised. Wrong ones list all.")
+]
+UnitOption = Annotated[str | None, typer.Option("--unit", help="Unit of numbers: s, ms, us or ns.")]
+ColumnOption = Annotated[str | None, typer.Option("--column", help="The column that holds the times.")]
+RepairOption = Annotated[
+    list[str] | None,
+    typer.Option("--repair", help="sort, skip-bad, drop-duplicates or clip-negative. Repeatable."),
+]
+SpreadOption = Annotated[
+    str | None,
+    typer.Option("--spread", metavar="TICK", help="Place each arrival at random inside its tick: 1s, 3s."),
+]
+SetOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="KEY=VALUE",
+        help="Any key of `arrivals: {kind: trace}`: start=10m, time_scale=1/60. Repeatable.",
+    ),
+]
+SeedOption = Annotated[int, typer.Option("--seed", min=0, help="Seed of all that is drawn.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print the result as JSON on stdout.")]
+ToOption = Annotated[
+    str | None, typer.Option("--to", "-t", help="Format of OUT; none: by its ending (.parquet, .csv, …).")
+]
+PlotOption = Annotated[
+    Path | None, typer.Option("--plot", help="Also draw it: a .png, .svg or .html file.", metavar="PLOT")
+]
+
+
+@trace_app.callback()
+def _ends_tidily(context: typer.Context) -> None:
+    """Arrival traces: describe, fit a process, synthesise, convert formats."""
+    # SIGTERM ends a command as Ctrl-C does, so that no half-written file stays
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    context.call_on_close(lambda: signal.signal(signal.SIGTERM, before))
+
+
+@trace_app.command()
+def info(
+    file: FileArgument,
+    format_: FormatOption = None,
+    unit: UnitOption = None,
+    column: ColumnOption = None,
+    repair: RepairOption = None,
+    spread: SpreadOption = None,
+    overrides: SetOption = None,
+    seed: SeedOption = 1,
+    plot: PlotOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Rate, bursts, memory and tails of a trace, and what they do to a queue."""
+    from squall.analysis.render.trace_screen import render_trace
+    from squall.analysis.traces.info import trace_summary
+
+    if plot is not None and plot.suffix not in (*_PAGES, *_PICTURES):
+        raise ScenarioError(f"--plot {plot}: must end in .png, .svg or .html")
+    settings = _settings(file, format_, unit, column, repair, spread, overrides)
+    part, source = _read(settings, seed)
+    summary = {"file": str(file), **source, **trace_summary(part.stamp_ns, part.sizes, part.session)}
+    print_result(summary, lambda width: render_trace(summary, file.name, width), as_json)
+    if plot is not None:
+        _draw(plot, part, summary, file.name)
+
+
+@trace_app.command()
+def fit(
+    file: FileArgument,
+    format_: FormatOption = None,
+    unit: UnitOption = None,
+    column: ColumnOption = None,
+    repair: RepairOption = None,
+    spread: SpreadOption = None,
+    overrides: SetOption = None,
+    seed: SeedOption = 1,
+    snippet: Annotated[
+        Path | None, typer.Option("--snippet", help="Write the best fit there, as YAML for a phase.")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Fits arrival processes to a trace, ranks them, and prints the best as a piece of a scenario."""
+    from squall.analysis.fitting.report import fit_trace
+    from squall.analysis.render.fit_screen import render_fit
+
+    settings = _settings(file, format_, unit, column, repair, spread, overrides)
+    part, source = _read(settings, seed)
+    report = fit_trace(part.stamp_ns, seed=seed)
+    print_result({"file": str(file), **source, **report.to_mapping()}, lambda _: render_fit(report), as_json)
+    if snippet is not None:
+        _write_text(snippet, report.snippet())
+
+
+@trace_app.command()
+def synth(
+    file: FileArgument,
+    out: OutArgument,
+    process: Annotated[
+        str | None, typer.Option("--process", help="Draw from this fit, not from the best: hawkes, mmpp, …")
+    ] = None,
+    duration: Annotated[
+        str | None, typer.Option("--duration", help="Length of the new trace; none: that of the old.")
+    ] = None,
+    rate: Annotated[str | None, typer.Option("--rate", help="Its mean rate; none: that of the fit.")] = None,
+    to: ToOption = None,
+    format_: FormatOption = None,
+    unit: UnitOption = None,
+    column: ColumnOption = None,
+    repair: RepairOption = None,
+    spread: SpreadOption = None,
+    overrides: SetOption = None,
+    seed: SeedOption = 1,
+) -> None:
+    """Makes a longer or scaled trace: from a fit to FILE, or from a .yaml file with `arrivals`."""
+    from squall.analysis.traces.synthesis import synthesise_file
+
+    if file.suffix in (".yaml", ".yml"):
+        part = synthesise_file(file, duration, rate, seed)
+    else:
+        from squall.analysis.fitting.report import fit_trace
+        from squall.analysis.traces.synthesis import synthesise_fit
+
+        settings = _settings(file, format_, unit, column, repair, spread, overrides)
+        old, _ = _read(settings, seed)
+        report = fit_trace(old.stamp_ns, seed=seed)
+        names = [one.fitted.name for one in report.ranked]
+        if process is not None and process not in names:
+            raise ScenarioError(f"--process {process}: the fits of this trace are {', '.join(names)}")
+        part = synthesise_fit(report, old, process, duration, rate, seed)
+    _write(out, to, [part])
+
+
+@trace_app.command()
+def convert(
+    file: FileArgument,
+    out: OutArgument,
+    to: ToOption = None,
+    format_: FormatOption = None,
+    unit: UnitOption = None,
+    column: ColumnOption = None,
+    repair: RepairOption = None,
+    spread: SpreadOption = None,
+    overrides: SetOption = None,
+    seed: SeedOption = 1,
+) -> None:
+    """Writes a trace in another format; windows, scales and repairs it on the way where asked to."""
+    settings = _settings(file, format_, unit, column, repair, spread, overrides)
+    _write(out, to, _parts(settings, seed))
+
+
+@trace_app.command("from-run")
+def from_run(
+    run_dir: Annotated[Path, typer.Argument(help="A run directory.", metavar="RUN")],
+    out: OutArgument,
+    phase: Annotated[
+        list[str] | None, typer.Option("--phase", help="A phase; none: all measure phases. Repeatable.")
+    ] = None,
+    instant: Annotated[str, typer.Option("--instant", help="scheduled or sent.")] = "scheduled",
+    to: ToOption = None,
+) -> None:
+    """Turns the load of a recorded run into a trace, with the rows of each request."""
+    from squall.analysis.storage.store import RunStore
+    from squall.analysis.traces.capture import trace_of_run
+
+    if instant not in ("scheduled", "sent"):
+        raise ScenarioError(f"--instant {instant}: must be scheduled or sent")
+    _write(out, to, [trace_of_run(RunStore.open(run_dir), phase or [], instant)])  # type: ignore[arg-type]
+
+
+@trace_app.command("from-log")
+def from_log(
+    log: Annotated[Path, typer.Argument(help="An access log, common or combined; also .gz.", metavar="LOG")],
+    out: OutArgument,
+    spread: SpreadOption = None,
+    to: ToOption = None,
+    format_: FormatOption = None,
+    overrides: SetOption = None,
+    seed: SeedOption = 1,
+) -> None:
+    """Turns an access log into a trace: times, bytes and clients. Lines out of order are sorted.
+
+    Client addresses become numbers that cannot be turned back; nothing else of a line is kept.
+    """
+    settings = _settings(log, format_, None, None, ["sort"], spread, overrides)
+    _write(out, to, _parts(settings, seed))
+    if spread is None:
+        _note("access logs have whole seconds: add --spread 1s, or replay with quantum: spread")
+
+
+def _settings(
+    file: Path,
+    format_: str | None,
+    unit: str | None,
+    column: str | None,
+    repair: list[str] | None,
+    spread: str | None,
+    overrides: list[str] | None,
+) -> Any:
+    """The `TraceArrivals` that the options describe. Raises ScenarioError."""
+    from squall.scenarios.config.loader import section_from_mapping
+    from squall.scenarios.config.strict_yaml import parse_yaml
+    from squall.scenarios.config.trace import TraceArrivals
+
+    mapping: dict[str, Any] = {"kind": "trace", "file": str(file)}
+    given = {"format": format_, "unit": unit, "column": column, "repair": repair}
+    mapping |= {key: value for key, value in given.items() if value is not None}
+    if spread is not None:
+        mapping |= {"quantum": "spread", "quantum_width": spread}
+    for item in overrides or []:
+        key, equals, value = item.partition("=")
+        if not equals:
+            raise ScenarioError(f"--set {item}: has no '=', write key=value")
+        mapping[key.strip()] = parse_yaml(value, f"--set {item}")
+    settings = section_from_mapping(TraceArrivals, mapping, str(file))
+    if settings.loop:
+        raise ScenarioError("loop: a trace file has an end; loop it where a scenario replays it")
+    return settings
+
+
+def _parts(settings: Any, seed: int) -> Iterator[TracePart]:
+    """The replayed trace as parts with stamps from the first arrival's, in bounded memory where replay is."""
+    from squall.scenarios.plan.plan import stream
+    from squall.scenarios.plan.replay import TraceReplay
+
+    replay = TraceReplay(settings, None)
+    yield from replay.trace_parts(stream(seed, "arrivals", 0), LONGEST_NS)
+
+
+def _read(settings: Any, seed: int) -> tuple[TracePart, dict[str, Any]]:
+    """The whole of it, and what was done to read it."""
+    from squall.scenarios.traces.parts.part import join_parts
+
+    replay_parts = list(_parts(settings, seed))
+    if not replay_parts:
+        raise ScenarioError(f"{settings.file}: the trace has no arrivals in that window")
+    return join_parts(replay_parts), {
+        "reading": settings.model_dump(mode="json", by_alias=True, exclude_none=True)
+    }
+
+
+def _write(out: Path, to: str | None, parts: Any) -> None:
+    from squall.scenarios.traces.writing import format_for, write_trace
+
+    n = write_trace(out, format_for(out, to), parts)
+    typer.echo(f"{out}: {n:,} arrivals")
+
+
+def _draw(plot: Path, part: TracePart, summary: dict[str, Any], title: str) -> None:
+    """One picture, or a page that loads nothing, by the ending of the name."""
+    from squall.analysis.render.png import write_png
+    from squall.analysis.render.trace_page import write_trace_page
+    from squall.analysis.render.trace_plots import trace_plots
+    from squall.scenarios.traces.writing import whole_or_not
+
+    plots = trace_plots(part.stamp_ns, summary, part.sizes)
+    with whole_or_not(plot) as new:
+        if plot.suffix in _PAGES:
+            write_trace_page(new, summary, plots, title)
+        else:
+            write_png(new, plots, title)
+    _note(f"{plot}: drawn")
+
+
+def _write_text(path: Path, text: str) -> None:
+    from squall.scenarios.traces.writing import whole_or_not
+
+    with whole_or_not(path) as new:
+        new.write_text(text, encoding="utf-8")
+    _note(f"{path}: written")
+
+
+def _note(text: str) -> None:
+    sys.stderr.write(f"squall {text}\n")

@@ -1,0 +1,1 @@
+"""One run from start to seal: deployment, phases, clocks, gathering what the nodes hold."""

@@ -1,0 +1,260 @@
+"""The load workers of a run: where they sit, what each is told, and how their plans reach them."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from squall.actors.clock import SystemClock
+from squall.actors.load.engine import Rules, templates_needed
+from squall.actors.load.shared_memory import SharedMemorySettings
+from squall.actors.load.worker import Answers, LoadWorker, Progress, WorkerSettings
+from squall.actors.messages.value_check import ValueRule
+from squall.actors.process.priority import Scheduling
+from squall.analysis.tables.collected import ValueChecks
+from squall.analysis.tables.deployed import SenderScheduling, WorkerFacts
+from squall.cluster.node.agent import SERVER
+from squall.cluster.node.endpoint import Endpoint, tls_of
+from squall.cluster.placement import Node, Placement
+from squall.cluster.progress import Screen
+from squall.cluster.remote.spawn import Handle, spawn
+from squall.models.reference import read_answers, reference_answers
+from squall.models.spec import ModelSpec
+from squall.scenarios.config.scenario import ClientConfig, Scenario
+from squall.scenarios.errors import ClusterError, ScenarioError
+from squall.scenarios.plan.closed import ClosedPlan, deal_closed
+from squall.scenarios.plan.plan import Plan, deal
+
+_MOST_SENT_BYTES = 512 * 2**20  # of plans on their way to workers: a part of 32 of the largest plan is 70 MB
+
+
+@dataclass
+class Worker:
+    """A load worker, with `n_planned` arrivals or users; `running` refers to its run, `is_lost` once its process died.
+
+    `asked`: a call for its state that it has not answered yet; `state`: the last one that it gave.
+    """
+
+    handle: Handle[LoadWorker]
+    node: Node
+    n_planned: int
+    running: Future[None] | None = None
+    is_lost: bool = False
+    asked: Future[tuple[Progress, str]] | None = None
+    state: Progress | None = None
+
+    def start(self, start_ns: int) -> None:
+        """Tells it to run, without waiting. `start_ns`: on its node's clock."""
+        self.running = self.handle.begin(LoadWorker.run, start_ns)
+
+    def has_ended(self, within_s: float = 0.0) -> bool:
+        """Whether its run, once begun, is over: see `Handle.is_done`."""
+        assert self.running is not None, "it is told to run when all are prepared"
+        return self.handle.is_done(self.running, within_s)
+
+
+class Sending:
+    """Calls begun with arguments of some size: so many that what is under way stays below `most_bytes`.
+
+    What is on its way to a process stays in the driver's memory until the process has taken it.
+    """
+
+    def __init__(self, most_bytes: int) -> None:
+        self._most_bytes = most_bytes
+        self._begun: deque[tuple[Handle[LoadWorker], Future[None], int]] = deque()
+
+    def add(self, handle: Handle[LoadWorker], reference: Future[None], n_bytes: int) -> None:
+        """Notes a call; waits for earlier ones where they are too many. Raises what `Handle.wait` raises."""
+        self._begun.append((handle, reference, n_bytes))
+        while len(self._begun) > 1 and sum(size for _, _, size in self._begun) > self._most_bytes:
+            self._wait_for_first()
+
+    def finish(self) -> None:
+        """Waits for all of them."""
+        while self._begun:
+            self._wait_for_first()
+
+    def _wait_for_first(self) -> None:
+        handle, reference, _ = self._begun.popleft()
+        handle.wait(reference)
+
+
+@dataclass(frozen=True)
+class Expected:
+    """How replies are compared and with what; `reference_sha256` of the user's file, None for a head of the zoo."""
+
+    rule: ValueRule
+    answers: Answers
+    reference_sha256: str | None = None
+
+    def checks(self) -> ValueChecks:
+        """For the manifest."""
+        rule = self.rule
+        return ValueChecks(
+            every=rule.every, rtol=rule.rtol, atol=rule.atol, reference_sha256=self.reference_sha256
+        )
+
+
+def expected_replies(
+    scenario: Scenario, plan: Plan | ClosedPlan, n_workers: int, spec: ModelSpec, screen: Screen
+) -> Expected | None:
+    """What the scenario asks replies to be held to; None where it does not."""
+    config = scenario.clients.check
+    if config is None:
+        return None
+    if isinstance(plan, ClosedPlan):
+        every, kinds = config.every(plan.n_users), plan.request_kinds()
+    else:
+        every, kinds = config.every(n_workers), templates_needed(plan)
+    rule = ValueRule(every, config.rtol, config.atol)
+    if config.reference is not None:
+        return Expected(rule, *read_answers(Path(config.reference), spec, kinds))
+    screen.step(f"computing the answers to {len(kinds)} payloads")
+    return Expected(rule, reference_answers(spec, scenario.model.settings, scenario.seed, kinds))
+
+
+def spawn_workers(
+    run: str,
+    scenario: Scenario,
+    plan: Plan | ClosedPlan,
+    endpoint: Endpoint,
+    seats: Sequence[Node],
+    spill_dirs: Mapping[str, str],
+    expected: Expected | None,
+    cores: Mapping[str, Sequence[int]],
+) -> Iterator[Worker]:
+    """A worker on each of `seats`, as soon as its process is asked for; at the end all are prepared and connected.
+
+    `spill_dirs`: by label of the node; so `cores`, of its workers in their order. Raises SquallError where one cannot
+    be had.
+    """
+    n = len(seats)
+    parts: Iterable[Plan | ClosedPlan] = (
+        deal_closed(plan, n) if isinstance(plan, ClosedPlan) else deal(plan, n)
+    )
+    sending = Sending(_MOST_SENT_BYTES)
+    alike = _settings(run, scenario, endpoint, expected)
+    left = {label: iter(of_node) for label, of_node in cores.items()}
+    for index, (node, part) in enumerate(zip(seats, parts, strict=True)):
+        settings = replace(
+            alike, worker=index, node=node.label, spill_dir=spill_dirs[node.label], core=next(left[node.label], None)
+        )  # fmt: skip
+        handle = spawn(f"worker {index}", node, 3, LoadWorker, settings, SystemClock())
+        yield Worker(handle, node, len(part))
+        n_bytes = part.n_bytes if isinstance(part, Plan) else 0
+        answers = expected.answers if expected is not None else None
+        sending.add(handle, handle.begin(LoadWorker.prepare, part, answers), n_bytes)
+    sending.finish()
+
+
+def _settings(run: str, scenario: Scenario, endpoint: Endpoint, expected: Expected | None) -> WorkerSettings:
+    """Those of the first worker, but for its node and the folder for its spill files."""
+    clients, memory = scenario.clients, scenario.clients.shared_memory
+    is_plain = clients.protocol == "grpc" and clients.tls is None  # https says only what HTTP speaks
+    return WorkerSettings(
+        run=run, node="", worker=0, target=SERVER, host=endpoint.host,
+        port=endpoint.port if clients.protocol == "http" else endpoint.grpc_port,
+        protocol=clients.protocol, tls=None if is_plain else tls_of(scenario), unix=clients.unix,
+        headers=expand_headers(clients.headers, os.environ),
+        spin_ns=clients.spin_ns, spec=endpoint.spec, seed=scenario.seed, shapes=dict(scenario.model.shapes),
+        rules=Rules(clients.timeout_ns, clients.max_in_flight, phase_timeouts(scenario)),
+        n_connections=clients.connections, priority=clients.priority,
+        check=expected.rule if expected is not None else None, spill_dir="",
+        shared_memory=None if memory is None else SharedMemorySettings(
+            memory.inputs, memory.outputs, endpoint.url, endpoint.tls
+        ),
+    )  # fmt: skip
+
+
+def worker_facts(workers: Sequence[Worker], is_closed: bool) -> tuple[WorkerFacts, ...]:
+    """For the manifest."""
+    reasons = [worker.handle.call(LoadWorker.no_lane) for worker in workers]
+    return tuple(
+        WorkerFacts(
+            worker=index,
+            node=worker.node.label,
+            has_lane=not reason,
+            no_lane=reason,
+            n_planned=None if is_closed else worker.n_planned,
+            n_users=worker.n_planned if is_closed else None,
+            scheduling=sender_scheduling(worker.handle.call(LoadWorker.scheduling)),
+        )
+        for index, (worker, reason) in enumerate(zip(workers, reasons, strict=True))
+    )
+
+
+def sender_scheduling(got: Scheduling) -> SenderScheduling:
+    """For the manifest."""
+    return SenderScheduling(
+        policy=got.policy,
+        realtime_priority=got.realtime_priority,
+        niceness=got.niceness,
+        cores=got.cores,
+        why_less=got.why_less,
+    )
+
+
+def told_of_scheduling(facts: Sequence[WorkerFacts]) -> list[str]:
+    """From `worker_facts`: what senders got that is less than was asked for, in a line for each reason."""
+    found: dict[tuple[str, int, str], int] = {}
+    for one in facts:
+        got = one.scheduling
+        if got is not None and got.why_less:
+            key = got.policy, got.niceness, got.why_less
+            found[key] = found.get(key, 0) + 1
+    return [
+        f"{n} worker{'s' * (n != 1)} send{'s' * (n == 1)} at {_policy_text(policy, niceness)}: {why}"
+        for (policy, niceness, why), n in found.items()
+    ]
+
+
+def _policy_text(policy: str, niceness: int) -> str:
+    return "real-time priority" if policy == "fifo" else f"niceness {niceness}, not in real time"
+
+
+def seats_of(clients: ClientConfig, placement: Placement) -> list[Node]:
+    """The node of each worker, round the nodes."""
+    return [node for _ in range(clients.workers_per_node) for node in placement.clients]
+
+
+def refuse_two_nodes(placement: Placement) -> None:
+    """Raises ClusterError unless the clients share memory with the server."""
+    elsewhere = [node.label for node in placement.clients if node != placement.server]
+    if elsewhere or not placement.is_server_here:
+        where = (
+            f"on {placement.server.label}" if placement.is_server_here else "on no node of the Ray cluster"
+        )
+        raise ClusterError(
+            f"clients.shared_memory: the server is {where}, the clients on "
+            f"{', '.join(elsewhere or [placement.server.label])}: they share no memory; use it with a server that "
+            "squall starts, or with a server.url on loopback"
+        )
+
+
+def phase_timeouts(scenario: Scenario) -> dict[int, int]:
+    """The timeouts that phases set themselves, in ns by index of the phase."""
+    return {
+        index: phase.timeout_ns for index, phase in enumerate(scenario.phases) if phase.timeout_ns is not None
+    }
+
+
+def expand_headers(headers: Mapping[str, str], environment: Mapping[str, str]) -> dict[str, str]:
+    """`${NAME}` in a value becomes that environment variable, so that no token stands in scenario or manifest.
+
+    Raises ScenarioError for a variable that is not set.
+    """
+
+    def value_of(key: str, found: re.Match[str]) -> str:
+        if found[1] not in environment:
+            raise ScenarioError(f"clients.headers.{key}: the environment variable {found[1]} is not set")
+        return environment[found[1]]
+
+    return {
+        key: re.sub(r"\$\{(\w+)\}", lambda found, key=key: value_of(key, found), value)  # type: ignore[misc]
+        for key, value in headers.items()
+    }

@@ -1,0 +1,374 @@
+"""After the load: stops the collectors and brings all records into the store, whatever of it fails."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from functools import partial
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from squall.actors.load.worker import LoadWorker
+from squall.actors.process.priority import MOST_SHARE
+from squall.analysis.clocks.timeline import RunPhase, assign_phase
+from squall.analysis.storage.store import RunStore
+from squall.analysis.tables.collected import NsysFacts, ObserverCost
+from squall.cluster.driver.client_workers import Worker, sender_scheduling
+from squall.cluster.driver.deployment import Deployment, with_clock
+from squall.cluster.driver.ingest import Ledger, ingest_file, ingest_table
+from squall.cluster.driver.node_files import pieces_of
+from squall.cluster.driver.nodes import Nodes
+from squall.cluster.driver.phase_profiler import TOO_LATE, PhaseProfiler
+from squall.cluster.node.agent import SERVER, NodeAgent
+from squall.cluster.node.spills import NodeFile
+from squall.cluster.remote.spawn import Handle
+from squall.scenarios.errors import LostActor, SquallError, StoreError
+from squall.scenarios.plan.closed import ClosedPlan
+from squall.scenarios.plan.plan import Plan
+from squall.scenarios.units import NS_PER_S
+
+_STOP_TIMEOUT_S = 60.0
+_ANSWER_TIMEOUT_S = 10.0
+
+Arguments = ParamSpec("Arguments")
+Answer = TypeVar("Answer")
+
+
+class Collection:
+    """Its steps go on after one that failed.
+
+    `losses` says which requests or batches are missing: any makes the run invalid. `notes` says what else did not
+    go as it should: samples, profiler, the server's end. `store_error`: why the store took no more; nothing is written
+    after that, and `unfetched` names the nodes whose files the store has not all, with the reason.
+    """
+
+    def __init__(
+        self,
+        plan: Plan | ClosedPlan,
+        store: RunStore,
+        deployment: Deployment,
+        phases: Sequence[RunPhase],
+        start_ns: int,
+        node_starts_ns: Mapping[str, int],
+        anchor_ns: int,
+    ) -> None:
+        """`start_ns`: the start instant on the run clock; `node_starts_ns`: as each node's workers were told it.
+
+        `anchor_ns`: the run clock minus the driver's monotonic clock.
+        """
+        self.losses: list[str] = []
+        self.notes: list[str] = []
+        self.store_error: StoreError | None = None
+        self.unfetched: dict[str, str] = {}
+        self._anchor_ns = anchor_ns
+        self._store = store
+        self._deployment = deployment
+        self._phases = phases
+        self._start_ns = start_ns
+        self._node_starts_ns = node_starts_ns
+        self._clocks = deployment.nodes.clocks()
+        nodes = [worker.node.label for worker in deployment.workers]
+        labels = {"run": store.run, "target": SERVER, "request_kind": deployment.served_model}
+        # a closed loop has no arrivals that could be missing: what was issued is what its workers say
+        self._ledger = None if isinstance(plan, ClosedPlan) else Ledger(plan, labels, nodes, start_ns)
+
+    def collect(self, profiler: PhaseProfiler | None) -> None:
+        """Everything, requests first: a disk that fills up takes what matters most.
+
+        The profiler's import and the server's end take seconds: they go on while files come in. `Deployment.release`
+        waits for the server.
+        """
+        deployment = self._deployment
+        if profiler is not None:
+            self._try("profiler", profiler.begin_finish)
+        if deployment.collectors.is_on("triton trace"):
+            self._try_noting("trace", partial(self._server_call, NodeAgent.turn_tracing, False))
+        self._try("agents", self._wake_agents)
+        self._try_noting("clocks", self._take_clocks)  # first: the observers answer the last probes
+        self._stop_observers()
+        self._take_requests()
+        if profiler is not None:
+            self._try("profiler", profiler.finish)
+        if deployment.server_agent is not None:
+            self._try("batches", self._spill_server_tables)
+            self._try_noting("stop_server", deployment.begin_stop)
+        if profiler is not None:
+            self._try_noting("profiler", partial(self._take_profile, profiler))
+        files = self._files()
+        self._ingest([entry for entry in files if entry[1].table not in ("", "requests")])
+        self._try("other tables", self._store.flush)
+        for label, file in files:
+            if not file.table:
+                self._try_noting(f"report of {label}", partial(self._take_report, label, file))
+        self._try_noting("server log", deployment.keep_server_log)
+
+    def _server_call(
+        self,
+        method: Callable[Concatenate[NodeAgent, Arguments], Answer],
+        *arguments: Arguments.args,
+        **named: Arguments.kwargs,
+    ) -> Answer:
+        agent = self._deployment.server_agent
+        assert agent is not None
+        return agent.wait(agent.begin(method, *arguments, **named), _STOP_TIMEOUT_S)
+
+    def _spill_server_tables(self) -> None:
+        model, version = self._deployment.served_model, self._deployment.served_version
+        losses, lost_traces = self._server_call(NodeAgent.spill_server_tables, model, version)
+        self.losses += losses
+        self.notes += lost_traces
+
+    def _wake_agents(self) -> None:
+        self.losses += self._deployment.nodes.wake()
+
+    def _stop_observers(self) -> None:
+        """All at once."""
+        asked = {}
+        for label, agent in self._deployment.nodes.agents.items():
+            with suppress(LostActor):  # told by `_wake_agents`
+                asked[label] = (agent, agent.begin(NodeAgent.stop_observer))
+        until = time.monotonic() + _STOP_TIMEOUT_S
+        for label, (agent, reference) in asked.items():
+            step = partial(self._hear_observer, label, agent, reference, until)
+            self._try_noting(f"samples of {label}", step)
+
+    def _hear_observer(
+        self,
+        label: str,
+        agent: Handle[NodeAgent],
+        reference: Future[tuple[list[str], ObserverCost | None]],
+        until: float,
+    ) -> None:
+        losses, facts = agent.wait(reference, max(0.0, until - time.monotonic()))
+        self.notes += losses
+        if facts is not None:
+            known = self._store.manifest
+            self._store.amend(replace(known, observers={**known.observers, label: facts}))
+
+    def _take_clocks(self) -> None:
+        """The last look at the clocks: the maps by which all that follows is stored, and the probes themselves."""
+        nodes = self._deployment.nodes
+        probes, losses = nodes.stop_clocks()
+        self.notes += losses
+        self._clocks = nodes.clocks()
+        known = self._store.manifest
+        load_ns = (self._phases[0].start_ns, self._phases[-1].end_ns)
+        described = {
+            label: with_clock(known.nodes[label], clock, load_ns) for label, clock in self._clocks.items()
+        }
+        self._store.amend(replace(known, nodes=described, clock_probing=nodes.clock_cost()))
+        for table in probes:
+            if len(table):
+                self._store.append("clock_probes", assign_phase("clock_probes", table, self._phases))
+
+    def _take_requests(self) -> None:
+        """Every record of a request, and a row `lost` or `unsent` for each arrival without one."""
+        self._ingest([entry for entry in self._files() if entry[1].table == "requests"])
+        for worker, tables in self._of_workers(LoadWorker.leftovers):
+            self._try(worker.handle.name, partial(self._take_leftovers, worker, tables))
+        self._try("arrivals without a record", self._add_missing)
+        self._try_noting("scheduling", self._take_scheduling)
+        if self._store.manifest.value_checks is not None:
+            self._try("value checks", self._add_checks)
+        self._try("requests", partial(self._store.flush, "requests"))
+
+    def _take_scheduling(self) -> None:
+        """What the senders had while they ran, and whose priority was taken away because it computed too much."""
+        facts = list(self._store.manifest.workers)
+        numbers = {id(worker): index for index, worker in enumerate(self._deployment.workers)}
+        for worker, got in self._of_workers(LoadWorker.scheduling, self.notes):
+            at = numbers[id(worker)]
+            facts[at] = replace(facts[at], scheduling=sender_scheduling(got))
+        for worker, (n_demotions, demoted_ns) in self._of_workers(LoadWorker.demotions, self.notes):
+            at = numbers[id(worker)]
+            facts[at] = replace(facts[at], n_demotions=n_demotions, demoted_ns=demoted_ns)
+            if n_demotions:
+                self.notes.append(
+                    f"{worker.handle.name} used more than {MOST_SHARE:g} of a core and went on without its priority for"
+                    f" {demoted_ns / NS_PER_S:.1f} s"
+                )
+        self._store.amend(replace(self._store.manifest, workers=tuple(facts)))
+
+    def _of_workers(
+        self, method: Callable[[LoadWorker], Answer], troubles: list[str] | None = None
+    ) -> list[tuple[Worker, Answer]]:
+        """What the workers that live answer, all asked at once. What goes wrong is told in `troubles`, else a loss."""
+        asked, found = [], []
+        told = self.losses if troubles is None else troubles
+        for worker in self._deployment.workers:
+            if not worker.is_lost:
+                with suppress(LostActor):  # what it had is on its disk
+                    asked.append((worker, worker.handle.begin(method)))
+        until = time.monotonic() + _ANSWER_TIMEOUT_S
+        for worker, reference in asked:
+            try:
+                answer = worker.handle.wait(reference, max(0.0, until - time.monotonic()))
+            except SquallError as error:
+                told.append(f"{method.__name__}: {error}")
+            else:
+                found.append((worker, answer))
+        return found
+
+    def _try(self, what: str, step: Callable[[], None]) -> None:
+        """Runs a step; its failure is a loss, and the next step has its turn."""
+        self._attempt(what, step, self.losses)
+
+    def _try_noting(self, what: str, step: Callable[[], None]) -> None:
+        """As `_try` for what the load figures do not need: its failure is a note."""
+        self._attempt(what, step, self.notes)
+
+    def _attempt(self, what: str, step: Callable[[], None], told: list[str]) -> None:
+        try:
+            step()
+        except StoreError as error:
+            self.store_error = self.store_error or error
+        except SquallError as error:
+            if f"{what}: {error}" not in told:  # files are listed twice
+                told.append(f"{what}: {error}")
+        except Exception as error:  # a fault of ours must not cost the rows that other steps save
+            told.append(f"{what}: {type(error).__name__}: {error}")
+
+    def _take_profile(self, profiler: PhaseProfiler) -> None:
+        profiler.collect()
+        self.notes += profiler.losses
+        told: list[NsysFacts] = []
+        self._try_noting("profiler", lambda: told.append(self._server_call(NodeAgent.profiler_facts)))
+        facts = told[0] if told else NsysFacts()
+        clock = self._clocks[self._deployment.server_label]
+        coverage = profiler.coverage(self._start_ns, clock.target_ns, facts.steps)
+        unprofiled = {name: one.reason for name, one in coverage.items() if not one.is_profiled}
+        self.notes += [
+            f"phase {name} is not profiled: {reason}"
+            for name, reason in unprofiled.items()
+            if reason == TOO_LATE
+        ]
+        if unprofiled and len(unprofiled) == len(coverage):
+            reason = next(iter(unprofiled.values()))
+            self._deployment.collectors.lose("nsys", reason, "the notes of the run have all")
+        self._store.amend(
+            replace(
+                self._store.manifest,
+                profiled_phases=coverage,
+                nsys=facts,
+                collectors=self._deployment.collectors.states(),
+            )
+        )
+
+    def _take_report(self, label: str, file: NodeFile) -> None:
+        """Copies a file of a scrubbed report into the run directory: reports/SERVER/… becomes nsys/SERVER/…"""
+        name = f"nsys/{file.path.partition('/')[2]}"
+        self._store.write_file(name, pieces_of(self._deployment.nodes.files[label], file))
+
+    def _files(self) -> list[tuple[str, NodeFile]]:
+        """(node, file) of every file there is; those of a node that does not answer are left out."""
+        found: list[tuple[str, NodeFile]] = []
+        for label in self._deployment.nodes.agents:
+            self._try(f"files of {label}", partial(self._list_files, label, found))
+        return found
+
+    def _list_files(self, label: str, found: list[tuple[str, NodeFile]]) -> None:
+        with self._fetching(label):
+            found.extend((label, file) for file in files_of(self._deployment.nodes, label, self.losses))
+
+    def _ingest(self, files: Sequence[tuple[str, NodeFile]]) -> None:
+        for label, file in files:
+            self._try(f"{file.path} of {label}", partial(self._ingest_one, label, file))
+
+    def _ingest_one(self, label: str, file: NodeFile) -> None:
+        seen, clock = self._deployment.nodes.files[label], self._clocks[label]
+        with self._fetching(label):
+            if self.store_error is not None:
+                raise self.store_error
+            for data in ingest_file(self._store, seen, file, clock, self._phases):
+                self._note(file.table, label, data)
+
+    @contextmanager
+    def _fetching(self, label: str) -> Iterator[None]:
+        """Notes that the store has not all of the node's files, where it has not."""
+        try:
+            yield
+        except Exception as error:
+            self.unfetched.setdefault(label, str(error))
+            raise
+
+    def _take_leftovers(self, worker: Worker, tables: Sequence[Any]) -> None:
+        """Rows that the worker's spill file did not take."""
+        for data in tables:
+            label = worker.node.label
+            ingest_table(self._store, "requests", data, self._clocks[label], self._phases)
+            self._note("requests", label, data)
+
+    def _add_checks(self) -> None:
+        """How many replies were compared; a lost worker cannot say how many it did."""
+        tallies = [tally for _, tally in self._of_workers(LoadWorker.tally)]
+        known = self._store.manifest
+        assert known.value_checks is not None
+        counted = replace(
+            known.value_checks,
+            n_checked=sum(one.n_checked for one in tallies),
+            n_wrong=sum(one.n_wrong for one in tallies),
+        )
+        self._store.amend(replace(known, value_checks=counted))
+
+    def _note(self, table: str, label: str, data: Any) -> None:
+        if table == "requests" and self._ledger is not None:
+            self._ledger.note(data, self._node_starts_ns[label])
+
+    def _add_missing(self) -> None:
+        if self._ledger is None:
+            n_issued = sum(n for _, n in self._of_workers(LoadWorker.n_issued))
+            known = self._store.manifest
+            self._store.amend(replace(known, plan=replace(known.plan, n_arrivals=n_issued)))
+            return
+        if self.store_error is None:
+            self.losses += add_missing(
+                self._store, self._ledger, [self._end_of(w) for w in self._deployment.workers]
+            )
+
+    def _end_of(self, worker: Worker) -> int | None:
+        """From when on, after the start instant, the worker is known to have sent nothing; None: not known."""
+        if worker.running is None:
+            return 0
+        ended_ns = worker.handle.ended_ns
+        if ended_ns is None:
+            return None
+        error_ns = self._clocks[worker.node.label].largest_error_ns
+        return ended_ns + self._anchor_ns + error_ns - self._start_ns
+
+
+def add_missing(store: RunStore, ledger: Ledger, ended_ns: Sequence[int | None]) -> list[str]:
+    """A row for each arrival without a record, see `Ledger.missing_tables`; what is to be told of them."""
+    losses = []
+    if ledger.n_misplaced:
+        losses.append(
+            f"{ledger.n_misplaced} arrivals were scheduled at another instant, or of another size, than the"
+            " plan's: please report it with logs/"
+        )
+    n_lost = 0
+    for table in ledger.missing_tables(ended_ns):
+        n_lost += pc.sum(pc.equal(table.column("outcome").cast(pa.string()), "lost")).as_py()
+        store.append("requests", table)
+    if ledger.n_missing:
+        n_unsent = ledger.n_missing - n_lost
+        losses.append(
+            f"{ledger.n_missing} arrivals have no record: {n_lost} are lost and may have been sent, {n_unsent} were due"
+            " after their worker had ended"
+        )
+    return losses
+
+
+def files_of(nodes: Nodes, label: str, losses: list[str]) -> list[NodeFile]:
+    """The files of a node. An agent that died since it was last heard is told in `losses`, and its files adopted.
+
+    Raises ClusterError where nobody can be put in its place.
+    """
+    try:
+        return nodes.files[label].list()
+    except LostActor as error:
+        losses += nodes.adopt(label, error)
+        return nodes.files[label].list()

@@ -1,0 +1,139 @@
+"""From the nodes' spill files to the tables of the run directory, on the run clock."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from squall.actors.spill import read_spill
+from squall.analysis.clocks.timeline import RunPhase, assign_phase, to_run_clock
+from squall.analysis.clocks.track import ClockTrack
+from squall.analysis.schema import TABLES, arrow_schema
+from squall.analysis.storage.store import RunStore
+from squall.analysis.tables.columns import PhaseAt
+from squall.cluster.driver.node_files import NodeFiles, arrow_file
+from squall.cluster.node.spills import NodeFile
+from squall.scenarios.plan.deal import workers_of
+from squall.scenarios.plan.plan import Plan
+
+_MISSING_ROWS = 2**18
+_NEVER_NS = np.iinfo(np.int64).max
+RECORD_GONE = "its record was lost: it may have been sent"
+WORKER_GONE = "its worker had ended before it was due"
+
+
+def ingest_file(
+    store: RunStore,
+    files: NodeFiles,
+    file: NodeFile,
+    clock: ClockTrack,
+    phases: Sequence[RunPhase],
+) -> Iterator[pa.Table]:
+    """Appends a spill file of a node to the store; gives each table once stored, as it was on the node's clock."""
+    for data in read_spill(arrow_file(files, file)):
+        ingest_table(store, file.table, data, clock, phases)
+        yield data
+
+
+def ingest_table(
+    store: RunStore, table: str, data: pa.Table, clock: ClockTrack, phases: Sequence[RunPhase]
+) -> None:
+    """Appends rows on a node's clock to the store, on the run clock and with their phase."""
+    data = assign_phase(table, to_run_clock(table, data, clock), phases)
+    rule = TABLES[table].phase
+    if isinstance(rule, PhaseAt) and rule.only_measured:
+        measured = pa.array([phase.name for phase in phases if phase.kind == "measure"], pa.string())
+        data = data.filter(pa.compute.is_in(data.column("phase").cast(pa.string()), measured))
+    if len(data):
+        store.append(table, data)
+
+
+class Ledger:
+    """Which arrivals of the plan have a row; the rest become rows `lost` or `unsent`, so that none is missing.
+
+    `n_misplaced` counts rows whose instant or size is not that of the plan: every other figure of a run takes the
+    worker's word for what was planned.
+    """
+
+    def __init__(self, plan: Plan, labels: Mapping[str, str], nodes: Sequence[str], start_ns: int) -> None:
+        """`nodes[w]`: node of worker w, which has the arrivals that the plan's rule deals to it.
+
+        `start_ns`: the start instant on the run clock.
+        """
+        self._plan = plan
+        self._labels = dict(labels)
+        self._nodes = list(nodes)
+        self._start_ns = start_ns
+        self._is_there = np.zeros(len(plan), bool)
+        self.n_misplaced = 0
+
+    def note(self, requests: pa.Table, node_start_ns: int) -> None:
+        """Marks rows that are still on their node's clock, and holds them to the plan, exactly.
+
+        `node_start_ns`: the start instant that the node's workers were told.
+        """
+        ids = requests.column("request_id").to_numpy()
+        self._is_there[ids] = True
+        offset_ns = requests.column("scheduled_ns").to_numpy() - node_start_ns
+        is_as_planned = (offset_ns == self._plan.offset_ns[ids]) & (
+            requests.column("rows").to_numpy() == self._plan.rows[ids]
+        )
+        self.n_misplaced += int(np.count_nonzero(~is_as_planned))
+
+    def note_stored(self, requests: pa.Table) -> None:
+        """Marks rows that are in the store already."""
+        self._is_there[requests.column("request_id").to_numpy()] = True
+
+    @property
+    def n_missing(self) -> int:
+        """Arrivals that no worker has recorded."""
+        return int(self._is_there.size - np.count_nonzero(self._is_there))
+
+    def missing_tables(self, ended_ns: Sequence[int | None]) -> Iterator[pa.Table]:
+        """A row for each arrival without one, a few at a time: what is held does not grow with the plan.
+
+        `ended_ns[w]`: an instant from which on worker w is known to have sent nothing, from the start instant on; None
+        where nothing is known. What it had to send from then on is `unsent`, what it had to before is `lost`.
+        """
+        known = np.array([_NEVER_NS if one is None else one for one in ended_ns], np.int64)
+        for start in range(0, self._is_there.size, _MISSING_ROWS):
+            rows = np.flatnonzero(~self._is_there[start : start + _MISSING_ROWS]) + start
+            if not rows.size:
+                continue
+            is_unsent = self._plan.offset_ns[rows] >= known[self._workers_of(rows)]
+            for outcome, why, some in (
+                ("lost", RECORD_GONE, rows[~is_unsent]),
+                ("unsent", WORKER_GONE, rows[is_unsent]),
+            ):
+                if some.size:
+                    yield self._table(some, outcome, why)
+
+    def _workers_of(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        plan = self._plan
+        affinity = None if plan.affinity is None else plan.affinity[rows]
+        return workers_of(plan.deal, plan.seq[rows], affinity, len(self._nodes))
+
+    def _table(self, rows: NDArray[np.int64], outcome: str, why: str) -> pa.Table:
+        plan, n = self._plan, len(rows)
+        seq, workers = plan.seq[rows], self._workers_of(rows)
+        texts = {**self._labels, "outcome": outcome, "detail": why}
+        schema = arrow_schema("requests")
+        columns = {
+            **{name: pa.repeat(pa.scalar(text, pa.string()), n) for name, text in texts.items()},
+            "node": pa.array(self._nodes, pa.string()).take(pa.array(workers)),
+            "phase": pa.array([span.name for span in plan.spans], pa.string()).take(
+                pa.array(plan.phase[rows])
+            ),
+            "request_id": seq,
+            "worker": workers,
+            "scheduled_ns": plan.offset_ns[rows] + self._start_ns,
+            "rows": plan.rows[rows].astype(np.int64),
+            **{name: np.zeros(n, np.int64) for name in ("request_bytes", "response_bytes")},
+            **{name: pa.nulls(n, pa.int64()) for name in ("sent_ns", "first_byte_ns", "done_ns")},
+        }
+        return pa.table(
+            {name: pa.array(columns[name]).cast(schema.field(name).type) for name in schema.names}, schema
+        )

@@ -1,0 +1,60 @@
+"""What a run is about to send: the plan's section of the manifest, and the lines on the screen before the start."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+
+from squall.analysis.record import from_json
+from squall.analysis.render.figure_lines import intended_lines
+from squall.analysis.tables.document import to_json
+from squall.analysis.tables.manifest import PlanFacts
+from squall.analysis.verdict.figures import series_figures
+from squall.analysis.verdict.phase_figures import SeriesFigures
+from squall.analysis.wording import count_text
+from squall.scenarios.errors import ScenarioError
+from squall.scenarios.plan.closed import ClosedPlan
+from squall.scenarios.plan.plan import Plan
+
+
+def describe_plan(plan: Plan | ClosedPlan) -> PlanFacts:
+    """What the manifest says of a plan; how many requests a closed loop sends is known at its end."""
+    if isinstance(plan, ClosedPlan):
+        return PlanFacts(load="closed", n_users=plan.n_users, sha256=plan.sha256())
+    edges = np.searchsorted(plan.phase, np.arange(len(plan.spans) + 1, dtype=np.uint8)).tolist()
+    counts = {
+        span.name: last - first
+        for span, (first, last) in zip(plan.spans, pairwise(edges), strict=True)
+        if span.kind != "drain"
+    }
+    stimulus = {
+        span.name: to_json(series_figures(plan.offset_ns, span.start_ns, span.end_ns))
+        for span in plan.spans
+        if span.kind == "measure"
+    }
+    return PlanFacts(
+        load="open", n_arrivals=len(plan), sha256=plan.sha256(), n_by_phase=counts, stimulus=stimulus
+    )
+
+
+def refuse_empty(plan: PlanFacts) -> None:
+    """Raises ScenarioError for a schedule, from `describe_plan`, that measures nothing."""
+    if plan.load == "open" and not any(figures["n"] for figures in plan.stimulus.values()):
+        raise ScenarioError(
+            f"phases: no arrival falls into {' or '.join(plan.stimulus)}; use a higher rate, a longer phase or"
+            " another seed"
+        )
+
+
+def announce(plan: PlanFacts) -> list[str]:
+    """What the run is about to send, from `describe_plan`: the burstiness of each measure phase, and the digest."""
+    digest = f"sha256 {(plan.sha256 or '')[:12]}"
+    if plan.load == "closed":
+        return [f"closed loop of {count_text(plan.n_users)} users: no schedule; plan {digest}"]
+    lines = [
+        line
+        for phase, figures in plan.stimulus.items()
+        for line in intended_lines(phase, from_json(SeriesFigures, figures))
+    ]
+    return [*lines, f"schedule of {count_text(plan.n_arrivals)} arrivals, {digest}"]

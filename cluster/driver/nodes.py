@@ -1,0 +1,235 @@
+"""The nodes of a run: an agent on each, their clocks, and what becomes of a node whose agent dies."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Collection, Iterable, Iterator
+from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+
+from squall.actors.clock import clock_domain
+from squall.analysis.clocks.track import ClockTrack
+from squall.analysis.tables.collected import ClockCost
+from squall.cluster.driver.clocksync import ClockWatch
+from squall.cluster.driver.node_files import FilesHere, NodeFiles, files_seen
+from squall.cluster.node.agent import NodeAgent
+from squall.cluster.node.scratch import remove_free, sweep_scratch, this_place
+from squall.cluster.placement import Node
+from squall.cluster.remote.spawn import Handle, end_all, spawn
+from squall.scenarios.config.scenario import ProfileConfig
+from squall.scenarios.errors import ClusterError, LostActor, SquallError
+
+_AGENT_THREADS = 4
+_AWAKE_S = 10.0
+_CLOSE_S = 60.0
+_SERVER_ENDS_WITHIN_S = 20.0
+"""Of an agent that was killed: its supervisor ends it, which writes until then."""
+_SILENT_BEATS = 30
+"""So many seconds without an answer are told; the agent may be busy, so it is not taken for dead."""
+
+
+@dataclass
+class _Site:
+    node: Node
+    agent: Handle[NodeAgent]
+    folder: str
+    files: NodeFiles
+    beating: Future[list[str]] | None = None
+    n_silent: int = 0
+    is_adopted: bool = False
+
+
+class Nodes:
+    """Added one by one, then `start_clocks`; `beat` once a second while the load runs, `release` at the end.
+
+    An agent that dies takes server, profiler and observer of its node along. What they had written stays: an agent is
+    put in its place that adopts its scratch folder, and the handle that everybody has speaks to that one then.
+    """
+
+    def __init__(self, run: str, run_dir: Path, profile: ProfileConfig, anchor_ns: int) -> None:
+        """`anchor_ns`: the run clock minus the driver's monotonic clock."""
+        self._run = run
+        self._run_dir = run_dir
+        self._profile = profile
+        self._watch = ClockWatch(anchor_ns)
+        self._sites: dict[str, _Site] = {}
+        self._told: set[str] = set()
+        self.server_label: str | None = None
+        """Of the node whose agent has started the server: it ends with that agent; one at a URL serves on."""
+        self._begun: list[Handle[NodeAgent]] = []
+
+    @property
+    def agents(self) -> dict[str, Handle[NodeAgent]]:
+        """The agent of each node, by label."""
+        return {label: site.agent for label, site in self._sites.items()}
+
+    @property
+    def lost(self) -> list[str]:
+        """Labels of the nodes whose agent died."""
+        return [label for label, site in self._sites.items() if site.is_adopted]
+
+    def add(self, nodes: Iterable[Node]) -> None:
+        """Puts an agent on each node, all at once. Raises ClusterError where one does not come up."""
+        agents = [(node, self._spawn(node, None)) for node in nodes]
+        self._begun = [agent for _, agent in agents]
+        asked = [(agent.begin(NodeAgent.folder), agent.begin(NodeAgent.owner)) for _, agent in agents]
+        for (node, agent), (folder_asked, owner_asked) in zip(agents, asked, strict=True):
+            folder, owner = agent.wait(folder_asked), agent.wait(owner_asked)
+            files = files_seen(folder, owner, node.label, agent)
+            self._sites[node.label] = _Site(node, agent, folder, files)
+
+    def _spawn(self, node: Node, adopted: str | None) -> Handle[NodeAgent]:
+        seen = (str(self._run_dir.resolve()), this_place())
+        return spawn(
+            "agent", node, _AGENT_THREADS, NodeAgent, self._run, node.label, adopted, self._profile, seen
+        )  # fmt: skip
+
+    @property
+    def folders(self) -> dict[str, str]:
+        """The scratch folder of each node, by label."""
+        return {label: site.folder for label, site in self._sites.items()}
+
+    @property
+    def files(self) -> dict[str, NodeFiles]:
+        """The files of each node, by label."""
+        return {label: site.files for label, site in self._sites.items()}
+
+    def start_clocks(self) -> None:
+        """Starts every node's observer, and reads the clocks of those that do not share the driver's from now on.
+
+        Raises ClusterError where one does not answer.
+        """
+        own = clock_domain()
+        sites = sorted(self._sites.items())
+        domains = [site.agent.begin(NodeAgent.clock_domain) for _, site in sites]
+        shares = [site.agent.wait(one) == own for (_, site), one in zip(sites, domains, strict=True)]
+        begun = [
+            site.agent.begin(
+                NodeAgent.start_observer,
+                self._profile,
+                None if is_own else site.node.address,
+                os.getpid() if site.node.is_driver else None,
+            )
+            for (_, site), is_own in zip(sites, shares, strict=True)
+        ]
+        for (label, site), reference in zip(sites, begun, strict=True):
+            answering = site.agent.wait(reference)
+            if answering is None:  # asked without an address: its clock is the driver's
+                self._watch.add_own(label)
+            else:
+                self._watch.add(label, *answering)
+        self._watch.settle()
+        self._watch.start()
+
+    def clocks(self) -> dict[str, ClockTrack]:
+        """Each node's monotonic clock to the run clock, by all that is known now."""
+        return self._watch.tracks()
+
+    def note_edge(self) -> None:
+        """A phase begins or ends: the clocks are read more closely."""
+        self._watch.burst()
+
+    def stop_clocks(self) -> tuple[Iterator[pa.Table], list[str]]:
+        """Reads the clocks a last time: all probes as tables, and what was wrong with a clock."""
+        self._watch.stop()
+        return self._watch.probes(self._run), self._watch.losses()
+
+    def clock_cost(self) -> ClockCost:
+        """What reading the clocks took of the driver."""
+        n_probes, cpu_ns = self._watch.cost()
+        return ClockCost(n_probes=n_probes, cpu_ns=cpu_ns)
+
+    def beat(self) -> list[str]:
+        """Asks every agent how it is, without waiting; what is newly wrong, as sentences."""
+        found = [trouble for label, site in self._sites.items() for trouble in self._beat(label, site)]
+        new = [trouble for trouble in found if trouble not in self._told]
+        self._told.update(new)
+        return new
+
+    def _beat(self, label: str, site: _Site) -> list[str]:
+        try:
+            if site.beating is not None:
+                if not site.agent.is_done(site.beating):
+                    site.n_silent += 1
+                    is_long = site.n_silent == _SILENT_BEATS
+                    return [f"agent on {label} has not answered for {_SILENT_BEATS} s"] if is_long else []
+                reference, site.beating, site.n_silent = site.beating, None, 0
+                troubles = site.agent.wait(reference)
+            else:
+                troubles = []
+            site.beating = site.agent.begin(NodeAgent.heartbeat)
+        except LostActor as error:
+            return self._adopt(site, error)
+        except SquallError as error:
+            site.beating = None
+            return [str(error)]
+        return troubles
+
+    def wake(self) -> list[str]:
+        """After the load: an agent that does not answer any more is given up, and its files are adopted."""
+        asked = {label: self._ask(site) for label, site in self._sites.items()}
+        found = []
+        until = time.monotonic() + _AWAKE_S
+        for label, reference in asked.items():
+            site = self._sites[label]
+            try:
+                if reference is None:
+                    raise LostActor(f"{site.agent.name} is lost")
+                site.agent.wait(reference, max(0.0, until - time.monotonic()))
+            except LostActor as error:
+                found += self._adopt(site, error)
+            except ClusterError as error:
+                site.agent.kill()
+                found += self._adopt(site, LostActor(f"{error} and was given up"))
+        return found
+
+    def _ask(self, site: _Site) -> Future[str] | None:
+        with suppress(LostActor):
+            return site.agent.begin(NodeAgent.folder)
+        return None
+
+    def adopt(self, label: str, error: LostActor) -> list[str]:
+        """To be told where a call finds an agent lost; as `beat`."""
+        return self._adopt(self._sites[label], error)
+
+    def _adopt(self, site: _Site, error: LostActor) -> list[str]:
+        site.beating, site.n_silent = None, 0
+        if site.is_adopted:
+            return []
+        site.is_adopted = True
+        with suppress(SquallError):
+            site.agent.take_over(self._spawn(site.node, site.folder))
+        if site.node.label == self.server_label:
+            return [f"{error}: its samples end there, and so do the server and profiler that it had started"]
+        return [f"{error}: its samples end there"]
+
+    def release(self, keeps: Collection[str] = ()) -> list[str]:
+        """Closes every agent, all at once; returns what did not go well. `keeps`: labels of nodes whose folder stays.
+
+        One that does not end in time ends by itself: nobody is there to give it orders.
+        """
+        with suppress(ClusterError):
+            self._watch.stop()
+        notes = []
+        closing = []
+        for label, agent in self.agents.items():
+            with suppress(LostActor):  # told where it was found out
+                closing.append((agent, agent.begin(NodeAgent.close, label in keeps)))
+        until = time.monotonic() + _CLOSE_S
+        for agent, reference in closing:
+            try:
+                agent.wait(reference, max(0.0, until - time.monotonic()))
+            except ClusterError as error:
+                notes.append(f"clean-up: {error}")
+        end_all({id(agent): agent for agent in (*self._begun, *self.agents.values())}.values())
+        for label, site in self._sites.items():
+            if isinstance(site.files, FilesHere) and label not in keeps:  # an agent that died could not
+                remove_free(Path(site.folder), _SERVER_ENDS_WITHIN_S)
+        sweep_scratch()  # of an agent that was killed before it had said where its folder is
+        self._sites.clear()
+        return notes

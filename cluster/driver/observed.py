@@ -1,0 +1,62 @@
+"""What is observed beside the requests: what is on, what is missing, and how to get it."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from squall.analysis.tables.collected import CollectorState
+from squall.cluster.progress import Screen
+from squall.scenarios.errors import ClusterError
+
+CollectorName = Literal["triton", "host", "batches", "nvml", "nsys", "triton trace"]
+BATCHES_MEND = "serve a head of `squall models list`"
+
+
+class Collectors:
+    """By name: status on, off or missing, with reason and mend; what is missing is said once on the screen."""
+
+    def __init__(self, screen: Screen) -> None:
+        self._screen = screen
+        self._found: dict[CollectorName, CollectorState] = {}
+
+    def states(self) -> dict[str, CollectorState]:
+        """For the manifest."""
+        return {str(name): found for name, found in self._found.items()}
+
+    def is_on(self, name: CollectorName) -> bool:
+        """True if that collector runs."""
+        return name in self._found and self._found[name].status == "on"
+
+    def turn_on(self, name: CollectorName) -> None:
+        """Notes that it runs."""
+        self._set(name, "on")
+
+    def lose(self, name: CollectorName, reason: str, mend: str) -> None:
+        """Notes that it gives nothing, and says so."""
+        self._set(name, "missing", reason, mend)
+
+    def leave_out(self, name: CollectorName, reason: str) -> None:
+        """Notes that it does not run and need not: nothing is said on the screen."""
+        self._set(name, "off", reason)
+
+    def choose(
+        self,
+        name: Literal["nvml", "nsys"],
+        wanted: Literal["auto", "off", "required"],
+        reason: str | None,
+        mend: str,
+    ) -> None:
+        """`reason`: why it cannot run, None if it can. Raises ClusterError where it is required and cannot."""
+        if wanted == "off":
+            self._set(name, "off", f"profile.{name} is off")
+        elif reason is None:
+            self._set(name, "on")
+        elif wanted == "required":
+            raise ClusterError(f"profile.{name} is required, but {reason}; {mend}")
+        else:
+            self.lose(name, reason, mend)
+
+    def _set(self, name: CollectorName, status: str, reason: str = "", mend: str = "") -> None:
+        self._found[name] = CollectorState(status=status, reason=reason, mend=mend)
+        if status == "missing":
+            self._screen.missing(name, reason, mend)

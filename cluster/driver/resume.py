@@ -1,0 +1,283 @@
+"""`squall resume`: gathers what a broken run left on this machine's disk, and seals the run with it.
+
+It needs no Ray and no server: the run directory, and the scratch folders that the run's processes kept here.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from squall.analysis.clocks.timeline import RunPhase, phase_spans
+from squall.analysis.clocks.track import ClockTrack
+from squall.analysis.derive import derive, is_derived
+from squall.analysis.storage.store import RunStore
+from squall.analysis.summary.summary_file import Summary
+from squall.analysis.tables.deployed import ServerFacts
+from squall.analysis.tables.manifest import OPEN, Manifest
+from squall.analysis.tables.sealed import SealedVerdict, Unfinished
+from squall.analysis.verdict.validity import judge_run
+from squall.cluster.driver.gather import add_missing
+from squall.cluster.driver.ingest import Ledger, ingest_file
+from squall.cluster.driver.node_files import FilesHere, pieces_of
+from squall.cluster.driver.run import RunResult
+from squall.cluster.interrupts import Interrupts
+from squall.cluster.node.agent import SERVER, traces_in
+from squall.cluster.node.scratch import folders_of, owner_of
+from squall.cluster.node.server_log import without_own_folders
+from squall.cluster.node.spills import NodeFile, Spills
+from squall.cluster.progress import Screen
+from squall.scenarios.config.loader import scenario_from_mapping
+from squall.scenarios.errors import ClusterError, SquallError, StoreError
+from squall.scenarios.plan.closed import ClosedPlan, is_closed, plan_closed
+from squall.scenarios.plan.plan import Plan, plan_scenario
+
+_ENDED_WITHIN_S = 30.0
+_LOOK_EVERY_S = 0.2
+_NOT_HERE = "is not on this machine"
+_NO_LOAD = "it was broken off before the load began"
+
+
+def resume_run(run_dir: Path, interrupts: Interrupts) -> RunResult:
+    """The run, sealed with all that lies here of it. A run that is sealed whole is only joined, where it was not.
+
+    Raises ClusterError where the run still goes on or its plan cannot be made again, StoreError where the disk has no
+    room: the run stays as it was then, and so do the folders.
+    """
+    store, screen = RunStore.open(run_dir.resolve()), Screen()
+    with _held(store.run_dir, 0.0, f"{store.run_dir} is being written by a squall that still runs"):
+        if store.is_sealed and store.manifest.unfinished is None:
+            return _already_whole(store, screen, interrupts)
+        resuming = _Resuming(store, screen)
+        with interrupts.allowed():
+            resuming.look()
+        interrupts.check()
+        status = resuming.gather()
+        resuming.clean_up()
+        try:
+            with interrupts.allowed():
+                summary = derive(store) if store.has("requests") else None
+        except (KeyboardInterrupt, SquallError):
+            screen.step(f"sealed, without join and report: squall analyze {store.run_dir}")
+            raise
+    return RunResult(store.run_dir, summary, status)
+
+
+def _already_whole(store: RunStore, screen: Screen, interrupts: Interrupts) -> RunResult:
+    screen.step(f"{store.run_dir} is sealed and whole")
+    if not is_derived(store) and store.has("requests"):
+        with interrupts.allowed():
+            derive(store)
+    return RunResult(store.run_dir, Summary.read(store.run_dir), store.manifest.status)
+
+
+@contextmanager
+def _held(path: Path, timeout_s: float, told: str) -> Iterator[None]:
+    """Nobody else holds `path` meanwhile. Raises ClusterError with `told` where somebody does until `timeout_s`."""
+    lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        until = time.monotonic() + timeout_s
+        while True:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except OSError as error:
+                if time.monotonic() >= until:
+                    raise ClusterError(told) from error
+            time.sleep(_LOOK_EVERY_S)
+        yield
+    finally:
+        os.close(lock)
+
+
+class _Resuming:
+    """`look`, `gather` once, `clean_up` where that went well."""
+
+    def __init__(self, store: RunStore, screen: Screen) -> None:
+        self._store = store
+        self._screen = screen
+        self._before = store.manifest
+        self._unfinished = self._before.unfinished
+        self._phases: Sequence[RunPhase] = phase_spans(self._before)
+        self._folders: dict[str, Path] = {}
+        self._elsewhere: dict[str, str] = {}
+        self._losses: list[str] = []
+        self._notes: list[str] = []
+        self._ledger: Ledger | None = None
+
+    def look(self) -> None:
+        """Finds the folders here, and waits for the end of what still writes to them. Raises ClusterError."""
+        run = self._store.run
+        nodes = {label: node.folder or "" for label, node in self._before.nodes.items()}
+        folders = self._unfinished.folders if self._unfinished is not None else nodes
+        named = {label: Path(folder) for label, folder in folders.items()}
+        here = {
+            label: path for label, path in named.items() if (owner := owner_of(path)) and owner.run == run
+        }
+        self._folders = {**folders_of(run), **here}
+        for label, folder in self._folders.items():
+            told = f"a process of the run still writes to {folder} of {label}: end it, or try again a little later"
+            with _held(folder, _ENDED_WITHIN_S, told):
+                self._screen.step(f"found what {label} kept in {folder}")
+        self._elsewhere = {label: str(path) for label, path in named.items() if label not in self._folders}
+        absent = [f"what {label} kept in {path} {_NOT_HERE}" for label, path in self._elsewhere.items()]
+        if self._unfinished is not None and not self._folders:
+            raise ClusterError(f"nothing to gather: {'; '.join(absent)}")
+        self._losses += absent
+
+    def gather(self) -> str:
+        """Brings all into the store and seals it; the verdict's status. Raises StoreError."""
+        if not self._phases:
+            self._store.reopen((), lambda rows: rows)
+            self._store.seal(SealedVerdict(status="ABORTED", reasons=(_NO_LOAD,)))
+            return "ABORTED"
+        plan = self._plan()
+        files = [(label, file) for label in self._folders for file in self._files_of(label)]
+        tables = {"requests", *(file.table for _, file in files if file.table)}
+        here = pa.array(sorted(self._folders), pa.string())
+        try:
+            self._store.reopen(
+                sorted(tables), lambda rows: rows.filter(pc.invert(pc.is_in(_plain(rows, "node"), here)))
+            )
+            self._ingest(plan, files)
+            return self._seal()
+        except StoreError as error:
+            return self._give_up(error)
+
+    def _plan(self) -> Plan | ClosedPlan:
+        """As the run made it. Raises ClusterError where it comes out otherwise."""
+        scenario = scenario_from_mapping(self._before.scenario or {}, str(self._store.run_dir))
+        plan = plan_closed(scenario) if is_closed(scenario) else plan_scenario(scenario)
+        if plan.sha256() != self._before.plan.sha256:
+            raise ClusterError(
+                "the plan of this run cannot be made again: resume it with the squall that ran it"
+            )
+        return plan
+
+    def _files_of(self, label: str) -> list[NodeFile]:
+        """What lies in the node's folder; the server's own records are made into spill files first."""
+        folder, served = self._folders[label], self._before.servers.get(SERVER) or ServerFacts(node="")
+        spills = Spills(folder, label)
+        labels = {
+            "run": self._store.run, "node": label, "server": SERVER,
+            "model": served.model or "", "version": served.version or "",
+        }  # fmt: skip
+        if (folder / SERVER / "batches").is_dir():
+            self._losses += spills.write_batches(folder / SERVER / "batches", labels)
+        if traces := traces_in(folder / SERVER):
+            self._notes += spills.write_traces(traces, labels)
+        return FilesHere(folder, label).list()
+
+    def _ingest(self, plan: Plan | ClosedPlan, files: Sequence[tuple[str, NodeFile]]) -> None:
+        manifest = self._before
+        clocks = {
+            label: ClockTrack.from_knots(node.clock_track)
+            for label, node in manifest.nodes.items()
+            if node.clock_track is not None
+        }
+        start_ns, starts_ns = manifest.start_ns, manifest.node_starts_ns
+        assert start_ns is not None, "phases are noted with it"
+        if isinstance(plan, Plan):
+            nodes = [worker.node for worker in manifest.workers]
+            model = manifest.servers[SERVER].model or ""
+            names = {"run": self._store.run, "target": SERVER, "request_kind": model}
+            self._ledger = Ledger(plan, names, nodes, start_ns)
+        if self._store.has("requests") and self._ledger is not None:
+            self._ledger.note_stored(self._store.read("requests", ["request_id"]))
+        n_rows = 0
+        for label, file in sorted(files, key=lambda entry: entry[1].table != "requests"):
+            here = FilesHere(self._folders[label], label)
+            if not file.table:
+                self._store.write_file(f"nsys/{file.path.partition('/')[2]}", pieces_of(here, file))
+                continue
+            for data in ingest_file(self._store, here, file, clocks[label], self._phases):
+                if file.table == "requests":
+                    n_rows += len(data)
+                    if self._ledger is not None:
+                        self._ledger.note(data, starts_ns[label])
+        if self._ledger is not None:
+            self._losses += add_missing(self._store, self._ledger, [None] * len(manifest.workers))
+        else:
+            known = self._store.manifest
+            self._store.amend(replace(known, plan=replace(known.plan, n_arrivals=n_rows)))
+        self._keep_log()
+        self._store.flush()
+
+    def _keep_log(self) -> None:
+        for folder in self._folders.values():
+            log = folder / SERVER / "triton.log"
+            if log.exists():
+                text = without_own_folders(log.read_bytes(), folder).decode(errors="replace")
+                self._store.write_text("logs/server-0.log", text)
+
+    def _seal(self) -> str:
+        known = self._store.manifest
+        noted = [one for one in known.losses if not one.endswith(_NOT_HERE)]
+        self._store.amend(
+            replace(
+                known,
+                losses=(*noted, *self._losses),
+                notes=(*known.notes, *self._notes, _how(self._before)),
+            )
+        )
+        if self._is_aborted:
+            verdict = SealedVerdict(status="ABORTED", reasons=self._before.reasons)
+        else:
+            verdict = judge_run(self._store).sealed()
+        unfinished = Unfinished(
+            folders=self._elsewhere,
+            why=dict.fromkeys(self._elsewhere, "not on the machine that resumed it"),
+            is_aborted=self._is_aborted,
+        )
+        self._store.seal(verdict, unfinished if self._elsewhere else None)
+        return self._store.manifest.status
+
+    @property
+    def _is_aborted(self) -> bool:
+        """Whether the run was aborted for another reason than rows that could not be fetched."""
+        return self._unfinished is not None and self._unfinished.is_aborted
+
+    def _give_up(self, error: StoreError) -> str:
+        """Sealed as unfinished again. Raises StoreError."""
+        folders = {label: str(folder) for label, folder in self._folders.items()}
+        kept = ", ".join(f"{folder} of {label}" for label, folder in folders.items())
+        told = (
+            f"{error}; the records are kept in {kept}: squall resume {self._store.run_dir} finishes the run"
+        )
+        unfinished = Unfinished(
+            folders=folders, why=dict.fromkeys(folders, str(error)), is_aborted=self._is_aborted
+        )
+        reasons = self._before.reasons if self._is_aborted else (told,)
+        with suppress(
+            SquallError
+        ):  # a disk without any room: the run stays open, and can be resumed all the same
+            if not self._store.is_sealed:
+                self._store.seal(SealedVerdict(status="ABORTED", reasons=reasons), unfinished)
+        raise StoreError(told) from error
+
+    def clean_up(self) -> None:
+        """Removes the folders: the run has all that was in them."""
+        for folder in self._folders.values():
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _plain(rows: pa.Table, column: str) -> pa.ChunkedArray:
+    return rows.column(column).cast(pa.string())
+
+
+def _how(before: Manifest) -> str:
+    """Why it had to be resumed."""
+    if before.state == OPEN:
+        return (
+            "the run's driver ended before it had collected the records: they were gathered by squall resume"
+        )
+    return "the records were gathered by squall resume"

@@ -1,0 +1,357 @@
+"""One run from plan to sealed directory.
+
+    plan │ Ray, clocks, server, workers │ start instant │ phases on one timeline │ collect │ judge, seal, join
+
+An error before the start instant seals the run as aborted and is raised. From there on everything that was
+received is kept: a lost worker, a failed profiler, a full disk or Ctrl-C ends in a sealed run that says what
+was lost.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from importlib.metadata import version
+from pathlib import Path
+
+from squall.actors.clock import utc_minus_monotonic_ns
+from squall.actors.process.sweep import hold
+from squall.analysis.clocks.timeline import RunPhase
+from squall.analysis.derive import derive
+from squall.analysis.storage.store import RunStore
+from squall.analysis.summary.summary_file import Summary
+from squall.analysis.tables.manifest import Manifest, PhaseFacts, PlanFacts
+from squall.analysis.tables.sealed import SealedVerdict, Unfinished
+from squall.analysis.verdict.validity import judge_run
+from squall.cluster.driver.deployment import Deployment
+from squall.cluster.driver.gather import Collection
+from squall.cluster.driver.intent import announce, describe_plan, refuse_empty
+from squall.cluster.driver.phase_profiler import PhaseProfiler
+from squall.cluster.driver.preflight import check_before_ray, server_address
+from squall.cluster.driver.worker_watch import OVERRUN_NS, WorkerWatch
+from squall.cluster.interrupts import Interrupts
+from squall.cluster.placement import place
+from squall.cluster.progress import Screen
+from squall.cluster.remote.session import Session
+from squall.models.spec import head_of
+from squall.scenarios.config.scenario import Scenario
+from squall.scenarios.errors import SquallError, StoreError
+from squall.scenarios.plan.closed import ClosedPlan, is_closed, plan_closed
+from squall.scenarios.plan.plan import Plan, plan_scenario
+from squall.scenarios.units import NS_PER_S
+
+_START_MARGIN_NS = NS_PER_S // 2
+"""Between the choice of the start instant and the instant: every worker must have the call by then."""
+_POLL_NS = NS_PER_S
+_VERSIONS = ("squall", "ray", "numpy", "pyarrow", "hpack", "httptools", "duckdb")
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """A sealed run: where it is, its summary (None without requests), and its verdict: VALID or INVALID."""
+
+    run_dir: Path
+    summary: Summary | None
+    status: str
+
+
+def run_scenario(
+    scenario: Scenario,
+    out: Path,
+    ray_address: str | None,
+    interrupts: Interrupts,
+    tell_made: Callable[[Path], None] | None = None,
+) -> RunResult:
+    """Runs `scenario` and seals the run directory that it makes under `out`, and tells as soon as it is made.
+
+    Raises SquallError for what stopped it, and KeyboardInterrupt after a Ctrl-C; the run is sealed as aborted
+    then, with all that was received. A bad scenario or trace raises before the directory is made.
+    """
+    is_head = scenario.server.url is None and scenario.model.repository is None
+    check = scenario.clients.check
+    if is_head or (check is not None and check.reference is None):
+        head_of(scenario.model.name).sizes(scenario.model.settings)
+    plan = plan_closed(scenario) if is_closed(scenario) else plan_scenario(scenario)
+    screen = Screen()
+    described = describe_plan(plan)
+    refuse_empty(described)
+    store = RunStore.create(out, scenario.name, time.time_ns(), _first_manifest(scenario, described))
+    if tell_made is not None:
+        tell_made(store.run_dir)
+    for line in announce(described):
+        screen.step(line)
+    run = _Run(scenario, plan, store, screen, interrupts)
+    lock = hold(store.run_dir, os.O_RDONLY | os.O_DIRECTORY)  # who resumes it sees that it goes on
+    try:
+        with run.aborting():
+            with interrupts.allowed():
+                check_before_ray(scenario, plan, ray_address is None)
+            with _session(ray_address, interrupts, screen, run.end_stuck) as session:
+                return run.execute(session)
+    finally:
+        if lock is not None:
+            os.close(lock)
+
+
+@contextmanager
+def _session(
+    address: str | None, interrupts: Interrupts, screen: Screen, tell_stuck: Callable[[str], None]
+) -> Iterator[Session]:
+    """A Ray session. Signals wait while Ray starts and ends: cut off half-way, it leaves processes."""
+    interrupts.check()
+    screen.step("starting Ray" if address is None else f"joining Ray at {address}")
+    with Session(address, tell_stuck) as session:
+        interrupts.install_again()
+        yield session
+
+
+def _first_manifest(scenario: Scenario, described: PlanFacts) -> Manifest:
+    return Manifest(
+        scenario=scenario.to_mapping(),
+        scenario_digest=scenario.digest(),
+        seed=scenario.seed,
+        plan=described,
+        versions={"python": platform.python_version(), **{name: version(name) for name in _VERSIONS}},
+        started_ns=time.time_ns(),
+    )
+
+
+class _Run:
+    """The state of one run: `execute` inside a Ray session; `abort` where that raised."""
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        plan: Plan | ClosedPlan,
+        store: RunStore,
+        screen: Screen,
+        interrupts: Interrupts,
+    ) -> None:
+        self._scenario = scenario
+        self._plan = plan
+        self._store = store
+        self._screen = screen
+        self._interrupts = interrupts
+        self._anchor_ns = utc_minus_monotonic_ns()
+        self._deployment = Deployment(scenario, store, screen, self._anchor_ns)
+        self._phases: tuple[RunPhase, ...] = ()
+        self._start_ns = 0
+        self._node_starts_ns: dict[str, int] = {}
+        self._losses: list[str] = []
+        self._workers = WorkerWatch(self._deployment.workers, self._losses, screen)
+        self._notes: list[str] = []
+        self._unfetched: dict[str, str] = {}
+        self._is_over = False
+        self._is_collected = False
+        self._store_error: StoreError | None = None
+
+    def execute(self, session: Session) -> RunResult:
+        """Deploys, follows the plan, collects and seals; whatever happens, nothing is left running.
+
+        The server ends while the run is judged and joined; what goes wrong with that is told on the screen.
+        """
+        try:
+            with self.aborting():
+                with self._interrupts.allowed():
+                    self._deployment.deploy(
+                        self._plan, place(session.nodes(), server_address(self._scenario))
+                    )
+                self._follow()
+                return self._seal()
+        finally:
+            is_open = self._phases and not self._store.is_sealed
+            keeps = self._deployment.nodes.folders if is_open else self._kept_folders()
+            for note in self._deployment.release(keeps):
+                self._screen.step(note)
+
+    @contextmanager
+    def aborting(self) -> Iterator[None]:
+        """Seals the run as aborted where what is within raises, before anything is thrown away."""
+        try:
+            yield
+        except KeyboardInterrupt:
+            self.abort(f"interrupted by {self._interrupts.name}")
+            raise
+        except StoreError as error:
+            if self._is_over:
+                raise
+            if self._phases and not self._is_collected:
+                self._unfetched = self._unfetched or dict.fromkeys(self._deployment.nodes.folders, str(error))
+            if not self._unfetched or self._store.is_sealed:
+                self.abort(str(error))
+                raise
+            told = StoreError(f"{error}; {self._how_to_finish()}")
+            self.abort(str(told))
+            raise told from error
+        except SquallError as error:
+            self.abort(str(error))
+            raise
+        except BaseException as error:  # a fault of ours: the run must not stay open
+            self.abort(f"internal error: {type(error).__name__}: {error}")
+            raise
+
+    def _kept_folders(self) -> dict[str, str]:
+        """The scratch folders with rows that the sealed run does not have, by label of the node."""
+        folders = self._deployment.nodes.folders
+        if self._store_error is not None:
+            return folders  # what the store dropped may have been anybody's
+        return {label: folder for label, folder in folders.items() if label in self._unfetched}
+
+    def _how_to_finish(self) -> str:
+        folders = ", ".join(f"{folder} of {label}" for label, folder in self._kept_folders().items())
+        return f"the records are kept in {folders}: squall resume {self._store.run_dir} finishes the run"
+
+    def _unfinished(self, is_aborted: bool) -> Unfinished | None:
+        """For the seal; None where the run has all that was recorded."""
+        if not self._unfetched:
+            return None
+        return Unfinished(folders=self._kept_folders(), why=dict(self._unfetched), is_aborted=is_aborted)
+
+    def _seal(self) -> RunResult:
+        """Judges the run, seals it and derives join, windows, summary and report.
+
+        A signal during the last step raises, and leaves a sealed run with its verdict.
+        """
+        self._interrupts.check()
+        self._screen.step("joining and judging")
+        self._is_collected = False  # until it is sealed: a part that the disk does not take is dropped
+        self._store.flush()
+        self._note_troubles()
+        verdict = judge_run(self._store).sealed()
+        self._store.seal(verdict, self._unfinished(is_aborted=False))
+        self._is_collected = True
+        if self._unfetched:
+            self._screen.step(self._how_to_finish(), "red")
+        try:
+            with self._interrupts.allowed():
+                summary = derive(self._store)
+        except (KeyboardInterrupt, SquallError):
+            self._screen.step(f"sealed, without join and report: squall analyze {self._store.run_dir}")
+            raise
+        return RunResult(self._store.run_dir, summary, verdict.status)
+
+    def _note_troubles(self) -> None:
+        known = self._store.manifest
+        self._store.amend(replace(known, losses=tuple(self._losses), notes=tuple(self._notes)))
+
+    def abort(self, reason: str) -> None:
+        """Seals what there is as aborted. Never raises: the reason for the abort matters more than this."""
+        if self._store.is_sealed or self._is_over:
+            return
+        self._is_over = True
+        is_full = self._store_error is not None
+        reasons = [reason]
+        try:
+            try:
+                self._note_troubles()
+            except StoreError:  # a full disk: the seal frees the store's reserve
+                reasons += self._losses
+            verdict = SealedVerdict(status="ABORTED", reasons=tuple(reasons))
+            self._store.seal(verdict, self._unfinished(is_aborted=not is_full))
+            if self._store.has("requests") and not is_full:
+                derive(self._store)
+        except Exception as error:  # the edge of the run: recorded on the screen
+            what = "joined" if self._store.is_sealed else "sealed"
+            self._screen.step(f"the aborted run could not be {what}: {error}")
+            if self._phases and not self._store.is_sealed:
+                self._screen.step(self._how_to_finish(), "red")
+        self._screen.step(f"aborted run: {self._store.run_dir}")
+
+    def end_stuck(self, reason: str) -> None:
+        """For a thread, while the main one hangs in Ray's library: seals the run and says why."""
+        self.abort(reason)
+        sys.stderr.write(f"squall: {reason}\n")
+        sys.stderr.flush()
+
+    def _follow(self) -> None:
+        """From the start instant to the last row in the store."""
+        deployment, error = self._deployment, None
+        profiler = None
+        if deployment.collectors.is_on("nsys") and deployment.server_agent is not None:
+            profiler = PhaseProfiler(
+                deployment.server_agent, self._plan.spans, self._scenario.profile.on_nsys_failure
+            )
+        try:
+            with self._screen, self._interrupts.allowed():
+                if profiler is not None:
+                    profiler.start_first(self._plan.spans[0])
+                self._begin()
+                self._watch(profiler)
+        finally:
+            self._workers.stop()
+            if self._phases:
+                error = self._collect(profiler)
+        if error is not None:
+            raise error
+
+    def _begin(self) -> None:
+        """Chooses the start instant and gives it to every worker, on the clock of its node."""
+        clocks = (
+            self._deployment.nodes.clocks()
+        )  # before the margin begins: with many nodes it takes its time
+        self._start_ns = time.monotonic_ns() + self._anchor_ns + _START_MARGIN_NS
+        self._phases = tuple(
+            RunPhase(span.name, span.kind, self._start_ns + span.start_ns, self._start_ns + span.end_ns)
+            for span in self._plan.spans
+        )
+        self._node_starts_ns = {label: clock.source_ns(self._start_ns) for label, clock in clocks.items()}
+        for worker in self._deployment.workers:
+            worker.start(self._node_starts_ns[worker.node.label])
+        self._store.amend(
+            replace(
+                self._store.manifest,
+                start_ns=self._start_ns,
+                node_starts_ns=dict(self._node_starts_ns),
+                phases=tuple(
+                    PhaseFacts(name=one.name, kind=one.kind, start_ns=one.start_ns, end_ns=one.end_ns)
+                    for one in self._phases
+                ),
+            )
+        )
+
+    def _watch(self, profiler: PhaseProfiler | None) -> None:
+        """Once a second: the profiler's turn, the workers' state, the screen; until every worker is done."""
+        due_ns = self._start_ns - self._anchor_ns
+        edges_ns = [span.start_ns for span in self._plan.spans]
+        last_ns = due_ns + self._plan.spans[-1].end_ns + OVERRUN_NS
+        while not self._workers.is_done:
+            self._workers.wait(due_ns)
+            due_ns += _POLL_NS
+            at_ns = time.monotonic_ns() + self._anchor_ns - self._start_ns
+            if profiler is not None:
+                profiler.drive(at_ns)
+            if edges_ns and at_ns >= edges_ns[0]:
+                edges_ns = [edge_ns for edge_ns in edges_ns if edge_ns > at_ns]
+                self._deployment.nodes.note_edge()
+            self._hear_nodes()
+            self._screen.show(self._plan.spans, at_ns, self._workers.poll())
+            if time.monotonic_ns() > last_ns:
+                self._workers.give_up()
+
+    def _hear_nodes(self) -> None:
+        """What has ended on a node that should run: the load goes on without it."""
+        n_lost = len(self._deployment.nodes.lost)
+        for trouble in self._deployment.nodes.beat():
+            is_lost = len(self._deployment.nodes.lost) > n_lost
+            (self._losses if is_lost else self._notes).append(trouble)
+            self._screen.step(f"{trouble}; the load goes on", "red")
+
+    def _collect(self, profiler: PhaseProfiler | None) -> StoreError | None:
+        """Brings every record into the store; returns why the store took no more, None if it took all."""
+        self._screen.step("collecting")
+        collection = Collection(
+            self._plan, self._store, self._deployment, self._phases, self._start_ns, self._node_starts_ns,
+            self._anchor_ns,
+        )  # fmt: skip
+        collection.collect(profiler)
+        self._losses += collection.losses
+        self._notes += collection.notes
+        self._unfetched = collection.unfetched
+        self._store_error = collection.store_error
+        self._is_collected = not self._unfetched and self._store_error is None
+        return collection.store_error

@@ -1,0 +1,177 @@
+"""Where a server answers and what it serves: asked of one that was started here, or of one that runs already."""
+
+from __future__ import annotations
+
+import urllib.parse
+from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Any
+
+from squall.actors.net.stream import TlsSettings
+from squall.actors.net.triton_control import Control, ControlError, authority
+from squall.models.spec import ModelSpec
+from squall.scenarios.config.scenario import ModelConfig, Scenario, ServerConfig
+from squall.scenarios.errors import TargetError
+
+READY = "/v2/health/ready"
+METRICS = "/metrics"
+_TRITON_GRPC_PORT = 8_001  # Triton's default; server.grpc_port says another
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """Where a server answers and what it serves. `has_records`: its model writes batch records that we
+    collect.
+
+    `url`: of its HTTP port; `tls`: how to speak to it there if that is https. `source`: url, container, PATH or wheel.
+    """
+
+    url: str
+    tls: TlsSettings | None
+    grpc_port: int
+    metrics_url: str | None
+    source: str
+    server_version: str
+    spec: ModelSpec
+    has_records: bool
+    steps: tuple[str, ...] = ()
+    """Models that the steps of an ensemble end in; empty for any other model."""
+
+    @property
+    def host(self) -> str:
+        return authority(self.url)[0]
+
+    @property
+    def port(self) -> int:
+        return authority(self.url)[1]
+
+
+def tls_of(scenario: Scenario) -> TlsSettings | None:
+    """How everything speaks TLS with the server; None where neither `clients.tls` nor an https URL asks for it."""
+    tls, url = scenario.clients.tls, scenario.server.url
+    if tls is not None:
+        return TlsSettings(**tls.model_dump())
+    return TlsSettings() if url is not None and url.startswith("https:") else None
+
+
+def attach(model: ModelConfig, server: ServerConfig, tls: TlsSettings | None = None) -> Endpoint:
+    """The running server at `server.url`, where `tls` holds if that is https (None: the system's authorities).
+
+    Raises TargetError where it or the model is not ready, and for files of TLS that cannot be used.
+    """
+    assert server.url is not None
+    url = server.url.rstrip("/")
+    grpc_port = server.grpc_port or _TRITON_GRPC_PORT
+    metrics_url = None
+    if server.metrics_port is not None:
+        metrics_url = f"http://{_bracketed(authority(url)[0])}:{server.metrics_port}"
+        with closing(Control(metrics_url)) as metrics:
+            not_there = why_not(metrics, METRICS)
+        if not_there is not None:
+            raise TargetError(f"server.metrics_port: no metrics at {metrics_url}{METRICS}: {not_there}")
+    return inspect(url, tls, grpc_port, model, "url", metrics_url, has_records=False)
+
+
+def _bracketed(host: str) -> str:
+    """As it stands in a URL: an IPv6 address in brackets (RFC 3986, 3.2.2)."""
+    return f"[{host}]" if ":" in host else host
+
+
+def inspect(
+    url: str,
+    tls: TlsSettings | None,
+    grpc_port: int,
+    model: ModelConfig,
+    source: str,
+    metrics_url: str | None,
+    has_records: bool,
+) -> Endpoint:
+    """What the server at `url` says of itself and the model. Raises TargetError where that is not ready."""
+    try:
+        control = Control(url, tls)
+    except OSError as error:
+        raise TargetError(f"no Triton is ready at {url}: {error}") from error
+    try:
+        not_live = why_not(control, READY)
+        if not_live is not None:
+            raise TargetError(f"no Triton is ready at {url}: {not_live}")
+        named = f"/v2/models/{urllib.parse.quote(model.name)}"
+        path = f"{named}/versions/{model.version}" if model.version is not None else named
+        not_ready = why_not(control, f"{path}/ready")
+        if not_ready is not None:
+            which = f" version {model.version}" if model.version is not None else ""
+            raise TargetError(
+                f"model {model.name!r}{which} is not ready at {url}: {not_ready}{_what_it_has(control, model.name)}"
+            )
+        of_model = model.version or latest(_object(control, named))
+        config = _object(control, f"{named}/versions/{of_model}/config")
+        spec = ModelSpec.from_config(config, of_model)
+        steps = _steps(control, config)
+        version = str(_object(control, "/v2").get("version", "unknown"))
+    except (ControlError, ValueError, KeyError) as error:
+        raise TargetError(f"{url} does not answer like a Triton server: {error}") from error
+    finally:
+        control.close()
+    return Endpoint(url, tls, grpc_port, metrics_url, source, version, spec, has_records, steps)
+
+
+def why_not(control: Control, path: str) -> str | None:
+    """None if the server answers `path` with 200; else why not, in a few words."""
+    try:
+        control.ask(path)
+    except ControlError as error:
+        return str(error)
+    return None
+
+
+def _steps(control: Control, config: dict[str, Any], n_levels: int = 8) -> tuple[str, ...]:
+    """Models at the ends of an ensemble's steps, each once; of a step that is an ensemble its own. Empty of others."""
+    found: dict[str, None] = {}
+    for step in (config.get("ensemble_scheduling") or {}).get("step") or ():
+        name = str(step["model_name"])
+        inner: tuple[str, ...] = ()
+        if n_levels:
+            inner = _steps(
+                control, _object(control, f"/v2/models/{urllib.parse.quote(name)}/config"), n_levels - 1
+            )
+        found.update(dict.fromkeys(inner or (name,)))
+    return tuple(found)
+
+
+def _object(control: Control, path: str) -> dict[str, Any]:
+    content = control.ask_json(path)
+    if not isinstance(content, dict):
+        raise ValueError(f"{path} gave {type(content).__name__}, not an object")
+    return content
+
+
+def latest(metadata: Mapping[str, Any]) -> str:
+    """The highest version that a model's metadata name. Raises ValueError where they name none."""
+    versions = [str(one) for one in metadata.get("versions") or () if str(one).isdecimal()]
+    if not versions:
+        raise ValueError(f"model {metadata.get('name')} names no version of itself")
+    return max(versions, key=int)
+
+
+def _what_it_has(control: Control, name: str) -> str:
+    """What the server has of the model, and other models; for the message where that is not ready. Empty where it does
+    not say."""
+    try:
+        index = control.ask_json("/v2/repository/index", "POST")
+        own = [one for one in index if one["name"] == name]
+        ready = sorted({one["name"] for one in index if one.get("state") == "READY"} - {name})
+    except (ControlError, KeyError, TypeError, AttributeError):
+        return ""
+    said = "; ".join(_state(one) for one in own)
+    if any(one.get("state") == "READY" for one in own):
+        return f"; of it, it has {said}"
+    others = f"it has {', '.join(ready)}" if ready else "it has no models that are ready"
+    return f"; the model is known there, but {said}; {others}" if own else f"; {others}"
+
+
+def _state(entry: Mapping[str, Any]) -> str:
+    """One entry of the repository index in words: `version 3 READY`, `UNAVAILABLE (why)`."""
+    version = f"version {entry['version']} " if entry.get("version") else ""
+    reason = f" ({entry['reason']})" if entry.get("reason") else ""
+    return f"{version}{entry.get('state') or 'not loaded'}{reason}"

@@ -1,0 +1,190 @@
+"""Scratch folders: each is locked by its process, and the next process sweeps what dead ones left.
+
+One that holds rows of a run which is not sealed whole is kept for `squall resume`: it says whose it is in `owner.json`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import json
+import os
+import secrets
+import shutil
+import tempfile
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from squall.actors.process.sweep import hold, share, sweep
+from squall.analysis.storage.store import MANIFEST
+from squall.analysis.tables.manifest import is_sealed_whole
+
+_PREFIX = "squall-tmp-"
+_OWNER = "owner.json"
+_REMOVED_WITHIN_S = 3.0
+_LOOK_EVERY_S = 0.1
+_KEPT_S = 7 * 24 * 3600
+"""A folder whose run directory cannot be seen from here is kept so long."""
+
+
+class Scratch:
+    """A new folder in the node's temporary folder, until `remove` or, after a kill, the next Scratch."""
+
+    def __init__(self, adopted: Path | None = None) -> None:
+        """Sweeps what dead processes left, then makes the folder; `adopted`: takes on that of a process that died.
+
+        Raises OSError where that fails.
+        """
+        if adopted is not None:
+            lock = share(adopted)
+            if lock is None:
+                raise OSError(f"the scratch folder of a lost process is gone: {adopted.name}")
+            self.path, self._lock = adopted, lock
+            return
+        sweep_scratch()
+        held = None
+        while held is None:
+            self.path = Path(tempfile.mkdtemp(prefix=_PREFIX))
+            held = hold(self.path, os.O_RDONLY | os.O_DIRECTORY)
+        self._lock = held
+
+    def put_back(self) -> bool:
+        """Makes the folder again where somebody removed it, empty, and holds it; True if so. Raises OSError."""
+        if os.fstat(self._lock).st_nlink:
+            return False
+        self.path.mkdir(exist_ok=True)
+        self.path.chmod(0o700)
+        held = hold(self.path, os.O_RDONLY | os.O_DIRECTORY)
+        if held is None:
+            raise FileNotFoundError(errno.ENOENT, "it was swept at once", str(self.path))
+        os.close(self._lock)
+        self._lock = held
+        return True
+
+    def wait_alone(self, timeout_s: float) -> bool:
+        """Waits until nobody else holds the folder; whether that came within `timeout_s`."""
+        until = time.monotonic() + timeout_s
+        while True:
+            with contextlib.suppress(OSError):
+                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return True
+            fcntl.flock(self._lock, fcntl.LOCK_SH)  # an attempt that fails may let go of the lock (flock(2))
+            if time.monotonic() >= until:
+                return False
+            time.sleep(_LOOK_EVERY_S)
+
+    def remove(self) -> None:
+        """Removes the folder and all in it, as far as that can be done; who writes there may need a moment to end."""
+        remove_folder(self.path, _REMOVED_WITHIN_S)
+        self.leave()
+
+    def leave(self) -> None:
+        """Lets go of the folder, which stays."""
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
+
+
+def remove_folder(folder: Path, timeout_s: float) -> None:
+    """Removes `folder` and all in it, again and again where somebody still writes there, for `timeout_s` at most."""
+    until = time.monotonic() + timeout_s
+    shutil.rmtree(folder, ignore_errors=True)
+    while folder.exists() and time.monotonic() < until:
+        time.sleep(_LOOK_EVERY_S)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def remove_free(folder: Path, timeout_s: float) -> None:
+    """As `remove_folder`, once none of our processes holds it any more: who writes there puts back what is gone."""
+    until = time.monotonic() + timeout_s
+    try:
+        lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError:
+        return
+    try:
+        while time.monotonic() < until:
+            with contextlib.suppress(OSError):
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            time.sleep(_LOOK_EVERY_S)
+        remove_folder(folder, max(_REMOVED_WITHIN_S, until - time.monotonic()))
+    finally:
+        os.close(lock)
+
+
+@dataclass(frozen=True)
+class Owner:
+    """Whose rows a folder holds: run and node, and its run directory as the machine and mounts `place` name it.
+
+    `mark` is drawn for each folder: who finds it under the same path sees the same folder.
+    """
+
+    run: str
+    node: str
+    run_dir: str
+    place: str
+    mark: str
+
+
+def claim(folder: Path, run: str, node: str, run_dir: str, place: str) -> Owner:
+    """Says in `folder` whose it is. `place`: that of who knows `run_dir`. Raises OSError."""
+    owner = Owner(run, node, run_dir, place, secrets.token_hex(16))
+    (folder / _OWNER).write_text(json.dumps(asdict(owner)), encoding="utf-8")
+    return owner
+
+
+def owner_of(folder: Path) -> Owner | None:
+    """Whose rows it holds; None where it does not say, or is not there."""
+    try:
+        return Owner(**json.loads((folder / _OWNER).read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError):
+        return None
+
+
+def this_place() -> str:
+    """Names this machine since it booted, and the mounts that this process sees."""
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    return f"{boot} {os.readlink('/proc/self/ns/mnt')}"
+
+
+def holds_rows(folder: Path) -> bool:
+    """Whether a worker has spilled a request there."""
+    return any(path.stat().st_size for path in folder.glob("spill/requests-*.arrows"))
+
+
+def is_wanted(folder: Path) -> bool:
+    """Whether it holds rows of a run that is not sealed whole, and is not gone."""
+    owner = owner_of(folder)
+    if owner is None or not holds_rows(folder):
+        return False
+    manifest = Path(owner.run_dir) / MANIFEST
+    try:
+        found = json.loads(manifest.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        if manifest.parent.is_dir():
+            return True
+        is_gone = owner.place == this_place()  # else it may be there, but not for us
+        return not is_gone and time.time() - folder.stat().st_mtime < _KEPT_S
+    return found.get("run") == owner.run and not is_sealed_whole(found)
+
+
+def folders_of(run: str) -> dict[str, Path]:
+    """The folders of the run in this machine's temporary folder, by label of the node."""
+    found = {}
+    for folder in sorted(Path(tempfile.gettempdir()).glob(f"{_PREFIX}*")):
+        owner = owner_of(folder)
+        if owner is not None and owner.run == run:
+            found[owner.node] = folder
+    return found
+
+
+def sweep_scratch() -> None:
+    """Removes the folders of dead processes in this machine's temporary folder that no run wants."""
+    sweep(Path(tempfile.gettempdir()), f"{_PREFIX}*", _remove_unwanted)
+
+
+def _remove_unwanted(folder: Path) -> None:
+    if not is_wanted(folder):
+        shutil.rmtree(folder, ignore_errors=True)

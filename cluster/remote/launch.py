@@ -1,0 +1,138 @@
+"""How a process of ours comes to its node: Ray starts it there and is done with it; it belongs to nobody then."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import select
+import subprocess
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from squall.actors.process.own_python import own_command, own_environment
+from squall.cluster.placement import Node
+from squall.cluster.remote.channel import Address, network
+from squall.scenarios.errors import ClusterError
+
+_START_TIMEOUT_S = 60.0
+_N_THREADS = 8
+_ANSWER_TIMEOUT_S = 10.0
+_RAY_TIMEOUT_S = 45.0
+"""A first worker process of Ray on a node takes seconds; where Ray itself hangs, the driver's own node needs it not."""
+
+
+@dataclass(frozen=True)
+class Contact:
+    """Where a process of ours answers, and its pid on its node."""
+
+    address: Address
+    pid: int
+
+
+def start_process(title: str, their_network: str, host: str, token: bytes) -> Contact:
+    """Starts `squall.cluster.remote.served` on this machine. `their_network`: the owner's `network()`; `title` is
+    what ps shows.
+
+    Raises ClusterError where it does not come up.
+    """
+    try:
+        process = subprocess.Popen(
+            own_command("squall.cluster.remote.served", title),
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True, env=own_environment(),
+        )  # fmt: skip
+    except OSError as error:
+        raise ClusterError(f"{title} cannot start: {error}") from error
+    assert process.stdin is not None
+    assert process.stdout is not None
+    with process.stdin, process.stdout:
+        try:
+            process.stdin.write(pickle.dumps((their_network, host, token)))
+            process.stdin.close()
+            said, deadline = b"", time.monotonic() + _START_TIMEOUT_S
+            while b"\n" not in said:
+                ready, _, _ = select.select([process.stdout], [], [], max(0.0, deadline - time.monotonic()))
+                data = os.read(process.stdout.fileno(), 4_096) if ready else b""
+                if not data:
+                    process.kill()
+                    raise ClusterError(
+                        f"{title} did not come up within {_START_TIMEOUT_S:g} s"
+                        if not ready
+                        else f"{title} ended at its start with code {process.wait()}"
+                    )
+                said += data
+            process.wait(_ANSWER_TIMEOUT_S)  # the process itself lives on: it has no parent
+        except (OSError, subprocess.TimeoutExpired) as error:
+            process.kill()
+            raise ClusterError(f"{title} cannot start: {error}") from error
+    fact = json.loads(said)
+    address = fact["address"]
+    return Contact(address if isinstance(address, str) else (address[0], address[1]), fact["pid"])
+
+
+class _Launcher:
+    """What Ray runs on a node, one for all of our processes there."""
+
+    def start(self, title: str, their_network: str, host: str, token: bytes) -> Contact:
+        return start_process(title, their_network, host, token)
+
+
+class Launchers:
+    """The launchers of one Ray session, by node; each is made when it is first asked for."""
+
+    def __init__(self) -> None:
+        self._actors: dict[str, Any] = {}
+
+    def start(self, title: str, node: Node, token: bytes) -> Contact:
+        """Starts a process on `node`; where Ray cannot, and the node is the driver's own, from here.
+
+        Raises ClusterError.
+        """
+        if not node.ray_id:
+            return start_process(title, network(), node.address, token)
+        try:
+            return self._by_ray(title, node, token)
+        except ClusterError:
+            if not node.is_driver:
+                raise
+        return start_process(title, network(), node.address, token)
+
+    def _by_ray(self, title: str, node: Node, token: bytes) -> Contact:
+        import ray
+
+        try:
+            actor = self._actor_on(node)
+            contact: Contact = ray.get(
+                actor.start.remote(title, network(), node.address, token), timeout=_RAY_TIMEOUT_S
+            )
+        except ray.exceptions.RayTaskError as error:
+            cause = error.cause
+            raise ClusterError(str(cause) if isinstance(cause, ClusterError) else _words(cause)) from error
+        except ray.exceptions.GetTimeoutError as error:
+            raise ClusterError(f"Ray started nothing on {node.label} within {_RAY_TIMEOUT_S:g} s") from error
+        except ray.exceptions.RayError as error:
+            raise ClusterError(f"Ray on {node.label}: {_words(error)}") from error
+        return contact
+
+    def _actor_on(self, node: Node) -> Any:
+        import ray
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+        if node.ray_id not in self._actors:
+            # it reserves no CPU of Ray's: who runs where is decided by `squall.cluster.placement`, one worker a core
+            self._actors[node.ray_id] = ray.remote(_Launcher).options(
+                num_cpus=0, max_concurrency=_N_THREADS, max_restarts=0,
+                scheduling_strategy=NodeAffinitySchedulingStrategy(node_id=node.ray_id, soft=False),
+            ).remote()  # fmt: skip
+        return self._actors[node.ray_id]
+
+    def forget(self) -> None:
+        """At the end of the session: the actors are Ray's to end."""
+        self._actors.clear()
+
+
+def _words(error: Exception) -> str:
+    """One line: the last of a traceback from an actor's creation, else the first."""
+    words = str(error).strip().splitlines() or [type(error).__name__]
+    return (words[-1] if "creation task" in words[0] else words[0]).strip()

@@ -1,0 +1,195 @@
+"""A Ray session: one that is joined, or one that is started here and ends with us."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Self
+
+import psutil
+
+from squall.cluster.node.scratch import Scratch
+from squall.cluster.placement import Node
+from squall.cluster.remote.ray_end import children, end_ray, never_stuck, within
+from squall.cluster.remote.ray_watch import RayWatch
+from squall.cluster.remote.spawn import forget_launchers
+from squall.scenarios.errors import ClusterError
+
+_OBJECT_STORE_BYTES = 256 * 1024**2
+"""Enough for plans and chunks of spill files; Ray would take a third of the memory."""
+_QUIET = {
+    "RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0", "RAY_DEDUP_LOGS": "0",
+    "RAY_IGNORE_UNHANDLED_ERRORS": "1",  # of answers that nobody waits for any more, after a Ctrl-C
+}  # fmt: skip
+_PATIENT = {"RAY_gcs_rpc_server_reconnect_timeout_s": str(24 * 3600)}
+"""Ray's library ends its process, ours, without a word where the GCS has not answered for a minute. Nothing of a run
+needs the GCS once its processes are started."""
+_CONNECT_TIMEOUT_S = 5.0
+LOCAL_SETTINGS = {
+    "RAY_worker_niceness": "0",  # 15 unless told: what it starts would come after all else on the host
+    "RAY_worker_oom_score_adjustment": "0",  # 1000 unless told: the kernel's first victims
+    "RAY_memory_monitor_refresh_ms": "0",  # it kills its workers above 95 % of the host's memory, whoever uses it
+    "RAY_health_check_timeout_ms": "60000",  # a raylet that a starved host keeps waiting is not dead
+    "RAY_health_check_failure_threshold": "20",
+}
+"""Of a local Ray, where the environment does not say otherwise: nothing of Ray's hinders a run that is well."""
+_NODES_TIMEOUT_S = 30.0
+_START_TIMEOUT_S = 90.0
+"""Far more than Ray needs to start: what takes so long waits for a process that will not answer."""
+_STDERR = 2
+
+
+class Session:
+    """Context manager. `address` None starts a local Ray, whose files lie in a folder that is removed at the end.
+
+    Raises ClusterError where Ray cannot be joined or started.
+    """
+
+    def __init__(self, address: str | None, tell_stuck: Callable[[str], None] | None = None) -> None:
+        """`tell_stuck`: see `never_stuck`; without it one line on stderr says why."""
+        self._address = address
+        self._tell_stuck = tell_stuck or _say
+        self._scratch: Scratch | None = None
+        self._watch: RayWatch | None = None
+        self._settings: dict[str, str] = {}
+        self._before: list[psutil.Process] = []
+
+    def __enter__(self) -> Self:
+        os.environ.update({**_QUIET, **_PATIENT})
+        if self._address is None:
+            self._make_room()
+        self._before = children()
+        if self._address is not None:
+            _check_address(self._address)
+        else:
+            self._settings = {name: value for name, value in LOCAL_SETTINGS.items() if name not in os.environ}
+            os.environ.update(self._settings)
+        if self._address is None and not any(name.startswith("RAY_AUTH_") for name in os.environ):
+            # a token of this session alone: Ray would keep one in the user's home
+            os.environ.update(RAY_AUTH_MODE="token", RAY_AUTH_TOKEN=secrets.token_hex(32))
+        with without_rays_lines():
+            try:
+                with never_stuck(_START_TIMEOUT_S, f"{self._failed()}: it did not answer", self._tell_stuck):
+                    self._begin()
+            except Exception as error:  # Ray raises RuntimeError, ValueError, OSError and its own
+                self.__exit__(None, None, None)
+                raise ClusterError(f"{self._failed()}: {_reason(error)}") from error
+        return self
+
+    def _begin(self) -> None:
+        import ray
+
+        options = {"logging_level": "ERROR", "log_to_driver": False, "configure_logging": True}
+        if self._scratch is not None:
+            ray.init(
+                address="local", include_dashboard=False, object_store_memory=_OBJECT_STORE_BYTES,
+                _temp_dir=str(self._scratch.path), **options,
+            )  # fmt: skip
+        else:
+            ray.init(address=self._address, **options)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        forget_launchers()
+        end_ray(self._before, self._scratch.path if self._scratch is not None else None)
+        for name in self._settings:
+            os.environ.pop(name, None)
+        if self._watch is not None:
+            self._watch.dismiss()
+        if self._scratch is not None:
+            self._scratch.remove()
+
+    def _make_room(self) -> None:
+        """The folder of a local Ray, and what ends that Ray should we be killed. Raises ClusterError."""
+        try:
+            self._scratch = Scratch()
+            self._watch = RayWatch(self._scratch.path)
+        except OSError as error:
+            if self._scratch is not None:
+                self._scratch.remove()
+            raise ClusterError(f"{self._failed()}: {_reason(error)}") from error
+
+    def _failed(self) -> str:
+        return "cannot start a local Ray" if self._address is None else f"cannot join Ray at {self._address}"
+
+    def nodes(self) -> list[Node]:
+        """The nodes alive, the driver's first, labelled node-0, node-1, … in that order. Raises ClusterError."""
+        import ray
+
+        own, found = within(
+            _NODES_TIMEOUT_S,
+            "which nodes it has",
+            lambda: (ray.get_runtime_context().get_node_id(), ray.nodes()),
+        )
+        alive = sorted(
+            (item for item in found if item["Alive"]),
+            key=lambda item: (item["NodeID"] != own, item["NodeManagerAddress"], item["NodeID"]),
+        )
+        return [
+            Node(
+                f"node-{index}", item["NodeID"], item["NodeManagerAddress"],
+                int(item["Resources"].get("GPU", 0)), item["NodeID"] == own,
+            )
+            for index, item in enumerate(alive)
+        ]  # fmt: skip
+
+
+def _say(why: str) -> None:
+    sys.stderr.write(f"squall: {why}\n")
+    sys.stderr.flush()
+
+
+def _check_address(address: str) -> None:
+    """Raises ClusterError where nothing listens at `host:port`: Ray itself would try for two minutes."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if not host or not port.isdigit():
+        return  # "auto" and other words that Ray resolves
+    try:
+        socket.create_connection((host, int(port)), _CONNECT_TIMEOUT_S).close()
+    except (OSError, OverflowError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise ClusterError(f"cannot join Ray at {address}: {reason}") from error
+
+
+def _reason(error: Exception) -> str:
+    """One line on why Ray failed, with the mend where we know it."""
+    words = str(error).strip().splitlines() or [type(error).__name__]
+    if "AF_UNIX path length" in words[0]:
+        return f"{words[0]}; set TMPDIR to a folder with a shorter path"
+    return words[0]
+
+
+@contextmanager
+def without_rays_lines() -> Iterator[None]:
+    """What Ray's library writes within past Python, to descriptor 2, goes nowhere: it explains nothing that an error
+    does not say. `sys.stderr` stays what the user sees.
+
+    The library has no log file before it has joined, and does not hear RAY_BACKEND_LOG_LEVEL for these lines.
+    """
+    screen = sys.stderr
+    try:
+        is_ours = screen.fileno() == _STDERR
+    except (OSError, ValueError, AttributeError):  # it is closed, or is no file
+        is_ours = False
+    if not is_ours:
+        yield
+        return
+    screen.flush()
+    with (
+        open(os.devnull, "wb") as nowhere,
+        os.fdopen(os.dup(_STDERR), "w", buffering=1, encoding=screen.encoding, errors=screen.errors) as own,
+    ):
+        os.dup2(nowhere.fileno(), _STDERR)
+        sys.stderr = own
+        try:
+            yield
+        finally:
+            sys.stderr = screen
+            own.flush()
+            os.dup2(own.fileno(), _STDERR)

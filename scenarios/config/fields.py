@@ -1,0 +1,53 @@
+"""Field types of scenario files: what a value may be, and how it is written back."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer
+
+from squall.scenarios.units import format_duration, format_rate, parse_duration, parse_rate
+
+
+class Section(BaseModel):
+    """Part of a scenario file: immutable, and an unknown key is an error.
+
+    Built with the keys and texts of the file (`duration="30s"`); attributes carry the unit (`duration_ns`).
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+def _triton_version(value: object) -> object:
+    """YAML reads `version: 1` as a number; Triton's version folders are names."""
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+Duration = Annotated[
+    int,
+    BeforeValidator(parse_duration),
+    PlainSerializer(format_duration, return_type=str),
+]
+"""Length in ns, 0 or more; `30s` in the file."""
+
+PositiveDuration = Annotated[Duration, Field(gt=0)]
+
+Rate = Annotated[
+    float,
+    BeforeValidator(parse_rate),
+    PlainSerializer(format_rate, return_type=str),
+    Field(gt=0),
+]
+"""Rate in Hz, above 0; `200/s` in the file."""
+
+Whole = Annotated[int, Field(strict=True, ge=0)]
+Count = Annotated[int, Field(strict=True, ge=1)]
+Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
+PositiveNumber = Annotated[Number, Field(gt=0)]
+LARGEST_CV = 1e6  # its square is a number; a law may have a limit of its own below it
+Cv = Annotated[PositiveNumber, Field(le=LARGEST_CV)]
+"""Coefficient of variation: standard deviation over mean."""
+Text = Annotated[str, Field(strict=True, min_length=1)]
+Slug = Annotated[str, Field(strict=True, pattern=r"^[a-z0-9][a-z0-9-]*$", max_length=64)]
+Version = Annotated[str, BeforeValidator(_triton_version), Field(strict=True, pattern=r"^[1-9][0-9]*$")]
+Port = Annotated[int, Field(strict=True, ge=1, le=65535)]

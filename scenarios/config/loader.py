@@ -1,0 +1,151 @@
+"""A scenario file or a mapping, and what is changed in it, to a `Scenario`.
+
+Every failure is a ScenarioError of one line: file, key path, what stands there, what is allowed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import ValidationError
+
+from squall.scenarios.config.fields import Section
+from squall.scenarios.config.overrides import apply_override, set_value
+from squall.scenarios.config.problems import describe_problem
+from squall.scenarios.config.scenario import Scenario
+from squall.scenarios.config.strict_yaml import parse_yaml
+from squall.scenarios.errors import ScenarioError
+
+_Section = TypeVar("_Section", bound=Section)
+
+_IN_PYTHON = "scenario"
+"""What an error begins with where no file is at fault."""
+MOST_VALUES = 1_000_000
+"""Of a scenario file, each use of an alias counted: ten lines of aliases of aliases are billions."""
+
+
+def load_scenario(path: Path | str, overrides: Sequence[str] = ()) -> Scenario:
+    """The scenario in `path`, changed by each `key.path=value` of `overrides` in turn.
+
+    A relative trace file, model repository or reference file in the file is taken from the file's folder, one in an
+    override from the current folder. An override reaches a phase by name (`phases.burst.arrivals.rate=300/s`)
+    or by index (`phases[1]`, `phases.1`); its value is YAML.
+    """
+    path = Path(path)
+    mapping = _file_mapping(path)
+    for override in overrides:
+        apply_override(mapping, override)
+    if overrides:
+        _resolve_paths(mapping, Path.cwd())
+    return scenario_from_mapping(mapping, str(path))
+
+
+def make_scenario(
+    source: Scenario | Mapping[str, Any] | Path | str, values: Mapping[str, object] | None = None
+) -> Scenario:
+    """The scenario in the file `source`, or that `source` is or describes, changed by each of `values` in turn.
+
+    Keys of `values` are key paths as `load_scenario` takes them, its values Python's: `{"phases.burst.arrivals.rate":
+    "300/s"}`. A relative path in a mapping or in `values` is taken from the current folder.
+    """
+    if isinstance(source, Path | str):
+        mapping, origin = _file_mapping(Path(source)), str(source)
+    else:
+        plain = source.to_mapping() if isinstance(source, Scenario) else source
+        if not isinstance(plain, Mapping):
+            raise ScenarioError(
+                f"{_IN_PYTHON}: a file, a mapping or a Scenario, not a {type(plain).__name__}"
+            )
+        mapping, origin = _as_mapping(dict(plain), _IN_PYTHON), _IN_PYTHON
+        _resolve_paths(mapping, Path.cwd())
+    for path, value in (values or {}).items():
+        set_value(mapping, path, value)
+    if values:
+        _resolve_paths(mapping, Path.cwd())
+    return scenario_from_mapping(mapping, origin)
+
+
+def _file_mapping(path: Path) -> dict[str, Any]:
+    """What the file says, its paths absolute."""
+    try:
+        value = parse_yaml(_read_text(path), str(path))
+    except RecursionError as error:
+        raise ScenarioError(f"{path}: lists and mappings are nested too deep") from error
+    mapping = _as_mapping(value, str(path))
+    _resolve_paths(mapping, path.parent)
+    return mapping
+
+
+def scenario_from_mapping(mapping: Mapping[str, Any], origin: str) -> Scenario:
+    """The scenario that `mapping` (keys, values as in a file) describes; `origin` stands first in errors."""
+    return section_from_mapping(Scenario, mapping, origin)
+
+
+def section_from_mapping(section: type[_Section], mapping: Mapping[str, Any], origin: str) -> _Section:
+    """The part of a scenario that `mapping` describes; `origin` stands first in errors."""
+    try:
+        return section.model_validate(dict(mapping))
+    except ValidationError as error:
+        raise ScenarioError(f"{origin}: {describe_problem(error, mapping, section)}") from error
+
+
+def _read_text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except FileNotFoundError as error:
+        raise ScenarioError(f"{path}: no such scenario file") from error
+    except UnicodeDecodeError as error:
+        raise ScenarioError(f"{path}: is not UTF-8 text") from error
+    except OSError as error:
+        raise ScenarioError(f"{path}: cannot be read: {error.strerror}") from error
+
+
+def _as_mapping(value: object, origin: str) -> dict[str, Any]:
+    if value is None:
+        raise ScenarioError(f"{origin}: the file is empty")
+    if not isinstance(value, dict):
+        raise ScenarioError(f"{origin}: a scenario is a mapping of keys, not a {type(value).__name__}")
+    try:
+        left = [MOST_VALUES]
+        unshared = {key: _unshared(part, left) for key, part in value.items()}
+        if left[0] < 0:
+            raise ScenarioError(
+                f"{origin}: has more than {MOST_VALUES:,} values, aliases (*name) written out"
+            )
+        return unshared
+    except RecursionError as error:
+        raise ScenarioError(f"{origin}: an alias (*name) refers to a part that holds it") from error
+
+
+def _unshared(value: Any, left: list[int]) -> Any:
+    """A copy in which parts that YAML aliases share are apart, so that an override changes one of them.
+
+    `left`: how many values may still come; it ends below 0, and the copy is cut off there, where there are more.
+    """
+    left[0] -= 1
+    if left[0] < 0:
+        return None
+    if isinstance(value, dict):
+        return {key: _unshared(part, left) for key, part in value.items()}
+    return [_unshared(part, left) for part in value] if isinstance(value, list) else value
+
+
+def _resolve_paths(mapping: dict[str, Any], folder: Path) -> None:
+    """Makes relative paths absolute, in place; anything of the wrong type is left for validation."""
+    clients, phases = mapping.get("clients"), mapping.get("phases")
+    check = clients.get("check") if isinstance(clients, dict) else None
+    rows = clients.get("rows") if isinstance(clients, dict) else None
+    files = [(section, "file") for section in (*_sections(phases), *_sections(rows))]
+    for section, key in [*files, (mapping.get("model"), "repository"), (check, "reference")]:
+        named = section.get(key) if isinstance(section, dict) else None
+        if isinstance(section, dict) and isinstance(named, str | Path) and named:
+            section[key] = str((folder / named).resolve())
+
+
+def _sections(value: Any) -> list[dict[str, Any]]:
+    """Every mapping inside `value`, itself included: arrivals nest in parts and shapes."""
+    if isinstance(value, dict):
+        return [value, *(section for part in value.values() for section in _sections(part))]
+    return [section for part in value for section in _sections(part)] if isinstance(value, list) else []

@@ -1,0 +1,144 @@
+"""How many rows each request carries: configuration. `squall.scenarios.plan.mix` draws them."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, assert_never
+
+from pydantic import Field, model_validator
+
+from squall.scenarios.config.fields import Count, Cv, Number, PositiveNumber, Section, Text
+
+LARGEST_ZIPF = 1_000_000  # each number of rows has a weight
+LARGEST_EMPIRICAL = 100_000  # values of an empirical law in the scenario file itself; a trace holds more
+
+
+class ConstantRows(Section):
+    """Every request has the same number of rows."""
+
+    kind: Literal["constant"] = "constant"
+    value: Count = 1
+
+
+class UniformRows(Section):
+    """Whole numbers from low to high, both included, equally often."""
+
+    kind: Literal["uniform"]
+    low: Count
+    high: Count
+
+    @model_validator(mode="after")
+    def _ordered(self) -> UniformRows:
+        if self.low > self.high:
+            raise ValueError(f"low {self.low} is above high {self.high}")
+        return self
+
+
+class LognormalRows(Section):
+    """Lognormal of this mean and cv before rounding, then held within 1 and max."""
+
+    kind: Literal["lognormal"]
+    mean: PositiveNumber
+    cv: Cv
+    max: Count
+
+
+class ParetoRows(Section):
+    """Bounded Pareto with tail index alpha, from min to max."""
+
+    kind: Literal["pareto"]
+    alpha: PositiveNumber
+    min: Count = 1
+    max: Count
+
+    @model_validator(mode="after")
+    def _ordered(self) -> ParetoRows:
+        if self.min > self.max:
+            raise ValueError(f"min {self.min} is above max {self.max}")
+        return self
+
+
+class ZipfRows(Section):
+    """k rows with a probability proportional to k^-exponent, k from 1 to max."""
+
+    kind: Literal["zipf"]
+    exponent: Annotated[Number, Field(ge=0)]
+    max: Annotated[Count, Field(le=LARGEST_ZIPF)]
+
+
+class EmpiricalRows(Section):
+    """Drawn with replacement: from `values`, or from a size column of a trace file, each request on its own.
+
+    Of a size column, rows = ceil(size / per_row), held within 1 and max.
+    """
+
+    kind: Literal["empirical"]
+    values: Annotated[tuple[Count, ...], Field(min_length=1, max_length=LARGEST_EMPIRICAL)] | None = None
+    weights: tuple[Annotated[Number, Field(ge=0)], ...] | None = None
+    file: Text | None = None
+    size: Text | None = None
+    per_row: PositiveNumber = 1.0
+    max: Count | None = None
+
+    @model_validator(mode="after")
+    def _one_source(self) -> EmpiricalRows:
+        if (self.values is None) == (self.file is None):
+            raise ValueError("needs exactly one of values and file")
+        if self.file is not None and (self.size is None or self.max is None):
+            raise ValueError("rows from a file need size, the column, and max, the most rows of a request")
+        if self.values is not None and (self.size is not None or self.max is not None or self.per_row != 1):
+            raise ValueError("size, per_row and max are of rows from a file, not of values")
+        if self.weights is not None:
+            if self.values is None or len(self.weights) != len(self.values):
+                raise ValueError("weights need as many values")
+            if not any(self.weights):
+                raise ValueError("weights need one above 0")
+        return self
+
+
+class TraceRows(Section):
+    """The size of the trace's own request: rows = ceil(size / per_row), held within 1 and max.
+
+    Only for phases whose arrivals are a trace; the order, and so the correlation with time, is that of the trace.
+    """
+
+    kind: Literal["trace"]
+    size: Text
+    per_row: PositiveNumber = 1.0
+    max: Count
+
+
+RowsConfig = Annotated[
+    ConstantRows | UniformRows | LognormalRows | ParetoRows | ZipfRows | EmpiricalRows | TraceRows,
+    Field(discriminator="kind"),
+]
+
+
+def possible_rows(config: RowsConfig) -> range:
+    """Every number of rows that one request can carry."""
+    match config:
+        case ConstantRows():
+            return range(config.value, config.value + 1)
+        case UniformRows():
+            return range(config.low, config.high + 1)
+        case LognormalRows():
+            return range(1, config.max + 1)
+        case ParetoRows():
+            return range(config.min, config.max + 1)
+        case ZipfRows() | TraceRows():
+            return range(1, config.max + 1)
+        case EmpiricalRows():
+            return _empirical_range(config)
+        case _:
+            assert_never(config)
+
+
+def max_rows(config: RowsConfig) -> int:
+    """Most rows that one request can carry."""
+    return possible_rows(config)[-1]
+
+
+def _empirical_range(config: EmpiricalRows) -> range:
+    if config.values is not None:
+        return range(min(config.values), max(config.values) + 1)
+    assert config.max is not None
+    return range(1, config.max + 1)

@@ -1,0 +1,379 @@
+"""A scenario: what is served, what is sent and what is profiled, validated and immutable.
+
+Keys of the file that hold a quantity have no unit in their name, their values have (`timeout: 5s`);
+the attributes have (`timeout_ns`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field, model_validator
+
+from squall.scenarios.config.arrivals import ArrivalsConfig, ClosedArrivals, EnvelopeArrivals, expected_count
+from squall.scenarios.config.fields import (
+    Count,
+    Duration,
+    Number,
+    Port,
+    PositiveDuration,
+    Section,
+    Slug,
+    Text,
+    Version,
+    Whole,
+)
+from squall.scenarios.config.recordings import too_close
+from squall.scenarios.config.rows import ConstantRows, RowsConfig, TraceRows, max_rows
+from squall.scenarios.config.trace import TraceArrivals
+from squall.scenarios.units import NS_PER_S, format_duration
+
+SERVER_URL = r"^(http://[^/:\s]+:[1-9]\d{0,4}|https://[^/:\s]+(:[1-9]\d{0,4})?)/?$"
+LARGEST_ARRIVAL_COUNT = 100_000_000  # of a phase: 2.2 GB of plan; more is a mistyped rate
+LARGEST_BATCH = 2**31 - 1  # rows: a plan keeps them in an int32
+LARGEST_PORT = 65_535
+LARGEST_PHASE_COUNT = 255  # a plan keeps the phase in a uint8
+LARGEST_SPIN_NS = NS_PER_S // 1_000  # longer is a mistyped unit: a sleeping thread wakes within 0.1 ms
+SMALLEST_SHARE = 1e-9  # less is a mistyped number: no run has a billion requests
+HeaderName = Annotated[str, Field(strict=True, pattern=r"^[A-Za-z0-9_.-]+$")]
+HeaderValue = Annotated[str, Field(strict=True, pattern=r"^[ -~]*$")]
+LARGEST_VARIANT_COUNT = 256  # and the payload variant too
+
+
+class QueuePolicy(Section):
+    """Triton's queue of a model: longest length (0 = unbounded) and longest wait (0 = no limit)."""
+
+    max_size: Whole = 0
+    timeout_ns: Duration = Field(default=0, alias="timeout")
+    on_timeout: Literal["reject", "delay"] = "reject"
+
+
+class ModelConfig(Section):
+    """The model that is served: a head of the zoo, or one from a user's own repository."""
+
+    name: Text
+    version: Version | None = None  # the latest that the server has ready; 1 of a head that squall writes
+    settings: dict[str, Whole] = Field(default_factory=dict)
+    instances: Count = 1
+    max_batch_size: Annotated[Count, Field(le=LARGEST_BATCH)] = 32
+    preferred_batch_sizes: tuple[Count, ...] = ()
+    queue_delay_ns: Duration = Field(default=0, alias="queue_delay")
+    queue: QueuePolicy = QueuePolicy()
+    framework: Literal["numpy", "torch"] = "numpy"  # what computes a head of the zoo
+    device: Literal["cpu", "gpu"] | None = None  # else the CPU for numpy, a GPU for torch
+    precision: Literal["fp32", "fp16"] = "fp32"
+    cuda_graphs: bool = False  # torch on a GPU: one graph per batch size, captured before the server is ready
+    repository: Text | None = None
+    shapes: dict[str, tuple[Count, ...]] = Field(default_factory=dict)  # dims of inputs the model leaves open
+
+    @model_validator(mode="after")
+    def _parts_fit(self) -> ModelConfig:
+        if self.framework == "numpy" and (self.device == "gpu" or self.precision != "fp32"):
+            raise ValueError("framework numpy computes in fp32 on the CPU: use framework torch")
+        if self.cuda_graphs and (self.framework != "torch" or self.device == "cpu"):
+            raise ValueError("cuda_graphs needs framework torch on a GPU")
+        too_large = [size for size in self.preferred_batch_sizes if size > self.max_batch_size]
+        if too_large:
+            raise ValueError(
+                f"preferred batch size {too_large[0]} is above max_batch_size {self.max_batch_size}"
+            )
+        return self
+
+
+class ServerConfig(Section):
+    """The Triton server: started here by default, else one that runs, else a container image."""
+
+    url: Annotated[Text, Field(pattern=SERVER_URL)] | None = None
+    image: Text | None = None
+    runtime: Literal["docker", "podman"] | None = None
+    http_port: Port | None = None
+    grpc_port: Port | None = None
+    metrics_port: Port | None = None
+    nice: Annotated[int, Field(ge=0, le=19)] = 0  # niceness of the server, whatever this process has
+    start_timeout_ns: PositiveDuration = Field(default=60 * NS_PER_S, alias="start_timeout")
+    stop_timeout_ns: PositiveDuration = Field(default=10 * NS_PER_S, alias="stop_timeout")
+
+    @model_validator(mode="after")
+    def _one_origin(self) -> ServerConfig:
+        if self.url is not None and self.image is not None:
+            raise ValueError("url (a server that runs) and image (one to start) exclude each other")
+        if self.runtime is not None and self.image is None:
+            raise ValueError("runtime needs image")
+        if self.url is not None and self.http_port is not None:
+            raise ValueError("http_port: beside url it says nothing, the port is in the url")
+        port = (self.url or "").rstrip("/").rpartition(":")[2]
+        if port.isdecimal() and int(port) > LARGEST_PORT:
+            raise ValueError(f"url: port {port} is above {LARGEST_PORT}")
+        return self
+
+
+class TlsConfig(Section):
+    """TLS between clients and server; paths are on the client nodes. Without `ca`, the system's authorities."""
+
+    ca: Text | None = None
+    certificate: Text | None = None  # the client's own, for mutual TLS
+    key: Text | None = None
+    server_name: Text | None = None  # the name that the server's certificate must have, else the host
+    verify: bool = True
+
+    @model_validator(mode="after")
+    def _whole_identity(self) -> TlsConfig:
+        if (self.certificate is None) != (self.key is None):
+            raise ValueError("certificate and key, the client's own, go together")
+        return self
+
+
+class ValueCheckConfig(Section):
+    """Comparison of the values of some replies with those that the head's weights give, or a file of the user's.
+
+    A value is right where |value - expected| <= atol + rtol * |expected|.
+    """
+
+    share: Annotated[Number, Field(ge=SMALLEST_SHARE, le=1)] = 0.01  # at least this share of the requests
+    rtol: Annotated[Number, Field(ge=0)] = 1e-3
+    atol: Annotated[Number, Field(ge=0)] = 1e-5
+    reference: Text | None = None  # .npz on the driver's node, for a model that is no head of the zoo
+
+    def every(self, n_parties: int) -> int:
+        """Requests whose id is a multiple of it are checked, by every one of `n_parties` in its turn.
+
+        Parties (workers; users of a closed loop) take ids in turn, so the two must have no common factor: the largest
+        such number that still gives `share`.
+        """
+        every = max(1, int(1 / self.share + 1e-9))
+        while math.gcd(every, n_parties) != 1:
+            every -= 1
+        return every
+
+
+def _both_tensors(value: object) -> object:
+    """`true` stands for both kinds, `false` for none."""
+    return {True: {}, False: None}[value] if isinstance(value, bool) else value
+
+
+class SharedMemoryConfig(Section):
+    """Which tensors lie in POSIX shared memory instead of in messages; for a server on the client's node."""
+
+    inputs: bool = True
+    outputs: bool = True
+
+    @model_validator(mode="after")
+    def _some_tensors(self) -> SharedMemoryConfig:
+        if not (self.inputs or self.outputs):
+            raise ValueError("neither inputs nor outputs: use shared_memory: false")
+        return self
+
+
+def _cores_named(value: object) -> object:
+    """One sentence for four forms."""
+    is_number = type(value) is int and value >= 1
+    is_list = isinstance(value, list | tuple) and value and all(type(i) is int and i >= 0 for i in value)
+    if value in ("auto", "off") or is_number or is_list:
+        return value
+    raise ValueError("use auto, off, a number of cores from 1, or a list of them: [6, 7]")
+
+
+class ClientConfig(Section):
+    """The load generators on each client node."""
+
+    workers_per_node: Count = 2
+    priority: Literal["auto", "realtime", "normal"] = "auto"  # of the threads that send
+    cores: Annotated[Literal["auto", "off"] | int | tuple[int, ...], BeforeValidator(_cores_named)] = "auto"
+    protocol: Literal["http", "grpc"] = "http"
+    tls: TlsConfig | None = None
+    unix: Text | None = None  # path on the client nodes, loaded instead of the port
+    headers: dict[HeaderName, HeaderValue] = Field(default_factory=dict)  # gRPC: metadata
+    spin_ns: Annotated[Duration, Field(le=LARGEST_SPIN_NS)] = Field(default=0, alias="spin")
+    timeout_ns: PositiveDuration = Field(default=5 * NS_PER_S, alias="timeout")
+    max_in_flight: Count | None = None
+    connections: Count = 16  # opened per worker before the start; the pool grows to need
+    rows: RowsConfig = ConstantRows()
+    deal: Literal["sequence", "hash", "session"] = "sequence"  # which worker sends an arrival
+    payload_variants: Annotated[Count, Field(le=LARGEST_VARIANT_COUNT)] = 4  # seeded inputs per row count
+    check: ValueCheckConfig | None = None  # compares values of replies
+    shared_memory: Annotated[SharedMemoryConfig | None, BeforeValidator(_both_tensors)] = None
+
+
+class PhaseConfig(Section):
+    """A stretch of the run; phases follow each other without a gap."""
+
+    name: Slug
+    kind: Literal["warmup", "measure", "drain"]
+    duration_ns: PositiveDuration = Field(alias="duration")
+    arrivals: ArrivalsConfig | None = None
+    timeout_ns: PositiveDuration | None = Field(default=None, alias="timeout")  # else that of the clients
+    rows: RowsConfig | None = None  # else those of the clients
+
+    @model_validator(mode="after")
+    def _arrivals_by_kind(self) -> PhaseConfig:
+        if (self.kind == "drain") != (self.arrivals is None):
+            raise ValueError(
+                "a drain sends nothing, remove arrivals"
+                if self.arrivals
+                else f"a {self.kind} phase needs arrivals"
+            )
+        expected = (
+            0.0
+            if self.arrivals is None or isinstance(self.arrivals, ClosedArrivals)
+            else expected_count(self.arrivals, self.duration_ns)
+        )
+        if expected > LARGEST_ARRIVAL_COUNT:
+            raise ValueError(f"{expected:.3g} requests are above the {LARGEST_ARRIVAL_COUNT:.0e} of a phase")
+        if isinstance(self.arrivals, EnvelopeArrivals) and self.arrivals.curve is not None:
+            assert self.arrivals.bin_ns is not None
+            n_bins = math.ceil(self.duration_ns / self.arrivals.bin_ns)
+            if not any(self.arrivals.curve[:n_bins]):
+                raise ValueError(f"the curve is 0 over the whole phase, which holds its first {n_bins} bins")
+        if isinstance(self.arrivals, ClosedArrivals) and self.arrivals.ramp_ns > self.duration_ns:
+            ramp, duration = format_duration(self.arrivals.ramp_ns), format_duration(self.duration_ns)
+            raise ValueError(f"the ramp of {ramp} is longer than the phase of {duration}")
+        return self
+
+
+SampleInterval = Annotated[Duration, Field(ge=NS_PER_S // 100)]
+"""Between two samples: at shorter ones a sampler reads without a pause and takes the cores from what it observes."""
+
+
+class ProfileConfig(Section):
+    """What is observed beside the requests, and how often."""
+
+    nsys: Literal["auto", "off", "required"] = "off"  # it changes the latency: only for who asks
+    nsys_session: Annotated[str, Field(strict=True, pattern=r"^[A-Za-z][A-Za-z0-9_.-]{0,126}$")] | None = (
+        None  # of a server at server.url that somebody started with `nsys launch --session-new=NAME`
+    )
+    on_nsys_failure: Literal["keep", "restart"] = "keep"  # the server, where its session is lost
+    trace: Annotated[tuple[Literal["cuda", "nvtx", "osrt"], ...], Field(min_length=1)] = (
+        "cuda",
+        "nvtx",
+        "osrt",
+    )
+    cuda_graph_trace: Literal["graph", "node"] = "node"  # whole graphs cost less and hide their kernels
+    keep_raw_report: bool = False  # the report that still holds environments and output, on its node
+    nvml: Literal["auto", "off", "required"] = "auto"
+    gpm: Literal["auto", "off"] = "auto"
+    triton_trace: Literal["auto", "off"] = "auto"  # per-request server times, from Triton 2.57 on
+    triton_interval_ns: SampleInterval = Field(default=NS_PER_S // 10, alias="triton_interval")
+    host_interval_ns: SampleInterval = Field(default=NS_PER_S, alias="host_interval")
+    thread_interval_ns: SampleInterval = Field(default=NS_PER_S, alias="thread_interval")
+    gpu_interval_ns: SampleInterval = Field(default=NS_PER_S // 10, alias="gpu_interval")
+    osrt_threshold_ns: Duration = Field(default=100_000, alias="osrt_threshold")
+
+
+class ExpectConfig(Section):
+    """What the user expects of the server: what goes beyond it leads the verdict, and makes no run INVALID."""
+
+    failures: Annotated[Number, Field(ge=0, le=1)] = 0.01  # share of the measured requests that may fail
+
+
+class Scenario(Section):
+    """One whole scenario. An object that exists is usable; trace files are read only by the plan."""
+
+    name: Slug
+    seed: Whole
+    model: ModelConfig
+    server: ServerConfig = ServerConfig()
+    clients: ClientConfig = ClientConfig()
+    phases: Annotated[tuple[PhaseConfig, ...], Field(min_length=1, max_length=LARGEST_PHASE_COUNT)]
+    profile: ProfileConfig = ProfileConfig()
+    expect: ExpectConfig = ExpectConfig()
+
+    @model_validator(mode="after")
+    def _parts_fit(self) -> Scenario:
+        names = [phase.name for phase in self.phases]
+        twice = [name for index, name in enumerate(names) if name in names[:index]]
+        if twice:
+            raise ValueError(f"phases: the name {twice[0]!r} is used twice")
+        if not any(phase.kind == "measure" for phase in self.phases):
+            raise ValueError("phases: at least one must be of kind 'measure'")
+        if sum(phase.duration_ns for phase in self.phases) >= 2**63:
+            raise ValueError("phases: together they are longer than the 292 years of an int64 in ns")
+        if self.phases[-1].kind != "drain":
+            raise ValueError(f"phases: the last one, {names[-1]!r}, must be of kind 'drain'")
+        self._refuse_two_loops()
+        if self.profile.nsys_session is not None and self.server.url is None:
+            raise ValueError(
+                "profile.nsys_session: is for a server at server.url; squall names its own session"
+            )
+        if self.profile.nsys_session is not None and self.profile.nsys == "off":
+            raise ValueError("profile.nsys_session: profile.nsys is off, add nsys: auto or required")
+        self._refuse_tls_without_its_server()
+        self._refuse_close_recordings()
+        check = self.clients.check
+        if check is not None and check.reference is None and self.model.repository is not None:
+            raise ValueError(
+                "clients.check: for a model in model.repository it needs reference, its right values"
+            )
+        for phase in self.phases:
+            self._refuse_bad_rows(phase)
+        return self
+
+    def rows_of(self, phase: PhaseConfig) -> RowsConfig:
+        """How many rows the requests of a phase carry: its own law, else that of the clients."""
+        return phase.rows if phase.rows is not None else self.clients.rows
+
+    def _refuse_bad_rows(self, phase: PhaseConfig) -> None:
+        """No more rows than a batch takes, and rows and sessions of a trace only where there is one."""
+        where = "clients.rows" if phase.rows is None else f"phases.{phase.name}.rows"
+        rows = self.rows_of(phase)
+        if max_rows(rows) > self.model.max_batch_size:
+            raise ValueError(
+                f"{where}: up to {max_rows(rows)} rows are above model.max_batch_size {self.model.max_batch_size}"
+            )
+        if phase.arrivals is None or isinstance(phase.arrivals, TraceArrivals):
+            return
+        if isinstance(rows, TraceRows):
+            raise ValueError(
+                f"{where}: kind 'trace' is for phases whose arrivals are a trace; give phases.{phase.name}.rows of its"
+                " own, such as kind 'empirical' with the same file"
+            )
+
+    def _refuse_tls_without_its_server(self) -> None:
+        """A server that squall starts speaks no TLS; and over HTTP the port that is loaded is that of the URL."""
+        if self.clients.tls is None:
+            return
+        url = self.server.url
+        if url is None:
+            raise ValueError("clients.tls: needs server.url, a server that squall starts speaks no TLS")
+        if self.clients.protocol == "http" and not url.startswith("https:"):
+            raise ValueError(f"clients.tls: over protocol http it needs an https:// server.url, not {url!r}")
+
+    def _refuse_close_recordings(self) -> None:
+        """A second recording that cannot begin in time is a profile that is not there: told before the run."""
+        server, model, profile = self.server, self.model, self.profile
+        is_out_of_reach = server.image is not None or (
+            server.url is not None and profile.nsys_session is None
+        )
+        if profile.nsys == "off" or is_out_of_reach:
+            return
+        is_cpu_head = (
+            server.url is None
+            and model.repository is None
+            and (model.framework == "numpy" or model.device == "cpu")
+        )
+        phases = [(phase.name, phase.kind, phase.duration_ns) for phase in self.phases]
+        trouble = too_close(phases, "cuda" in profile.trace and not is_cpu_head)
+        if trouble:
+            raise ValueError(f"phases: {trouble}")
+
+    def _refuse_two_loops(self) -> None:
+        """A closed loop has service times only; beside response times they would be taken for these."""
+        loaded = [phase for phase in self.phases if phase.arrivals is not None]
+        closed = [phase.name for phase in loaded if isinstance(phase.arrivals, ClosedArrivals)]
+        other = [phase.name for phase in loaded if not isinstance(phase.arrivals, ClosedArrivals)]
+        if closed and other:
+            raise ValueError(
+                f"phases: {closed[0]!r} is closed-loop and {other[0]!r} is not, use one or the other: service"
+                " times of a closed loop are never mixed with response times"
+            )
+
+    def to_mapping(self) -> dict[str, Any]:
+        """The scenario with every default, in plain types with units: it loads back to an equal one."""
+        return self.model_dump(mode="json", by_alias=True, exclude_none=True)
+
+    def digest(self) -> str:
+        """sha256, in hex, of the canonical JSON of `to_mapping()`: equal exactly for equal scenarios."""
+        text = json.dumps(self.to_mapping(), sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+        return hashlib.sha256(text.encode("ascii")).hexdigest()

@@ -1,0 +1,70 @@
+"""YAML text to plain Python values, without its traps.
+
+A key given twice is an error, and plain scalars follow the YAML 1.2 core schema (section 10.3.2), so that
+`nsys: off` is the text "off", `1:30` is not 90, a date stays a text and `1e3` is a number.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import yaml
+
+from squall.scenarios.errors import ScenarioError
+
+
+class _StrictLoader(yaml.SafeLoader):
+    """SafeLoader with the scalars of YAML 1.2 and unique keys."""
+
+    # Emptied here, so that `add_implicit_resolver` below fills a dictionary of this class only.
+    yaml_implicit_resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {}  # noqa: RUF012
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
+        """Keys as their texts; `<<` is a key like any other and nothing is merged."""
+        seen: set[str] = set()
+        for key_node, _ in node.value:
+            if not isinstance(key_node, yaml.ScalarNode):
+                raise yaml.constructor.ConstructorError(
+                    None, None, "a key must be a text", key_node.start_mark
+                )
+            if key_node.value in seen:
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"the key {key_node.value!r} is given twice", key_node.start_mark
+                )
+            seen.add(key_node.value)
+        return {key.value: self.construct_object(value, deep=deep) for key, value in node.value}
+
+
+for _tag, _pattern, _first in (
+    ("bool", r"true|True|TRUE|false|False|FALSE", "tTfF"),
+    ("null", r"~|null|Null|NULL|", "~nN\0"),
+    ("int", r"[-+]?[0-9]+", "-+0123456789"),
+    ("float", r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?", "-+.0123456789"),
+    ("float", r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)", "-+."),
+):
+    _StrictLoader.add_implicit_resolver(
+        f"tag:yaml.org,2002:{_tag}",
+        re.compile(rf"^(?:{_pattern})$"),
+        ["" if c == "\0" else c for c in _first],
+    )
+
+
+def _construct_int(loader: yaml.SafeLoader, node: yaml.ScalarNode) -> int:
+    return int(loader.construct_scalar(node))  # SafeLoader's own reads 010 as octal, as YAML 1.1 did
+
+
+_StrictLoader.add_constructor("tag:yaml.org,2002:int", _construct_int)
+
+
+def parse_yaml(text: str, origin: str) -> Any:
+    """Value of the one document in `text`, None if empty. Raises ScenarioError with line and column."""
+    try:
+        return yaml.load(text, Loader=_StrictLoader)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        place = f"line {mark.line + 1}, column {mark.column + 1}: " if mark is not None else ""
+        problem = " ".join((error.problem or error.context or "not YAML").split())
+        raise ScenarioError(f"{origin}: {place}{problem}") from error
+    except (yaml.YAMLError, ValueError) as error:
+        raise ScenarioError(f"{origin}: {' '.join(str(error).split())}") from error

@@ -1,0 +1,177 @@
+"""Closed-loop load: users who send, wait for the reply, think, and send again. What they do, not when.
+
+    first_at          reply                   reply
+       │──── service ───│──── think ────│─ service ─│── think ──│ …
+       send                             send                    send
+
+When a user sends depends on the server, so there is no schedule, no response time and no send lag. What each
+user does is seeded and does not depend on how many workers there are.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from squall.scenarios.config.arrivals import ClosedArrivals, ThinkConfig
+from squall.scenarios.config.rows import RowsConfig, possible_rows
+from squall.scenarios.config.scenario import PhaseConfig, Scenario
+from squall.scenarios.plan.mix import draw_rows, settled
+from squall.scenarios.plan.plan import PhaseSpan, lay_out, stream
+from squall.scenarios.plan.think import draw_think_ns
+
+_CHUNK_STEPS = 64
+"""Steps drawn at a time: part of what a seed means, since a longer array is drawn differently."""
+
+
+@dataclass(frozen=True)
+class ClosedPhase:
+    """The users of one span: their number, how long they think, over how long they begin, and what they send."""
+
+    n_users: int
+    think: ThinkConfig
+    ramp_ns: int
+    rows: RowsConfig
+
+
+@dataclass(frozen=True)
+class Step:
+    """What a user does next: thinks for `think_ns`, then sends `rows` rows of that variant."""
+
+    think_ns: int
+    rows: int
+    variant: int
+
+
+@dataclass(frozen=True, eq=False)
+class ClosedPlan:
+    """The users of a closed-loop run, or one worker's part of them.
+
+    Two plans are the same exactly if their `sha256()` are.
+    """
+
+    users: NDArray[np.int64]  # numbers of the users here, sorted; 0..n_users-1 over all workers
+    n_users: int  # of the whole run: the largest of its phases
+    spans: tuple[PhaseSpan, ...]
+    phases: tuple[ClosedPhase | None, ...]  # one per span, None for a drain
+    n_variants: int
+    seed: int
+
+    def __len__(self) -> int:
+        return int(self.users.size)
+
+    def sha256(self) -> str:
+        """Hex digest of users, phases and seed, and of the first steps of the first user in each phase.
+
+        The steps are there because a law may be drawn differently by another release.
+        """
+        phases = [(phase, _first_steps(self, index)) for index, phase in enumerate(self.phases)]
+        spans = [(span.name, span.kind, span.start_ns, span.end_ns) for span in self.spans]
+        stated = (self.n_users, spans, phases, self.n_variants, self.seed)
+        digest = hashlib.sha256(repr(stated).encode())
+        digest.update(np.ascontiguousarray(self.users, dtype="<i8").data)
+        return digest.hexdigest()
+
+    def first_at_ns(self, user: int, phase: int) -> int | None:
+        """Offset from the run's start at which `user` begins in the phase; None if the phase has no such user.
+
+        Users begin evenly over the ramp; without one all begin at the phase's start.
+        """
+        closed = self.phases[phase]
+        if closed is None or user >= closed.n_users:
+            return None
+        return self.spans[phase].start_ns + closed.ramp_ns * user // closed.n_users
+
+    def steps(self, user: int, phase: int) -> Iterator[Step]:
+        """What `user` does in the phase, without end; before the first request nobody thinks.
+
+        Raises ValueError for a phase that has no such user.
+        """
+        return (
+            step
+            for chunk in self.step_chunks(user, phase)
+            for step in map(Step, *map(np.ndarray.tolist, chunk))
+        )
+
+    def step_chunks(self, user: int, phase: int) -> Iterator[tuple[NDArray[Any], NDArray[Any], NDArray[Any]]]:
+        """`steps` as arrays: think times in ns, rows, variants; 64 at a time. Raises ValueError as it does."""
+        closed = self.phases[phase]
+        if closed is None or not 0 <= user < closed.n_users:
+            raise ValueError(f"phase {self.spans[phase].name!r} has no user {user}")
+        return self._step_chunks(user, phase, closed)
+
+    def _step_chunks(
+        self, user: int, phase: int, closed: ClosedPhase
+    ) -> Iterator[tuple[NDArray[Any], NDArray[Any], NDArray[Any]]]:
+        streams = [stream(self.seed, name, phase, user) for name in ("think", "rows", "variants")]
+        is_first = True
+        while True:
+            think_ns = draw_think_ns(closed.think, streams[0], _CHUNK_STEPS)
+            if is_first:
+                think_ns[0], is_first = 0, False
+            rows = draw_rows(closed.rows, streams[1], _CHUNK_STEPS)
+            variants = streams[2].integers(0, self.n_variants, _CHUNK_STEPS, dtype=np.uint8)
+            yield think_ns, rows, variants
+
+    def request_kinds(self) -> set[tuple[int, int]]:
+        """Every (rows, variant) that `steps` can give, for encoding before the start."""
+        sizes = {rows for closed in self.phases if closed is not None for rows in possible_rows(closed.rows)}
+        return {(rows, variant) for rows in sizes for variant in range(self.n_variants)}
+
+
+def is_closed(scenario: Scenario) -> bool:
+    """Whether the scenario is closed-loop; all its phases with load are, or none is."""
+    return any(isinstance(phase.arrivals, ClosedArrivals) for phase in scenario.phases)
+
+
+def plan_closed(scenario: Scenario, seed: int | None = None) -> ClosedPlan:
+    """The plan of the whole run; `seed` None means the scenario's. Raises ValueError for an open-loop scenario."""
+    phases = tuple(_closed_phase(phase, scenario) for phase in scenario.phases)
+    if not is_closed(scenario):
+        raise ValueError(f"scenario {scenario.name!r} is open-loop: `squall.scenarios.plan.plan` plans it")
+    n_users = max(phase.n_users for phase in phases if phase is not None)
+    return ClosedPlan(
+        users=np.arange(n_users, dtype=np.int64),
+        n_users=n_users,
+        spans=lay_out(scenario.phases),
+        phases=phases,
+        n_variants=scenario.clients.payload_variants,
+        seed=scenario.seed if seed is None else seed,
+    )
+
+
+def deal_closed(plan: ClosedPlan, n_workers: int) -> tuple[ClosedPlan, ...]:
+    """One plan per worker, user u going to worker u mod `n_workers`."""
+    if n_workers < 1:
+        raise ValueError(f"a plan is dealt to 1 or more workers, not {n_workers}")
+    owner = plan.users % n_workers
+    return tuple(replace(plan, users=plan.users[owner == worker]) for worker in range(n_workers))
+
+
+def request_id(plan_n_users: int, user: int, index: int) -> int:
+    """Id of the user's request number `index` of the whole run, from 0, phases included.
+
+    Unique in the run, and the same for any number of workers.
+    """
+    return index * plan_n_users + user
+
+
+def _closed_phase(phase: PhaseConfig, scenario: Scenario) -> ClosedPhase | None:
+    arrivals = phase.arrivals
+    if not isinstance(arrivals, ClosedArrivals):
+        return None
+    rows = settled(scenario.rows_of(phase))
+    return ClosedPhase(arrivals.users, arrivals.think, arrivals.ramp_ns, rows)
+
+
+def _first_steps(plan: ClosedPlan, phase: int) -> list[Step]:
+    """The first chunk of the first user here that the phase has; empty if it has none."""
+    if not len(plan) or plan.first_at_ns(int(plan.users[0]), phase) is None:
+        return []
+    return list(islice(plan.steps(int(plan.users[0]), phase), _CHUNK_STEPS))

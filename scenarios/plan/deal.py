@@ -1,0 +1,52 @@
+"""Which worker sends which arrival: a pure function of the row, so that the parts' union is always the whole."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from squall.scenarios.plan.hashing import mix64
+from squall.scenarios.traces.parts.part import NO_SESSION
+
+DealRule = Literal["sequence", "hash", "session"]
+"""By the number of the arrival in turn, by a hash of that number, or by a hash of its session."""
+
+_SEQ_SALT, _SESSION_SALT = 1, 2
+
+
+def workers_of(
+    rule: DealRule, seq: NDArray[np.int64], affinity: NDArray[np.uint32] | None, n_workers: int
+) -> NDArray[np.int64]:
+    """The worker, 0 to n_workers - 1, of each arrival, (n,) int64.
+
+    `sequence`: seq mod n, so that neighbours go to different workers. `hash`: 32 bits of mix64(seq) mod n, without a
+    pattern in time. `session`: affinity mod n, so that a session stays with one worker; only it needs `affinity`.
+    """
+    if rule == "sequence":
+        return seq % n_workers
+    if rule == "hash":
+        return _remainder(mix64(seq, _SEQ_SALT).astype(np.uint32), n_workers)
+    if affinity is None:
+        raise ValueError("a plan dealt by session needs the affinity of its arrivals")
+    return _remainder(affinity, n_workers)
+
+
+def affinity_of(session: NDArray[np.int64] | None, seq: NDArray[np.int64]) -> NDArray[np.uint32]:
+    """32 bits of a hash of each arrival's session, (n,) uint32; of its seq where it names none (-1) or there is none.
+
+    Sessions may collide, as they do on a worker anyway; on N workers the shares are off by N/2³² at most.
+    """
+    alone = mix64(seq, _SEQ_SALT)
+    mixed = (
+        alone if session is None else np.where(session == NO_SESSION, alone, mix64(session, _SESSION_SALT))
+    )
+    return mixed.astype(np.uint32)
+
+
+def _remainder(hashes: NDArray[np.uint32], n_workers: int) -> NDArray[np.int64]:
+    """hashes mod n_workers; numpy divides by one number several times faster than it takes a remainder."""
+    whole = hashes // hashes.dtype.type(n_workers)
+    whole *= hashes.dtype.type(n_workers)
+    return (hashes - whole).astype(np.int64)

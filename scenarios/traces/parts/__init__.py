@@ -1,0 +1,1 @@
+"""What every trace format has in common: parts of a trace, options, columns' names, faults."""

@@ -1,0 +1,1 @@
+"""A reader for each trace format, and what tells the formats apart."""

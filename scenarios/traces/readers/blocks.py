@@ -1,0 +1,125 @@
+"""Text of a trace in blocks of whole lines: bounded memory for any file, plain, gzip or zstd.
+
+The compression is told by the first bytes, not by the name.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import IO, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from squall.scenarios.traces.parts.faults import RowFault
+
+BLOCK_BYTES = 4 * 2**20
+LONGEST_LINE_BYTES = 2**20
+HEAD_BYTES = 2**16
+
+_GZIP = b"\x1f\x8b"
+_ZSTD = b"\x28\xb5\x2f\xfd"
+_BOM = b"\xef\xbb\xbf"
+_NEWLINE = 10
+
+
+@dataclass(frozen=True)
+class Block:
+    """Whole lines of a text, each with its line end. `first_row` is the row of the first one."""
+
+    first_row: int
+    data: bytes
+
+    @cached_property
+    def rows(self) -> NDArray[np.int64]:
+        """Row numbers of the lines that are not blank, (n,) int64, increasing."""
+        return np.array([row for row, _ in self.lines()], dtype=np.int64)
+
+    def row_of(self, index: int) -> int:
+        """Row number of the line that gave the data row `index`."""
+        return int(self.rows[min(index, self.rows.size - 1)])
+
+    def has_rows(self, n_rows: int) -> bool:
+        """Whether `n_rows` is the number of lines, with the blank ones or without: no reader joined or split any."""
+        return n_rows == self.data.count(b"\n") or n_rows == self.rows.size
+
+    def lines(self) -> Iterator[tuple[int, bytes]]:
+        """Row and content, without its line end, of each line that is not blank."""
+        for row, line in enumerate(self.data.split(b"\n"), self.first_row):
+            if line.strip():
+                yield row, line.rstrip(b"\r")
+
+
+def open_text(path: Path) -> IO[bytes]:
+    """The uncompressed bytes of `path`. Raises RowFault for a name that promises another compression."""
+    with path.open("rb") as file:
+        magic = file.read(4)
+    if magic.startswith(_GZIP):
+        return cast(IO[bytes], gzip.open(path, "rb"))
+    if magic == _ZSTD:
+        import pyarrow as pa
+
+        return cast(IO[bytes], pa.CompressedInputStream(str(path), "zstd"))
+    if path.suffix in (".gz", ".zst") and magic:
+        kind = "gzip" if path.suffix == ".gz" else "zstd"
+        raise RowFault(None, f"the name ends in {path.suffix} but the bytes are not {kind}; rename the file")
+    return path.open("rb")
+
+
+def read_head(path: Path) -> bytes:
+    """The first `HEAD_BYTES` of the uncompressed text, less where the file is shorter."""
+    with open_text(path) as file:
+        return _filled(file, HEAD_BYTES).removeprefix(_BOM)
+
+
+def text_blocks(
+    path: Path, longest_line_bytes: int = LONGEST_LINE_BYTES, block_bytes: int = BLOCK_BYTES
+) -> Iterator[Block]:
+    """All lines of `path` in blocks of about `block_bytes`.
+
+    Raises RowFault for a line longer than `longest_line_bytes`, which is never held whole, and for a NUL byte.
+    """
+    row, rest = 1, b""
+    with open_text(path) as file:
+        while True:
+            read = _filled(file, block_bytes)
+            data = rest + (read.removeprefix(_BOM) if row == 1 and not rest else read)
+            end = data.rfind(b"\n") + 1 if read else len(data)
+            if data:
+                _check_lines(data, row, longest_line_bytes)
+            whole, rest = data[:end], data[end:]
+            if whole:
+                block = Block(row, whole if whole.endswith(b"\n") else whole + b"\n")
+                yield block
+                row += block.data.count(b"\n")
+            if not read:
+                return
+
+
+def _check_lines(data: bytes, row: int, longest_line_bytes: int) -> None:
+    codes = np.frombuffer(data, dtype=np.uint8)
+    ends = np.concatenate([[-1], np.flatnonzero(codes == _NEWLINE), [codes.size]])
+    long = np.flatnonzero(np.diff(ends) - 1 > longest_line_bytes)
+    if long.size:
+        what = f"the line is longer than {longest_line_bytes} bytes; is this a text of one request a line?"
+        raise RowFault(row + int(long[0]), what)
+    if b"\0" in data:
+        raise RowFault(
+            row + data[: data.index(b"\0")].count(b"\n"), "a NUL byte: this is no text; name the format"
+        )
+
+
+def _filled(file: IO[bytes], n_bytes: int) -> bytes:
+    """`n_bytes` of `file`, fewer only at its end: a compressed stream may return less at a time."""
+    buffer = io.BytesIO()
+    while buffer.tell() < n_bytes:
+        read = file.read(n_bytes - buffer.tell())
+        if not read:
+            break
+        buffer.write(read)
+    return buffer.getvalue()

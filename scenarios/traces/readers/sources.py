@@ -1,0 +1,295 @@
+"""The source of rows of each format, with its columns found and its unit decided.
+
+Columns are found by the header and the first 64 KiB: a size column is one whose cells there are whole numbers or
+empty, and not all empty. The unit of a number is the stated one, else that of the column's name, else s for CSV and
+lines and ms for JSON lines; a plain file whose first stamp then looks like an instant since 1970 in another unit is
+refused. A number in Parquet or Arrow without a unit is refused, for nothing says what it is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from squall.scenarios.traces.parts.faults import RowFault, no_column
+from squall.scenarios.traces.parts.names import session_column, stamp_column, unit_of_name
+from squall.scenarios.traces.parts.options import NS_PER_UNIT, TraceOptions, TraceUnit
+from squall.scenarios.traces.readers.blocks import read_head
+from squall.scenarios.traces.readers.chunk import Source
+from squall.scenarios.traces.readers.columnar import ColumnarSource, is_stamp_type, schema_of, states_unit
+from squall.scenarios.traces.readers.counts import CountsSource
+from squall.scenarios.traces.readers.delimited import (
+    DelimitedSource,
+    Layout,
+    data_of,
+    duplicate_names,
+    sniff_delimiter,
+    split_line,
+    whole_columns,
+)
+from squall.scenarios.traces.readers.instants import Clock, stamp_kind
+from squall.scenarios.traces.readers.jsonlines import JsonSource, parse_entry
+from squall.scenarios.traces.readers.logs import LogSource
+from squall.scenarios.traces.readers.plainlines import LinesSource
+from squall.scenarios.traces.readers.recognise import COUNT_NAMES, first_line
+from squall.scenarios.traces.readers.schedule import ScheduleSource
+
+_TOKEN_SIZES = ("input_length", "output_length")
+_FIRST_ENTRIES = 100
+_BIN_NAMES: dict[str, TraceUnit] = {"second": "s", "seconds": "s", "sec": "s", "millisecond": "ms"}
+
+
+@dataclass(frozen=True)
+class _Columns:
+    """Where a format says it: the stamps' column, the sizes, of which the first two must be there, and sessions."""
+
+    stamp: str
+    sizes: tuple[str, ...]
+    has_sessions: bool
+
+
+def csv_source(path: Path, options: TraceOptions) -> DelimitedSource:
+    """Any table with a header. As all here: raises RowFault where the file is not of that format."""
+    return _delimited(path, options, None)
+
+
+def azure_source(path: Path, options: TraceOptions) -> DelimitedSource:
+    sizes = ("ContextTokens", "GeneratedTokens", "NumImages")
+    return _delimited(path, options, _Columns("timestamp", sizes, has_sessions=False))
+
+
+def burstgpt_source(path: Path, options: TraceOptions) -> DelimitedSource:
+    sizes = ("Request tokens", "Response tokens", "Total tokens")
+    return _delimited(path, options, _Columns("timestamp", sizes, has_sessions=True))
+
+
+def _delimited(path: Path, options: TraceOptions, known: _Columns | None) -> DelimitedSource:
+    head = read_head(path)
+    row, line = first_line(head)
+    header, delimiter = _header(line, row)
+    stamp = _found(header, options.column or (known.stamp if known is not None else None), row)
+    layout = Layout(header, delimiter, row, header.index(stamp), (), None)
+    data = data_of(head, row)
+    session = session_column([name for name in header if name != stamp])
+    if known is None:
+        taken = {stamp, session}
+        sizes = tuple(i for i in whole_columns(data, layout) if header[i] not in taken)
+    else:
+        sizes = _named(header, known.sizes, required=2, row=row)
+        session = session if known.has_sessions else None
+    place = None if session is None else header.index(session)
+    layout = replace(layout, sizes=sizes, session=place)
+    twice = set(duplicate_names(header)) & {header[index] for index in layout.used}
+    if twice:
+        raise RowFault(row, f"the column {min(twice)!r} stands there twice; rename one")
+    unit = options.unit or unit_of_name(stamp) or "s"
+    assumed = options.unit is None and unit_of_name(stamp) is None and known is None
+    is_date = _first_kind(data, layout) == "date"
+    return DelimitedSource(path, layout, unit, None if is_date else unit, assumed)
+
+
+def log_source(path: Path, _: TraceOptions) -> LogSource:
+    """Either log."""
+    first_line(read_head(path))
+    return LogSource(path)
+
+
+def lines_source(path: Path, options: TraceOptions) -> LinesSource:
+    _, line = first_line(read_head(path))
+    unit = options.unit or "s"
+    is_date = stamp_kind(line.decode("utf-8", "replace")) == "date"
+    return LinesSource(path, unit, None if is_date else unit, options.unit is None)
+
+
+def intervals_source(path: Path, options: TraceOptions) -> LinesSource:
+    first_line(read_head(path))
+    unit = options.unit or "us"
+    return LinesSource(path, unit, unit, unit_is_assumed=False, are_gaps=True)
+
+
+def counts_source(path: Path, options: TraceOptions) -> CountsSource:
+    head = read_head(path)
+    row, line = first_line(head)
+    header, delimiter = _header(line, row)
+    n_header_rows = row
+    if all(_is_number(cell) for cell in header):
+        header, n_header_rows = (options.column or "second", "count", *header[2:]), row - 1
+    count = next((name for name in header if name.strip().lower() in COUNT_NAMES), None)
+    if count is None:
+        raise no_column(header, "count")
+    bin_name = options.column or next((name for name in header if name != count), "second")
+    stamp = _found(header, bin_name, row)
+    layout = Layout(header, delimiter, n_header_rows, header.index(stamp), (header.index(count),), None)
+    unit = options.unit or _BIN_NAMES.get(stamp.strip().lower()) or unit_of_name(stamp) or "s"
+    data = data_of(head, n_header_rows)
+    is_date = _first_kind(data, layout) == "date"
+    table = DelimitedSource(path, layout, unit, None if is_date else unit, unit_is_assumed=False)
+    return CountsSource(table, _bin_width_ns(data, layout, unit))
+
+
+def _bin_width_ns(data: bytes, layout: Layout, unit: TraceUnit) -> int:
+    """The smallest step between the bins of the first rows, one unit where there is but one bin."""
+    clock = Clock(unit)
+    stamps = []
+    for line in data.split(b"\n")[:_FIRST_ENTRIES]:
+        try:
+            stamps.append(clock.read_one(split_line(line, layout.delimiter)[layout.stamp]))
+        except (ValueError, IndexError, StopIteration):
+            continue
+    steps = [after - before for before, after in pairwise(stamps) if after > before]
+    return min(steps, default=NS_PER_UNIT[unit])
+
+
+@dataclass(frozen=True)
+class _Keys:
+    """What a format of JSON lines says of its keys: the stamps' (None: found by its name), the sizes (None: those of
+    whole numbers), the request's before in its conversation, and the unit where nothing else says it."""
+
+    stamp: str | None = None
+    sizes: tuple[str, ...] | None = None
+    parent: str | None = None
+    unit: TraceUnit = "ms"
+
+
+def jsonl_source(path: Path, options: TraceOptions) -> JsonSource:
+    return _json(path, options, _Keys())
+
+
+def mooncake_source(path: Path, options: TraceOptions) -> JsonSource:
+    return _json(path, options, _Keys("timestamp", _TOKEN_SIZES))
+
+
+def bailian_source(path: Path, options: TraceOptions) -> JsonSource:
+    return _json(path, options, _Keys("timestamp", _TOKEN_SIZES, "parent_chat_id", "s"))
+
+
+def fixed_schedule_source(path: Path, options: TraceOptions) -> Source:
+    """perf_analyzer's document, or the JSON lines of aiperf."""
+    if b'"data"' in read_head(path)[:1000]:
+        return ScheduleSource(path, options.unit or "ms")
+    return _json(path, options, _Keys("timestamp"))
+
+
+def _json(path: Path, options: TraceOptions, keys: _Keys) -> JsonSource:
+    head = read_head(path)
+    first_line(head)
+    entries: list[dict[str, Any]] = []
+    lines = data_of(head, 0).split(b"\n")
+    for line in [text for text in lines if text.strip()][:_FIRST_ENTRIES]:
+        try:
+            entries.append(parse_entry(line))
+        except ValueError:
+            continue
+    names = tuple(dict.fromkeys(name for entry in entries for name in entry))
+    if not names:
+        raise RowFault(1, "no JSON object with a timestamp; name the format")
+    stamp = _found(names, options.column or keys.stamp, 1)
+    first = next(entry[stamp] for entry in entries if stamp in entry)
+    session = session_column([name for name in names if name != stamp])
+    parent = keys.parent if keys.parent in names else None
+    if keys.sizes is None:
+        sizes = tuple(name for name in names if name not in (stamp, session) and _is_whole(entries, name))
+    else:
+        sizes = tuple(name for name in keys.sizes if name in names)
+    unit = options.unit or unit_of_name(stamp) or keys.unit
+    assumed = options.unit is None and unit_of_name(stamp) is None
+    is_date = isinstance(first, str) and stamp_kind(first) == "date"
+    return JsonSource(path, stamp, sizes, session, parent, unit, None if is_date else unit, assumed)
+
+
+def columnar_source(path: Path, options: TraceOptions) -> ColumnarSource:
+    import pyarrow as pa
+
+    container, schema = schema_of(path)
+    names = tuple(schema.names)
+    stamp = _found(names, options.column, None)
+    kind = schema.field(names.index(stamp)).type
+    if not is_stamp_type(kind):
+        raise RowFault(None, f"the column {stamp!r} is {kind}, no time; name the column")
+    unit = options.unit or unit_of_name(stamp)
+    texts = pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_dictionary(kind)
+    if unit is None and not states_unit(kind) and not texts:
+        raise RowFault(
+            None, f"the column {stamp!r} is {kind} without a unit; state the unit: ns, us, ms or s"
+        )
+    session = session_column(
+        [name for name in names if name != stamp and _is_id(schema.field(names.index(name)).type)]
+    )
+    sizes = tuple(
+        field.name
+        for field in schema
+        if pa.types.is_integer(field.type) and field.name not in (stamp, session)
+    )
+    twice = set(duplicate_names(names)) & {stamp, session, *sizes}
+    if twice:
+        raise RowFault(None, f"the column {min(map(str, twice))!r} is there twice; rename one")
+    dated = states_unit(kind)
+    return ColumnarSource(
+        path, container, stamp, sizes, session, unit or "s", None if dated else unit or "s", texts
+    )
+
+
+def _is_id(kind: Any) -> bool:
+    import pyarrow as pa
+
+    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+    types = pa.types
+    return any(
+        check(kind) for check in (types.is_integer, types.is_string, types.is_large_string, types.is_binary)
+    )
+
+
+def _header(line: bytes, row: int) -> tuple[tuple[str, ...], str]:
+    delimiter = sniff_delimiter(line.decode("utf-8", "replace"))
+    try:
+        return tuple(cell.strip() for cell in split_line(line, delimiter)), delimiter
+    except ValueError as error:
+        raise RowFault(row, str(error)) from error
+
+
+def _found(names: tuple[str, ...], wanted: str | None, row: int | None) -> str:
+    """The name of the timestamp column. Raises RowFault with the nearest names where there is none."""
+    if wanted is None:
+        found = stamp_column(names)
+    else:
+        found = wanted if wanted in names else next((n for n in names if n.lower() == wanted.lower()), None)
+    if found is None:
+        fault = no_column(names, wanted or "timestamp")
+        raise fault if row == 1 else RowFault(row, str(fault).removeprefix("row 1: "))
+    return found
+
+
+def _named(header: tuple[str, ...], wanted: tuple[str, ...], required: int, row: int) -> tuple[int, ...]:
+    """Indices of the columns `wanted` that are there; the first `required` must be."""
+    lowered = [name.lower() for name in header]
+    for name in wanted[:required]:
+        if name.lower() not in lowered:
+            raise RowFault(row, str(no_column(header, name)).removeprefix("row 1: "))
+    return tuple(lowered.index(name.lower()) for name in wanted if name.lower() in lowered)
+
+
+def _first_kind(data: bytes, layout: Layout) -> str:
+    """Whether the first readable stamp is a number or a date."""
+    for line in data.split(b"\n")[:_FIRST_ENTRIES]:
+        try:
+            text = split_line(line, layout.delimiter)[layout.stamp]
+            Clock("ns").read_one(text)
+        except (ValueError, IndexError, StopIteration):
+            continue
+        return stamp_kind(text)
+    return "number"
+
+
+def _is_whole(entries: list[dict[str, Any]], name: str) -> bool:
+    values = [entry[name] for entry in entries if entry.get(name) is not None]
+    return bool(values) and all(isinstance(value, int) and not isinstance(value, bool) for value in values)
+
+
+def _is_number(text: str) -> bool:
+    try:
+        Clock("ns").read_one(text)
+    except ValueError:
+        return False
+    return True

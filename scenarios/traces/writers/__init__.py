@@ -1,0 +1,1 @@
+"""A writer for each trace format."""

@@ -1,0 +1,503 @@
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from squall.analysis.join import batch_slices
+from squall.analysis.join.batch_costs import write_batch_costs
+from squall.analysis.join.batch_ties import ByBatch, ByTime
+from squall.analysis.join.batch_times import (
+    ALLOCATION,
+    LAUNCH,
+    OTHER,
+    SYNC,
+    Calls,
+    Executions,
+    Ops,
+    batch_times,
+    waits_within,
+)
+from squall.analysis.storage.row_groups import NULL, read_columns, row_groups
+from squall.analysis.storage.store import RunStore
+from squall.scenarios.errors import AnalysisError, StoreError
+from tests.plain_runs import plain_run
+
+Row = dict[str, Any]
+Span = tuple[int, int]
+WHOLE = ("kernel_busy_ns", "copy_exposed_ns", "sync_wait_ns", "launch_idle_ns", "head_ns", "tail_ns")
+THREAD = {"process": 7, "thread": 8}
+
+# Instants of small runs are small numbers: every ns of an execution is looked at on its own.
+spans = st.tuples(st.integers(-6, 40), st.integers(0, 14)).map(lambda one: (one[0], one[0] + one[1]))
+op_rows = st.tuples(st.integers(0, 2), spans, st.one_of(st.none(), st.integers(0, 30)), st.booleans())
+call_rows = st.tuples(
+    st.integers(0, 2), spans, st.sampled_from([LAUNCH, SYNC, ALLOCATION, OTHER]), st.booleans()
+)
+execution_rows = st.lists(st.tuples(st.integers(-5, 15), st.integers(0, 25)), min_size=3, max_size=3)
+
+
+def covered(some: list[Span]) -> set[int]:
+    """The ns that any span covers, each by its start."""
+    return {t for first, last in some for t in range(first, last)}
+
+
+def times_by_hand(start: int, end: int, ops: list[Any], calls: list[Any]) -> Row:
+    """What `batch_times` must say of one execution, ns by ns."""
+    inside = set(range(start, end))
+    kernels = covered([span for _, span, _, is_kernel in ops if is_kernel])
+    every = covered([span for _, span, _, _ in ops])
+    begin = min([end, *(max(start, span[0]) for _, span, _, _ in ops)])
+    stop = max([begin, *(min(end, span[1]) for _, span, _, _ in ops)]) if ops else end
+    blocked = covered([span for _, span, _, blocks in calls if blocks])
+    idle = set(range(begin, stop)) - every
+    lengths = [(span[1] - span[0], is_kernel) for _, span, _, is_kernel in ops]
+
+    def of_kind(kind: int) -> list[Span]:
+        return [span for _, span, own, _ in calls if own == kind]
+
+    return {
+        "n_kernels": sum(is_kernel for _, is_kernel in lengths),
+        "n_copies": sum(not is_kernel for _, is_kernel in lengths),
+        "kernel_ns": sum(ns for ns, is_kernel in lengths if is_kernel),
+        "copy_ns": sum(ns for ns, is_kernel in lengths if not is_kernel),
+        "kernel_busy_ns": len(kernels & inside),
+        "copy_exposed_ns": len((every - kernels) & inside),
+        "sync_wait_ns": len(idle & blocked),
+        "launch_idle_ns": len(idle - blocked),
+        "head_ns": begin - start,
+        "tail_ns": end - stop,
+        "overrun_ns": len({t for t in every if t >= end}),
+        "n_launches": len(of_kind(LAUNCH)),
+        "launch_ns": len(covered(of_kind(LAUNCH))),
+        "sync_ns": len(covered(of_kind(SYNC))),
+        "alloc_ns": len(covered(of_kind(ALLOCATION))),
+        "api_ns": len(covered([span for _, span, _, _ in calls])),
+        "n_blocks": sum(blocks for *_, blocks in calls),
+        "blocked_ns": len(blocked),
+        "blocked_busy_ns": len(blocked & every),
+        "n_mid_blocks": sum(
+            blocks and any(launch is not None and launch > span[1] for _, _, launch, _ in ops)
+            for _, span, _, blocks in calls
+        ),
+    }
+
+
+def arrays(rows: list[Any], *kinds: type) -> list[Any]:
+    columns = list(zip(*rows, strict=True)) if rows else [()] * len(kinds)
+    return [np.array(column, kind) for column, kind in zip(columns, kinds, strict=True)]
+
+
+@settings(max_examples=200)
+@given(
+    executions=execution_rows,
+    ops=st.lists(op_rows, max_size=8),
+    calls=st.lists(call_rows, max_size=6),
+)
+def test_times_are_those_of_looking_at_every_ns(
+    executions: list[tuple[int, int]], ops: list[Any], calls: list[Any]
+) -> None:
+    start, length = arrays(executions, np.int64, np.int64)
+    op_columns = arrays(
+        [(row, *span, NULL if at is None else at, is_kernel, 0) for row, span, at, is_kernel in ops],
+        *[np.int64] * 4, np.bool_, np.int64,
+    )  # fmt: skip
+    call_columns = arrays(
+        [(row, *span, kind, blocks) for row, span, kind, blocks in calls], *[np.int64] * 4, np.bool_
+    )
+    found = batch_times(Executions(start, start + length), Ops(*op_columns), Calls(*call_columns))
+    for row, (first, ns) in enumerate(executions):
+        mine = ([one for one in ops if one[0] == row], [one for one in calls if one[0] == row])
+        expected = times_by_hand(first, first + ns, *mine)
+        assert {name: int(found[name][row]) for name in expected} == expected
+        assert sum(int(found[name][row]) for name in WHOLE) == ns
+        assert expected.keys() == found.keys()
+
+
+def test_events_far_from_their_execution_do_not_overflow() -> None:
+    executions = Executions(np.arange(4, dtype=np.int64), np.arange(4, dtype=np.int64) + 5)
+    far = np.array([10**17], np.int64)
+    ops = Ops(np.array([2]), far, far + 3, far, np.array([True]), np.array([0]))
+    none = np.zeros(0, np.int64)
+    found = batch_times(executions, ops, Calls(none, none, none, none, none > 0))
+    assert found["overrun_ns"].tolist() == [0, 0, 3, 0]
+    assert found["head_ns"].tolist() == [5, 5, 5, 5]
+
+
+@given(
+    execution_rows, st.lists(st.tuples(st.integers(0, 2), st.integers(0, 24), st.integers(0, 30)), max_size=8)
+)
+def test_waits_are_cut_to_their_execution(
+    executions: list[tuple[int, int]], waits: list[tuple[int, int, int]]
+) -> None:
+    start, length = arrays(executions, np.int64, np.int64)
+    inside = [(row, executions[row][0] + at, ns) for row, at, ns in waits if at < executions[row][1]]
+    row, at, ns = arrays(inside, *[np.int64] * 3)
+    found = waits_within(Executions(start, start + length), row, at, at + ns)
+    for i, (first, whole) in enumerate(executions):
+        own = covered([(t, t + ns) for row, t, ns in inside if row == i])
+        assert found[i] == len(own & set(range(first, first + whole)))
+
+
+@given(
+    keys=st.lists(
+        st.tuples(st.sampled_from("ab"), st.integers(-1, 2), st.integers(0, 12)), unique=True, max_size=10
+    ),
+    far=st.booleans(),
+    events=st.lists(
+        st.tuples(st.integers(0, 3), st.integers(-1, 3), st.one_of(st.just(NULL), st.integers(-2, 14))),
+        max_size=20,
+    ),
+)
+def test_an_event_belongs_to_the_execution_of_its_instance_and_batch(
+    keys: list[tuple[str, int, int]], far: bool, events: list[tuple[int, int, int]]
+) -> None:
+    step = 10**6 if far else 1  # ids far apart are searched, others looked up
+    ties = ByBatch(
+        np.arange(len(keys)),
+        [name for name, _, _ in keys],
+        np.array([device for _, device, _ in keys], np.int64),
+        np.array([i * step for *_, i in keys], np.int64),
+    )
+    words = [*ties.texts["instance"], "c", "d", "e", "f"]
+    columns: dict[str, NDArray[Any]] = {
+        "instance": np.array([place for place, *_ in events], np.int32),
+        "instance_device": np.array([device for _, device, _ in events], np.int64),
+        "batch_id": np.array([i if i == NULL else i * step for *_, i in events], np.int64),
+    }
+    wanted = [(words[place], device, i) for place, device, i in events]
+    expected = [keys.index(one) if one in keys else -1 for one in wanted]
+    assert ties.rows(columns, "start_ns").tolist() == expected
+
+
+def test_by_time_both_ends_belong_to_the_execution_and_unknown_instants_to_none() -> None:
+    ties = ByTime(np.array([4, 5, 6]), np.array([10, 30, 20]), np.array([12, 29, 25]))
+    at = np.array([9, 10, 12, 13, 20, 25, 26, 30, NULL])
+    assert ties.rows({"t": at}, "t").tolist() == [-1, 4, 4, -1, 6, 6, -1, -1, -1]
+
+
+def test_columns_of_row_groups_are_numbers_and_places_of_words(tmp_path: Path) -> None:
+    rows = [{**THREAD, "name": name, "batch_id": i or None} for i, name in enumerate("abcab")]
+    store = plain_run(tmp_path, {"kernels": rows})
+    groups = row_groups(store.path("kernels"), ["batch_id", "name", "gpu_uuid"])
+    assert [group.n_rows for group in groups] == [5]
+    bounds = groups[0].bounds
+    assert (tuple(bounds["batch_id"]), tuple(bounds["name"])) == ((1, 4, True), ("a", "c", False))
+    assert [bounds[name].is_one_value for name in ("batch_id", "name", "gpu_uuid")] == [False, False, True]
+    assert [bounds["batch_id"].may_hold(*span) for span in ((0, 0), (0, 1), (4, 9), (5, 9))] == [
+        False,
+        True,
+        True,
+        False,
+    ]
+    words = ["b"]
+    found = read_columns(groups * 2, ["batch_id"], {"name": words})
+    assert found["batch_id"].tolist() == [NULL, 1, 2, 3, 4] * 2
+    assert [words[i] for i in found["name"]] == list("abcab" * 2)
+    assert words[0] == "b"
+
+
+def test_a_torn_file_is_named(tmp_path: Path) -> None:
+    store = plain_run(tmp_path, {"kernels": [kernel(0, 1, 2, 0)]})
+    (part,) = store.path("kernels")
+    (group,) = row_groups([part], ["batch_id"])
+    part.write_bytes(part.read_bytes()[:100])
+    with pytest.raises(StoreError, match=r"cannot read .*kernels"):
+        row_groups([part], ["batch_id"])
+    with pytest.raises(StoreError, match=r"cannot read .*kernels"):
+        read_columns([group], ["batch_id"])
+
+
+# ---- whole runs: two instances that run at the same time, and a report of both
+
+
+def batch(batch_id: int, start_ns: int, end_ns: int, **more: Any) -> Row:
+    return {"model": "m", "version": "1", "instance": "i0", "batch_id": batch_id, "start_ns": start_ns,
+            "end_ns": end_ns, "rows": 2, "n_requests": 1, **more}  # fmt: skip
+
+
+def event(batch_id: int | None, start_ns: int, end_ns: int, **more: Any) -> Row:
+    tie = {"instance": "" if batch_id is None else "i0", "batch_id": batch_id}
+    return {**THREAD, **tie, "start_ns": start_ns, "end_ns": end_ns, **more}
+
+
+def kernel(batch_id: int | None, start_ns: int, end_ns: int, launch_ns: int, **more: Any) -> Row:
+    return event(batch_id, start_ns, end_ns, **{"launch_start_ns": launch_ns, "gpu_uuid": "GPU-0", **more})
+
+
+def os_call(start_ns: int, end_ns: int, **more: Any) -> Row:
+    return {**THREAD, "start_ns": start_ns, "end_ns": end_ns, **more}
+
+
+def profiled() -> dict[str, list[Row]]:
+    """Batch 0 with a kernel, a copy and a wait; batch 1 without any event; batch 2 outside the recording."""
+    return {
+        "batches": [batch(0, 0, 100), batch(1, 130, 160), batch(2, 160, 170)],
+        "nvtx": [event(0, 0, 100), event(1, 130, 160)],
+        "kernels": [kernel(0, 20, 40, 10)],
+        "memcpys": [kernel(0, 60, 110, 45, correlation_id=3, bytes=64, copy_kind="DtoH", destination_kind="pageable")],
+        "cuda_api": [
+            event(0, 10, 14, call_class="launch", correlation_id=1),
+            event(0, 30, 50, call_class="blocking sync", correlation_id=2),
+            event(0, 55, 58, call_class="async copy", correlation_id=3),
+            event(0, 70, 71, call_class="async copy", correlation_id=4),
+        ],
+        "osrt": [os_call(5, 15), os_call(95, 130), os_call(5, 90, thread=9), os_call(120, 128)],
+    }  # fmt: skip
+
+
+def costs(store: RunStore, **options: Any) -> dict[tuple[str, str, int], Row]:
+    n_rows = write_batch_costs(store, **options)
+    found = store.read("batch_costs").to_pylist()
+    assert n_rows == len(found)
+    return {(row["server"], row["instance"], row["batch_id"]): row for row in found}
+
+
+def values(row: Row, *names: str) -> list[Any]:
+    return [row[name] for name in names]
+
+
+def test_a_batch_has_the_costs_of_its_events(tmp_path: Path) -> None:
+    found = costs(plain_run(tmp_path, profiled()))
+    one = found["server-0", "i0", 0]
+    assert values(one, "tie", "process", "thread", "gpu_uuid") == ["range", 7, 8, "GPU-0"]
+    assert values(one, *WHOLE) == [20, 40, 13, 7, 20, 0]
+    assert values(one, "blocked_ns", "blocked_busy_ns", "n_blocks", "n_mid_blocks") == [23, 10, 2, 0]
+    assert values(one, "overrun_ns", "os_wait_ns", "pageable_bytes", "d2h_bytes", "d2h_ns") == [
+        10,
+        15,
+        64,
+        64,
+        50,
+    ]
+    assert values(one, "n_launches", "launch_ns", "sync_ns", "api_ns", "copy_ns") == [1, 4, 20, 28, 50]
+    assert values(found["server-0", "i0", 1], "tie", "head_ns", "n_kernels", "gpu_uuid") == [
+        "range",
+        30,
+        0,
+        "",
+    ]
+    assert [row["gap_before_ns"] for row in found.values()] == [None, 30, 0]
+
+
+def test_an_async_copy_of_pinned_memory_does_not_block(tmp_path: Path) -> None:
+    tables = profiled()
+    tables["memcpys"][0] |= {"destination_kind": "pinned"}
+    one = costs(plain_run(tmp_path, tables))["server-0", "i0", 0]
+    assert values(one, "blocked_ns", "n_blocks", "pageable_bytes", "d2h_bytes") == [20, 1, 0, 64]
+
+
+def test_a_batch_outside_the_recording_is_not_profiled(tmp_path: Path) -> None:
+    row = costs(plain_run(tmp_path, profiled()))["server-0", "i0", 2]
+    assert row["tie"] == "none"
+    assert {row[name] for name in (*WHOLE, "n_kernels", "api_ns", "os_wait_ns", "process", "thread")} == {
+        None
+    }
+    assert row["gpu_uuid"] == ""
+
+
+def test_a_range_that_never_closed_ties_what_was_recorded_of_it(tmp_path: Path) -> None:
+    tables = profiled()
+    del tables["nvtx"][0]
+    row = costs(plain_run(tmp_path, tables))["server-0", "i0", 0]
+    assert values(row, "tie", "process", "thread", "n_kernels", "os_wait_ns") == ["range", 7, 8, 1, 15]
+
+
+def test_the_same_ids_in_another_instance_process_or_server_are_not_mixed(tmp_path: Path) -> None:
+    tables = profiled()
+    elsewhere = {"instance": "i1", "process": 70, "thread": 80}
+    tables["batches"] += [batch(0, 0, 100, instance="i1"), batch(0, 0, 100, server="server-1")]
+    tables["nvtx"] += [event(0, 0, 100, **elsewhere) | elsewhere, event(0, 0, 100, server="server-1")]
+    tables["kernels"] += [
+        kernel(0, 1, 9, 1, gpu_uuid="GPU-1") | elsewhere,
+        kernel(0, 2, 9, 2, server="server-1"),
+    ]
+    tables["cuda_api"] += [event(0, 55, 58, call_class="async copy", correlation_id=3) | elsewhere]
+    found = costs(plain_run(tmp_path, tables))
+    assert values(found["server-0", "i1", 0], "kernel_ns", "gpu_uuid", "n_blocks", "process") == [
+        8,
+        "GPU-1",
+        0,
+        70,
+    ]
+    assert values(found["server-1", "i0", 0], "kernel_ns", "copy_ns") == [7, 0]
+    assert values(found["server-0", "i0", 0], "kernel_ns", "copy_ns") == [20, 50]
+
+
+def bare() -> dict[str, list[Row]]:
+    """A server without ranges: an execution alone, two that overlap, two that touch."""
+    return {
+        "batches": [
+            batch(0, 0, 100),
+            batch(1, 200, 300),
+            batch(2, 250, 350),
+            batch(3, 400, 450),
+            batch(4, 450, 500),
+        ],
+        "kernels": [kernel(None, 20 + at, 30 + at, at) for at in (0, 100, 101, 260, 450, 460)],
+        "cuda_api": [event(None, at, at + 4, call_class="launch") for at in (0, 100, 101, 260, 450, 460)],
+        "osrt": [os_call(5, 15)],
+    }
+
+
+def test_without_ranges_what_was_launched_while_one_execution_ran_alone_is_its_own(tmp_path: Path) -> None:
+    found = [row for _, row in sorted(costs(plain_run(tmp_path, bare())).items())]
+    assert [row["tie"] for row in found] == ["window", "none", "none", "window", "window"]
+    assert [row["n_kernels"] for row in found] == [2, None, None, 0, 1]
+    assert [row["n_launches"] for row in found] == [2, None, None, 0, 1]
+    assert values(found[0], "process", "thread", "os_wait_ns", "head_ns", "overrun_ns") == [7, 8, 10, 20, 10]
+    assert sum(values(found[0], *WHOLE)) == 100
+
+
+def test_servers_with_and_without_ranges_share_files(tmp_path: Path) -> None:
+    alone, tables = costs(plain_run(tmp_path / "alone", bare())), profiled()
+    for name, rows in bare().items():
+        tables[name] += [
+            {**row, "server": "server-1", "batch_id": row.get("batch_id")} for row in rows if name != "osrt"
+        ]
+    found = costs(plain_run(tmp_path / "both", tables))
+    for (_, instance, batch_id), row in alone.items():
+        own = found["server-1", instance, batch_id]
+        assert values(own, "tie", "n_kernels", "n_launches", *WHOLE) == values(
+            row, "tie", "n_kernels", "n_launches", *WHOLE
+        )
+    assert found["server-0", "i0", 0]["kernel_ns"] == 20
+
+
+def test_without_ranges_phases_and_times_that_were_not_recorded_are_not_tied(tmp_path: Path) -> None:
+    tables = bare()
+    for row in (*tables["batches"], *tables["kernels"]):
+        row["phase"] = "warmup" if row["start_ns"] < 20 else "burst"
+    phases = [{"name": "warmup", "kind": "warmup", "start_ns": 0, "end_ns": 20},
+              {"name": "burst", "kind": "measure", "start_ns": 20, "end_ns": 900}]  # fmt: skip
+    late = {"burst": {"is_profiled": True, "profiled_after_ns": 390}}
+    store = plain_run(tmp_path, tables, phases=phases, profiled_phases=late)
+    ties = [row["tie"] for _, row in sorted(costs(store).items())]
+    assert ties == ["none", "none", "none", "none", "window"]
+
+
+def test_a_trace_of_a_server_without_ranges_is_tied_by_time(tmp_path: Path) -> None:
+    instants = {"compute_input_end_ns": 0, "compute_output_start_ns": 100}
+    traces = [
+        {"model": "m", "version": "1", "request_id": i, "compute_start_ns": 0, **instants} for i in (4, 5)
+    ]
+    tables = {**bare(), "triton_traces": traces}
+    del tables["batches"]
+    row = costs(plain_run(tmp_path, tables))["server-0", "", 0]
+    assert values(row, "source", "n_requests", "tie", "n_kernels") == ["trace", 2, "window", 2]
+
+
+@pytest.mark.parametrize("absent", ["nvtx", "kernels", "memcpys", "cuda_api", "osrt"])
+def test_a_report_without_a_table_leaves_what_it_tells_null(tmp_path: Path, absent: str) -> None:
+    tables = profiled()
+    del tables[absent]
+    row = costs(plain_run(tmp_path, tables))["server-0", "i0", 0]
+    assert row["tie"] == "range"
+    no_calls = absent == "cuda_api"
+    unknown = {name for name in row if row[name] is None} - {"gap_before_ns"}
+    of_calls = {
+        "n_launches", "launch_ns", "blocked_ns", "blocked_busy_ns", "n_mid_blocks", "n_blocks", "sync_ns", "alloc_ns",
+        "api_ns", "sync_wait_ns", "launch_idle_ns",
+    }  # fmt: skip
+    assert unknown == (of_calls if no_calls else {"os_wait_ns"} if absent == "osrt" else set())
+    assert (row["n_kernels"], row["n_copies"]) == (int(absent != "kernels"), int(absent != "memcpys"))
+
+
+@pytest.mark.parametrize(
+    ("gpus", "expected"),
+    [(["NVIDIA H200"], ["range", None, None, None, None]), ([], ["range", 100, 0, 0, 0])],
+)
+def test_a_report_without_cuda_says_nothing_of_a_gpu_that_is_there(
+    tmp_path: Path, gpus: list[str], expected: list[Any]
+) -> None:
+    tables = {name: rows for name, rows in profiled().items() if name in ("batches", "nvtx")}
+    manifest = {"nodes": {"node-0": {"gpus": gpus}}, "servers": {"server-0": {"node": "node-0"}}}
+    row = costs(plain_run(tmp_path, tables, **manifest))["server-0", "i0", 0]
+    assert values(row, "tie", "head_ns", "n_kernels", "n_launches", "sync_wait_ns") == expected
+
+
+@pytest.mark.parametrize("is_sorted", [False, True])
+def test_what_was_recorded_is_told_by_phase(tmp_path: Path, is_sorted: bool) -> None:
+    tables = profiled()
+    tables["batches"].append(batch(3, 200, 260))
+    tables["nvtx"].append(event(3, 200, 260))
+    tables["cuda_api"].append(event(3, 210, 220, call_class="launch", correlation_id=5))
+    tables["kernels"].append(kernel(3, 215, 250, 210))
+    for rows in tables.values():
+        for row in rows:
+            row["phase"] = "burst" if row["start_ns"] < 200 else "calm"
+    del tables["kernels"][-1]
+    if not is_sorted:  # a row group of two phases
+        tables["kernels"].append(kernel(None, 9_000, 9_001, 8_999, phase="late"))
+    found = costs(plain_run(tmp_path, tables))
+    burst, calm = (found["server-0", "i0", number] for number in (0, 3))
+    assert values(burst, "n_kernels", "n_launches", "head_ns", "launch_idle_ns") == [1, 1, 20, 7]
+    assert values(calm, "tie", "n_launches", "launch_ns", "blocked_ns") == ["range", 1, 10, 0]
+    assert {calm[name] for name in (*WHOLE, "n_kernels", "kernel_ns", "d2h_ns", "n_mid_blocks")} == {None}
+
+
+def test_a_batch_that_began_before_its_recording_has_what_was_recorded_of_it(tmp_path: Path) -> None:
+    tables = profiled()
+    for row in tables["batches"]:
+        row["phase"] = "warmup"
+    for table in ("kernels", "memcpys", "cuda_api"):
+        for row in tables[table]:
+            row["phase"] = "burst"
+    early = costs(plain_run(tmp_path / "early", tables))["server-0", "i0", 0]
+    within = costs(plain_run(tmp_path / "within", profiled()))["server-0", "i0", 0]
+    assert early["n_kernels"] > 0
+    assert {**early, "run": "", "phase": ""} == {**within, "run": "", "phase": ""}
+
+
+def test_a_run_without_a_report_has_a_row_per_execution(tmp_path: Path) -> None:
+    found = costs(plain_run(tmp_path, {"batches": profiled()["batches"]}))
+    assert [row["tie"] for row in found.values()] == ["none"] * 3
+    assert {row[name] for row in found.values() for name in (*WHOLE, "process")} == {None}
+
+
+def test_a_run_without_batches_has_an_empty_table(tmp_path: Path) -> None:
+    assert costs(plain_run(tmp_path, {"requests": [{"request_id": 0}]})) == {}
+
+
+def test_broken_events_and_executions_are_passed_over(tmp_path: Path) -> None:
+    tables = profiled()
+    tables["kernels"].append(kernel(0, 90, 80, 11))
+    tables["cuda_api"].append(event(0, 90, 80, call_class="blocking sync", correlation_id=9))
+    tables["batches"].append(batch(3, 300, 290))
+    found = costs(plain_run(tmp_path, tables))
+    assert values(found["server-0", "i0", 0], "n_kernels", "n_blocks", "kernel_ns") == [1, 2, 20]
+    assert values(found["server-0", "i0", 3], "tie", "head_ns") == ["none", None]
+
+
+def test_slices_do_not_change_a_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tables = profiled()
+    for i in range(1, 20):
+        tables["batches"].append(batch(100 + i, 1000 * i, 1000 * i + 90))
+        tables["nvtx"].append(event(100 + i, 1000 * i, 1000 * i + 90))
+        tables["kernels"].append(kernel(100 + i, 1000 * i + 10, 1000 * i + 10 + i, 1000 * i + 5))
+    store = plain_run(tmp_path, tables)
+    whole = costs(store)
+    monkeypatch.setattr(batch_slices, "MOST_EVENTS", 3)
+
+    def spread(function: Any, partitions: Any) -> list[Any]:
+        assert len(partitions) > 5
+        return [function(pickle.loads(pickle.dumps(one))) for one in reversed(partitions)][::-1]
+
+    assert costs(store, spread=spread) == whole
+    assert list(whole) == sorted(whole, key=lambda key: whole[key]["start_ns"])
+    assert not list(store.run_dir.glob(".spill-*"))
+
+
+def test_two_servers_of_one_name_are_refused_and_no_table_is_written(tmp_path: Path) -> None:
+    tables = profiled()
+    tables["batches"].append(batch(0, 0, 100, node="node-1"))
+    store = plain_run(tmp_path, tables)
+    with pytest.raises(AnalysisError, match="two servers are named server-0"):
+        write_batch_costs(store)
+    assert not store.has("batch_costs")

@@ -1,0 +1,78 @@
+"""Plots as PNG and SVG: of the stated size, the same for the same data, another for other data."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from squall.analysis.render.plots_data import Plot, Series
+from squall.analysis.render.png import ROW_PX, WIDTH_PX, write_png
+from squall.analysis.render.trace_plots import Band, Styled, trace_plots
+from squall.analysis.traces.info import trace_summary
+from squall.scenarios.errors import AnalysisError
+
+S = 1_000_000_000
+
+
+def plots(seed: int) -> list[Plot]:
+    """Rates, dispersion and gaps of a trace."""
+    times = np.sort(np.random.default_rng(seed).integers(0, 900 * S, 5_000))
+    return trace_plots(times, trace_summary(times))
+
+
+def test_a_png_has_the_stated_size_and_differs_when_the_data_differ(tmp_path: Path) -> None:
+    first = write_png(tmp_path / "a.png", plots(1), "Title").read_bytes()
+    assert first[:8] == b"\x89PNG\r\n\x1a\n"
+    assert struct.unpack(">II", first[16:24]) == (
+        WIDTH_PX,
+        2 * ROW_PX + 44,
+    )  # three plots: two rows, and the title
+    rates = [
+        write_png(tmp_path / f"{i}.png", plots(seed)[:1]).read_bytes() for i, seed in enumerate((1, 1, 2))
+    ]
+    assert rates[0] == rates[1] != rates[2]
+
+
+def test_an_svg_holds_the_words_and_is_the_same_for_the_same_data(tmp_path: Path) -> None:
+    text = write_png(tmp_path / "a.svg", plots(1)).read_text(encoding="utf-8")
+    for words in (
+        "<svg",
+        "Dispersion of counts",
+        "window, s",
+        "90 % block bootstrap",
+        "Poisson: 1",
+        "gap, s",
+    ):
+        assert words in text, words
+    rates = [
+        write_png(tmp_path / f"{i}.svg", plots(seed)[:1]).read_bytes() for i, seed in enumerate((1, 1, 2))
+    ]
+    assert rates[0] == rates[1] != rates[2]
+
+
+@pytest.mark.parametrize("kind", ["line", "step", "bar", "stack", "ccdf", "loglog"])
+def test_every_kind_of_plot_and_style_is_drawn(kind: str, tmp_path: Path) -> None:
+    x: list[float] = [1.0, 10.0, 100.0]
+    series = (
+        Band("band", x, [0.9, 0.5, 0.2], [0.5, 0.2, None]), Series("plain", x, [0.8, None, 0.1]),
+        Styled("faint", x, [0.7, 0.2, 0.1], "faint"), Styled("points", x, [0.7, 0.2, 0.1], "points"),
+        Styled("solid", x, [0.6, 0.2, 0.1], "solid"), Styled("reference", x, [0.5, 0.2, 0.1], "reference"),
+    )  # fmt: skip
+    plot = Plot("A plot", "x, s", "share", kind, series, note="A note. " * 30)
+    whole = write_png(tmp_path / "a.svg", [plot]).read_text(encoding="utf-8")
+    for one in series:
+        assert one.name in whole
+    absent = write_png(
+        tmp_path / "b.svg", [Plot("A plot", "x", "y", kind, absent="not recorded")]
+    ).read_text()
+    assert "not recorded" in absent
+
+
+def test_another_suffix_and_no_plot_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(AnalysisError, match=r"written as \.png or \.svg"):
+        write_png(tmp_path / "a.jpg", plots(1))
+    with pytest.raises(AnalysisError, match="no plot to write"):
+        write_png(tmp_path / "a.png", [])

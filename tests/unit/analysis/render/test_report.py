@@ -1,0 +1,274 @@
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from squall.analysis.render.plots_data import (
+    MOST_POINTS,
+    Plot,
+    bin_ns_for,
+    bin_windows,
+    ccdf,
+    quantile_by_bin,
+    report_plots,
+)
+from squall.analysis.render.report import write_report
+from squall.analysis.storage.store import RunStore
+from squall.analysis.summary.summary import summarise
+from squall.analysis.wording import figure_text
+from tests.cpu_runs import cpu_of_the_node, make_ensemble
+from tests.known import known
+from tests.synthetic_runs import START_NS, S, SyntheticRun, synthesise_closed
+
+MakeRun = Callable[..., RunStore]
+
+
+@pytest.fixture(scope="module")
+def page(whole_run: RunStore) -> str:
+    return write_report(whole_run).read_text(encoding="utf-8")
+
+
+def without_plotly(page: str) -> str:
+    """The page without the library's own code, which names addresses that it never loads."""
+    return re.sub(r"<script>/\*\*.*?</script>", "", page, count=1, flags=re.DOTALL)
+
+
+def test_the_report_loads_nothing_from_a_network(page: str) -> None:
+    ours = without_plotly(page)
+    assert len(ours) < len(page) / 3
+    assert not re.search(r"(src|href)\s*=|@import|url\(|https?://", ours)
+
+
+def test_plotly_is_written_into_the_page_once(page: str) -> None:
+    assert page.count("plotly.js v") == 1
+
+
+def test_the_report_says_verdict_figures_checks_collectors_and_setting(page: str) -> None:
+    for words in (
+        "the client kept up", "response p95", "infinitely slow", "event-loop lag p95", "made-up CPU",
+        "Exceeds maximum queue size", "no nsys on the PATH", "install Nsight Systems", "seqlen_head",
+    ):  # fmt: skip
+        assert words in page, words
+
+
+def test_the_report_says_who_had_the_cpu_and_what_each_step_did(
+    tmp_path: Path, synthetic: SyntheticRun
+) -> None:
+    cpu_of_the_node(synthetic, server=0.18, clients=0.05, squall=0.09, others=1.68, wait=0.51)
+    make_ensemble(synthetic, "tokenize", "classify")
+    store = synthetic.write(tmp_path)
+    written = write_report(store).read_text(encoding="utf-8")
+    line = "CPU of node-0: server 18.0 %, clients 5.00 %, squall 9.00 %, others 168 % of 200 %; server threads waited"
+    assert line in written
+    assert written.index("<td>tokenize</td>") < written.index("<td>classify</td>")
+    assert "Others took the CPU: of the 200 % of node-0" in written
+    summary = summarise(store)
+    tokenize, classify = summary.measure.models
+    assert tokenize.queue_mean_ns == pytest.approx(10 * known(classify.queue_mean_ns), abs=10)
+    # what the steps did is not counted as the ensemble's
+    assert known(summary.measure.triton).request_count == tokenize.request_count
+    assert all(one.is_met for one in summary.identities)
+
+
+def test_latencies_under_nsys_say_so_in_the_report(
+    make_run: MakeRun, synthetic: SyntheticRun, page: str
+) -> None:
+    assert "under nsys" not in without_plotly(page)
+    synthetic.manifest["collectors"]["nsys"] = {"status": "on", "reason": "", "mend": ""}
+    synthetic.manifest["profiled_phases"] = {"burst": {"is_profiled": False, "reason": "it hung"}}
+    text = write_report(make_run(synthetic)).read_text(encoding="utf-8")
+    for words in (
+        "response p95 under nsys",
+        "<h2>Latency under nsys</h2>",
+        "Phase burst was not recorded: it hung.",
+    ):
+        assert words in text, words
+
+
+def test_every_plot_is_drawn_with_units_on_its_axes(page: str, whole_run: RunStore) -> None:
+    plots = report_plots(whole_run, summarise(whole_run))
+    assert len(plots) == 9
+    assert not [plot.title for plot in plots if plot.absent]
+    for number, plot in enumerate(plots):
+        assert f'id="plot-{number}"' in page
+        assert plot.title in page
+        assert plot.x_label
+        assert plot.y_label
+        for series in plot.series:
+            assert 0 < len(series.x) == len(series.y) <= MOST_POINTS + 1
+
+
+def stimulus_section(page: str) -> str:
+    return without_plotly(page).partition("<h2>Stimulus</h2>")[2].partition("<h2>")[0]
+
+
+def test_the_stimulus_has_its_tables_and_both_its_plots(page: str) -> None:
+    section = stimulus_section(page)
+    for words in (
+        "requests within the phase", "worst second", "dispersion in windows of 100 ms", "last second less first",
+        "a harmless lag moves it", "Send lag by worker", "<td>all</td>", "Bursts: runs of windows",
+        "Arrivals: scheduled and sent", "Dispersion: sent against planned",
+    ):  # fmt: skip
+        assert words in section, words
+    assert section.count('class="plotly-graph-div"') == 2
+
+
+def test_the_stimulus_names_the_limits_that_the_checks_used(page: str, whole_run: RunStore) -> None:
+    section = stimulus_section(page)
+    checks = {check.name: check for check in summarise(whole_run).verdict.checks}
+    for name in (
+        "delivered load per second",
+        "delivered load in bursts",
+        "send lag end drift",
+        "dispersion 1 s",
+    ):
+        text = figure_text(checks[name].limit, checks[name].unit)
+        assert f"<td>{text}</td>" in section, name
+
+
+def dispersion_plot(plots: list[Plot]) -> Plot:
+    return next(plot for plot in plots if plot.title.startswith("Dispersion"))
+
+
+def test_the_curve_of_dispersion_has_the_limit_of_the_check(whole_run: RunStore) -> None:
+    summary = summarise(whole_run)
+    plot = dispersion_plot(report_plots(whole_run, summary))
+    sent, upper, lower = plot.series
+    # 12 s hold ten windows of 0.1, 0.2, 0.5 and 1 s
+    assert plot.x_ticks == ("0.1 s", "0.2 s", "0.5 s", "1 s")
+    assert [one.x for one in plot.series] == [[0.0, 1.0, 2.0, 3.0]] * 3
+    scale = known(summary.stimulus)["burst"].dispersion[0]
+    assert (sent.y[0], upper.y[0], lower.y[0]) == (
+        100 * scale.change_ratio, 100 * scale.limit_ratio, -100 * scale.limit_ratio
+    )  # fmt: skip
+
+
+def test_the_report_of_a_closed_loop_says_why_it_has_no_stimulus(make_run: MakeRun) -> None:
+    section = stimulus_section(write_report(make_run(synthesise_closed())).read_text(encoding="utf-8"))
+    assert "nothing was scheduled to hold the sends to" in section
+    assert "plotly-graph-div" not in section
+
+
+def test_a_phase_too_short_for_any_dispersion_says_so(make_run: MakeRun, synthetic: SyntheticRun) -> None:
+    burst = synthetic.manifest["phases"][1]
+    burst["end_ns"] = burst["start_ns"] + S // 2
+    plot = dispersion_plot(report_plots(store := make_run(synthetic), summarise(store)))
+    assert plot.absent == "no measure phase holds ten windows with arrivals"
+
+
+def test_a_server_that_sends_markup_in_an_error_cannot_write_into_the_page(
+    make_run: MakeRun, synthetic: SyntheticRun
+) -> None:
+    requests = synthetic.tables["requests"]
+    requests["detail"] = ["<script>alert(1)</script>" if word else word for word in requests["detail"]]
+    page = write_report(make_run(synthetic)).read_text(encoding="utf-8")
+    assert "<script>alert(1)" not in page
+    assert "&lt;script&gt;alert(1)" in page
+
+
+def test_what_was_not_recorded_says_why_and_how_to_mend_it(
+    make_run: MakeRun, synthetic: SyntheticRun
+) -> None:
+    synthetic.omit = {"batches", "triton_samples", "host_samples", "worker_samples"}
+    synthetic.derived = False
+    synthetic.manifest["collectors"]["host"] = {
+        "status": "missing", "reason": "no /proc here", "mend": "run on Linux",
+    }  # fmt: skip
+    page = write_report(make_run(synthetic)).read_text(encoding="utf-8")
+    assert "not recorded: no /proc here; run on Linux" in page
+    assert "not derived yet" in page
+    assert "do not quote these numbers" in page
+
+
+def test_what_the_queue_policy_refused_is_beside_what_triton_says_of_it(
+    make_run: MakeRun, synthetic: SyntheticRun
+) -> None:
+    samples = synthetic.tables["triton_samples"]
+    samples["failure_rejected_count"] = [0] * len(samples["t_ns"])
+    page = write_report(make_run(synthetic)).read_text(encoding="utf-8")
+    assert "Refused by the queue policy" in page
+    assert "no metric counts the 14 refused for a full queue" in page
+
+
+def test_a_run_without_phases_still_has_a_report(make_run: MakeRun, synthetic: SyntheticRun) -> None:
+    synthetic.manifest["phases"] = []
+    assert "no measure phase" in write_report(make_run(synthetic)).read_text(encoding="utf-8")
+
+
+ROWS = st.lists(st.tuples(st.integers(1, 10**9), st.booleans()), min_size=1, max_size=60)
+
+
+@given(rows=ROWS)
+def test_the_ccdf_is_the_share_of_rows_slower_at_every_distinct_value(rows: list[tuple[int, bool]]) -> None:
+    values, failed = (np.array(column) for column in zip(*rows, strict=True))
+    x_ms, share = ccdf(values, failed.astype(bool))
+    everything = np.where(failed, np.inf, values)
+    expected = {
+        value / 1e6: (everything > value).mean()
+        for value in everything
+        if value < np.inf and (everything > value).any()
+    }
+    assert dict(zip(x_ms, share, strict=True)) == pytest.approx(expected)
+
+
+def test_a_long_ccdf_is_thinned_and_keeps_its_tail() -> None:
+    values = np.arange(1, 1_000_001)
+    x_ms, share = ccdf(values, np.zeros(len(values), dtype=bool))
+    assert len(x_ms) <= MOST_POINTS
+    assert x_ms[-1] == 999_999 / 1e6
+    assert share[-1] == pytest.approx(1e-6)
+    assert share == pytest.approx([1 - x for x in x_ms])
+
+
+def test_a_ccdf_of_failures_alone_has_no_points() -> None:
+    assert ccdf(np.array([1, 2]), np.array([True, True])) == ([], [])
+
+
+@given(
+    rows=st.lists(
+        st.tuples(st.integers(0, 5 * S), st.integers(0, 10**9), st.booleans()), min_size=1, max_size=60
+    )
+)
+def test_a_quantile_per_bin_is_that_of_the_bins_own_rows(rows: list[tuple[int, int, bool]]) -> None:
+    times, values, failed = (np.array(column) for column in zip(*rows, strict=True))
+    percents = (50, 95)
+    t_s, found = quantile_by_bin(times, values, failed.astype(bool), 0, S, percents)
+    assert t_s.tolist() == sorted({float(t // S) for t, _, _ in rows})
+    for percent, of_percent in zip(percents, found, strict=True):
+        for second, value_ms in zip(t_s.tolist(), of_percent, strict=True):
+            own = sorted(np.inf if f else v for t, v, f in rows if t // S == second)
+            expected = own[-(-percent * len(own) // 100) - 1]
+            assert value_ms == (None if expected == np.inf else expected / 1e6)
+
+
+def test_bins_grow_with_the_run_to_keep_the_points_few() -> None:
+    for seconds in (1, 200, 201, 3_600, 86_400, 30 * 86_400):
+        assert seconds * S // bin_ns_for(seconds * S) <= MOST_POINTS
+    assert bin_ns_for(15 * S) == S // 10
+
+
+def test_windows_binned_keep_their_sums_and_largest_depths(whole_run: RunStore) -> None:
+    windows = whole_run.read("windows")
+    binned = bin_windows(windows, START_NS, S)
+    counts = windows["n_arrivals"].to_pylist()
+    whole = [sum(counts[i : i + 10]) for i in range(0, len(counts) - 9, 10)]
+    assert binned["n_arrivals"][: len(whole)].tolist() == whole
+    depths = windows["in_flight"].to_pylist()
+    assert binned["in_flight"].tolist() == [max(depths[i : i + 10]) for i in range(0, len(depths), 10)]
+    assert binned["t_s"].tolist() == list(range(15))
+
+
+def test_a_bin_that_windows_do_not_fill_has_no_counts(whole_run: RunStore) -> None:
+    windows = whole_run.read("windows")
+    whole = bin_windows(windows.slice(0, 50), START_NS, S)["n_sent"]
+    cut = bin_windows(windows.slice(3, 46), START_NS, S)["n_sent"]
+    assert (len(whole), len(cut)) == (5, 5)
+    assert not np.isnan(whole).any()
+    assert np.isnan(cut[[0, -1]]).all(), "a rate of seven tenths of a second would read as one that fell"
+    assert cut[1:-1].tolist() == whole[1:-1].tolist()

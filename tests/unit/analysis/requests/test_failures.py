@@ -1,0 +1,279 @@
+"""What failed is the server's, in its own words; the first cause explains the next; no latency stands without it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from squall.analysis.render.report import render_html
+from squall.analysis.requests.failures import (
+    ABSENT,
+    CLIENT,
+    REFUSES,
+    SLOW,
+    WRONG,
+    Failures,
+    Group,
+    failures_of,
+)
+from squall.analysis.requests.requests import Requests
+from squall.analysis.storage.store import RunStore
+from squall.analysis.summary.summary import summarise
+from squall.analysis.verdict.bottleneck import Bottleneck
+from squall.analysis.verdict.causes import ORDER, Cause, in_order
+from squall.analysis.verdict.validity import Samples, Verdict, judge
+from squall.scenarios.units import NS_PER_S
+from tests.synthetic_runs import START_NS, S, SyntheticRun, as_table
+from tests.unit.analysis.render.test_screen import screen_lines, screen_of
+
+MakeRun = Callable[..., RunStore]
+KINDS = {
+    "transport_error": ABSENT,
+    "rejected": REFUSES,
+    "server_error": REFUSES,
+    "bad_reply": WRONG,
+    "timeout": SLOW,
+    "cancelled": SLOW,
+}
+
+
+def fail(run: SyntheticRun, share: float, outcome: str, detail: str, sent: bool = True) -> None:
+    """That share of all requests ends so, evenly; the others end ok."""
+    requests = run.tables["requests"]
+    for i in range(len(requests["phase"])):
+        fails = int((i + 1) * share) > int(i * share)
+        requests["outcome"][i], requests["detail"][i] = (outcome, detail) if fails else ("ok", "")
+        if fails and not sent:
+            requests["sent_ns"][i] = requests["first_byte_ns"][i] = None
+
+
+def verdict_of(run: SyntheticRun) -> Verdict:
+    tables = {
+        name: as_table(name, {**columns, "run": ["r"] * len(columns["phase"])})
+        for name, columns in run.tables.items()
+    }
+    samples = Samples(tables["worker_samples"], tables["host_samples"])
+    return judge(Requests.from_table(tables["requests"]), samples, run.stated)
+
+
+@pytest.mark.parametrize("outcome", KINDS)
+def test_a_server_that_fails_most_of_a_delivered_load_is_valid_and_says_so_first(
+    outcome: str, synthetic: SyntheticRun
+) -> None:
+    fail(synthetic, 0.73, outcome, "503 why" if outcome == "rejected" else "why")
+    verdict = verdict_of(synthetic)
+    assert verdict.status == "VALID"
+    (first,) = verdict.reasons
+    assert first == verdict.causes[0].sentence == verdict.failures.sentence
+    n, n_failed = verdict.failures.n, verdict.failures.n_failed
+    assert first.startswith(f"73.0 % of {n:,} requests failed, ")
+    assert first.endswith(f": {n_failed:,} x {'HTTP 503 why' if outcome == 'rejected' else 'why'}.")
+    assert verdict.causes[0].kind == KINDS[outcome]
+
+
+@pytest.mark.parametrize(("allowed", "leads"), [(0.5, True), (0.74, False), (1.0, False), (0.0, True)])
+def test_how_many_may_fail_is_what_the_user_expects(
+    allowed: float, leads: bool, synthetic: SyntheticRun
+) -> None:
+    fail(synthetic, 0.73, "server_error", "500 why")
+    synthetic.manifest["scenario"]["expect"] = {"failures": allowed}
+    verdict = verdict_of(synthetic)
+    assert (verdict.status, bool(verdict.reasons)) == ("VALID", leads)
+
+
+@pytest.mark.parametrize(
+    ("outcome", "detail", "words"),
+    [
+        ("bad_reply", "wrong shape", "the server answered wrongly"),
+        ("server_error", "501 no such method", "the server refused: 2,974 x HTTP 501 no such method"),
+        ("server_error", "400 bad shape", "the server refused: 2,974 x HTTP 400 bad shape"),
+        ("timeout", "no whole reply", "the server was not there"),  # nobody ever said anything
+        ("transport_error", "Connection reset by peer", "the server was not there"),
+    ],
+)
+def test_where_nothing_ended_ok_the_run_is_invalid_by_the_server_and_not_by_its_client(
+    outcome: str, detail: str, words: str, synthetic: SyntheticRun
+) -> None:
+    fail(synthetic, 1.0, outcome, detail)
+    for i in range(0, len(synthetic.tables["requests"]["phase"]), 3):  # the host is noisy too
+        synthetic.tables["requests"]["sent_ns"][i] += 2_000_000
+    verdict = verdict_of(synthetic)
+    assert verdict.status == "INVALID"
+    assert verdict.reasons[0].startswith("100 % of ")
+    assert words in verdict.reasons[0]
+    assert "ok share" in {check.name for check in verdict.checks if check.is_unmet}
+    for name in ("lag in p50", "lag in p95", "lag in p99", "clock bound"):
+        check = next(one for one in verdict.checks if one.name == name)
+        assert not check.is_unmet  # of a latency that does not exist no part is the client's
+
+
+def test_connections_that_are_refused_are_no_load_and_no_lateness_of_the_client(
+    synthetic: SyntheticRun,
+) -> None:
+    fail(synthetic, 579 / 583, "transport_error", "connect: Connection refused", sent=False)
+    verdict = verdict_of(synthetic)
+    assert verdict.status == "INVALID"
+    assert "the server was not there: " in verdict.reasons[0]
+    assert "x Connection refused." in verdict.reasons[0]
+    assert verdict.client_bottleneck is None
+    assert {check.name for check in verdict.checks if check.is_unmet} == {"server reached"}
+
+
+def test_a_server_that_was_away_for_a_moment_is_valid(synthetic: SyntheticRun) -> None:
+    requests = synthetic.tables["requests"]
+    for i in range(1000, 1020):  # 0.7 % of the measured ones
+        requests["outcome"][i], requests["detail"][i] = "transport_error", "connect: Connection refused"
+        requests["sent_ns"][i] = requests["first_byte_ns"][i] = None
+    verdict = verdict_of(synthetic)
+    assert verdict.status == "VALID"
+    stimulus = summarise_stimulus(synthetic)
+    assert (stimulus.n_unreached, stimulus.n_planned - stimulus.n_within) == (20, 0)
+
+
+def summarise_stimulus(run: SyntheticRun) -> Any:
+    from squall.analysis.clocks.timeline import measure_spans
+    from squall.analysis.limits import LIMITS
+    from squall.analysis.requests.stimulus import sends_of, verify
+
+    table = as_table(
+        "requests", {**run.tables["requests"], "run": ["r"] * len(run.tables["requests"]["phase"])}
+    )
+    (sends,) = sends_of(Requests.from_table(table), measure_spans(run.stated))
+    return verify(sends, LIMITS)
+
+
+@pytest.mark.parametrize("outcome", ["timeout", "cancelled"])
+def test_a_connection_that_never_came_about_is_a_server_that_was_not_reached(
+    outcome: str, synthetic: SyntheticRun
+) -> None:
+    fail(synthetic, 0.5, outcome, "no connection", sent=False)
+    verdict = verdict_of(synthetic)
+    assert {check.name for check in verdict.checks if check.is_unmet} == {"server reached"}
+    assert verdict.client_bottleneck is None
+
+
+def test_a_record_that_is_gone_is_neither_a_failure_nor_unsent_nor_late(synthetic: SyntheticRun) -> None:
+    fail(synthetic, 0.5, "lost", "", sent=False)
+    verdict = verdict_of(synthetic)
+    assert verdict.failures.n_failed == 0
+    assert {check.name for check in verdict.checks if check.is_unmet} == {"lost records"}
+    assert verdict.client_bottleneck is None
+
+
+def test_a_connection_that_the_clients_own_node_cannot_make_is_the_clients(synthetic: SyntheticRun) -> None:
+    fail(synthetic, 0.5, "transport_error", "connect: Too many open files", sent=False)
+    verdict = verdict_of(synthetic)
+    assert verdict.causes[0].kind == CLIENT
+    assert "the client's node had no room for a connection" in verdict.reasons[0]
+
+
+@pytest.mark.parametrize(
+    ("n_ok", "words"), [(50, "the server's connections broke"), (0, "the server was not there")]
+)
+def test_a_server_that_drops_connections_while_it_answers_others_is_there(n_ok: int, words: str) -> None:
+    groups = (Group(ABSENT, "transport_error", "the server closed the connection", 50),)
+    assert f", {words}: 50 x the server closed" in Failures(50 + n_ok, n_ok, 0, groups).sentence
+    refused = (Group(ABSENT, "transport_error", "connect: Connection refused", 50),)
+    assert (
+        ", the server was not there: 50 x Connection refused"
+        in Failures(50 + n_ok, n_ok, 50, refused).sentence
+    )
+
+
+def test_of_failures_of_several_kinds_the_most_frequent_names_the_cause() -> None:
+    groups = (
+        Group(REFUSES, "rejected", "503 full", 50),
+        Group(ABSENT, "transport_error", "connect: Connection refused", 30),
+        Group(WRONG, "bad_reply", "no id", 2),
+        Group(SLOW, "timeout", "late", 1),
+    )
+    failures = Failures(100, 17, 30, groups, protocol="grpc")
+    assert failures.sentence == (
+        "83.0 % of 100 requests failed, the server refused: 50 x gRPC status 503 full, 30 x Connection refused, "
+        "3 x other."
+    )
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from([*KINDS, "ok", "unsent"]), st.sampled_from(["", "503 full", "why"])),
+        min_size=1, max_size=60,
+    ),
+    st.floats(0, 1),
+)  # fmt: skip
+def test_failures_are_counted_once_each_and_unsent_is_none_of_the_servers(
+    ends: list[tuple[str, str]], allowed: float
+) -> None:
+    n = len(ends)
+    instants = [START_NS + i * S for i in range(n)]
+    columns: dict[str, list[Any]] = {
+        "phase": ["m"] * n, "run": ["r"] * n, "request_id": list(range(n)), "worker": [0] * n, "node": ["a"] * n,
+        "target": ["s"] * n, "request_kind": ["k"] * n, "scheduled_ns": instants, "rows": [1] * n,
+        "sent_ns": [None if outcome == "unsent" else t for (outcome, _), t in zip(ends, instants, strict=True)],
+        "done_ns": [t + NS_PER_S for t in instants], "first_byte_ns": instants, "request_bytes": [1] * n,
+        "response_bytes": [1] * n, "outcome": [one[0] for one in ends], "detail": [one[1] for one in ends],
+    }  # fmt: skip
+    found = failures_of(Requests.from_table(as_table("requests", columns)), {"expect": {"failures": allowed}})
+    failed = [one for one in ends if one[0] in KINDS]
+    assert found.n_failed == len(failed) == sum(one.n for one in found.groups)
+    assert {(one.outcome, one.detail): one.n for one in found.groups} == {
+        one: failed.count(one) for one in failed
+    }
+    assert [one.n for one in found.groups] == sorted((one.n for one in found.groups), reverse=True)
+    assert found.ratio == len(failed) / n
+    n_ok = [one[0] for one in ends].count("ok")
+    assert found.is_beyond == (len(failed) / n > allowed or bool(failed and not n_ok))
+    assert bool(found.sentence) == bool(failed)
+
+
+@given(st.permutations([Cause(kind, kind) for kind in ORDER]))
+def test_the_first_cause_explains_the_next_whatever_was_found_first(causes: list[Cause]) -> None:
+    assert [one.kind for one in in_order(causes)] == [
+        "server not there", "server refuses", "server answers wrongly", "others took the CPU",
+        "server does not answer", "client",
+    ]  # fmt: skip
+
+
+def test_the_client_comes_last(synthetic: SyntheticRun) -> None:
+    """Full workers that were late beside a server that refuses half."""
+    fail(synthetic, 0.5, "rejected", "503 full")
+    requests, samples = synthetic.tables["requests"], synthetic.tables["worker_samples"]
+    for name in ("sent_ns", "first_byte_ns", "done_ns"):
+        requests[name] = [t + 30_000_000 for t in requests[name]]
+    samples["cpu_ns"] = [int(0.97 * S)] * len(samples["phase"])
+    verdict = verdict_of(synthetic)
+    assert [cause.kind for cause in verdict.causes] == ["server refuses", "client"]
+    assert isinstance(verdict.client_bottleneck, Bottleneck)
+    assert verdict.reasons[:2] == tuple(cause.sentence for cause in verdict.causes)
+
+
+def test_no_latency_of_such_a_run_stands_without_its_failures(
+    make_run: MakeRun, synthetic: SyntheticRun
+) -> None:
+    fail(synthetic, 0.73, "rejected", "503 Exceeds maximum queue size")
+    store = make_run(synthetic)
+    lines = screen_of(store)
+    summary = summarise(store)
+    assert lines[0].rstrip().endswith("VALID, 73.0 % failed")
+    table = next(i for i, line in enumerate(lines) if line.startswith("Latency"))
+    assert any("73.0 % of these 2,974 requests failed" in line for line in lines[table : table + 8])
+    first = [line for line in lines if line.startswith("VALID")][-1]
+    assert first.startswith("VALID   73.0 % of 2,974 requests failed, the server refused: 2,171 x HTTP 503")
+    assert max(map(len, lines)) <= 80
+    page = render_html(summary, store.manifest, [])
+    assert page.count("73.0 % of these requests failed") >= 4  # three cards and the table
+    assert "the client kept up: these numbers are about the server" not in page
+    for block in (summary.measure, *summary.by_phase.values()):
+        assert block.failures.failed_ratio == pytest.approx(0.73, abs=0.001)
+
+
+def test_a_run_with_few_failures_looks_as_before(whole_run: RunStore) -> None:
+    summary = summarise(whole_run)
+    assert not summary.measure.failures.is_beyond
+    text = "\n".join(screen_lines(summary))
+    assert "of these" not in text
+    assert "% failed" not in text

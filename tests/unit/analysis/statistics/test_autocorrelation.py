@@ -1,0 +1,77 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from squall.analysis.statistics import autocorrelation
+from squall.analysis.statistics.autocorrelation import deviations, integrated_time
+
+
+def two_state(rng: np.random.Generator, n: int, leave_low: float, leave_high: float) -> np.ndarray:
+    """(n,) of a Markov chain of two states: spells of geometric length in turn."""
+    n_spells = int(2 * n * (leave_low * leave_high) / (leave_low + leave_high) * 1.5) + 100
+    lengths = rng.geometric(np.tile([leave_low, leave_high], n_spells))
+    return np.repeat(np.tile([True, False], n_spells), lengths)[:n]
+
+
+@pytest.mark.parametrize(("leave_low", "leave_high"), [(0.5, 0.5), (0.05, 0.05), (0.01, 0.19)])
+def test_the_time_of_a_two_state_chain_is_the_known_one(leave_low: float, leave_high: float) -> None:
+    # Autocorrelation at lag k is (1 - a - b)^k: tau = (2 - a - b) / (a + b).
+    n = 400_000
+    series = two_state(np.random.default_rng(1), n, leave_low, leave_high)
+    tau = (2 - leave_low - leave_high) / (leave_low + leave_high)
+    # Standard error sqrt(2 (2 K + 1) / n), relative, for lags up to K = 5 tau (Madras and Sokal 1988); four of them.
+    error = np.sqrt(2 * (2 * 5 * tau + 1) / n)
+    assert integrated_time(deviations(series)) == pytest.approx(tau, rel=4 * error)
+
+
+def test_independent_rows_and_rows_that_alternate_have_a_time_of_one() -> None:
+    rows = np.random.default_rng(2).uniform(size=100_000) < 0.95
+    assert integrated_time(deviations(rows)) == pytest.approx(1.0, abs=0.03)  # 4 sqrt(2 (2 + 1) / n) = 0.03
+    assert integrated_time(deviations(np.arange(10_000) % 2 == 0)) == 1.0
+
+
+@given(rows=st.lists(st.booleans(), min_size=0, max_size=60), lags=st.integers(2, 30))
+def test_autocovariances_are_those_of_the_sums_written_out(rows: list[bool], lags: int) -> None:
+    sums = deviations(np.array(rows, dtype=np.bool_)).sums
+    if not len(sums):
+        return
+    found = autocorrelation._autocovariances(sums)
+    for lag in range(min(lags, len(sums))):
+        expected = float(sums[: len(sums) - lag] @ sums[lag:]) / len(sums)
+        assert found[lag] == pytest.approx(expected, abs=1e-9)
+
+
+def test_bins_keep_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    series = two_state(np.random.default_rng(3), 400_000, 0.02, 0.02)  # tau = 49
+    fine = integrated_time(deviations(series))
+    monkeypatch.setattr(autocorrelation, "MOST_BINS", 20_000)
+    binned = deviations(series)
+    assert (binned.width, len(binned.sums)) == (20, 20_000)
+    assert integrated_time(binned) == pytest.approx(fine, rel=0.05)
+
+
+def test_a_series_that_does_not_vary_has_a_time_of_one() -> None:
+    for rows in ([], [True], [False, False, False]):
+        assert integrated_time(deviations(np.array(rows, dtype=np.bool_))) == 1.0
+
+
+def test_each_stretch_deviates_from_its_own_mean(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = np.array([True, False, True, True, True, False, False, False, True, False])
+    found = deviations(rows, [4, 0, 6])
+    assert found.sums == pytest.approx(rows - np.repeat([3 / 4, 1 / 3], [4, 6]))
+    assert found.variance == pytest.approx((4 * 3 / 16 + 6 * 2 / 9) / 10)
+    monkeypatch.setattr(autocorrelation, "MOST_BINS", 5)
+    binned = deviations(rows, [3, 7])
+    assert binned.width == 2
+    # rows 2 and 9 fill no bin
+    assert binned.sums == pytest.approx([1 - 4 / 3, 2 - 6 / 7, 0 - 6 / 7, 1 - 6 / 7])
+
+
+def test_a_step_between_stretches_is_no_dependence() -> None:
+    rng = np.random.default_rng(4)
+    rows = np.concatenate([rng.uniform(size=5_000) < 0.2, rng.uniform(size=5_000) < 0.8])
+    assert integrated_time(deviations(rows)) > 1_000
+    assert integrated_time(deviations(rows, [5_000, 5_000])) < 1.3

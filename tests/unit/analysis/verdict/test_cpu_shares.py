@@ -1,0 +1,178 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from squall.analysis.limits import LIMITS
+from squall.analysis.schema import arrow_schema
+from squall.analysis.verdict.cpu_shares import CpuShares, cpu_line, cpu_shares
+from squall.analysis.verdict.starvation import cpu_checks, judge_starvation, starved_clients, worst
+
+S = 1_000_000_000
+
+
+def samples(*seconds: dict[str, Any], phase: str = "burst", n_cores: int = 2) -> pa.Table:
+    """Seconds of a node, CPU in cores; what is left of its cores is idle. `wait`: of the server's threads."""
+    rows = []
+    for index, given_ in enumerate(seconds):
+        second = {"server": 0.0, "clients": 0.0, "squall": 0.0, "others": 0.0, "steal": 0.0, **given_}
+        used = sum(second[name] for name in ("server", "clients", "squall", "others", "steal"))
+        rows.append({
+            "run": "r", "phase": phase, "node": "node-0", "t_ns": (index + 1) * S, "interval_ns": S,
+            "n_cores": n_cores, "idle_ns": round((n_cores - used) * S), "server_cores": n_cores,
+            **{f"{name}_ns": round(second[name] * S) for name in ("server", "clients", "squall", "others", "steal")},
+            "server_wait_ns": round(second.get("wait", 0.0) * S),
+            "clients_wait_ns": round(second.get("clients_wait", 0.0) * S),
+            "server_runs": second.get("runs", 0), "clients_runs": 0,
+            **{name: second[name] for name in second.keys() & set(arrow_schema("cpu_samples").names)},
+        })  # fmt: skip
+    return pa.Table.from_pylist(rows, schema=arrow_schema("cpu_samples"))
+
+
+def shares(*seconds: dict[str, Any], **more: Any) -> CpuShares:
+    (found,) = cpu_shares(samples(*seconds, **more), ["burst"])
+    return found
+
+
+def test_a_server_beside_spinners_is_starved_by_others() -> None:
+    found = shares({"server": 0.18, "clients": 0.05, "squall": 0.09, "others": 1.68, "wait": 0.51})
+    assert found.server_wait_ratio == pytest.approx(0.51 / 0.69)
+    assert found.taken_ratio == pytest.approx(0.51 / 0.69)
+    starved = judge_starvation(found)
+    assert (starved.starved_by, starved.makes_invalid) == ("others", True)
+    assert starved.sentence.startswith("Others took the CPU: of the 200 % of node-0 others 168 %")
+    assert cpu_line(found) == (
+        "CPU of node-0: server 18.0 %, clients 5.00 %, squall 9.00 %, others 168 % of 200 %; "
+        "server threads waited to run 73.9 % of their time"
+    )
+
+
+@pytest.mark.parametrize(
+    "second",
+    [
+        {"server": 1.95, "others": 0.03, "wait": 14.0},  # sixteen threads of its own wait for two cores
+        {"server": 0.4, "others": 1.5, "wait": 0.02},  # the others leave the core alone that it needs
+        {"server": 0.99, "others": 1.0, "wait": 3.0, "server_cores": 1},  # pinned to one core, which it fills
+        {"server": 0.5, "others": 1.4, "wait": 2.0, "server_quota_cores": 0.5},  # at the end of its quota
+        {"server": 0.2, "others": 1.0, "wait": 0.2, "runs": 5_000},  # small waits: wake-ups
+        {},
+    ],
+    ids=["its own threads", "cores enough", "its own core", "its own quota", "wake-ups", "idle"],
+)
+def test_a_server_that_nobody_takes_cpu_from_is_not_starved(second: dict[str, Any]) -> None:
+    starved = judge_starvation(shares(second))
+    assert starved.starved_by == "none"
+    assert [check.is_met for check in cpu_checks([starved])] == [True]
+
+
+def test_a_full_server_that_shares_its_cores_lacks_what_the_others_had() -> None:
+    found = shares({"server": 1.0, "others": 1.0, "wait": 9.0})
+    assert found.taken_ratio == pytest.approx(0.5)
+
+
+def test_a_client_that_takes_the_cores_of_its_server_is_named() -> None:
+    starved = judge_starvation(shares({"server": 1.0, "clients": 0.8, "others": 0.1, "wait": 4.0}))
+    assert (starved.starved_by, starved.makes_invalid) == ("clients", True)
+    assert starved.sentence.startswith("The load generator itself took the server's CPU")
+
+
+QUOTA = {
+    "server_quota_cores": 0.5,
+    "server_periods": 10,
+    "server_throttled_periods": 8,
+    "is_quota_shared": False,
+}
+
+
+def test_a_quota_of_the_deployment_is_a_finding_and_no_fault_of_the_run() -> None:
+    # the kernel counts what a quota holds back as waiting, too
+    starved = judge_starvation(shares({"server": 0.49, "clients": 0.3, "others": 0.8, "wait": 1.2, **QUOTA}))
+    assert (starved.starved_by, starved.makes_invalid) == ("quota", False)
+    assert starved.ratio == pytest.approx(0.8)
+    assert "quota of 0.50 cores" in starved.sentence
+    assert all(check.is_met for check in cpu_checks([starved]))
+
+
+def test_clients_in_the_servers_quota_take_from_it_and_others_outside_do_not() -> None:
+    second = {"server": 0.3, "clients": 0.2, "others": 1.0, "wait": 1.0, **QUOTA, "is_quota_shared": True}
+    found = shares(second)
+    assert found.taken is not None
+    assert found.taken["others"] == 0.0
+    assert found.taken["clients"] == pytest.approx(0.2 / 0.5)
+    assert judge_starvation(found).starved_by == "clients"
+
+
+def test_what_the_hypervisor_took_counts_as_the_others() -> None:
+    starved = judge_starvation(shares({"server": 0.6, "steal": 1.0}))
+    assert starved.starved_by == "others"
+    assert starved.ratio == pytest.approx(1.0 / 1.6)  # nobody else ran, so that all that was stolen was its
+    assert starved.sentence.startswith("The hypervisor")
+
+
+@pytest.mark.parametrize("column", ["server_ns", "server_wait_ns"])
+def test_what_is_not_told_is_not_assessed_and_no_check(column: str) -> None:
+    table = samples({"server": 0.1, "others": 1.8, "wait": 0.8})
+    nulls = pa.nulls(1, pa.int64())
+    table = table.set_column(table.column_names.index(column), table.schema.field(column), nulls)
+    (found,) = cpu_shares(table, ["burst"])
+    assert judge_starvation(found).starved_by == "not assessed"
+    assert cpu_checks([judge_starvation(found)]) == []
+    assert "not assessed" in cpu_line(found)
+    assert "not assessed" not in cpu_line(found, has_server=False)
+
+
+def test_seconds_are_weighed_by_the_cpu_that_was_wanted_in_them() -> None:
+    idle = {"server": 0.01, "others": 1.9, "wait": 0.03}
+    full = {"server": 1.5, "others": 0.05, "wait": 0.05}
+    found = shares(idle, full)
+    assert found.taken_ratio == pytest.approx(0.08 / 1.59)
+    assert found.worst_second_ratio == pytest.approx(0.75)
+
+
+def test_the_worst_phase_is_named_and_a_quota_after_what_makes_a_run_invalid() -> None:
+    quota = judge_starvation(shares({"server": 0.49, "wait": 1.2, **QUOTA}))
+    others = judge_starvation(shares({"server": 0.5, "others": 1.4, "wait": 0.3}))
+    none = judge_starvation(shares({"server": 0.5}))
+    assert worst([none, quota, others]) is others
+    assert worst([none, quota]) is quota
+    assert worst([none]) is None
+
+
+def test_load_workers_that_starve_are_told_from_a_client_that_is_too_small() -> None:
+    assert starved_clients([shares({"clients": 0.1, "others": 1.8, "clients_wait": 0.9})]).startswith(
+        "Others took the CPU from the load generator"
+    )
+    assert starved_clients([shares({"clients": 1.9, "others": 0.05, "clients_wait": 3.0})]) == ""
+
+
+def _up_to(most: float) -> st.SearchStrategy[float]:
+    """Whole microseconds: what is recorded in ns is just what is drawn, and a share can be turned back into it."""
+    return st.integers(0, round(most * 1e6)).map(lambda us: us / 1e6)
+
+
+@given(
+    st.lists(
+        st.fixed_dictionaries(
+            {name: _up_to(0.5) for name in ("server", "clients", "squall", "others")}
+            | {"wait": _up_to(20), "steal": _up_to(0.3)}
+        ),
+        min_size=1,
+        max_size=5,
+    )
+)
+def test_nothing_is_taken_that_somebody_else_did_not_have(seconds: list[dict[str, float]]) -> None:
+    found = shares(*seconds, n_cores=3)
+    assert found.taken is not None
+    wanted = sum(one["server"] + one["wait"] + one["steal"] for one in seconds)
+    had = sum(one["server"] for one in seconds)
+    assert all(0 <= share <= 1 for share in found.taken.values())
+    ratio = found.taken_ratio or 0.0
+    foreign = sum(one[name] for one in seconds for name in ("clients", "squall", "others", "steal"))
+    lacked = ratio / (1 - ratio) * had if ratio < 1 else 0.0
+    assert lacked <= foreign + 1e-6
+    assert lacked <= wanted + 1e-6
+    assert LIMITS.taken_ratio > 0

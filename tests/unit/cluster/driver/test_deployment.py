@@ -1,0 +1,30 @@
+"""What a deployment refuses before it starts anything."""
+
+from __future__ import annotations
+
+import pytest
+
+from squall.cluster.driver.client_workers import refuse_two_nodes
+from squall.cluster.placement import Node, Placement, place
+from squall.scenarios.errors import ClusterError
+
+NODES = [Node(f"node-{i}", f"id-{i}", f"10.0.0.{i}", 0, i == 0) for i in range(3)]
+
+
+@pytest.mark.parametrize("address", [None, "127.0.0.1"])
+def test_a_server_that_has_its_clients_on_its_node_shares_memory_with_them(address: str | None) -> None:
+    refuse_two_nodes(place(NODES, address))
+    refuse_two_nodes(place(NODES[:1], NODES[0].address))
+
+
+@pytest.mark.parametrize(
+    ("placement", "where"),
+    [
+        (place(NODES, NODES[1].address), "on node-1, the clients on node-0, node-2"),
+        (place(NODES, "10.9.9.9"), "on no node of the Ray cluster, the clients on node-1, node-2"),
+        (place(NODES[:1], "10.9.9.9"), "on no node of the Ray cluster, the clients on node-0"),
+    ],
+)
+def test_clients_elsewhere_share_no_memory_with_the_server(placement: Placement, where: str) -> None:
+    with pytest.raises(ClusterError, match=f"the server is {where}: they share no memory"):
+        refuse_two_nodes(placement)

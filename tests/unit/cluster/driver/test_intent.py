@@ -1,0 +1,82 @@
+"""What a run says before it sends: in the manifest and on the screen."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from squall.analysis.tables.document import read_section, to_json
+from squall.analysis.tables.manifest import PlanFacts
+from squall.analysis.verdict.figures import series_figures
+from squall.cluster.driver.intent import announce, describe_plan, refuse_empty
+from squall.scenarios.config.loader import scenario_from_mapping
+from squall.scenarios.errors import ScenarioError
+from squall.scenarios.plan.closed import plan_closed
+from squall.scenarios.plan.plan import PhaseSpan, Plan
+
+S = 1_000_000_000
+SPANS = (
+    PhaseSpan("warmup", "warmup", 0, 2 * S),
+    PhaseSpan("burst", "measure", 2 * S, 202 * S),
+    PhaseSpan("drain", "drain", 202 * S, 203 * S),
+)
+
+
+def plan_of(offsets: np.ndarray) -> Plan:
+    n = len(offsets)
+    phase = (offsets >= 2 * S).astype(np.uint8)
+    return Plan(np.arange(n), offsets, phase, np.ones(n, np.int32), np.zeros(n, np.uint8), SPANS)
+
+
+def draw() -> Plan:
+    return plan_of(np.sort(np.random.default_rng(2).integers(0, 202 * S, 4_000)))
+
+
+def test_the_manifest_has_the_burstiness_of_each_measure_phase() -> None:
+    plan = draw()
+    described = describe_plan(plan)
+    assert read_section(PlanFacts, json.loads(json.dumps(to_json(described), allow_nan=False))) == described
+    assert described.n_by_phase == {
+        "warmup": int((plan.offset_ns < 2 * S).sum()), "burst": int((plan.offset_ns >= 2 * S).sum())
+    }  # fmt: skip
+    assert described.stimulus == {"burst": to_json(series_figures(plan.offset_ns, 2 * S, 202 * S))}
+    assert described.sha256 == plan.sha256()
+
+
+def test_the_screen_says_it_before_the_start_with_the_schedules_digest() -> None:
+    plan = draw()
+    lines = announce(describe_plan(plan))
+    assert len(lines) == 3
+    assert lines[0].startswith("burst: ")
+    assert " at 10 s" in lines[0]
+    assert " at 100 s" not in lines[0]  # 200 s hold two windows of 100 s
+    assert "load its busiest 10.0 s alone overloads the server" in lines[1]
+    assert lines[2] == f"schedule of 4,000 arrivals, sha256 {plan.sha256()[:12]}"
+
+
+def test_a_phase_without_arrivals_is_said_in_one_line() -> None:
+    lines = announce(describe_plan(plan_of(np.arange(10) * 100_000_000)))
+    assert lines[0] == "burst: 0 arrivals, 0/s; gap c² -, local -"
+    assert len(lines) == 2
+
+
+def test_a_schedule_that_measures_nothing_is_refused_before_anything_starts() -> None:
+    with pytest.raises(ScenarioError, match="no arrival falls into burst; use a higher rate"):
+        refuse_empty(describe_plan(plan_of(np.arange(10) * 100_000_000)))
+    refuse_empty(describe_plan(draw()))
+    refuse_empty(PlanFacts(load="closed"))
+
+
+def test_a_closed_loop_announces_its_users_and_no_schedule() -> None:
+    closed = {"kind": "closed", "users": 1_200, "think": {"kind": "constant", "value": "10ms"}}
+    phase = {"name": "m", "kind": "measure", "duration": "5s", "arrivals": closed}
+    drain = {"name": "d", "kind": "drain", "duration": "1s"}
+    mapping = {"name": "try", "seed": 1, "model": {"name": "head"}, "phases": [phase, drain]}
+    plan = plan_closed(scenario_from_mapping(mapping, "test"))
+    described = describe_plan(plan)
+    assert "stimulus" not in to_json(described)
+    assert announce(described) == [
+        f"closed loop of 1,200 users: no schedule; plan sha256 {plan.sha256()[:12]}"
+    ]

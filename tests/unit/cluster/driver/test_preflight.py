@@ -1,0 +1,107 @@
+"""What needs no Ray is checked before it: server, model and payload of a URL; repository and ports of a local one."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+import squall.cluster.driver.preflight
+import squall.cluster.driver.run
+from squall.cluster.driver.preflight import check_before_ray
+from squall.cluster.driver.run import run_scenario
+from squall.cluster.interrupts import Interrupts
+from squall.models.spec import ModelSpec, TensorSpec
+from squall.scenarios.config.loader import scenario_from_mapping
+from squall.scenarios.config.scenario import Scenario
+from squall.scenarios.errors import ScenarioError, TargetError
+from squall.scenarios.plan.closed import plan_closed
+from squall.scenarios.plan.plan import plan_scenario
+
+
+def scenario(arrivals: dict[str, Any] | None = None, **changes: Any) -> Scenario:
+    load = arrivals or {"kind": "constant", "rate": "10/s"}
+    mapping = {
+        "name": "small", "seed": 1, "model": {"name": "mine", "max_batch_size": 8},
+        "server": {"url": "http://127.0.0.1:9"}, "clients": {"rows": {"kind": "constant", "value": 5}},
+        "phases": [
+            {"name": "main", "kind": "measure", "duration": "1s", "arrivals": load},
+            {"name": "end", "kind": "drain", "duration": "1s"},
+        ],
+        **changes,
+    }  # fmt: skip
+    return scenario_from_mapping(mapping, "test")
+
+
+def served(monkeypatch: pytest.MonkeyPatch, most_rows: int, dims: tuple[int, ...] = (4,)) -> None:
+    tensors = (TensorSpec("INPUT", "FP32", dims),)
+    endpoint = SimpleNamespace(spec=ModelSpec("mine", "1", tensors, tensors, most_rows))
+    monkeypatch.setattr(squall.cluster.driver.preflight, "attach", lambda *_: endpoint)
+
+
+CLOSED = {"kind": "closed", "users": 2}
+
+
+@pytest.mark.parametrize("arrivals", [None, CLOSED])
+def test_rows_that_the_model_does_not_take_are_refused(
+    monkeypatch: pytest.MonkeyPatch, arrivals: dict[str, Any] | None
+) -> None:
+    one = scenario(arrivals)
+    plan = plan_closed(one) if arrivals else plan_scenario(one)
+    served(monkeypatch, 8)
+    check_before_ray(one, plan, is_local=False)
+    served(monkeypatch, 4)
+    with pytest.raises(ScenarioError, match="5 rows, but model mine takes at most 4"):
+        check_before_ray(one, plan, is_local=False)
+
+
+def test_a_size_that_the_model_leaves_open_must_be_stated(monkeypatch: pytest.MonkeyPatch) -> None:
+    served(monkeypatch, 8, (-1,))
+    one = scenario()
+    with pytest.raises(ScenarioError, match=r"model\.shapes\.INPUT"):
+        check_before_ray(one, plan_scenario(one), is_local=True)
+    stated = scenario(model={"name": "mine", "max_batch_size": 8, "shapes": {"INPUT": [3]}})
+    check_before_ray(stated, plan_scenario(stated), is_local=True)
+
+
+def test_a_header_from_a_variable_that_is_not_set_is_refused() -> None:
+    one = scenario(clients={"headers": {"authorization": "${SQUALL_NO_SUCH_VARIABLE}"}})
+    with pytest.raises(ScenarioError, match="SQUALL_NO_SUCH_VARIABLE is not set"):
+        check_before_ray(one, plan_scenario(one), is_local=True)
+
+
+def test_a_repository_without_the_model_is_refused_where_the_server_starts_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[object] = []
+    monkeypatch.setattr(squall.cluster.driver.preflight, "free_ports", asked.append)
+    one = scenario(server={}, model={"name": "mine", "repository": str(tmp_path), "max_batch_size": 8})
+    plan = plan_scenario(one)
+    with pytest.raises(TargetError, match="has no model 'mine'"):
+        check_before_ray(one, plan, is_local=True)
+    check_before_ray(one, plan, is_local=False)  # it may be there on the server's node
+    assert asked == []
+    (tmp_path / "mine").mkdir()
+    check_before_ray(one, plan, is_local=True)
+    assert asked == [one.server]
+
+
+def test_a_run_whose_server_is_not_there_never_starts_ray(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(*_: object) -> object:
+        raise TargetError("no Triton is ready at http://127.0.0.1:9: Connection refused")
+
+    def session(*_: object) -> AbstractContextManager[Any]:
+        raise AssertionError("Ray was started")
+
+    monkeypatch.setattr(squall.cluster.driver.preflight, "attach", refuse)
+    monkeypatch.setattr(squall.cluster.driver.run, "Session", session)
+    with pytest.raises(TargetError, match="no Triton is ready"), Interrupts() as interrupts:
+        run_scenario(scenario(), tmp_path, None, interrupts)
+    assert "starting Ray" not in capfd.readouterr().err
+    (made,) = tmp_path.iterdir()
+    assert '"ABORTED"' in (made / "manifest.json").read_text()

@@ -1,0 +1,123 @@
+"""What is asked of a running server, by a server that answers from a script."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import squall.cluster.node.endpoint
+from squall.actors.net.triton_control import ControlError
+from squall.cluster.node.endpoint import attach, latest
+from squall.scenarios.config.scenario import ModelConfig, ServerConfig
+from squall.scenarios.errors import TargetError
+
+READY, INDEX, CONFIG = "/v2/health/ready", "/v2/repository/index", "/config"
+IO = [{"name": "INPUT", "data_type": "TYPE_FP32", "dims": [4]}]
+MODEL: dict[str, Any] = {"name": "vers", "max_batch_size": 8, "input": IO, "output": IO}
+
+
+class ScriptedControl:
+    """Answers by path, or refuses with status 404; `asked` has what all of them were asked."""
+
+    answers: dict[str, Any]
+    asked: list[str]
+
+    def __init__(self, url: str, *_: object) -> None:
+        self._url = url
+
+    def ask(self, path: str, *_: object) -> bytes:
+        self.ask_json(path)
+        return b""
+
+    def ask_json(self, path: str, *_: object) -> Any:
+        self.asked.append(f"{self._url}{path}")
+        if path not in self.answers:
+            raise ControlError("status 404")
+        return self.answers[path]
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> type[ScriptedControl]:
+    """A server with versions 2, 9 and 10 of the model `vers` ready, and another model."""
+    ScriptedControl.asked = []
+    ScriptedControl.answers = {
+        READY: {}, "/v2": {"version": "2.51.0"}, "/v2/models/vers/ready": {},
+        "/v2/models/vers": {"name": "vers", "versions": ["2", "10", "9"]},
+        INDEX: [
+            *({"name": "vers", "version": version, "state": "READY"} for version in ("2", "9", "10")),
+            {"name": "opt", "version": "1", "state": "READY"},
+        ],
+    }  # fmt: skip
+    for version in ("2", "9", "10"):
+        path = f"/v2/models/vers/versions/{version}"
+        ScriptedControl.answers |= {f"{path}/ready": {}, f"{path}/config": MODEL}
+    monkeypatch.setattr(squall.cluster.node.endpoint, "Control", ScriptedControl)
+    return ScriptedControl
+
+
+def attached(version: str | None = None, name: str = "vers", **ports: int) -> Any:
+    model = ModelConfig(name=name, version=version)
+    return attach(model, ServerConfig(url="http://h:8000", **ports))
+
+
+@pytest.mark.parametrize(("given", "served"), [(None, "10"), ("2", "2")])
+def test_the_latest_version_is_taken_unless_another_is_named(
+    server: type[ScriptedControl], given: str | None, served: str
+) -> None:
+    assert attached(given).spec.version == served
+    assert server.asked[-2:] == [f"http://h:8000/v2/models/vers/versions/{served}/config", "http://h:8000/v2"]
+
+
+def test_a_model_that_names_no_version_is_no_triton(server: type[ScriptedControl]) -> None:
+    server.answers["/v2/models/vers"] = {"name": "vers", "versions": []}
+    with pytest.raises(TargetError, match="names no version of itself"):
+        attached()
+    assert latest({"versions": ["9", "10"]}) == "10"
+
+
+def refusal(**which: Any) -> str:
+    with pytest.raises(TargetError) as caught:
+        attached(**which)
+    return str(caught.value)
+
+
+@pytest.mark.usefixtures("server")
+def test_a_missing_version_is_not_listed_as_a_model_that_is_there() -> None:
+    assert refusal(version="3") == (
+        "model 'vers' version 3 is not ready at http://h:8000: status 404; of it, it has version 2 READY; version 9"
+        " READY; version 10 READY"
+    )
+
+
+def test_a_missing_model_is_told_which_others_are_ready_and_never_itself(
+    server: type[ScriptedControl],
+) -> None:
+    assert refusal(name="ver").endswith("'ver' is not ready at http://h:8000: status 404; it has opt, vers")
+    failed = {"name": "vers", "version": "1", "state": "UNAVAILABLE", "reason": "no such file"}
+    server.answers[INDEX] = [failed, {"name": "opt", "state": "READY"}, {"name": "cold"}]
+    del server.answers["/v2/models/vers/ready"]
+    assert refusal().endswith(
+        "status 404; the model is known there, but version 1 UNAVAILABLE (no such file); it has opt"
+    )
+    server.answers[INDEX] = [{"name": "vers"}]
+    assert refusal().endswith("but not loaded; it has no models that are ready")
+    del server.answers[INDEX]
+    assert refusal() == "model 'vers' is not ready at http://h:8000: status 404"
+
+
+def test_the_metrics_port_beside_a_url_is_used(server: type[ScriptedControl]) -> None:
+    server.answers["/metrics"] = {}
+    assert attached(metrics_port=9002).metrics_url == "http://h:9002"
+    assert server.asked[0] == "http://h:9002/metrics"
+    assert attached().metrics_url is None
+
+
+def test_a_metrics_port_where_no_metrics_are_is_refused(server: type[ScriptedControl]) -> None:
+    assert (
+        refusal(metrics_port=9002) == "server.metrics_port: no metrics at http://h:9002/metrics: status 404"
+    )
+    assert server.asked == ["http://h:9002/metrics"]

@@ -1,0 +1,950 @@
+"""Every kind of arrivals: mean, dispersion and law from the first instant on, and wrong processes that are refused.
+
+Each kind of scenario files stands in CASES with what theory says of it, each check has been seen to fail in WRONG.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cache, cached_property
+from pathlib import Path
+from typing import Any, get_args
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from pydantic import TypeAdapter
+from scipy import stats
+
+from squall.scenarios.arrivals import random_paths
+from squall.scenarios.arrivals.gaps import GammaGaps, LomaxGaps
+from squall.scenarios.arrivals.process import (
+    Arrivals,
+    Clients,
+    Concatenation,
+    Constant,
+    Modulated,
+    Offsets,
+    Stationary,
+    Superposition,
+    Ticks,
+    held_below,
+    merged,
+)
+from squall.scenarios.arrivals.random_paths import BModelPath, LogGaussianPath, MarkovPath, OnOffPath, Sojourn
+from squall.scenarios.arrivals.rate_paths import Floats, RatePath, steps
+from squall.scenarios.arrivals.unit import UnitHawkes, UnitPoisson, UnitProcess, UnitRenewal
+from squall.scenarios.config.arrivals import OpenArrivals, OpenPart
+from squall.scenarios.plan.build import build_arrivals
+from tests.point_checks import (
+    Chain,
+    Function,
+    count_faults,
+    even_source_variances,
+    exponential_cdf,
+    hawkes_idc,
+    hawkes_residuals,
+    is_correlated,
+    misfits,
+    misses_shares,
+    renewal_idc,
+    replicate,
+)
+
+S = 1_000_000_000
+RATE = 20.0
+Windows = tuple[tuple[float, float], ...]
+Moment = Callable[[float, float], float]
+Residuals = Callable[[Arrivals, int], Floats]
+"""What must be independent and of one law, from a process, its seed chosen here, over a horizon in ns."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """A kind of arrivals and its theory; times in s."""
+
+    config: dict[str, Any]
+    variance: Moment
+    """Of the count in [begin, end)."""
+    mean: Moment = lambda begin, end: RATE * (end - begin)
+    windows: Windows = ((0.0, 0.5), (0.0, 10.0), (9.5, 10.0))
+    n_runs: int = 300
+    horizon: float = 10.0
+    residuals: Residuals | None = None
+    law: Function = exponential_cdf
+    law_horizon: float = 500.0
+    changes_for_law: dict[str, Any] = field(default_factory=dict)
+
+
+Make = Callable[[dict[str, Any], float], Arrivals]
+"""Arrivals from a configuration and a horizon in s."""
+
+
+def build(config: dict[str, Any], horizon_s: float) -> Arrivals:
+    parsed: OpenArrivals = TypeAdapter(OpenPart).validate_python(config)
+    return build_arrivals(parsed, round(horizon_s * S))
+
+
+def draw_s(arrivals: Arrivals, rng: np.random.Generator, horizon_s: float) -> Floats:
+    """Offsets in s."""
+    return arrivals.offsets_ns(rng, round(horizon_s * S)) / S
+
+
+def faults(case: Case, make: Make, sought: frozenset[str] = frozenset()) -> set[str]:
+    """Which checks the arrivals fail that `make` builds from config and horizon.
+
+    With `sought`, only the runs that can find those faults are made.
+    """
+    kinds = {fault.split()[0] for fault in sought} or {"mean", "idc", "expected", "law", "independence"}
+    failed = count_part(case, make) if kinds & {"mean", "idc", "expected"} else set()
+    if case.residuals is not None and kinds & {"law", "independence"}:
+        failed |= law_part(case, make)
+    return failed
+
+
+def count_part(case: Case, make: Make) -> set[str]:
+    """Counts of many runs from the start, and what the arrivals expect themselves."""
+    rng, arrivals = np.random.default_rng(20261124), make(case.config, case.horizon)
+    with pytest.MonkeyPatch.context() as patch:  # spells 64 at a time: the same law, quicker
+        patch.setattr(random_paths, "_SPELLS", 64)
+        seen = replicate(lambda: draw_s(arrivals, rng, case.horizon), case.windows, case.n_runs)
+    failed = count_faults(seen, case.mean, case.variance)
+    for begin, end in case.windows:
+        stated = arrivals.expected_count(round(end * S)) - arrivals.expected_count(round(begin * S))
+        if not math.isclose(stated, case.mean(begin, end), rel_tol=1e-4, abs_tol=1e-3):
+            failed.add("expected")
+    return failed
+
+
+def law_part(case: Case, make: Make) -> set[str]:
+    """The residuals of one long run."""
+    assert case.residuals is not None
+    arrivals = make(case.config | case.changes_for_law, case.law_horizon)
+    residuals = case.residuals(arrivals, round(case.law_horizon * S))
+    failed = {"law"} if misfits(residuals, case.law) else set()
+    return failed | ({"independence"} if is_correlated(residuals) else set())
+
+
+# --- residuals ----------------------------------------------------------------------------------------------------
+
+
+def gaps_of(rate: float) -> Residuals:
+    """Gaps in mean gaps."""
+    return lambda arrivals, horizon_ns: (
+        np.diff(arrivals.offsets_ns(np.random.default_rng(31), horizon_ns)).astype(np.float64) * (rate / S)
+    )
+
+
+def on_the_path(arrivals: Arrivals, horizon_ns: int) -> Floats:
+    """Λ(t_i) - Λ(t_i-1), Λ the path that the same seed draws: time-rescaling theorem (Brown et al., 2002)."""
+    assert isinstance(arrivals, Modulated)
+    curve = arrivals.path.draw(np.random.default_rng(32), horizon_ns)
+    offsets = arrivals.offsets_ns(np.random.default_rng(32), horizon_ns) + 0.5
+    residuals: Floats = np.diff(np.interp(offsets, curve.edges_ns, curve.cum)) * (arrivals.rate_hz_mean / S)
+    return residuals
+
+
+def hawkes_gaps(n: float, beta_hz: float, rate: float) -> Residuals:
+    def residuals(arrivals: Arrivals, horizon_ns: int) -> Floats:
+        points: Floats = arrivals.offsets_ns(np.random.default_rng(33), horizon_ns).astype(np.float64) * (
+            rate / S
+        )
+        return hawkes_residuals(points, n, beta_hz / rate, 25 * rate / beta_hz)
+
+    return residuals
+
+
+# --- variances ----------------------------------------------------------------------------------------------------
+
+
+def renewal_variance(cdf: Function, rate: float = RATE) -> Moment:
+    @cache
+    def variance(begin: float, end: float) -> float:
+        count = rate * (end - begin)
+        return count * renewal_idc(cdf, count, 1_500)
+
+    return variance
+
+
+def cox_variance(level_variance: Callable[[float], float], rate: float = RATE) -> Moment:
+    """λw + (λw)²·Var of the mean level over w: a Poisson count on a random rate."""
+    return lambda a, b: rate * (b - a) + (rate * (b - a)) ** 2 * level_variance(b - a)
+
+
+def heffes_lucantoni(peak: float, base: float, tau: float) -> Callable[[float], float]:
+    """Variance of the mean level of a two-state MMPP: 2(f-1)(1-b)·tau/w·g(w/tau), g(x) = 1 - (1 - e^-x)/x."""
+    return lambda w: 2 * (peak - 1) * (1 - base) * tau / w * (1 + math.expm1(-w / tau) * tau / w)
+
+
+def log_gaussian_variance(sigma: float, correlation: Function, bin_s: float) -> Callable[[float], float]:
+    """Of m whole bins: Σ (e^(σ²r(i-j)) - 1)/m²."""
+
+    def variance(window: float) -> float:
+        lags = np.arange(round(window / bin_s), dtype=np.float64)
+        covariance = np.expm1(sigma**2 * correlation(lags))
+        m = lags.size
+        return float((m * covariance[0] + 2 * ((m - lags[1:]) * covariance[1:]).sum()) / m**2)
+
+    return variance
+
+
+def fgn_correlation(hurst: float) -> Function:
+    return lambda k: (np.abs(k + 1) ** (2 * hurst) - 2 * k ** (2 * hurst) + np.abs(k - 1) ** (2 * hurst)) / 2
+
+
+def cascade_variance(bias: float, horizon: float) -> Callable[[float], float]:
+    """Of a dyadic part after d splits: E p² = ((b² + (1-b)²)/2)^d, E p = 2^-d."""
+
+    def variance(window: float) -> float:
+        depth = round(math.log2(horizon / window))
+        return float((2 * (bias**2 + (1 - bias) ** 2)) ** depth - 1)
+
+    return variance
+
+
+def gamma_cdf(cv: float) -> Function:
+    return stats.gamma(1 / cv**2, scale=cv**2).cdf  # type: ignore[no-any-return]
+
+
+def weibull_cdf(shape: float) -> Function:
+    return stats.weibull_min(shape, scale=1 / math.gamma(1 + 1 / shape)).cdf  # type: ignore[no-any-return]
+
+
+def lognormal_cdf(cv: float) -> Function:
+    sigma = math.sqrt(math.log(1 + cv**2))
+    return stats.lognorm(sigma, scale=math.exp(-(sigma**2) / 2)).cdf  # type: ignore[no-any-return]
+
+
+def lomax_cdf(alpha: float) -> Function:
+    return stats.lomax(alpha, scale=alpha - 1).cdf  # type: ignore[no-any-return]
+
+
+def hyper_cdf(x: Any) -> Any:
+    """Balanced means, cv 2: 2p(1 - p) = 1/5."""
+    p = 0.5 + math.sqrt(0.15)
+    return p * exponential_cdf(2 * p * np.asarray(x)) + (1 - p) * exponential_cdf(2 * (1 - p) * np.asarray(x))
+
+
+def exponential_sources(on: float, off: float, n_sources: int) -> Callable[[float], float]:
+    """Two states: Cov(u) = off/on/n·e^(-u/tau), 1/tau = 1/on + 1/off."""
+    tau = 1 / (1 / on + 1 / off)
+    return lambda w: 2 * off / on / n_sources * tau / w * (1 + math.expm1(-w / tau) * tau / w)
+
+
+@cache
+def pareto_sources(window: float) -> float:
+    """Of 4 sources that are ON and OFF for Pareto(1.4) lengths of mean 1 s."""
+    law = stats.pareto(1.4, scale=0.4 / 1.4).cdf
+    return even_source_variances(law, (window,), window / 500)[0] / 4
+
+
+# --- the stationary kinds -----------------------------------------------------------------------------------------
+
+
+def renewal_case(kind: str, cdf: Function, **keys: object) -> Case:
+    config = {"kind": kind, "rate": f"{RATE:g}/s", **keys}
+    windows = ((0.0, 0.05), (0.0, 1.0), (9.5, 10.0))
+    return Case(config, renewal_variance(cdf), residuals=gaps_of(RATE), law=cdf, windows=windows)
+
+
+RATE_TEXT = f"{RATE:g}/s"
+THREE = Chain((3.0, 1.0, 0.2), (0.5, 2.0, 1.0), ((0.0, 0.7, 0.3), (0.5, 0.0, 0.5), (0.1, 0.9, 0.0)))
+LONG = ((0.0, 1.0), (0.0, 10.0), (9.0, 10.0))
+
+
+def no_variance(begin: float, end: float) -> float:
+    del begin, end
+    return 0.0
+
+
+CLIENTS = [renewal_variance(gamma_cdf(2.0), RATE * weight / 11) for weight in (6, 3, 2)]
+GAMMA_15, GAMMA_40 = (renewal_variance(gamma_cdf(2.0), rate) for rate in (15.0, 40.0))
+
+CASES: dict[str, Case] = {
+    "constant": Case({"kind": "constant", "rate": RATE_TEXT}, no_variance, n_runs=2),
+    "poisson": renewal_case("poisson", exponential_cdf),
+    "gamma": renewal_case("gamma", gamma_cdf(2.0), cv=2.0),
+    "gamma by burstiness": renewal_case("gamma", gamma_cdf(0.5), burstiness=4.0),
+    "weibull": renewal_case("weibull", weibull_cdf(0.6), shape=0.6),
+    "lognormal": renewal_case("lognormal", lognormal_cdf(1.5), cv=1.5),
+    "pareto": renewal_case("pareto", lomax_cdf(1.5), alpha=1.5),
+    "hyperexponential": renewal_case("hyperexponential", hyper_cdf, cv=2.0),
+    "mmpp": Case(
+        {"kind": "mmpp", "rate": RATE_TEXT, "peak": 3.0, "base": 0.5, "tau": "2s"},
+        cox_variance(heffes_lucantoni(3.0, 0.5, 2.0)),
+        windows=LONG,
+        residuals=on_the_path,
+    ),
+    "mmpp of three": Case(
+        {
+            "kind": "mmpp",
+            "rate": RATE_TEXT,
+            "states": [
+                {"level": level, "stay": f"{stay * 1000:g}ms"}
+                for level, stay in zip(THREE.levels, THREE.stays, strict=True)
+            ],
+            "jumps": THREE.jumps,
+        },
+        cox_variance(THREE.level_variance),
+        windows=LONG,
+        residuals=on_the_path,
+    ),
+    "on-off": Case(
+        {
+            "kind": "on-off",
+            "rate": RATE_TEXT,
+            "on": {"kind": "exponential", "mean": "1s"},
+            "off": {"kind": "exponential", "mean": "3s"},
+        },
+        cox_variance(exponential_sources(1.0, 3.0, 1)),
+        windows=LONG,
+        residuals=on_the_path,
+    ),
+    "on-off pareto": Case(
+        {
+            "kind": "on-off",
+            "rate": RATE_TEXT,
+            "sources": 4,
+            "on": {"kind": "pareto", "mean": "1s", "alpha": 1.4},
+            "off": {"kind": "pareto", "mean": "1s", "alpha": 1.4},
+        },
+        cox_variance(pareto_sources),
+        windows=LONG,
+        residuals=on_the_path,
+    ),
+    "hawkes": Case(
+        {"kind": "hawkes", "rate": RATE_TEXT, "n": 0.6, "beta": "5/s"},
+        lambda a, b: RATE * (b - a) * hawkes_idc(0.6, 5.0, b - a),
+        windows=((0.0, 0.2), (0.0, 5.0), (9.8, 10.0)),
+        residuals=hawkes_gaps(0.6, 5.0, RATE),
+    ),
+    "fgn": Case(
+        {"kind": "fgn", "rate": RATE_TEXT, "hurst": 0.9, "sigma": 0.5, "bin": "500ms"},
+        cox_variance(log_gaussian_variance(0.5, fgn_correlation(0.9), 0.5)),
+        residuals=on_the_path,
+    ),
+    "b-model": Case(
+        {"kind": "b-model", "rate": RATE_TEXT, "bias": 0.7, "bin": "100ms"},
+        cox_variance(cascade_variance(0.7, 10.0)),
+        windows=((0.0, 0.625), (0.0, 2.5), (9.375, 10.0), (0.0, 10.0)),
+        residuals=on_the_path,
+    ),
+    "clients": Case(
+        {"kind": "clients", "rate": RATE_TEXT, "clients": 3, "zipf": 1.0, "cv": 2.0},
+        # shares in proportion to 1, 1/2, 1/3: 6/11, 3/11, 2/11
+        lambda a, b: sum(client(a, b) for client in CLIENTS),
+        windows=((0.0, 0.1), (0.0, 2.0), (9.9, 10.0)),
+    ),
+    "ticks": Case(
+        {"kind": "ticks", "rate": RATE_TEXT, "period": "500ms"},
+        lambda a, b: RATE * (b - a),
+    ),
+    "superpose": Case(
+        {
+            "kind": "superpose",
+            "parts": [
+                {"kind": "gamma", "rate": "15/s", "cv": 2.0},
+                {"kind": "hawkes", "rate": "5/s", "n": 0.6, "beta": "5/s"},
+            ],
+        },
+        lambda a, b: renewal_variance(gamma_cdf(2.0), 15.0)(a, b) + 5 * (b - a) * hawkes_idc(0.6, 5.0, b - a),
+        windows=((0.0, 0.2), (0.0, 2.0), (9.8, 10.0)),
+    ),
+    "concatenate": Case(
+        {
+            "kind": "concatenate",
+            "parts": [
+                {"duration": "2s", "arrivals": {"kind": "gamma", "rate": "40/s", "cv": 2.0}},
+                {"duration": "3s", "arrivals": {"kind": "poisson", "rate": "5/s"}},
+                {"duration": "1s", "arrivals": {"kind": "poisson", "rate": "25/s"}},
+            ],
+        },
+        # within one part each; the last goes on to the end
+        lambda a, b: GAMMA_40(a, b) if b <= 2 else (5 if b <= 5 else 25) * (b - a),
+        mean=lambda a, b: (40 if b <= 2 else 5 if b <= 5 else 25) * (b - a),
+        windows=((0.0, 0.1), (0.0, 2.0), (1.9, 2.0), (2.0, 5.0), (5.0, 10.0), (9.0, 10.0)),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_arrivals_have_their_mean_their_dispersion_and_their_law_from_the_first_instant(name: str) -> None:
+    assert faults(CASES[name], build) == set()
+
+
+# --- envelopes ----------------------------------------------------------------------------------------------------
+
+
+@cache
+def gamma_count_variance(c2: float, count: float) -> float:
+    """Exactly up to 15 expected, beyond by m·c2 + 1/6 + c2²/2 - μ3/3 with μ3 = 2c2² (Cox, 1962, section 4.5)."""
+    if count <= 15:
+        return count * renewal_idc(gamma_cdf(math.sqrt(c2)), count, 1_000)
+    return count * c2 + 1 / 6 + c2**2 / 2 - 2 * c2**2 / 3
+
+
+RESIDUALS: dict[str, tuple[dict[str, Any], Callable[[float], float]]] = {
+    "poisson": ({"kind": "poisson"}, lambda m: m),
+    "gamma": ({"kind": "gamma", "cv": 1.5}, lambda m: gamma_count_variance(2.25, m)),
+    "hawkes": (
+        {"kind": "hawkes", "n": 0.4, "beta": 1.0},
+        lambda m: m * hawkes_idc(0.4, 1.0, m) if m > 0 else 0.0,
+    ),
+}
+SHAPES: dict[str, tuple[dict[str, Any], Callable[[Floats], Floats], str]] = {
+    "piecewise": (
+        {
+            "shape": {
+                "kind": "piecewise",
+                "points": [
+                    {"at": "1s", "level": 1.0},
+                    {"at": "4s", "level": 3.0},
+                    {"at": "4s", "level": 0.5},
+                    {"at": "8s", "level": 2.0},
+                ],
+            }
+        },
+        lambda t: np.where(t < 4, 1 + np.maximum(t - 1, 0) * 2 / 3, np.minimum(0.5 + (t - 4) * 1.5 / 4, 2.0)),
+        "gamma",
+    ),
+    "ramp": ({"shape": {"kind": "ramp", "from": 0.2, "to": 2.0}}, lambda t: 0.2 + 0.18 * t, "poisson"),
+    "ramp that stays": (
+        {"shape": {"kind": "ramp", "from": 2.0, "to": 0.0, "over": "8s"}},
+        lambda t: np.maximum(2 - t / 4, 0.0),
+        "hawkes",
+    ),
+    "step": (
+        {"shape": {"kind": "step", "at": "4s", "factor": 3.0}},
+        lambda t: np.where(t < 4, 1.0, 3.0),
+        "gamma",
+    ),
+    "spike": (
+        {"shape": {"kind": "spike", "at": "4s", "width": "2s", "factor": 6.0}},
+        lambda t: np.where((t >= 4) & (t < 6), 6.0, 1.0),
+        "hawkes",
+    ),
+    "pulses": (
+        {"shape": {"kind": "pulses", "factor": 4.0, "width": "1s", "period": "3s"}},
+        lambda t: np.where(t % 3 >= 2, 4.0, 1.0),
+        "poisson",
+    ),
+    "diurnal": (
+        {"shape": {"kind": "diurnal", "peak": 1.8, "peak_at": "3s", "period": "8s"}},
+        lambda t: 1 + 0.8 * np.cos(2 * np.pi * (t - 3) / 8),
+        "gamma",
+    ),
+    "curve": (
+        {"curve": [1.0, 3.0, 0.5], "bin": "2s"},
+        lambda t: np.array([1.0, 3.0, 0.5])[(t // 2).astype(int) % 3],
+        "gamma",
+    ),
+    "preset": (
+        {"preset": "nasa-flash-crowd", "bin": "1s"},
+        lambda t: np.array([1.34, 1.07, 0.961, 1.21, 1.19, 1.21, 1.09, 1.11, 1.33, 1.02, 1.26])[
+            t.astype(int)
+        ],
+        "hawkes",
+    ),
+}
+
+
+def integral_of(raw: Callable[[Floats], Floats], horizon: float = 10.0, rate: float = RATE) -> Function:
+    """Λ(t): of `rate` on average, from 200,000 midpoints of the shape."""
+    n = 200_000
+    levels = raw((np.arange(n) + 0.5) * horizon / n)
+    area = np.concatenate([[0.0], np.cumsum(levels)]) / levels.sum() * rate * horizon
+    edges = np.linspace(0.0, horizon, n + 1)
+    return lambda t: np.interp(t, edges, area)
+
+
+def on_the_shape(raw: Callable[[Floats], Floats], residual: str, rate: float) -> Residuals:
+    def residuals(arrivals: Arrivals, horizon_ns: int) -> Floats:
+        points = integral_of(raw, rate=rate)(
+            (arrivals.offsets_ns(np.random.default_rng(34), horizon_ns) + 0.5) / S
+        )
+        return hawkes_residuals(points, 0.4, 1.0, 25.0) if residual == "hawkes" else np.diff(points)
+
+    return residuals
+
+
+def envelope_case(name: str) -> Case:
+    keys, raw, residual = SHAPES[name]
+    config, variance = RESIDUALS[residual]
+    area = integral_of(raw)
+    return Case(
+        {"kind": "envelope", "rate": RATE_TEXT, **keys, "residual": config},
+        lambda a, b: variance(float(area(b) - area(a))),
+        mean=lambda a, b: float(area(b) - area(a)),
+        windows=((0.0, 0.5), (0.0, 3.0), (3.0, 5.0), (6.0, 7.0), (9.0, 10.0), (0.0, 10.0)),
+        residuals=on_the_shape(raw, residual, 2_000.0),
+        law=gamma_cdf(1.5) if residual == "gamma" else exponential_cdf,
+        law_horizon=10.0,
+        changes_for_law={"rate": "2000/s"},
+    )
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_an_envelope_has_the_rate_of_its_shape_and_the_burstiness_of_its_residual(name: str) -> None:
+    assert faults(envelope_case(name), build) == set()
+
+
+def log_ar1_case(kind: str) -> Case:
+    shape: dict[str, Any] = {"kind": "log-ar1", "sigma": 0.5, "tau": "2s", "bin": "500ms"}
+    correlation: Function = lambda k: np.exp(-k / 4)  # noqa: E731
+    if kind == "fgn":
+        shape = {"kind": "fgn", "sigma": 0.5, "hurst": 0.8, "bin": "500ms"}
+        correlation = fgn_correlation(0.8)
+    return Case(
+        {"kind": "envelope", "rate": RATE_TEXT, "shape": shape},
+        cox_variance(log_gaussian_variance(0.5, correlation, 0.5)),
+        residuals=on_the_path,
+    )
+
+
+@pytest.mark.parametrize("kind", ["log-ar1", "fgn"])
+def test_an_envelope_of_random_levels_has_their_dispersion(kind: str) -> None:
+    assert faults(log_ar1_case(kind), build) == set()
+
+
+@pytest.fixture
+def trace_file(tmp_path: Path) -> Path:
+    """7 arrivals in the first second, 14 in the second, 21 in the third, and so on for 10 s."""
+    file = tmp_path / "trace.csv"
+    rows = [second + index / (7 * (second + 1)) for second in range(10) for index in range(7 * (second + 1))]
+    file.write_text("timestamp\n" + "".join(f"{row:.6f}\n" for row in rows))
+    return file
+
+
+def test_a_trace_arrives_as_recorded(trace_file: Path) -> None:
+    config = {"kind": "trace", "file": str(trace_file), "unit": "s"}
+    offsets = build(config, 10.0).offsets_ns(np.random.default_rng(0), 10 * S)
+    recorded = trace_file.read_text().split()[1:]
+    assert [f"{offset / S:.6f}" for offset in offsets.tolist()] == recorded
+
+
+def test_a_trace_gives_its_rate_per_bin_to_an_envelope(trace_file: Path) -> None:
+    shape = {"kind": "trace", "file": str(trace_file), "unit": "s", "bin": "1s"}
+    area = integral_of(lambda t: np.floor(t) + 1)
+    case = Case(
+        {"kind": "envelope", "rate": RATE_TEXT, "shape": shape},
+        lambda a, b: float(area(b) - area(a)),
+        mean=lambda a, b: float(area(b) - area(a)),
+        windows=((0.0, 1.0), (4.0, 5.0), (9.0, 10.0)),
+        residuals=on_the_shape(lambda t: np.floor(t) + 1, "poisson", 2_000.0),
+        law_horizon=10.0,
+        changes_for_law={"rate": "2000/s"},
+    )
+    assert faults(case, build) == set()
+    two = case.config | {"shape": shape | {"bin": "2s"}}
+    assert "mean 0-1" in count_part(case, lambda config, horizon: build(config | two, horizon))
+
+
+# --- wrong twins --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Bent:
+    """Arrivals with their offsets changed."""
+
+    base: Arrivals
+    change: Callable[[Offsets, int], Offsets]
+
+    def offsets_ns(self, rng: np.random.Generator, horizon_ns: int) -> Offsets:
+        return self.change(self.base.offsets_ns(rng, horizon_ns), horizon_ns)
+
+    def rate_hz(self, t_ns: NDArray[np.int64]) -> Floats:
+        return self.base.rate_hz(t_ns)
+
+    def expected_count(self, t_ns: int) -> float:
+        return self.base.expected_count(t_ns)
+
+
+class OnFirst(OnOffPath):
+    """Each source is ON at 0."""
+
+    def draw(self, rng: np.random.Generator, horizon_ns: int) -> Any:
+        times = self._switches(rng, np.array([True]), horizon_ns)[0]
+        levels = np.where(np.arange(times.size + 1) % 2 == 0, 4.0, 0.0)
+        return random_paths.curve_of(np.concatenate([[0.0], times, [float(horizon_ns)]]), levels, horizon_ns)
+
+
+class OrdinaryGamma(GammaGaps):
+    def first_gap(self, rng: np.random.Generator) -> float:
+        return float(self.gaps(rng, 1)[0])
+
+
+class LastOnTheEnd(Stationary):
+    """Gaps scaled so that the last arrival falls on the end, as some tools do."""
+
+    def offsets_ns(self, rng: np.random.Generator, horizon_ns: int) -> Offsets:
+        gaps = self.unit.points(rng, self.expected_count(horizon_ns) * 3)[
+            : int(self.expected_count(horizon_ns))
+        ]
+        return held_below((gaps / gaps[-1] * horizon_ns).astype(np.int64), horizon_ns)
+
+
+class SameStream(Superposition):
+    """All parts from one seed."""
+
+    def offsets_ns(self, rng: np.random.Generator, horizon_ns: int) -> Offsets:
+        seed = int(rng.integers(2**32))
+        return merged([part.offsets_ns(np.random.default_rng(seed), horizon_ns) for part in self.parts])
+
+
+class EvenTicks(Ticks):
+    def offsets_ns(self, rng: np.random.Generator, horizon_ns: int) -> Offsets:
+        del rng
+        ticks = np.arange(0, horizon_ns, self.period_ns, dtype=np.int64)
+        return np.repeat(ticks, round(self.rate_hz_mean * self.period_ns / S))
+
+
+def always(arrivals: Arrivals) -> Make:
+    """Whatever the config."""
+    return lambda *_: arrivals
+
+
+def stationary(unit: UnitProcess) -> Make:
+    return always(Stationary(RATE, unit))
+
+
+def on_path(path: RatePath, unit: UnitProcess | None = None) -> Make:
+    return always(Modulated(RATE, path, unit or UnitPoisson()))
+
+
+def bent(change: Callable[[Offsets, int], Offsets]) -> Make:
+    return lambda config, horizon: Bent(build(config, horizon), change)
+
+
+def with_keys(**keys: Any) -> Make:
+    return lambda config, horizon: build(config | keys, horizon)
+
+
+def gridded(offsets: Offsets, horizon_ns: int) -> Offsets:
+    del horizon_ns
+    return offsets // 10_000_000 * 10_000_000
+
+
+def halves_swapped(offsets: Offsets, horizon_ns: int) -> Offsets:
+    return np.sort((offsets + horizon_ns // 2) % horizon_ns)
+
+
+BUSY = (THREE.levels, tuple(stay * S for stay in THREE.stays), THREE.jumps)
+
+
+class FirstState(MarkovPath):
+    """Starts in its first state; mean and levels are right."""
+
+    @cached_property
+    def shares(self) -> Floats:
+        first: Floats = np.array([1.0, 0.0, 0.0])
+        return first
+
+    @cached_property
+    def _mean(self) -> float:
+        return float(MarkovPath(self.levels, self.stays_ns, self.jumps)._mean)
+
+
+class Leftmost(BModelPath):
+    def draw(self, rng: np.random.Generator, horizon_ns: int) -> Any:
+        curve = super().draw(rng, horizon_ns)
+        masses = np.sort(np.diff(curve.cum))[::-1]
+        return random_paths.curve_of(curve.edges_ns, masses / np.diff(curve.edges_ns), horizon_ns)
+
+
+SWAPPED = MarkovPath((0.5, 3.0), (2.5 * S, 10.0 * S), ((0.0, 1.0), (1.0, 0.0)))
+PARTS = (Stationary(15.0, UnitRenewal(GammaGaps(2.0))), Stationary(5.0, UnitHawkes(0.6, 1.0)))
+
+WRONG: dict[str, tuple[Make, str, set[str]]] = {
+    "constant a period late": (
+        bent(lambda o, h: o[o + 50_000_000 < h] + 50_000_000),
+        "constant",
+        {"mean 0-0.5"},
+    ),
+    "poisson for constant": (stationary(UnitPoisson()), "constant", {"idc 0-10"}),
+    "fast by 3 %": (with_keys(rate="20.6/s"), "poisson", {"expected"}),
+    "on a grid of 10 ms": (bent(gridded), "poisson", {"law"}),
+    "last arrival on the end": (always(LastOnTheEnd(RATE, UnitPoisson())), "poisson", {"mean 9.5-10"}),
+    "ordinary start": (stationary(UnitRenewal(OrdinaryGamma(2.0))), "gamma", {"mean 0-0.05"}),
+    "burstiness for cv": (with_keys(burstiness=2.0), "gamma by burstiness", {"law"}),
+    "cv for burstiness": (stationary(UnitRenewal(GammaGaps(0.25))), "gamma by burstiness", {"law"}),
+    "gamma for weibull": (stationary(UnitRenewal(GammaGaps(1.7581))), "weibull", {"law"}),
+    "gamma for lognormal": (stationary(UnitRenewal(GammaGaps(1.5))), "lognormal", {"law"}),
+    "index 1.9 for 1.5": (stationary(UnitRenewal(LomaxGaps(1.9))), "pareto", {"law"}),
+    "gamma for hyperexponential": (stationary(UnitRenewal(GammaGaps(2.0))), "hyperexponential", {"law"}),
+    "levels swapped": (on_path(SWAPPED), "mmpp", {"idc 0-10"}),
+    "tau 10 for 2": (with_keys(tau="10s"), "mmpp", {"idc 0-10"}),
+    "gamma on the path": (
+        on_path(MarkovPath.two_state(3.0, 0.5, 2.0 * S), UnitRenewal(GammaGaps(1.5))),
+        "mmpp",
+        {"law"},
+    ),
+    "starts in the busiest": (
+        on_path(FirstState(*BUSY)),
+        "mmpp of three",
+        {"mean 0-1"},
+    ),
+    "on from the start": (
+        on_path(OnFirst(Sojourn(1.0 * S), Sojourn(3.0 * S))),
+        "on-off",
+        {"mean 0-1"},
+    ),
+    "one source for four": (with_keys(sources=1), "on-off pareto", {"idc 0-1", "idc 0-10"}),
+    "exponential sojourns": (
+        with_keys(on={"kind": "exponential", "mean": "1s"}, off={"kind": "exponential", "mean": "1s"}),
+        "on-off pareto",
+        {"idc 0-10"},
+    ),
+    "beta 1 for 5": (with_keys(beta="1/s"), "hawkes", {"law"}),
+    "hawkes of n 0.8": (with_keys(n=0.8), "hawkes", {"idc 0-5"}),
+    "hurst 0.5 for 0.9": (with_keys(hurst=0.5), "fgn", {"idc 0-10"}),
+    "sigma 0.25 for 0.5": (with_keys(sigma=0.25), "fgn", {"idc 0-10"}),
+    "bias 0.8 for 0.7": (with_keys(bias=0.8), "b-model", {"idc 0-2.5"}),
+    "always the larger first": (on_path(Leftmost(0.7, S // 10, 10 * S)), "b-model", {"mean 0-2.5"}),
+    "clients of cv 1": (with_keys(cv=1.0), "clients", {"idc 0-2"}),
+    "ticks without chance": (always(EvenTicks(RATE, S // 2)), "ticks", {"idc 0-10"}),
+    "ticks half as often": (with_keys(period="1s"), "ticks", {"mean 0-0.5"}),
+    "parts from one seed": (
+        always(SameStream((Stationary(10.0, UnitPoisson()),) * 2)),
+        "superpose",
+        {"idc 0-2"},
+    ),
+    "one part missing": (always(Superposition(PARTS[:1])), "superpose", {"mean 0-2", "expected"}),
+    "halves swapped": (bent(halves_swapped), "concatenate", {"mean 0-2", "mean 2-5"}),
+    "first part only": (
+        lambda c, h: build(c["parts"][0]["arrivals"], h),
+        "concatenate",
+        {"mean 2-5", "expected"},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_wrong_arrivals_are_refused(name: str) -> None:
+    make, taken_for, at_least = WRONG[name]
+    assert faults(CASES[taken_for], make, frozenset(at_least)) >= at_least
+
+
+CURVE = np.array([1.0, 3.0, 0.5])
+WRONG_ENVELOPES: dict[str, tuple[Make, str, set[str]]] = {
+    "a bin late": (with_keys(curve=[0.5, 1.0, 3.0]), "curve", {"mean 0-3", "law", "expected"}),
+    "poisson for gamma": (with_keys(residual={"kind": "poisson"}), "curve", {"idc 0-10", "law"}),
+    "gamma in time, not on the clock of the curve": (
+        lambda c, _: Stationary(float(c["rate"][:-2]), UnitRenewal(GammaGaps(1.5))),
+        "step",
+        {"mean 0-3", "law", "expected"},
+    ),
+    "ramp backwards": (with_keys(shape={"kind": "ramp", "from": 2.0, "to": 0.2}), "ramp", {"mean 0-3", "expected"}),
+    "ramp that goes on": (
+        with_keys(shape={"kind": "ramp", "from": 2.0, "to": 0.0}),
+        "ramp that stays",
+        {"mean 9-10", "expected"},
+    ),
+    "pulses at the beginning": (
+        lambda c, h: build(c | {"curve": [4.0, 1.0, 1.0], "bin": "1s", "shape": None}, h),
+        "pulses",
+        {"mean 0-0.5", "law"},
+    ),
+    "spike of half its width": (
+        with_keys(shape={"kind": "spike", "at": "4s", "width": "1s", "factor": 6.0}),
+        "spike",
+        {"law", "expected"},
+    ),
+    "step 2 s early": (with_keys(shape={"kind": "step", "at": "2s", "factor": 3.0}), "step", {"law", "expected"}),
+    "peak a second late": (
+        with_keys(shape={"kind": "diurnal", "peak": 1.8, "peak_at": "4s", "period": "8s"}),
+        "diurnal",
+        {"law", "expected"},
+    ),
+    "without its jump": (
+        with_keys(shape={"kind": "piecewise", "points": [{"at": "4s", "level": 3.0}, {"at": "8s", "level": 2.0}]}),
+        "piecewise",
+        {"law", "expected"},
+    ),
+    "another preset": (with_keys(preset="nasa-web"), "preset", {"expected"}),
+    "n 0.6 for 0.4": (with_keys(residual={"kind": "hawkes", "n": 0.6, "beta": 1.0}), "preset", {"idc 0-10", "law"}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WRONG_ENVELOPES)
+def test_a_wrong_envelope_is_refused(name: str) -> None:
+    make, taken_for, at_least = WRONG_ENVELOPES[name]
+    assert faults(envelope_case(taken_for), make, frozenset(at_least)) >= at_least
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["log-ar1", "fgn"])
+def test_random_levels_of_another_memory_are_refused(kind: str) -> None:
+    path = LogGaussianPath("ar1", 0.5, S // 2, tau_ns=S / 10)
+    assert "idc 0-10" in count_part(log_ar1_case(kind), on_path(path))
+
+
+def test_every_kind_is_in_the_tables_and_has_a_wrong_twin() -> None:
+    kinds = {get_args(config.model_fields["kind"].annotation)[0] for config in get_args(OpenArrivals)}
+    assert {case.config["kind"] for case in CASES.values()} | {"envelope", "trace"} == kinds
+    assert {taken_for for _, taken_for, _ in WRONG.values()} == set(CASES)
+    assert {taken_for for _, taken_for, _ in WRONG_ENVELOPES.values()} == set(SHAPES)
+
+
+# --- gaps of the modulated kinds ----------------------------------------------------------------------------------
+
+
+def mmpp_gap_c2(rate: float, levels: Floats, rates: Floats, shares: Floats) -> float:
+    """M = (L - Q)^-1, φ = πL/(πL1), m1 = φM1, m2 = 2φM²1 (Fischer, Meier-Hellstern, 1993)."""
+    arrivals = np.diag(rate * levels)
+    m = np.linalg.inv(arrivals - rates)
+    phi = shares @ arrivals / (shares @ arrivals).sum()
+    m1, m2 = float((phi @ m).sum()), float(2 * (phi @ m @ m).sum())
+    return m2 / m1**2 - 1
+
+
+@pytest.mark.parametrize(("name", "chain"), [
+    ("mmpp", Chain((3.0, 0.5), (2.5, 10.0), ((0.0, 1.0), (1.0, 0.0)))),
+    ("mmpp of three", THREE),
+    ("on-off", Chain((1.0, 0.0), (1.0, 3.0), ((0.0, 1.0), (1.0, 0.0)))),
+])  # fmt: skip
+def test_the_gaps_of_a_markov_modulated_process_have_the_c2_of_theory(name: str, chain: Chain) -> None:
+    """Over 60 independent stretches of 200 s; s.e. of the ratio of means by its residuals, as in survey sampling."""
+    expected = mmpp_gap_c2(RATE, chain.scaled, chain.rates, chain.shares)
+    arrivals, rng = build(CASES[name].config, 200.0), np.random.default_rng(35)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(random_paths, "_SPELLS", 256)
+        gaps = [np.diff(draw_s(arrivals, rng, 200.0)) for _ in range(60)]
+    sums = np.array([[g.size, g.sum(), (g**2).sum()] for g in gaps])
+    n, first, second = sums.sum(axis=0)
+    c2 = n * second / first**2 - 1
+    # gradient of ln(1 + c2) = ln n + ln Σx² - 2·ln Σx
+    residuals = sums[:, 0] / n + sums[:, 2] / second - 2 * sums[:, 1] / first
+    error = (1 + c2) * math.sqrt(float((residuals**2).sum()))
+    # a gap over the end of a stretch is not seen: of about 4,000 gaps one, longer than others, below 0.1 s.e.
+    assert abs(c2 - expected) < 4.5 * error
+    assert abs(c2 - 1) > 4.5 * error  # a Poisson process would be seen
+
+
+def test_ticks_carry_a_poisson_number_each() -> None:
+    offsets = Ticks(RATE, S // 2).offsets_ns(np.random.default_rng(36), 4_000 * S)
+    assert (offsets % (S // 2) == 0).all()
+    sizes = np.bincount(np.bincount(offsets // (S // 2), minlength=8_000), minlength=40)
+    assert not misses_shares(sizes, 8_000 * stats.poisson(10.0).pmf(np.arange(sizes.size)))
+    assert misses_shares(sizes, 8_000 * stats.poisson(10.6).pmf(np.arange(sizes.size)))
+
+
+def test_a_client_alone_is_a_gamma_process_of_its_cv() -> None:
+    gaps = gaps_of(50.0)(Clients(50.0, 1, 1.2, 2.0), 400 * S)
+    assert not misfits(gaps, gamma_cdf(2.0))
+    assert misfits(gaps, gamma_cdf(1.9))
+
+
+def test_clients_have_zipf_shares_and_a_spread_of_cvs() -> None:
+    clients = Clients(100.0, 50, 1.2, 1.0, 0.8)
+    rates = clients.rates_hz()
+    assert rates.sum() == pytest.approx(100.0)
+    assert rates[9] / rates[0] == pytest.approx(10**-1.2)
+    assert math.isclose(clients.expected_count(3 * S), 300.0)
+    count = clients.offsets_ns(np.random.default_rng(37), 100 * S).size
+    # c2 of a client: E cv² = e^(2·0.8²) = 3.6 before it is cut, a bound of the IDC of the whole
+    assert abs(count - 10_000) < 4.5 * math.sqrt(3.6 * 10_000)
+
+
+# --- exactness and properties -------------------------------------------------------------------------------------
+
+
+def test_constant_arrivals_are_exact() -> None:
+    offsets = Constant(200.0).offsets_ns(np.random.default_rng(0), S)
+    assert offsets.dtype == np.int64
+    assert offsets.tolist() == [5_000_000 * i for i in range(200)]
+    offsets = Constant(3.0).offsets_ns(np.random.default_rng(0), S + 1)
+    assert offsets.tolist() == [0, 333_333_333, 666_666_666, 1_000_000_000]
+
+
+def test_constant_arrivals_do_not_drift_over_a_day() -> None:
+    offsets = Constant(7.0).offsets_ns(np.random.default_rng(0), 86_400 * S)
+    assert offsets.size == 7 * 86_400
+    exact = [i * S // 7 for i in range(offsets.size - 1_000, offsets.size)]
+    assert np.abs(offsets[-1_000:] - np.array(exact)).max() <= 1
+
+
+EVERY = {**CASES, **{f"envelope {name}": envelope_case(name) for name in SHAPES}}
+
+
+@given(st.sampled_from(sorted(EVERY)), st.integers(0, 2**64), st.integers(1, 3 * S))
+@settings(max_examples=60)
+def test_a_schedule_is_sorted_int64_inside_the_horizon_and_the_same_for_the_same_seed(
+    name: str, seed: int, horizon_ns: int
+) -> None:
+    arrivals = build(EVERY[name].config, 10.0)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(random_paths, "_SPELLS", 64)
+        offsets = arrivals.offsets_ns(np.random.default_rng(seed), horizon_ns)
+        again = arrivals.offsets_ns(np.random.default_rng(seed), horizon_ns)
+    assert offsets.dtype == np.int64
+    assert (np.diff(offsets) >= 0).all()
+    assert offsets.size == 0 or (offsets[0] >= 0 and offsets[-1] < horizon_ns)
+    assert np.array_equal(offsets, again)
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_the_rate_integrates_to_the_expected_count(name: str) -> None:
+    arrivals = build(EVERY[name].config, 10.0)
+    middles = np.arange(5_000, 10 * S, 10_000_000) // 1  # 1,000 cells of 10 ms
+    rates = arrivals.rate_hz(middles.astype(np.int64) + 4_995_000)
+    assert rates.shape == (1_000,)
+    sums = np.cumsum(rates) * 0.01
+    for cell in (250, 500, 1_000):
+        assert sums[cell - 1] == pytest.approx(arrivals.expected_count(cell * 10_000_000), rel=2e-3)
+    assert arrivals.expected_count(0) == 0
+
+
+@given(
+    st.lists(st.tuples(st.floats(0.5, 50), st.integers(1, 3 * S)), min_size=1, max_size=5),
+    st.integers(1, 9 * S),
+)
+@settings(max_examples=40)
+def test_a_concatenation_ends_with_the_horizon_and_its_last_part_goes_on(
+    stretches: list[tuple[float, int]], horizon_ns: int
+) -> None:
+    parts = tuple((Constant(rate), length) for rate, length in stretches)
+    whole = Concatenation(parts)
+    offsets = whole.offsets_ns(np.random.default_rng(0), horizon_ns)
+    expected, start = [], 0
+    for index, (part, length) in enumerate(parts):
+        end = horizon_ns if index == len(parts) - 1 else min(start + length, horizon_ns)
+        if end > start:
+            expected += (part.offsets_ns(np.random.default_rng(0), end - start) + start).tolist()
+        start += length
+    assert offsets.tolist() == expected
+    # one arrival of a constant part is at most one off its expected count
+    assert abs(whole.expected_count(horizon_ns) - offsets.size) <= len(parts)
+
+
+def test_parts_of_a_superposition_do_not_disturb_each_other() -> None:
+    one, two = Stationary(9.0, UnitPoisson()), Stationary(4.0, UnitRenewal(GammaGaps(2.0)))
+    whole = Superposition((one, two)).offsets_ns(np.random.default_rng(5), 50 * S)
+    first, second = np.random.default_rng(5).spawn(2)
+    alone = [one.offsets_ns(first, 50 * S), two.offsets_ns(second, 50 * S)]
+    assert np.array_equal(whole, np.sort(np.concatenate(alone)))
+
+
+@pytest.mark.parametrize("rate_hz", [0.0, -1.0, math.inf, math.nan])
+def test_a_rate_that_is_none_is_refused(rate_hz: float) -> None:
+    makes: list[Callable[[float], Arrivals]] = [
+        Constant,
+        lambda rate: Stationary(rate, UnitPoisson()),
+        lambda rate: Modulated(rate, steps((1.0,), S, S), UnitPoisson()),
+        lambda rate: Ticks(rate, S),
+        lambda rate: Clients(rate, 3, 1.0, 1.0),
+    ]
+    for make in makes:
+        with pytest.raises(ValueError, match="a rate is finite and above 0"):
+            make(rate_hz)
+
+
+def test_ticks_and_clients_that_are_none_are_refused() -> None:
+    with pytest.raises(ValueError, match="ticks need a period above 0"):
+        Ticks(1.0, 0)
+    for keys in ({"n_clients": 0}, {"zipf": -1.0}, {"cv_sigma": -1.0}):
+        with pytest.raises(ValueError, match="clients need a number above 0"):
+            Clients(**{"rate_hz_mean": 1.0, "n_clients": 1, "zipf": 1.0, "cv": 1.0, **keys})  # type: ignore[arg-type]

@@ -1,0 +1,708 @@
+"""Random rate paths: levels, lengths, memory and tails as their models state, and each check refuses a wrong path."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from decimal import Decimal, localcontext
+from functools import cached_property
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from squall.scenarios.arrivals import random_paths
+from squall.scenarios.arrivals.gaussian import gaussian_series, noise_autocorrelation
+from squall.scenarios.arrivals.random_paths import (
+    BModelPath,
+    LogGaussianPath,
+    MarkovPath,
+    OnOffPath,
+    Sojourn,
+)
+from squall.scenarios.arrivals.rate_paths import Curve, Floats, RatePath
+from tests.point_checks import (
+    Chain,
+    Function,
+    even_source_variances,
+    exponential_cdf,
+    is_correlated,
+    misfits,
+    misses,
+    misses_mean,
+    misses_shares,
+    misses_tail,
+    misses_variance,
+)
+
+S = 1_000_000_000
+Draw = Callable[[np.random.Generator, int], Curve]
+
+
+def generator() -> np.random.Generator:
+    return np.random.default_rng(20261123)
+
+
+def spells(curve: Curve) -> tuple[Floats, Floats]:
+    """Levels and lengths of the pieces, without the last one, which the horizon cuts."""
+    widths = np.diff(curve.edges_ns)
+    return (np.diff(curve.cum) / np.maximum(widths, 1e-9))[:-1], widths[:-1]
+
+
+# --- Markov-modulated ---------------------------------------------------------------------------------------------
+
+THREE = ((3.0, 1.0, 0.2), (2.0 * S, 10.0 * S, 5.0 * S), ((0.0, 0.7, 0.3), (0.5, 0.0, 0.5), (0.1, 0.9, 0.0)))
+
+
+# share of the high state (1 - b)/(f - b) = 1/5, so that it lasts tau/(1 - 1/5) = 5 s and the low one tau·5 = 20 s
+TWO_STATE = Chain((3.0, 0.5), (5.0 * S, 20.0 * S), ((0.0, 1.0), (1.0, 0.0)))
+CHAINS: dict[str, tuple[Draw, Chain]] = {
+    "two states": (MarkovPath.two_state(3.0, 0.5, 4.0 * S).draw, TWO_STATE),
+    "three states": (MarkovPath(*THREE).draw, Chain(*THREE)),
+}
+
+
+def chain_faults(draw: Draw, chain: Chain) -> set[str]:
+    """Which checks a path fails that should be of `chain`."""
+    return spell_faults(draw, chain) | start_faults(draw, chain)
+
+
+def spell_faults(draw: Draw, chain: Chain) -> set[str]:
+    """Levels, stays and jumps of one long path."""
+    failed = set()
+    levels, lengths = spells(draw(generator(), 300_000 * S))
+    states = np.abs(levels[:, None] - chain.scaled).argmin(axis=1)
+    if not np.allclose(levels, chain.scaled[states], rtol=1e-6):
+        failed.add("levels")
+    for state, stay in enumerate(chain.stays):
+        if misfits(lengths[states == state] / stay, exponential_cdf):
+            failed.add("stays")
+        follows = np.bincount(states[1:][states[:-1] == state], minlength=len(chain.levels))
+        if misses_shares(follows, follows.sum() * np.array(chain.jumps[state])):
+            failed.add("jumps")
+    if is_correlated(lengths / np.array(chain.stays)[states]):
+        failed.add("independence")
+    return failed
+
+
+def start_faults(draw: Draw, chain: Chain) -> set[str]:
+    """First state, mean level and its variance over the first 5 s of many paths."""
+    rng, failed = generator(), set()
+    with (
+        pytest.MonkeyPatch.context() as patch
+    ):  # spells 64 at a time instead of 65,536: the same law, quicker
+        patch.setattr(random_paths, "_SPELLS", 64)
+        short = [draw(rng, 5 * S) for _ in range(300)]
+    first = np.array([np.abs(curve.cum[1] / curve.edges_ns[1] - chain.scaled).argmin() for curve in short])
+    if misses_shares(np.bincount(first, minlength=len(chain.levels)), chain.shares * len(short)):
+        failed.add("first")
+    means = np.array([np.interp(5 * S, curve.edges_ns, curve.cum) / (5 * S) for curve in short])
+    variance = chain.level_variance(5.0 * S)
+    if misses_mean(means, 1.0, variance):
+        failed.add("mean")
+    if misses_variance(means, variance):
+        failed.add("memory")
+    return failed
+
+
+@pytest.mark.parametrize("name", CHAINS)
+def test_an_mmpp_path_has_the_levels_stays_and_jumps_of_its_chain_from_the_start(name: str) -> None:
+    assert chain_faults(*CHAINS[name]) == set()
+
+
+def test_blocks_of_full_size_have_the_same_law() -> None:
+    chain = TWO_STATE
+    levels, lengths = spells(MarkovPath.two_state(3.0, 0.5, 4.0 * S).draw(generator(), 1_500_000 * S))
+    states = (levels < 1).astype(int)
+    assert lengths.size > 1.5 * random_paths._SPELLS  # over the seam
+    assert (states[1:] != states[:-1]).all()
+    for state in (0, 1):
+        assert not misfits(lengths[states == state] / chain.stays[state], exponential_cdf)
+
+
+class FirstStateAlways(MarkovPath):
+    @cached_property
+    def shares(self) -> Floats:
+        first: Floats = np.eye(len(self.levels))[0]
+        return first
+
+    @cached_property
+    def _mean(self) -> float:
+        return float(MarkovPath(self.levels, self.stays_ns, self.jumps)._mean)
+
+
+class UnscaledLevels(MarkovPath):
+    @cached_property
+    def _mean(self) -> float:
+        return 1.0
+
+
+def swapped_levels() -> MarkovPath:
+    return MarkovPath((0.5, 3.0), (5.0 * S, 20.0 * S), TWO_STATE.jumps)
+
+
+class EvenStays(MarkovPath):
+    """Stays of Erlang(2) law: the same mean, half the variance."""
+
+    def draw(self, rng: np.random.Generator, horizon_ns: int) -> Curve:
+        halves = MarkovPath(
+            (*self.levels, *(level * (1 + 1e-9) for level in self.levels)),
+            (*(stay / 2 for stay in self.stays_ns),) * 2,
+            ((0, 0, 1, 0), (0, 0, 0, 1), (0, 1, 0, 0), (1, 0, 0, 0)),
+        )
+        curve = halves.draw(rng, horizon_ns)
+        levels = np.diff(curve.cum) / np.diff(curve.edges_ns)
+        kept = np.append(np.abs(np.diff(levels)) > 1e-6, True)
+        ends = np.flatnonzero(kept) + 1
+        return Curve(np.append(0.0, curve.edges_ns[ends]), np.append(0.0, curve.cum[ends]))
+
+
+WRONG_CHAINS: dict[str, tuple[Draw, str, set[str]]] = {
+    "starts high": (
+        FirstStateAlways(TWO_STATE.levels, TWO_STATE.stays, TWO_STATE.jumps).draw,
+        "two states",
+        {"first", "mean"},
+    ),
+    "starts in the first": (FirstStateAlways(*THREE).draw, "three states", {"first", "mean"}),
+    "levels not scaled": (
+        UnscaledLevels((6.0, 2.0, 0.4), *THREE[1:]).draw,
+        "three states",
+        {"levels", "mean"},
+    ),
+    "levels swapped": (swapped_levels().draw, "two states", {"levels"}),
+    "stays swapped": (
+        MarkovPath((3.0, 0.5), (20.0 * S, 5.0 * S), TWO_STATE.jumps).draw,
+        "two states",
+        {"levels", "stays"},
+    ),
+    "stays 10 % longer": (MarkovPath.two_state(3.0, 0.5, 4.4 * S).draw, "two states", {"stays"}),
+    "tau for the stay": (
+        MarkovPath((3.0, 0.5), (4.0 * S, 16.0 * S), TWO_STATE.jumps).draw,
+        "two states",
+        {"stays"},
+    ),
+    "stays of Erlang law": (
+        EvenStays(TWO_STATE.levels, TWO_STATE.stays, TWO_STATE.jumps).draw,
+        "two states",
+        {"stays"},
+    ),
+    "jumps transposed": (
+        MarkovPath(THREE[0], THREE[1], ((0.0, 0.3, 0.7), (0.5, 0.0, 0.5), (0.9, 0.1, 0.0))).draw,
+        "three states",
+        {"jumps"},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WRONG_CHAINS)
+def test_a_wrong_mmpp_path_is_refused(name: str) -> None:
+    draw, taken_for, at_least = WRONG_CHAINS[name]
+    is_of_start = at_least <= {"first", "mean", "memory"}
+    check = start_faults if is_of_start else chain_faults if "mean" in at_least else spell_faults
+    assert check(draw, CHAINS[taken_for][1]) >= at_least
+
+
+@pytest.mark.parametrize(
+    ("levels", "stays", "jumps", "problem"),
+    [
+        ((1.0,), (1.0,), ((0.0,),), "an mmpp needs two or more states"),
+        ((1.0, 2.0), (1.0,), ((0.0, 1.0), (1.0, 0.0)), "an mmpp needs two or more states"),
+        ((1.0, 2.0), (1.0, 1.0), ((0.0, 1.0),), "a jump for each pair"),
+        ((1.0, 2.0), (1.0, 1.0), ((0.5, 0.5), (1.0, 0.0)), "with 0 for the state itself"),
+        ((1.0, 2.0), (1.0, 1.0), ((0.0, 0.9), (1.0, 0.0)), "probabilities that sum to 1"),
+        ((1.0, 2.0), (1.0, 0.0), ((0.0, 1.0), (1.0, 0.0)), "an mmpp needs stays above 0"),
+        ((0.0, 0.0), (1.0, 1.0), ((0.0, 1.0), (1.0, 0.0)), "levels of 0 or more that are not all 0"),
+        (
+            (1.0, 2.0, 3.0, 4.0),
+            (1.0, 1.0, 1.0, 1.0),
+            ((0, 1, 0, 0), (1, 0, 0, 0), (0, 0, 0, 1), (0, 0, 1, 0)),
+            "some states cannot reach each other",
+        ),
+    ],
+)
+def test_a_chain_that_is_none_is_refused(
+    levels: tuple[float, ...], stays: tuple[float, ...], jumps: tuple[tuple[float, ...], ...], problem: str
+) -> None:
+    with pytest.raises(ValueError, match=problem):
+        MarkovPath(levels, stays, jumps)
+
+
+# --- ON-OFF -------------------------------------------------------------------------------------------------------
+
+
+def pareto_cdf(mean: float, alpha: float) -> Function:
+    return stats.pareto(alpha, scale=mean * (alpha - 1) / alpha).cdf  # type: ignore[no-any-return]
+
+
+@dataclass(frozen=True)
+class Sources:
+    """ON-OFF as sojourn laws state it; times in s."""
+
+    on: float
+    off: float
+    on_alpha: float | None = None
+    off_alpha: float | None = None
+
+    @property
+    def share(self) -> float:
+        return self.on / (self.on + self.off)
+
+    def law(self, is_on: bool) -> Function:
+        mean, alpha = (self.on, self.on_alpha) if is_on else (self.off, self.off_alpha)
+        return (
+            pareto_cdf(mean, alpha) if alpha is not None else lambda x: exponential_cdf(np.asarray(x) / mean)
+        )
+
+    def rest_law(self, is_on: bool) -> Function:
+        """∫_0^x (1 - F)/mean: of Pareto x/mean up to x_m, then 1 - (x_m/x)^(α-1)/α."""
+        mean, alpha = (self.on, self.on_alpha) if is_on else (self.off, self.off_alpha)
+        if alpha is None:
+            return self.law(is_on)
+        least = mean * (alpha - 1) / alpha
+        return lambda x: np.where(
+            np.asarray(x) < least,
+            np.asarray(x) / mean,
+            1 - (least / np.maximum(x, least)) ** (alpha - 1) / alpha,
+        )
+
+
+def onoff(theory: Sources, n_sources: int = 1) -> OnOffPath:
+    return OnOffPath(
+        Sojourn(theory.on * S, theory.on_alpha), Sojourn(theory.off * S, theory.off_alpha), n_sources
+    )
+
+
+EXPONENTIAL = Sources(2.0, 6.0)
+PARETO = Sources(2.0, 6.0, 1.5, 1.3)
+ON_OFF: dict[str, tuple[Draw, Sources]] = {
+    "exponential": (onoff(EXPONENTIAL).draw, EXPONENTIAL),
+    "pareto": (onoff(PARETO).draw, PARETO),
+}
+
+
+def source_faults(draw: Draw, theory: Sources) -> set[str]:
+    """Which checks a path of one source fails."""
+    rng, failed = generator(), set()
+    levels, lengths = spells(draw(rng, 200_000 * S))
+    levels, lengths = (
+        levels[1:20_000],
+        lengths[1:20_000] / S,
+    )  # by number, not by time: no long one is left out
+    is_on = levels > 0
+    if not np.allclose(levels[is_on], 1 / theory.share):
+        failed.add("levels")
+    if (is_on[1:] == is_on[:-1]).any():
+        failed.add("turns")
+    for state, alpha in ((True, theory.on_alpha), (False, theory.off_alpha)):
+        found = lengths[is_on == state]
+        if misfits(found, theory.law(state)):
+            failed.add("lengths")
+        if alpha is not None and misses_tail(found, alpha, 1_000):
+            failed.add("tail")
+        if is_correlated(found):
+            failed.add("independence")
+    firsts = [draw(rng, 4_000 * S) for _ in range(800)]
+    first_is_on = np.array([curve.cum[1] > 0 for curve in firsts])
+    # binomial: s.e. √(p(1 - p)/n)
+    if misses(float(first_is_on.mean()), theory.share, math.sqrt(theory.share * (1 - theory.share) / 800)):
+        failed.add("first")
+    first = np.array([curve.edges_ns[1] / S for curve in firsts])
+    for state in (True, False):
+        if misfits(first[first_is_on == state], censored(theory.rest_law(state), 4_000.0)):
+            failed.add("rest")
+    return failed
+
+
+def censored(law: Function, end: float) -> Function:
+    """The law of what is cut at `end`: all that is beyond lies there."""
+    return lambda x: np.where(np.asarray(x) >= end, 1.0, law(x))
+
+
+@pytest.mark.parametrize("name", ON_OFF)
+def test_a_source_stays_on_and_off_as_its_laws_say_and_starts_in_its_stationary_state(name: str) -> None:
+    theory = ON_OFF[name][1]
+    failed = source_faults(*ON_OFF[name])
+    if theory.on_alpha is not None:
+        failed -= {"rest"}  # KS takes the mass at the cut for a step, see the next test
+    assert failed == set()
+
+
+@pytest.mark.parametrize("alpha", [1.2, 1.5, 3.0])
+def test_the_rest_of_a_pareto_sojourn_is_of_its_equilibrium_law(alpha: float) -> None:
+    rng, sojourn, theory = generator(), Sojourn(2.0 * S, alpha), Sources(2.0, 1.0, alpha)
+    rests = sojourn.rest(rng, 10_000) / S
+    assert not misfits(rests, theory.rest_law(True))
+    assert misfits(sojourn.draw(rng, 10_000) / S, theory.rest_law(True))  # an ordinary sojourn is another law
+    if alpha < 2:
+        # beyond x_m it is Pareto of index α - 1
+        assert not misses_tail(rests, alpha - 1, 1_000)
+        assert misses_tail(rests, alpha, 1_000)
+
+
+class OnFirst(OnOffPath):
+    def draw(self, rng: np.random.Generator, horizon_ns: int) -> Curve:
+        times = self._switches(rng, np.array([True]), horizon_ns)[0]
+        levels = np.where(np.arange(times.size + 1) % 2 == 0, 4.0, 0.0)
+        return random_paths.curve_of(np.concatenate([[0.0], times, [float(horizon_ns)]]), levels, horizon_ns)
+
+
+class OrdinaryRest(Sojourn):
+    def rest(self, rng: np.random.Generator, count: int) -> Floats:
+        return self.draw(rng, count)
+
+
+WRONG_SOURCES: dict[str, tuple[Draw, str, set[str]]] = {
+    "on first, exponential": (OnFirst(Sojourn(2.0 * S), Sojourn(6.0 * S)).draw, "exponential", {"first"}),
+    "on first, pareto": (OnFirst(Sojourn(2.0 * S, 1.5), Sojourn(6.0 * S, 1.3)).draw, "pareto", {"first"}),
+    "on and off swapped": (onoff(Sources(6.0, 2.0)).draw, "exponential", {"levels", "lengths", "first"}),
+    "pareto for exponential": (onoff(Sources(2.0, 6.0, 1.8)).draw, "exponential", {"lengths"}),
+    "exponential for pareto": (onoff(EXPONENTIAL).draw, "pareto", {"lengths", "tail"}),
+    "index 2 for 1.5": (onoff(Sources(2.0, 6.0, 2.0, 1.3)).draw, "pareto", {"lengths", "tail"}),
+    "off 10 % longer": (onoff(Sources(2.0, 6.6)).draw, "exponential", {"lengths"}),
+    "ordinary first sojourn": (
+        OnOffPath(OrdinaryRest(2.0 * S, 1.5), OrdinaryRest(6.0 * S, 1.3)).draw,
+        "pareto",
+        {"rest"},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WRONG_SOURCES)
+def test_a_wrong_source_is_refused(name: str) -> None:
+    draw, taken_for, at_least = WRONG_SOURCES[name]
+    assert source_faults(draw, ON_OFF[taken_for][1]) >= at_least
+
+
+def mean_levels(path: RatePath, windows_s: list[float], n: int) -> list[Floats]:
+    """Mean level over [0, w) of `n` draws, one array for each window."""
+    rng, end = generator(), int(max(windows_s) * S)
+    curves = [path.draw(rng, end) for _ in range(n)]
+    return [np.array([np.interp(w * S, c.edges_ns, c.cum) / (w * S) for c in curves]) for w in windows_s]
+
+
+def exponential_sources_variance(theory: Sources, n_sources: int, window: float) -> float:
+    """Cov(u) = (1 - p)/p/n · e^(-u/tau), 1/tau = 1/on + 1/off; its mean over the window is 2g(w/tau)·tau/w."""
+    tau = 1 / (1 / theory.on + 1 / theory.off)
+    x = window / tau
+    return (1 - theory.share) / theory.share / n_sources * 2 / x * (1 - -math.expm1(-x) / x)
+
+
+@pytest.mark.parametrize("n_sources", [1, 20])
+def test_the_level_of_many_sources_has_the_variance_of_theory_at_two_windows(n_sources: int) -> None:
+    for window, means in zip(
+        (1.0, 8.0), mean_levels(onoff(EXPONENTIAL, n_sources), [1.0, 8.0], 600), strict=True
+    ):
+        variance = exponential_sources_variance(EXPONENTIAL, n_sources, window)
+        assert not misses_mean(means, 1.0, variance)
+        assert not misses_variance(means, variance)
+        assert misses_variance(means, exponential_sources_variance(Sources(6.0, 2.0), n_sources, window))
+        assert misses_variance(means, variance * 2)  # half as many sources
+
+
+def test_a_pareto_source_has_the_variance_of_theory_and_so_its_hurst_index() -> None:
+    """H = (3 - α)/2: the variance over w falls as w^(2H-2) once w is many sojourns."""
+    windows = (8.0, 64.0)
+    laws = {1.4: pareto_cdf(1.0, 1.4), None: exponential_cdf}
+    for alpha, law in laws.items():
+        expected = even_source_variances(law, windows, 0.05)
+        means = mean_levels(onoff(Sources(1.0, 1.0, alpha, alpha)), list(windows), 1_500)
+        other = mean_levels(onoff(Sources(1.0, 1.0, 1.7, 1.7)), list(windows), 1_500)
+        for found, wrong, variance in zip(means, other, expected, strict=True):
+            assert not misses_mean(found, 1.0, variance)
+            assert not misses_variance(found, variance)
+            assert misses_variance(wrong, variance)
+    near, far = even_source_variances(laws[1.4], (100.0, 400.0), 0.2)
+    assert 1 + math.log(far / near) / math.log(4) / 2 == pytest.approx(0.8, abs=0.03)
+    near, far = (exponential_sources_variance(Sources(1.0, 1.0), 1, w) for w in (100.0, 400.0))
+    assert 1 + math.log(far / near) / math.log(4) / 2 == pytest.approx(0.5, abs=0.03)
+
+
+@pytest.mark.parametrize(
+    ("make", "problem"),
+    [
+        (lambda: Sojourn(0.0), "a sojourn needs a mean above 0"),
+        (lambda: Sojourn(1.0, 1.0), "a pareto one a tail index above 1"),
+        (lambda: onoff(EXPONENTIAL, 100).draw(generator(), 10**8 * S), "sojourns of on-off are too short"),
+    ],
+)
+def test_sources_that_are_none_are_refused(make: Callable[[], object], problem: str) -> None:
+    with pytest.raises(ValueError, match=problem):
+        make()
+
+
+# --- log-Gaussian -------------------------------------------------------------------------------------------------
+
+BINS = 32
+
+
+def fgn_covariance(hurst: float) -> Floats:
+    k = np.arange(BINS, dtype=np.float64)
+    return (np.abs(k + 1) ** (2 * hurst) - 2 * k ** (2 * hurst) + np.abs(k - 1) ** (2 * hurst)) / 2
+
+
+def ar1_covariance(tau_bins: float) -> Floats:
+    return np.exp(-np.arange(BINS, dtype=np.float64) / tau_bins)
+
+
+@dataclass(frozen=True)
+class Noise:
+    """Log-levels: standard deviation, and autocorrelation at lags of 0 to BINS - 1 bins."""
+
+    sigma: float
+    correlation: Floats
+
+
+NOISES: dict[str, tuple[RatePath, Noise]] = {
+    "fgn 0.9": (LogGaussianPath("fgn", 0.7, S, hurst=0.9), Noise(0.7, fgn_covariance(0.9))),
+    "fgn 0.6": (LogGaussianPath("fgn", 0.3, S, hurst=0.6), Noise(0.3, fgn_covariance(0.6))),
+    "fgn 0.3": (LogGaussianPath("fgn", 0.3, S, hurst=0.3), Noise(0.3, fgn_covariance(0.3))),
+    "ar1": (LogGaussianPath("ar1", 0.5, S, tau_ns=5.0 * S), Noise(0.5, ar1_covariance(5.0))),
+}
+
+
+def noise_faults(path: RatePath, theory: Noise) -> set[str]:
+    """Which checks fail. The log-levels, made independent by the Cholesky factor of their covariance, must be N(0, 1):
+    a test of goodness of fit of sigma, mean and every autocorrelation at once."""
+    rng, failed = generator(), set()
+    curves = [path.draw(rng, BINS * S) for _ in range(600)]
+    logs = np.array([np.log(np.diff(curve.cum) / np.diff(curve.edges_ns)) for curve in curves])
+    series = (logs + theory.sigma**2 / 2) / theory.sigma
+    row = theory.correlation
+    factor = np.linalg.cholesky(row[np.abs(np.subtract.outer(np.arange(BINS), np.arange(BINS)))])
+    white = np.linalg.solve(factor, series.T)
+    if misfits(white.ravel(), stats.norm.cdf):
+        failed.add("law")
+    if misfits(series[:, 0], stats.norm.cdf):
+        failed.add("first")
+    # products of independent N(0, 1): variance 1
+    if misses_mean((white[1:] * white[:-1]).ravel(), 0.0, 1.0):
+        failed.add("memory")
+    # over m bins the mean has variance Σ r(i - j)/m²
+    for m in (4, BINS):
+        lags = np.arange(1, m)
+        variance = (m + 2 * float(((m - lags) * row[1:m]).sum())) / m**2
+        if misses_variance(series[:, :m].mean(axis=1), variance):
+            failed.add("dispersion")
+    levels = np.exp(logs)
+    # Var e^(σZ - σ²/2) = e^σ² - 1
+    if misses_mean(levels[:, 0], 1.0, math.expm1(theory.sigma**2)):
+        failed.add("mean")
+    return failed
+
+
+@pytest.mark.parametrize("name", NOISES)
+def test_a_log_gaussian_path_has_the_law_and_the_memory_of_its_model(name: str) -> None:
+    assert noise_faults(*NOISES[name]) == set()
+
+
+@dataclass(frozen=True)
+class Changed:
+    """A path with its levels changed."""
+
+    base: RatePath
+    change: Callable[[Floats], Floats]
+
+    def draw(self, rng: np.random.Generator, horizon_ns: int) -> Curve:
+        curve = self.base.draw(rng, horizon_ns)
+        levels = self.change(np.diff(curve.cum) / np.diff(curve.edges_ns))
+        return random_paths.curve_of(curve.edges_ns, levels, horizon_ns)
+
+
+WRONG_NOISES: dict[str, tuple[Draw, str, set[str]]] = {
+    "hurst 0.5 for 0.9": (LogGaussianPath("fgn", 0.7, S, hurst=0.5).draw, "fgn 0.9", {"law", "dispersion"}),
+    "hurst 0.85 for 0.9": (LogGaussianPath("fgn", 0.7, S, hurst=0.85).draw, "fgn 0.9", {"memory"}),
+    "hurst 0.7 for 0.6": (
+        LogGaussianPath("fgn", 0.3, S, hurst=0.7).draw,
+        "fgn 0.6",
+        {"memory", "dispersion"},
+    ),
+    "hurst 0.5 for 0.3": (
+        LogGaussianPath("fgn", 0.3, S, hurst=0.5).draw,
+        "fgn 0.3",
+        {"memory", "dispersion"},
+    ),
+    "sigma 10 % more": (LogGaussianPath("fgn", 0.77, S, hurst=0.9).draw, "fgn 0.9", {"law"}),
+    "mean not mended": (
+        Changed(LogGaussianPath("fgn", 0.7, S, hurst=0.9), lambda levels: levels * math.exp(0.7**2 / 2)).draw,
+        "fgn 0.9",
+        {"law", "first", "mean"},
+    ),
+    "each draw forced to its mean": (
+        Changed(LogGaussianPath("fgn", 0.7, S, hurst=0.9), lambda levels: levels / levels.mean()).draw,
+        "fgn 0.9",
+        {"first", "dispersion"},
+    ),
+    "tau 8 for 5": (LogGaussianPath("ar1", 0.5, S, tau_ns=8.0 * S).draw, "ar1", {"memory"}),
+    "fgn for ar1": (LogGaussianPath("fgn", 0.5, S, hurst=0.9).draw, "ar1", {"memory"}),
+    "ar1 from 0": (
+        Changed(LogGaussianPath("ar1", 0.5, S, tau_ns=5.0 * S), lambda levels: levels / levels[0]).draw,
+        "ar1",
+        {"law", "first"},
+    ),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", WRONG_NOISES)
+def test_a_wrong_log_gaussian_path_is_refused(name: str) -> None:
+    draw, taken_for, at_least = WRONG_NOISES[name]
+
+    class Path(LogGaussianPath):
+        def draw(self, rng: np.random.Generator, horizon_ns: int) -> Curve:
+            return draw(rng, horizon_ns)
+
+    assert noise_faults(Path("ar1", 1.0, S, 1.0), NOISES[taken_for][1]) >= at_least
+
+
+@pytest.mark.parametrize("hurst", [0.1, 0.5, 0.9, 0.999])
+def test_the_autocorrelation_of_noise_is_that_of_the_powers_at_every_lag(hurst: float) -> None:
+    found, power = noise_autocorrelation(hurst, 1 << 20), Decimal(2 * hurst)
+    for lag in (0, 1, 2, 7, 8, 9, 100, 12_345, 1 << 20):
+        with localcontext(prec=60):
+            powers = [Decimal(abs(lag + step)) ** power if lag + step else Decimal(0) for step in (-1, 0, 1)]
+            right = float((powers[0] - 2 * powers[1] + powers[2]) / 2)
+        assert found[lag] == pytest.approx(right, rel=3e-14)
+    assert np.array_equal(noise_autocorrelation(hurst, 5), found[:6])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("hurst", [0.5, 0.75, 0.95])
+def test_the_hurst_index_is_the_slope_of_the_variance_of_means(hurst: float) -> None:
+    """Of fGn the variance of the mean of m values is m^(2H-2) exactly: H = 1 + slope/2.
+
+    Over 400 independent series, means of 8 and of 512 values (one of each a series): log Var has a standard error of
+    √(2/400) each, the slope √(4/400)/ln 64 = 0.024, H half of it.
+    """
+    rng, lags = generator(), np.arange(1_025, dtype=np.float64)
+    power = 2 * hurst
+    row = (np.abs(lags + 1) ** power - 2 * lags**power + np.abs(lags - 1) ** power) / 2
+    series = np.array([gaussian_series(row, rng) for _ in range(400)])
+    ratio = float(series[:, 300:812].mean(axis=1).var() / series[:, :8].mean(axis=1).var())
+    found = 1 + math.log(ratio) / math.log(64) / 2
+    error = math.sqrt(4 / 400) / math.log(64) / 2
+    assert abs(found - hurst) < 4.5 * error
+    assert abs(found - (hurst - 0.1)) > 4.5 * error
+
+
+@pytest.mark.parametrize("n_bins", [1, 2, 3])
+def test_a_path_of_few_bins_has_a_level_for_each(n_bins: int) -> None:
+    curve = LogGaussianPath("fgn", 0.5, S, hurst=0.8).draw(generator(), n_bins * S - 1)
+    assert curve.edges_ns.tolist() == [i * S for i in range(n_bins + 1)]
+
+
+@pytest.mark.parametrize(
+    ("make", "problem"),
+    [
+        (lambda: LogGaussianPath("fgn", 0.0, S), "0 < sigma <= 4"),
+        (lambda: LogGaussianPath("fgn", 4.1, S), "0 < sigma <= 4"),
+        (lambda: LogGaussianPath("fgn", 1.0, 0), "a bin above 0"),
+        (lambda: LogGaussianPath("fgn", 1.0, S, hurst=1.0), "a hurst index lies between 0 and 1, not 1"),
+        (lambda: LogGaussianPath("ar1", 1.0, S), "a log-ar1 rate needs a time constant above 0"),
+        (
+            lambda: LogGaussianPath("fgn", 1.0, 1).draw(generator(), S),
+            "bins of a log-gaussian rate are too short",
+        ),
+    ],
+)
+def test_a_noise_that_is_none_is_refused(make: Callable[[], object], problem: str) -> None:
+    with pytest.raises(ValueError, match=problem):
+        make()
+
+
+# --- b-model ------------------------------------------------------------------------------------------------------
+
+LEVELS = 8
+BIAS = 0.7
+
+
+def cascade_faults(draw: Draw) -> set[str]:
+    """Which checks a cascade of LEVELS halvings with BIAS fails; E Σp² is exact in every draw."""
+    rng, failed = generator(), set()
+    horizon_ns = 2**LEVELS * S
+    lefts, top = [], []
+    for _ in range(60):
+        curve = draw(rng, horizon_ns)
+        mass = np.diff(curve.cum) / horizon_ns
+        if mass.size != 2**LEVELS or not math.isclose(mass.sum(), 1.0, rel_tol=1e-9):
+            failed.add("total")
+        # Σp² falls by b² + (1-b)² a level: with H = 1/2 - log2(b² + (1-b)²)/2 this is 2^(LEVELS (1 - 2H))
+        if not math.isclose(float((mass**2).sum()), (BIAS**2 + (1 - BIAS) ** 2) ** LEVELS, rel_tol=1e-6):
+            failed.add("dispersion")
+        if not math.isclose(mass.max() * mass.size, (2 * BIAS) ** LEVELS, rel_tol=1e-6):
+            failed.add("peak")
+        top.append(int(mass.argmax()))
+        while mass.size > 1:
+            pairs = mass.reshape(-1, 2)
+            mass = pairs.sum(axis=1)
+            if not np.allclose(pairs.max(axis=1) / mass, BIAS):
+                failed.add("split")
+            lefts.append(pairs[:, 0] > pairs[:, 1])
+    is_left = np.concatenate(lefts)
+    # the larger part to either side alike: binomial, s.e. √(1/4n), and one place does not tell of the next
+    if misses(float(is_left.mean()), 0.5, 0.5 / math.sqrt(is_left.size)) or is_correlated(is_left):
+        failed.add("sides")
+    if misfits((np.array(top) + rng.random(len(top))) / 2**LEVELS, stats.uniform.cdf):
+        failed.add("place")
+    return failed
+
+
+def test_a_b_model_splits_each_interval_by_its_bias_to_either_side() -> None:
+    assert cascade_faults(BModelPath(BIAS, S, 2**LEVELS * S).draw) == set()
+
+
+def rigid(rng: np.random.Generator, horizon_ns: int) -> Curve:
+    """The larger part always left."""
+    del rng
+    mass = np.ones(1)
+    for _ in range(LEVELS):
+        mass = np.stack([mass * BIAS, mass * (1 - BIAS)], axis=1).ravel()
+    return random_paths.curve_of(np.arange(mass.size + 1, dtype=np.float64) * S, mass * mass.size, horizon_ns)
+
+
+def shuffled(rng: np.random.Generator, horizon_ns: int) -> Curve:
+    """The right masses in any order: no memory."""
+    curve = BModelPath(BIAS, S, horizon_ns).draw(rng, horizon_ns)
+    return random_paths.curve_of(curve.edges_ns, rng.permutation(np.diff(curve.cum)) / float(S), horizon_ns)
+
+
+@pytest.mark.parametrize(
+    ("draw", "at_least"),
+    [
+        (rigid, {"sides", "place"}),
+        (shuffled, {"split"}),
+        (BModelPath(0.72, S, 2**LEVELS * S).draw, {"dispersion", "peak", "split"}),
+        (BModelPath(BIAS, 2 * S, 2**LEVELS * S).draw, {"total", "dispersion", "peak"}),
+        (BModelPath(BIAS, S, 2 ** (LEVELS + 1) * S).draw, {"total"}),
+    ],
+)
+def test_a_wrong_cascade_is_refused(draw: Draw, at_least: set[str]) -> None:
+    assert cascade_faults(draw) >= at_least
+
+
+def test_a_b_model_ends_with_the_horizon_it_was_made_for() -> None:
+    path = BModelPath(0.6, S, 4 * S)
+    assert path.level(np.array([0, 4 * S - 1, 4 * S])).tolist() == [1.0, 1.0, 0.0]
+    assert (path.area_ns(3 * S), path.area_ns(9 * S)) == (3.0 * S, 4.0 * S)
+    assert BModelPath(0.5, S, 4 * S).draw(generator(), 4 * S).cum.tolist() == [0, S, 2 * S, 3 * S, 4 * S]
+    assert BModelPath(0.9, 5 * S, 4 * S).draw(generator(), 4 * S).cum.tolist() == [0, 4 * S]
+
+
+@pytest.mark.parametrize(
+    ("make", "problem"),
+    [
+        (lambda: BModelPath(1.0, S, S), "a bias from 0.5 to below 1, not 1"),
+        (lambda: BModelPath(0.4, S, S), "a bias from 0.5 to below 1, not 0.4"),
+        (lambda: BModelPath(0.6, 0, S), "a bin above 0"),
+        (lambda: BModelPath(0.6, 1, S).draw(generator(), S), "pieces of a b-model are too short"),
+    ],
+)
+def test_a_cascade_that_is_none_is_refused(make: Callable[[], object], problem: str) -> None:
+    with pytest.raises(ValueError, match=problem):
+        make()
+
+
+def test_the_expected_level_of_a_stationary_path_is_1() -> None:
+    for path in (MarkovPath(*THREE), onoff(PARETO), LogGaussianPath("fgn", 1.0, S, hurst=0.9)):
+        assert path.level(np.array([0, 5, 7 * S])).tolist() == [1.0, 1.0, 1.0]
+        assert path.area_ns(7 * S) == 7.0 * S

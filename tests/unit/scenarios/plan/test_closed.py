@@ -1,0 +1,256 @@
+"""Closed loop: what each user does is seeded, the same for any number of workers, and dealt without loss."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from squall.scenarios.config.loader import scenario_from_mapping
+from squall.scenarios.config.scenario import Scenario
+from squall.scenarios.errors import ScenarioError
+from squall.scenarios.plan.closed import ClosedPlan, Step, deal_closed, is_closed, plan_closed, request_id
+from squall.scenarios.plan.plan import PhaseSpan, plan_scenario
+
+S = 1_000_000_000
+MS = 1_000_000
+THINK = {"kind": "exponential", "mean": "40ms"}
+
+
+def mapping(**clients: Any) -> dict[str, Any]:
+    def phase(name: str, kind: str, **arrivals: Any) -> dict[str, Any]:
+        return {"name": name, "kind": kind, "duration": "2s", "arrivals": {"kind": "closed", **arrivals}}
+
+    rows = {"kind": "uniform", "low": 1, "high": 9}
+    return {
+        "name": "test",
+        "seed": 0,
+        "model": {"name": "head"},
+        "clients": {"rows": rows, **clients},
+        "phases": [
+            phase("warm", "warmup", users=4, ramp="1s"),
+            phase("main", "measure", users=10, think=THINK, ramp="500ms"),
+            phase("again", "measure", users=10, think=THINK),
+            {"name": "drain", "kind": "drain", "duration": "1s"},
+        ],
+    }
+
+
+def scenario(**clients: Any) -> Scenario:
+    return scenario_from_mapping(mapping(**clients), "test")
+
+
+def first(plan: ClosedPlan, user: int, phase: int, n: int = 200) -> list[Step]:
+    return list(islice(plan.steps(user, phase), n))
+
+
+def test_a_plan_has_the_users_of_its_largest_phase_and_the_spans_of_the_scenario() -> None:
+    plan = plan_closed(scenario())
+    assert (plan.n_users, len(plan), plan.users.tolist()) == (10, 10, list(range(10)))
+    assert plan.spans[1] == PhaseSpan("main", "measure", 2 * S, 4 * S)
+    assert [phase and phase.n_users for phase in plan.phases] == [4, 10, 10, None]
+
+
+def test_users_begin_evenly_over_the_ramp_and_all_at_once_without_one() -> None:
+    plan = plan_closed(scenario())
+    assert [plan.first_at_ns(user, 0) for user in range(5)] == [0, S // 4, S // 2, 3 * S // 4, None]
+    assert [plan.first_at_ns(user, 1) for user in (0, 1, 9)] == [2 * S, 2 * S + 50 * MS, 2 * S + 450 * MS]
+    assert {plan.first_at_ns(user, 2) for user in range(10)} == {4 * S}
+    assert plan.first_at_ns(0, 3) is None
+
+
+@given(st.integers(1, 13), st.integers(0, 2**64))
+@settings(max_examples=30)
+def test_the_parts_are_the_plan_and_each_user_does_the_same_in_any_of_them(n_workers: int, seed: int) -> None:
+    plan = plan_closed(scenario(), seed)
+    parts = deal_closed(plan, n_workers)
+    assert sorted(user for part in parts for user in part.users.tolist()) == plan.users.tolist()
+    for worker, part in enumerate(parts):
+        assert set((part.users % n_workers).tolist()) <= {worker}
+        assert (np.diff(part.users) > 0).all()
+        assert replace(part, users=plan.users).sha256() == plan.sha256()
+        for user in part.users.tolist()[:2]:
+            assert first(part, user, 1, 70) == first(plan, user, 1, 70)
+            assert part.first_at_ns(user, 1) == plan.first_at_ns(user, 1)
+
+
+@given(
+    st.integers(1, 1000),
+    st.sets(st.tuples(st.integers(0, 999), st.integers(0, 10**6)), max_size=50),
+)
+def test_ids_are_unique_and_tell_user_and_index(n_users: int, sent: set[tuple[int, int]]) -> None:
+    sent = {(user % n_users, index) for user, index in sent}
+    ids = {request_id(n_users, user, index): (user, index) for user, index in sent}
+    assert len(ids) == len(sent)
+    assert all((number % n_users, number // n_users) == pair for number, pair in ids.items())
+
+
+def test_nobody_thinks_before_the_first_request_of_a_phase() -> None:
+    plan = plan_closed(scenario())
+    for phase in (1, 2):
+        steps = first(plan, 3, phase)
+        assert steps[0].think_ns == 0
+        assert min(step.think_ns for step in steps[1:]) > 0
+    assert {step.think_ns for step in first(plan, 3, 0)} == {0}
+
+
+def test_think_times_have_their_mean_over_users_and_steps() -> None:
+    plan = plan_closed(scenario())
+    thinks = [step.think_ns for user in plan.users.tolist() for step in first(plan, user, 1, 2_001)[1:]]
+    # Exponential: standard deviation = mean, so the standard error of n = 20,000 is 40 ms / sqrt(n) = 0.28 ms.
+    assert abs(np.mean(thinks) - 40 * MS) < 4 * 40 * MS / math.sqrt(len(thinks))
+
+
+def test_rows_and_variants_are_those_that_can_be_and_all_of_them_occur() -> None:
+    plan = plan_closed(scenario())
+    kinds = plan.request_kinds()
+    assert kinds == {(rows, variant) for rows in range(1, 10) for variant in range(4)}
+    assert {(step.rows, step.variant) for step in first(plan, 0, 1, 2_000)} == kinds
+
+
+@pytest.mark.parametrize(
+    ("rows", "possible"),
+    [
+        ({"kind": "constant", "value": 3}, [3]),
+        ({"kind": "uniform", "low": 2, "high": 4}, [2, 3, 4]),
+        ({"kind": "lognormal", "mean": 2, "cv": 1, "max": 3}, [1, 2, 3]),
+        ({"kind": "pareto", "alpha": 1, "min": 2, "max": 3}, [2, 3]),
+    ],
+)
+def test_every_law_of_rows_has_a_bounded_support(rows: dict[str, Any], possible: list[int]) -> None:
+    plan = plan_closed(scenario(rows=rows, payload_variants=1))
+    assert plan.request_kinds() == {(value, 0) for value in possible}
+    assert {step.rows for step in first(plan, 0, 1, 300)} == set(possible)
+
+
+def test_users_phases_and_seeds_have_streams_of_their_own() -> None:
+    plan, other = plan_closed(scenario()), plan_closed(scenario(), 1)
+    streams = [first(plan, 0, 1), first(plan, 1, 1), first(plan, 0, 2), first(other, 0, 1)]
+    for column in ("think_ns", "rows", "variant"):
+        assert len({tuple(getattr(step, column) for step in steps) for steps in streams}) == 4
+
+
+def test_a_change_to_one_stream_moves_no_other() -> None:
+    plan, other = plan_closed(scenario()), plan_closed(scenario(rows={"kind": "constant", "value": 2}))
+    for column in ("think_ns", "variant"):
+        assert [getattr(s, column) for s in first(plan, 5, 1)] == [
+            getattr(s, column) for s in first(other, 5, 1)
+        ]
+    more = mapping()
+    more["phases"][1]["arrivals"]["users"] = 50
+    assert first(plan_closed(scenario_from_mapping(more, "test")), 5, 1) == first(plan, 5, 1)
+
+
+def test_the_digest_sees_users_phases_think_rows_variants_and_seed() -> None:
+    plan = plan_closed(scenario())
+    longer = mapping()
+    longer["phases"][1]["arrivals"]["think"] = {"kind": "exponential", "mean": "41ms"}
+    others = [
+        plan_closed(scenario(), 1),
+        plan_closed(scenario(payload_variants=5)),
+        plan_closed(scenario(rows={"kind": "constant", "value": 2})),
+        plan_closed(scenario_from_mapping(longer, "test")),
+        *deal_closed(plan, 2),
+    ]
+    assert len({plan.sha256(), *(other.sha256() for other in others)}) == 7
+    assert plan_closed(scenario()).sha256() == plan.sha256()
+
+
+def test_more_workers_than_users_leave_some_without_users() -> None:
+    parts = deal_closed(plan_closed(scenario()), 12)
+    assert [len(part) for part in parts[-3:]] == [1, 0, 0]
+    assert len(parts[-1].sha256()) == 64
+
+
+def test_a_user_that_a_phase_does_not_have_does_nothing_there() -> None:
+    plan = plan_closed(scenario())
+    for user, phase in ((4, 0), (0, 3), (10, 1), (-1, 1)):
+        with pytest.raises(ValueError, match=f"has no user {user}"):
+            plan.steps(user, phase)
+    with pytest.raises(ValueError, match="dealt to 1 or more workers, not 0"):
+        deal_closed(plan, 0)
+
+
+def open_mapping() -> dict[str, Any]:
+    changed = mapping()
+    for phase in changed["phases"][:-1]:
+        phase["arrivals"] = {"kind": "poisson", "rate": "5/s"}
+    return changed
+
+
+def test_a_scenario_is_closed_or_open_and_each_plan_refuses_the_other() -> None:
+    opened = scenario_from_mapping(open_mapping(), "test")
+    assert is_closed(scenario())
+    assert not is_closed(opened)
+    with pytest.raises(ValueError, match="'test' is open-loop"):
+        plan_closed(opened)
+    with pytest.raises(ValueError, match="'warm' is closed-loop: it has no schedule"):
+        plan_scenario(scenario())
+
+
+def test_open_and_closed_phases_are_never_mixed() -> None:
+    mixed = mapping()
+    mixed["phases"][1]["arrivals"] = {"kind": "poisson", "rate": "5/s"}
+    with pytest.raises(ScenarioError, match="never mixed with response times") as caught:
+        scenario_from_mapping(mixed, "s.yaml")
+    assert str(caught.value) == (
+        "s.yaml: phases: 'warm' is closed-loop and 'main' is not, use one or the other: service times of a"
+        " closed loop are never mixed with response times"
+    )
+
+
+@pytest.mark.parametrize(
+    ("arrivals", "problem"),
+    [
+        ({"users": 0}, "phases[1].arrivals.users: 0 must be at least 1"),
+        ({"users": 1_000_001}, "phases[1].arrivals.users: 1000001 must be at most 1e+06"),
+        ({"users": 3, "ramp": "3s"}, "phases[1]: the ramp of 3s is longer than the phase of 2s"),
+        ({"users": 3, "rate": "5/s"}, "phases[1].arrivals.rate: unknown key, allowed are kind, ramp, think, users"),
+        (
+            {"users": 3, "think": {"kind": "exponential", "mean": "0s"}},
+            "phases[1].arrivals.think.mean: '0s' must be above 0",
+        ),
+        (
+            {"users": 3, "think": {"kind": "lognormal", "mean": "1s"}},
+            "phases[1].arrivals.think.cv: missing, it must be given",
+        ),
+        (
+            {"users": 3, "think": {"kind": "normal"}},
+            "phases[1].arrivals.think: kind 'normal' is unknown, did you mean 'lognormal'?",
+        ),
+    ],
+)  # fmt: skip
+def test_a_fault_of_a_closed_phase_is_one_line_with_its_place(arrivals: dict[str, Any], problem: str) -> None:
+    wrong = mapping()
+    wrong["phases"][1]["arrivals"] = {"kind": "closed", **arrivals}
+    with pytest.raises(ScenarioError) as caught:
+        scenario_from_mapping(wrong, "s.yaml")
+    assert str(caught.value) == f"s.yaml: {problem}"
+
+
+def test_the_resolved_mapping_of_a_closed_scenario_loads_back_to_an_equal_one() -> None:
+    resolved = scenario().to_mapping()
+    assert resolved["phases"][0]["arrivals"] == {
+        "kind": "closed", "users": 4, "think": {"kind": "constant", "value": "0s"}, "ramp": "1s",
+    }  # fmt: skip
+    assert scenario_from_mapping(resolved, "again") == scenario()
+
+
+def test_a_phase_may_have_rows_of_its_own_and_a_file_is_read_once_for_the_plan(tmp_path: Path) -> None:
+    file = tmp_path / "trace.csv"
+    file.write_text("timestamp_s,tokens\n0,100\n1,350\n2,350\n")
+    changed = mapping()
+    sizes = {"kind": "empirical", "file": str(file), "size": "tokens", "per_row": 100, "max": 8}
+    changed["phases"][1]["rows"] = sizes
+    plan = plan_closed(scenario_from_mapping(changed, "test"))
+    file.unlink()  # a worker has no such file
+    assert {step.rows for step in first(plan, 3, 1)} == {1, 4}
+    assert {step.rows for step in first(plan, 3, 2)} == set(range(1, 10))
+    assert {rows for rows, _ in plan.request_kinds()} == set(range(1, 10))

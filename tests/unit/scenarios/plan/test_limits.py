@@ -1,0 +1,192 @@
+"""Parameters at and beyond their limits: a plan of the right length, or one line before the memory is full."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from pydantic import TypeAdapter
+
+from squall.scenarios.arrivals.process import MOST_DRAWN, Constant, Modulated, Superposition, Ticks, poisson
+from squall.scenarios.arrivals.random_paths import LogGaussianPath
+from squall.scenarios.arrivals.unit import UnitPoisson
+from squall.scenarios.config.arrivals import OpenArrivals, OpenPart, expected_count
+from squall.scenarios.config.loader import load_scenario, scenario_from_mapping
+from squall.scenarios.config.rows import EmpiricalRows, ParetoRows
+from squall.scenarios.errors import ScenarioError
+from squall.scenarios.plan.build import build_arrivals
+from squall.scenarios.plan.mix import draw_rows
+from squall.scenarios.plan.plan import plan_scenario
+from squall.scenarios.plan.replay import TraceReplay
+
+S = 1_000_000_000
+POISSON = {"kind": "poisson", "rate": "10/s"}
+
+
+def scenario(arrivals: Any, duration: str = "10s") -> dict[str, Any]:
+    phases = [
+        {"name": "m", "kind": "measure", "duration": duration, "arrivals": arrivals},
+        {"name": "d", "kind": "drain", "duration": "1s"},
+    ]
+    return {"name": "x", "seed": 1, "model": {"name": "m"}, "phases": phases}
+
+
+def planned(arrivals: Any, duration: str = "10s") -> int:
+    return len(plan_scenario(scenario_from_mapping(scenario(arrivals, duration), "x")))
+
+
+def config_of(arrivals: Any) -> OpenArrivals:
+    config: OpenArrivals = TypeAdapter(OpenPart).validate_python(arrivals)
+    return config
+
+
+def envelope(**keys: Any) -> dict[str, Any]:
+    return {"kind": "envelope", "rate": "10/s", **keys}
+
+
+@pytest.mark.parametrize("horizon_ns", [1, 10 * S, 2**63 - 1])
+def test_a_constant_rate_of_next_to_nothing_has_its_first_arrival(horizon_ns: int) -> None:
+    """The second one, at 1e309 ns, is beyond every float, and of 1e-11 Hz at 1e20 ns beyond int64."""
+    for rate_hz in (1e-300, 1e-11):
+        assert Constant(rate_hz).offsets_ns(np.random.default_rng(0), horizon_ns).tolist() == [0]
+
+
+def test_a_draw_that_no_plan_takes_is_refused_before_it_is_made() -> None:
+    """With sigma 4 a bin may bring thousands of times the mean."""
+    path = LogGaussianPath("fgn", 4.0, S, hurst=0.9)
+    rng = np.random.default_rng(0)
+    many = MOST_DRAWN / 1e9
+    for process in (
+        Modulated(1e300, path, UnitPoisson()),
+        poisson(many * 1e10),
+        Constant(many * 1e10),
+        Ticks(1e-9, 1),
+    ):
+        with pytest.raises(ValueError, match="more than"):
+            process.offsets_ns(rng, 10 * S)
+
+
+def test_parts_are_counted_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("squall.scenarios.arrivals.process.MOST_DRAWN", 1_000)
+    parts = Superposition((poisson(80.0),) * 20)
+    with pytest.raises(ValueError, match="more than a plan takes"):
+        parts.offsets_ns(np.random.default_rng(0), 10 * S)
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {"curve": [1, 2], "bin": "1ns"},
+        {"preset": "nasa-web", "bin": "1ns"},
+        {"shape": {"kind": "pulses", "factor": 4, "width": "1ns", "period": "2ns"}},
+        {"shape": {"kind": "diurnal", "peak": 2, "period": "1us"}},
+    ],
+)
+def test_a_curve_of_billions_of_pieces_is_refused(keys: dict[str, Any]) -> None:
+    with pytest.raises(ScenarioError, match=r"phases\.m\.arrivals: pieces of the curve are too short"):
+        planned(envelope(**keys))
+
+
+def test_the_shape_of_a_trace_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "one.txt").write_text("5\n")
+    shape = {"kind": "trace", "file": str(tmp_path / "one.txt"), "loop": True, "length": "1us"}
+    with pytest.raises(ScenarioError, match="bins of the shape are too short"):
+        planned(envelope(shape={**shape, "bin": "1ns"}))
+    monkeypatch.setattr("squall.scenarios.plan.build.MOST_DRAWN", 10_000)
+    with pytest.raises(ScenarioError, match=r"the shape's trace has more than 1e\+04 arrivals"):
+        planned(envelope(shape=shape))
+
+
+def test_a_looped_trace_inside_parts_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "one.txt").write_text("5\n")
+    trace = {"kind": "trace", "file": str(tmp_path / "one.txt"), "loop": True, "length": "1us"}
+    monkeypatch.setattr("squall.scenarios.plan.replay.LARGEST_DRAW", 10_000)
+    replay = build_arrivals(config_of(trace), 10 * S)
+    assert isinstance(replay, TraceReplay)
+    with pytest.raises(ScenarioError, match=r"replays more than 1e\+04 arrivals"):
+        replay.offsets_ns(np.random.default_rng(0), 10 * S)
+
+
+def test_a_part_of_a_concatenation_counts_for_its_own_time() -> None:
+    """1e6/s for 1 s in a phase of an hour are 1e6 arrivals, not 3.6e9, which a phase refuses."""
+    fast, slow = {"kind": "poisson", "rate": "1000/s"}, {"kind": "poisson", "rate": "1/s"}
+    stretches = [{"duration": "1s", "arrivals": fast}, {"duration": "1s", "arrivals": slow}]
+    config = config_of({"kind": "concatenate", "parts": stretches})
+    assert expected_count(config, 3_600 * S) == pytest.approx(1_000 + 3_599)
+    assert expected_count(config, S // 2) == pytest.approx(500)
+    both = config_of({"kind": "superpose", "parts": [fast, {"kind": "concatenate", "parts": stretches}]})
+    assert expected_count(both, 2 * S) == pytest.approx(2_000 + 1_001)
+    stretches[0]["arrivals"] = {"kind": "poisson", "rate": "100000/s"}
+    # 100,000 + 3,599 expected: 6 standard errors are 6 √103,599 = 1,931
+    assert planned({"kind": "concatenate", "parts": stretches}, "1h") == pytest.approx(103_599, abs=1_931)
+    stretches[0] = {"duration": "2000s", "arrivals": {"kind": "poisson", "rate": "100000/s"}}
+    with pytest.raises(ScenarioError, match="2e\\+08 requests are above"):
+        planned({"kind": "concatenate", "parts": stretches}, "1h")
+
+
+@pytest.mark.parametrize(
+    ("arrivals", "fault"),
+    [
+        *(
+            ({"kind": kind, "rate": "1/s", "cv": 1e160}, r"cv: 1e\+160 must be at most 1e\+06")
+            for kind in ("gamma", "weibull", "lognormal", "pareto", "hyperexponential")
+        ),
+        (envelope(curve=[1, 1e308], bin="1s"), r"curve\[1\]: 1e\+308 must be 0 or lie in 1e-12 to 1e\+12"),
+        (envelope(curve=[1e-320], bin="1s"), r"curve\[0\]: .* must be 0 or lie in"),
+        (
+            envelope(shape={"kind": "step", "at": "5s", "factor": 1e300}),
+            r"factor: 1e\+300 must be 0 or lie in",
+        ),
+        (
+            {"kind": "mmpp", "rate": "1/s", "peak": 1e300, "base": 0, "tau": "1s"},
+            r"peak: 1e\+300 must be at most",
+        ),
+    ],
+)
+def test_a_parameter_beyond_float64_is_refused(arrivals: dict[str, Any], fault: str) -> None:
+    with pytest.raises(ScenarioError, match=fault):
+        planned(arrivals)
+
+
+def test_levels_at_their_limits_give_the_count_that_was_asked_for() -> None:
+    # 100 expected: 6 standard errors are 60
+    assert planned(envelope(curve=[1e-12, 1e12], bin="5s")) == pytest.approx(100, abs=60)
+
+
+def test_a_file_that_is_nested_too_deep_or_too_wide_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "deep.yaml").write_text("a: " + "[" * 3_000 + "]" * 3_000)
+    with pytest.raises(ScenarioError, match="nested too deep"):
+        load_scenario(tmp_path / "deep.yaml")
+    lines = ["a: &a [1, 1, 1, 1, 1, 1, 1, 1, 1, 1]"]
+    for before, name in zip("abcdefgh", "bcdefghi", strict=True):
+        lines.append(f"{name}: &{name} [{', '.join([f'*{before}'] * 10)}]")
+    (tmp_path / "wide.yaml").write_text("\n".join(lines))
+    with pytest.raises(ScenarioError, match="more than 1,000,000 values"):
+        load_scenario(tmp_path / "wide.yaml")
+
+
+def test_the_bounded_pareto_law_of_a_tiny_index_is_log_uniform() -> None:
+    """P(rows = 1) = ln 2 / ln 33 = 0.198 at alpha -> 0; 6 standard errors are 6 √(.198 · .802/100,000) = 0.0076."""
+    rows = draw_rows(ParetoRows(kind="pareto", alpha=1e-300, max=32), np.random.default_rng(1), 100_000)
+    assert (rows == 1).mean() == pytest.approx(np.log(2) / np.log(33), abs=0.0076)
+    assert rows.max() == 32
+
+
+def test_weights_whose_sum_is_beyond_float64_still_count_against_each_other() -> None:
+    law = EmpiricalRows(kind="empirical", values=(1, 2), weights=(1e308, 1e308))
+    rows = draw_rows(law, np.random.default_rng(1), 10_000)
+    # half of each: 6 standard errors are 6 · 0.5/√10,000 = 0.03
+    assert (rows == 1).mean() == pytest.approx(0.5, abs=0.03)
+
+
+def test_a_batch_of_billions_of_rows_is_a_mistyped_number() -> None:
+    mapping = scenario(POISSON)
+    mapping["model"]["max_batch_size"] = 2**40
+    with pytest.raises(ScenarioError, match=r"max_batch_size: 1099511627776 must be at most 2\.1"):
+        scenario_from_mapping(mapping, "x")
+    mapping["model"]["max_batch_size"] = 2**31 - 1
+    mapping["clients"] = {"rows": {"kind": "zipf", "exponent": 1, "max": 2**31 - 1}}
+    with pytest.raises(ScenarioError, match=r"clients\.rows\.max: 2147483647 must be at most 1e\+06"):
+        scenario_from_mapping(mapping, "x")

@@ -1,0 +1,246 @@
+"""Row counts: within their bounds and of the law asked for, by chi-square; a law next to it is refused."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from scipy import stats
+
+from squall.scenarios.config.rows import (
+    ConstantRows,
+    EmpiricalRows,
+    LognormalRows,
+    ParetoRows,
+    RowsConfig,
+    TraceRows,
+    UniformRows,
+    ZipfRows,
+    max_rows,
+    possible_rows,
+)
+from squall.scenarios.errors import ScenarioError
+from squall.scenarios.plan.mix import draw_rows, settled, trace_rows
+from tests.point_checks import is_correlated, misses_mean, misses_shares, misses_tail
+
+N = 100_000
+SIZES = (0, 1, 100, 101, 250, 250, 999, 1_000_000)
+
+
+def draw(config: RowsConfig, count: int = N) -> NDArray[np.int32]:
+    return draw_rows(config, np.random.default_rng(7), count)
+
+
+def lognormal_shares(mean: float, cv: float, most: int) -> NDArray[np.float64]:
+    """P(rint(X) = k) for 0 to `most`, with what is below 1 and above `most` put there."""
+    sigma = math.sqrt(math.log(1 + cv**2))
+    cdf = stats.lognorm(sigma, scale=mean / math.sqrt(1 + cv**2)).cdf
+    edges = np.concatenate([[0.0, 0.0], np.arange(1, most) + 0.5, [np.inf]])
+    shares: NDArray[np.float64] = np.diff(cdf(edges))
+    return shares
+
+
+def pareto_shares(alpha: float, low: int, high: int) -> NDArray[np.float64]:
+    """P(floor(X) = k) of a Pareto law cut to [low, high + 1)."""
+    survival = np.arange(low, high + 2, dtype=np.float64) ** -alpha
+    shares = (survival[:-1] - survival[1:]) / (survival[0] - survival[-1])
+    return np.concatenate([np.zeros(low), shares])
+
+
+def zipf_shares(exponent: float, most: int) -> NDArray[np.float64]:
+    weights = np.array([0.0, *(k**-exponent for k in range(1, most + 1))])
+    shares: NDArray[np.float64] = weights / weights.sum()
+    return shares
+
+
+LAWS: dict[str, tuple[RowsConfig, RowsConfig, NDArray[np.float64]]] = {
+    # the law, one next to it, P(rows = k) for k from 0 on
+    "uniform": (
+        UniformRows(kind="uniform", low=2, high=5),
+        UniformRows(kind="uniform", low=2, high=6),
+        np.array([0, 0, 0.25, 0.25, 0.25, 0.25]),
+    ),
+    "lognormal": (
+        LognormalRows(kind="lognormal", mean=2, cv=1, max=16),
+        LognormalRows(kind="lognormal", mean=2.05, cv=1, max=16),
+        lognormal_shares(2.0, 1.0, 16),
+    ),
+    "pareto": (
+        ParetoRows(kind="pareto", alpha=1.3, min=2, max=64),
+        ParetoRows(kind="pareto", alpha=1.35, min=2, max=64),
+        pareto_shares(1.3, 2, 64),
+    ),
+    "zipf": (
+        ZipfRows(kind="zipf", exponent=1.1, max=50),
+        ZipfRows(kind="zipf", exponent=1.13, max=50),
+        zipf_shares(1.1, 50),
+    ),
+    "zipf 0": (
+        ZipfRows(kind="zipf", exponent=0.0, max=8),
+        ZipfRows(kind="zipf", exponent=0.05, max=8),
+        np.array([0.0, *[1 / 8] * 8]),
+    ),
+    "empirical": (
+        EmpiricalRows(kind="empirical", values=(7, 2, 4, 2)),
+        EmpiricalRows(kind="empirical", values=(7, 2, 4)),
+        np.array([0, 0, 0.5, 0, 0.25, 0, 0, 0.25]),
+    ),
+    "empirical with weights": (
+        EmpiricalRows(kind="empirical", values=(7, 2, 4), weights=(1.0, 0.0, 3.0)),
+        EmpiricalRows(kind="empirical", values=(7, 2, 4), weights=(1.0, 0.0, 3.2)),
+        np.array([0, 0, 0, 0, 0.75, 0, 0, 0.25]),
+    ),
+}
+
+
+def is_refused(config: RowsConfig, shares: NDArray[np.float64]) -> bool:
+    counts = np.bincount(draw(config), minlength=shares.size)
+    return counts.size > shares.size or misses_shares(counts, shares * N)
+
+
+@pytest.mark.parametrize("name", LAWS)
+def test_rows_are_of_their_law(name: str) -> None:
+    config, _, shares = LAWS[name]
+    assert shares.sum() == pytest.approx(1)
+    assert not is_refused(config, shares)
+    assert not is_correlated(draw(config) + np.random.default_rng(8).random(N))  # ties broken at random
+
+
+@pytest.mark.parametrize("name", LAWS)
+def test_rows_of_the_law_next_to_it_are_refused(name: str) -> None:
+    _, other, shares = LAWS[name]
+    assert is_refused(other, shares)
+
+
+@pytest.mark.parametrize("config", [law for law, _, _ in LAWS.values()] + [ConstantRows(value=3)])
+def test_rows_are_int32_within_what_is_possible(config: RowsConfig) -> None:
+    rows = draw(config)
+    assert rows.dtype == np.int32
+    assert rows.shape == (N,)
+    assert set(rows.tolist()) <= set(possible_rows(config))
+    assert rows.min() >= 1
+    assert rows.max() == max_rows(config)
+    assert draw(config, 0).size == 0
+    assert np.array_equal(rows, draw(config))
+
+
+def test_constant_rows_are_all_the_same() -> None:
+    assert np.unique(draw(ConstantRows(value=3))).tolist() == [3]
+
+
+def test_a_lognormal_has_the_mean_and_the_cv_asked_for() -> None:
+    rows = draw(LognormalRows(kind="lognormal", mean=200, cv=0.5, max=100_000)).astype(np.float64)
+    # rounding adds 1/12 to a variance of 10,000 and clipping at 500 sigma nothing
+    assert not misses_mean(rows, 200.0, 100.0**2)
+    assert misses_mean(rows, 202.0, 100.0**2)
+    # skewness 3cv + cv³ = 1.6 and excess kurtosis 16cv² + 15cv⁴ + 6cv⁶ + cv⁸ = 5.0: by the delta method cv has
+    # a relative variance of (5.0 + 2 + 4cv² - 4·1.6·cv)/(4n)
+    relative_error = math.sqrt((5.0 + 2 + 1 - 3.2) / (4 * N))
+    assert rows.std(ddof=1) / rows.mean() == pytest.approx(0.5, rel=4.5 * relative_error)
+
+
+def test_a_pareto_has_the_tail_of_its_index() -> None:
+    rows = draw(ParetoRows(kind="pareto", alpha=1.3, min=1, max=2**31 - 2))
+    # floor(X) + U is not exactly Pareto, but beyond 40 rows within 1 % of it: k = 500 is P(X > 60)
+    spread = rows + np.random.default_rng(9).random(N)
+    assert not misses_tail(spread, 1.3, 500)
+    assert misses_tail(spread, 1.8, 500)
+
+
+# --- sizes of a trace ---------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "trace.csv"
+    rows = [f"{index},{size}" for index, size in enumerate(SIZES)] + ["8,"]
+    path.write_text("timestamp_s,tokens\n" + "".join(f"{row}\n" for row in rows))
+    return path
+
+
+def empirical(file: Path, **keys: object) -> EmpiricalRows:
+    given = {"size": "tokens", "per_row": 100.0, "max": 12, **keys}
+    return EmpiricalRows.model_validate({"kind": "empirical", "file": str(file), **given})
+
+
+def test_rows_follow_the_sizes_of_a_trace_rounded_up_and_held_within_1_and_max() -> None:
+    config = TraceRows(kind="trace", size="tokens", per_row=100.0, max=12)
+    rows = trace_rows(config, np.array([-1, *SIZES]))
+    assert rows.tolist() == [1, 1, 1, 1, 2, 3, 3, 10, 12]
+    assert rows.dtype == np.int32
+    assert possible_rows(config) == range(1, 13)
+
+
+def test_rows_of_a_file_are_drawn_as_often_as_it_has_them(file: Path) -> None:
+    # the row without a size is left out: 1 1 1 2 3 3 10 12
+    shares = np.array([0, 3, 1, 2, 0, 0, 0, 0, 0, 0, 1, 0, 1]) / 8
+    assert not is_refused(empirical(file), shares)
+    assert is_refused(empirical(file, per_row=101.0), shares)
+
+
+def test_a_settled_law_is_the_same_without_its_file(file: Path) -> None:
+    config = empirical(file)
+    law = settled(config)
+    weights = tuple(n / 3 for n in (3, 1, 2, 1, 1))
+    assert law == EmpiricalRows(kind="empirical", values=(1, 2, 3, 10, 12), weights=weights)
+    assert np.array_equal(draw(law), draw(config))
+    file.unlink()
+    assert settled(law) == law
+    twice = EmpiricalRows(kind="empirical", values=(2, 1, 2, 3), weights=(1.0, 1.0, 3.0, 2.0))
+    assert settled(twice) == EmpiricalRows(kind="empirical", values=(1, 2, 3), weights=(0.25, 1.0, 0.5))
+    assert settled(ConstantRows(value=3)) == ConstantRows(value=3)
+    assert (possible_rows(config), possible_rows(law)) == (range(1, 13), range(1, 13))
+
+
+def test_a_file_without_those_sizes_is_refused_with_what_it_has(file: Path, tmp_path: Path) -> None:
+    with pytest.raises(ScenarioError, match=r"trace\.csv: has no size column 'token', it has tokens"):
+        draw(empirical(file, size="token"))
+    file.write_text("timestamp_s,tokens\n1,\n2,\n")
+    with pytest.raises(ScenarioError, match=r"trace\.csv"):
+        draw(empirical(file))
+    with pytest.raises(ScenarioError, match=r"none\.csv"):
+        draw(empirical(tmp_path / "none.csv"))
+
+
+def test_rows_of_a_trace_are_not_drawn() -> None:
+    with pytest.raises(ValueError, match="they are not drawn"):
+        draw(TraceRows(kind="trace", size="tokens", max=3))
+
+
+@given(st.lists(st.integers(-1, 2**40), max_size=50), st.floats(0.1, 1e6), st.integers(1, 1_000))
+@settings(max_examples=60)
+def test_rows_of_sizes_are_the_least_that_hold_them(sizes: list[int], per_row: float, most: int) -> None:
+    config = TraceRows(kind="trace", size="x", per_row=per_row, max=most)
+    for size, rows in zip(sizes, trace_rows(config, np.array(sizes, np.int64)).tolist(), strict=True):
+        assert rows == min(max(math.ceil(size / per_row), 1), most)
+
+
+@pytest.mark.parametrize(
+    ("make", "problem"),
+    [
+        (lambda: UniformRows(kind="uniform", low=3, high=2), "low 3 is above high 2"),
+        (lambda: ParetoRows(kind="pareto", alpha=1.0, min=3, max=2), "min 3 is above max 2"),
+        (lambda: EmpiricalRows(kind="empirical"), "needs exactly one of values and file"),
+        (
+            lambda: EmpiricalRows(kind="empirical", file="x"),
+            "rows from a file need size, the column, and max",
+        ),
+        (
+            lambda: EmpiricalRows(kind="empirical", values=(1,), weights=(1.0, 2.0)),
+            "weights need as many values",
+        ),
+        (
+            lambda: EmpiricalRows(kind="empirical", values=(1, 2), weights=(0.0, 0.0)),
+            "weights need one above 0",
+        ),
+    ],
+)
+def test_a_law_of_rows_that_is_none_is_refused(make: Callable[[], RowsConfig], problem: str) -> None:
+    with pytest.raises(ValueError, match=problem):
+        make()
