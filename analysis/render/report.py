@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from squall.analysis.render.diagnosis_lines import finding_lines, instance_text
 from squall.analysis.render.figure_lines import (
@@ -34,6 +35,9 @@ from squall.analysis.wording import (
     rate_text,
     share_text,
 )
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 """Okabe and Ito's palette, told apart with any colour vision (jfly.uni-koeln.de/color, 2008)."""
@@ -71,8 +75,19 @@ def render_html(summary: Summary, manifest: Manifest, plots: list[Plot]) -> str:
 
 def render_page(template: str, plots: Sequence[Plot], **values: object) -> str:
     """A page from a template of this package, its plots drawn and plotly.js inside: `plots`, `plotly_js`."""
-    from jinja2 import Environment, PackageLoader, StrictUndefined
     from plotly.offline import get_plotlyjs
+
+    drawn = [
+        {"plot": plot, "html": "" if plot.absent else plot_html(plot, i)} for i, plot in enumerate(plots)
+    ]
+    page = _environment().get_template(template)
+    return page.render(plots=drawn, plotly_js=get_plotlyjs(), **values)
+
+
+@cache
+def _environment() -> Environment:
+    """Kept for the next page: a template takes longer to compile than to fill in."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined
 
     environment = Environment(
         loader=PackageLoader("squall.analysis.render", "."),
@@ -91,11 +106,7 @@ def render_page(template: str, plots: Sequence[Plot], **values: object) -> str:
         "users": users_text,
         "pretty": lambda value: json.dumps(value, indent=2, ensure_ascii=False),
     }
-    drawn = [
-        {"plot": plot, "html": "" if plot.absent else plot_html(plot, i)} for i, plot in enumerate(plots)
-    ]
-    page = environment.get_template(template)
-    return page.render(plots=drawn, plotly_js=get_plotlyjs(), **values)
+    return environment
 
 
 def plot_html(plot: Plot, number: int) -> str:
