@@ -1,4 +1,4 @@
-"""Synthetic runs as fixtures."""
+"""Synthetic runs as fixtures. Writing one and summarising it takes a second: what is only read is made once."""
 
 from __future__ import annotations
 
@@ -7,8 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from squall.analysis.render.report import write_report
 from squall.analysis.storage.store import RunStore
-from tests.synthetic_runs import SyntheticRun, synthesise
+from squall.analysis.summary.summary import summarise
+from squall.analysis.summary.summary_file import Summary
+from tests.synthetic_runs import SyntheticRun, synthesise, synthesise_closed
 
 
 @pytest.fixture
@@ -27,7 +30,92 @@ def synthetic() -> SyntheticRun:
     return synthesise()
 
 
+@pytest.fixture
+def plain() -> SyntheticRun:
+    """A consistent run, to be broken, that nothing is derived of: no join, no windows. It takes a fifth of the time."""
+    run = synthesise()
+    run.derived = False
+    return run
+
+
 @pytest.fixture(scope="session")
 def whole_run(tmp_path_factory: pytest.TempPathFactory) -> RunStore:
     """One sealed run for tests that only read."""
     return synthesise().write(tmp_path_factory.mktemp("runs"))
+
+
+@pytest.fixture(scope="session")
+def whole_summary(whole_run: RunStore) -> Summary:
+    return summarise(whole_run)
+
+
+@pytest.fixture(scope="session")
+def whole_page(whole_run: RunStore, whole_summary: Summary) -> str:
+    return page_of(whole_run, whole_summary)
+
+
+@pytest.fixture(scope="session")
+def closed_run(tmp_path_factory: pytest.TempPathFactory) -> RunStore:
+    """The same of a closed loop."""
+    return synthesise_closed().write(tmp_path_factory.mktemp("closed"))
+
+
+@pytest.fixture(scope="session")
+def closed_summary(closed_run: RunStore) -> Summary:
+    return summarise(closed_run)
+
+
+@pytest.fixture(scope="session")
+def closed_page(closed_run: RunStore, closed_summary: Summary) -> str:
+    return page_of(closed_run, closed_summary)
+
+
+@pytest.fixture(scope="session")
+def two_nodes_run(tmp_path_factory: pytest.TempPathFactory) -> RunStore:
+    """The server and a worker have a node each."""
+    return synthesise(n_nodes=2).write(tmp_path_factory.mktemp("nodes"))
+
+
+@pytest.fixture(scope="session")
+def two_nodes_summary(two_nodes_run: RunStore) -> Summary:
+    return summarise(two_nodes_run)
+
+
+@pytest.fixture(scope="session")
+def phaseless_run(tmp_path_factory: pytest.TempPathFactory) -> RunStore:
+    """It ended before its phases began."""
+    run = synthesise()
+    run.manifest["phases"] = []
+    return run.write(tmp_path_factory.mktemp("phaseless"))
+
+
+@pytest.fixture(scope="session")
+def phaseless_summary(phaseless_run: RunStore) -> Summary:
+    return summarise(phaseless_run)
+
+
+@pytest.fixture(scope="session")
+def telling_run(tmp_path_factory: pytest.TempPathFactory) -> RunStore:
+    """Its manifest tells more: a note, a phase that nsys missed, workers without the C lane, a measured warm-up."""
+    run = synthesise()
+    run.manifest["notes"] = ["a note " * 40]
+    run.manifest["collectors"]["nsys"] = {"status": "on", "reason": "", "mend": ""}
+    run.manifest["profiled_phases"] = {"burst": {"is_profiled": False, "reason": "it hung"}}
+    for worker in run.manifest["workers"]:
+        worker |= {"has_lane": False, "no_lane": "it speaks no TLS"}
+    run.manifest["phases"][0]["kind"] = "measure"
+    return run.write(tmp_path_factory.mktemp("telling"))
+
+
+@pytest.fixture(scope="session")
+def telling_summary(telling_run: RunStore) -> Summary:
+    return summarise(telling_run)
+
+
+@pytest.fixture(scope="session")
+def telling_page(telling_run: RunStore, telling_summary: Summary) -> str:
+    return page_of(telling_run, telling_summary)
+
+
+def page_of(store: RunStore, summary: Summary) -> str:
+    return write_report(store, summary).read_text(encoding="utf-8")

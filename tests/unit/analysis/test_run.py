@@ -220,16 +220,16 @@ def test_a_run_without_a_summary_says_what_makes_one(run: Run) -> None:
         _ = run.summary
 
 
-def test_a_summary_is_that_of_the_analysis(make_run: Callable[..., RunStore]) -> None:
-    store = make_run()
+def test_a_summary_is_that_of_the_analysis(make_run: Callable[..., RunStore], plain: SyntheticRun) -> None:
+    store = make_run(plain)
     text = json.dumps(summarise(store).to_json())
     store.write_text("summary.json", text)
     assert open_run(store.run_dir).summary.to_json() == json.loads(text)
 
 
-def test_an_aborted_run_and_one_that_goes_on_are_readable(tmp_path: Path, synthetic: SyntheticRun) -> None:
-    synthetic.seal = False
-    store = synthetic.write(tmp_path)
+def test_an_aborted_run_and_one_that_goes_on_are_readable(tmp_path: Path, plain: SyntheticRun) -> None:
+    plain.seal = False
+    store = plain.write(tmp_path)
     going_on = open_run(store.run_dir)
     assert (going_on.is_sealed, going_on.verdict.status, going_on.verdict.checks) == (False, "OPEN", ())
     assert going_on.table("requests").num_rows == store.read("requests").num_rows

@@ -18,20 +18,26 @@ from squall.analysis.render.plots_data import (
     quantile_by_bin,
     report_plots,
 )
-from squall.analysis.render.report import write_report
+from squall.analysis.render.report import render_html, write_report
 from squall.analysis.storage.store import RunStore
 from squall.analysis.summary.summary import summarise
+from squall.analysis.summary.summary_file import Summary
 from squall.analysis.wording import figure_text
 from tests.cpu_runs import cpu_of_the_node, make_ensemble
 from tests.known import known
-from tests.synthetic_runs import START_NS, S, SyntheticRun, synthesise_closed
+from tests.synthetic_runs import START_NS, S, SyntheticRun
 
 MakeRun = Callable[..., RunStore]
 
 
-@pytest.fixture(scope="module")
-def page(whole_run: RunStore) -> str:
-    return write_report(whole_run).read_text(encoding="utf-8")
+@pytest.fixture
+def page(whole_page: str) -> str:
+    return whole_page
+
+
+def words_of(store: RunStore) -> str:
+    """The page without its plots, which take as long to draw as all the rest."""
+    return render_html(summarise(store), store.manifest, [])
 
 
 def without_plotly(page: str) -> str:
@@ -63,12 +69,12 @@ def test_the_report_says_who_had_the_cpu_and_what_each_step_did(
     cpu_of_the_node(synthetic, server=0.18, clients=0.05, squall=0.09, others=1.68, wait=0.51)
     make_ensemble(synthetic, "tokenize", "classify")
     store = synthetic.write(tmp_path)
-    written = write_report(store).read_text(encoding="utf-8")
+    summary = summarise(store)
+    written = render_html(summary, store.manifest, [])
     line = "CPU of node-0: server 18.0 %, clients 5.00 %, squall 9.00 %, others 168 % of 200 %; server threads waited"
     assert line in written
     assert written.index("<td>tokenize</td>") < written.index("<td>classify</td>")
     assert "Others took the CPU: of the 200 % of node-0" in written
-    summary = summarise(store)
     tokenize, classify = summary.measure.models
     assert tokenize.queue_mean_ns == pytest.approx(10 * known(classify.queue_mean_ns), abs=10)
     # what the steps did is not counted as the ensemble's
@@ -76,23 +82,20 @@ def test_the_report_says_who_had_the_cpu_and_what_each_step_did(
     assert all(one.is_met for one in summary.identities)
 
 
-def test_latencies_under_nsys_say_so_in_the_report(
-    make_run: MakeRun, synthetic: SyntheticRun, page: str
-) -> None:
+def test_latencies_under_nsys_say_so_in_the_report(page: str, telling_page: str) -> None:
     assert "under nsys" not in without_plotly(page)
-    synthetic.manifest["collectors"]["nsys"] = {"status": "on", "reason": "", "mend": ""}
-    synthetic.manifest["profiled_phases"] = {"burst": {"is_profiled": False, "reason": "it hung"}}
-    text = write_report(make_run(synthetic)).read_text(encoding="utf-8")
     for words in (
         "response p95 under nsys",
         "<h2>Latency under nsys</h2>",
         "Phase burst was not recorded: it hung.",
     ):
-        assert words in text, words
+        assert words in telling_page, words
 
 
-def test_every_plot_is_drawn_with_units_on_its_axes(page: str, whole_run: RunStore) -> None:
-    plots = report_plots(whole_run, summarise(whole_run))
+def test_every_plot_is_drawn_with_units_on_its_axes(
+    page: str, whole_run: RunStore, whole_summary: Summary
+) -> None:
+    plots = report_plots(whole_run, whole_summary)
     assert len(plots) == 9
     assert not [plot.title for plot in plots if plot.absent]
     for number, plot in enumerate(plots):
@@ -119,9 +122,9 @@ def test_the_stimulus_has_its_tables_and_both_its_plots(page: str) -> None:
     assert section.count('class="plotly-graph-div"') == 2
 
 
-def test_the_stimulus_names_the_limits_that_the_checks_used(page: str, whole_run: RunStore) -> None:
+def test_the_stimulus_names_the_limits_that_the_checks_used(page: str, whole_summary: Summary) -> None:
     section = stimulus_section(page)
-    checks = {check.name: check for check in summarise(whole_run).verdict.checks}
+    checks = {check.name: check for check in whole_summary.verdict.checks}
     for name in (
         "delivered load per second",
         "delivered load in bursts",
@@ -136,38 +139,39 @@ def dispersion_plot(plots: list[Plot]) -> Plot:
     return next(plot for plot in plots if plot.title.startswith("Dispersion"))
 
 
-def test_the_curve_of_dispersion_has_the_limit_of_the_check(whole_run: RunStore) -> None:
-    summary = summarise(whole_run)
-    plot = dispersion_plot(report_plots(whole_run, summary))
+def test_the_curve_of_dispersion_has_the_limit_of_the_check(
+    whole_run: RunStore, whole_summary: Summary
+) -> None:
+    plot = dispersion_plot(report_plots(whole_run, whole_summary))
     sent, upper, lower = plot.series
     # 12 s hold ten windows of 0.1, 0.2, 0.5 and 1 s
     assert plot.x_ticks == ("0.1 s", "0.2 s", "0.5 s", "1 s")
     assert [one.x for one in plot.series] == [[0.0, 1.0, 2.0, 3.0]] * 3
-    scale = known(summary.stimulus)["burst"].dispersion[0]
+    scale = known(whole_summary.stimulus)["burst"].dispersion[0]
     assert (sent.y[0], upper.y[0], lower.y[0]) == (
         100 * scale.change_ratio, 100 * scale.limit_ratio, -100 * scale.limit_ratio
     )  # fmt: skip
 
 
-def test_the_report_of_a_closed_loop_says_why_it_has_no_stimulus(make_run: MakeRun) -> None:
-    section = stimulus_section(write_report(make_run(synthesise_closed())).read_text(encoding="utf-8"))
+def test_the_report_of_a_closed_loop_says_why_it_has_no_stimulus(closed_page: str) -> None:
+    section = stimulus_section(closed_page)
     assert "nothing was scheduled to hold the sends to" in section
     assert "plotly-graph-div" not in section
 
 
-def test_a_phase_too_short_for_any_dispersion_says_so(make_run: MakeRun, synthetic: SyntheticRun) -> None:
-    burst = synthetic.manifest["phases"][1]
+def test_a_phase_too_short_for_any_dispersion_says_so(make_run: MakeRun, plain: SyntheticRun) -> None:
+    burst = plain.manifest["phases"][1]
     burst["end_ns"] = burst["start_ns"] + S // 2
-    plot = dispersion_plot(report_plots(store := make_run(synthetic), summarise(store)))
+    plot = dispersion_plot(report_plots(store := make_run(plain), summarise(store)))
     assert plot.absent == "no measure phase holds ten windows with arrivals"
 
 
 def test_a_server_that_sends_markup_in_an_error_cannot_write_into_the_page(
-    make_run: MakeRun, synthetic: SyntheticRun
+    make_run: MakeRun, plain: SyntheticRun
 ) -> None:
-    requests = synthetic.tables["requests"]
+    requests = plain.tables["requests"]
     requests["detail"] = ["<script>alert(1)</script>" if word else word for word in requests["detail"]]
-    page = write_report(make_run(synthetic)).read_text(encoding="utf-8")
+    page = words_of(make_run(plain))
     assert "<script>alert(1)" not in page
     assert "&lt;script&gt;alert(1)" in page
 
@@ -187,18 +191,18 @@ def test_what_was_not_recorded_says_why_and_how_to_mend_it(
 
 
 def test_what_the_queue_policy_refused_is_beside_what_triton_says_of_it(
-    make_run: MakeRun, synthetic: SyntheticRun
+    make_run: MakeRun, plain: SyntheticRun
 ) -> None:
-    samples = synthetic.tables["triton_samples"]
+    samples = plain.tables["triton_samples"]
     samples["failure_rejected_count"] = [0] * len(samples["t_ns"])
-    page = write_report(make_run(synthetic)).read_text(encoding="utf-8")
+    page = words_of(make_run(plain))
     assert "Refused by the queue policy" in page
     assert "no metric counts the 14 refused for a full queue" in page
 
 
-def test_a_run_without_phases_still_has_a_report(make_run: MakeRun, synthetic: SyntheticRun) -> None:
-    synthetic.manifest["phases"] = []
-    assert "no measure phase" in write_report(make_run(synthetic)).read_text(encoding="utf-8")
+def test_a_run_without_phases_still_has_a_report(phaseless_run: RunStore, phaseless_summary: Summary) -> None:
+    page = write_report(phaseless_run, phaseless_summary).read_text(encoding="utf-8")
+    assert "no measure phase" in page
 
 
 ROWS = st.lists(st.tuples(st.integers(1, 10**9), st.booleans()), min_size=1, max_size=60)

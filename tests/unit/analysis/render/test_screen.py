@@ -10,7 +10,7 @@ from rich.console import Console
 from squall.analysis.findings.finding import Bound, Finding, Scope
 from squall.analysis.findings.self_checks.self_check import SelfCheck
 from squall.analysis.render.diagnosis_lines import check_lines, finding_lines, instance_text
-from squall.analysis.render.report import render_html, write_report
+from squall.analysis.render.report import render_html
 from squall.analysis.render.screen import render
 from squall.analysis.storage.store import RunStore
 from squall.analysis.summary.summary import summarise
@@ -18,7 +18,7 @@ from squall.analysis.summary.summary_file import Summary
 from squall.analysis.verdict.phase_figures import OpenLatency
 from squall.analysis.wording import count_text, duration_text, figure_text, rate_text, share_text
 from squall.cluster.commands.printed import screen_text
-from tests.synthetic_runs import SyntheticRun, synthesise, synthesise_closed
+from tests.synthetic_runs import SyntheticRun
 
 MakeRun = Callable[..., RunStore]
 
@@ -34,14 +34,14 @@ def screen_lines(summary: Summary, run_dir: str = "runs/x") -> list[str]:
     return console.file.getvalue().splitlines()
 
 
-def test_the_screen_fits_in_80_columns_and_45_lines(make_run: MakeRun) -> None:
-    lines = screen_of(make_run(synthesise(n_nodes=2)))
+def test_the_screen_fits_in_80_columns_and_45_lines(two_nodes_summary: Summary) -> None:
+    lines = screen_lines(two_nodes_summary)
     assert max(map(len, lines)) <= 80
     assert len(lines) <= 45
 
 
-def test_the_screen_says_load_tail_outcomes_batches_join_and_verdict(whole_run: RunStore) -> None:
-    text = "\n".join(screen_of(whole_run))
+def test_the_screen_says_load_tail_outcomes_batches_join_and_verdict(whole_summary: Summary) -> None:
+    text = "\n".join(screen_lines(whole_summary))
     for words in (
         "intended", "delivered", "IDC 0.1 s", "response p95", "95 % interval", "few n", "rejected 14",
         "Exceeds maximum queue size", "mean queue", "100 % joined by id; median residual", "VALID",
@@ -51,70 +51,65 @@ def test_the_screen_says_load_tail_outcomes_batches_join_and_verdict(whole_run: 
         assert words in text, words
 
 
-def test_what_was_not_recorded_is_one_line_and_the_reasons_stand_in_the_report(whole_run: RunStore) -> None:
-    lines = [" ".join(line.split()) for line in screen_of(whole_run)]
+def test_what_was_not_recorded_is_one_line_and_the_reasons_stand_in_the_report(
+    whole_summary: Summary,
+) -> None:
+    lines = [" ".join(line.split()) for line in screen_lines(whole_summary)]
     at = lines.index("Not recorded nsys, nvml: why, and the mend, stand in report.html")
     assert lines[at + 1].startswith("Files ")
     assert "no nsys on the PATH" not in " ".join(lines)
 
 
 def test_checks_that_were_not_assessed_are_grouped_in_the_report_and_left_out_here(
-    whole_run: RunStore,
+    whole_summary: Summary, whole_page: str
 ) -> None:
-    summary = summarise(whole_run)
-    assert "not assessed" not in "\n".join(screen_of(whole_run))
-    statuses = [one.status for one in summary.self_checks]
-    groups = summary.self_checks_unassessed
+    assert "not assessed" not in "\n".join(screen_lines(whole_summary))
+    statuses = [one.status for one in whole_summary.self_checks]
+    groups = whole_summary.self_checks_unassessed
     assert sum(map(len, groups.values())) == statuses.count("not assessed") > 5
     assert "kernel sums" in groups["no nsys report: no nsys on the PATH"]
-    page = write_report(whole_run).read_text(encoding="utf-8")
-    assert "Not assessed, no nsys report: no nsys on the PATH: " in page
-    assert "<td>kernel sums</td>" not in page
+    assert "Not assessed, no nsys report: no nsys on the PATH: " in whole_page
+    assert "<td>kernel sums</td>" not in whole_page
 
 
-def test_text_takes_the_width_that_it_is_given_and_no_more(
-    make_run: MakeRun, synthetic: SyntheticRun
-) -> None:
-    synthetic.manifest["notes"] = ["a note " * 40]
-    summary = summarise(make_run(synthetic))
+def test_text_takes_the_width_that_it_is_given_and_no_more(telling_summary: Summary) -> None:
     console = Console(width=200, file=io.StringIO(), color_system=None)
-    wide = screen_text(console, lambda width: render(summary, "runs/x", width)).splitlines()
+    wide = screen_text(console, lambda width: render(telling_summary, "runs/x", width)).splitlines()
     assert 120 < max(map(len, wide)) <= 140
     assert not any(line.endswith(" ") for line in wide)
     narrow = screen_text(
-        Console(width=80, file=io.StringIO()), lambda width: render(summary, "runs/x", width)
+        Console(width=80, file=io.StringIO()), lambda width: render(telling_summary, "runs/x", width)
     )
     assert max(map(len, narrow.splitlines())) <= 80
     assert len(wide) < len(narrow.splitlines())
 
 
 def test_an_invalid_run_says_so_with_its_reasons_and_its_broken_counts(
-    make_run: MakeRun, synthetic: SyntheticRun
+    make_run: MakeRun, plain: SyntheticRun
 ) -> None:
-    for values in synthetic.tables["requests"].values():
+    for values in plain.tables["requests"].values():
         values.pop(1000)
-    text = "\n".join(screen_of(make_run(synthetic)))
+    text = "\n".join(screen_of(make_run(plain)))
     assert "INVALID   Number of planned arrivals without exactly one row is 1" in text
     assert "  19 of 20 checks met" in text
     assert "rows: found 3,370, expected 3,371" in text
 
 
-def test_a_closed_loop_says_why_it_has_no_stimulus(make_run: MakeRun) -> None:
-    text = " ".join("\n".join(screen_of(make_run(synthesise_closed()))).split())
+def test_a_closed_loop_says_why_it_has_no_stimulus(closed_summary: Summary) -> None:
+    text = " ".join("\n".join(screen_lines(closed_summary)).split())
     assert "Stimulus none: users send when they have been answered" in text
 
 
-def test_each_of_two_measure_phases_has_its_stimulus(make_run: MakeRun, synthetic: SyntheticRun) -> None:
-    synthetic.manifest["phases"][0]["kind"] = "measure"
-    lines = [line.strip() for line in screen_of(make_run(synthetic))]
+def test_each_of_two_measure_phases_has_its_stimulus(telling_summary: Summary) -> None:
+    lines = [line.strip() for line in screen_lines(telling_summary)]
     assert any(line.startswith("Stimulus") and "warmup: " in line for line in lines)
     assert any(line.startswith("burst: ") for line in lines)
 
 
-def test_a_quantile_on_failures_reads_failed(make_run: MakeRun, synthetic: SyntheticRun) -> None:
-    outcome = synthetic.tables["requests"]["outcome"]
+def test_a_quantile_on_failures_reads_failed(make_run: MakeRun, plain: SyntheticRun) -> None:
+    outcome = plain.tables["requests"]["outcome"]
     outcome[::10] = ["timeout"] * len(outcome[::10])
-    text = "\n".join(screen_of(make_run(synthetic)))
+    text = "\n".join(screen_of(make_run(plain)))
     assert "response p95 failed" in text
 
 
@@ -126,11 +121,10 @@ def test_what_was_not_recorded_reads_so(make_run: MakeRun, synthetic: SyntheticR
 
 
 def test_latencies_under_nsys_say_so_in_their_own_lines(
-    make_run: MakeRun, whole_run: RunStore, synthetic: SyntheticRun
+    whole_summary: Summary, telling_summary: Summary
 ) -> None:
-    assert "under nsys" not in "\n".join(screen_of(whole_run))
-    synthetic.manifest["collectors"]["nsys"] = {"status": "on", "reason": "", "mend": ""}
-    lines = screen_of(make_run(synthetic))
+    assert "under nsys" not in "\n".join(screen_lines(whole_summary))
+    lines = screen_lines(telling_summary)
     (head,) = (number for number, line in enumerate(lines) if line.startswith("Latency"))
     assert lines[head + 1].startswith("under nsys ")
     assert not any("…" in line for line in lines[head : head + 6])  # every figure has room
@@ -140,22 +134,16 @@ def test_latencies_under_nsys_say_so_in_their_own_lines(
 
 
 def test_workers_without_the_c_lane_are_told_with_reason_and_cost(
-    make_run: MakeRun, whole_run: RunStore, synthetic: SyntheticRun
+    whole_summary: Summary, telling_summary: Summary, telling_page: str
 ) -> None:
-    assert "C lane" not in "\n".join(screen_of(whole_run))
-    for one in synthetic.manifest["workers"]:
-        one |= {"has_lane": False, "no_lane": "it speaks no TLS"}
-    store = make_run(synthetic)
+    assert "C lane" not in "\n".join(screen_lines(whole_summary))
     said = "without the C lane in 2 of 2 workers: it speaks no TLS; a request costs 2 to 5 times the CPU"
-    assert said in " ".join("\n".join(screen_of(store)).split())
-    assert said in write_report(store).read_text(encoding="utf-8")
+    assert said in " ".join("\n".join(screen_lines(telling_summary)).split())
+    assert said in telling_page
 
 
-def test_a_run_without_measured_requests_still_has_a_screen(
-    make_run: MakeRun, synthetic: SyntheticRun
-) -> None:
-    synthetic.manifest["phases"] = []
-    assert "no measure phase" in screen_of(make_run(synthetic))[0]
+def test_a_run_without_measured_requests_still_has_a_screen(phaseless_summary: Summary) -> None:
+    assert "no measure phase" in screen_lines(phaseless_summary)[0]
 
 
 @pytest.mark.parametrize(
@@ -184,15 +172,15 @@ def test_figures_are_written_with_three_digits_and_a_unit(text: str, written: st
 
 
 def test_requests_refused_by_the_queue_policy_have_a_line_and_only_then(
-    make_run: MakeRun, whole_run: RunStore, synthetic: SyntheticRun
+    make_run: MakeRun, whole_summary: Summary, plain: SyntheticRun
 ) -> None:
-    (line,) = (line for line in screen_of(whole_run) if line.startswith("Rejected"))
+    (line,) = (line for line in screen_lines(whole_summary) if line.startswith("Rejected"))
     assert (
         line.split(maxsplit=1)[1].rstrip() == "full queue 14, queue timeout 0; Triton's metric: not sampled"
     )
-    outcomes = synthetic.tables["requests"]["outcome"]
+    outcomes = plain.tables["requests"]["outcome"]
     outcomes[:] = ["server_error" if outcome == "rejected" else outcome for outcome in outcomes]
-    assert not any(line.startswith("Rejected") for line in screen_of(make_run(synthetic)))
+    assert not any(line.startswith("Rejected") for line in screen_of(make_run(plain)))
 
 
 def finding(level: str, rule: str, confidence: str = "high", margin: float | None = None) -> Finding:
@@ -237,9 +225,8 @@ def test_a_check_that_is_not_met_is_named_with_its_value_first() -> None:
     ]
 
 
-def test_long_lines_go_on_indented(make_run: MakeRun, synthetic: SyntheticRun) -> None:
-    synthetic.manifest["notes"] = ["a note " * 20, "another"]
-    summary = summarise(make_run(synthetic))
+def test_long_lines_go_on_indented(whole_summary: Summary) -> None:
+    summary = replace(whole_summary, notes=("a note " * 20, "another"))
     verdict = replace(summary.verdict, reasons=("a reason " * 30,))
     latency = summary.measure.latency
     assert isinstance(latency, OpenLatency)
@@ -260,26 +247,26 @@ def test_long_lines_go_on_indented(make_run: MakeRun, synthetic: SyntheticRun) -
     assert max(map(len, lines)) <= 80
 
 
-def test_a_figure_is_not_parted_from_its_unit(make_run: MakeRun, synthetic: SyntheticRun) -> None:
-    synthetic.manifest["notes"] = [f"{'x' * n} is ≤ 10.2 % of 3.5 ms" for n in range(45, 66)]
-    summary = summarise(make_run(synthetic))
+def test_a_figure_is_not_parted_from_its_unit(whole_summary: Summary) -> None:
+    every = tuple(f"{'x' * n} is ≤ 10.2 % of 3.5 ms" for n in range(45, 66))
     for n in range(0, 21, 4):
-        lines = [line.rstrip() for line in screen_lines(replace(summary, notes=summary.notes[n : n + 4]))]
-        assert sum("≤ 10.2 %" in line for line in lines) == len(summary.notes[n : n + 4])
-        assert sum("3.5 ms" in line for line in lines) == len(summary.notes[n : n + 4])
+        notes = every[n : n + 4]
+        lines = [line.rstrip() for line in screen_lines(replace(whole_summary, notes=notes))]
+        assert sum("≤ 10.2 %" in line for line in lines) == len(notes)
+        assert sum("3.5 ms" in line for line in lines) == len(notes)
 
 
 def test_a_quantile_that_is_mostly_lag_is_marked_wherever_it_is_printed(
-    make_run: MakeRun, synthetic: SyntheticRun
+    make_run: MakeRun, plain: SyntheticRun
 ) -> None:
     """Six requests in ten leave 6 ms late: the median is bent; the 1 % slowest take 4 s, whoever sent them."""
-    requests = synthetic.tables["requests"]
+    requests = plain.tables["requests"]
     for i in range(len(requests["phase"])):
         late, slow = 6_000_000 * (i % 10 < 6), 4_000_000_000 * (i % 50 == 49)
         requests["outcome"][i], requests["detail"][i] = "ok", ""
         requests["sent_ns"][i] += late
         requests["done_ns"][i] += late + slow
-    store = make_run(synthetic)
+    store = make_run(plain)
     summary = summarise(store)
     latency = summary.measure.latency
     assert isinstance(latency, OpenLatency)
@@ -304,5 +291,5 @@ def test_a_quantile_that_is_mostly_lag_is_marked_wherever_it_is_printed(
     assert any(check.name == "lag in p50" and check.reason for check in summary.verdict.checks)
 
 
-def test_a_screen_without_marks_has_no_row_for_them(whole_run: RunStore) -> None:
-    assert not [line for line in screen_of(whole_run) if line.startswith(("lag's part", "!"))]
+def test_a_screen_without_marks_has_no_row_for_them(whole_summary: Summary) -> None:
+    assert not [line for line in screen_lines(whole_summary) if line.startswith(("lag's part", "!"))]

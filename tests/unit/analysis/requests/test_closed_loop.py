@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import math
 import re
 from collections.abc import Callable
@@ -10,26 +9,20 @@ from typing import Any
 
 import numpy as np
 import pytest
-from rich.console import Console
 
 from squall.analysis.clocks.timeline import measure_spans
 from squall.analysis.render.plots_data import report_plots
 from squall.analysis.render.report import write_report
-from squall.analysis.render.screen import render
 from squall.analysis.requests.closed_loop import UserTime, user_time
 from squall.analysis.requests.requests import Requests
 from squall.analysis.storage.store import RunStore
-from squall.analysis.summary.summary import summarise
+from squall.analysis.summary.summary_file import Summary
 from squall.analysis.verdict.validity import Samples, judge
 from tests.known import known
 from tests.synthetic_runs import MS, N_USERS, START_NS, THINK_NS, S, SyntheticRun, as_table, synthesise_closed
+from tests.unit.analysis.render.test_screen import screen_lines
 
 MakeRun = Callable[..., RunStore]
-
-
-@pytest.fixture(scope="module")
-def closed_run(tmp_path_factory: pytest.TempPathFactory) -> RunStore:
-    return synthesise_closed().write(tmp_path_factory.mktemp("runs"))
 
 
 @pytest.fixture
@@ -208,10 +201,9 @@ def test_completeness_counts_what_the_workers_issued_and_holes_in_a_users_reques
     assert check_of(closed, "completeness").value == 2
 
 
-def test_the_summary_of_a_closed_run_has_service_time_alone(closed_run: RunStore) -> None:
-    summary = summarise(closed_run)
-    measure = summary.measure
-    assert (summary.load, summary.latency_name) == ("closed", "service")
+def test_the_summary_of_a_closed_run_has_service_time_alone(closed_summary: Summary) -> None:
+    measure = closed_summary.measure
+    assert (closed_summary.load, closed_summary.latency_name) == ("closed", "service")
     assert set(measure.latency.spreads) == {"service"}
     assert measure.load.intended is None
     assert measure.load.delivered.n == measure.outcomes.n
@@ -221,14 +213,14 @@ def test_the_summary_of_a_closed_run_has_service_time_alone(closed_run: RunStore
     assert list(account.parts) == [
         "service", "network", "queue", "input", "handover", "compute", "output", "residual",
     ]  # fmt: skip
-    assert all(one.is_met for one in summary.identities)
-    assert "there is no response time" in summary.failures_rule
+    assert all(one.is_met for one in closed_summary.identities)
+    assert "there is no response time" in closed_summary.failures_rule
 
 
-def test_the_quantiles_are_those_of_the_service_times(closed_run: RunStore) -> None:
+def test_the_quantiles_are_those_of_the_service_times(closed_run: RunStore, closed_summary: Summary) -> None:
     rows = [row for row in closed_run.read("requests").to_pylist() if row["phase"] == "burst"]
     services = sorted(row["done_ns"] - row["sent_ns"] for row in rows)
-    found = {one.q: one for one in summarise(closed_run).measure.latency.service.quantiles}
+    found = {one.q: one for one in closed_summary.measure.latency.service.quantiles}
     assert found[0.95].value_ns == services[-(-95 * len(services) // 100) - 1]
 
 
@@ -273,15 +265,10 @@ def test_failures_of_a_closed_loop_fall_into_the_window_of_their_send(
     assert write_report(store).exists()
 
 
-def screen_of(store: RunStore) -> list[str]:
-    console = Console(width=80, file=io.StringIO(), color_system=None)
-    console.print(render(summarise(store), f"runs/{store.run}"))
-    assert isinstance(console.file, io.StringIO)
-    return console.file.getvalue().splitlines()
-
-
-def test_the_screen_says_service_time_users_and_throughput_within_80_columns(closed_run: RunStore) -> None:
-    lines = screen_of(closed_run)
+def test_the_screen_says_service_time_users_and_throughput_within_80_columns(
+    closed_summary: Summary,
+) -> None:
+    lines = screen_lines(closed_summary)
     text = "\n".join(lines)
     assert max(map(len, lines)) <= 80
     assert len(lines) <= 45
@@ -291,16 +278,17 @@ def test_the_screen_says_service_time_users_and_throughput_within_80_columns(clo
     assert "…" not in text.partition("service time p95")[0]  # no figure is cut short
 
 
-def test_the_report_says_closed_loop_and_has_no_response_time(closed_run: RunStore) -> None:
-    page = write_report(closed_run).read_text(encoding="utf-8")
-    ours = re.sub(r"<script>/\*\*.*?</script>", "", page, count=1, flags=re.DOTALL)
+def test_the_report_says_closed_loop_and_has_no_response_time(
+    closed_run: RunStore, closed_summary: Summary, closed_page: str
+) -> None:
+    ours = re.sub(r"<script>/\*\*.*?</script>", "", closed_page, count=1, flags=re.DOTALL)
     assert "service time p95" in ours
     assert "closed loop, 20 users" in ours
     assert "Little" in ours
     prose = re.sub(r"<code>.*?</code>|\w+_(?:ratio|ns)\b", "", ours)  # queries and measures name columns
     for words in re.findall(r"[^.>]*(?:response|send lag)[^.<]*", prose):
         assert "there is no response time" in words
-    plots = report_plots(closed_run, summarise(closed_run))
+    plots = report_plots(closed_run, closed_summary)
     assert not [plot.title for plot in plots if plot.absent]
     assert {"Service time", "Requests sent by the users", "Where the service time goes"} <= {
         p.title for p in plots

@@ -23,12 +23,13 @@ from squall.analysis.requests.failures import (
 from squall.analysis.requests.requests import Requests
 from squall.analysis.storage.store import RunStore
 from squall.analysis.summary.summary import summarise
+from squall.analysis.summary.summary_file import Summary
 from squall.analysis.verdict.bottleneck import Bottleneck
 from squall.analysis.verdict.causes import ORDER, Cause, in_order
 from squall.analysis.verdict.validity import Samples, Verdict, judge
 from squall.scenarios.units import NS_PER_S
 from tests.synthetic_runs import START_NS, S, SyntheticRun, as_table
-from tests.unit.analysis.render.test_screen import screen_lines, screen_of
+from tests.unit.analysis.render.test_screen import screen_lines
 
 MakeRun = Callable[..., RunStore]
 KINDS = {
@@ -251,13 +252,11 @@ def test_the_client_comes_last(synthetic: SyntheticRun) -> None:
     assert verdict.reasons[:2] == tuple(cause.sentence for cause in verdict.causes)
 
 
-def test_no_latency_of_such_a_run_stands_without_its_failures(
-    make_run: MakeRun, synthetic: SyntheticRun
-) -> None:
-    fail(synthetic, 0.73, "rejected", "503 Exceeds maximum queue size")
-    store = make_run(synthetic)
-    lines = screen_of(store)
+def test_no_latency_of_such_a_run_stands_without_its_failures(make_run: MakeRun, plain: SyntheticRun) -> None:
+    fail(plain, 0.73, "rejected", "503 Exceeds maximum queue size")
+    store = make_run(plain)
     summary = summarise(store)
+    lines = screen_lines(summary)
     assert lines[0].rstrip().endswith("VALID, 73.0 % failed")
     table = next(i for i, line in enumerate(lines) if line.startswith("Latency"))
     assert any("73.0 % of these 2,974 requests failed" in line for line in lines[table : table + 8])
@@ -271,9 +270,8 @@ def test_no_latency_of_such_a_run_stands_without_its_failures(
         assert block.failures.failed_ratio == pytest.approx(0.73, abs=0.001)
 
 
-def test_a_run_with_few_failures_looks_as_before(whole_run: RunStore) -> None:
-    summary = summarise(whole_run)
-    assert not summary.measure.failures.is_beyond
-    text = "\n".join(screen_lines(summary))
+def test_a_run_with_few_failures_looks_as_before(whole_summary: Summary) -> None:
+    assert not whole_summary.measure.failures.is_beyond
+    text = "\n".join(screen_lines(whole_summary))
     assert "of these" not in text
     assert "% failed" not in text

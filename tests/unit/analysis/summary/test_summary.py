@@ -24,14 +24,14 @@ from squall.analysis.verdict.figures import MOST_DETAILS, RunTables, outcome_fig
 from squall.analysis.verdict.phase_figures import SeriesFigures
 from squall.scenarios.errors import AnalysisError, MissingTable, StoreError
 from tests.known import known
-from tests.synthetic_runs import START_NS, S, SyntheticRun, synthesise, synthesise_closed
+from tests.synthetic_runs import START_NS, S, SyntheticRun
 
 MakeRun = Callable[..., RunStore]
 
 
-@pytest.fixture(scope="module")
-def summary(whole_run: RunStore) -> Summary:
-    return summarise(whole_run)
+@pytest.fixture
+def summary(whole_summary: Summary) -> Summary:
+    return whole_summary
 
 
 def measured(store: RunStore, table: str) -> list[dict[str, Any]]:
@@ -43,9 +43,10 @@ def test_a_summary_is_plain_json(summary: Summary) -> None:
     assert json.loads(json.dumps(found, allow_nan=False)) == found
 
 
-def test_a_stored_summary_is_read_as_the_one_that_was_written(make_run: MakeRun) -> None:
-    for run in (synthesise(), synthesise_closed()):
-        made = summarise(make_run(run))
+def test_a_stored_summary_is_read_as_the_one_that_was_written(
+    whole_summary: Summary, closed_summary: Summary
+) -> None:
+    for made in (whole_summary, closed_summary):
         stored = json.loads(json.dumps(made.to_json()))
         read = Summary.from_json(stored)
         assert read == made
@@ -105,8 +106,8 @@ def test_planned_against_sent_is_in_the_summary_of_every_measure_phase(
     assert burst.n_planned == sum(7 * S <= r["scheduled_ns"] - START_NS < 8 * S for r in rows)
 
 
-def test_a_closed_loop_has_no_stimulus(make_run: MakeRun) -> None:
-    assert summarise(make_run(synthesise_closed())).stimulus is None
+def test_a_closed_loop_has_no_stimulus(closed_summary: Summary) -> None:
+    assert closed_summary.stimulus is None
 
 
 def test_response_service_and_lag_count_failures_as_infinite(whole_run: RunStore, summary: Summary) -> None:
@@ -185,6 +186,7 @@ def lose_batch(run: SyntheticRun) -> None:
 
 def miscount(column: str) -> Callable[[SyntheticRun], None]:
     def change(run: SyntheticRun) -> None:
+        run.derived = False  # the counts of what is joined know nothing of these samples
         run.tables["triton_samples"][column][5] -= 10
 
     return change
@@ -232,34 +234,26 @@ def test_what_a_run_did_not_record_is_none_not_zero(make_run: MakeRun, synthetic
     assert [one.name for one in summary.identities] == ["rows"]
 
 
-def test_two_measure_phases_have_their_own_figures_and_a_common_rate(
-    make_run: MakeRun, synthetic: SyntheticRun
-) -> None:
-    synthetic.manifest["phases"][0]["kind"] = "measure"
-    summary = summarise(make_run(synthetic))
-    assert list(summary.by_phase) == ["warmup", "burst"]
-    both = known(summary.measure.load.intended)
-    assert both.n == sum(known(one.load.intended).n for one in summary.by_phase.values())
+def test_two_measure_phases_have_their_own_figures_and_a_common_rate(telling_summary: Summary) -> None:
+    assert list(telling_summary.by_phase) == ["warmup", "burst"]
+    both = known(telling_summary.measure.load.intended)
+    assert both.n == sum(known(one.load.intended).n for one in telling_summary.by_phase.values())
     assert both.rate_hz == pytest.approx(both.n / 14)
     assert list(to_json(both)) == ["n", "rate_hz"]
 
 
-def test_the_summary_of_an_aborted_run_keeps_its_verdict(make_run: MakeRun, synthetic: SyntheticRun) -> None:
-    synthetic.seal = False
-    store = make_run(synthetic)
+def test_the_summary_of_an_aborted_run_keeps_its_verdict(make_run: MakeRun, plain: SyntheticRun) -> None:
+    plain.seal = False
+    store = make_run(plain)
     assert summarise(store).verdict.status == "VALID"
     store.seal(SealedVerdict(status="ABORTED", reasons=("interrupted",)))
     verdict = summarise(store).verdict
     assert (verdict.status, verdict.reasons) == ("ABORTED", ("interrupted",))
 
 
-def test_a_run_that_never_came_to_its_phases_is_still_summarised(
-    make_run: MakeRun, synthetic: SyntheticRun
-) -> None:
-    synthetic.manifest["phases"] = []
-    summary = summarise(make_run(synthetic))
-    assert summary.measure.outcomes.n == 0
-    assert summary.verdict.status == "INVALID"
+def test_a_run_that_never_came_to_its_phases_is_still_summarised(phaseless_summary: Summary) -> None:
+    assert phaseless_summary.measure.outcomes.n == 0
+    assert phaseless_summary.verdict.status == "INVALID"
 
 
 def test_without_requests_there_is_no_summary(make_run: MakeRun, synthetic: SyntheticRun) -> None:
@@ -268,10 +262,9 @@ def test_without_requests_there_is_no_summary(make_run: MakeRun, synthetic: Synt
         summarise(make_run(synthetic))
 
 
-def test_host_figures_are_per_node(make_run: MakeRun) -> None:
-    store = make_run(synthesise(n_nodes=2))
-    host = known(summarise(store).host)
-    own = [r for r in measured(store, "host_samples") if r["node"] == "node-1"]
+def test_host_figures_are_per_node(two_nodes_run: RunStore, two_nodes_summary: Summary) -> None:
+    host = known(two_nodes_summary.host)
+    own = [r for r in measured(two_nodes_run, "host_samples") if r["node"] == "node-1"]
     assert list(host) == ["node-0", "node-1"]
     busy = [1 - row["cpu_idle"] - row["cpu_iowait"] for row in own]
     assert host["node-1"].cpu_busy_mean == pytest.approx(np.mean(busy))

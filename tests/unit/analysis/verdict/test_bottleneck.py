@@ -11,7 +11,6 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from squall.analysis.render.screen import render
 from squall.analysis.requests.requests import Requests, is_open_load
 from squall.analysis.requests.workers import busy_ratios, needed_cpu, peak_total, saturation
 from squall.analysis.storage.store import RunStore
@@ -19,6 +18,7 @@ from squall.analysis.summary.summary import summarise
 from squall.analysis.verdict.bottleneck import Bottleneck
 from squall.analysis.verdict.validity import Samples, Verdict, judge
 from tests.synthetic_runs import MS, START_NS, S, SyntheticRun, as_table, synthesise, synthesise_closed
+from tests.unit.analysis.render.test_screen import screen_lines
 
 MakeRun = Callable[..., RunStore]
 
@@ -259,23 +259,16 @@ def test_time_inside_the_client_is_a_closed_loops_bottleneck() -> None:
 
 
 def test_the_summary_has_the_bottleneck_and_the_screen_says_it_first(
-    make_run: MakeRun, synthetic: SyntheticRun
+    make_run: MakeRun, plain: SyntheticRun
 ) -> None:
-    import io
-
-    from rich.console import Console
-
-    set_samples(synthetic, cpu_ns=int(0.97 * S), n_backlog=620)
-    send_late(synthetic)
-    summary = summarise(make_run(synthetic))
+    set_samples(plain, cpu_ns=int(0.97 * S), n_backlog=620)
+    send_late(plain)
+    summary = summarise(make_run(plain))
     one = summary.client_bottleneck
     assert one is not None
     assert one.sentence
     assert one.advice
-    console = Console(width=80, file=io.StringIO(), color_system=None)
-    console.print(render(summary, "runs/x"))
-    assert isinstance(console.file, io.StringIO)
-    lines = console.file.getvalue().splitlines()
+    lines = screen_lines(summary)
     assert max(map(len, lines)) <= 80
     after = next(i for i, line in enumerate(lines) if line.startswith("INVALID"))
     assert lines[after].startswith("INVALID   The client was the bottleneck: 2 of 2 workers were at 97.0 %")
