@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from itertools import repeat
 
 import numpy as np
@@ -25,7 +26,8 @@ _FEW = 10.0
 _LONGEST_SUM = 100
 """Terms of it: from 60 on a mean of 10 leaves nothing of float64."""
 
-_FACTORIALS = tuple(float(math.factorial(k)) for k in range(16))  # whole numbers that float64 holds
+# of whole numbers that float64 holds
+_LOG_FACTORIALS = arrays.log(np.array([float(math.factorial(k)) for k in range(16)]))
 _HALF_LOG_TURN = 0.9189385332046728  # ln(2π)/2
 
 
@@ -164,8 +166,9 @@ class PoissonSeries:
             place += 1
 
 
+@lru_cache(maxsize=256)
 def _distribution(mean: float) -> Floats:
-    """P(N <= k), k = 0 …, of a mean below 10."""
+    """P(N <= k), k = 0 …, of a mean below 10; only to be read."""
     p = total = float(arrays.exp(np.array([-mean], np.float64))[0])
     sums = [total]
     for k in range(1, _LONGEST_SUM):
@@ -233,5 +236,4 @@ def _log_factorial(k: Floats) -> Floats:
     square = per * per
     series = per * (1 / 12 - square * (1 / 360 - square * (1 / 1260 - square * (1 / 1680))))
     beyond = (n + 0.5) * arrays.log(n) - n + _HALF_LOG_TURN + series
-    table = arrays.log(np.array(_FACTORIALS))
-    return np.where(k > 15.0, beyond, table[np.minimum(k, 15.0).astype(np.int64)])
+    return np.where(k > 15.0, beyond, _LOG_FACTORIALS[np.minimum(k, 15.0).astype(np.int64)])

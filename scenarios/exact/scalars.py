@@ -22,6 +22,7 @@ _STIRLING = tuple(  # B(2n)/(2n·(2n - 1)), n = 1 … 10
 )  # fmt: skip
 
 
+@lru_cache(maxsize=4096)
 def log(x: float) -> float:
     """Natural logarithm of x > 0."""
     return float(_DIGITS.ln(Decimal(x)))
@@ -43,6 +44,7 @@ def expm1(x: float) -> float:
     return x if abs(x) < _TINY else float(_DIGITS.subtract(_DIGITS.exp(Decimal(x)), 1))
 
 
+@lru_cache(maxsize=4096)
 def power(x: float, exponent: float) -> float:
     """x^exponent, x > 0."""
     with localcontext(_DIGITS):
