@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 import sys
 from types import FrameType
+
+from squall.actors.process.ending import end_at_once, end_without_destructors
 
 ORDERLY = frozenset({"run", "demo", "doctor", "selftest", "analyze"})
 """Commands that take the signals themselves as soon as there is something to end in order."""
@@ -16,6 +17,7 @@ def main() -> None:
     """`squall.cluster.cli.main`, whose imports take half a second, and the end of the process, when all has
     been said."""
     signal.signal(signal.SIGINT, _end_now)
+    end_without_destructors()
     from squall.cluster.cli import is_interruption
     from squall.cluster.cli import main as run
 
@@ -26,7 +28,9 @@ def main() -> None:
     except BaseException as error:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         if is_interruption(error):
-            _end(1)  # Python would end by the signal once it broke into an import, whatever was made of it
+            end_at_once(
+                1
+            )  # Python would end by the signal once it broke into an import, whatever was made of it
         raise
     finally:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # exit handlers would end in a traceback
@@ -35,16 +39,7 @@ def main() -> None:
 def _end_now(number: int, _frame: FrameType | None) -> None:
     """Nothing has been begun, or all is done: an exception would be taken for an import's failure."""
     os.write(sys.stderr.fileno(), f"squall: interrupted by {signal.Signals(number).name}\n".encode())
-    _end(1)
-
-
-def _end(code: int) -> None:
-    for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(
-            OSError, ValueError, RuntimeError
-        ):  # RuntimeError: the signal came within a write
-            stream.flush()
-    os._exit(code)
+    end_at_once(1)
 
 
 if __name__ == "__main__":

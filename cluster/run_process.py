@@ -19,6 +19,8 @@ from contextlib import suppress
 from types import FrameType
 from typing import TYPE_CHECKING, BinaryIO
 
+from squall.actors.process.ending import end_without_destructors
+
 if TYPE_CHECKING:
     from squall.cluster.apart import Job
 
@@ -29,6 +31,7 @@ _STDOUT, _STDERR = 1, 2
 def main() -> None:
     """The whole life of the process. What is printed meanwhile goes to stderr: stdout is for answers alone."""
     signal.signal(signal.SIGINT, _end_now)
+    end_without_destructors()
     signal.signal(signal.SIGTERM, _end_now)
     from squall.cluster.apart import Ended  # imports take half a second: the signals come first
 

@@ -21,6 +21,7 @@ from typing import Any
 
 from squall.actors.clock import SystemClock
 from squall.actors.load.worker import LoadWorker, WorkerSettings
+from squall.actors.process.ending import end_without_destructors, leave
 from squall.actors.process.proc_files import waited_ns
 from squall.scenarios.errors import SquallError
 from squall.scenarios.plan.plan import Plan
@@ -81,4 +82,5 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    end_without_destructors()
+    leave(main())

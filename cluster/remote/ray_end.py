@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import os
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -16,6 +15,7 @@ from typing import NoReturn, TypeVar
 
 import psutil
 
+from squall.actors.process import ending
 from squall.actors.process.state import wait_until_gone
 from squall.cluster.remote.patience import LOOK_EVERY_S, PATIENCE
 from squall.cluster.remote.ray_watch import of_session
@@ -114,10 +114,7 @@ def never_stuck(timeout_s: float, what: str, tell: Callable[[str], None]) -> Ite
 
 
 def leave(code: int) -> NoReturn:
-    """As sys.exit, but where Ray is stuck without its destructors, which would wait for it."""
-    if not any(thread.is_alive() for thread in _stuck):
-        sys.exit(code)
-    for stream in (sys.stdout, sys.stderr):
-        with suppress(OSError, ValueError):
-            stream.flush()
-    os._exit(code)
+    """As sys.exit, but where Ray is stuck without its exit handlers, which would wait for it."""
+    if any(thread.is_alive() for thread in _stuck):
+        ending.end_at_once(code)
+    ending.leave(code)
