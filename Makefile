@@ -6,9 +6,7 @@ PYTHON ?= $(or $(firstword $(foreach one,$(KNOWN),$(shell $(one) $(NEW_ENOUGH) >
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
-UNIT := -n 2 --dist worksteal tests/unit
-GOLDEN := tests/contract tests/golden
-BESIDE := -n 3 --dist worksteal tests/integration
+BESIDE := -n 3 tests/integration tests/golden tests/contract tests/unit
 SERIAL := tests/golden tests/integration
 SLOW := $(BIN)/pytest --durations=15
 
@@ -20,20 +18,16 @@ demo: $(READY)
 # Bytecode is kept, whatever the shell says: the tests start hundreds of Pythons, and each would compile squall anew.
 test test-slow test-all: export PYTHONDONTWRITEBYTECODE =
 
-# Unit tests share the cores, and so do those of the engine. Runs that meet a fault mostly wait, so that there may be more of
-# them at once; what is measured goes one by one.
+# Three at a time, since real runs mostly wait; a file stays with one worker, whose fixtures it shares. What is measured goes
+# one by one.
 test: lint types
-	$(BIN)/pytest -m "not slow" $(UNIT)
-	$(BIN)/pytest -m "not slow and not serial" -n 2 $(GOLDEN)
-	$(BIN)/pytest -m "not slow and not serial" $(BESIDE)
+	$(BIN)/pytest -m "not slow and not serial" --dist loadfile --no-loadscope-reorder $(BESIDE)
 	$(BIN)/pytest -m "not slow and serial" $(SERIAL)
 
 # What `make test` leaves out. Each part runs whatever became of the one before.
 test-slow: $(READY)
 	@failed=0; \
-	$(SLOW) -m slow $(UNIT) || failed=1; \
-	$(SLOW) -m "slow and not serial" -n 3 --dist worksteal $(GOLDEN) || failed=1; \
-	$(SLOW) -m "slow and not serial" $(BESIDE) || failed=1; \
+	$(SLOW) -m "slow and not serial" --dist worksteal $(BESIDE) || failed=1; \
 	$(SLOW) -m "slow and serial" $(SERIAL) || failed=1; \
 	exit $$failed
 

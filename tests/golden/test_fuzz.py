@@ -22,7 +22,7 @@ from tests.golden.driving import MS, S, assert_one_row_each, column, plan_of, ru
 from tests.null_process import NullProcess, null_spec
 
 N = 40
-TIMEOUT_NS = 150 * MS
+TIMEOUT_NS = 500 * MS
 ENDS = {"ok", "bad_reply", "transport_error", "timeout", "server_error", "rejected"}
 Spoil = Callable[[bytes], bytes]
 _ID = re.compile(rb"0{9}\d{3}")

@@ -64,11 +64,12 @@ def run(
     n: int,
     has_lane: bool = True,
     spec: ModelSpec = SPEC,
+    timeout_ns: int = 30 * S,
 ) -> tuple[Any, LoadWorker]:
     """Rows of n requests, one every 4 ms, and the worker that sent them."""
     folder.mkdir(exist_ok=True)
     settings = settings_of(
-        folder, port, Rules(timeout_ns=S), 32 if protocol == "http" else 4, spec=spec, protocol=protocol
+        folder, port, Rules(timeout_ns), 32 if protocol == "http" else 4, spec=spec, protocol=protocol
     )
     worker = LoadWorker(replace(settings, lane=has_lane), SystemClock())
     plan = plan_of([i * 4 * MS for i in range(n)], 20 * S)
@@ -87,7 +88,7 @@ def test_a_mixture_of_all_a_server_can_do_gives_the_same_rows_either_way(
     ends = {}
     for has_lane in (True, False):
         with stub_of(protocol, kinds) as stub:
-            rows, _ = run(tmp_path / str(has_lane), stub.port, protocol, 150, has_lane)
+            rows, _ = run(tmp_path / str(has_lane), stub.port, protocol, 150, has_lane, timeout_ns=2 * S)
         names = ("outcome", "detail", "request_bytes", "response_bytes", "rows")
         ends[has_lane] = [
             dict(zip(names, row, strict=True)) for row in zip(*(column(rows, n) for n in names), strict=True)
@@ -119,10 +120,10 @@ def test_requests_of_several_frames_and_replies_in_pieces_stay_in_the_lane(
 ) -> None:
     kinds = ("answer", "bytewise") if protocol == "http" else ("answer",)
     with stub_of(protocol, kinds) as stub:
-        rows, worker = run(tmp_path, stub.port, protocol, 150, spec=WIDE_SPEC)
+        rows, worker = run(tmp_path, stub.port, protocol, 300, spec=WIDE_SPEC)
         if isinstance(stub, StubGrpc):
             assert stub.seen.faults == []
-    assert column(rows, "outcome") == ["ok"] * 150
+    assert column(rows, "outcome") == ["ok"] * 300
     assert min(numbers(rows, "request_bytes")) > 39_996
     assert worker._lane is not None
     if protocol == "grpc":

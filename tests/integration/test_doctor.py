@@ -23,6 +23,8 @@ _DRIVE = """
 import json, sys
 from squall.cluster.proof.diagnosis import diagnose
 from squall.cluster.interrupts import Interrupts
+
+pytestmark = pytest.mark.beside
 with Interrupts() as interrupts:
     result = diagnose(sys.argv[1] if len(sys.argv) > 1 else None, interrupts)
 print(json.dumps(result))

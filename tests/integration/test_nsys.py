@@ -31,14 +31,18 @@ from squall.scenarios.config.scenario import ProfileConfig
 from squall.scenarios.errors import ClusterError
 from tests.integration.live_runs import Bench, scenario_mapping, wait_until
 
+pytestmark = pytest.mark.beside
+
 LABELS = EventLabels("run", "node-0", "server-0")
 QUICK_S = 1.0
 """How long a step may take that hangs by intent."""
+HUNG_S = 1_000_000 + os.getpid()
+"""How long a step hangs: an argument by which no other process is taken for it."""
 PATIENT = Timeouts()
 OURS = {"nsys": "auto", "nvml": "off", "osrt_threshold": "20us", "trace": ["nvtx", "osrt"]}
 _WRAPPER = """#!/bin/sh
 case "$(cat {control})" in
-  "$1 hang") exec sleep 600 ;;
+  "$1 hang") exec sleep {hung_s} ;;
   "$1 fail") echo 'nsys: out of luck' >&2; exit 3 ;;
   "$1 die") kill -9 $$ ;;
 esac
@@ -124,7 +128,7 @@ def profiled(
 ) -> Iterator[Profiled]:
     control, wrapper = folder / "control", folder / "wrapper"
     control.write_text("")
-    wrapper.write_text(_WRAPPER.format(control=control, nsys=real.nsys))
+    wrapper.write_text(_WRAPPER.format(control=control, hung_s=HUNG_S, nsys=real.nsys))
     wrapper.chmod(0o755)
     monkeypatch.setenv("SQUALL_NSYS", str(wrapper))
     tools = find_nsys()
@@ -221,7 +225,7 @@ def test_an_export_that_goes_wrong_leaves_no_report(shared: Profiled, fault: str
 def test_a_hung_step_leaves_no_process(shared: Profiled) -> None:
     with shared.spoiled("start hang", start_s=QUICK_S), pytest.raises(ClusterError):
         shared.profiler.start("hung")
-    hung = [one for one in psutil.process_iter(["cmdline"]) if one.info["cmdline"] == ["sleep", "600"]]
+    hung = [one for one in psutil.process_iter(["cmdline"]) if one.info["cmdline"] == ["sleep", str(HUNG_S)]]
     assert hung == []
 
 
@@ -367,6 +371,7 @@ def phases_of(store: RunStore, table: str) -> set[str]:
 
 
 @pytest.mark.slow
+@pytest.mark.serial  # every phase must find nsys ready for it
 def test_a_run_of_three_phases_has_calls_of_each_and_none_outside(real: NsysTools, joined: Bench) -> None:
     del real
     live = joined.start_run(three_phases())
@@ -379,13 +384,12 @@ def test_a_run_of_three_phases_has_calls_of_each_and_none_outside(real: NsysTool
 
 
 @pytest.mark.slow
-@pytest.mark.beside
 def test_a_run_under_an_nsys_that_hangs_ends_with_its_phases_unprofiled(
     real: NsysTools, alone: Bench, tmp_path: Path
 ) -> None:
     control, wrapper = tmp_path / "control", tmp_path / "wrapper"
     control.write_text("start hang")
-    wrapper.write_text(_WRAPPER.format(control=control, nsys=real.nsys))
+    wrapper.write_text(_WRAPPER.format(control=control, hung_s=HUNG_S, nsys=real.nsys))
     wrapper.chmod(0o755)
     live = alone.start_run(three_phases(), env={"SQUALL_NSYS": str(wrapper)})
     assert live.end() in (0, 3), live.lines

@@ -36,6 +36,8 @@ MS = 1_000_000
 SLEEP_NS, IDLE_NS = 3 * MS, 1 * MS
 _SERVING = """
 import ctypes, json, os, sys, threading, time
+
+pytestmark = pytest.mark.beside
 class Timespec(ctypes.Structure):
     _fields_ = [("s", ctypes.c_long), ("ns", ctypes.c_long)]
 libc, nvtx = ctypes.CDLL(None), ctypes.CDLL(sys.argv[2])

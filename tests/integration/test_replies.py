@@ -23,6 +23,8 @@ from tests.golden.driving import MS, S, column, numbers, plan_of, run_worker, se
 from tests.integration.live_runs import Bench, scenario_mapping
 from tests.integration.test_losses import _holder_of, _spill_file
 
+pytestmark = pytest.mark.beside
+
 KINDS = [(1, 0)]  # of a plan of `driving`
 SETTINGS: dict[str, int] = scenario_mapping()["model"]["settings"]
 

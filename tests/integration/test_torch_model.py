@@ -18,6 +18,8 @@ from squall.models.spec import HEADS
 from squall.scenarios.errors import TargetError
 from tests.integration.serving import Array, answer, records, server_of, serving
 
+pytestmark = pytest.mark.beside
+
 HAS_TORCH = importlib.util.find_spec("torch") is not None
 NO_GPU = missing_reason()
 needs_torch = pytest.mark.skipif(not HAS_TORCH, reason="torch is not installed")

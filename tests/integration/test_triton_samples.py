@@ -38,6 +38,8 @@ import time
 import numpy as np
 import triton_python_backend_utils as pb_utils
 
+pytestmark = pytest.mark.beside
+
 
 class TritonPythonModel:
     """Gives its input back, after a sleep per batch; a first value of -1 is answered with an error, -2 raises."""
