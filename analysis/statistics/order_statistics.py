@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -27,8 +28,14 @@ def smallest_n(q: float) -> int:
 
 def nearest_rank(q: float, n: int) -> int:
     """ceil(q n) with q taken as the decimal that was written, so that 0.95 of 20 rows is rank 19, not 20."""
-    exact = Fraction(q).limit_denominator(10**9)
+    exact = _as_written(q)
     return max(1, -(-exact.numerator * n // exact.denominator))
+
+
+@lru_cache
+def _as_written(q: float) -> Fraction:
+    """Kept: few are asked for, of every worker, window and draw again."""
+    return Fraction(q).limit_denominator(10**9)
 
 
 def binomial_quantile(probability: float, n: int, p: float) -> int:
