@@ -8,6 +8,7 @@ import json
 import math
 import shutil
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -114,10 +115,31 @@ def spoil_events(run: Planted) -> None:
     run.rows["batches"][-1]["request_ids"] = [*run.rows["batches"][-1]["request_ids"], *ids, ids[0], 10**6]
 
 
-def test_events_that_cannot_be_are_left_out_and_counted_and_each_kernel_counts_once(tmp_path: Path) -> None:
+def spoil_samples(run: Planted) -> None:
+    """No float of a GPU's samples is a number."""
+    for number, row in enumerate(run.rows["gpu_samples"]):
+        spoilt = math.nan if number % 2 else math.inf
+        row.update({name: spoilt for name, value in row.items() if isinstance(value, float)})
+
+
+@dataclass(frozen=True)
+class Spoilt:
+    run: Planted
+    store: RunStore
+    summary: Summary
+
+
+@pytest.fixture(scope="module")
+def spoilt(tmp_path_factory: pytest.TempPathFactory) -> Spoilt:
+    """A run with spoilt events and spoilt samples, which have nothing to do with one another, and what is derived."""
     run = planted(spoil_events)
-    store = run.write(tmp_path)
-    summary = derive(store)
+    spoil_samples(run)
+    store = run.write(tmp_path_factory.mktemp("spoilt"))
+    return Spoilt(run, store, derive(store))
+
+
+def test_events_that_cannot_be_are_left_out_and_counted_and_each_kernel_counts_once(spoilt: Spoilt) -> None:
+    run, store, summary = spoilt.run, spoilt.store, spoilt.summary
     assert unmet(summary) >= {"broken events", "operations tied"}
     join = known(summary.join)
     assert join.n_repeated_rows == 2
@@ -177,20 +199,12 @@ def test_a_run_of_nothing_but_unsent_requests_has_no_quantile_and_no_finding(tmp
     assert joined["response_ns"].null_count == joined.num_rows
 
 
-def test_a_sample_that_is_no_number_is_named_and_spoils_no_json(tmp_path: Path) -> None:
-    def no_number(number: int, row: Row) -> None:
-        row.update(
-            {name: math.nan if number % 2 else math.inf for name, v in row.items() if isinstance(v, float)}
-        )
-
-    store = planted(each("gpu_samples", no_number)).write(tmp_path)
-    summary = derive(store)
-    json.dumps(summary.to_json(), allow_nan=False)
-    assert (
-        json.loads((store.run_dir / "summary.json").read_text(), parse_constant=pytest.fail)
-        == summary.to_json()
-    )
-    assert any("gpu" in where for where in summary.not_finite)
+def test_a_sample_that_is_no_number_is_named_and_spoils_no_json(spoilt: Spoilt) -> None:
+    figures = spoilt.summary.to_json()
+    json.dumps(figures, allow_nan=False)
+    written = (spoilt.store.run_dir / "summary.json").read_text()
+    assert json.loads(written, parse_constant=pytest.fail) == figures
+    assert any("gpu" in where for where in spoilt.summary.not_finite)
 
 
 def rewrite_manifest(store: RunStore, change: Callable[[dict[str, Any]], dict[str, Any]]) -> RunStore:

@@ -12,6 +12,7 @@ import pytest
 import yaml
 from typer.testing import CliRunner, Result
 
+from squall.analysis.storage.store import RunStore
 from squall.cluster import cli
 from squall.cluster.cli import app
 from squall.scenarios.arrivals.process import Modulated, poisson
@@ -114,8 +115,15 @@ def test_a_log_becomes_a_trace_with_bytes_and_clients(tmp_path: Path) -> None:
     assert (spread // S - part.stamp_ns // S).tolist() == [0, 0, 0]
 
 
+def recorded_run(folder: Path) -> RunStore:
+    """A run of which nothing is derived: its requests are all that is read."""
+    run = synthesise()
+    run.derived = False
+    return run.write(folder)
+
+
 def test_a_run_becomes_a_trace_of_what_was_asked_for_or_sent(tmp_path: Path) -> None:
-    store = synthesise().write(tmp_path)
+    store = recorded_run(tmp_path)
     requests = store.read("requests", ["phase", "scheduled_ns", "sent_ns", "rows"])
     is_measured = np.array([name == "burst" for name in requests.column("phase").to_pylist()])
     for instant in ("scheduled", "sent"):
@@ -146,7 +154,7 @@ def failing(
 def test_what_is_wrong_is_one_line(
     trace: Path, tmp_path: Path, failing: Callable[..., tuple[int, str]]
 ) -> None:
-    store = synthesise().write(tmp_path)
+    store = recorded_run(tmp_path)
     cases = [
         (("info", tmp_path / "none.csv"), 2, "no such trace file"),
         (("info", trace, "--format", "azur"), 2, "format"),
