@@ -1,4 +1,4 @@
-"""Synthetic runs as fixtures. Writing one and summarising it takes a second: what is only read is made once."""
+"""Synthetic runs and real nsys exports as fixtures."""
 
 from __future__ import annotations
 
@@ -12,6 +12,9 @@ from squall.analysis.storage.store import RunStore
 from squall.analysis.summary.summary import summarise
 from squall.analysis.summary.summary_file import Summary
 from tests.synthetic_runs import SyntheticRun, synthesise, synthesise_closed
+from tests.unit.analysis.h200_fixtures import cuda_graphs, h200, h200_report, two_heads, two_heads_metrics
+
+__all__ = ["cuda_graphs", "h200", "h200_report", "two_heads", "two_heads_metrics"]
 
 
 @pytest.fixture

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from squall.analysis.findings.find import find
 from squall.analysis.findings.finding import Finding
 from squall.analysis.findings.self_checks.self_check import SelfCheck
+from squall.analysis.findings.self_checks.self_checks import self_checks, unmet
 from squall.analysis.findings.tail_batches import batches_measures
 from squall.analysis.metrics.figures.batch_figures import pick_all
 from squall.analysis.nsys.report import NsysReport
@@ -18,21 +21,19 @@ from squall.analysis.tables.nsys import OPERATIONS
 from tests.h200_runs import write_h200_run
 from tests.regime_runs import diagnose, keys_of
 
-MODELS = {"m_575": "linear_head", "m_576": "seqlen_head"}
-Diagnosed = tuple[dict[tuple[str, str], Finding], dict[str, SelfCheck], RunStore]
+Found = dict[tuple[str, str], Finding]
+Diagnosed = tuple[Found, dict[str, SelfCheck], RunStore]
 
 
 @pytest.fixture(scope="module")
-def two_heads(
-    h200_report: Callable[[str], NsysReport], tmp_path_factory: pytest.TempPathFactory
-) -> Diagnosed:
-    store = write_h200_run(tmp_path_factory.mktemp("runs"), h200_report("two_heads"), MODELS)
-    return *_diagnosed(store), store
+def diagnosed(two_heads: RunStore, two_heads_metrics: dict[str, Any]) -> Diagnosed:
+    checks = self_checks(two_heads, two_heads_metrics)
+    findings = find(two_heads, two_heads_metrics, None, unmet(checks))
+    return _by_scope(findings), {one.name: one for one in checks}, two_heads
 
 
-def _diagnosed(store: RunStore) -> tuple[dict[tuple[str, str], Finding], dict[str, SelfCheck]]:
-    findings, checks = diagnose(store)
-    return {(one.scope.phase, one.level): one for one in findings}, checks
+def _by_scope(findings: list[Finding]) -> Found:
+    return {(one.scope.phase, one.level): one for one in findings}
 
 
 def values(finding: Finding) -> dict[str, float | None]:
@@ -44,19 +45,19 @@ def values(finding: Finding) -> dict[str, float | None]:
     [("linear_head", "host-bound", "launch-bound"), ("seqlen_head", "host-bound", "GPU-bound")],
 )
 def test_each_model_gets_its_name_on_both_levels(
-    two_heads: Diagnosed, model: str, window: str, body: str
+    diagnosed: Diagnosed, model: str, window: str, body: str
 ) -> None:
-    assert two_heads[0][model, "window"].rule == window
-    assert two_heads[0][model, "body"].rule == body
+    assert diagnosed[0][model, "window"].rule == window
+    assert diagnosed[0][model, "body"].rule == body
 
 
-def test_the_figures_that_say_host_bound(two_heads: Diagnosed) -> None:
+def test_the_figures_that_say_host_bound(diagnosed: Diagnosed) -> None:
     shares = {
         "linear_head": (0.67, 33.2, 3.8, 2.7, 15.6, 44.6),
         "seqlen_head": (0.51, 31.3, 3.3, 26.6, 7.2, 31.7),
     }
     for model, (of_exec, *of_wall) in shares.items():
-        finding = two_heads[0][model, "window"]
+        finding = diagnosed[0][model, "window"]
         assert round(values(finding)["head_tail_of_exec_ratio"] or 0.0, 2) == of_exec
         names = ("head", "tail", "gpu_busy", "body_idle", "between")
         assert [100 * (finding.shares[name] or 0.0) for name in names] == pytest.approx(of_wall, abs=0.051)
@@ -75,8 +76,8 @@ def test_the_figures_that_say_host_bound(two_heads: Diagnosed) -> None:
         assert finding.confidence == "medium"
 
 
-def test_the_figures_that_say_launch_bound(two_heads: Diagnosed) -> None:
-    finding = two_heads[0]["linear_head", "body"]
+def test_the_figures_that_say_launch_bound(diagnosed: Diagnosed) -> None:
+    finding = diagnosed[0]["linear_head", "body"]
     found = values(finding)
     digits = {
         "body_busy_ratio": 3,
@@ -89,8 +90,8 @@ def test_the_figures_that_say_launch_bound(two_heads: Diagnosed) -> None:
     assert finding.confidence == "high"
 
 
-def test_the_figures_that_say_gpu_bound(two_heads: Diagnosed) -> None:
-    finding = two_heads[0]["seqlen_head", "body"]
+def test_the_figures_that_say_gpu_bound(diagnosed: Diagnosed) -> None:
+    finding = diagnosed[0]["seqlen_head", "body"]
     found = values(finding)
     assert round(found["body_busy_ratio"] or 0.0, 3) == 0.787
     assert round(found["launch_depth_nonempty_mean"] or 0.0, 1) == 11.6
@@ -99,8 +100,8 @@ def test_the_figures_that_say_gpu_bound(two_heads: Diagnosed) -> None:
     assert (finding.runner_up.rule, finding.runner_up.holds) == ("sync-bound", False)
 
 
-def test_the_worst_batches_are_the_first_of_the_filter(two_heads: Diagnosed) -> None:
-    findings, _, store = two_heads
+def test_the_worst_batches_are_the_first_of_the_filter(diagnosed: Diagnosed) -> None:
+    findings, _, store = diagnosed
     rows = findings["linear_head", "window"].rows
     assert rows is not None
     found = keys_of(store, rows, "batch_id")
@@ -109,9 +110,9 @@ def test_the_worst_batches_are_the_first_of_the_filter(two_heads: Diagnosed) -> 
 
 
 def test_the_self_checks_of_the_capture_are_met_or_say_that_there_are_no_requests(
-    two_heads: Diagnosed,
+    diagnosed: Diagnosed,
 ) -> None:
-    statuses = {name: one.status for name, one in two_heads[1].items()}
+    statuses = {name: one.status for name, one in diagnosed[1].items()}
     assert {name for name, status in statuses.items() if status == "met"} == {
         "wall", "launched before run", "operations tied", "calls tied", "batches profiled", "kernel sums",
         "broken events",
@@ -119,8 +120,8 @@ def test_the_self_checks_of_the_capture_are_met_or_say_that_there_are_no_request
     assert "unmet" not in statuses.values()
 
 
-def test_measures_over_some_batches_are_defined_as_those_over_all(two_heads: Diagnosed) -> None:
-    findings, _, store = two_heads
+def test_measures_over_some_batches_are_defined_as_those_over_all(diagnosed: Diagnosed) -> None:
+    findings, _, store = diagnosed
     tables = ["batch_costs", *OPERATIONS]
     with connect(store, tables) as connection:
         pick_all(connection)
@@ -146,7 +147,7 @@ def test_each_model_alone_gets_its_name(
     h200_report: Callable[[str], NsysReport],
     tmp_path: Path,
 ) -> None:
-    findings = _diagnosed(write_h200_run(tmp_path, h200_report(name)))[0]
+    findings = _by_scope(diagnose(write_h200_run(tmp_path, h200_report(name)))[0])
     (of_window,) = (one for (_, level), one in findings.items() if level == "window")
     (of_body,) = (one for (_, level), one in findings.items() if level == "body")
     assert (of_window.rule, of_body.rule) == (window, body)

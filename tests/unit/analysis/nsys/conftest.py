@@ -1,65 +1,22 @@
-"""Real nsys exports of 2025.3.2 on an H200 (tests/fixtures/h200)."""
+"""Runs of the real exports."""
 
 from __future__ import annotations
 
-import lzma
-import sqlite3
 from collections.abc import Callable
-from contextlib import closing
-from pathlib import Path
 
 import pytest
 
 from squall.analysis.nsys.report import NsysReport
-from squall.analysis.nsys.scrub import scrub
 from squall.analysis.storage.store import RunStore
 from tests.h200_runs import write_h200_run
-
-FIXTURES = Path(__file__).parents[3] / "fixtures" / "h200"
-
-
-@pytest.fixture(scope="session")
-def h200(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """A real export by name, unpacked once. Its ranges read `execute`, as models of before ours wrote them."""
-    folder = tmp_path_factory.mktemp("h200")
-
-    def unpack(name: str) -> Path:
-        path = folder / f"{name}.sqlite"
-        if not path.exists():
-            path.write_bytes(lzma.decompress((FIXTURES / f"{name}.nsys.sqlite.xz").read_bytes()))
-        return path
-
-    return unpack
-
-
-@pytest.fixture(scope="session")
-def h200_report(
-    h200: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory
-) -> Callable[[str], NsysReport]:
-    """A real report, scrubbed once, its `execute` ranges named as ours: instance by process, batch by row."""
-    folder = tmp_path_factory.mktemp("scrubbed")
-
-    def make(name: str) -> NsysReport:
-        if not (folder / name).exists():
-            path = folder / f"{name}.sqlite"
-            path.write_bytes(h200(name).read_bytes())
-            with closing(sqlite3.connect(path)) as file:
-                ours = "'squall|m_' || ((globalTid >> 24) & 16777215) || '|' || rowid"
-                file.execute(f"UPDATE NVTX_EVENTS SET text = {ours} WHERE text = 'execute'")
-                file.commit()
-            scrub(path, folder / name)
-            path.unlink()
-        return NsysReport(folder / name)
-
-    return make
 
 
 @pytest.fixture(scope="session")
 def h200_run(
-    h200_report: Callable[[str], NsysReport], tmp_path_factory: pytest.TempPathFactory
+    h200_report: Callable[[str], NsysReport], two_heads: RunStore, tmp_path_factory: pytest.TempPathFactory
 ) -> Callable[[str], RunStore]:
     """A sealed run of a real report by name, written once, for tests that only read."""
-    folder, runs = tmp_path_factory.mktemp("runs"), dict[str, RunStore]()
+    folder, runs = tmp_path_factory.mktemp("runs"), {"two_heads": two_heads}
 
     def make(name: str) -> RunStore:
         if name not in runs:
@@ -67,11 +24,3 @@ def h200_run(
         return runs[name]
 
     return make
-
-
-@pytest.fixture(scope="session")
-def cuda_graphs(tmp_path_factory: pytest.TempPathFactory) -> NsysReport:
-    """A real Parquet folder of 2025.3.2, scrubbed: 143 batches of a CUDA graph of ten kernels, traced node by node."""
-    folder = tmp_path_factory.mktemp("cuda_graphs") / "scrubbed"
-    scrub(FIXTURES / "cuda_graphs.nsys.parquetdir", folder)
-    return NsysReport(folder)

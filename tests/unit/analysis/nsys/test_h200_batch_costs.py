@@ -2,31 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from squall.analysis.join.batch_costs import write_batch_costs
-from squall.analysis.nsys.report import NsysReport
-from tests.h200_runs import write_h200_run
+from squall.analysis.storage.store import RunStore
 
 WHOLE = ("kernel_busy_ns", "copy_exposed_ns", "sync_wait_ns", "launch_idle_ns", "head_ns", "tail_ns")
 LINEAR, SEQLEN = "m_575", "m_576"
 
 
 @pytest.fixture(scope="module")
-def costs(
-    h200_report: Callable[[str], NsysReport], tmp_path_factory: pytest.TempPathFactory
-) -> dict[str, dict[str, Any]]:
+def costs(two_heads: RunStore) -> dict[str, dict[str, Any]]:
     """Sums of the columns by instance, and `wall_ns`, first start to last end."""
-    parent: Path = tmp_path_factory.mktemp("h200_run")
-    store = write_h200_run(parent, h200_report("two_heads"), {LINEAR: "linear_head", SEQLEN: "seqlen_head"})
-    assert write_batch_costs(store) == 568 + 489
-    table = store.read("batch_costs")
+    table = two_heads.read("batch_costs")
+    assert table.num_rows == 568 + 489
     assert set(table["tie"].to_pylist()) == {"range"}
     return {name: _sums(table.filter(pc.equal(table["instance"], name))) for name in (LINEAR, SEQLEN)}
 
