@@ -3,6 +3,7 @@ from __future__ import annotations
 import pickle
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,8 @@ from squall.analysis.storage.store import RunStore
 from squall.analysis.summary.identities import cost_identities
 from squall.analysis.tables.document import to_json
 from squall.scenarios.errors import AnalysisError, MissingTable
-from tests.synthetic_runs import MS, START_NS, SyntheticRun, phase_at, synthesise, synthesise_closed
+from tests.synthetic_runs import MS, START_NS, S, SyntheticRun, phase_at, synthesise
+from tests.unit.analysis.join.conftest import joined_run
 
 MakeRun = Callable[..., RunStore]
 
@@ -74,33 +76,96 @@ def test_any_dealing_of_ids_to_batches_joins_like_a_dict(
     run.tables["batches"] = batches
     run.seal = run.derived = False
     store = run.write(tmp_path_factory.mktemp("join"))
-    write_joined(store)
+    report = write_joined(store)
 
     first = joined_by_hand(store)
     found = {row["request_id"]: row["batch_id"] for row in store.read("joined").to_pylist()}
     assert found == {i: first[i]["batch_id"] if i in first else None for i in range(n_requests)}
     everything = [i for own in batches["request_ids"] for i in own]
-    report = read_join_report(store)
     assert report.n_requests == n_requests
     assert report.n_exact == len({i for i in everything if i < n_requests})
     assert report.n_duplicate_ids == len({i for i in everything if everything.count(i) > 1})
     assert report.n_foreign == sum(i >= n_requests for i in everything)
 
 
-def test_of_two_batches_the_first_is_kept_and_the_id_counted(
-    make_run: MakeRun, synthetic: SyntheticRun
-) -> None:
-    ids = synthetic.tables["batches"]["request_ids"]
-    ids[5] = [*ids[5], ids[2][0]]
-    store = make_run(synthetic)
-    assert read_join_report(store).n_duplicate_ids == 1
-    rows = {row["request_id"]: row["batch_id"] for row in store.read("joined").to_pylist()}
-    assert rows[ids[2][0]] == 2
+TWICE, FOREIGN = 5, 3
+"""A batch that names the first request of batch 2 too, and how many requests of batch 0 are not ours."""
 
 
-def test_foreign_requests_of_the_record_are_counted(make_run: MakeRun, synthetic: SyntheticRun) -> None:
-    synthetic.tables["batches"]["n_foreign"][0] = 3
-    assert read_join_report(make_run(synthetic)).n_foreign == 3
+@dataclass(frozen=True)
+class Odd:
+    """A run with one oddity of each kind, and its rows of `joined` by request id."""
+
+    store: RunStore
+    tables: dict[str, dict[str, list[Any]]]
+    unsent: int
+    joined: dict[int, dict[str, Any]]
+
+    def errors_ns(self, node: str) -> set[int | None]:
+        """Clock errors of the requests from `node` that have a batch."""
+        exact = [row for row in self.joined.values() if row["join_level"] == "exact"]
+        return {row["clock_error_ns"] for row in exact if row["node"] == node}
+
+
+@pytest.fixture(scope="module")
+def odd(tmp_path_factory: pytest.TempPathFactory) -> Odd:
+    """Its server is on node-1, with a clock error of 20 µs; node-3 is not in the manifest."""
+    run = synthesise(n_nodes=2)
+    requests, ids = run.tables["requests"], run.tables["batches"]["request_ids"]
+    requests["node"] = [f"node-{i % 4}" for i in requests["request_id"]]
+    knots = np.array([-1, 7, 15, 23], np.int64) * S
+    track = ClockTrack(knots, np.full(4, START_NS, np.int64), np.array([100, 100, 900, 900], np.int64))
+    nodes = run.manifest["nodes"]
+    nodes["node-2"] = {**nodes["node-0"], "clock_error_ns": 900, "clock_track": to_json(track.to_knots())}
+    nodes["node-0"]["clock_error_ns"] = 700
+    run.manifest["start_ns"] = START_NS + 7 * WINDOW_NS + 1
+    ids[TWICE] = [*ids[TWICE], ids[2][0]]
+    run.tables["batches"]["n_foreign"][0] = FOREIGN
+    unsent = requests["outcome"].index("rejected")
+    requests["outcome"][unsent] = "unsent"
+    for name in ("sent_ns", "first_byte_ns", "done_ns"):
+        requests[name][unsent] = None
+    store = joined_run(run, tmp_path_factory.mktemp("odd"))
+    write_windows(store)
+    return Odd(
+        store, run.tables, unsent, {row["request_id"]: row for row in store.read("joined").to_pylist()}
+    )
+
+
+def test_of_two_batches_the_first_is_kept_and_the_id_counted(odd: Odd) -> None:
+    assert read_join_report(odd.store).n_duplicate_ids == 1
+    assert odd.joined[odd.tables["batches"]["request_ids"][2][0]]["batch_id"] == 2
+
+
+def test_foreign_requests_of_the_record_are_counted(odd: Odd) -> None:
+    assert read_join_report(odd.store).n_foreign == FOREIGN
+
+
+def test_the_clock_error_is_the_sum_of_both_bounds_and_0_on_one_node(odd: Odd) -> None:
+    assert (odd.errors_ns("node-0"), odd.errors_ns("node-1")) == ({20_700}, {0})
+
+
+def test_the_clock_error_is_that_at_the_instants_of_the_request(odd: Odd) -> None:
+    own = [row for row in odd.joined.values() if row["node"] == "node-2" and row["join_level"] == "exact"]
+    found = {(row["sent_ns"] < START_NS + 7 * S, row["clock_error_ns"]) for row in own}
+    assert found == {(True, 20_100), (False, 20_900)}
+
+
+def test_a_clock_error_that_nobody_measured_is_null(odd: Odd) -> None:
+    assert odd.errors_ns("node-3") == {None}
+
+
+def test_unsent_requests_have_no_spans(odd: Odd) -> None:
+    row = odd.joined[odd.unsent]
+    assert (row["response_ns"], row["service_ns"], row["lag_ns"]) == (None, None, None)
+
+
+def test_arrivals_before_the_agreed_start_get_windows_too(odd: Odd) -> None:
+    windows, scheduled = odd.store.read("windows"), odd.tables["requests"]["scheduled_ns"]
+    first = windows["t_ns"][0].as_py()
+    assert (odd.store.manifest.start_ns - first) % WINDOW_NS == 0
+    assert 0 <= scheduled[0] - first < WINDOW_NS
+    assert sum(windows["n_arrivals"].to_pylist()) == len(scheduled)
 
 
 def test_without_a_batch_record_nothing_is_joined_and_every_request_stays(
@@ -117,56 +182,6 @@ def test_without_a_batch_record_nothing_is_joined_and_every_request_stays(
     for name in ("queue_depth", "n_batches", "batch_rows_mean"):
         assert windows[name].null_count == windows.num_rows
     assert windows["in_flight"].null_count == 0
-
-
-def test_the_clock_error_is_the_sum_of_both_bounds_and_0_on_one_node(
-    make_run: MakeRun,
-) -> None:
-    run = synthesise(n_nodes=2)
-    run.manifest["nodes"]["node-0"]["clock_error_ns"] = 700
-    joined = [row for row in make_run(run).read("joined").to_pylist() if row["join_level"] == "exact"]
-    assert {(row["node"], row["clock_error_ns"]) for row in joined} == {("node-0", 20_700), ("node-1", 0)}
-
-
-def test_the_clock_error_is_that_at_the_instants_of_the_request(make_run: MakeRun) -> None:
-    run = synthesise(n_nodes=2)
-    knots = np.array([-1, 7, 15, 23], np.int64) * 1_000_000_000
-    track = ClockTrack(knots, np.full(4, START_NS, np.int64), np.array([100, 100, 900, 900], np.int64))
-    run.manifest["nodes"]["node-0"] |= {"clock_error_ns": 900, "clock_track": to_json(track.to_knots())}
-    joined = [row for row in make_run(run).read("joined").to_pylist() if row["join_level"] == "exact"]
-    found = {
-        (row["sent_ns"] < START_NS + 7_000_000_000, row["clock_error_ns"])
-        for row in joined
-        if row["node"] == "node-0"
-    }
-    assert found == {(True, 20_100), (False, 20_900)}
-    assert {row["clock_error_ns"] for row in joined if row["node"] == "node-1"} == {0}
-
-
-def test_a_clock_error_that_nobody_measured_is_null(make_run: MakeRun) -> None:
-    run = synthesise(n_nodes=2)
-    del run.manifest["nodes"]["node-0"]
-    joined = make_run(run).read("joined").to_pylist()
-    assert {row["clock_error_ns"] for row in joined if row["node"] == "node-0"} == {None}
-
-
-def test_unsent_requests_have_no_spans(make_run: MakeRun, synthetic: SyntheticRun) -> None:
-    requests = synthetic.tables["requests"]
-    never = requests["outcome"].index("rejected")
-    requests["outcome"][never] = "unsent"
-    for name in ("sent_ns", "first_byte_ns", "done_ns"):
-        requests[name][never] = None
-    row = make_run(synthetic).read("joined").slice(never, 1).to_pylist()[0]
-    assert (row["response_ns"], row["service_ns"], row["lag_ns"]) == (None, None, None)
-
-
-def test_joining_again_after_the_seal_gives_the_same_table(make_run: MakeRun) -> None:
-    store = make_run()
-    before = store.read("joined")
-    write_joined(store)
-    assert RunStore.open(store.run_dir).read("joined").equals(before)
-    assert store.verify() == []
-    assert not list(store.run_dir.glob(".spill*"))
 
 
 def test_a_run_without_requests_cannot_be_joined(make_run: MakeRun, synthetic: SyntheticRun) -> None:
@@ -192,23 +207,22 @@ def test_the_report_counts_levels_and_sums_the_parts(whole_run: RunStore) -> Non
     assert (report.n_ok_kernels, report.n_repeated_rows) == (0, 0)
 
 
-def test_a_closed_loop_has_parts_without_lag(make_run: MakeRun) -> None:
-    store = make_run(synthesise_closed())
-    row = store.read("joined").slice(200, 1).to_pylist()[0]
+def test_a_closed_loop_has_parts_without_lag(closed_run: RunStore) -> None:
+    row = closed_run.read("joined").slice(200, 1).to_pylist()[0]
     parts = [row[name] for name in PARTS if name != "lag_ns"]
     assert (row["lag_ns"], row["response_ns"], sum(parts)) == (None, None, row["service_ns"])
-    sums = read_join_report(store).sums_ns
+    sums = read_join_report(closed_run).sums_ns
     assert (sums["lag_ns"], sum(sums[name] for name in PARTS)) == (0, sums["latency_ns"])
 
 
 def test_rows_of_one_request_id_stay_and_are_counted_and_only_the_first_has_a_share(
-    make_run: MakeRun,
+    make_joined: MakeRun,
 ) -> None:
     run = profiled(synthesise(rate_hz=10.0))
     twice = run.tables["batches"]["request_ids"][3][0]
     for name, values in run.tables["requests"].items():
         values.append(values[twice] + 5 if name == "sent_ns" else values[twice])
-    store = make_run(run)
+    store = make_joined(run)
     own = [row for row in store.read("joined").to_pylist() if row["request_id"] == twice]
     assert [row["batch_id"] for row in own] == [3, 3]
     assert own[0]["sent_ns"] + 5 == own[1]["sent_ns"]
@@ -270,8 +284,29 @@ def kernel_time(store: RunStore) -> int:
     return sum(row["end_ns"] - row["start_ns"] for row in store.read("kernels").to_pylist())
 
 
-def test_the_kernels_of_a_batch_are_shared_among_its_requests_and_add_up_exactly(make_run: MakeRun) -> None:
-    store = make_run(profiled(synthesise(rate_hz=20.0)))
+def sample(t_ns: int, gpu: str = "GPU-0", mig: str = "", util: float | None = 0.5) -> dict[str, Any]:
+    return row_of(
+        "gpu_samples", phase="burst", node="node-0", gpu_uuid=gpu, t_ns=t_ns, interval_ns=100 * MS, mig_instance=mig,
+        util=util, sm_util=0.25, sm_clock_hz=1e9, throttle_reasons=4,
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def on_gpu(tmp_path_factory: pytest.TempPathFactory) -> tuple[RunStore, SyntheticRun]:
+    """A profiled run with samples of its GPU about the start of batch 20, and of others."""
+    run = profiled(synthesise(rate_hz=20.0))
+    start = run.tables["batches"]["start_ns"][20]
+    add(run, "gpu_samples", [
+        sample(start - 1, util=0.1), sample(start + 100 * MS - 1, util=0.2), sample(start + 200 * MS, util=0.3),
+        sample(start + 50 * MS, "GPU-1", util=0.9), sample(start + 50 * MS, mig="1/0", util=0.9),
+    ])  # fmt: skip
+    return joined_run(run, tmp_path_factory.mktemp("on_gpu")), run
+
+
+def test_the_kernels_of_a_batch_are_shared_among_its_requests_and_add_up_exactly(
+    on_gpu: tuple[RunStore, SyntheticRun],
+) -> None:
+    store, _ = on_gpu
     assert shared(store) == kernel_time(store)
     rows = [row for row in store.read("joined").to_pylist() if row["batch_id"] is not None]
     assert {(row["tie"], row["n_kernels"], row["gpu_uuid"]) for row in rows} == {("range", 2, "GPU-0")}
@@ -282,36 +317,31 @@ def test_the_kernels_of_a_batch_are_shared_among_its_requests_and_add_up_exactly
     assert report.n_ok_kernels == report.n_ok
 
 
-def test_batch_costs_have_every_batch_and_every_kernel_of_one(make_run: MakeRun) -> None:
-    run = profiled(synthesise(rate_hz=10.0))
-    met = {one.name: (one.found, one.is_met) for one in cost_identities(make_run(run))}
-    n_batches = len(run.tables["batches"]["phase"])
+def kernel_lengths(run: SyntheticRun) -> list[int]:
     kernels = run.tables["kernels"]
-    lengths = [end - start for start, end in zip(kernels["start_ns"], kernels["end_ns"], strict=True)]
-    assert met == {"batch costs": (n_batches, True), "kernel time": (sum(lengths), True)}
-    for values in run.tables["batches"].values():
+    return [end - start for start, end in zip(kernels["start_ns"], kernels["end_ns"], strict=True)]
+
+
+def test_batch_costs_have_every_batch_and_every_kernel_of_one(
+    on_gpu: tuple[RunStore, SyntheticRun], make_joined: MakeRun
+) -> None:
+    store, run = on_gpu
+    met = {one.name: (one.found, one.is_met) for one in cost_identities(store)}
+    n_batches = len(run.tables["batches"]["phase"])
+    assert met == {"batch costs": (n_batches, True), "kernel time": (sum(kernel_lengths(run)), True)}
+    lost = profiled(synthesise(rate_hz=10.0))
+    for values in lost.tables["batches"].values():
         values.pop(4)  # lost from the record: its kernels are of no batch that is known
-    found = {one.name: one for one in cost_identities(make_run(run))}
+    found = {one.name: one for one in cost_identities(make_joined(lost))}
     assert found["batch costs"].is_met
-    assert found["kernel time"].most - found["kernel time"].found == sum(lengths[8:10])
+    assert found["kernel time"].most - found["kernel time"].found == sum(kernel_lengths(lost)[8:10])
     assert not found["kernel time"].is_met
 
 
-def sample(t_ns: int, gpu: str = "GPU-0", mig: str = "", util: float | None = 0.5) -> dict[str, Any]:
-    return row_of(
-        "gpu_samples", phase="burst", node="node-0", gpu_uuid=gpu, t_ns=t_ns, interval_ns=100 * MS, mig_instance=mig,
-        util=util, sm_util=0.25, sm_clock_hz=1e9, throttle_reasons=4,
-    )  # fmt: skip
-
-
-def test_the_state_of_the_gpu_is_that_of_the_sample_that_holds_the_start(make_run: MakeRun) -> None:
-    run = profiled(synthesise(rate_hz=10.0))
-    start = run.tables["batches"]["start_ns"][20]
-    add(run, "gpu_samples", [
-        sample(start - 1, util=0.1), sample(start + 100 * MS - 1, util=0.2), sample(start + 200 * MS, util=0.3),
-        sample(start + 50 * MS, "GPU-1", util=0.9), sample(start + 50 * MS, mig="1/0", util=0.9),
-    ])  # fmt: skip
-    rows = {row["batch_id"]: row for row in make_run(run).read("joined").to_pylist()}
+def test_the_state_of_the_gpu_is_that_of_the_sample_that_holds_the_start(
+    on_gpu: tuple[RunStore, SyntheticRun],
+) -> None:
+    rows = {row["batch_id"]: row for row in on_gpu[0].read("joined").to_pylist()}
     state = ("gpu_util", "gpu_sm_util", "gpu_sm_clock_hz", "gpu_throttle_reasons")
     assert [rows[20][name] for name in state] == [0.2, 0.25, 1e9, 4]
     assert [rows[0][name] for name in state] == [None] * 4  # long before the first sample
@@ -319,16 +349,16 @@ def test_the_state_of_the_gpu_is_that_of_the_sample_that_holds_the_start(make_ru
 
 @pytest.mark.parametrize(("gpus", "util"), [(["GPU-0"], 0.5), (["GPU-0", "GPU-1"], None)])
 def test_without_kernels_the_only_gpu_of_the_node_is_the_batchs(
-    make_run: MakeRun, gpus: list[str], util: float | None
+    make_joined: MakeRun, gpus: list[str], util: float | None
 ) -> None:
     run = synthesise(rate_hz=10.0)
     start = run.tables["batches"]["start_ns"][20]
     add(run, "gpu_samples", [sample(start + 50 * MS, gpu) for gpu in gpus])
-    rows = {row["batch_id"]: row for row in make_run(run).read("joined").to_pylist()}
+    rows = {row["batch_id"]: row for row in make_joined(run).read("joined").to_pylist()}
     assert (rows[20]["gpu_util"], rows[20]["gpu_uuid"]) == (util, "")
 
 
-def test_where_a_server_gives_no_ids_the_kernels_meanwhile_are_told(make_run: MakeRun) -> None:
+def test_where_a_server_gives_no_ids_the_kernels_meanwhile_are_told(make_joined: MakeRun) -> None:
     run = synthesise(rate_hz=10.0)
     requests = run.tables["requests"]
     sent, done = requests["sent_ns"][50], requests["done_ns"][50]
@@ -344,7 +374,7 @@ def test_where_a_server_gives_no_ids_the_kernels_meanwhile_are_told(make_run: Ma
     ])  # fmt: skip
     add(run, "gpu_samples", [sample(sent + 3), sample(sent + 3, "GPU-1", util=0.9)])
     run.omit = {"batches"}
-    store = make_run(run)
+    store = make_joined(run)
     rows = {row["request_id"]: row for row in store.read("joined").to_pylist()}
     found = {
         name: rows[50][name] for name in ("join_level", "tie", "n_kernels", "kernel_ns", "kernel_busy_ns")
@@ -366,10 +396,24 @@ def test_where_a_server_gives_no_ids_the_kernels_meanwhile_are_told(make_run: Ma
     assert read_join_report(store).n_by_level["window"] == sum(r["phase"] == "burst" for r in rows.values())
 
 
+@pytest.fixture(scope="module")
+def rejoined(tmp_path_factory: pytest.TempPathFactory) -> RunStore:
+    """A sealed run that tests join again: each leaves the rows that it found."""
+    return profiled(synthesise(rate_hz=60.0)).write(tmp_path_factory.mktemp("rejoined"))
+
+
+def test_joining_again_after_the_seal_gives_the_same_table(rejoined: RunStore) -> None:
+    before = rejoined.read("joined")
+    write_joined(rejoined)
+    assert RunStore.open(rejoined.run_dir).read("joined").equals(before)
+    assert rejoined.verify() == []
+    assert not list(rejoined.run_dir.glob(".spill*"))
+
+
 @pytest.fixture
 def small_slices(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("squall.analysis.join.join._LEAST_ROWS", 100)
-    monkeypatch.setattr("squall.analysis.join.join._ROW_BYTES", 2**31 // 100)
+    monkeypatch.setattr("squall.analysis.join.join._LEAST_ROWS", 150)
+    monkeypatch.setattr("squall.analysis.join.join._ROW_BYTES", 2**31 // 150)
 
 
 def backwards(function: Callable[[Any], Any], partitions: Sequence[Any]) -> list[Any]:
@@ -382,9 +426,10 @@ def backwards(function: Callable[[Any], Any], partitions: Sequence[Any]) -> list
 @pytest.mark.usefixtures("small_slices")
 @pytest.mark.parametrize("spread", [pytest.param(backwards, marks=pytest.mark.slow), in_threads(3)])
 def test_slices_made_anywhere_and_in_any_order_are_the_rows_of_one_slice(
-    make_run: MakeRun, monkeypatch: pytest.MonkeyPatch, spread: Spread
+    rejoined: RunStore, monkeypatch: pytest.MonkeyPatch, spread: Spread
 ) -> None:
-    store = make_run(profiled(synthesise(rate_hz=40.0)))
+    store = rejoined
+    write_joined(store)
     parts = [path.read_bytes() for path in store.path("joined")]
     assert len(parts) > 5
     write_joined(store, spread=spread)
@@ -398,8 +443,8 @@ def test_slices_made_anywhere_and_in_any_order_are_the_rows_of_one_slice(
 
 
 @pytest.mark.usefixtures("small_slices")
-def test_a_slice_that_fails_leaves_the_old_join(make_run: MakeRun) -> None:
-    store = make_run(synthesise(rate_hz=40.0))
+def test_a_slice_that_fails_leaves_the_old_join(rejoined: RunStore) -> None:
+    store = rejoined
     before = store.read("joined")
 
     def failing(function: Callable[[Any], Any], partitions: Sequence[Any]) -> list[Any]:
@@ -413,14 +458,14 @@ def test_a_slice_that_fails_leaves_the_old_join(make_run: MakeRun) -> None:
     assert not [path.name for path in store.run_dir.iterdir() if path.name.startswith((".new", ".scratch"))]
 
 
-def test_ids_that_are_far_apart_or_negative_are_joined_too(make_run: MakeRun) -> None:
+def test_ids_that_are_far_apart_or_negative_are_joined_too(make_joined: MakeRun) -> None:
     run = synthesise(rate_hz=5.0)
     far = [-(2**62), *range(5, 10**17, 10**15)]
     names = dict(enumerate(far[: len(run.tables["requests"]["phase"])]))
     run.tables["requests"]["request_id"] = [names.get(i, i) for i in run.tables["requests"]["request_id"]]
     ids = run.tables["batches"]["request_ids"]
     run.tables["batches"]["request_ids"] = [[names.get(i, i) for i in own] for own in ids]
-    store = make_run(run)
+    store = make_joined(run)
     first = joined_by_hand(store)
     found = {row["request_id"]: row["batch_id"] for row in store.read("joined").to_pylist()}
     assert {i: found[i] for i in first} == {i: batch["batch_id"] for i, batch in first.items()}
@@ -454,8 +499,8 @@ def windows_by_hand(rows: list[dict[str, Any]], batches: list[dict[str, Any]], t
     }
 
 
-def test_windows_are_what_loops_over_the_rows_count(make_run: MakeRun) -> None:
-    store = make_run(synthesise(rate_hz=60.0))
+def test_windows_are_what_loops_over_the_rows_count(rejoined: RunStore) -> None:
+    store = rejoined
     windows = store.read("windows").to_pylist()
     assert [row["t_ns"] for row in windows] == [START_NS + i * WINDOW_NS for i in range(len(windows))]
     assert sum(row["n_arrivals"] for row in windows) == store.read("requests").num_rows
@@ -463,15 +508,6 @@ def test_windows_are_what_loops_over_the_rows_count(make_run: MakeRun) -> None:
     for row in windows[::3] + windows[70:80] + windows[-2:]:
         expected = windows_by_hand(rows, batches, row["t_ns"])
         assert {name: row[name] for name in expected} == pytest.approx(expected)
-
-
-def test_arrivals_before_the_agreed_start_get_windows_too(make_run: MakeRun, synthetic: SyntheticRun) -> None:
-    synthetic.manifest["start_ns"] = START_NS + 7 * WINDOW_NS + 1
-    windows = make_run(synthetic).read("windows")
-    first = windows["t_ns"][0].as_py()
-    assert (synthetic.manifest["start_ns"] - first) % WINDOW_NS == 0
-    assert 0 <= synthetic.tables["requests"]["scheduled_ns"][0] - first < WINDOW_NS
-    assert sum(windows["n_arrivals"].to_pylist()) == len(synthetic.tables["requests"]["phase"])
 
 
 def test_a_query_that_needs_more_memory_than_allowed_spills_and_ends_the_same(whole_run: RunStore) -> None:

@@ -166,8 +166,8 @@ def test_means_are_those_of_the_second_in_which_a_request_ended(whole_run: RunSt
     assert own == {means_by_hand(whole_run, second)}
 
 
-def test_a_second_with_few_requests_takes_the_means_of_its_phase(make_run: MakeRun) -> None:
-    rows = make_run(synthesise(rate_hz=8.0)).read("joined").to_pylist()
+def test_a_second_with_few_requests_takes_the_means_of_its_phase(make_joined: MakeRun) -> None:
+    rows = make_joined(synthesise(rate_hz=8.0)).read("joined").to_pylist()
     for phase in ("warmup", "burst"):
         own = [row for row in rows if row["phase"] == phase and row["parts_level"] == "statistics"]
         quiet = {row["done_ns"] // S for row in own if not 7 * S <= row["done_ns"] - START_NS < 9 * S}
@@ -210,10 +210,10 @@ def traced(run: SyntheticRun) -> None:
     run.omit = {"triton_samples"}
 
 
-def test_a_trace_of_each_request_gives_its_parts(make_run: MakeRun) -> None:
+def test_a_trace_of_each_request_gives_its_parts(make_joined: MakeRun) -> None:
     run = synthesise(rate_hz=20.0)
     traced(run)
-    rows = [row for row in make_run(run).read("joined").to_pylist() if row["batch_id"] is not None]
+    rows = [row for row in make_joined(run).read("joined").to_pylist() if row["batch_id"] is not None]
     assert {row["parts_level"] for row in rows} == {"trace"}
     for row in rows:
         fixed = (row["input_ns"], row["handover_ns"], row["output_ns"])
@@ -224,11 +224,11 @@ def test_a_trace_of_each_request_gives_its_parts(make_run: MakeRun) -> None:
             assert row["residual_ns"] == 10_000
 
 
-def test_without_a_record_the_trace_gives_the_batch_too(make_run: MakeRun) -> None:
+def test_without_a_record_the_trace_gives_the_batch_too(make_joined: MakeRun) -> None:
     run = synthesise(rate_hz=20.0)
     traced(run)
     run.omit |= {"batches"}
-    rows = make_run(run).read("joined").to_pylist()
+    rows = make_joined(run).read("joined").to_pylist()
     served = {i for ids in run.tables["batches"]["request_ids"] for i in ids}
     assert {row["request_id"] for row in rows if row["join_level"] == "batch"} == served
     assert {row["handover_ns"] for row in rows if row["join_level"] == "batch"} == {0}
