@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -134,16 +134,18 @@ def fit_trace(
     `spread`: stamps on a coarse logging grid are first spread inside its ticks (seed 1), as `logging_tick` finds it.
     Raises AnalysisError below 500 arrivals or where all are at once.
     """
-    times_ns, end_ns = _series(stamp_ns, end_ns)
-    tick_ns = find_grid(times_ns).tick_ns if spread else None
-    if tick_ns is not None:
-        times_ns = spread_in_ticks(times_ns, tick_ns)
-        end_ns = max(end_ns, int(times_ns[-1]) + 1)
+    times_ns, end_ns, tick_ns = _series(stamp_ns, end_ns, spread)
     target = target_figures(times_ns, end_ns)
     fits = list(fit_all(times_ns, end_ns, seed))
     ranked = _draw_and_rank(fits, target, end_ns, seed, n_seeds, times_ns.size)
     notes = _notes(times_ns.size, tick_ns, target, ranked)
     return FitReport(times_ns.size, end_ns, tick_ns, target, ranked, notes)
+
+
+def fits_of(stamp_ns: NDArray[np.int64], *, seed: int = 1) -> tuple[Iterator[Fitted], int]:
+    """The fits that `fit_trace` ranks, each made when it is asked for, simple ones first; the span, ns."""
+    times_ns, end_ns, _ = _series(stamp_ns, None, True)
+    return fit_all(times_ns, end_ns, seed), end_ns
 
 
 def rank(
@@ -239,7 +241,19 @@ def _draw_and_rank(
     return ordered(ranked, is_short)
 
 
-def _series(stamp_ns: NDArray[np.int64], end_ns: int | None) -> tuple[NDArray[np.int64], int]:
+def _series(
+    stamp_ns: NDArray[np.int64], end_ns: int | None, spread: bool
+) -> tuple[NDArray[np.int64], int, float | None]:
+    """The instants from 0 on, the end of their span, and the tick in which they were spread, if they were."""
+    times_ns, end_ns = _span(stamp_ns, end_ns)
+    tick_ns = find_grid(times_ns).tick_ns if spread else None
+    if tick_ns is not None:
+        times_ns = spread_in_ticks(times_ns, tick_ns)
+        end_ns = max(end_ns, int(times_ns[-1]) + 1)
+    return times_ns, end_ns, tick_ns
+
+
+def _span(stamp_ns: NDArray[np.int64], end_ns: int | None) -> tuple[NDArray[np.int64], int]:
     if stamp_ns.size < LEAST_ARRIVALS:
         raise AnalysisError(
             f"{stamp_ns.size} arrivals are too few to fit a process: {LEAST_ARRIVALS} are needed"

@@ -19,6 +19,7 @@ from squall.scenarios.traces.parts.part import TracePart
 from squall.scenarios.units import format_duration, parse_duration, parse_rate
 
 if TYPE_CHECKING:
+    from squall.analysis.fitting.fitted import Fitted
     from squall.analysis.fitting.report import FitReport
 
 BLOCK_ROWS = 64
@@ -57,7 +58,14 @@ def synthesise_fit(
     times as they are, and those of the bursts: more of the same users. Raises AnalysisError for an unknown name.
     """
     fitted = (report.best if process is None else report.find(process)).fitted
-    horizon_ns = report.end_ns if duration is None else _duration(duration)
+    return synthesise_one(fitted, report.end_ns, old, duration, rate, seed)
+
+
+def synthesise_one(
+    fitted: Fitted, end_ns: int, old: TracePart, duration: str | None, rate: str | None, seed: int
+) -> TracePart:
+    """From a fit to a trace of the span [0, end_ns), as `synthesise_fit` does it."""
+    horizon_ns = end_ns if duration is None else _duration(duration)
     scenario = _with_rate(fitted.scenario, rate)
     return synthesise(_arrivals(scenario, horizon_ns, fitted.name), horizon_ns, seed, old)
 

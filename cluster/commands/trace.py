@@ -6,13 +6,16 @@ import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from squall.cluster.commands.printed import print_result
 from squall.scenarios.errors import ScenarioError
 from squall.scenarios.traces.parts.part import TracePart
+
+if TYPE_CHECKING:
+    from squall.analysis.fitting.fitted import Fitted
 
 LONGEST_NS = 2**61
 """Horizon that no trace reaches: 73 years."""
@@ -143,17 +146,33 @@ def synth(
     if file.suffix in (".yaml", ".yml"):
         part = synthesise_file(file, duration, rate, seed)
     else:
-        from squall.analysis.fitting.report import fit_trace
-        from squall.analysis.traces.synthesis import synthesise_fit
+        from squall.analysis.traces.synthesis import synthesise_one
 
         settings = _settings(file, format_, unit, column, repair, spread, overrides)
         old, _ = _read(settings, seed)
-        report = fit_trace(old.stamp_ns, seed=seed)
-        names = [one.fitted.name for one in report.ranked]
-        if process is not None and process not in names:
-            raise ScenarioError(f"--process {process}: the fits of this trace are {', '.join(names)}")
-        part = synthesise_fit(report, old, process, duration, rate, seed)
+        fitted, end_ns = _best_fit(old, seed) if process is None else _fit_named(process, old, seed)
+        part = synthesise_one(fitted, end_ns, old, duration, rate, seed)
     _write(out, to, [part])
+
+
+def _best_fit(old: TracePart, seed: int) -> tuple[Fitted, int]:
+    from squall.analysis.fitting.report import fit_trace
+
+    report = fit_trace(old.stamp_ns, seed=seed)
+    return report.best.fitted, report.end_ns
+
+
+def _fit_named(process: str, old: TracePart, seed: int) -> tuple[Fitted, int]:
+    """Without the fits after it, and without the ranking, which no one asked for."""
+    from squall.analysis.fitting.report import fits_of
+
+    fits, end_ns = fits_of(old.stamp_ns, seed=seed)
+    names = []
+    for one in fits:
+        if one.name == process:
+            return one, end_ns
+        names.append(one.name)
+    raise ScenarioError(f"--process {process}: the fits of this trace are {', '.join(names)}")
 
 
 @trace_app.command()
