@@ -281,6 +281,9 @@ ON_OFF: dict[str, tuple[Draw, Sources]] = {
 }
 
 
+N_FIRST = 400
+
+
 def source_faults(draw: Draw, theory: Sources) -> set[str]:
     """Which checks a path of one source fails."""
     rng, failed = generator(), set()
@@ -302,10 +305,12 @@ def source_faults(draw: Draw, theory: Sources) -> set[str]:
             failed.add("tail")
         if is_correlated(found):
             failed.add("independence")
-    firsts = [draw(rng, 4_000 * S) for _ in range(800)]
+    firsts = [draw(rng, 4_000 * S) for _ in range(N_FIRST)]
     first_is_on = np.array([curve.cum[1] > 0 for curve in firsts])
     # binomial: s.e. √(p(1 - p)/n)
-    if misses(float(first_is_on.mean()), theory.share, math.sqrt(theory.share * (1 - theory.share) / 800)):
+    if misses(
+        float(first_is_on.mean()), theory.share, math.sqrt(theory.share * (1 - theory.share) / N_FIRST)
+    ):
         failed.add("first")
     first = np.array([curve.edges_ns[1] / S for curve in firsts])
     for state in (True, False):
@@ -391,7 +396,7 @@ def exponential_sources_variance(theory: Sources, n_sources: int, window: float)
 @pytest.mark.parametrize("n_sources", [1, 20])
 def test_the_level_of_many_sources_has_the_variance_of_theory_at_two_windows(n_sources: int) -> None:
     for window, means in zip(
-        (1.0, 8.0), mean_levels(onoff(EXPONENTIAL, n_sources), [1.0, 8.0], 600), strict=True
+        (1.0, 8.0), mean_levels(onoff(EXPONENTIAL, n_sources), [1.0, 8.0], 320), strict=True
     ):
         variance = exponential_sources_variance(EXPONENTIAL, n_sources, window)
         assert not misses_mean(means, 1.0, variance)
@@ -406,8 +411,8 @@ def test_a_pareto_source_has_the_variance_of_theory_and_so_its_hurst_index() -> 
     laws = {1.4: pareto_cdf(1.0, 1.4), None: exponential_cdf}
     for alpha, law in laws.items():
         expected = even_source_variances(law, windows, 0.05)
-        means = mean_levels(onoff(Sources(1.0, 1.0, alpha, alpha)), list(windows), 1_500)
-        other = mean_levels(onoff(Sources(1.0, 1.0, 1.7, 1.7)), list(windows), 1_500)
+        means = mean_levels(onoff(Sources(1.0, 1.0, alpha, alpha)), list(windows), 800)
+        other = mean_levels(onoff(Sources(1.0, 1.0, 1.7, 1.7)), list(windows), 800)
         for found, wrong, variance in zip(means, other, expected, strict=True):
             assert not misses_mean(found, 1.0, variance)
             assert not misses_variance(found, variance)
@@ -434,6 +439,7 @@ def test_sources_that_are_none_are_refused(make: Callable[[], object], problem: 
 # --- log-Gaussian -------------------------------------------------------------------------------------------------
 
 BINS = 32
+N_PATHS = 600
 
 
 def fgn_covariance(hurst: float) -> Floats:
@@ -461,11 +467,11 @@ NOISES: dict[str, tuple[RatePath, Noise]] = {
 }
 
 
-def noise_faults(path: RatePath, theory: Noise) -> set[str]:
+def noise_faults(path: RatePath, theory: Noise, n_paths: int = N_PATHS) -> set[str]:
     """Which checks fail. The log-levels, made independent by the Cholesky factor of their covariance, must be N(0, 1):
     a test of goodness of fit of sigma, mean and every autocorrelation at once."""
     rng, failed = generator(), set()
-    curves = [path.draw(rng, BINS * S) for _ in range(600)]
+    curves = [path.draw(rng, BINS * S) for _ in range(n_paths)]
     logs = np.array([np.log(np.diff(curve.cum) / np.diff(curve.edges_ns)) for curve in curves])
     series = (logs + theory.sigma**2 / 2) / theory.sigma
     row = theory.correlation
@@ -491,9 +497,10 @@ def noise_faults(path: RatePath, theory: Noise) -> set[str]:
     return failed
 
 
+@pytest.mark.parametrize("n_paths", [N_PATHS // 2, pytest.param(N_PATHS, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", NOISES)
-def test_a_log_gaussian_path_has_the_law_and_the_memory_of_its_model(name: str) -> None:
-    assert noise_faults(*NOISES[name]) == set()
+def test_a_log_gaussian_path_has_the_law_and_the_memory_of_its_model(name: str, n_paths: int) -> None:
+    assert noise_faults(*NOISES[name], n_paths) == set()
 
 
 @dataclass(frozen=True)
