@@ -89,6 +89,16 @@ def test_the_limits_name_every_check_of_the_verdict_and_none_that_there_is_not()
     assert {name for name in of_the_verdict if not any(one.startswith(name) for one in named)} == set()
 
 
+def test_before_a_limit_stands_the_file_that_decides() -> None:
+    *_, before = _comments((ROOT / "analysis" / "limits.py").read_text())
+    told = re.findall(r"(\S+)\.py: ((?:`[^`]+`[,;]? ?)+)", before)
+    assert len(told) > 20
+    for file, names in told:
+        held = set(_names(ast.parse((ROOT / "analysis" / f"{file}.py").read_text())))
+        for name in re.findall(r"`([^`]+)`", names):
+            assert any(name.startswith(one) for one in held), (file, name)
+
+
 def _comments(source: str) -> Iterator[str]:
     """The comments, a space between the lines of one, and the docstring's sentence about those without a limit."""
     yield (ast.get_docstring(ast.parse(source)) or "").partition("have the limit 0:")[2]
