@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -109,9 +110,17 @@ def sources() -> list[Path]:
     return [path for folder in FOLDERS for path in sorted((ROOT / folder).rglob("*.py"))]
 
 
-def imports(path: Path, only_top: bool = False) -> Iterator[str]:
+@cache
+def import_statements(path: Path) -> tuple[list[ast.stmt], list[ast.stmt]]:
+    """Those at the top of the module, and all of them."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
-    for node in tree.body if only_top else ast.walk(tree):
+    top: list[ast.stmt] = [node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)]
+    return top, [node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom)]
+
+
+def imports(path: Path, only_top: bool = False) -> Iterator[str]:
+    top, every = import_statements(path)
+    for node in top if only_top else every:
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
