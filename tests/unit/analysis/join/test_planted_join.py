@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -166,11 +167,14 @@ def check_sums(store: RunStore, planted: Planted) -> None:
 def check(shape: Shape, parent: Path) -> None:
     planted = plant(shape)
     with folder_in(parent) as folder:
-        store = derived(planted, folder)
-        expected = reference(store)
-        check_tables(store, expected)
-        check_truth(store, planted, expected)
-        check_sums(store, planted)
+        check_run(derived(planted, folder), planted)
+
+
+def check_run(store: RunStore, planted: Planted) -> None:
+    expected = reference(store)
+    check_tables(store, expected)
+    check_truth(store, planted, expected)
+    check_sums(store, planted)
 
 
 @pytest.fixture(scope="module")
@@ -178,7 +182,23 @@ def parent(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("planted")
 
 
-@settings(max_examples=4)
+@dataclass(frozen=True)
+class Whole:
+    """A run with every kind of server and loss, and its rows; tests make them again and leave what they found."""
+
+    planted: Planted
+    store: RunStore
+    rows: dict[str, list[Row]]
+
+
+@pytest.fixture(scope="module")
+def every_kind(parent: Path) -> Whole:
+    planted = plant(Shape(seed=3, n_requests=90, servers=STYLES, n_instances=2, n_nodes=3))
+    store = derived(planted, parent)
+    return Whole(planted, store, {name: rows(store, name) for name in ("batch_costs", "joined")})
+
+
+@settings(max_examples=2)
 @given(shape=shapes())
 @example(  # batch ids of one server in row groups that also hold what another server's windows tie
     shape=Shape(seed=30, servers=("bare", "blind", "record"), features=frozenset({"overrun", "lost_ranges"}))
@@ -203,8 +223,8 @@ def test_many_planted_runs_are_joined_as_loops_join_them(shape: Shape, parent: P
     check(shape, parent)
 
 
-def test_a_run_with_every_kind_of_server_and_loss_is_joined_as_it_was_planted(parent: Path) -> None:
-    check(Shape(seed=3, n_requests=90, servers=STYLES, n_instances=2, n_nodes=3), parent)
+def test_a_run_with_every_kind_of_server_and_loss_is_joined_as_it_was_planted(every_kind: Whole) -> None:
+    check_run(every_kind.store, every_kind.planted)
 
 
 def test_requests_are_joined_at_the_levels_that_their_servers_allow(parent: Path) -> None:
@@ -289,11 +309,9 @@ class Backwards:
 
 
 def test_any_slicing_in_any_order_gives_the_rows_of_one_slice(
-    parent: Path, monkeypatch: pytest.MonkeyPatch
+    every_kind: Whole, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    planted = plant(Shape(seed=9, n_requests=100, servers=STYLES, n_instances=2, n_nodes=2))
-    store = derived(planted, parent)
-    whole = {name: rows(store, name) for name in ("batch_costs", "joined")}
+    store, whole = every_kind.store, every_kind.rows
     monkeypatch.setattr("squall.analysis.join.batch_slices.MOST_EVENTS", 150)
     monkeypatch.setattr("squall.analysis.join.join._MOST_ROWS", 40)
     spread = Backwards()
@@ -307,13 +325,18 @@ def test_any_slicing_in_any_order_gives_the_rows_of_one_slice(
     assert len(again) == len(by_key)
 
 
-@pytest.mark.parametrize(
-    "n_requests", [60, pytest.param(3000, marks=pytest.mark.slow, id="more than fits at once")]
-)
-def test_little_memory_gives_the_same_rows(n_requests: int, parent: Path) -> None:
-    shape = Shape(seed=10, n_requests=n_requests, servers=STYLES, n_nodes=2, span_ns=20 * MS * n_requests)
-    store = derived(plant(shape), parent)
-    whole = {name: rows(store, name) for name in ("batch_costs", "joined")}
+def check_little_memory(store: RunStore, whole: dict[str, list[Row]]) -> None:
     write_batch_costs(store, memory_limit_bytes=SMALL)
     write_joined(store, memory_limit_bytes=SMALL)
     assert {name: rows(store, name) for name in whole} == whole
+
+
+def test_little_memory_gives_the_same_rows(every_kind: Whole) -> None:
+    check_little_memory(every_kind.store, every_kind.rows)
+
+
+@pytest.mark.slow
+def test_less_memory_than_a_run_takes_gives_the_same_rows(parent: Path) -> None:
+    shape = Shape(seed=10, n_requests=3000, servers=STYLES, n_nodes=2, span_ns=60_000 * MS)
+    store = derived(plant(shape), parent)
+    check_little_memory(store, {name: rows(store, name) for name in ("batch_costs", "joined")})

@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 
+from squall.analysis.join.join import write_joined
 from squall.analysis.metrics.run import run_metrics
 from squall.analysis.schema import TABLES
 from squall.analysis.storage.store import RunStore
 from squall.scenarios.errors import MissingTable
 from tests.reference_join import cut, length
-from tests.synthetic_runs import MS, START_NS, S, SyntheticRun, synthesise, synthesise_closed
+from tests.synthetic_runs import MS, START_NS, S, synthesise
 
 KEY = "server-0/seqlen_head_0_0"
 FIRST_NS, LAST_NS = START_NS + 2 * S, START_NS + 14 * S
@@ -133,16 +134,14 @@ def test_servers_have_batch_sizes_and_the_parts_of_their_requests(
     assert server["queue"]["depth_mean"] > 0
 
 
-def test_executions_that_overlap_leave_the_wall_unassessed(synthetic: SyntheticRun, tmp_path: Path) -> None:
-    batches = synthetic.tables["batches"]
-    batches["end_ns"] = [end + 5 * MS for end in batches["end_ns"]]
-    measures = run_metrics(synthetic.write(tmp_path))["phases"]["burst"]["instances"][KEY]["measures"]
+def test_executions_that_overlap_leave_the_wall_unassessed(odd: dict[str, Any]) -> None:
+    measures = odd["instances"][KEY]["measures"]
     assert all(value is None for name, value in measures.items() if name.startswith("wall_"))
     assert measures["n_batches"] > 0
 
 
-def test_a_closed_loop_has_no_lag(tmp_path: Path) -> None:
-    figures = run_metrics(synthesise_closed().write(tmp_path))["phases"]["burst"]["instances"]
+def test_a_closed_loop_has_no_lag(closed_run: RunStore) -> None:
+    figures = run_metrics(closed_run)["phases"]["burst"]["instances"]
     assert [one["measures"]["client_lag_share_ratio"] for one in figures.values()] == [None]
 
 
@@ -151,7 +150,12 @@ def sample(at_ms: int, **values: Any) -> dict[str, Any]:
             "mig_instance": "", "gpm_interval_ns": 100 * MS, **values}  # fmt: skip
 
 
-def test_samples_are_weighted_by_the_time_that_they_cover(synthetic: SyntheticRun, tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def odd(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """Figures of a run whose executions overlap, and of whose GPU there are a few samples of other lengths."""
+    run = synthesise()
+    batches = run.tables["batches"]
+    batches["end_ns"] = [end + 5 * MS for end in batches["end_ns"]]
     rows = [
         sample(2050, sm_util=0.9, util=0.9, throttle_reasons=4),  # began before the phase
         sample(3000, sm_util=0.2, util=0.5, throttle_reasons=1),
@@ -159,10 +163,18 @@ def test_samples_are_weighted_by_the_time_that_they_cover(synthetic: SyntheticRu
         sample(3400, sm_util=None, gpm_interval_ns=None, util=None, throttle_reasons=0x102),
         sample(3500, sm_util=float("nan"), util=float("inf")),
     ]
-    synthetic.tables["gpu_samples"] = {
+    run.tables["gpu_samples"] = {
         column.name: [row.get(column.name) for row in rows] for column in TABLES["gpu_samples"].columns
     } | {"phase": ["burst"] * len(rows)}
-    gpu = run_metrics(synthetic.write(tmp_path))["phases"]["burst"]["gpus"]["GPU-1"]
+    run.derived = False
+    store = run.write(tmp_path_factory.mktemp("odd"))
+    write_joined(store)
+    found: dict[str, Any] = run_metrics(store)["phases"]["burst"]
+    return found
+
+
+def test_samples_are_weighted_by_the_time_that_they_cover(odd: dict[str, Any]) -> None:
+    gpu = odd["gpus"]["GPU-1"]
     assert gpu["n_samples"] == 4
     assert gpu["sm_util"] == pytest.approx((0.2 * 100 + 0.6 * 300) / 400)
     assert gpu["util"] == pytest.approx(0.6)
