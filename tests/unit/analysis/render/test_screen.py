@@ -75,6 +75,7 @@ def test_checks_that_were_not_assessed_are_grouped_in_the_report_and_left_out_he
 def test_text_takes_the_width_that_it_is_given_and_no_more(telling_summary: Summary) -> None:
     console = Console(width=200, file=io.StringIO(), color_system=None)
     wide = screen_text(console, lambda width: render(telling_summary, "runs/x", width)).splitlines()
+    assert " ".join(" ".join(wide).split()).count("a note") == 40
     assert 120 < max(map(len, wide)) <= 140
     assert not any(line.endswith(" ") for line in wide)
     narrow = screen_text(
