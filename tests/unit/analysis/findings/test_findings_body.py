@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import chain, groupby
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from squall.analysis.findings.find import find
@@ -69,37 +70,41 @@ def test_waiting_for_a_gpu_that_works_all_the_time_is_not_sync_bound() -> None:
     assert named(busy | {"body_busy_ratio": 0.75}) == "GPU-bound"
 
 
-@dataclass(frozen=True)
-class Planted:
-    """What is found of a run of one phase `p`."""
-
-    body: Finding
-    measures: dict[str, float | None]
-    checks: dict[str, SelfCheck]
-
-
+Measures = dict[str, float | None]
 Edit = Callable[[str, list[Row]], list[Row]]
 
 
-@pytest.fixture
-def planted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Phase, Edit], Planted]:
-    """Writes a run whose rows were edited, and diagnoses it."""
+@dataclass(frozen=True)
+class Planted:
+    """What is found of a run of one instance, by phase."""
+
+    findings: list[Finding]
+    body: dict[str, Finding]
+    measures: dict[str, Measures]
+    checks: dict[str, SelfCheck]
+
+
+def planted(parent: Path, phases: list[Phase], edits: dict[str, Edit]) -> Planted:
+    """Diagnoses a run of `phases`, of which the rows of some were edited."""
     whole = regime_runs._as_table
 
-    def found(phase: Phase, edit: Edit) -> Planted:
-        monkeypatch.setattr(
-            regime_runs, "_as_table", lambda table, rows: whole(table, edit(table, list(rows)))
-        )
-        store = write_regime_run(tmp_path, [phase])
-        write_batch_costs(store)
-        write_joined(store)
-        metrics = run_metrics(store)
-        checks = self_checks(store, metrics)
-        (body,) = (one for one in find(store, metrics, None, unmet(checks)) if one.level == "body")
-        (instance,) = metrics["phases"]["p"]["instances"].values()
-        return Planted(body, instance["measures"], {one.name: one for one in checks})
+    def edited(table: str, rows: Iterable[Row]) -> pa.Table:
+        by_phase = [(name, list(own)) for name, own in groupby(rows, key=lambda row: row["phase"])]
+        kept = (edits[name](table, own) if name in edits else own for name, own in by_phase)
+        return whole(table, chain.from_iterable(kept))
 
-    return found
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(regime_runs, "_as_table", edited)
+        store = write_regime_run(parent, phases)
+    write_batch_costs(store)
+    write_joined(store)
+    metrics = run_metrics(store)
+    checks = self_checks(store, metrics)
+    findings = find(store, metrics, None, unmet(checks))
+    body = {one.scope.phase: one for one in findings if one.level == "body"}
+    instances = {name: phase["instances"] for name, phase in metrics["phases"].items()}
+    measures = {name: one["measures"] for name, own in instances.items() for one in own.values()}
+    return Planted(findings, body, measures, {one.name: one for one in checks})
 
 
 def time_sliced(table: str, rows: list[Row]) -> list[Row]:
@@ -125,29 +130,14 @@ def of_another(number: int) -> Row:
     }  # fmt: skip
 
 
-def test_a_gpu_shared_by_turns_is_contention(planted: Callable[[Phase, Edit], Planted]) -> None:
-    found = planted(Phase("p", (Op(50.0),) * 12), time_sliced)
-    assert found.body.rule == "contention"
-    assert found.measures["foreign_busy_ratio"] == pytest.approx(0.744, abs=0.001)
-    assert found.checks["operations tied"].value == 1.0  # the other process serves no batch
-
-
 def on_two_gpus(table: str, rows: list[Row]) -> list[Row]:
     """The process uses a second GPU a little, and another process has both busy all the time."""
     if table != "kernels":
         return rows
     second = [{**row, "gpu_uuid": "GPU-b", "device": 1} for row in rows[::12]]
-    span = {"start_ns": rows[0]["start_ns"] - 10**6, "end_ns": rows[-1]["end_ns"] + 10**6}
+    span = {"start_ns": rows[0]["start_ns"] - 100 * US, "end_ns": rows[-1]["end_ns"] + 100 * US}
     others = [{**row, **of_another(number), **span} for number, row in enumerate((rows[0], second[0]))]
     return [*rows, *second, *others]
-
-
-def test_another_process_on_both_gpus_of_an_instance_counts_once(
-    planted: Callable[[Phase, Edit], Planted],
-) -> None:
-    found = planted(Phase("p", (Op(35.0),) * 12, issue_us=50.0), on_two_gpus)
-    assert found.measures["foreign_busy_ratio"] == pytest.approx(1.0)
-    assert (found.body.rule, found.body.confidence) == ("contention", "high")
 
 
 def as_graphs(table: str, rows: list[Row]) -> list[Row]:
@@ -165,16 +155,40 @@ def as_graphs(table: str, rows: list[Row]) -> list[Row]:
     ]  # fmt: skip
 
 
-def test_small_graphs_are_launch_bound(planted: Callable[[Phase, Edit], Planted]) -> None:
-    found = planted(Phase("p", (Op(2.0),) * 20, issue_us=60.0), as_graphs)
-    assert found.body.rule == "launch-bound"
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> Planted:
+    phases = [
+        Phase("by turns", (Op(50.0),) * 12),
+        Phase("graphs", (Op(2.0),) * 20, issue_us=60.0),
+        Phase("two GPUs", (Op(35.0),) * 12, issue_us=50.0),
+    ]
+    edits = {"by turns": time_sliced, "two GPUs": on_two_gpus, "graphs": as_graphs}
+    return planted(tmp_path_factory.mktemp("body"), phases, edits)
+
+
+def test_a_gpu_shared_by_turns_is_contention(found: Planted) -> None:
+    assert found.body["by turns"].rule == "contention"
+    assert found.measures["by turns"]["foreign_busy_ratio"] == pytest.approx(0.744, abs=0.001)
+    assert found.checks["operations tied"].value == 1.0  # the other process serves no batch
+
+
+def test_another_process_on_both_gpus_of_an_instance_counts_once(found: Planted) -> None:
+    assert found.measures["two GPUs"]["foreign_busy_ratio"] == pytest.approx(1.0)
+    body = found.body["two GPUs"]
+    assert (body.rule, body.confidence) == ("contention", "high")
+
+
+def test_small_graphs_are_launch_bound(found: Planted) -> None:
+    assert found.body["graphs"].rule == "launch-bound"
     names = ("issue_interval_ns", "op_median_ns", "launch_depth_nonempty_mean", "launches_per_batch")
-    assert [found.measures[name] for name in names] == [60_000.0, 5_000.0, 1.0, 20.0]
+    assert [found.measures["graphs"][name] for name in names] == [60_000.0, 5_000.0, 1.0, 20.0]
 
 
-def test_no_operation_is_not_that_the_gpu_did_nothing(planted: Callable[[Phase, Edit], Planted]) -> None:
-    found = planted(Phase("p", (Op(50.0),) * 12), lambda table, rows: [] if table == "kernels" else rows)
-    assert found.body.rule == "not assessed"
+def test_no_operation_is_not_that_the_gpu_did_nothing(tmp_path: Path) -> None:
+    """Nor that the model computes on the CPU."""
+    found = planted(tmp_path, [Phase("p", (Op(50.0),) * 12, lost=("kernels",))], {})
+    assert {one.rule for one in found.findings} == {"not assessed"}
+    measures = found.measures["p"]
     unknown = (
         "wall_head_ratio",
         "wall_gpu_busy_ratio",
@@ -182,7 +196,7 @@ def test_no_operation_is_not_that_the_gpu_did_nothing(planted: Callable[[Phase, 
         "foreign_busy_ratio",
         "blocked_gpu_busy_ratio",
     )
-    assert [found.measures[name] for name in unknown] == [None] * 5
-    assert found.measures["launches_per_batch"] == 12.0
+    assert [measures[name] for name in unknown] == [None] * 5
+    assert measures["launches_per_batch"] == 12.0
     known = ("unprofiled", "between_waiting", "between_empty", "edges")
-    assert sum(found.measures[f"wall_{name}_ratio"] or 0.0 for name in known) == pytest.approx(1.0)
+    assert sum(measures[f"wall_{name}_ratio"] or 0.0 for name in known) == pytest.approx(1.0)

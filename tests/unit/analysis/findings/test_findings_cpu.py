@@ -26,10 +26,18 @@ PHASES = (
         **CPU, "wait": 3.0, "server_quota_cores": 1.0, "server_periods": 20, "server_throttled_periods": 9}),
 )  # fmt: skip
 
+# a model that computes for 61 % of the wall and more, and so slowed by nsys that the rest falls below a fifth
+BARE = Phase("bare", head_us=1_000.0, period_us=1_640.0, wait_us=1_600.0, server="server-cpu")
+UNDER_NSYS = replace(BARE, name="under nsys", head_us=1_330.0)
+WAITING = Phase("waiting", (Op(50.0),) * 12, period_us=910.0, wait_us=900.0)
+REPORTED = (
+    BARE, UNDER_NSYS, COMPUTING, WAITING, replace(WAITING, name="full", period_us=0.0, wait_us=2_000.0)
+)  # fmt: skip
+"""Without samples of the CPU."""
+
 
 def windows(parent: Path, phases: Sequence[Phase]) -> dict[str, Finding]:
     """Findings of the window level by phase."""
-    parent.mkdir(exist_ok=True)
     return {
         one.scope.phase: one for one in diagnose(write_regime_run(parent, phases))[0] if one.level == "window"
     }
@@ -37,7 +45,7 @@ def windows(parent: Path, phases: Sequence[Phase]) -> dict[str, Finding]:
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Finding]:
-    return windows(tmp_path_factory.mktemp("cpu"), PHASES)
+    return windows(tmp_path_factory.mktemp("cpu"), [*PHASES, *REPORTED])
 
 
 def test_with_its_cpu_an_instance_is_what_it_does(found: dict[str, Finding]) -> None:
@@ -72,14 +80,8 @@ def test_a_throttled_instance_is_named_so_before_its_own_regime(found: dict[str,
     assert one.also == ("computes on the CPU",)
 
 
-# a model that computes for 61 % of the wall and more, and so slowed by nsys that the rest falls below a fifth
-BARE = Phase("bare", head_us=1_000.0, period_us=1_640.0, wait_us=1_600.0, server="server-cpu")
-UNDER_NSYS = replace(BARE, name="under nsys", head_us=1_330.0)
-
-
-def test_a_model_on_the_cpu_has_one_name_with_nsys_and_without(tmp_path: Path) -> None:
-    names = windows(tmp_path, (BARE, UNDER_NSYS))
-    bare, slowed = names["bare"], names["under nsys"]
+def test_a_model_on_the_cpu_has_one_name_with_nsys_and_without(found: dict[str, Finding]) -> None:
+    bare, slowed = found["bare"], found["under nsys"]
     assert bare.shares["computing"] == pytest.approx(0.61, abs=0.03)
     assert (bare.shares["between_waiting"] or 0.0) > 0.2 > (slowed.shares["between_waiting"] or 0.0)
     assert bare.rule == slowed.rule == "computes on the CPU"
@@ -87,9 +89,10 @@ def test_a_model_on_the_cpu_has_one_name_with_nsys_and_without(tmp_path: Path) -
     assert finding_lines([bare])[0].endswith("then scheduler/IPC-bound")
 
 
-def test_without_the_tables_of_the_report_no_other_cause_is_named(tmp_path: Path) -> None:
-    busy = Phase("waiting", (Op(50.0),) * 12, period_us=910.0, wait_us=900.0)
-    phases = (BARE, UNDER_NSYS, COMPUTING, busy, replace(busy, name="full", period_us=0.0, wait_us=2_000.0))
-    whole = windows(tmp_path / "whole", phases)
-    bare = windows(tmp_path / "bare", [replace(phase, lost=REPORT) for phase in phases])
-    assert {name: one.rule for name, one in whole.items()} == {name: one.rule for name, one in bare.items()}
+def test_without_the_tables_of_the_report_no_other_cause_is_named(
+    found: dict[str, Finding], tmp_path: Path
+) -> None:
+    bare = windows(tmp_path, [replace(phase, lost=REPORT) for phase in REPORTED])
+    assert {phase.name: found[phase.name].rule for phase in REPORTED} == {
+        name: one.rule for name, one in bare.items()
+    }

@@ -5,14 +5,20 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from squall.analysis.findings.find import find
 from squall.analysis.findings.finding import Finding
 from squall.analysis.findings.rules.body_rules import BODY_RULES
 from squall.analysis.findings.rules.window_rules import WINDOW_RULES
 from squall.analysis.findings.self_checks.self_check import SelfCheck
+from squall.analysis.findings.self_checks.self_checks import self_checks, unmet
+from squall.analysis.join.join import write_joined
+from squall.analysis.metrics.run import run_metrics
 from squall.analysis.requests.failures import Failures
+from squall.analysis.storage.store import RunStore
 from squall.analysis.tables.document import to_json
 from squall.analysis.verdict.bottleneck import Bottleneck
 from squall.analysis.verdict.verdict import VerdictFigures
@@ -157,10 +163,26 @@ INVALID = VerdictFigures(
 )
 
 
-def test_the_client_that_the_verdict_names_is_named_where_its_requests_were_late(tmp_path: Path) -> None:
-    phases = [replace(ANY, name="calm"), replace(ANY, name="late", lag_us=50.0)]
-    findings, _ = diagnose(write_regime_run(tmp_path, phases), INVALID)
-    calm, late = (one for one in findings if one.level == "window")
+@pytest.fixture(scope="module")
+def judged(tmp_path_factory: pytest.TempPathFactory) -> tuple[RunStore, dict[str, Any]]:
+    """A sound run, whatever a verdict says of it, and its figures: late requests, and every 80th batch slow."""
+    phases = [
+        replace(ANY, name="calm"),
+        replace(ANY, name="late", lag_us=50.0),
+        Phase("burst", SLOW_LAUNCHES[:4], issue_us=50.0, n_batches=400, slow_every=80),
+    ]
+    store = write_regime_run(tmp_path_factory.mktemp("judged"), phases)
+    write_joined(store)
+    figures = run_metrics(store)
+    assert unmet(self_checks(store, figures)) == []
+    return store, figures
+
+
+def test_the_client_that_the_verdict_names_is_named_where_its_requests_were_late(
+    judged: tuple[RunStore, dict[str, Any]],
+) -> None:
+    windows = {one.scope.phase: one for one in find(*judged, INVALID) if one.level == "window"}
+    calm, late = windows["calm"], windows["late"]
     assert late.rule == "client-bound"
     assert late.claim == "The client was it. Of the mean latency 5.92 % passed before it had sent."
     assert late.next_step.startswith("Use more workers.")
@@ -202,19 +224,20 @@ def test_what_was_recorded_too_thinly_gives_no_name(tmp_path: Path) -> None:
         assert {named[lost, level] for level in ("window", "body")} == {"not assessed"}
 
 
-def test_launches_without_operations_are_no_model_on_the_cpu(tmp_path: Path) -> None:
-    findings, _ = diagnose(write_regime_run(tmp_path, [replace(ANY, name="burst", lost=("kernels",))]))
-    assert {one.rule for one in findings} == {"not assessed"}
-
-
-def test_the_p99_requests_name_what_grew_and_what_their_batches_were(tmp_path: Path) -> None:
-    slow = Phase("burst", SLOW_LAUNCHES[:4], issue_us=50.0, n_batches=400, slow_every=80)
-    findings, _ = diagnose(write_regime_run(tmp_path, [slow]))
-    (tail,) = (one for one in findings if one.level == "tail")
+def test_the_p99_requests_name_what_grew_and_what_their_batches_were(
+    judged: tuple[RunStore, dict[str, Any]],
+) -> None:
+    (tail,) = (one for one in find(*judged) if one.level == "tail" and one.scope.phase == "burst")
     assert tail.rule == "kernel busy grows"
     assert tail.scope.requests == "p99"
     assert (
         "Their batches in server-0/m_0 are GPU-bound, all of its batches of no single regime." in tail.claim
     )
     assert tail.rows is not None
-    assert {row["batch_id"] for row in tail.rows.worst} == {0, 80, 160, 240, 320}
+    assert {row["batch_id"] - 80 for row in tail.rows.worst} == {
+        0,
+        80,
+        160,
+        240,
+        320,
+    }  # of 40 before it, twice

@@ -54,9 +54,9 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> RunStore:
     return found
 
 
-@pytest.fixture
-def copied(store: RunStore) -> Iterator[tuple[duckdb.DuckDBPyConnection, list[str]]]:
-    """A connection with a copy of each table that can be changed, and their names."""
+@pytest.fixture(scope="module")
+def copies(store: RunStore) -> Iterator[tuple[duckdb.DuckDBPyConnection, list[str]]]:
+    """A connection with a copy of each table, and their names."""
     names = [name for name in TABLES if store.has(name)]
     with duckdb.connect() as connection:
         for name in names:
@@ -64,6 +64,16 @@ def copied(store: RunStore) -> Iterator[tuple[duckdb.DuckDBPyConnection, list[st
             connection.execute(f"CREATE TABLE {name} AS SELECT * FROM read_parquet($files)", {"files": files})
         connection.execute("CREATE TABLE osrt AS SELECT 1 AS start_ns, 2 AS end_ns")
         yield connection, [*names, "osrt"]
+
+
+@pytest.fixture
+def copied(
+    copies: tuple[duckdb.DuckDBPyConnection, list[str]],
+) -> Iterator[tuple[duckdb.DuckDBPyConnection, list[str]]]:
+    """The same, to be changed: it is taken back after the test."""
+    copies[0].begin()
+    yield copies
+    copies[0].rollback()
 
 
 def test_all_are_met_on_a_run_that_is_whole(

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from squall.analysis.findings.finding import Finding
-from squall.analysis.findings.self_checks.self_check import SelfCheck
 from squall.analysis.storage.store import RunStore
 from tests.regime_runs import Op, Phase, diagnose, keys_of, write_regime_run
 
@@ -16,6 +15,7 @@ BUSY = Phase("first", (Op(50.0),) * 12, wait_us=300.0)
 BATCH_US = 645.0
 """Length of a batch of it, to the µs."""
 SILENT = replace(BUSY, silent_us=40_000.0, n_unserved=60)
+NOT_SERVED = ("server_error", "501 this endpoint does not infer")
 PHASES = (
     BUSY,
     replace(SILENT, name="it dies"),
@@ -26,16 +26,18 @@ PHASES = (
     replace(SILENT, name="dead", n_batches=0),
     replace(BUSY, name="idle", n_batches=0, silent_us=1_000.0),
     replace(BUSY, name="unknown", lost=("batches", "nvtx", "kernels", "cuda_api", "triton_traces")),
+    replace(SILENT, name="answered", unserved_end=NOT_SERVED),
+    replace(SILENT, name="some answered", n_unserved=20, unserved_end=NOT_SERVED),
 )
-Diagnosed = tuple[dict[str, Finding], dict[str, SelfCheck], RunStore]
+Diagnosed = tuple[dict[str, Finding], RunStore]
 
 
 @pytest.fixture(scope="module")
 def diagnosed(tmp_path_factory: pytest.TempPathFactory) -> Diagnosed:
     """Findings of the window level by phase of a run of PHASES."""
     store = write_regime_run(tmp_path_factory.mktemp("silent"), PHASES)
-    findings, checks = diagnose(store)
-    return {one.scope.phase: one for one in findings if one.level == "window"}, checks, store
+    findings, _ = diagnose(store)
+    return {one.scope.phase: one for one in findings if one.level == "window"}, store
 
 
 @pytest.mark.parametrize("phase", ["it dies", "it hangs", "it's dead at first"])
@@ -54,7 +56,7 @@ def test_the_time_in_which_a_server_is_silent_is_waiting_wherever_it_lies(
 
 
 def test_its_rows_are_the_requests_that_no_batch_took(diagnosed: Diagnosed) -> None:
-    findings, _, store = diagnosed
+    findings, store = diagnosed
     rows = findings["it's dead at first"].rows
     assert rows is not None
     found = keys_of(store, rows, "request_id")
@@ -101,17 +103,12 @@ def test_a_run_without_any_batch_says_so_of_its_server(tmp_path: Path) -> None:
     assert found.claim.startswith("No batch is known to have begun in this phase; 60 requests were sent")
 
 
-NOT_SERVED = ("server_error", "501 this endpoint does not infer")
-
-
 def test_a_server_that_answered_each_request_is_said_to_have_refused_them_in_its_own_words(
-    tmp_path: Path,
+    tmp_path: Path, diagnosed: Diagnosed
 ) -> None:
     """Without any batch, and beside batches: what is answered is not unserved."""
     dead = replace(SILENT, name="dead", n_batches=0, unserved_end=NOT_SERVED)
-    (tmp_path / "a").mkdir()
-    (tmp_path / "b").mkdir()
-    (found,) = diagnose(write_regime_run(tmp_path / "a", [dead]))[0]
+    (found,) = diagnose(write_regime_run(tmp_path, [dead]))[0]
     assert (found.level, found.rule, found.confidence) == ("window", "refused", "high")
     assert found.claim == (
         "No batch is known to have begun in this phase; 60 requests were sent to its server, 0 of them ended ok, "
@@ -119,23 +116,14 @@ def test_a_server_that_answered_each_request_is_said_to_have_refused_them_in_its
     )
     assert found.rows is not None
     assert {row["outcome"] for row in found.rows.worst} == {"server_error"}
-    findings, _ = diagnose(write_regime_run(tmp_path / "b", [replace(dead, n_batches=40)]))
-    window = next(one for one in findings if one.level == "window")
+    window = diagnosed[0]["answered"]
     assert window.rule == "refused"
     assert window.claim.startswith("The server answers without serving: 60.0 % of the 100 requests")
     assert "unserved" not in window.also
 
 
-def test_a_server_that_answers_some_and_leaves_most_is_unserved(tmp_path: Path) -> None:
-    phases = [
-        replace(SILENT, name="silent", n_batches=0),
-        replace(SILENT, name="some", n_unserved=20, unserved_end=NOT_SERVED),
-    ]
-    findings = {
-        one.scope.phase: one
-        for one in diagnose(write_regime_run(tmp_path, phases))[0]
-        if one.level == "window"
-    }
-    assert findings["silent"].rule == "unserved"
-    assert "It said" not in findings["silent"].claim
-    assert findings["some"].rule == "refused"
+def test_a_server_that_answers_some_and_leaves_most_is_unserved(diagnosed: Diagnosed) -> None:
+    findings = diagnosed[0]
+    assert findings["dead"].rule == "unserved"
+    assert "It said" not in findings["dead"].claim
+    assert findings["some answered"].rule == "refused"

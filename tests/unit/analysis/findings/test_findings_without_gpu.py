@@ -14,8 +14,8 @@ from tests.synthetic_runs import synthesise
 
 
 def findings_of(tmp_path: Path, gpus: list[str]) -> dict[str, Finding]:
-    """By level, of a made-up run of 12 s measured without a profile."""
-    run = synthesise()
+    """By level, of a made-up run of 12 s measured without a profile, just long enough for a p99."""
+    run = synthesise(rate_hz=40.0)
     run.derived = False
     run.manifest["nodes"]["node-0"]["gpus"] = gpus
     found = {one.level: one for one in diagnose(run.write(tmp_path))[0]}
