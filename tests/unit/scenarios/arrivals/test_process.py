@@ -896,37 +896,6 @@ def test_constant_arrivals_do_not_drift_over_a_day() -> None:
     assert np.abs(offsets[-1_000:] - np.array(exact)).max() <= 1
 
 
-EVERY = {**CASES, **{f"envelope {name}": envelope_case(name) for name in SHAPES}}
-
-
-@given(st.sampled_from(sorted(EVERY)), st.integers(0, 2**64), st.integers(1, 3 * S))
-@settings(max_examples=60)
-def test_a_schedule_is_sorted_int64_inside_the_horizon_and_the_same_for_the_same_seed(
-    name: str, seed: int, horizon_ns: int
-) -> None:
-    arrivals = build(EVERY[name].config, 10.0)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(random_paths, "_SPELLS", 64)
-        offsets = arrivals.offsets_ns(np.random.default_rng(seed), horizon_ns)
-        again = arrivals.offsets_ns(np.random.default_rng(seed), horizon_ns)
-    assert offsets.dtype == np.int64
-    assert (np.diff(offsets) >= 0).all()
-    assert offsets.size == 0 or (offsets[0] >= 0 and offsets[-1] < horizon_ns)
-    assert np.array_equal(offsets, again)
-
-
-@pytest.mark.parametrize("name", EVERY)
-def test_the_rate_integrates_to_the_expected_count(name: str) -> None:
-    arrivals = build(EVERY[name].config, 10.0)
-    middles = np.arange(5_000, 10 * S, 10_000_000) // 1  # 1,000 cells of 10 ms
-    rates = arrivals.rate_hz(middles.astype(np.int64) + 4_995_000)
-    assert rates.shape == (1_000,)
-    sums = np.cumsum(rates) * 0.01
-    for cell in (250, 500, 1_000):
-        assert sums[cell - 1] == pytest.approx(arrivals.expected_count(cell * 10_000_000), rel=2e-3)
-    assert arrivals.expected_count(0) == 0
-
-
 @given(
     st.lists(st.tuples(st.floats(0.5, 50), st.integers(1, 3 * S)), min_size=1, max_size=5),
     st.integers(1, 9 * S),

@@ -707,9 +707,3 @@ def test_a_b_model_ends_with_the_horizon_it_was_made_for() -> None:
 def test_a_cascade_that_is_none_is_refused(make: Callable[[], object], problem: str) -> None:
     with pytest.raises(ValueError, match=problem):
         make()
-
-
-def test_the_expected_level_of_a_stationary_path_is_1() -> None:
-    for path in (MarkovPath(*THREE), onoff(PARETO), LogGaussianPath("fgn", 1.0, S, hurst=0.9)):
-        assert path.level(np.array([0, 5, 7 * S])).tolist() == [1.0, 1.0, 1.0]
-        assert path.area_ns(7 * S) == 7.0 * S

@@ -9,8 +9,6 @@ from functools import cache
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from scipy import stats
 
 from squall.scenarios.arrivals import unit as processes
@@ -258,16 +256,6 @@ def test_the_gamma_law_of_the_excitation_stands_in_for_the_burn_in(
     assert isinstance(process, UnitHawkes)
     assert process.burn_in() == 5.0
     assert faults(process, theory, share=share) == set()
-
-
-@given(st.sampled_from([process for process, _ in RIGHT.values()]), st.integers(0, 2**32), st.floats(0, 300))
-@settings(max_examples=40)
-def test_points_are_sorted_and_inside_the_axis(process: UnitProcess, seed: int, length: float) -> None:
-    points = process.points(np.random.default_rng(seed), length)
-    assert points.dtype == np.float64
-    assert (np.diff(points) >= 0).all()
-    assert points.size == 0 or (points[0] >= 0 and points[-1] <= length)
-    assert np.array_equal(points, process.points(np.random.default_rng(seed), length))
 
 
 @pytest.mark.parametrize(
