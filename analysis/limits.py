@@ -21,7 +21,8 @@ class Limits:
     # verdict/lag_parts.py: `lag in p50`, `lag in p95`, `lag in p99`
     timer_ns: int = 500_000
     """Lag that any quantile of response time may have in it: what a timer's wake-up costs at the p99 of a quiet host
-    with 2 cores (450 us, 2026-11-22; 50 us at the median). Below it a share says what the host's timers are."""
+    with 2 cores (450 us, 2026-11-22; 50 us at the median). Below it a share says what the host's timers are: the larger
+    of this and `lag_of_latency_ratio` of the quantile is allowed."""
     # verdict/lag_parts.py: `lag in p50`, `lag in p95`, `lag in p99`; verdict/stimulus_checks.py:
     # `send lag of the worst worker`, `send lag end drift`; verdict/validity.py: `event-loop lag p95`
     lag_of_latency_ratio: float = 0.10
