@@ -49,7 +49,8 @@ FEATURES: dict[str, dict[str, str]] = {
     },
 }  # fmt: skip
 """What is set in the environment of a child, by the name of the CPU that it then looks like."""
-QUICK = ("numpy without AVX-512", "Nehalem")
+QUICK = ("Nehalem",)
+"""It lacks the most."""
 
 
 def digests() -> dict[str, str]:

@@ -237,8 +237,9 @@ def test_nothing_was_traced(tmp_path: Path) -> None:
     assert losses == []
 
 
+@pytest.mark.parametrize("step", [7, pytest.param(1, marks=pytest.mark.slow)])
 def test_wherever_a_file_is_cut_off_the_requests_before_are_kept_and_the_loss_is_told(
-    setting: Setting,
+    setting: Setting, step: int
 ) -> None:
     for trace_id in (1, 2, 3):
         setting.write_trace(over_http(trace_id, trace_id, 10 * trace_id, ours(trace_id)).streams)
@@ -246,7 +247,8 @@ def test_wherever_a_file_is_cut_off_the_requests_before_are_kept_and_the_loss_is
     (path,) = trace_files(setting.file)
     text = path.read_bytes()
     starts = [text.index(b'{"id":%d' % trace_id) for trace_id in (1, 2, 3)]
-    for length in range(len(text)):
+    edges = {place for start in starts for place in range(start - 3, start + 4)} | {len(text) - 1}
+    for length in sorted({*range(0, len(text), step), *edges}):
         path.write_bytes(text[:length])
         losses: list[str] = []
         rows = rows_of([path], losses)

@@ -306,18 +306,19 @@ def test_the_parts_of_a_file_do_not_show(
     assert rows(part_rows, kept_rows) == rows(N_ROWS, 10**6)
 
 
+@pytest.mark.parametrize("n_draws", [16, pytest.param(40, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("config", CONFIGS)
 @pytest.mark.parametrize("is_looped", [False, True])
 def test_the_expected_counts_are_the_mean_of_what_is_drawn(
-    trace: Path, config: dict[str, Any], is_looped: bool
+    trace: Path, config: dict[str, Any], is_looped: bool, n_draws: int
 ) -> None:
-    """Over 40 draws of n the mean is within 4 standard errors, taken from the draws, of what is expected."""
+    """Over draws of n the mean is within 4 standard errors, taken from the draws, of what is expected."""
     edges = np.array([0, 2_500 * MS, 4 * S, 7_777 * MS, 14 * S, 25 * S])
     one = replay(trace, loop=is_looped, **config)
-    draws = [one.offsets_ns(np.random.default_rng(seed), 25 * S) for seed in range(40)]
+    draws = [one.offsets_ns(np.random.default_rng(seed), 25 * S) for seed in range(n_draws)]
     counts = np.array([np.searchsorted(offsets, edges) for offsets in draws])
     expected = np.array([one.expected_count(int(edge)) for edge in edges])
-    error = np.maximum(counts.std(axis=0) / 40**0.5, 1e-9 + 0.02 * (counts.std(axis=0) > 0))
+    error = np.maximum(counts.std(axis=0) / n_draws**0.5, 1e-9 + 0.02 * (counts.std(axis=0) > 0))
     assert (abs(counts.mean(axis=0) - expected) <= 4 * error).all()
     seconds = np.arange(5, dtype=np.int64) * S
     steps = [one.expected_count(int(second + S)) - one.expected_count(int(second)) for second in seconds]

@@ -74,6 +74,12 @@ def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return written(tmp_path_factory.mktemp("scaling") / "sessions.parquet", *drawn())
 
 
+@pytest.fixture(scope="module")
+def instants(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The drawn series without its sessions, which take most of the time to read it."""
+    return written(tmp_path_factory.mktemp("scaling") / "instants.parquet", drawn()[0])
+
+
 def rows_of(trace: Path, horizon_ns: int = 2 * END_NS, seed: int = 3, **config: Any) -> Drawn:
     """What `config` replays of a trace."""
     arrivals = TraceArrivals.model_validate({"kind": "trace", "file": str(trace), **config})
@@ -160,9 +166,9 @@ def test_a_float_would_not_scale_exactly() -> None:
     assert int(short * (num / den)) == short * num // den + 1
 
 
-def test_compressing_time_moves_the_dispersion_curve_and_keeps_c2(trace: Path) -> None:
+def test_compressing_time_moves_the_dispersion_curve_and_keeps_c2(instants: Path) -> None:
     offsets, _ = drawn()  # in multiples of 4 ns: nothing is lost, so the two are equal
-    quick = replayed(trace, time_scale="1/4")
+    quick = replayed(instants, time_scale="1/4")
     for window_ns in (10 * MS, S, 10 * S):
         for measure in (lambda *of: idc(*of)[0], peak_to_mean):
             before = measure(offsets, 4 * window_ns, END_NS)
@@ -191,9 +197,9 @@ def test_spreading_makes_poisson_arrivals_of_those_that_a_grid_floored(tmp_path:
     assert not is_idc(half, S, 1.0)
 
 
-def test_thinning_takes_dispersion_to_one_by_its_share(trace: Path) -> None:
+def test_thinning_takes_dispersion_to_one_by_its_share(instants: Path) -> None:
     offsets, _ = drawn()
-    kept = replayed(trace, rate_scale=thin(0.25))
+    kept = replayed(instants, rate_scale=thin(0.25))
     assert abs(kept.size - offsets.size / 4) < 4 * (offsets.size * 0.25 * 0.75) ** 0.5
     for window_ns in (S, 10 * S):
         assert_idc(kept, window_ns, 1 + 0.25 * (IDC - 1))
@@ -201,11 +207,11 @@ def test_thinning_takes_dispersion_to_one_by_its_share(trace: Path) -> None:
     assert peak_to_mean(kept, S) > peak_to_mean(offsets, S)
 
 
-def test_every_fourth_arrival_is_not_a_thinning(trace: Path) -> None:
+def test_every_fourth_arrival_is_not_a_thinning(instants: Path) -> None:
     offsets, _ = drawn()
     found, error = idc(offsets[::4], S)
     assert found < 1 + 0.25 * (IDC - 1) - 4 * error
-    assert c2(offsets[::4]) < c2(replayed(trace, rate_scale=thin(0.25)))
+    assert c2(offsets[::4]) < c2(replayed(instants, rate_scale=thin(0.25)))
 
 
 def test_thinning_by_session_keeps_the_bursts_inside_sessions(trace: Path) -> None:
@@ -248,10 +254,10 @@ def test_rows_without_a_session_are_thinned_one_by_one() -> None:
     assert is_kept[100:].tolist() == kept_sessions(none[100:], 0.5, 100).tolist()
 
 
-def test_windows_at_once_keep_the_dispersion_and_add_their_rates(trace: Path) -> None:
+def test_windows_at_once_keep_the_dispersion_and_add_their_rates(instants: Path) -> None:
     offsets, _ = drawn()
     length_ns = 4_900 * S  # 4 of them end before the trace does
-    merged = replayed(trace, length="4900s", rate_scale={"kind": "overlap", "copies": 4})
+    merged = replayed(instants, length="4900s", rate_scale={"kind": "overlap", "copies": 4})
     parts = [offsets[offsets // length_ns == index] - index * length_ns for index in range(4)]
     assert merged.tolist() == np.sort(np.concatenate(parts)).tolist()
     assert_idc(merged, S, IDC, length_ns)
@@ -261,21 +267,21 @@ def test_windows_at_once_keep_the_dispersion_and_add_their_rates(trace: Path) ->
     # seeds 5 to 12 of the series 0.74 to 0.97 of that half, mean 0.83, sd 0.07
     assert excess[0] == pytest.approx(np.mean(excess[1:]) / 2, rel=1 / 3)
     # one window on top of itself is no independent tenant: 4 times the dispersion, and the same peak
-    same = replayed(trace, length="4900s", rate_scale=copied(4, "0s"))
+    same = replayed(instants, length="4900s", rate_scale=copied(4, "0s"))
     assert same.tolist() == np.repeat(parts[0], 4).tolist()
     found, error = idc(same, S, length_ns)
     assert found > IDC + 4 * error
     assert peak_to_mean(same, 10 * S, length_ns) - 1 > np.mean(excess[1:]) / 2 * 4 / 3
 
 
-def test_replicating_multiplies_the_dispersion_above_the_jitter(trace: Path, tmp_path: Path) -> None:
+def test_replicating_multiplies_the_dispersion_above_the_jitter(instants: Path, tmp_path: Path) -> None:
     offsets, _ = drawn()
-    again = replayed(trace, rate_scale=copied(4, "0s"))
+    again = replayed(instants, rate_scale=copied(4, "0s"))
     assert idc(again, S)[0] == pytest.approx(4 * idc(offsets, S)[0], rel=1e-12)
     assert peak_to_mean(again, S) == pytest.approx(peak_to_mean(offsets, S), rel=1e-12)
     # k - 1 gaps of 0 for each old one; n of them to n - 1, so equal to 1/n
     assert c2(again) == pytest.approx(4 * (c2(offsets) + 1) - 1, rel=1e-4)
-    late = replayed(trace, rate_scale=copied(4, "10ms"))
+    late = replayed(instants, rate_scale=copied(4, "10ms"))
     assert late.size == 4 * offsets.size
     assert_idc(late, S, 4 * IDC)
     assert not is_idc(late, S, IDC)  # which independent tenants would give
@@ -289,11 +295,11 @@ def test_replicating_multiplies_the_dispersion_above_the_jitter(trace: Path, tmp
 
 @pytest.mark.parametrize(("window_ns", "factor"), [(S // 4, 3.0), (S, 0.5), (4 * S, 3.0)])
 def test_an_envelope_drawn_anew_has_the_dispersion_of_its_formula(
-    window_ns: int, factor: float, trace: Path
+    window_ns: int, factor: float, instants: Path
 ) -> None:
     offsets, _ = drawn()
     scale = {"kind": "envelope", "factor": factor, "bin": "1s"}
-    new = replayed(trace, length="20000s", rate_scale=scale)
+    new = replayed(instants, length="20000s", rate_scale=scale)
     # given the counts the new ones are Poisson: sd sqrt(factor n)
     assert abs(new.size - factor * offsets.size) < 4 * (factor * offsets.size) ** 0.5
     whole = max(window_ns, S)
@@ -311,12 +317,12 @@ def test_the_last_bin_of_an_envelope_ends_with_the_window(tmp_path: Path) -> Non
     assert (abs(np.bincount(new // (5 * S)) - 2_500) < 4 * 50).all()
 
 
-def test_a_loop_has_the_same_count_in_every_period(trace: Path, tmp_path: Path) -> None:
+def test_a_loop_has_the_same_count_in_every_period(instants: Path, tmp_path: Path) -> None:
     short = written(tmp_path / "short.parquet", np.array([0, 3, 3, 9]))
     laps = replayed(short, 34, length="10ns", loop=True)
     assert laps.tolist() == [0, 3, 3, 9, 10, 13, 13, 19, 20, 23, 23, 29, 30, 33, 33]
     base, _ = drawn()
-    rounds = replayed(trace, 3 * END_NS, length="20000s", loop=True)
+    rounds = replayed(instants, 3 * END_NS, length="20000s", loop=True)
     assert rounds.size == 3 * base.size
     assert idc(rounds, END_NS, 3 * END_NS)[0] == 0
     assert idc(rounds, S, 3 * END_NS)[0] == pytest.approx(idc(base, S)[0], rel=1e-12)
