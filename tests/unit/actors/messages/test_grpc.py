@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from squall.actors.load.grpc_connection import GrpcConnection, GrpcExchange
+from squall.actors.load.lane import Lane
 from squall.actors.messages.grpc_headers import call_headers
 from squall.actors.messages.grpc_wire import GrpcTemplate, grpc_template
 from squall.actors.messages.template import NO_ID
@@ -59,9 +60,10 @@ class Ends:
         self.replies: list[tuple[int, int, str, bytes]] = []
         self.failures: list[tuple[int, str]] = []
         self.n_write_pauses = 0
-        self.lane = None
+        self.lane: Lane | None = None
+        self.has_waiting = False
         self.why = ""
-        self.connection = GrpcConnection(self, call_headers("http", "h:1", {}))  # type: ignore[arg-type]
+        self.connection = GrpcConnection(self, call_headers("http", "h:1", {}))
         self.socket = SocketStream()
         self.connection.socket = self.socket  # type: ignore[assignment]
 
@@ -82,10 +84,10 @@ class Ends:
             del self.by_token[exchange.token]
             self.on_failure(exchange.token, exchange.sent_ns, exchange.first_ns, why)
 
-    def nothing(self, _: GrpcConnection) -> None:
-        return
+    def nothing(self, _: object) -> None:
+        """There is one connection, and no lane."""
 
-    mark_dirty = ready = room = leaving = gone = nothing
+    mark_dirty = ready = room = leaving = gone = lend = readopt = nothing
 
 
 def connected(settings: dict[int, int] | None = None) -> Ends:
