@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import duckdb
@@ -28,11 +30,17 @@ def big(tmp_path_factory: pytest.TempPathFactory) -> RunStore:
     return write_big_run(tmp_path_factory.mktemp("big"), SCALE)
 
 
-def ask(store: RunStore, query: str) -> list[tuple[object, ...]]:
-    """Rows of a query in which every table of the run is a view."""
+@contextmanager
+def views(store: RunStore) -> Iterator[duckdb.DuckDBPyConnection]:
+    """A connection in which every table of the run is a view."""
     with duckdb.connect() as connection:
         for table in store.tables():
             connection.read_parquet([str(part) for part in store.path(table)]).create_view(table)
+        yield connection
+
+
+def ask(store: RunStore, query: str) -> list[tuple[object, ...]]:
+    with views(store) as connection:
         rows: list[tuple[object, ...]] = connection.execute(query).fetchall()
     return rows
 
@@ -80,9 +88,10 @@ def test_numbers_do_not_depend_on_the_pieces(
     monkeypatch.setattr(big_runs, "EVENT_ROWS", 1_600)
     monkeypatch.setattr(big_runs, "REQUEST_ROWS", 100)
     other = write_big_run(tmp_path, SCALE)
-    for table in big.tables():
-        query = f"SELECT count(*), sum(hash(row)) FROM (SELECT * EXCLUDE (run) FROM {table}) row"
-        assert ask(other, query) == ask(big, query), table
+    with views(big) as whole, views(other) as pieces:
+        for table in big.tables():
+            query = f"SELECT count(*), sum(hash(row)) FROM (SELECT * EXCLUDE (run) FROM {table}) row"
+            assert pieces.execute(query).fetchall() == whole.execute(query).fetchall(), table
 
 
 def test_statistics_count_what_the_batches_served(big: RunStore) -> None:

@@ -12,12 +12,15 @@ from typing import Any
 import duckdb
 import pytest
 
-from squall.analysis.derive import derive
 from squall.analysis.findings.tail_batches import batches_measures
+from squall.analysis.join.batch_costs import write_batch_costs
+from squall.analysis.join.join import write_joined
 from squall.analysis.metrics.figures.batch_figures import pick_all
 from squall.analysis.metrics.instances import measures_of_batches
+from squall.analysis.metrics.windows import write_windows
 from squall.analysis.storage import query
 from squall.analysis.storage.databases import database
+from squall.analysis.summary.summary import summarise
 from squall.analysis.tables import relations
 from squall.analysis.tables.nsys import DEVICE_TABLES
 from squall.analysis.tables.relations import RELATIONS, Relation, by_name
@@ -93,8 +96,9 @@ class Watched:
     def execute(self, statement: str, *more: Any) -> Any:
         answer = self._connection.execute(statement, *more)
         if made := re.match(r"\s*CREATE TEMP (?:TABLE|VIEW) (\w+)", statement):
-            rows = self._connection.execute(f"DESCRIBE {made[1]}").fetchall()
-            self._seen.setdefault(made[1], []).append({name: type_ for name, type_, *_ in rows})
+            new = self._connection.sql(f"FROM {made[1]}")
+            columns = dict(zip(new.columns, map(str, new.types), strict=True))
+            self._seen.setdefault(made[1], []).append(columns)
         return answer
 
 
@@ -113,7 +117,10 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[str, s
         for number, servers in enumerate((STYLES, ("blind",))):
             shape = Shape(seed=number + 3, servers=servers, n_requests=6 * len(servers))
             store = plant(shape).write(tmp_path_factory.mktemp("runs"))
-            derive(store)
+            write_batch_costs(store)
+            write_joined(store)
+            write_windows(store)
+            summarise(store)
             measures_of_batches(store, store.manifest.phases[0].name, [])
             tables = ["batch_costs", *(name for name in DEVICE_TABLES if store.has(name))]
             with query.connect(store, tables) as connection:
@@ -132,9 +139,16 @@ def test_a_relation_has_the_columns_and_types_that_it_says(
         assert columns == ({one: stated[one] for one in columns} if name == "kept" else stated)
 
 
+@pytest.fixture(scope="module")
+def connection() -> Iterator[duckdb.DuckDBPyConnection]:
+    with duckdb.connect() as found:
+        yield found
+
+
 @pytest.mark.parametrize("relation", RELATIONS.values(), ids=RELATIONS.keys())
-def test_an_empty_relation_has_its_columns_and_no_rows(relation: Relation) -> None:
-    with duckdb.connect() as connection:
-        found = connection.sql(relation.empty())
-        assert dict(zip(found.columns, map(str, found.types), strict=True)) == dict(relation.columns)
-        assert not found.fetchall()
+def test_an_empty_relation_has_its_columns_and_no_rows(
+    relation: Relation, connection: duckdb.DuckDBPyConnection
+) -> None:
+    found = connection.sql(relation.empty())
+    assert dict(zip(found.columns, map(str, found.types), strict=True)) == dict(relation.columns)
+    assert not found.fetchall()

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -30,11 +31,24 @@ def brute(found: BatchRanges, thread: int, start: int, end: int) -> int:
     return holding[-1] if holding and end <= found.end_ns[holding[-1]] else -1
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(ranges, events)
 def test_events_are_located_as_by_looking_at_every_range(
     rows: list[tuple[tuple[int, int, int], bool]], wanted: list[tuple[int, int, int]]
 ) -> None:
+    check_located(rows, wanted)
+
+
+@pytest.mark.slow
+@settings(max_examples=1_000)
+@given(ranges, events)
+def test_events_are_located_as_by_looking_at_every_range_whatever_they_are(
+    rows: list[tuple[tuple[int, int, int], bool]], wanted: list[tuple[int, int, int]]
+) -> None:
+    check_located(rows, wanted)
+
+
+def check_located(rows: list[tuple[tuple[int, int, int], bool]], wanted: list[tuple[int, int, int]]) -> None:
     found = made(rows)
     thread, start, length = (np.array([event[i] for event in wanted], np.int64) for i in range(3))
     located = found.locate(thread, start, start + length)

@@ -18,7 +18,9 @@ from tests.nsys_exports import MadeExport
 from tests.nsys_stats import SUMMARIES, summary
 
 FIXTURES = Path(__file__).parents[3] / "fixtures" / "h200"
-CAPTURES = ("linear_head", "seqlen_head", "two_heads")
+ALONE = ("linear_head", "seqlen_head")
+CAPTURES = ("two_heads", *(pytest.param(name, marks=pytest.mark.slow) for name in ALONE))
+"""Of two models at once, and of each alone."""
 SPANS = {
     "cudaapisum": "cuda_api_sum",
     "gpumemtimesum": "cuda_gpu_mem_time_sum",
@@ -183,12 +185,12 @@ def test_kernels_by_name_are_the_sums_of_kernels_by_name_and_size(
     totals: dict[str, dict[str, int]] = {}
     for name in ("cuda_gpu_kern_sum:base", "cuda_gpu_kern_gb_sum:base"):
         found = totals.setdefault(name, {})
-        for row in summary(h200_report("linear_head"), name).to_pylist():
+        for row in summary(h200_report("two_heads"), name).to_pylist():
             found[row["name"]] = found.get(row["name"], 0) + row["total"]
     first, second = totals.values()
     assert first == second
     assert sum(
-        row["total"] for row in summary(h200_report("linear_head"), "cuda_gpu_kern_sum").to_pylist()
+        row["total"] for row in summary(h200_report("two_heads"), "cuda_gpu_kern_sum").to_pylist()
     ) == sum(first.values())
 
 

@@ -326,7 +326,7 @@ def test_a_scrubbed_file_that_is_spoilt_later_is_one_line(
     h200_report: Callable[[str], NsysReport], tmp_path: Path
 ) -> None:
     folder = tmp_path / "spoilt"
-    shutil.copytree(h200_report("seqlen_head")._folder, folder)
+    shutil.copytree(h200_report("two_heads")._folder, folder)
     report = NsysReport(folder)
     path = folder / "OSRT_API.parquet"
     content = bytearray(path.read_bytes())
