@@ -24,11 +24,11 @@ if sys.argv[2] == "raise":
 """
 
 
-def end_of(*words: str, **streams: int) -> subprocess.CompletedProcess[str]:
-    given = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **streams}
+def end_of(*words: str, stdout: int = subprocess.PIPE) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-c", _ABORTS, *words], cwd=ROOT, text=True, timeout=60, check=False, **given
-    )
+        [sys.executable, "-c", _ABORTS, *words], stdout=stdout, stderr=subprocess.PIPE, cwd=ROOT, text=True,
+        timeout=60, check=False,
+    )  # fmt: skip
 
 
 def test_a_process_leaves_by_its_code_and_after_its_exit_handlers() -> None:
