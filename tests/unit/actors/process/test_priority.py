@@ -37,18 +37,24 @@ class FakeKernel:
     def threads(self) -> list[int]:
         return list(self.nicenesses)
 
+    def thread(self, tid: int) -> int:
+        """Its key here."""
+        if tid and tid not in self.nicenesses:
+            raise ProcessLookupError(3, "No such process")
+        return tid or SENDER
+
     def niceness(self, tid: int) -> int:
-        return self.nicenesses[tid or SENDER]
+        return self.nicenesses[self.thread(tid)]
 
     def set_niceness(self, tid: int, niceness: int) -> None:
-        tid = tid or SENDER
+        tid = self.thread(tid)
         is_raise = niceness < self.nicenesses[tid]
         if is_raise and not self.has.is_privileged and niceness < self.has.least_niceness:
             raise PermissionError(13, "Permission denied")
         self.nicenesses[tid] = niceness
 
     def policy(self, tid: int) -> tuple[int, int]:
-        return self.policies[tid or SENDER]
+        return self.policies[self.thread(tid)]
 
     def set_policy(self, tid: int, policy: int, priority: int) -> None:
         has_flag, policy = bool(policy & os.SCHED_RESET_ON_FORK), policy & ~os.SCHED_RESET_ON_FORK
@@ -58,7 +64,7 @@ class FakeKernel:
         if self.has_flag and not has_flag and not self.has.is_privileged:
             raise PermissionError(1, "Operation not permitted")  # sched(7): the flag cannot be taken back
         self.has_flag = has_flag
-        self.policies[tid or SENDER] = policy, priority
+        self.policies[self.thread(tid)] = policy, priority
 
     def cores(self, tid: int) -> set[int]:
         del tid
