@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
+from squall.analysis.compare.overhead import OVERHEAD_FILE, PairRun, evaluate
 from squall.analysis.schema import arrow_schema
 from squall.analysis.storage.store import RunStore
 from squall.analysis.tables.manifest import read_manifest
@@ -18,6 +20,14 @@ MS, S = 1_000_000, 1_000_000_000
 N = 1_000
 LENGTH_NS = 2 * S
 ON = {"status": "on", "reason": "", "mend": ""}
+
+
+def evaluated_again(folder: Path) -> dict[str, Any]:
+    """The evaluation from `overhead.json` and the run directories beside it."""
+    before = json.loads((folder / OVERHEAD_FILE).read_text(encoding="utf-8"))
+    planned = ("pair", "position", "is_profiled", "run", "error")
+    plans = [PairRun(**{name: one[name] for name in planned}) for one in before["runs"]]
+    return evaluate(folder, plans, before["n_pairs_planned"])
 
 
 def table(name: str, rows: Sequence[Mapping[str, Any]]) -> pa.Table:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from squall.analysis.proof.queueing import departures_ns, md1_response_quantile
+from squall.analysis.proof.queueing import Queue, departures_ns
 
 GAP_NS = 1_000_000
 _SPELLS = ((3.0, 50.0), (0.5, 200.0))
@@ -75,7 +75,7 @@ class QueueCase(_Runs):
         """The true quantile."""
         if self.known_ns is not None:
             return self.known_ns[q]
-        return md1_response_quantile(q, self.load_ratio, self.load_ratio * GAP_NS)
+        return Queue("constant", 1, self.load_ratio, round(self.load_ratio * GAP_NS)).response_quantile(q)
 
     def responses_ns(self, rng: np.random.Generator, n: int) -> Int64s:
         """(n,) response times of a queue that begins empty."""

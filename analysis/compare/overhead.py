@@ -62,22 +62,6 @@ class _Judged:
         return self.plan.run or f"#{self.plan.position + 1}"
 
 
-def evaluate_folder(folder: Path) -> dict[str, Any]:
-    """The evaluation again, from `overhead.json` and the run directories beside it.
-
-    Raises AnalysisError where the folder has no such file.
-    """
-    try:
-        before = json.loads((folder / OVERHEAD_FILE).read_text(encoding="utf-8"))
-        plans = [PairRun(**{name: one[name] for name in _PLANNED}) for one in before["runs"]]
-        return evaluate(folder, plans, int(before["n_pairs_planned"]))
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise AnalysisError(f"{folder} is no folder of `squall run --measure-overhead`: {error}") from error
-
-
-_PLANNED = ("pair", "position", "is_profiled", "run", "error")
-
-
 def evaluate(folder: Path, plans: Sequence[PairRun], n_pairs_planned: int) -> dict[str, Any]:
     """`overhead.json`: the runs, the pairs left out, the changes with intervals, and a sentence on each.
 

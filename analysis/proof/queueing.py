@@ -107,16 +107,6 @@ def mmc_response_cdf(t_ns: float, n_lanes: int, load_ratio: float, service_ns: f
     return max(0.0, 1.0 - late)
 
 
-def mmc_response_quantile(q: float, n_lanes: int, load_ratio: float, service_ns: float) -> float:
-    """The q-quantile of T of M/M/c in ns, by bisection of `mmc_response_cdf`."""
-    return _bisected(lambda t_ns: mmc_response_cdf(t_ns, n_lanes, load_ratio, service_ns), q, service_ns)
-
-
-def md1_mean_wait(load_ratio: float, service_ns: float) -> float:
-    """E W of M/D/1 in ns: ρ / (2 μ (1 - ρ)). Source: Pollaczek-Khinchine, Kleinrock I (1975), section 5.6."""
-    return load_ratio * service_ns / (2.0 * (1.0 - load_ratio))
-
-
 def md1_response_cdf(t_ns: float, load_ratio: float, service_ns: float) -> float:
     """P(T ≤ t) of M/D/1, where T = W + D and D = service_ns; 0 for t < D.
 
@@ -133,11 +123,6 @@ def md1_response_cdf(t_ns: float, load_ratio: float, service_ns: float) -> float
     n_waiting = _md1_waiting_cdf(load_ratio, k + 1)
     came = _poisson(load_ratio * (k + 1.0 - wait), k + 1)
     return min(1.0, float(np.dot(came, n_waiting[::-1])))
-
-
-def md1_response_quantile(q: float, load_ratio: float, service_ns: float) -> float:
-    """The q-quantile of T of M/D/1 in ns, by bisection of `md1_response_cdf`; D for q up to 1 - ρ."""
-    return _bisected(lambda t_ns: md1_response_cdf(t_ns, load_ratio, service_ns), q, service_ns)
 
 
 def _md1_waiting_cdf(load_ratio: float, n: int) -> Floats:

@@ -7,12 +7,9 @@ the band of a dispersion over windows near the block's length is too low.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 from numpy.typing import NDArray
 
-from squall.analysis.arrays import Floats
 from squall.scenarios.series.burstiness import LEAST_WINDOWS, window_runs
 from squall.scenarios.units import NS_PER_S
 
@@ -22,45 +19,10 @@ N_DRAWS = 400
 BAND_RATIOS = (0.05, 0.95)
 LEAST_BLOCKS = 10
 
-Statistic = Callable[[NDArray[np.int64], int], object]
-"""Sorted instants in [0, end_ns) and end_ns, to a float, None or a sequence of them."""
-
 
 def block_ns_for(span_ns: int, block_ns: int = BLOCK_NS) -> int:
     """`block_ns`, or a tenth of a span that holds fewer than ten of them."""
     return min(block_ns, max(1, span_ns // LEAST_BLOCKS))
-
-
-def bootstrap_bands(
-    times_ns: NDArray[np.int64],
-    end_ns: int,
-    statistic: Statistic,
-    block_ns: int = BLOCK_NS,
-    n: int = N_DRAWS,
-    seed: int = 1,
-    start_ns: int = 0,
-) -> Floats:
-    """5 % and 95 % points of `statistic` over `n` resampled series, (n_figures, 2); NaN where it is None.
-
-    A draw lays as many whole blocks of the sorted instants as the span holds end to end, each picked at
-    random; its instants begin at 0. One figure gives shape (1, 2). A draw costs as much as the statistic:
-    for dispersions of long series use `dispersion_band`.
-    """
-    width_ns = block_ns_for(end_ns - start_ns, block_ns)
-    n_blocks = (end_ns - start_ns) // width_ns
-    edges_ns = start_ns + width_ns * np.arange(n_blocks + 1)
-    places = np.searchsorted(times_ns, edges_ns)
-    blocks = [
-        times_ns[low:high] - edge_ns
-        for low, high, edge_ns in zip(places[:-1], places[1:], edges_ns[:-1], strict=True)
-    ]
-    rng = np.random.default_rng(seed)
-    found = []
-    for _ in range(n):
-        picked = rng.integers(0, n_blocks, n_blocks).tolist()
-        drawn = np.concatenate([blocks[block] + slot * width_ns for slot, block in enumerate(picked)])
-        found.append(np.atleast_1d(np.array(statistic(drawn, n_blocks * width_ns), dtype=np.float64)))
-    return _bands(np.stack(found))
 
 
 def dispersion_band(
@@ -96,10 +58,5 @@ def dispersion_band(
         return None
     n_windows = n_blocks * per_block
     found = (squares - total**2 / n_windows) / (n_windows - 1) / (total / n_windows)
-    low_ratio, high_ratio = _bands(found[:, None])[0].tolist()
+    low_ratio, high_ratio = np.quantile(found, BAND_RATIOS).tolist()
     return low_ratio, high_ratio
-
-
-def _bands(found: Floats) -> Floats:
-    """Columns of `found` to their 5 % and 95 % points, (n_figures, 2); NaN where any draw is."""
-    return np.quantile(found, BAND_RATIOS, axis=0).T

@@ -123,11 +123,6 @@ def deal(plan: Plan, n_workers: int) -> Iterator[Plan]:
             yield parts.pop(0)
 
 
-def part_of(plan: Plan, worker: int, n_workers: int) -> Plan:
-    """The arrivals that `worker` of `n_workers` sends, by the plan's rule: for one worker the plan as it is."""
-    return _parts_of(plan, range(worker, worker + 1), n_workers)[0]
-
-
 def _parts_of(plan: Plan, workers: range, n_workers: int) -> list[Plan]:
     """The parts of some workers, in one sweep over the plan."""
     if n_workers == 1:

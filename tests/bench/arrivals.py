@@ -144,7 +144,7 @@ def make_trace(path: Path, n: int) -> dict[str, Any]:
 def deal_trace(path: Path, rule: str, n: int) -> dict[str, Any]:
     """Plans the trace, deals it to the workers one part after the other, and merges the parts again."""
     from squall.scenarios.config.loader import scenario_from_mapping
-    from squall.scenarios.plan.plan import deal, merge, part_of, plan_scenario
+    from squall.scenarios.plan.plan import deal, merge, plan_scenario
 
     arrivals = {"kind": "trace", "file": str(path)}
     mapping = scenario_of(
@@ -158,9 +158,9 @@ def deal_trace(path: Path, rule: str, n: int) -> dict[str, Any]:
     peak_planned_mib = _peak_mib()
     n_dealt, dealt = _timed(lambda: sum(len(part) for part in deal(plan, _N_WORKERS)))
     peak_dealt_mib, anonymous_mib = _peak_mib(), _anonymous_mib()
-    part_bytes = 22 * len(part_of(plan, 0, _N_WORKERS))
+    part_bytes = 22 * len(next(deal(plan, _N_WORKERS)))
     merged, joined = _timed(lambda: merge(deal(plan, _N_WORKERS), len(plan), folder).sha256())
-    alone = part_of(plan, 0, 1).sha256()
+    alone = next(deal(plan, 1)).sha256()
     return {
         "rule": rule, "n": len(plan), "is_exact": n_dealt == len(plan) == n and merged == alone == digest,
         "plan_s": planned[0], "plan_cpu_s": planned[1], "sha_cpu_s": digested[1], "deal_s": dealt[0],

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from squall.analysis.compare.overhead import evaluate_folder
 from squall.analysis.storage.store import RunStore
 from tests.integration.live_runs import RAY_AUTH, Bench, scenario_mapping, wait_until
+from tests.overhead_runs import evaluated_again
 
 _DRIVE = """
 import json, sys
@@ -57,7 +57,7 @@ def start(bench: Bench, content: dict[str, Any], n_pairs: int) -> subprocess.Pop
 def check_pairs(bench: Bench, found: dict[str, Any], n_pairs: int) -> list[RunStore]:
     """The runs, in their order: each sealed, whole and of the same plan."""
     (folder,) = bench.out.iterdir()
-    assert json.loads((folder / "overhead.json").read_text()) == found == evaluate_folder(folder)
+    assert json.loads((folder / "overhead.json").read_text()) == found == evaluated_again(folder)
     stores = [RunStore.open(folder / one["run"]) for one in found["runs"]]
     assert len(stores) == 2 * n_pairs == len({store.run for store in stores})
     assert all(store.is_sealed and store.verify() == [] for store in stores)

@@ -14,7 +14,6 @@ from rich.console import Console
 from squall.analysis.compare.overhead import (
     PairRun,
     evaluate,
-    evaluate_folder,
     find_overhead,
     percent,
     profiling_ratio,
@@ -22,8 +21,7 @@ from squall.analysis.compare.overhead import (
 from squall.analysis.compare.run_figures import METRICS
 from squall.analysis.render.overhead_screen import page, render
 from squall.analysis.verdict.validity import judge_run
-from squall.scenarios.errors import AnalysisError
-from tests.overhead_runs import ON, write_run
+from tests.overhead_runs import ON, evaluated_again, write_run
 
 RATIOS = [(1.03, 1.0), (1.06, 1.02), (1.0, 0.99)]
 NSYS_ON = {"collectors": {"triton": ON, "host": ON, "nsys": ON}}
@@ -173,16 +171,11 @@ def test_the_evaluation_can_be_made_again_from_the_folder_and_found_from_a_run(t
     found = evaluate(tmp_path, plans, 3)
     assert find_overhead(tmp_path / plans[0].run) is None
     (tmp_path / "overhead.json").write_text(json.dumps(found))
-    assert evaluate_folder(tmp_path) == found
+    assert evaluated_again(tmp_path) == found
     assert find_overhead(tmp_path / plans[0].run) == found
     assert find_overhead(tmp_path / "other") is None
     assert profiling_ratio(tmp_path / plans[0].run) == found["pooled"]["p50_ns"]["ratio"] > 1
     assert profiling_ratio(tmp_path / "other") is None
-
-
-def test_a_folder_without_evaluation_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(AnalysisError, match="is no folder of `squall run --measure-overhead`"):
-        evaluate_folder(tmp_path)
 
 
 def test_screen_and_page_have_every_metric_and_fit_80_columns(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from squall.analysis.proof.queueing import md1_response_quantile
+from squall.analysis.proof.queueing import Queue
 from squall.analysis.statistics.latency import quantiles
 from tests.bench.coverage import Coverage, averaged, ours, plain, pooled, truth
 from tests.queue_runs import CASES, PAUSES, QueueCase
@@ -109,5 +109,5 @@ def test_the_simulated_queue_is_the_known_one() -> None:
     values = BUSTLING.responses_ns(np.random.default_rng(5), 2_000_000)
     for q in (0.5, 0.95):
         # 2,000,000 rows are like 55,700 independent ones (tau 35.9): the share below within four standard errors
-        share = np.mean(values <= md1_response_quantile(q, 0.8, 800_000))
+        share = np.mean(values <= Queue("constant", 1, 0.8, 800_000).response_quantile(q))
         assert share == pytest.approx(q, abs=4 * math.sqrt(q * (1 - q) / 55_700))

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from squall.analysis.statistics.bootstrap import block_ns_for, bootstrap_bands, dispersion_band
+from squall.analysis.statistics.bootstrap import block_ns_for, dispersion_band
 from squall.scenarios.series.burstiness import gap_c2, index_of_dispersion
+from tests.bootstrap import bootstrap_bands
 
 S = 1_000_000_000
 SPAN = 6_000 * S

@@ -18,11 +18,11 @@ from numpy.typing import NDArray
 from rich.console import Console
 
 from squall.analysis.render.trace_screen import WIDTH, render_trace
-from squall.analysis.statistics.bootstrap import bootstrap_bands
 from squall.analysis.traces.info import describe_sessions, describe_sizes, describe_trace, trace_summary
 from squall.analysis.traces.notes import size_notes
 from squall.scenarios.errors import AnalysisError
 from squall.scenarios.series.burstiness import gap_c2, idc_shifted
+from tests.bootstrap import bootstrap_bands
 
 TRACES = Path(__file__).resolve().parents[4].parent / "shared" / "traces"
 S = 1_000_000_000

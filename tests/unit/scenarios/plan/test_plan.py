@@ -21,7 +21,7 @@ from squall.scenarios.errors import ScenarioError
 from squall.scenarios.plan.build import build_arrivals
 from squall.scenarios.plan.deal import DealRule, affinity_of, workers_of
 from squall.scenarios.plan.growing import is_in_file, pieces
-from squall.scenarios.plan.plan import PhaseSpan, Plan, deal, merge, part_of, plan_scenario, stream
+from squall.scenarios.plan.plan import PhaseSpan, Plan, deal, merge, plan_scenario, stream
 
 S = 1_000_000_000
 COLUMNS = ("seq", "offset_ns", "phase", "rows", "variant")
@@ -156,7 +156,7 @@ def test_a_plan_in_files_is_dealt_and_merged_as_one_in_memory(
 
 
 def test_a_part_of_a_plan_in_files_travels_as_what_it_is(in_files: Path) -> None:
-    part = part_of(plan_scenario(scenario(), folder=in_files), 1, 3)
+    _, part, _ = deal(plan_scenario(scenario(), folder=in_files), 3)
     assert not any(is_in_file(getattr(part, name)) for name in COLUMNS)
     assert_same(pickle.loads(pickle.dumps(part)), part)
 
@@ -187,7 +187,6 @@ def test_parts_made_a_few_at_a_time_are_the_same(rule: DealRule, monkeypatch: py
         monkeypatch.setattr("squall.scenarios.plan.plan._AT_ONCE_BYTES", (n_at_once * plan.n_bytes + 6) // 7)
         for part, worker in zip(deal(plan, 7), range(7), strict=True):
             assert_same(part, together[worker])
-            assert_same(part, part_of(plan, worker, 7))
 
 
 def test_a_hash_shares_arrivals_out_evenly_and_without_a_pattern() -> None:
