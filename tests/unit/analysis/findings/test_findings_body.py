@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import chain, groupby
 from pathlib import Path
@@ -84,7 +84,7 @@ class Planted:
     checks: dict[str, SelfCheck]
 
 
-def planted(parent: Path, phases: list[Phase], edits: dict[str, Edit]) -> Planted:
+def planted(parent: Path, phases: list[Phase], edits: Mapping[str, Edit]) -> Planted:
     """Diagnoses a run of `phases`, of which the rows of some were edited."""
     whole = regime_runs._as_table
 
