@@ -344,16 +344,14 @@ _LACKED = {"instance_device": NO_DEVICE}
 def _as_table(table: str, rows: Iterable[Row]) -> pa.Table:
     """`rows` as `table`, text plain; a column that a row lacks is null, or no device."""
     wanted, known = arrow_schema(table), list(rows)
-    assert all(
-        set(row) - {"process", "thread"} <= {column.name for column in TABLES[table].columns} for row in known
-    )
-    arrays = [
-        pa.array(
-            [row.get(one.name, _LACKED.get(one.name) if not one.nullable else None) for row in known],
-            pa.string() if pa.types.is_dictionary(one.type) else one.type,
-        )
-        for one in wanted
-    ]
+    stated = set().union(*known)
+    assert stated - {"process", "thread"} <= {column.name for column in TABLES[table].columns}
+    arrays = []
+    for one in wanted:
+        lacked = None if one.nullable else _LACKED.get(one.name)
+        is_stated = one.name in stated
+        values = [row.get(one.name, lacked) for row in known] if is_stated else [lacked] * len(known)
+        arrays.append(pa.array(values, pa.string() if pa.types.is_dictionary(one.type) else one.type))
     return pa.table(arrays, names=wanted.names)
 
 

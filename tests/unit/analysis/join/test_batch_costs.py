@@ -235,7 +235,11 @@ def os_call(start_ns: int, end_ns: int, **more: Any) -> Row:
     return {**THREAD, "start_ns": start_ns, "end_ns": end_ns, **more}
 
 
-def profiled() -> dict[str, list[Row]]:
+Tables = dict[str, list[Row]]
+Found = dict[tuple[str, str, int], Row]
+
+
+def profiled() -> Tables:
     """Batch 0 with a kernel, a copy and a wait; batch 1 without any event; batch 2 outside the recording."""
     return {
         "batches": [batch(0, 0, 100), batch(1, 130, 160), batch(2, 160, 170)],
@@ -263,8 +267,43 @@ def values(row: Row, *names: str) -> list[Any]:
     return [row[name] for name in names]
 
 
-def test_a_batch_has_the_costs_of_its_events(tmp_path: Path) -> None:
-    found = costs(plain_run(tmp_path, profiled()))
+def pinned() -> Tables:
+    """The copy is of pinned memory."""
+    tables = profiled()
+    tables["memcpys"][0] |= {"destination_kind": "pinned"}
+    return tables
+
+
+def never_closed() -> Tables:
+    """The range of batch 0 had not ended when the recording did."""
+    tables = profiled()
+    del tables["nvtx"][0]
+    return tables
+
+
+def broken() -> Tables:
+    """Events and an execution that end before they start."""
+    tables = profiled()
+    tables["kernels"].append(kernel(0, 90, 80, 11))
+    tables["cuda_api"].append(event(0, 90, 80, call_class="blocking sync", correlation_id=9))
+    tables["batches"].append(batch(3, 300, 290))
+    return tables
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> Found:
+    """Costs of the batches of several servers, each of which was seen as its name says."""
+    servers = {
+        "server-0": profiled(), "pinned": pinned(), "never closed": never_closed(), "broken": broken(), "bare": bare()
+    }  # fmt: skip
+    tables: Tables = {}
+    for server, own in servers.items():
+        for name, rows in own.items():
+            tables.setdefault(name, []).extend({**row, "server": server} for row in rows)
+    return costs(plain_run(tmp_path_factory.mktemp("servers"), tables))
+
+
+def test_a_batch_has_the_costs_of_its_events(found: Found) -> None:
     one = found["server-0", "i0", 0]
     assert values(one, "tie", "process", "thread", "gpu_uuid") == ["range", 7, 8, "GPU-0"]
     assert values(one, *WHOLE) == [20, 40, 13, 7, 20, 0]
@@ -283,18 +322,17 @@ def test_a_batch_has_the_costs_of_its_events(tmp_path: Path) -> None:
         0,
         "",
     ]
-    assert [row["gap_before_ns"] for row in found.values()] == [None, 30, 0]
+    own = [row for (server, _, _), row in found.items() if server == "server-0"]
+    assert [row["gap_before_ns"] for row in own] == [None, 30, 0]
 
 
-def test_an_async_copy_of_pinned_memory_does_not_block(tmp_path: Path) -> None:
-    tables = profiled()
-    tables["memcpys"][0] |= {"destination_kind": "pinned"}
-    one = costs(plain_run(tmp_path, tables))["server-0", "i0", 0]
+def test_an_async_copy_of_pinned_memory_does_not_block(found: Found) -> None:
+    one = found["pinned", "i0", 0]
     assert values(one, "blocked_ns", "n_blocks", "pageable_bytes", "d2h_bytes") == [20, 1, 0, 64]
 
 
-def test_a_batch_outside_the_recording_is_not_profiled(tmp_path: Path) -> None:
-    row = costs(plain_run(tmp_path, profiled()))["server-0", "i0", 2]
+def test_a_batch_outside_the_recording_is_not_profiled(found: Found) -> None:
+    row = found["server-0", "i0", 2]
     assert row["tie"] == "none"
     assert {row[name] for name in (*WHOLE, "n_kernels", "api_ns", "os_wait_ns", "process", "thread")} == {
         None
@@ -302,10 +340,8 @@ def test_a_batch_outside_the_recording_is_not_profiled(tmp_path: Path) -> None:
     assert row["gpu_uuid"] == ""
 
 
-def test_a_range_that_never_closed_ties_what_was_recorded_of_it(tmp_path: Path) -> None:
-    tables = profiled()
-    del tables["nvtx"][0]
-    row = costs(plain_run(tmp_path, tables))["server-0", "i0", 0]
+def test_a_range_that_never_closed_ties_what_was_recorded_of_it(found: Found) -> None:
+    row = found["never closed", "i0", 0]
     assert values(row, "tie", "process", "thread", "n_kernels", "os_wait_ns") == ["range", 7, 8, 1, 15]
 
 
@@ -330,7 +366,7 @@ def test_the_same_ids_in_another_instance_process_or_server_are_not_mixed(tmp_pa
     assert values(found["server-0", "i0", 0], "kernel_ns", "copy_ns") == [20, 50]
 
 
-def bare() -> dict[str, list[Row]]:
+def bare() -> Tables:
     """A server without ranges: an execution alone, two that overlap, two that touch."""
     return {
         "batches": [
@@ -442,15 +478,17 @@ def test_what_was_recorded_is_told_by_phase(tmp_path: Path, is_sorted: bool) -> 
     assert {calm[name] for name in (*WHOLE, "n_kernels", "kernel_ns", "d2h_ns", "n_mid_blocks")} == {None}
 
 
-def test_a_batch_that_began_before_its_recording_has_what_was_recorded_of_it(tmp_path: Path) -> None:
+def test_a_batch_that_began_before_its_recording_has_what_was_recorded_of_it(
+    found: Found, tmp_path: Path
+) -> None:
     tables = profiled()
     for row in tables["batches"]:
         row["phase"] = "warmup"
     for table in ("kernels", "memcpys", "cuda_api"):
         for row in tables[table]:
             row["phase"] = "burst"
-    early = costs(plain_run(tmp_path / "early", tables))["server-0", "i0", 0]
-    within = costs(plain_run(tmp_path / "within", profiled()))["server-0", "i0", 0]
+    early = costs(plain_run(tmp_path, tables))["server-0", "i0", 0]
+    within = found["server-0", "i0", 0]
     assert early["n_kernels"] > 0
     assert {**early, "run": "", "phase": ""} == {**within, "run": "", "phase": ""}
 
@@ -465,14 +503,9 @@ def test_a_run_without_batches_has_an_empty_table(tmp_path: Path) -> None:
     assert costs(plain_run(tmp_path, {"requests": [{"request_id": 0}]})) == {}
 
 
-def test_broken_events_and_executions_are_passed_over(tmp_path: Path) -> None:
-    tables = profiled()
-    tables["kernels"].append(kernel(0, 90, 80, 11))
-    tables["cuda_api"].append(event(0, 90, 80, call_class="blocking sync", correlation_id=9))
-    tables["batches"].append(batch(3, 300, 290))
-    found = costs(plain_run(tmp_path, tables))
-    assert values(found["server-0", "i0", 0], "n_kernels", "n_blocks", "kernel_ns") == [1, 2, 20]
-    assert values(found["server-0", "i0", 3], "tie", "head_ns") == ["none", None]
+def test_broken_events_and_executions_are_passed_over(found: Found) -> None:
+    assert values(found["broken", "i0", 0], "n_kernels", "n_blocks", "kernel_ns") == [1, 2, 20]
+    assert values(found["broken", "i0", 3], "tie", "head_ns") == ["none", None]
 
 
 def test_slices_do_not_change_a_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
