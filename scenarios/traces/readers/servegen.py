@@ -85,7 +85,7 @@ class ServeGenSource:
         for window in clients:
             number = session_number(window.client)
             start_ns = round(window.start_s * NS_PER_UNIT["s"])
-            rng = np.random.default_rng((self.seed, number, start_ns))
+            rng = np.random.default_rng((self.seed, number % 2**63, start_ns))  # -1: rows without a client
             times_s = renewal_times(rng, window, self.window_s)
             stamps.append(start_ns + (times_s * NS_PER_UNIT["s"]).astype(np.int64))
             sessions.append(np.full(times_s.size, number))
