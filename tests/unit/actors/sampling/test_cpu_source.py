@@ -9,10 +9,8 @@ import pytest
 from squall.actors.sampling.cgroups import Quota, tightest_quota
 from squall.actors.sampling.cpu_groups import Roots, grouped
 from squall.actors.sampling.cpu_source import ClientPids, CpuSource
-from squall.analysis.schema import arrow_schema
 
 S = 1_000_000_000
-LABELS = {"run", "phase", "node"}
 SERVER, STUB, CLIENT, AGENT, OBSERVER, RAYLET, DRIVER, FOREIGN, STRANGER = 10, 11, 20, 30, 31, 40, 50, 60, 70
 PARENTS = {
     DRIVER: 1, RAYLET: DRIVER, AGENT: 1, OBSERVER: AGENT, SERVER: AGENT, STUB: SERVER, CLIENT: 1, FOREIGN: RAYLET,
@@ -98,11 +96,6 @@ def test_every_process_is_counted_to_whom_it_belongs_and_the_rest_is_the_others(
     assert (row["others_ns"], row["idle_ns"], row["steal_ns"]) == (S, S // 2, 0)
     assert (row["server_wait_ns"], row["clients_wait_ns"], row["server_cores"]) == (40 + 100 + 2, 9, 2)
     assert (row["server_runs"], row["clients_runs"]) == (3, 0)
-
-
-def test_a_row_has_exactly_the_columns_of_its_table(node: Node) -> None:
-    row = one_second(node.source(), lambda: node.busy(1, 1))
-    assert set(row) == set(arrow_schema("cpu_samples").names) - LABELS
 
 
 def test_a_server_that_is_not_here_has_no_cpu_and_no_waiting(node: Node) -> None:
