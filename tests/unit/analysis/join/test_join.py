@@ -137,8 +137,10 @@ def test_of_two_batches_the_first_is_kept_and_the_id_counted(odd: Odd) -> None:
     assert odd.joined[odd.tables["batches"]["request_ids"][2][0]]["batch_id"] == 2
 
 
-def test_foreign_requests_of_the_record_are_counted(odd: Odd) -> None:
+def test_foreign_requests_of_the_record_are_counted(odd: Odd, on_gpu: tuple[RunStore, SyntheticRun]) -> None:
+    """Beside an id that is named twice and without, which are counted in two ways."""
     assert read_join_report(odd.store).n_foreign == FOREIGN
+    assert read_join_report(on_gpu[0]).n_foreign == FOREIGN
 
 
 def test_the_clock_error_is_the_sum_of_both_bounds_and_0_on_one_node(odd: Odd) -> None:
@@ -295,6 +297,7 @@ def sample(t_ns: int, gpu: str = "GPU-0", mig: str = "", util: float | None = 0.
 def on_gpu(tmp_path_factory: pytest.TempPathFactory) -> tuple[RunStore, SyntheticRun]:
     """A profiled run with samples of its GPU about the start of batch 20, and of others."""
     run = profiled(synthesise(rate_hz=20.0))
+    run.tables["batches"]["n_foreign"][0] = FOREIGN
     start = run.tables["batches"]["start_ns"][20]
     add(run, "gpu_samples", [
         sample(start - 1, util=0.1), sample(start + 100 * MS - 1, util=0.2), sample(start + 200 * MS, util=0.3),
