@@ -37,7 +37,7 @@ def test_gaps_are_positive_floats_of_mean_1_and_the_same_for_a_seed(name: str) -
 @pytest.mark.parametrize("name", LAWS)
 def test_the_first_gap_is_what_is_left_of_a_gap_met_at_random(name: str) -> None:
     """Of mean (c2 + 1)/2 (Cox, Renewal Theory, 1962, section 5.4): an ordinary first gap has mean 1."""
-    n = 400
+    n = 300
     first = first_gaps_of(name, n)
     assert (first >= 0).all()
     error = 5 * float(first.std()) / math.sqrt(n)

@@ -9,9 +9,9 @@ import pytest
 
 from tests.contract.processes import HORIZON_NS, PATHS
 
-N_DRAWS = 40
+N_DRAWS = 25
 N_CELLS = 4_000
-PARTS = (HORIZON_NS // 4, HORIZON_NS // 2, HORIZON_NS)
+PARTS = (HORIZON_NS * 3 // 8, HORIZON_NS // 2, HORIZON_NS)
 
 
 @pytest.mark.parametrize("horizon_ns", [1, HORIZON_NS // 3, HORIZON_NS])

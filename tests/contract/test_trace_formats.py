@@ -65,7 +65,7 @@ def traces(draw: st.DrawFn) -> TracePart:
     return TracePart(stamp_ns, sizes, np.array(sessions, dtype=np.int64))
 
 
-@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(traces(), st.sampled_from(INSTANTS), st.integers(1, 12), st.sampled_from(["", ".gz", ".zst"]))
 def test_what_is_written_is_read_back(
     tmp_path: Path, part: TracePart, format: TraceFormat, piece_rows: int, suffix: str

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from squall.scenarios.arrivals.unit import UnitProcess
 from tests.contract.processes import UNITS
 
-N_RUNS = 100
+N_RUNS = 60
 LENGTH = 20.0
 
 
 @given(st.sampled_from(list(UNITS.values())), st.integers(0, 2**32), st.floats(0, 300))
-@settings(max_examples=40)
+@settings(max_examples=30)
 def test_points_are_sorted_and_inside_the_axis(process: UnitProcess, seed: int, length: float) -> None:
     points = process.points(np.random.default_rng(seed), length)
     assert points.dtype == np.float64
