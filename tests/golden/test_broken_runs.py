@@ -24,6 +24,7 @@ from tests.integration.disks import fill, small_disk
 from tests.integration.live_runs import Bench, Live, titled, wait_until
 
 RATE = 60
+S = 1_000_000_000
 
 
 @dataclass
@@ -74,7 +75,7 @@ class Alone(Bench):
         ids = table.column("request_id").to_numpy()
         assert np.array_equal(np.sort(ids), np.arange(store.manifest.plan.n_arrivals))
         texts = {name: table.column(name).cast(pa.string()).to_numpy() for name in ("outcome", "detail")}
-        return texts | {name: table.column(name).to_numpy() for name in ("worker", "scheduled_ns")}
+        return texts | {name: table.column(name).to_numpy() for name in ("worker", "scheduled_ns", "done_ns")}
 
 
 @pytest.fixture
@@ -192,7 +193,11 @@ def test_what_a_killed_driver_left_is_kept_and_resume_seals_it(alone: Alone) -> 
     assert again.end() == 3, again.lines
     rows = alone.rows()
     assert set(rows["outcome"]) <= {"ok", "cancelled", "unsent", "lost"}
-    assert 20 < (rows["outcome"] == "ok").sum() <= n_served(alone.store())
+    was_served = rows["outcome"] == "ok"
+    assert was_served.sum() > 20
+    # nobody asked the server any more after its last sample
+    sampled_ns = alone.store().read("triton_samples").column("t_ns").to_numpy().max() - S // 10
+    assert (was_served & (rows["done_ns"] <= sampled_ns)).sum() <= n_served(alone.store())
     assert alone.store().manifest.status == "INVALID"
     assert not folder.exists()
     assert alone.start("resume", alone.store().run_dir).end() == 3, "there is nothing more to do"

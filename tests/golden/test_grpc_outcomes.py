@@ -58,7 +58,9 @@ ENDS_THE_CONNECTION = ("goaway", "reset", "close", "malformed", "huge_headers")
 FIFTH = 5  # every fifth request is served by the behaviour under test
 
 
-@pytest.mark.parametrize("kind", EXPECTED)
+@pytest.mark.parametrize(
+    "kind", [pytest.param(one, marks=pytest.mark.serial if one in ENDS_THE_CONNECTION else ()) for one in EXPECTED]
+)  # fmt: skip
 def test_a_behaviour_ends_in_its_own_outcome_and_disturbs_no_other_request(
     kind: GrpcKind, tmp_path: Path
 ) -> None:

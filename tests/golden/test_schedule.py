@@ -108,7 +108,7 @@ def test_a_stop_before_the_run_leaves_all_unsent(tmp_path: Path) -> None:
 def test_the_end_of_the_last_phase_cancels_what_is_in_flight_and_what_was_held_back_is_unsent(
     tmp_path: Path,
 ) -> None:
-    plan = plan_of([0, MS, 2 * MS, 3 * MS], S)
+    plan = plan_of([0, MS, 2 * MS, 3 * MS], 3 * S)
     with StubTriton(lambda _: Behaviour("hang"), REPLY_BYTES) as stub:
         rules = Rules(timeout_ns=30 * S, max_in_flight=2)
         rows = run_worker(settings_of(tmp_path, stub.port, rules), plan)

@@ -19,6 +19,8 @@ from squall.actors.spill import read_spill
 from squall.analysis.verdict.cpu_shares import CpuShares, cpu_shares
 from squall.analysis.verdict.starvation import judge_starvation
 
+pytestmark = pytest.mark.serial  # whose the CPU of this host is
+
 MS = 1_000_000
 SECONDS = 1.5
 QUOTA_CORES = 0.2

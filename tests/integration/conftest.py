@@ -34,7 +34,7 @@ def alone(tmp_path: Path, short_tmp: Path) -> Bench:
     return Bench(tmp_path, short_tmp)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")  # an idle Ray still takes CPU from the tests after these
 def shared_ray() -> Iterator[tuple[str, Path]]:
     """Address and temporary folder of a Ray that many tests join, each as a driver of its own."""
     with (
