@@ -6,8 +6,8 @@ PYTHON ?= $(or $(firstword $(foreach one,$(KNOWN),$(shell $(one) $(NEW_ENOUGH) >
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
-BESIDE := tests/integration tests/contract tests/unit
-ENGINE := tests/golden
+UNIT := -n 2 --dist loadfile --no-loadscope-reorder tests/contract tests/unit
+BESIDE := -n 3 tests/integration tests/golden
 SERIAL := tests/golden tests/integration
 SLOW := $(BIN)/pytest --durations=15
 
@@ -19,18 +19,18 @@ demo: $(READY)
 # Bytecode is kept, whatever the shell says: the tests start hundreds of Pythons, and each would compile squall anew.
 test test-slow test-all: export PYTHONDONTWRITEBYTECODE =
 
-# Real runs mostly wait, so that there are more of them at once than cores, and unit tests after them; a file stays with one
-# worker, whose fixtures it shares. What is measured goes one by one.
+# Unit tests share the cores. Real runs mostly wait, so that there are more of them at once. A file stays with one worker,
+# whose fixtures it shares. What is measured goes one by one.
 test: lint types
-	$(BIN)/pytest -m "not slow and not serial" -n 4 --dist loadfile --no-loadscope-reorder $(BESIDE)
-	$(BIN)/pytest -m "not slow and not serial" -n 2 $(ENGINE)
+	$(BIN)/pytest -m "not slow" $(UNIT)
+	$(BIN)/pytest -m "not slow and not serial" --dist loadfile --no-loadscope-reorder $(BESIDE)
 	$(BIN)/pytest -m "not slow and serial" $(SERIAL)
 
 # What `make test` leaves out. Each part runs whatever became of the one before.
 test-slow: $(READY)
 	@failed=0; \
-	$(SLOW) -m "slow and not serial" -n 3 --dist worksteal $(BESIDE) || failed=1; \
-	$(SLOW) -m "slow and not serial" -n 3 --dist worksteal $(ENGINE) || failed=1; \
+	$(SLOW) -m slow -n 2 --dist worksteal tests/contract tests/unit || failed=1; \
+	$(SLOW) -m "slow and not serial" --dist worksteal $(BESIDE) || failed=1; \
 	$(SLOW) -m "slow and serial" $(SERIAL) || failed=1; \
 	exit $$failed
 

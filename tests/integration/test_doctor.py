@@ -19,12 +19,12 @@ from squall.cluster.node.checkup import REQUIRED
 from squall.scenarios.errors import ClusterError
 from tests.integration.live_runs import RAY_AUTH, Bench
 
+pytestmark = pytest.mark.beside
+
 _DRIVE = """
 import json, sys
 from squall.cluster.proof.diagnosis import diagnose
 from squall.cluster.interrupts import Interrupts
-
-pytestmark = pytest.mark.beside
 with Interrupts() as interrupts:
     result = diagnose(sys.argv[1] if len(sys.argv) > 1 else None, interrupts)
 print(json.dumps(result))

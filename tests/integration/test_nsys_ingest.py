@@ -31,13 +31,13 @@ from squall.analysis.storage.store import RunStore
 from squall.analysis.tables.manifest import read_manifest
 from squall.analysis.tables.sealed import SealedVerdict
 
+pytestmark = pytest.mark.beside
+
 N_BATCHES = 60
 MS = 1_000_000
 SLEEP_NS, IDLE_NS = 3 * MS, 1 * MS
 _SERVING = """
 import ctypes, json, os, sys, threading, time
-
-pytestmark = pytest.mark.beside
 class Timespec(ctypes.Structure):
     _fields_ = [("s", ctypes.c_long), ("ns", ctypes.c_long)]
 libc, nvtx = ctypes.CDLL(None), ctypes.CDLL(sys.argv[2])

@@ -30,6 +30,8 @@ from squall.cluster.node.triton_home import find_triton
 from squall.scenarios.config.scenario import ServerConfig
 from tests.integration.live_runs import wait_until
 
+pytestmark = pytest.mark.beside
+
 SLEEP_S = 0.1
 MODEL = '''
 import json
@@ -37,8 +39,6 @@ import time
 
 import numpy as np
 import triton_python_backend_utils as pb_utils
-
-pytestmark = pytest.mark.beside
 
 
 class TritonPythonModel:
