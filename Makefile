@@ -7,7 +7,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 UNIT := -n 2 --dist loadfile --no-loadscope-reorder tests/contract tests/unit
-BESIDE := -n 3 tests/integration tests/golden
+ENGINE := tests/golden
+BESIDE := -n 3 --dist worksteal tests/integration
 SERIAL := tests/golden tests/integration
 SLOW := $(BIN)/pytest --durations=15
 
@@ -19,18 +20,20 @@ demo: $(READY)
 # Bytecode is kept, whatever the shell says: the tests start hundreds of Pythons, and each would compile squall anew.
 test test-slow test-all: export PYTHONDONTWRITEBYTECODE =
 
-# Unit tests share the cores. Real runs mostly wait, so that there are more of them at once. A file stays with one worker,
-# whose fixtures it shares. What is measured goes one by one.
+# Unit tests share the cores, and so do those of the engine. Runs that meet a fault mostly wait, so that there may be more of
+# them at once; what is measured, and what starts nsys, which may fail beside another of its kind, goes one by one.
 test: lint types
 	$(BIN)/pytest -m "not slow" $(UNIT)
-	$(BIN)/pytest -m "not slow and not serial" --dist loadfile --no-loadscope-reorder $(BESIDE)
+	$(BIN)/pytest -m "not slow and not serial" -n 2 $(ENGINE)
+	$(BIN)/pytest -m "not slow and not serial" $(BESIDE)
 	$(BIN)/pytest -m "not slow and serial" $(SERIAL)
 
 # What `make test` leaves out. Each part runs whatever became of the one before.
 test-slow: $(READY)
 	@failed=0; \
 	$(SLOW) -m slow -n 2 --dist worksteal tests/contract tests/unit || failed=1; \
-	$(SLOW) -m "slow and not serial" --dist worksteal $(BESIDE) || failed=1; \
+	$(SLOW) -m "slow and not serial" -n 3 --dist worksteal $(ENGINE) || failed=1; \
+	$(SLOW) -m "slow and not serial" $(BESIDE) || failed=1; \
 	$(SLOW) -m "slow and serial" $(SERIAL) || failed=1; \
 	exit $$failed
 

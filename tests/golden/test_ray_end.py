@@ -6,11 +6,13 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
 import pytest
 
+from squall.actors.process.state import wait_until_gone
 from squall.cluster.remote.patience import PATIENCE
 from squall.cluster.remote.ray_end import never_stuck, within
 from squall.scenarios.errors import ClusterError
@@ -37,7 +39,10 @@ def test_a_process_that_hangs_says_why_and_takes_along_what_it_had_started() -> 
     )
     assert (done.returncode, done.stderr) == (1, "squall: Ray did not answer within 0.5 s\n")
     child = int(done.stdout)
-    assert not psutil.pid_exists(child) or psutil.Process(child).status() == psutil.STATUS_ZOMBIE
+    with suppress(psutil.NoSuchProcess):
+        left = psutil.Process(child)
+        wait_until_gone([left], 10)
+        assert left.status() == psutil.STATUS_ZOMBIE
 
 
 def test_what_comes_in_time_is_not_ended() -> None:

@@ -19,8 +19,6 @@ from squall.cluster.node.checkup import REQUIRED
 from squall.scenarios.errors import ClusterError
 from tests.integration.live_runs import RAY_AUTH, Bench
 
-pytestmark = pytest.mark.beside
-
 _DRIVE = """
 import json, sys
 from squall.cluster.proof.diagnosis import diagnose
