@@ -59,9 +59,9 @@ class JoinReport:
     n_ok_exact: int
     n_repeated_rows: int
     """Rows of `requests` beyond the first of their request id: 0 in a run that is whole."""
-    n_by_level: dict[str, int]
-    """Requests by join_level; levels without any are left out."""
-    n_by_parts_level: dict[str, int]
+    n_by_level: dict[str, int] | None
+    """Requests by join_level; levels without any are left out. None without requests."""
+    n_by_parts_level: dict[str, int] | None
     """Requests by parts_level, likewise."""
     n_ok_kernels: int
     """Requests that ended ok and have kernels, of their batch or by time."""

@@ -436,8 +436,9 @@ CHECK = Recipe(
             "failed share",
             edits=(
                 (
-                    "    # `server reached`\n",
-                    '    # `failed share`\n    failed_ratio: float = 0.9\n    """Share of failures, of a toy."""\n',
+                    "    # verdict/validity.py: `server reached`\n",
+                    "    # verdict/validity.py: `failed share`\n"
+                    '    failed_ratio: float = 0.9\n    """Share of failures, of a toy."""\n',
                 ),
             ),
         ),

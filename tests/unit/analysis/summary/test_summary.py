@@ -53,6 +53,14 @@ def test_a_stored_summary_is_read_as_the_one_that_was_written(
         assert json.dumps(read.to_json()) == json.dumps(stored)
 
 
+def test_a_stored_summary_of_no_request_is_read_as_well(make_run: MakeRun, synthetic: SyntheticRun) -> None:
+    for values in synthetic.tables["requests"].values():
+        values.clear()
+    made = summarise(make_run(synthetic))
+    assert known(made.join).n_by_level is None
+    assert Summary.from_json(json.loads(json.dumps(made.to_json()))) == made
+
+
 def test_what_is_no_summary_is_refused_with_the_key_that_is_at_fault(
     summary: Summary, tmp_path: Path
 ) -> None:
