@@ -158,4 +158,4 @@ def test_a_clock_that_does_not_answer_says_what_to_open() -> None:
     handle = cast(Handle[NodeCheckup], Elsewhere(("127.0.0.1", 9), bytes(16)))  # discard: nothing listens
     found = clock_finding(Node("node-1", "x", "127.0.0.1", 0, False), handle)
     assert found.status == "missing"
-    assert "no answer to clock host from node-1 at 127.0.0.1 port 9" in found.what
+    assert "no answer to clock probes from node-1 at 127.0.0.1 port 9" in found.what
