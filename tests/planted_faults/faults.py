@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import wraps
 from typing import Any
 
 Module = Any
@@ -37,11 +38,11 @@ class Fault:
 
 
 def _around(owner: Any, name: str) -> Callable[[Callable[..., Any]], None]:
-    """Replaces a function by one that is given it first."""
+    """Replaces a function by one that is given it first, of the same name: calls of actors go by that."""
 
     def replace(new: Callable[..., Any]) -> None:
         old = getattr(owner, name)
-        setattr(owner, name, lambda *arguments, **named: new(old, *arguments, **named))
+        setattr(owner, name, wraps(old)(lambda *arguments, **named: new(old, *arguments, **named)))
 
     return replace
 
