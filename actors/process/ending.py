@@ -29,9 +29,8 @@ def leave(code: int) -> NoReturn:
 def end_at_once(code: int) -> NoReturn:
     """Ends without exit handlers, when what was written has been handed on."""
     for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(
-            OSError, ValueError, RuntimeError
-        ):  # RuntimeError: a signal came within a write
+        # RuntimeError: a signal came within a write
+        with contextlib.suppress(OSError, ValueError, RuntimeError):
             stream.flush()
     os._exit(code)
 

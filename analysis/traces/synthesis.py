@@ -20,7 +20,6 @@ from squall.scenarios.units import format_duration, parse_duration, parse_rate
 
 if TYPE_CHECKING:
     from squall.analysis.fitting.fitted import Fitted
-    from squall.analysis.fitting.report import FitReport
 
 BLOCK_ROWS = 64
 """Consecutive rows whose sizes stay together: what one request's size says of the next one's is kept this far."""
@@ -45,26 +44,18 @@ def synthesise(arrivals: Arrivals, horizon_ns: int, seed: int, sizes: TracePart 
 
 
 def synthesise_fit(
-    report: FitReport,
+    fitted: Fitted,
+    end_ns: int,
     old: TracePart,
-    process: str | None = None,
     duration: str | None = None,
     rate: str | None = None,
     seed: int = 1,
 ) -> TracePart:
-    """From the fit named `process`, or the best; as long as the trace and at its rate unless told otherwise.
+    """From a fit of the trace `old`, whose span is [0, end_ns), as long as that and at its rate unless told otherwise.
 
     `duration` as `2h`, `rate` as `20/s`. An envelope's curve begins again when it is over; a higher rate leaves its
-    times as they are, and those of the bursts: more of the same users. Raises AnalysisError for an unknown name.
+    times as they are, and those of the bursts: more of the same users.
     """
-    fitted = (report.best if process is None else report.find(process)).fitted
-    return synthesise_one(fitted, report.end_ns, old, duration, rate, seed)
-
-
-def synthesise_one(
-    fitted: Fitted, end_ns: int, old: TracePart, duration: str | None, rate: str | None, seed: int
-) -> TracePart:
-    """From a fit to a trace of the span [0, end_ns), as `synthesise_fit` does it."""
     horizon_ns = end_ns if duration is None else _duration(duration)
     scenario = _with_rate(fitted.scenario, rate)
     return synthesise(_arrivals(scenario, horizon_ns, fitted.name), horizon_ns, seed, old)

@@ -146,12 +146,12 @@ def synth(
     if file.suffix in (".yaml", ".yml"):
         part = synthesise_file(file, duration, rate, seed)
     else:
-        from squall.analysis.traces.synthesis import synthesise_one
+        from squall.analysis.traces.synthesis import synthesise_fit
 
         settings = _settings(file, format_, unit, column, repair, spread, overrides)
         old, _ = _read(settings, seed)
         fitted, end_ns = _best_fit(old, seed) if process is None else _fit_named(process, old, seed)
-        part = synthesise_one(fitted, end_ns, old, duration, rate, seed)
+        part = synthesise_fit(fitted, end_ns, old, duration, rate, seed)
     _write(out, to, [part])
 
 

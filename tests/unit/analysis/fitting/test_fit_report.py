@@ -213,7 +213,8 @@ def test_a_longer_and_faster_trace_is_drawn_from_a_fit_with_whole_rows_of_the_ol
     old = TracePart(
         np.arange(100), {"in": np.arange(100), "out": 2 * np.arange(100)}, np.zeros(100, np.int64)
     )
-    new = synthesise_fit(report, old, "poisson", "2000s", "10/s", seed=4)
+    poisson = report.find("poisson").fitted
+    new = synthesise_fit(poisson, report.end_ns, old, "2000s", "10/s", seed=4)
     # Poisson: 20,000 ± √20,000
     assert abs(len(new) - 20_000) < 3 * 20_000**0.5
     assert (new.sizes["out"] == 2 * new.sizes["in"]).all()
@@ -222,12 +223,12 @@ def test_a_longer_and_faster_trace_is_drawn_from_a_fit_with_whole_rows_of_the_ol
     follows = np.diff(new.sizes["in"]) % 100 == 1
     assert follows.mean() > 0.97
     assert new.session is None
-    again = synthesise_fit(report, old, "poisson", "2000s", "10/s", seed=4)
+    again = synthesise_fit(poisson, report.end_ns, old, "2000s", "10/s", seed=4)
     assert (again.stamp_ns == new.stamp_ns).all()
-    same_length = synthesise_fit(report, old)
+    same_length = synthesise_fit(report.best.fitted, report.end_ns, old)
     assert same_length.stamp_ns.max() < END_NS
     with pytest.raises(AnalysisError, match="no fit is named nobody: the fits of this trace are "):
-        synthesise_fit(report, old, "nobody")
+        report.find("nobody")
 
 
 def test_a_snippet_makes_a_trace(report: FitReport, tmp_path: Path) -> None:
