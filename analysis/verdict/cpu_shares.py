@@ -17,6 +17,8 @@ among those who ran meanwhile as their CPU time is. Beside it stands what the hy
 stolen from the node that falls on the server. `taken` is what it lacked by somebody, over that and what it had: 0.5
 means that it got half of the CPU it could have used.
 
+A thread that the server's own quota holds back counts as waiting, too. So of a second in which it was used up, the
+time that it held back is taken off `wait`; and where half of the node was idle then, nobody else made the server wait.
 A second in which a quota that the load workers use up too was at its end is shared among them alone.
 """
 
@@ -31,6 +33,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from squall.analysis.arrays import Floats
+from squall.analysis.limits import LIMITS, Limits
 from squall.analysis.tables.manifest import Manifest
 from squall.analysis.wording import share_text
 
@@ -76,19 +79,16 @@ class CpuShares:
         """Share of the CPU that the server could have used and somebody else had."""
         return None if self.taken is None else sum(self.taken.values())
 
-    @property
-    def idle_ratio(self) -> float:
-        """Share of the node's CPU that nobody used."""
-        return self.cores.get("idle", 0.0) / self.n_cores if self.n_cores else 0.0
 
-
-def cpu_shares(samples: pa.Table | None, phases: Sequence[str]) -> list[CpuShares]:
+def cpu_shares(
+    samples: pa.Table | None, phases: Sequence[str], limits: Limits = LIMITS
+) -> list[CpuShares]:
     """The shares of each node in each of `phases` that has samples (`cpu_samples`), by phase and node."""
     if samples is None:
         return []
     names, nodes = (np.array(samples.column(name).to_pylist(), dtype=object) for name in ("phase", "node"))
     return [
-        _shares(samples.filter(pa.array((names == phase) & (nodes == node))), str(node), phase)
+        _shares(samples.filter(pa.array((names == phase) & (nodes == node))), str(node), phase, limits)
         for phase in phases
         for node in sorted(set(nodes[names == phase]))
     ]
@@ -120,7 +120,7 @@ def cpu_lines(found: Sequence[CpuShares], manifest: Manifest) -> list[str]:
     return [f"{f'{one.phase}: ' if has_phases else ''}{cpu_line(one, one.node in nodes)}" for one in found]
 
 
-def _shares(rows: pa.Table, node: str, phase: str) -> CpuShares:
+def _shares(rows: pa.Table, node: str, phase: str, limits: Limits) -> CpuShares:
     wall_ns = _sum(rows, "interval_ns")
     cores = {
         name: _sum(rows, f"{name}_ns") / wall_ns if wall_ns else 0.0
@@ -138,7 +138,7 @@ def _shares(rows: pa.Table, node: str, phase: str) -> CpuShares:
     reason = _why_not(rows)
     if reason:
         return replace(found, reason=reason)
-    taken, per_second = _taken(rows)
+    taken, per_second = _taken(rows, limits)
     periods = _sum(rows, "server_periods")
     quotas = _known(rows, "server_quota_cores")
     return replace(
@@ -160,11 +160,11 @@ def _why_not(rows: pa.Table) -> str:
     return ""
 
 
-def _taken(rows: pa.Table) -> tuple[dict[str, float], Floats]:
+def _taken(rows: pa.Table, limits: Limits) -> tuple[dict[str, float], Floats]:
     """By whom the server's CPU was taken over the phase, and the share taken in each second."""
     rows = rows.filter(pa.array(~_is_null(rows, "server_ns") & ~_is_null(rows, "server_wait_ns")))
     interval, had = (_numbers(rows, name) for name in ("interval_ns", "server_ns"))
-    wait = _waits(rows, "server")
+    wait = _waits_for_others(rows, limits)
     by_whom = {name: _numbers(rows, f"{name}_ns") for name in ("others", *OWN)}
     is_own_quota = (_numbers(rows, "server_throttled_periods") > 0) & _flags(rows, "is_quota_shared")
     by_whom["others"] = np.where(is_own_quota, 0.0, by_whom["others"])
@@ -212,6 +212,16 @@ def _taken_from_clients(rows: pa.Table) -> dict[str, float] | None:
 def _waits(rows: pa.Table, group: str) -> Floats:
     """What the threads of a group waited for a CPU that somebody had, in each second."""
     return np.maximum(0.0, _numbers(rows, f"{group}_wait_ns") - WAKE_NS * _numbers(rows, f"{group}_runs"))
+
+
+def _waits_for_others(rows: pa.Table, limits: Limits) -> Floats:
+    """What the server's threads waited in each second, less what a quota of its own made them wait."""
+    waits = _waits(rows, "server")
+    is_used_up = (_numbers(rows, "server_throttled_periods") > 0) & ~_flags(rows, "is_quota_shared")
+    held_back = np.where(is_used_up, _numbers(rows, "server_throttled_ns"), 0.0)
+    room = limits.room_ratio * _numbers(rows, "interval_ns") * _numbers(rows, "n_cores")
+    is_room = is_used_up & (_numbers(rows, "idle_ns") > room)
+    return np.where(is_room, 0.0, np.maximum(0.0, waits - held_back))
 
 
 def _wait_ratio(rows: pa.Table, group: str) -> float | None:

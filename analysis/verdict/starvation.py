@@ -66,13 +66,12 @@ class Starvation:
 
 
 def judge_starvation(shares: CpuShares, limits: Limits = LIMITS) -> Starvation:
-    """Who starved the server, if anybody did; what others took comes before a quota, unless there was room beside."""
+    """Who starved the server, if anybody did; what others took comes before a quota."""
     ratio = shares.taken_ratio
     if shares.taken is None or ratio is None:
         return Starvation(UNKNOWN, None, f"{shares.node}: not assessed: {shares.reason}.", "", shares)
     is_throttled = (shares.throttled_ratio or 0.0) > limits.throttled_ratio
-    # a thread that its quota holds back counts as waiting, too: where half of the node is idle nobody else made it wait
-    if ratio > limits.taken_ratio and not (is_throttled and shares.idle_ratio > limits.room_ratio):
+    if ratio > limits.taken_ratio:
         own = sum(shares.taken.get(name, 0.0) for name in OWN)
         if own > ratio - own:
             who = "The load generator itself took the server's CPU"

@@ -46,7 +46,9 @@ def test_a_run_beside_work_that_takes_the_cpu_is_invalid_and_says_that_first(joi
 def test_a_server_in_a_quota_is_named_as_throttled_by_it_and_not_as_starved(
     joined: Bench, quota_group: Path
 ) -> None:
-    live = joined.start_run(scenario_mapping())
+    scenario = scenario_mapping()
+    scenario["phases"][1]["arrivals"]["rate"] = "800/s"  # the quota is surely used up
+    live = joined.start_run(scenario)
     live.wait_for("are connected")
     servers = [one for one in joined.processes() if one.name().startswith("triton")]
     assert servers

@@ -97,6 +97,28 @@ def test_a_quota_of_the_deployment_is_a_finding_and_no_fault_of_the_run() -> Non
     assert all(check.is_met for check in cpu_checks([starved]))
 
 
+@pytest.mark.parametrize(
+    "second",
+    [
+        # full periods and free ones in one second: it had less than its quota, and waited for nothing but it
+        {"server": 0.3, "clients": 0.6, "others": 0.5, "wait": 0.5, "server_throttled_ns": 500_000_000},
+        # several threads wait for one quota, whose time is counted once a CPU: half of the node was idle
+        {"server": 0.3, "clients": 0.4, "wait": 1.5, "server_throttled_ns": 400_000_000},
+    ],
+    ids=["held back", "room beside"],
+)
+def test_what_its_own_quota_made_the_server_wait_is_taken_by_nobody(second: dict[str, Any]) -> None:
+    starved = judge_starvation(shares({**QUOTA, **second}))
+    assert starved.shares.taken_ratio == 0.0
+    assert starved.starved_by == "quota"
+
+
+def test_what_a_server_waited_beyond_its_quota_is_still_taken_by_others() -> None:
+    second = {"server": 0.3, "others": 1.6, "wait": 0.9, "server_throttled_ns": 100_000_000}
+    starved = judge_starvation(shares({**QUOTA, **second, "server_quota_cores": 1.0}))
+    assert (starved.starved_by, starved.makes_invalid) == ("others", True)
+
+
 def test_clients_in_the_servers_quota_take_from_it_and_others_outside_do_not() -> None:
     second = {"server": 0.3, "clients": 0.2, "others": 1.0, "wait": 1.0, **QUOTA, "is_quota_shared": True}
     found = shares(second)
