@@ -55,8 +55,7 @@ QUICK = ("Nehalem",)
 
 def digests() -> dict[str, str]:
     """sha256 of the plan of each case, by its name, as planned in this process."""
-    from squall.scenarios.plan.closed import is_closed, plan_closed
-    from squall.scenarios.plan.plan import plan_scenario
+    from squall.scenarios.plan.drafting import is_closed, plan_closed, plan_scenario
     from tests.plan_catalogue import cases
 
     found = {}

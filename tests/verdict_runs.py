@@ -31,7 +31,7 @@ from squall.analysis.verdict.validity import judge_run
 from squall.analysis.verdict.verdict import VerdictFigures
 from squall.cluster.proof.local_workers import Child
 from squall.scenarios.config.loader import scenario_from_mapping
-from squall.scenarios.plan.plan import plan_scenario
+from squall.scenarios.plan.drafting import plan_scenario
 from tests.null_process import NullProcess, null_spec
 
 S = 1_000_000_000

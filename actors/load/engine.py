@@ -22,9 +22,9 @@ from squall.actors.load.pacing import NEVER_NS, Due, Pacing
 from squall.actors.load.recorder import NEVER, OUTCOME_CODE, Recorder
 from squall.actors.net.loop import Loop
 from squall.models.payload import encode_id
-from squall.scenarios.config.scenario import LARGEST_PHASE_COUNT
 from squall.scenarios.plan.growing import pieces
 from squall.scenarios.plan.plan import Plan
+from squall.scenarios.sizes import LARGEST_PHASE_COUNT
 
 _SENDS_PER_EVENT = 4
 """Overdue arrivals sent before the next reply is read, so that a backlog does not delay the replies' time stamps."""

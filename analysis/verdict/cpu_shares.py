@@ -80,9 +80,7 @@ class CpuShares:
         return None if self.taken is None else sum(self.taken.values())
 
 
-def cpu_shares(
-    samples: pa.Table | None, phases: Sequence[str], limits: Limits = LIMITS
-) -> list[CpuShares]:
+def cpu_shares(samples: pa.Table | None, phases: Sequence[str], limits: Limits = LIMITS) -> list[CpuShares]:
     """The shares of each node in each of `phases` that has samples (`cpu_samples`), by phase and node."""
     if samples is None:
         return []

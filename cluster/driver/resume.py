@@ -38,8 +38,9 @@ from squall.cluster.node.spills import NodeFile, Spills
 from squall.cluster.progress import Screen
 from squall.scenarios.config.loader import scenario_from_mapping
 from squall.scenarios.errors import ClusterError, SquallError, StoreError
-from squall.scenarios.plan.closed import ClosedPlan, is_closed, plan_closed
-from squall.scenarios.plan.plan import Plan, plan_scenario
+from squall.scenarios.plan.closed import ClosedPlan
+from squall.scenarios.plan.drafting import is_closed, plan_closed, plan_scenario
+from squall.scenarios.plan.plan import Plan
 
 _ENDED_WITHIN_S = 30.0
 _LOOK_EVERY_S = 0.2

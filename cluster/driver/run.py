@@ -41,8 +41,9 @@ from squall.cluster.remote.session import Session
 from squall.models.spec import head_of
 from squall.scenarios.config.scenario import Scenario
 from squall.scenarios.errors import SquallError, StoreError
-from squall.scenarios.plan.closed import ClosedPlan, is_closed, plan_closed
-from squall.scenarios.plan.plan import Plan, plan_scenario
+from squall.scenarios.plan.closed import ClosedPlan
+from squall.scenarios.plan.drafting import is_closed, plan_closed, plan_scenario
+from squall.scenarios.plan.plan import Plan
 from squall.scenarios.units import NS_PER_S
 
 _START_MARGIN_NS = NS_PER_S // 2

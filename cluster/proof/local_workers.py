@@ -31,7 +31,8 @@ from squall.analysis.proof.exact_queue import Waits
 from squall.models.spec import head_spec
 from squall.scenarios.config.loader import scenario_from_mapping
 from squall.scenarios.errors import ClusterError
-from squall.scenarios.plan.plan import Plan, plan_scenario
+from squall.scenarios.plan.drafting import plan_scenario
+from squall.scenarios.plan.plan import Plan
 from squall.scenarios.units import NS_PER_S, format_duration, format_rate
 
 _START_TIMEOUT_S = 30.0

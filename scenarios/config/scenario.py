@@ -29,18 +29,20 @@ from squall.scenarios.config.fields import (
 from squall.scenarios.config.recordings import too_close
 from squall.scenarios.config.rows import ConstantRows, RowsConfig, TraceRows, max_rows
 from squall.scenarios.config.trace import TraceArrivals
+from squall.scenarios.sizes import (
+    LARGEST_ARRIVAL_COUNT,
+    LARGEST_BATCH,
+    LARGEST_PHASE_COUNT,
+    LARGEST_VARIANT_COUNT,
+)
 from squall.scenarios.units import NS_PER_S, format_duration
 
 SERVER_URL = r"^(http://[^/:\s]+:[1-9]\d{0,4}|https://[^/:\s]+(:[1-9]\d{0,4})?)/?$"
-LARGEST_ARRIVAL_COUNT = 100_000_000  # of a phase: 2.2 GB of plan; more is a mistyped rate
-LARGEST_BATCH = 2**31 - 1  # rows: a plan keeps them in an int32
 LARGEST_PORT = 65_535
-LARGEST_PHASE_COUNT = 255  # a plan keeps the phase in a uint8
 LARGEST_SPIN_NS = NS_PER_S // 1_000  # longer is a mistyped unit: a sleeping thread wakes within 0.1 ms
 SMALLEST_SHARE = 1e-9  # less is a mistyped number: no run has a billion requests
 HeaderName = Annotated[str, Field(strict=True, pattern=r"^[A-Za-z0-9_.-]+$")]
 HeaderValue = Annotated[str, Field(strict=True, pattern=r"^[ -~]*$")]
-LARGEST_VARIANT_COUNT = 256  # and the payload variant too
 
 
 class QueuePolicy(Section):

@@ -14,17 +14,16 @@ import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from squall.scenarios.config.arrivals import ClosedArrivals, ThinkConfig
-from squall.scenarios.config.rows import RowsConfig, possible_rows
-from squall.scenarios.config.scenario import PhaseConfig, Scenario
-from squall.scenarios.plan.mix import draw_rows, settled
-from squall.scenarios.plan.plan import PhaseSpan, lay_out, stream
-from squall.scenarios.plan.think import draw_think_ns
+from squall.scenarios.plan.plan import PhaseSpan, stream
+
+if TYPE_CHECKING:  # of a file's sections: a worker that has no users starts without them
+    from squall.scenarios.config.arrivals import ThinkConfig
+    from squall.scenarios.config.rows import RowsConfig
 
 _CHUNK_STEPS = 64
 """Steps drawn at a time: part of what a seed means, since a longer array is drawn differently."""
@@ -109,6 +108,9 @@ class ClosedPlan:
     def _step_chunks(
         self, user: int, phase: int, closed: ClosedPhase
     ) -> Iterator[tuple[NDArray[Any], NDArray[Any], NDArray[Any]]]:
+        from squall.scenarios.plan.mix import draw_rows
+        from squall.scenarios.plan.think import draw_think_ns
+
         streams = [stream(self.seed, name, phase, user) for name in ("think", "rows", "variants")]
         is_first = True
         while True:
@@ -121,29 +123,10 @@ class ClosedPlan:
 
     def request_kinds(self) -> set[tuple[int, int]]:
         """Every (rows, variant) that `steps` can give, for encoding before the start."""
+        from squall.scenarios.config.rows import possible_rows
+
         sizes = {rows for closed in self.phases if closed is not None for rows in possible_rows(closed.rows)}
         return {(rows, variant) for rows in sizes for variant in range(self.n_variants)}
-
-
-def is_closed(scenario: Scenario) -> bool:
-    """Whether the scenario is closed-loop; all its phases with load are, or none is."""
-    return any(isinstance(phase.arrivals, ClosedArrivals) for phase in scenario.phases)
-
-
-def plan_closed(scenario: Scenario, seed: int | None = None) -> ClosedPlan:
-    """The plan of the whole run; `seed` None means the scenario's. Raises ValueError for an open-loop scenario."""
-    phases = tuple(_closed_phase(phase, scenario) for phase in scenario.phases)
-    if not is_closed(scenario):
-        raise ValueError(f"scenario {scenario.name!r} is open-loop: `squall.scenarios.plan.plan` plans it")
-    n_users = max(phase.n_users for phase in phases if phase is not None)
-    return ClosedPlan(
-        users=np.arange(n_users, dtype=np.int64),
-        n_users=n_users,
-        spans=lay_out(scenario.phases),
-        phases=phases,
-        n_variants=scenario.clients.payload_variants,
-        seed=scenario.seed if seed is None else seed,
-    )
 
 
 def deal_closed(plan: ClosedPlan, n_workers: int) -> tuple[ClosedPlan, ...]:
@@ -160,14 +143,6 @@ def request_id(plan_n_users: int, user: int, index: int) -> int:
     Unique in the run, and the same for any number of workers.
     """
     return index * plan_n_users + user
-
-
-def _closed_phase(phase: PhaseConfig, scenario: Scenario) -> ClosedPhase | None:
-    arrivals = phase.arrivals
-    if not isinstance(arrivals, ClosedArrivals):
-        return None
-    rows = settled(scenario.rows_of(phase))
-    return ClosedPhase(arrivals.users, arrivals.think, arrivals.ramp_ns, rows)
 
 
 def _first_steps(plan: ClosedPlan, phase: int) -> list[Step]:

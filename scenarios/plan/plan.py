@@ -3,30 +3,20 @@
 from __future__ import annotations
 
 import hashlib
-import itertools
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from itertools import accumulate, pairwise
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from squall.scenarios.arrivals.process import Arrivals
-from squall.scenarios.config.arrivals import ClosedArrivals
-from squall.scenarios.config.rows import RowsConfig, TraceRows
-from squall.scenarios.config.scenario import LARGEST_ARRIVAL_COUNT, PhaseConfig, Scenario
-from squall.scenarios.errors import ScenarioError
-from squall.scenarios.plan.build import build_arrivals
-from squall.scenarios.plan.deal import DealRule, affinity_of, workers_of
+from squall.scenarios.plan.deal import DealRule, workers_of
 from squall.scenarios.plan.growing import PIECE_ROWS, Column, blank, pieces
-from squall.scenarios.plan.mix import draw_rows, settled, trace_rows
-from squall.scenarios.plan.replay import TraceReplay
-from squall.scenarios.plan.window import Drawn, FileState, changed
 
-_COLUMNS = {"seq": "<i8", "offset_ns": "<i8", "phase": "<u1", "rows": "<i4", "variant": "<u1"}
+COLUMNS = {"seq": "<i8", "offset_ns": "<i8", "phase": "<u1", "rows": "<i4", "variant": "<u1"}
 _AT_ONCE_BYTES = 2**27
 """Of parts made in one sweep: a sweep over the largest plan takes seconds, and one for each worker minutes."""
 
@@ -62,7 +52,7 @@ class Plan:
     )
 
     def __post_init__(self) -> None:
-        for name, dtype in _COLUMNS.items():
+        for name, dtype in COLUMNS.items():
             column = getattr(self, name)
             if column.dtype != np.dtype(dtype) or column.shape != self.seq.shape:
                 raise ValueError(f"plan column {name} must be {dtype} of shape {self.seq.shape}")
@@ -75,7 +65,7 @@ class Plan:
     @property
     def n_bytes(self) -> int:
         """Of all columns."""
-        return sum(getattr(self, name).nbytes for name in _COLUMNS)
+        return sum(getattr(self, name).nbytes for name in COLUMNS)
 
     @property
     def is_whole(self) -> bool:
@@ -88,28 +78,10 @@ class Plan:
         """
         digests = {
             name: None if name == "seq" and self.is_whole else _column_sha256(getattr(self, name), dtype)
-            for name, dtype in _COLUMNS.items()
+            for name, dtype in COLUMNS.items()
         }
         content = {"n": len(self), "spans": [_span_key(span) for span in self.spans], "columns": digests}
         return hashlib.sha256(json.dumps(content).encode("ascii")).hexdigest()
-
-
-def plan_scenario(scenario: Scenario, seed: int | None = None, folder: Path | None = None) -> Plan:
-    """The plan of the whole run, the same for the same scenario and seed; `seed` None means the scenario's.
-
-    Phases are laid end to end. Each phase has its own streams for arrivals, rows and variants, so that a change to
-    one moves no other. The draws use nothing that depends on CPU or C library (`squall.scenarios.exact`), so that the
-    same release of squall plans the same anywhere; `sha256()` in the manifest shows whether two runs had one
-    schedule. `folder` takes the temporary files of a plan that is kept in files; None: the system's temporary folder.
-    Raises ScenarioError for a trace file that cannot be used, parameters that do not suit the phase, sessions that
-    are not there and a full disk, ValueError for a closed-loop scenario, which has no schedule:
-    `squall.scenarios.plan.closed` plans it.
-    """
-    spans = lay_out(scenario.phases)
-    draft = _Draft(scenario, scenario.seed if seed is None else seed, folder)
-    for index, span in enumerate(spans):
-        draft.add_phase(index, span.start_ns)
-    return draft.plan(spans)
 
 
 def deal(plan: Plan, n_workers: int) -> Iterator[Plan]:
@@ -127,10 +99,10 @@ def _parts_of(plan: Plan, workers: range, n_workers: int) -> list[Plan]:
     """The parts of some workers, in one sweep over the plan."""
     if n_workers == 1:
         return [replace(plan, affinity=None)]
-    columns = {name: getattr(plan, name) for name in _COLUMNS}
+    columns = {name: getattr(plan, name) for name in COLUMNS}
     affinity, in_turn = plan.affinity, plan.deal == "sequence" and plan.is_whole
     parts = [
-        {name: Column(dtype, most_rows_in_memory=len(plan)) for name, dtype in _COLUMNS.items()}
+        {name: Column(dtype, most_rows_in_memory=len(plan)) for name, dtype in COLUMNS.items()}
         for _ in workers
     ]
     for piece in pieces([*columns.values(), *([] if affinity is None else [affinity])]):
@@ -157,7 +129,7 @@ def merge(plans: Iterable[Plan], n_rows: int | None = None, folder: Path | None 
     if n_rows is None:
         plans = list(plans)
         n_rows = max((int(part.seq[-1]) + 1 for part in plans if len(part)), default=0)
-    whole = {name: blank(dtype, n_rows, folder) for name, dtype in _COLUMNS.items()}
+    whole = {name: blank(dtype, n_rows, folder) for name, dtype in COLUMNS.items()}
     is_there = np.zeros(n_rows, bool)
     first: Plan | None = None
     for part in plans:
@@ -186,99 +158,6 @@ def _put(part: Plan, whole: dict[str, NDArray[Any]], is_there: NDArray[np.bool_]
             column[piece][seq - piece.start] = getattr(part, name)[low:high]
 
 
-def lay_out(phases: Sequence[PhaseConfig]) -> tuple[PhaseSpan, ...]:
-    """The phases end to end from 0."""
-    ends = list(accumulate(phase.duration_ns for phase in phases))
-    return tuple(
-        PhaseSpan(phase.name, phase.kind, end - phase.duration_ns, end)
-        for phase, end in zip(phases, ends, strict=True)
-    )
-
-
-class _Draft:
-    """The columns of a plan as its phases are drawn."""
-
-    def __init__(self, scenario: Scenario, seed: int, folder: Path | None) -> None:
-        self._scenario = scenario
-        self._seed = seed
-        self._columns = {name: Column(dtype, folder) for name, dtype in _COLUMNS.items()}
-        self._affinity = Column("<u4", folder) if scenario.clients.deal == "session" else None
-        self._states: dict[Path, FileState] = {}
-
-    def add_phase(self, index: int, start_ns: int) -> None:
-        """Draws the arrivals of a phase, then their rows and variants; a drain has none."""
-        phase = self._scenario.phases[index]
-        if phase.arrivals is None:
-            return
-        if isinstance(phase.arrivals, ClosedArrivals):
-            raise ValueError(f"phase {phase.name!r} is closed-loop: it has no schedule")
-        rows = settled(self._scenario.rows_of(phase))
-        size = rows.size if isinstance(rows, TraceRows) else None
-        try:
-            arrivals = build_arrivals(phase.arrivals, phase.duration_ns, size)
-            parts = _parts(arrivals, stream(self._seed, "arrivals", index), phase.duration_ns, start_ns)
-        except (
-            ValueError
-        ) as error:  # what only the whole phase shows: a rate of 0 throughout, too many pieces
-            raise ScenarioError(f"phases.{phase.name}.arrivals: {error}") from error
-        n_before = len(self._columns["offset_ns"])
-        for part in parts:
-            if isinstance(rows, TraceRows):
-                self._columns["rows"].append(trace_rows(rows, part.sizes[rows.size]))
-            self._add(phase, part)
-            self._refuse_too_many(phase, len(self._columns["offset_ns"]) - n_before)
-        if isinstance(arrivals, TraceReplay):
-            self._refuse_change(arrivals)
-        self._draw(index, rows, len(self._columns["offset_ns"]) - n_before)
-
-    def plan(self, spans: tuple[PhaseSpan, ...]) -> Plan:
-        """The plan; the draft is empty afterwards."""
-        columns = {name: column.join() for name, column in self._columns.items()}
-        affinity = None if self._affinity is None else self._affinity.join()
-        return Plan(spans=spans, deal=self._scenario.clients.deal, affinity=affinity, **columns)
-
-    def _add(self, phase: PhaseConfig, part: Drawn) -> None:
-        """Offsets on the timeline of the run, and what deals them."""
-        first = len(self._columns["offset_ns"])
-        self._columns["offset_ns"].append(part.offset_ns)
-        if self._affinity is None:
-            return
-        if part.session is None and phase.kind == "measure":
-            raise ScenarioError(
-                f"clients.deal: the arrivals of phase {phase.name!r} have no sessions; use hash or sequence, or a trace"
-                " with a column of sessions"
-            )
-        for start in range(0, len(part), PIECE_ROWS):
-            stop = min(start + PIECE_ROWS, len(part))
-            seq = np.arange(first + start, first + stop, dtype=np.int64)
-            session = None if part.session is None else part.session[start:stop]
-            self._affinity.append(affinity_of(session, seq))
-
-    def _draw(self, index: int, rows: RowsConfig, count: int) -> None:
-        """What does not depend on the instants, in pieces of a fixed size: it is part of what a seed means."""
-        columns, n_variants = self._columns, self._scenario.clients.payload_variants
-        of_rows, of_variants = stream(self._seed, "rows", index), stream(self._seed, "variants", index)
-        if not isinstance(rows, TraceRows):
-            columns["rows"].fill(count, lambda n: draw_rows(rows, of_rows, n))
-        columns["variant"].fill(count, lambda n: of_variants.integers(0, n_variants, n, dtype=np.uint8))
-        columns["phase"].fill(count, lambda n: np.full(n, index, np.uint8))
-        numbers = itertools.count(len(columns["seq"]), PIECE_ROWS)
-        columns["seq"].fill(count, lambda n: np.arange(first := next(numbers), first + n, dtype=np.int64))
-
-    def _refuse_too_many(self, phase: PhaseConfig, count: int) -> None:
-        if count > LARGEST_ARRIVAL_COUNT:
-            raise ScenarioError(
-                f"phase {phase.name!r} has more than the {LARGEST_ARRIVAL_COUNT:.0e} requests that a plan takes; use a"
-                " shorter phase or a smaller scale"
-            )
-
-    def _refuse_change(self, replay: TraceReplay) -> None:
-        state = replay.state
-        assert state is not None
-        if self._states.setdefault(replay.path, state) != state:
-            raise changed(replay.path)
-
-
 def stream(seed: int, name: str, *place: int) -> np.random.Generator:
     """An independent generator for one use at one place: a phase, or a phase and a user.
 
@@ -286,16 +165,6 @@ def stream(seed: int, name: str, *place: int) -> np.random.Generator:
     """
     key = int.from_bytes(hashlib.blake2b(name.encode(), digest_size=4).digest(), "little")
     return np.random.Generator(np.random.PCG64(np.random.SeedSequence(seed, spawn_key=(key, *place))))
-
-
-def _parts(arrivals: Arrivals, rng: np.random.Generator, horizon_ns: int, start_ns: int) -> Iterator[Drawn]:
-    """The arrivals of a phase on the timeline of the run: those of a trace in parts, others at once, where they are."""
-    if isinstance(arrivals, TraceReplay):
-        parts = arrivals.parts(rng, horizon_ns)
-        return (replace(part, offset_ns=part.offset_ns + start_ns) for part in parts)
-    offsets = arrivals.offsets_ns(rng, horizon_ns)
-    offsets += start_ns
-    return iter([Drawn(offsets)])
 
 
 def _rises(column: NDArray[Any], holds: np.ufunc) -> bool:

@@ -98,7 +98,7 @@ def scenario_of(
 def plan_one(name: str, n: int) -> dict[str, Any]:
     """Plans `n` arrivals of a process here and says what that cost."""
     from squall.scenarios.config.loader import scenario_from_mapping
-    from squall.scenarios.plan.plan import plan_scenario
+    from squall.scenarios.plan.drafting import plan_scenario
 
     arrivals = _kinds()[name]
     if arrivals["kind"] not in _WITHOUT_RATE:
@@ -144,7 +144,8 @@ def make_trace(path: Path, n: int) -> dict[str, Any]:
 def deal_trace(path: Path, rule: str, n: int) -> dict[str, Any]:
     """Plans the trace, deals it to the workers one part after the other, and merges the parts again."""
     from squall.scenarios.config.loader import scenario_from_mapping
-    from squall.scenarios.plan.plan import deal, merge, plan_scenario
+    from squall.scenarios.plan.drafting import plan_scenario
+    from squall.scenarios.plan.plan import deal, merge
 
     arrivals = {"kind": "trace", "file": str(path)}
     mapping = scenario_of(

@@ -17,7 +17,8 @@ from squall.actors.load.recorder import NEVER, Recorder
 from squall.actors.messages.http_wire import HttpTemplate
 from squall.actors.net.loop import Loop
 from squall.scenarios.config.loader import scenario_from_mapping
-from squall.scenarios.plan.closed import ClosedPlan, plan_closed
+from squall.scenarios.plan.closed import ClosedPlan
+from squall.scenarios.plan.drafting import plan_closed
 from squall.scenarios.plan.plan import Plan
 from tests.golden.driving import MS, SPEC, S, plan_of
 

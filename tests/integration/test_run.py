@@ -16,7 +16,8 @@ import pytest
 from squall.analysis.storage.store import RunStore
 from squall.analysis.traces.capture import trace_of_run
 from squall.scenarios.config.loader import load_scenario, scenario_from_mapping
-from squall.scenarios.plan.plan import deal, merge, plan_scenario
+from squall.scenarios.plan.drafting import plan_scenario
+from squall.scenarios.plan.plan import deal, merge
 from squall.scenarios.traces.writing import write_trace
 from tests.integration.live_runs import Bench, FullRun, scenario_mapping
 

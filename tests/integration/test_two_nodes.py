@@ -31,7 +31,7 @@ from squall.cluster.driver.ingest import ingest_table
 from squall.cluster.node.agent import SERVER
 from squall.cluster.node.batches import read_batches
 from squall.scenarios.config.loader import scenario_from_mapping
-from squall.scenarios.plan.plan import plan_scenario
+from squall.scenarios.plan.drafting import plan_scenario
 from tests.integration.live_runs import Bench, scenario_mapping, wait_until
 from tests.integration.two_nodes import AHEAD_S, Pair, two_nodes
 from tests.null_process import NullProcess

@@ -127,7 +127,7 @@ FORMAT = Recipe(
 from pathlib import Path
 import numpy as np
 from squall.scenarios.config.loader import scenario_from_mapping
-from squall.scenarios.plan.plan import plan_scenario
+from squall.scenarios.plan.drafting import plan_scenario
 from squall.scenarios.traces.parts.part import TracePart
 from squall.scenarios.traces.reading import open_trace
 from squall.scenarios.traces.writing import format_for, lost_in, write_trace

@@ -13,7 +13,7 @@ from squall.analysis.verdict.figures import series_figures
 from squall.cluster.driver.intent import announce, describe_plan, refuse_empty
 from squall.scenarios.config.loader import scenario_from_mapping
 from squall.scenarios.errors import ScenarioError
-from squall.scenarios.plan.closed import plan_closed
+from squall.scenarios.plan.drafting import plan_closed
 from squall.scenarios.plan.plan import PhaseSpan, Plan
 
 S = 1_000_000_000

@@ -18,8 +18,7 @@ from squall.models.spec import ModelSpec, TensorSpec
 from squall.scenarios.config.loader import scenario_from_mapping
 from squall.scenarios.config.scenario import Scenario
 from squall.scenarios.errors import ScenarioError, TargetError
-from squall.scenarios.plan.closed import plan_closed
-from squall.scenarios.plan.plan import plan_scenario
+from squall.scenarios.plan.drafting import plan_closed, plan_scenario
 
 
 def scenario(arrivals: dict[str, Any] | None = None, **changes: Any) -> Scenario:

@@ -12,7 +12,7 @@ from squall.scenarios.config.loader import load_scenario, scenario_from_mapping
 from squall.scenarios.config.scenario import Scenario
 from squall.scenarios.config.trace import TraceArrivals
 from squall.scenarios.errors import ScenarioError
-from squall.scenarios.plan.plan import plan_scenario
+from squall.scenarios.plan.drafting import plan_scenario
 
 S = 1_000_000_000
 ROOT = Path(__file__).resolve().parents[4]

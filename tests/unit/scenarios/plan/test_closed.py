@@ -16,8 +16,9 @@ from hypothesis import strategies as st
 from squall.scenarios.config.loader import scenario_from_mapping
 from squall.scenarios.config.scenario import Scenario
 from squall.scenarios.errors import ScenarioError
-from squall.scenarios.plan.closed import ClosedPlan, Step, deal_closed, is_closed, plan_closed, request_id
-from squall.scenarios.plan.plan import PhaseSpan, plan_scenario
+from squall.scenarios.plan.closed import ClosedPlan, Step, deal_closed, request_id
+from squall.scenarios.plan.drafting import is_closed, plan_closed, plan_scenario
+from squall.scenarios.plan.plan import PhaseSpan
 
 S = 1_000_000_000
 MS = 1_000_000

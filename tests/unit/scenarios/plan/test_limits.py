@@ -17,8 +17,8 @@ from squall.scenarios.config.loader import load_scenario, scenario_from_mapping
 from squall.scenarios.config.rows import EmpiricalRows, ParetoRows
 from squall.scenarios.errors import ScenarioError
 from squall.scenarios.plan.build import build_arrivals
+from squall.scenarios.plan.drafting import plan_scenario
 from squall.scenarios.plan.mix import draw_rows
-from squall.scenarios.plan.plan import plan_scenario
 from squall.scenarios.plan.replay import TraceReplay
 
 S = 1_000_000_000

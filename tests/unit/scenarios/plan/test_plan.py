@@ -20,8 +20,9 @@ from squall.scenarios.config.scenario import Scenario
 from squall.scenarios.errors import ScenarioError
 from squall.scenarios.plan.build import build_arrivals
 from squall.scenarios.plan.deal import DealRule, affinity_of, workers_of
+from squall.scenarios.plan.drafting import plan_scenario
 from squall.scenarios.plan.growing import is_in_file, pieces
-from squall.scenarios.plan.plan import PhaseSpan, Plan, deal, merge, plan_scenario, stream
+from squall.scenarios.plan.plan import PhaseSpan, Plan, deal, merge, stream
 
 S = 1_000_000_000
 COLUMNS = ("seq", "offset_ns", "phase", "rows", "variant")
@@ -339,7 +340,8 @@ def test_the_digest_is_that_of_the_formula() -> None:
 def test_a_plan_of_many_pieces_is_drawn_checked_and_digested_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = {"kind": "constant", "value": 3}
     whole = plan_scenario(scenario(rows=rows, payload_variants=1))
-    monkeypatch.setattr("squall.scenarios.plan.plan.PIECE_ROWS", 16)
+    for module in ("plan", "drafting"):
+        monkeypatch.setattr(f"squall.scenarios.plan.{module}.PIECE_ROWS", 16)
     monkeypatch.setattr("squall.scenarios.plan.growing.PIECE_ROWS", 16)
     monkeypatch.setattr("squall.scenarios.plan.plan.pieces", lambda columns: pieces(columns, 16))
     assert_same(plan_scenario(scenario(rows=rows, payload_variants=1)), whole)
@@ -408,7 +410,7 @@ def test_a_trace_that_changes_between_two_phases_is_refused(
             path.write_text("0\n1\n2\n")
         return build_arrivals(*arguments)
 
-    monkeypatch.setattr("squall.scenarios.plan.plan.build_arrivals", build_and_touch)
+    monkeypatch.setattr("squall.scenarios.plan.drafting.build_arrivals", build_and_touch)
     with pytest.raises(ScenarioError, match=r"trace\.txt: the trace changed while it was read"):
         plan_scenario(replayed)
 
@@ -418,7 +420,7 @@ def test_a_phase_of_too_many_arrivals_is_refused(tmp_path: Path, monkeypatch: py
     path.write_text("0\n0.001\n")
     mapping = scenario().to_mapping()
     mapping["phases"][1]["arrivals"] = {"kind": "trace", "file": str(path), "loop": True}
-    monkeypatch.setattr("squall.scenarios.plan.plan.LARGEST_ARRIVAL_COUNT", 1_999)
+    monkeypatch.setattr("squall.scenarios.plan.drafting.LARGEST_ARRIVAL_COUNT", 1_999)
     with pytest.raises(
         ScenarioError, match=r"phase 'calm' has more than the 2e\+03 requests that a plan takes"
     ):

@@ -21,7 +21,7 @@ from squall.scenarios.config.loader import scenario_from_mapping
 from squall.scenarios.config.trace import TraceArrivals
 from squall.scenarios.errors import ScenarioError
 from squall.scenarios.plan import window as window_module
-from squall.scenarios.plan.plan import plan_scenario
+from squall.scenarios.plan.drafting import plan_scenario
 from squall.scenarios.plan.replay import TraceReplay
 from squall.scenarios.plan.window import Drawn, join
 from squall.scenarios.traces.parts.part import TracePart, join_parts

@@ -1,0 +1,176 @@
+"""A plan from a scenario: the schedule of an open loop, or the users of a closed one."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import accumulate
+from pathlib import Path
+
+import numpy as np
+
+from squall.scenarios.arrivals.process import Arrivals
+from squall.scenarios.config.arrivals import ClosedArrivals
+from squall.scenarios.config.rows import RowsConfig, TraceRows
+from squall.scenarios.config.scenario import PhaseConfig, Scenario
+from squall.scenarios.errors import ScenarioError
+from squall.scenarios.plan.build import build_arrivals
+from squall.scenarios.plan.closed import ClosedPhase, ClosedPlan
+from squall.scenarios.plan.deal import affinity_of
+from squall.scenarios.plan.growing import PIECE_ROWS, Column
+from squall.scenarios.plan.mix import draw_rows, settled, trace_rows
+from squall.scenarios.plan.plan import COLUMNS, PhaseSpan, Plan, stream
+from squall.scenarios.plan.replay import TraceReplay
+from squall.scenarios.plan.window import Drawn, FileState, changed
+from squall.scenarios.sizes import LARGEST_ARRIVAL_COUNT
+
+
+def plan_scenario(scenario: Scenario, seed: int | None = None, folder: Path | None = None) -> Plan:
+    """The plan of the whole run, the same for the same scenario and seed; `seed` None means the scenario's.
+
+    Phases are laid end to end. Each phase has its own streams for arrivals, rows and variants, so that a change to
+    one moves no other. The draws use nothing that depends on CPU or C library (`squall.scenarios.exact`), so that the
+    same release of squall plans the same anywhere; `sha256()` in the manifest shows whether two runs had one
+    schedule. `folder` takes the temporary files of a plan that is kept in files; None: the system's temporary folder.
+    Raises ScenarioError for a trace file that cannot be used, parameters that do not suit the phase, sessions that
+    are not there and a full disk, ValueError for a closed-loop scenario, which has no schedule:
+    `plan_closed` plans it.
+    """
+    spans = lay_out(scenario.phases)
+    draft = _Draft(scenario, scenario.seed if seed is None else seed, folder)
+    for index, span in enumerate(spans):
+        draft.add_phase(index, span.start_ns)
+    return draft.plan(spans)
+
+
+def is_closed(scenario: Scenario) -> bool:
+    """Whether the scenario is closed-loop; all its phases with load are, or none is."""
+    return any(isinstance(phase.arrivals, ClosedArrivals) for phase in scenario.phases)
+
+
+def plan_closed(scenario: Scenario, seed: int | None = None) -> ClosedPlan:
+    """The plan of the whole run; `seed` None means the scenario's. Raises ValueError for an open-loop scenario."""
+    phases = tuple(_closed_phase(phase, scenario) for phase in scenario.phases)
+    if not is_closed(scenario):
+        raise ValueError(f"scenario {scenario.name!r} is open-loop: `plan_scenario` plans it")
+    n_users = max(phase.n_users for phase in phases if phase is not None)
+    return ClosedPlan(
+        users=np.arange(n_users, dtype=np.int64),
+        n_users=n_users,
+        spans=lay_out(scenario.phases),
+        phases=phases,
+        n_variants=scenario.clients.payload_variants,
+        seed=scenario.seed if seed is None else seed,
+    )
+
+
+def lay_out(phases: Sequence[PhaseConfig]) -> tuple[PhaseSpan, ...]:
+    """The phases end to end from 0."""
+    ends = list(accumulate(phase.duration_ns for phase in phases))
+    return tuple(
+        PhaseSpan(phase.name, phase.kind, end - phase.duration_ns, end)
+        for phase, end in zip(phases, ends, strict=True)
+    )
+
+
+class _Draft:
+    """The columns of a plan as its phases are drawn."""
+
+    def __init__(self, scenario: Scenario, seed: int, folder: Path | None) -> None:
+        self._scenario = scenario
+        self._seed = seed
+        self._columns = {name: Column(dtype, folder) for name, dtype in COLUMNS.items()}
+        self._affinity = Column("<u4", folder) if scenario.clients.deal == "session" else None
+        self._states: dict[Path, FileState] = {}
+
+    def add_phase(self, index: int, start_ns: int) -> None:
+        """Draws the arrivals of a phase, then their rows and variants; a drain has none."""
+        phase = self._scenario.phases[index]
+        if phase.arrivals is None:
+            return
+        if isinstance(phase.arrivals, ClosedArrivals):
+            raise ValueError(f"phase {phase.name!r} is closed-loop: it has no schedule")
+        rows = settled(self._scenario.rows_of(phase))
+        size = rows.size if isinstance(rows, TraceRows) else None
+        try:
+            arrivals = build_arrivals(phase.arrivals, phase.duration_ns, size)
+            parts = _parts(arrivals, stream(self._seed, "arrivals", index), phase.duration_ns, start_ns)
+        except (
+            ValueError
+        ) as error:  # what only the whole phase shows: a rate of 0 throughout, too many pieces
+            raise ScenarioError(f"phases.{phase.name}.arrivals: {error}") from error
+        n_before = len(self._columns["offset_ns"])
+        for part in parts:
+            if isinstance(rows, TraceRows):
+                self._columns["rows"].append(trace_rows(rows, part.sizes[rows.size]))
+            self._add(phase, part)
+            self._refuse_too_many(phase, len(self._columns["offset_ns"]) - n_before)
+        if isinstance(arrivals, TraceReplay):
+            self._refuse_change(arrivals)
+        self._draw(index, rows, len(self._columns["offset_ns"]) - n_before)
+
+    def plan(self, spans: tuple[PhaseSpan, ...]) -> Plan:
+        """The plan; the draft is empty afterwards."""
+        columns = {name: column.join() for name, column in self._columns.items()}
+        affinity = None if self._affinity is None else self._affinity.join()
+        return Plan(spans=spans, deal=self._scenario.clients.deal, affinity=affinity, **columns)
+
+    def _add(self, phase: PhaseConfig, part: Drawn) -> None:
+        """Offsets on the timeline of the run, and what deals them."""
+        first = len(self._columns["offset_ns"])
+        self._columns["offset_ns"].append(part.offset_ns)
+        if self._affinity is None:
+            return
+        if part.session is None and phase.kind == "measure":
+            raise ScenarioError(
+                f"clients.deal: the arrivals of phase {phase.name!r} have no sessions; use hash or sequence, or a trace"
+                " with a column of sessions"
+            )
+        for start in range(0, len(part), PIECE_ROWS):
+            stop = min(start + PIECE_ROWS, len(part))
+            seq = np.arange(first + start, first + stop, dtype=np.int64)
+            session = None if part.session is None else part.session[start:stop]
+            self._affinity.append(affinity_of(session, seq))
+
+    def _draw(self, index: int, rows: RowsConfig, count: int) -> None:
+        """What does not depend on the instants, in pieces of a fixed size: it is part of what a seed means."""
+        columns, n_variants = self._columns, self._scenario.clients.payload_variants
+        of_rows, of_variants = stream(self._seed, "rows", index), stream(self._seed, "variants", index)
+        if not isinstance(rows, TraceRows):
+            columns["rows"].fill(count, lambda n: draw_rows(rows, of_rows, n))
+        columns["variant"].fill(count, lambda n: of_variants.integers(0, n_variants, n, dtype=np.uint8))
+        columns["phase"].fill(count, lambda n: np.full(n, index, np.uint8))
+        numbers = itertools.count(len(columns["seq"]), PIECE_ROWS)
+        columns["seq"].fill(count, lambda n: np.arange(first := next(numbers), first + n, dtype=np.int64))
+
+    def _refuse_too_many(self, phase: PhaseConfig, count: int) -> None:
+        if count > LARGEST_ARRIVAL_COUNT:
+            raise ScenarioError(
+                f"phase {phase.name!r} has more than the {LARGEST_ARRIVAL_COUNT:.0e} requests that a plan takes; use a"
+                " shorter phase or a smaller scale"
+            )
+
+    def _refuse_change(self, replay: TraceReplay) -> None:
+        state = replay.state
+        assert state is not None
+        if self._states.setdefault(replay.path, state) != state:
+            raise changed(replay.path)
+
+
+def _parts(arrivals: Arrivals, rng: np.random.Generator, horizon_ns: int, start_ns: int) -> Iterator[Drawn]:
+    """The arrivals of a phase on the timeline of the run: those of a trace in parts, others at once, where they are."""
+    if isinstance(arrivals, TraceReplay):
+        parts = arrivals.parts(rng, horizon_ns)
+        return (replace(part, offset_ns=part.offset_ns + start_ns) for part in parts)
+    offsets = arrivals.offsets_ns(rng, horizon_ns)
+    offsets += start_ns
+    return iter([Drawn(offsets)])
+
+
+def _closed_phase(phase: PhaseConfig, scenario: Scenario) -> ClosedPhase | None:
+    arrivals = phase.arrivals
+    if not isinstance(arrivals, ClosedArrivals):
+        return None
+    rows = settled(scenario.rows_of(phase))
+    return ClosedPhase(arrivals.users, arrivals.think, arrivals.ramp_ns, rows)

@@ -1,0 +1,8 @@
+"""How large a plan may be: what its columns hold."""
+
+from __future__ import annotations
+
+LARGEST_ARRIVAL_COUNT = 100_000_000  # of a phase: 2.2 GB of plan; more is a mistyped rate
+LARGEST_BATCH = 2**31 - 1  # rows: a plan keeps them in an int32
+LARGEST_PHASE_COUNT = 255  # a plan keeps the phase in a uint8
+LARGEST_VARIANT_COUNT = 256  # and the payload variant too
