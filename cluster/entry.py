@@ -14,7 +14,7 @@ ORDERLY = frozenset({"run", "demo", "doctor", "selftest", "analyze"})
 
 
 def main() -> None:
-    """`squall.cluster.cli.main`, whose imports take half a second, and the end of the process, when all has
+    """`squall.cluster.cli.main`, whose imports take a while, and the end of the process, when all has
     been said."""
     signal.signal(signal.SIGINT, _end_now)
     end_without_destructors()

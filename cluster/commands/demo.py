@@ -8,7 +8,6 @@ from pathlib import Path
 
 from squall.cluster.commands.options import JsonOption, OutOption, SeedOption, SetOption
 from squall.cluster.commands.run import changes_of, run_file
-from squall.scenarios.config.loader import load_scenario
 
 _LOAD_RATIO = 0.5
 _MANY = 100_000
@@ -30,6 +29,7 @@ def _rate(path: Path) -> list[str]:
     import numpy as np
 
     from squall.models.pace import measure_pace
+    from squall.scenarios.config.loader import load_scenario
     from squall.scenarios.plan.mix import draw_rows
 
     scenario = load_scenario(path)

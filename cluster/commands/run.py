@@ -17,7 +17,6 @@ from squall.cluster.commands.options import (
     SetOption,
 )
 from squall.cluster.commands.printed import print_result, print_summary
-from squall.scenarios.config.loader import load_scenario
 from squall.scenarios.errors import ScenarioError
 
 _DEFAULT_PAIRS = 3
@@ -63,6 +62,7 @@ def run(
 def run_file(path: Path, overrides: list[str], out: Path, ray: str | None, as_json: bool) -> None:
     """One run of the scenario at `path`; exit code 3 where it is not VALID."""
     from squall.cluster.driver.run import run_scenario
+    from squall.scenarios.config.loader import load_scenario
 
     scenario = load_scenario(path, overrides)
     with interruptible() as interrupts:
@@ -77,6 +77,7 @@ def _measure_overhead(
 ) -> None:
     from squall.analysis.render.overhead_screen import render
     from squall.cluster.commands.overhead import measure_overhead
+    from squall.scenarios.config.loader import load_scenario
 
     scenario = load_scenario(path, overrides)
     with interruptible() as interrupts:

@@ -12,10 +12,10 @@ import typer
 
 from squall.cluster.commands.printed import print_result
 from squall.scenarios.errors import ScenarioError
-from squall.scenarios.traces.parts.part import TracePart
 
 if TYPE_CHECKING:
     from squall.analysis.fitting.fitted import Fitted
+    from squall.scenarios.traces.parts.part import TracePart
 
 LONGEST_NS = 2**61
 """Horizon that no trace reaches: 73 years."""

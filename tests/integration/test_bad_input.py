@@ -108,9 +108,9 @@ def test_a_wrong_option_is_a_usage_error_and_help_is_not(alone: Bench) -> None:
 
 def test_a_fault_of_ours_is_one_line_with_the_traceback_in_a_file(tmp_path: Path) -> None:
     code = (
-        "import squall.cluster.cli, squall.cluster.commands.run\n"
+        "import squall.cluster.cli, squall.scenarios.config.loader\n"
         "def fail(*_, **__): raise ZeroDivisionError('on purpose')\n"
-        "squall.cluster.commands.run.load_scenario = fail\n"
+        "squall.scenarios.config.loader.load_scenario = fail\n"
         "squall.cluster.cli.main()\n"
     )
     done = subprocess.run(

@@ -200,8 +200,14 @@ def loaded_with(module: str) -> set[str]:
 
 def test_the_command_line_loads_nothing_of_a_commands_work() -> None:
     libraries = {name.split(".")[0] for name in loaded_with("squall.cluster.cli")}
-    assert libraries & {*HEAVY, "pyarrow", "rich"} == set()
-    assert {"typer", "pydantic"} <= libraries, "it looks"
+    assert libraries & {*HEAVY, "numpy", "pyarrow", "pydantic", "rich"} == set()
+    assert {"typer", "psutil"} <= libraries, "it looks"
+
+
+def test_a_load_worker_starts_without_the_configuration() -> None:
+    found = loaded_with("squall.actors.load.worker_process")
+    assert {name for name in found if name.startswith(("pydantic", "squall.scenarios.config"))} == set()
+    assert "squall.scenarios.plan.plan" in found, "it looks"
 
 
 def import_graph() -> dict[str, set[str]]:
