@@ -6,8 +6,8 @@ PYTHON ?= $(or $(firstword $(foreach one,$(KNOWN),$(shell $(one) $(NEW_ENOUGH) >
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
-# Runs only where nothing else wants to: unit tests fill the time in which real runs wait, and take none of it from them.
-IDLE := $(if $(shell command -v chrt),chrt --idle 0,nice -n 19)
+# Unit tests fill the time in which real runs wait, and take little of theirs.
+BEHIND := nice -n 10
 UNIT := -n 2 --dist loadfile --no-loadscope-reorder tests/contract tests/unit
 ENGINE := -n 2 tests/golden
 BESIDE := -n 3 --dist worksteal tests/integration
@@ -35,8 +35,8 @@ test: lint
 	@$(call part,serial,-m "not slow and serial" $(SERIAL))
 
 lane-pure: $(READY)
-	@mkdir -p build; { $(IDLE) $(MAKE) --no-print-directory types && \
-	$(call part,unit,-m "not slow" $(UNIT),$(IDLE)); } >build/unit.log 2>&1; ended=$$?; cat build/unit.log; exit $$ended
+	@mkdir -p build; { $(BEHIND) $(MAKE) --no-print-directory types && \
+	$(call part,unit,-m "not slow" $(UNIT),$(BEHIND)); } >build/unit.log 2>&1; ended=$$?; cat build/unit.log; exit $$ended
 
 lane-real: $(READY)
 	@failed=0; \
