@@ -10,6 +10,7 @@ import sysconfig
 import threading
 import time
 import urllib.parse
+import urllib.request
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
@@ -121,8 +122,10 @@ class Triton:
         return answers
 
     def ask(self, path: str) -> None:
-        with closing(Control(self.url)) as control:
-            control.ask(path, "POST", b"{}")
+        """Posts to `path`: to load a model on a busy host may take longer than `Control` waits."""
+        request = urllib.request.Request(self.url + path, b"{}", method="POST")
+        with urllib.request.urlopen(request, timeout=60):
+            pass
 
 
 @contextmanager
@@ -203,7 +206,7 @@ def settled(
         assert n <= n_ended
         return n == n_ended
 
-    wait_until(has_all, 5, f"{n_ended} requests are counted")
+    wait_until(has_all, 30, f"{n_ended} requests are counted")
     return rows
 
 
@@ -238,14 +241,10 @@ def test_a_batch_that_raises_is_a_failure_of_the_backend_and_an_error_in_a_reply
 ) -> None:
     with closing(triton.source("quick")) as source:
         assert triton.infer("quick", 1, 1, value).startswith("500")
-        row = next(row for row in source.sample(time.monotonic_ns()) if row["version"] == "1")
-    assert (row["request_count"], row["failure_count"]) == (n_ok, n_failed)
-    assert row["failure_backend_count"] == n_failed
-    assert (row["failure_rejected_count"], row["failure_canceled_count"], row["failure_other_count"]) == (
-        0,
-        0,
-        0,
-    )
+        rows = [row for row in settled(source, 1) if row["version"] == "1"]
+        rows += [row for row in source.sample(time.monotonic_ns()) if row["version"] == "1"]
+    assert (total(rows, "request_count"), total(rows, "failure_count")) == (n_ok, n_failed)
+    assert failures(rows) == {"rejected": 0, "backend": n_failed, "canceled": 0, "other": 0}
 
 
 def test_a_full_queue_is_known_to_the_clients_alone(triton: Triton) -> None:
