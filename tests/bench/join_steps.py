@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import resource
 import shutil
 import subprocess
@@ -72,9 +71,10 @@ def summary(run: Path, memory_limit_bytes: int) -> None:
 def report(run: Path, _memory_limit_bytes: int) -> None:
     """From the summary that `derived` left."""
     from squall.analysis.render.report import write_report
+    from squall.analysis.summary.summary_file import Summary
 
     store = RunStore.open(run)
-    write_report(store, json.loads((store.run_dir / "summary.json").read_text(encoding="utf-8")))
+    write_report(store, Summary.read(store.run_dir))
 
 
 def derived(run: Path, memory_limit_bytes: int) -> None:
