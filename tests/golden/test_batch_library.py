@@ -240,6 +240,12 @@ def test_the_library_needs_nothing_of_python_and_shows_two_names(server: Reporti
     )  # Ubuntu 22.04 has 2.35
 
 
+def test_a_server_makes_its_ring_when_it_starts(server: ReportingServer, tmp_path: Path) -> None:
+    """So no request waits for it; and a ring that is not there tells that the library is not preloaded."""
+    server.run(tmp_path)
+    assert recorded(tmp_path) == []
+
+
 def test_a_ring_has_the_size_that_is_asked_for(server: ReportingServer, tmp_path: Path) -> None:
     for asked in ("", "nonsense", "1", "100000", str(16 << 20)):
         server.run(tmp_path, *batch(0, 1), SQUALL_BATCHES_BYTES=asked)

@@ -173,7 +173,7 @@ def test_a_sanitizer_sees_a_fault_that_is_there(watched: ReportingServer, tmp_pa
     source = LIBRARY_SOURCE.read_text()
     is_thread = "tsan" in watched.preloaded_before
     right, wrong = (
-        ("pthread_mutex_lock(&ring.mutex);\n  if", "if") if is_thread
+        ("pthread_mutex_lock(&ring.mutex);\n  if (make_ready()) {", "if (make_ready()) {") if is_thread
         else ("uint32_t n = (uint32_t)strnlen(text, NAME_BYTES);", "uint32_t n = NAME_BYTES;")
     )  # fmt: skip
     assert source.count(right) == 1
@@ -181,7 +181,7 @@ def test_a_sanitizer_sees_a_fault_that_is_there(watched: ReportingServer, tmp_pa
     flag = "-fsanitize=thread" if is_thread else "-fsanitize=address"
     library = compiled(
         [tmp_path / "batches.c"], tmp_path / "faulty.so", "-shared", "-fPIC", "-g", "-O1", flag,
-        "-fvisibility=hidden",
+        "-fvisibility=hidden", f"-I{LIBRARY_SOURCE.parent}",
     )  # fmt: skip
     faulty = replace(watched, library=library)
     with faulty.started(tmp_path, "load", 4, 500, 3) as process:

@@ -5,7 +5,7 @@
      load THREADS BATCHES MEMBERS        each thread reports so many batches, with overlapping intervals
      forever THREADS MEMBERS             begins threads that report batches until the process ends
      late                                one more batch, when the process exits
-     time BATCHES MEMBERS                as one thread, and prints the nanoseconds of each batch
+     time BATCHES MEMBERS                as one thread, and prints the nanoseconds of CPU for each batch
      thread                              what follows, up to `join`, in a thread of its own
      fork                                what follows, up to `end`, in a child, until that has ended
      wait                                until a byte comes on stdin
@@ -85,9 +85,9 @@ static void load(int n_threads, unsigned long n_batches, int n_members) {
   for (int t = 0; t < n_threads; t++) pthread_join(threads[t], NULL);
 }
 
-static int64_t now_ns(void) {
+static int64_t cpu_ns(void) {
   struct timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
   return now.tv_sec * 1000000000LL + now.tv_nsec;
 }
 
@@ -99,13 +99,13 @@ static void timed(unsigned long n_batches, int n_members) {
     requests[k].id = ids[k];
   }
   struct Instance *instance = server_instance(1);
-  int64_t began = now_ns();
+  int64_t began = cpu_ns();
   for (unsigned long i = 1; i <= n_batches; i++) {
     for (int k = 0; k < n_members; k++)
       TRITONBACKEND_ModelInstanceReportStatistics(instance, &requests[k], true, i, i, i, i);
     TRITONBACKEND_ModelInstanceReportBatchStatistics(instance, n_members, i, i, i, i);
   }
-  printf("%.1f ns\n", (double)(now_ns() - began) / (double)n_batches);
+  printf("%.1f ns\n", (double)(cpu_ns() - began) / (double)n_batches);
 }
 
 static char **run(char **at);
