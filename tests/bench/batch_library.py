@@ -1,4 +1,4 @@
-"""What the preloaded batch library costs a server: nanoseconds of CPU for each batch, with it and without, side by side.
+"""What the preloaded batch library costs: nanoseconds of CPU for each batch, with it and without, side by side.
 
     python -m tests.bench.batch_library [ROUNDS]
 

@@ -58,15 +58,31 @@ class ForeignTriton:
         self.process.terminate()
         self.process.wait(_ENOUGH_S)
 
-    def recorded(self) -> list[RecordedBatch]:
-        """What its ring holds since the last call; nothing of it was lost or damaged."""
+    def recorded(self, n_requests: int) -> list[RecordedBatch]:
+        """Batches since the last call, when they have `n_requests` members; nothing was lost or damaged.
+
+        A batch is told of after its answers have left.
+        """
         (path,) = rings(self.rings)
+        drained = bytearray()
+
+        def batches() -> list[RecordedBatch]:
+            drained.extend(ring.drain())
+            found = batches_of(bytes(drained), self.rings.parent)
+            whole = [batch for batch in found if isinstance(batch, RecordedBatch)]
+            assert whole == found
+            return whole if sum(one.n_requests for one in whole) >= n_requests else []
+
         with contextlib.closing(BatchRing(path)) as ring:
-            batches = batches_of(ring.drain(), self.rings.parent)
+            whole: list[RecordedBatch] = wait_until(batches, _ENOUGH_S, f"{n_requests} requests are recorded")
             assert (ring.lost(), ring.pid) == (0, self.pid)
-        whole = [batch for batch in batches if isinstance(batch, RecordedBatch)]
-        assert whole == batches
+        assert sum(one.n_requests for one in whole) == n_requests
         return whole
+
+    def wait_for_counts(self, model: str, executions: int, rows: int, failed: int) -> None:
+        """Until Triton has counted so much of it, which it does after the library."""
+        expected = (executions, rows, failed)
+        wait_until(lambda: self.executions(model) == expected, _ENOUGH_S, f"{model} has {expected}")
 
 
 @contextlib.contextmanager
