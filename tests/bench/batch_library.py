@@ -2,11 +2,11 @@
 
     python -m tests.bench.batch_library [ROUNDS]
 
-prints a table. Two processes report batches as a backend does (`tests/native/reporting_server.c`), by turns, ROUNDS (40)
-times each: one with the library preloaded, whose ring (of the usual size, in memory where /dev/shm is there) is drained
-after each turn, and one without. A figure is the median over rounds, in brackets the quartiles; the first rounds, in
-which the ring goes round for the first time, are left out. `start` is what a server's start takes longer, which makes
-the ring: wall time.
+prints a table. Two processes report batches as a backend does (`tests/native/reporting_server.c`), by turns, ROUNDS
+(40) times each: one with the library preloaded, whose ring (of the usual size, in memory where /dev/shm is there) is
+drained after each turn, and one without. A figure is the median over rounds, in brackets the quartiles; the first
+rounds, in which the ring goes round for the first time, are left out. `start` is what a server's start takes longer,
+which makes the ring: wall time.
 """
 
 from __future__ import annotations
