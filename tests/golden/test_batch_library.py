@@ -161,6 +161,15 @@ def test_members_of_another_instance_end_a_batch(server: ReportingServer, tmp_pa
     ]  # fmt: skip
 
 
+def test_members_of_which_no_batch_is_told_are_a_record_at_last(
+    server: ReportingServer, tmp_path: Path
+) -> None:
+    """A backend that tells of members alone would have them wait, and be lost, for ever."""
+    server.run(tmp_path, "load", 1, 1, 20_000)
+    first, rest = recorded(tmp_path)
+    assert (first.rows, first.n_requests, rest.rows, rest.n_requests) == (0, 16_384, 20_000, 20_000 - 16_384)
+
+
 def test_hostile_ids_are_bytes_like_any_other(server: ReportingServer, tmp_path: Path) -> None:
     every_byte = bytes(range(1, 256))
     ids: list[bytes] = [

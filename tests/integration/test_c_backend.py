@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 
 from squall.actors.inject.batch_ring import RecordedBatch
 from tests.integration.foreign_serving import ForeignTriton, foreign_triton
+from tests.integration.live_runs import wait_until
 from tests.reporting import NATIVE, SHARED, compiled
 
 CONFIG = """
@@ -89,3 +91,22 @@ def test_batches_go_on_through_unload_and_load(triton: ForeignTriton) -> None:
         triton.control.ask("/v2/repository/models/minimal/load", "POST", b"{}")
     told = [request_id for one in triton.recorded(60) for request_id in one.request_ids]
     assert sorted(told) == sorted(b"r%d" % i for i in range(3) for _ in range(20))
+
+
+@pytest.mark.beside
+def test_a_triton_that_is_killed_leaves_the_batches_it_told_of(triton: ForeignTriton) -> None:
+    sent = [(f"r{i:05d}", 1) for i in range(5_000)]
+    with ThreadPoolExecutor(1) as load:
+        answering = load.submit(triton.ask_all, "minimal", sent)
+        wait_until(lambda: triton.executions("minimal")[0] > 20, 60.0, "batches are executed")
+        triton.process.kill()
+        statuses = answering.result()
+    answered = {name.encode() for (name, _), status in zip(sent, statuses, strict=True) if status == 200}
+    batches = triton.recorded()
+    told = [request_id for one in batches for request_id in one.request_ids]
+    assert len(batches) > 20
+    assert len(told) == len(set(told))
+    assert all(one.rows == one.n_requests for one in batches)
+    assert (
+        len(answered - set(told)) <= 2 * 8
+    )  # of one batch of each instance, whose answers had left just before
