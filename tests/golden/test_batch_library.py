@@ -61,6 +61,13 @@ def test_what_the_server_does_not_say_is_empty_and_its_errors_are_given_back(
     assert told.errors == told.deleted == 4
 
 
+def test_long_names_are_cut(server: ReportingServer, tmp_path: Path) -> None:
+    server.run(tmp_path, *member(5, "a"), *batch(5, 1))
+    (found,) = recorded(tmp_path)
+    assert found.model == found.instance == "n" * 256
+    assert (found.version, found.request_ids) == (-1, (b"a",))
+
+
 def test_an_error_of_the_server_is_its_callers(server: ReportingServer, tmp_path: Path) -> None:
     told = server.run(tmp_path, *member(0, "a"), *batch(0, 404))
     assert (told.errors, told.deleted) == (1, 0)
