@@ -217,6 +217,10 @@ def _add_batch(batches: Columns, start: int, end: int, rows: int, ids: list[int]
         "n_requests": len(ids),
         "request_ids": ids,
         "n_foreign": 0,
+        "recorded_by": "model",
+        "exec_start_ns": None,
+        "exec_end_ns": None,
+        "n_failed": None,
     }
     for name, value in row.items():
         batches[name].append(value)

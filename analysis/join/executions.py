@@ -1,10 +1,11 @@
 """What each server executed, batch by batch, and which requests were in it: tables of a query, made of raw ones.
 
     record   row of `batches`: the model's own record, with the request ids of the batch
+    library  row of `batches` likewise, by the batch library inside the server
     trace    requests of `triton_traces` that share (server, model, version, compute_start_ns): Triton starts all the
              requests of a batch at one instant
 
-A server has its executions from its record if it has one, else from its trace.
+A server has its executions from its record, or the library's, if it has one, else from its trace.
 """
 
 from __future__ import annotations
@@ -26,7 +27,10 @@ RAW = ("batches", "triton_traces", "requests")
 
 _COLUMNS = ", ".join(relations.EXECUTIONS.columns)
 
-_RECORDED = f"INSERT INTO executions SELECT {_COLUMNS} FROM (SELECT *, 'record' AS source FROM batches)"
+TRACE = "trace"
+"""`source` of an execution that no row of `batches` tells of."""
+_RECORDED = f"INSERT INTO executions SELECT {_COLUMNS} FROM (SELECT *, {{source}} AS source FROM batches)"
+_SOURCE = "CASE recorded_by WHEN 'library' THEN 'library' ELSE 'record' END"
 
 # The model's own time lies between the hand-over of the inputs and the answer; a trace that lacks these instants gives
 # the wider span, and one without an end says nothing of an execution.
@@ -79,7 +83,7 @@ _NAMED_BY_RECORD = """
 SELECT unnest(b.request_ids) AS request_id, p.place
 FROM batches b JOIN placed p ON p.server = b.server AND p.instance = b.instance
     AND p.instance_device = b.instance_device AND p.batch_id = b.batch_id
-WHERE p.source = 'record'
+WHERE p.source <> 'trace'
 """
 _NAMED_BY_TRACE = """
 SELECT t.request_id, p.place
@@ -104,13 +108,19 @@ def add_executions(connection: duckdb.DuckDBPyConnection, store: RunStore) -> in
     _refuse_two_nodes(connection, [table for table in there if table != "requests"])
     if "batches" in there:
         _refuse_twins(connection)
-        connection.execute(_RECORDED)
+        connection.execute(_RECORDED.format(source=_source(connection)))
     if "triton_traces" in there:
         parts = _WITH_REQUESTS if "requests" in there else _WITHOUT_REQUESTS
         connection.execute(relations.TRACED.table(_TRACED.format(**parts)))
         connection.execute(f"INSERT INTO executions SELECT {_COLUMNS} FROM traced")
     ((n_rows,),) = connection.execute("SELECT count(*) FROM executions").fetchall()
     return int(n_rows)
+
+
+def _source(connection: duckdb.DuckDBPyConnection) -> str:
+    """What `source` is made of; a run from before the library has models' own records alone."""
+    names = {name for (name,) in connection.execute("SELECT column_name FROM (DESCRIBE batches)").fetchall()}
+    return _SOURCE if "recorded_by" in names else "'record'"
 
 
 def _refuse_two_nodes(connection: duckdb.DuckDBPyConnection, tables: Sequence[str]) -> None:

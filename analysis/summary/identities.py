@@ -70,7 +70,7 @@ def _batch_identities(tables: RunTables, requests: Requests) -> list[Identity]:
         stated.append(Identity("batch rows", meaning, rows, ok_rows, ok_rows + maybe_rows))
     if tables.triton_samples is not None and tables.batches is not None:
         n_executions = _total(tables.triton_samples, "execution_count")
-        meaning = "batches that the models recorded = executions that Triton counts"
+        meaning = "batches that were recorded = executions that Triton counts"
         n_batches = tables.batches.num_rows
         stated.append(Identity("executions", meaning, n_batches, n_executions, n_executions))
     return stated
@@ -78,7 +78,7 @@ def _batch_identities(tables: RunTables, requests: Requests) -> list[Identity]:
 
 _KERNELS = "SELECT coalesce(sum(end_ns - start_ns), 0) FROM kernels WHERE batch_id IS NOT NULL AND end_ns >= start_ns"
 _COSTS = """
-SELECT count(*) FILTER (source = 'record'), coalesce(sum(kernel_ns) FILTER (tie = 'range'), 0) FROM batch_costs
+SELECT count(*) FILTER (source <> 'trace'), coalesce(sum(kernel_ns) FILTER (tie = 'range'), 0) FROM batch_costs
 """
 
 
@@ -92,7 +92,7 @@ def cost_identities(store: RunStore, memory_limit_bytes: int = MEMORY_LIMIT_BYTE
         ((n_recorded, kernel_ns),) = connection.execute(_COSTS).fetchall()
         if "batches" in there:
             ((n_batches,),) = connection.execute("SELECT count(*) FROM batches").fetchall()
-            meaning = "rows of `batch_costs` by record = batches that the models recorded"
+            meaning = "rows of `batch_costs` by a record = batches that were recorded"
             stated.append(Identity("batch costs", meaning, n_recorded, n_batches, n_batches))
         if "kernels" in there:
             ((all_ns,),) = connection.execute(_KERNELS).fetchall()

@@ -64,6 +64,7 @@ def _row(record: Mapping[str, Any], labels: Mapping[str, str], instance: str, de
     ours = [int(text) for text in ids if len(text) == ID_DIGITS and text.isascii() and text.isdigit()]
     return {
         **labels, "phase": "", "instance": instance, "instance_device": device, "batch_id": record["b"],
+        "recorded_by": "model", "exec_start_ns": None, "exec_end_ns": None, "n_failed": None,
         "start_ns": record["s"], "end_ns": record["e"], "rows": record["r"], "n_requests": len(ids),
         "request_ids": ours, "n_foreign": len(ids) - len(ours),
     }  # fmt: skip
