@@ -1,4 +1,4 @@
-"""Builds the lane (actors/native/) where a C compiler is at hand; everything else stands in pyproject.toml."""
+"""Builds what is in C, where a compiler is at hand: the lane, the library for servers. pyproject.toml has all else."""
 
 from glob import glob
 
@@ -25,7 +25,16 @@ setup(
             define_macros=[("_GNU_SOURCE", "1")],
             py_limited_api=True,
             optional=True,  # without it the engine does the same in Python, slower
-        )
+        ),
+        Extension(  # no module: nothing of Python is in it, for it is preloaded into servers (actors/inject/library.py)
+            "squall.actors._batches",
+            sources=["actors/inject/batches.c"],
+            extra_compile_args=["-std=c11", "-O2", "-fvisibility=hidden"],
+            extra_link_args=["-ldl", "-pthread"],
+            define_macros=[("_GNU_SOURCE", "1")],
+            py_limited_api=True,
+            optional=True,  # without it a run knows the batches of our own models alone
+        ),
     ],
     options={"bdist_wheel": {"py_limited_api": "cp311"}},
 )

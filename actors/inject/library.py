@@ -1,0 +1,30 @@
+"""The library that records a server's batches: where it was built, and the environment that preloads it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+_BUILT = Path(__file__).parents[1]
+"""`setup.py` builds it as `squall.actors._batches`, for want of another way to build; it is no module of Python."""
+
+
+def batch_library() -> Path | None:
+    """The built library; None where no C compiler was at hand at the install."""
+    return next(iter(sorted(_BUILT.glob("_batches*.so"))), None)
+
+
+def batch_environment(folder: Path, inherited: Mapping[str, str]) -> dict[str, str]:
+    """What to add to the environment `inherited` of a server, so that it records its batches into rings in `folder`.
+
+    What is preloaded already stays, behind the library. `folder` must be there when the first batch ends, and is best
+    in memory (tmpfs): on a disk the server may wait for it. Raises ValueError, in one line, where the library was not
+    built, or stands where it cannot be preloaded.
+    """
+    library = batch_library()
+    if library is None:
+        raise ValueError("the batch library was not built: install squall where there is a C compiler")
+    if any(mark in str(library) for mark in " \t:"):
+        raise ValueError(f"LD_PRELOAD takes no path with a space or a colon: {library}")
+    preloaded = [str(library), inherited.get("LD_PRELOAD", "")]
+    return {"LD_PRELOAD": ":".join(filter(None, preloaded)), "SQUALL_BATCHES": str(folder)}
