@@ -169,7 +169,7 @@ TABLES = (
             ns("lag_ns", "sent - scheduled; null if unsent or lost, and in a closed loop", nullable=True),
             text(
                 "join_level",
-                "exact: by request id in the record of the model or the library; batch: by request id in Triton's trace; "
+                "exact: by request id in a row of `batches`; batch: by request id in Triton's trace; "
                 "window: no ids, what the server did meanwhile; none",
             ),
             *made_in(

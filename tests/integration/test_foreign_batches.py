@@ -1,0 +1,95 @@
+"""Batches of models that know nothing of squall, in a real Triton: all requests joined exactly, all counts Triton's."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+from squall.actors.inject.library import batch_library
+from squall.analysis.storage.store import RunStore
+from tests.integration.foreign_models import write_model
+from tests.integration.live_runs import Bench, scenario_mapping
+
+pytestmark = pytest.mark.skipif(
+    batch_library() is None, reason="the batch library was not built: no C compiler"
+)
+
+
+def scenario(folder: Path, model: str, rate_hz: float = 150, **profile: Any) -> dict[str, Any]:
+    """Two seconds of requests of 1 to 4 rows to a model of the repository `folder`."""
+    mapping = scenario_mapping(
+        model={"name": model, "repository": str(folder), "max_batch_size": 8},
+        profile={"nsys": "off", "nvml": "off", **profile},
+    )
+    mapping["clients"] |= {"timeout": "20s"}
+    mapping["phases"] = [
+        {"name": "burst", "kind": "measure", "duration": "2s",
+            "arrivals": {"kind": "gamma", "rate": f"{rate_hz:g}/s", "cv": 2}},
+        {"name": "drain", "kind": "drain", "duration": "2s"},
+    ]  # fmt: skip
+    return mapping
+
+
+def finish(bench: Bench, mapping: dict[str, Any], *options: str) -> tuple[RunStore, dict[str, Any], str]:
+    """The run's store, its summary and its screen."""
+    live = bench.start_run(mapping, *options)
+    assert live.end() in (0, 3), live.lines
+    store = bench.store()
+    return store, json.loads((store.run_dir / "summary.json").read_text()), bench.stdout()
+
+
+def rows_of(store: RunStore, table: str) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = store.read(table).to_pylist()
+    return rows
+
+
+def counted(store: RunStore, column: str) -> Counter[str]:
+    """By model, as Triton counts it."""
+    total: Counter[str] = Counter()
+    for row in rows_of(store, "triton_samples"):
+        total[row["model"]] += row[column]
+    return total
+
+
+def assert_all_joined(store: RunStore, model: str) -> None:
+    """Every request that ended ok is in one batch, and batches and their rows are as many as Triton counts."""
+    batches = [row for row in rows_of(store, "batches") if row["model"] == model]
+    assert {row["recorded_by"] for row in batches} == {"library"}
+    assert len(batches) == counted(store, "execution_count")[model] > 0
+    assert sum(row["rows"] for row in batches) == counted(store, "inference_count")[model]
+    requests = store.read("requests")
+    is_ok = pc.equal(requests["outcome"].cast(pa.string()), "ok")
+    ok = sorted(requests.filter(is_ok)["request_id"].to_pylist())
+    assert sorted(one for row in batches for one in row["request_ids"]) == ok, "each once"
+    joined = [row for row in rows_of(store, "joined") if row["outcome"] == "ok"]
+    assert len(ok) == len(requests) == len(joined)
+    assert {row["join_level"] for row in joined} == {"exact"}
+
+
+def test_a_model_of_two_instances_is_recorded_batch_by_batch_and_diagnosed(
+    joined: Bench, tmp_path: Path
+) -> None:
+    models = tmp_path / "models"
+    write_model(models, "plain", n_instances=2, sleep_s=0.01)
+    store, summary, screen = finish(joined, scenario(models, "plain", batches="required"))
+    assert_all_joined(store, "plain")
+    state = store.manifest.collectors["batches"]
+    assert (state.status, state.how) == ("on", "by the batch library in the server")
+    assert {row["instance"] for row in rows_of(store, "batches")} == {"plain_0_0", "plain_0_1"}
+    assert all(
+        row["exec_start_ns"] <= row["start_ns"] < row["end_ns"] <= row["exec_end_ns"]
+        for row in rows_of(store, "batches")
+    )
+    assert {row["source"] for row in rows_of(store, "batch_costs")} == {"library"}
+    assert all(one["is_met"] for one in summary["identities"])
+    found = {one["scope"]["instance"]: one["rule"] for one in summary["findings"] if one["level"] == "window"}
+    assert found.keys() == {"plain_0_0", "plain_0_1"}
+    assert "not assessed" not in found.values()
+    assert "not recorded" not in screen.partition("Batches")[2].partition("\n")[0]
+    joined.wait_until_gone()
