@@ -6,6 +6,15 @@
              requests of a batch at one instant
 
 A server has its executions from its record, or the library's, if it has one, else from its trace.
+
+A request that passes several models of a server, as the steps of an ensemble, is named by a batch of each:
+
+    request    │ tokenize ───│    │ embed ──────────────────│  │ rank ──│
+                             │ filter ─────│
+    critical path  tokenize        embed                         rank          read from the end: before each step the
+                                                                               one that ends last before that begins
+
+It belongs to the longest step on that path. Where a server executed one model only, to the batch that starts first.
 """
 
 from __future__ import annotations
@@ -79,6 +88,25 @@ _NAMED = """
 SELECT request_id, min(place) AS place FROM ({pairs})
 WHERE request_id BETWEEN $first AND $last GROUP BY request_id
 """
+_SEVERAL = """
+SELECT server FROM executions GROUP BY server HAVING count(DISTINCT (model, version)) > 1
+"""
+# Steps come by their end, the last first: one is on the path if it ended before the one after it began. `start_ns` is
+# where the path begins so far, the other two are of its longest step.
+_NAMED_BY_PATH = """
+SELECT request_id, min(place) AS place FROM (
+    SELECT n.request_id, list_reduce(
+        list({{'start_ns': p.start_ns, 'end_ns': p.end_ns, 'length_ns': p.end_ns - p.start_ns, 'place': n.place}}
+            ORDER BY p.end_ns DESC, p.start_ns, n.place),
+        lambda path, step: CASE WHEN step.end_ns > path.start_ns THEN path ELSE {{
+            'start_ns': step.start_ns, 'end_ns': step.end_ns,
+            'length_ns': greatest(path.length_ns, step.length_ns),
+            'place': CASE WHEN step.length_ns >= path.length_ns THEN step.place ELSE path.place END}} END
+        ).place AS place
+    FROM ({pairs}) n JOIN placed p USING (place)
+    WHERE n.request_id BETWEEN $first AND $last GROUP BY n.request_id, p.server)
+GROUP BY request_id
+"""
 _NAMED_BY_RECORD = """
 SELECT unnest(b.request_ids) AS request_id, p.place
 FROM batches b JOIN placed p ON p.server = b.server AND p.instance = b.instance
@@ -147,12 +175,14 @@ def add_named(
 ) -> None:
     """Makes `placed`, and `named`: a row per request id from the first to the last of `request_ids` that any batch
     names, with the place of the one that starts first (of several at one instant: first by server, instance, its
-    device, batch_id, model). Needs `executions` in the same connection; once in a connection.
+    device, batch_id, model), or of its longest step where a server executed several models. Needs `executions` in
+    the same connection; once in a connection.
     """
     there = attach(connection, store, RAW)
     sources = {"batches": _NAMED_BY_RECORD, "triton_traces": _NAMED_BY_TRACE}
     pairs = [query for table, query in sources.items() if table in there] or [_NAMED_BY_NONE]
     connection.execute(relations.PLACED.table(_PLACED))
     first, last = request_ids
-    named = _NAMED.format(pairs=" UNION ALL ".join(pairs))
+    query = _NAMED_BY_PATH if connection.execute(_SEVERAL).fetchall() else _NAMED
+    named = query.format(pairs=" UNION ALL ".join(pairs))
     connection.execute(relations.NAMED.table(named), {"first": first, "last": last})

@@ -51,7 +51,7 @@ from squall.scenarios.series.burstiness import (
 from squall.scenarios.units import NS_PER_S
 
 QUANTILES = (0.50, 0.90, 0.95, 0.99, 0.999)
-BATCH_COLUMNS = ["phase", "start_ns", "end_ns", "rows", "n_requests", "n_foreign"]
+BATCH_COLUMNS = ["phase", "model", "start_ns", "end_ns", "rows", "n_requests", "n_foreign"]
 """Columns of `batches` that figures and identities read: not the ids of its requests."""
 MOST_DETAILS = 8
 """Different words for failures that a summary lists; the table holds all."""

@@ -13,7 +13,7 @@ import pytest
 
 from squall.actors.inject.library import batch_library
 from squall.analysis.storage.store import RunStore
-from tests.integration.foreign_models import write_model
+from tests.integration.foreign_models import BY_ONE, WARMED, write_ensemble, write_model
 from tests.integration.live_runs import Bench, scenario_mapping
 
 pytestmark = pytest.mark.skipif(
@@ -93,3 +93,42 @@ def test_a_model_of_two_instances_is_recorded_batch_by_batch_and_diagnosed(
     assert "not assessed" not in found.values()
     assert "not recorded" not in screen.partition("Batches")[2].partition("\n")[0]
     joined.wait_until_gone()
+
+
+@pytest.mark.slow
+def test_a_model_that_is_not_batched_is_recorded_without_its_warm_up(joined: Bench, tmp_path: Path) -> None:
+    models = tmp_path / "models"
+    write_model(models, "alone", BY_ONE + WARMED)
+    store, summary, _ = finish(joined, scenario(models, "alone", rate_hz=60))
+    assert_all_joined(store, "alone")
+    assert {row["n_requests"] for row in rows_of(store, "batches")} == {1}
+    (note,) = [note for note in store.manifest.notes if note.startswith("batches")]
+    assert note == "batches: 3 before the load, such as warm-ups of the model, are left out"
+    assert all(one["is_met"] for one in summary["identities"])
+
+
+@pytest.mark.slow
+def test_of_an_ensemble_each_step_is_recorded_and_a_request_belongs_to_the_longer(
+    joined: Bench, tmp_path: Path
+) -> None:
+    models = tmp_path / "models"
+    write_model(models, "tokenize", sleep_s=0.03)
+    write_model(models, "classify")
+    write_ensemble(models, "pipe")
+    store, summary, _ = finish(joined, scenario(models, "pipe", rate_hz=60))
+    for model in ("tokenize", "classify"):
+        assert_all_joined(store, model)
+    longest: dict[int, tuple[int, str]] = {}
+    for batch in sorted(rows_of(store, "batches"), key=lambda row: row["start_ns"]):
+        step = batch["end_ns"] - batch["start_ns"], batch["instance"]
+        for one in batch["request_ids"]:
+            longest[one] = max(longest.get(one, (0, "")), step, key=lambda known: known[0])
+    owners = {row["request_id"]: row["instance"] for row in rows_of(store, "joined")}
+    assert owners == {one: instance for one, (_, instance) in longest.items()}
+    assert Counter(owners.values())["tokenize_0_0"] > len(owners) / 2
+    assert {one["name"] for one in summary["identities"]} >= {
+        "executions of tokenize", "executions of classify", "batch rows of tokenize", "joined",
+    }  # fmt: skip
+    assert all(one["is_met"] for one in summary["identities"])
+    scopes = {one["scope"]["instance"] for one in summary["findings"] if one["level"] == "window"}
+    assert scopes == set(owners.values())
