@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import time
+import urllib.request
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +17,22 @@ import pyarrow.compute as pc
 import pytest
 
 from squall.actors.inject.library import batch_library
+from squall.actors.process.supervisor import region_prefix, remove_leftovers
 from squall.analysis.storage.store import RunStore
+from squall.cluster.node.checkup import NodeCheckup
+from squall.cluster.node.server import free_ports, triton_options
+from squall.cluster.node.server_environment import server_environment
+from squall.cluster.node.triton_home import find_triton
+from squall.scenarios.config.scenario import ServerConfig
 from tests.integration.foreign_models import BY_ONE, WARMED, write_ensemble, write_model
-from tests.integration.live_runs import Bench, scenario_mapping
+from tests.integration.live_runs import Bench, scenario_mapping, wait_until
 
 pytestmark = pytest.mark.skipif(
     batch_library() is None, reason="the batch library was not built: no C compiler"
 )
+
+
+OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
 def scenario(folder: Path, model: str, rate_hz: float = 150, **profile: Any) -> dict[str, Any]:
@@ -132,3 +146,82 @@ def test_of_an_ensemble_each_step_is_recorded_and_a_request_belongs_to_the_longe
     assert all(one["is_met"] for one in summary["identities"])
     scopes = {one["scope"]["instance"] for one in summary["findings"] if one["level"] == "window"}
     assert scopes == set(owners.values())
+
+
+@contextmanager
+def their_server(folder: Path, models: Path, model: str, injected: list[str]) -> Iterator[str]:
+    """URL of a Triton that somebody else started, with `injected` in its environment: NAME=VALUE."""
+    home, ports = find_triton(), free_ports(ServerConfig())
+    folder.mkdir()
+    environment = server_environment(folder, home.library_dirs) | dict(one.split("=", 1) for one in injected)
+    backends = ["--backend-directory", str(home.backends)] if home.backends else []
+    options = triton_options(str(models), model, ports, region_prefix(str(folder)), "theirs")
+    with (folder / "log").open("w") as log:
+        server = subprocess.Popen([home.binary, *backends, *options], env=environment, stdout=log, stderr=log)
+    url = f"http://127.0.0.1:{ports.http}"
+    try:
+        wait_until(lambda: is_ready(f"{url}/v2/models/{model}/ready"), 60, (folder / "log").read_text())
+        yield url
+    finally:
+        server.terminate()
+        try:
+            server.wait(30)
+        except subprocess.TimeoutExpired:
+            server.kill()
+            server.wait()
+        remove_leftovers(str(folder), time.time())
+
+
+def is_ready(url: str) -> bool:
+    try:
+        with OPENER.open(url, timeout=5) as reply:
+            return bool(reply.status == 200)
+    except OSError:
+        return False
+
+
+def ask(url: str, model: str, n: int) -> None:
+    """Requests of somebody else's, one after the other."""
+    tensor = {"name": "IN", "shape": [1, 4], "datatype": "FP32", "data": [0.0] * 4}
+    body = json.dumps({"id": "theirs", "inputs": [tensor]}).encode()
+    for _ in range(n):
+        with OPENER.open(f"{url}/v2/models/{model}/infer", body, timeout=30) as reply:
+            reply.read()
+
+
+@pytest.mark.slow
+def test_a_server_that_somebody_else_started_with_what_inject_prints_is_recorded(
+    joined: Bench, tmp_path: Path
+) -> None:
+    models = tmp_path / "models"
+    write_model(models, "theirs", sleep_s=0.005)
+    live = joined.start("inject", "--folder", tmp_path / "rings")
+    assert live.end() == 0, live.lines
+    with their_server(tmp_path / "server", models, "theirs", joined.stdout().splitlines()) as url:
+        port = int(url.rpartition(":")[2])
+        assert NodeCheckup().server_finding(port).status == "ok"
+        ask(url, "theirs", 5)
+        mapping = scenario(models, "theirs", batches="required")
+        del mapping["model"]["repository"]
+        store, _, _ = finish(joined, mapping, "--server", url)
+        assert_all_joined(store, "theirs")
+        assert store.manifest.collectors["batches"].how == "by the batch library in the server"
+        assert store.manifest.notes == ()
+
+
+@pytest.mark.slow
+def test_a_server_without_the_library_is_no_error_unless_batches_are_required(
+    joined: Bench, tmp_path: Path
+) -> None:
+    models = tmp_path / "models"
+    write_model(models, "theirs")
+    with their_server(tmp_path / "server", models, "theirs", []) as url:
+        mapping = scenario(models, "theirs", batches="required")
+        del mapping["model"]["repository"]
+        live = joined.start_run(mapping, "--server", url)
+        assert live.end() == 1
+        assert (
+            "profile.batches is required, but the server was started without SQUALL_BATCHES"
+            in live.error_line()
+        )
+    joined.aborted()
