@@ -9,6 +9,10 @@ from typing import Annotated, Any
 from squall.analysis.tables.document import LEFT_OUT, REST, Since, With
 
 
+BY_MODEL, BY_LIBRARY = "by the model itself", "by the batch library in the server"
+"""`how` of the collector `batches`."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class CollectorState:
     """Whether a collector ran."""

@@ -13,6 +13,7 @@ from squall.actors.process.cores import Split
 from squall.actors.process.priority import Settled
 from squall.analysis.clocks.track import ClockTrack
 from squall.analysis.storage.store import RunStore
+from squall.analysis.tables.collected import BY_LIBRARY, BY_MODEL
 from squall.analysis.tables.deployed import NodeFacts, RayPriority, ServerFacts, ServerScheduling
 from squall.cluster.driver.client_workers import (
     Worker,
@@ -36,7 +37,6 @@ from squall.scenarios.plan.closed import ClosedPlan
 from squall.scenarios.plan.plan import Plan
 
 _STOP_TIMEOUT_S = 120.0
-_BY_LIBRARY = "by the batch library in the server"
 _SERVER_TIMEOUT_S = 900.0  # fetching and unpacking the server on first use is part of it
 
 
@@ -154,14 +154,14 @@ class Deployment:
         """Of a server that squall starts. Raises ClusterError where they are required and nothing records them."""
         scenario, collectors = self._scenario, self.collectors
         if scenario.model.repository is None:
-            collectors.turn_on("batches", "by the model itself")
+            collectors.turn_on("batches", BY_MODEL)
             return
         reason = None
         if scenario.server.image is not None:
             reason = "a container that squall starts has not its batch library"
         elif scenario.profile.batches != "off":
             reason = agent.call(NodeAgent.missing_library)
-        collectors.choose("batches", scenario.profile.batches, reason, BATCHES_MEND, _BY_LIBRARY)
+        collectors.choose("batches", scenario.profile.batches, reason, BATCHES_MEND, BY_LIBRARY)
 
     def _follow_batches(self, agent: Handle[NodeAgent], endpoint: Endpoint) -> None:
         """Of a server that somebody else started. Raises ClusterError as `_choose_batches` does."""
@@ -170,7 +170,7 @@ class Deployment:
             reason = "the server is on no node of the Ray cluster"
         elif wanted != "off":
             reason = agent.call(NodeAgent.follow_batches, endpoint.port)
-        self.collectors.choose("batches", wanted, reason, BATCHES_MEND, _BY_LIBRARY)
+        self.collectors.choose("batches", wanted, reason, BATCHES_MEND, BY_LIBRARY)
         self._note_collectors()
 
     @property
