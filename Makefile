@@ -60,7 +60,7 @@ docs: $(READY)
 	$(BIN)/python -m squall.analysis.schema > docs/schema.md
 	$(BIN)/python -m docs.make.gallery
 
-$(READY): pyproject.toml setup.py constraints.txt $(wildcard actors/native/* actors/inject/*.c)
+$(READY): pyproject.toml setup.py constraints.txt $(wildcard actors/native/* actors/inject/*.[ch])
 	@if [ -x $(BIN)/python ] && ! $(BIN)/python $(NEW_ENOUGH); then \
 	  echo "make: $(VENV) is of a Python below 3.11, it is made anew" >&2; rm -rf $(VENV); \
 	fi

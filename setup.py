@@ -29,6 +29,7 @@ setup(
         Extension(  # no module: nothing of Python is in it, for it is preloaded into servers (actors/inject/library.py)
             "squall.actors._batches",
             sources=["actors/inject/batches.c"],
+            depends=["actors/inject/ring.h"],
             extra_compile_args=["-std=c11", "-O2", "-fvisibility=hidden"],
             extra_link_args=["-ldl", "-pthread"],
             define_macros=[("_GNU_SOURCE", "1")],

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,6 +21,10 @@ WARNINGS = ("-std=c11", "-D_GNU_SOURCE=1", "-Wall", "-Wextra", "-Werror")
 SHARED = ("-shared", "-fPIC")
 LIBRARY_FLAGS = ("-O2", "-fvisibility=hidden")
 """As in setup.py."""
+LEAST_RING_BYTES = 65_536
+AT = (10, 20, 30, 40)
+"""Instants of a batch: start, compute start, compute end, end."""
+LATER = (50, 60, 70, 80)
 
 
 def compiled(sources: Sequence[Path], output: Path, *flags: str) -> Path:
@@ -123,3 +128,32 @@ def recorded(folder: Path) -> list[RecordedBatch]:
     whole = [batch for batch in batches if isinstance(batch, RecordedBatch)]
     assert whole == batches
     return whole
+
+
+def member(instance: int, request_id: object, at: tuple[int, ...] = AT, ok: str = "1") -> list[object]:
+    """Words of a script: a member is told of; `ok` "0": it failed."""
+    return ["member", instance, ok, *at, request_id]
+
+
+def batch(instance: int, rows: int, at: tuple[int, ...] = AT) -> list[object]:
+    """Words of a script: a batch is told of."""
+    return ["batch", instance, rows, *at]
+
+
+def by_thread(batches: Iterable[RecordedBatch]) -> list[list[RecordedBatch]]:
+    """Those of each thread, in their order."""
+    found: dict[int, list[RecordedBatch]] = defaultdict(list)
+    for one in batches:
+        found[one.thread].append(one)
+    return list(found.values())
+
+
+def numbers(batches: Iterable[RecordedBatch], n_members: int) -> list[int]:
+    """Which of its thread's batches each is, whose members must be all there and in order."""
+    found = []
+    for one in batches:
+        thread, number, _ = one.request_ids[0].split(b":")
+        assert one.request_ids == tuple(b"%s:%s:%d" % (thread, number, k) for k in range(n_members))
+        assert one.rows == one.n_requests == n_members
+        found.append(int(number))
+    return found

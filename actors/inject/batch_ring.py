@@ -193,7 +193,7 @@ def _batch(frame: bytes) -> RecordedBatch | None:
         return None
     (marker, n_bytes, pid, thread, version, start, compute_start, compute_end, end, rows,
      n_requests, n_failed, n_ids, device, n_model, n_instance, _) = _FRAME.unpack_from(frame)  # fmt: skip
-    if marker != _MARKER or n_bytes != len(frame):
+    if marker != _MARKER or n_bytes != len(frame) or max(n_ids, n_failed) > n_requests:
         return None
     at = _FRAME.size
     model, instance = frame[at : at + n_model], frame[at + n_model : at + n_model + n_instance]
@@ -218,4 +218,5 @@ def _ids(frame: bytes, at: int, n_ids: int) -> tuple[bytes, ...] | None:
         at += _ID_LENGTH.size
         ids.append(frame[at : at + n])
         at += n
-    return tuple(ids) if 0 <= len(frame) - at < 8 else None
+    is_end = 0 <= len(frame) - at < 8 and not any(frame[at:])
+    return tuple(ids) if is_end else None

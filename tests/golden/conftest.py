@@ -1,4 +1,4 @@
-"""What golden tests of the engine share."""
+"""What golden tests of the engine and of the libraries for servers share."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from contextlib import suppress
 import pytest
 
 from squall.actors.load.lane import IS_BUILT
+from tests.reporting import ReportingServer, reporting_server
 
 _NICENESS = os.getpriority(os.PRIO_PROCESS, 0)
 
@@ -28,6 +29,12 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     if request.param == "python":
         monkeypatch.setattr("squall.actors.load.worker.IS_BUILT", False)
     return str(request.param)
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory: pytest.TempPathFactory) -> ReportingServer:
+    """Tells the batch library whatever a test's script says."""
+    return reporting_server(tmp_path_factory.mktemp("server"))
 
 
 @pytest.fixture(autouse=True)

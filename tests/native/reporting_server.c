@@ -2,8 +2,10 @@
 
      member INSTANCE OK T0 T1 T2 T3 ID   a member; OK: 1 or 0 (failed), with an x behind it where no id is to be had
      batch INSTANCE ROWS T0 T1 T2 T3     its batch
-     load THREADS BATCHES MEMBERS        each thread reports so many batches, with overlapping intervals; BATCHES 0: without end
-     time BATCHES MEMBERS                as one thread, and prints the nanoseconds of each batch
+     load THREADS BATCHES MEMBERS        each thread reports so many batches, with overlapping intervals
+     forever THREADS MEMBERS             begins threads that report batches until the process ends
+     late                                one more batch, when the process exits
+     time BATCHES MEMBERS                as one thread, and prints the nanoseconds of CPU for each batch
      thread                              what follows, up to `join`, in a thread of its own
      fork                                what follows, up to `end`, in a child, until that has ended
      wait                                until a byte comes on stdin
@@ -57,9 +59,21 @@ static void one_batch(const struct Load *load, unsigned long i) {
 
 static void *loaded(void *given) {
   const struct Load *load = given;
-  for (unsigned long i = 0; !load->n_batches || i < load->n_batches; i++) one_batch(load, i);
+  for (unsigned long i = 0; i < load->n_batches; i++) one_batch(load, i);
   return NULL;
 }
+
+static void forever(int n_threads, int n_members) {
+  static struct Load loads[64];
+  for (int t = 0; t < n_threads; t++) {
+    pthread_t thread;
+    loads[t] = (struct Load){t, n_members, ~0ul};
+    pthread_create(&thread, NULL, loaded, &loads[t]);
+    pthread_detach(thread);
+  }
+}
+
+static void report_late(void) { one_batch(&(struct Load){0, 1, 1}, 0); }
 
 static void load(int n_threads, unsigned long n_batches, int n_members) {
   pthread_t threads[64];
@@ -71,9 +85,9 @@ static void load(int n_threads, unsigned long n_batches, int n_members) {
   for (int t = 0; t < n_threads; t++) pthread_join(threads[t], NULL);
 }
 
-static int64_t now_ns(void) {
+static int64_t cpu_ns(void) {
   struct timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
   return now.tv_sec * 1000000000LL + now.tv_nsec;
 }
 
@@ -85,13 +99,13 @@ static void timed(unsigned long n_batches, int n_members) {
     requests[k].id = ids[k];
   }
   struct Instance *instance = server_instance(1);
-  int64_t began = now_ns();
+  int64_t began = cpu_ns();
   for (unsigned long i = 1; i <= n_batches; i++) {
     for (int k = 0; k < n_members; k++)
       TRITONBACKEND_ModelInstanceReportStatistics(instance, &requests[k], true, i, i, i, i);
     TRITONBACKEND_ModelInstanceReportBatchStatistics(instance, n_members, i, i, i, i);
   }
-  printf("%.1f ns\n", (double)(now_ns() - began) / (double)n_batches);
+  printf("%.1f ns\n", (double)(cpu_ns() - began) / (double)n_batches);
 }
 
 static char **run(char **at);
@@ -130,6 +144,8 @@ static char **run(char **at) {
     if (is(at, "member")) member(at), at += 8;
     else if (is(at, "batch")) batch(at), at += 7;
     else if (is(at, "load")) load(atoi(at[1]), number(at[2]), atoi(at[3])), at += 4;
+    else if (is(at, "forever")) forever(atoi(at[1]), atoi(at[2])), at += 3;
+    else if (is(at, "late")) atexit(report_late), at++;
     else if (is(at, "time")) timed(number(at[1]), atoi(at[2])), at += 3;
     else if (is(at, "thread")) at = in_thread(at + 1);
     else if (is(at, "fork")) in_child(at + 1), at = after(at, "end");
