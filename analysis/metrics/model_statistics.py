@@ -133,9 +133,9 @@ def of_models(samples: pa.Table | None, manifest: Manifest) -> pa.Table | None:
 
 
 def of_executed(rows: pa.Table | None, manifest: Manifest) -> pa.Table | None:
-    """The batches or samples of the models that execute the load: of an ensemble its steps. All as `of_models`."""
+    """The batches or samples of the models that the load is for and of an ensemble's steps. All as `of_models`."""
     servers = [server for server in manifest.servers.values() if server.model is not None]
-    return _of(rows, {name for server in servers for name in server.steps or (server.model,)})
+    return _of(rows, {name for server in servers for name in (server.model, *server.steps)})
 
 
 def _of(rows: pa.Table | None, models: Collection[str | None]) -> pa.Table | None:

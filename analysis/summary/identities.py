@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -16,7 +17,7 @@ from squall.analysis.requests.requests import Requests
 from squall.analysis.storage.query import MEMORY_LIMIT_BYTES, connect
 from squall.analysis.storage.store import RunStore
 from squall.analysis.tables.manifest import Manifest
-from squall.analysis.verdict.figures import RunTables
+from squall.analysis.verdict.figures import RunTables, cache_hits
 
 MAY_HAVE_RUN = ("timeout", "cancelled", "transport_error", "bad_reply", "lost")
 """Outcomes after which the server may have served the request all the same."""
@@ -58,7 +59,9 @@ def identities(tables: RunTables, manifest: Manifest, executed: pa.Table | None 
         n_error = int(requests.outcome.is_any_of(["server_error"]).sum())
         stated.append(Identity("triton success", meaning, n_success, n_ok, n_ok + n_maybe + n_error))
     if tables.batches is not None:
+        models = set(tables.batches.column("model").cast(pa.string()).unique().to_pylist())
         steps = sorted({step for server in manifest.servers.values() for step in server.steps})
+        steps = steps if models & {*steps} else []  # else the ensemble stands for them
         for step in steps:
             batches, samples = (_of_model(table, step) for table in (tables.batches, executed))
             stated += _batch_identities(batches, samples, requests, f" of {step}")
@@ -67,7 +70,8 @@ def identities(tables: RunTables, manifest: Manifest, executed: pa.Table | None 
     if tables.joined is not None and tables.batches is not None:
         n_exact = sum(counts.n_ok_exact for counts in tables.joined.values())
         meaning = "requests that ended ok and are joined to their batch by id = requests that ended ok"
-        stated.append(Identity("joined", meaning, n_exact, n_ok, n_ok))
+        n_cached = cache_hits(tables.triton_samples)  # answered without a batch
+        stated.append(Identity("joined", meaning, n_exact, n_ok - n_cached, n_ok))
     return stated
 
 
@@ -85,7 +89,12 @@ def _batch_identities(
     if _total(batches, "n_foreign") == 0:
         meaning = f"rows in all batches{of_what} = rows of the requests that ended ok"
         rows = _total(batches, "rows")
-        stated.append(Identity(f"batch rows{of_what}", meaning, rows, ok_rows, ok_rows + maybe_rows))
+        largest = np.sort(requests.rows[requests.is_ok])[::-1]
+        cached_rows = int(
+            largest[: cache_hits(samples)].sum()
+        )  # at most: which were in the cache is not known
+        least = ok_rows - cached_rows
+        stated.append(Identity(f"batch rows{of_what}", meaning, rows, least, ok_rows + maybe_rows))
     if samples is not None:
         n_executions = _total(samples, "execution_count")
         meaning = f"batches{of_what} that were recorded = executions that Triton counts"

@@ -8,7 +8,6 @@ from typing import Annotated, Any
 
 from squall.analysis.tables.document import LEFT_OUT, REST, Since, With
 
-
 BY_MODEL, BY_LIBRARY = "by the model itself", "by the batch library in the server"
 """`how` of the collector `batches`."""
 

@@ -91,6 +91,11 @@ TABLES = (
             INTERVAL,
             count("request_count", "requests that succeeded"),
             count("failure_count", "requests that failed; one refused for a full queue is not among them"),
+            count(
+                "cache_hit_count",
+                "requests of request_count that the response cache answered: they have no batch",
+                nullable=True,
+            ),
             count("inference_count", "rows inferred"),
             count("execution_count", "executions (batches)"),
             ns("queue_ns", "time in the scheduler's queue, summed over the requests that succeeded"),

@@ -24,7 +24,7 @@ from squall.cluster.node.server import free_ports, triton_options
 from squall.cluster.node.server_environment import server_environment
 from squall.cluster.node.triton_home import find_triton
 from squall.scenarios.config.scenario import ServerConfig
-from tests.integration.foreign_models import BY_ONE, WARMED, write_ensemble, write_model
+from tests.integration.foreign_models import BY_ONE, GATHERED, WARMED, write_ensemble, write_model
 from tests.integration.live_runs import Bench, scenario_mapping, wait_until
 
 pytestmark = pytest.mark.skipif(
@@ -149,13 +149,18 @@ def test_of_an_ensemble_each_step_is_recorded_and_a_request_belongs_to_the_longe
 
 
 @contextmanager
-def their_server(folder: Path, models: Path, model: str, injected: list[str]) -> Iterator[str]:
+def their_server(
+    folder: Path, models: Path, model: str, injected: list[str], cache_bytes: int = 0
+) -> Iterator[str]:
     """URL of a Triton that somebody else started, with `injected` in its environment: NAME=VALUE."""
     home, ports = find_triton(), free_ports(ServerConfig())
     folder.mkdir()
     environment = server_environment(folder, home.library_dirs) | dict(one.split("=", 1) for one in injected)
     backends = ["--backend-directory", str(home.backends)] if home.backends else []
     options = triton_options(str(models), model, ports, region_prefix(str(folder)), "theirs")
+    if cache_bytes:
+        caches = home.binary.parents[1] / "caches"
+        options += ["--cache-directory", str(caches), "--cache-config", f"local,size={cache_bytes}"]
     with (folder / "log").open("w") as log:
         server = subprocess.Popen([home.binary, *backends, *options], env=environment, stdout=log, stderr=log)
     url = f"http://127.0.0.1:{ports.http}"
@@ -225,3 +230,23 @@ def test_a_server_without_the_library_is_no_error_unless_batches_are_required(
             in live.error_line()
         )
     joined.aborted()
+
+
+@pytest.mark.slow
+def test_answers_from_the_response_cache_have_no_batch_and_are_said_to(joined: Bench, tmp_path: Path) -> None:
+    models = tmp_path / "models"
+    write_model(models, "cached", f"{GATHERED}response_cache {{ enable: true }}\n")
+    live = joined.start("inject", "--folder", tmp_path / "rings")
+    assert live.end() == 0, live.lines
+    injected = joined.stdout().splitlines()
+    with their_server(tmp_path / "server", models, "cached", injected, cache_bytes=1 << 20) as url:
+        mapping = scenario(models, "cached")
+        del mapping["model"]["repository"]
+        store, summary, screen = finish(joined, mapping, "--server", url)
+    n_hits = counted(store, "cache_hit_count")["cached"]
+    rows = [row for row in rows_of(store, "joined") if row["outcome"] == "ok"]
+    assert 0 < n_hits < len(rows)
+    assert Counter(row["join_level"] for row in rows) == {"exact": len(rows) - n_hits, "none": n_hits}
+    assert all(one["is_met"] for one in summary["identities"])
+    assert {one["name"]: one["status"] for one in summary["self_checks"]}["unjoined"] == "met"
+    assert "answered from the response cache and have no batch" in " ".join(screen.split())
