@@ -72,7 +72,7 @@ class CutOff:
 def rings(folder: Path) -> list[Path]:
     """Ring files in `folder`, by name; none where there is no such folder."""
     found = folder.glob("batches-*.ring") if folder.is_dir() else ()
-    return sorted(path for path in found if stat.S_ISREG(path.lstat().st_mode))
+    return sorted(path for path in found if path.is_file() and not path.is_symlink())
 
 
 class BatchRing:

@@ -93,8 +93,10 @@ def _batch_identities(
         cached_rows = int(
             largest[: cache_hits(samples)].sum()
         )  # at most: which were in the cache is not known
-        least = ok_rows - cached_rows
-        stated.append(Identity(f"batch rows{of_what}", meaning, rows, least, ok_rows + maybe_rows))
+        # a model's error may be that of a request which was in a batch
+        error_rows = int(requests.rows[requests.outcome.is_any_of(["server_error"])].sum())
+        most = ok_rows + maybe_rows + error_rows
+        stated.append(Identity(f"batch rows{of_what}", meaning, rows, ok_rows - cached_rows, most))
     if samples is not None:
         n_executions = _total(samples, "execution_count")
         meaning = f"batches{of_what} that were recorded = executions that Triton counts"

@@ -61,6 +61,13 @@ def test_what_the_server_does_not_say_is_empty_and_its_errors_are_given_back(
     assert told.errors == told.deleted == 4
 
 
+def test_long_names_are_cut(server: ReportingServer, tmp_path: Path) -> None:
+    server.run(tmp_path, *member(5, "a"), *batch(5, 1))
+    (found,) = recorded(tmp_path)
+    assert found.model == found.instance == "n" * 256
+    assert (found.version, found.request_ids) == (-1, (b"a",))
+
+
 def test_an_error_of_the_server_is_its_callers(server: ReportingServer, tmp_path: Path) -> None:
     told = server.run(tmp_path, *member(0, "a"), *batch(0, 404))
     assert (told.errors, told.deleted) == (1, 0)
@@ -159,6 +166,15 @@ def test_members_of_another_instance_end_a_batch(server: ReportingServer, tmp_pa
     assert found == [
         ("echo_0_0", 0, (b"a",)), ("echo_0_1", 1, (b"b",)), ("echo_0_0", 0, (b"c",)), ("echo_0_1", 0, ()),
     ]  # fmt: skip
+
+
+def test_members_of_which_no_batch_is_told_are_a_record_at_last(
+    server: ReportingServer, tmp_path: Path
+) -> None:
+    """A backend that tells of members alone would have them wait, and be lost, for ever."""
+    server.run(tmp_path, "load", 1, 1, 20_000)
+    first, rest = recorded(tmp_path)
+    assert (first.rows, first.n_requests, rest.rows, rest.n_requests) == (0, 16_384, 20_000, 20_000 - 16_384)
 
 
 def test_hostile_ids_are_bytes_like_any_other(server: ReportingServer, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import http.client
 import json
 import subprocess
 import urllib.error
@@ -48,7 +49,10 @@ class ForeignTriton:
         )  # fmt: skip
 
     def ask_all(self, model: str, requests: Sequence[tuple[str, int]]) -> list[int]:
-        """HTTP statuses of requests by id and rows of two numbers each, many at once, each answered with its input."""
+        """HTTP statuses of requests by id and rows of two numbers each, many at once; 0: no answer.
+
+        An answer is the request's input.
+        """
         with ThreadPoolExecutor(_CLIENTS) as clients:
             return list(clients.map(lambda request: _ask(self.url, model, *request), requests))
 
@@ -58,15 +62,30 @@ class ForeignTriton:
         self.process.terminate()
         self.process.wait(_ENOUGH_S)
 
-    def recorded(self) -> list[RecordedBatch]:
-        """What its ring holds since the last call; nothing of it was lost or damaged."""
+    def recorded(self, n_requests: int = 0) -> list[RecordedBatch]:
+        """Batches since the last call, once they have `n_requests` members or more; nothing was lost or damaged.
+
+        A batch is told of after its answers have left.
+        """
         (path,) = rings(self.rings)
+        drained = bytearray()
+
+        def batches() -> list[RecordedBatch] | None:
+            drained.extend(ring.drain())
+            found = batches_of(bytes(drained), self.rings.parent)
+            whole = [batch for batch in found if isinstance(batch, RecordedBatch)]
+            assert whole == found
+            return whole if sum(one.n_requests for one in whole) >= n_requests else None
+
         with contextlib.closing(BatchRing(path)) as ring:
-            batches = batches_of(ring.drain(), self.rings.parent)
+            wait_until(lambda: batches() is not None, _ENOUGH_S, f"{n_requests} requests are recorded")
             assert (ring.lost(), ring.pid) == (0, self.pid)
-        whole = [batch for batch in batches if isinstance(batch, RecordedBatch)]
-        assert whole == batches
-        return whole
+            return batches() or []
+
+    def wait_for_counts(self, model: str, executions: int, rows: int, failed: int) -> None:
+        """Until Triton has counted so much of it, which it does after the library."""
+        expected = (executions, rows, failed)
+        wait_until(lambda: self.executions(model) == expected, _ENOUGH_S, f"{model} has {expected}")
 
 
 @contextlib.contextmanager
@@ -127,3 +146,5 @@ def _ask(url: str, model: str, request_id: str, n_rows: int) -> int:
     except urllib.error.HTTPError as error:
         with error:
             return int(error.code)
+    except (OSError, http.client.HTTPException):
+        return 0

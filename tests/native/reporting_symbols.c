@@ -7,10 +7,15 @@
 
 #include "reporting.h"
 
-static struct Model models[] = {{"echo", 3, false}, {NULL, 0, true}};
+#define LONG_NAME                                                                                                      \
+  "nnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnn"               \
+  "nnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnn"               \
+  "nnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnn"
+
+static struct Model models[] = {{"echo", 3, false}, {NULL, 0, true}, {LONG_NAME, UINT64_MAX, false}};
 static struct Instance instances[] = {
-    {"echo_0_0", CPU, 0, &models[0]},   {"echo_0_1", GPU, 1, &models[0]}, {"echo_0_2", BY_MODEL, 0, &models[0]},
-    {"silent", GPU, -7, &models[1]},    {NULL, GPU, 2, &models[0]},
+    {"echo_0_0", CPU, 0, &models[0]}, {"echo_0_1", GPU, 1, &models[0]}, {"echo_0_2", BY_MODEL, 0, &models[0]},
+    {"silent", GPU, -7, &models[1]},  {NULL, GPU, 2, &models[0]},       {LONG_NAME, GPU, 0, &models[2]},
 };
 static atomic_ulong n_members, n_failed, n_batches, n_rows, n_errors, n_deleted;
 

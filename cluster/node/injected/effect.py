@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from squall.actors.inject.batch_ring import rings
+
 _FOLDER = "SQUALL_BATCHES"
 _LIBRARY = "batches"
 """Part of the name of the library's file, in whatever installation of squall."""
@@ -44,4 +46,6 @@ def _of_process(process: Path) -> Injected:
     path = Path(folder)
     if not path.is_dir():
         return Injected(None, f"the server records into {path}, which is no folder here")
+    if not rings(path):
+        return Injected(None, f"the library records nothing into {path}: the server's log says why")
     return Injected(path)
