@@ -250,3 +250,24 @@ def test_answers_from_the_response_cache_have_no_batch_and_are_said_to(joined: B
     assert all(one["is_met"] for one in summary["identities"])
     assert {one["name"]: one["status"] for one in summary["self_checks"]}["unjoined"] == "met"
     assert "answered from the response cache and have no batch" in " ".join(screen.split())
+
+
+@pytest.mark.slow
+def test_a_server_that_is_killed_leaves_the_batches_that_it_told_of(joined: Bench, tmp_path: Path) -> None:
+    models = tmp_path / "models"
+    write_model(models, "plain", sleep_s=0.005)
+    live = joined.start_run(scenario(models, "plain", rate_hz=100))
+    joined.wait_for_phase("burst", 1.0)
+    (server,) = [one for one in joined.processes() if one.name() == "tritonserver"]
+    server.kill()
+    assert live.end() == 3, live.lines
+    store = joined.store()
+    assert not [loss for loss in store.manifest.losses if loss.startswith("batches")]
+    named = Counter(one for row in rows_of(store, "batches") for one in row["request_ids"])
+    assert set(named.values()) == {1}
+    ok = {row["request_id"] for row in rows_of(store, "requests") if row["outcome"] == "ok"}
+    assert len(ok) > 10
+    assert len(ok - named.keys()) <= 8, (
+        "a backend tells of its batch after it has answered: one at most is missing"
+    )
+    joined.wait_until_gone()
