@@ -19,7 +19,9 @@ import pytest
 from squall.actors.inject.library import batch_library
 from squall.actors.process.supervisor import region_prefix, remove_leftovers
 from squall.analysis.storage.store import RunStore
+from squall.cluster.node.agent import SERVER
 from squall.cluster.node.checkup import NodeCheckup
+from squall.cluster.node.injected.batch_rings import rings_of
 from squall.cluster.node.server import free_ports, triton_options
 from squall.cluster.node.server_environment import server_environment
 from squall.cluster.node.triton_home import find_triton
@@ -271,3 +273,22 @@ def test_a_server_that_is_killed_leaves_the_batches_that_it_told_of(joined: Benc
         "a backend tells of its batch after it has answered: one at most is missing"
     )
     joined.wait_until_gone()
+
+
+@pytest.mark.slow
+def test_a_run_whose_driver_was_killed_is_resumed_with_its_batches(joined: Bench, tmp_path: Path) -> None:
+    models = tmp_path / "models"
+    write_model(models, "plain", sleep_s=0.005)
+    live = joined.start_run(scenario(models, "plain", rate_hz=100))
+    joined.wait_for_phase("burst", 1.0)
+    live.process.kill()
+    live.end()
+    again = joined.start("resume", joined.store().run_dir)
+    assert again.end() == 3, again.lines
+    store = joined.store()
+    named = [one for row in rows_of(store, "batches") for one in row["request_ids"]]
+    assert len(named) == len(set(named)) > 10
+    joined.wait_until_gone()
+    folder = store.manifest.nodes["node-0"].folder
+    assert folder is not None
+    assert rings_of(Path(folder) / SERVER) is None
