@@ -10,6 +10,7 @@ from squall.cluster.commands.analyze import analyze
 from squall.cluster.commands.demo import demo
 from squall.cluster.commands.doctor import doctor
 from squall.cluster.commands.ending import fail
+from squall.cluster.commands.inject import inject
 from squall.cluster.commands.models import models_app
 from squall.cluster.commands.report import report
 from squall.cluster.commands.resume import resume
@@ -26,7 +27,7 @@ app = typer.Typer(
     help="Replays bursty traffic against Triton servers, profiles them, joins every latency with its batch.",
     no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None,
 )  # fmt: skip
-for command in (demo, run, doctor, analyze, resume, report, selftest):
+for command in (demo, run, doctor, inject, analyze, resume, report, selftest):
     app.command()(command)
 app.add_typer(models_app, name="models")
 app.add_typer(trace_app, name="trace")

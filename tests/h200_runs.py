@@ -70,7 +70,8 @@ def _batches(run: str, nvtx: pa.Table, models: dict[str, str]) -> pa.Table:
         "instance_device": ours["instance_device"], "batch_id": ours["batch_id"], "start_ns": ours["start_ns"],
         "end_ns": ours["end_ns"], "rows": [1] * n,
         "n_requests": [0] * n, "request_ids": pa.array([[]] * n, pa.list_(pa.int64())),
-        "n_foreign": [0] * n,
+        "n_foreign": [0] * n, "recorded_by": ["model"] * n,
+        **dict.fromkeys(("exec_start_ns", "exec_end_ns", "n_failed"), pa.nulls(n, pa.int64())),
     }  # fmt: skip
     names = arrow_schema("batches").names
     return pa.table([columns[name] for name in names], names=names)

@@ -415,6 +415,7 @@ def _write_server(rng: Random, run: Planted, server: Server) -> None:
                 "instance_device": batch.instance.instance_device, "batch_id": batch.batch_id,
                 "start_ns": batch.work.start_ns, "end_ns": batch.work.end_ns, "rows": batch.rows,
                 "n_requests": len(batch.requests) + batch.n_foreign, "request_ids": ids, "n_foreign": batch.n_foreign,
+                "recorded_by": "model",
             })  # fmt: skip
         if server.has_traces:
             _write_traces(rng, run, batch)

@@ -255,7 +255,7 @@ def _serve(tables: dict[str, list[Row]], batch: Row, phase: Phase, start_ns: int
     request_id = request["request_id"]
     tables["batches"].append({
         **key, **span, "model": "m", "version": "1", "rows": 1, "n_requests": 1, "request_ids": [request_id],
-        "n_foreign": 0,
+        "n_foreign": 0, "recorded_by": "model",
     })  # fmt: skip
     tables["nvtx"].append({**batch, **span, "thread_name": "", "name": f"squall|m_0|{batch['batch_id']}"})
     tables["requests"].append({**request, "first_byte_ns": done_ns, "done_ns": done_ns})

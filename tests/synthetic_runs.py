@@ -217,6 +217,10 @@ def _add_batch(batches: Columns, start: int, end: int, rows: int, ids: list[int]
         "n_requests": len(ids),
         "request_ids": ids,
         "n_foreign": 0,
+        "recorded_by": "model",
+        "exec_start_ns": None,
+        "exec_end_ns": None,
+        "n_failed": None,
     }
     for name, value in row.items():
         batches[name].append(value)
@@ -241,7 +245,7 @@ def _triton(requests: Columns, batches: Columns, n_nodes: int) -> Columns:
             "queue_ns": queue, "compute_input_ns": 60_000 * len(ids), "compute_infer_ns": infer,
             "compute_output_ns": 40_000 * len(ids), "success_ns": queue + infer + 100_000 * len(ids),
             "batch_sizes": sizes.astype(int).tolist(), "batch_counts": counts.tolist(), "pending_count": 2,
-            "is_reset": False,
+            "is_reset": False, "cache_hit_count": 0,
         }  # fmt: skip
         for name, value in row.items():
             columns[name].append(value)

@@ -203,6 +203,7 @@ def _totals(item: Mapping[str, Any]) -> dict[str, int]:
 
     return {
         "request_count": of("success", "count"), "failure_count": of("fail", "count"),
+        "cache_hit_count": of("cache_hit", "count"),
         "inference_count": int(item.get("inference_count", 0)),
         "execution_count": int(item.get("execution_count", 0)),
         "queue_ns": of("queue", "ns"), "compute_input_ns": of("compute_input", "ns"),

@@ -1,4 +1,7 @@
-"""The findings of a run: for each instance and phase the window and the body level, for each phase its p99 requests."""
+"""The findings of a run: for each instance and phase the window and the body level, for each phase its p99 requests.
+
+Of models that executed beside those to which the requests belong there is none.
+"""
 
 from __future__ import annotations
 
@@ -83,7 +86,8 @@ def find(
         slowest = tail_measures(connection, tables, ends) if "batch_costs" in tables else {}
         for phase, of_phase in phases.items():
             for key, instance in of_phase.get("instances", {}).items():
-                found += view.instance(phase, key, instance["measures"])
+                if view.is_asked(phase, key):
+                    found += view.instance(phase, key, instance["measures"])
             found += view.absent(phase, of_phase.get("instances", {}))
             for (at, server), end in ends.items():
                 if at == phase:
@@ -125,6 +129,20 @@ class _View:
     sent: SentRequests
     cpus: Sequence[CpuShares]
     models: Sequence[ModelStatistics]
+
+    def is_asked(self, phase: str, key: str) -> bool:
+        """Whether any request belongs to the instance's model, where some of the phase belong to one of its server.
+
+        Else it is a step of an ensemble that took longest of none of them, or serves somebody else.
+        """
+        server = server_of(key)
+        asked = {
+            self.sums[one].model
+            for one in self.shares
+            if one[0] == phase and one in self.sums and server_of(one[1]) == server
+        }
+        own = self.sums.get((phase, key))
+        return not asked or own is None or own.model in asked
 
     def instance(self, phase: str, key: str, measures: Measures) -> list[Finding]:
         """The findings of both levels."""

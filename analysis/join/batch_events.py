@@ -14,6 +14,7 @@ from squall.analysis.arrays import Bools, Int64s
 from squall.analysis.join.batch_slices import AT, RANGE, WINDOW, BatchSlice
 from squall.analysis.join.batch_ties import ByBatch, ByTime, Ties
 from squall.analysis.join.batch_times import ALLOCATION, LAUNCH, OTHER, SYNC, Calls, Copies, Executions, Ops
+from squall.analysis.join.executions import TRACE
 from squall.analysis.storage.row_groups import Columns, read_columns
 
 _SPAN = ("start_ns", "end_ns")
@@ -46,7 +47,7 @@ class SliceReader:
             own = np.flatnonzero(self.tie == WINDOW)
             opens, closes = (self.rows[name].to_numpy()[own] for name in ("open_from_ns", "open_to_ns"))
             return ByTime(own, opens, closes)
-        is_recorded = pc.equal(self.rows["source"], "record").to_numpy()
+        is_recorded = pc.not_equal(self.rows["source"], TRACE).to_numpy()
         own = np.flatnonzero((self.tie == RANGE) & is_recorded)
         instances = self.rows["instance"].take(pa.array(own)).to_pylist()
         devices, batch_ids = (self.rows[name].to_numpy()[own] for name in ("instance_device", "batch_id"))

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from squall.analysis.clocks.timeline import phase_spans
-from squall.analysis.join.executions import add_executions
+from squall.analysis.join.executions import TRACE, add_executions
 from squall.analysis.storage.query import attach
 from squall.analysis.storage.row_groups import RowGroup, read_columns, row_groups
 from squall.analysis.storage.store import RunStore
@@ -77,7 +77,7 @@ COPY (
             sum(weight) OVER (of_server ROWS UNBOUNDED PRECEDING) AS load
         FROM executions e JOIN weights w ON w.server = e.server AND w.phase = e.phase
         LEFT JOIN ranges r
-            ON e.source = 'record' AND r.server = e.server AND r.instance = e.instance
+            ON e.source <> '{trace}' AND r.server = e.server AND r.instance = e.instance
             AND r.instance_device = e.instance_device AND r.batch_id = e.batch_id
         LEFT JOIN bare b ON b.server = e.server
         LEFT JOIN windowed d ON d.server = e.server AND d.phase = e.phase
@@ -133,7 +133,8 @@ def plan_slices(
     _insert(connection, relations.COUNTS, [(*key, n) for key, n in _counts(groups).items()])
     connection.execute(relations.WEIGHTS.table(_WEIGHTS))
     n_events = max(min(memory_limit_bytes // 2 // EVENT_BYTES, MOST_EVENTS), 1)
-    connection.execute(_SLICED.format(path=str(path).replace("'", "''")), {"n_events": n_events})
+    sliced = _SLICED.format(path=str(path).replace("'", "''"), trace=TRACE)
+    connection.execute(sliced, {"n_events": n_events})
     slices = connection.execute(_SLICES, {"path": str(path)}).fetchall()
     return [
         BatchSlice(

@@ -1,10 +1,20 @@
 """What each server executed, batch by batch, and which requests were in it: tables of a query, made of raw ones.
 
     record   row of `batches`: the model's own record, with the request ids of the batch
+    library  row of `batches` likewise, by the batch library inside the server
     trace    requests of `triton_traces` that share (server, model, version, compute_start_ns): Triton starts all the
              requests of a batch at one instant
 
-A server has its executions from its record if it has one, else from its trace.
+A server has its executions from its record, or the library's, if it has one, else from its trace.
+
+A request that passes several models of a server, as the steps of an ensemble, is named by a batch of each:
+
+    request    │ tokenize ───│    │ embed ──────────────────│  │ rank ──│
+                             │ filter ─────│
+    critical path  tokenize        embed                         rank          read from the end: before each step the
+                                                                               one that ends last before that begins
+
+It belongs to the longest step on that path. Where a server executed one model only, to the batch that starts first.
 """
 
 from __future__ import annotations
@@ -26,7 +36,10 @@ RAW = ("batches", "triton_traces", "requests")
 
 _COLUMNS = ", ".join(relations.EXECUTIONS.columns)
 
-_RECORDED = f"INSERT INTO executions SELECT {_COLUMNS} FROM (SELECT *, 'record' AS source FROM batches)"
+TRACE = "trace"
+"""`source` of an execution that no row of `batches` tells of."""
+_RECORDED = f"INSERT INTO executions SELECT {_COLUMNS} FROM (SELECT *, {{source}} AS source FROM batches)"
+_SOURCE = "CASE recorded_by WHEN 'library' THEN 'library' ELSE 'record' END"
 
 # The model's own time lies between the hand-over of the inputs and the answer; a trace that lacks these instants gives
 # the wider span, and one without an end says nothing of an execution.
@@ -75,11 +88,30 @@ _NAMED = """
 SELECT request_id, min(place) AS place FROM ({pairs})
 WHERE request_id BETWEEN $first AND $last GROUP BY request_id
 """
+_SEVERAL = """
+SELECT server FROM executions GROUP BY server HAVING count(DISTINCT (model, version)) > 1
+"""
+# Steps come by their end, the last first: one is on the path if it ended before the one after it began. `start_ns` is
+# where the path begins so far, the other two are of its longest step.
+_NAMED_BY_PATH = """
+SELECT request_id, min(place) AS place FROM (
+    SELECT n.request_id, list_reduce(
+        list({{'start_ns': p.start_ns, 'end_ns': p.end_ns, 'length_ns': p.end_ns - p.start_ns, 'place': n.place}}
+            ORDER BY p.end_ns DESC, p.start_ns, n.place),
+        lambda path, step: CASE WHEN step.end_ns > path.start_ns THEN path ELSE {{
+            'start_ns': step.start_ns, 'end_ns': step.end_ns,
+            'length_ns': greatest(path.length_ns, step.length_ns),
+            'place': CASE WHEN step.length_ns >= path.length_ns THEN step.place ELSE path.place END}} END
+        ).place AS place
+    FROM ({pairs}) n JOIN placed p USING (place)
+    WHERE n.request_id BETWEEN $first AND $last GROUP BY n.request_id, p.server)
+GROUP BY request_id
+"""
 _NAMED_BY_RECORD = """
 SELECT unnest(b.request_ids) AS request_id, p.place
 FROM batches b JOIN placed p ON p.server = b.server AND p.instance = b.instance
     AND p.instance_device = b.instance_device AND p.batch_id = b.batch_id
-WHERE p.source = 'record'
+WHERE p.source <> 'trace'
 """
 _NAMED_BY_TRACE = """
 SELECT t.request_id, p.place
@@ -104,13 +136,19 @@ def add_executions(connection: duckdb.DuckDBPyConnection, store: RunStore) -> in
     _refuse_two_nodes(connection, [table for table in there if table != "requests"])
     if "batches" in there:
         _refuse_twins(connection)
-        connection.execute(_RECORDED)
+        connection.execute(_RECORDED.format(source=_source(connection)))
     if "triton_traces" in there:
         parts = _WITH_REQUESTS if "requests" in there else _WITHOUT_REQUESTS
         connection.execute(relations.TRACED.table(_TRACED.format(**parts)))
         connection.execute(f"INSERT INTO executions SELECT {_COLUMNS} FROM traced")
     ((n_rows,),) = connection.execute("SELECT count(*) FROM executions").fetchall()
     return int(n_rows)
+
+
+def _source(connection: duckdb.DuckDBPyConnection) -> str:
+    """What `source` is made of; a run from before the library has models' own records alone."""
+    names = {name for (name,) in connection.execute("SELECT column_name FROM (DESCRIBE batches)").fetchall()}
+    return _SOURCE if "recorded_by" in names else "'record'"
 
 
 def _refuse_two_nodes(connection: duckdb.DuckDBPyConnection, tables: Sequence[str]) -> None:
@@ -137,12 +175,14 @@ def add_named(
 ) -> None:
     """Makes `placed`, and `named`: a row per request id from the first to the last of `request_ids` that any batch
     names, with the place of the one that starts first (of several at one instant: first by server, instance, its
-    device, batch_id, model). Needs `executions` in the same connection; once in a connection.
+    device, batch_id, model), or of its longest step where a server executed several models. Needs `executions` in
+    the same connection; once in a connection.
     """
     there = attach(connection, store, RAW)
     sources = {"batches": _NAMED_BY_RECORD, "triton_traces": _NAMED_BY_TRACE}
     pairs = [query for table, query in sources.items() if table in there] or [_NAMED_BY_NONE]
     connection.execute(relations.PLACED.table(_PLACED))
     first, last = request_ids
-    named = _NAMED.format(pairs=" UNION ALL ".join(pairs))
+    query = _NAMED_BY_PATH if connection.execute(_SEVERAL).fetchall() else _NAMED
+    named = query.format(pairs=" UNION ALL ".join(pairs))
     connection.execute(relations.NAMED.table(named), {"first": first, "last": last})

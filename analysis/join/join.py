@@ -8,7 +8,8 @@
 server's: wait and reply carry the error of both clocks at `sent` and `batch_start`, `clock_error_ns`; compute, lag,
 service and response carry none. `server_parts` says what wait and reply are made of.
 
-A request that several batches name belongs to the one that starts first. What the batch cost is repeated for each of
+A request that several batches name belongs to the one that starts first, or where a server executed several models to
+the longest step on its critical path (`executions`). What the batch cost is repeated for each of
 its requests; kernel_share_ns and gpu_share_ns are the request's own part. Where the rows of the batch are R, those of
 its requests up to and with this one c, in order of request_id, and those before it b, its part of K is
 floor(K c / R) - floor(K b / R): the parts of a whole batch add up to K. Requests that are not ours keep theirs. Of a
@@ -70,7 +71,7 @@ class JoinReport:
     sums_ns: dict[str, int]
     """Over the same requests the sum of the latencies, `latency_ns`, and of each part; the parts add up to it."""
     n_duplicate_ids: int
-    """Request ids that more than one batch names; the first batch was taken."""
+    """Request ids that more than one batch of a model names; the first batch was taken."""
     n_foreign: int
     """Entries of batches that are not rows of `requests`: another client's, or an id we did not plan."""
 

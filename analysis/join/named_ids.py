@@ -22,9 +22,12 @@ FROM (SELECT count(*) AS n_in, {_BITS} AS named FROM {_NAMED} WHERE request_id B
     (SELECT count(*) AS n_out FROM {_NAMED} WHERE request_id NOT BETWEEN {{least}} AND {{greatest}}),
     (SELECT {_BITS} AS ours FROM joined)
 """
-_NAMED_GROUPS = f"""
-SELECT count(*) FILTER (n > 1), coalesce(sum(n) FILTER (o.request_id IS NULL), 0)
-FROM (SELECT request_id, count(*) AS n FROM {_NAMED} WHERE request_id IS NOT NULL GROUP BY request_id) g
+_NAMED_GROUPS = """
+SELECT count(DISTINCT request_id) FILTER (n > 1), coalesce(sum(n) FILTER (o.request_id IS NULL), 0)
+FROM (
+    SELECT request_id, count(*) AS n
+    FROM (SELECT server, model, version, unnest(request_ids) AS request_id FROM batches)
+    WHERE request_id IS NOT NULL GROUP BY server, model, version, request_id) g
 LEFT JOIN (SELECT DISTINCT request_id FROM joined) o USING (request_id)
 """
 
@@ -38,8 +41,8 @@ def n_repeated(connection: duckdb.DuckDBPyConnection, table: str) -> int:
 
 
 def count_named(connection: duckdb.DuckDBPyConnection) -> tuple[int, int]:
-    """Of the request ids in `batches`: how many are named more than once, and how many entries are not in `joined`,
-    with those that the record itself calls foreign."""
+    """Of the request ids in `batches`: how many are named more than once by one model, and how many entries are not in
+    `joined`, with those that the record itself calls foreign."""
     ((n_foreign,),) = connection.execute("SELECT coalesce(sum(n_foreign), 0) FROM batches").fetchall()
     _, bits = _dense(connection, "joined")
     if bits:

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 
 from squall.analysis.arrays import Bools, Int64s
 from squall.analysis.clocks.errors import ClockErrors
+from squall.analysis.join.executions import TRACE
 from squall.analysis.join.gpu_states import COLUMNS as GPU_COLUMNS
 from squall.analysis.join.server_parts import server_parts, share_of
 from squall.analysis.join.sources import FIRST, Sources
@@ -150,7 +151,7 @@ def _joint(model_place: pa.Array, other: pa.Array) -> pa.Array:
 def _device(batch: Arrays, meanwhile: Arrays) -> dict[str, pa.Array]:
     """How far the join went, and what the batch did on CPU and GPU, else what the GPU did meanwhile."""
     source, is_meanwhile = batch["source"].cast(pa.string()), meanwhile["n_kernels"].is_valid()
-    by_batch = pc.if_else(pc.equal(source, "record"), "exact", "batch")
+    by_batch = pc.if_else(pc.equal(source, TRACE), "batch", "exact")
     found = {
         "join_level": pc.coalesce(by_batch, pc.if_else(is_meanwhile, "window", "none")),
         "tie": pc.coalesce(batch["tie"].cast(pa.string()), pc.if_else(is_meanwhile, "window", "none")),

@@ -6,7 +6,7 @@ An ensemble's own queue and compute say nothing: its requests wait in the queues
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, fields, replace
 
 import pyarrow as pa
@@ -129,8 +129,17 @@ def _added(found: Sequence[ModelStatistics]) -> ModelStatistics:
 
 def of_models(samples: pa.Table | None, manifest: Manifest) -> pa.Table | None:
     """The samples of the models that the load is for; all of them where the manifest does not tell."""
-    models = {server.model for server in manifest.servers.values() if server.model is not None}
-    if samples is None or not models:
-        return samples
-    names = samples.column("model").cast(pa.string()).to_pylist()
-    return samples.filter(pa.array([name in models for name in names], pa.bool_()))
+    return _of(samples, {server.model for server in manifest.servers.values() if server.model is not None})
+
+
+def of_executed(rows: pa.Table | None, manifest: Manifest) -> pa.Table | None:
+    """The batches or samples of the models that the load is for and of an ensemble's steps. All as `of_models`."""
+    servers = [server for server in manifest.servers.values() if server.model is not None]
+    return _of(rows, {name for server in servers for name in (server.model, *server.steps)})
+
+
+def _of(rows: pa.Table | None, models: Collection[str | None]) -> pa.Table | None:
+    if rows is None or not models:
+        return rows
+    names = rows.column("model").cast(pa.string()).to_pylist()
+    return rows.filter(pa.array([name in models for name in names], pa.bool_()))

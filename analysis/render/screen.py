@@ -30,7 +30,7 @@ from squall.analysis.render.observing_lines import cost_text, profile_lines, und
 from squall.analysis.requests.stimulus import Stimulus
 from squall.analysis.summary.identities import Identity
 from squall.analysis.summary.summary_file import Summary
-from squall.analysis.tables.collected import CollectorState
+from squall.analysis.tables.collected import BY_LIBRARY, CollectorState
 from squall.analysis.verdict.lag_parts import LagPart
 from squall.analysis.verdict.phase_figures import (
     BatchFigures,
@@ -65,7 +65,7 @@ def render(summary: Summary, run_dir: str, width: int = WIDTH) -> RenderableType
         "Users": list(users_text(measure.users)) if measure.users else [],
         "Outcomes": _outcome_lines(measure.outcomes),
         "Rejected": list(rejections_text(summary.rejections)) if summary.rejections else [],
-        "Batches": _batch_lines(measure.batches),
+        "Batches": _batch_lines(measure.batches, summary.collectors),
         "Triton": [*_triton_lines(measure.triton), *_model_lines(measure.models)],
         "Mean time": _join_lines(measure.join, summary.latency_name),
         "Tool, host": _host_lines(summary),
@@ -216,13 +216,15 @@ def _outcome_lines(outcomes: OutcomeFigures) -> list[str]:
     return [f"{counts}   (ok {share_text(outcomes.ok_ratio)})", *details[: MOST_LINES - 1]]
 
 
-def _batch_lines(batches: BatchFigures | None) -> list[str]:
+def _batch_lines(batches: BatchFigures | None, collectors: Mapping[str, CollectorState]) -> list[str]:
     if batches is None:
         return ["not recorded"]
     sizes = f"mean {count_text(batches.rows_mean_count)}, p50 {count_text(batches.rows_p50_count)}"
     sizes += f", p95 {count_text(batches.rows_p95_count)}, max {count_text(batches.rows_max_count)}"
     per_batch = count_text(batches.requests_mean_count)
-    return [f"{count_text(batches.n)} of {sizes} rows; {per_batch} requests each on average"]
+    state = collectors.get("batches")
+    how = f"; {state.how}" if state is not None and state.how == BY_LIBRARY else ""
+    return [f"{count_text(batches.n)} of {sizes} rows; {per_batch} requests each on average{how}"]
 
 
 def _triton_lines(triton: TritonFigures | None) -> list[str]:
@@ -237,7 +239,10 @@ def _triton_lines(triton: TritonFigures | None) -> list[str]:
     parts = ", ".join(f"{word} {duration_text(mean_ns)}" for word, mean_ns in means.items())
     failed = count_text(triton.failure_count)
     succeeded = count_text(triton.request_count)
-    return [f"mean {parts}", f"{succeeded} requests succeeded in these phases, {failed} failed"]
+    lines = [f"mean {parts}", f"{succeeded} requests succeeded in these phases, {failed} failed"]
+    hits = count_text(triton.cache_hit_count)
+    cached = f"{hits} of them were answered from the response cache and have no batch"
+    return [*lines, cached] if triton.cache_hit_count else lines
 
 
 def _model_lines(models: Sequence[ModelFigures]) -> list[str]:

@@ -9,11 +9,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from squall.analysis.requests.requests import Requests
 from squall.analysis.storage.query import MEMORY_LIMIT_BYTES, connect
 from squall.analysis.storage.store import RunStore
 from squall.analysis.tables.manifest import Manifest
-from squall.analysis.verdict.figures import RunTables
+from squall.analysis.verdict.figures import RunTables, cache_hits
 
 MAY_HAVE_RUN = ("timeout", "cancelled", "transport_error", "bad_reply", "lost")
 """Outcomes after which the server may have served the request all the same."""
@@ -37,8 +41,11 @@ class Identity:
         return self.least <= self.found <= self.most
 
 
-def identities(tables: RunTables, manifest: Manifest) -> list[Identity]:
-    """The identities that the tables there are can state, over the whole run, all phases."""
+def identities(tables: RunTables, manifest: Manifest, executed: pa.Table | None = None) -> list[Identity]:
+    """The identities that the tables there are can state, over the whole run, all phases.
+
+    `tables.batches`: of the models that execute the load; `executed`: Triton's samples of these.
+    """
     requests = tables.requests
     n_planned = manifest.plan.n_arrivals
     n_ok = int(requests.is_ok.sum())
@@ -52,33 +59,56 @@ def identities(tables: RunTables, manifest: Manifest) -> list[Identity]:
         n_error = int(requests.outcome.is_any_of(["server_error"]).sum())
         stated.append(Identity("triton success", meaning, n_success, n_ok, n_ok + n_maybe + n_error))
     if tables.batches is not None:
-        stated += _batch_identities(tables, requests)
+        models = set(tables.batches.column("model").cast(pa.string()).unique().to_pylist())
+        steps = sorted({step for server in manifest.servers.values() for step in server.steps})
+        steps = steps if models & {*steps} else []  # else the ensemble stands for them
+        for step in steps:
+            batches, samples = (_of_model(table, step) for table in (tables.batches, executed))
+            stated += _batch_identities(batches, samples, requests, f" of {step}")
+        if not steps:
+            stated += _batch_identities(tables.batches, tables.triton_samples, requests)
     if tables.joined is not None and tables.batches is not None:
         n_exact = sum(counts.n_ok_exact for counts in tables.joined.values())
         meaning = "requests that ended ok and are joined to their batch by id = requests that ended ok"
-        stated.append(Identity("joined", meaning, n_exact, n_ok, n_ok))
+        n_cached = cache_hits(tables.triton_samples)  # answered without a batch
+        stated.append(Identity("joined", meaning, n_exact, n_ok - n_cached, n_ok))
     return stated
 
 
-def _batch_identities(tables: RunTables, requests: Requests) -> list[Identity]:
+def _of_model(table: pa.Table | None, model: str) -> pa.Table | None:
+    return None if table is None else table.filter(pc.equal(table.column("model").cast(pa.string()), model))
+
+
+def _batch_identities(
+    batches: pa.Table, samples: pa.Table | None, requests: Requests, of_what: str = ""
+) -> list[Identity]:
+    """`batches` and `samples` of one model, which every request passes."""
     is_maybe = requests.outcome.is_any_of(MAY_HAVE_RUN)
     ok_rows, maybe_rows = int(requests.rows[requests.is_ok].sum()), int(requests.rows[is_maybe].sum())
     stated = []
-    if _total(tables.batches, "n_foreign") == 0:
-        meaning = "rows in all batches = rows of the requests that ended ok"
-        rows = _total(tables.batches, "rows")
-        stated.append(Identity("batch rows", meaning, rows, ok_rows, ok_rows + maybe_rows))
-    if tables.triton_samples is not None and tables.batches is not None:
-        n_executions = _total(tables.triton_samples, "execution_count")
-        meaning = "batches that the models recorded = executions that Triton counts"
-        n_batches = tables.batches.num_rows
-        stated.append(Identity("executions", meaning, n_batches, n_executions, n_executions))
+    if _total(batches, "n_foreign") == 0:
+        meaning = f"rows in all batches{of_what} = rows of the requests that ended ok"
+        rows = _total(batches, "rows")
+        largest = np.sort(requests.rows[requests.is_ok])[::-1]
+        cached_rows = int(
+            largest[: cache_hits(samples)].sum()
+        )  # at most: which were in the cache is not known
+        # a model's error may be that of a request which was in a batch
+        error_rows = int(requests.rows[requests.outcome.is_any_of(["server_error"])].sum())
+        most = ok_rows + maybe_rows + error_rows
+        stated.append(Identity(f"batch rows{of_what}", meaning, rows, ok_rows - cached_rows, most))
+    if samples is not None:
+        n_executions = _total(samples, "execution_count")
+        meaning = f"batches{of_what} that were recorded = executions that Triton counts"
+        # where all of a batch failed, a backend tells of its members alone, and Triton counts no execution
+        n_batches = int((batches.column("rows").to_numpy() > 0).sum())
+        stated.append(Identity(f"executions{of_what}", meaning, n_batches, n_executions, n_executions))
     return stated
 
 
 _KERNELS = "SELECT coalesce(sum(end_ns - start_ns), 0) FROM kernels WHERE batch_id IS NOT NULL AND end_ns >= start_ns"
 _COSTS = """
-SELECT count(*) FILTER (source = 'record'), coalesce(sum(kernel_ns) FILTER (tie = 'range'), 0) FROM batch_costs
+SELECT count(*) FILTER (source <> 'trace'), coalesce(sum(kernel_ns) FILTER (tie = 'range'), 0) FROM batch_costs
 """
 
 
@@ -92,7 +122,7 @@ def cost_identities(store: RunStore, memory_limit_bytes: int = MEMORY_LIMIT_BYTE
         ((n_recorded, kernel_ns),) = connection.execute(_COSTS).fetchall()
         if "batches" in there:
             ((n_batches,),) = connection.execute("SELECT count(*) FROM batches").fetchall()
-            meaning = "rows of `batch_costs` by record = batches that the models recorded"
+            meaning = "rows of `batch_costs` by a record = batches that were recorded"
             stated.append(Identity("batch costs", meaning, n_recorded, n_batches, n_batches))
         if "kernels" in there:
             ((all_ns,),) = connection.execute(_KERNELS).fetchall()

@@ -16,7 +16,7 @@ from squall.analysis.findings.self_checks.self_checks import self_checks, unmet
 from squall.analysis.findings.self_checks.unassessed import unassessed_groups
 from squall.analysis.join.counts import Accounting, JoinCounts, join_counts
 from squall.analysis.join.join import read_join_report
-from squall.analysis.metrics.model_statistics import model_figures, of_models
+from squall.analysis.metrics.model_statistics import model_figures, of_executed, of_models
 from squall.analysis.metrics.run import run_metrics
 from squall.analysis.requests import workers as workers_of
 from squall.analysis.requests.burst_latency import BurstLatency, by_burst
@@ -148,7 +148,8 @@ def _request_figures(store: RunStore, accounts: _Accounts, sampled: Samples) -> 
     requests = Requests.read(store)
     every_model = _read(store, "triton_samples")
     samples = of_models(every_model, manifest)
-    tables = RunTables(manifest, requests, accounts.counts, _read(store, "batches", BATCH_COLUMNS), samples)
+    batches = of_executed(_read(store, "batches", BATCH_COLUMNS), manifest)
+    tables = RunTables(manifest, requests, accounts.counts, batches, samples)
     spans = measure_spans(manifest)
     names = [span.name for span in spans]
     stimuli = run_stimuli(requests, manifest)
@@ -164,7 +165,7 @@ def _request_figures(store: RunStore, accounts: _Accounts, sampled: Samples) -> 
         stimulus={one.phase: one for one in stimuli} if requests.is_open else None,
         measure=measure,
         by_phase={span.name: figures([span]) for span in spans} if len(spans) != 1 else {names[0]: measure},
-        identities=identities(tables, manifest),
+        identities=identities(tables, manifest, of_executed(every_model, manifest)),
         by_burst=by_burst(requests.in_phases(names), spans, QUANTILES),
         rejections=rejection_figures(requests, samples, names),
     )

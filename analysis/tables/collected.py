@@ -6,7 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
-from squall.analysis.tables.document import LEFT_OUT, REST, With
+from squall.analysis.tables.document import LEFT_OUT, REST, Since, With
+
+BY_MODEL, BY_LIBRARY = "by the model itself", "by the batch library in the server"
+"""`how` of the collector `batches`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -16,6 +19,7 @@ class CollectorState:
     status: Annotated[str, "`on`; `off`: not wanted; `missing`: wanted, and gives nothing"]
     reason: Annotated[str, "why it is not on"] = ""
     mend: Annotated[str, "what would give it"] = ""
+    how: Annotated[str, LEFT_OUT, Since(5), "in which of several ways it ran"] = ""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -114,7 +114,11 @@ TABLES = (
                 "count of executions of the instance, by a trace of the server; with server, instance and its device "
                 "the key of the row",
             ),
-            text("source", "record: the model's own record; trace: Triton's trace of its requests"),
+            text(
+                "source",
+                "record: the model's own record; library: that of the batch library; trace: Triton's trace of its "
+                "requests",
+            ),
             at("start_ns", "its execution began"),
             at("end_ns", "its execution ended"),
             count("rows", "rows in the batch"),
@@ -165,7 +169,7 @@ TABLES = (
             ns("lag_ns", "sent - scheduled; null if unsent or lost, and in a closed loop", nullable=True),
             text(
                 "join_level",
-                "exact: by request id in the batch record; batch: by request id in Triton's trace; "
+                "exact: by request id in a row of `batches`; batch: by request id in Triton's trace; "
                 "window: no ids, what the server did meanwhile; none",
             ),
             *made_in(

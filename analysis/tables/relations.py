@@ -100,7 +100,7 @@ PLACED = Relation(
 )
 NAMED = Relation(
     "named",
-    "request id that any batch names, with the place of the one that starts first",
+    "request id that any batch names, with the place of the one that it belongs to",
     _IN_EXECUTIONS,
     {"request_id": INT, "place": INT},
 )

@@ -35,18 +35,19 @@ _METRICS = ("actors/sampling/triton_metrics.py", _STATISTICS)
 TABLES = (
     Table(
         "batches",
-        "execution in the server, recorded by the model itself",
+        "execution in the server, recorded by the model itself, or by the batch library inside the server",
         PhaseAt("start_ns", INGEST),
         ("cluster/node/batches.py",),
         (
+            *made_in(_AGENT, RUN, PHASE, NODE, SERVER),
             *made_in(
-                _AGENT,
-                RUN,
-                PHASE,
-                NODE,
-                SERVER,
+                (_AGENT, "cluster/node/batches.py"),
                 text("model", "name of the model"),
                 text("version", "version of the model"),
+            ),
+            text(
+                "recorded_by",
+                "model: its own record, by a head of squall; library: what its backend reported to Triton",
             ),
             text(
                 "instance",
@@ -54,12 +55,27 @@ TABLES = (
             ),
             INSTANCE_DEVICE,
             id_("batch_id", "count of executions of this instance, from 0"),
-            at("start_ns", "the model's execute began"),
-            at("end_ns", "all responses were built"),
+            at("start_ns", "the model's execute began; by the library, its backend's computation"),
+            at("end_ns", "all responses were built; by the library, its backend had the answer"),
+            at(
+                "exec_start_ns",
+                "Triton handed the batch to the backend, which gathered inputs until start_ns; null by the model",
+                nullable=True,
+            ),
+            at(
+                "exec_end_ns",
+                "the backend had scattered the outputs that were there at end_ns; null by the model",
+                nullable=True,
+            ),
             count("rows", "rows in the batch"),
             count("n_requests", "requests in the batch"),
             Column("request_ids", pa.list_(INT), "id", "request_id of each request in the batch"),
             count("n_foreign", "requests in the batch whose id is not one of ours"),
+            count(
+                "n_failed",
+                "requests in the batch that the backend reported as failed; null by the model",
+                nullable=True,
+            ),
         ),
     ),
     Table(
@@ -75,6 +91,11 @@ TABLES = (
             INTERVAL,
             count("request_count", "requests that succeeded"),
             count("failure_count", "requests that failed; one refused for a full queue is not among them"),
+            count(
+                "cache_hit_count",
+                "requests of request_count that the response cache answered: they have no batch",
+                nullable=True,
+            ),
             count("inference_count", "rows inferred"),
             count("execution_count", "executions (batches)"),
             ns("queue_ns", "time in the scheduler's queue, summed over the requests that succeeded"),

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from squall.analysis.arrays import Bools, Int64s
 from squall.analysis.clocks.timeline import RunPhase
@@ -51,7 +52,7 @@ from squall.scenarios.series.burstiness import (
 from squall.scenarios.units import NS_PER_S
 
 QUANTILES = (0.50, 0.90, 0.95, 0.99, 0.999)
-BATCH_COLUMNS = ["phase", "start_ns", "end_ns", "rows", "n_requests", "n_foreign"]
+BATCH_COLUMNS = ["phase", "model", "start_ns", "end_ns", "rows", "n_requests", "n_foreign"]
 """Columns of `batches` that figures and identities read: not the ids of its requests."""
 MOST_DETAILS = 8
 """Different words for failures that a summary lists; the table holds all."""
@@ -255,7 +256,15 @@ def triton_figures(samples: pa.Table | None) -> TritonFigures | None:
         compute_output_mean_ns=mean_ns("compute_output_ns"),
         success_mean_ns=mean_ns("success_ns"),
         batch_size_histogram={str(size): histogram[size] for size in sorted(histogram)},
+        cache_hit_count=cache_hits(samples),
     )
+
+
+def cache_hits(samples: pa.Table | None) -> int:
+    """Requests that the response cache answered; 0 where the samples, as those of an earlier squall, do not say."""
+    if samples is None or "cache_hit_count" not in samples.column_names:
+        return 0
+    return int(pc.sum(samples.column("cache_hit_count")).as_py() or 0)
 
 
 def mean(values: npt.NDArray[Any]) -> float | None:

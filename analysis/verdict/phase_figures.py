@@ -156,6 +156,7 @@ class TritonFigures:
     compute_output_mean_ns: int | None
     success_mean_ns: int | None
     batch_size_histogram: Mapping[str, int]
+    cache_hit_count: int = 0
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from squall.actors.process.cores import Split
 from squall.actors.process.priority import Settled
 from squall.analysis.clocks.track import ClockTrack
 from squall.analysis.storage.store import RunStore
+from squall.analysis.tables.collected import BY_LIBRARY, BY_MODEL
 from squall.analysis.tables.deployed import NodeFacts, RayPriority, ServerFacts, ServerScheduling
 from squall.cluster.driver.client_workers import (
     Worker,
@@ -138,11 +139,8 @@ class Deployment:
         profile = scenario.profile
         collectors.turn_on("triton")
         collectors.turn_on("host")
-        if scenario.server.url is None and scenario.model.repository is None:
-            collectors.turn_on("batches")
-        else:
-            reason = "the served model is not one of squall's and records no batches"
-            collectors.lose("batches", reason, BATCHES_MEND)
+        if scenario.server.url is None:
+            self._choose_batches(agent)
         reason_nvml = None
         if not placement.is_server_here:
             reason_nvml = "the server is on no node of the Ray cluster"
@@ -151,6 +149,34 @@ class Deployment:
         collectors.choose("nvml", profile.nvml, reason_nvml, GPU_MEND)
         collectors.choose("nsys", profile.nsys, self._missing_nsys(placement, agent), NSYS_MEND)
         self._note_collectors()
+
+    def _choose_batches(self, agent: Handle[NodeAgent]) -> None:
+        """Of a server that squall starts. Raises ClusterError where they are required and nothing records them."""
+        scenario, collectors = self._scenario, self.collectors
+        if scenario.model.repository is None:
+            collectors.turn_on("batches", BY_MODEL)
+            return
+        reason = None
+        if scenario.server.image is not None:
+            reason = "a container that squall starts has not its batch library"
+        elif scenario.profile.batches != "off":
+            reason = agent.call(NodeAgent.missing_library)
+        collectors.choose("batches", scenario.profile.batches, reason, BATCHES_MEND, BY_LIBRARY)
+
+    def _follow_batches(self, agent: Handle[NodeAgent], endpoint: Endpoint) -> None:
+        """Of a server that somebody else started. Raises ClusterError as `_choose_batches` does."""
+        reason, wanted = None, self._scenario.profile.batches
+        if not self._is_server_here:
+            reason = "the server is on no node of the Ray cluster"
+        elif wanted != "off":
+            reason = agent.call(NodeAgent.follow_batches, endpoint.port)
+        self.collectors.choose("batches", wanted, reason, BATCHES_MEND, BY_LIBRARY)
+        self._note_collectors()
+
+    @property
+    def _has_library(self) -> bool:
+        """Whether a server that squall starts is to have the batch library in it."""
+        return self._scenario.model.repository is not None and self.collectors.is_on("batches")
 
     def _missing_nsys(self, placement: Placement, agent: Handle[NodeAgent]) -> str | None:
         server, profile = self._scenario.server, self._scenario.profile
@@ -201,13 +227,14 @@ class Deployment:
             endpoint = attach(scenario.model, scenario.server, tls_of(scenario))
             if self.collectors.is_on("nsys"):
                 self.nodes.agents[node.label].call(NodeAgent.attach_profiler, scenario.profile)
+            self._follow_batches(self.nodes.agents[node.label], endpoint)
         else:
             self._screen.step(f"starting Triton with {scenario.model.name}")
             agent = self.nodes.agents[node.label]
             self.nodes.server_label = node.label
             try:
                 with_nsys, cores = self.collectors.is_on("nsys"), self._splits[node.label].others
-                starting = agent.begin(NodeAgent.start_server, scenario, with_nsys, cores)
+                starting = agent.begin(NodeAgent.start_server, scenario, with_nsys, cores, self._has_library)
                 endpoint = agent.wait(starting, _SERVER_TIMEOUT_S)
             except SquallError:
                 with contextlib.suppress(SquallError):  # why the server failed matters more than its log

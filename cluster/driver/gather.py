@@ -23,6 +23,7 @@ from squall.cluster.driver.deployment import Deployment, with_clock
 from squall.cluster.driver.ingest import Ledger, ingest_file, ingest_table
 from squall.cluster.driver.node_files import pieces_of
 from squall.cluster.driver.nodes import Nodes
+from squall.cluster.driver.observed import BATCHES_MEND
 from squall.cluster.driver.phase_profiler import TOO_LATE, PhaseProfiler
 from squall.cluster.node.agent import SERVER, NodeAgent
 from squall.cluster.node.spills import NodeFile
@@ -102,6 +103,7 @@ class Collection:
         files = self._files()
         self._ingest([entry for entry in files if entry[1].table not in ("", "requests")])
         self._try("other tables", self._store.flush)
+        self._try_noting("batches", self._tell_no_batches)
         for label, file in files:
             if not file.table:
                 self._try_noting(f"report of {label}", partial(self._take_report, label, file))
@@ -119,9 +121,17 @@ class Collection:
 
     def _spill_server_tables(self) -> None:
         model, version = self._deployment.served_model, self._deployment.served_version
-        losses, lost_traces = self._server_call(NodeAgent.spill_server_tables, model, version)
+        from_ns = self._node_starts_ns[self._deployment.server_label]
+        losses, notes = self._server_call(NodeAgent.spill_server_tables, model, version, from_ns)
         self.losses += losses
-        self.notes += lost_traces
+        self.notes += notes
+
+    def _tell_no_batches(self) -> None:
+        """Of a collector that was on and gave nothing."""
+        collectors = self._deployment.collectors
+        if collectors.is_on("batches") and not self._store.has("batches"):
+            collectors.lose("batches", "no batch of the load was recorded", BATCHES_MEND)
+            self._store.amend(replace(self._store.manifest, collectors=collectors.states()))
 
     def _wake_agents(self) -> None:
         self.losses += self._deployment.nodes.wake()

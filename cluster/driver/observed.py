@@ -9,7 +9,7 @@ from squall.cluster.progress import Screen
 from squall.scenarios.errors import ClusterError
 
 CollectorName = Literal["triton", "host", "batches", "nvml", "nsys", "triton trace"]
-BATCHES_MEND = "serve a head of `squall models list`"
+BATCHES_MEND = "squall inject prints what a server needs (docs/batches.md)"
 
 
 class Collectors:
@@ -27,9 +27,9 @@ class Collectors:
         """True if that collector runs."""
         return name in self._found and self._found[name].status == "on"
 
-    def turn_on(self, name: CollectorName) -> None:
-        """Notes that it runs."""
-        self._set(name, "on")
+    def turn_on(self, name: CollectorName, how: str = "") -> None:
+        """Notes that it runs, and how where there are several ways."""
+        self._set(name, "on", how=how)
 
     def lose(self, name: CollectorName, reason: str, mend: str) -> None:
         """Notes that it gives nothing, and says so."""
@@ -41,22 +41,25 @@ class Collectors:
 
     def choose(
         self,
-        name: Literal["nvml", "nsys"],
+        name: Literal["nvml", "nsys", "batches"],
         wanted: Literal["auto", "off", "required"],
         reason: str | None,
         mend: str,
+        how: str = "",
     ) -> None:
-        """`reason`: why it cannot run, None if it can. Raises ClusterError where it is required and cannot."""
+        """`reason`: why it cannot run, None if it can, and `how` as in `turn_on`. Raises ClusterError where it is
+        required and cannot.
+        """
         if wanted == "off":
             self._set(name, "off", f"profile.{name} is off")
         elif reason is None:
-            self._set(name, "on")
+            self._set(name, "on", how=how)
         elif wanted == "required":
             raise ClusterError(f"profile.{name} is required, but {reason}; {mend}")
         else:
             self.lose(name, reason, mend)
 
-    def _set(self, name: CollectorName, status: str, reason: str = "", mend: str = "") -> None:
-        self._found[name] = CollectorState(status=status, reason=reason, mend=mend)
+    def _set(self, name: CollectorName, status: str, reason: str = "", mend: str = "", how: str = "") -> None:
+        self._found[name] = CollectorState(status=status, reason=reason, mend=mend, how=how)
         if status == "missing":
             self._screen.missing(name, reason, mend)

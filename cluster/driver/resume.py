@@ -32,6 +32,7 @@ from squall.cluster.driver.node_files import FilesHere, pieces_of
 from squall.cluster.driver.run import RunResult
 from squall.cluster.interrupts import Interrupts
 from squall.cluster.node.agent import SERVER, traces_in
+from squall.cluster.node.injected.batch_recording import BatchRecording
 from squall.cluster.node.scratch import folders_of, owner_of
 from squall.cluster.node.server_log import without_own_folders
 from squall.cluster.node.spills import NodeFile, Spills
@@ -174,6 +175,9 @@ class _Resuming:
         }  # fmt: skip
         if (folder / SERVER / "batches").is_dir():
             self._losses += spills.write_batches(folder / SERVER / "batches", labels)
+        from_ns = self._before.node_starts_ns.get(label, 0)
+        losses, notes = BatchRecording(folder / SERVER).spill(spills, labels, from_ns)
+        self._losses, self._notes = self._losses + losses, self._notes + notes
         if traces := traces_in(folder / SERVER):
             self._notes += spills.write_traces(traces, labels)
         return FilesHere(folder, label).list()
@@ -268,6 +272,7 @@ class _Resuming:
     def clean_up(self) -> None:
         """Removes the folders: the run has all that was in them."""
         for folder in self._folders.values():
+            BatchRecording(folder / SERVER).close(keeps_files=False)
             shutil.rmtree(folder, ignore_errors=True)
 
 

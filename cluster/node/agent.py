@@ -27,6 +27,7 @@ from squall.analysis.tables.collected import NsysFacts, ObserverCost
 from squall.analysis.tables.deployed import NodeFacts, ServerScheduling
 from squall.analysis.tables.document import read_section
 from squall.cluster.node.endpoint import Endpoint
+from squall.cluster.node.injected.batch_recording import BatchRecording, missing_library
 from squall.cluster.node.node_profiler import NodeProfiler
 from squall.cluster.node.scratch import Owner, Scratch, claim, is_wanted, owner_of
 from squall.cluster.node.server import TritonServer
@@ -74,6 +75,7 @@ class NodeAgent:
         self._server: TritonServer | None = None
         self._endpoint: Endpoint | None = None
         self._profiler: NodeProfiler | None = None
+        self._batches = BatchRecording(self._scratch.path / SERVER)
         self._tools: NsysTools | None = None
         self._without_nsys: str | None = None
         self._is_traced = False
@@ -205,18 +207,28 @@ class NodeAgent:
 
     # the server
 
-    def start_server(self, scenario: Scenario, with_nsys: bool, cores: tuple[int, ...] = ()) -> Endpoint:
+    def start_server(
+        self, scenario: Scenario, with_nsys: bool, cores: tuple[int, ...] = (), with_batches: bool = False
+    ) -> Endpoint:
         """Launches the scenario's server, without nsys where it does not start with it; see `why_without_nsys`.
 
-        `cores`: those it may run on; empty: all of this process.
+        `cores`: those it may run on; empty: all of this process. `with_batches`: the batch library records in it.
         Raises what `TritonServer.start` does, and ClusterError where a required nsys does not launch it.
         """
         folder = self._scratch.path / SERVER
         folder.mkdir()
         session = self._make_profiler(scenario.profile).session if with_nsys else None
         trace_file = folder / _TRACE if scenario.profile.triton_trace == "auto" else None
+        rings = self._batches.begin() if with_batches else None
         self._server = TritonServer(
-            scenario.model, scenario.server, folder, session, missing_reason() is None, trace_file, cores
+            scenario.model,
+            scenario.server,
+            folder,
+            session,
+            missing_reason() is None,
+            trace_file,
+            cores,
+            rings,
         )
         try:
             self._endpoint = self._server.start()
@@ -272,6 +284,16 @@ class NodeAgent:
         except ClusterError as error:
             losses.append(f"after the server was started again: {error}")
         return losses
+
+    # the batch library
+
+    def missing_library(self) -> str | None:
+        """See `squall.cluster.node.injected.batch_recording.missing_library`."""
+        return missing_library(self._scratch.path)
+
+    def follow_batches(self, port: int) -> str | None:
+        """See `BatchRecording.follow`."""
+        return self._batches.follow(port)
 
     def server_log(self) -> bytes:
         """The server's log so far, without names of this node's folders; empty if no server was started here."""
@@ -369,16 +391,20 @@ class NodeAgent:
 
     # files
 
-    def spill_server_tables(self, model: str, version: str) -> tuple[list[str], list[str]]:
-        """Turns the batch records and traces of the server into spill files; returns losses of either."""
+    def spill_server_tables(self, model: str, version: str, from_ns: int) -> tuple[list[str], list[str]]:
+        """Turns the batch records and traces of the server into spill files; returns losses, and notes beside them.
+
+        `from_ns`: begin of the load on this node's clock; what the batch library recorded before is left out.
+        """
         folder = self._scratch.path / SERVER
         labels = {"run": self._run, "node": self._node, "server": SERVER, "model": model, "version": version}
         losses: list[str] = []
         save_deleted(folder, self._server_roots())
         if (folder / "batches").is_dir():
             losses = self._spills.write_batches(folder / "batches", labels)
+        lost, notes = self._batches.spill(self._spills, labels, from_ns)
         traces = traces_in(folder)
-        return losses, self._spills.write_traces(traces, labels) if traces else []
+        return losses + lost, notes + (self._spills.write_traces(traces, labels) if traces else [])
 
     def spill_dir(self) -> str:
         """Folder on this node for the spill files of workers and observer."""
@@ -407,6 +433,7 @@ class NodeAgent:
         self.stop_server()
         remove_regions(self._run)
         remove_leftovers(str(self._scratch.path / SERVER))  # of an agent that died, whose server was killed
+        self._batches.close(keeps_files)
         if keeps_files:
             self._scratch.leave()
         else:

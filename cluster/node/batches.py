@@ -1,15 +1,18 @@
-"""The models' own batch records, which `models/backend/model.py` writes, from their files to table `batches`."""
+"""Records of batches, from their files to table `batches`: the models' own, which `models/backend/model.py` writes, and
+those of the batch library (`squall.cluster.node.injected`)."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
+from squall.actors.inject.batch_ring import CutOff, RecordedBatch, recorded_batches
 from squall.analysis.schema import NO_DEVICE, arrow_schema
 from squall.models.payload import ID_DIGITS
 
@@ -45,6 +48,55 @@ def read_batches(folder: Path, labels: Mapping[str, str], losses: list[str]) -> 
             )
 
 
+def read_recorded(
+    files: Iterable[Path], labels: Mapping[str, str], from_ns: int, losses: list[str], notes: list[str]
+) -> Iterator[pa.Table]:
+    """As `read_batches`, of files of what the batch library recorded; batches before `from_ns` are left out.
+
+    `labels`: run, node and server of every row; `from_ns`: begin of the load on the node's clock, before which a server
+    executes its models' warm-up. Ids count the batches of a name of an instance and its device, whatever its model:
+    instances of two models, or of two versions of one, may bear one name.
+    """
+    rows: list[dict[str, Any]] = []
+    n_of: Counter[tuple[str, int]] = Counter()
+    n_before, n_untimed = 0, 0
+    for batch in (one for path in files for one in recorded_batches(path)):
+        if isinstance(batch, CutOff):
+            losses.append(f"batches: {batch.n_bytes} bytes of what the library recorded are no record")
+            continue
+        start_ns, end_ns = batch.compute_start_ns or batch.start_ns, batch.compute_end_ns or batch.end_ns
+        if not (start_ns and end_ns):
+            n_untimed += 1
+        elif start_ns < from_ns:
+            n_before += 1
+        else:
+            key = batch.instance, batch.device
+            rows.append(_recorded_row(batch, labels, (start_ns, end_ns), n_of[key]))
+            n_of[key] += 1
+            if len(rows) == _ROWS_A_TABLE:
+                yield _table(rows)
+                rows = []
+    if rows:
+        yield _table(rows)
+    if n_before:
+        notes.append(f"batches: {n_before} before the load, such as warm-ups of the model, are left out")
+    if n_untimed:
+        notes.append(f"batches: {n_untimed} for which the backend gave no instants, as it does of failures")
+
+
+def _recorded_row(
+    batch: RecordedBatch, labels: Mapping[str, str], span: tuple[int, int], batch_id: int
+) -> dict[str, Any]:
+    ours = [int(one) for one in batch.request_ids if len(one) == ID_DIGITS and one.isdigit()]
+    return {
+        **labels, "phase": "", "model": batch.model, "version": str(batch.version), "recorded_by": "library",
+        "instance": batch.instance, "instance_device": batch.device, "batch_id": batch_id, "start_ns": span[0],
+        "end_ns": span[1], "exec_start_ns": batch.start_ns or span[0], "exec_end_ns": batch.end_ns or span[1],
+        "rows": batch.rows, "n_requests": batch.n_requests, "request_ids": ours,
+        "n_foreign": batch.n_requests - len(ours), "n_failed": batch.n_failed,
+    }  # fmt: skip
+
+
 def _of_name(stem: str) -> tuple[str, int]:
     """Instance and device that the name of a record says; the line before the records says it again."""
     found = re.fullmatch(r"(.+)\.gpu([0-9]+)", stem)
@@ -64,6 +116,7 @@ def _row(record: Mapping[str, Any], labels: Mapping[str, str], instance: str, de
     ours = [int(text) for text in ids if len(text) == ID_DIGITS and text.isascii() and text.isdigit()]
     return {
         **labels, "phase": "", "instance": instance, "instance_device": device, "batch_id": record["b"],
+        "recorded_by": "model", "exec_start_ns": None, "exec_end_ns": None, "n_failed": None,
         "start_ns": record["s"], "end_ns": record["e"], "rows": record["r"], "n_requests": len(ids),
         "request_ids": ours, "n_foreign": len(ids) - len(ours),
     }  # fmt: skip

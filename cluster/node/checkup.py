@@ -19,15 +19,18 @@ from squall.actors.doctor.checkup import Checkup, Finding, Host, ThisHost, check
 from squall.actors.doctor.host import CHECKS
 from squall.actors.doctor.priority import ray_health_checks, ray_memory_monitor, ray_niceness, sending
 from squall.actors.doctor.tools import GpuAnswers, NsysAnswers, containers, gpu, nsys
+from squall.actors.inject.library import batch_library
 from squall.actors.load.lane import BUILD_MEND, IS_BUILT, NOT_BUILT
 from squall.actors.load.sender import Sender
 from squall.actors.nsys.proof import prove_nsys
 from squall.actors.nsys.tools import NsysTools, find_nsys
 from squall.actors.process.priority import Settled
+from squall.actors.process.state import listening_pids
 from squall.actors.sampling.clock_responder import ClockResponder
 from squall.actors.sampling.gpu.source import GpuSource, missing_reason
 from squall.analysis.nsys.count import count_events
 from squall.analysis.requests.workers import LANE_COST
+from squall.cluster.node.injected.effect import injected
 from squall.cluster.node.triton_home import WHEEL, TritonHome, cache_dir, find_triton
 from squall.scenarios.errors import AnalysisError, ClusterError, TargetError
 
@@ -45,6 +48,7 @@ REQUIRED = (
 )
 OPTIONAL = ("nvidia-nvtx", "nvidia-ml-py", "torch")
 _PACKAGES = tuple(f"squall.{name}" for name in ("scenarios", "models", "actors", "analysis", "cluster"))
+INJECT_MEND = "start it with what `squall inject` prints, on this host, as this user"
 _GPM_PAIR_S = 0.15  # GPM takes two samples at least 100 ms apart
 _TRITON_MEND = "put tritonserver on the PATH, run squall in NVIDIA's Triton image, or pass --server URL"
 _AUTH_MEND = (
@@ -73,6 +77,7 @@ class NodeCheckup:
         checks: list[tuple[str, Checkup]] = [
             *CHECKS,
             ("C lane", lane),
+            ("batch library", library),
             ("sending", lambda _: sending(Sender("auto", is_spinning=False, core=None).tried())),
             ("Ray", ray_authentication),
             ("Triton", partial(triton, home=find_triton, is_here=_is_fetched)),
@@ -82,6 +87,13 @@ class NodeCheckup:
             ("PyTorch", torch),
         ]
         return check_up(checks, host)
+
+    def server_finding(self, port: int) -> Finding:
+        """Whether the batch library is in effect in the server that listens at `port` here."""
+        found = injected(listening_pids(port))
+        if found.folder is None:
+            return Finding("server", "limited", f"its batches are not recorded: {found.reason}", INJECT_MEND)
+        return Finding("server", "ok", "the batch library is in it")
 
     def ray_findings(self, settled: Settled) -> list[Finding]:
         """What the Ray that started this process does to processes; `settled`: to this one."""
@@ -190,6 +202,15 @@ def lane(host: Host) -> Finding:
     if IS_BUILT:
         return Finding("C lane", "ok", "built: requests go through C, but over TLS or with max_in_flight")
     return Finding("C lane", "limited", f"{NOT_BUILT}: {LANE_COST}", BUILD_MEND)
+
+
+def library(host: Host) -> Finding:
+    """Whether batches of models that record none themselves can be recorded."""
+    del host
+    if batch_library() is not None:
+        return Finding("batch library", "ok", "built: batches of any model are recorded")
+    what = "not built: only heads of squall record their batches"
+    return Finding("batch library", "limited", what, BUILD_MEND)
 
 
 def torch(host: Host) -> Finding:

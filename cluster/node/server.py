@@ -62,6 +62,7 @@ class TritonServer:
     `folder` takes the model repository, batch records and the log `triton.log`. With `nsys` the server runs
     inside that session. `trace_file`: where Triton's trace API is to write; `traces` has the files that a launch
     named, none where the server's version cannot trace. `cores`: those it may run on; empty: those of this process.
+    `rings`: a folder that is there, for the batch library; None: the server does not load it.
     Not thread-safe.
     """
 
@@ -74,6 +75,7 @@ class TritonServer:
         has_gpu: bool,
         trace_file: Path | None = None,
         cores: tuple[int, ...] = (),
+        rings: Path | None = None,
     ) -> None:
         self.records = folder / "batches"
         self.log = folder / "triton.log"
@@ -85,6 +87,7 @@ class TritonServer:
         self._has_gpu = has_gpu
         self._trace_file = trace_file
         self._cores = cores
+        self._rings = rings
         self._ports: Ports | None = None
         self._log_start_bytes = 0
         self._process: subprocess.Popen[bytes] | None = None
@@ -217,7 +220,8 @@ class TritonServer:
             self._log_start_bytes = log.tell()
             self._process = subprocess.Popen(
                 [*supervisor, *command], stdin=subprocess.PIPE, stdout=log, stderr=log,
-                env=server_environment(self._folder, libraries), start_new_session=True, cwd=self._folder,
+                env=server_environment(self._folder, libraries, self._rings), start_new_session=True,
+                cwd=self._folder,
             )  # fmt: skip
         return source
 

@@ -9,6 +9,8 @@ import sysconfig
 from collections.abc import Sequence
 from pathlib import Path
 
+from squall.actors.inject.library import batch_environment
+
 _KEPT_ENVIRONMENT = (
     "PATH", "LD_LIBRARY_PATH", "HOME", "LANG", "LC_ALL", "TZ", "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER",
     "CUDA_MPS_PIPE_DIRECTORY", "NVIDIA_VISIBLE_DEVICES", "DOCKER_HOST", "XDG_RUNTIME_DIR",
@@ -22,14 +24,19 @@ _MODEL_PACKAGES = ("numpy", "nvidia", "torch")
 """What the models of the zoo import, each in the folder from which this process would import it."""
 
 
-def server_environment(folder: Path, library_dirs: Sequence[Path]) -> dict[str, str]:
-    """The whole environment of a server: temporary files go to `folder`, `library_dirs` are searched before others."""
+def server_environment(
+    folder: Path, library_dirs: Sequence[Path], rings: Path | None = None
+) -> dict[str, str]:
+    """The whole environment of a server: temporary files go to `folder`, `library_dirs` are searched before others.
+
+    `rings`: where the batch library is to record; None: it is not loaded. Raises ValueError as `batch_environment`.
+    """
     env = {name: os.environ[name] for name in _KEPT_ENVIRONMENT if name in os.environ}
     env["TMPDIR"] = str(folder)
     env["PYTHONPATH"] = os.pathsep.join(model_folders())
     libraries = [*map(str, library_dirs), env.get("LD_LIBRARY_PATH", "")]
     env["LD_LIBRARY_PATH"] = os.pathsep.join(filter(None, libraries))
-    return env
+    return env | batch_environment(rings, env) if rings is not None else env
 
 
 def model_folders() -> list[str]:

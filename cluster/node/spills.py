@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from squall.actors.sampling.triton_trace import read_traces, trace_files
 from squall.actors.spill import SpillFile
-from squall.cluster.node.batches import read_batches
+from squall.cluster.node.batches import read_batches, read_recorded
 from squall.scenarios.errors import StoreError
 
 _DELETED = " (deleted)"
@@ -71,6 +71,16 @@ class Spills:
         """The models' own records in `records` as table `batches`; returns losses."""
         losses: list[str] = []
         return self.write("batches", "all", read_batches(records, labels, losses)) + losses
+
+    def write_recorded(
+        self, files: list[Path], labels: Mapping[str, str], from_ns: int
+    ) -> tuple[list[str], list[str]]:
+        """What the batch library recorded, from `from_ns` on, as table `batches`; returns losses and notes."""
+        losses: list[str] = []
+        notes: list[str] = []
+        own = {name: labels[name] for name in ("run", "node", "server")}
+        lost = self.write("batches", "library", read_recorded(files, own, from_ns, losses, notes))
+        return lost + losses, notes
 
     def write_traces(self, files: list[Path], labels: Mapping[str, str]) -> list[str]:
         """What Triton's trace API wrote to `files` and their successors; returns losses."""

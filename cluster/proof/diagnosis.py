@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import socket
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
@@ -15,14 +17,16 @@ from rich.text import Text
 
 from squall.actors.clock import clock_domain, utc_minus_monotonic_ns
 from squall.actors.doctor.checkup import Finding
+from squall.actors.net.triton_control import authority
 from squall.cluster.driver.clocksync import ClockWatch
 from squall.cluster.interrupts import Interrupts
 from squall.cluster.node.checkup import OPTIONAL, REQUIRED, NodeCheckup
-from squall.cluster.placement import Node
+from squall.cluster.placement import Node, place
 from squall.cluster.progress import Screen
 from squall.cluster.remote.session import Session
 from squall.cluster.remote.spawn import Handle, spawn
-from squall.scenarios.errors import ClusterError, SquallError
+from squall.scenarios.config.scenario import SERVER_URL
+from squall.scenarios.errors import ClusterError, SquallError, TargetError
 
 _START_TIMEOUT_S = 90.0
 """The first process on a node imports squall from a cold disk."""
@@ -36,11 +40,14 @@ WIDTH = 80
 _STYLES = {"ok": "green", "limited": "yellow", "missing": "bold red"}
 
 
-def diagnose(ray_address: str | None, interrupts: Interrupts) -> dict[str, Any]:
+def diagnose(ray_address: str | None, interrupts: Interrupts, server: str | None = None) -> dict[str, Any]:
     """All nodes' findings, JSON-able; see `docs/doctor.md`. `can_run`: nothing is missing on any node.
+
+    `server`: URL of a server that runs; its node has a finding about it. Raises TargetError where it is no address.
 
     Where Ray cannot be started or joined this machine is looked at without it, and that is a finding too.
     """
+    at = _place_of(server) if server is not None else None
     screen = Screen()
     own = NodeCheckup()
     driver = own.versions()
@@ -53,11 +60,12 @@ def diagnose(ray_address: str | None, interrupts: Interrupts) -> dict[str, Any]:
                 screen.step(
                     f"looking at {len(nodes)} node{'s' * (len(nodes) != 1)}, some seconds each at once"
                 )
-                found = examine(nodes, driver)
+                found = examine(nodes, driver, at)
     except ClusterError as error:
         what, mend = str(error), _LOCAL_RAY_MEND if ray_address is None else _JOIN_MEND
         with interrupts.allowed():
             alone = [Finding("Ray", "missing", what, mend), *own.findings()]
+            alone += [own.server_finding(at[1])] if at is not None else []
         found = {"this machine": alone}
     return summarise(found, driver)
 
@@ -80,8 +88,35 @@ def worst(findings: Sequence[Finding]) -> str:
     return max((one.status for one in findings), key=("ok", "limited", "missing").index, default="missing")
 
 
-def examine(nodes: Sequence[Node], driver: Mapping[str, str | None]) -> dict[str, list[Finding]]:
-    """The findings of each node, all nodes at once; one that does not answer has a finding that says so."""
+def _place_of(url: str) -> tuple[str, int]:
+    """IP address and port of a server. Raises TargetError."""
+    if not re.match(SERVER_URL, url):
+        raise TargetError(f"--server {url}: write http://host:port or https://host:port")
+    host, port = authority(url)
+    try:
+        return socket.gethostbyname(host), port
+    except (OSError, UnicodeError) as error:
+        raise TargetError(f"--server {url}: no address for {host}: {error}") from error
+
+
+def _of_server(
+    nodes: Sequence[Node], handles: Mapping[str, Handle[NodeCheckup]], address: str, port: int
+) -> tuple[str, Finding]:
+    """Label of its node, else of the driver's, and what that says of it."""
+    placed = place(nodes, address)
+    if not placed.is_server_here:
+        what = "is on no node of the Ray cluster: its batches cannot be read"
+        return placed.server.label, Finding("server", "limited", what, "start Ray on its node")
+    return placed.server.label, handles[placed.server.label].call(NodeCheckup.server_finding, port)
+
+
+def examine(
+    nodes: Sequence[Node], driver: Mapping[str, str | None], server: tuple[str, int] | None = None
+) -> dict[str, list[Finding]]:
+    """The findings of each node, all nodes at once; one that does not answer has a finding that says so.
+
+    `server`: IP address and port of one that runs.
+    """
     handles = {node.label: spawn("checkup", node, 1, NodeCheckup) for node in nodes}
     found: dict[str, list[Finding]] = {}
     begun: dict[str, Future[list[Finding]]] = {}
@@ -100,6 +135,10 @@ def examine(nodes: Sequence[Node], driver: Mapping[str, str | None]) -> dict[str
             found[label] += findings
         except SquallError as error:
             found[label].append(Finding("node", "missing", _one_line(error), _NODE_MEND))
+    if server is not None:
+        with suppress(SquallError):  # its node does not answer: told above
+            label, finding = _of_server(nodes, handles, *server)
+            found[label].append(finding)
     for node in nodes:
         if node.label in begun:
             found[node.label].append(clock_finding(node, handles[node.label]))

@@ -254,6 +254,9 @@ class ProfileConfig(Section):
     )
     cuda_graph_trace: Literal["graph", "node"] = "node"  # whole graphs cost less and hide their kernels
     keep_raw_report: bool = False  # the report that still holds environments and output, on its node
+    batches: Literal["auto", "off", "required"] = (
+        "auto"  # by the library, of models that record none themselves
+    )
     nvml: Literal["auto", "off", "required"] = "auto"
     gpm: Literal["auto", "off"] = "auto"
     triton_trace: Literal["auto", "off"] = "auto"  # per-request server times, from Triton 2.57 on

@@ -192,6 +192,8 @@ class _Writer:
                 "batch_id": rows % self.made.n, "start_ns": self.made.start_ns[rows], "end_ns": self.made.end_ns[rows],
                 "rows": n_rows, "n_requests": self.made.n_requests[rows], "request_ids": lists,
                 "n_foreign": np.zeros(len(rows), np.int64),
+                "recorded_by": "model",
+                **dict.fromkeys(("exec_start_ns", "exec_end_ns", "n_failed"), pa.nulls(len(rows), pa.int64())),
             })  # fmt: skip
 
     def samples(self, requests: Requests) -> None:

@@ -80,6 +80,7 @@ def run(
     mapping = scenario_mapping(
         model={"name": "pipe", "repository": str(write_repository(folder / "models")), "max_batch_size": 8},
         clients={"workers_per_node": 1, "timeout": "20s"},
+        profile={"nsys": "off", "nvml": "off", "batches": "off"},
     )
     mapping["phases"] = [
         {"name": "burst", "kind": "measure", "duration": "2s",

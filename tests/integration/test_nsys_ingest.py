@@ -129,7 +129,8 @@ def _batches(record: np.ndarray) -> dict[str, Any]:
     return {
         "server": "server-0", "model": "m", "version": "1", "instance": "m_0", "instance_device": 1,
         "batch_id": np.arange(len(record)), "start_ns": record[:, 0], "end_ns": record[:, 1], "rows": 1,
-        "n_requests": 1, "request_ids": ids, "n_foreign": 0,
+        "n_requests": 1, "request_ids": ids, "n_foreign": 0, "recorded_by": "model",
+        **dict.fromkeys(("exec_start_ns", "exec_end_ns", "n_failed"), pa.nulls(len(record), pa.int64())),
     }  # fmt: skip
 
 

@@ -242,7 +242,7 @@ def test_a_running_server_is_loaded_as_it_is_and_five_workers_follow_one_plan(
     assert live.end() in (0, 3), live.lines
     told = [line for line in live.lines if "without batches" in line]
     assert len(told) == 1
-    assert "squall models list" in told[0]
+    assert "was started without SQUALL_BATCHES; squall inject" in told[0]
     store = joined.store()
     assert "batches" not in store.tables()
     assert store.manifest.collectors["batches"].status == "missing"

@@ -25,8 +25,11 @@ WHERE n = n_requests
 """
 
 
-def request_checks(connection: duckdb.DuckDBPyConnection | None) -> list[SelfCheck]:
-    """Checks over view `joined`; None if it is absent. Rows that did not end ok may have been given up before."""
+def request_checks(connection: duckdb.DuckDBPyConnection | None, n_cached: int = 0) -> list[SelfCheck]:
+    """Checks over view `joined`; None if it is absent. Rows that did not end ok may have been given up before.
+
+    `n_cached`: requests that the response cache answered, which nothing else served.
+    """
     n_early = n_late = n_off = unjoined = residual = None
     if connection is not None:
         ((n, n_known, n_early, n_late, n_summed, n_off, unjoined, residual),) = connection.execute(f"""
@@ -35,7 +38,7 @@ def request_checks(connection: duckdb.DuckDBPyConnection | None) -> list[SelfChe
                 count(*) FILTER (batch_end_ns > done_ns + clock_error_ns),
                 count({_PARTS}) + count({_BATCH_PARTS}),
                 count(*) FILTER ({_PARTS} <> {LATENCY} OR {_BATCH_PARTS} <> compute_ns),
-                avg((join_level = 'none')::INTEGER),
+                greatest(0, count(*) FILTER (join_level = 'none') - {n_cached}) / count(*),
                 quantile_disc(abs(residual_ns) / {LATENCY}::DOUBLE, 0.5) FILTER ({LATENCY} > 0)
             FROM joined WHERE outcome = 'ok'""").fetchall()
         n_early, n_late = (n_early, n_late) if n_known else (None, None)

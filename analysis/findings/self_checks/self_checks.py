@@ -11,10 +11,12 @@ from squall.analysis.findings.self_checks.event_checks import event_checks
 from squall.analysis.findings.self_checks.littles_law import in_flight, littles_law
 from squall.analysis.findings.self_checks.request_checks import request_checks, share_check
 from squall.analysis.findings.self_checks.self_check import SelfCheck, at_most
+from squall.analysis.metrics.model_statistics import of_models
 from squall.analysis.storage.query import MEMORY_LIMIT_BYTES, connect
 from squall.analysis.storage.store import RunStore
 from squall.analysis.tables.manifest import Manifest
 from squall.analysis.tables.nsys import EVENT_TABLES
+from squall.analysis.verdict.figures import cache_hits
 
 if TYPE_CHECKING:
     import duckdb
@@ -44,7 +46,7 @@ def checks_over(
     return [
         littles_law(store, connection if {"requests", "joined"} <= has else None),
         in_flight(connection if {"requests", "worker_samples"} <= has else None),
-        *request_checks(connection if "joined" in has else None),
+        *request_checks(connection if "joined" in has else None, _n_cached(store)),
         share_check(connection if {"joined", "batch_costs"} <= has else None),
         wall_check(metrics),
         *event_checks(connection, tables, "batch_costs" in has, phases),
@@ -55,6 +57,11 @@ def checks_over(
 def unmet(checks: Sequence[SelfCheck]) -> list[str]:
     """Names of those that are not met."""
     return [one.name for one in checks if one.status == "unmet"]
+
+
+def _n_cached(store: RunStore) -> int:
+    samples = store.read("triton_samples") if store.has("triton_samples") else None
+    return cache_hits(of_models(samples, store.manifest))
 
 
 def wall_check(metrics: Mapping[str, Any]) -> SelfCheck:

@@ -29,7 +29,8 @@ def item(
         "name": name, "version": version, "inference_count": 2 * n, "execution_count": n,
         "inference_stats": {
             "success": {"count": n, "ns": 100 * n}, "fail": {"count": 0, "ns": 0},
-            "queue": {"count": n, "ns": 10 * n}, "compute_infer": {"count": n, "ns": 50 * n},
+            "cache_hit": {"count": n // 2, "ns": n}, "queue": {"count": n, "ns": 10 * n},
+            "compute_infer": {"count": n, "ns": 50 * n},
         },
         "batch_stats": [
             {"batch_size": size, "compute_infer": {"count": count, "ns": 1}}
@@ -106,6 +107,7 @@ def test_rows_are_the_differences_of_the_counters(source: Make) -> None:
     assert (row["t_ns"], row["interval_ns"], row["version"], row["pending_count"]) == (150, 50, "1", None)
     assert totals(row) == [3, 6, 3, 30, 150, 300]
     assert (row["batch_sizes"], row["batch_counts"]) == ([2, 4], [1, 2])
+    assert row["cache_hit_count"] == 13 // 2 - 10 // 2
     assert not row["is_reset"]
 
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -65,7 +66,7 @@ def test_executions_are_the_rows_of_the_record(tmp_path: Path) -> None:
     recorded = store.read("batches").to_pylist()
     assert found == {
         row["batch_id"]: {
-            **{name: row[name] for name in row if name not in ("run", "request_ids", "n_foreign")}, "source": "record"
+            **{name: row[name] for name in found[row["batch_id"]] if name != "source"}, "source": "record"
         } for row in recorded
     }  # fmt: skip
 
@@ -198,6 +199,52 @@ def test_requests_of_a_trace_are_members_of_their_execution(tmp_path: Path) -> N
         1: ("m", 2),
         2: ("m", 0),
     }
+
+
+def step(batch_id: int, span: tuple[int, int], model: str, *ids: int) -> Row:
+    given = {"model": model, "instance": f"{model}_0", "end_ns": span[1], "recorded_by": "library"}
+    return batch(batch_id, span[0], ids, **given)
+
+
+@pytest.mark.parametrize(
+    ("spans", "owner"),
+    [
+        ({"tokenize": (0, 10), "classify": (12, 42)}, "classify"),
+        ({"tokenize": (0, 30), "classify": (30, 42)}, "tokenize"),
+        ({"tokenize": (0, 10), "classify": (10, 20)}, "tokenize"),
+        ({"slow branch": (0, 50), "fast branch": (0, 10), "join": (51, 60)}, "slow branch"),
+        ({"a": (0, 40), "b": (0, 50), "c": (51, 70), "d": (41, 65)}, "b"),
+        ({"early and long": (0, 45), "late": (40, 60), "end": (60, 70)}, "late"),
+    ],
+    ids=["second", "first", "equal", "branches", "crossing", "off the path"],
+)
+def test_a_request_of_an_ensemble_is_a_member_of_the_longest_step_on_its_path(
+    tmp_path: Path, spans: dict[str, tuple[int, int]], owner: str
+) -> None:
+    rows = [step(i, span, model, 1) for i, (model, span) in enumerate(spans.items())]
+    found = members(plain_run(tmp_path, {"batches": rows}))
+    assert found.keys() == {1}
+    assert (found[1]["model"], found[1]["source"]) == (owner, "library")
+
+
+def test_requests_of_an_ensemble_may_wait_for_different_steps(tmp_path: Path) -> None:
+    rows = [
+        step(0, (0, 10), "a", 1), step(0, (12, 50), "b", 1),
+        step(1, (20, 70), "a", 2), step(1, (72, 80), "b", 2), step(2, (90, 95), "a", 3),
+    ]  # fmt: skip
+    found = members(plain_run(tmp_path, {"batches": rows}))
+    assert {i: (row["model"], row["batch_id"]) for i, row in found.items()} == {
+        1: ("b", 0), 2: ("a", 1), 3: ("a", 2)
+    }  # fmt: skip
+
+
+def test_a_run_from_before_the_library_has_the_models_own_records(tmp_path: Path) -> None:
+    store = plain_run(tmp_path, {"batches": [batch(0, 5, (1,))]})
+    (part,) = store.path("batches")
+    earlier = pq.read_table(part).drop_columns(["recorded_by", "exec_start_ns", "exec_end_ns", "n_failed"])
+    pq.write_table(earlier, part)
+    (row,) = executions(store)
+    assert (row["source"], members(store)[1]["batch_id"]) == ("record", 0)
 
 
 def test_members_of_some_requests_are_those_of_all(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
@@ -13,6 +14,7 @@ from rich.console import Console
 import squall.cluster.proof.diagnosis
 from squall.actors.doctor.checkup import Answer, Finding
 from squall.actors.process.priority import Settled
+from squall.cluster.interrupts import Interrupts
 from squall.cluster.node.checkup import (
     OPTIONAL,
     REQUIRED,
@@ -24,7 +26,15 @@ from squall.cluster.node.checkup import (
 )
 from squall.cluster.node.triton_home import TritonHome
 from squall.cluster.placement import Node
-from squall.cluster.proof.diagnosis import clock_finding, compare_versions, examine, render, summarise, worst
+from squall.cluster.proof.diagnosis import (
+    clock_finding,
+    compare_versions,
+    diagnose,
+    examine,
+    render,
+    summarise,
+    worst,
+)
 from squall.cluster.remote.spawn import Handle
 from squall.scenarios.errors import ClusterError, LostActor, TargetError
 from tests.checkup_hosts import FakeProbes
@@ -156,6 +166,32 @@ def test_a_node_that_does_not_answer_is_a_finding(scripted: Callable[..., None],
     lost = next(one for one in found["node-1"] if one.topic == "node")
     assert (lost.status, lost.what) == ("missing", "checkup on node-1 is lost: its node died")
     assert not summarise(found, VERSIONS)["can_run"]
+
+
+@pytest.mark.parametrize(
+    ("address", "label", "what"),
+    [
+        ("10.0.0.2", "node-1", "the batch library is in it"),
+        ("127.0.0.1", "node-0", "the batch library is in it"),
+        ("10.9.9.9", "node-0", "is on no node of the Ray cluster: its batches cannot be read"),
+    ],
+)
+def test_a_server_that_runs_is_a_finding_of_its_node(
+    scripted: Callable[..., None], address: str, label: str, what: str
+) -> None:
+    found_there = Finding("server", "ok", "the batch library is in it")
+    scripted(*(Scripted(server_finding=found_there) for _ in NODES))
+    found = examine(NODES, VERSIONS, (address, 8000))
+    told = {at: one.what for at, findings in found.items() for one in findings if one.topic == "server"}
+    assert told == {label: what}
+
+
+@pytest.mark.parametrize(
+    "url", ["127.0.0.1:8000", "http://127.0.0.1", "ftp://127.0.0.1:21", "http://no.such.host.:1"]
+)
+def test_a_server_without_an_address_is_refused(url: str) -> None:
+    with pytest.raises(TargetError, match=re.escape(f"--server {url}: ")):
+        diagnose(None, Interrupts(), url)
 
 
 def test_a_node_whose_clock_cannot_be_probed_says_what_to_open() -> None:

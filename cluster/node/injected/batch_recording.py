@@ -1,0 +1,80 @@
+"""The batches of a node's server by the batch library, from the start of the server, or of following one, to a spill
+file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from squall.actors.inject.library import batch_environment
+from squall.actors.process.state import listening_pids
+from squall.cluster.node.injected.batch_rings import (
+    BatchRings,
+    make_ring_folder,
+    remove_rings,
+    take_left_rings,
+    taken_files,
+)
+from squall.cluster.node.injected.effect import injected
+from squall.cluster.node.spills import Spills
+from squall.scenarios.errors import ClusterError
+
+
+def missing_library(folder: Path) -> str | None:
+    """Why the batch library cannot be loaded into a server that is started here; None if it can."""
+    try:
+        batch_environment(folder, {})
+    except ValueError as error:
+        return str(error)
+    return None
+
+
+class BatchRecording:
+    """`folder`: the server's own. One of `begin` and `follow`, or neither; `spill`, then `close`.
+
+    In a folder of an agent that died, `spill` takes what that one had not taken.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._rings: BatchRings | None = None
+
+    def begin(self) -> Path:
+        """A folder of rings for a server that is to be started, watched from now on. Raises ClusterError."""
+        try:
+            rings = make_ring_folder(self._folder)
+        except OSError as error:
+            raise ClusterError(f"batches: {error.strerror or error}") from error
+        self._rings = BatchRings(rings, self._folder)
+        return rings
+
+    def follow(self, port: int) -> str | None:
+        """Takes from now on what the library records in a server that somebody else started, which listens at `port`
+        here. Returns why that gives nothing; None if it does."""
+        found = injected(listening_pids(port))
+        if found.folder is None:
+            return found.reason
+        try:
+            self._rings = BatchRings(found.folder, self._folder, begins_anew=True)
+        except ClusterError as error:
+            return str(error)
+        return None
+
+    def spill(self, spills: Spills, labels: Mapping[str, str], from_ns: int) -> tuple[list[str], list[str]]:
+        """Table `batches` of what was recorded from `from_ns` on, on this node's clock; returns losses and notes.
+
+        `labels`: run, node and server of its rows.
+        """
+        left = self._rings.stop() if self._rings is not None else take_left_rings(self._folder)
+        files = taken_files(self._folder)
+        if not files:
+            return left, []
+        losses, notes = spills.write_recorded(files, labels, from_ns)
+        return left + losses, notes
+
+    def close(self, keeps_files: bool) -> None:
+        """`keeps_files`: the rings stay for `squall resume`."""
+        if self._rings is not None:
+            self._rings.stop()
+        if not keeps_files:
+            remove_rings(self._folder)

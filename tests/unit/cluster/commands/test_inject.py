@@ -1,0 +1,110 @@
+"""What `squall inject` prints for a server that somebody else starts."""
+
+from __future__ import annotations
+
+import shlex
+import stat
+from pathlib import Path
+
+import pytest
+import yaml
+from typer.testing import CliRunner, Result
+
+import squall.actors.inject.library
+from squall.cluster.cli import app
+from squall.cluster.commands.inject import Form, snippet
+from squall.scenarios.errors import TargetError
+
+ENVIRONMENT = {"LD_PRELOAD": "/lib/batches.so:/lib/malloc.so", "SQUALL_BATCHES": "/dev/shm/b"}
+
+
+def inject(*words: object) -> Result:
+    return CliRunner().invoke(app, ["inject", *map(str, words)])
+
+
+def printed(result: Result) -> dict[str, str]:
+    assert result.exit_code == 0, result.output
+    return dict(line.split("=", 1) for line in result.output.splitlines())
+
+
+@pytest.fixture
+def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    path = tmp_path / "_batches.so"
+    path.touch()
+    monkeypatch.setattr(squall.actors.inject.library, "_BUILT", tmp_path)
+    monkeypatch.delenv("LD_PRELOAD", raising=False)
+    return path
+
+
+def test_two_variables_and_a_folder_for_this_user_alone(library: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "rings"
+    assert printed(inject("--folder", folder)) == {"LD_PRELOAD": str(library), "SQUALL_BATCHES": str(folder)}
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert printed(inject("--folder", folder))["SQUALL_BATCHES"] == str(folder), "it may be there"
+
+
+def test_without_a_folder_each_call_makes_a_new_one(library: Path) -> None:
+    folders = [Path(printed(inject())["SQUALL_BATCHES"]) for _ in range(2)]
+    try:
+        assert folders[0] != folders[1]
+        assert all(stat.S_IMODE(folder.stat().st_mode) == 0o700 for folder in folders)
+        assert library.exists()
+    finally:
+        for folder in folders:
+            folder.rmdir()
+
+
+def test_what_is_preloaded_in_this_shell_stays(
+    library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LD_PRELOAD", "/lib/malloc.so")
+    assert printed(inject("--folder", tmp_path))["LD_PRELOAD"] == f"{library}:/lib/malloc.so"
+    assert "malloc" not in inject("--folder", tmp_path, "--as", "docker").output, "nor is it in a container"
+
+
+@pytest.mark.parametrize("name", ["a b", "a'b", 'a"b', "a:b"])
+@pytest.mark.usefixtures("library")
+def test_a_folder_that_a_shell_would_split_is_refused(tmp_path: Path, name: str) -> None:
+    result = inject("--folder", tmp_path / name)
+    assert isinstance(result.exception, TargetError)
+    assert "use a path without blanks" in str(result.exception)
+
+
+@pytest.mark.usefixtures("library")
+def test_a_folder_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    assert isinstance(inject("--folder", tmp_path / "file").exception, TargetError)
+
+
+def test_without_the_library_there_is_nothing_to_print(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(squall.actors.inject.library, "_BUILT", tmp_path)
+    result = inject("--folder", tmp_path)
+    assert isinstance(result.exception, TargetError)
+    assert "was not built" in str(result.exception)
+
+
+def test_docker_sees_library_and_folder_under_their_own_names() -> None:
+    words = shlex.split(snippet(Form.DOCKER, ENVIRONMENT).replace("\\\n", " "))
+    assert words == [
+        "--network", "host", "--volume", "/lib/batches.so:/lib/batches.so:ro", "--volume", "/dev/shm/b:/dev/shm/b",
+        "--env", "LD_PRELOAD=/lib/batches.so:/lib/malloc.so", "--env", "SQUALL_BATCHES=/dev/shm/b",
+    ]  # fmt: skip
+
+
+def test_a_pod_has_the_variables_and_mounts_what_they_name() -> None:
+    pod = yaml.safe_load(snippet(Form.KUBERNETES, ENVIRONMENT))
+    (container,) = pod["containers"]
+    assert {one["name"]: one["value"] for one in container["env"]} == ENVIRONMENT
+    at = {one["name"]: one["mountPath"] for one in container["volumeMounts"]}
+    assert at == {one["name"]: one["hostPath"]["path"] for one in pod["volumes"]}
+    assert set(at.values()) == {"/lib/batches.so", "/dev/shm/b"}
+
+
+def test_a_unit_has_a_line_for_each_variable() -> None:
+    assert snippet(Form.SYSTEMD, ENVIRONMENT).splitlines() == [
+        "[Service]",
+        "Environment=LD_PRELOAD=/lib/batches.so:/lib/malloc.so",
+        "Environment=SQUALL_BATCHES=/dev/shm/b",
+    ]
