@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from squall.analysis.clocks.timeline import measure_spans
-from squall.analysis.compare.overhead import profiling_ratio
+from squall.analysis.compare.overhead_file import profiling_ratio
 from squall.analysis.findings.finding import UNASSESSED, Finding, Rows, Scope, make_finding
 from squall.analysis.findings.rows import link, scope_filter
 from squall.analysis.findings.rules.body_rules import BODY_RULES

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from squall.analysis.clocks.timeline import RunPhase, measure_spans, phase_spans
-from squall.analysis.compare.overhead import find_overhead
+from squall.analysis.compare.overhead_file import find_overhead
 from squall.analysis.compare.repeats import repeat_figures
 from squall.analysis.findings.find import find
 from squall.analysis.findings.self_checks.self_checks import self_checks, unmet
