@@ -9,7 +9,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from squall.analysis.compare.overhead import OVERHEAD_FILE, PairRun, evaluate
+from squall.analysis.compare.overhead import PairRun, evaluate
+from squall.analysis.compare.overhead_file import OVERHEAD_FILE, Overhead
 from squall.analysis.schema import arrow_schema
 from squall.analysis.storage.store import RunStore
 from squall.analysis.tables.manifest import read_manifest
@@ -22,12 +23,11 @@ LENGTH_NS = 2 * S
 ON = {"status": "on", "reason": "", "mend": ""}
 
 
-def evaluated_again(folder: Path) -> dict[str, Any]:
+def evaluated_again(folder: Path) -> Overhead:
     """The evaluation from `overhead.json` and the run directories beside it."""
-    before = json.loads((folder / OVERHEAD_FILE).read_text(encoding="utf-8"))
-    planned = ("pair", "position", "is_profiled", "run", "error")
-    plans = [PairRun(**{name: one[name] for name in planned}) for one in before["runs"]]
-    return evaluate(folder, plans, before["n_pairs_planned"])
+    before = Overhead.from_json(json.loads((folder / OVERHEAD_FILE).read_text(encoding="utf-8")))
+    plans = [PairRun(one.pair, one.position, one.is_profiled, one.run, one.error) for one in before.runs]
+    return evaluate(folder, plans, before.n_pairs_planned)
 
 
 def table(name: str, rows: Sequence[Mapping[str, Any]]) -> pa.Table:

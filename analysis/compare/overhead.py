@@ -2,18 +2,18 @@
 
 A pair is whole when both of its runs ended VALID and were made of the same scenario but for `profile`. Only whole
 pairs count; what is left out is said. See `squall.analysis.statistics.paired` for the interval,
-`squall.analysis.compare.run_figures` for the figures.
+`squall.analysis.compare.run_figures` for the figures, `squall.analysis.compare.overhead_file` for what it is kept in.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from squall.analysis.clocks.timeline import measure_spans
+from squall.analysis.compare.overhead_file import Change, Changes, Overhead, RunEntry
 from squall.analysis.compare.run_figures import METRICS, Reading, RunFigures, run_figures
 from squall.analysis.statistics.paired import LEAST_PAIRS, paired_ratio
 from squall.analysis.storage.store import RunStore
@@ -22,7 +22,6 @@ from squall.analysis.tables.sealed import SealedVerdict
 from squall.analysis.wording import share_text
 from squall.scenarios.errors import AnalysisError, SquallError
 
-OVERHEAD_FILE = "overhead.json"
 SWITCHED = ("nsys", "nvml", "gpm", "triton_trace", "threads")
 """Collectors that are off in a bare run."""
 _LATE_RATIO = 0.01
@@ -62,47 +61,31 @@ class _Judged:
         return self.plan.run or f"#{self.plan.position + 1}"
 
 
-def evaluate(folder: Path, plans: Sequence[PairRun], n_pairs_planned: int) -> dict[str, Any]:
-    """`overhead.json`: the runs, the pairs left out, the changes with intervals, and a sentence on each.
+def evaluate(folder: Path, plans: Sequence[PairRun], n_pairs_planned: int) -> Overhead:
+    """What the runs tell of the cost of profiling.
 
-    `plans` are the runs that were begun, in that order; their directories lie in `folder`. `is_complete`: all pairs
-    that were planned are whole. Never raises for a run that is missing, damaged, aborted or invalid.
+    `plans` are the runs that were begun, in that order; their directories lie in `folder`. Never raises for a run that
+    is missing, damaged, aborted or invalid.
     """
     judged = [_judge(folder, plan) for plan in plans]
     pairs, left_out = _whole_pairs(judged)
     first = pairs[0][0].figures if pairs else None
-    result: dict[str, Any] = {
-        "n_pairs_planned": n_pairs_planned,
-        "n_pairs": len(pairs),
-        "is_complete": len(pairs) == n_pairs_planned,
-        "latency_name": first.latency_name if first is not None else None,
-        "runs": [_run_entry(one) for one in judged],
-        "left_out": left_out,
-        "notes": [],
-        "pooled": _changes(pairs, None),
-        "by_phase": {phase: _changes(pairs, phase) for phase in _phases(pairs)},
-    }
-    result["notes"] = [*_failed_notes(judged), *_notes(pairs, result)]
-    result["sentences"] = [_sentence(metric, result) for metric in METRICS]
-    result["verdict"] = result["sentences"][METRICS.index("p99_ns")]
-    return result
-
-
-def find_overhead(run_dir: Path) -> dict[str, Any] | None:
-    """The evaluation that the run belongs to; None for a run that is not one of pairs."""
-    try:
-        content = json.loads((run_dir.resolve().parent / OVERHEAD_FILE).read_text(encoding="utf-8"))
-        names = {one["run"] for one in content["runs"]}
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
-    return content if run_dir.resolve().name in names else None
-
-
-def profiling_ratio(run_dir: Path) -> float | None:
-    """p50 of the profiled over the bare runs of the evaluation that the run belongs to; None where none says."""
-    change = ((find_overhead(run_dir) or {}).get("pooled") or {}).get("p50_ns") or {}
-    ratio = change.get("ratio")
-    return float(ratio) if ratio is not None else None
+    latency_name = first.latency_name if first is not None else None
+    pooled = _changes(pairs, None)
+    sentences = [_sentence(metric, change, latency_name) for metric, change in pooled.items()]
+    return Overhead(
+        n_pairs_planned=n_pairs_planned,
+        n_pairs=len(pairs),
+        is_complete=len(pairs) == n_pairs_planned,
+        latency_name=latency_name,
+        runs=tuple(_run_entry(one) for one in judged),
+        left_out=tuple(left_out),
+        notes=(*_failed_notes(judged), *_notes(pairs, left_out)),
+        pooled=pooled,
+        by_phase={phase: _changes(pairs, phase) for phase in _phases(pairs)},
+        sentences=tuple(sentences),
+        verdict=sentences[METRICS.index("p99_ns")],
+    )
 
 
 def _judge(folder: Path, plan: PairRun) -> _Judged:
@@ -164,29 +147,26 @@ def _scenario(one: _Judged) -> dict[str, Any]:
     return {key: value for key, value in scenario.items() if key != "profile"}
 
 
-def _run_entry(one: _Judged) -> dict[str, Any]:
-    verdict = one.manifest.verdict
-    figures = None
-    if one.figures is not None:
-        scopes = {"pooled": one.figures.pooled, **one.figures.by_phase}
-        figures = {
-            scope: {metric: asdict(reading) for metric, reading in readings.items()}
-            for scope, readings in scopes.items()
-        }
-    return {
-        **asdict(one.plan),
-        "status": verdict.status if verdict is not None else None,
-        "reason": one.reason,
-        "collectors_on": sorted(_collectors_on(one)),
-        "figures": figures,
-    }
+def _run_entry(one: _Judged) -> RunEntry:
+    plan, verdict = one.plan, one.manifest.verdict
+    return RunEntry(
+        pair=plan.pair,
+        position=plan.position,
+        is_profiled=plan.is_profiled,
+        run=plan.run,
+        error=plan.error,
+        status=verdict.status if verdict is not None else None,
+        reason=one.reason,
+        collectors_on=tuple(sorted(_collectors_on(one))),
+        figures=None if one.figures is None else {"pooled": one.figures.pooled, **one.figures.by_phase},
+    )
 
 
 def _phases(pairs: Sequence[tuple[_Judged, _Judged]]) -> list[str]:
     return list(pairs[0][0].figures.by_phase) if pairs and pairs[0][0].figures is not None else []
 
 
-def _changes(pairs: Sequence[tuple[_Judged, _Judged]], phase: str | None) -> dict[str, dict[str, Any]]:
+def _changes(pairs: Sequence[tuple[_Judged, _Judged]], phase: str | None) -> Changes:
     """The change of every metric in a phase; None: pooled."""
 
     def reading(one: _Judged, metric: str) -> Reading:
@@ -199,31 +179,47 @@ def _changes(pairs: Sequence[tuple[_Judged, _Judged]], phase: str | None) -> dic
     }
 
 
-def _change(pairs: Sequence[tuple[Reading, Reading, str, str]]) -> dict[str, Any]:
-    """profiled / bare with its interval, or why it is not assessed.
-
-    A figure that one run lacks makes the metric not assessed, rather than costing that pair: a quantile is infinite in
-    the slowest runs, and without those the rest would look better than it is.
-    """
-    nothing = {"ratio": None, "low_ratio": None, "high_ratio": None, "is_distinguishable": None}
-    found = {"n_pairs": len(pairs), "profiled": [p.value for p, *_ in pairs],
-             "bare": [b.value for _, b, *_ in pairs]}  # fmt: skip
-    for profiled, bare, *names in pairs:
-        for reading, name in zip((profiled, bare), names, strict=True):
-            if reading.value is None:
-                what = "infinite" if reading.is_infinite else "absent"
-                return {**found, **nothing, "reason": f"{what} in {name}: {reading.reason}"}
+def _change(pairs: Sequence[tuple[Reading, Reading, str, str]]) -> Change:
+    """profiled / bare with its interval, or why it is not assessed."""
+    nothing = Change(
+        n_pairs=len(pairs),
+        profiled=tuple(profiled.value for profiled, *_ in pairs),
+        bare=tuple(bare.value for _, bare, *_ in pairs),
+        ratio=None,
+        low_ratio=None,
+        high_ratio=None,
+        is_distinguishable=None,
+        reason=_lacking(pairs),
+    )
+    if nothing.reason:
+        return nothing
     try:
         one = paired_ratio([p.value or 0.0 for p, *_ in pairs], [b.value or 0.0 for _, b, *_ in pairs])
     except AnalysisError as error:
-        return {**found, **nothing, "reason": str(error)}
-    return {
-        **found, "ratio": one.ratio, "low_ratio": one.low, "high_ratio": one.high,
-        "is_distinguishable": one.is_distinguishable, "reason": "",
-    }  # fmt: skip
+        return replace(nothing, reason=str(error))
+    return replace(
+        nothing,
+        ratio=one.ratio,
+        low_ratio=one.low,
+        high_ratio=one.high,
+        is_distinguishable=one.is_distinguishable,
+    )
 
 
-def _notes(pairs: Sequence[tuple[_Judged, _Judged]], result: Mapping[str, Any]) -> list[str]:
+def _lacking(pairs: Sequence[tuple[Reading, Reading, str, str]]) -> str:
+    """The first run that lacks the figure, and why; empty where all have it.
+
+    It makes the metric not assessed, rather than costing that pair: a quantile is infinite in the slowest runs, and
+    without those the rest would look better than it is.
+    """
+    for profiled, bare, *names in pairs:
+        for reading, name in zip((profiled, bare), names, strict=True):
+            if reading.value is None:
+                return f"{'infinite' if reading.is_infinite else 'absent'} in {name}: {reading.reason}"
+    return ""
+
+
+def _notes(pairs: Sequence[tuple[_Judged, _Judged]], left_out: Sequence[str]) -> list[str]:
     """What a reader of the intervals must know beside them."""
     notes = []
     if pairs:
@@ -239,13 +235,13 @@ def _notes(pairs: Sequence[tuple[_Judged, _Judged]], result: Mapping[str, Any]) 
             if name in SWITCHED and state.status == "missing" and wanted.get(name) != "off"
         ]
     notes += [line for profiled, _ in pairs for line in _late(profiled)]
-    if result["left_out"]:
+    if left_out:
         notes.append(
             "pairs are left out: if profiling is what made their runs invalid, it costs more than this"
         )
-    if result["n_pairs"] % 2 and result["n_pairs"] >= LEAST_PAIRS:
+    if len(pairs) % 2 and len(pairs) >= LEAST_PAIRS:
         notes.append(
-            f"over {result['n_pairs']} pairs, an odd number, a steady drift of the machine does not cancel; "
+            f"over {len(pairs)} pairs, an odd number, a steady drift of the machine does not cancel; "
             "the interval holds it"
         )
     return notes
@@ -274,19 +270,18 @@ def _collectors_on(one: _Judged) -> set[str]:
     return {name for name, state in one.manifest.collectors.items() if state.status == "on"}
 
 
-def _sentence(metric: str, result: Mapping[str, Any]) -> str:
+def _sentence(metric: str, change: Change, latency_name: str | None) -> str:
     """One claim with its interval: what a reader may repeat."""
-    change = result["pooled"][metric]
     what = LABELS[metric]
     if metric in ("p50_ns", "p95_ns", "p99_ns"):
-        what += f" of the {result['latency_name'] or 'response'} time"
-    if change["ratio"] is None:
-        return f"{what}: not assessed, {change['reason']}"
-    low, high = percent(change["low_ratio"]), percent(change["high_ratio"])
-    verdict = "distinguishable from none" if change["is_distinguishable"] else "not distinguishable from none"
+        what += f" of the {latency_name or 'response'} time"
+    if change.ratio is None or change.low_ratio is None or change.high_ratio is None:
+        return f"{what}: not assessed, {change.reason}"
+    low, high = percent(change.low_ratio), percent(change.high_ratio)
+    verdict = "distinguishable from none" if change.is_distinguishable else "not distinguishable from none"
     return (
-        f"profiling changed {what} by {percent(change['ratio'])} % (95 %: {low} to {high} %) over "
-        f"{change['n_pairs']} pairs; {verdict}"
+        f"profiling changed {what} by {percent(change.ratio)} % (95 %: {low} to {high} %) over "
+        f"{change.n_pairs} pairs; {verdict}"
     )
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from squall.analysis.arrays import Bools, Int64s
 from squall.analysis.clocks.timeline import measure_spans
-from squall.analysis.compare.overhead import find_overhead
+from squall.analysis.compare.overhead_file import find_overhead
 from squall.analysis.requests.requests import Labels, Requests, is_open_load, together
 from squall.analysis.statistics.latency import LEAST_RUNS, Quantile, pooled_quantile
 from squall.analysis.storage.store import RunStore
@@ -43,15 +43,15 @@ def repeats_of(run_dir: Path) -> list[Path]:
     found = find_overhead(run_dir)
     if found is None:
         return []
-    own = next(one for one in found["runs"] if one["run"] == run_dir.name)
+    own = next(one for one in found.runs if one.run == run_dir.name)
     alike = [
         one
-        for one in found["runs"]
-        if one["is_profiled"] == own["is_profiled"] and one["status"] == "VALID" and not one["reason"]
+        for one in found.runs
+        if one.is_profiled == own.is_profiled and one.status == "VALID" and not one.reason
     ]
     if own not in alike or len(alike) < 2:
         return []
-    runs = [run_dir.parent / one["run"] for one in alike]
+    runs = [run_dir.parent / one.run for one in alike]
     digests = {path: RunStore.open(path).manifest.scenario_digest for path in runs}
     return [path for path in runs if digests[path] == digests[run_dir]]
 

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from squall.analysis.clocks.timeline import measure_spans
-from squall.analysis.compare.overhead import profiling_ratio
+from squall.analysis.compare.overhead_file import profiling_ratio
 from squall.analysis.findings.finding import UNASSESSED, Finding, Rows, Scope, make_finding
 from squall.analysis.findings.rows import link, scope_filter
 from squall.analysis.findings.rules.body_rules import BODY_RULES
@@ -37,6 +37,7 @@ from squall.analysis.findings.tail_batches import tail_measures
 from squall.analysis.findings.unserved import absent_finding, unserved_filter
 from squall.analysis.metrics.measures import instance_key, instance_of, server_of
 from squall.analysis.metrics.model_statistics import ModelStatistics, model_statistics
+from squall.analysis.metrics.records import InstanceMetrics, RunMetrics
 from squall.analysis.requests.requests import is_open_load
 from squall.analysis.storage.query import MEMORY_LIMIT_BYTES, connect
 from squall.analysis.storage.store import RunStore
@@ -56,16 +57,16 @@ _TABLES = ("batch_costs", "joined", "requests", *OPERATIONS)
 
 def find(
     store: RunStore,
-    metrics: Mapping[str, Any],
+    metrics: RunMetrics | None,
     verdict: VerdictFigures | None = None,
     unmet_checks: Sequence[str] = (),
     memory_limit_bytes: int = MEMORY_LIMIT_BYTES,
 ) -> list[Finding]:
     """The findings of a run whose tables `batch_costs` and `joined` are written, in order of phase and instance.
 
-    `metrics`: what `run_metrics` returned. `verdict`: the run's; without one that of its seal.
-    `unmet_checks`: names of the self-checks that are not met; they lower confidence. What is not in the run is not
-    assessed; nothing that is missing raises.
+    `metrics`: what `run_metrics` returned, None of a run without batches. `verdict`: the run's; without one that of its
+    seal. `unmet_checks`: names of the self-checks that are not met; they lower confidence. What is not in the run is
+    not assessed; nothing that is missing raises.
     """
     manifest = store.manifest
     state = RunState(manifest.losses, tuple(unmet_checks), profiling_ratio(store.run_dir))
@@ -75,7 +76,7 @@ def find(
         shares = response_shares(connection) if "joined" in tables else {}
         sent = SentRequests.read(connection) if "joined" in tables else SentRequests({})
         client = _client(store, verdict or manifest.verdict)
-        phases = metrics.get("phases") or {span.name: {} for span in measure_spans(manifest)}
+        phases = _instances(metrics, manifest)
         cpus = cpu_shares(store.read("cpu_samples") if store.has("cpu_samples") else None, list(phases))
         models = model_statistics(
             store.read("triton_samples") if store.has("triton_samples") else None, list(phases)
@@ -84,16 +85,23 @@ def find(
         found: list[Finding] = []
         ends = tails(connection, list(phases)) if "joined" in tables else {}
         slowest = tail_measures(connection, tables, ends) if "batch_costs" in tables else {}
-        for phase, of_phase in phases.items():
-            for key, instance in of_phase.get("instances", {}).items():
+        for phase, instances in phases.items():
+            for key, instance in instances.items():
                 if view.is_asked(phase, key):
-                    found += view.instance(phase, key, instance["measures"])
-            found += view.absent(phase, of_phase.get("instances", {}))
+                    found += view.instance(phase, key, instance.measures)
+            found += view.absent(phase, instances)
             for (at, server), end in ends.items():
                 if at == phase:
                     own = {key: of_tail for (other, key), of_tail in slowest.items() if other == phase}
-                    found.append(view.tail(phase, server, end, of_phase.get("instances", {}), own))
+                    found.append(view.tail(phase, server, end, instances, own))
     return found
+
+
+def _instances(metrics: RunMetrics | None, manifest: Manifest) -> dict[str, Mapping[str, InstanceMetrics]]:
+    """The instances of each measure phase that began a batch in it, by key."""
+    if metrics is None:
+        return {span.name: {} for span in measure_spans(manifest)}
+    return {name: phase.instances for name, phase in metrics.phases.items()}
 
 
 @dataclass(frozen=True)
@@ -164,7 +172,7 @@ class _View:
             body = _no_body(scope)
         return [self._saturated(self._of_client(window, known), body), body]
 
-    def absent(self, phase: str, instances: Mapping[str, Any]) -> list[Finding]:
+    def absent(self, phase: str, instances: Mapping[str, InstanceMetrics]) -> list[Finding]:
         """A finding for each instance, and each server without any, that had requests here and began no batch."""
         models = {key: own.model for (_, key), own in self.sums.items()}
         busy = {server_of(key) for key in models}
@@ -202,14 +210,14 @@ class _View:
         phase: str,
         server: str,
         end: Tail | int,
-        instances: Mapping[str, Any],
+        instances: Mapping[str, InstanceMetrics],
         slowest: Mapping[str, Measures],
     ) -> Finding:
         """The finding about the p99 requests of a server. `slowest`: measures over their batches, by instance."""
         bodies = {}
         for key, own in slowest.items():
             if key in instances and key.startswith(f"{server}/") and isinstance(end, Tail):
-                everything = self.facts(phase, key, instances[key]["measures"])
+                everything = self.facts(phase, key, instances[key].measures)
                 bodies[key] = _compared(key, everything, facts({**everything, **own}))
         return tail_finding(
             self.connection, (phase, server), end, bodies, self.state, self.sent.of(phase, server)

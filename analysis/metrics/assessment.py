@@ -23,10 +23,10 @@ from squall.analysis.metrics.figures.batch_figures import (
     walls,
     window_tied,
 )
-from squall.analysis.metrics.figures.copy_figures import copy_figures, copy_measures
+from squall.analysis.metrics.figures.copy_figures import CopyFigures, copy_figures, copy_measures
 from squall.analysis.metrics.figures.issue_figures import issue_measures
 from squall.analysis.metrics.figures.request_figures import instance_requests, request_measures
-from squall.analysis.metrics.figures.sample_figures import sample_figures, sample_measures
+from squall.analysis.metrics.figures.sample_figures import SampleFigures, sample_figures, sample_measures
 from squall.analysis.metrics.measures import Measures, empty_measures, ratio
 from squall.analysis.metrics.spans import PhaseSpan
 from squall.analysis.metrics.sweeps.batch_sweep import BatchSweep, Issue
@@ -35,7 +35,13 @@ from squall.analysis.metrics.sweeps.call_sweep import CallSums
 from squall.analysis.metrics.sweeps.device_ops import DeviceOps, Ops, slice_rows
 from squall.analysis.metrics.sweeps.foreign import ForeignSweep
 from squall.analysis.metrics.sweeps.gpu_sweep import GpuSweep, GpuTimes
-from squall.analysis.metrics.sweeps.kernel_sweep import KernelSweep, kernel_figures, read_configs
+from squall.analysis.metrics.sweeps.kernel_sweep import (
+    KernelFigures,
+    KernelSweep,
+    kernel_figures,
+    kernel_measures,
+    read_configs,
+)
 from squall.analysis.storage.query import connect
 from squall.analysis.storage.row_groups import NULL
 from squall.analysis.storage.store import RunStore
@@ -86,7 +92,7 @@ class Assessment:
     gpu_names: list[str]
     gpu_times: dict[int, GpuTimes]
     issues: list[Issue]
-    kernels: list[dict[str, Any]]
+    kernels: list[KernelFigures]
     foreign_ns: list[int]
     n_ops: dict[tuple[int, str, int], tuple[int, int]]
     """(operations, those tied to a batch) by phase, node and process."""
@@ -94,8 +100,8 @@ class Assessment:
     sums: dict[GroupKey, dict[str, Any]]
     walls: dict[GroupKey, dict[str, Any]]
     requests: dict[GroupKey, dict[str, Any]]
-    samples: dict[str, dict[str, dict[str, Any]]]
-    copies: dict[GroupKey, list[dict[str, Any]]]
+    samples: dict[str, dict[str, SampleFigures]]
+    copies: dict[GroupKey, list[CopyFigures]]
     tables: frozenset[str]
 
     def group_of(self, key: GroupKey) -> int | None:
@@ -142,12 +148,7 @@ class Assessment:
             return found  # what a window ties has no batch id on its row
         if "memcpys" in self.tables:
             found |= copy_measures(self.copies.get(key, []), sums["kernel_ns"])
-        kernels = self.kernels[group]
-        return {
-            **found,
-            **issue_measures(self.issues[group]),
-            **{name: kernels[name] for name in kernels if name in found},
-        }
+        return {**found, **issue_measures(self.issues[group]), **kernel_measures(self.kernels[group])}
 
     def _attribution(self, group: int, phase: str) -> float | None:
         place = [span.name for span in self.phases].index(phase)

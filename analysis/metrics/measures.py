@@ -1,9 +1,9 @@
 """The measures of a model instance in a phase: one flat mapping, name -> value, that rules can be written over.
 
-`squall.analysis.metrics.run.run_metrics(store)["phases"][phase]["instances"][instance_key]["measures"]` is that
-mapping, with every name of `MEASURES`; `squall.analysis.metrics.instances.measures_of_batches(store, phase, batches)`
-is the same over some batches. A value is a float or None: None means not assessed, because what it needs is not in
-the run. Formulas and sources: docs/metrics.md.
+`measures` of `squall.analysis.metrics.records.InstanceMetrics` is that mapping, with every name of `MEASURES`;
+`squall.analysis.metrics.instances.measures_of_batches(store, phase, batches)` is the same over some batches. A value is
+a float or None: None means not assessed, because what it needs is not in the run. Formulas and sources:
+docs/metrics.md.
 """
 
 from __future__ import annotations

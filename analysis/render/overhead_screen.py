@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from rich import box
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from squall.analysis.compare.overhead import LABELS, percent
+from squall.analysis.compare.overhead_file import Change, Changes, Overhead, RunEntry
 from squall.analysis.statistics.paired import LEAST_PAIRS
 from squall.analysis.wording import duration_text, rate_text
 
@@ -22,49 +20,49 @@ _VERDICTS = {
 }
 
 
-def render(evaluation: Mapping[str, Any], folder: str) -> RenderableType:
+def render(evaluation: Overhead, folder: str) -> RenderableType:
     """What `squall run --measure-overhead` prints, from `squall.analysis.compare.overhead.evaluate`."""
-    n, planned = evaluation["n_pairs"], evaluation["n_pairs_planned"]
+    n, planned = evaluation.n_pairs, evaluation.n_pairs_planned
     head = Text("cost of profiling   ", style="bold")
     head.append(f"{n} of {planned} pairs whole", style="dim" if n == planned else "bold red")
     parts: list[RenderableType] = [head, Text()]
     for name, changes in _scopes(evaluation) if n >= LEAST_PAIRS else ():
-        parts += [_table(name, changes, evaluation["latency_name"]), Text()]
-    lines = [Text(f"left out: {line}", style="red") for line in evaluation["left_out"]]
-    lines += [Text(f"note: {line}", style="dim") for line in evaluation["notes"]]
-    return Group(*parts, Text(evaluation["verdict"], style="bold"), *lines, Text(f"\n{folder}", style="dim"))
+        parts += [_table(name, changes, evaluation.latency_name), Text()]
+    lines = [Text(f"left out: {line}", style="red") for line in evaluation.left_out]
+    lines += [Text(f"note: {line}", style="dim") for line in evaluation.notes]
+    return Group(*parts, Text(evaluation.verdict, style="bold"), *lines, Text(f"\n{folder}", style="dim"))
 
 
-def page(evaluation: Mapping[str, Any], title: str) -> str:
+def page(evaluation: Overhead, title: str) -> str:
     """The evaluation as Markdown: sentences, changes by phase, and the figures of every run."""
     lines = [
-        f"# {title}", "", f"{evaluation['n_pairs']} of {evaluation['n_pairs_planned']} pairs are whole.", ""
+        f"# {title}", "", f"{evaluation.n_pairs} of {evaluation.n_pairs_planned} pairs are whole.", ""
     ]  # fmt: skip
-    lines += [f"- {line}" for line in evaluation["sentences"]]
+    lines += [f"- {line}" for line in evaluation.sentences]
     for name, changes in _scopes(evaluation):
         lines += ["", f"## {name}", "", "| figure | change | 95 % interval | |", "|---|---|---|---|"]
         lines += [f"| {' | '.join(_cells(metric, one)[:4])} |" for metric, one in changes.items()]
     lines += ["", "## Runs", "", "| run | pair | profilers | status | p50 | p95 | p99 | throughput |"]
-    lines += ["|---|---|---|---|---|---|---|---|", *(_run_line(one) for one in evaluation["runs"])]
-    left_out, notes = evaluation["left_out"], evaluation["notes"]
+    lines += ["|---|---|---|---|---|---|---|---|", *(_run_line(one) for one in evaluation.runs)]
+    left_out, notes = evaluation.left_out, evaluation.notes
     if left_out or notes:
         lines += ["", "## Notes", "", *(f"- left out: {line}" for line in left_out)]
         lines += [f"- {line}" for line in notes]
     return "\n".join(lines) + "\n"
 
 
-def _scopes(evaluation: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
+def _scopes(evaluation: Overhead) -> list[tuple[str, Changes]]:
     """Pooled, then each phase; one phase alone is the same as pooled."""
-    by_phase = evaluation["by_phase"]
+    by_phase = evaluation.by_phase
     if len(by_phase) == 1:
-        return [(f"Phase {next(iter(by_phase))}", evaluation["pooled"])]
+        return [(f"Phase {next(iter(by_phase))}", evaluation.pooled)]
     return [
-        ("All measured phases", evaluation["pooled"]),
+        ("All measured phases", evaluation.pooled),
         *((f"Phase {name}", one) for name, one in by_phase.items()),
     ]
 
 
-def _table(name: str, changes: Mapping[str, Any], latency_name: str | None) -> Table:
+def _table(name: str, changes: Changes, latency_name: str | None) -> Table:
     table = Table(box=box.SIMPLE_HEAD, width=WIDTH, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False,
                   header_style="dim")  # fmt: skip
     table.add_column(name)
@@ -75,27 +73,27 @@ def _table(name: str, changes: Mapping[str, Any], latency_name: str | None) -> T
         label, change, interval, verdict = _cells(metric, one)
         if metric in ("p50_ns", "p95_ns", "p99_ns") and latency_name:
             label = f"{label} {latency_name} time"
-        style = _VERDICTS[one["is_distinguishable"]][1]
+        style = _VERDICTS[one.is_distinguishable][1]
         table.add_row(label, change, interval, Text(verdict, style=style))
     return table
 
 
-def _cells(metric: str, one: Mapping[str, Any]) -> tuple[str, str, str, str]:
-    verdict = _VERDICTS[one["is_distinguishable"]][0]
-    if one["ratio"] is None:
-        return LABELS[metric], "-", "-", f"{verdict}: {one['reason']}"
-    interval = f"{percent(one['low_ratio'])} … {percent(one['high_ratio'])} %"
-    return LABELS[metric], f"{percent(one['ratio'])} %", interval, verdict
+def _cells(metric: str, one: Change) -> tuple[str, str, str, str]:
+    verdict = _VERDICTS[one.is_distinguishable][0]
+    if one.ratio is None or one.low_ratio is None or one.high_ratio is None:
+        return LABELS[metric], "-", "-", f"{verdict}: {one.reason}"
+    interval = f"{percent(one.low_ratio)} … {percent(one.high_ratio)} %"
+    return LABELS[metric], f"{percent(one.ratio)} %", interval, verdict
 
 
-def _run_line(one: Mapping[str, Any]) -> str:
-    figures = (one["figures"] or {}).get("pooled", {})
+def _run_line(one: RunEntry) -> str:
+    figures = (one.figures or {}).get("pooled", {})
 
-    def value(metric: str) -> Any:
-        return figures.get(metric, {}).get("value")
+    def value(metric: str) -> float | None:
+        return figures[metric].value if metric in figures else None
 
     cells = [
-        one["run"] or "-", str(one["pair"] + 1), "on" if one["is_profiled"] else "off", one["status"] or "none",
+        one.run or "-", str(one.pair + 1), "on" if one.is_profiled else "off", one.status or "none",
         *(duration_text(value(metric)) for metric in ("p50_ns", "p95_ns", "p99_ns")),
         rate_text(value("throughput_hz")),
     ]  # fmt: skip

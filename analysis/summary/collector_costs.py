@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
+from squall.analysis.compare.overhead_file import Overhead
 from squall.analysis.tables.collected import NsysFacts, NsysStep, ReportFacts
 from squall.analysis.tables.collected import ObserverCost as Observed
 from squall.analysis.tables.manifest import Manifest
@@ -49,13 +49,13 @@ class CollectorCosts:
     latency_cost: str
 
 
-def collector_costs(manifest: Manifest, overhead: Mapping[str, Any] | None = None) -> CollectorCosts:
-    """What the manifest states; `overhead`: from `squall.analysis.compare.overhead.find_overhead`."""
+def collector_costs(manifest: Manifest, overhead: Overhead | None = None) -> CollectorCosts:
+    """What the manifest states; `overhead`: from `squall.analysis.compare.overhead_file.find_overhead`."""
     observers = {node: _observer(one) for node, one in manifest.observers.items()}
     return CollectorCosts(
         observers=observers or None,
         nsys=_recordings(manifest.nsys) or None,
-        latency_cost=overhead["verdict"] if overhead and overhead.get("verdict") else NOT_MEASURED,
+        latency_cost=overhead.verdict if overhead is not None else NOT_MEASURED,
     )
 
 

@@ -14,8 +14,8 @@ _HEAD = """# The keys of summary.json
 
 Made of the classes by `python -m squall.analysis.summary.keys`; `Summary.from_json` reads the file. A key has the unit
 that its name ends with. Where a type says None, the run has not what the figure is made of, or the figure is no finite
-number (`not_finite` then names it). `metrics` is described in [metrics.md](metrics.md), `findings` and `self_checks` in
-[diagnosis.md](diagnosis.md).
+number (`not_finite` then names it). What is in `metrics` has its formulas and sources in [metrics.md](metrics.md),
+`findings` and `self_checks` are described in [diagnosis.md](diagnosis.md).
 """
 
 

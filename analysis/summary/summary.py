@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from squall.analysis.clocks.timeline import RunPhase, measure_spans, phase_spans
-from squall.analysis.compare.overhead import find_overhead
+from squall.analysis.compare.overhead_file import find_overhead
 from squall.analysis.compare.repeats import repeat_figures
 from squall.analysis.findings.find import find
 from squall.analysis.findings.self_checks.self_checks import self_checks, unmet
@@ -64,8 +64,8 @@ def summarise(store: RunStore, memory_limit_bytes: int = MEMORY_LIMIT_BYTES) -> 
     verdict = as_sealed(of_requests.verdict, to_json(manifest.verdict) or {})
     cpus = cpu_shares(_read(store, "cpu_samples"), names)
     metrics = run_metrics(store, memory_limit_bytes) if store.has("batch_costs") else None
-    checks = self_checks(store, metrics or {}, memory_limit_bytes)
-    findings = find(store, metrics or {}, verdict, unmet(checks), memory_limit_bytes)
+    checks = self_checks(store, metrics, memory_limit_bytes)
+    findings = find(store, metrics, verdict, unmet(checks), memory_limit_bytes)
     return Summary(
         run=store.run,
         scenario=(manifest.scenario or {}).get("name"),

@@ -13,6 +13,7 @@ from squall.analysis.compare.repeats import RepeatFigures
 from squall.analysis.findings.finding import Finding
 from squall.analysis.findings.self_checks.self_check import SelfCheck
 from squall.analysis.join.join import JoinReport
+from squall.analysis.metrics.records import RunMetrics
 from squall.analysis.record import from_json
 from squall.analysis.requests.burst_latency import BurstLatency
 from squall.analysis.requests.rejections import Rejections
@@ -59,7 +60,7 @@ class Summary:
     identities: tuple[Identity, ...]
     by_burst: Mapping[str, BurstLatency | None] | None
     repeats: RepeatFigures | None
-    metrics: Mapping[str, Any] | None
+    metrics: RunMetrics | None
     findings: tuple[Finding, ...]
     self_checks: tuple[SelfCheck, ...]
     self_checks_unassessed: Mapping[str, tuple[str, ...]]

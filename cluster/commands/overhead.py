@@ -16,9 +16,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
-from squall.analysis.compare.overhead import OVERHEAD_FILE, PairRun, evaluate
+from squall.analysis.compare.overhead import PairRun, evaluate
+from squall.analysis.compare.overhead_file import OVERHEAD_FILE, Overhead
 from squall.analysis.render.overhead_screen import page
 from squall.analysis.storage.part import error_reason, open_for_write, write_atomically
 from squall.cluster.driver.run import RunResult, run_scenario
@@ -43,11 +43,11 @@ class OverheadResult:
     """The folder with all runs, what its `overhead.json` says, and whether every run of every pair was VALID."""
 
     folder: Path
-    evaluation: dict[str, Any]
+    evaluation: Overhead
 
     @property
     def is_valid(self) -> bool:
-        return bool(self.evaluation["is_complete"])
+        return self.evaluation.is_complete
 
 
 def bare(scenario: Scenario) -> Scenario:
@@ -120,10 +120,10 @@ def _is_final(error: BaseException, done: list[PairRun]) -> bool:
     return len(done) == 2 and all(one.error for one in done)
 
 
-def _write(folder: Path, done: list[PairRun], n_pairs: int) -> dict[str, Any]:
+def _write(folder: Path, done: list[PairRun], n_pairs: int) -> Overhead:
     evaluation = evaluate(folder, done, n_pairs)
     texts = {
-        OVERHEAD_FILE: json.dumps(evaluation, indent=2) + "\n",
+        OVERHEAD_FILE: json.dumps(evaluation.to_json(), indent=2) + "\n",
         PAGE_FILE: page(evaluation, folder.name),
     }
     try:

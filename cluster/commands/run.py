@@ -82,7 +82,9 @@ def _measure_overhead(
     scenario = load_scenario(path, overrides)
     with interruptible() as interrupts:
         result = measure_overhead(scenario, out, ray, interrupts, n_pairs)
-    print_result(result.evaluation, lambda _: render(result.evaluation, str(result.folder)), as_json)
+    print_result(
+        result.evaluation.to_json(), lambda _: render(result.evaluation, str(result.folder)), as_json
+    )
     if not result.is_valid:
         raise typer.Exit(EXIT_INVALID)
 

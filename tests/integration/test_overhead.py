@@ -26,7 +26,7 @@ from squall.scenarios.config.loader import load_scenario
 path, out, n_pairs, *ray = sys.argv[1:]
 with Interrupts() as interrupts:
     result = measure_overhead(load_scenario(path), Path(out), ray[0] if ray else None, interrupts, int(n_pairs))
-print(json.dumps(result.evaluation))
+print(json.dumps(result.evaluation.to_json()))
 sys.exit(0 if result.is_valid else 3)
 """
 
@@ -57,7 +57,7 @@ def start(bench: Bench, content: dict[str, Any], n_pairs: int) -> subprocess.Pop
 def check_pairs(bench: Bench, found: dict[str, Any], n_pairs: int) -> list[RunStore]:
     """The runs, in their order: each sealed, whole and of the same plan."""
     (folder,) = bench.out.iterdir()
-    assert json.loads((folder / "overhead.json").read_text()) == found == evaluated_again(folder)
+    assert json.loads((folder / "overhead.json").read_text()) == found == evaluated_again(folder).to_json()
     stores = [RunStore.open(folder / one["run"]) for one in found["runs"]]
     assert len(stores) == 2 * n_pairs == len({store.run for store in stores})
     assert all(store.is_sealed and store.verify() == [] for store in stores)

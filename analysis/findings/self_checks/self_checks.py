@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from squall.analysis.clocks.timeline import measure_spans
 from squall.analysis.findings.rules.facts import wall_partition
+from squall.analysis.findings.rules.rule import Measures
 from squall.analysis.findings.self_checks.event_checks import event_checks
 from squall.analysis.findings.self_checks.littles_law import in_flight, littles_law
 from squall.analysis.findings.self_checks.request_checks import request_checks, share_check
 from squall.analysis.findings.self_checks.self_check import SelfCheck, at_most
 from squall.analysis.metrics.model_statistics import of_models
+from squall.analysis.metrics.records import RunMetrics
 from squall.analysis.storage.query import MEMORY_LIMIT_BYTES, connect
 from squall.analysis.storage.store import RunStore
 from squall.analysis.tables.manifest import Manifest
@@ -29,16 +31,19 @@ TABLES = ("requests", "joined", "batch_costs", "worker_samples", *EVENT_TABLES)
 
 
 def self_checks(
-    store: RunStore, metrics: Mapping[str, Any], memory_limit_bytes: int = MEMORY_LIMIT_BYTES
+    store: RunStore, metrics: RunMetrics | None, memory_limit_bytes: int = MEMORY_LIMIT_BYTES
 ) -> list[SelfCheck]:
-    """All self-checks, those first that are about the load. What is not in the run is not assessed."""
+    """All self-checks, those first that are about the load. What is not in the run is not assessed.
+
+    `metrics`: what `run_metrics` returned, None of a run without batches.
+    """
     tables = [name for name in TABLES if store.has(name)]
     with connect(store, tables, memory_limit_bytes) as connection:
         return checks_over(connection, tables, store, metrics)
 
 
 def checks_over(
-    connection: duckdb.DuckDBPyConnection, tables: Sequence[str], store: RunStore, metrics: Mapping[str, Any]
+    connection: duckdb.DuckDBPyConnection, tables: Sequence[str], store: RunStore, metrics: RunMetrics | None
 ) -> list[SelfCheck]:
     """All self-checks over the views `tables`, of TABLES."""
     has = set(tables)
@@ -48,7 +53,7 @@ def checks_over(
         in_flight(connection if {"requests", "worker_samples"} <= has else None),
         *request_checks(connection if "joined" in has else None, _n_cached(store)),
         share_check(connection if {"joined", "batch_costs"} <= has else None),
-        wall_check(metrics),
+        wall_check(metrics.measures if metrics is not None else {}),
         *event_checks(connection, tables, "batch_costs" in has, phases),
         *clock_checks(store.manifest),
     ]
@@ -64,14 +69,13 @@ def _n_cached(store: RunStore) -> int:
     return cache_hits(of_models(samples, store.manifest))
 
 
-def wall_check(metrics: Mapping[str, Any]) -> SelfCheck:
-    """The instance whose parts of the wall miss 1 by most."""
+def wall_check(measures: Mapping[tuple[str, str], Measures]) -> SelfCheck:
+    """The instance whose parts of the wall miss 1 by most. `measures`: by phase and instance."""
     off = {
         f"{phase}, {key}": abs(unexplained)
-        for phase, of_phase in metrics.get("phases", {}).items()
-        for key, instance in of_phase.get("instances", {}).items()
-        if (unexplained := wall_partition(instance["measures"])["unexplained"]) is not None
-        and instance["measures"].get("wall_edges_ratio") is not None
+        for (phase, key), own in measures.items()
+        if (unexplained := wall_partition(own)["unexplained"]) is not None
+        and own.get("wall_edges_ratio") is not None
     }
     where = max(off, key=lambda one: off[one], default="")
     meaning = "what the parts of an instance's wall miss to all of it"

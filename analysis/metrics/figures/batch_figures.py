@@ -201,22 +201,13 @@ def batch_measures(sums: Mapping[str, Any]) -> Measures:
     }
 
 
-def batch_details(sums: Mapping[str, Any], wall: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Means over the tied batches, in ns, and the wall that the wall_… measures are shares of."""
+def batch_means(sums: Mapping[str, Any]) -> Measures:
+    """Means over the tied batches, ns."""
     n_tied = sums["n_tied"]
     names = ("head_ns", "tail_ns", "kernel_busy_ns", "copy_exposed_ns", "sync_wait_ns", "launch_idle_ns")
     return {
-        "wall_ns": wall["wall_ns"] if wall else None,
-        "n_profiled": n_tied,
-        "mean_ns": {
-            "exec": ratio(sums["tied_exec_ns"], n_tied),
-            **{name.removesuffix("_ns"): ratio(sums[name], n_tied) for name in names},
-        },
-        "blocked_ns": sums["blocked_ns"],
-        "n_blocks": sums["n_blocks"],
-        "n_mid_blocks": sums["n_mid_blocks"],
-        "overrun_ns": sums["overrun_ns"],
-        "os_wait_of_exec_ratio": ratio(sums["os_wait_ns"], sums["tied_exec_ns"]),
+        "exec": ratio(sums["tied_exec_ns"], n_tied),
+        **{name.removesuffix("_ns"): ratio(sums[name], n_tied) for name in names},
     }
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 from squall.analysis.metrics.measures import ratio
 from squall.analysis.metrics.sweeps.tally import Distribution
@@ -15,19 +16,33 @@ CLASSES_NS = (
 LONG_NS = 1_000_000
 
 
-def gap_figures(gaps: Distribution) -> dict[str, Any]:
-    """n, total, p50, max; for each class of length n and its share of the time of all gaps."""
+@dataclass(frozen=True)
+class GapShare:
+    """Gaps of one class of length, or of one cause: how many, how long together, and their share of all gaps' time."""
+
+    n: int
+    ns: int
+    time_ratio: float | None
+
+
+@dataclass(frozen=True)
+class GapFigures:
+    """Gaps and how their time falls on classes of length."""
+
+    n: int
+    total_ns: int
+    p50_ns: int | None
+    max_ns: int | None
+    classes: Mapping[str, GapShare]
+
+
+def gap_figures(gaps: Distribution) -> GapFigures:
+    """The figures of gaps of these lengths."""
     classes = {}
     for name, low, high in CLASSES_NS:
         n = gaps.n_below(high) - gaps.n_below(low)
         ns = gaps.total_below(high) - gaps.total_below(low)
-        classes[name] = {"n": n, "ns": ns, "time_ratio": ratio(ns, gaps.total)}
+        classes[name] = GapShare(n, ns, ratio(ns, gaps.total))
     n, ns = gaps.n - gaps.n_below(LONG_NS), gaps.total - gaps.total_below(LONG_NS)
-    classes["1ms_or_more"] = {"n": n, "ns": ns, "time_ratio": ratio(ns, gaps.total)}
-    return {
-        "n": gaps.n,
-        "total_ns": gaps.total,
-        "p50_ns": gaps.quantile(500),
-        "max_ns": gaps.most,
-        "classes": classes,
-    }
+    classes["1ms_or_more"] = GapShare(n, ns, ratio(ns, gaps.total))
+    return GapFigures(gaps.n, gaps.total, gaps.quantile(500), gaps.most, classes)

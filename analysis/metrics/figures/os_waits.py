@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,8 +15,6 @@ from squall.analysis.metrics.spans import PhaseSpan
 
 if TYPE_CHECKING:
     import duckdb
-
-Row = dict[str, Any]
 
 _THREADS = """
 SELECT node, process, thread, server, instance, instance_device, model FROM picked
@@ -34,15 +33,30 @@ WHERE node = $node AND process = $process AND thread = $thread AND end_ns >= sta
 _ROWS = 200_000
 
 
+@dataclass(frozen=True)
+class OsWait:
+    """Calls of one name by one thread, cut to the measured part; `…inside…`: what lies within its ranges of batches."""
+
+    process: int
+    thread: int
+    name: str
+    n: int
+    n_inside: int
+    ns: int
+    inside_ns: int
+    of_wall_ratio: float | None
+    inside_of_wall_ratio: float | None
+
+
 def os_wait_figures(
     connection: duckdb.DuckDBPyConnection, phases: Sequence[PhaseSpan]
-) -> dict[tuple[str, str], list[Row]]:
+) -> dict[tuple[str, str], list[OsWait]]:
     """By phase and instance, a row for each of its threads and each name, of phases that a report covers.
 
     Calls are cut to the covered part of the phase. A call may run on while its range ends: each part counts where it
     lies. Nested calls count twice, as nsys lists them.
     """
-    found: dict[tuple[str, str], list[Row]] = {}
+    found: dict[tuple[str, str], list[OsWait]] = {}
     for node, process, thread, *owner in connection.execute(_THREADS).fetchall():
         where = {"node": node, "process": process, "thread": thread}
         ranges = connection.execute(_RANGES, where).fetchnumpy()
@@ -58,7 +72,7 @@ def os_wait_figures(
 
 def _thread_rows(
     connection: duckdb.DuckDBPyConnection, where: dict[str, Any], ranges: Pieces, span: tuple[int, int]
-) -> list[Row]:
+) -> list[OsWait]:
     first_ns, last_ns = span
     inside = Covered.of(*ranges)
     sums: dict[str, Int64s] = {}
@@ -75,11 +89,17 @@ def _thread_rows(
             sums[name] = sums.get(name, np.zeros(4, np.int64)) + n
     wall_ns = last_ns - first_ns
     rows = [
-        {
-            "process": where["process"], "thread": where["thread"], "name": name, "n": int(n),
-            "n_inside": int(n_inside), "ns": int(total), "inside_ns": int(part),
-            "of_wall_ratio": ratio(int(total), wall_ns), "inside_of_wall_ratio": ratio(int(part), wall_ns),
-        }
+        OsWait(
+            process=where["process"],
+            thread=where["thread"],
+            name=name,
+            n=int(n),
+            n_inside=int(n_inside),
+            ns=int(total),
+            inside_ns=int(part),
+            of_wall_ratio=ratio(int(total), wall_ns),
+            inside_of_wall_ratio=ratio(int(part), wall_ns),
+        )
         for name, (n, n_inside, total, part) in sums.items()
-    ]  # fmt: skip
-    return sorted(rows, key=lambda row: -row["ns"])
+    ]
+    return sorted(rows, key=lambda row: -row.ns)

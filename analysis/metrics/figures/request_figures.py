@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -143,37 +144,110 @@ def request_measures(row: Mapping[str, Any] | None) -> Measures:
     }
 
 
+@dataclass(frozen=True)
+class BatchRows:
+    """Batches of `rows` rows: how many, and their mean length."""
+
+    rows: int
+    n: int
+    exec_mean_ns: float
+
+
+@dataclass(frozen=True)
+class PartFigures:
+    """One part of the latency, over the ok requests that have it."""
+
+    n: int
+    mean_ns: float
+    p50_ns: int
+    p95_ns: int
+    p99_ns: int
+
+
+@dataclass(frozen=True)
+class QueueFigures:
+    """`depth_mean`: requests in the queue, by Little's law; `queue_to_compute_ratio`: their time in it over their time
+    in batches."""
+
+    depth_mean: float | None
+    queue_to_compute_ratio: float | None
+
+
+@dataclass(frozen=True)
+class PendingFigures:
+    """Triton's own count of waiting requests, over `n` samples."""
+
+    mean: float
+    max: int
+    n: int
+
+
+@dataclass(frozen=True)
+class ServerMetrics:
+    """A server in a phase: batch sizes, the parts of its requests by name, queue depth. `queue`: None where no request
+    tells of it; `pending`: where no sample of Triton does."""
+
+    batch_rows: tuple[BatchRows, ...]
+    parts: Mapping[str, PartFigures]
+    queue: QueueFigures | None
+    pending: PendingFigures | None
+
+
+_Owner = tuple[str, str]
+"""Phase and server."""
+
+
 def server_figures(
     connection: duckdb.DuckDBPyConnection, phases: Sequence[PhaseSpan], tables: Sequence[str]
-) -> dict[str, dict[str, Row]]:
-    """By phase and server: batch sizes, the parts of its requests, queue depth. `tables`: those that the run has."""
-    found: dict[str, dict[str, Row]] = {phase.name: {} for phase in phases}
-
-    def of(phase: str, server: str) -> Row:
-        empty: Row = {"batch_rows": [], "parts": {}, "queue": None, "pending": None}
-        return found[phase].setdefault(server, empty) if phase in found else empty
-
-    for phase, server, rows, n, total_ns in connection.execute(_SIZES).fetchall():
-        of(phase, server)["batch_rows"].append({"rows": rows, "n": n, "exec_mean_ns": total_ns / n})
-    if "joined" in tables:
-        _add_parts(connection, phases, of)
-    if "triton_samples" in tables:
-        for phase, server, mean, most, n in connection.execute(_PENDING).fetchall():
-            of(phase, server)["pending"] = {"mean": float(mean), "max": int(most), "n": n}
+) -> dict[str, dict[str, ServerMetrics]]:
+    """By phase and server. `tables`: those that the run has."""
+    has_joined = "joined" in tables
+    sizes = _sizes(connection)
+    parts = _parts(connection) if has_joined else {}
+    queues = _queues(connection, phases) if has_joined else {}
+    pending = _pending(connection) if "triton_samples" in tables else {}
+    found: dict[str, dict[str, ServerMetrics]] = {phase.name: {} for phase in phases}
+    for phase, server in dict.fromkeys([*sizes, *parts, *queues, *pending]):
+        if phase in found:
+            key = phase, server
+            found[phase][server] = ServerMetrics(
+                batch_rows=tuple(sizes.get(key, ())),
+                parts=parts.get(key, {}),
+                queue=queues.get(key),
+                pending=pending.get(key),
+            )
     return found
 
 
-def _add_parts(connection: duckdb.DuckDBPyConnection, phases: Sequence[PhaseSpan], of: Any) -> None:
+def _sizes(connection: duckdb.DuckDBPyConnection) -> dict[_Owner, list[BatchRows]]:
+    found: dict[_Owner, list[BatchRows]] = {}
+    for phase, server, rows, n, total_ns in connection.execute(_SIZES).fetchall():
+        found.setdefault((phase, server), []).append(BatchRows(rows, n, total_ns / n))
+    return found
+
+
+def _parts(connection: duckdb.DuckDBPyConnection) -> dict[_Owner, dict[str, PartFigures]]:
+    found: dict[_Owner, dict[str, PartFigures]] = {}
     for part in PARTS:
         for phase, server, n, mean, (p50, p95, p99) in connection.execute(_PART.format(part=part)).fetchall():
-            one = {"n": n, "mean_ns": mean, "p50_ns": p50, "p95_ns": p95, "p99_ns": p99}
-            of(phase, server)["parts"][part.removesuffix("_ns")] = one
+            own = found.setdefault((phase, server), {})
+            own[part.removesuffix("_ns")] = PartFigures(n, mean, p50, p95, p99)
+    return found
+
+
+def _queues(connection: duckdb.DuckDBPyConnection, phases: Iterable[PhaseSpan]) -> dict[_Owner, QueueFigures]:
     length_ns = {phase.name: phase.end_ns - phase.start_ns for phase in phases}
-    for phase, server, queue_ns, compute_ns in connection.execute(_QUEUED).fetchall():
-        of(phase, server)["queue"] = {
-            "depth_mean": ratio(queue_ns, length_ns.get(phase)),
-            "queue_to_compute_ratio": ratio(queue_ns, compute_ns),
-        }
+    return {
+        (phase, server): QueueFigures(ratio(queue_ns, length_ns.get(phase)), ratio(queue_ns, compute_ns))
+        for phase, server, queue_ns, compute_ns in connection.execute(_QUEUED).fetchall()
+    }
+
+
+def _pending(connection: duckdb.DuckDBPyConnection) -> dict[_Owner, PendingFigures]:
+    return {
+        (phase, server): PendingFigures(float(mean), int(most), n)
+        for phase, server, mean, most, n in connection.execute(_PENDING).fetchall()
+    }
 
 
 def _number(value: float | None) -> float | None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -94,22 +95,65 @@ def _count(sums: dict[int, list[int]], keys: Int64s, length_ns: Int64s) -> None:
         one[1] += ns
 
 
+@dataclass(frozen=True)
+class CallClass:
+    """Calls of one class within the batches of an instance; `…outside…`: of its processes, outside any batch."""
+
+    call_class: str
+    n: int
+    ns: int
+    n_outside: int
+    outside_ns: int
+    per_batch_count: float | None
+    of_api_ratio: float | None
+    of_exec_ratio: float | None
+    of_wall_ratio: float | None
+
+
+@dataclass(frozen=True)
+class CallFigures:
+    """Calls of an instance by class, most time first, and its blocking split: waits by name against copies of pageable
+    memory. `api_ns`: time of all calls."""
+
+    api_ns: int
+    classes: tuple[CallClass, ...]
+    explicit_wait_of_exec_ratio: float | None
+    pageable_copy_of_exec_ratio: float | None
+
+
 def call_figures(
-    within: dict[str, tuple[int, int]],
-    outside: dict[str, tuple[int, int]],
-    exec_ns: int,
+    within: Mapping[str, tuple[int, int]],
+    outside: Mapping[str, tuple[int, int]],
+    sums: Mapping[str, Any],
     wall_ns: int | None,
-    n_batches: int,
-) -> dict[str, Any]:
-    """Shares of each class of calls: in the time of all calls, in the time of the batches, in the wall."""
+) -> CallFigures:
+    """Shares of each class of calls: in the time of all calls, in the time of the batches, in the wall.
+
+    `sums`: over the batches of the instance, see `squall.analysis.metrics.figures.batch_figures.batch_sums`.
+    """
     total_ns = sum(ns for _, ns in (*within.values(), *outside.values()))
+    exec_ns, blocked_ns = sums["tied_exec_ns"], sums["blocked_ns"]
     rows = []
     for name in sorted({*within, *outside}):
         n, ns = within.get(name, (0, 0))
         n_outside, outside_ns = outside.get(name, (0, 0))
-        rows.append({
-            "call_class": name, "n": n, "ns": ns, "n_outside": n_outside, "outside_ns": outside_ns,
-            "per_batch_count": ratio(n, n_batches), "of_api_ratio": ratio(ns + outside_ns, total_ns),
-            "of_exec_ratio": ratio(ns, exec_ns), "of_wall_ratio": ratio(ns + outside_ns, wall_ns),
-        })  # fmt: skip
-    return {"api_ns": total_ns, "classes": sorted(rows, key=lambda row: -row["ns"] - row["outside_ns"])}
+        one = CallClass(
+            call_class=name,
+            n=n,
+            ns=ns,
+            n_outside=n_outside,
+            outside_ns=outside_ns,
+            per_batch_count=ratio(n, sums["n_tied"]),
+            of_api_ratio=ratio(ns + outside_ns, total_ns),
+            of_exec_ratio=ratio(ns, exec_ns),
+            of_wall_ratio=ratio(ns + outside_ns, wall_ns),
+        )
+        rows.append(one)
+    explicit_ns, copy_ns = (within.get(name, (0, 0))[1] for name in ("blocking sync", "blocking copy"))
+    hidden_ns = None if blocked_ns is None else blocked_ns - explicit_ns - copy_ns
+    return CallFigures(
+        api_ns=total_ns,
+        classes=tuple(sorted(rows, key=lambda row: -row.ns - row.outside_ns)),
+        explicit_wait_of_exec_ratio=ratio(explicit_ns, exec_ns),
+        pageable_copy_of_exec_ratio=ratio(hidden_ns, exec_ns),
+    )

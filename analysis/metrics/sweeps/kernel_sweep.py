@@ -5,12 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from squall.analysis.metrics.device_limits import DeviceLimits, Filling, Launch, filling
-from squall.analysis.metrics.measures import ratio
+from squall.analysis.metrics.measures import Measures, ratio
 from squall.analysis.metrics.sweeps.batches import Batches
 from squall.analysis.metrics.sweeps.device_ops import KERNEL, KERNEL_CONFIG, DeviceOps, Ops
 from squall.analysis.metrics.sweeps.numbering import Numbering
@@ -42,6 +41,48 @@ class Config:
     occupancy_ratio: float | None
     is_tensor: bool
     filling: Filling | None
+
+
+@dataclass(frozen=True)
+class TopKernel:
+    """Kernels of one full name and grid. `block` and all from `occupancy_ratio` on: of their largest configuration."""
+
+    name: str
+    full_name: str
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    n: int
+    total_ns: int
+    share_ratio: float | None
+    median_ns: float | None
+    min_ns: int | None
+    max_ns: int | None
+    is_tensor: bool
+    occupancy_ratio: float | None
+    limiter: str | None
+    waves_count: float | None
+    sm_cover_ratio: float | None
+
+
+@dataclass(frozen=True)
+class KernelFigures:
+    """Durations and sizes of the kernels of an instance. `top`: those of most time."""
+
+    n: int
+    total_ns: int
+    mean_ns: float | None
+    median_ns: float | None
+    p95_ns: int | None
+    max_ns: int | None
+    below_10us_ratio: float | None
+    tensor_time_ratio: float | None
+    occupancy_ratio: float | None
+    grid_occupancy_ratio: float | None
+    sub_wave_time_ratio: float | None
+    sm_cover_ratio: float | None
+    sizes_known_time_ratio: float | None
+    n_configurations: int
+    top: tuple[TopKernel, ...]
 
 
 class KernelSweep:
@@ -108,22 +149,31 @@ def _config(row: dict[str, int], ops: DeviceOps, limits: Mapping[str, DeviceLimi
     )  # fmt: skip
 
 
-def kernel_figures(durations: Mapping[int, Distribution], configs: list[Config]) -> dict[str, Any]:
+def kernel_figures(durations: Mapping[int, Distribution], configs: list[Config]) -> KernelFigures:
     """Figures of the kernels of an instance in a phase; see docs/metrics.md. `durations` by configuration."""
     whole = merged(list(durations.values())) if durations else Distribution(*Tally().counted())
     by_config = [(configs[number], found) for number, found in durations.items()]
-    total = whole.total
-    return {
-        "n": whole.n,
-        "total_ns": total,
-        "mean_ns": whole.mean,
-        "median_ns": whole.median,
-        "p95_ns": whole.quantile(950),
-        "max_ns": whole.most,
-        "below_10us_ratio": ratio(whole.n_below(SHORT_NS), whole.n),
+    return KernelFigures(
+        n=whole.n,
+        total_ns=whole.total,
+        mean_ns=whole.mean,
+        median_ns=whole.median,
+        p95_ns=whole.quantile(950),
+        max_ns=whole.most,
+        below_10us_ratio=ratio(whole.n_below(SHORT_NS), whole.n),
         **_weighted(by_config),
-        "n_configurations": len({(config.full_name, config.grid) for config, _ in by_config}),
-        "top": _top(by_config, total),
+        n_configurations=len({(config.full_name, config.grid) for config, _ in by_config}),
+        top=tuple(_top(by_config, whole.total)),
+    )
+
+
+def kernel_measures(kernels: KernelFigures) -> Measures:
+    """The measures of the kernels of an instance."""
+    return {
+        "sub_wave_time_ratio": kernels.sub_wave_time_ratio,
+        "sm_cover_ratio": kernels.sm_cover_ratio,
+        "occupancy_ratio": kernels.occupancy_ratio,
+        "tensor_time_ratio": kernels.tensor_time_ratio,
     }
 
 
@@ -144,33 +194,33 @@ def _weighted(by_config: list[tuple[Config, Distribution]]) -> dict[str, float |
     }
 
 
-def _top(by_config: list[tuple[Config, Distribution]], total_ns: int) -> list[dict[str, Any]]:
+def _top(by_config: list[tuple[Config, Distribution]], total_ns: int) -> list[TopKernel]:
     """The `TOP` by time of (full name, grid)."""
     by_name: dict[tuple[str, tuple[int, int, int]], list[tuple[Config, Distribution]]] = {}
     for config, found in by_config:
         by_name.setdefault((config.full_name, config.grid), []).append((config, found))
     rows = [_row(own, total_ns) for own in by_name.values()]
-    return sorted(rows, key=lambda row: (-row["total_ns"], row["full_name"], row["grid"]))[:TOP]
+    return sorted(rows, key=lambda row: (-row.total_ns, row.full_name, row.grid))[:TOP]
 
 
-def _row(own: list[tuple[Config, Distribution]], total_ns: int) -> dict[str, Any]:
+def _row(own: list[tuple[Config, Distribution]], total_ns: int) -> TopKernel:
     config, _ = max(own, key=lambda one: one[1].total)
     found = merged([one for _, one in own])
     filled = config.filling
-    return {
-        "name": config.name,
-        "full_name": config.full_name,
-        "grid": list(config.grid),
-        "block": list(config.block),
-        "n": found.n,
-        "total_ns": found.total,
-        "share_ratio": ratio(found.total, total_ns),
-        "median_ns": found.median,
-        "min_ns": found.least,
-        "max_ns": found.most,
-        "is_tensor": config.is_tensor,
-        "occupancy_ratio": config.occupancy_ratio,
-        "limiter": filled.limiter if filled else None,
-        "waves_count": filled.waves_count if filled else None,
-        "sm_cover_ratio": filled.sm_cover_ratio if filled else None,
-    }
+    return TopKernel(
+        name=config.name,
+        full_name=config.full_name,
+        grid=config.grid,
+        block=config.block,
+        n=found.n,
+        total_ns=found.total,
+        share_ratio=ratio(found.total, total_ns),
+        median_ns=found.median,
+        min_ns=found.least,
+        max_ns=found.most,
+        is_tensor=config.is_tensor,
+        occupancy_ratio=config.occupancy_ratio,
+        limiter=filled.limiter if filled else None,
+        waves_count=filled.waves_count if filled else None,
+        sm_cover_ratio=filled.sm_cover_ratio if filled else None,
+    )

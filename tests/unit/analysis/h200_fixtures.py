@@ -7,11 +7,11 @@ import sqlite3
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from squall.analysis.join.batch_costs import write_batch_costs
+from squall.analysis.metrics.records import RunMetrics
 from squall.analysis.metrics.run import run_metrics
 from squall.analysis.nsys.report import NsysReport
 from squall.analysis.nsys.scrub import scrub
@@ -67,7 +67,7 @@ def two_heads(h200_report: Callable[[str], NsysReport], tmp_path_factory: pytest
 
 
 @pytest.fixture(scope="session")
-def two_heads_metrics(two_heads: RunStore) -> dict[str, Any]:
+def two_heads_metrics(two_heads: RunStore) -> RunMetrics:
     return run_metrics(two_heads)
 
 

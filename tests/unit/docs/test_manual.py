@@ -22,7 +22,7 @@ def test_the_page_lists_every_self_check(tmp_path: Path) -> None:
     listed = {
         name for row in re.findall(r"^\| (`.+?) \|", section, re.M) for name in re.findall(r"`([^`]+)`", row)
     }
-    assert listed == {one.name for one in checks_over(None, [], store, {})}
+    assert listed == {one.name for one in checks_over(None, [], store, None)}
 
 
 def test_the_page_states_what_high_confidence_needs() -> None:

@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from squall.analysis.compare.overhead import OVERHEAD_FILE, evaluate
+from squall.analysis.compare.overhead import evaluate
+from squall.analysis.compare.overhead_file import OVERHEAD_FILE
 from squall.analysis.compare.repeats import repeat_figures, repeats_of
 from tests.known import known
 from tests.overhead_runs import MS, write_run
@@ -21,7 +22,7 @@ RATIOS = [(1.03, 1.00), (1.06, 1.02), (1.00, 0.99)]
 def folder_of(folder: Path, ratios: list[tuple[float, float]] = RATIOS) -> list[str]:
     """The names of the bare runs of a folder of pairs."""
     plans = pairs_in(folder, ratios)
-    (folder / OVERHEAD_FILE).write_text(json.dumps(evaluate(folder, plans, len(ratios))))
+    (folder / OVERHEAD_FILE).write_text(json.dumps(evaluate(folder, plans, len(ratios)).to_json()))
     return [plan.run for plan in plans if not plan.is_profiled]
 
 
@@ -63,7 +64,7 @@ def test_a_run_that_is_not_valid_repeats_nothing(tmp_path: Path, status: str | N
     plans = pairs_in(tmp_path)
     broken = write_run(tmp_path, status=status).run
     plans[0] = type(plans[0])(**{**asdict(plans[0]), "run": broken})
-    (tmp_path / OVERHEAD_FILE).write_text(json.dumps(evaluate(tmp_path, plans, 3)))
+    (tmp_path / OVERHEAD_FILE).write_text(json.dumps(evaluate(tmp_path, plans, 3).to_json()))
     kept = [plan.run for plan in plans[1:] if not plan.is_profiled]
     assert [path.name for path in repeats_of(tmp_path / kept[0])] == kept
     assert repeats_of(tmp_path / broken) == []

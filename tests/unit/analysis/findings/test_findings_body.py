@@ -70,7 +70,7 @@ def test_waiting_for_a_gpu_that_works_all_the_time_is_not_sync_bound() -> None:
     assert named(busy | {"body_busy_ratio": 0.75}) == "GPU-bound"
 
 
-Measures = dict[str, float | None]
+Measures = Mapping[str, float | None]
 Edit = Callable[[str, list[Row]], list[Row]]
 
 
@@ -102,8 +102,7 @@ def planted(parent: Path, phases: list[Phase], edits: Mapping[str, Edit]) -> Pla
     checks = self_checks(store, metrics)
     findings = find(store, metrics, None, unmet(checks))
     body = {one.scope.phase: one for one in findings if one.level == "body"}
-    instances = {name: phase["instances"] for name, phase in metrics["phases"].items()}
-    measures = {name: one["measures"] for name, own in instances.items() for one in own.values()}
+    measures = {phase: own for (phase, _), own in metrics.measures.items()}
     return Planted(findings, body, measures, {one.name: one for one in checks})
 
 

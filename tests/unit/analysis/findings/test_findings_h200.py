@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -14,6 +13,7 @@ from squall.analysis.findings.self_checks.self_check import SelfCheck
 from squall.analysis.findings.self_checks.self_checks import self_checks, unmet
 from squall.analysis.findings.tail_batches import batches_measures
 from squall.analysis.metrics.figures.batch_figures import pick_all
+from squall.analysis.metrics.records import RunMetrics
 from squall.analysis.nsys.report import NsysReport
 from squall.analysis.storage.query import connect
 from squall.analysis.storage.store import RunStore
@@ -26,7 +26,7 @@ Diagnosed = tuple[Found, dict[str, SelfCheck], RunStore]
 
 
 @pytest.fixture(scope="module")
-def diagnosed(two_heads: RunStore, two_heads_metrics: dict[str, Any]) -> Diagnosed:
+def diagnosed(two_heads: RunStore, two_heads_metrics: RunMetrics) -> Diagnosed:
     checks = self_checks(two_heads, two_heads_metrics)
     findings = find(two_heads, two_heads_metrics, None, unmet(checks))
     return _by_scope(findings), {one.name: one for one in checks}, two_heads

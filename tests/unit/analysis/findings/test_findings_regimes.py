@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -16,6 +15,7 @@ from squall.analysis.findings.rules.window_rules import WINDOW_RULES
 from squall.analysis.findings.self_checks.self_check import SelfCheck
 from squall.analysis.findings.self_checks.self_checks import self_checks, unmet
 from squall.analysis.join.join import write_joined
+from squall.analysis.metrics.records import RunMetrics
 from squall.analysis.metrics.run import run_metrics
 from squall.analysis.requests.failures import Failures
 from squall.analysis.storage.store import RunStore
@@ -164,7 +164,7 @@ INVALID = VerdictFigures(
 
 
 @pytest.fixture(scope="module")
-def judged(tmp_path_factory: pytest.TempPathFactory) -> tuple[RunStore, dict[str, Any]]:
+def judged(tmp_path_factory: pytest.TempPathFactory) -> tuple[RunStore, RunMetrics]:
     """A sound run, whatever a verdict says of it, and its figures: late requests, and every 80th batch slow."""
     phases = [
         replace(ANY, name="calm"),
@@ -179,7 +179,7 @@ def judged(tmp_path_factory: pytest.TempPathFactory) -> tuple[RunStore, dict[str
 
 
 def test_the_client_that_the_verdict_names_is_named_where_its_requests_were_late(
-    judged: tuple[RunStore, dict[str, Any]],
+    judged: tuple[RunStore, RunMetrics],
 ) -> None:
     windows = {one.scope.phase: one for one in find(*judged, INVALID) if one.level == "window"}
     calm, late = windows["calm"], windows["late"]
@@ -225,7 +225,7 @@ def test_what_was_recorded_too_thinly_gives_no_name(tmp_path: Path) -> None:
 
 
 def test_the_p99_requests_name_what_grew_and_what_their_batches_were(
-    judged: tuple[RunStore, dict[str, Any]],
+    judged: tuple[RunStore, RunMetrics],
 ) -> None:
     (tail,) = (one for one in find(*judged) if one.level == "tail" and one.scope.phase == "burst")
     assert tail.rule == "kernel busy grows"

@@ -79,7 +79,7 @@ def copied(
 def test_all_are_met_on_a_run_that_is_whole(
     store: RunStore, copied: tuple[duckdb.DuckDBPyConnection, list[str]]
 ) -> None:
-    checks = checks_over(*copied, store, {})
+    checks = checks_over(*copied, store, None)
     assert unmet(checks) == []
     assert {one.name for one in checks if one.status == "not assessed"} == {"wall", "report clock"}
 
@@ -89,7 +89,7 @@ def test_a_fault_is_found_by_its_check(
     name: str, store: RunStore, copied: tuple[duckdb.DuckDBPyConnection, list[str]]
 ) -> None:
     copied[0].execute(SPOILED[name])
-    assert name.split(" of a ")[0] in unmet(checks_over(*copied, store, {}))
+    assert name.split(" of a ")[0] in unmet(checks_over(*copied, store, None))
 
 
 @pytest.mark.parametrize(("process", "expected"), [("300", 1.0), ("NULL", 0.5)])
@@ -100,7 +100,7 @@ def test_operations_of_a_process_without_batches_need_no_tie(
         copied[0].execute(
             f"INSERT INTO {table} SELECT * REPLACE ({process} AS process, NULL AS batch_id) FROM {table}"
         )
-    values = {one.name: one.value for one in checks_over(*copied, store, {})}
+    values = {one.name: one.value for one in checks_over(*copied, store, None)}
     assert values["operations tied"] == expected
 
 
@@ -123,14 +123,14 @@ def test_requests_in_flight_are_counted_alike_in_one_reading_and_in_several(
 def test_every_check_has_been_seen_to_fail(
     store: RunStore, copied: tuple[duckdb.DuckDBPyConnection, list[str]]
 ) -> None:
-    names = {one.name for one in checks_over(*copied, store, {})}
+    names = {one.name for one in checks_over(*copied, store, None)}
     assert names - {name.split(" of a ")[0] for name in SPOILED} == {"wall", "clock steps", "report clock"}
 
 
 def test_what_is_not_in_the_run_is_not_assessed(tmp_path: Path) -> None:
     empty = RunStore.create(tmp_path, "empty", 1, Manifest())
     with duckdb.connect() as connection:
-        assert {one.status for one in checks_over(connection, [], empty, {})} == {"not assessed"}
+        assert {one.status for one in checks_over(connection, [], empty, None)} == {"not assessed"}
 
 
 def test_a_wall_that_does_not_add_up_and_clocks_that_step_are_found() -> None:
@@ -139,7 +139,7 @@ def test_a_wall_that_does_not_add_up_and_clocks_that_step_are_found() -> None:
                              "wall_between_empty_ratio": 0.05, "wall_edges_ratio": 0.05}  # fmt: skip
 
     def of(measures: dict[str, Any]) -> Any:
-        return wall_check({"phases": {"burst": {"instances": {"server-0/m": {"measures": measures}}}}})
+        return wall_check({("burst", "server-0/m"): measures})
 
     assert of(whole).status == "met"
     broken = of({**whole, "wall_head_ratio": 0.11})

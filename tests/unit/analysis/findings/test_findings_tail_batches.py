@@ -35,7 +35,7 @@ def test_over_all_batches_they_are_those_of_the_instance(tmp_path: Path) -> None
     ]
     store = write_regime_run(tmp_path, phases)
     write_batch_costs(store)
-    expected = run_metrics(store)["phases"]
+    expected = run_metrics(store)
     tables = ["batch_costs", *(name for name in OPERATIONS if store.has(name))]
     key = ", ".join(relations.CHOSEN.columns)
     with connect(store, tables) as connection:
@@ -46,7 +46,7 @@ def test_over_all_batches_they_are_those_of_the_instance(tmp_path: Path) -> None
         pick(connection, f"SELECT {key} FROM batch_costs WHERE batch_id < 20")
         some = batches_measures(connection, tables)
     for phase in ("fast", "slow"):
-        measures = expected[phase]["instances"]["server-0/m_0"]["measures"]
+        measures = expected.measures[phase, "server-0/m_0"]
         own = found[phase, "server-0/m_0"]
         assert {name: own[name] for name in NAMES} == {name: measures[name] for name in NAMES}
         assert all(own[name] for name in NAMES)

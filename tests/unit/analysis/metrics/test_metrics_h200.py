@@ -15,10 +15,13 @@ import pytest
 from squall.analysis.join.batch_costs import write_batch_costs
 from squall.analysis.metrics.instances import measures_of_batches
 from squall.analysis.metrics.measures import NAMES
+from squall.analysis.metrics.records import RunMetrics
 from squall.analysis.metrics.run import run_metrics
 from squall.analysis.nsys.report import NsysReport
 from squall.analysis.storage.store import RunStore
+from squall.analysis.tables.document import to_json
 from tests.h200_runs import write_h200_run
+from tests.known import known
 
 GPU = "GPU-63ea5d6e-fa85-65d4-eeb7-3e723952ba5d"
 INSTANCES = {"linear_head": "m_575", "seqlen_head": "m_576"}
@@ -102,9 +105,9 @@ FIGURES = {
 }
 
 
-def figure(metrics: dict[str, Any], phase: str, path: str) -> Any:
+def figure(metrics: RunMetrics, phase: str, path: str) -> Any:
     """The figure at `path`; rows of a list are found by their class or kind."""
-    found: Any = metrics["phases"][phase]
+    found: Any = to_json(metrics.phases[phase])
     for step in path.replace("@", f"instances/server-0|{INSTANCES[phase]}").replace("#", GPU).split("/"):
         if isinstance(found, list):
             found = next(row for row in found if step in (row.get("call_class"), row.get("copy_kind")))
@@ -115,13 +118,13 @@ def figure(metrics: dict[str, Any], phase: str, path: str) -> Any:
 
 @pytest.mark.parametrize("phase", INSTANCES)
 @pytest.mark.parametrize("name", FIGURES)
-def test_figures_equal_those_of_the_export(name: str, phase: str, two_heads_metrics: dict[str, Any]) -> None:
+def test_figures_equal_those_of_the_export(name: str, phase: str, two_heads_metrics: RunMetrics) -> None:
     path, scale, decimals, *expected = FIGURES[name]
     found = figure(two_heads_metrics, phase, path) * scale
     assert round(found, decimals) == pytest.approx(expected[list(INSTANCES).index(phase)], abs=1e-9), found
 
 
-def test_every_measure_is_there_and_the_wall_adds_up(two_heads_metrics: dict[str, Any]) -> None:
+def test_every_measure_is_there_and_the_wall_adds_up(two_heads_metrics: RunMetrics) -> None:
     for phase, instance in INSTANCES.items():
         measures = figure(two_heads_metrics, phase, "@/measures")
         assert tuple(measures) == NAMES
@@ -138,12 +141,12 @@ WITHOUT = {
 """Measures of what this export does not hold: requests, and samples of the GPU."""
 
 
-def test_every_other_measure_has_a_value(two_heads_metrics: dict[str, Any]) -> None:
+def test_every_other_measure_has_a_value(two_heads_metrics: RunMetrics) -> None:
     every = [figure(two_heads_metrics, phase, "@/measures") for phase in INSTANCES]
     assert {name for name in NAMES if all(measures[name] is None for measures in every)} == WITHOUT
 
 
-def test_os_calls_of_serving_threads_lie_outside_their_ranges(two_heads_metrics: dict[str, Any]) -> None:
+def test_os_calls_of_serving_threads_lie_outside_their_ranges(two_heads_metrics: RunMetrics) -> None:
     rows = [row for phase in INSTANCES for row in figure(two_heads_metrics, phase, "@/os_waits")]
     inside = [row for row in rows if row["inside_ns"]]
     assert {row["name"] for row in inside} == {"pthread_cond_signal"}
@@ -153,7 +156,7 @@ def test_os_calls_of_serving_threads_lie_outside_their_ranges(two_heads_metrics:
 
 
 def test_kernels_are_listed_by_name_and_grid_with_exact_medians(
-    two_heads: RunStore, two_heads_metrics: dict[str, Any]
+    two_heads: RunStore, two_heads_metrics: RunMetrics
 ) -> None:
     columns = ["instance", "full_name", "grid_x", "grid_y", "grid_z", "start_ns", "end_ns"]
     lengths: dict[tuple[Any, ...], list[int]] = {}
@@ -171,14 +174,14 @@ def test_kernels_are_listed_by_name_and_grid_with_exact_medians(
 
 
 def test_slices_do_not_matter(
-    two_heads: RunStore, two_heads_metrics: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    two_heads: RunStore, two_heads_metrics: RunMetrics, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("squall.analysis.metrics.assessment.slice_rows", lambda _limit: 7_000)
     assert run_metrics(two_heads, 256 * 1024**2) == two_heads_metrics
 
 
 def test_without_a_report_what_an_sm_holds_is_not_assessed(
-    two_heads: RunStore, two_heads_metrics: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    two_heads: RunStore, two_heads_metrics: RunMetrics, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("squall.analysis.metrics.assessment.read_device_limits", lambda _store: {})
     measures = figure(run_metrics(two_heads), "seqlen_head", "@/measures")
@@ -189,7 +192,7 @@ def test_without_a_report_what_an_sm_holds_is_not_assessed(
 
 
 def test_measures_over_all_batches_of_an_instance_are_those_of_the_phase(
-    two_heads: RunStore, two_heads_metrics: dict[str, Any]
+    two_heads: RunStore, two_heads_metrics: RunMetrics
 ) -> None:
     batches = two_heads.read("batch_costs", ["server", "instance", "instance_device", "batch_id"]).to_pylist()
     keys = [(row["server"], row["instance"], row["instance_device"], row["batch_id"]) for row in batches]
@@ -222,10 +225,10 @@ def test_a_graph_is_one_launch(cuda_graphs: NsysReport, tmp_path: Path) -> None:
     """143 batches, each with a graph of ten kernels among its launches: 3,003 kernels in all."""
     store = write_h200_run(tmp_path, cuda_graphs)
     write_batch_costs(store)
-    ((_, instance),) = run_metrics(store)["phases"]["m_0"]["instances"].items()
-    measures, launches = instance["measures"], instance["launches"]
-    assert instance["kernels"]["n"] == 3_003
-    assert launches["launch_to_start"]["n"] == 143 * measures["launches_per_batch"] == 1_716
-    assert launches["launch_depth"]["max"] == 1
+    ((_, instance),) = run_metrics(store).phases["m_0"].instances.items()
+    measures, launches = instance.measures, known(instance.launches)
+    assert known(instance.kernels).n == 3_003
+    assert launches.launch_to_start.n == 143 * known(measures["launches_per_batch"]) == 1_716
+    assert launches.launch_depth.max == 1
     assert measures["launch_depth_nonempty_mean"] == 1.0
     assert measures["issue_to_op_ratio"] == pytest.approx(7.06, abs=0.01)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -9,9 +10,12 @@ from typing import Any
 import pytest
 
 from squall.analysis.join.join import write_joined
+from squall.analysis.metrics.records import PhaseMetrics
 from squall.analysis.metrics.run import run_metrics
+from squall.analysis.record import from_json
 from squall.analysis.schema import TABLES
 from squall.analysis.storage.store import RunStore
+from squall.analysis.tables.document import to_json
 from squall.scenarios.errors import MissingTable
 from tests.reference_join import cut, length
 from tests.synthetic_runs import MS, START_NS, S, synthesise
@@ -22,7 +26,7 @@ FIRST_NS, LAST_NS = START_NS + 2 * S, START_NS + 14 * S
 
 @pytest.fixture(scope="module")
 def figures(whole_run: RunStore) -> dict[str, Any]:
-    found: dict[str, Any] = run_metrics(whole_run)["phases"]
+    found: dict[str, Any] = to_json(run_metrics(whole_run))["phases"]
     return found
 
 
@@ -141,8 +145,8 @@ def test_executions_that_overlap_leave_the_wall_unassessed(odd: dict[str, Any]) 
 
 
 def test_a_closed_loop_has_no_lag(closed_run: RunStore) -> None:
-    figures = run_metrics(closed_run)["phases"]["burst"]["instances"]
-    assert [one["measures"]["client_lag_share_ratio"] for one in figures.values()] == [None]
+    figures = run_metrics(closed_run).phases["burst"].instances
+    assert [one.measures["client_lag_share_ratio"] for one in figures.values()] == [None]
 
 
 def sample(at_ms: int, **values: Any) -> dict[str, Any]:
@@ -169,7 +173,7 @@ def odd(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     run.derived = False
     store = run.write(tmp_path_factory.mktemp("odd"))
     write_joined(store)
-    found: dict[str, Any] = run_metrics(store)["phases"]["burst"]
+    found: dict[str, Any] = to_json(run_metrics(store))["phases"]["burst"]
     return found
 
 
@@ -181,6 +185,14 @@ def test_samples_are_weighted_by_the_time_that_they_cover(odd: dict[str, Any]) -
     assert gpu["throttled_ratio"] == pytest.approx(1 / 3), "idle and user's clocks are no throttling"
     assert gpu["throttle_reasons"] == 0x107
     assert (gpu["kernel_ratio"], gpu["busy_ratio"]) == (None, None)
+
+
+def test_figures_without_a_report_are_read_back_as_they_were_written(
+    figures: dict[str, Any], odd: dict[str, Any]
+) -> None:
+    for stored in (figures["burst"], odd):
+        read = from_json(PhaseMetrics, json.loads(json.dumps(stored)))
+        assert json.dumps(to_json(read)) == json.dumps(stored)
 
 
 def test_a_run_whose_batch_costs_were_never_written_is_refused(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,12 @@ from hypothesis import example, given, settings
 from squall.analysis.findings.find import find
 from squall.analysis.join.batch_costs import write_batch_costs
 from squall.analysis.join.join import write_joined
+from squall.analysis.metrics.records import RunMetrics
 from squall.analysis.metrics.run import run_metrics
 from squall.analysis.metrics.windows import write_windows
+from squall.analysis.record import from_json
 from squall.analysis.storage.store import RunStore
+from squall.analysis.tables.document import to_json
 from tests.many_examples import folder_in, many
 from tests.planted_runs import FEATURES, MS, STYLES, Planted, PlantedBatch, Shape, plant, shapes
 from tests.reference_join import Reference, Row, key, reference
@@ -67,13 +71,13 @@ def differing(found: dict[str, Any], name: tuple[str, str], wanted: Row, expecte
     return wrong
 
 
-def check_walls(found: dict[str, Any]) -> None:
+def check_walls(found: RunMetrics) -> None:
     """Where the wall goes adds up to all of it, wherever every part is known."""
-    for phase in found["phases"].values():
-        for one in phase["instances"].values():
-            parts = [one["measures"][f"wall_{name}_ratio"] for name in WALL]
-            if None not in parts:
-                assert sum(parts) == pytest.approx(1, abs=0.0011), "executions overlap by 0.1 % at most"
+    for measures in found.measures.values():
+        parts = [measures[f"wall_{name}_ratio"] for name in WALL]
+        whole = [one for one in parts if one is not None]
+        if len(whole) == len(parts):
+            assert sum(whole) == pytest.approx(1, abs=0.0011), "executions overlap by 0.1 % at most"
 
 
 @pytest.fixture(scope="module")
@@ -81,10 +85,10 @@ def parent(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("planted")
 
 
-def check_findings(store: RunStore, found: dict[str, Any], expected: Reference) -> None:
+def check_findings(store: RunStore, found: RunMetrics, expected: Reference) -> None:
     """Each instance has its two findings, and the batches that these are about are its own, of that phase, and all."""
     costs = {key(one): one for one in expected.batch_costs.values()}
-    wanted = {(phase, name) for phase, of_phase in found["phases"].items() for name in of_phase["instances"]}
+    wanted = set(found.measures)
     seen = []
     for one in find(store, found):
         name = instance_name({**vars(one.scope), "model": ""})
@@ -106,9 +110,9 @@ def check(shape: Shape, parent: Path) -> None:
         check_run(store, run_metrics(store))
 
 
-def check_run(store: RunStore, found: dict[str, Any]) -> None:
+def check_run(store: RunStore, found: RunMetrics) -> None:
     expected = reference(store)
-    check_metrics(found, expected)
+    check_metrics(to_json(found), expected)
     check_walls(found)
     check_findings(store, found, expected)
     write_windows(store)
@@ -145,7 +149,7 @@ def test_figures_of_many_planted_runs_are_what_loops_find(shape: Shape, parent: 
 
 
 @pytest.fixture(scope="module")
-def every_kind(parent: Path) -> tuple[RunStore, dict[str, Any]]:
+def every_kind(parent: Path) -> tuple[RunStore, RunMetrics]:
     """A run with every kind of server, and its figures."""
     features = frozenset(FEATURES) - {"closed_loop", "partial_profile"}
     shape = Shape(seed=3, n_requests=90, servers=STYLES, n_instances=2, n_nodes=3, features=features)
@@ -154,9 +158,18 @@ def every_kind(parent: Path) -> tuple[RunStore, dict[str, Any]]:
 
 
 def test_figures_of_a_run_with_every_kind_of_server_are_what_loops_find(
-    every_kind: tuple[RunStore, dict[str, Any]],
+    every_kind: tuple[RunStore, RunMetrics],
 ) -> None:
     check_run(*every_kind)
+
+
+def test_figures_are_read_back_as_they_were_written(every_kind: tuple[RunStore, RunMetrics]) -> None:
+    _, made = every_kind
+    stored = json.loads(json.dumps(to_json(made), allow_nan=False))
+    assert from_json(RunMetrics, stored) == made
+    assert json.dumps(to_json(from_json(RunMetrics, stored))) == json.dumps(stored)
+    own = [one for phase in made.phases.values() for one in phase.instances.values()]
+    assert all(any(getattr(one, name) for one in own) for name in ("kernels", "launches", "calls", "copies"))
 
 
 def batches_in(planted: Planted, phase: str) -> list[PlantedBatch]:
@@ -175,7 +188,7 @@ def test_sums_over_the_batches_of_a_phase_are_those_that_were_planted(parent: Pa
     found = run_metrics(store)
     for phase in ("steady", "burst"):
         costs = [one.work.costs() for one in batches_in(planted, phase)]
-        measures = found["phases"][phase]["instances"]["server-0/m0_0_0@gpu0"]["measures"]
+        measures = found.measures[phase, "server-0/m0_0_0@gpu0"]
         length = sum(one.work.end_ns - one.work.start_ns for one in batches_in(planted, phase))
 
         def total(*names: str, own: list[dict[str, int]] = costs) -> int:
@@ -197,9 +210,7 @@ def test_sums_over_the_batches_of_a_phase_are_those_that_were_planted(parent: Pa
 def test_the_share_of_operations_without_a_batch_is_the_one_that_was_lost(parent: Path) -> None:
     features = frozenset({"blocks", "streams", "graphs", "lost_launches", "lost_ranges", "clock"})
     planted = plant(Shape(seed=7, n_requests=60, n_nodes=2, features=features))
-    measures = run_metrics(derived(planted, parent))["phases"]["steady"]["instances"]["server-0/m0_0_0@gpu0"][
-        "measures"
-    ]
+    measures = run_metrics(derived(planted, parent)).measures["steady", "server-0/m0_0_0@gpu0"]
     first, last = next(
         (one["start_ns"], one["end_ns"]) for one in planted.manifest["phases"] if one["name"] == "steady"
     )
@@ -215,6 +226,6 @@ def test_the_share_of_operations_without_a_batch_is_the_one_that_was_lost(parent
     assert measures["attribution_ratio"] == pytest.approx(1 - sum(ops) / len(ops))
 
 
-def test_less_memory_changes_no_figure(every_kind: tuple[RunStore, dict[str, Any]]) -> None:
+def test_less_memory_changes_no_figure(every_kind: tuple[RunStore, RunMetrics]) -> None:
     store, figures = every_kind
     assert run_metrics(store, memory_limit_bytes=SMALL) == figures

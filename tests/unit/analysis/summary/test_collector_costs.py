@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from squall.analysis.compare.overhead import evaluate
 from squall.analysis.render.observing_lines import cost_lines
 from squall.analysis.summary.collector_costs import NOT_MEASURED, CollectorCosts, collector_costs
 from squall.analysis.tables.manifest import read_manifest
@@ -72,6 +75,7 @@ def test_facts_that_are_missing_are_none_and_not_zero() -> None:
     assert (costs.nsys or {})["burst"].stop_s is None
 
 
-def test_a_measured_cost_replaces_the_hint() -> None:
-    costs = collector_costs(read_manifest(MANIFEST), {"verdict": "profiling changed p99 by +1.0 %"})
+def test_a_measured_cost_replaces_the_hint(tmp_path: Path) -> None:
+    measured = replace(evaluate(tmp_path, [], 0), verdict="profiling changed p99 by +1.0 %")
+    costs = collector_costs(read_manifest(MANIFEST), measured)
     assert cost_lines(costs)[-1] == "profiling changed p99 by +1.0 %"

@@ -95,12 +95,12 @@ def test_every_run_is_made_and_the_evaluation_is_written(tmp_path: Path) -> None
     folder = the_folder(tmp_path)
     assert result.folder == folder
     assert folder.name.startswith("try-overhead-20")
-    assert written(tmp_path) == result.evaluation
-    assert [one["run"] for one in result.evaluation["runs"]] == [
+    assert written(tmp_path) == result.evaluation.to_json()
+    assert [one.run for one in result.evaluation.runs] == [
         store.run
         for store in sorted(
             (RunStore.open(path.parent) for path in folder.glob("*/manifest.json")),
-            key=lambda one: [entry["run"] for entry in result.evaluation["runs"]].index(one.run),
+            key=lambda one: [entry.run for entry in result.evaluation.runs].index(one.run),
         )
     ]
     assert (folder / "overhead.md").read_text().startswith(f"# {folder.name}\n")
@@ -119,9 +119,9 @@ def test_a_failed_run_costs_its_pair_and_the_next_goes_on(tmp_path: Path) -> Non
         scenario(), tmp_path, None, Interrupts(), 3, Runs({2: ClusterError("it broke")})
     )
     assert not result.is_valid
-    assert (result.evaluation["n_pairs"], len(result.evaluation["runs"])) == (2, 6)
-    assert result.evaluation["runs"][2]["error"] == "it broke"
-    assert "is ABORTED" in result.evaluation["left_out"][0]
+    assert (result.evaluation.n_pairs, len(result.evaluation.runs)) == (2, 6)
+    assert result.evaluation.runs[2].error == "it broke"
+    assert "is ABORTED" in result.evaluation.left_out[0]
 
 
 def test_two_failures_in_the_first_pair_end_it(tmp_path: Path) -> None:
