@@ -88,10 +88,10 @@ class Limits:
     throttled_ratio: float = 0.10
     """Share of the periods of a CPU quota in which the server may use it up before that is
     named: a tenth of its batches meet it."""
-    # verdict/cpu_shares.py: `CPU of the server`
+    # verdict/starvation.py: `CPU of the server`
     room_ratio: float = 0.5
     """Idle share of a node's CPU in a second beyond which a server whose quota was used up in it was not held back by
-    others."""
+    others (`verdict/cpu_shares.py` leaves that second out)."""
     # verdict/validity.py: `clock bound`
     clock_of_latency_ratio: float = 0.10
     """Clock bound over the latency p50: beyond it wait and reply of `joined` are mostly clock."""
