@@ -1,0 +1,1 @@
+"""What is preloaded into servers that are not ours, and the readers of what it leaves."""
