@@ -238,10 +238,10 @@ class KernelRing:
         _wake(self._map, int(HEADER.fields["wanted"][1]))  # type: ignore[index]
 
     def switched(self, timeout_s: float = 10.0) -> Switched | None:
-        """The library's answer to the last `switch`; None where none came in time (the process ended, say)."""
+        """The library's answer to the last `switch`; None where none came in time, or the process has ended."""
         deadline = time.monotonic() + timeout_s
         while self._word("done") != self._word("wanted"):
-            if time.monotonic() > deadline:
+            if self._word("is_ended") or time.monotonic() > deadline:
                 return None
             time.sleep(0.0001)
         return Switched(bool(self._word("done") % 2), self._word("begun_ns"), self._word("done_ns"))

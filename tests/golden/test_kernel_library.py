@@ -221,6 +221,8 @@ def test_a_process_that_exits_leaves_all_its_records(kernel_build: Built, kernel
         assert host.end("exit 6") == (6, "")
         assert ring.state.is_ended
         assert len(drained(ring).kernels) == 777
+        ring.switch(False)
+        assert ring.switched() is None
         assert ring.lost().n_buffers_out == 0
         ring.close()
 
