@@ -128,6 +128,11 @@ def served(head: str, graphs: bool, folder: Path, environment: Mapping[str, str]
         os.environ.update(before)
 
 
+def _settings() -> dict[str, str]:
+    """Settings of the library that this process was given, which a server does not inherit."""
+    return {name: text for name, text in os.environ.items() if name.startswith("SQUALL_KERNEL_")}
+
+
 def server_cost(library: Path, head: str, n_on: int, graphs: bool) -> dict[str, Any]:
     """Recording on and off every 2 s in one server."""
     with (
@@ -135,7 +140,7 @@ def server_cost(library: Path, head: str, n_on: int, graphs: bool) -> dict[str, 
         tempfile.TemporaryDirectory(dir="/dev/shm") as shm,
     ):
         folder, rings_folder = Path(text), Path(shm)
-        environment = kernel_environment(library, rings_folder, KINDS, find_cupti())
+        environment = kernel_environment(library, rings_folder, KINDS, find_cupti()) | _settings()
         with served(head, graphs, folder, environment) as endpoint:
             (folder / "warm").mkdir()
             Load(endpoint, 3.0, folder / "warm").response()

@@ -320,7 +320,7 @@ def test_no_sanitizer_finds_a_fault_while_all_happens_at_once(
         **small,
         "SQUALL_KERNEL_FLUSH_MS": "1",
         "FAKE_CUPTI_HOLD": "3",
-        "TSAN_OPTIONS": "exitcode=66",
+        "TSAN_OPTIONS": "exitcode=66:halt_on_error=1",
     }
     with KernelHost(build, kernel_rings, settings) as host:
         ring, names, n_read = host.begin(), Names(), 0

@@ -57,9 +57,8 @@ static void in_threads(int n_threads, int n) {
 
 /* Names of their own at one address, as when a module is unloaded and another takes its place. */
 static void named(int n, int n_bytes) {
-  static char texts[2][8192];
+  static char name[8192];
   for (int i = 0; i < n; i++) {
-    char *name = texts[i % 2];
     memset(name, 'n', (size_t)n_bytes);
     name[n_bytes] = 0;
     int length = snprintf(NULL, 0, "%d", i);
