@@ -36,6 +36,16 @@ setup(
             py_limited_api=True,
             optional=True,  # without it a run knows the batches of our own models alone
         ),
+        Extension(  # no module: CUDA loads it into processes of servers (actors/inject/kernel_library.py)
+            "squall.actors._kernels",
+            sources=sorted(glob("actors/inject/kernels/*.c")),
+            depends=["actors/inject/kernels/kernels.h", "actors/inject/kernels/cupti.h"],
+            extra_compile_args=["-std=c11", "-O2", "-fvisibility=hidden"],
+            extra_link_args=["-ldl", "-pthread", "-Wl,-z,nodelete"],
+            define_macros=[("_GNU_SOURCE", "1")],
+            py_limited_api=True,
+            optional=True,  # without it kernels are recorded by nsys alone
+        ),
     ],
     options={"bdist_wheel": {"py_limited_api": "cp311"}},
 )

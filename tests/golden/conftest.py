@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
 from squall.actors.load.lane import IS_BUILT
+from tests.kernel_hosts import Built, built
 from tests.reporting import ReportingServer, reporting_server
 
 _NICENESS = os.getpriority(os.PRIO_PROCESS, 0)
@@ -45,3 +47,17 @@ def _own_niceness() -> Iterator[None]:
         with suppress(ProcessLookupError):  # it has ended meanwhile
             if os.getpriority(os.PRIO_PROCESS, tid) < _NICENESS:
                 os.setpriority(os.PRIO_PROCESS, tid, _NICENESS)
+
+
+@pytest.fixture(scope="session")
+def kernel_build(tmp_path_factory: pytest.TempPathFactory) -> Built:
+    """The kernel library, a CUPTI of known behaviour, and a process for both."""
+    return built(tmp_path_factory.mktemp("kernels"))
+
+
+@pytest.fixture
+def kernel_rings(tmp_path: Path) -> Path:
+    """A folder for rings."""
+    folder = tmp_path / "rings"
+    folder.mkdir()
+    return folder

@@ -1,0 +1,56 @@
+"""The kernel library on this machine: where it is, and the environment that makes CUDA load it."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Collection, Iterator
+from pathlib import Path
+
+from squall.actors.inject.kernel_ring import KernelKinds
+
+DEFAULT_KINDS = KernelKinds.KERNELS | KernelKinds.COPIES
+_BUILT = Path(__file__).parents[1]
+"""`setup.py` builds it as `squall.actors._kernels`, for want of another way to build; it is no module of Python."""
+_PATTERN = "_kernels*.so"
+_WHEELS = ("cu13/lib/libcupti.so.13", "cuda_cupti/lib/libcupti.so.12", "cuda_cupti/lib/libcupti.so.11.8")
+_TOOLKITS = ("/usr/local/cuda/extras/CUPTI/lib64/libcupti.so", "/usr/local/cuda/lib64/libcupti.so")
+
+
+def find_kernel_library(folder: Path | None = None) -> Path | None:
+    """The built library, absolute; None where this installation was made without a C compiler."""
+    return next((path.resolve() for path in sorted((folder or _BUILT).glob(_PATTERN))), None)
+
+
+def find_cupti() -> Path | None:
+    """CUPTI of this Python's CUDA wheels, else of the machine's toolkit; None where neither is there.
+
+    For processes that have not loaded one themselves: PyTorch has, Triton itself has not.
+    """
+    return next((path for path in _places() if path.exists()), None)
+
+
+def _places() -> Iterator[Path]:
+    spec = importlib.util.find_spec("nvidia")
+    for folder in (spec and spec.submodule_search_locations) or ():
+        yield from (Path(folder) / wheel for wheel in _WHEELS)
+    yield from map(Path, _TOOLKITS)
+
+
+def kernel_environment(
+    library: Path, rings: Path, kinds: KernelKinds = DEFAULT_KINDS, cupti: Path | None = None
+) -> dict[str, str]:
+    """What a server's environment must have so that every process of it that uses CUDA makes a ring in `rings`.
+
+    `rings` is a folder of the user that runs the server, and must exist. Recording is off until a reader switches it.
+    """
+    found = {
+        "CUDA_INJECTION64_PATH": str(library),
+        "SQUALL_KERNELS": str(rings),
+        "SQUALL_KERNEL_KINDS": ",".join(str(kind.name).lower() for kind in kinds),
+    }
+    return found | ({"SQUALL_CUPTI": str(cupti)} if cupti else {})
+
+
+def find_rings(folder: Path, known: Collection[Path] = ()) -> list[Path]:
+    """Files of rings in `folder` that are not `known`, by name; one may not be ready yet (RingError)."""
+    return sorted(path for path in folder.glob("kernels-*.ring") if path not in known)
