@@ -87,7 +87,7 @@ class KernelHost:
         self._process.stdin.write(line + "\n")
         self._process.stdin.flush()
         answer = self._process.stdout.readline().split()
-        assert answer, f"the host died of {line!r}"
+        assert answer, f"the host died of {line!r}: {self._process.communicate()[1]}"
         assert answer[0] == line.split()[0]
         return int(answer[1])
 

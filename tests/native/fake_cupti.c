@@ -23,6 +23,7 @@ typedef void (*Complete)(void *, uint32_t, uint8_t *, size_t, size_t);
 enum { MEMCPY = 1, MEMSET = 2, DRIVER = 4, RUNTIME = 5, KERNEL = 10, PEER = 22, SYNC = 38, GRAPH = 51, N_KINDS = 64 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_mutex_t flushing = PTHREAD_MUTEX_INITIALIZER; /* who flushes waits for what another hands over */
 static Request request;
 static Complete complete;
 static uint64_t (*stamp)(void);
@@ -105,6 +106,7 @@ static void hand_over(void) {
 
 int cuptiActivityFlushAll(uint32_t flags) {
   (void)flags;
+  pthread_mutex_lock(&flushing);
   pthread_mutex_lock(&lock);
   while (n_held) {
     uint8_t *full = held[--n_held].buffer;
@@ -115,6 +117,7 @@ int cuptiActivityFlushAll(uint32_t flags) {
   }
   hand_over();
   pthread_mutex_unlock(&lock);
+  pthread_mutex_unlock(&flushing);
   return 0;
 }
 
