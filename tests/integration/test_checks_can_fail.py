@@ -83,8 +83,18 @@ def _named(*kinds: str) -> list[str]:
     return [name for name, fault in FAULTS.items() if fault.run in kinds and fault.seconds <= LONGEST_S]
 
 
+ONE_OF_EACH_MODULE = ("launches late", "kernel time", "shares")
+"""Of the faults planted into ingest and analysis; the others are slow."""
+
+
 @pytest.mark.beside
-@pytest.mark.parametrize("name", _named("h200", "regime"))
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=() if name in ONE_OF_EACH_MODULE else pytest.mark.slow)
+        for name in _named("h200", "regime")
+    ],
+)
 def test_a_fault_planted_into_ingest_or_analysis_fails_its_checks(
     tmp_path: Path, planted: Path, planting: dict[str, str], name: str
 ) -> None:

@@ -29,6 +29,7 @@ def folder(tmp_path: Path) -> Path:
     return made
 
 
+@pytest.mark.slow
 def test_a_run_finds_its_own_modules(alone: Bench, folder: Path) -> None:
     """The folder is both the working one and on the path: either would be searched."""
     mapping = scenario_mapping(profile={"nvml": "off"})

@@ -98,6 +98,7 @@ def start_run(bench: Bench) -> Live:
     return live
 
 
+@pytest.mark.slow
 @pytest.mark.beside
 def test_ctrl_c_seals_the_run_and_is_raised(joined: Bench) -> None:
     live = start_run(joined)
@@ -110,6 +111,7 @@ def test_ctrl_c_seals_the_run_and_is_raised(joined: Bench) -> None:
     joined.wait_until_gone()
 
 
+@pytest.mark.slow
 @pytest.mark.beside
 def test_a_run_whose_owner_is_killed_is_sealed_and_leaves_nothing(joined: Bench) -> None:
     live = start_run(joined)
