@@ -88,6 +88,7 @@ def assert_all_joined(store: RunStore, model: str) -> None:
     assert {row["join_level"] for row in joined} == {"exact"}
 
 
+@pytest.mark.beside
 def test_a_model_of_two_instances_is_recorded_batch_by_batch_and_diagnosed(
     joined: Bench, tmp_path: Path
 ) -> None:
