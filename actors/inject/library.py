@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+FOLDER_VARIABLE = "SQUALL_BATCHES"
+"""In a server's environment: the folder for its rings."""
 _BUILT = Path(__file__).parents[1]
 """`setup.py` builds it as `squall.actors._batches`, for want of another way to build; it is no module of Python."""
 
@@ -27,4 +29,4 @@ def batch_environment(folder: Path, inherited: Mapping[str, str]) -> dict[str, s
     if any(mark in str(library) for mark in " \t:"):
         raise ValueError(f"LD_PRELOAD takes no path with a space or a colon: {library}")
     preloaded = [str(library), inherited.get("LD_PRELOAD", "")]
-    return {"LD_PRELOAD": ":".join(filter(None, preloaded)), "SQUALL_BATCHES": str(folder)}
+    return {"LD_PRELOAD": ":".join(filter(None, preloaded)), FOLDER_VARIABLE: str(folder)}

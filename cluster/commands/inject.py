@@ -9,6 +9,7 @@ from typing import Annotated, assert_never
 
 import typer
 
+from squall.actors.inject.library import FOLDER_VARIABLE, batch_environment
 from squall.scenarios.errors import TargetError
 
 _MEMORY = Path("/dev/shm")
@@ -33,8 +34,6 @@ def inject(
 ) -> None:
     """Prints the environment that makes a server record its batches: env $(squall inject) tritonserver …"""
     import os
-
-    from squall.actors.inject.library import batch_environment
 
     try:
         environment = batch_environment(_made(folder), os.environ if form is Form.ENV else {})
@@ -61,7 +60,7 @@ def _made(folder: Path | None) -> Path:
 
 def snippet(form: Form, environment: Mapping[str, str]) -> str:
     """The two variables as `form` takes them, with what a container must see of this host."""
-    library, folder = Path(environment["LD_PRELOAD"].partition(":")[0]), Path(environment["SQUALL_BATCHES"])
+    library, folder = Path(environment["LD_PRELOAD"].partition(":")[0]), Path(environment[FOLDER_VARIABLE])
     match form:
         case Form.ENV:
             return "\n".join(f"{name}={value}" for name, value in environment.items())

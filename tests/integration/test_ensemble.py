@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from squall.analysis.storage.store import RunStore
+from tests.integration.foreign_models import BY_ONE, write_ensemble, write_model
 from tests.integration.live_runs import Bench, scenario_mapping
 
 pytestmark = pytest.mark.slow
@@ -17,56 +18,13 @@ pytestmark = pytest.mark.slow
 SLOW_S = 0.03
 RATE_HZ = 60.0
 """Twice what the slow step serves: one request of 30 ms at a time."""
-MODEL = '''
-import json
-import time
-
-import numpy as np
-import triton_python_backend_utils as pb_utils
-
-
-class TritonPythonModel:
-    """Gives its input back, each execution after a sleep."""
-
-    def initialize(self, args):
-        self._sleep_s = float(json.loads(args["model_config"])["parameters"]["sleep_s"]["string_value"])
-
-    def execute(self, requests):
-        time.sleep(self._sleep_s)
-        inputs = [pb_utils.get_input_tensor_by_name(request, "IN") for request in requests]
-        outputs = [pb_utils.Tensor.from_dlpack("OUT", np.array(one.as_numpy())) for one in inputs]
-        return [pb_utils.InferenceResponse([one]) for one in outputs]
-'''
-TENSORS = """
-max_batch_size: 8
-input [{ name: "IN" data_type: TYPE_FP32 dims: [ 4 ] }]
-output [{ name: "OUT" data_type: TYPE_FP32 dims: [ 4 ] }]
-"""
-PIPE = """
-platform: "ensemble"
-ensemble_scheduling {
-  step [
-    { model_name: "tokenize" model_version: -1
-      input_map { key: "IN" value: "IN" } output_map { key: "OUT" value: "tokens" } },
-    { model_name: "classify" model_version: -1
-      input_map { key: "IN" value: "tokens" } output_map { key: "OUT" value: "OUT" } }
-  ]
-}
-"""
 
 
 def write_repository(folder: Path) -> Path:
     """`pipe` of two steps, of which the first is slow, and a model that nobody asks."""
     for name, sleep_s in (("tokenize", SLOW_S), ("classify", 0.0), ("bystander", 0.0)):
-        (folder / name / "1").mkdir(parents=True)
-        (folder / name / "1" / "model.py").write_text(MODEL)
-        (folder / name / "config.pbtxt").write_text(
-            f'name: "{name}"\nbackend: "python"{TENSORS}'
-            "instance_group [{ kind: KIND_CPU count: 1 }]\n"
-            f'parameters {{ key: "sleep_s" value: {{ string_value: "{sleep_s}" }} }}\n'
-        )
-    (folder / "pipe" / "1").mkdir(parents=True)
-    (folder / "pipe" / "config.pbtxt").write_text(f'name: "pipe"{TENSORS}{PIPE}')
+        write_model(folder, name, BY_ONE, sleep_s=sleep_s)
+    write_ensemble(folder, "pipe")
     return folder
 
 

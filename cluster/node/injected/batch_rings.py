@@ -12,7 +12,6 @@ import hashlib
 import os
 import shutil
 import threading
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import BinaryIO
@@ -148,22 +147,21 @@ class _Taken:
         self._file: BinaryIO | None = None
         self._trouble: str | None = None
         if skips:
-            for _ in self._drained():
-                pass
+            self._drained()
         self._lost_before = ring.lost() if skips else 0
 
     def take(self) -> None:
         """What cannot be read or written is told by `close`; nothing is tried after that."""
-        for data in self._drained():
-            if not data:
-                continue
-            try:
-                self._put_back()
-                self._file = self._file or self._path.open("ab")
-                self._file.write(data)
-                self._file.flush()
-            except OSError as error:
-                self._trouble = f"batches of process {self._ring.pid} were not kept: {error.strerror}"
+        data = self._drained()
+        if not data:
+            return
+        try:
+            self._put_back()
+            self._file = self._file or self._path.open("ab")
+            self._file.write(data)
+            self._file.flush()
+        except OSError as error:
+            self._trouble = f"batches of process {self._ring.pid} were not kept: {error.strerror}"
 
     def _put_back(self) -> None:
         """Where somebody removed the file: it is made again with all that it held."""
@@ -174,12 +172,14 @@ class _Taken:
         self._file.close()
         self._file = self._path.open("ab")
 
-    def _drained(self) -> Iterator[bytes]:
+    def _drained(self) -> bytes:
+        """Nothing after a trouble."""
         if self._trouble is None:
             try:
-                yield self._ring.drain()
+                return self._ring.drain()
             except ValueError as error:
                 self._trouble = f"batches: {error}"
+        return b""
 
     def close(self) -> list[str]:
         """What is missing."""

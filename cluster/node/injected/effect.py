@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from squall.actors.inject.batch_ring import rings
+from squall.actors.inject.library import FOLDER_VARIABLE
 
-_FOLDER = "SQUALL_BATCHES"
 _LIBRARY = "batches"
 """Part of the name of the library's file, in whatever installation of squall."""
 
@@ -38,11 +38,11 @@ def _of_process(process: Path) -> Injected:
     except OSError as error:
         return Injected(None, f"the server's process cannot be looked into: {error.strerror}")
     environment = dict(entry.decode(errors="replace").partition("=")[::2] for entry in entries)
-    folder = environment.get(_FOLDER)
+    folder = environment.get(FOLDER_VARIABLE)
     if not folder:
-        return Injected(None, f"the server was started without {_FOLDER}")
+        return Injected(None, f"the server was started without {FOLDER_VARIABLE}")
     if not any(_LIBRARY in line.rpartition("/")[2] for line in maps.splitlines() if ".so" in line):
-        return Injected(None, f"the server has {_FOLDER}, but the library of LD_PRELOAD is not in it")
+        return Injected(None, f"the server has {FOLDER_VARIABLE}, but the library of LD_PRELOAD is not in it")
     path = Path(folder)
     if not path.is_dir():
         return Injected(None, f"the server records into {path}, which is no folder here")
