@@ -95,7 +95,7 @@ class _Makers:
     def __init__(self, report: NsysReport, ready: Prepared, labels: EventLabels, clock: Clock) -> None:
         self._report = report
         self._ready = ready
-        self._labels = {**labels._asdict(), "phase": ""}
+        self._labels = {**labels._asdict(), "phase": "", "recorded_by": "nsys"}
         self._clock = clock
         self._strings = report.strings()
         threads = ready.connection.execute(queries.THREADS).fetchall()

@@ -23,6 +23,7 @@ from squall.analysis.tables.columns import (
 _MADE_IN = ("analysis/nsys/tables.py",)
 _NAMES = "analysis/nsys/names.py"
 _RECORDED = PhaseAt("start_ns", INGEST, only_measured=True)
+_BY = text("recorded_by", "nsys: from its report; library: by the kernel library inside the server's process")
 
 EVENT = (
     RUN,
@@ -47,6 +48,7 @@ _DEVICE = (
     PHASE,
     NODE,
     SERVER,
+    _BY,
     id_("process", "process id on its node"),
     id_("thread", "thread that launched it; null if the launch was not recorded", nullable=True),
     id_("device", "CUDA device of the process"),
@@ -106,6 +108,7 @@ TABLES = (
         _MADE_IN,
         (
             *EVENT,
+            _BY,
             text("name", "function called, without the suffix of its version"),
             text("api", "runtime or driver"),
             text(
@@ -174,6 +177,7 @@ TABLES = (
             PHASE,
             NODE,
             SERVER,
+            _BY,
             id_("process", "process id on its node"),
             id_("thread", "thread that called it; null if the call was not recorded", nullable=True),
             id_("context", "CUDA context", nullable=True),

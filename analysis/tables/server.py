@@ -79,6 +79,26 @@ TABLES = (
         ),
     ),
     Table(
+        "recordings",
+        "stretch in which the kernel library recorded a server's kernels: all that start and end in it are there",
+        PhaseAt("start_ns", INGEST),
+        ("cluster/node/injected/kernel_recording.py",),
+        (
+            *made_in(_AGENT, RUN, PHASE, NODE, SERVER),
+            at("begun_ns", "recording was asked for: from here on it may cost the server something"),
+            at("start_ns", "every process of the server that used CUDA records"),
+            at("end_ns", "the first of them was asked to end recording"),
+            at("done_ns", "none of them records any more"),
+            count(
+                "n_processes", "processes that recorded; one that began to use CUDA meanwhile is not counted"
+            ),
+            text(
+                "kinds",
+                "what was recorded, with commas between: kernels, copies, sync, runtime, driver, graphs",
+            ),
+        ),
+    ),
+    Table(
         "triton_samples",
         "statistics delta of a model between two samples",
         PhaseAt("t_ns", INGEST),
