@@ -150,7 +150,9 @@ class _Makers:
             "full_name": self._names.encode(piece["fullName"]),
         }
         if pc.any(is_graph).as_py():
-            named = {n: pc.if_else(is_graph, WHOLE_GRAPH, texts.cast(pa.string())) for n, texts in named.items()}
+            named = {
+                n: pc.if_else(is_graph, WHOLE_GRAPH, texts.cast(pa.string())) for n, texts in named.items()
+            }
         sizes = {f"{what}_{axis}": f"{what}{axis.upper()}" for what in ("grid", "block") for axis in "xyz"}
         return {
             **self._device(piece),

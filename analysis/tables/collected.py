@@ -167,6 +167,15 @@ class NsysFacts:
 
 
 @dataclass(frozen=True, kw_only=True)
+class KernelTies:
+    """How many rows of a table the batches of a server hold, where a library recorded both."""
+
+    n: Annotated[int, "rows"]
+    n_tied: Annotated[int, "of these in exactly one batch of the instance that they are of"]
+    n_ambiguous: Annotated[int, "of these in several batches of that instance, which overlap: tied to none"]
+
+
+@dataclass(frozen=True, kw_only=True)
 class ValueChecks:
     """How the values of replies were compared: right where |value - expected| <= atol + rtol * |expected|."""
 

@@ -15,7 +15,7 @@ overlap (TensorRT begins one while another computes): what several hold is ambig
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -48,7 +48,7 @@ class Instance:
         self._reaching = np.maximum.accumulate(last) if len(order) else last
 
     def holders(self, start_ns: Int64s, end_ns: Int64s) -> Int64s:
-        """Of each interval the number of the batch that holds it whole; AMBIGUOUS where several do, UNHELD where none."""
+        """Of each interval the number of the batch that holds it whole; AMBIGUOUS: several do, UNHELD: none does."""
         n_begun = np.searchsorted(self._start, start_ns, side="right")
         n_over = np.searchsorted(self._ends, end_ns, side="left")
         found = np.full(len(start_ns), UNHELD)
@@ -109,7 +109,7 @@ class Tally:
         return best if shares[best] >= LEAST_HELD and is_clear else None
 
 
-def by_lane(process: int, *columns: NDArray[Any]) -> Iterable[tuple[Lane, NDArray[np.intp]]]:
+def by_lane(process: int, *columns: NDArray[Any]) -> Iterator[tuple[Lane, NDArray[np.intp]]]:
     """Rows of each lane of a process: `columns`, (n,) each, tell its lanes apart."""
     if not len(columns[0]):
         return
