@@ -1,6 +1,6 @@
 """A transformer that knows nothing of squall, on a GPU, with its kernels and batches from one and the same run.
 
-    python -m tests.bench.foreign_gpu OUT [--seconds S] [--rate HZ] [--duty whole|ON/PERIOD ...] [--device cpu]
+    python -m tests.bench.foreign_gpu OUT [--seconds S] [--rate HZ] [--duty whole|ON/PERIOD ...] [--nsys osrt]
     python -m tests.bench.foreign_gpu OUT --pairs N
 
 The first runs the model in Triton's Python backend (PyTorch, fp16, four instances) once for each duty, and says of each
@@ -178,6 +178,7 @@ def main() -> None:
     parser.add_argument("--rate", type=float, default=1_500)
     parser.add_argument("--duty", nargs="+", default=["whole", "200ms/2s"])
     parser.add_argument("--kinds", nargs="+", default=["kernels", "copies"])
+    parser.add_argument("--nsys", nargs="+", default=[], metavar="TRACE", help="nsys beside it, with these")
     parser.add_argument("--device", choices=("gpu", "cpu"), default="gpu")
     parser.add_argument("--pairs", type=int, default=0)
     options = parser.parse_args()
@@ -186,9 +187,10 @@ def main() -> None:
         print(json.dumps(pairs(options), indent=2))
         return
     found = {}
+    kernels = "required" if options.device == "gpu" else "auto"
+    beside = {"nsys": "required", "trace": options.nsys} if options.nsys else {}
     for number, duty in enumerate(options.duty):
-        kernels = "required" if options.device == "gpu" else "auto"
-        profile = {"kernels": kernels, "duty": duty, "kernel_kinds": options.kinds}
+        profile = {"kernels": kernels, "duty": duty, "kernel_kinds": options.kinds, **beside}
         store, screen = run(options, f"duty-{number}", 1, profile)
         found[duty] = examine(store) | {"ms": latency(store), "screen": screen.splitlines()[-60:]}
     print(json.dumps(found, indent=2, default=float))
