@@ -25,10 +25,12 @@ from squall.analysis.schema import arrow_schema
 from squall.analysis.tables.collected import KernelTies
 from squall.cluster.node.injected.kernel_columns import Calls, ColumnMaker
 from squall.cluster.node.injected.kernel_owners import Held, Instance, Int64s, Lane, Tally, by_lane, held_by
+from squall.cluster.node.spills import Spills
 
 Array = NDArray[Any]
 _KEY = ("model", "instance", "instance_device")
 _OPERATIONS = {"kernels": "kernels", "graphs": "kernels", "memcpys": "memcpys", "memsets": "memsets"}
+_NOTED_SHARE = 0.01
 _CALLS = {"runtime_calls": "cuda_api", "driver_calls": "cuda_api"}
 _TABLES = {**_OPERATIONS, "syncs": "syncs", **_CALLS}
 """By the name in `Activities` the table of its rows."""
@@ -162,3 +164,36 @@ def _lanes(name: str, pid: int, rows: Array) -> Iterator[tuple[Lane, NDArray[np.
     if name in _CALLS:
         return (((pid, -1, -1, thread), own) for (_, thread), own in by_lane(pid, rows["thread"]))
     return by_lane(pid, rows["context"], rows["stream"])
+
+
+@dataclass(frozen=True)
+class SpilledKernels:
+    """What became of the records: by table how many are tied, and sentences on what is missing and on the rest."""
+
+    ties: dict[str, KernelTies]
+    losses: list[str]
+    notes: list[str]
+
+
+def spill_kernels(
+    processes: Sequence[ProcessRecords],
+    windows: Int64s,
+    batches: Iterable[Path],
+    labels: EventLabels,
+    spills: Spills,
+) -> SpilledKernels:
+    """Spills the tables of what `processes` recorded within `windows`; `batches`: spill files of table `batches`."""
+    tables = KernelTables(processes, Windows(windows), read_instances(batches), labels)
+    losses = spills.write_all("library", tables.rows())
+    return SpilledKernels(tables.ties(), losses, [*_notes(tables)])
+
+
+def _notes(tables: KernelTables) -> Iterator[str]:
+    if tables.n_outside:
+        yield f"kernels: {tables.n_outside} records at the edges of the windows of recording are left out"
+    n, n_ambiguous = tables.n.total(), tables.n_ambiguous.total()
+    if n_ambiguous > _NOTED_SHARE * n:
+        yield (
+            f"kernels: {n_ambiguous} of {n} records lie in several batches of their instance, which overlap, and"
+            " are tied to none"
+        )

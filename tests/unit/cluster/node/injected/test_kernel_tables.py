@@ -20,7 +20,9 @@ from squall.cluster.node.injected.kernel_tables import (
     ProcessRecords,
     Windows,
     read_instances,
+    spill_kernels,
 )
+from squall.cluster.node.spills import Spills
 
 LABELS = EventLabels("r", "node-0", "server-0")
 N = 40
@@ -187,6 +189,23 @@ def test_what_no_window_holds_whole_is_left_out_and_counted(tmp_path: Path) -> N
     assert [row["batch_id"] for row in found["memcpys"]] == [*range(1, 10), *range(20, 31)]
     assert [row["batch_id"] for row in found["kernels"]] == [*range(1, 10), *range(20, 30)]
     assert made.n_outside == 3 * N - len(found["memcpys"]) - len(found["kernels"]) - len(found["syncs"])
+
+
+def test_they_are_spilled_a_file_a_table_and_what_is_left_out_is_told(tmp_path: Path) -> None:
+    spills = Spills(tmp_path, "node-0")
+    file = batches(tmp_path, ("a", 100), ("a", 1_060), exec_ns=100)
+    (tmp_path / "11.records").write_bytes(operations(30))
+    processes = [ProcessRecords(tmp_path / "11.records", 11)]
+    found = spill_kernels(processes, np.array([[0, 30_055]]), [file], LABELS, spills)
+    assert sorted(path.name for path in spills.spill_dir.iterdir()) == [
+        "kernels-library.arrows", "memcpys-library.arrows", "syncs-library.arrows"
+    ]  # fmt: skip
+    assert {table: one.n for table, one in found.ties.items()} == {"kernels": 30, "memcpys": 31, "syncs": 30}
+    assert found.losses == []
+    assert found.notes == [
+        "kernels: 29 records at the edges of the windows of recording are left out",
+        "kernels: 88 of 91 records lie in several batches of their instance, which overlap, and are tied to none",
+    ]
 
 
 def test_without_batches_rows_have_none(tmp_path: Path) -> None:
