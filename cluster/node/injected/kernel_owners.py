@@ -8,6 +8,8 @@ A *lane* is what works for one instance alone: a process (an instance of the Pyt
 stream of it (an instance inside the server has streams of its own: ONNX Runtime, TensorRT and PyTorch backends). A lane
 belongs to the instance whose batches hold nearly all of its operations, if no other instance's do. On an H200 with four
 instances of one model under load the right one held all of 115,675 kernels, the second best 50 to 56 % of a process's.
+Where all are busy nearly all the time, the others hold nearly all too: then the right one is told by holding all but a
+thousandth, over many begins of its batches, where each other one misses many.
 
 An operation of an owned lane belongs to the batch of that instance that holds it whole. Batches of one instance may
 overlap (TensorRT begins one while another computes): what several hold is ambiguous, and belongs to none.
@@ -29,9 +31,13 @@ Lane = tuple[int, ...]
 LEAST_HELD: Final = 0.99
 """Share of a lane's operations that its instance's batches must hold."""
 LARGEST_SECOND: Final = 0.97
-"""Where those of another hold a larger share too, the lane has no owner: both are busy nearly all the time."""
+"""Where those of another hold a larger share too, `MOST_MISSED` and `FEWEST_MISSED` tell them apart, or nothing."""
+MOST_MISSED: Final = 0.001
+"""Share of a lane's operations that its instance may miss then."""
+FEWEST_MISSED: Final = 20
+"""Operations that each other instance must miss then, beyond three times as many as its own does."""
 FEWEST: Final = 20
-"""Operations of a lane from which on it can be told; of fewer one is 5 % and more."""
+"""Operations of a lane from which on it can be told; of fewer one is 5 % and more. Likewise begins of batches."""
 AMBIGUOUS, UNHELD = -2, -1
 
 
@@ -65,6 +71,11 @@ class Instance:
             return np.zeros(len(holders), np.int64)
         return np.where(holders >= 0, self._batch_id[np.maximum(holders, 0)], 0)
 
+    @property
+    def begins_ns(self) -> Int64s:
+        """Begin of each batch, in order."""
+        return self._start
+
     def n_held(self, start_ns: Int64s, end_ns: Int64s) -> int:
         """How many of the intervals some batch holds."""
         return int(np.count_nonzero(self.holders(start_ns, end_ns) != UNHELD))
@@ -72,9 +83,13 @@ class Instance:
 
 @dataclass(eq=False)
 class Tally:
-    """Operations of each lane so far, and how many of them the batches of each instance hold."""
+    """Operations of each lane so far, and how many of them the batches of each instance hold.
+
+    `n_begun`: of each instance how many batches began while operations were recorded.
+    """
 
     instances: tuple[Instance, ...]
+    n_begun: tuple[int, ...]
     n: dict[Lane, int] = field(default_factory=dict)
     held: dict[Lane, Int64s] = field(default_factory=dict)
 
@@ -105,8 +120,19 @@ class Tally:
             return None
         best = int(shares.argmax())
         others = np.delete(shares, best)
-        is_clear = not others.size or others.max() <= LARGEST_SECOND
+        is_clear = not others.size or others.max() <= LARGEST_SECOND or self._is_told(lane, best)
         return best if shares[best] >= LEAST_HELD and is_clear else None
+
+    def _is_told(self, lane: Lane, best: int) -> bool:
+        """Whether what the instances miss tells `best` from the others. One whose batches hardly ever begin misses
+        nothing of any lane."""
+        missed = self.n[lane] - self.held[lane]
+        others = np.delete(missed, best)
+        return bool(
+            self.n_begun[best] >= FEWEST
+            and missed[best] <= MOST_MISSED * self.n[lane]
+            and others.min() >= 3 * missed[best] + FEWEST_MISSED
+        )
 
 
 def by_lane(process: int, *columns: NDArray[Any]) -> Iterator[tuple[Lane, NDArray[np.intp]]]:

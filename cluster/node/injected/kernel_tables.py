@@ -126,7 +126,9 @@ class KernelTables:
         }
 
     def _owners(self) -> dict[Lane, int]:
-        tally = Tally(self.batches.instances)
+        begins = [one.begins_ns for one in self.batches.instances]
+        n_begun = tuple(int(self.windows.hold(at_ns, at_ns).sum()) for at_ns in begins)
+        tally = Tally(self.batches.instances, n_begun)
         for process in self.processes:
             for piece in recorded_activities(process.path):
                 for name in (*_OPERATIONS, *_CALLS):

@@ -60,7 +60,7 @@ class TestOwners:
     A, B = batches(100, 0, 50, 40), batches(100, 20, 50, 40)
 
     def owners(self, *lanes: tuple[tuple[int, ...], tuple[Int64s, Int64s]]) -> dict[tuple[int, ...], int]:
-        tally = Tally((instance(self.A), instance(self.B)))
+        tally = Tally((instance(self.A), instance(self.B)), (100, 100))
         for lane, spans in lanes:
             tally.add(lane, *spans)
         return tally.owners()
@@ -93,8 +93,38 @@ class TestOwners:
         assert found == {(7,): 0, (7, 1, 7): 0, (7, 1, 13): 0}
 
 
+class TestBusyInstances:
+    """Both compute nearly all the time: their batches hold 99 % of anything."""
+
+    A, B = batches(1_000, 0, 1_000, 990), batches(1_000, 500, 1_000, 990)
+
+    def owner(self, start: Int64s, n_begun: int = 1_000) -> dict[tuple[int, ...], int]:
+        tally = Tally((instance(self.A), instance(self.B)), (n_begun, n_begun))
+        tally.add((7, 1, 7), start, start + 1)
+        return tally.owners()
+
+    @staticmethod
+    def of_b(n: int, n_astray: int = 0) -> Int64s:
+        """`n` operations all over the batches of b, and some in its pauses."""
+        at = np.linspace(600, 900_000, n).astype(np.int64)
+        return np.concatenate([at[at % 1_000 // 10 != 49], np.arange(n_astray) * 1_000 + 495])
+
+    def test_the_one_that_misses_nothing_is_the_owner(self) -> None:
+        assert self.owner(self.of_b(20_000)) == {(7,): 1, (7, 1, 7): 1}
+
+    def test_of_fewer_operations_than_pauses_tell_there_is_none(self) -> None:
+        assert self.owner(self.of_b(1_000)) == {}
+
+    def test_if_it_misses_a_few_too_there_is_none(self) -> None:
+        assert self.owner(self.of_b(20_000, n_astray=15)) == {(7,): 1, (7, 1, 7): 1}
+        assert self.owner(self.of_b(20_000, n_astray=80)) == {}
+
+    def test_batches_that_hardly_ever_begin_tell_nothing(self) -> None:
+        assert self.owner(self.of_b(20_000), n_begun=FEWEST - 1) == {}
+
+
 def test_without_batches_nothing_is_owned() -> None:
-    tally = Tally(())
+    tally = Tally((), ())
     tally.add((7, 1, 7), *ops_in(TestOwners.A))
     assert tally.owners() == {}
 
