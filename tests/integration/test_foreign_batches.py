@@ -207,7 +207,7 @@ def test_a_server_that_somebody_else_started_with_what_inject_prints_is_recorded
     assert live.end() == 0, live.lines
     with their_server(tmp_path / "server", models, "theirs", joined.stdout().splitlines()) as url:
         port = int(url.rpartition(":")[2])
-        assert NodeCheckup().server_finding(port).status == "ok"
+        assert [one.status for one in NodeCheckup().server_findings(port)] == ["ok", "ok"]
         ask(url, "theirs", 5)
         mapping = scenario(models, "theirs", batches="required")
         del mapping["model"]["repository"]

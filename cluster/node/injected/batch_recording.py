@@ -38,14 +38,17 @@ class BatchRecording:
         self._folder = folder
         self._rings: BatchRings | None = None
 
-    def begin(self) -> Path:
-        """A folder of rings for a server that is to be started, watched from now on. Raises ClusterError."""
+    def begin(self) -> dict[str, str]:
+        """What a server that is to be started needs; its rings are watched from now on. Raises ClusterError."""
         try:
             rings = make_ring_folder(self._folder, "batches")
+            environment = batch_environment(rings, {})
         except OSError as error:
             raise ClusterError(f"batches: {error.strerror or error}") from error
+        except ValueError as error:
+            raise ClusterError(str(error)) from error
         self._rings = BatchRings(rings, self._folder)
-        return rings
+        return environment
 
     def follow(self, port: int) -> str | None:
         """Takes from now on what the library records in a server that somebody else started, which listens at `port`

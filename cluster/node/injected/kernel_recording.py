@@ -20,8 +20,8 @@ from squall.actors.process.state import listening_pids
 from squall.actors.sampling.gpu.source import missing_reason
 from squall.analysis.tables.collected import KernelRecordingFacts, RecordedProcess
 from squall.cluster.node.injected.effect import injected
-from squall.cluster.node.injected.kernel_recorder import KernelRecorder, planned
 from squall.cluster.node.injected.kernel_rings import KernelRings, left_rings, records_folder
+from squall.cluster.node.injected.kernel_switch import KernelSwitch, planned
 from squall.cluster.node.injected.kernel_windows import (
     Recorded,
     WindowFile,
@@ -69,7 +69,7 @@ class KernelRecording:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._recorder: KernelRecorder | None = None
+        self._switch: KernelSwitch | None = None
         self._told: list[str] = []
 
     def begin(self, kinds: Sequence[str]) -> dict[str, str]:
@@ -96,7 +96,7 @@ class KernelRecording:
 
     def _watch(self, rings: Path, begins_anew: bool) -> None:
         watched = KernelRings(rings, self._folder, self._tell, begins_anew)
-        self._recorder = KernelRecorder(watched, WindowFile(records_folder(self._folder)), self._tell)
+        self._switch = KernelSwitch(watched, WindowFile(records_folder(self._folder)), self._tell)
 
     def _tell(self, line: str) -> None:
         if line not in self._told:
@@ -104,13 +104,13 @@ class KernelRecording:
 
     def record(self, spans: Sequence[tuple[int, int]], duty: Duty | Literal["whole"]) -> None:
         """Records from now on in the measured phases [start, end) of this node's clock, as `duty` says."""
-        if self._recorder is not None:
-            self._recorder.plan(planned(spans, duty))
+        if self._switch is not None:
+            self._switch.plan(planned(spans, duty))
 
     def stop(self) -> None:
         """Ends recording, and takes what is left."""
-        if self._recorder is not None:
-            for loss in self._recorder.stop():
+        if self._switch is not None:
+            for loss in self._switch.stop():
                 self._tell(loss)
 
     def spill(self, spills: Spills, labels: Mapping[str, str]) -> list[str]:
@@ -127,7 +127,7 @@ class KernelRecording:
     def _recorded(self) -> Recorded:
         """All that is known of the recording, which is over then."""
         self.stop()
-        if self._recorder is None:
+        if self._switch is None:
             self._take_left()
         return read_windows(records_folder(self._folder))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from squall.cluster.node.injected.kernel_process import TakenProcess
-from squall.cluster.node.injected.kernel_recorder import LEAD_NS, planned
+from squall.cluster.node.injected.kernel_switch import LEAD_NS, planned
 from squall.cluster.node.injected.kernel_windows import (
     Recorded,
     Window,

@@ -38,7 +38,7 @@ def planned(spans: Iterable[tuple[int, int]], duty: Duty | Literal["whole"]) -> 
     return merged
 
 
-class KernelRecorder:
+class KernelSwitch:
     """Runs from its making to `stop`. `tell`: takes a line on what goes wrong on the way."""
 
     def __init__(self, rings: KernelRings, into: WindowFile, tell: Callable[[str], None]) -> None:
