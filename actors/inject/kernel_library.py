@@ -8,6 +8,9 @@ from pathlib import Path
 
 from squall.actors.inject.kernel_ring import KernelKinds
 
+KERNEL_FOLDER_VARIABLE = "SQUALL_KERNELS"
+"""In a server's environment: the folder for its rings."""
+CUPTI_VARIABLE = "SQUALL_CUPTI"
 DEFAULT_KINDS = KernelKinds.KERNELS | KernelKinds.COPIES
 _BUILT = Path(__file__).parents[1]
 """`setup.py` builds it as `squall.actors._kernels`, for want of another way to build; it is no module of Python."""
@@ -45,10 +48,10 @@ def kernel_environment(
     """
     found = {
         "CUDA_INJECTION64_PATH": str(library),
-        "SQUALL_KERNELS": str(rings),
+        KERNEL_FOLDER_VARIABLE: str(rings),
         "SQUALL_KERNEL_KINDS": ",".join(str(kind.name).lower() for kind in kinds),
     }
-    return found | ({"SQUALL_CUPTI": str(cupti)} if cupti else {})
+    return found | ({CUPTI_VARIABLE: str(cupti)} if cupti else {})
 
 
 def find_rings(folder: Path, known: Collection[Path] = ()) -> list[Path]:

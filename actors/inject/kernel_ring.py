@@ -210,6 +210,16 @@ class KernelRing:
         version, bound_ns = self._word("cupti_version"), self._word("clock_bound_ns")
         return State(self.pid, status, text, version, KernelKinds(self._word("kinds")), bound_ns, is_ended)
 
+    @property
+    def started_ns(self) -> int:
+        """When the process made its first CUDA call: nothing of it was before that."""
+        return self._word("started_ns")
+
+    @property
+    def flushed_ns(self) -> int:
+        """When CUPTI was last asked for its records: where the process was killed, those that ended before are here."""
+        return self._word("flushed_ns")
+
     def lost(self) -> Losses:
         """As it is now."""
         names = ("n_lost", "n_dropped", "n_untimed", "n_unknown", "n_buffers_out", "n_buffers_refused")

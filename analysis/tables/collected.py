@@ -8,6 +8,8 @@ from typing import Annotated, Any
 
 from squall.analysis.tables.document import LEFT_OUT, REST, Since, With
 
+BY_KERNEL_LIBRARY = "by the kernel library in the server's processes"
+"""`how` of the collector `kernels`."""
 BY_MODEL, BY_LIBRARY = "by the model itself", "by the batch library in the server"
 """`how` of the collector `batches`."""
 
@@ -173,6 +175,31 @@ class KernelTies:
     n: Annotated[int, "rows"]
     n_tied: Annotated[int, "of these in exactly one batch of the instance that they are of"]
     n_ambiguous: Annotated[int, "of these in several batches of that instance, which overlap: tied to none"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecordedProcess:
+    """A process of the server that used CUDA, with the kernel library in it."""
+
+    process: Annotated[int, "process id on its node"]
+    status: Annotated[str, "how the library did in it, in one line (docs/kernels.md)"]
+    gpus: Annotated[tuple[str, ...], "UUIDs of its CUDA devices, by number; empty: not known"] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class KernelRecordingFacts:
+    """What the kernel library recorded of the server."""
+
+    n_windows: Annotated[int, "rows of table `recordings`"] = 0
+    recorded_ns: Annotated[int, "together so long"] = 0
+    processes: Annotated[tuple[RecordedProcess, ...], "in the order in which they were found"] = ()
+    ties: Annotated[Mapping[str, KernelTies], "by table, how many of its rows are tied to a batch"] = field(
+        default_factory=dict
+    )
+    n_outside: Annotated[int, "records that no window holds whole, as at its edges: left out"] = 0
+    losses: Annotated[
+        tuple[str, ...], "what is missing of it, and what went wrong; `notes` has them too"
+    ] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,6 +14,7 @@ from typing import Annotated, Any
 from squall.analysis.tables.collected import (
     ClockCost,
     CollectorState,
+    KernelRecordingFacts,
     NsysFacts,
     ObserverCost,
     ProfiledPhase,
@@ -103,6 +104,9 @@ class Manifest:
     nsys: Annotated[NsysFacts, LEFT_OUT, "of a run with nsys, the profiler"] = field(
         default_factory=NsysFacts
     )
+    kernels: Annotated[
+        KernelRecordingFacts | None, LEFT_OUT, Since(5), "of a run with the kernel library, what it recorded"
+    ] = None
     notes: Annotated[tuple[str, ...], "all else that did not go as it should"] = ()
     tables: Annotated[Mapping[str, SealedTable] | None, LEFT_OUT, "of a sealed run, the tables"] = None
     verdict: Annotated[SealedVerdict | None, LEFT_OUT, "of a sealed run"] = None

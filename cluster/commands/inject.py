@@ -1,4 +1,4 @@
-"""`squall inject`: what a server that somebody else starts needs, so that its batches are recorded."""
+"""`squall inject`: what a server that somebody else starts needs, so that its batches and kernels are recorded."""
 
 from __future__ import annotations
 
@@ -32,14 +32,38 @@ def inject(
     ] = None,
     form: Annotated[Form, typer.Option("--as", help="For whom it is printed.")] = Form.ENV,
 ) -> None:
-    """Prints the environment that makes a server record its batches: env $(squall inject) tritonserver …"""
+    """Prints the environment that makes a server record batches and kernels: env $(squall inject) tritonserver …"""
     import os
 
+    rings = _made(folder)
     try:
-        environment = batch_environment(_made(folder), os.environ if form is Form.ENV else {})
+        environment = batch_environment(rings, os.environ if form is Form.ENV else {})
     except ValueError as error:
         raise TargetError(str(error)) from error
-    typer.echo(snippet(form, environment))
+    typer.echo(snippet(form, environment | _of_kernels(rings)))
+
+
+def _of_kernels(rings: Path) -> dict[str, str]:
+    """Without a process that uses CUDA they do nothing; empty where the kernel library was not built.
+
+    Their rings are in a folder within the other one: each has one reader.
+    """
+    import os
+
+    from squall.actors.inject.kernel_library import (
+        CUPTI_VARIABLE,
+        find_cupti,
+        find_kernel_library,
+        kernel_environment,
+    )
+
+    library = find_kernel_library()
+    if library is None:
+        return {}
+    folder = rings / "kernels"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    named = os.environ.get(CUPTI_VARIABLE)
+    return kernel_environment(library, folder, cupti=Path(named) if named else find_cupti())
 
 
 def _made(folder: Path | None) -> Path:
@@ -59,17 +83,17 @@ def _made(folder: Path | None) -> Path:
 
 
 def snippet(form: Form, environment: Mapping[str, str]) -> str:
-    """The two variables as `form` takes them, with what a container must see of this host."""
-    library, folder = Path(environment["LD_PRELOAD"].partition(":")[0]), Path(environment[FOLDER_VARIABLE])
+    """The variables as `form` takes them, with what a container must see of this host."""
+    folder = Path(environment[FOLDER_VARIABLE])
     match form:
         case Form.ENV:
             return "\n".join(f"{name}={value}" for name, value in environment.items())
         case Form.DOCKER:
-            mounts = [f"--volume {library}:{library}:ro", f"--volume {folder}:{folder}"]
+            mounts = [f"--volume {path}:{path}:ro" for path in _libraries(environment).values()]
             variables = [f"--env {name}={value}" for name, value in environment.items()]
-            return " \\\n".join(["--network host", *mounts, *variables])
+            return " \\\n".join(["--network host", *mounts, f"--volume {folder}:{folder}", *variables])
         case Form.KUBERNETES:
-            return _kubernetes(library, folder, environment)
+            return _kubernetes(folder, environment)
         case Form.SYSTEMD:
             return "\n".join(
                 ["[Service]", *(f"Environment={name}={value}" for name, value in environment.items())]
@@ -78,11 +102,22 @@ def snippet(form: Form, environment: Mapping[str, str]) -> str:
             assert_never(form)
 
 
-def _kubernetes(library: Path, folder: Path, environment: Mapping[str, str]) -> str:
+def _libraries(environment: Mapping[str, str]) -> dict[str, Path]:
+    """Files that the variables name, by what a volume of each is called."""
+    named = {
+        "squall-library": environment["LD_PRELOAD"].partition(":")[0],
+        "squall-kernel-library": environment.get("CUDA_INJECTION64_PATH"),
+        "squall-cupti": environment.get("SQUALL_CUPTI"),
+    }
+    return {name: Path(path) for name, path in named.items() if path}
+
+
+def _kubernetes(folder: Path, environment: Mapping[str, str]) -> str:
     """The parts of a pod's spec: the server's container, and the volumes beside the containers."""
     variables = [
         line for name, value in environment.items() for line in (f"- name: {name}", f"  value: {value}")
     ]
+    libraries = _libraries(environment).items()
     return "\n".join(
         [
             "hostNetwork: true",
@@ -91,10 +126,10 @@ def _kubernetes(library: Path, folder: Path, environment: Mapping[str, str]) -> 
             "  env:",
             *(f"  {line}" for line in variables),
             "  volumeMounts:",
-            f"  - {{name: squall-library, mountPath: {library}, readOnly: true}}",
+            *(f"  - {{name: {name}, mountPath: {path}, readOnly: true}}" for name, path in libraries),
             f"  - {{name: squall-batches, mountPath: {folder}}}",
             "volumes:",
-            f"- {{name: squall-library, hostPath: {{path: {library}, type: File}}}}",
+            *(f"- {{name: {name}, hostPath: {{path: {path}, type: File}}}}" for name, path in libraries),
             f"- {{name: squall-batches, hostPath: {{path: {folder}, type: Directory}}}}",
         ]
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 
@@ -13,7 +13,6 @@ from squall.actors.process.cores import Split
 from squall.actors.process.priority import Settled
 from squall.analysis.clocks.track import ClockTrack
 from squall.analysis.storage.store import RunStore
-from squall.analysis.tables.collected import BY_LIBRARY, BY_MODEL
 from squall.analysis.tables.deployed import NodeFacts, RayPriority, ServerFacts, ServerScheduling
 from squall.cluster.driver.client_workers import (
     Worker,
@@ -24,8 +23,9 @@ from squall.cluster.driver.client_workers import (
     told_of_scheduling,
     worker_facts,
 )
+from squall.cluster.driver.collectors.observed import Collectors
+from squall.cluster.driver.collectors.server_libraries import ServerLibraries
 from squall.cluster.driver.nodes import Nodes
-from squall.cluster.driver.observed import BATCHES_MEND, Collectors
 from squall.cluster.node.agent import SERVER, NodeAgent
 from squall.cluster.node.endpoint import Endpoint, attach, tls_of
 from squall.cluster.placement import Node, Placement
@@ -34,7 +34,7 @@ from squall.cluster.remote.spawn import Handle, end_all
 from squall.scenarios.config.scenario import Scenario
 from squall.scenarios.errors import ClusterError, SquallError
 from squall.scenarios.plan.closed import ClosedPlan
-from squall.scenarios.plan.plan import Plan
+from squall.scenarios.plan.plan import PhaseSpan, Plan
 
 _STOP_TIMEOUT_S = 120.0
 _SERVER_TIMEOUT_S = 900.0  # fetching and unpacking the server on first use is part of it
@@ -47,6 +47,7 @@ class Deployment:
         self.nodes = Nodes(store.run, store.run_dir, scenario.profile, anchor_ns)
         self.workers: list[Worker] = []
         self.collectors = Collectors(screen)
+        self.libraries = ServerLibraries(scenario, self.collectors)
         self.server_agent: Handle[NodeAgent] | None = None
         self.server_label = ""
         self._endpoint: Endpoint | None = None
@@ -91,6 +92,13 @@ class Deployment:
         self.server_agent.call(NodeAgent.observe_server, endpoint, placement.is_server_here)
         self._observe_gpus()
         self._choose_tracing()
+
+    def record_kernels(
+        self, clocks: Mapping[str, ClockTrack], start_ns: int, spans: Sequence[PhaseSpan]
+    ) -> None:
+        """See `ServerLibraries.record`; `clocks` by label of the node."""
+        assert self.server_agent is not None
+        self.libraries.record(self.server_agent, clocks[self.server_label], start_ns, spans)
 
     def begin_stop(self) -> None:
         """Asks the server to end, without waiting for it."""
@@ -140,7 +148,7 @@ class Deployment:
         collectors.turn_on("triton")
         collectors.turn_on("host")
         if scenario.server.url is None:
-            self._choose_batches(agent)
+            self.libraries.choose_batches(agent)
         reason_nvml = None
         if not placement.is_server_here:
             reason_nvml = "the server is on no node of the Ray cluster"
@@ -148,35 +156,9 @@ class Deployment:
             reason_nvml = agent.call(NodeAgent.missing_nvml)
         collectors.choose("nvml", profile.nvml, reason_nvml, GPU_MEND)
         collectors.choose("nsys", profile.nsys, self._missing_nsys(placement, agent), NSYS_MEND)
+        if scenario.server.url is None:
+            self.libraries.choose_kernels(agent)
         self._note_collectors()
-
-    def _choose_batches(self, agent: Handle[NodeAgent]) -> None:
-        """Of a server that squall starts. Raises ClusterError where they are required and nothing records them."""
-        scenario, collectors = self._scenario, self.collectors
-        if scenario.model.repository is None:
-            collectors.turn_on("batches", BY_MODEL)
-            return
-        reason = None
-        if scenario.server.image is not None:
-            reason = "a container that squall starts has not its batch library"
-        elif scenario.profile.batches != "off":
-            reason = agent.call(NodeAgent.missing_library)
-        collectors.choose("batches", scenario.profile.batches, reason, BATCHES_MEND, BY_LIBRARY)
-
-    def _follow_batches(self, agent: Handle[NodeAgent], endpoint: Endpoint) -> None:
-        """Of a server that somebody else started. Raises ClusterError as `_choose_batches` does."""
-        reason, wanted = None, self._scenario.profile.batches
-        if not self._is_server_here:
-            reason = "the server is on no node of the Ray cluster"
-        elif wanted != "off":
-            reason = agent.call(NodeAgent.follow_batches, endpoint.port)
-        self.collectors.choose("batches", wanted, reason, BATCHES_MEND, BY_LIBRARY)
-        self._note_collectors()
-
-    @property
-    def _has_library(self) -> bool:
-        """Whether a server that squall starts is to have the batch library in it."""
-        return self._scenario.model.repository is not None and self.collectors.is_on("batches")
 
     def _missing_nsys(self, placement: Placement, agent: Handle[NodeAgent]) -> str | None:
         server, profile = self._scenario.server, self._scenario.profile
@@ -227,14 +209,17 @@ class Deployment:
             endpoint = attach(scenario.model, scenario.server, tls_of(scenario))
             if self.collectors.is_on("nsys"):
                 self.nodes.agents[node.label].call(NodeAgent.attach_profiler, scenario.profile)
-            self._follow_batches(self.nodes.agents[node.label], endpoint)
+            port = endpoint.port if self._is_server_here else None
+            self.libraries.follow(self.nodes.agents[node.label], port)
+            self._note_collectors()
         else:
             self._screen.step(f"starting Triton with {scenario.model.name}")
             agent = self.nodes.agents[node.label]
             self.nodes.server_label = node.label
             try:
                 with_nsys, cores = self.collectors.is_on("nsys"), self._splits[node.label].others
-                starting = agent.begin(NodeAgent.start_server, scenario, with_nsys, cores, self._has_library)
+                inside = self.libraries.has_batches, self.libraries.kernel_kinds
+                starting = agent.begin(NodeAgent.start_server, scenario, with_nsys, cores, *inside)
                 endpoint = agent.wait(starting, _SERVER_TIMEOUT_S)
             except SquallError:
                 with contextlib.suppress(SquallError):  # why the server failed matters more than its log

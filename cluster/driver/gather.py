@@ -19,12 +19,12 @@ from squall.analysis.clocks.timeline import RunPhase, assign_phase
 from squall.analysis.storage.store import RunStore
 from squall.analysis.tables.collected import NsysFacts, ObserverCost
 from squall.cluster.driver.client_workers import Worker, sender_scheduling
+from squall.cluster.driver.collectors.observed import BATCHES_MEND
+from squall.cluster.driver.collectors.phase_profiler import TOO_LATE, PhaseProfiler
 from squall.cluster.driver.deployment import Deployment, with_clock
 from squall.cluster.driver.ingest import Ledger, ingest_file, ingest_table
 from squall.cluster.driver.node_files import pieces_of
 from squall.cluster.driver.nodes import Nodes
-from squall.cluster.driver.observed import BATCHES_MEND
-from squall.cluster.driver.phase_profiler import TOO_LATE, PhaseProfiler
 from squall.cluster.node.agent import SERVER, NodeAgent
 from squall.cluster.node.spills import NodeFile
 from squall.cluster.remote.spawn import Handle
@@ -35,6 +35,7 @@ from squall.scenarios.units import NS_PER_S
 
 _STOP_TIMEOUT_S = 60.0
 _ANSWER_TIMEOUT_S = 10.0
+_SPILL_TIMEOUT_S = 1800.0
 
 Arguments = ParamSpec("Arguments")
 Answer = TypeVar("Answer")
@@ -87,6 +88,9 @@ class Collection:
         deployment = self._deployment
         if profiler is not None:
             self._try("profiler", profiler.begin_finish)
+        has_kernels = deployment.collectors.is_on("kernels") and deployment.server_agent is not None
+        if has_kernels:
+            self._try_noting("kernels", self._stop_kernels)
         if deployment.collectors.is_on("triton trace"):
             self._try_noting("trace", partial(self._server_call, NodeAgent.turn_tracing, False))
         self._try("agents", self._wake_agents)
@@ -98,6 +102,8 @@ class Collection:
         if deployment.server_agent is not None:
             self._try("batches", self._spill_server_tables)
             self._try_noting("stop_server", deployment.begin_stop)
+        if has_kernels:
+            self._try_noting("kernels", self._take_kernels)
         if profiler is not None:
             self._try_noting("profiler", partial(self._take_profile, profiler))
         files = self._files()
@@ -132,6 +138,20 @@ class Collection:
         if collectors.is_on("batches") and not self._store.has("batches"):
             collectors.lose("batches", "no batch of the load was recorded", BATCHES_MEND)
             self._store.amend(replace(self._store.manifest, collectors=collectors.states()))
+
+    def _stop_kernels(self) -> None:
+        assert self._deployment.server_agent is not None
+        self._deployment.libraries.stop(self._deployment.server_agent)
+
+    def _take_kernels(self) -> None:
+        """Into spill files, which takes as long as what was recorded is much."""
+        agent, collectors = self._deployment.server_agent, self._deployment.collectors
+        assert agent is not None
+        told, facts = agent.wait(agent.begin(NodeAgent.spill_kernels), _SPILL_TIMEOUT_S)
+        self.notes += told
+        self._deployment.libraries.judge(facts)
+        known = self._store.manifest
+        self._store.amend(replace(known, kernels=facts, collectors=collectors.states()))
 
     def _wake_agents(self) -> None:
         self.losses += self._deployment.nodes.wake()

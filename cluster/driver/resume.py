@@ -32,7 +32,7 @@ from squall.cluster.driver.node_files import FilesHere, pieces_of
 from squall.cluster.driver.run import RunResult
 from squall.cluster.interrupts import Interrupts
 from squall.cluster.node.agent import SERVER, traces_in
-from squall.cluster.node.injected.batch_recording import BatchRecording
+from squall.cluster.node.injected.inside import LibrariesInside
 from squall.cluster.node.scratch import folders_of, owner_of
 from squall.cluster.node.server_log import without_own_folders
 from squall.cluster.node.spills import NodeFile, Spills
@@ -115,6 +115,7 @@ class _Resuming:
         self._losses: list[str] = []
         self._notes: list[str] = []
         self._ledger: Ledger | None = None
+        self._kernels = self._before.kernels
 
     def look(self) -> None:
         """Finds the folders here, and waits for the end of what still writes to them. Raises ClusterError."""
@@ -176,8 +177,12 @@ class _Resuming:
         if (folder / SERVER / "batches").is_dir():
             self._losses += spills.write_batches(folder / SERVER / "batches", labels)
         from_ns = self._before.node_starts_ns.get(label, 0)
-        losses, notes = BatchRecording(folder / SERVER).spill(spills, labels, from_ns)
+        inside = LibrariesInside(folder / SERVER)
+        losses, notes = inside.batches.spill(spills, labels, from_ns)
         self._losses, self._notes = self._losses + losses, self._notes + notes
+        self._notes += inside.kernels.spill(spills, labels)
+        if (kernels := inside.kernels.facts()).processes:
+            self._kernels = kernels
         if traces := traces_in(folder / SERVER):
             self._notes += spills.write_traces(traces, labels)
         return FilesHere(folder, label).list()
@@ -232,6 +237,7 @@ class _Resuming:
                 known,
                 losses=(*noted, *self._losses),
                 notes=(*known.notes, *self._notes, _how(self._before)),
+                kernels=self._kernels,
             )
         )
         if self._is_aborted:
@@ -272,7 +278,7 @@ class _Resuming:
     def clean_up(self) -> None:
         """Removes the folders: the run has all that was in them."""
         for folder in self._folders.values():
-            BatchRecording(folder / SERVER).close(keeps_files=False)
+            LibrariesInside(folder / SERVER).close(keeps_files=False)
             shutil.rmtree(folder, ignore_errors=True)
 
 

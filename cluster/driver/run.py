@@ -28,10 +28,10 @@ from squall.analysis.summary.summary_file import Summary
 from squall.analysis.tables.manifest import Manifest, PhaseFacts, PlanFacts
 from squall.analysis.tables.sealed import SealedVerdict, Unfinished
 from squall.analysis.verdict.validity import judge_run
+from squall.cluster.driver.collectors.phase_profiler import PhaseProfiler
 from squall.cluster.driver.deployment import Deployment
 from squall.cluster.driver.gather import Collection
 from squall.cluster.driver.intent import announce, describe_plan, refuse_empty
-from squall.cluster.driver.phase_profiler import PhaseProfiler
 from squall.cluster.driver.preflight import check_before_ray, server_address
 from squall.cluster.driver.worker_watch import OVERRUN_NS, WorkerWatch
 from squall.cluster.interrupts import Interrupts
@@ -303,6 +303,7 @@ class _Run:
         self._node_starts_ns = {label: clock.source_ns(self._start_ns) for label, clock in clocks.items()}
         for worker in self._deployment.workers:
             worker.start(self._node_starts_ns[worker.node.label])
+        self._deployment.record_kernels(clocks, self._start_ns, self._plan.spans)
         self._store.amend(
             replace(
                 self._store.manifest,

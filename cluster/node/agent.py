@@ -2,38 +2,38 @@
 
 from __future__ import annotations
 
-import os
-import platform
 import re
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
-
-import psutil
+from typing import Literal
 
 from squall.actors.clock import SystemClock, clock_domain
-from squall.actors.doctor.checkup import ThisHost
-from squall.actors.doctor.priority import watchdogs
 from squall.actors.load.shared_memory import remove_regions
 from squall.actors.net.triton_control import ControlError
 from squall.actors.nsys.tools import NsysTools, find_nsys
 from squall.actors.process.cores import Cores, Split, node_split
 from squall.actors.process.state import listening_pids, states_of, what_is_unusual
 from squall.actors.process.supervisor import remove_leftovers
-from squall.actors.sampling.gpu.source import GpuSource, missing_reason
+from squall.actors.sampling.gpu.source import missing_reason
 from squall.actors.sampling.observer import Observer, ObserverSettings, ServerTarget
 from squall.actors.sampling.triton_trace import TraceSwitch, trace_holds, trace_reason
 from squall.analysis.nsys.tables import EventLabels
-from squall.analysis.tables.collected import NsysFacts, ObserverCost
+from squall.analysis.tables.collected import KernelRecordingFacts, NsysFacts, ObserverCost
 from squall.analysis.tables.deployed import NodeFacts, ServerScheduling
 from squall.analysis.tables.document import read_section
 from squall.cluster.node.endpoint import Endpoint
-from squall.cluster.node.injected.batch_recording import BatchRecording, missing_library
+from squall.cluster.node.injected.batch_recording import missing_library
+from squall.cluster.node.injected.inside import LibrariesInside
+from squall.cluster.node.injected.kernel_recording import missing_kernels
+from squall.cluster.node.node_facts import node_facts
 from squall.cluster.node.node_profiler import NodeProfiler
 from squall.cluster.node.scratch import Owner, Scratch, claim, is_wanted, owner_of
 from squall.cluster.node.server import TritonServer
 from squall.cluster.node.server_log import without_own_folders
 from squall.cluster.node.spills import NodeFile, Spills, save_deleted
 from squall.cluster.node.triton_home import cache_dir
+from squall.scenarios.config.duty import Duty
 from squall.scenarios.config.scenario import ProfileConfig, Scenario
 from squall.scenarios.errors import ClusterError, LostActor, TargetError
 
@@ -75,7 +75,7 @@ class NodeAgent:
         self._server: TritonServer | None = None
         self._endpoint: Endpoint | None = None
         self._profiler: NodeProfiler | None = None
-        self._batches = BatchRecording(self._scratch.path / SERVER)
+        self._inside = LibrariesInside(self._scratch.path / SERVER)
         self._tools: NsysTools | None = None
         self._without_nsys: str | None = None
         self._is_traced = False
@@ -98,15 +98,8 @@ class NodeAgent:
         return clock_domain()
 
     def describe(self) -> NodeFacts:
-        """Hardware and kernel, without names of host or user."""
-        return NodeFacts(
-            n_cores=os.cpu_count(),
-            cpu_model=_cpu_model(),
-            memory_bytes=psutil.virtual_memory().total,
-            kernel=platform.release(),
-            gpus=tuple(_gpu_names()),
-            ray_watchdogs=tuple(watchdogs(ThisHost())),
-        )
+        """See `squall.cluster.node.node_facts.node_facts`."""
+        return node_facts()
 
     def split_cores(self, wanted: Cores, n_workers: int) -> Split:
         """See `squall.actors.process.cores.split_cores`. Raises as that does."""
@@ -208,18 +201,24 @@ class NodeAgent:
     # the server
 
     def start_server(
-        self, scenario: Scenario, with_nsys: bool, cores: tuple[int, ...] = (), with_batches: bool = False
+        self,
+        scenario: Scenario,
+        with_nsys: bool,
+        cores: tuple[int, ...] = (),
+        with_batches: bool = False,
+        kernel_kinds: tuple[str, ...] = (),
     ) -> Endpoint:
         """Launches the scenario's server, without nsys where it does not start with it; see `why_without_nsys`.
 
-        `cores`: those it may run on; empty: all of this process. `with_batches`: the batch library records in it.
-        Raises what `TritonServer.start` does, and ClusterError where a required nsys does not launch it.
+        `cores`: those it may run on; empty: all of this process. `with_batches`: the batch library records in it;
+        `kernel_kinds`: the kernel library can record these, empty: it is not loaded. Raises what `TritonServer.start`
+        and `LibrariesInside.begin` do, and ClusterError where a required nsys does not launch it.
         """
         folder = self._scratch.path / SERVER
         folder.mkdir()
         session = self._make_profiler(scenario.profile).session if with_nsys else None
         trace_file = folder / _TRACE if scenario.profile.triton_trace == "auto" else None
-        rings = self._batches.begin() if with_batches else None
+        injected = self._inside.begin(with_batches, kernel_kinds)
         self._server = TritonServer(
             scenario.model,
             scenario.server,
@@ -228,7 +227,7 @@ class NodeAgent:
             missing_reason() is None,
             trace_file,
             cores,
-            rings,
+            injected,
         )
         try:
             self._endpoint = self._server.start()
@@ -285,7 +284,7 @@ class NodeAgent:
             losses.append(f"after the server was started again: {error}")
         return losses
 
-    # the batch library
+    # the libraries inside the server
 
     def missing_library(self) -> str | None:
         """See `squall.cluster.node.injected.batch_recording.missing_library`."""
@@ -293,7 +292,28 @@ class NodeAgent:
 
     def follow_batches(self, port: int) -> str | None:
         """See `BatchRecording.follow`."""
-        return self._batches.follow(port)
+        return self._inside.batches.follow(port)
+
+    def missing_kernels(self) -> str | None:
+        """See `squall.cluster.node.injected.kernel_recording.missing_kernels`."""
+        return missing_kernels()
+
+    def follow_kernels(self, port: int) -> str | None:
+        """See `KernelRecording.follow`."""
+        return self._inside.kernels.follow(port)
+
+    def record_kernels(self, spans: Sequence[tuple[int, int]], duty: Duty | Literal["whole"]) -> None:
+        """See `KernelRecording.record`."""
+        self._inside.kernels.record(spans, duty)
+
+    def stop_kernels(self) -> None:
+        """See `KernelRecording.stop`."""
+        self._inside.kernels.stop()
+
+    def spill_kernels(self) -> tuple[list[str], KernelRecordingFacts]:
+        """See `KernelRecording.spill`; after `spill_server_tables`. What is missing, and what there is."""
+        labels = {"run": self._run, "node": self._node, "server": SERVER}
+        return self._inside.kernels.spill(self._spills, labels), self._inside.kernels.facts()
 
     def server_log(self) -> bytes:
         """The server's log so far, without names of this node's folders; empty if no server was started here."""
@@ -402,7 +422,7 @@ class NodeAgent:
         save_deleted(folder, self._server_roots())
         if (folder / "batches").is_dir():
             losses = self._spills.write_batches(folder / "batches", labels)
-        lost, notes = self._batches.spill(self._spills, labels, from_ns)
+        lost, notes = self._inside.batches.spill(self._spills, labels, from_ns)
         traces = traces_in(folder)
         return losses + lost, notes + (self._spills.write_traces(traces, labels) if traces else [])
 
@@ -433,7 +453,7 @@ class NodeAgent:
         self.stop_server()
         remove_regions(self._run)
         remove_leftovers(str(self._scratch.path / SERVER))  # of an agent that died, whose server was killed
-        self._batches.close(keeps_files)
+        self._inside.close(keeps_files)
         if keeps_files:
             self._scratch.leave()
         else:
@@ -446,21 +466,3 @@ def traces_in(folder: Path) -> list[Path]:
         re.fullmatch(rf"({_TRACE}(?:-[0-9]+)?)(?:\.[0-9]+)?", path.name) for path in folder.glob(f"{_TRACE}*")
     )
     return sorted({folder / name[1] for name in names if name is not None})
-
-
-def _gpu_names() -> list[str]:
-    if missing_reason() is not None:
-        return []
-    source = GpuSource(with_gpm=False)
-    try:
-        return source.names()
-    finally:
-        source.close()
-
-
-def _cpu_model() -> str:
-    with open("/proc/cpuinfo", encoding="utf-8") as lines:
-        for line in lines:
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.machine()

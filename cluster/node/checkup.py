@@ -30,7 +30,8 @@ from squall.actors.sampling.clock_responder import ClockResponder
 from squall.actors.sampling.gpu.source import GpuSource, missing_reason
 from squall.analysis.nsys.count import count_events
 from squall.analysis.requests.workers import LANE_COST
-from squall.cluster.node.injected.effect import injected
+from squall.cluster.node.injected.effect import Injected, injected
+from squall.cluster.node.injected.kernel_recording import NO_GPU, missing_kernels
 from squall.cluster.node.triton_home import WHEEL, TritonHome, cache_dir, find_triton
 from squall.scenarios.errors import AnalysisError, ClusterError, TargetError
 
@@ -88,12 +89,17 @@ class NodeCheckup:
         ]
         return check_up(checks, host)
 
-    def server_finding(self, port: int) -> Finding:
-        """Whether the batch library is in effect in the server that listens at `port` here."""
-        found = injected(listening_pids(port))
-        if found.folder is None:
-            return Finding("server", "limited", f"its batches are not recorded: {found.reason}", INJECT_MEND)
-        return Finding("server", "ok", "the batch library is in it")
+    def server_findings(self, port: int) -> list[Finding]:
+        """Whether the libraries are in effect in the server that listens at `port` here.
+
+        Of kernels nothing is said where there are none to record: without a GPU, and without the library.
+        """
+        pids = listening_pids(port)
+        batches, kernels = injected(pids, "batches"), injected(pids, "kernels")
+        found = [_in_server("batch", "batches", batches)]
+        if kernels.folder is not None or missing_kernels() != NO_GPU:
+            found.append(_in_server("kernel", "kernels", kernels))
+        return found
 
     def ray_findings(self, settled: Settled) -> list[Finding]:
         """What the Ray that started this process does to processes; `settled`: to this one."""
@@ -119,6 +125,12 @@ class NodeCheckup:
     def close(self) -> None:
         if self._responder is not None:
             self._responder.close()
+
+
+def _in_server(library: str, what: str, found: Injected) -> Finding:
+    if found.folder is None:
+        return Finding("server", "limited", f"its {what} are not recorded: {found.reason}", INJECT_MEND)
+    return Finding("server", "ok", f"the {library} library is in it")
 
 
 def _prove(tools: NsysTools) -> tuple[int, int]:

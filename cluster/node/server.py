@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -62,7 +63,7 @@ class TritonServer:
     `folder` takes the model repository, batch records and the log `triton.log`. With `nsys` the server runs
     inside that session. `trace_file`: where Triton's trace API is to write; `traces` has the files that a launch
     named, none where the server's version cannot trace. `cores`: those it may run on; empty: those of this process.
-    `rings`: a folder that is there, for the batch library; None: the server does not load it.
+    `injected`: what its environment has beside for libraries of ours.
     Not thread-safe.
     """
 
@@ -75,7 +76,7 @@ class TritonServer:
         has_gpu: bool,
         trace_file: Path | None = None,
         cores: tuple[int, ...] = (),
-        rings: Path | None = None,
+        injected: Mapping[str, str] | None = None,
     ) -> None:
         self.records = folder / "batches"
         self.log = folder / "triton.log"
@@ -87,7 +88,7 @@ class TritonServer:
         self._has_gpu = has_gpu
         self._trace_file = trace_file
         self._cores = cores
-        self._rings = rings
+        self._injected = injected or {}
         self._ports: Ports | None = None
         self._log_start_bytes = 0
         self._process: subprocess.Popen[bytes] | None = None
@@ -220,7 +221,7 @@ class TritonServer:
             self._log_start_bytes = log.tell()
             self._process = subprocess.Popen(
                 [*supervisor, *command], stdin=subprocess.PIPE, stdout=log, stderr=log,
-                env=server_environment(self._folder, libraries, self._rings), start_new_session=True,
+                env=server_environment(self._folder, libraries, self._injected), start_new_session=True,
                 cwd=self._folder,
             )  # fmt: skip
         return source

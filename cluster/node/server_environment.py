@@ -6,10 +6,8 @@ import importlib.util
 import os
 import sys
 import sysconfig
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-
-from squall.actors.inject.library import batch_environment
 
 _KEPT_ENVIRONMENT = (
     "PATH", "LD_LIBRARY_PATH", "HOME", "LANG", "LC_ALL", "TZ", "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER",
@@ -25,18 +23,18 @@ _MODEL_PACKAGES = ("numpy", "nvidia", "torch")
 
 
 def server_environment(
-    folder: Path, library_dirs: Sequence[Path], rings: Path | None = None
+    folder: Path, library_dirs: Sequence[Path], injected: Mapping[str, str] | None = None
 ) -> dict[str, str]:
     """The whole environment of a server: temporary files go to `folder`, `library_dirs` are searched before others.
 
-    `rings`: where the batch library is to record; None: it is not loaded. Raises ValueError as `batch_environment`.
+    `injected`: what libraries of ours in it need, beside what it inherits.
     """
     env = {name: os.environ[name] for name in _KEPT_ENVIRONMENT if name in os.environ}
     env["TMPDIR"] = str(folder)
     env["PYTHONPATH"] = os.pathsep.join(model_folders())
     libraries = [*map(str, library_dirs), env.get("LD_LIBRARY_PATH", "")]
     env["LD_LIBRARY_PATH"] = os.pathsep.join(filter(None, libraries))
-    return env | batch_environment(rings, env) if rings is not None else env
+    return env | dict(injected or {})
 
 
 def model_folders() -> list[str]:

@@ -65,7 +65,7 @@ def diagnose(ray_address: str | None, interrupts: Interrupts, server: str | None
         what, mend = str(error), _LOCAL_RAY_MEND if ray_address is None else _JOIN_MEND
         with interrupts.allowed():
             alone = [Finding("Ray", "missing", what, mend), *own.findings()]
-            alone += [own.server_finding(at[1])] if at is not None else []
+            alone += own.server_findings(at[1]) if at is not None else []
         found = {"this machine": alone}
     return summarise(found, driver)
 
@@ -101,13 +101,13 @@ def _place_of(url: str) -> tuple[str, int]:
 
 def _of_server(
     nodes: Sequence[Node], handles: Mapping[str, Handle[NodeCheckup]], address: str, port: int
-) -> tuple[str, Finding]:
+) -> tuple[str, list[Finding]]:
     """Label of its node, else of the driver's, and what that says of it."""
     placed = place(nodes, address)
     if not placed.is_server_here:
-        what = "is on no node of the Ray cluster: its batches cannot be read"
-        return placed.server.label, Finding("server", "limited", what, "start Ray on its node")
-    return placed.server.label, handles[placed.server.label].call(NodeCheckup.server_finding, port)
+        what = "is on no node of the Ray cluster: its batches and kernels cannot be read"
+        return placed.server.label, [Finding("server", "limited", what, "start Ray on its node")]
+    return placed.server.label, handles[placed.server.label].call(NodeCheckup.server_findings, port)
 
 
 def examine(
@@ -137,8 +137,8 @@ def examine(
             found[label].append(Finding("node", "missing", _one_line(error), _NODE_MEND))
     if server is not None:
         with suppress(SquallError):  # its node does not answer: told above
-            label, finding = _of_server(nodes, handles, *server)
-            found[label].append(finding)
+            label, findings = _of_server(nodes, handles, *server)
+            found[label] += findings
     for node in nodes:
         if node.label in begun:
             found[node.label].append(clock_finding(node, handles[node.label]))

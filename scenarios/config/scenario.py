@@ -11,9 +11,10 @@ import json
 import math
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from squall.scenarios.config.arrivals import ArrivalsConfig, ClosedArrivals, EnvelopeArrivals, expected_count
+from squall.scenarios.config.duty import Duty, DutyField
 from squall.scenarios.config.fields import (
     Count,
     Duration,
@@ -239,6 +240,16 @@ SampleInterval = Annotated[Duration, Field(ge=NS_PER_S // 100)]
 """Between two samples: at shorter ones a sampler reads without a pause and takes the cores from what it observes."""
 
 
+def _kinds_named(value: tuple[str, ...]) -> tuple[str, ...]:
+    """Calls and waits alone say nothing of the GPU."""
+    if not {"kernels", "copies"} & set(value):
+        raise ValueError("name kernels, copies or both: without them nothing on the GPU is recorded")
+    twice = [kind for index, kind in enumerate(value) if kind in value[:index]]
+    if twice:
+        raise ValueError(f"{twice[0]} is named twice")
+    return value
+
+
 class ProfileConfig(Section):
     """What is observed beside the requests, and how often."""
 
@@ -257,6 +268,14 @@ class ProfileConfig(Section):
     batches: Literal["auto", "off", "required"] = (
         "auto"  # by the library, of models that record none themselves
     )
+    kernels: Literal["auto", "off", "required"] = "auto"  # by the library that CUDA loads into its processes
+    kernel_kinds: Annotated[
+        tuple[Literal["kernels", "copies", "sync", "runtime", "driver", "graphs"], ...],
+        AfterValidator(_kinds_named),
+    ] = ("kernels", "copies")
+    duty: DutyField = Duty(
+        NS_PER_S // 5, 2 * NS_PER_S
+    )  # which part of each measured phase they are recorded in
     nvml: Literal["auto", "off", "required"] = "auto"
     gpm: Literal["auto", "off"] = "auto"
     triton_trace: Literal["auto", "off"] = "auto"  # per-request server times, from Triton 2.57 on
@@ -265,6 +284,14 @@ class ProfileConfig(Section):
     thread_interval_ns: SampleInterval = Field(default=NS_PER_S, alias="thread_interval")
     gpu_interval_ns: SampleInterval = Field(default=NS_PER_S // 10, alias="gpu_interval")
     osrt_threshold_ns: Duration = Field(default=100_000, alias="osrt_threshold")
+
+    @model_validator(mode="after")
+    def _one_of_cupti(self) -> ProfileConfig:
+        if self.kernels == self.nsys == "required" and "cuda" in self.trace:
+            raise ValueError(
+                "nsys with cuda in trace and kernels cannot both be required: one has CUPTI at a time"
+            )
+        return self
 
 
 class ExpectConfig(Section):

@@ -14,8 +14,9 @@ import pytest
 from squall.actors.inject.batch_ring import rings
 from squall.cluster.node.batches import read_recorded
 from squall.cluster.node.injected.batch_recording import BatchRecording
-from squall.cluster.node.injected.batch_rings import BatchRings, make_ring_folder, rings_of, taken_files
+from squall.cluster.node.injected.batch_rings import BatchRings, taken_files
 from squall.cluster.node.injected.effect import injected
+from squall.cluster.node.injected.ring_folder import make_ring_folder, rings_of
 from squall.scenarios.errors import ClusterError
 from tests.reporting import ReportingServer, reporting_server
 
@@ -156,8 +157,8 @@ def test_what_is_no_ring_is_a_loss_and_hinders_no_other(
 def test_what_a_dead_agent_had_not_taken_is_taken_by_who_comes_after(
     server: ReportingServer, tmp_path: Path
 ) -> None:
-    rings_folder = make_ring_folder(tmp_path)
-    assert rings_of(tmp_path) == rings_folder
+    rings_folder = make_ring_folder(tmp_path, "batches")
+    assert rings_of(tmp_path, "batches") == rings_folder
     server.run(rings_folder, *batch("000000000001", 100))
     BatchRings(rings_folder, tmp_path).stop()
     server.run(rings_folder, *batch("000000000002", 200))
@@ -168,7 +169,7 @@ def test_what_a_dead_agent_had_not_taken_is_taken_by_who_comes_after(
     recording.close(keeps_files=True)
     assert len(rings(rings_folder)) == 2
     recording.close(keeps_files=False)
-    assert rings_of(tmp_path) is None
+    assert rings_of(tmp_path, "batches") is None
 
 
 class _Spills:

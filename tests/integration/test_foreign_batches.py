@@ -21,7 +21,7 @@ from squall.actors.process.supervisor import region_prefix, remove_leftovers
 from squall.analysis.storage.store import RunStore
 from squall.cluster.node.agent import SERVER
 from squall.cluster.node.checkup import NodeCheckup
-from squall.cluster.node.injected.batch_rings import rings_of
+from squall.cluster.node.injected.ring_folder import rings_of
 from squall.cluster.node.server import free_ports, triton_options
 from squall.cluster.node.server_environment import server_environment
 from squall.cluster.node.triton_home import find_triton
@@ -207,7 +207,7 @@ def test_a_server_that_somebody_else_started_with_what_inject_prints_is_recorded
     assert live.end() == 0, live.lines
     with their_server(tmp_path / "server", models, "theirs", joined.stdout().splitlines()) as url:
         port = int(url.rpartition(":")[2])
-        assert NodeCheckup().server_finding(port).status == "ok"
+        assert [one.status for one in NodeCheckup().server_findings(port)] == ["ok", "ok"]
         ask(url, "theirs", 5)
         mapping = scenario(models, "theirs", batches="required")
         del mapping["model"]["repository"]
@@ -292,4 +292,4 @@ def test_a_run_whose_driver_was_killed_is_resumed_with_its_batches(joined: Bench
     joined.wait_until_gone()
     folder = store.manifest.nodes["node-0"].folder
     assert folder is not None
-    assert rings_of(Path(folder) / SERVER) is None
+    assert rings_of(Path(folder) / SERVER, "batches") is None

@@ -27,6 +27,22 @@ def missing_reason() -> str | None:
     return None if count else "the driver sees no GPU"
 
 
+def gpu_identities() -> list[tuple[str, str]]:
+    """UUID and product name of each GPU, in NVML's order; empty where NVML cannot be used."""
+    import pynvml
+
+    try:
+        pynvml.nvmlInit()
+        handles = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())]
+        found = [
+            (_text(pynvml.nvmlDeviceGetUUID(one)), _text(pynvml.nvmlDeviceGetName(one))) for one in handles
+        ]
+        pynvml.nvmlShutdown()
+    except pynvml.NVMLError:
+        return []
+    return found
+
+
 class _Gpu:
     """A GPU with its MIG instances. `lost`: when it answered no more, by the node's clock, and NVML's words."""
 

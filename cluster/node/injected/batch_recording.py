@@ -10,12 +10,11 @@ from squall.actors.inject.library import batch_environment
 from squall.actors.process.state import listening_pids
 from squall.cluster.node.injected.batch_rings import (
     BatchRings,
-    make_ring_folder,
-    remove_rings,
     take_left_rings,
     taken_files,
 )
 from squall.cluster.node.injected.effect import injected
+from squall.cluster.node.injected.ring_folder import make_ring_folder, remove_rings
 from squall.cluster.node.spills import Spills
 from squall.scenarios.errors import ClusterError
 
@@ -39,14 +38,17 @@ class BatchRecording:
         self._folder = folder
         self._rings: BatchRings | None = None
 
-    def begin(self) -> Path:
-        """A folder of rings for a server that is to be started, watched from now on. Raises ClusterError."""
+    def begin(self) -> dict[str, str]:
+        """What a server that is to be started needs; its rings are watched from now on. Raises ClusterError."""
         try:
-            rings = make_ring_folder(self._folder)
+            rings = make_ring_folder(self._folder, "batches")
+            environment = batch_environment(rings, {})
         except OSError as error:
             raise ClusterError(f"batches: {error.strerror or error}") from error
+        except ValueError as error:
+            raise ClusterError(str(error)) from error
         self._rings = BatchRings(rings, self._folder)
-        return rings
+        return environment
 
     def follow(self, port: int) -> str | None:
         """Takes from now on what the library records in a server that somebody else started, which listens at `port`
@@ -77,4 +79,4 @@ class BatchRecording:
         if self._rings is not None:
             self._rings.stop()
         if not keeps_files:
-            remove_rings(self._folder)
+            remove_rings(self._folder, "batches")

@@ -6,55 +6,18 @@ second. Whoever reads a ring takes from it, so that a folder of rings has one re
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
-import hashlib
 import os
-import shutil
 import threading
-from functools import partial
 from pathlib import Path
-from typing import BinaryIO
 
 from squall.actors.inject.batch_ring import BatchRing, rings
-from squall.actors.process.sweep import sweep
+from squall.cluster.node.injected.ring_folder import hold_alone, rings_of
+from squall.cluster.node.injected.taken_file import TakenFile
 from squall.scenarios.errors import ClusterError
 
 _EVERY_S = 0.1
 _ENDS_WITHIN_S = 30.0
-_MEMORY = Path("/dev/shm")
-_PREFIX = "squall-rings-"
 _TAKEN = "recorded"
-
-
-def make_ring_folder(folder: Path) -> Path:
-    """A new folder for the rings of a server whose own is `folder`, for this user alone; `rings_of` finds it again.
-
-    In memory where there is room for it: a server that writes to a mapped file of a disk may wait for the disk. What
-    dead agents left is swept. Raises OSError.
-    """
-    sweep(_MEMORY, f"{_PREFIX}*", partial(shutil.rmtree, ignore_errors=True))
-    for path in _places(folder):
-        with contextlib.suppress(OSError):
-            path.mkdir(mode=0o700)
-            return path
-    raise OSError(f"no folder for the rings of {folder.name} can be made")
-
-
-def rings_of(folder: Path) -> Path | None:
-    """What `make_ring_folder` made for it; None if nothing is there."""
-    return next((path for path in _places(folder) if path.is_dir()), None)
-
-
-def remove_rings(folder: Path) -> None:
-    """Removes it, if it is there."""
-    for path in _places(folder):
-        shutil.rmtree(path, ignore_errors=True)
-
-
-def _places(folder: Path) -> tuple[Path, Path]:
-    name = hashlib.sha256(str(folder).encode()).hexdigest()[:12]
-    return _MEMORY / f"{_PREFIX}{name}", folder / "rings"
 
 
 def taken_files(folder: Path) -> list[Path]:
@@ -75,7 +38,7 @@ class BatchRings:
         self._rings: dict[Path, _Taken | None] = {}
         self._losses: list[str] = []
         self._ends = threading.Event()
-        self._lock = _hold_alone(folder)
+        self._lock = hold_alone(folder, "batches")
         try:
             self._into.mkdir(parents=True, exist_ok=True)
             self._n_before = len(taken_files(server_folder))
@@ -129,7 +92,7 @@ class BatchRings:
 
 def take_left_rings(folder: Path) -> list[str]:
     """What an agent that died had not taken from the rings of a server that it had started; returns what is missing."""
-    rings = rings_of(folder)
+    rings = rings_of(folder, "batches")
     if rings is None:
         return []
     try:
@@ -143,8 +106,7 @@ class _Taken:
 
     def __init__(self, ring: BatchRing, path: Path, skips: bool) -> None:
         self._ring = ring
-        self._path = path
-        self._file: BinaryIO | None = None
+        self._file = TakenFile(path)
         self._trouble: str | None = None
         if skips:
             self._drained()
@@ -156,21 +118,9 @@ class _Taken:
         if not data:
             return
         try:
-            self._put_back()
-            self._file = self._file or self._path.open("ab")
-            self._file.write(data)
-            self._file.flush()
+            self._file.append(data)
         except OSError as error:
             self._trouble = f"batches of process {self._ring.pid} were not kept: {error.strerror}"
-
-    def _put_back(self) -> None:
-        """Where somebody removed the file: it is made again with all that it held."""
-        if self._file is None or os.fstat(self._file.fileno()).st_nlink:
-            return
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(f"/proc/self/fd/{self._file.fileno()}", self._path)
-        self._file.close()
-        self._file = self._path.open("ab")
 
     def _drained(self) -> bytes:
         """Nothing after a trouble."""
@@ -185,24 +135,6 @@ class _Taken:
         """What is missing."""
         n_lost = self._ring.lost() - self._lost_before
         self._ring.close()
-        with contextlib.suppress(OSError):
-            self._put_back()
-        with contextlib.suppress(OSError):
-            if self._file is not None:
-                self._file.close()
+        self._file.close()
         lost = [f"batches: process {self._ring.pid}: {n_lost} found no room in its ring"] if n_lost else []
         return lost + ([self._trouble] if self._trouble else [])
-
-
-def _hold_alone(folder: Path) -> int:
-    """A descriptor of `folder` that no other reader has. Raises ClusterError."""
-    try:
-        lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    except OSError as error:
-        raise ClusterError(f"{folder}, where batches are recorded: {error.strerror}") from error
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        os.close(lock)
-        raise ClusterError(f"another run reads the batches in {folder}") from error
-    return lock

@@ -1,16 +1,34 @@
-"""Whether a server that somebody else started has the batch library in it, and where that records."""
+"""Whether a server that somebody else started has a library of ours in it, and where that records."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from squall.actors.inject.batch_ring import rings
+from squall.actors.inject.kernel_library import KERNEL_FOLDER_VARIABLE, find_rings
 from squall.actors.inject.library import FOLDER_VARIABLE
+from squall.cluster.node.injected.ring_folder import RingKind
 
-_LIBRARY = "batches"
-"""Part of the name of the library's file, in whatever installation of squall."""
+
+@dataclass(frozen=True)
+class Library:
+    """A library as a server's processes show it. `file`: part of its name, in whatever installation of squall."""
+
+    variable: str
+    file: str
+    loader: str
+    """The variable that has it loaded."""
+    rings: Callable[[Path], Sequence[Path]]
+    is_at_start: bool
+    """Whether it is in each process from its start on, with a ring; else from its first use of CUDA on, if any."""
+
+
+LIBRARIES: dict[RingKind, Library] = {
+    "batches": Library(FOLDER_VARIABLE, "batches", "LD_PRELOAD", rings, True),
+    "kernels": Library(KERNEL_FOLDER_VARIABLE, "_kernels", "CUDA_INJECTION64_PATH", find_rings, False),
+}
 
 
 @dataclass(frozen=True)
@@ -21,31 +39,42 @@ class Injected:
     reason: str = ""
 
 
-def injected(pids: Iterable[int], proc: Path = Path("/proc")) -> Injected:
+def injected(pids: Iterable[int], kind: RingKind = "batches", proc: Path = Path("/proc")) -> Injected:
     """Of the server whose processes are `pids`, those that listen among them. Names no path in its reasons but that of
     the rings.
     """
-    found = [_of_process(proc / str(pid)) for pid in pids]
+    found = [_of_process(proc / str(pid), LIBRARIES[kind]) for pid in pids]
     if not found:
         return Injected(None, "no process of the server can be seen from this user's session on its node")
     return next((one for one in found if one.folder is not None), found[0])
 
 
-def _of_process(process: Path) -> Injected:
+def started_with(process: Path) -> dict[str, str]:
+    """The environment that a process, a folder of /proc, was started with. Raises OSError."""
+    entries = (process / "environ").read_bytes().split(b"\0")
+    return dict(entry.decode(errors="replace").partition("=")[::2] for entry in entries)
+
+
+def _of_process(process: Path, library: Library) -> Injected:
     try:
-        entries = (process / "environ").read_bytes().split(b"\0")
+        environment = started_with(process)
         maps = (process / "maps").read_text(errors="replace")
     except OSError as error:
         return Injected(None, f"the server's process cannot be looked into: {error.strerror}")
-    environment = dict(entry.decode(errors="replace").partition("=")[::2] for entry in entries)
-    folder = environment.get(FOLDER_VARIABLE)
+    folder = environment.get(library.variable)
     if not folder:
-        return Injected(None, f"the server was started without {FOLDER_VARIABLE}")
-    if not any(_LIBRARY in line.rpartition("/")[2] for line in maps.splitlines() if ".so" in line):
-        return Injected(None, f"the server has {FOLDER_VARIABLE}, but the library of LD_PRELOAD is not in it")
+        return Injected(None, f"the server was started without {library.variable}")
+    if library.is_at_start:
+        if not any(library.file in line.rpartition("/")[2] for line in maps.splitlines() if ".so" in line):
+            reason = f"the server has {library.variable}, but the library of {library.loader} is not in it"
+            return Injected(None, reason)
+    elif library.file not in environment.get(library.loader, "").rpartition("/")[2]:
+        return Injected(
+            None, f"the server has {library.variable}, but {library.loader} does not name the library"
+        )
     path = Path(folder)
     if not path.is_dir():
         return Injected(None, f"the server records into {path}, which is no folder here")
-    if not rings(path):
+    if library.is_at_start and not library.rings(path):
         return Injected(None, f"the library records nothing into {path}: the server's log says why")
     return Injected(path)

@@ -25,6 +25,7 @@ from squall.analysis.schema import arrow_schema
 from squall.analysis.tables.collected import KernelTies
 from squall.cluster.node.injected.kernel_columns import Calls, ColumnMaker
 from squall.cluster.node.injected.kernel_owners import Held, Instance, Int64s, Lane, Tally, by_lane, held_by
+from squall.cluster.node.injected.kernel_process import TakenProcess
 from squall.cluster.node.spills import Spills
 
 Array = NDArray[Any]
@@ -34,17 +35,6 @@ _NOTED_SHARE = 0.01
 _CALLS = {"runtime_calls": "cuda_api", "driver_calls": "cuda_api"}
 _TABLES = {**_OPERATIONS, "syncs": "syncs", **_CALLS}
 """By the name in `Activities` the table of its rows."""
-
-
-@dataclass(frozen=True)
-class ProcessRecords:
-    """What one process of a server recorded."""
-
-    path: Path
-    """Drained pieces of its ring, one after another."""
-    pid: int
-    gpus: tuple[str, ...] = ()
-    """UUIDs of the process's CUDA devices, by ordinal; of one beyond them the UUID is not known."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,7 +90,7 @@ class Windows:
 class KernelTables:
     """The tables of a server's processes; `ties` is filled while `rows` is read to its end."""
 
-    processes: Sequence[ProcessRecords]
+    processes: Sequence[TakenProcess]
     windows: Windows
     batches: ServerBatches
     labels: EventLabels
@@ -173,12 +163,13 @@ class SpilledKernels:
     """What became of the records: by table how many are tied, and sentences on what is missing and on the rest."""
 
     ties: dict[str, KernelTies]
+    n_outside: int
     losses: list[str]
     notes: list[str]
 
 
 def spill_kernels(
-    processes: Sequence[ProcessRecords],
+    processes: Sequence[TakenProcess],
     windows: Int64s,
     batches: Iterable[Path],
     labels: EventLabels,
@@ -187,12 +178,10 @@ def spill_kernels(
     """Spills the tables of what `processes` recorded within `windows`; `batches`: spill files of table `batches`."""
     tables = KernelTables(processes, Windows(windows), read_instances(batches), labels)
     losses = spills.write_all("library", tables.rows())
-    return SpilledKernels(tables.ties(), losses, [*_notes(tables)])
+    return SpilledKernels(tables.ties(), tables.n_outside, losses, [*_notes(tables)])
 
 
 def _notes(tables: KernelTables) -> Iterator[str]:
-    if tables.n_outside:
-        yield f"kernels: {tables.n_outside} records at the edges of the windows of recording are left out"
     n, n_ambiguous = tables.n.total(), tables.n_ambiguous.total()
     if n_ambiguous > _NOTED_SHARE * n:
         yield (

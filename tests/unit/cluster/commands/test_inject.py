@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import shlex
 import stat
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 import yaml
 from typer.testing import CliRunner, Result
 
+import squall.actors.inject.kernel_library
 import squall.actors.inject.library
 from squall.cluster.cli import app
 from squall.cluster.commands.inject import Form, snippet
@@ -32,7 +34,18 @@ def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     path = tmp_path / "_batches.so"
     path.touch()
     monkeypatch.setattr(squall.actors.inject.library, "_BUILT", tmp_path)
-    monkeypatch.delenv("LD_PRELOAD", raising=False)
+    monkeypatch.setattr(squall.actors.inject.kernel_library, "_BUILT", tmp_path)
+    for name in ("LD_PRELOAD", "SQUALL_CUPTI"):
+        monkeypatch.delenv(name, raising=False)
+    return path
+
+
+@pytest.fixture
+def kernel_library(library: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Beside the other one; there is a CUPTI that the environment names."""
+    path = library.with_name("_kernels.so")
+    path.touch()
+    monkeypatch.setenv("SQUALL_CUPTI", "/cuda/libcupti.so.13")
     return path
 
 
@@ -41,6 +54,37 @@ def test_two_variables_and_a_folder_for_this_user_alone(library: Path, tmp_path:
     assert printed(inject("--folder", folder)) == {"LD_PRELOAD": str(library), "SQUALL_BATCHES": str(folder)}
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     assert printed(inject("--folder", folder))["SQUALL_BATCHES"] == str(folder), "it may be there"
+
+
+def test_kernels_have_variables_of_their_own_and_a_folder_within(
+    kernel_library: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "rings"
+    found = printed(inject("--folder", folder))
+    assert {name: found[name] for name in sorted(found) if name not in ("LD_PRELOAD", "SQUALL_BATCHES")} == {
+        "CUDA_INJECTION64_PATH": str(kernel_library),
+        "SQUALL_CUPTI": "/cuda/libcupti.so.13",
+        "SQUALL_KERNELS": str(folder / "kernels"),
+        "SQUALL_KERNEL_KINDS": "kernels,copies",
+    }
+    assert stat.S_IMODE((folder / "kernels").stat().st_mode) == 0o700
+    assert printed(inject("--folder", folder)) == found, "it may be there"
+
+
+def test_a_container_sees_every_file_that_a_variable_names(kernel_library: Path, tmp_path: Path) -> None:
+    words = shlex.split(inject("--folder", tmp_path / "rings", "--as", "docker").output.replace("\\\n", " "))
+    mounts = [after for word, after in pairwise(words) if word == "--volume"]
+    rings = tmp_path / "rings"
+    libraries = kernel_library.with_name("_batches.so"), kernel_library, "/cuda/libcupti.so.13"
+    assert mounts == [*(f"{path}:{path}:ro" for path in libraries), f"{rings}:{rings}"]
+    pod = yaml.safe_load(inject("--folder", rings, "--as", "kubernetes").output)
+    (container,) = pod["containers"]
+    names = {one["name"]: one["value"] for one in container["env"]}
+    at = {one["name"]: one["mountPath"] for one in container["volumeMounts"]}
+    assert at == {one["name"]: one["hostPath"]["path"] for one in pod["volumes"]}
+    assert set(at.values()) == {
+        names[name] for name in ("LD_PRELOAD", "CUDA_INJECTION64_PATH", "SQUALL_CUPTI", "SQUALL_BATCHES")
+    }
 
 
 def test_without_a_folder_each_call_makes_a_new_one(library: Path) -> None:

@@ -173,14 +173,14 @@ def test_a_node_that_does_not_answer_is_a_finding(scripted: Callable[..., None],
     [
         ("10.0.0.2", "node-1", "the batch library is in it"),
         ("127.0.0.1", "node-0", "the batch library is in it"),
-        ("10.9.9.9", "node-0", "is on no node of the Ray cluster: its batches cannot be read"),
+        ("10.9.9.9", "node-0", "is on no node of the Ray cluster: its batches and kernels cannot be read"),
     ],
 )
 def test_a_server_that_runs_is_a_finding_of_its_node(
     scripted: Callable[..., None], address: str, label: str, what: str
 ) -> None:
     found_there = Finding("server", "ok", "the batch library is in it")
-    scripted(*(Scripted(server_finding=found_there) for _ in NODES))
+    scripted(*(Scripted(server_findings=[found_there]) for _ in NODES))
     found = examine(NODES, VERSIONS, (address, 8000))
     told = {at: one.what for at, findings in found.items() for one in findings if one.topic == "server"}
     assert told == {label: what}

@@ -15,9 +15,9 @@ from squall.analysis.nsys.tables import EventLabels
 from squall.analysis.schema import arrow_schema
 from squall.analysis.tables.collected import KernelTies
 from squall.cluster.node.injected.kernel_columns import short_name
+from squall.cluster.node.injected.kernel_process import TakenProcess
 from squall.cluster.node.injected.kernel_tables import (
     KernelTables,
-    ProcessRecords,
     Windows,
     read_instances,
     spill_kernels,
@@ -104,7 +104,7 @@ def tables(
     for pid, data in own.items():
         path = folder / f"{pid}.records"
         path.write_bytes(data)
-        processes.append(ProcessRecords(path, pid, gpus))
+        processes.append(TakenProcess(path, pid, gpus, ""))
     made = KernelTables(processes, Windows(windows), read_instances([file]), LABELS)
     found: dict[str, list[dict[str, Any]]] = {}
     for table, rows in made.rows():
@@ -195,15 +195,14 @@ def test_they_are_spilled_a_file_a_table_and_what_is_left_out_is_told(tmp_path: 
     spills = Spills(tmp_path, "node-0")
     file = batches(tmp_path, ("a", 100), ("a", 1_060), exec_ns=100)
     (tmp_path / "11.records").write_bytes(operations(30))
-    processes = [ProcessRecords(tmp_path / "11.records", 11)]
+    processes = [TakenProcess(tmp_path / "11.records", 11, (), "")]
     found = spill_kernels(processes, np.array([[0, 30_055]]), [file], LABELS, spills)
     assert sorted(path.name for path in spills.spill_dir.iterdir()) == [
         "kernels-library.arrows", "memcpys-library.arrows", "syncs-library.arrows"
     ]  # fmt: skip
     assert {table: one.n for table, one in found.ties.items()} == {"kernels": 30, "memcpys": 31, "syncs": 30}
-    assert found.losses == []
+    assert (found.losses, found.n_outside) == ([], 29)
     assert found.notes == [
-        "kernels: 29 records at the edges of the windows of recording are left out",
         "kernels: 88 of 91 records lie in several batches of their instance, which overlap, and are tied to none",
     ]
 

@@ -8,7 +8,8 @@ from squall.analysis.tables.collected import CollectorState
 from squall.cluster.progress import Screen
 from squall.scenarios.errors import ClusterError
 
-CollectorName = Literal["triton", "host", "batches", "nvml", "nsys", "triton trace"]
+CollectorName = Literal["triton", "host", "batches", "kernels", "nvml", "nsys", "triton trace"]
+KERNELS_MEND = "docs/kernels.md tells what a server needs, and squall inject prints it"
 BATCHES_MEND = "squall inject prints what a server needs (docs/batches.md)"
 
 
@@ -41,14 +42,15 @@ class Collectors:
 
     def choose(
         self,
-        name: Literal["nvml", "nsys", "batches"],
+        name: Literal["nvml", "nsys", "batches", "kernels"],
         wanted: Literal["auto", "off", "required"],
         reason: str | None,
         mend: str,
         how: str = "",
+        is_quiet: bool = False,
     ) -> None:
-        """`reason`: why it cannot run, None if it can, and `how` as in `turn_on`. Raises ClusterError where it is
-        required and cannot.
+        """`reason`: why it cannot run, None if it can, and `how` as in `turn_on`; `is_quiet`: it is no lack, unless it
+        is required. Raises ClusterError where it is required and cannot.
         """
         if wanted == "off":
             self._set(name, "off", f"profile.{name} is off")
@@ -56,6 +58,8 @@ class Collectors:
             self._set(name, "on", how=how)
         elif wanted == "required":
             raise ClusterError(f"profile.{name} is required, but {reason}; {mend}")
+        elif is_quiet:
+            self.leave_out(name, reason)
         else:
             self.lose(name, reason, mend)
 

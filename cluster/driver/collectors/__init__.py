@@ -1,0 +1,1 @@
+"""What is collected beside the requests: which collectors are on, the libraries in the server, nsys phase by phase."""

@@ -1,0 +1,118 @@
+"""The libraries inside the server: whether batches and kernels are recorded by them, and when."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import Future
+from contextlib import suppress
+
+from squall.analysis.clocks.track import ClockTrack
+from squall.analysis.tables.collected import BY_KERNEL_LIBRARY, BY_LIBRARY, BY_MODEL, KernelRecordingFacts
+from squall.cluster.driver.collectors.observed import BATCHES_MEND, KERNELS_MEND, Collectors
+from squall.cluster.node.agent import NodeAgent
+from squall.cluster.node.injected.kernel_recording import NO_CUDA, NO_GPU
+from squall.cluster.remote.spawn import Handle
+from squall.scenarios.config.scenario import Scenario
+from squall.scenarios.errors import LostActor
+from squall.scenarios.plan.plan import PhaseSpan
+
+_ELSEWHERE = "the server is on no node of the Ray cluster"
+_CONTAINER = "a container that squall starts has not its {} library"
+_NSYS_HAS_CUPTI = "nsys records CUDA; CUPTI serves one profiler at a time"
+_QUIET = (NO_GPU, NO_CUDA, _NSYS_HAS_CUPTI, _ELSEWHERE)
+"""Where kernels are recorded if they can be, these are no lack that somebody must be told of."""
+_STOP_TIMEOUT_S = 60.0
+
+
+class ServerLibraries:
+    """Of a run's server. `choose_batches` and `choose_kernels` before a start by squall, `follow` after somebody
+    else's; then `record`, `stop`, `judge`."""
+
+    def __init__(self, scenario: Scenario, collectors: Collectors) -> None:
+        self._scenario = scenario
+        self._profile = scenario.profile
+        self._collectors = collectors
+        self._asked: Future[None] | None = None
+
+    def choose_batches(self, agent: Handle[NodeAgent]) -> None:
+        """Of a server that squall starts. Raises ClusterError where they are required and nothing records them."""
+        if self._scenario.model.repository is None:
+            self._collectors.turn_on("batches", BY_MODEL)
+            return
+        reason, wanted = None, self._profile.batches
+        if self._scenario.server.image is not None:
+            reason = _CONTAINER.format("batch")
+        elif wanted != "off":
+            reason = agent.call(NodeAgent.missing_library)
+        self._collectors.choose("batches", wanted, reason, BATCHES_MEND, BY_LIBRARY)
+
+    def choose_kernels(self, agent: Handle[NodeAgent]) -> None:
+        """Likewise, when it is known whether nsys records."""
+        reason = self._missing_kernels(agent) if self._profile.kernels != "off" else None
+        if reason is None and self._scenario.server.image is not None:
+            reason = _CONTAINER.format("kernel")
+        self._note_kernels(reason)
+
+    def follow(self, agent: Handle[NodeAgent], port: int | None) -> None:
+        """Of a server that somebody else started, at `port` of the agent's node; None: on no node. Raises as above."""
+        profile, reason = self._profile, _ELSEWHERE if port is None else None
+        if port is not None and profile.batches != "off":
+            reason = agent.call(NodeAgent.follow_batches, port)
+        self._collectors.choose("batches", profile.batches, reason, BATCHES_MEND, BY_LIBRARY)
+        reason = _ELSEWHERE if port is None else None
+        if port is not None and profile.kernels != "off":
+            reason = self._missing_kernels(agent) or agent.call(NodeAgent.follow_kernels, port)
+        self._note_kernels(reason)
+
+    def _missing_kernels(self, agent: Handle[NodeAgent]) -> str | None:
+        if self._collectors.is_on("nsys") and "cuda" in self._profile.trace:
+            return _NSYS_HAS_CUPTI
+        return agent.call(NodeAgent.missing_kernels)
+
+    def _note_kernels(self, reason: str | None) -> None:
+        self._collectors.choose(
+            "kernels", self._profile.kernels, reason, KERNELS_MEND, BY_KERNEL_LIBRARY, reason in _QUIET
+        )
+
+    @property
+    def has_batches(self) -> bool:
+        """Whether a server that squall starts is to have the batch library in it."""
+        return self._scenario.model.repository is not None and self._collectors.is_on("batches")
+
+    @property
+    def kernel_kinds(self) -> tuple[str, ...]:
+        """What the kernel library is to record in it; empty: it is not loaded."""
+        return tuple(self._profile.kernel_kinds) if self._collectors.is_on("kernels") else ()
+
+    def record(
+        self, agent: Handle[NodeAgent], clock: ClockTrack, start_ns: int, spans: Sequence[PhaseSpan]
+    ) -> None:
+        """Tells the server's node, without waiting, when to record: in measured phases, as `profile.duty` says.
+
+        `start_ns`: the start instant on the run clock; `clock`: the node's.
+        """
+        if not self._collectors.is_on("kernels"):
+            return
+        edges = [(start_ns + one.start_ns, start_ns + one.end_ns) for one in spans if one.kind == "measure"]
+        on_node = tuple((clock.source_ns(start), clock.source_ns(end)) for start, end in edges)
+        with suppress(LostActor):  # told when it is next heard
+            self._asked = agent.begin(NodeAgent.record_kernels, on_node, self._profile.duty)
+
+    def stop(self, agent: Handle[NodeAgent]) -> None:
+        """Ends recording. Raises ClusterError."""
+        if self._asked is not None:
+            agent.wait(self._asked, _STOP_TIMEOUT_S)
+        agent.wait(agent.begin(NodeAgent.stop_kernels), _STOP_TIMEOUT_S)
+
+    def judge(self, facts: KernelRecordingFacts) -> None:
+        """Notes that the collector gave nothing, where that is so."""
+        if facts.recorded_ns or not self._collectors.is_on("kernels"):
+            return
+        reasons = [one.status for one in facts.processes if "kernels recording (" not in one.status]
+        if not facts.processes:
+            reasons = [NO_CUDA]
+        reason = next(iter([*reasons, *facts.losses]), "no window of a measured phase was recorded")
+        if reason in _QUIET and self._profile.kernels == "auto":
+            self._collectors.leave_out("kernels", reason)
+        else:
+            self._collectors.lose("kernels", reason, KERNELS_MEND)

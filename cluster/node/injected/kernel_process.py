@@ -1,0 +1,124 @@
+"""One process that uses CUDA, as its kernel library shows it: its records to a file, its switch, its state."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from squall.actors.inject.kernel_ring import (
+    RECORD_BYTES,
+    KernelRing,
+    Losses,
+    RingError,
+    RingStatus,
+    Switched,
+)
+from squall.cluster.node.injected.taken_file import TakenFile
+
+
+@dataclass(frozen=True)
+class TakenProcess:
+    """What was taken of a process: `path` has its records, as `recorded_activities` reads them, if there were any."""
+
+    path: Path
+    pid: int
+    gpus: tuple[str, ...]
+    """UUID of the process's CUDA devices by number; empty where unknown."""
+    status: str
+    """How the library does in it, in one line."""
+
+
+class KernelProcess:
+    """The reader of a process's ring. For one thread.
+
+    `path`: takes its records; what another reader of this ring left there stays. `skips`: what the ring holds already
+    is of others, and is thrown away.
+    """
+
+    def __init__(self, ring: KernelRing, path: Path, gpus: tuple[str, ...], skips: bool) -> None:
+        self.ring = ring
+        self.is_silent = False
+        self.is_recording = False
+        self._file = TakenFile(path)
+        self._gpus = gpus
+        self._status = str(ring.state)
+        self._trouble: str | None = None
+        self._before = Losses(0, 0, 0, 0, 0, 0)
+        if skips:
+            self._drained()
+            self._before = ring.lost()
+        elif path.exists():
+            os.truncate(path, path.stat().st_size // RECORD_BYTES * RECORD_BYTES)
+
+    @property
+    def taken(self) -> TakenProcess:
+        """As it is now."""
+        return TakenProcess(self._file.path, self.ring.pid, self._gpus, self._status)
+
+    @property
+    def is_over(self) -> bool:
+        """It ended by itself, and all its records are in the ring, or it is gone."""
+        return self.ring.state.is_ended or not Path(f"/proc/{self.ring.pid}").exists()
+
+    @property
+    def n_lost(self) -> int:
+        """Records that were made and are not there, so far; one of what was under way at a switch is none of them."""
+        lost = self.ring.lost()
+        return lost.n_ring + lost.n_cupti
+
+    def take(self) -> None:
+        """What cannot be read or written is told by `close`; nothing is tried after that."""
+        data = self._drained()
+        if data:
+            try:
+                self._file.append(data)
+            except OSError as error:
+                self._trouble = f"kernels of process {self.ring.pid} were not kept: {error.strerror}"
+
+    def _drained(self) -> bytes:
+        """Nothing after a trouble."""
+        if self._trouble is None:
+            try:
+                return self.ring.drain()
+            except RingError as error:
+                self._trouble = f"kernels: {error}"
+        return b""
+
+    def ask(self, is_on: bool) -> bool:
+        """Switches; whether an answer is to be waited for. One that was silent is, once it has answered."""
+        if self.ring.state.is_ended:
+            self.is_recording = False
+            return False
+        if self.is_silent:
+            self.is_silent = self.ring.switched(0.0) is None
+        self.ring.switch(is_on)
+        return not self.is_silent
+
+    def answer(self) -> Switched | None:
+        """To the last switch, if it is there."""
+        answer = self.ring.switched(0.0)
+        if answer is not None:
+            state = self.ring.state
+            self.is_recording = answer.is_on and state.status is RingStatus.RECORDING
+            self._status = str(state) if answer.is_on else self._status
+        return answer
+
+    def close(self) -> list[str]:
+        """Takes what is left; returns what is missing, a line each."""
+        self.take()
+        lost, before = asdict(self.ring.lost()), asdict(self._before)
+        counts = {name: lost[name] - before[name] for name in _LOST}
+        told = [f"kernels: process {self.ring.pid}: {n} {_LOST[name]}" for name, n in counts.items() if n > 0]
+        self.ring.close()
+        self._file.close()
+        return told + ([self._trouble] if self._trouble else [])
+
+
+_LOST = {
+    "n_ring": "records found no room in its ring",
+    "n_cupti": "records were dropped by CUPTI",
+    "n_untimed": "records have no instants, and are left out",
+    "n_buffers_refused": "buffers that CUPTI asked for were not there",
+}
+"""By field of `Losses`."""

@@ -1,0 +1,117 @@
+"""Windows in which a server's kernels were recorded, and the small file that keeps them and whose records are where.
+
+asked      holds             asked      holds          the library's own instants, on the node's clock
+  ├──────────┤─────────────────├──────────┤
+begun_ns   start_ns           end_ns     done_ns       all that starts and ends in [start_ns, end_ns) is recorded
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from squall.analysis.schema import arrow_schema
+from squall.cluster.node.injected.kernel_process import TakenProcess
+from squall.cluster.node.injected.taken_file import TakenFile
+
+_FILE = "windows.jsonl"
+
+
+@dataclass(frozen=True)
+class Window:
+    """A stretch on the node's clock. Empty (`start_ns` is `end_ns`) where recording cost something and lost records."""
+
+    begun_ns: int
+    start_ns: int
+    end_ns: int
+    done_ns: int
+    n_processes: int
+    kinds: str
+    """What every one of them recorded, with commas between."""
+
+    @property
+    def length_ns(self) -> int:
+        return self.end_ns - self.start_ns
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """What the file says. `open_since`: of a window that nobody ended, with an empty stretch."""
+
+    processes: tuple[TakenProcess, ...] = ()
+    windows: tuple[Window, ...] = ()
+    open_since: Window | None = None
+
+
+class WindowFile:
+    """Written as windows end, so that whoever comes after this process finds them. What the disk does not take is in
+    `trouble`."""
+
+    def __init__(self, folder: Path) -> None:
+        """`folder`: of the records."""
+        self._file = TakenFile(folder / _FILE)
+        self.trouble: str | None = None
+
+    def note_process(self, process: TakenProcess) -> None:
+        """One line more takes the place of the one before."""
+        self._append("process", {**asdict(process), "path": process.path.name})
+
+    def note_open(self, window: Window) -> None:
+        """Recording is on."""
+        self._append("open", asdict(window))
+
+    def note_windows(self, windows: Sequence[Window]) -> None:
+        """Recording is off: these are what was open."""
+        self._append("windows", [asdict(window) for window in windows])
+
+    def _append(self, what: str, value: object) -> None:
+        try:
+            self._file.append(f"\n{json.dumps({what: value})}\n".encode())  # a line cut off before ends here
+        except OSError as error:
+            self.trouble = f"kernels: windows of recording were not kept: {error.strerror}"
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def read_windows(folder: Path) -> Recorded:
+    """What `WindowFile` wrote in `folder`; nothing where there is no such file. A line that was cut off is left out."""
+    processes: dict[str, TakenProcess] = {}
+    windows: list[Window] = []
+    open_since: Window | None = None
+    for what, value in _lines(folder / _FILE):
+        match what:
+            case "process":
+                path, gpus = folder / value["path"], tuple(value["gpus"])
+                processes[value["path"]] = TakenProcess(path, value["pid"], gpus, value["status"])
+            case "open":
+                open_since = Window(**value)
+            case "windows":
+                windows += [Window(**one) for one in value]
+                open_since = None
+    return Recorded(tuple(processes.values()), tuple(windows), open_since)
+
+
+def _lines(path: Path) -> Iterator[tuple[str, Any]]:
+    try:
+        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return
+    for line in filter(None, lines):
+        try:
+            entry = json.loads(line)
+        except ValueError:
+            continue
+        yield from entry.items()
+
+
+def window_table(windows: Sequence[Window], labels: Mapping[str, str]) -> pa.Table:
+    """`windows` as rows of table `recordings`; `labels`: run, node and server."""
+    common = {name: labels[name] for name in ("run", "node", "server")}
+    rows = [{**common, "phase": "", **asdict(one)} for one in windows]
+    return pa.Table.from_pylist(rows, schema=arrow_schema("recordings"))

@@ -1,0 +1,67 @@
+"""Folders in which libraries of ours record inside a server: made for it, found again, read by one reader, removed."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import shutil
+from functools import partial
+from pathlib import Path
+from typing import Literal
+
+from squall.actors.process.sweep import sweep
+from squall.scenarios.errors import ClusterError
+
+RingKind = Literal["batches", "kernels"]
+"""Whose rings: each library has a folder of its own, as each folder has one reader."""
+_MEMORY = Path("/dev/shm")
+_PREFIX = "squall-rings-"
+_NAMES: dict[RingKind, tuple[str, str]] = {"batches": ("", "rings"), "kernels": ("-kernels", "kernel-rings")}
+"""By kind: how the name in memory ends, and the name in the server's own folder."""
+
+
+def make_ring_folder(folder: Path, kind: RingKind) -> Path:
+    """A new folder for the rings of a server whose own is `folder`, for this user alone; `rings_of` finds it again.
+
+    In memory where there is room for it: a server that writes to a mapped file of a disk may wait for the disk. What
+    dead agents left is swept. Raises OSError.
+    """
+    sweep(_MEMORY, f"{_PREFIX}*", partial(shutil.rmtree, ignore_errors=True))
+    for path in _places(folder, kind):
+        with contextlib.suppress(OSError):
+            path.mkdir(mode=0o700)
+            return path
+    raise OSError(f"no folder for the rings of {folder.name} can be made")
+
+
+def rings_of(folder: Path, kind: RingKind) -> Path | None:
+    """What `make_ring_folder` made for it; None if nothing is there."""
+    return next((path for path in _places(folder, kind) if path.is_dir()), None)
+
+
+def remove_rings(folder: Path, kind: RingKind) -> None:
+    """Removes it, if it is there."""
+    for path in _places(folder, kind):
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def _places(folder: Path, kind: RingKind) -> tuple[Path, Path]:
+    name = hashlib.sha256(str(folder).encode()).hexdigest()[:12]
+    in_memory, on_disk = _NAMES[kind]
+    return _MEMORY / f"{_PREFIX}{name}{in_memory}", folder / on_disk
+
+
+def hold_alone(folder: Path, kind: RingKind) -> int:
+    """A descriptor of `folder` that no other reader has. Raises ClusterError."""
+    try:
+        lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError as error:
+        raise ClusterError(f"{folder}, where {kind} are recorded: {error.strerror}") from error
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(lock)
+        raise ClusterError(f"another run reads the {kind} in {folder}") from error
+    return lock

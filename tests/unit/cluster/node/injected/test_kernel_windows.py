@@ -1,0 +1,75 @@
+"""The plan of windows, and the file that keeps what became of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from squall.cluster.node.injected.kernel_process import TakenProcess
+from squall.cluster.node.injected.kernel_switch import LEAD_NS, planned
+from squall.cluster.node.injected.kernel_windows import (
+    Recorded,
+    Window,
+    WindowFile,
+    read_windows,
+    window_table,
+)
+from squall.scenarios.config.duty import Duty
+
+S = 1_000_000_000
+ONE = Window(1, 2, 8, 9, 2, "kernels,copies")
+TWO = Window(11, 12, 18, 19, 1, "kernels")
+
+
+def test_whole_phases_are_recorded_from_before_each_and_phases_that_meet_at_once() -> None:
+    spans = [(10 * S, 20 * S), (20 * S, 25 * S), (40 * S, 50 * S)]
+    assert planned(spans, "whole") == [(10 * S - LEAD_NS, 25 * S), (40 * S - LEAD_NS, 50 * S)]
+
+
+def test_a_duty_gives_each_phase_its_windows_in_the_order_of_time() -> None:
+    duty = Duty(S, 4 * S)
+    assert planned([(20 * S, 24 * S), (0, 8 * S)], duty) == [
+        *duty.windows(0, 8 * S),
+        *duty.windows(20 * S, 24 * S),
+    ]
+    assert planned([], duty) == planned([], "whole") == []
+
+
+def test_what_is_written_is_read_again_and_the_last_line_of_a_process_counts(tmp_path: Path) -> None:
+    into = WindowFile(tmp_path)
+    early = TakenProcess(tmp_path / "0000-a.records", 7, ("GPU-1",), "ready")
+    late = TakenProcess(tmp_path / "0000-a.records", 7, ("GPU-1",), "recording")
+    into.note_process(early)
+    into.note_open(ONE)
+    into.note_process(late)
+    assert read_windows(tmp_path) == Recorded((late,), (), ONE)
+    into.note_windows([ONE, TWO])
+    into.close()
+    assert into.trouble is None
+    assert read_windows(tmp_path) == Recorded((late,), (ONE, TWO), None)
+
+
+def test_a_line_that_was_cut_off_takes_nothing_along(tmp_path: Path) -> None:
+    for window in (ONE, TWO):
+        into = WindowFile(tmp_path)
+        into.note_windows([window])
+        into.close()
+        with (tmp_path / "windows.jsonl").open("a") as file:
+            file.write('{"windows": [{"begun')
+    assert read_windows(tmp_path).windows == (ONE, TWO)
+    assert read_windows(tmp_path / "nowhere") == Recorded()
+
+
+def test_what_the_disk_does_not_take_is_told(tmp_path: Path) -> None:
+    into = WindowFile(tmp_path / "nowhere")
+    into.note_windows([ONE])
+    assert into.trouble == "kernels: windows of recording were not kept: No such file or directory"
+
+
+def test_windows_are_rows_of_recordings() -> None:
+    labels = {"run": "r", "node": "n", "server": "s", "model": "m"}
+    assert window_table([ONE], labels).to_pylist() == [
+        {
+            "run": "r", "phase": "", "node": "n", "server": "s", "begun_ns": 1, "start_ns": 2, "end_ns": 8,
+            "done_ns": 9, "n_processes": 2, "kinds": "kernels,copies",
+        }
+    ]  # fmt: skip

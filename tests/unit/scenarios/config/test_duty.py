@@ -1,0 +1,88 @@
+"""Which part of a measured phase is recorded: as it is written, and its windows."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from squall.scenarios.config.duty import LEAST_ON_NS, LONGEST_PERIOD_NS, WHOLE, Duty, format_duty, parse_duty
+from squall.scenarios.config.scenario import ProfileConfig
+
+MS, S = 1_000_000, 1_000_000_000
+DUTIES = st.builds(
+    lambda on_ns, more_ns: Duty(on_ns, min(on_ns + more_ns, LONGEST_PERIOD_NS)),
+    st.integers(LEAST_ON_NS, 10 * S),
+    st.integers(1, 50 * S),
+)
+
+
+def test_a_duty_is_read_as_share_of_a_period_or_whole() -> None:
+    assert parse_duty("100ms/1s") == parse_duty(" 100ms / 1s") == Duty(100 * MS, S)
+    assert parse_duty("whole") == WHOLE
+    assert ProfileConfig().duty == Duty(200 * MS, 2 * S)
+
+
+@given(DUTIES)
+def test_a_duty_that_is_written_is_read_again(duty: Duty) -> None:
+    assert parse_duty(format_duty(duty)) == duty
+    assert parse_duty(format_duty(WHOLE)) == WHOLE
+
+
+@pytest.mark.parametrize(
+    ("written", "told"),
+    [
+        ("200ms", "use on/period, such as 200ms/2s, or whole"),
+        (0.1, "use on/period"),
+        ("10ms/1s", "on for 10ms is below 20ms"),
+        ("1s/1s", "on is not shorter than the period 1s"),
+        ("2s/1s", "on is not shorter than the period 1s"),
+        ("1s/2m", "the period 2m is above 1m"),
+        ("1/2", "1"),
+    ],
+)
+def test_a_duty_that_cannot_be_is_refused(written: object, told: str) -> None:
+    with pytest.raises(ValidationError, match=told):
+        ProfileConfig(duty=written)
+
+
+@pytest.mark.parametrize(
+    ("kinds", "told"),
+    [
+        (["sync", "runtime"], "name kernels, copies or both"),
+        ([], "name kernels, copies or both"),
+        (["kernels", "kernels"], "kernels is named twice"),
+        (["kernels", "memory"], "Input should be"),
+    ],
+)
+def test_kinds_without_anything_on_the_gpu_are_refused(kinds: list[str], told: str) -> None:
+    with pytest.raises(ValidationError, match=told):
+        ProfileConfig(kernel_kinds=kinds)
+
+
+def test_two_profilers_of_one_cupti_cannot_both_be_required() -> None:
+    with pytest.raises(ValidationError, match="one has CUPTI at a time"):
+        ProfileConfig(nsys="required", kernels="required")
+    assert ProfileConfig(nsys="required", kernels="required", trace=("osrt",)).kernels == "required"
+
+
+def test_windows_lie_in_the_middle_of_each_whole_period() -> None:
+    assert Duty(200 * MS, 2 * S).windows(S, 6 * S) == [(1900 * MS, 2100 * MS), (3900 * MS, 4100 * MS)]
+
+
+def test_a_phase_shorter_than_a_period_has_one_window_in_its_middle() -> None:
+    assert Duty(200 * MS, 2 * S).windows(0, S) == [(400 * MS, 600 * MS)]
+    assert Duty(200 * MS, 2 * S).windows(0, 100 * MS) == [(0, 100 * MS)]
+
+
+@given(DUTIES, st.integers(0, S), st.integers(1, 100 * S))
+def test_windows_follow_one_another_within_the_phase_and_take_their_share(
+    duty: Duty, start_ns: int, length_ns: int
+) -> None:
+    windows = duty.windows(start_ns, start_ns + length_ns)
+    edges = [edge for window in windows for edge in window]
+    assert edges == sorted(set(edges))
+    assert start_ns <= edges[0]
+    assert edges[-1] <= start_ns + length_ns
+    assert len(windows) == max(1, length_ns // duty.period_ns)
