@@ -109,6 +109,10 @@ class Tables:
             rows(n) for n in ("batches", "triton_traces", "triton_samples")
         )
         self.gpu_samples, self.nvtx, self.osrt = (rows(n) for n in ("gpu_samples", "nvtx", "osrt"))
+        self.windows: dict[str, Spans] = defaultdict(list)
+        """By server what the library recorded."""
+        for row in rows("recordings"):
+            self.windows[row["server"]].append(span(row))
         kinds = {"kernels": "kernel", "memcpys": "copy", "memsets": "set"}
         self.ops = [{"kind": kind, **row} for name, kind in kinds.items() for row in rows(name)]
         pageable = {
@@ -127,6 +131,10 @@ class Tables:
             }
             for row in rows("cuda_api")
         ]
+
+    def hold(self, server: str, first: int, last: int) -> bool:
+        """Whether one window of the server holds both instants."""
+        return any(start <= first and last <= end for start, end in self.windows[server])
 
 
 def reference(store: RunStore) -> Reference:
@@ -207,7 +215,9 @@ def batch_cost(one: Row, tables: Tables, executions: list[Row], events: Events) 
 
 def unknown(one: Row, tables: Tables, events: Events) -> set[str]:
     """Columns that need operations or calls where it has none and none of the server was recorded in the phase; none
-    without a GPU."""
+    without a GPU. Of what the library recorded those that need calls, and the thread."""
+    if tables.windows[one["server"]]:
+        return {*OF_CALLS, *OF_BOTH, "thread"}
     server = tables.manifest.get("servers", {}).get(one["server"], {})
     if tables.manifest.get("nodes", {}).get(server.get("node"), {}).get("gpus") == []:
         return set()
@@ -228,12 +238,17 @@ def what_it_did(one: Row, tables: Tables, executions: list[Row]) -> Events:
         return row["batch_id"] is not None and all(row[name] == one[name] for name in names)
 
     ranges, ops, calls = (list(filter(is_tied, rows)) for rows in (tables.nvtx, tables.ops, tables.calls))
+    in_windows = bool(tables.windows[one["server"]])
+    if in_windows and not tables.hold(one["server"], *span(one)):
+        return Events("none", [], [], [])
     if ranges or ops or calls:
         return Events("range", ranges, ops, calls)
     of_server = [row for row in (*tables.nvtx, *tables.ops, *tables.calls) if row["server"] == one["server"]]
+    if in_windows and (not of_server or any(row["batch_id"] is not None for row in of_server)):
+        return Events("range", [], [], [])  # it launched nothing
     if any(row["batch_id"] is not None for row in of_server):
         return Events("none", [], [], [])  # the server writes ranges, and this one is not in the report
-    if not any(row["phase"] == one["phase"] and "kind" in row for row in of_server):
+    if not in_windows and not any(row["phase"] == one["phase"] and "kind" in row for row in of_server):
         return Events("none", [], [], [])  # the report does not hold what the server did then
     others = [e for e in executions if e["server"] == one["server"] and e is not one]
     if any(e["start_ns"] < one["end_ns"] and e["end_ns"] > one["start_ns"] for e in others):
@@ -248,7 +263,8 @@ def what_it_did(one: Row, tables: Tables, executions: list[Row]) -> Events:
             and not any(e["start_ns"] <= instant <= e["end_ns"] for e in others)
         )
 
-    ops = [row for row in tables.ops if is_own(row, row["launch_start_ns"])]
+    at = "start_ns" if in_windows else "launch_start_ns"
+    ops = [row for row in tables.ops if is_own(row, row[at])]
     calls = [row for row in tables.calls if is_own(row, row["start_ns"])]
     return Events("window", [], ops, calls)
 
@@ -278,6 +294,8 @@ def device_costs(one: Row, ranges: list[Row], ops: list[Row], calls: list[Row], 
     in_order = sorted(calls, key=lambda row: (row["start_ns"], row["end_ns"], row["correlation_id"]))
     at = [(row["process"], row["thread"]) for row in (*ranges, *in_order)]
     process, thread = at[0] if at else (None, None)
+    if tables.windows[one["server"]] and ops:  # no calls: the process that ran the first operation
+        process = min(ops, key=lambda op: (op["start_ns"], op["process"]))["process"]
     scope = span(ranges[0]) if ranges else (first, last)
     waits = [
         span(row)
@@ -374,6 +392,8 @@ def while_it_was_there(request: Row, tables: Tables, has_members: set[str]) -> R
     kernels = [op for op in there if op["kind"] == "kernel" and op["phase"] == request["phase"]]
     sent, done = request["sent_ns"], request["done_ns"]
     if request["target"] in has_members or not kernels or sent is None or done is None:
+        return {"join_level": "none"}
+    if tables.windows[request["target"]] and not tables.hold(request["target"], sent, done):
         return {"join_level": "none"}
     own = [op for op in there if op["kind"] == "kernel" and sent <= op["start_ns"] < done]
     busy = length(cut([span(op) for op in there if op["kind"] == "kernel"], sent, done))

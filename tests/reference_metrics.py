@@ -10,7 +10,7 @@ from itertools import pairwise
 from statistics import median
 from typing import Any
 
-from tests.reference_join import Reference, Row, Spans, cut, gaps, key, length, span, sum_spans
+from tests.reference_join import Reference, Row, Spans, common, cut, gaps, key, length, span, sum_spans
 from tests.reference_windows import one_gpu
 
 NO_CLOCK_LIMIT = 0x1 | 0x2 | 0x10 | 0x100
@@ -36,6 +36,18 @@ def phase_walls(expected: Reference) -> dict[str, tuple[int, int, bool]]:
         if one["kind"] == "measure":
             walls[one["name"]] = one["start_ns"] + late_ns, one["end_ns"], bool(state.get("is_profiled"))
     return walls
+
+
+def stretches(expected: Reference, phase: str) -> Spans:
+    """What was recorded of a phase; in windows what all servers share that have any of them."""
+    first, last, is_recorded = phase_walls(expected)[phase]
+    windows = [cut(own, first, last) for own in expected.tables.windows.values()]
+    if any(windows):
+        shared, *others = (one for one in windows if one)
+        for one in others:
+            shared = common(shared, one)
+        return sorted(shared)
+    return [(first, last)] if is_recorded else []
 
 
 def instance_metrics(expected: Reference) -> dict[tuple[str, str], Row]:
@@ -68,6 +80,9 @@ def measures(expected: Reference, phase: str, own: list[Row]) -> Row:
     idle = add(sums["sync_wait_ns"], sums["launch_idle_ns"])
     body = add(busy, idle)
     exec_ns = sum_spans(tied)
+    if body is None and sums["head_ns"] is not None:  # idle inside is known without the calls that say why
+        idle = exec_ns - sum(sums[name] or 0 for name in ("head_ns", "tail_ns")) - (busy or 0)
+        body = add(busy, idle)
     found = {
         "n_batches": len(own),
         "profiled_ratio": len(tied) / len(own),
@@ -107,6 +122,8 @@ def add(a: int | None, b: int | None) -> int | None:
 def wall(expected: Reference, phase: str, own: list[Row]) -> Row:
     """Where the wall of the instance goes; all None where its executions overlap by more than 0.1 % of it."""
     first, last, _ = phase_walls(expected)[phase]
+    if held := cut(expected.tables.windows[own[0]["server"]], first, last):
+        return window_wall(expected, own, held)
     of_instance = [one for one in expected.batch_costs.values() if key(one)[:4] == key(own[0])[:4]]
     own = sorted((one for one in own if one["start_ns"] >= first), key=span)
     if not own:
@@ -148,6 +165,53 @@ def wall(expected: Reference, phase: str, own: list[Row]) -> Row:
         parts["body_idle"] = add(total(tied, "sync_wait_ns"), total(tied, "launch_idle_ns"))
         parts |= {"head": total(tied, "head_ns"), "tail": total(tied, "tail_ns")}
     return none | {f"wall_{name}_ratio": over(value, last - first) for name, value in parts.items()}
+
+
+def window_wall(expected: Reference, own: list[Row], held: Spans) -> Row:
+    """The same where the library recorded: idle time as far as windows hold it, executions that one holds."""
+    of_instance = [one for one in expected.batch_costs.values() if key(one)[:4] == key(own[0])[:4]]
+    names = ("gpu_busy", "head", "body_idle", "tail", "unprofiled", "between_waiting", "between_empty",
+             "edges", "between")  # fmt: skip
+    never = unserved(expected, own[0])
+    tied = [one for one in own if one["tie"] != "none"]
+    between, waiting, unknown, edges, edges_waiting, ended, n_known = 0, 0, 0, 0, 0, None, 0
+    cuts = 0
+    for one in sorted(of_instance, key=lambda one: (one["start_ns"], one["batch_id"])):
+        begin = min(held[0][0], one["start_ns"]) if ended is None else min(ended, one["start_ns"])
+        idle = cut(held, begin, one["start_ns"])
+        wait = waiting_ns(expected, one)
+        waits_from = max(begin, one["start_ns"] - (wait or 0))
+        waited = length(cut(idle, waits_from, one["start_ns"]))
+        waited += length(common(cut(idle, begin, waits_from), never))
+        is_near = one["end_ns"] >= held[0][0] and begin < held[-1][1]
+        if ended is None:
+            edges, edges_waiting = length(idle), waited
+        else:
+            between, waiting = between + length(idle), waiting + waited
+            unknown += length(idle) if wait is None else 0
+        n_known += wait is not None and (is_near or one in own)
+        cuts += 0 if one in tied else length(cut(held, *span(one)))
+        cuts -= 0 if one not in tied else sum_spans([one]) - length(cut(held, *span(one)))
+        ended = max(one["end_ns"], ended if ended is not None else one["end_ns"])
+    assert ended is not None
+    after = cut(held, ended, max(ended, held[-1][1]))
+    edges, edges_waiting = edges + length(after), edges_waiting + length(common(after, never))
+    whole = length(held) - cuts
+    if not whole:
+        return {f"wall_{name}_ratio": None for name in names}
+    if abs(sum_spans(tied) + between + edges - whole) > 0.001 * whole:
+        return {f"wall_{name}_ratio": ... for name in names}
+    is_known = bool(n_known) and unknown <= 0.01 * between
+    edges_waiting = edges_waiting if is_known else 0
+    parts: Row = {"unprofiled": 0, "edges": edges - edges_waiting, "between": between + edges_waiting}
+    if is_known:
+        parts |= {"between_waiting": waiting + edges_waiting, "between_empty": between - waiting}
+    if tied:
+        parts["gpu_busy"] = add(total(tied, "kernel_busy_ns"), total(tied, "copy_exposed_ns"))
+        parts |= {"head": total(tied, "head_ns"), "tail": total(tied, "tail_ns")}
+        parts["body_idle"] = sum_spans(tied) - sum(parts[name] for name in ("gpu_busy", "head", "tail"))
+    none: Row = {f"wall_{name}_ratio": None for name in names}
+    return none | {f"wall_{name}_ratio": over(value, whole) for name, value in parts.items()}
 
 
 def waiting_ns(expected: Reference, one: Row) -> int | None:
@@ -209,7 +273,8 @@ def of_samples(expected: Reference, phase: str, own: list[Row]) -> Row:
             ("gpu_sm_util_ratio", "gpu_tensor_util_ratio", "gpu_dram_util_ratio", "gpu_util_ratio", "throttled_ratio",
              "n_throttle_samples", "gpu_activity_ratio"), ... if named else None)  # fmt: skip
     (gpu,) = names[0]
-    first, last, is_recorded = phase_walls(expected)[phase]
+    first, last, _ = phase_walls(expected)[phase]
+    recorded = stretches(expected, phase)
     samples = [
         one
         for one in expected.tables.gpu_samples
@@ -229,7 +294,7 @@ def of_samples(expected: Reference, phase: str, own: list[Row]) -> Row:
         "gpu_util_ratio": mean("util", "interval_ns"),
         "throttled_ratio": over(len(limited), len(samples)),
         "n_throttle_samples": len(samples) or None,
-        "gpu_activity_ratio": over(length(cut(kernels, first, last)), last - first) if is_recorded else None,
+        "gpu_activity_ratio": over(length(common(kernels, recorded)), length(recorded)) if recorded else None,
     }
 
 
@@ -299,14 +364,19 @@ def processes_of(tied: list[Row]) -> set[tuple[str, int]]:
 
 def attribution(expected: Reference, phase: str, tied: list[Row]) -> float | None:
     """Operations in the phase of the processes of `tied` that belong to any batch."""
-    first, last, _ = phase_walls(expected)[phase]
+    recorded = stretches(expected, phase)
     processes = processes_of(tied)
     own = [
         op
         for op in expected.tables.ops
-        if (op["node"], op["process"]) in processes and first <= op["start_ns"] < last
+        if (op["node"], op["process"]) in processes
+        and any(first <= op["start_ns"] < last for first, last in recorded)
     ]
     owned = {id(op) for events in expected.events.values() for op in events.ops}
+    if any(expected.tables.windows.values()):  # of a batch that an edge cuts it is known whose they are
+        names = ("server", "instance", "instance_device", "batch_id")
+        batches = {tuple(one[name] for name in names) for one in expected.batch_costs.values()}
+        owned |= {id(op) for op in expected.tables.ops if tuple(op[name] for name in names) in batches}
     return over(sum(id(op) in owned for op in own), len(own))
 
 
@@ -332,14 +402,18 @@ def gpu_of(op: Row) -> tuple[str, str]:
 def gpu_metrics(expected: Reference) -> dict[tuple[str, str], Row]:
     """Activity by phase and GPU, of phases that were recorded; GPUs that any operation ran on."""
     found = {}
-    for phase, (first, last, is_recorded) in phase_walls(expected).items():
-        for gpu in sorted({op["gpu_uuid"] for op in expected.tables.ops}) if is_recorded else ():
+    for phase in phase_walls(expected):
+        recorded = stretches(expected, phase)
+        for gpu in sorted({op["gpu_uuid"] for op in expected.tables.ops}) if recorded else ():
             ops = [op for op in expected.tables.ops if op["gpu_uuid"] == gpu]
-            kernel, busy, copy, both, streams = one_gpu(ops, first, last)
-            idle = [b - a for a, b in gaps([span(op) for op in ops], first, last)]
+            kernel, busy, copy, both, streams = map(
+                sum, zip(*(one_gpu(ops, *one) for one in recorded), strict=True)
+            )
+            idle = [b - a for one in recorded for a, b in gaps([span(op) for op in ops], *one)]
+            wall_ns = length(recorded)
             found[phase, gpu] = {
-                "profiled_ns": last - first, "kernel_ratio": over(kernel, last - first),
-                "busy_ratio": over(busy, last - first), "copy_ratio": over(copy, last - first), "copy_ns": copy,
+                "profiled_ns": wall_ns, "kernel_ratio": over(kernel, wall_ns),
+                "busy_ratio": over(busy, wall_ns), "copy_ratio": over(copy, wall_ns), "copy_ns": copy,
                 "copy_overlap_ratio": over(both, copy), "streams_mean": over(streams, busy),
                 "idle_gaps": {"n": len(idle), "total_ns": sum(idle), "p50_ns": nearest(idle),
                               "max_ns": max(idle, default=None)},

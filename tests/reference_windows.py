@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import reduce
 from typing import Any
 
 from squall.analysis.storage.store import RunStore
@@ -98,7 +99,9 @@ def rank(rows: list[Row], column: str, percent: int) -> int | None:
 
 
 def covered(tables: Tables) -> list[tuple[int, int]]:
-    """What was recorded: profiled phases, each from where its recording began."""
+    """What was recorded: profiled phases, each from where its recording began; windows that all servers share."""
+    if any(tables.windows.values()):
+        return reduce(common, (own for own in tables.windows.values() if own))
     profiled = tables.manifest.get("profiled_phases", {})
     states = [(one, profiled.get(one["name"], {})) for one in tables.manifest["phases"]]
     return [

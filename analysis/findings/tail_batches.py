@@ -36,8 +36,9 @@ _OWN = f"""
 SELECT b.batch, {{kind}}::BIGINT AS kind, o.start_ns, o.end_ns, o.launch_start_ns, o.launch_end_ns
 FROM (SELECT * FROM {{table}} WHERE batch_id IN (SELECT batch_id FROM picked) AND end_ns >= start_ns) o
 JOIN tail_rows b USING ({_KEY})
+WHERE o.recorded_by <> 'library' OR ({_KEY}) IN (SELECT ({_KEY}) FROM picked WHERE tie <> 'none')
 """
-"""By the number first: texts are compared for what is left."""
+"""By the number first: texts are compared for what is left. Of a batch that an edge of a window cuts no part counts."""
 _GROUPS = f"SELECT {_OWNER}, count(*) FROM tail_rows GROUP BY ALL ORDER BY min(batch)"
 _LAST_STARTS = """
 SELECT max(start_ns) AS closed_ns FROM tail_rows LEFT JOIN tail_ops USING (batch) GROUP BY batch ORDER BY batch

@@ -6,6 +6,9 @@ Operations are tied to executions by the batch that ingest gave them, never by c
 how where they have none. An execution whose range was still open when the recording stopped is tied to what was
 recorded of it; one without any event, of a server whose events have batches, was not recorded. Where no operation, or
 no call, of its server was recorded in the phase, what that would tell of it is null.
+
+Of what the kernel library recorded in windows an execution has all or nothing: one that no window holds from its start
+to its end is tied `none`, whatever kernels of it there are, and one in a window that launched nothing has zeros.
 """
 
 from __future__ import annotations
@@ -32,6 +35,8 @@ _OF_CALLS = ("n_launches", "launch_ns", "blocked_ns", "n_blocks", "sync_ns", "al
 """Columns that calls alone tell."""
 _OF_BOTH = ("blocked_busy_ns", "n_mid_blocks", "sync_wait_ns", "launch_idle_ns")
 """Columns that take calls and operations."""
+_OF_KERNELS = ("n_kernels", "kernel_ns", "kernel_busy_ns")
+"""Columns that kernels alone tell: what else operations tell takes copies too."""
 
 Texts = NDArray[Any]
 
@@ -75,28 +80,42 @@ def _costs(reader: SliceReader) -> dict[str, pa.Array]:
     values = batch_times(reader.executions, ops, calls) | _of_copies(copies, n)
     gpu = _main_gpus(ops, n, reader.gpus)
     # its own events tell of an execution, whatever its phase: one at the edge of a recording begins in another
-    has_ops, has_calls = (reader.rows[name].to_numpy().copy() for name in ("has_ops", "has_calls"))
+    has_ops, has_copies, has_calls = (
+        reader.rows[name].to_numpy().copy() for name in ("has_ops", "has_copies", "has_calls")
+    )
     has_events = np.zeros(n, np.bool_)
-    for has, rows in ((has_ops, ops.row), (has_calls, calls.row)):
-        has[rows], has_events[rows] = True, True
+    own: tuple[tuple[Bools, Int64s], ...] = (
+        (has_ops, ops.row),
+        (has_copies, ops.row),
+        (has_calls, calls.row),
+    )
+    for has, rows in own:
+        has_events[rows] = True
+        if not reader.is_by_library:  # whose windows say what was recorded
+            has[rows] = True
     del ops, copies, calls
     tie = _ties(reader, has_events)
     is_tied = tie != NONE
-    has_thread = is_tied & (process >= 0)
+    process = np.where(process < 0, reader.ran_in, process)
+    has_process = is_tied & (process >= 0)
+    has_thread = has_process & (thread >= 0)
     scope = _scope(reader)
     waits = reader.os_waits(process, thread, has_thread, scope)
     values |= {"process": process, "thread": thread, "os_wait_ns": waits_within(scope, *waits)}
     has_ops, has_calls = is_tied & has_ops, is_tied & has_calls
-    known = dict.fromkeys(values, has_ops) | dict.fromkeys(("process", "thread"), has_thread)
-    known |= dict.fromkeys(_OF_CALLS, has_calls) | dict.fromkeys(_OF_BOTH, has_ops & has_calls)
+    known = dict.fromkeys(values, has_ops & has_copies) | dict.fromkeys(_OF_KERNELS, has_ops)
+    known |= {"process": has_process, "thread": has_thread}
+    known |= dict.fromkeys(_OF_CALLS, has_calls) | dict.fromkeys(_OF_BOTH, has_ops & has_copies & has_calls)
     known["os_wait_ns"] = has_thread & reader.has("osrt")
     arrays = {name: pa.array(values[name], pa.int64(), mask=~known[name]) for name in values}
     return {**arrays, "tie": pa.array(tie, pa.string()), "gpu_uuid": gpu}
 
 
 def _ties(reader: SliceReader, has_events: Bools) -> Texts:
-    """How each execution is tied: one that could be by its range is only if the report has that, or any event of it."""
+    """How each execution is tied: one that could be by its range is only if the report has that, or any event of it, or
+    a window holds it."""
     is_seen = has_events | reader.rows["range_start_ns"].is_valid().to_numpy()
+    is_seen |= reader.rows["is_in_window"].to_numpy()
     return np.where((reader.tie == RANGE) & ~is_seen, NONE, reader.tie)
 
 

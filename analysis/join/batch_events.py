@@ -15,7 +15,7 @@ from squall.analysis.join.batch_slices import AT, RANGE, WINDOW, BatchSlice
 from squall.analysis.join.batch_ties import ByBatch, ByTime, Ties
 from squall.analysis.join.batch_times import ALLOCATION, LAUNCH, OTHER, SYNC, Calls, Copies, Executions, Ops
 from squall.analysis.join.executions import TRACE
-from squall.analysis.storage.row_groups import Columns, read_columns
+from squall.analysis.storage.row_groups import NULL, Columns, read_columns
 
 _SPAN = ("start_ns", "end_ns")
 _KINDS = {"launch": LAUNCH, "graph launch": LAUNCH, "blocking sync": SYNC, "allocation": ALLOCATION}
@@ -37,8 +37,13 @@ class SliceReader:
         start, end = (self.rows[name].to_numpy() for name in _SPAN)
         self.executions = Executions(start, np.maximum(start, end))
         self.tie = np.array(self.rows["tie"].to_pylist(), np.object_)
+        self.is_by_library = bool(pc.any(self.rows["is_by_library"]).as_py())
+        """Whether the kernel library recorded the server."""
         self.gpus: list[str] = []
         """UUIDs of the GPUs that operations named; `gpu` of an operation counts them."""
+        self.ran_in: Int64s = np.full(self.rows.num_rows, -1)
+        """Of a server that the library recorded the process of each execution's first operation; -1: it had none, or
+        `ops` was not asked for."""
         self._ties = self._make_ties()
 
     def _make_ties(self) -> Ties:
@@ -71,7 +76,11 @@ class SliceReader:
             kept &= found["server"] == 0
         names = [*_SPAN, *numbers, *texts]
         if ties:
+            at = found[AT[table]]
+            if self.is_by_library:  # it tells no launches unless asked
+                found[AT[table]] = np.where(at == NULL, found["start_ns"], at)
             found["row"] = ties.rows(found, AT[table])
+            found[AT[table]] = at
             kept &= found["row"] >= 0
             names.append("row")
         place = np.flatnonzero(kept)
@@ -80,18 +89,22 @@ class SliceReader:
     def ops(self) -> tuple[Ops, Copies]:
         """Operations of the GPUs, kernels first, and what more is known of copies and sets."""
         gpus = {"gpu_uuid": self.gpus}
-        kernels = self._read("kernels", ("launch_start_ns",), gpus)
+        of_process = ["process"] if self.is_by_library else []
+        kernels = self._read("kernels", ("launch_start_ns", *of_process), gpus)
         memory: list[list[str]] = [[_PAGEABLE], [_PAGEABLE]]
         of_copy = {"copy_kind": list(_DIRECTIONS), "source_kind": memory[0], "destination_kind": memory[1]}
         copies = self._read(
             "memcpys", ("launch_start_ns", "bytes", "process", "correlation_id"), gpus | of_copy
         )
-        sets = self._read("memsets", ("launch_start_ns", "bytes"), gpus)
+        sets = self._read("memsets", ("launch_start_ns", "bytes", *of_process), gpus)
         n, n_sets = len(kernels["row"]), len(sets["row"])
         names = ("row", *_SPAN, "launch_start_ns", "gpu_uuid")
         row, start, end, launch, gpu = (
             np.concatenate([one[name] for one in (kernels, copies, sets)]) for name in names
         )
+        if self.is_by_library:
+            process = np.concatenate([one["process"] for one in (kernels, copies, sets)])
+            self.ran_in = _first(row, start, process, self.rows.num_rows)
         is_pageable = (copies["source_kind"] == 0) | (copies["destination_kind"] == 0)
         none = np.zeros(n_sets, np.int64)
         return Ops(row, start, end, launch, np.arange(len(row)) < n, gpu), Copies(
@@ -145,6 +158,15 @@ class SliceReader:
             row[mine] = np.where((place >= 0) & (at < scope.end_ns[owner]), owner, -1)
         kept = row >= 0
         return row[kept], found["start_ns"][kept], found["end_ns"][kept]
+
+
+def _first(row: Int64s, at_ns: Int64s, values: Int64s, n_rows: int) -> Int64s:
+    """Of each row its earliest value; -1 where it has none."""
+    found = np.full(n_rows, -1)
+    order = np.lexsort((values, at_ns, row))
+    own, first = np.unique(row[order], return_index=True)
+    found[own] = values[order[first]]
+    return found
 
 
 def _call(events: Columns) -> Int64s:

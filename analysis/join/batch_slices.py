@@ -7,6 +7,10 @@ How the events of a server are tied to its executions is one for all of them:
              began, alone. An execution that another of its server overlaps is not tied: what ran meanwhile is both's
 
 A recording of a phase may lack the GPU's operations, or the calls: what they would tell is then unknown, not zero.
+
+Of a server that the kernel library recorded an execution is tied only if one window holds it from its start to its end
+(`squall.analysis.recorded`); one that launched nothing there has zeros. The library tells no launches unless asked, so
+that by time an operation belongs to the execution that was open when it began on the GPU.
 """
 
 from __future__ import annotations
@@ -20,6 +24,7 @@ import numpy as np
 
 from squall.analysis.clocks.timeline import phase_spans
 from squall.analysis.join.executions import TRACE, add_executions
+from squall.analysis.recorded import add_windows
 from squall.analysis.storage.query import attach
 from squall.analysis.storage.row_groups import RowGroup, read_columns, row_groups
 from squall.analysis.storage.store import RunStore
@@ -49,6 +54,8 @@ SELECT server, instance, instance_device, batch_id, min(start_ns) AS range_start
 FROM nvtx WHERE batch_id IS NOT NULL AND end_ns >= start_ns GROUP BY server, instance, instance_device, batch_id
 """
 
+_BY_LIBRARY = "SELECT DISTINCT server FROM recorded_windows"
+
 _WEIGHTS = """
 SELECT server, phase, 1 + coalesce(max(n_events), 0) / count(*) AS weight
 FROM executions LEFT JOIN counts USING (server, phase) GROUP BY server, phase
@@ -59,17 +66,23 @@ _SLICED = """
 COPY (
     SELECT * EXCLUDE (before_ns, until_ns, next_ns, load, is_bare, from_ns),
         CASE WHEN before_ns IS NOT NULL THEN greatest(0, start_ns - before_ns) END AS gap_before_ns,
-        CASE WHEN end_ns < start_ns THEN 'none'
+        CASE WHEN end_ns < start_ns OR (is_by_library AND NOT is_in_window) THEN 'none'
             WHEN NOT is_bare THEN 'range'
-            WHEN start_ns >= from_ns AND coalesce(until_ns <= start_ns, true) AND coalesce(next_ns >= end_ns, true)
+            WHEN (is_by_library OR start_ns >= from_ns) AND coalesce(until_ns <= start_ns, true)
+                    AND coalesce(next_ns >= end_ns, true)
                 THEN 'window'
             ELSE 'none' END AS tie,
         start_ns + CASE WHEN until_ns = start_ns THEN 1 ELSE 0 END AS open_from_ns,
         end_ns - CASE WHEN next_ns = end_ns THEN 1 ELSE 0 END AS open_to_ns,
         CAST(floor(load / $n_events) AS BIGINT) AS part
     FROM (
-        SELECT e.*, range_start_ns, range_end_ns, process, thread, b.server IS NOT NULL AS is_bare, from_ns,
-            coalesce(has_ops, false) AS has_ops, coalesce(has_calls, false) AS has_calls,
+        SELECT e.*, range_start_ns, range_end_ns, process, thread, b.server IS NOT NULL AS is_bare, d.from_ns,
+            l.server IS NOT NULL AS is_by_library, coalesce(end_ns <= closes_ns, false) AS is_in_window,
+            coalesce(CASE WHEN is_by_library THEN is_in_window AND has_kernels ELSE k.has_ops END, false) AS has_ops,
+            coalesce(CASE WHEN is_by_library THEN is_in_window AND v.has_copies ELSE k.has_ops END, false)
+                AS has_copies,
+            coalesce(CASE WHEN is_by_library THEN is_in_window AND v.has_calls ELSE k.has_calls END, false)
+                AS has_calls,
             max(end_ns) OVER (PARTITION BY e.server, model, e.instance, e.instance_device ORDER BY start_ns, e.batch_id
                 ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before_ns,
             max(end_ns) OVER (of_server ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS until_ns,
@@ -82,6 +95,10 @@ COPY (
         LEFT JOIN bare b ON b.server = e.server
         LEFT JOIN windowed d ON d.server = e.server AND d.phase = e.phase
         LEFT JOIN recorded k ON k.server = e.server AND k.phase = e.phase
+        LEFT JOIN ({by_library}) l ON l.server = e.server
+        ASOF LEFT JOIN (
+            SELECT server, start_ns AS opens_ns, end_ns AS closes_ns, has_kernels, has_copies, has_calls
+            FROM recorded_windows) v ON v.server = e.server AND e.start_ns >= v.opens_ns
         WINDOW of_server AS (PARTITION BY e.server ORDER BY start_ns, end_ns, e.batch_id))
     ORDER BY server, start_ns
 ) TO '{path}' (FORMAT parquet, ROW_GROUP_SIZE 20480)
@@ -113,9 +130,11 @@ def plan_slices(
     """Writes the executions of the run to the Parquet file `path`, by server and start, and returns their slices.
 
     Its columns are those of table `executions` and tie (`range`: if it has events), range_start_ns, range_end_ns,
-    process, thread (of its range; null without one), has_ops, has_calls (whether operations and calls of its server
-    were recorded in its phase; true of a server on a node without a GPU, which has none), gap_before_ns, open_from_ns,
-    open_to_ns (the instants at which it alone was open, both included), part. Raises AnalysisError where two batches
+    process, thread (of its range; null without one), has_ops, has_copies, has_calls (whether operations, copies among
+    them, and calls of its server were recorded in its phase, by the library: in its window; true of a server on a node
+    without a GPU, which has none), is_by_library (the library recorded its server), is_in_window (one of its windows
+    holds all of it), gap_before_ns, open_from_ns, open_to_ns (the instants at which it alone was open, both included),
+    part. Raises AnalysisError where two batches
     have one key.
     """
     add_executions(connection, store)
@@ -126,6 +145,7 @@ def plan_slices(
         if table in there
     }
     connection.execute(relations.RANGES.table(_RANGES if "nvtx" in there else relations.RANGES.empty()))
+    add_windows(connection, store)
     _add_bare(connection, [table for table in groups if table != "osrt"])
     _add_windowed(connection, store, [table for table in groups if table in DEVICE_TABLES])
     _add_recorded(connection, store, groups)
@@ -133,7 +153,7 @@ def plan_slices(
     _insert(connection, relations.COUNTS, [(*key, n) for key, n in _counts(groups).items()])
     connection.execute(relations.WEIGHTS.table(_WEIGHTS))
     n_events = max(min(memory_limit_bytes // 2 // EVENT_BYTES, MOST_EVENTS), 1)
-    sliced = _SLICED.format(path=str(path).replace("'", "''"), trace=TRACE)
+    sliced = _SLICED.format(path=str(path).replace("'", "''"), trace=TRACE, by_library=_BY_LIBRARY)
     connection.execute(sliced, {"n_events": n_events})
     slices = connection.execute(_SLICES, {"path": str(path)}).fetchall()
     return [
@@ -178,16 +198,23 @@ def _counts(groups: Mapping[str, Iterable[RowGroup]]) -> dict[tuple[str, str], i
 
 
 def _add_bare(connection: duckdb.DuckDBPyConnection, tables: list[str]) -> None:
-    """Table `bare`: servers of which no event has a batch."""
+    """Table `bare`: servers of which no event has a batch. One that the library recorded must have some event: without
+    any its windows say that nothing ran."""
     connection.execute(relations.BARE.new())
     rows = connection.execute(
         "SELECT DISTINCT server FROM executions EXCEPT SELECT DISTINCT server FROM ranges"
     ).fetchall()
-    tied = "SELECT 1 FROM {table} WHERE server = $server AND batch_id IS NOT NULL LIMIT 1"
+    in_windows = {server for (server,) in connection.execute(_BY_LIBRARY).fetchall()}
+
+    def has_events(server: str, condition: str) -> bool:
+        query = f"SELECT 1 FROM {{table}} WHERE server = $server AND {condition} LIMIT 1"
+        return any(connection.execute(query.format(table=t), {"server": server}).fetchall() for t in tables)
+
     bare = [
         (server,)
         for (server,) in rows
-        if not any(connection.execute(tied.format(table=t), {"server": server}).fetchall() for t in tables)
+        if not has_events(server, "batch_id IS NOT NULL")
+        and (server not in in_windows or has_events(server, "true"))
     ]
     _insert(connection, relations.BARE, bare)
 

@@ -3,6 +3,8 @@
 A kernel counts for an interval if it starts in it, so that intervals that touch count each kernel once. Time in which
 any kernel ran, up to t, is what all kernels that start by t cover, less what lies beyond t: that is one piece, from t
 to the last end among them, for all of these began before.
+
+Of a server that the kernel library recorded in windows, requests that one window holds from send to end have sums.
 """
 
 from __future__ import annotations
@@ -38,7 +40,9 @@ WINDOW own AS (PARTITION BY server ORDER BY start_ns)
 _GONE = """
 SELECT r.request_id, r.target, r.sent_ns, r.done_ns, p.node, p.gpu_uuid
 FROM first_rows r JOIN silent_phases p ON p.server = r.target AND p.phase = r.phase
+ASOF LEFT JOIN recorded_windows v ON v.server = r.target AND r.sent_ns >= v.start_ns
 WHERE r.sent_ns IS NOT NULL AND r.done_ns IS NOT NULL
+    AND (r.done_ns <= v.end_ns OR r.target NOT IN (SELECT server FROM recorded_windows))
 """
 _AT = """
 SELECT r.*, coalesce(m.n_kernels, 0) AS n_kernels_{edge}, coalesce(m.kernel_ns, 0) AS kernel_ns_{edge},
@@ -60,7 +64,8 @@ def add_while_there(connection: duckdb.DuckDBPyConnection) -> str:
     which it has kernels: request_id, n_kernels, kernel_ns, kernel_busy_ns, gpu_uuid with most kernel time in that phase
     and its state at the send. No rows if there is no such server. Of a repeated id the first row counts.
 
-    Needs tables `placed`, `served` and `gpu_states` and views `requests`, `first_rows` and `kernels`.
+    Needs tables `placed`, `served`, `gpu_states` and `recorded_windows` and views `requests`, `first_rows` and
+    `kernels`.
     """
     connection.execute(relations.SILENT.table(_SERVERS))
     connection.execute(relations.SILENT_PHASES.table(_PHASES))

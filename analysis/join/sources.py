@@ -20,6 +20,7 @@ from squall.analysis.join.gpu_states import GPU_STATE, GPU_STATES
 from squall.analysis.join.meanwhile import add_while_there
 from squall.analysis.join.named_ids import n_repeated
 from squall.analysis.join.server_parts import PHASE_MEANS, SECOND_MEANS, SERVED_SUMS, TRACES, TRITON_SUMS
+from squall.analysis.recorded import add_windows
 from squall.analysis.storage.query import connect
 from squall.analysis.storage.store import RunStore
 from squall.analysis.tables import relations
@@ -98,6 +99,7 @@ def write_sources(store: RunStore, folder: Path, rows_per_slice: int, memory_lim
         add_named(connection, store)
         _add_first_rows(connection)
         _add_clocks(connection, store.manifest.nodes)
+        add_windows(connection, store)
         connection.execute(relations.SERVED.table(_SERVED))
         connection.execute(relations.MODELS.table(_MODELS))
         has_samples, has_statistics = ("gpu_samples" in there), ("triton_samples" in there)

@@ -27,6 +27,7 @@ from squall.analysis.metrics.figures.copy_figures import CopyFigures, copy_figur
 from squall.analysis.metrics.figures.issue_figures import issue_measures
 from squall.analysis.metrics.figures.request_figures import instance_requests, request_measures
 from squall.analysis.metrics.figures.sample_figures import SampleFigures, sample_figures, sample_measures
+from squall.analysis.metrics.figures.window_walls import window_walls
 from squall.analysis.metrics.measures import Measures, empty_measures, ratio
 from squall.analysis.metrics.spans import PhaseSpan
 from squall.analysis.metrics.sweeps.batch_sweep import BatchSweep, Issue
@@ -42,6 +43,8 @@ from squall.analysis.metrics.sweeps.kernel_sweep import (
     kernel_measures,
     read_configs,
 )
+from squall.analysis.recorded import TABLE as WINDOWS
+from squall.analysis.recorded import library_windows
 from squall.analysis.storage.query import connect
 from squall.analysis.storage.row_groups import NULL
 from squall.analysis.storage.store import RunStore
@@ -53,7 +56,7 @@ if TYPE_CHECKING:
 BatchKey = tuple[str, str, int, int]
 """server, instance, instance_device, batch_id"""
 
-_SMALL = ("joined", "triton_samples", "gpu_samples")
+_SMALL = ("joined", "triton_samples", "gpu_samples", WINDOWS)
 
 
 @contextmanager
@@ -118,13 +121,12 @@ class Assessment:
         return [(node, process) for process in found.tolist() if process != NULL]
 
     def gpu_activity(self, phase: str, uuid: str) -> float | None:
-        """Temporal activity of a GPU: any kernel over the covered part of the phase."""
+        """Temporal activity of a GPU: any kernel over the recorded stretches of the phase."""
         place = [span.name for span in self.phases].index(phase)
-        covered = self.phases[place].covered_ns
-        if covered is None or uuid not in self.gpu_names:
+        if not self.phases[place].covered_ns or uuid not in self.gpu_names:
             return None
         times = self.gpu_times[self.gpu_names.index(uuid)]
-        return ratio(int(times.kernel_ns[place]), covered[1] - covered[0])
+        return ratio(int(times.kernel_ns[place]), self.phases[place].profiled_ns)
 
     def measures(self, key: GroupKey) -> Measures:
         """The measures of an instance in a phase, every name of `MEASURES`."""
@@ -190,7 +192,9 @@ def assess(
         n_ops=sweep.n_ops(ops),
         n_window_tied=window_tied(connection),
         sums=batch_sums(connection),
-        walls={} if has_chosen else walls(connection),
+        walls={}
+        if has_chosen
+        else {**walls(connection), **window_walls(connection, library_windows(store), phases)},
         requests=instance_requests(connection) if "joined" in tables else {},
         samples=sample_figures(connection, phases) if "gpu_samples" in tables else {},
         copies=copy_figures(connection) if "memcpys" in tables else {},
@@ -202,11 +206,10 @@ class _Sweep:
     """All that one pass over the operations finds."""
 
     def __init__(self, batches: Batches, phases: Sequence[PhaseSpan]) -> None:
-        spans = [phase.wall_ns for phase in phases]
-        self._starts = np.array([start for start, _ in spans], np.int64)
-        self._ends = np.array([end for _, end in spans], np.int64)
-        self.gpus = GpuSweep(self._starts, self._ends, with_gaps=True)
-        self.issues = BatchSweep(len(batches.groups), batches.group, batches.closed_ns)
+        cells = [(*one, place) for place, phase in enumerate(phases) for one in phase.stretches]
+        self._starts, self._ends, self._phases = np.array(cells, np.int64).reshape(-1, 3).T
+        self.gpus = GpuSweep(self._starts, self._ends, True, self._phases)
+        self.issues = BatchSweep(len(batches.groups), batches.whole, batches.closed_ns)
         self.kernels = KernelSweep(batches)
         self.foreign = ForeignSweep(batches, _rows_by_process(batches))
         self.foreign_ns: list[int] = []
@@ -230,8 +233,9 @@ class _Sweep:
         }
 
     def _count(self, ops: Ops) -> None:
-        for place, (start_ns, end_ns) in enumerate(zip(self._starts, self._ends, strict=True)):
-            own = slice(*np.searchsorted(ops.start_ns, [start_ns, end_ns]).tolist())
+        edges = zip(*(np.searchsorted(ops.start_ns, one) for one in (self._starts, self._ends)), strict=True)
+        for place, (low, high) in zip(self._phases.tolist(), edges, strict=True):
+            own = slice(low, high)
             n = np.bincount(ops.process[own])
             tied = np.bincount(ops.process[own][ops.batch[own] >= 0], minlength=len(n))
             for process in np.flatnonzero(n).tolist():

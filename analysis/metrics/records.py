@@ -48,8 +48,8 @@ class InstanceMetrics:
 
 @dataclass(frozen=True)
 class GpuMetrics:
-    """A GPU in a phase: what ran on it, None each where no report tells of it; and what its samples say, None each
-    where it has none."""
+    """A GPU in a phase: what ran on it in the `profiled_ns` that were recorded, None each where nothing was; and what
+    its samples say, None each where it has none."""
 
     profiled_ns: int | None
     kernel_ratio: float | None
@@ -78,12 +78,12 @@ class GpuMetrics:
 
 @dataclass(frozen=True)
 class PhaseMetrics:
-    """A measure phase. `covered_ns`: start and end of what of it a report covers; `servers` by name, `instances` by
-    `squall.analysis.metrics.measures.instance_key`, `gpus` by UUID."""
+    """A measure phase. `covered_ns`: start and end of each stretch of it in which kernels were recorded, of all servers
+    that have any; `servers` by name, `instances` by `squall.analysis.metrics.measures.instance_key`, `gpus` by UUID."""
 
     start_ns: int
     end_ns: int
-    covered_ns: tuple[int, int] | None
+    covered_ns: tuple[tuple[int, int], ...]
     servers: Mapping[str, ServerMetrics]
     instances: Mapping[str, InstanceMetrics]
     gpus: Mapping[str, GpuMetrics]

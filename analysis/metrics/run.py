@@ -139,11 +139,11 @@ def _sampled(gpu: GpuMetrics, samples: SampleFigures | None) -> GpuMetrics:
 
 
 def _activity(found: Assessment, place: int, phase: PhaseSpan, name: str) -> GpuMetrics:
-    """What ran on the GPU; nothing where no report covers the phase, or names no such GPU."""
-    if phase.covered_ns is None or name not in found.gpu_names:
+    """What ran on the GPU in the recorded stretches of the phase; nothing where there are none, or none names it."""
+    if not phase.covered_ns or name not in found.gpu_names:
         return UNKNOWN_GPU
     times = found.gpu_times[found.gpu_names.index(name)]
-    wall_ns = phase.covered_ns[1] - phase.covered_ns[0]
+    wall_ns = phase.profiled_ns
     kernel_ns, copy_ns, any_ns = (int(ns[place]) for ns in (times.kernel_ns, times.copy_ns, times.any_ns))
     between = Distribution.of(times.between_kernels[place])
     n_pauses = between.n - between.n_below(BURST_GAP_NS)
@@ -158,5 +158,5 @@ def _activity(found: Assessment, place: int, phase: PhaseSpan, name: str) -> Gpu
         streams_mean=ratio(int(times.stream_ns[place]), any_ns),
         idle_gaps=gap_figures(Distribution.of(times.idle[place])),
         compute_gaps=gap_figures(between),
-        n_compute_bursts=n_pauses + 1 if kernel_ns else 0,
+        n_compute_bursts=n_pauses + int(times.n_with_kernels[place]),
     )

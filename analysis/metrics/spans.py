@@ -1,13 +1,19 @@
-"""The phases that figures are of, and what of each a report covers."""
+"""The phases that figures are of, and of which stretches of each kernels were recorded."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from squall.analysis.clocks.timeline import measure_spans, phase_spans
+from squall.analysis.clocks.timeline import RunPhase, measure_spans, phase_spans
+from squall.analysis.recorded import (
+    Stretch,
+    Windows,
+    common_stretches,
+    library_windows,
+    profiled_after_ns,
+    report_stretches,
+)
 from squall.analysis.storage.store import RunStore
-from squall.analysis.tables.collected import ProfiledPhase
 from squall.analysis.tables.nsys import EVENT_TABLES
 
 if TYPE_CHECKING:
@@ -15,17 +21,35 @@ if TYPE_CHECKING:
 
 
 class PhaseSpan(NamedTuple):
-    """A phase, half-open on the run clock, and what of it a report covers; None: no report does."""
+    """A phase, half-open on the run clock, and the stretches of it that were recorded, in order and disjoint.
+
+    A report covers one stretch, from some instant to the end of the phase; the kernel library records windows
+    (`in_windows`). Of several servers in windows: what all of them share.
+    """
 
     name: str
     start_ns: int
     end_ns: int
-    covered_ns: tuple[int, int] | None
+    covered_ns: tuple[Stretch, ...]
+    in_windows: bool = False
 
     @property
-    def wall_ns(self) -> tuple[int, int]:
-        """The part of the phase that figures are of: what is covered, else all of it."""
-        return self.covered_ns or (self.start_ns, self.end_ns)
+    def profiled_ns(self) -> int:
+        """Length of what was recorded."""
+        return sum(end_ns - start_ns for start_ns, end_ns in self.covered_ns)
+
+    @property
+    def wall_ns(self) -> Stretch:
+        """The part of the phase that figures are of which need no kernels: what a report covers, else all of it."""
+        if self.covered_ns and not self.in_windows:
+            return self.covered_ns[0]
+        return self.start_ns, self.end_ns
+
+    @property
+    def stretches(self) -> tuple[Stretch, ...]:
+        """What was recorded, an empty one where windows of several servers share nothing; all of the phase where
+        nothing was recorded at all."""
+        return self.covered_ns or ((self.start_ns, self.start_ns if self.in_windows else self.end_ns),)
 
 
 def measured_phases(store: RunStore, connection: duckdb.DuckDBPyConnection) -> list[PhaseSpan]:
@@ -33,42 +57,43 @@ def measured_phases(store: RunStore, connection: duckdb.DuckDBPyConnection) -> l
     return _spans(store, connection, only_measure=True)
 
 
-def covered_spans(store: RunStore, connection: duckdb.DuckDBPyConnection) -> list[tuple[int, int]]:
-    """The stretches of the run that a report covers, in order of time; a recording may begin before its phase."""
+def covered_spans(store: RunStore, connection: duckdb.DuckDBPyConnection) -> list[Stretch]:
+    """The stretches of the run that were recorded, in order of time; a recording may begin before its phase."""
+    windows = library_windows(store)
     stated = store.manifest.profiled_phases
-    phases = phase_spans(store.manifest)
-    if not stated:
-        spans = [phase.covered_ns for phase in _spans(store, connection, only_measure=False)]
-        return [span for span in spans if span is not None]
-    found: list[tuple[int, int]] = []
-    for phase in phases:
-        late_ns = _late_ns(stated, phase.name)
-        if late_ns is not None:
-            start_ns = max(phase.start_ns + late_ns, found[-1][1] if found else phase.start_ns + late_ns)
-            found.append((start_ns, phase.end_ns))
-    return [(start_ns, end_ns) for start_ns, end_ns in found if start_ns < end_ns]
+    if not windows and not stated:
+        return [one for phase in _spans(store, connection, only_measure=False) for one in phase.covered_ns]
+    every = [_all_of(one) for one in windows.values()]
+    return list(common_stretches([*every, report_stretches(store)] if stated else every))
+
+
+def _all_of(windows: Windows) -> tuple[Stretch, ...]:
+    if not len(windows.start_ns):
+        return ()
+    return windows.within(int(windows.start_ns[0]), int(windows.end_ns[-1]))
 
 
 def _spans(store: RunStore, connection: duckdb.DuckDBPyConnection, only_measure: bool) -> list[PhaseSpan]:
     manifest = store.manifest
-    stated = manifest.profiled_phases
-    with_events = set() if stated else _phases_with_events(store, connection)
-    found = []
-    for phase in measure_spans(manifest) if only_measure else phase_spans(manifest):
-        covered: tuple[int, int] | None = None
-        if phase.name in with_events:
-            covered = (phase.start_ns, phase.end_ns)
-        elif (late_ns := _late_ns(stated, phase.name)) is not None:
-            first_ns = phase.start_ns + max(0, late_ns)
-            covered = (first_ns, phase.end_ns) if first_ns < phase.end_ns else None
-        found.append(PhaseSpan(phase.name, phase.start_ns, phase.end_ns, covered))
-    return found
+    windows = list(library_windows(store).values())
+    is_stated = bool(manifest.profiled_phases or windows)
+    with_events = set() if is_stated else _phases_with_events(store, connection)
+    return [
+        _span(store, phase, windows, phase.name in with_events)
+        for phase in (measure_spans(manifest) if only_measure else phase_spans(manifest))
+    ]
 
 
-def _late_ns(stated: Mapping[str, ProfiledPhase], phase: str) -> int | None:
-    """From when after its start a phase is profiled, as the manifest says; negative: from before it; None: not."""
-    one = stated.get(phase)
-    return one.profiled_after_ns or 0 if one is not None and one.is_profiled else None
+def _span(store: RunStore, phase: RunPhase, windows: list[Windows], has_events: bool) -> PhaseSpan:
+    """Servers that have no window in the phase do not take from what the others have."""
+    found = [one for one in (each.within(phase.start_ns, phase.end_ns) for each in windows) if one]
+    of_reports: tuple[Stretch, ...] = ()
+    late_ns = profiled_after_ns(store.manifest.profiled_phases, phase.name)
+    if has_events or late_ns is not None:
+        first_ns = phase.start_ns + max(0, late_ns or 0)
+        of_reports = ((first_ns, phase.end_ns),) if first_ns < phase.end_ns else ()
+    covered = common_stretches([*found, of_reports] if of_reports else found)
+    return PhaseSpan(phase.name, phase.start_ns, phase.end_ns, covered, bool(found))
 
 
 def _phases_with_events(store: RunStore, connection: duckdb.DuckDBPyConnection) -> set[str]:

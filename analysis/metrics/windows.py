@@ -3,7 +3,7 @@
 Windows are half-open and laid from the agreed start instant of the run, backwards and forwards, so that they
 cover every scheduled arrival, every send and every end within `SLACK_NS` of the phases. Each row stands alone:
 quantiles here describe the window's own requests, they estimate nothing and are never averaged. What ran on the GPUs is
-cut at the edges of windows; it is known only of windows that a report covers from edge to edge.
+cut at the edges of windows; it is known only of windows that a recording covers from edge to edge.
 """
 
 from __future__ import annotations

@@ -13,6 +13,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from squall.analysis.recorded import TABLE as WINDOWS
+from squall.analysis.recorded import WHOLE
 from squall.analysis.requests.requests import Requests
 from squall.analysis.storage.query import MEMORY_LIMIT_BYTES, connect
 from squall.analysis.storage.store import RunStore
@@ -125,9 +127,13 @@ def cost_identities(store: RunStore, memory_limit_bytes: int = MEMORY_LIMIT_BYTE
             meaning = "rows of `batch_costs` by a record = batches that were recorded"
             stated.append(Identity("batch costs", meaning, n_recorded, n_batches, n_batches))
         if "kernels" in there:
-            ((all_ns,),) = connection.execute(_KERNELS).fetchall()
+            in_windows = store.has(WINDOWS)
+            query = f"{_KERNELS} AND {WHOLE}" if in_windows else _KERNELS
+            ((all_ns,),) = connection.execute(query).fetchall()
+            of_windows = " that a window holds" if in_windows else ""
             meaning = (
-                "ns of kernels in `batch_costs` = ns of the kernels that bear a batch, each counted once"
+                f"ns of kernels in `batch_costs` = ns of the kernels that bear a batch{of_windows}, each counted "
+                "once"
             )
             stated.append(Identity("kernel time", meaning, int(kernel_ns), int(all_ns), int(all_ns)))
     return stated

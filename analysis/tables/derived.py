@@ -82,8 +82,9 @@ the length of the batch."""
 
 _TIE = text(
     "tie",
-    "range: kernels and calls by the batch's NVTX range and correlation ids; window: launched while it alone ran, "
-    "where the server writes no ranges; none: not profiled",
+    "range: kernels and calls by the batch's NVTX range and correlation ids, or by the batch that the kernel library "
+    "gave them; window: launched (by the library: begun on the GPU) while it alone ran, where nothing names batches; "
+    "none: not profiled, or not from its start to its end in one of the library's windows",
 )
 
 

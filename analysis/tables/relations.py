@@ -126,6 +126,15 @@ WINDOWED = Relation(
     _IN_SLICES,
     {**_OF_PHASE, "from_ns": INT},
 )
+RECORDED_WINDOWS = Relation(
+    "recorded_windows",
+    "stretch of a server that the kernel library recorded, and what of it",
+    "analysis/recorded.py",
+    {
+        **_of("recordings", "server", "start_ns", "end_ns"),
+        **dict.fromkeys(("has_kernels", "has_copies", "has_calls"), FLAG),
+    },
+)
 RECORDED = Relation(
     "recorded",
     "server and phase, and which kinds of events of them the reports hold",

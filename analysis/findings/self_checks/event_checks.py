@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from squall.analysis.findings.self_checks.self_check import SelfCheck, at_least, at_most
+from squall.analysis.recorded import TABLE as WINDOWS
+from squall.analysis.recorded import WHOLE
 from squall.analysis.tables.nsys import DEVICE_TABLES, EVENT_TABLES
 
 if TYPE_CHECKING:
@@ -35,8 +37,12 @@ class _Operations:
 def event_checks(
     connection: duckdb.DuckDBPyConnection, tables: Sequence[str], has_costs: bool, phases: Sequence[str]
 ) -> list[SelfCheck]:
-    """Checks over the views `tables`, and `batch_costs` where `has_costs`. `phases`: those that are measured."""
-    counted = {table: _count(connection, table) for table in DEVICE_TABLES if table in tables}
+    """Checks over the views `tables`, and `batch_costs` where `has_costs`. `phases`: those that are measured.
+
+    Of what the kernel library recorded in windows, operations of batches that an edge cuts do not count.
+    """
+    of_whole = WHOLE if has_costs and WINDOWS in tables else "true"
+    counted = {table: _count(connection, table, of_whole) for table in DEVICE_TABLES if table in tables}
     broken: dict[str, int] = {table: one.n_broken for table, one in counted.items()}
     calls = None
     if "cuda_api" in tables:
@@ -48,19 +54,26 @@ def event_checks(
             )
     return [
         _launched_first(counted.values()),
-        *_coverage(connection, [one.by_process for one in counted.values()], calls, has_costs, phases),
+        *_coverage(
+            connection,
+            [one.by_process for one in counted.values()],
+            calls,
+            has_costs,
+            phases,
+            WINDOWS in tables,
+        ),
         _kernel_sums(connection, counted.get("kernels"), has_costs),
         _broken({table: broken[table] for table in EVENT_TABLES if table in broken}),
     ]
 
 
-def _count(connection: duckdb.DuckDBPyConnection, table: str) -> _Operations:
+def _count(connection: duckdb.DuckDBPyConnection, table: str, of_whole: str) -> _Operations:
     rows = connection.execute(f"""
         SELECT node, process, count(*) FILTER (end_ns >= start_ns),
             count(batch_id) FILTER (end_ns >= start_ns), count(*) FILTER (end_ns < start_ns), count(launch_start_ns),
             count(*) FILTER (launch_start_ns > start_ns + {LAUNCH_CLOCK_NS}),
             coalesce(sum(end_ns - start_ns) FILTER (batch_id IS NOT NULL AND end_ns >= start_ns), 0)::DOUBLE
-        FROM {table} GROUP BY node, process""").fetchall()
+        FROM {table} WHERE {of_whole} GROUP BY node, process""").fetchall()
     by_process = {(node, process): (n, n_tied) for node, process, n, n_tied, *_ in rows}
     n_broken, n_launched, n_early, tied_ns = (sum(row[place] for row in rows) for place in range(4, 8))
     return _Operations(by_process, n_broken, n_launched, n_early, tied_ns)
@@ -91,19 +104,28 @@ def _coverage(
     calls: float | None,
     has_costs: bool,
     phases: Sequence[str],
+    in_windows: bool,
 ) -> list[SelfCheck]:
-    """Batches of a measured phase count from its first tied one to its last: a recording begins and ends near it."""
+    """Batches of a measured phase count from its first tied one to its last: a recording begins and ends near it.
+
+    `in_windows`: table `recordings` names servers whose batches are tied exactly where a window holds them; these do
+    not count, nor what time ties of theirs.
+    """
     operations = batches = None
     if has_costs:
-        tied = _one(connection, "SELECT sum(n_kernels + n_copies) FROM batch_costs") or 0.0
+        library = "(SELECT server FROM recordings)" if in_windows else "('')"
+        of_reports = f"(tie <> 'window' OR server NOT IN {library})"
+        tied = (
+            _one(connection, f"SELECT sum(n_kernels + n_copies) FROM batch_costs WHERE {of_reports}") or 0.0
+        )
         n = _n_operations(connection, counted)
         operations = tied / n if n else None
         of_phases = {"phases": list(phases)}
-        batches = _one(connection, """
+        batches = _one(connection, f"""
             SELECT avg((tie <> 'none')::INTEGER) FROM batch_costs JOIN (
                 SELECT server, phase, min(start_ns) AS first_ns, max(end_ns) AS last_ns FROM batch_costs
                 WHERE tie <> 'none' AND list_contains($phases, phase) GROUP BY server, phase) USING (server, phase)
-            WHERE start_ns BETWEEN first_ns AND last_ns""", of_phases)  # fmt: skip
+            WHERE start_ns BETWEEN first_ns AND last_ns AND server NOT IN {library}""", of_phases)  # fmt: skip
     least = COVERAGE_RATIO
     tied_to, of_servers = "tied to a batch", "of processes with batches"
     profiled = "profiled batches of measured phases, from the first to the last of each"

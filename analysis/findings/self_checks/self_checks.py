@@ -14,6 +14,7 @@ from squall.analysis.findings.self_checks.request_checks import request_checks, 
 from squall.analysis.findings.self_checks.self_check import SelfCheck, at_most
 from squall.analysis.metrics.model_statistics import of_models
 from squall.analysis.metrics.records import RunMetrics
+from squall.analysis.recorded import TABLE as WINDOWS
 from squall.analysis.storage.query import MEMORY_LIMIT_BYTES, connect
 from squall.analysis.storage.store import RunStore
 from squall.analysis.tables.manifest import Manifest
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 WALL_RATIO = 1e-6
 """The parts of the wall are sums of whole nanoseconds over one length."""
 
-TABLES = ("requests", "joined", "batch_costs", "worker_samples", *EVENT_TABLES)
+TABLES = ("requests", "joined", "batch_costs", "worker_samples", WINDOWS, *EVENT_TABLES)
 """What the self-checks read."""
 
 

@@ -22,6 +22,10 @@ _SUMS = (
     "copy_ns", "pageable_bytes", "sync_ns", "alloc_ns", "api_ns", "os_wait_ns", "overrun_ns",
 )  # fmt: skip
 
+BODY_IDLE = "end_ns - start_ns - head_ns - kernel_busy_ns - copy_exposed_ns - tail_ns"
+"""SQL: idle between the first and the last operation of a batch. It is sync_wait_ns + launch_idle_ns, and known without
+the calls that tell these apart."""
+
 # `picked` has the batches that count, with all columns of batch_costs.
 _BATCH_SUMS = f"""
 SELECT phase, server, instance, instance_device, model, any_value(node) AS node, count(*) AS n,
@@ -29,6 +33,7 @@ SELECT phase, server, instance, instance_device, model, any_value(node) AS node,
     CAST(sum(end_ns - start_ns) AS BIGINT) AS exec_ns,
     CAST(sum(end_ns - start_ns) FILTER (tie <> 'none') AS BIGINT) AS tied_exec_ns, CAST(sum(rows) AS BIGINT) AS n_rows,
     coalesce(mode(gpu_uuid) FILTER (gpu_uuid <> ''), '') AS gpu_uuid,
+    CAST(sum({BODY_IDLE}) FILTER (tie <> 'none') AS BIGINT) AS body_idle_ns,
     {", ".join(f"CAST(sum({name}) FILTER (tie <> 'none') AS BIGINT) AS {name}" for name in _SUMS)}
 FROM picked GROUP BY ALL ORDER BY ALL
 """
@@ -62,7 +67,7 @@ SELECT phase, server, instance, instance_device, model, any_value(wall_end - wal
     CAST(sum(end_ns - start_ns) AS BIGINT) AS exec_ns,
     CAST(sum(end_ns - start_ns) FILTER (tie = 'none' OR head_ns IS NULL) AS BIGINT) AS unprofiled_ns,
     CAST(sum(kernel_busy_ns + copy_exposed_ns) FILTER (tie <> 'none') AS BIGINT) AS busy_ns,
-    CAST(sum(sync_wait_ns + launch_idle_ns) FILTER (tie <> 'none') AS BIGINT) AS body_idle_ns,
+    CAST(sum({body_idle}) FILTER (tie <> 'none') AS BIGINT) AS body_idle_ns,
     CAST(sum(head_ns) FILTER (tie <> 'none') AS BIGINT) AS head_ns,
     CAST(sum(tail_ns) FILTER (tie <> 'none') AS BIGINT) AS tail_ns,
     CAST(coalesce(sum(idle_ns) FILTER (NOT is_first), 0) AS BIGINT) AS between_ns,
@@ -129,7 +134,7 @@ def batch_sums(connection: duckdb.DuckDBPyConnection) -> dict[GroupKey, Row]:
 def walls(connection: duckdb.DuckDBPyConnection) -> dict[GroupKey, Row]:
     """The wall of each instance in each phase of `spans`, in parts. Needs `batch_costs`, `waits` and `unserved`."""
     connection.execute(relations.LAID.view(_LAID))
-    found = _by_group(connection, _WALLS)
+    found = _by_group(connection, _WALLS.format(body_idle=BODY_IDLE))
     if connection.execute("SELECT 1 FROM unserved LIMIT 1").fetchall():
         for phase, *owner, is_edge, ns in connection.execute(_UNSERVED_WAITS).fetchall():
             row = found[phase, instance_key(*owner)]
@@ -181,7 +186,7 @@ def batch_measures(sums: Mapping[str, Any]) -> Measures:
     """The measures that follow from sums over batches."""
     exec_ns, n_tied = sums["tied_exec_ns"], sums["n_tied"]
     busy_ns = _plus(sums, "kernel_busy_ns", "copy_exposed_ns")
-    idle_ns = _plus(sums, "sync_wait_ns", "launch_idle_ns")
+    idle_ns = sums["body_idle_ns"]
     body_ns = None if busy_ns is None or idle_ns is None else busy_ns + idle_ns
     return {
         "n_batches": float(sums["n"]),

@@ -17,7 +17,7 @@ SELECT b.phase, server, instance, instance_device, b.model, copy_kind, source_ki
     CAST(sum(bytes) AS BIGINT) AS bytes, CAST(sum(m.end_ns - m.start_ns) AS BIGINT) AS device_ns,
     CAST(sum(launch_end_ns - launch_start_ns) AS BIGINT) AS call_ns, count(launch_start_ns) AS n_calls
 FROM memcpys m JOIN picked b USING (server, instance, instance_device, batch_id)
-WHERE m.end_ns >= m.start_ns GROUP BY ALL ORDER BY ALL
+WHERE m.end_ns >= m.start_ns AND (m.recorded_by <> 'library' OR b.tie <> 'none') GROUP BY ALL ORDER BY ALL
 """
 
 

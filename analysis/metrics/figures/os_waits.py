@@ -64,8 +64,8 @@ def os_wait_figures(
             *(np.asarray(ranges[name], np.int64) for name in ("start_ns", "end_ns"))
         )
         for phase in phases:
-            if phase.covered_ns is not None:
-                rows = _thread_rows(connection, where, union, phase.covered_ns)
+            if phase.covered_ns:
+                rows = _thread_rows(connection, where, union, phase.wall_ns)
                 found.setdefault((phase.name, instance_key(*owner)), []).extend(rows)
     return found
 

@@ -12,6 +12,7 @@ import numpy as np
 from squall.analysis.arrays import Int64s
 from squall.analysis.metrics.measures import instance_key
 from squall.analysis.metrics.sweeps.numbering import present
+from squall.analysis.recorded import TABLE as WINDOWS
 from squall.analysis.storage.row_groups import NULL
 from squall.analysis.tables.nsys import DEVICE_TABLES
 
@@ -21,9 +22,11 @@ if TYPE_CHECKING:
 
 _BATCHES = """
 SELECT server, instance, instance_device, model, node, phase, batch_id, start_ns, end_ns, process,
-    coalesce(overrun_ns, 0) > 0 AS is_overrun, {is_chosen} AS is_chosen
+    coalesce(overrun_ns, 0) > 0 AS is_overrun, {is_chosen} AS is_chosen, {is_cut} AS is_cut
 FROM batch_costs ORDER BY server, instance, instance_device, model, batch_id
 """
+_CUT = f"tie = 'none' AND server IN (SELECT server FROM {WINDOWS})"
+"""A batch that no window of its server holds: operations of it that were recorded all the same are a part of them."""
 _KEY = "server, instance, instance_device, batch_id"
 CHOSEN = f"({_KEY}) IN (SELECT ({_KEY}) FROM chosen)"
 _LAST_STARTS = f"""
@@ -68,6 +71,8 @@ class Batches:
     end_ns: Int64s
     group: Int64s
     """Row of `groups`; -1 where the batch does not count."""
+    whole: Int64s
+    """The same; -1 too where an edge of a recording cuts the batch, so that its operations do not count."""
     process: Int64s
     """Process that executed it; `NULL` if not profiled."""
     closed_ns: Int64s
@@ -75,7 +80,7 @@ class Batches:
 
     @cached_property
     def _padded(self) -> Int64s:
-        return np.append(self.group, np.int64(-1))
+        return np.append(self.whole, np.int64(-1))
 
     @cached_property
     def places(self) -> dict[tuple[str, str, int], int]:
@@ -83,7 +88,7 @@ class Batches:
         return {(one.server, one.instance, one.device): row for row, one in enumerate(self.instances)}
 
     def group_of(self, row: Int64s) -> Int64s:
-        """Group of each row; -1 for row -1."""
+        """Group of the operations of each row (`whole`); -1 for row -1."""
         found: Int64s = self._padded[row]
         return found
 
@@ -114,7 +119,8 @@ def read_batches(
 
     `tables`: those that the run has; the connection has views of its operations.
     """
-    found = connection.sql(_BATCHES.format(is_chosen=is_chosen)).to_arrow_table()
+    is_cut = _CUT if WINDOWS in tables else "false"
+    found = connection.sql(_BATCHES.format(is_chosen=is_chosen, is_cut=is_cut)).to_arrow_table()
     texts = {name: found[name].to_pylist() for name in ("server", "instance", "model", "node", "phase")}
     devices = found["instance_device"].to_pylist()
     keys = zip(texts["server"], texts["instance"], devices, texts["model"], texts["node"], strict=True)
@@ -129,10 +135,11 @@ def read_batches(
     group = np.where(pair >= 0, np.searchsorted(pairs, pair), -1)
     n = max(1, len(instances))
     groups = [Group(list(phases)[int(one) // n], instances[int(one) % n]) for one in pairs]
+    whole = np.where(found["is_cut"].to_numpy(), -1, group)
     process = found["process"].fill_null(NULL).to_numpy()
     batches = Batches(
         groups, instances, np.searchsorted(instance, np.arange(len(instances) + 1)),
-        found["batch_id"].to_numpy(), found["start_ns"].to_numpy(), found["end_ns"].to_numpy(), group,
+        found["batch_id"].to_numpy(), found["start_ns"].to_numpy(), found["end_ns"].to_numpy(), group, whole,
         np.asarray(process, np.int64), found["end_ns"].to_numpy().copy(),
     )  # fmt: skip
     if bool(found["is_overrun"].to_numpy().any()):

@@ -56,7 +56,7 @@ class _Busy:
 
 @dataclass(frozen=True, eq=False)
 class GpuTimes:
-    """Of one GPU: ns of each cell in which something ran, all (n_cells,); the gaps of each cell."""
+    """Of one GPU: ns of each place in which something ran, all (n_places,); the gaps of each place."""
 
     kernel_ns: Int64s
     copy_ns: Int64s
@@ -65,19 +65,27 @@ class GpuTimes:
     any_ns: Int64s
     stream_ns: Int64s
     """Sum over streams of the time in which the stream had an operation."""
+    n_with_kernels: Int64s
+    """Cells of each place in which any kernel ran."""
     idle: list[Tally]
-    """Gaps of A in each cell, its edges included; empty if not asked for."""
+    """Gaps of A in the cells of each place, their edges included; empty if not asked for."""
     between_kernels: list[Tally]
-    """Gaps of K in each cell between two kernels; likewise."""
+    """Gaps of K in the cells of each place, between two kernels of one cell; likewise."""
 
 
 class GpuSweep:
-    """Adds up operations by GPU and cell. Cells are disjoint and in order of time."""
+    """Adds up operations by GPU and place. Cells are disjoint and in order of time; each is of a place."""
 
     def __init__(
-        self, start_ns: Sequence[int] | Int64s, end_ns: Sequence[int] | Int64s, with_gaps: bool
+        self,
+        start_ns: Sequence[int] | Int64s,
+        end_ns: Sequence[int] | Int64s,
+        with_gaps: bool,
+        place: Int64s | None = None,
     ) -> None:
+        """`place`: of each cell, from 0; without it each cell is one of its own."""
         self._cells = np.asarray(start_ns, np.int64), np.asarray(end_ns, np.int64)
+        self._place = np.arange(len(self._cells[0])) if place is None else place
         self._with_gaps = with_gaps
         self._gpus: dict[int, _Gpu] = {}
 
@@ -89,7 +97,7 @@ class GpuSweep:
             if len(numbers) > 1:
                 own = _Placed(*(column[ops.gpu == number] for column in own))
             if number not in self._gpus:
-                self._gpus[number] = _Gpu(*self._cells, self._with_gaps)
+                self._gpus[number] = _Gpu(*self._cells, self._place, self._with_gaps)
             self._gpus[number].add(own)
 
     def times(self) -> dict[int, GpuTimes]:
@@ -107,11 +115,12 @@ class _Placed(NamedTuple):
 
 
 class _Gpu:
-    def __init__(self, start_ns: Int64s, end_ns: Int64s, with_gaps: bool) -> None:
-        self._start_ns, self._end_ns = start_ns, end_ns
+    def __init__(self, start_ns: Int64s, end_ns: Int64s, place: Int64s, with_gaps: bool) -> None:
+        self._start_ns, self._end_ns, self._place = start_ns, end_ns, place
         self._kernels, self._copies, self._either, self._any = (_Busy(start_ns, end_ns) for _ in range(4))
         self._streams: dict[int, _Busy] = {}
-        n = len(start_ns) if with_gaps else 0
+        self._n_places = int(place.max(initial=-1)) + 1
+        n = self._n_places if with_gaps else 0
         self._idle = [Tally() for _ in range(n)]
         self._between = [Tally() for _ in range(n)]
 
@@ -128,16 +137,29 @@ class _Gpu:
             busy.add(ops.start_ns[is_own], ops.end_ns[is_own])
 
     def _add_idle(self, gaps: Pieces) -> None:
-        for cell, tally in enumerate(self._idle):
+        for cell in self._cells_of(gaps) if self._idle else ():
             inside = clipped(gaps, int(self._start_ns[cell]), int(self._end_ns[cell]))
-            tally.add(inside.end_ns - inside.start_ns)
+            self._idle[self._place[cell]].add(inside.end_ns - inside.start_ns)
 
     def _add_between(self, gaps: Pieces) -> None:
         """Gaps with a kernel before and one after, both in the cell."""
-        for cell, tally in enumerate(self._between):
+        for cell in self._cells_of(gaps) if self._between else ():
             low = int(np.searchsorted(gaps.start_ns, self._start_ns[cell], side="right"))
             high = int(np.searchsorted(gaps.end_ns, self._end_ns[cell], side="left"))
-            tally.add(gaps.end_ns[low:high] - gaps.start_ns[low:high])
+            self._between[self._place[cell]].add(gaps.end_ns[low:high] - gaps.start_ns[low:high])
+
+    def _cells_of(self, gaps: Pieces) -> range:
+        """The cells that any of them may meet."""
+        if not len(gaps.start_ns):
+            return range(0)
+        low = int(np.searchsorted(self._end_ns, gaps.start_ns[0], side="left"))
+        return range(low, int(np.searchsorted(self._start_ns, gaps.end_ns[-1], side="right")))
+
+    def _by_place(self, of_cells: Int64s) -> Int64s:
+        """Sums of (n_cells,) over the cells of each place."""
+        found = np.zeros(self._n_places, np.int64)
+        np.add.at(found, self._place, of_cells)
+        return found
 
     def times(self) -> GpuTimes:
         last_ns, reached_ns = int(self._end_ns[-1]) if len(self._end_ns) else 0, self._any.union.reached_ns
@@ -147,5 +169,12 @@ class _Gpu:
         overlap_ns = kernel_ns + copy_ns - self._either.cells.covered_ns
         stream_ns = sum((busy.cells.covered_ns for busy in self._streams.values()), np.zeros_like(kernel_ns))
         return GpuTimes(
-            kernel_ns, copy_ns, overlap_ns, self._any.cells.covered_ns, stream_ns, self._idle, self._between
+            self._by_place(kernel_ns),
+            self._by_place(copy_ns),
+            self._by_place(overlap_ns),
+            self._by_place(self._any.cells.covered_ns),
+            self._by_place(stream_ns),
+            self._by_place((kernel_ns > 0).astype(np.int64)),
+            self._idle,
+            self._between,
         )

@@ -42,7 +42,7 @@ def served(store: RunStore) -> list[dict[str, Any]]:
 def test_only_measured_phases_have_figures(figures: dict[str, Any]) -> None:
     assert list(figures) == ["burst"]
     burst = figures["burst"]
-    assert (burst["start_ns"], burst["end_ns"], burst["covered_ns"]) == (FIRST_NS, LAST_NS, None)
+    assert (burst["start_ns"], burst["end_ns"], burst["covered_ns"]) == (FIRST_NS, LAST_NS, [])
     assert list(burst["instances"]) == [KEY]
     assert burst["gpus"] == {}
 

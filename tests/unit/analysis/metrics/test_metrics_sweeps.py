@@ -116,9 +116,10 @@ def batches(closed_ns: list[int]) -> Batches:
     """Eight batches of two instances in turn, of one group each; batch 3 does not count."""
     instances = [Instance("server-0", name, -1, "model", "node-0") for name in ("a", "b")]
     start = np.array([(10 * (row % 4)) * STEP_NS for row in range(8)], np.int64)
+    group = np.array([0, 0, 0, -1, 1, 1, 1, 1])
     return Batches(
         [Group("burst", one) for one in instances], instances, np.array([0, 4, 8]),
-        np.array([0, 1, 2, 3] * 2), start, start + 9 * STEP_NS, np.array([0, 0, 0, -1, 1, 1, 1, 1]),
+        np.array([0, 1, 2, 3] * 2), start, start + 9 * STEP_NS, group, group,
         np.array([0] * 4 + [1] * 4), np.array(closed_ns, np.int64),
     )  # fmt: skip
 

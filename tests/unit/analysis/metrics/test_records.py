@@ -72,7 +72,7 @@ def of_another_type(content: Any) -> None:
 
 
 def of_another_length(content: Any) -> None:
-    content["phases"][PHASE]["covered_ns"].append(1)
+    content["phases"][PHASE]["covered_ns"][0].append(1)
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def of_another_length(content: Any) -> None:
     [
         (without_key, rf"phases\.{PHASE}\.instances\.{INSTANCE}\.launches\.launch_depth\.mean: "),
         (of_another_type, rf"phases\.{PHASE}\.instances\.{INSTANCE}\.copies\.0\.is_pageable: "),
-        (of_another_length, rf"phases\.{PHASE}\.covered_ns: "),
+        (of_another_length, rf"phases\.{PHASE}\.covered_ns\.0: "),
     ],
 )
 def test_what_is_not_theirs_is_refused_with_its_place(

@@ -1,0 +1,143 @@
+"""Which stretches of a server's time were recorded on the GPU, on the run clock, whoever recorded them.
+
+    nsys      whole measured phases, of all servers alike     `profiled_phases` of the manifest
+    library   windows of one server each                      table `recordings`
+
+    asked for          holds                 asked to end       nothing costs any more
+    begun_ns ──────── start_ns ═══════════════ end_ns ─────────── done_ns
+
+A window holds all that starts and ends in [start_ns, end_ns): of what reaches over an edge nobody knows. In
+[begun_ns, done_ns) recording may cost the server something. A server has windows or reports, never both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from squall.analysis.arrays import Bools, Int64s
+from squall.analysis.clocks.timeline import phase_spans
+from squall.analysis.storage.query import attach
+from squall.analysis.storage.store import RunStore
+from squall.analysis.tables import relations
+from squall.analysis.tables.collected import ProfiledPhase
+
+if TYPE_CHECKING:
+    import duckdb
+
+TABLE = "recordings"
+Stretch = tuple[int, int]
+"""Half-open, on the run clock."""
+
+_KINDS = "list_contains(string_split({kinds}, ','), '{kind}')"
+_WINDOWS = f"""
+SELECT server, start_ns, end_ns, {_KINDS.format(kinds="kinds", kind="kernels")} AS has_kernels,
+    {_KINDS.format(kinds="kinds", kind="copies")} AS has_copies,
+    {_KINDS.format(kinds="kinds", kind="runtime")} OR {_KINDS.format(kinds="kinds", kind="driver")} AS has_calls
+FROM recordings WHERE end_ns > start_ns
+"""
+
+_KEY = "server, instance, instance_device, batch_id"
+WHOLE = f"""(recorded_by <> 'library' OR ({_KEY}) IN (SELECT ({_KEY}) FROM batch_costs WHERE tie = 'range')
+    OR (batch_id IS NULL AND server NOT IN (SELECT server FROM batch_costs WHERE tie = 'window')))"""
+"""SQL, of a row of operations beside `batch_costs`: no edge of a window cuts what it belongs to. Operations that the
+library recorded and time alone ties are never so."""
+
+
+@dataclass(frozen=True, eq=False)
+class Windows:
+    """The windows of a server in order of time, (n,) int64 each; no two overlap.
+
+    `start_ns` is `end_ns` where recording never held before it was asked to end: such a window has a cost and no rows.
+    """
+
+    begun_ns: Int64s
+    start_ns: Int64s
+    end_ns: Int64s
+    done_ns: Int64s
+
+    @classmethod
+    def of(cls, rows: Iterable[Sequence[int]]) -> Windows:
+        """Of (begun_ns, start_ns, end_ns, done_ns) in any order."""
+        found = np.array(sorted(map(tuple, rows)), np.int64).reshape(-1, 4)
+        begun, start, end, done = found.T
+        return cls(begun, start, np.maximum(start, end), np.maximum.accumulate(done))
+
+    def hold(self, first_ns: Int64s, last_ns: Int64s) -> Bools:
+        """Whether each [first, last] lies wholly in one window; (n,)."""
+        if not len(self.start_ns):
+            return np.zeros(len(first_ns), np.bool_)
+        at = np.searchsorted(self.start_ns, first_ns, side="right") - 1
+        return np.asarray((at >= 0) & (last_ns <= self.end_ns[np.maximum(at, 0)]))
+
+    def meet(self, first_ns: Int64s, last_ns: Int64s) -> Bools:
+        """Whether each [first, last] meets any [begun, done): recording may have cost it something; (n,)."""
+        return np.searchsorted(self.done_ns, first_ns, side="right") < np.searchsorted(
+            self.begun_ns, last_ns, side="right"
+        )
+
+    def within(self, first_ns: int, last_ns: int) -> tuple[Stretch, ...]:
+        """What they hold of [first, last), in order; none is empty."""
+        start, end = np.maximum(self.start_ns, first_ns), np.minimum(self.end_ns, last_ns)
+        is_there = start < end
+        return tuple(zip(start[is_there].tolist(), end[is_there].tolist(), strict=True))
+
+
+def library_windows(store: RunStore) -> dict[str, Windows]:
+    """The windows of each server that the kernel library recorded, by name; empty where it recorded none."""
+    if not store.has(TABLE):
+        return {}
+    names = ("server", "begun_ns", "start_ns", "end_ns", "done_ns")
+    rows = store.read(TABLE, list(names))
+    by_server: dict[str, list[tuple[int, int, int, int]]] = {}
+    for server, *window in zip(*(rows.column(name).to_pylist() for name in names), strict=True):
+        by_server.setdefault(server, []).append(tuple(window))
+    return {server: Windows.of(windows) for server, windows in by_server.items()}
+
+
+def add_windows(connection: duckdb.DuckDBPyConnection, store: RunStore) -> None:
+    """Makes table `recorded_windows`, of what the library recorded; empty where it recorded nothing."""
+    query = _WINDOWS if attach(connection, store, (TABLE,)) else relations.RECORDED_WINDOWS.empty()
+    connection.execute(relations.RECORDED_WINDOWS.table(query))
+
+
+def profiled_after_ns(stated: Mapping[str, ProfiledPhase], phase: str) -> int | None:
+    """From when after its start nsys recorded a phase, as the manifest says; negative: from before it; None: not."""
+    one = stated.get(phase)
+    return one.profiled_after_ns or 0 if one is not None and one.is_profiled else None
+
+
+def report_stretches(store: RunStore) -> list[Stretch]:
+    """What reports of nsys cover of the run, in order of time; a recording may begin before its phase."""
+    found: list[Stretch] = []
+    for phase in phase_spans(store.manifest):
+        late_ns = profiled_after_ns(store.manifest.profiled_phases, phase.name)
+        if late_ns is not None:
+            start_ns = phase.start_ns + late_ns
+            found.append((max(start_ns, found[-1][1] if found else start_ns), phase.end_ns))
+    return [(start_ns, end_ns) for start_ns, end_ns in found if start_ns < end_ns]
+
+
+def common_stretches(every: Iterable[Sequence[Stretch]]) -> tuple[Stretch, ...]:
+    """What all of them cover; each in order of time and disjoint, as the answer is. () of none."""
+    lists = [tuple(one) for one in every]
+    return reduce(_both, lists) if lists else ()
+
+
+def _both(some: tuple[Stretch, ...], others: tuple[Stretch, ...]) -> tuple[Stretch, ...]:
+    found: list[Stretch] = []
+    one = other = 0
+    while one < len(some) and other < len(others):
+        start_ns = max(some[one][0], others[other][0])
+        end_ns = min(some[one][1], others[other][1])
+        if start_ns < end_ns:
+            found.append((start_ns, end_ns))
+        if some[one][1] <= others[other][1]:
+            one += 1
+        else:
+            other += 1
+    return tuple(found)
