@@ -28,6 +28,11 @@ from squall.analysis.storage.store import RunStore
 TOKENS, ROWS = 64, 8
 
 MODEL = """
+import os
+import sys
+
+sys.path[:0] = os.environ.get("PYTHONPATH", "").split(os.pathsep)  # the wheel's Triton embeds a Python that ignores it
+
 import numpy as np
 import torch
 import triton_python_backend_utils as pb_utils
