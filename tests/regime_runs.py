@@ -170,7 +170,8 @@ class _Host:
         """A CUDA call from now to `end_ns`; returns its correlation id."""
         correlation_id = len(self.tables["cuda_api"]) + 1
         self.tables["cuda_api"].append({
-            **self.batch, "thread_name": "", "start_ns": self.now_ns, "end_ns": end_ns, "name": name, "api": "runtime",
+            **self.batch, "recorded_by": "nsys",
+            "thread_name": "", "start_ns": self.now_ns, "end_ns": end_ns, "name": name, "api": "runtime",
             "call_class": call_class, "correlation_id": correlation_id, "return_value": 0,
         })  # fmt: skip
         return correlation_id
@@ -184,7 +185,8 @@ class _Host:
             call_end_ns = self.gpu_ns  # the call returns when the copy is done
         name, kind = ("cudaMemcpyAsync", "async copy") if op.is_copy else ("cudaLaunchKernel", "launch")
         self.tables["memcpys" if op.is_copy else "kernels"].append({
-            **self.batch, **_operation(op), "device": 0, "gpu_uuid": GPU_UUID, "context": 1, "stream": 7,
+            **self.batch, **_operation(op), "recorded_by": "nsys",
+            "device": 0, "gpu_uuid": GPU_UUID, "context": 1, "stream": 7,
             "start_ns": start_ns, "end_ns": self.gpu_ns, "launch_start_ns": launched_ns, "launch_end_ns": call_end_ns,
             "correlation_id": self.call(name, kind, call_end_ns),
         })  # fmt: skip
@@ -284,7 +286,8 @@ def _occupy(tables: dict[str, list[Row]], phase: Phase, start_ns: int, end_ns: i
     """A kernel of another process on the same GPU, in the middle of the batch."""
     first_ns = (start_ns + end_ns - _ns(phase.other_us)) // 2
     tables["kernels"].append({
-        **_operation(Op(phase.other_us)), "phase": phase.name, "node": "node-0", "server": "server-0", "process": 300,
+        **_operation(Op(phase.other_us)), "recorded_by": "nsys",
+        "phase": phase.name, "node": "node-0", "server": "server-0", "process": 300,
         "thread": None, "device": 0, "gpu_uuid": GPU_UUID, "context": 1, "stream": 7, "start_ns": first_ns,
         "end_ns": first_ns + _ns(phase.other_us), "correlation_id": len(tables["kernels"]) + 1, "instance": "",
     })  # fmt: skip

@@ -36,7 +36,8 @@ if TYPE_CHECKING:
 
 Columns = dict[str, pa.Array]
 _API = {0: "runtime", 1: "driver"}
-_GRAPH = "CUDA graph"
+WHOLE_GRAPH = "CUDA graph"
+"""Name of a kernel that stands for a whole launch of a graph."""
 _FARTHEST_NS = 2**61
 """73 years: no instant of a report is so far from its start, and with a clock's offset it fits in 64 bits."""
 
@@ -149,7 +150,9 @@ class _Makers:
             "full_name": self._names.encode(piece["fullName"]),
         }
         if pc.any(is_graph).as_py():
-            named = {n: pc.if_else(is_graph, _GRAPH, texts.cast(pa.string())) for n, texts in named.items()}
+            named = {
+                n: pc.if_else(is_graph, WHOLE_GRAPH, texts.cast(pa.string())) for n, texts in named.items()
+            }
         sizes = {f"{what}_{axis}": f"{what}{axis.upper()}" for what in ("grid", "block") for axis in "xyz"}
         return {
             **self._device(piece),

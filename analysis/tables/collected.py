@@ -169,6 +169,15 @@ class NsysFacts:
 
 
 @dataclass(frozen=True, kw_only=True)
+class KernelTies:
+    """How many rows of a table the batches of a server hold, where a library recorded both."""
+
+    n: Annotated[int, "rows"]
+    n_tied: Annotated[int, "of these in exactly one batch of the instance that they are of"]
+    n_ambiguous: Annotated[int, "of these in several batches of that instance, which overlap: tied to none"]
+
+
+@dataclass(frozen=True, kw_only=True)
 class RecordedProcess:
     """A process of the server that used CUDA, with the kernel library in it."""
 
@@ -184,6 +193,9 @@ class KernelRecordingFacts:
     n_windows: Annotated[int, "rows of table `recordings`"] = 0
     recorded_ns: Annotated[int, "together so long"] = 0
     processes: Annotated[tuple[RecordedProcess, ...], "in the order in which they were found"] = ()
+    ties: Annotated[Mapping[str, KernelTies], "by table, how many of its rows batches hold"] = field(
+        default_factory=dict
+    )
     losses: Annotated[
         tuple[str, ...], "what is missing of it, and what went wrong; `notes` has them too"
     ] = ()

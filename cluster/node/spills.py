@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -59,13 +60,32 @@ class Spills:
 
     def write(self, table: str, part: str, data: Iterator[pa.Table]) -> list[str]:
         """Writes tables of one kind to a spill file of their own; returns losses."""
+        file = self._open(table, part)
+        n_lost = sum(len(item) for item in data if not file.write(item))
+        file.close()
+        return [self._loss(table, n_lost, file)] if n_lost else []
+
+    def write_all(self, part: str, data: Iterator[tuple[str, pa.Table]]) -> list[str]:
+        """As `write`, of tables of several kinds that come in any order: (table, rows)."""
+        files: dict[str, SpillFile] = {}
+        n_lost: Counter[str] = Counter()
+        for table, rows in data:
+            if table not in files:
+                files[table] = self._open(table, part)
+            if not files[table].write(rows):
+                n_lost[table] += len(rows)
+        for one in files.values():
+            one.close()
+        return [self._loss(table, n, files[table]) for table, n in n_lost.items()]
+
+    def _open(self, table: str, part: str) -> SpillFile:
         path = self.spill_dir / f"{table}-{part}.arrows"
         path.parent.mkdir(parents=True, exist_ok=True)  # somebody may have removed it
         path.unlink(missing_ok=True)  # what an agent that died had begun
-        spill_file = SpillFile(path, table)
-        n_lost = sum(len(item) for item in data if not spill_file.write(item))
-        spill_file.close()
-        return [f"{table}: {n_lost} rows lost on {self._node}: {spill_file.error}"] if n_lost else []
+        return SpillFile(path, table)
+
+    def _loss(self, table: str, n: int, file: SpillFile) -> str:
+        return f"{table}: {n} rows lost on {self._node}: {file.error}"
 
     def write_batches(self, records: Path, labels: Mapping[str, str]) -> list[str]:
         """The models' own records in `records` as table `batches`; returns losses."""

@@ -148,7 +148,7 @@ def _described_nvtx(own: Columns, _place: None) -> Columns:
 def _described_cuda_api(own: Columns, place: Int64s) -> Columns:
     kind = np.where(place == CALLS - 1, _SYNC, np.where((place == 0) | (place == OPS - 1), _COPY, _LAUNCH))
     return {
-        "thread_name": "triton_python_b", "name": texts(kind, _CALLS), "api": "runtime",
+        "recorded_by": "nsys", "thread_name": "triton_python_b", "name": texts(kind, _CALLS), "api": "runtime",
         "call_class": texts(kind, _CLASSES), "correlation_id": _correlation(own, place),
         "return_value": np.zeros(len(place), np.int64),
     }  # fmt: skip
@@ -158,6 +158,7 @@ def _described_op(own: Columns, place: Int64s) -> Columns:
     same = np.ones(len(place), np.int64)
     gpu = (own["process"] - 1_000) // PER_SERVER
     return {
+        "recorded_by": "nsys",
         "device": same - 1, "gpu_uuid": texts(gpu, [f"GPU-{i}" for i in range(N_SERVERS)]), "context": same,
         "stream": np.where((place % 5 == 4) & (place < OPS - 1), 14, 7), "correlation_id": _correlation(own, place),
     }  # fmt: skip

@@ -5,7 +5,7 @@
     python -m tests.bench.kernel_library cost          a batch with recording on and off, several settings
     python -m tests.bench.kernel_library idle          a batch with the library loaded and off against without it
     python -m tests.bench.kernel_library server HEAD   the same in a Triton under 1,500 requests/s
-    python -m tests.bench.kernel_library loaded HEAD   loaded and off against not loaded, paired runs
+    python -m tests.bench.kernel_library loaded HEAD   loaded and off, and the batch library, against neither
 
 Each prints one JSON object. `--library FILE` names the built library where it is not installed. Costs are of windows
 that follow one another: one with recording on against the mean of the two beside it that are off, as a ratio; the

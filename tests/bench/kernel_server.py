@@ -22,6 +22,7 @@ import squall.cluster.node.server_environment as server_environment
 from squall.actors.clock import SystemClock
 from squall.actors.inject.kernel_library import find_cupti, kernel_environment
 from squall.actors.inject.kernel_ring import Array
+from squall.actors.inject.library import batch_environment
 from squall.actors.load.engine import Rules
 from squall.actors.load.worker import LoadWorker, WorkerSettings
 from squall.actors.spill import read_spill
@@ -38,7 +39,7 @@ _S = 1_000_000_000
 RATE_HZ = 1_500.0 if os.environ.get("SQUALL_BENCH_DEVICE", "gpu") == "gpu" else 150.0
 ROWS, N_CONNECTIONS = 8, 64
 _WINDOW_S, _GUARD_S = 2.0, 0.15
-_LOADED_S = 12.0
+_LOADED_S = 10.0
 _CLIENT_CORES = 4
 DEVICE = os.environ.get("SQUALL_BENCH_DEVICE", "gpu")
 """`cpu`: to try the bench where no GPU is."""
@@ -155,30 +156,41 @@ def server_cost(library: Path, head: str, n_on: int, graphs: bool) -> dict[str, 
                       "losses": losses, "kernels": n_kernels}  # fmt: skip
 
 
-def loaded_cost(library: Path, head: str, n_pairs: int) -> dict[str, Any]:
-    """Servers with the library loaded and off, and without it, in turn: ABBA."""
-    quantiles: dict[bool, list[Array]] = {True: [], False: []}
-    for pair in range(n_pairs):
-        for is_loaded in (True, False) if pair % 2 else (False, True):
-            quantiles[is_loaded].append(_loaded(library, head, is_loaded, pair))
-    ratios = np.array(quantiles[True]) / np.array(quantiles[False])
-    without_us = np.array(quantiles[False]).mean(axis=0) / 1e3
-    return {"head": head} | {
-        name: effect(list(ratios[:, index])) | {"without_us": round(float(without_us[index]), 1)}
-        for index, name in enumerate(("p50", "p95", "p99"))
+def loaded_cost(library: Path, head: str, n_blocks: int) -> dict[str, Any]:
+    """Servers of a head in turn, in another order in each block: as it is, with the kernel library loaded and off, and
+    with the batch library, which records. Each against the first of its block."""
+    quantiles: dict[str, list[Array]] = {
+        name: [] for name in ("without", "kernel library, off", "batch library")
     }
+    names = list(quantiles)
+    for block in range(n_blocks):
+        turn = block % len(names)
+        for name in names[turn:] + names[:turn]:
+            quantiles[name].append(_loaded(library, head, name, block))
+    without = np.array(quantiles.pop("without"))
+    found: dict[str, Any] = {"head": head, "without_us": (without.mean(axis=0) / 1e3).round(1).tolist()}
+    for name, own in quantiles.items():
+        ratios = np.array(own) / without
+        found[name] = {q: effect(list(ratios[:, index])) for index, q in enumerate(("p50", "p95", "p99"))}
+    return found
 
 
-def _loaded(library: Path, head: str, is_loaded: bool, seed: int) -> Array:
+def _loaded(library: Path, head: str, name: str, seed: int) -> Array:
     with (
         tempfile.TemporaryDirectory(prefix="squall-bench-") as text,
         tempfile.TemporaryDirectory(dir="/dev/shm") as shm,
     ):
         folder = Path(text)
-        environment = kernel_environment(library, Path(shm), KINDS, find_cupti()) if is_loaded else {}
+        environment: Mapping[str, str] = {}
+        if name == "kernel library, off":
+            environment = kernel_environment(library, Path(shm), KINDS, find_cupti())
+        elif name == "batch library":
+            environment = batch_environment(Path(shm), {})
         with served(head, False, folder, environment) as endpoint:
             (folder / "warm").mkdir()
             Load(endpoint, 2.0, folder / "warm").response()
             _, took_ns = Load(endpoint, _LOADED_S, folder, seed).response()
+        if environment and not any(Path(shm).iterdir()):
+            raise RuntimeError(f"the bench is void: no ring by the {name}")
     found: Array = np.percentile(took_ns, (50, 95, 99))
     return found

@@ -9,6 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
+import numpy as np
+
 from squall.actors.inject.kernel_library import (
     CUPTI_VARIABLE,
     find_cupti,
@@ -18,10 +20,12 @@ from squall.actors.inject.kernel_library import (
 from squall.actors.inject.kernel_ring import KernelKinds
 from squall.actors.process.state import listening_pids
 from squall.actors.sampling.gpu.source import missing_reason
-from squall.analysis.tables.collected import KernelRecordingFacts, RecordedProcess
+from squall.analysis.nsys.tables import EventLabels
+from squall.analysis.tables.collected import KernelRecordingFacts, KernelTies, RecordedProcess
 from squall.cluster.node.injected.effect import injected
 from squall.cluster.node.injected.kernel_rings import KernelRings, left_rings, records_folder
 from squall.cluster.node.injected.kernel_switch import KernelSwitch, planned
+from squall.cluster.node.injected.kernel_tables import ProcessRecords, spill_kernels
 from squall.cluster.node.injected.kernel_windows import (
     Recorded,
     WindowFile,
@@ -71,6 +75,7 @@ class KernelRecording:
         self._folder = folder
         self._switch: KernelSwitch | None = None
         self._told: list[str] = []
+        self._ties: Mapping[str, KernelTies] = {}
 
     def begin(self, kinds: Sequence[str]) -> dict[str, str]:
         """What a server that is to be started needs; its rings are watched from now on. Raises ClusterError."""
@@ -114,15 +119,33 @@ class KernelRecording:
                 self._tell(loss)
 
     def spill(self, spills: Spills, labels: Mapping[str, str]) -> list[str]:
-        """Table `recordings`; returns what is missing and what went wrong. `labels`: run, node and server of rows."""
+        """Table `recordings` and those of the records; returns what is missing and what went wrong. After the batches.
+
+        `labels`: run, node and server of rows.
+        """
         recorded = self._recorded()
         if recorded.windows:
             for loss in spills.write("recordings", "library", iter([window_table(recorded.windows, labels)])):
                 self._tell(loss)
-        # The place of `spill_kernels` (kernel_tables.py): `recorded.processes` have the records, their path, pid and
-        # GPUs; `recorded.windows` the stretches; spills.spill_dir.glob("batches-*.arrows") the batches. What it counts
-        # goes into `facts`, what it tells to `_tell`. Until then the records stay unread.
+            self._spill_records(recorded, spills, labels)
         return list(self._told)
+
+    def _spill_records(self, recorded: Recorded, spills: Spills, labels: Mapping[str, str]) -> None:
+        """Tables of the records, tied to the batches that were spilled before."""
+        processes = [
+            ProcessRecords(one.path, one.pid, one.gpus) for one in recorded.processes if one.path.exists()
+        ]
+        stretches = [(one.start_ns, one.end_ns) for one in recorded.windows if one.length_ns]
+        spilled = spill_kernels(
+            processes,
+            np.array(stretches, np.int64).reshape(-1, 2),
+            sorted(spills.spill_dir.glob("batches-*.arrows")),
+            EventLabels(labels["run"], labels["node"], labels["server"]),
+            spills,
+        )
+        self._ties = spilled.ties
+        for line in [*spilled.losses, *spilled.notes]:
+            self._tell(line)
 
     def _recorded(self) -> Recorded:
         """All that is known of the recording, which is over then."""
@@ -160,6 +183,7 @@ class KernelRecording:
                 RecordedProcess(process=one.pid, status=one.status, gpus=one.gpus)
                 for one in recorded.processes
             ),
+            ties=self._ties,
             losses=tuple(self._told),
         )
 

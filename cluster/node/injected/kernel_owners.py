@@ -1,0 +1,177 @@
+"""Which batch an operation of a GPU belongs to where nothing names it: by the instance that it is of, and by time.
+
+    process 11, stream 7    ▪▪▪  ▪▪▪      ▪▪▪  ▪▪▪         all of them lie in batches of a, some in those of b
+    batches of a           [───][────]   [────][───]
+    batches of b         [────]     [────]       [────]
+
+A *lane* is what works for one instance alone: a process (an instance of the Python backend has one of its own), else a
+stream of it (an instance inside the server has streams of its own: ONNX Runtime, TensorRT and PyTorch backends). A lane
+belongs to the instance whose batches hold nearly all of its operations, if no other instance's do. On an H200 with four
+instances of one model under load the right one held all of 115,675 kernels, the second best 50 to 56 % of a process's.
+Where all are busy nearly all the time, the others hold nearly all too: then the right one is told by holding all but a
+thousandth, over many begins of its batches, where each other one misses many.
+
+An operation of an owned lane belongs to the batch of that instance that holds it whole. Batches of one instance may
+overlap (TensorRT begins one while another computes): what several hold is ambiguous, and belongs to none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+Int64s = NDArray[np.int64]
+Lane = tuple[int, ...]
+"""A process; or process, context and stream; or process, context, stream and thread."""
+
+LEAST_HELD: Final = 0.99
+"""Share of a lane's operations that its instance's batches must hold."""
+LARGEST_SECOND: Final = 0.97
+"""Where those of another hold a larger share too, `MOST_MISSED` and `FEWEST_MISSED` tell them apart, or nothing."""
+MOST_MISSED: Final = 0.001
+"""Share of a lane's operations that its instance may miss then."""
+FEWEST_MISSED: Final = 20
+"""Operations that each other instance must miss then, beyond three times as many as its own does."""
+FEWEST: Final = 20
+"""Operations of a lane from which on it can be told; of fewer one is 5 % and more. Likewise begins of batches."""
+AMBIGUOUS, UNHELD = -2, -1
+
+
+class Instance:
+    """The batches of one instance, in order of their starts."""
+
+    def __init__(self, start_ns: Int64s, end_ns: Int64s, batch_id: Int64s) -> None:
+        """(n,) arrays in any order; none ends before it starts."""
+        order = np.lexsort((end_ns, start_ns))
+        self._start, self._end, self._batch_id = start_ns[order], end_ns[order], batch_id[order]
+        self._ends = np.sort(end_ns)
+        self._reach = np.maximum.accumulate(self._end) if len(order) else self._end
+        last = np.where(self._end == self._reach, np.arange(len(order)), 0)
+        self._reaching = np.maximum.accumulate(last) if len(order) else last
+
+    def holders(self, start_ns: Int64s, end_ns: Int64s) -> Int64s:
+        """Of each interval the number of the batch that holds it whole; AMBIGUOUS: several do, UNHELD: none does."""
+        n_begun = np.searchsorted(self._start, start_ns, side="right")
+        n_over = np.searchsorted(self._ends, end_ns, side="left")
+        found = np.full(len(start_ns), UNHELD)
+        held = np.flatnonzero(n_begun > 0)
+        held = held[self._reach[n_begun[held] - 1] >= end_ns[held]]
+        last = n_begun[held] - 1
+        row = np.where(self._end[last] >= end_ns[held], last, self._reaching[last])
+        found[held] = np.where(n_begun[held] - n_over[held] > 1, AMBIGUOUS, row)
+        return found
+
+    def batch_ids(self, holders: Int64s) -> Int64s:
+        """Of what `holders` gave, where that is no batch 0."""
+        if not len(self._batch_id):
+            return np.zeros(len(holders), np.int64)
+        return np.where(holders >= 0, self._batch_id[np.maximum(holders, 0)], 0)
+
+    @property
+    def begins_ns(self) -> Int64s:
+        """Begin of each batch, in order."""
+        return self._start
+
+    def n_held(self, start_ns: Int64s, end_ns: Int64s) -> int:
+        """How many of the intervals some batch holds."""
+        return int(np.count_nonzero(self.holders(start_ns, end_ns) != UNHELD))
+
+
+@dataclass(eq=False)
+class Tally:
+    """Operations of each lane so far, and how many of them the batches of each instance hold.
+
+    `n_begun`: of each instance how many batches began while operations were recorded.
+    """
+
+    instances: tuple[Instance, ...]
+    n_begun: tuple[int, ...]
+    n: dict[Lane, int] = field(default_factory=dict)
+    held: dict[Lane, Int64s] = field(default_factory=dict)
+
+    def add(self, lane: Lane, start_ns: Int64s, end_ns: Int64s, and_process: bool = True) -> None:
+        """Counts (n,) operations for their lane, and for its process."""
+        held = np.array([one.n_held(start_ns, end_ns) for one in self.instances], np.int64)
+        for key in (lane[:1], lane) if and_process else (lane,):
+            self.n[key] = self.n.get(key, 0) + len(start_ns)
+            self.held[key] = self.held.get(key, np.zeros(len(held), np.int64)) + held
+
+    def owners(self) -> dict[Lane, int]:
+        """Number of the instance that each lane belongs to; lanes without one are absent.
+
+        Where a process belongs to one, so do all of its lanes.
+        """
+        processes = {lane[0]: self._owner(lane) for lane in self.n if len(lane) == 1}
+        found: dict[Lane, int] = {}
+        for lane in self.n:
+            own = processes.get(lane[0])
+            owner = self._owner(lane) if own is None else own
+            if owner is not None:
+                found[lane] = owner
+        return found
+
+    def _owner(self, lane: Lane) -> int | None:
+        shares = self.held[lane] / self.n[lane]
+        if self.n[lane] < FEWEST or not shares.size:
+            return None
+        best = int(shares.argmax())
+        others = np.delete(shares, best)
+        is_clear = not others.size or others.max() <= LARGEST_SECOND or self._is_told(lane, best)
+        return best if shares[best] >= LEAST_HELD and is_clear else None
+
+    def _is_told(self, lane: Lane, best: int) -> bool:
+        """Whether what the instances miss tells `best` from the others. One whose batches hardly ever begin misses
+        nothing of any lane."""
+        missed = self.n[lane] - self.held[lane]
+        others = np.delete(missed, best)
+        return bool(
+            self.n_begun[best] >= FEWEST
+            and missed[best] <= MOST_MISSED * self.n[lane]
+            and others.min() >= 3 * missed[best] + FEWEST_MISSED
+        )
+
+
+def by_lane(process: int, *columns: NDArray[Any]) -> Iterator[tuple[Lane, NDArray[np.intp]]]:
+    """Rows of each lane of a process: `columns`, (n,) each, tell its lanes apart."""
+    if not len(columns[0]):
+        return
+    keys = np.column_stack([column.astype(np.int64) for column in columns])
+    lanes, place = np.unique(keys, axis=0, return_inverse=True)
+    order = np.argsort(place.ravel(), kind="stable")
+    edges = np.searchsorted(place.ravel()[order], np.arange(len(lanes) + 1))
+    for number, lane in enumerate(lanes.tolist()):
+        yield (process, *lane), order[edges[number] : edges[number + 1]]
+
+
+@dataclass(frozen=True, eq=False)
+class Held:
+    """The batch of each operation; (n,) each."""
+
+    instance: Int64s
+    """Number of the instance that the operation's lane belongs to; -1: to none."""
+    batch_id: Int64s
+    is_tied: NDArray[np.bool_]
+    is_ambiguous: NDArray[np.bool_]
+    """Several batches of its instance hold it."""
+
+
+def held_by(
+    instances: tuple[Instance, ...], owners: Mapping[Lane, int], lanes: Iterable[tuple[Lane, NDArray[np.intp]]],
+    start_ns: Int64s, end_ns: Int64s,
+) -> Held:  # fmt: skip
+    """The batches of operations whose `lanes` are as `by_lane` gives them."""
+    n = len(start_ns)
+    instance, batch_id = np.full(n, -1), np.zeros(n, np.int64)
+    holders = np.full(n, UNHELD)
+    for lane, rows in lanes:
+        owner = owners.get(lane, owners.get(lane[:1]))
+        if owner is None:
+            continue
+        own = instances[owner]
+        holders[rows] = own.holders(start_ns[rows], end_ns[rows])
+        instance[rows], batch_id[rows] = owner, own.batch_ids(holders[rows])
+    return Held(instance, batch_id, holders >= 0, holders == AMBIGUOUS)

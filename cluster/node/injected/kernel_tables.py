@@ -1,0 +1,201 @@
+"""Tables kernels, memcpys, memsets, syncs and cuda_api of what the kernel library recorded, each row with its batch.
+
+The files are read twice, a piece at a time: first for whose batches hold the operations of each lane, then for the rows
+(`squall.cluster.node.injected.kernel_owners`). Only where calls were recorded are those of a process held in memory, 40
+bytes each, so that an operation finds the call that launched it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from squall.actors.inject.kernel_ring import Activities, recorded_activities
+from squall.actors.spill import read_spill
+from squall.analysis.nsys.tables import EventLabels
+from squall.analysis.schema import arrow_schema
+from squall.analysis.tables.collected import KernelTies
+from squall.cluster.node.injected.kernel_columns import Calls, ColumnMaker
+from squall.cluster.node.injected.kernel_owners import Held, Instance, Int64s, Lane, Tally, by_lane, held_by
+from squall.cluster.node.spills import Spills
+
+Array = NDArray[Any]
+_KEY = ("model", "instance", "instance_device")
+_OPERATIONS = {"kernels": "kernels", "graphs": "kernels", "memcpys": "memcpys", "memsets": "memsets"}
+_NOTED_SHARE = 0.01
+_CALLS = {"runtime_calls": "cuda_api", "driver_calls": "cuda_api"}
+_TABLES = {**_OPERATIONS, "syncs": "syncs", **_CALLS}
+"""By the name in `Activities` the table of its rows."""
+
+
+@dataclass(frozen=True)
+class ProcessRecords:
+    """What one process of a server recorded."""
+
+    path: Path
+    """Drained pieces of its ring, one after another."""
+    pid: int
+    gpus: tuple[str, ...] = ()
+    """UUIDs of the process's CUDA devices, by ordinal; of one beyond them the UUID is not known."""
+
+
+@dataclass(frozen=True, eq=False)
+class ServerBatches:
+    """The batches of a server by instance; `owners`: name and device of each."""
+
+    instances: tuple[Instance, ...]
+    owners: tuple[tuple[str, int], ...]
+
+
+def read_instances(files: Iterable[Path]) -> ServerBatches:
+    """Of spill files of table `batches`. An interval is what the backend reports, which holds the copies of inputs and
+    outputs too, else what the model recorded."""
+    columns = [*_KEY, "batch_id", "start_ns", "end_ns", "exec_start_ns", "exec_end_ns"]
+    empty = arrow_schema("batches").empty_table().select(columns)
+    rows = pa.concat_tables([empty, *(data.select(columns) for path in files for data in _spilled(path))])
+    start, end = (pc.coalesce(rows[f"exec_{edge}"], rows[edge]).to_numpy() for edge in ("start_ns", "end_ns"))
+    end = np.maximum(start, end)
+    keys = list(zip(*(rows[name].to_pylist() for name in _KEY), strict=True))
+    unique = sorted(set(keys))
+    place = {key: number for number, key in enumerate(unique)}
+    number = np.array([place[key] for key in keys], np.int64)
+    batch_id = rows["batch_id"].to_numpy()
+    return ServerBatches(
+        tuple(
+            Instance(*(one[number == own] for one in (start, end, batch_id))) for own in range(len(unique))
+        ),
+        tuple((name, device) for _, name, device in unique),
+    )
+
+
+def _spilled(path: Path) -> Iterator[pa.Table]:
+    with pa.OSFile(str(path)) as data:
+        yield from read_spill(data)
+
+
+class Windows:
+    """Stretches in which all was recorded, (n, 2) int64 instants; they do not overlap."""
+
+    def __init__(self, spans: Int64s) -> None:
+        order = np.argsort(spans[:, 0])
+        self._start, self._end = spans[order, 0], spans[order, 1]
+
+    def hold(self, start_ns: Int64s, end_ns: Int64s) -> NDArray[np.bool_]:
+        """Whether each interval lies whole in one of them."""
+        if not len(self._start):
+            return np.zeros(len(start_ns), np.bool_)
+        row = np.searchsorted(self._start, start_ns, side="right") - 1
+        return np.asarray((row >= 0) & (end_ns <= self._end[np.maximum(row, 0)]))
+
+
+@dataclass(eq=False)
+class KernelTables:
+    """The tables of a server's processes; `ties` is filled while `rows` is read to its end."""
+
+    processes: Sequence[ProcessRecords]
+    windows: Windows
+    batches: ServerBatches
+    labels: EventLabels
+    n: Counter[str] = field(default_factory=Counter)
+    n_tied: Counter[str] = field(default_factory=Counter)
+    n_ambiguous: Counter[str] = field(default_factory=Counter)
+    n_outside: int = 0
+
+    def rows(self) -> Iterator[tuple[str, pa.Table]]:
+        """(table, rows) in pieces, each of one process and in order of start."""
+        owners = self._owners()
+        for process in self.processes:
+            calls = Calls.read(process.path)
+            maker = ColumnMaker(process.pid, process.gpus, self.labels, self.batches.owners, calls)
+            for piece in recorded_activities(process.path):
+                yield from self._of_piece(maker, piece, owners)
+
+    def ties(self) -> dict[str, KernelTies]:
+        """By table, for the manifest."""
+        return {
+            table: KernelTies(n=n, n_tied=self.n_tied[table], n_ambiguous=self.n_ambiguous[table])
+            for table, n in self.n.items()
+        }
+
+    def _owners(self) -> dict[Lane, int]:
+        begins = [one.begins_ns for one in self.batches.instances]
+        n_begun = tuple(int(self.windows.hold(at_ns, at_ns).sum()) for at_ns in begins)
+        tally = Tally(self.batches.instances, n_begun)
+        for process in self.processes:
+            for piece in recorded_activities(process.path):
+                for name in (*_OPERATIONS, *_CALLS):
+                    rows = self._recorded(getattr(piece, name))
+                    for lane, own in _lanes(name, process.pid, rows):
+                        spans = rows["start_ns"][own], rows["end_ns"][own]
+                        tally.add(lane, *spans, and_process=name in _OPERATIONS)
+        return tally.owners()
+
+    def _recorded(self, rows: Array) -> Array:
+        return rows[self.windows.hold(rows["start_ns"], rows["end_ns"])]
+
+    def _of_piece(
+        self, maker: ColumnMaker, piece: Activities, owners: Mapping[Lane, int]
+    ) -> Iterator[tuple[str, pa.Table]]:
+        for name, table in _TABLES.items():
+            found: Array = getattr(piece, name)
+            rows = self._recorded(found)
+            self.n_outside += len(found) - len(rows)
+            if len(rows):
+                rows = rows[np.argsort(rows["start_ns"], kind="stable")]
+                lanes = _lanes(name, maker.pid, rows)
+                held = held_by(self.batches.instances, owners, lanes, rows["start_ns"], rows["end_ns"])
+                self._count(table, held)
+                yield table, maker.table(table, name, rows, held, piece.names)
+
+    def _count(self, table: str, held: Held) -> None:
+        self.n[table] += len(held.batch_id)
+        self.n_tied[table] += int(held.is_tied.sum())
+        self.n_ambiguous[table] += int(held.is_ambiguous.sum())
+
+
+def _lanes(name: str, pid: int, rows: Array) -> Iterator[tuple[Lane, NDArray[np.intp]]]:
+    """Lanes of operations are streams, those of calls threads, which no stream's are like."""
+    if name in _CALLS:
+        return (((pid, -1, -1, thread), own) for (_, thread), own in by_lane(pid, rows["thread"]))
+    return by_lane(pid, rows["context"], rows["stream"])
+
+
+@dataclass(frozen=True)
+class SpilledKernels:
+    """What became of the records: by table how many are tied, and sentences on what is missing and on the rest."""
+
+    ties: dict[str, KernelTies]
+    losses: list[str]
+    notes: list[str]
+
+
+def spill_kernels(
+    processes: Sequence[ProcessRecords],
+    windows: Int64s,
+    batches: Iterable[Path],
+    labels: EventLabels,
+    spills: Spills,
+) -> SpilledKernels:
+    """Spills the tables of what `processes` recorded within `windows`; `batches`: spill files of table `batches`."""
+    tables = KernelTables(processes, Windows(windows), read_instances(batches), labels)
+    losses = spills.write_all("library", tables.rows())
+    return SpilledKernels(tables.ties(), losses, [*_notes(tables)])
+
+
+def _notes(tables: KernelTables) -> Iterator[str]:
+    if tables.n_outside:
+        yield f"kernels: {tables.n_outside} records at the edges of the windows of recording are left out"
+    n, n_ambiguous = tables.n.total(), tables.n_ambiguous.total()
+    if n_ambiguous > _NOTED_SHARE * n:
+        yield (
+            f"kernels: {n_ambiguous} of {n} records lie in several batches of their instance, which overlap, and"
+            " are tied to none"
+        )

@@ -1,0 +1,200 @@
+"""A transformer that knows nothing of squall, on a GPU, with its kernels and batches from one and the same run.
+
+    python -m tests.bench.foreign_gpu OUT [--seconds S] [--rate HZ] [--duty whole|ON/PERIOD ...] [--nsys osrt]
+    python -m tests.bench.foreign_gpu OUT --pairs N
+
+The first runs the model in Triton's Python backend (PyTorch, fp16, four instances) once for each duty, and says of each
+run: which share of the requests has its kernels, of which share of the time, whether sums over `joined` are those over
+`kernels`, what the diagnosis is and what recording cost. The second runs N pairs, the batch library in the server and
+not, kernels never recorded, and says how p50 and p95 of the response differ. Each prints one JSON object.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.compute as pc
+import yaml
+
+from squall.analysis.storage.query import connect
+from squall.analysis.storage.store import RunStore
+
+TOKENS, ROWS = 64, 8
+
+MODEL = """
+import numpy as np
+import torch
+import triton_python_backend_utils as pb_utils
+
+
+class TritonPythonModel:
+    def initialize(self, args):
+        torch.set_num_threads(1)
+        self.device = "cuda" if args["model_instance_kind"] == "GPU" else "cpu"
+        self.dtype = torch.float16 if self.device == "cuda" else torch.float32
+        torch.manual_seed(0)
+        layer = torch.nn.TransformerEncoderLayer(128, 2, 512, batch_first=True)
+        self.embed = torch.nn.Embedding(1000, 128).to(self.device, self.dtype).eval()
+        self.encoder = torch.nn.TransformerEncoder(layer, 2).to(self.device, self.dtype).eval()
+        self.head = torch.nn.Linear(128, 2).to(self.device, self.dtype).eval()
+
+    @torch.inference_mode()
+    def execute(self, requests):
+        inputs = [pb_utils.get_input_tensor_by_name(one, "tokens").as_numpy() for one in requests]
+        tokens = torch.from_numpy(np.concatenate(inputs)).to(self.device)
+        answer = self.head(self.encoder(self.embed(tokens)).mean(dim=1)).float().cpu()
+        replies, at = [], 0
+        for one in inputs:
+            part = answer[at : at + len(one)].contiguous()
+            at += len(one)
+            tensor = pb_utils.Tensor.from_dlpack("scores", torch.utils.dlpack.to_dlpack(part))
+            replies.append(pb_utils.InferenceResponse([tensor]))
+        return replies
+"""
+CONFIG = """
+backend: "python"
+max_batch_size: 256
+input [{{ name: "tokens", data_type: TYPE_INT64, dims: [{tokens}] }}]
+output [{{ name: "scores", data_type: TYPE_FP32, dims: [2] }}]
+dynamic_batching {{ max_queue_delay_microseconds: 500 }}
+instance_group [{{ kind: {kind}, count: {count} }}]
+"""
+
+
+def repository(folder: Path, device: str) -> Path:
+    """A model repository as a user has it."""
+    model = folder / "repository" / "their_transformer"
+    (model / "1").mkdir(parents=True, exist_ok=True)
+    (model / "1" / "model.py").write_text(MODEL)
+    kind, count = ("KIND_GPU", 4) if device == "gpu" else ("KIND_CPU", 2)
+    (model / "config.pbtxt").write_text(CONFIG.format(tokens=TOKENS, kind=kind, count=count))
+    return model.parent
+
+
+def scenario(options: argparse.Namespace, seed: int, profile: dict[str, Any]) -> dict[str, Any]:
+    """A warm-up, then bursts around the rate: gamma gaps of CV 2."""
+    arrivals = {"kind": "gamma", "cv": 2.0, "rate": f"{options.rate:g}/s"}
+    return {
+        "name": "their-transformer", "seed": seed,
+        "model": {"name": "their_transformer", "repository": str(repository(options.out, options.device))},
+        "clients": {"workers_per_node": 2, "timeout": "5s", "rows": {"kind": "constant", "value": ROWS}},
+        "phases": [
+            {"name": "warmup", "kind": "warmup", "duration": "3s", "arrivals": arrivals},
+            {"name": "bursts", "kind": "measure", "duration": f"{options.seconds:g}s", "arrivals": arrivals},
+            {"name": "drain", "kind": "drain", "duration": "3s"},
+        ],
+        "profile": {"nsys": "off", **profile},
+    }  # fmt: skip
+
+
+def run(options: argparse.Namespace, name: str, seed: int, profile: dict[str, Any]) -> tuple[RunStore, str]:
+    """One `squall run`: its sealed directory and its screen. Raises RuntimeError where there is none."""
+    path = options.out / f"{name}.yaml"
+    path.write_text(yaml.safe_dump(scenario(options, seed, profile)))
+    command = [sys.executable, "-m", "squall.cluster.cli", "run", str(path), "--out", str(options.out / name)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=400, check=False)
+    (options.out / f"{name}.screen").write_text(done.stdout + done.stderr)
+    runs = sorted((options.out / name).glob("*/manifest.json"))
+    if not runs:
+        raise RuntimeError(f"no run of {name}: {done.stderr[-800:]}")
+    return RunStore.open(runs[-1].parent), done.stdout
+
+
+_JOINED = """
+SELECT count(*), count(*) FILTER (join_level = 'exact'), count(*) FILTER (n_kernels > 0), sum(kernel_share_ns),
+    sum(n_kernels)
+FROM joined WHERE outcome = 'ok' AND phase = 'bursts'
+"""
+_TIED = """
+SELECT count(*), count(batch_id), sum(end_ns - start_ns), sum(end_ns - start_ns) FILTER (batch_id IS NOT NULL)
+FROM kernels
+"""
+_WINDOWS = "SELECT count(*), sum(end_ns - start_ns), sum(done_ns - begun_ns) FROM recordings"
+_IN_WINDOWS = """
+SELECT count(*), count(*) FILTER (n_kernels > 0) FROM joined j WHERE outcome = 'ok' AND EXISTS (
+    SELECT 1 FROM recordings r WHERE j.batch_start_ns >= r.start_ns AND j.batch_end_ns <= r.end_ns)
+"""
+_OF_BATCHES = """
+SELECT n_kernels, n_copies, count(*) FROM batch_costs WHERE tie <> 'none' AND n_kernels > 0 GROUP BY ALL
+ORDER BY 3 DESC LIMIT 5
+"""
+_BATCH_KERNELS = """
+SELECT sum(kernel_ns) FROM batch_costs WHERE tie <> 'none'
+"""
+
+
+def examine(store: RunStore) -> dict[str, Any]:
+    """What the run says of its kernels."""
+    manifest = store.manifest
+    names = ("joined", "kernels", "recordings", "batch_costs")
+    found: dict[str, Any] = {
+        "verdict": manifest.status, "reasons": list(manifest.reasons), "losses": list(manifest.losses),
+        "notes": list(manifest.notes), "missing": [name for name in names if not store.has(name)],
+    }  # fmt: skip
+    if found["missing"]:
+        return found
+    with connect(store, list(names)) as connection:
+        for name, query in (("joined", _JOINED), ("kernels", _TIED), ("windows", _WINDOWS),
+                            ("requests_in_windows", _IN_WINDOWS), ("batch_kernel_ns", _BATCH_KERNELS)):  # fmt: skip
+            found[name] = connection.execute(query).fetchall()[0]
+        found["kernels_copies_batches"] = connection.execute(_OF_BATCHES).fetchall()
+    return found
+
+
+def latency(store: RunStore) -> list[float]:
+    """p50, p95 of the response in ms, of the measured phase."""
+    rows = store.read("joined", ["response_ns", "outcome", "phase"])
+    is_ok = pc.and_(pc.equal(rows["outcome"], "ok"), pc.equal(rows["phase"], "bursts"))
+    took = rows.filter(is_ok)["response_ns"].to_numpy()
+    return [float(one) / 1e6 for one in np.percentile(took, (50, 95))]
+
+
+def pairs(options: argparse.Namespace) -> dict[str, Any]:
+    """ABBA: with the batch library and without."""
+    found: dict[str, list[list[float]]] = {"off": [], "required": []}
+    for pair in range(options.pairs):
+        for batches in ("off", "required") if pair % 2 == 0 else ("required", "off"):
+            store, _ = run(options, f"{batches}-{pair}", pair + 1, {"batches": batches, "kernels": "off"})
+            found[batches].append(latency(store))
+    ratios = np.log(np.array(found["required"]) / np.array(found["off"]))
+    mean, error = ratios.mean(axis=0), ratios.std(axis=0, ddof=1) / np.sqrt(len(ratios))
+    t = {6: 2.571, 8: 2.365, 4: 3.182}.get(len(ratios), 2.0)
+    return found | {
+        name: [round(100 * (float(np.exp(mean[i] + k * t * error[i])) - 1), 2) for k in (0, -1, 1)]
+        for i, name in enumerate(("p50_change_percent", "p95_change_percent"))
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--seconds", type=float, default=12)
+    parser.add_argument("--rate", type=float, default=1_500)
+    parser.add_argument("--duty", nargs="+", default=["whole", "200ms/2s"])
+    parser.add_argument("--kinds", nargs="+", default=["kernels", "copies"])
+    parser.add_argument("--nsys", nargs="+", default=[], metavar="TRACE", help="nsys beside it, with these")
+    parser.add_argument("--device", choices=("gpu", "cpu"), default="gpu")
+    parser.add_argument("--pairs", type=int, default=0)
+    options = parser.parse_args()
+    options.out.mkdir(parents=True, exist_ok=True)
+    if options.pairs:
+        print(json.dumps(pairs(options), indent=2))
+        return
+    found = {}
+    kernels = "required" if options.device == "gpu" else "auto"
+    beside = {"nsys": "required", "trace": options.nsys} if options.nsys else {}
+    for number, duty in enumerate(options.duty):
+        profile = {"kernels": kernels, "duty": duty, "kernel_kinds": options.kinds, **beside}
+        store, screen = run(options, f"duty-{number}", 1, profile)
+        found[duty] = examine(store) | {"ms": latency(store), "screen": screen.splitlines()[-60:]}
+    print(json.dumps(found, indent=2, default=float))
+
+
+if __name__ == "__main__":
+    main()
