@@ -85,8 +85,8 @@ def write_cuda_model(folder: Path, name: str, told: Path, n_instances: int) -> N
 
 @dataclass(frozen=True)
 class Launched:
-    """One operation as its model tells of it; instants around its making. `requests`: of the execution that it belongs
-    to; empty: of none."""
+    """One operation as its model tells of it; instants around its making. `requests`: ours of the execution that it
+    belongs to; empty: of none."""
 
     what: str
     process: int
@@ -102,7 +102,7 @@ def launched(told: Path, clock: ClockTrack) -> list[Launched]:
     for path in told.iterdir():
         for line in path.read_text().splitlines():
             what, number, ids, *edges = line.split()
-            requests = tuple(map(int, ids.split(","))) if ids != "-" else ()
+            requests = tuple(int(one) for one in ids.split(",") if one.isdigit())
             before_ns, after_ns = (clock.target_ns(int(edge)) for edge in edges)
             found.append(Launched(what, int(path.name), int(number), requests, before_ns, after_ns))
     return found

@@ -13,12 +13,16 @@ import pytest
 
 from squall.actors.inject.kernel_library import find_kernel_library
 from squall.actors.inject.library import batch_library
+from squall.actors.sampling.gpu.source import missing_reason
 from squall.analysis.clocks.timeline import phase_spans
 from squall.analysis.clocks.track import ClockTrack
 from squall.analysis.storage.store import RunStore
+from squall.cluster.node.agent import SERVER
+from squall.cluster.node.injected.ring_folder import rings_of
 from tests.integration.cuda_models import LONGEST_NS, N_KERNELS, Launched, launched, write_cuda_model
+from tests.integration.foreign_models import write_model
 from tests.integration.live_runs import Bench
-from tests.integration.test_foreign_batches import rows_of, scenario
+from tests.integration.test_foreign_batches import ask, rows_of, scenario, their_server
 from tests.kernel_hosts import built
 
 pytestmark = pytest.mark.skipif(
@@ -51,18 +55,29 @@ class Seen:
         ]
 
 
-def run(bench: Bench, tmp_path: Path, **profile: object) -> Seen:
-    """Two seconds of requests to two instances, with batches by the library."""
-    models, told = tmp_path / "models", tmp_path / "told"
-    write_cuda_model(models, "cuda", told, n_instances=2)
+def prepared(tmp_path: Path, **profile: object) -> tuple[dict[str, Any], dict[str, str]]:
+    """A scenario of two seconds of requests to two instances, with batches by the library, and its environment."""
+    models = tmp_path / "models"
+    write_cuda_model(models, "cuda", tmp_path / "told", n_instances=2)
     cupti = built(tmp_path / "built").fake
     mapping = scenario(models, "cuda", rate_hz=80, batches="required", kernels="required", **profile)
-    live = bench.start_run(mapping, env={"SQUALL_CUPTI": str(cupti)})
-    assert live.end() in (0, 3), live.lines
+    return mapping, {"SQUALL_CUPTI": str(cupti)}
+
+
+def seen_of(bench: Bench, tmp_path: Path) -> Seen:
+    """The bench's run, when it has ended."""
     store = bench.store()
     knots = store.manifest.nodes["node-0"].clock_track
     assert knots is not None
-    return Seen(store, launched(told, ClockTrack.from_knots(knots)), bench.stdout())
+    return Seen(store, launched(tmp_path / "told", ClockTrack.from_knots(knots)), bench.stdout())
+
+
+def run(bench: Bench, tmp_path: Path, **profile: object) -> Seen:
+    """A run of what `prepared` gives."""
+    mapping, environment = prepared(tmp_path, **profile)
+    live = bench.start_run(mapping, env=environment)
+    assert live.end() in (0, 3), live.lines
+    return seen_of(bench, tmp_path)
 
 
 def measured(store: RunStore) -> tuple[int, int]:
@@ -155,3 +170,59 @@ def test_a_duty_has_kernels_in_its_windows_alone(alone: Bench, tmp_path: Path) -
         for row in seen.rows(table):
             assert any(on_ns <= row["start_ns"] <= row["end_ns"] <= off_ns for on_ns, off_ns in spans)
     alone.wait_until_gone()
+
+
+@pytest.mark.slow
+def test_a_run_whose_driver_was_killed_is_resumed_with_its_kernels(alone: Bench, tmp_path: Path) -> None:
+    mapping, environment = prepared(tmp_path, duty="whole")
+    live = alone.start_run(mapping, env=environment)
+    alone.wait_for_phase("burst", 1.0)
+    live.process.kill()
+    live.end()
+    again = alone.start("resume", alone.store().run_dir)
+    assert again.end() == 3, again.lines
+    seen = seen_of(alone, tmp_path)
+    (window,) = seen.rows("recordings")
+    start_ns, end_ns = measured(seen.store)
+    assert window["start_ns"] < start_ns < window["end_ns"]
+    assert_tied(seen, [(start_ns, min(end_ns, window["end_ns"]))])
+    facts = seen.store.manifest.kernels
+    assert facts is not None
+    assert facts.n_windows == 1
+    alone.wait_until_gone()
+    folder = seen.store.manifest.nodes["node-0"].folder
+    assert folder is not None
+    assert rings_of(Path(folder) / SERVER, "kernels") is None
+
+
+@pytest.mark.slow
+def test_a_server_that_somebody_else_started_with_what_inject_prints_has_its_kernels_recorded(
+    alone: Bench, tmp_path: Path
+) -> None:
+    mapping, environment = prepared(tmp_path, duty="whole")
+    live = alone.start("inject", "--folder", tmp_path / "rings", env=environment)
+    assert live.end() == 0, live.lines
+    injected = alone.stdout().splitlines()
+    with their_server(tmp_path / "server", tmp_path / "models", "cuda", injected) as url:
+        ask(url, "cuda", 5)
+        del mapping["model"]["repository"]
+        live = alone.start_run(mapping, "--server", url, env=environment)
+        assert live.end() in (0, 3), live.lines
+    seen = seen_of(alone, tmp_path)
+    (window,) = seen.rows("recordings")
+    assert window["n_processes"] >= 2
+    start_ns, end_ns = measured(seen.store)
+    assert_tied(seen, [(max(window["start_ns"], start_ns), min(end_ns, window["end_ns"]))])
+
+
+@pytest.mark.slow
+def test_kernels_that_are_required_on_a_node_without_a_gpu_are_an_error(
+    joined: Bench, tmp_path: Path
+) -> None:
+    if missing_reason() is None:
+        pytest.skip("there is a GPU here")
+    write_model(tmp_path / "models", "plain")
+    live = joined.start_run(scenario(tmp_path / "models", "plain", kernels="required"))
+    assert live.end() == 1
+    assert "profile.kernels is required, but the node has no GPU" in live.error_line()
+    joined.aborted()
