@@ -12,6 +12,8 @@ KERNEL_FOLDER_VARIABLE = "SQUALL_KERNELS"
 """In a server's environment: the folder for its rings."""
 CUPTI_VARIABLE = "SQUALL_CUPTI"
 DEFAULT_KINDS = KernelKinds.KERNELS | KernelKinds.COPIES
+INJECTION_VARIABLE = "CUDA_INJECTION64_PATH"
+"""In a server's environment: the library that CUDA loads. nsys takes it out of what it launches, or names its own."""
 _BUILT = Path(__file__).parents[1]
 """`setup.py` builds it as `squall.actors._kernels`, for want of another way to build; it is no module of Python."""
 _PATTERN = "_kernels*.so"
@@ -47,7 +49,7 @@ def kernel_environment(
     `rings` is a folder of the user that runs the server, and must exist. Recording is off until a reader switches it.
     """
     found = {
-        "CUDA_INJECTION64_PATH": str(library),
+        INJECTION_VARIABLE: str(library),
         KERNEL_FOLDER_VARIABLE: str(rings),
         "SQUALL_KERNEL_KINDS": ",".join(str(kind.name).lower() for kind in kinds),
     }

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from squall.analysis.summary.collector_costs import CollectorCosts, NsysCost, ObserverCost
 from squall.analysis.summary.profile_figures import LatencyUnder, ProfileFigures
+from squall.analysis.tables.collected import CollectorState
 from squall.analysis.wording import count_text, duration_text, share_text
 from squall.scenarios.units import NS_PER_S
 
@@ -46,6 +47,12 @@ def cost_text(costs: CollectorCosts) -> str:
 def under_text(under: LatencyUnder | None) -> str:
     """` under nsys`, to stand behind the word latency or a latency's name; empty without a profiler."""
     return f" under {under.profiler}" if under else ""
+
+
+def kernel_lines(collectors: Mapping[str, CollectorState]) -> list[str]:
+    """By whom kernels were recorded, where that was not nsys."""
+    kernels = collectors.get("kernels")
+    return [f"kernels recorded {kernels.how}"] if kernels is not None and kernels.status == "on" else []
 
 
 def profile_lines(figures: Mapping[str, ProfileFigures], under: LatencyUnder | None = None) -> list[str]:

@@ -26,7 +26,7 @@ from squall.analysis.render.figure_lines import (
     stimulus_lines,
     users_text,
 )
-from squall.analysis.render.observing_lines import cost_text, profile_lines, under_text
+from squall.analysis.render.observing_lines import cost_text, kernel_lines, profile_lines, under_text
 from squall.analysis.requests.stimulus import Stimulus
 from squall.analysis.summary.identities import Identity
 from squall.analysis.summary.summary_file import Summary
@@ -71,7 +71,7 @@ def render(summary: Summary, run_dir: str, width: int = WIDTH) -> RenderableType
         "Tool, host": _host_lines(summary),
         "Counts": _identity_lines(summary.identities, check_lines(summary.self_checks)),
         "Diagnosis": _diagnosis_lines(summary.findings),
-        "Profile": profile_lines(summary.profile or {}, summary.latency_under)[:MOST_LINES],
+        "Profile": _profile_lines(summary)[:MOST_LINES],
         "Observing": [cost_text(summary.collector_costs)],
         "Notes": list(summary.notes[:MOST_LINES]),
         "Not recorded": _missing_lines(summary.collectors),
@@ -311,6 +311,11 @@ def _range_text(least: float, most: float) -> str:
 def _diagnosis_lines(findings: Sequence[Finding]) -> list[str]:
     lines = finding_lines(findings)
     return [*lines, LEGEND] if any(SAVES in line for line in lines) else lines
+
+
+def _profile_lines(summary: Summary) -> list[str]:
+    recorded = profile_lines(summary.profile or {}, summary.latency_under)
+    return [*kernel_lines(summary.collectors), *recorded]
 
 
 def _missing_lines(collectors: Mapping[str, CollectorState]) -> list[str]:

@@ -18,6 +18,7 @@ import psutil
 
 import squall.actors.process.ordinary
 import squall.actors.process.supervisor
+from squall.actors.inject.kernel_library import INJECTION_VARIABLE
 from squall.actors.net.triton_control import Control, ControlError
 from squall.actors.nsys.session import NsysSession
 from squall.actors.process.state import wait_until_gone
@@ -197,7 +198,7 @@ class TritonServer:
             command = [str(home.binary), *options, *self._options(repository, ports)]
             source, name = home.source, home.binary.name
             if self._nsys is not None:
-                command = [*self._nsys.launch_prefix(self._has_gpu), *command]
+                command = [*self._nsys.launch_prefix(self._has_gpu), *self._past_nsys(), *command]
         stop_timeout_s = self._server.stop_timeout_ns / NS_PER_S
         cores = ",".join(map(str, self._cores)) or "-"
         supervisor = [
@@ -225,6 +226,11 @@ class TritonServer:
                 cwd=self._folder,
             )  # fmt: skip
         return source
+
+    def _past_nsys(self) -> list[str]:
+        """Gives the server what nsys takes out of the environment, also where it does not trace CUDA itself."""
+        library = self._injected.get(INJECTION_VARIABLE)
+        return [] if library is None else ["env", f"{INJECTION_VARIABLE}={library}"]
 
     def _options(self, repository: Path, ports: Ports) -> list[str]:
         return triton_options(

@@ -126,6 +126,7 @@ def test_kernels_of_all_processes_are_recorded_in_a_window_and_none_outside(serv
     facts = server.recording.facts()
     assert (facts.n_windows, facts.recorded_ns) == (1, row["end_ns"] - row["start_ns"])
     assert {one.process for one in facts.processes} == {host.pid for host in hosts}
+    assert (facts.ties["kernels"].n, facts.ties["kernels"].n_tied) == (40, 0), "there are no batches"
 
 
 def test_a_duty_gives_a_window_a_period_at_its_instants(server: Server) -> None:
@@ -176,8 +177,10 @@ def test_a_killed_process_leaves_its_records_and_the_window_ends_at_its_last_flu
     killed_ns = time.monotonic_ns()
     dies.kill()
     lives.ask("kernels 5")
-    (told,) = server.told()
-    assert told == f"kernels: process {dies.pid} is gone when recording was switched off"
+    assert server.told() == [
+        f"kernels: process {dies.pid} is gone when recording was switched off",
+        "kernels: 5 records at the edges of the windows of recording are left out",
+    ]
     (row,) = server.rows()
     assert row["start_ns"] < row["end_ns"] < killed_ns < row["done_ns"]
     assert len(server.kernels(dies)) == 7
@@ -208,9 +211,12 @@ def test_a_window_that_lost_records_counts_as_not_recorded(server: Server) -> No
     server.wait_on()
     host.ask("kernels 100000")
     told = server.told()
-    assert len(told) == 2
+    assert len(told) == 3
     assert "are lost: these count as not recorded" in told[0]
     assert "found no room in its ring" in told[1]
+    assert told[2].endswith("records at the edges of the windows of recording are left out"), (
+        "which is all of it"
+    )
     (row,) = server.rows()
     assert row["begun_ns"] < row["start_ns"] == row["end_ns"] < row["done_ns"]
 
@@ -263,8 +269,11 @@ def test_a_recording_that_was_on_when_its_agent_died_keeps_its_records_and_no_st
     for path in folder.iterdir():
         path.write_bytes(died[path.name] + (b"cut" if path.suffix == ".records" else b'{"windows": ['))
     after = KernelRecording(server.folder)
-    (told,) = after.spill(Spills(server.folder, "node-0"), LABELS)
+    told, left_out = after.spill(Spills(server.folder, "node-0"), LABELS)
     assert "recording was on when its agent died" in told
+    assert left_out.endswith("records at the edges of the windows of recording are left out"), (
+        "which is all of it"
+    )
     (row,) = server.rows()
     assert row["start_ns"] == row["end_ns"] <= row["done_ns"]
     assert [number for number, _, _ in server.kernels(host)][:5] == list(range(5))

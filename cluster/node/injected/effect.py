@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from squall.actors.inject.batch_ring import rings
-from squall.actors.inject.kernel_library import KERNEL_FOLDER_VARIABLE, find_rings
+from squall.actors.inject.kernel_library import INJECTION_VARIABLE, KERNEL_FOLDER_VARIABLE, find_rings
 from squall.actors.inject.library import FOLDER_VARIABLE
 from squall.cluster.node.injected.ring_folder import RingKind
 
@@ -27,7 +27,7 @@ class Library:
 
 LIBRARIES: dict[RingKind, Library] = {
     "batches": Library(FOLDER_VARIABLE, "batches", "LD_PRELOAD", rings, True),
-    "kernels": Library(KERNEL_FOLDER_VARIABLE, "_kernels", "CUDA_INJECTION64_PATH", find_rings, False),
+    "kernels": Library(KERNEL_FOLDER_VARIABLE, "_kernels", INJECTION_VARIABLE, find_rings, False),
 }
 
 

@@ -119,24 +119,30 @@ class KernelRecording:
                 self._tell(loss)
 
     def spill(self, spills: Spills, labels: Mapping[str, str]) -> list[str]:
-        """Table `recordings` and those of the records; returns what is missing and what went wrong.
+        """Table `recordings` and those of the records; returns what is missing and what went wrong. After the batches.
 
-        After the batches were spilled. `labels`: run, node and server of rows.
+        `labels`: run, node and server of rows.
         """
         recorded = self._recorded()
         if recorded.windows:
             for loss in spills.write("recordings", "library", iter([window_table(recorded.windows, labels)])):
                 self._tell(loss)
-        own = EventLabels(*(labels[name] for name in EventLabels._fields))
-        spans = np.array([(one.start_ns, one.end_ns) for one in recorded.windows], np.int64).reshape(-1, 2)
-        batches = sorted(spills.spill_dir.glob("batches-*.arrows"))
-        found = spill_kernels(
-            [one for one in recorded.processes if one.path.exists()], spans, batches, own, spills
-        )
-        for line in (*found.losses, *found.notes):
-            self._tell(line)
-        self._spilled = found
+            self._spill_records(recorded, spills, labels)
         return list(self._told)
+
+    def _spill_records(self, recorded: Recorded, spills: Spills, labels: Mapping[str, str]) -> None:
+        """Tables of the records, tied to the batches that were spilled before."""
+        stretches = [(one.start_ns, one.end_ns) for one in recorded.windows if one.length_ns]
+        spilled = spill_kernels(
+            [one for one in recorded.processes if one.path.exists()],
+            np.array(stretches, np.int64).reshape(-1, 2),
+            sorted(spills.spill_dir.glob("batches-*.arrows")),
+            EventLabels(labels["run"], labels["node"], labels["server"]),
+            spills,
+        )
+        for line in [*spilled.losses, *spilled.notes]:
+            self._tell(line)
+        self._spilled = spilled
 
     def _recorded(self) -> Recorded:
         """All that is known of the recording, which is over then."""

@@ -15,6 +15,7 @@ from squall.analysis.render.screen import render
 from squall.analysis.storage.store import RunStore
 from squall.analysis.summary.summary import summarise
 from squall.analysis.summary.summary_file import Summary
+from squall.analysis.tables.collected import BY_KERNEL_LIBRARY, CollectorState
 from squall.analysis.verdict.phase_figures import OpenLatency
 from squall.analysis.wording import count_text, duration_text, figure_text, rate_text, share_text
 from squall.cluster.commands.printed import screen_text
@@ -49,6 +50,14 @@ def test_the_screen_says_load_tail_outcomes_batches_join_and_verdict(whole_summa
         " agree; self-checks: ", "report.html",
     ):  # fmt: skip
         assert words in text, words
+
+
+def test_the_screen_says_by_whom_kernels_were_recorded(whole_summary: Summary) -> None:
+    kernels = CollectorState(status="on", how=BY_KERNEL_LIBRARY)
+    summary = replace(whole_summary, collectors={**whole_summary.collectors, "kernels": kernels})
+    told = "kernels recorded by the kernel library in the server's processes"
+    assert told in " ".join(" ".join(screen_lines(summary)).split())
+    assert told not in " ".join(" ".join(screen_lines(whole_summary)).split())
 
 
 def test_what_was_not_recorded_is_one_line_and_the_reasons_stand_in_the_report(
