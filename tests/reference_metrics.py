@@ -175,7 +175,7 @@ def window_wall(expected: Reference, own: list[Row], held: Spans) -> Row:
     never = unserved(expected, own[0])
     tied = [one for one in own if one["tie"] != "none"]
     between, waiting, unknown, edges, edges_waiting, ended, n_known = 0, 0, 0, 0, 0, None, 0
-    cuts = 0
+    exec_ns = 0
     for one in sorted(of_instance, key=lambda one: (one["start_ns"], one["batch_id"])):
         begin = min(held[0][0], one["start_ns"]) if ended is None else min(ended, one["start_ns"])
         idle = cut(held, begin, one["start_ns"])
@@ -190,26 +190,24 @@ def window_wall(expected: Reference, own: list[Row], held: Spans) -> Row:
             between, waiting = between + length(idle), waiting + waited
             unknown += length(idle) if wait is None else 0
         n_known += wait is not None and (is_near or one in own)
-        cuts += 0 if one in tied else length(cut(held, *span(one)))
-        cuts -= 0 if one not in tied else sum_spans([one]) - length(cut(held, *span(one)))
+        exec_ns += length(cut(held, *span(one)))
         ended = max(one["end_ns"], ended if ended is not None else one["end_ns"])
     assert ended is not None
     after = cut(held, ended, max(ended, held[-1][1]))
     edges, edges_waiting = edges + length(after), edges_waiting + length(common(after, never))
-    whole = length(held) - cuts
-    if not whole:
-        return {f"wall_{name}_ratio": None for name in names}
-    if abs(sum_spans(tied) + between + edges - whole) > 0.001 * whole:
+    whole = length(held)
+    if abs(exec_ns + between + edges - whole) > 0.001 * whole:
         return {f"wall_{name}_ratio": ... for name in names}
     is_known = bool(n_known) and unknown <= 0.01 * between
     edges_waiting = edges_waiting if is_known else 0
-    parts: Row = {"unprofiled": 0, "edges": edges - edges_waiting, "between": between + edges_waiting}
+    parts: Row = {"unprofiled": exec_ns, "edges": edges - edges_waiting, "between": between + edges_waiting}
     if is_known:
         parts |= {"between_waiting": waiting + edges_waiting, "between_empty": between - waiting}
-    if tied:
-        parts["gpu_busy"] = add(total(tied, "kernel_busy_ns"), total(tied, "copy_exposed_ns"))
-        parts |= {"head": total(tied, "head_ns"), "tail": total(tied, "tail_ns")}
-        parts["body_idle"] = sum_spans(tied) - sum(parts[name] for name in ("gpu_busy", "head", "tail"))
+    if sum_spans(tied):  # the executions that an edge cuts are taken to have been like those
+        inside: Row = {"gpu_busy": add(total(tied, "kernel_busy_ns"), total(tied, "copy_exposed_ns"))}
+        inside |= {"head": total(tied, "head_ns"), "tail": total(tied, "tail_ns")}
+        inside["body_idle"] = sum_spans(tied) - sum(inside.values())
+        parts |= {"unprofiled": 0, **{name: ns * exec_ns / sum_spans(tied) for name, ns in inside.items()}}
     none: Row = {f"wall_{name}_ratio": None for name in names}
     return none | {f"wall_{name}_ratio": over(value, whole) for name, value in parts.items()}
 

@@ -105,6 +105,8 @@ class Phase:
     without their ending; empty: not sampled."""
     lost: tuple[str, ...] = ()
     """Tables of which the rows of this phase are lost."""
+    is_launched: bool = True
+    """Whether the calls that launched its operations were recorded."""
 
 
 def write_regime_run(parent: Path, phases: Sequence[Phase], **manifest: Any) -> RunStore:
@@ -116,6 +118,8 @@ def write_regime_run(parent: Path, phases: Sequence[Phase], **manifest: Any) -> 
         spans.append({"name": phase.name, "kind": "measure", "start_ns": at_ns, "end_ns": end_ns})
         n_by_phase[phase.name] = phase.n_batches + phase.n_unserved
         _sample(tables, phase, at_ns, end_ns)
+        if not phase.is_launched:
+            _forget_launches(tables, phase.name)
         for table in phase.lost:
             tables[table] = [row for row in tables[table] if row["phase"] != phase.name]
         at_ns = end_ns
@@ -207,6 +211,14 @@ def keys_of(store: RunStore, rows: Rows, key: str) -> list[int]:
     files = str(store.run_dir / "tables" / rows.table / "*.parquet")
     found = duckdb.sql(f"SELECT {key} FROM '{files}' WHERE {rows.where} ORDER BY {rows.order_by}").fetchall()
     return [value for (value,) in found]
+
+
+def _forget_launches(tables: dict[str, list[Row]], phase: str) -> None:
+    tables["cuda_api"] = [row for row in tables["cuda_api"] if row["phase"] != phase]
+    for table in ("kernels", "memcpys"):
+        for row in tables[table]:
+            if row["phase"] == phase:
+                row |= {"launch_start_ns": None, "launch_end_ns": None}
 
 
 def _lay_out(tables: dict[str, list[Row]], phase: Phase, at_ns: int) -> int:

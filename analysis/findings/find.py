@@ -38,6 +38,7 @@ from squall.analysis.findings.unserved import absent_finding, unserved_filter
 from squall.analysis.metrics.measures import instance_key, instance_of, server_of
 from squall.analysis.metrics.model_statistics import ModelStatistics, model_statistics
 from squall.analysis.metrics.records import InstanceMetrics, RunMetrics
+from squall.analysis.recorded import library_windows
 from squall.analysis.requests.requests import is_open_load
 from squall.analysis.storage.query import MEMORY_LIMIT_BYTES, connect
 from squall.analysis.storage.store import RunStore
@@ -81,7 +82,10 @@ def find(
         models = model_statistics(
             store.read("triton_samples") if store.has("triton_samples") else None, list(phases)
         )
-        view = _View(store, connection, tables, manifest, client, state, sums, shares, sent, cpus, models)
+        in_windows = frozenset(library_windows(store))
+        view = _View(
+            store, connection, tables, manifest, client, state, sums, shares, sent, cpus, models, in_windows
+        )
         found: list[Finding] = []
         ends = tails(connection, list(phases)) if "joined" in tables else {}
         slowest = tail_measures(connection, tables, ends) if "batch_costs" in tables else {}
@@ -137,6 +141,8 @@ class _View:
     sent: SentRequests
     cpus: Sequence[CpuShares]
     models: Sequence[ModelStatistics]
+    in_windows: frozenset[str] = frozenset()
+    """Servers that the kernel library recorded."""
 
     def is_asked(self, phase: str, key: str) -> bool:
         """Whether any request belongs to the instance's model, where some of the phase belong to one of its server.
@@ -164,7 +170,8 @@ class _View:
         window = make_finding(
             "window", scope, levels["window"], known, self.state, wall_partition(known), rows["window"]
         )
-        body_shares = {part: known.get(f"body_{part}_ratio") for part in BODY_PARTS}
+        parts = BODY_PARTS if known["body_sync_wait_ratio"] is not None else (*BODY_PARTS[:2], "idle")
+        body_shares = {part: known.get(f"body_{part}_ratio") for part in parts}
         body = make_finding(
             "body", scope, levels["body"], known, self.state, _whole(body_shares), rows["body"]
         )
@@ -232,11 +239,21 @@ class _View:
             **self.shares.get((phase, key), {}),
             **self.sent.measures(phase, server, sums.model if sums is not None else ""),
             **cpu_measures(self.cpus, phase, self._node_of(server)),
+            "is_without_launches": self._is_without_launches(sums, measures),
+            "n_profiled_in_windows": float(sums.n_tied) if sums and server in self.in_windows else None,
             "client_is_bottleneck": self.client.is_bottleneck,
             "load_is_closed": 0.0 if is_open_load(self.manifest) else 1.0,
             "instance_is_cpu": self._is_cpu(phase, key, sums),
         }
         return facts(measures, more)
+
+    @staticmethod
+    def _is_without_launches(sums: Sums | None, measures: Measures) -> float | None:
+        """Whether its operations were recorded without the calls that launched them."""
+        if sums is None or not sums.n_operations:
+            return None
+        is_known = sums.n_launches is not None or measures.get("issue_interval_ns") is not None
+        return 0.0 if is_known else 1.0
 
     def _node_of(self, server: str) -> str:
         return self._server(server).node

@@ -106,6 +106,57 @@ LAUNCH = Rule(
     needs_report=True,
 )
 
+IDLE = Rule(
+    "host-paced",
+    "body",
+    (
+        (
+            at_least(
+                "is_without_launches",
+                0.5,
+                "launches and calls tell waits from slow launches; where they were recorded, those rules name it",
+            ),
+        ),
+        (
+            below(
+                "body_busy_ratio",
+                0.75,
+                "a GPU that works for three quarters of the body sets the pace itself, as for sync-bound",
+            ),
+        ),
+        (below("foreign_busy_ratio", 0.20, "idle behind another process is contention"),),
+    ),
+    "Between the first and the last operation of a batch the GPU works for {body_busy_ratio} of the time and idles for "
+    "the rest; a kernel takes {kernel_mean_ns}. The host sets the pace, by waits or by slow launches.",
+    "Record CUDA calls too, as nsys does, to tell waits from launches; then fewer waits in the middle of the batch, "
+    "CUDA graphs, fused kernels or larger batches.",
+    "CUDA calls were not recorded: it does not tell a host that waits from one that launches slowly.",
+    GiveBack(("wall_body_idle_ratio",), feeds_queue=True),
+    RowLink(
+        "batch_costs",
+        "end_ns - start_ns - head_ns - kernel_busy_ns - copy_exposed_ns - tail_ns",
+        (*BATCH_KEY, "n_kernels", "kernel_busy_ns", "head_ns", "tail_ns"),
+    ),
+    evidence=("kernel_mean_ns", "body_idle_of_exec_ratio"),
+    details=(
+        Detail(
+            "small kernels",
+            (
+                (
+                    below(
+                        "kernel_mean_ns",
+                        10_000.0,
+                        "a launch takes the host 2 to 5 µs and the framework around it as long again",
+                    ),
+                ),
+            ),
+            "a kernel takes {kernel_mean_ns} on average, about what it costs to launch one",
+            "Fuse kernels, use CUDA graphs or larger batches: fewer launches for the same work.",
+        ),
+    ),
+    needs_report=True,
+)
+
 TRANSFER = Rule(
     "transfer-bound",
     "body",
@@ -197,6 +248,11 @@ GPU = Rule(
                 "the host is ahead: work waits in the launch queue for the GPU",
             ),
             at_most("issue_to_op_ratio", 1.2, "operations are issued about as fast as the GPU does them"),
+            at_least(
+                "body_busy_ratio",
+                0.90,
+                "or the GPU idles for less than a tenth of the body: no host could keep it busier, whatever the calls",
+            ),
         ),
         (
             at_least("body_busy_ratio", 0.75, "the GPU's work is the instance's own"),
@@ -293,4 +349,4 @@ CONTENTION = Rule(
     needs_report=True,
 )
 
-BODY_RULES = (SYNC, LAUNCH, TRANSFER, GPU, CONTENTION)
+BODY_RULES = (SYNC, LAUNCH, TRANSFER, GPU, IDLE, CONTENTION)

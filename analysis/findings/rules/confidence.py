@@ -109,8 +109,15 @@ def _weigh_report(confidence: Confidence, measures: Measures, state: RunState, d
     elif tied < demands.attribution_ratio:
         level = "medium" if tied >= 1 - 10 * (1 - demands.attribution_ratio) else "low"
         confidence.lower(level, f"{share_text(tied)} of the operations on the GPU are tied to a batch")
-    profiled = measures.get("profiled_ratio")
-    if profiled is not None and profiled < 0.5:
+    profiled, n_held = measures.get("profiled_ratio"), measures.get("n_profiled_in_windows")
+    if (
+        n_held is not None
+    ):  # windows are spread over the phase: how many batches they hold counts, not their share
+        if n_held < demands.n_batches:
+            confidence.lower(
+                "low", f"{count_text(n_held)} batches lie in windows, fewer than {demands.n_batches}"
+            )
+    elif profiled is not None and profiled < 0.5:
         confidence.lower("medium", f"only {share_text(profiled)} of its batches were profiled")
     cost = state.profiling_ratio
     if cost is not None and cost > demands.profiling_ratio:

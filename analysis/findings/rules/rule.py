@@ -30,6 +30,7 @@ RuleName = Literal[
     "throttled by a CPU quota",
     "sync-bound",
     "launch-bound",
+    "host-paced",
     "transfer-bound",
     "GPU-bound",
     "contention",

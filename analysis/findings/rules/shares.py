@@ -3,6 +3,8 @@
     wall_kernel_busy_ratio, wall_copy_exposed_ratio    wall_gpu_busy_ratio, split as the batches' own sums are
     wall_sync_wait_ratio, wall_launch_idle_ratio       wall_body_idle_ratio likewise
     body_<part>_ratio      kernel_busy, copy_exposed, sync_wait, launch_idle over their sum: the body
+    body_idle_ratio        the latter two together, which is known without the calls that tell them apart
+    kernel_mean_ns         mean length of a kernel
     copy_bytes_per_s       bytes of copies over the sum of their durations
     response_<part>_ratio  sum of the part over the sum of the latency, of the ok requests that have the part
 
@@ -18,6 +20,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from squall.analysis.findings.rules.rule import Measures
+from squall.analysis.metrics.figures.batch_figures import BODY_IDLE
 from squall.analysis.metrics.measures import instance_key, ratio
 from squall.analysis.tables.manifest import Manifest
 
@@ -63,6 +66,8 @@ class Sums(NamedTuple):
     copied_ns: float | None
     copied_bytes: float | None
     n_launches: int | None = None
+    body_idle_ns: float | None = None
+    kernel_mean_ns: float | None = None
 
 
 def batch_sums(connection: duckdb.DuckDBPyConnection) -> dict[Key, Sums]:
@@ -71,11 +76,12 @@ def batch_sums(connection: duckdb.DuckDBPyConnection) -> dict[Key, Sums]:
     rows = connection.execute(f"""
         SELECT phase, server, instance, instance_device, model, count(*) FILTER (tie <> 'none'),
             sum(n_kernels + n_copies), {parts},
-            sum(h2d_ns + d2h_ns)::DOUBLE, sum(h2d_bytes + d2h_bytes)::DOUBLE, sum(n_launches)
+            sum(h2d_ns + d2h_ns)::DOUBLE, sum(h2d_bytes + d2h_bytes)::DOUBLE, sum(n_launches),
+            sum({BODY_IDLE})::DOUBLE, sum(kernel_ns)::DOUBLE / nullif(sum(n_kernels), 0)
         FROM batch_costs WHERE phase <> '' GROUP BY phase, server, instance, instance_device, model""").fetchall()
     return {
         (phase, instance_key(server, instance, device, model)): Sums(
-            instance, model, n_tied, n_operations, tuple(sums[:-3]), *sums[-3:]
+            instance, model, n_tied, n_operations, tuple(sums[:-5]), *sums[-5:]
         )
         for phase, server, instance, device, model, n_tied, n_operations, *sums in rows
     }
@@ -99,9 +105,13 @@ def response_shares(connection: duckdb.DuckDBPyConnection) -> dict[Key, dict[str
 
 
 def device_shares(measures: Measures, sums: Sums | None) -> dict[str, float | None]:
-    """The finer shares of the wall and of the body, from the measures and the sums of its batches."""
+    """The finer shares of the wall and of the body, from the measures and the sums of its batches.
+
+    Without the calls that tell waits from launches `body_idle_ratio` is what both are together.
+    """
     by_part = dict(zip(BODY_PARTS, sums.parts_ns if sums else (None,) * 4, strict=True))
-    body_ns = _added(*by_part.values())
+    idle_ns = sums.body_idle_ns if sums is not None else None
+    body_ns = _added(*(by_part[part] for part in BODY_PARTS[:2]), idle_ns)
     found = {f"body_{part}_ratio": ratio(value, body_ns) for part, value in by_part.items()}
     for whole, parts in (("gpu_busy", BODY_PARTS[:2]), ("body_idle", BODY_PARTS[2:])):
         wall = measures.get(f"wall_{whole}_ratio")
@@ -110,6 +120,8 @@ def device_shares(measures: Measures, sums: Sums | None) -> dict[str, float | No
             share = 0.0 if both_ns == 0 else ratio(by_part[part], both_ns)
             found[f"wall_{part}_ratio"] = None if wall is None or share is None else wall * share
     copied = None if sums is None else ratio(sums.copied_bytes, sums.copied_ns)
+    found["body_idle_ratio"] = ratio(idle_ns, body_ns)
+    found["kernel_mean_ns"] = sums.kernel_mean_ns if sums is not None else None
     return {**found, "copy_bytes_per_s": None if copied is None else copied * 1e9}
 
 

@@ -1,14 +1,13 @@
-"""The wall of instances that were recorded in windows: what their windows hold, less what an edge cuts.
+"""The wall of instances that were recorded in windows: what their windows hold.
 
     windows      [──────────────────]                [──────────────────]
     executions ────┐    ┌─────┐  ┌───────┐     ┌────┐    ┌─────┐     ┌────
-                   │····│ exec│··│  cut  │     │    │····│ exec│·····│ cut
-    wall           └────────────┘                     └────────────┘
+                cut│····│held │··│  cut  │     │    │····│held │·····│ cut
 
-An execution that a window holds counts as a whole, one that an edge cuts not at all, for nobody knows what it did; idle
-time counts as far as windows hold it. So the parts add up to the wall, and shares of it stand for the phase: windows
-begin at instants that the load does not know. Of executions longer than a window none is held: their instance has a
-wall of idle time alone.
+Executions and idle time are known at any instant and count as far as windows hold them. What the GPU did is known of
+executions that a window holds from start to end alone: those that an edge cuts are taken to have been like them, so
+that the parts of the held ones, times all execution in windows over theirs, stand for all. Executions as long as a
+window are never held, and longer ones less often than short ones.
 
     |W ∩ [a, b]|   length of windows between two instants, for every gap, wait and execution at once (`Covered`)
 """
@@ -110,15 +109,16 @@ def _wall(rows: pa.Table, phase: str, held: Sequence[Stretch], last_ns: int, nev
     # who waits: for the next batch until it starts, and whom nobody ever served, before
     waits = windows.between(wait_from, start) + silent.between(free, wait_from)
     after, never_after = (_after(one, last_ns) for one in (windows, silent))
-    length, inside = end - start, windows.between(start, end)
-    exec_ns = int(length[is_own].sum())
-    total_ns = sum(one[1] - one[0] for one in held)
+    held_ns = (end - start)[is_own]
+    exec_ns = int(windows.between(start, end).sum())
+    rate = exec_ns / int(held_ns.sum()) if held_ns.sum() else 0.0
+    is_profiled = is_own & ~is_unprofiled
     return {
-        "wall_ns": total_ns - int(inside.sum()) + exec_ns,
+        "wall_ns": sum(last - first for first, last in held),
         "edges_ns": int(idle[is_first].sum()) + after,
         "exec_ns": exec_ns,
-        "unprofiled_ns": int(length[is_own & is_unprofiled].sum()),
-        **{name: _total(rows, name, is_own & ~is_unprofiled) for name in _PARTS},
+        "unprofiled_ns": rate * int((end - start)[is_own & is_unprofiled].sum()) if rate else exec_ns,
+        **{name: _total(rows, name, is_profiled, rate) for name in _PARTS},
         "between_ns": int(idle[~is_first].sum()),
         "waiting_ns": int(waits[~is_first].sum()),
         "edges_waiting_ns": int(waits[is_first].sum()) + never_after,
@@ -144,7 +144,7 @@ def _claims(rows: pa.Table, name: str) -> Bools:
     return np.asarray(rows.column(name).to_numpy(), np.bool_)
 
 
-def _total(rows: pa.Table, name: str, chosen: Bools) -> int | None:
-    """Sum over the chosen rows; None of none."""
+def _total(rows: pa.Table, name: str, chosen: Bools, rate: float) -> float | None:
+    """`rate` times the sum over the chosen rows; None of none."""
     values = rows.column(name).fill_null(0).to_numpy()[chosen]
-    return int(values.sum()) if len(values) else None
+    return rate * int(values.sum()) if len(values) else None
