@@ -9,8 +9,9 @@ READY := $(VENV)/.ready
 # Unit tests fill the time in which real runs wait, and take little of theirs.
 BEHIND := nice -n 10
 UNIT := -n 2 --dist loadfile --no-loadscope-reorder tests/contract tests/unit
-ENGINE := -n 2 tests/golden
+ENGINE := tests/golden
 BESIDE := -n 3 --dist worksteal tests/integration
+SINGLE := tests/integration
 SERIAL := tests/golden tests/integration
 
 # $(call part,NAME,ARGUMENTS,BEFORE): a part of the suite. On few cores the host, or a test beside it, may fail a test: what
@@ -19,7 +20,8 @@ part = $(3) $(BIN)/pytest -o cache_dir=build/tests/$(1) --durations=10 $(2) || {
 	echo "once more, one by one: what failed of $(1)" && \
 	$(3) $(BIN)/pytest -o cache_dir=build/tests/$(1) --last-failed --last-failed-no-failures none $(2) -n 0; }
 
-.PHONY: demo test lane-pure lane-real test-slow test-all asan bench lint types docs clean
+.PHONY: demo test lane-pure lane-single lane-real test-slow lane-slow-pure lane-slow-single lane-slow-real test-all asan bench lint \
+	types docs clean
 
 demo: $(READY)
 	$(BIN)/squall demo
@@ -27,30 +29,47 @@ demo: $(READY)
 # Bytecode is kept, whatever the shell says: the tests start hundreds of Pythons, and each would compile squall anew.
 test test-slow test-all: export PYTHONDONTWRITEBYTECODE =
 
-# Two lanes at once, then what goes alone. Runs that meet a fault mostly wait, so that there may be more of them at once; what is
-# measured, and what starts nsys, which may fail beside another of its kind, goes one by one. The lane of the unit tests prints
-# at its end.
+# Lanes at once, then what is measured, alone and one by one. Runs that meet a fault mostly wait, so that there may be more of
+# them at once; what starts nsys, which may fail beside another of its kind, has a lane in which it goes one by one. The lanes of
+# the unit tests and of nsys print at their end.
 test: lint
-	@$(MAKE) --no-print-directory -j 2 --keep-going lane-pure lane-real
-	@$(call part,serial,-m "not slow and serial" $(SERIAL))
+	@failed=0; \
+	$(MAKE) --no-print-directory -j 3 --keep-going lane-pure lane-single lane-real || failed=1; \
+	$(call part,serial,-m "not slow and serial" $(SERIAL)) || failed=1; \
+	exit $$failed
+
+# $(call aside,NAME,COMMANDS): commands whose output comes at their end.
+aside = @mkdir -p build; { $(2); } >build/$(1).log 2>&1; ended=$$?; cat build/$(1).log; exit $$ended
 
 lane-pure: $(READY)
-	@mkdir -p build; { $(BEHIND) $(MAKE) --no-print-directory types && \
-	$(call part,unit,-m "not slow" $(UNIT),$(BEHIND)); } >build/unit.log 2>&1; ended=$$?; cat build/unit.log; exit $$ended
+	$(call aside,unit,$(BEHIND) $(MAKE) --no-print-directory types && $(call part,unit,-m "not slow" $(UNIT),$(BEHIND)))
+
+lane-single: $(READY)
+	$(call aside,single,$(call part,single,-m "not slow and single" $(SINGLE)))
 
 lane-real: $(READY)
 	@failed=0; \
-	$(call part,engine,-m "not slow and not serial" $(ENGINE)) || failed=1; \
-	$(call part,beside,-m "not slow and not serial" $(BESIDE)) || failed=1; \
+	$(call part,engine,-m "not slow and not serial" -n 2 $(ENGINE)) || failed=1; \
+	$(call part,beside,-m "not slow and beside" $(BESIDE)) || failed=1; \
 	exit $$failed
 
-# What `make test` leaves out. Each part runs whatever became of the one before.
+# What `make test` leaves out, in the same way.
 test-slow: $(READY)
 	@failed=0; \
-	$(call part,slow-unit,-m slow -n 2 --dist worksteal tests/contract tests/unit) || failed=1; \
-	$(call part,slow-engine,-m "slow and not serial" -n 3 --dist worksteal tests/golden) || failed=1; \
-	$(call part,slow-beside,-m "slow and not serial" $(BESIDE)) || failed=1; \
+	$(MAKE) --no-print-directory -j 3 --keep-going lane-slow-pure lane-slow-single lane-slow-real || failed=1; \
 	$(call part,slow-serial,-m "slow and serial" $(SERIAL)) || failed=1; \
+	exit $$failed
+
+lane-slow-pure: $(READY)
+	$(call aside,slow-unit,$(call part,slow-unit,-m slow -n 2 --dist worksteal tests/contract tests/unit,$(BEHIND)))
+
+lane-slow-single: $(READY)
+	$(call aside,slow-single,$(call part,slow-single,-m "slow and single" $(SINGLE)))
+
+lane-slow-real: $(READY)
+	@failed=0; \
+	$(call part,slow-engine,-m "slow and not serial" -n 3 --dist worksteal $(ENGINE)) || failed=1; \
+	$(call part,slow-beside,-m "slow and beside" $(BESIDE)) || failed=1; \
 	exit $$failed
 
 test-all: export SQUALL_LONGEST_FAULT_S ?= 120

@@ -8,6 +8,7 @@ import sys
 from types import FrameType
 
 from squall.actors.process.ending import end_at_once, end_without_destructors
+from squall.actors.process.own_python import leave_out_pandas
 
 ORDERLY = frozenset({"run", "demo", "doctor", "selftest", "analyze"})
 """Commands that take the signals themselves as soon as there is something to end in order."""
@@ -18,6 +19,7 @@ def main() -> None:
     been said."""
     signal.signal(signal.SIGINT, _end_now)
     end_without_destructors()
+    leave_out_pandas()
     from squall.cluster.cli import is_interruption
     from squall.cluster.cli import main as run
 

@@ -20,6 +20,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, BinaryIO
 
 from squall.actors.process.ending import end_without_destructors
+from squall.actors.process.own_python import leave_out_pandas
 
 if TYPE_CHECKING:
     from squall.cluster.apart import Job
@@ -32,6 +33,7 @@ def main() -> None:
     """The whole life of the process. What is printed meanwhile goes to stderr: stdout is for answers alone."""
     signal.signal(signal.SIGINT, _end_now)
     end_without_destructors()
+    leave_out_pandas()
     signal.signal(signal.SIGTERM, _end_now)
     from squall.cluster.apart import Ended  # imports take half a second: the signals come first
 

@@ -35,9 +35,9 @@ from squall.analysis.statistics.block_bootstrap import Draws, draw, n_blocks_of
 from squall.analysis.statistics.order_statistics import TAIL, Ranks, interval_ranks
 from squall.analysis.statistics.order_statistics import nearest_rank as nearest_rank
 from squall.analysis.statistics.order_statistics import smallest_n as smallest_n
-from squall.analysis.statistics.paired import student_quantile
 from squall.analysis.statistics.stretches import INFINITE_NS as INFINITE_NS
 from squall.analysis.statistics.stretches import Rows
+from squall.analysis.statistics.student import student_quantile
 from squall.scenarios.errors import AnalysisError
 
 LEAST_TIMES = 100

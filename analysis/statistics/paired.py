@@ -23,11 +23,11 @@ in D_i.
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from squall.analysis.statistics.student import student_quantile
 from squall.scenarios.errors import AnalysisError
 
 LEAST_PAIRS = 2
@@ -67,11 +67,3 @@ def paired_ratio(profiled: Sequence[float], bare: Sequence[float]) -> PairedRati
     spread = math.sqrt(math.fsum((value - centre) ** 2 for value in logs) / (n - 1))
     half = student_quantile(_UPPER, n - 1) * spread / math.sqrt(n)
     return PairedRatio(math.exp(centre), math.exp(centre - half), math.exp(centre + half), n)
-
-
-@functools.cache
-def student_quantile(probability: float, degrees: float) -> float:
-    """The point below which Student's distribution with `degrees`, whole or not, has `probability`."""
-    from scipy.special import stdtrit
-
-    return float(stdtrit(degrees, probability))

@@ -66,7 +66,7 @@ def _spread_over(ray: str | None, run_dir: Path, interrupts: Interrupts) -> Iter
     from squall.cluster.remote.session import Session
     from squall.cluster.remote.spread import TaskSpread
 
-    with Session(None if ray == LOCAL_RAY else ray):
+    with Session(None if ray == LOCAL_RAY else ray, has_tasks=True):
         interrupts.install_again()
         yield TaskSpread(run_dir)
 

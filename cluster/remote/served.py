@@ -25,6 +25,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from squall.actors.process.own_python import leave_out_pandas
 from squall.actors.process.priority import Settled, settle_process
 from squall.cluster.remote.channel import Channel, listen, network
 from squall.scenarios.errors import SquallError
@@ -44,6 +45,7 @@ _ABANDON_WITHIN_S = 60.0
 
 def main() -> int:
     """Exit code 0 once the owner has gone, 1 where none came."""
+    leave_out_pandas()
     their_network, host, token = pickle.load(sys.stdin.buffer)
     listener, address = listen(None if their_network == network() else host)
     if os.fork():  # who started us ends its children with itself; this one is nobody's

@@ -47,13 +47,22 @@ _STDERR = 2
 class Session:
     """Context manager. `address` None starts a local Ray, whose files lie in a folder that is removed at the end.
 
+    `has_tasks`: a local Ray is told of every core, for tasks that take one each; else of one, as our processes take
+    none: it begins with a worker of its own for each core that it knows of.
+
     Raises ClusterError where Ray cannot be joined or started.
     """
 
-    def __init__(self, address: str | None, tell_stuck: Callable[[str], None] | None = None) -> None:
+    def __init__(
+        self,
+        address: str | None,
+        tell_stuck: Callable[[str], None] | None = None,
+        has_tasks: bool = False,
+    ) -> None:
         """`tell_stuck`: see `never_stuck`; without it one line on stderr says why."""
         self._address = address
         self._tell_stuck = tell_stuck or _say
+        self._n_cpus = None if has_tasks else 1
         self._scratch: Scratch | None = None
         self._watch: RayWatch | None = None
         self._settings: dict[str, str] = {}
@@ -88,7 +97,7 @@ class Session:
         if self._scratch is not None:
             ray.init(
                 address="local", include_dashboard=False, object_store_memory=_OBJECT_STORE_BYTES,
-                _temp_dir=str(self._scratch.path), **options,
+                num_cpus=self._n_cpus, _temp_dir=str(self._scratch.path), **options,
             )  # fmt: skip
         else:
             ray.init(address=self._address, **options)

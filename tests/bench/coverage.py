@@ -21,7 +21,7 @@ import numpy as np
 
 from squall.analysis.statistics.latency import Quantile, pooled_quantile, quantiles
 from squall.analysis.statistics.order_statistics import interval_ranks, nearest_rank
-from squall.analysis.statistics.paired import student_quantile
+from squall.analysis.statistics.student import student_quantile
 from tests.queue_runs import CASES, PAUSES, Int64s, PauseCase, QueueCase
 
 QS = (0.5, 0.95, 0.99)

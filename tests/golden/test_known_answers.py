@@ -58,7 +58,6 @@ def agrees(answer: dict[str, Any]) -> None:
         assert one["exact_ns"] <= one["server_ns"] <= one["client_ns"], answer
 
 
-@pytest.mark.serial
 @pytest.mark.parametrize(
     ("options", "law", "n_lanes", "load", "number"),
     [
@@ -75,7 +74,6 @@ def test_response_times_are_those_of_the_queue(
         agrees(answer)
 
 
-@pytest.mark.serial
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "law", "n_lanes", "load", "number"),

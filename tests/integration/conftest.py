@@ -1,4 +1,4 @@
-"""Real runs as fixtures; what is not marked `beside` is serial."""
+"""Real runs as fixtures; what is marked neither `beside` nor `single` is serial."""
 
 from __future__ import annotations
 
@@ -17,8 +17,11 @@ from tests.integration.live_runs import Bench, FullRun, hosted_ray, scenario_map
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if Path(__file__).parent in item.path.parents and item.get_closest_marker("beside") is None:
-            item.add_marker(pytest.mark.serial)
+        if Path(__file__).parent in item.path.parents:
+            if "full_run" in getattr(item, "fixturenames", ()):  # under nsys, and made once
+                item.add_marker(pytest.mark.single)
+            if not any(map(item.get_closest_marker, ("beside", "single", "serial"))):
+                item.add_marker(pytest.mark.serial)
 
 
 @pytest.fixture

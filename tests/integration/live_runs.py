@@ -28,7 +28,7 @@ RAY_AUTH = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
 """Of the Rays that the tests host: known to them and to the drivers that join."""
 _RAY_HOST = """
 import os, sys, ray
-context = ray.init(address="local", include_dashboard=False, object_store_memory=200 * 1024**2, num_cpus=2,
+context = ray.init(address="local", include_dashboard=False, object_store_memory=200 * 1024**2, num_cpus=1,
                    _temp_dir=sys.argv[1], log_to_driver=False, _node_ip_address=sys.argv[2] or None)
 print(context.address_info["gcs_address"], flush=True)
 sys.stdin.read()

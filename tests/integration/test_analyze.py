@@ -42,7 +42,7 @@ def fail(number):
 
 join._LEAST_ROWS, join._ROW_BYTES = 50, 2**40
 store = RunStore.open(Path(sys.argv[1]))
-with Session(None):
+with Session(None, has_tasks=True):
     summary = derive(store, 256 * 1024**2, TaskSpread(store.run_dir)).to_json()
     print(json.dumps({
         "join": summary["join"],
@@ -67,6 +67,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> RunStore:
 
 
 @pytest.mark.slow
+@pytest.mark.beside
 def test_over_ray_the_rows_are_byte_for_byte_those_of_one_process_and_failures_are_one_line(
     store: RunStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -123,14 +123,18 @@ def _derived(kind: str, folder: Path, planting: dict[str, str]) -> dict[str, lis
     return found
 
 
+def _company(fault: Fault) -> pytest.MarkDecorator:
+    """What its run may go beside: only a worker that gets a core for itself can fill it."""
+    if "worker saturation" in fault.checks:
+        return pytest.mark.serial
+    return pytest.mark.single if fault.run == "nsys" else pytest.mark.beside
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
-    [
-        pytest.param(name, marks=() if "worker saturation" in FAULTS[name].checks else pytest.mark.beside)
-        for name in _named("open", "closed", "python", "nsys")
-    ],
-)  # only a worker that gets a core for itself can fill it
+    [pytest.param(name, marks=_company(FAULTS[name])) for name in _named("open", "closed", "python", "nsys")],
+)
 def test_a_planted_fault_fails_its_checks(
     bench: Bench, planted: Path, planting: dict[str, str], name: str
 ) -> None:

@@ -14,7 +14,7 @@ from tests.integration.test_checks_can_fail import PLANTED, unmet
 from tests.integration.two_nodes import Pair, two_nodes
 from tests.planted_faults.faults import FAULTS
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.beside]
 
 
 @pytest.fixture(scope="module")

@@ -16,8 +16,6 @@ import pytest
 from squall.analysis.clocks.timeline import phase_spans
 from tests.integration.live_runs import Bench, scenario_mapping, wait_until
 
-pytestmark = pytest.mark.beside
-
 needs_nsys = pytest.mark.skipif(shutil.which("nsys") is None, reason="nsys is not installed")
 
 
@@ -61,6 +59,7 @@ def _assert_every_arrival_has_one_row(bench: Bench) -> dict[str, Any]:
 
 
 @pytest.mark.slow
+@pytest.mark.beside
 def test_a_killed_observer_ends_its_samples_and_nothing_else(joined: Bench) -> None:
     live = joined.start_run(_two_phases(1.5, 1, nsys="off"))
     observer = _one(joined, "squall.actors.sampling.observer")
@@ -81,6 +80,7 @@ def test_a_killed_observer_ends_its_samples_and_nothing_else(joined: Bench) -> N
 
 
 @pytest.mark.slow
+@pytest.mark.single
 @needs_nsys
 def test_a_killed_agent_takes_the_server_along_and_all_that_was_recorded_is_kept(joined: Bench) -> None:
     live = joined.start_run(_two_phases(3, 6))

@@ -50,6 +50,7 @@ def needs_nsys() -> Path:
     return found.nsys
 
 
+@pytest.mark.single
 def test_this_machine_is_looked_at_through_ray(joined: Bench) -> None:
     assert joined.ray is not None
     code, result = doctor(joined, joined.ray)
@@ -77,6 +78,7 @@ def test_this_machine_is_looked_at_through_ray(joined: Bench) -> None:
     joined.wait_until_gone()
 
 
+@pytest.mark.beside
 def test_without_ray_and_without_nsys_this_machine_is_looked_at_all_the_same(alone: Bench) -> None:
     code, result = doctor(alone, "127.0.0.1:1", SQUALL_NSYS="/nonexistent")
     found = by_topic(result["nodes"]["this machine"])
@@ -90,6 +92,7 @@ def test_without_ray_and_without_nsys_this_machine_is_looked_at_all_the_same(alo
 
 
 @pytest.mark.slow
+@pytest.mark.single
 def test_an_importer_that_fails_is_found_by_the_proof_and_not_by_its_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

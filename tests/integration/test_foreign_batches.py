@@ -29,9 +29,10 @@ from squall.scenarios.config.scenario import ServerConfig
 from tests.integration.foreign_models import BY_ONE, GATHERED, WARMED, write_ensemble, write_model
 from tests.integration.live_runs import Bench, scenario_mapping, wait_until
 
-pytestmark = pytest.mark.skipif(
-    batch_library() is None, reason="the batch library was not built: no C compiler"
-)
+pytestmark = [
+    pytest.mark.beside,
+    pytest.mark.skipif(batch_library() is None, reason="the batch library was not built: no C compiler"),
+]
 
 
 OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
@@ -88,7 +89,6 @@ def assert_all_joined(store: RunStore, model: str) -> None:
     assert {row["join_level"] for row in joined} == {"exact"}
 
 
-@pytest.mark.beside
 def test_a_model_of_two_instances_is_recorded_batch_by_batch_and_diagnosed(
     joined: Bench, tmp_path: Path
 ) -> None:

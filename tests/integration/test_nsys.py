@@ -31,6 +31,8 @@ from squall.scenarios.config.scenario import ProfileConfig
 from squall.scenarios.errors import ClusterError
 from tests.integration.live_runs import Bench, scenario_mapping, wait_until
 
+pytestmark = pytest.mark.single
+
 LABELS = EventLabels("run", "node-0", "server-0")
 QUICK_S = 1.0
 """How long a step may take that hangs by intent."""
@@ -381,7 +383,6 @@ def test_a_run_of_three_phases_has_calls_of_each_and_none_outside(real: NsysTool
 
 
 @pytest.mark.slow
-@pytest.mark.beside
 def test_a_run_under_an_nsys_that_hangs_ends_with_its_phases_unprofiled(
     real: NsysTools, alone: Bench, tmp_path: Path
 ) -> None:

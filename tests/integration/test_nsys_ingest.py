@@ -31,6 +31,8 @@ from squall.analysis.storage.store import RunStore
 from squall.analysis.tables.manifest import read_manifest
 from squall.analysis.tables.sealed import SealedVerdict
 
+pytestmark = pytest.mark.single
+
 N_BATCHES = 60
 MS = 1_000_000
 SLEEP_NS, IDLE_NS = 3 * MS, 1 * MS

@@ -20,6 +20,8 @@ from squall.analysis.nsys.scrub import scrub
 from squall.analysis.nsys.tables import EventLabels, event_tables
 from tests.nsys_exports import all_bytes
 
+pytestmark = pytest.mark.single
+
 SECRETS = {
     name: f"hunter2-{name}" for name in ("environment", "argument", "stdout", "stderr", "thread", "folder")
 }

@@ -68,6 +68,7 @@ def check_pairs(bench: Bench, found: dict[str, Any], n_pairs: int) -> list[RunSt
 
 
 @pytest.mark.slow
+@pytest.mark.beside
 def test_pairs_around_a_real_triton(joined: Bench) -> None:
     """A busy machine may make a run invalid, hold up its slowest requests or its samples: then it must say so."""
     process = start(joined, mapping("1400ms", "300/s", nsys="off", nvml="off"), 2)
@@ -100,6 +101,7 @@ def test_pairs_around_a_real_triton(joined: Bench) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.single
 def test_a_pair_with_nsys(alone: Bench) -> None:
     if shutil.which("nsys") is None:
         pytest.skip("nsys is not installed (Debian: nsight-systems, component non-free)")
@@ -116,6 +118,7 @@ def test_a_pair_with_nsys(alone: Bench) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.beside
 def test_ctrl_c_keeps_and_evaluates_what_was_measured(joined: Bench) -> None:
     process = start(joined, mapping("1s", "500/s", nsys="off", nvml="off"), 50)
 

@@ -38,6 +38,7 @@ def without_figures(text: str) -> str:
     return "\n".join(" ".join(re.sub(r"[─┬┴┼═╪╞╡]+", "─", line).split()) for line in masked.splitlines())
 
 
+@pytest.mark.beside
 def test_what_is_no_figure_is_compared() -> None:
     assert without_figures("│ burst │  12.5 │\n└───┴──┘") == without_figures("│ burst │ 1,002 │\n└─────┴─┘")
     assert without_figures("│ burst │  12.5 │") != without_figures("│ bursts │ 12.5 │")

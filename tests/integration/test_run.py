@@ -170,6 +170,7 @@ def test_analyze_makes_the_derived_tables_again_equal(full_run: FullRun, tmp_pat
 
 
 @pytest.mark.slow
+@pytest.mark.beside
 def test_over_grpc_the_same_identities_hold(joined: Bench) -> None:
     mapping = scenario_mapping()
     mapping["clients"] |= {
@@ -191,6 +192,7 @@ def test_over_grpc_the_same_identities_hold(joined: Bench) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.beside
 def test_a_closed_loop_reports_service_time_and_counts_what_triton_counts(joined: Bench) -> None:
     mapping = scenario_mapping()
     for phase in mapping["phases"]:

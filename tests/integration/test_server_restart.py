@@ -48,6 +48,7 @@ def test_a_server_that_was_killed_starts_again_where_it_was(tmp_path: Path) -> N
 
 
 @pytest.mark.slow
+@pytest.mark.single
 def test_a_server_starts_again_in_an_nsys_session_which_records_its_batches(tmp_path: Path) -> None:
     tools = find_nsys()
     if tools is None:

@@ -22,7 +22,7 @@ from tests.integration.live_runs import scenario_mapping, wait_until
 MEMORY = Path("/dev/shm")
 
 
-@pytest.mark.beside
+@pytest.mark.single
 @pytest.mark.skipif(shutil.which("nsys") is None, reason="nsys is not installed")
 @pytest.mark.parametrize("victim", ["supervisor", "server"])
 def test_nothing_is_left_of_a_killed_server_under_nsys(tmp_path: Path, victim: str) -> None:

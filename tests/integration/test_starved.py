@@ -25,7 +25,8 @@ def test_a_run_beside_work_that_takes_the_cpu_is_invalid_and_says_that_first(joi
     live = joined.start_run(scenario_mapping())
     live.wait_for("are connected")
     with busy_host():
-        assert live.end() == 3, live.lines
+        live.wait_for("collecting")
+    assert live.end() == 3, live.lines
     summary = summary_of(joined)
     verdict = summary["verdict"]
     assert verdict["status"] == "INVALID"

@@ -209,6 +209,7 @@ def test_a_clock_hours_apart_is_known_within_its_bound_and_every_row_lies_on_the
 
 
 @pytest.mark.slow
+@pytest.mark.single
 def test_a_killed_agent_of_the_second_node_leaves_its_workers_and_their_rows(
     bench: Bench, pair: Pair
 ) -> None:
@@ -281,6 +282,7 @@ def _served_to_both(pair: Pair, seconds: float) -> Iterator[dict[str, Any]]:
 
 
 @pytest.mark.slow
+@pytest.mark.single
 def test_a_node_that_is_killed_with_its_worker_ends_only_that_workers_load(bench: Bench, pair: Pair) -> None:
     """Last of those that share the nodes: it leaves one."""
     with _served_to_both(pair, 4) as mapping:

@@ -61,7 +61,7 @@ class FarNode:
     def join(self, address: str) -> None:
         """Returns when Ray's head at `address` knows it."""
         log = self.tmp / "ray.log"
-        words = f"start --address {address} --node-ip-address {self._host} --num-cpus 2 --block"
+        words = f"start --address {address} --node-ip-address {self._host} --num-cpus 1 --block"
         environment = {**os.environ, **RAY_AUTH, "RAY_USAGE_STATS_ENABLED": "0", "TMPDIR": str(self.tmp)}
         with log.open("wb") as output:
             self._raylet = subprocess.Popen(

@@ -7,7 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from squall.analysis.statistics.paired import paired_ratio, student_quantile
+from squall.analysis.statistics.paired import paired_ratio
+from squall.analysis.statistics.student import student_quantile
 from squall.scenarios.errors import AnalysisError
 
 TRUE = math.log(1.03)

@@ -30,9 +30,11 @@ class FakeRay(ModuleType):
     def __init__(self) -> None:
         super().__init__("ray")
         self.started_with: dict[str, str] = {}
+        self.options: dict[str, Any] = {}
 
-    def init(self, **_: Any) -> None:
+    def init(self, **options: Any) -> None:
         self.started_with = dict(os.environ)
+        self.options = options
 
     def shutdown(self) -> None:
         return
@@ -63,6 +65,15 @@ def test_a_local_ray_gives_niceness_0_and_ends_nothing_by_itself(ray: FakeRay) -
     assert ray.started_with["RAY_worker_niceness"] == "0"
     assert ray.started_with["RAY_memory_monitor_refresh_ms"] == "0"
     assert not set(LOCAL_SETTINGS) & set(os.environ), "they are this session's alone"
+
+
+@pytest.mark.parametrize(("has_tasks", "n_cpus"), [(False, 1), (True, None)])
+def test_a_local_ray_knows_of_one_core_unless_tasks_take_them(
+    ray: FakeRay, has_tasks: bool, n_cpus: int | None
+) -> None:
+    with Session(None, has_tasks=has_tasks):
+        pass
+    assert ray.options["num_cpus"] == n_cpus
 
 
 def test_what_the_environment_says_of_them_stays(ray: FakeRay, monkeypatch: pytest.MonkeyPatch) -> None:
