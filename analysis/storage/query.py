@@ -114,11 +114,17 @@ def _set_up(
 
 def attach(connection: duckdb.DuckDBPyConnection, store: RunStore, tables: Sequence[str]) -> tuple[str, ...]:
     """Those of `tables` that the run has, in that order; each is a view of `connection` from now on."""
-    there = tuple(table for table in tables if store.has(table))
-    rows = connection.execute("SELECT DISTINCT view_name FROM duckdb_views() WHERE NOT internal").fetchall()
-    for table in set(there) - {name for (name,) in rows}:
-        connection.read_parquet([str(part) for part in store.path(table)]).create_view(table)
-    return there
+    paths = {table: store.path(table) for table in tables}
+    there = {table: parts for table, parts in paths.items() if parts}
+    for table, parts in there.items():
+        connection.execute(f"CREATE VIEW IF NOT EXISTS {table} AS FROM read_parquet({_literal(parts)})")
+    return tuple(there)
+
+
+def _literal(paths: Sequence[Path]) -> str:
+    """The paths as a list of SQL: a view takes no parameters."""
+    quoted = (str(path).replace("'", "''") for path in paths)
+    return "[" + ", ".join(f"'{path}'" for path in quoted) + "]"
 
 
 def _n_threads(memory_limit_bytes: int) -> int:

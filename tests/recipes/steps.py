@@ -13,7 +13,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 FOLDERS = ("scenarios", "models", "actors", "cluster", "analysis", "docs", "tests")
 FILES = ("__init__.py", "pyproject.toml", "README.md", "CHANGELOG.md")
-_LEFT_OUT = shutil.ignore_patterns("__pycache__", "*.png", "*.svg", "fixtures", "*.so", "*.c", "*.h")
+_LEFT_OUT = shutil.ignore_patterns("*-pytest-*.pyc", "*.png", "*.svg", "fixtures", "*.so", "*.c", "*.h")
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,10 @@ class Recipe:
 
 
 class Tree:
-    """A copy of the repository's sources in `folder`, which Python finds as `squall`; each module is compiled once."""
+    """A copy of the repository's sources in `folder`, which Python finds as `squall`; each module is compiled once.
+
+    What is compiled of the repository is copied along: it is good as long as its source has the same instant and size.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.root = folder / "of_squall"  # pytest calls the package by it: no name that a library has

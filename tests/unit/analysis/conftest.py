@@ -11,6 +11,7 @@ from squall.analysis.render.report import render_html, write_report
 from squall.analysis.storage.store import RunStore
 from squall.analysis.summary.summary import summarise
 from squall.analysis.summary.summary_file import Summary
+from tests.made_once import run_once, value_once
 from tests.synthetic_runs import SyntheticRun, synthesise, synthesise_closed
 from tests.unit.analysis.h200_fixtures import cuda_graphs, h200, h200_report, two_heads, two_heads_metrics
 
@@ -44,12 +45,12 @@ def plain() -> SyntheticRun:
 @pytest.fixture(scope="session")
 def whole_run(tmp_path_factory: pytest.TempPathFactory) -> RunStore:
     """One sealed run for tests that only read."""
-    return synthesise().write(tmp_path_factory.mktemp("runs"))
+    return run_once(tmp_path_factory, "whole_run", synthesise().write)
 
 
 @pytest.fixture(scope="session")
-def whole_summary(whole_run: RunStore) -> Summary:
-    return summarise(whole_run)
+def whole_summary(whole_run: RunStore, tmp_path_factory: pytest.TempPathFactory) -> Summary:
+    return value_once(tmp_path_factory, "whole_summary", lambda: summarise(whole_run))
 
 
 @pytest.fixture(scope="session")
@@ -60,12 +61,12 @@ def whole_page(whole_run: RunStore, whole_summary: Summary) -> str:
 @pytest.fixture(scope="session")
 def closed_run(tmp_path_factory: pytest.TempPathFactory) -> RunStore:
     """The same of a closed loop."""
-    return synthesise_closed().write(tmp_path_factory.mktemp("closed"))
+    return run_once(tmp_path_factory, "closed_run", synthesise_closed().write)
 
 
 @pytest.fixture(scope="session")
-def closed_summary(closed_run: RunStore) -> Summary:
-    return summarise(closed_run)
+def closed_summary(closed_run: RunStore, tmp_path_factory: pytest.TempPathFactory) -> Summary:
+    return value_once(tmp_path_factory, "closed_summary", lambda: summarise(closed_run))
 
 
 @pytest.fixture(scope="session")
@@ -76,12 +77,12 @@ def closed_page(closed_run: RunStore, closed_summary: Summary) -> str:
 @pytest.fixture(scope="session")
 def two_nodes_run(tmp_path_factory: pytest.TempPathFactory) -> RunStore:
     """The server and a worker have a node each."""
-    return synthesise(n_nodes=2).write(tmp_path_factory.mktemp("nodes"))
+    return run_once(tmp_path_factory, "two_nodes_run", synthesise(n_nodes=2).write)
 
 
 @pytest.fixture(scope="session")
-def two_nodes_summary(two_nodes_run: RunStore) -> Summary:
-    return summarise(two_nodes_run)
+def two_nodes_summary(two_nodes_run: RunStore, tmp_path_factory: pytest.TempPathFactory) -> Summary:
+    return value_once(tmp_path_factory, "two_nodes_summary", lambda: summarise(two_nodes_run))
 
 
 @pytest.fixture(scope="session")
@@ -89,12 +90,12 @@ def phaseless_run(tmp_path_factory: pytest.TempPathFactory) -> RunStore:
     """It ended before its phases began."""
     run = synthesise()
     run.manifest["phases"] = []
-    return run.write(tmp_path_factory.mktemp("phaseless"))
+    return run_once(tmp_path_factory, "phaseless_run", run.write)
 
 
 @pytest.fixture(scope="session")
-def phaseless_summary(phaseless_run: RunStore) -> Summary:
-    return summarise(phaseless_run)
+def phaseless_summary(phaseless_run: RunStore, tmp_path_factory: pytest.TempPathFactory) -> Summary:
+    return value_once(tmp_path_factory, "phaseless_summary", lambda: summarise(phaseless_run))
 
 
 @pytest.fixture(scope="session")
@@ -107,12 +108,12 @@ def telling_run(tmp_path_factory: pytest.TempPathFactory) -> RunStore:
     for worker in run.manifest["workers"]:
         worker |= {"has_lane": False, "no_lane": "it speaks no TLS"}
     run.manifest["phases"][0]["kind"] = "measure"
-    return run.write(tmp_path_factory.mktemp("telling"))
+    return run_once(tmp_path_factory, "telling_run", run.write)
 
 
 @pytest.fixture(scope="session")
-def telling_summary(telling_run: RunStore) -> Summary:
-    return summarise(telling_run)
+def telling_summary(telling_run: RunStore, tmp_path_factory: pytest.TempPathFactory) -> Summary:
+    return value_once(tmp_path_factory, "telling_summary", lambda: summarise(telling_run))
 
 
 @pytest.fixture(scope="session")

@@ -17,6 +17,7 @@ from squall.analysis.nsys.report import NsysReport
 from squall.analysis.nsys.scrub import scrub
 from squall.analysis.storage.store import RunStore
 from tests.h200_runs import write_h200_run
+from tests.made_once import run_once, value_once
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "h200"
 
@@ -60,15 +61,19 @@ def h200_report(
 @pytest.fixture(scope="session")
 def two_heads(h200_report: Callable[[str], NsysReport], tmp_path_factory: pytest.TempPathFactory) -> RunStore:
     """Process 575 is linear_head, process 576 seqlen_head; a phase each, from its first range to its last."""
-    report, folder = h200_report("two_heads"), tmp_path_factory.mktemp("two_heads")
-    store = write_h200_run(folder, report, {"m_575": "linear_head", "m_576": "seqlen_head"})
-    write_batch_costs(store)
-    return store
+
+    def write(folder: Path) -> RunStore:
+        models = {"m_575": "linear_head", "m_576": "seqlen_head"}
+        store = write_h200_run(folder, h200_report("two_heads"), models)
+        write_batch_costs(store)
+        return store
+
+    return run_once(tmp_path_factory, "two_heads", write)
 
 
 @pytest.fixture(scope="session")
-def two_heads_metrics(two_heads: RunStore) -> RunMetrics:
-    return run_metrics(two_heads)
+def two_heads_metrics(two_heads: RunStore, tmp_path_factory: pytest.TempPathFactory) -> RunMetrics:
+    return value_once(tmp_path_factory, "two_heads_metrics", lambda: run_metrics(two_heads))
 
 
 @pytest.fixture(scope="session")
