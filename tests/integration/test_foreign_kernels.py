@@ -174,6 +174,7 @@ def test_a_duty_has_kernels_in_its_windows_alone(alone: Bench, tmp_path: Path) -
 
 
 @pytest.mark.slow
+@pytest.mark.single
 @pytest.mark.skipif(shutil.which("nsys") is None, reason="nsys is not installed")
 def test_beside_nsys_that_does_not_trace_cuda_kernels_are_recorded_too(alone: Bench, tmp_path: Path) -> None:
     seen = run(alone, tmp_path, duty="whole", nsys="required", trace=["osrt"], osrt_threshold="10us")
