@@ -82,7 +82,7 @@ TABLES = (
         "recordings",
         "stretch in which the kernel library recorded a server's kernels: all that start and end in it are there",
         PhaseAt("start_ns", INGEST),
-        ("cluster/node/injected/kernel_recording.py",),
+        ("cluster/node/injected/kernel_windows.py",),
         (
             *made_in(_AGENT, RUN, PHASE, NODE, SERVER),
             at("begun_ns", "recording was asked for: from here on it may cost the server something"),
