@@ -16,11 +16,11 @@ import pyarrow as pa
 import pytest
 
 from squall.actors.inject.kernel_library import find_kernel_library
-from squall.actors.inject.kernel_ring import recorded_activities
+from squall.actors.inject.kernel_ring import KernelRing, RingStatus, recorded_activities
 from squall.actors.spill import read_spill
 from squall.cluster.node.injected import kernel_rings
 from squall.cluster.node.injected.kernel_recording import KernelRecording
-from squall.cluster.node.injected.kernel_rings import records_folder
+from squall.cluster.node.injected.kernel_rings import KernelRings, records_folder
 from squall.cluster.node.injected.kernel_windows import read_windows
 from squall.cluster.node.injected.ring_folder import rings_of
 from squall.cluster.node.spills import Spills
@@ -277,3 +277,22 @@ def test_a_recording_that_was_on_when_its_agent_died_keeps_its_records_and_no_st
     (row,) = server.rows()
     assert row["start_ns"] == row["end_ns"] <= row["done_ns"]
     assert [number for number, _, _ in server.kernels(host)][:5] == list(range(5))
+
+
+def test_a_fault_of_the_reader_is_told_and_leaves_no_process_recording(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server.start()
+    (path,) = server.rings.iterdir()
+    ring = KernelRing(path)
+    server.record((0, 60))
+    server.wait_on()
+
+    def fails(_: KernelRings) -> None:
+        raise RuntimeError("a fault")
+
+    monkeypatch.setattr(KernelRings, "look", fails)
+    wait_until(lambda: ring.state.status is RingStatus.READY)
+    ring.close()
+    assert server.told() == ["kernels: recording ended: RuntimeError: a fault"]
+    assert len(server.rows()) == 1

@@ -6,6 +6,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Literal
 
@@ -79,6 +80,8 @@ class KernelSwitch:
             self._finish()
         except Exception as error:  # the edge of the thread: the run goes on without kernels, and says so
             self._tell(f"kernels: recording ended: {type(error).__name__}: {error}")
+            with suppress(Exception):  # no process may be left recording
+                self._finish()
 
     def _pause_s(self, now_ns: int) -> float:
         """Until the next edge, or the next time that rings are emptied: only while something may come."""
