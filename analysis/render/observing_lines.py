@@ -60,7 +60,7 @@ def recording_lines(costs: RecordingCosts | None) -> list[str]:
         "all": "headline latencies are of all requests",
     }
     return [
-        f"kernels recorded in {share_text(one.recorded_ratio)} of the time: {parts}; {of_which[costs.headline]}"
+        f"kernels recorded in {share_text(one.recorded_ratio)} of the time: {parts} inside; {of_which[costs.headline]}"
     ]
 
 
@@ -69,12 +69,13 @@ def _cost_text(one: RecordedQuantile) -> str:
     if one.ratio is None:
         return f"{name} not compared ({one.reason})"
     if one.low is None or one.high is None:
-        return f"{name} {_change(one.ratio)} inside ({one.reason})"
-    return f"{name} {_change(one.ratio)} ({_change(one.low)} to {_change(one.high)}) inside"
+        return f"{name} {_change(one.ratio)} % ({one.reason})"
+    return f"{name} {_change(one.ratio)} % ({_change(one.low)} to {_change(one.high)})"
 
 
 def _change(ratio: float) -> str:
-    return f"{100 * (ratio - 1):+.2g} %"
+    """In percent."""
+    return f"{100 * (ratio - 1):+.2g}"
 
 
 def profile_lines(figures: Mapping[str, ProfileFigures], under: LatencyUnder | None = None) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -187,8 +188,10 @@ def test_the_summary_and_the_screen_say_what_recording_cost(tmp_path: Path) -> N
     assert spread.n == int(place(found, recorded(n_periods)).is_outside.sum()) < len(found)
     assert spread.quantiles[0].value_ns == pytest.approx(p50[0].outside_ns, rel=0.01)
     (line,) = recording_lines(made.recording)
-    assert line.startswith("kernels recorded in 10.1 % of the time: p50 +")
-    assert line.endswith("inside; headline latencies are those outside")
+    change = r"[+-]?\d+ % \([+-]?\d+ to [+-]?\d+\)"
+    of_which = "inside; headline latencies are those outside"
+    whole = rf"kernels recorded in 10\.1 % of the time: p50 {change}, p95 {change} {of_which}"
+    assert re.fullmatch(whole, line), line
     few = replace(made.recording, headline="all")
     assert recording_lines(few)[0].endswith("headline latencies are of all requests")
     assert recording_lines(None) == []
