@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from squall.analysis.requests.recording_cost import RecordedQuantile, RecordingCosts
 from squall.analysis.summary.collector_costs import CollectorCosts, NsysCost, ObserverCost
 from squall.analysis.summary.profile_figures import LatencyUnder, ProfileFigures
 from squall.analysis.tables.collected import CollectorState
@@ -53,6 +54,35 @@ def kernel_lines(collectors: Mapping[str, CollectorState]) -> list[str]:
     """By whom kernels were recorded, where that was not nsys."""
     kernels = collectors.get("kernels")
     return [f"kernels recorded {kernels.how}"] if kernels is not None and kernels.status == "on" else []
+
+
+def recording_lines(costs: RecordingCosts | None) -> list[str]:
+    """In one line: how much of the time kernels were recorded, what that cost, and whose latencies lead; else none."""
+    if costs is None:
+        return []
+    one = costs.measure
+    parts = ", ".join(_cost_text(quantile) for quantile in one.response or one.service)
+    of_which = {
+        "outside": "headline latencies are those outside",
+        "all": "headline latencies are of all requests",
+    }
+    return [
+        f"kernels recorded in {share_text(one.recorded_ratio)} of the time: {parts} inside; {of_which[costs.headline]}"
+    ]
+
+
+def _cost_text(one: RecordedQuantile) -> str:
+    name = f"p{100 * one.q:g}"
+    if one.ratio is None:
+        return f"{name} not compared ({one.reason})"
+    if one.low is None or one.high is None:
+        return f"{name} {_change(one.ratio)} % ({one.reason})"
+    return f"{name} {_change(one.ratio)} % ({_change(one.low)} to {_change(one.high)})"
+
+
+def _change(ratio: float) -> str:
+    """In percent."""
+    return f"{100 * (ratio - 1):+.2g}"
 
 
 def profile_lines(figures: Mapping[str, ProfileFigures], under: LatencyUnder | None = None) -> list[str]:

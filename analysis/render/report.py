@@ -19,7 +19,7 @@ from squall.analysis.render.figure_lines import (
     quantile_text,
     users_text,
 )
-from squall.analysis.render.observing_lines import cost_lines, profile_lines, under_text
+from squall.analysis.render.observing_lines import cost_lines, profile_lines, recording_lines, under_text
 from squall.analysis.render.plots_data import Plot, Series, report_plots
 from squall.analysis.render.trace_plots import Band, Styled
 from squall.analysis.storage.store import RunStore
@@ -68,6 +68,7 @@ def render_html(summary: Summary, manifest: Manifest, plots: list[Plot]) -> str:
         cost_lines=cost_lines(summary.collector_costs),
         under=under_text(summary.latency_under),
         profile_lines=profile_lines(summary.profile or {}, summary.latency_under),
+        recording_lines=recording_lines(summary.recording),
         finding_lines=finding_lines(summary.findings, len(summary.findings)),
         instance_text=instance_text,
     )

@@ -26,7 +26,13 @@ from squall.analysis.render.figure_lines import (
     stimulus_lines,
     users_text,
 )
-from squall.analysis.render.observing_lines import cost_text, kernel_lines, profile_lines, under_text
+from squall.analysis.render.observing_lines import (
+    cost_text,
+    kernel_lines,
+    profile_lines,
+    recording_lines,
+    under_text,
+)
 from squall.analysis.requests.stimulus import Stimulus
 from squall.analysis.summary.identities import Identity
 from squall.analysis.summary.summary_file import Summary
@@ -72,6 +78,7 @@ def render(summary: Summary, run_dir: str, width: int = WIDTH) -> RenderableType
         "Counts": _identity_lines(summary.identities, check_lines(summary.self_checks)),
         "Diagnosis": _diagnosis_lines(summary.findings),
         "Profile": _profile_lines(summary)[:MOST_LINES],
+        "Recording": recording_lines(summary.recording),
         "Observing": [cost_text(summary.collector_costs)],
         "Notes": list(summary.notes[:MOST_LINES]),
         "Not recorded": _missing_lines(summary.collectors),

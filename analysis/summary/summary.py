@@ -18,8 +18,16 @@ from squall.analysis.join.counts import Accounting, JoinCounts, join_counts
 from squall.analysis.join.join import read_join_report
 from squall.analysis.metrics.model_statistics import model_figures, of_executed, of_models
 from squall.analysis.metrics.run import run_metrics
+from squall.analysis.recorded import library_windows
 from squall.analysis.requests import workers as workers_of
 from squall.analysis.requests.burst_latency import BurstLatency, by_burst
+from squall.analysis.requests.recording_cost import (
+    RecordingCosts,
+    one_server,
+    place,
+    recording_costs,
+    undisturbed,
+)
 from squall.analysis.requests.rejections import Rejections, rejection_figures
 from squall.analysis.requests.requests import Requests, is_open_load, rows_in
 from squall.analysis.requests.stimulus import Stimulus
@@ -75,6 +83,7 @@ def summarise(store: RunStore, memory_limit_bytes: int = MEMORY_LIMIT_BYTES) -> 
         load="open" if is_open else "closed",
         latency_name="response" if is_open else "service",
         latency_under=latency_under(manifest),
+        recording=of_requests.recording,
         verdict=verdict,
         client_bottleneck=verdict.client_bottleneck,
         failures_rule=FAILURES_RULE if is_open else CLOSED_FAILURES_RULE,
@@ -141,6 +150,7 @@ class _RequestFigures:
     identities: list[Identity]
     by_burst: dict[str, BurstLatency | None] | None
     rejections: Rejections | None
+    recording: RecordingCosts | None
 
 
 def _request_figures(store: RunStore, accounts: _Accounts, sampled: Samples) -> _RequestFigures:
@@ -149,9 +159,10 @@ def _request_figures(store: RunStore, accounts: _Accounts, sampled: Samples) -> 
     every_model = _read(store, "triton_samples")
     samples = of_models(every_model, manifest)
     batches = of_executed(_read(store, "batches", BATCH_COLUMNS), manifest)
-    tables = RunTables(manifest, requests, accounts.counts, batches, samples)
     spans = measure_spans(manifest)
     names = [span.name for span in spans]
+    recording, alone = _recording(store, requests, spans)
+    tables = RunTables(manifest, requests, accounts.counts, batches, samples, alone)
     stimuli = run_stimuli(requests, manifest)
 
     def figures(own: Sequence[RunPhase]) -> PhaseFigures:
@@ -168,7 +179,21 @@ def _request_figures(store: RunStore, accounts: _Accounts, sampled: Samples) -> 
         identities=identities(tables, manifest, of_executed(every_model, manifest)),
         by_burst=by_burst(requests.in_phases(names), spans, QUANTILES),
         rejections=rejection_figures(requests, samples, names),
+        recording=recording,
     )
+
+
+def _recording(
+    store: RunStore, requests: Requests, spans: Sequence[RunPhase]
+) -> tuple[RecordingCosts | None, Requests | None]:
+    """What the windows of the kernel library cost, and the requests outside them where latencies are of these."""
+    windows = one_server(library_windows(store).values())
+    if not len(windows.begun_ns):
+        return None, None
+    placed = place(requests, windows)
+    alone = undisturbed(requests, placed, spans)
+    headline = "all" if alone is None else "outside"
+    return recording_costs(requests, windows, placed, spans, headline), alone
 
 
 def _read(store: RunStore, table: str, columns: list[str] | None = None) -> pa.Table | None:

@@ -16,6 +16,7 @@ from squall.analysis.join.join import JoinReport
 from squall.analysis.metrics.records import RunMetrics
 from squall.analysis.record import from_json
 from squall.analysis.requests.burst_latency import BurstLatency
+from squall.analysis.requests.recording_cost import RecordingCosts
 from squall.analysis.requests.rejections import Rejections
 from squall.analysis.requests.stimulus import Stimulus
 from squall.analysis.summary.collector_costs import CollectorCosts
@@ -37,9 +38,11 @@ FILE = "summary.json"
 class Summary:
     """All figures of a run; None where their table or report is absent. Its fields are the keys of `summary.json`.
 
-    `load`: open or closed; `latency_name`: response or service, the latency that leads. `not_finite`: where figures
-    were no finite numbers, and are None. The sentences in it (`failures_rule`, `cpu_text`, `lane`, those of verdict,
-    findings and costs) are part of what it states; all other wording is made of it where it is shown.
+    `load`: open or closed; `latency_name`: response or service, the latency that leads. `latency_under`: the profiler
+    that the server ran under in all of the time; `recording`: what the kernel library's windows cost, and whether
+    latencies are of the requests outside them. `not_finite`: where figures were no finite numbers, and are None. The
+    sentences in it (`failures_rule`, `cpu_text`, `lane`, those of verdict, findings and costs) are part of what it
+    states; all other wording is made of it where it is shown.
     """
 
     run: str
@@ -50,6 +53,7 @@ class Summary:
     load: str
     latency_name: str
     latency_under: LatencyUnder | None
+    recording: RecordingCosts | None
     verdict: VerdictFigures
     client_bottleneck: Bottleneck | None
     failures_rule: str

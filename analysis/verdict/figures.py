@@ -72,6 +72,8 @@ class RunTables:
     joined: Mapping[str, JoinCounts] | None
     batches: pa.Table | None
     triton_samples: pa.Table | None
+    undisturbed: Requests | None = None
+    """The requests that latencies are of, where these are not all: those sent outside the windows of a recording."""
 
 
 def phase_figures(
@@ -89,7 +91,9 @@ def phase_figures(
         duration_ns=sum(span.end_ns - span.start_ns for span in spans),
         load=load_figures(measured, spans),
         users=users.figures() if users else None,
-        latency=latency_figures(measured),
+        latency=latency_figures(
+            measured if tables.undisturbed is None else tables.undisturbed.in_phases(names)
+        ),
         failures=failures_of(measured, tables.manifest.scenario).figures(),
         outcomes=outcome_figures(measured),
         batches=batch_figures(rows_in(tables.batches, names)),
