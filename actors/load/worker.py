@@ -315,9 +315,9 @@ class LoadWorker:
         finally:
             self._sender.restore()
             gc.callbacks.remove(self._gc_watch)
-            gc.enable()
-            gc.unfreeze()
             self._take_sample(self._clock.monotonic_ns(), 0)
+            gc.enable()  # after the sample, which counts collections
+            gc.unfreeze()
             self._give_up()
             self._is_over.set()
 
