@@ -104,6 +104,7 @@ def test_a_mixture_of_all_a_server_can_do_gives_the_same_rows_either_way(
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.serial  # late requests come to Python
 def test_what_is_common_does_not_come_to_python(protocol: Protocol, tmp_path: Path) -> None:
     with stub_of(protocol) as stub:
         rows, worker = run(tmp_path, stub.port, protocol, 200)
@@ -140,6 +141,7 @@ def test_a_server_whose_every_reply_is_uncommon_is_left_to_python(protocol: Prot
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.serial  # late requests come to Python
 def test_the_lanes_instants_hold_the_servers_own(protocol: Protocol, tmp_path: Path) -> None:
     with stub_of(protocol, service_s=0.01) as stub:
         rows, worker = run(tmp_path, stub.port, protocol, 200)
