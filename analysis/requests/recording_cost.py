@@ -33,8 +33,8 @@ from squall.analysis.intervals import joined_up
 from squall.analysis.recorded import Stretch, Windows, common_stretches
 from squall.analysis.requests.requests import Requests
 from squall.analysis.statistics.order_statistics import TAIL, rank_value, smallest_n
-from squall.analysis.statistics.paired import student_quantile
 from squall.analysis.statistics.stretches import INFINITE_NS
+from squall.analysis.statistics.student import student_quantile
 
 QUANTILES = (0.50, 0.95)
 LEAST_PAIRS = 10

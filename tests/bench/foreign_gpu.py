@@ -2,11 +2,14 @@
 
     python -m tests.bench.foreign_gpu OUT [--seconds S] [--rate HZ] [--duty whole|ON/PERIOD ...] [--nsys osrt]
     python -m tests.bench.foreign_gpu OUT --pairs N
+    python -m tests.bench.foreign_gpu OUT --against-nsys
 
 The first runs the model in Triton's Python backend (PyTorch, fp16, four instances) once for each duty, and says of each
 run: which share of the requests has its kernels, of which share of the time, whether sums over `joined` are those over
 `kernels`, what the diagnosis is and what recording cost. The second runs N pairs, the batch library in the server and
-not, kernels never recorded, and says how p50 and p95 of the response differ. Each prints one JSON object.
+not, kernels never recorded, and says how p50 and p95 of the response differ. The third sends one request after another,
+once recorded by the library and once by nsys, and says of each kernel how often a batch has it and how long it takes.
+Each prints one JSON object.
 """
 
 from __future__ import annotations
@@ -83,8 +86,10 @@ def repository(folder: Path, device: str) -> Path:
 
 
 def scenario(options: argparse.Namespace, seed: int, profile: dict[str, Any]) -> dict[str, Any]:
-    """A warm-up, then bursts around the rate: gamma gaps of CV 2."""
-    arrivals = {"kind": "gamma", "cv": 2.0, "rate": f"{options.rate:g}/s"}
+    """A warm-up, then bursts around the rate: gamma gaps of CV 2; or one request after another."""
+    arrivals: dict[str, Any] = {"kind": "gamma", "cv": 2.0, "rate": f"{options.rate:g}/s"}
+    if options.against_nsys:
+        arrivals = {"kind": "closed", "users": 1}
     return {
         "name": "their-transformer", "seed": seed,
         "model": {"name": "their_transformer", "repository": str(repository(options.out, options.device))},
@@ -176,6 +181,26 @@ def pairs(options: argparse.Namespace) -> dict[str, Any]:
     }
 
 
+_BY_NAME = """
+SELECT name, count(*) / any_value(n), median(end_ns - start_ns), quantile_cont(end_ns - start_ns, [0.25, 0.75])
+FROM kernels, (SELECT count(*)::DOUBLE AS n FROM batches WHERE phase = 'bursts')
+WHERE phase = 'bursts' GROUP BY name ORDER BY name
+"""
+
+
+def against_nsys(options: argparse.Namespace) -> dict[str, Any]:
+    """One request in flight, by the library and by nsys: of each kernel name how many a batch, and its durations."""
+    found: dict[str, Any] = {}
+    for name, profile in (
+        ("library", {"kernels": "required", "duty": "whole"}),
+        ("nsys", {"kernels": "off", "nsys": "required", "trace": ["cuda", "osrt"]}),
+    ):
+        store, _ = run(options, name, 1, profile)
+        with connect(store, ["kernels", "batches"]) as connection:
+            found[name] = connection.execute(_BY_NAME).fetchall()
+    return found
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("out", type=Path)
@@ -185,9 +210,13 @@ def main() -> None:
     parser.add_argument("--kinds", nargs="+", default=["kernels", "copies"])
     parser.add_argument("--nsys", nargs="+", default=[], metavar="TRACE", help="nsys beside it, with these")
     parser.add_argument("--device", choices=("gpu", "cpu"), default="gpu")
+    parser.add_argument("--against-nsys", action="store_true")
     parser.add_argument("--pairs", type=int, default=0)
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
+    if options.against_nsys:
+        print(json.dumps(against_nsys(options), indent=1, default=float))
+        return
     if options.pairs:
         print(json.dumps(pairs(options), indent=2))
         return
