@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -51,7 +51,9 @@ _SEED = 1
 class RecordedQuantile:
     """A quantile of the requests inside windows and of those outside, and inside / outside with its 95 % interval.
 
-    None each where `reason` says why.
+    Of several phases the ratio is the geometric mean of theirs, each weighed by its pairs: phases differ in load, and
+    what they differ by is no cost. `log_spread`: standard deviation of the ratio's log. None each where `reason` says
+    why.
     """
 
     q: float
@@ -60,6 +62,7 @@ class RecordedQuantile:
     ratio: float | None
     low: float | None
     high: float | None
+    log_spread: float | None = None
     reason: str = ""
 
 
@@ -148,6 +151,7 @@ def recording_costs(
     """What the `windows` cost the requests of the measure `phases`."""
     by_phase = {one.name: _cost(requests, windows, placed, [one]) for one in phases}
     whole = by_phase[phases[0].name] if len(phases) == 1 else _cost(requests, windows, placed, phases)
+    whole = whole if len(phases) <= 1 else _over_phases(whole, list(by_phase.values()))
     return RecordingCosts("library", headline, whole, by_phase)
 
 
@@ -195,16 +199,61 @@ def _quantile(q: float, inside: _Side, outside: _Side, n_pairs: int, n_both: int
     if one is None or other is None:
         few, least = min(len(inside[0]), len(outside[0])), smallest_n(q)
         reason = "infinite: too many failed" if few >= least else f"{few} requests, {least} are needed"
-        return RecordedQuantile(q, one, other, None, None, None, reason)
+        return RecordedQuantile(q, one, other, None, None, None, None, reason)
     ratio = max(one, 1) / max(other, 1)
     if n_both < LEAST_PAIRS:
         reason = f"{n_both} windows with a pause after them, {LEAST_PAIRS} are needed for an interval"
-        return RecordedQuantile(q, one, other, ratio, None, None, reason)
+        return RecordedQuantile(q, one, other, ratio, None, None, None, reason)
     spread = _spread(q, inside, outside, n_pairs, (min(one, other) / _FAR, max(one, other) * _FAR))
     if spread is None:
-        return RecordedQuantile(q, one, other, ratio, None, None, "no interval: too wide to be told")
-    half = student_quantile(1.0 - TAIL, n_both - 1) * spread * math.sqrt(n_both / (n_both - 1))
-    return RecordedQuantile(q, one, other, ratio, ratio * math.exp(-half), ratio * math.exp(half))
+        return RecordedQuantile(q, one, other, ratio, None, None, None, "no interval: too wide to be told")
+    return _with_interval(
+        q, one, other, math.log(ratio), spread * math.sqrt(n_both / (n_both - 1)), n_both - 1
+    )
+
+
+def _with_interval(
+    q: float, inside_ns: int | None, outside_ns: int | None, log_ratio: float, spread: float, degrees: int
+) -> RecordedQuantile:
+    half = student_quantile(1.0 - TAIL, degrees) * spread
+    low, high = math.exp(log_ratio - half), math.exp(log_ratio + half)
+    return RecordedQuantile(q, inside_ns, outside_ns, math.exp(log_ratio), low, high, spread)
+
+
+def _over_phases(whole: RecordingCost, phases: Sequence[RecordingCost]) -> RecordingCost:
+    """`whole` with the ratios of the phases in place of that of all requests in one heap."""
+    response = (
+        None
+        if whole.response is None
+        else _means(whole.response, [(one.n_pairs, one.response or ()) for one in phases])
+    )
+    return replace(
+        whole,
+        response=response,
+        service=_means(whole.service, [(one.n_pairs, one.service) for one in phases]),
+    )
+
+
+def _means(
+    whole: Sequence[RecordedQuantile], phases: Sequence[tuple[int, Sequence[RecordedQuantile]]]
+) -> tuple[RecordedQuantile, ...]:
+    return tuple(_mean(one, [(n, own[place]) for n, own in phases]) for place, one in enumerate(whole))
+
+
+def _mean(whole: RecordedQuantile, phases: Sequence[tuple[int, RecordedQuantile]]) -> RecordedQuantile:
+    """Of the phases that have an interval; of none the first phase's reason."""
+    known = [
+        (n, math.log(one.ratio), one.log_spread)
+        for n, one in phases
+        if one.ratio and one.log_spread is not None
+    ]
+    if not known:
+        reason = phases[0][1].reason
+        return RecordedQuantile(whole.q, whole.inside_ns, whole.outside_ns, None, None, None, None, reason)
+    n_pairs = sum(n for n, *_ in known)
+    log_ratio = math.fsum(n * log for n, log, _ in known) / n_pairs
+    spread = math.sqrt(math.fsum((n * own) ** 2 for n, _, own in known)) / n_pairs
+    return _with_interval(whole.q, whole.inside_ns, whole.outside_ns, log_ratio, spread, n_pairs - len(known))
 
 
 def _value(values: Int64s, q: float) -> int | None:

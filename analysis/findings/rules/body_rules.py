@@ -263,8 +263,8 @@ GPU = Rule(
             ),
         ),
     ),
-    "The GPU works for {body_busy_ratio} of the body and {launch_depth_nonempty_mean} launches wait for it while any "
-    "do: its kernels set the pace.",
+    "The GPU works for {body_busy_ratio} of the body: its kernels set the pace (launches that wait for it while any "
+    "do: {launch_depth_nonempty_mean}).",
     "Make the kernels cheaper: lower precision, fused or compiled model, larger batches if it is under-filled, or a "
     "faster GPU.",
     "Busy counts a kernel of one block like one that fills the GPU: the closer names tell how full it was.",

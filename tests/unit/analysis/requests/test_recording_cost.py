@@ -130,6 +130,26 @@ def test_a_request_is_told_by_its_send_and_one_that_outlives_the_pause_is_kept()
     assert found.is_outside[:7].tolist() == [False, False, False, True, True, False, True]
 
 
+def test_phases_of_other_latencies_are_no_cost() -> None:
+    """Two phases, one six times as slow, nothing planted: a median of all of them in one heap lies between the two."""
+    n = 60
+    calm = simulated(8, n, 1.0)
+    half = RunPhase("calm", "measure", FIRST, FIRST + n // 2 * PERIOD)
+    rest = RunPhase("busy", "measure", half.end_ns, FIRST + n * PERIOD)
+    is_busy = calm.sent_ns >= rest.start_ns
+    names = np.where(is_busy, "busy", "calm").tolist()
+    both = requests(calm.sent_ns, calm.service_ns * np.where(is_busy, 6, 1), phases=names)
+    windows = recorded(n)
+    found = recording_costs(both, windows, place(both, windows), [half, rest], "all")
+    p50 = found.measure.service[0]
+    own = [one.service[0].ratio or 0.0 for one in found.by_phase.values()]
+    assert p50.ratio == pytest.approx(np.exp(np.mean(np.log(own))), rel=0.02)
+    assert p50.low is not None
+    assert p50.high is not None
+    assert p50.low <= 1.0 <= p50.high
+    assert p50.high / p50.low < 1.5
+
+
 def test_failures_are_infinitely_slow() -> None:
     found = simulated(4, 60, 1.0)
     windows = recorded(60)
