@@ -204,7 +204,9 @@ def test_a_claim_says_in_words_which_of_its_figures_is_not_known() -> None:
     found = classify(BODY_RULES, known)
     finding = make_finding("body", Scope("p", "s", "i"), found, known, RunState(), {})
     assert finding.rule == "GPU-bound"
-    assert finding.claim.startswith("The GPU works for an unknown share of the body: its kernels set the pace")
+    assert finding.claim.startswith(
+        "The GPU works for an unknown share of the body: its kernels set the pace"
+    )
     assert finding.claim.endswith("(launches that wait for it while any do: 4).")
     claims = [filled(rule.claim, {}) for rules in LEVELS.values() for rule in rules]
     assert {"an unknown time", "an unknown number of times"} <= set(
