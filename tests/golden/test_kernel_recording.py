@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pyarrow as pa
 import pytest
 
@@ -155,6 +156,7 @@ def test_a_process_that_does_not_answer_is_told_and_the_others_go_on(
     monkeypatch.setattr(kernel_rings, "_ANSWER_S", 0.5)
     hangs, lives = server.start(), server.start()
     os.kill(hangs.pid, signal.SIGSTOP)
+    wait_until(lambda: psutil.Process(hangs.pid).status() == psutil.STATUS_STOPPED)
     server.record((0, 60))
     server.wait_on()
     lives.ask("kernels 5")
@@ -179,7 +181,6 @@ def test_a_killed_process_leaves_its_records_and_the_window_ends_at_its_last_flu
     lives.ask("kernels 5")
     assert server.told() == [
         f"kernels: process {dies.pid} is gone when recording was switched off",
-        "kernels: 5 records at the edges of the windows of recording are left out",
     ]
     (row,) = server.rows()
     assert row["start_ns"] < row["end_ns"] < killed_ns < row["done_ns"]
@@ -211,12 +212,10 @@ def test_a_window_that_lost_records_counts_as_not_recorded(server: Server) -> No
     server.wait_on()
     host.ask("kernels 100000")
     told = server.told()
-    assert len(told) == 3
+    assert len(told) == 2
     assert "are lost: these count as not recorded" in told[0]
     assert "found no room in its ring" in told[1]
-    assert told[2].endswith("records at the edges of the windows of recording are left out"), (
-        "which is all of it"
-    )
+    assert server.recording.facts().n_outside > 0, "which is all of it"
     (row,) = server.rows()
     assert row["begun_ns"] < row["start_ns"] == row["end_ns"] < row["done_ns"]
 
@@ -269,11 +268,9 @@ def test_a_recording_that_was_on_when_its_agent_died_keeps_its_records_and_no_st
     for path in folder.iterdir():
         path.write_bytes(died[path.name] + (b"cut" if path.suffix == ".records" else b'{"windows": ['))
     after = KernelRecording(server.folder)
-    told, left_out = after.spill(Spills(server.folder, "node-0"), LABELS)
+    (told,) = after.spill(Spills(server.folder, "node-0"), LABELS)
     assert "recording was on when its agent died" in told
-    assert left_out.endswith("records at the edges of the windows of recording are left out"), (
-        "which is all of it"
-    )
+    assert after.facts().n_outside >= 5, "which is all of it"
     (row,) = server.rows()
     assert row["start_ns"] == row["end_ns"] <= row["done_ns"]
     assert [number for number, _, _ in server.kernels(host)][:5] == list(range(5))
