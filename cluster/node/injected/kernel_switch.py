@@ -181,6 +181,7 @@ class KernelSwitch:
     def _finish(self) -> None:
         if self._is_on:
             self._turn_off()
+        self._drop_missed(time.monotonic_ns())
         if time.monotonic_ns() - self._off_ns < _HANDED_OVER_S * NS_PER_S:
             self._rings.wait_handed_over(_HANDED_OVER_S)
         self._settle()
