@@ -41,12 +41,15 @@ def value_once(factory: pytest.TempPathFactory, name: str, value: Callable[[], M
 
 
 def _copy(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], None]) -> Path:
-    """A folder of this process with what `make` puts into the one it is given."""
-    own = factory.mktemp(name)
-    if "PYTEST_XDIST_WORKER" not in os.environ:
+    """A folder of this process with what `make` puts into the one it is given.
+
+    A process that a test of a worker started has a worker's environment, and shares nothing.
+    """
+    own, folder = factory.mktemp(name), factory.getbasetemp()
+    if folder.name != f"popen-{os.environ.get('PYTEST_XDIST_WORKER')}":
         make(own)
         return own
-    made, begun = (factory.getbasetemp().parent / f"{name}.{state}" for state in ("made", "begun"))
+    made, begun = (folder.parent / f"{name}.{state}" for state in ("made", "begun"))
     with open(made.with_suffix(".lock"), "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not made.is_dir():

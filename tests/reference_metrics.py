@@ -162,9 +162,18 @@ def wall(expected: Reference, phase: str, own: list[Row]) -> Row:
         parts |= {"between_waiting": waiting + edges_waiting, "between_empty": between - waiting}
     if tied:
         parts["gpu_busy"] = add(total(tied, "kernel_busy_ns"), total(tied, "copy_exposed_ns"))
-        parts["body_idle"] = add(total(tied, "sync_wait_ns"), total(tied, "launch_idle_ns"))
+        parts["body_idle"] = total([{"idle_ns": body_idle_ns(one)} for one in tied], "idle_ns")
         parts |= {"head": total(tied, "head_ns"), "tail": total(tied, "tail_ns")}
     return none | {f"wall_{name}_ratio": over(value, last - first) for name, value in parts.items()}
+
+
+def body_idle_ns(one: Row) -> int | None:
+    """Idle within the body of a batch: by its calls, else what the other parts leave."""
+    idle = add(one["sync_wait_ns"], one["launch_idle_ns"])
+    others = [one[name] for name in ("head_ns", "kernel_busy_ns", "copy_exposed_ns", "tail_ns")]
+    if idle is not None or None in others:
+        return idle
+    return int(one["end_ns"] - one["start_ns"] - sum(others))
 
 
 def window_wall(expected: Reference, own: list[Row], held: Spans) -> Row:

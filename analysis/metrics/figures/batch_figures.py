@@ -22,9 +22,10 @@ _SUMS = (
     "copy_ns", "pageable_bytes", "sync_ns", "alloc_ns", "api_ns", "os_wait_ns", "overrun_ns",
 )  # fmt: skip
 
-BODY_IDLE = "end_ns - start_ns - head_ns - kernel_busy_ns - copy_exposed_ns - tail_ns"
-"""SQL: idle between the first and the last operation of a batch. It is sync_wait_ns + launch_idle_ns, and known without
-the calls that tell these apart."""
+_LEFT = "end_ns - start_ns - head_ns - kernel_busy_ns - copy_exposed_ns - tail_ns"
+BODY_IDLE = f"CASE WHEN {_LEFT} IS NOT NULL THEN coalesce(sync_wait_ns + launch_idle_ns, {_LEFT}) END"
+"""SQL: idle between the first and the last operation of a batch. Where no calls tell its two parts apart it is what is
+left of the batch; where they do, that the parts of a wall add up is a check."""
 
 # `picked` has the batches that count, with all columns of batch_costs.
 _BATCH_SUMS = f"""
