@@ -1,4 +1,4 @@
-"""What Nsight Systems saw in the server's processes."""
+"""What Nsight Systems, or the kernel library, saw in the server's processes."""
 
 from __future__ import annotations
 
@@ -21,6 +21,8 @@ from squall.analysis.tables.columns import (
 )
 
 _MADE_IN = ("analysis/nsys/tables.py",)
+_EITHER = (*_MADE_IN, "cluster/node/injected/kernel_columns.py")
+"""By nsys, and by the kernel library."""
 _NAMES = "analysis/nsys/names.py"
 _RECORDED = PhaseAt("start_ns", INGEST, only_measured=True)
 _BY = text("recorded_by", "nsys: from its report; library: by the kernel library inside the server's process")
@@ -38,7 +40,7 @@ EVENT = (
 )
 
 _BATCH = made_in(
-    ("analysis/nsys/batches.py", *_MADE_IN),
+    ("analysis/nsys/batches.py", *_EITHER),
     text("instance", "model instance whose batch it belongs to; empty if to none"),
     INSTANCE_DEVICE,
     id_("batch_id", "batch that it belongs to, by thread and correlation id; null if to none", nullable=True),
@@ -103,9 +105,9 @@ TABLES = (
     ),
     Table(
         "cuda_api",
-        "CUDA runtime or driver call in the nsys report",
+        "CUDA runtime or driver call, in the nsys report or by the kernel library",
         _RECORDED,
-        _MADE_IN,
+        _EITHER,
         (
             *EVENT,
             _BY,
@@ -123,9 +125,9 @@ TABLES = (
     ),
     Table(
         "kernels",
-        "kernel in the nsys report; whole CUDA graphs where nsys traced these",
+        "kernel, in the nsys report or by the kernel library; whole CUDA graphs where these were traced",
         _RECORDED,
-        _MADE_IN,
+        _EITHER,
         (
             *_DEVICE,
             text("name", "name without arguments and template parameters; CUDA graph for a whole one"),
@@ -148,9 +150,9 @@ TABLES = (
     ),
     Table(
         "memcpys",
-        "memory copy in the nsys report",
+        "memory copy, in the nsys report or by the kernel library",
         _RECORDED,
-        _MADE_IN,
+        _EITHER,
         (
             *_DEVICE,
             text("copy_kind", "HtoD, DtoH, DtoD, HtoH, PtoP, …"),
@@ -162,16 +164,16 @@ TABLES = (
     ),
     Table(
         "memsets",
-        "memory set in the nsys report",
+        "memory set, in the nsys report or by the kernel library",
         _RECORDED,
-        _MADE_IN,
+        _EITHER,
         (*_DEVICE, text("memory_kind", "pinned, device, …"), bytes_("bytes", "bytes set"), *_BATCH),
     ),
     Table(
         "syncs",
-        "synchronisation that CUPTI recorded, in the nsys report",
+        "synchronisation that CUPTI recorded, in the nsys report or by the kernel library",
         _RECORDED,
-        _MADE_IN,
+        _EITHER,
         (
             RUN,
             PHASE,

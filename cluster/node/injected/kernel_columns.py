@@ -89,7 +89,8 @@ class ColumnMaker:
         """`gpus`: UUIDs of its CUDA devices by ordinal; `owners`: name and device of each instance."""
         self.pid = pid
         self._gpus = gpus
-        self._labels = {**labels._asdict(), "phase": "", "recorded_by": "library"}
+        own = {"run": labels.run, "node": labels.node, "server": labels.server}
+        self._labels = {**own, "phase": "", "recorded_by": "library"}
         self._instances = ("", *(name for name, _ in owners))
         self._devices = np.array([NO_DEVICE, *(device for _, device in owners)], np.int64)
         self._calls = calls
