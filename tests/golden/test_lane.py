@@ -189,7 +189,7 @@ class HalfDeaf(StubTriton):
 def test_connections_that_end_while_the_pool_opens_carry_no_request(tmp_path: Path) -> None:
     plan = plan_of([i * MS for i in range(400)], 10 * S)
     with HalfDeaf(lambda _: Behaviour(service_s=0.3), REPLY_BYTES) as stub:
-        rows = run_worker(settings_of(tmp_path, stub.port, Rules(timeout_ns=3 * S), 800), plan)
+        rows = run_worker(settings_of(tmp_path, stub.port, Rules(timeout_ns=8 * S), 800), plan)
     assert_one_row_each(rows, plan)
     ends = Counter(column(rows, "outcome"))
     assert set(ends) <= {
