@@ -80,6 +80,10 @@ class Windows:
             self.begun_ns, last_ns, side="right"
         )
 
+    def held(self) -> tuple[Stretch, ...]:
+        """All that they hold, in order; none is empty."""
+        return self.within(int(self.start_ns[0]), int(self.end_ns[-1])) if len(self.start_ns) else ()
+
     def within(self, first_ns: int, last_ns: int) -> tuple[Stretch, ...]:
         """What they hold of [first, last), in order; none is empty."""
         start, end = np.maximum(self.start_ns, first_ns), np.minimum(self.end_ns, last_ns)

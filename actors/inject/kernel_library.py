@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from squall.actors.inject.kernel_ring import KernelKinds
+from squall.actors.inject.library import CUPTI_VARIABLE, INJECTION_VARIABLE, KERNEL_FOLDER_VARIABLE
 
-KERNEL_FOLDER_VARIABLE = "SQUALL_KERNELS"
-"""In a server's environment: the folder for its rings."""
-CUPTI_VARIABLE = "SQUALL_CUPTI"
 DEFAULT_KINDS = KernelKinds.KERNELS | KernelKinds.COPIES
-INJECTION_VARIABLE = "CUDA_INJECTION64_PATH"
-"""In a server's environment: the library that CUDA loads. nsys takes it out of what it launches, or names its own."""
 _BUILT = Path(__file__).parents[1]
 """`setup.py` builds it as `squall.actors._kernels`, for want of another way to build; it is no module of Python."""
 _PATTERN = "_kernels*.so"
@@ -27,10 +24,13 @@ def find_kernel_library(folder: Path | None = None) -> Path | None:
 
 
 def find_cupti() -> Path | None:
-    """CUPTI of this Python's CUDA wheels, else of the machine's toolkit; None where neither is there.
+    """The CUPTI that this process's environment names, else that of this Python's CUDA wheels, else of the machine's
+    toolkit; None where none is there.
 
     For processes that have not loaded one themselves: PyTorch has, Triton itself has not.
     """
+    if named := os.environ.get(CUPTI_VARIABLE):
+        return Path(named)
     return next((path for path in _places() if path.exists()), None)
 
 

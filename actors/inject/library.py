@@ -1,12 +1,18 @@
-"""The library that records a server's batches: where it was built, and the environment that preloads it."""
+"""The library that records a server's batches: where it was built, and the environment that preloads it; and the names
+of the variables by which ours are loaded and told where to record."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
 
-FOLDER_VARIABLE = "SQUALL_BATCHES"
-"""In a server's environment: the folder for its rings."""
+FOLDER_VARIABLE, KERNEL_FOLDER_VARIABLE = "SQUALL_BATCHES", "SQUALL_KERNELS"
+"""In a server's environment: the folder for its rings of batches, and of kernels."""
+PRELOAD_VARIABLE, INJECTION_VARIABLE = "LD_PRELOAD", "CUDA_INJECTION64_PATH"
+"""By these the dynamic linker, and CUDA, load the libraries. nsys takes the latter out of what it launches, or names
+its own."""
+CUPTI_VARIABLE = "SQUALL_CUPTI"
+"""The file of CUPTI for processes that have not loaded one themselves."""
 _BUILT = Path(__file__).parents[1]
 """`setup.py` builds it as `squall.actors._batches`, for want of another way to build; it is no module of Python."""
 
@@ -28,5 +34,5 @@ def batch_environment(folder: Path, inherited: Mapping[str, str]) -> dict[str, s
         raise ValueError("the batch library was not built: install squall where there is a C compiler")
     if any(mark in str(library) for mark in " \t:"):
         raise ValueError(f"LD_PRELOAD takes no path with a space or a colon: {library}")
-    preloaded = [str(library), inherited.get("LD_PRELOAD", "")]
-    return {"LD_PRELOAD": ":".join(filter(None, preloaded)), FOLDER_VARIABLE: str(folder)}
+    preloaded = [str(library), inherited.get(PRELOAD_VARIABLE, "")]
+    return {PRELOAD_VARIABLE: ":".join(filter(None, preloaded)), FOLDER_VARIABLE: str(folder)}

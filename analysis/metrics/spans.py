@@ -63,14 +63,8 @@ def covered_spans(store: RunStore, connection: duckdb.DuckDBPyConnection) -> lis
     stated = store.manifest.profiled_phases
     if not windows and not stated:
         return [one for phase in _spans(store, connection, only_measure=False) for one in phase.covered_ns]
-    every = [_all_of(one) for one in windows.values()]
+    every = [one.held() for one in windows.values()]
     return list(common_stretches([*every, report_stretches(store)] if stated else every))
-
-
-def _all_of(windows: Windows) -> tuple[Stretch, ...]:
-    if not len(windows.start_ns):
-        return ()
-    return windows.within(int(windows.start_ns[0]), int(windows.end_ns[-1]))
 
 
 def _spans(store: RunStore, connection: duckdb.DuckDBPyConnection, only_measure: bool) -> list[PhaseSpan]:

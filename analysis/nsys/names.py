@@ -154,6 +154,11 @@ class Names:
         return pa.DictionaryArray.from_arrays(pa.array(places, pa.int32()), self._texts)
 
 
+def same_text(text: str, n_rows: int) -> pa.DictionaryArray:
+    """`text` in each of the rows."""
+    return pa.DictionaryArray.from_arrays(pa.array(np.zeros(n_rows, np.int32)), pa.array([text], pa.string()))
+
+
 def numbers(values: pa.Array) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     """`values` as int64, 0 for null, and which are not null."""
     filled = pc.fill_null(values, 0).to_numpy(zero_copy_only=False)

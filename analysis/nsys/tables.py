@@ -25,6 +25,7 @@ from squall.analysis.nsys.names import (
     numbers,
     plain_kind,
     range_columns,
+    same_text,
 )
 from squall.analysis.nsys.report import ROWS_AT_A_TIME, NsysReport
 from squall.analysis.schema import NO_DEVICE, arrow_schema
@@ -119,7 +120,7 @@ class _Makers:
 
     def table(self, table: str, n_rows: int, columns: Columns) -> pa.Table:
         """`columns` and the labels as `table`."""
-        columns = columns | {name: _same(text, n_rows) for name, text in self._labels.items()}
+        columns = columns | {name: same_text(text, n_rows) for name, text in self._labels.items()}
         names = arrow_schema(table).names
         try:
             return conform(table, pa.table([columns[name] for name in names], names=names))
@@ -276,10 +277,6 @@ class _Makers:
     @cached_property
     def _sync_kinds(self) -> Names:
         return self._kinds("ENUM_CUPTI_SYNC_TYPE", SYNC_KINDS, plain_kind)
-
-
-def _same(text: str, n_rows: int) -> pa.DictionaryArray:
-    return pa.DictionaryArray.from_arrays(pa.array(np.zeros(n_rows, np.int32)), pa.array([text], pa.string()))
 
 
 def _filled(values: pa.Array) -> pa.Array:

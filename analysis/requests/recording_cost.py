@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from squall.analysis.arrays import Bools, Int64s
 from squall.analysis.clocks.timeline import RunPhase
 from squall.analysis.intervals import joined_up
-from squall.analysis.recorded import Stretch, Windows, common_stretches
+from squall.analysis.recorded import Windows, common_stretches
 from squall.analysis.requests.requests import Requests
 from squall.analysis.statistics.order_statistics import TAIL, rank_value, smallest_n
 from squall.analysis.statistics.stretches import INFINITE_NS
@@ -108,16 +108,12 @@ def one_server(every: Iterable[Windows]) -> Windows:
     if len(found) <= 1:
         return found[0] if found else Windows.of([])
     begun, done = (np.concatenate([getattr(one, name) for one in found]) for name in ("begun_ns", "done_ns"))
-    held = common_stretches([_held(one) for one in found])
+    held = common_stretches([one.held() for one in found])
     rows = []
     for first, last in zip(*joined_up(begun, done), strict=True):
         own = [one for one in held if first <= one[0] and one[1] <= last]
         rows.append((first, *(own[0] if own else (last, last)), last))
     return Windows.of(rows)
-
-
-def _held(windows: Windows) -> tuple[Stretch, ...]:
-    return windows.within(int(windows.start_ns[0]), int(windows.end_ns[-1]))
 
 
 def place(requests: Requests, windows: Windows) -> Placed:

@@ -9,7 +9,13 @@ from typing import Annotated, assert_never
 
 import typer
 
-from squall.actors.inject.library import FOLDER_VARIABLE, batch_environment
+from squall.actors.inject.library import (
+    CUPTI_VARIABLE,
+    FOLDER_VARIABLE,
+    INJECTION_VARIABLE,
+    PRELOAD_VARIABLE,
+    batch_environment,
+)
 from squall.scenarios.errors import TargetError
 
 _MEMORY = Path("/dev/shm")
@@ -48,22 +54,14 @@ def _of_kernels(rings: Path) -> dict[str, str]:
 
     Their rings are in a folder within the other one: each has one reader.
     """
-    import os
-
-    from squall.actors.inject.kernel_library import (
-        CUPTI_VARIABLE,
-        find_cupti,
-        find_kernel_library,
-        kernel_environment,
-    )
+    from squall.actors.inject.kernel_library import find_cupti, find_kernel_library, kernel_environment
 
     library = find_kernel_library()
     if library is None:
         return {}
     folder = rings / "kernels"
     folder.mkdir(mode=0o700, exist_ok=True)
-    named = os.environ.get(CUPTI_VARIABLE)
-    return kernel_environment(library, folder, cupti=Path(named) if named else find_cupti())
+    return kernel_environment(library, folder, cupti=find_cupti())
 
 
 def _made(folder: Path | None) -> Path:
@@ -105,9 +103,9 @@ def snippet(form: Form, environment: Mapping[str, str]) -> str:
 def _libraries(environment: Mapping[str, str]) -> dict[str, Path]:
     """Files that the variables name, by what a volume of each is called."""
     named = {
-        "squall-library": environment["LD_PRELOAD"].partition(":")[0],
-        "squall-kernel-library": environment.get("CUDA_INJECTION64_PATH"),
-        "squall-cupti": environment.get("SQUALL_CUPTI"),
+        "squall-library": environment[PRELOAD_VARIABLE].partition(":")[0],
+        "squall-kernel-library": environment.get(INJECTION_VARIABLE),
+        "squall-cupti": environment.get(CUPTI_VARIABLE),
     }
     return {name: Path(path) for name, path in named.items() if path}
 

@@ -23,7 +23,7 @@ from squall.cluster.driver.client_workers import (
     told_of_scheduling,
     worker_facts,
 )
-from squall.cluster.driver.collectors.observed import Collectors
+from squall.cluster.driver.collectors.observed import ELSEWHERE, Collectors
 from squall.cluster.driver.collectors.server_libraries import ServerLibraries
 from squall.cluster.driver.nodes import Nodes
 from squall.cluster.node.agent import SERVER, NodeAgent
@@ -151,7 +151,7 @@ class Deployment:
             self.libraries.choose_batches(agent)
         reason_nvml = None
         if not placement.is_server_here:
-            reason_nvml = "the server is on no node of the Ray cluster"
+            reason_nvml = ELSEWHERE
         elif profile.nvml != "off":
             reason_nvml = agent.call(NodeAgent.missing_nvml)
         collectors.choose("nvml", profile.nvml, reason_nvml, GPU_MEND)
@@ -170,7 +170,7 @@ class Deployment:
                 " profile.nsys_session names"
             )
         if not placement.is_server_here:
-            return "the server is on no node of the Ray cluster"
+            return ELSEWHERE
         return agent.call(NodeAgent.missing_nsys, profile.trace)
 
     def _observe_clients(self) -> None:

@@ -18,7 +18,7 @@ import psutil
 
 import squall.actors.process.ordinary
 import squall.actors.process.supervisor
-from squall.actors.inject.kernel_library import INJECTION_VARIABLE
+from squall.actors.inject.library import INJECTION_VARIABLE
 from squall.actors.net.triton_control import Control, ControlError
 from squall.actors.nsys.session import NsysSession
 from squall.actors.process.state import wait_until_gone

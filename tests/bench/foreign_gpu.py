@@ -25,6 +25,7 @@ import numpy as np
 import pyarrow.compute as pc
 import yaml
 
+from squall.analysis.statistics.paired import paired_ratio
 from squall.analysis.storage.query import connect
 from squall.analysis.storage.store import RunStore
 
@@ -172,13 +173,11 @@ def pairs(options: argparse.Namespace) -> dict[str, Any]:
         for batches in ("off", "required") if pair % 2 == 0 else ("required", "off"):
             store, _ = run(options, f"{batches}-{pair}", pair + 1, {"batches": batches, "kernels": "off"})
             found[batches].append(latency(store))
-    ratios = np.log(np.array(found["required"]) / np.array(found["off"]))
-    mean, error = ratios.mean(axis=0), ratios.std(axis=0, ddof=1) / np.sqrt(len(ratios))
-    t = {6: 2.571, 8: 2.365, 4: 3.182}.get(len(ratios), 2.0)
-    return found | {
-        name: [round(100 * (float(np.exp(mean[i] + k * t * error[i])) - 1), 2) for k in (0, -1, 1)]
-        for i, name in enumerate(("p50_change_percent", "p95_change_percent"))
-    }
+    changes = {}
+    for place, name in enumerate(("p50_change_percent", "p95_change_percent")):
+        one = paired_ratio(*([run[place] for run in found[which]] for which in ("required", "off")))
+        changes[name] = [round(100 * (ratio - 1), 2) for ratio in (one.ratio, one.low, one.high)]
+    return found | changes
 
 
 _BY_NAME = """

@@ -8,7 +8,7 @@ from contextlib import suppress
 
 from squall.analysis.clocks.track import ClockTrack
 from squall.analysis.tables.collected import BY_KERNEL_LIBRARY, BY_LIBRARY, BY_MODEL, KernelRecordingFacts
-from squall.cluster.driver.collectors.observed import BATCHES_MEND, KERNELS_MEND, Collectors
+from squall.cluster.driver.collectors.observed import BATCHES_MEND, ELSEWHERE, KERNELS_MEND, Collectors
 from squall.cluster.node.agent import NodeAgent
 from squall.cluster.node.injected.kernel_recording import NO_CUDA, NO_GPU
 from squall.cluster.remote.spawn import Handle
@@ -16,10 +16,9 @@ from squall.scenarios.config.scenario import Scenario
 from squall.scenarios.errors import LostActor
 from squall.scenarios.plan.plan import PhaseSpan
 
-_ELSEWHERE = "the server is on no node of the Ray cluster"
 _CONTAINER = "a container that squall starts has not its {} library"
 _NSYS_HAS_CUPTI = "nsys records CUDA; CUPTI serves one profiler at a time"
-_QUIET = (NO_GPU, NO_CUDA, _NSYS_HAS_CUPTI, _ELSEWHERE)
+_QUIET = (NO_GPU, NO_CUDA, _NSYS_HAS_CUPTI, ELSEWHERE)
 """Where kernels are recorded if they can be, these are no lack that somebody must be told of."""
 _STOP_TIMEOUT_S = 60.0
 
@@ -55,11 +54,11 @@ class ServerLibraries:
 
     def follow(self, agent: Handle[NodeAgent], port: int | None) -> None:
         """Of a server that somebody else started, at `port` of the agent's node; None: on no node. Raises as above."""
-        profile, reason = self._profile, _ELSEWHERE if port is None else None
+        profile, reason = self._profile, ELSEWHERE if port is None else None
         if port is not None and profile.batches != "off":
             reason = agent.call(NodeAgent.follow_batches, port)
         self._collectors.choose("batches", profile.batches, reason, BATCHES_MEND, BY_LIBRARY)
-        reason = _ELSEWHERE if port is None else None
+        reason = ELSEWHERE if port is None else None
         if port is not None and profile.kernels != "off":
             reason = self._missing_kernels(agent) or agent.call(NodeAgent.follow_kernels, port)
         self._note_kernels(reason)

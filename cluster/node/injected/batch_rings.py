@@ -12,7 +12,7 @@ from pathlib import Path
 
 from squall.actors.inject.batch_ring import BatchRing, rings
 from squall.cluster.node.injected.ring_folder import hold_alone, rings_of
-from squall.cluster.node.injected.taken_file import TakenFile
+from squall.cluster.node.injected.taken_file import TakenRing
 from squall.scenarios.errors import ClusterError
 
 _EVERY_S = 0.1
@@ -106,35 +106,19 @@ class _Taken:
 
     def __init__(self, ring: BatchRing, path: Path, skips: bool) -> None:
         self._ring = ring
-        self._file = TakenFile(path)
-        self._trouble: str | None = None
+        self._taken = TakenRing(ring, path, "batches")
         if skips:
-            self._drained()
+            self._taken.skip()
         self._lost_before = ring.lost() if skips else 0
 
     def take(self) -> None:
         """What cannot be read or written is told by `close`; nothing is tried after that."""
-        data = self._drained()
-        if not data:
-            return
-        try:
-            self._file.append(data)
-        except OSError as error:
-            self._trouble = f"batches of process {self._ring.pid} were not kept: {error.strerror}"
-
-    def _drained(self) -> bytes:
-        """Nothing after a trouble."""
-        if self._trouble is None:
-            try:
-                return self._ring.drain()
-            except ValueError as error:
-                self._trouble = f"batches: {error}"
-        return b""
+        self._taken.take()
 
     def close(self) -> list[str]:
         """What is missing."""
         n_lost = self._ring.lost() - self._lost_before
         self._ring.close()
-        self._file.close()
+        self._taken.close()
         lost = [f"batches: process {self._ring.pid}: {n_lost} found no room in its ring"] if n_lost else []
-        return lost + ([self._trouble] if self._trouble else [])
+        return lost + ([self._taken.trouble] if self._taken.trouble else [])

@@ -7,8 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from squall.actors.inject.batch_ring import rings
-from squall.actors.inject.kernel_library import INJECTION_VARIABLE, KERNEL_FOLDER_VARIABLE, find_rings
-from squall.actors.inject.library import FOLDER_VARIABLE
+from squall.actors.inject.kernel_library import find_rings
+from squall.actors.inject.library import (
+    FOLDER_VARIABLE,
+    INJECTION_VARIABLE,
+    KERNEL_FOLDER_VARIABLE,
+    PRELOAD_VARIABLE,
+)
 from squall.cluster.node.injected.ring_folder import RingKind
 
 
@@ -26,7 +31,7 @@ class Library:
 
 
 LIBRARIES: dict[RingKind, Library] = {
-    "batches": Library(FOLDER_VARIABLE, "batches", "LD_PRELOAD", rings, True),
+    "batches": Library(FOLDER_VARIABLE, "batches", PRELOAD_VARIABLE, rings, True),
     "kernels": Library(KERNEL_FOLDER_VARIABLE, "_kernels", INJECTION_VARIABLE, find_rings, False),
 }
 

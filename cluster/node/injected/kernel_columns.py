@@ -14,7 +14,15 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from squall.actors.inject.kernel_ring import recorded_activities
-from squall.analysis.nsys.names import COPY_KINDS, MEMORY_KINDS, SYNC_KINDS, Names, api_name, call_class
+from squall.analysis.nsys.names import (
+    COPY_KINDS,
+    MEMORY_KINDS,
+    SYNC_KINDS,
+    Names,
+    api_name,
+    call_class,
+    same_text,
+)
 from squall.analysis.nsys.tables import WHOLE_GRAPH, EventLabels
 from squall.analysis.schema import NO_DEVICE, arrow_schema
 from squall.analysis.storage.part import conform
@@ -41,12 +49,15 @@ class Calls:
     texts: Mapping[int, str]
 
     @classmethod
-    def read(cls, path: Path) -> Calls:
-        """Of several calls with one id, such as one of the runtime and that of the driver within it, the outermost."""
+    def read(cls, path: Path | None) -> Calls:
+        """Those of a file; None: of no file.
+
+        Of several calls with one id, such as one of the runtime and that of the driver within it, the outermost.
+        """
         fields = ("correlation_id", "start_ns", "end_ns", "thread", "name")
         pieces: list[Int64s] = [np.zeros((len(fields), 0), np.int64)]
         texts: dict[int, str] = {}
-        for piece in recorded_activities(path):
+        for piece in recorded_activities(path) if path is not None else ():
             for rows in (piece.runtime_calls, piece.driver_calls):
                 if len(rows):
                     texts = piece.names
@@ -98,7 +109,7 @@ class ColumnMaker:
     def table(self, table: str, kind: str, rows: Array, held: Held, names: Mapping[int, str]) -> pa.Table:
         """Rows of one kind as `table`."""
         columns = {
-            **{name: _same(text, len(rows)) for name, text in self._labels.items()},
+            **{name: same_text(text, len(rows)) for name, text in self._labels.items()},
             "process": pa.array(np.full(len(rows), self.pid, np.int64)),
             "start_ns": pa.array(rows["start_ns"]),
             "end_ns": pa.array(rows["end_ns"]),
@@ -178,7 +189,7 @@ def _graphs(n: int) -> Columns:
     sizes = [f"{what}_{axis}" for what in ("grid", "block") for axis in "xyz"]
     unknown = ("registers_per_thread", "static_shared_bytes", "dynamic_shared_bytes")
     return {
-        **{name: _same(WHOLE_GRAPH, n) for name in ("name", "full_name")},
+        **{name: same_text(WHOLE_GRAPH, n) for name in ("name", "full_name")},
         **{name: pa.array(np.zeros(n, np.int64)) for name in sizes},
         **{name: pa.nulls(n, pa.int64()) for name in unknown},
         "theoretical_occupancy": pa.nulls(n, pa.float64()),
@@ -205,9 +216,9 @@ def _api(rows: Array, api: str, names: Mapping[int, str]) -> Columns:
     plain = {number: api_name(text) for number, text in names.items()}
     return {
         "thread": _whole(rows["thread"]),
-        "thread_name": _same("", len(rows)),
+        "thread_name": same_text("", len(rows)),
         "name": _named(rows["name"], plain),
-        "api": _same(api, len(rows)),
+        "api": same_text(api, len(rows)),
         "call_class": _named(rows["name"], {n: call_class(text) for n, text in plain.items()}, "other"),
         "return_value": _whole(rows["result"]),
     }
@@ -215,10 +226,6 @@ def _api(rows: Array, api: str, names: Mapping[int, str]) -> Columns:
 
 def _whole(values: Array) -> pa.Array:
     return pa.array(values.astype(np.int64))
-
-
-def _same(text: str, n: int) -> pa.DictionaryArray:
-    return pa.DictionaryArray.from_arrays(pa.array(np.zeros(n, np.int32)), pa.array([text], pa.string()))
 
 
 def _texts(places: Array, words: Sequence[str]) -> pa.DictionaryArray:

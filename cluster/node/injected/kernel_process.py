@@ -10,11 +10,10 @@ from squall.actors.inject.kernel_ring import (
     RECORD_BYTES,
     KernelRing,
     Losses,
-    RingError,
     RingStatus,
     Switched,
 )
-from squall.cluster.node.injected.taken_file import TakenFile
+from squall.cluster.node.injected.taken_file import TakenRing
 
 
 @dataclass(frozen=True)
@@ -40,13 +39,12 @@ class KernelProcess:
         self.ring = ring
         self.is_silent = False
         self.is_recording = False
-        self._file = TakenFile(path)
+        self._taken = TakenRing(ring, path, "kernels")
         self._gpus = gpus
         self._status = str(ring.state)
-        self._trouble: str | None = None
         self._before = Losses(0, 0, 0, 0, 0, 0)
         if skips:
-            self._drained()
+            self._taken.skip()
             self._before = ring.lost()
         elif path.exists():
             os.truncate(path, path.stat().st_size // RECORD_BYTES * RECORD_BYTES)
@@ -54,7 +52,7 @@ class KernelProcess:
     @property
     def taken(self) -> TakenProcess:
         """As it is now."""
-        return TakenProcess(self._file.path, self.ring.pid, self._gpus, self._status)
+        return TakenProcess(self._taken.path, self.ring.pid, self._gpus, self._status)
 
     @property
     def is_over(self) -> bool:
@@ -69,21 +67,7 @@ class KernelProcess:
 
     def take(self) -> None:
         """What cannot be read or written is told by `close`; nothing is tried after that."""
-        data = self._drained()
-        if data:
-            try:
-                self._file.append(data)
-            except OSError as error:
-                self._trouble = f"kernels of process {self.ring.pid} were not kept: {error.strerror}"
-
-    def _drained(self) -> bytes:
-        """Nothing after a trouble."""
-        if self._trouble is None:
-            try:
-                return self.ring.drain()
-            except RingError as error:
-                self._trouble = f"kernels: {error}"
-        return b""
+        self._taken.take()
 
     def ask(self, is_on: bool) -> bool:
         """Switches; whether an answer is to be waited for. One that was silent is, once it has answered."""
@@ -111,8 +95,8 @@ class KernelProcess:
         counts = {name: lost[name] - before[name] for name in _LOST}
         told = [f"kernels: process {self.ring.pid}: {n} {_LOST[name]}" for name, n in counts.items() if n > 0]
         self.ring.close()
-        self._file.close()
-        return told + ([self._trouble] if self._trouble else [])
+        self._taken.close()
+        return told + ([self._taken.trouble] if self._taken.trouble else [])
 
 
 _LOST = {

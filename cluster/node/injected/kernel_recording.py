@@ -9,18 +9,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
-import numpy as np
-
-from squall.actors.inject.kernel_library import (
-    CUPTI_VARIABLE,
-    find_cupti,
-    find_kernel_library,
-    kernel_environment,
-)
+from squall.actors.inject.kernel_library import find_cupti, find_kernel_library, kernel_environment
 from squall.actors.inject.kernel_ring import KernelKinds
+from squall.actors.inject.library import CUPTI_VARIABLE
 from squall.actors.process.state import listening_pids
 from squall.actors.sampling.gpu.source import missing_reason
 from squall.analysis.nsys.tables import EventLabels
+from squall.analysis.recorded import Windows
 from squall.analysis.tables.collected import KernelRecordingFacts, RecordedProcess
 from squall.cluster.node.injected.effect import injected
 from squall.cluster.node.injected.kernel_rings import KernelRings, left_rings, records_folder
@@ -58,11 +53,10 @@ def server_kernel_environment(rings: Path, kinds: Sequence[str]) -> dict[str, st
     library = find_kernel_library()
     if library is None:
         raise ClusterError(missing_kernels() or "the kernel library was not built")
-    named = os.environ.get(CUPTI_VARIABLE)
     flags = KernelKinds(0)
     for kind in kinds:
         flags |= KernelKinds[kind.upper()]
-    return kernel_environment(library, rings, flags, Path(named) if named else find_cupti())
+    return kernel_environment(library, rings, flags, find_cupti())
 
 
 class KernelRecording:
@@ -132,10 +126,10 @@ class KernelRecording:
 
     def _spill_records(self, recorded: Recorded, spills: Spills, labels: Mapping[str, str]) -> None:
         """Tables of the records, tied to the batches that were spilled before."""
-        stretches = [(one.start_ns, one.end_ns) for one in recorded.windows if one.length_ns]
+        windows = (one for one in recorded.windows if one.length_ns)
         spilled = spill_kernels(
             [one for one in recorded.processes if one.path.exists()],
-            np.array(stretches, np.int64).reshape(-1, 2),
+            Windows.of((one.begun_ns, one.start_ns, one.end_ns, one.done_ns) for one in windows),
             sorted(spills.spill_dir.glob("batches-*.arrows")),
             EventLabels(labels["run"], labels["node"], labels["server"]),
             spills,

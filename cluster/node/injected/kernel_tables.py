@@ -1,8 +1,8 @@
 """Tables kernels, memcpys, memsets, syncs and cuda_api of what the kernel library recorded, each row with its batch.
 
 The files are read twice, a piece at a time: first for whose batches hold the operations of each lane, then for the rows
-(`squall.cluster.node.injected.kernel_owners`). Only where calls were recorded are those of a process held in memory, 40
-bytes each, so that an operation finds the call that launched it.
+(`squall.cluster.node.injected.kernel_owners`). Where calls were recorded, a file is read once more for these, which
+are held in memory, 40 bytes each, so that an operation finds the call that launched it.
 """
 
 from __future__ import annotations
@@ -21,10 +21,11 @@ from numpy.typing import NDArray
 from squall.actors.inject.kernel_ring import Activities, recorded_activities
 from squall.actors.spill import read_spill
 from squall.analysis.nsys.tables import EventLabels
+from squall.analysis.recorded import Windows
 from squall.analysis.schema import arrow_schema
 from squall.analysis.tables.collected import KernelTies
 from squall.cluster.node.injected.kernel_columns import Calls, ColumnMaker
-from squall.cluster.node.injected.kernel_owners import Held, Instance, Int64s, Lane, Tally, by_lane, held_by
+from squall.cluster.node.injected.kernel_owners import Held, Instance, Lane, Tally, by_lane, held_by
 from squall.cluster.node.injected.kernel_process import TakenProcess
 from squall.cluster.node.spills import Spills
 
@@ -71,21 +72,6 @@ def _spilled(path: Path) -> Iterator[pa.Table]:
         yield from read_spill(data)
 
 
-class Windows:
-    """Stretches in which all was recorded, (n, 2) int64 instants; they do not overlap."""
-
-    def __init__(self, spans: Int64s) -> None:
-        order = np.argsort(spans[:, 0])
-        self._start, self._end = spans[order, 0], spans[order, 1]
-
-    def hold(self, start_ns: Int64s, end_ns: Int64s) -> NDArray[np.bool_]:
-        """Whether each interval lies whole in one of them."""
-        if not len(self._start):
-            return np.zeros(len(start_ns), np.bool_)
-        row = np.searchsorted(self._start, start_ns, side="right") - 1
-        return np.asarray((row >= 0) & (end_ns <= self._end[np.maximum(row, 0)]))
-
-
 @dataclass(eq=False)
 class KernelTables:
     """The tables of a server's processes; `ties` is filled while `rows` is read to its end."""
@@ -98,12 +84,14 @@ class KernelTables:
     n_tied: Counter[str] = field(default_factory=Counter)
     n_ambiguous: Counter[str] = field(default_factory=Counter)
     n_outside: int = 0
+    _with_calls: set[Path] = field(default_factory=set)
+    """Files with calls, within windows or not."""
 
     def rows(self) -> Iterator[tuple[str, pa.Table]]:
         """(table, rows) in pieces, each of one process and in order of start."""
         owners = self._owners()
         for process in self.processes:
-            calls = Calls.read(process.path)
+            calls = Calls.read(process.path if process.path in self._with_calls else None)
             maker = ColumnMaker(process.pid, process.gpus, self.labels, self.batches.owners, calls)
             for piece in recorded_activities(process.path):
                 yield from self._of_piece(maker, piece, owners)
@@ -123,6 +111,8 @@ class KernelTables:
             for piece in recorded_activities(process.path):
                 for name in (*_OPERATIONS, *_CALLS):
                     rows = self._recorded(getattr(piece, name))
+                    if name in _CALLS and len(getattr(piece, name)):
+                        self._with_calls.add(process.path)
                     for lane, own in _lanes(name, process.pid, rows):
                         spans = rows["start_ns"][own], rows["end_ns"][own]
                         tally.add(lane, *spans, and_process=name in _OPERATIONS)
@@ -170,13 +160,13 @@ class SpilledKernels:
 
 def spill_kernels(
     processes: Sequence[TakenProcess],
-    windows: Int64s,
+    windows: Windows,
     batches: Iterable[Path],
     labels: EventLabels,
     spills: Spills,
 ) -> SpilledKernels:
     """Spills the tables of what `processes` recorded within `windows`; `batches`: spill files of table `batches`."""
-    tables = KernelTables(processes, Windows(windows), read_instances(batches), labels)
+    tables = KernelTables(processes, windows, read_instances(batches), labels)
     losses = spills.write_all("library", tables.rows())
     return SpilledKernels(tables.ties(), tables.n_outside, losses, [*_notes(tables)])
 

@@ -12,13 +12,13 @@ import pytest
 from squall.actors.inject.kernel_ring import CALL, KERNEL, MEMORY, RECORD, RECORD_BYTES, SYNC, RecordKind
 from squall.actors.spill import SpillFile
 from squall.analysis.nsys.tables import EventLabels
+from squall.analysis.recorded import Windows
 from squall.analysis.schema import arrow_schema
 from squall.analysis.tables.collected import KernelTies
 from squall.cluster.node.injected.kernel_columns import short_name
 from squall.cluster.node.injected.kernel_process import TakenProcess
 from squall.cluster.node.injected.kernel_tables import (
     KernelTables,
-    Windows,
     read_instances,
     spill_kernels,
 )
@@ -28,6 +28,11 @@ LABELS = EventLabels("r", "node-0", "server-0")
 N = 40
 WINDOW = np.array([[0, 1_000 * N]], np.int64)
 FULL_NAME = "void space::scale<4, float>(float*, int)"
+
+
+def windows_of(spans: Any) -> Windows:
+    """Of (n, 2) instants from which and until which they hold."""
+    return Windows.of((start, start, end, end) for start, end in spans.tolist())
 
 
 def record(layout: np.dtype[Any], kind: RecordKind, **fields: Any) -> bytes:
@@ -105,7 +110,7 @@ def tables(
         path = folder / f"{pid}.records"
         path.write_bytes(data)
         processes.append(TakenProcess(path, pid, gpus, ""))
-    made = KernelTables(processes, Windows(windows), read_instances([file]), LABELS)
+    made = KernelTables(processes, windows_of(windows), read_instances([file]), LABELS)
     found: dict[str, list[dict[str, Any]]] = {}
     for table, rows in made.rows():
         assert rows.schema == arrow_schema(table)
@@ -196,7 +201,7 @@ def test_they_are_spilled_a_file_a_table_and_what_is_left_out_is_told(tmp_path: 
     file = batches(tmp_path, ("a", 100), ("a", 1_060), exec_ns=100)
     (tmp_path / "11.records").write_bytes(operations(30))
     processes = [TakenProcess(tmp_path / "11.records", 11, (), "")]
-    found = spill_kernels(processes, np.array([[0, 30_055]]), [file], LABELS, spills)
+    found = spill_kernels(processes, windows_of(np.array([[0, 30_055]])), [file], LABELS, spills)
     assert sorted(path.name for path in spills.spill_dir.iterdir()) == [
         "kernels-library.arrows", "memcpys-library.arrows", "syncs-library.arrows"
     ]  # fmt: skip
