@@ -1,12 +1,15 @@
-"""A transformer that knows nothing of squall, on a GPU, with its kernels and batches from one and the same run.
+"""Models that know nothing of squall, on a GPU, with their kernels and batches from one and the same run.
 
     python -m tests.bench.foreign_gpu OUT [--seconds S] [--rate HZ] [--duty whole|ON/PERIOD ...] [--nsys osrt]
+    python -m tests.bench.foreign_gpu OUT --by-hand [--model onnx]
     python -m tests.bench.foreign_gpu OUT --pairs N
     python -m tests.bench.foreign_gpu OUT --against-nsys
 
 The first runs the model in Triton's Python backend (PyTorch, fp16, four instances) once for each duty, and says of each
 run: which share of the requests has its kernels, of which share of the time, whether sums over `joined` are those over
-`kernels`, what the diagnosis is and what recording cost. The second runs N pairs, the batch library in the server and
+`kernels`, what the diagnosis is and what recording cost. `--by-hand`: in a Triton that this program starts as a user
+does, with what `squall inject` prints. `--model onnx`: ONNX Runtime instead of PyTorch, on a network that is made here
+(needs the packages onnx and onnxruntime-gpu). The second runs N pairs, the batch library in the server and
 not, kernels never recorded, and says how p50 and p95 of the response differ. The third sends one request after another,
 once recorded by the library and once by nsys, and says of each kernel how often a batch has it and how long it takes.
 Each prints one JSON object.
@@ -15,9 +18,15 @@ Each prints one JSON object.
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
+import os
+import shlex
 import subprocess
 import sys
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -25,11 +34,20 @@ import numpy as np
 import pyarrow.compute as pc
 import yaml
 
+from squall.actors.net.triton_control import Control, ControlError
+from squall.actors.process.supervisor import region_prefix, remove_leftovers
 from squall.analysis.statistics.paired import paired_ratio
 from squall.analysis.storage.query import connect
 from squall.analysis.storage.store import RunStore
+from squall.cluster.node.server import free_ports, triton_options
+from squall.cluster.node.server_environment import server_environment
+from squall.cluster.node.triton_home import find_triton
+from squall.scenarios.config.scenario import ServerConfig
 
 TOKENS, ROWS = 64, 8
+_NAME = "theirs"
+_SQUALL = [sys.executable, "-m", "squall.cluster.cli"]
+_START_S = 120.0
 
 MODEL = """
 import os
@@ -66,6 +84,42 @@ class TritonPythonModel:
             replies.append(pb_utils.InferenceResponse([tensor]))
         return replies
 """
+ONNX_MODEL = """
+import os
+import sys
+
+sys.path[:0] = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+
+import numpy as np
+import onnxruntime
+import triton_python_backend_utils as pb_utils
+
+
+class TritonPythonModel:
+    def initialize(self, args):
+        on_gpu = args["model_instance_kind"] == "GPU"
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = 1
+        gpu = ("CUDAExecutionProvider", {"device_id": int(args["model_instance_device_id"])})
+        path = os.path.join(args["model_repository"], args["model_version"], "model.onnx")
+        providers = [gpu] if on_gpu else ["CPUExecutionProvider"]
+        self.session = onnxruntime.InferenceSession(path, options, providers=providers)
+        used = self.session.get_providers()[0]
+        if on_gpu and used != "CUDAExecutionProvider":
+            raise pb_utils.TritonModelException("ONNX Runtime uses " + used)
+
+    def execute(self, requests):
+        inputs = [pb_utils.get_input_tensor_by_name(one, "tokens").as_numpy() for one in requests]
+        (answer,) = self.session.run(None, {"tokens": np.concatenate(inputs)})
+        replies, at = [], 0
+        for one in inputs:
+            part = answer[at : at + len(one)].copy()
+            at += len(one)
+            tensor = pb_utils.Tensor.from_dlpack("scores", part.__dlpack__())
+            replies.append(pb_utils.InferenceResponse([tensor]))
+        return replies
+"""
+_WIDTH, _LAYERS, _WORDS = 256, 12, 1000
 CONFIG = """
 backend: "python"
 max_batch_size: 256
@@ -76,12 +130,43 @@ instance_group [{{ kind: {kind}, count: {count} }}]
 """
 
 
-def repository(folder: Path, device: str) -> Path:
+def _onnx_network(path: Path) -> None:
+    """Words to vectors, their mean, dense layers: in fp32, as ONNX Runtime runs it without a conversion."""
+    from onnx import TensorProto, helper, numpy_helper, save
+
+    rng = np.random.default_rng(0)
+    weights = {"words": rng.normal(size=(_WORDS, _WIDTH))}
+    nodes = [
+        helper.make_node("Gather", ["words", "tokens"], ["embedded"]),
+        helper.make_node("ReduceMean", ["embedded"], ["x0"], axes=[1], keepdims=0),
+    ]
+    for layer in range(_LAYERS):
+        weights[f"w{layer}"] = rng.normal(size=(_WIDTH, _WIDTH)) / _WIDTH**0.5
+        weights[f"b{layer}"] = rng.normal(size=_WIDTH)
+        nodes += [
+            helper.make_node("MatMul", [f"x{layer}", f"w{layer}"], [f"product{layer}"]),
+            helper.make_node("Add", [f"product{layer}", f"b{layer}"], [f"sum{layer}"]),
+            helper.make_node("Tanh", [f"sum{layer}"], [f"x{layer + 1}"]),
+        ]
+    weights["out"] = rng.normal(size=(_WIDTH, 2)) / _WIDTH**0.5
+    nodes.append(helper.make_node("MatMul", [f"x{_LAYERS}", "out"], ["scores"]))
+    graph = helper.make_graph(
+        nodes, "theirs",
+        [helper.make_tensor_value_info("tokens", TensorProto.INT64, ["n", TOKENS])],
+        [helper.make_tensor_value_info("scores", TensorProto.FLOAT, ["n", 2])],
+        [numpy_helper.from_array(one.astype(np.float32), name) for name, one in weights.items()],
+    )  # fmt: skip
+    save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8), path)
+
+
+def repository(options: argparse.Namespace) -> Path:
     """A model repository as a user has it."""
-    model = folder / "repository" / "their_transformer"
+    model: Path = options.out / "repository" / _NAME
     (model / "1").mkdir(parents=True, exist_ok=True)
-    (model / "1" / "model.py").write_text(MODEL)
-    kind, count = ("KIND_GPU", 4) if device == "gpu" else ("KIND_CPU", 2)
+    (model / "1" / "model.py").write_text(ONNX_MODEL if options.model == "onnx" else MODEL)
+    if options.model == "onnx":
+        _onnx_network(model / "1" / "model.onnx")
+    kind, count = ("KIND_GPU", 4) if options.device == "gpu" else ("KIND_CPU", 2)
     (model / "config.pbtxt").write_text(CONFIG.format(tokens=TOKENS, kind=kind, count=count))
     return model.parent
 
@@ -92,8 +177,8 @@ def scenario(options: argparse.Namespace, seed: int, profile: dict[str, Any]) ->
     if options.against_nsys:
         arrivals = {"kind": "closed", "users": 1}
     return {
-        "name": "their-transformer", "seed": seed,
-        "model": {"name": "their_transformer", "repository": str(repository(options.out, options.device))},
+        "name": "their-model", "seed": seed,
+        "model": {"name": _NAME} | ({} if options.by_hand else {"repository": str(repository(options))}),
         "clients": {"workers_per_node": 2, "timeout": "5s", "rows": {"kind": "constant", "value": ROWS}},
         "phases": [
             {"name": "warmup", "kind": "warmup", "duration": "3s", "arrivals": arrivals},
@@ -108,13 +193,69 @@ def run(options: argparse.Namespace, name: str, seed: int, profile: dict[str, An
     """One `squall run`: its sealed directory and its screen. Raises RuntimeError where there is none."""
     path = options.out / f"{name}.yaml"
     path.write_text(yaml.safe_dump(scenario(options, seed, profile)))
-    command = [sys.executable, "-m", "squall.cluster.cli", "run", str(path), "--out", str(options.out / name)]
+    command = [*_SQUALL, "run", str(path), "--out", str(options.out / name)]
+    if options.by_hand:
+        with by_hand(options, name) as url:
+            return _run([*command, "--server", url], options, name)
+    return _run(command, options, name)
+
+
+def _run(command: list[str], options: argparse.Namespace, name: str) -> tuple[RunStore, str]:
     done = subprocess.run(command, capture_output=True, text=True, timeout=400, check=False)
     (options.out / f"{name}.screen").write_text(done.stdout + done.stderr)
     runs = sorted((options.out / name).glob("*/manifest.json"))
     if not runs:
         raise RuntimeError(f"no run of {name}: {done.stderr[-800:]}")
     return RunStore.open(runs[-1].parent), done.stdout
+
+
+@contextmanager
+def by_hand(options: argparse.Namespace, name: str) -> Iterator[str]:
+    """URL of a Triton that is started as a user starts one, with the variables that `squall inject` prints; ended."""
+    folder: Path = options.out / f"{name}-server"
+    folder.mkdir()
+    command = [*_SQUALL, "inject", "--folder", str(folder / "rings")]
+    printed = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
+    home, ports = find_triton(), free_ports(ServerConfig())
+    environment = server_environment(folder, [*home.library_dirs, *_cuda_folders()])
+    environment["PYTHONPATH"] += os.pathsep + os.environ.get("PYTHONPATH", "")
+    backends = ["--backend-directory", str(home.backends)] if home.backends else []
+    server_options = triton_options(
+        str(repository(options)), _NAME, ports, region_prefix(str(folder)), "theirs"
+    )
+    with (folder / "log").open("w") as log:
+        server = subprocess.Popen(
+            ["env", *shlex.split(printed), home.binary, *backends, *server_options],
+            env=environment, stdout=log, stderr=log,
+        )  # fmt: skip
+    url = f"http://127.0.0.1:{ports.http}"
+    try:
+        with closing(Control(url)) as control:
+            deadline = time.monotonic() + _START_S
+            while not _is_ready(control):
+                if server.poll() is not None or time.monotonic() > deadline:
+                    raise RuntimeError(f"Triton does not serve it:\n{(folder / 'log').read_text()}")
+                time.sleep(0.2)
+        yield url
+    finally:
+        server.terminate()
+        server.wait(_START_S)
+        remove_leftovers(str(folder))
+
+
+def _is_ready(control: Control) -> bool:
+    try:
+        control.ask(f"/v2/models/{_NAME}/ready")
+    except ControlError:
+        return False
+    return True
+
+
+def _cuda_folders() -> list[Path]:
+    """Where the wheels of CUDA have their libraries, which ONNX Runtime looks for by name."""
+    spec = importlib.util.find_spec("nvidia")
+    places = (spec.submodule_search_locations or []) if spec else []
+    return sorted(path for place in places for path in Path(place).glob("*/lib"))
 
 
 _JOINED = """
@@ -209,6 +350,10 @@ def main() -> None:
     parser.add_argument("--kinds", nargs="+", default=["kernels", "copies"])
     parser.add_argument("--nsys", nargs="+", default=[], metavar="TRACE", help="nsys beside it, with these")
     parser.add_argument("--device", choices=("gpu", "cpu"), default="gpu")
+    parser.add_argument("--model", choices=("torch", "onnx"), default="torch")
+    parser.add_argument(
+        "--by-hand", action="store_true", help="the server is started by hand, as a user does"
+    )
     parser.add_argument("--against-nsys", action="store_true")
     parser.add_argument("--pairs", type=int, default=0)
     options = parser.parse_args()

@@ -5,6 +5,7 @@
     python -m tests.bench.kernel_library cost          a batch with recording on and off, several settings
     python -m tests.bench.kernel_library idle          a batch with the library loaded and off against without it
     python -m tests.bench.kernel_library server HEAD   the same in a Triton under 1,500 requests/s
+    python -m tests.bench.kernel_library nsys HEAD     the same by nsys, started and cancelled
     python -m tests.bench.kernel_library loaded HEAD   loaded and off, and the batch library, against neither
 
 Each prints one JSON object. `--library FILE` names the built library where it is not installed. Costs are of windows
@@ -26,6 +27,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
+from functools import reduce
+from operator import or_
 from pathlib import Path
 from typing import Any
 
@@ -216,13 +219,15 @@ FIGURES: dict[str, Callable[[Array], float]] = {
 }  # fmt: skip
 
 
-def alternate(rings: Rings, n_on: int, length_s: float, guard_s: float) -> list[tuple[bool, int, int]]:
-    """Windows off, on, off, …, off; (is on, begin, end) less a guard after each switch."""
+def alternate(
+    switch: Callable[[bool], object], n_on: int, length_s: float, guard_s: float
+) -> list[tuple[bool, int, int]]:
+    """Windows off, on, off, …, off; (is on, begin, end) less a guard after each switch, which returns when done."""
     windows = []
     for index in range(2 * n_on + 1):
         is_on = index % 2 == 1
         if index:
-            rings.switch(is_on)
+            switch(is_on)
         begin_ns = time.monotonic_ns() + round(guard_s * 1e9)
         time.sleep(length_s)
         windows.append((is_on, begin_ns, time.monotonic_ns()))
@@ -363,7 +368,7 @@ def cost_of(library: Path, kinds: KernelKinds, settings: Mapping[str, str], n_on
         child.send(f"loop {(2 * n_on + 2) * (length_s + 0.01) + 2:g} {file}")
         time.sleep(1)
         rings.drain()
-        windows = alternate(rings, n_on, length_s, guard_s)
+        windows = alternate(rings.switch, n_on, length_s, guard_s)
         child.answer()
         instants = np.load(file)
         effects = window_effects(windows, instants[:, 0], instants[:, 1] - instants[:, 0])
@@ -412,13 +417,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("what", choices=["same", "rate", "cost", "idle", "server", "loaded"])
+    parser.add_argument("what", choices=["same", "rate", "cost", "idle", "server", "nsys", "loaded"])
     parser.add_argument("head", nargs="?", default="linear_head")
     parser.add_argument("--library", type=Path, default=find_kernel_library())
     parser.add_argument("--other", type=Path, action="append", default=[])
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--pairs", type=int, default=32)
     parser.add_argument("--graphs", action="store_true")
+    parser.add_argument("--kinds", nargs="+", default=["kernels", "copies"])
+    parser.add_argument("--trace", nargs="+", default=["cuda", "nvtx", "osrt"])
     options = parser.parse_args()
     library: Path = options.library
     match options.what:
@@ -433,7 +440,12 @@ def main() -> None:
         case "server":
             from tests.bench.kernel_server import server_cost
 
-            found = server_cost(library, options.head, options.pairs, options.graphs)
+            kinds = reduce(or_, (KernelKinds[name.upper()] for name in options.kinds))
+            found = server_cost(library, options.head, options.pairs, options.graphs, kinds)
+        case "nsys":
+            from tests.bench.kernel_server import nsys_cost
+
+            found = nsys_cost(options.head, options.pairs, options.graphs, options.trace, options.seconds)
         case _:
             from tests.bench.kernel_server import loaded_cost
 

@@ -10,36 +10,46 @@ import multiprocessing
 import os
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-import squall.cluster.node.server_environment as server_environment
 from squall.actors.clock import SystemClock
 from squall.actors.inject.kernel_library import find_cupti, kernel_environment
-from squall.actors.inject.kernel_ring import Array
+from squall.actors.inject.kernel_ring import Array, KernelKinds
 from squall.actors.inject.library import batch_environment
 from squall.actors.load.engine import Rules
 from squall.actors.load.worker import LoadWorker, WorkerSettings
+from squall.actors.nsys.session import NsysSession, find_nsys
+from squall.actors.nsys.step import run_step
 from squall.actors.spill import read_spill
 from squall.cluster.node.endpoint import Endpoint
 from squall.cluster.node.server import TritonServer
+from squall.cluster.node.triton_home import cache_dir
 from squall.scenarios.arrivals.gaps import ExponentialGaps
 from squall.scenarios.arrivals.process import Stationary
 from squall.scenarios.arrivals.unit import UnitRenewal
-from squall.scenarios.config.scenario import ModelConfig, ServerConfig
+from squall.scenarios.config.scenario import ModelConfig, ProfileConfig, ServerConfig
+from squall.scenarios.errors import ClusterError
 from squall.scenarios.plan.plan import PhaseSpan, Plan
-from tests.bench.kernel_library import KINDS, Rings, alternate, effect, window_effects
+from tests.bench.kernel_library import KINDS, Rings, alternate, window_effects
 
 _S = 1_000_000_000
 RATE_HZ = 1_500.0 if os.environ.get("SQUALL_BENCH_DEVICE", "gpu") == "gpu" else 150.0
 ROWS, N_CONNECTIONS = 8, 64
 _WINDOW_S, _GUARD_S = 2.0, 0.15
-_LOADED_S = 10.0
+_WARM_S = 2.0
+_LOADED_S, _ROUNDS = 3.0, 2
+_STARTING = 6
+_CANCEL_S, _LONGER = 60.0, 1.5
+"""A step of nsys takes so much longer than the first, beside which was no load."""
+_WITHOUT, _KERNELS_OFF, _BATCHES = "without", "kernel library, off", "batch library"
+_VARIANTS = (_WITHOUT, _KERNELS_OFF, _BATCHES)
 _CLIENT_CORES = 4
 DEVICE = os.environ.get("SQUALL_BENCH_DEVICE", "gpu")
 """`cpu`: to try the bench where no GPU is."""
@@ -102,31 +112,35 @@ def _cores() -> tuple[set[int], set[int]]:
 
 
 @contextmanager
-def served(head: str, graphs: bool, folder: Path, environment: Mapping[str, str]) -> Iterator[Endpoint]:
-    """A server of squall's own with `environment` beside what it would have."""
-    model = ModelConfig.model_validate(
-        {"name": head, "framework": "torch" if DEVICE == "gpu" else "numpy", "device": DEVICE,
-         "precision": "fp16" if DEVICE == "gpu" else "fp32",
-         "cuda_graphs": graphs, "max_batch_size": 256, "queue_delay": "0ms"}
-    )  # fmt: skip
-    kept = server_environment._KEPT_ENVIRONMENT
-    server_environment._KEPT_ENVIRONMENT = (*kept, *environment)  # type: ignore[assignment]
-    before = dict(os.environ)
-    os.environ.update(environment)
+def served(
+    head: str, graphs: bool, folder: Path, environment: Mapping[str, str], nsys: NsysSession | None = None
+) -> Iterator[Endpoint]:
+    """A server of squall's own with `environment` beside what it would have. Meanwhile this process has the client's
+    cores."""
     ours, theirs = _cores()
-    (folder / "server").mkdir()
-    server = TritonServer(model, ServerConfig(), folder / "server", None, has_gpu=DEVICE == "gpu")
+    server = _server(head, graphs, folder, environment, nsys)
     try:
-        os.sched_setaffinity(0, ours)
         endpoint = server.start()
         os.sched_setaffinity(0, theirs)
         yield endpoint
     finally:
         os.sched_setaffinity(0, ours | theirs)
         server.stop()
-        server_environment._KEPT_ENVIRONMENT = kept
-        os.environ.clear()
-        os.environ.update(before)
+
+
+def _server(
+    head: str, graphs: bool, folder: Path, environment: Mapping[str, str], nsys: NsysSession | None = None
+) -> TritonServer:
+    model = ModelConfig.model_validate(
+        {"name": head, "framework": "torch" if DEVICE == "gpu" else "numpy", "device": DEVICE,
+         "precision": "fp16" if DEVICE == "gpu" else "fp32",
+         "cuda_graphs": graphs, "max_batch_size": 256, "queue_delay": "0ms"}
+    )  # fmt: skip
+    (folder / "server").mkdir(parents=True)
+    return TritonServer(
+        model, ServerConfig(), folder / "server", nsys, has_gpu=DEVICE == "gpu", cores=tuple(sorted(_cores()[0])),
+        injected=environment,
+    )  # fmt: skip
 
 
 def _settings() -> dict[str, str]:
@@ -134,21 +148,20 @@ def _settings() -> dict[str, str]:
     return {name: text for name, text in os.environ.items() if name.startswith("SQUALL_KERNEL_")}
 
 
-def server_cost(library: Path, head: str, n_on: int, graphs: bool) -> dict[str, Any]:
+def server_cost(library: Path, head: str, n_on: int, graphs: bool, kinds: KernelKinds) -> dict[str, Any]:
     """Recording on and off every 2 s in one server."""
     with (
         tempfile.TemporaryDirectory(prefix="squall-bench-") as text,
         tempfile.TemporaryDirectory(dir="/dev/shm") as shm,
     ):
         folder, rings_folder = Path(text), Path(shm)
-        environment = kernel_environment(library, rings_folder, KINDS, find_cupti()) | _settings()
+        environment = kernel_environment(library, rings_folder, kinds, find_cupti()) | _settings()
         with served(head, graphs, folder, environment) as endpoint:
-            (folder / "warm").mkdir()
-            Load(endpoint, 3.0, folder / "warm").response()
+            _warm(endpoint, folder)
             rings = Rings(rings_folder)
             load = Load(endpoint, (2 * n_on + 1) * (_WINDOW_S + 0.02) + 1, folder)
             time.sleep(1)
-            windows = alternate(rings, n_on, _WINDOW_S, _GUARD_S)
+            windows = alternate(rings.switch, n_on, _WINDOW_S, _GUARD_S)
             states, losses, n_kernels = rings.states(), rings.losses(), dict(rings.n_kernels)
             effects = window_effects(windows, *load.response())
         rings.end()
@@ -156,41 +169,146 @@ def server_cost(library: Path, head: str, n_on: int, graphs: bool) -> dict[str, 
                       "losses": losses, "kernels": n_kernels}  # fmt: skip
 
 
-def loaded_cost(library: Path, head: str, n_blocks: int) -> dict[str, Any]:
-    """Servers of a head in turn, in another order in each block: as it is, with the kernel library loaded and off, and
-    with the batch library, which records. Each against the first of its block."""
-    quantiles: dict[str, list[Array]] = {
-        name: [] for name in ("without", "kernel library, off", "batch library")
-    }
-    names = list(quantiles)
-    for block in range(n_blocks):
-        turn = block % len(names)
-        for name in names[turn:] + names[:turn]:
-            quantiles[name].append(_loaded(library, head, name, block))
-    without = np.array(quantiles.pop("without"))
-    found: dict[str, Any] = {"head": head, "without_us": (without.mean(axis=0) / 1e3).round(1).tolist()}
-    for name, own in quantiles.items():
-        ratios = np.array(own) / without
-        found[name] = {q: effect(list(ratios[:, index])) for index, q in enumerate(("p50", "p95", "p99"))}
-    return found
+class _NsysSwitch:
+    """nsys recording or not, in a session that a server runs in. What it recorded is thrown away: at once where this
+    nsys can cancel, else when it has imported it, which takes seconds of the server's cores."""
+
+    def __init__(self, session: NsysSession) -> None:
+        self._session = session
+        self.can_cancel = True
+        self.taken_s: dict[bool, list[float]] = {True: [], False: []}
+
+    def __call__(self, is_on: bool) -> None:
+        begun_s = time.monotonic()
+        if is_on:
+            self._session.start("bench")
+        else:
+            self._off()
+        self.taken_s[is_on].append(time.monotonic() - begun_s)
+
+    def _off(self) -> None:
+        if self.can_cancel:
+            command = [str(self._session.tools.nsys), "cancel", f"--session={self._session.name}"]
+            try:
+                run_step(command, self._session.env, _CANCEL_S)
+                return
+            except ClusterError:
+                self.can_cancel = False
+        self._session.stop()
+        self._session.discard("bench")
 
 
-def _loaded(library: Path, head: str, name: str, seed: int) -> Array:
+def nsys_cost(head: str, most: int, graphs: bool, trace: Sequence[str], budget_s: float) -> dict[str, Any]:
+    """nsys recording for 2 s and not recording for 2 s in one server that it launched: `most` times, fewer where its
+    steps take so long that `budget_s` would be over."""
+    tools = find_nsys(cache_dir())
+    if tools is None:
+        raise RuntimeError("the bench is void: no nsys")
+    with tempfile.TemporaryDirectory(prefix="squall-bench-") as text:
+        folder = Path(text)
+        profile = ProfileConfig.model_validate({"trace": list(trace)})
+        session = NsysSession(tools, f"squall-bench-{os.getpid()}", folder / "nsys", profile)
+        switch = _NsysSwitch(session)
+        try:
+            with served(head, graphs, folder, {}, session) as endpoint:
+                _warm(endpoint, folder)
+                for is_on in (True, False):
+                    switch(is_on)
+                taken_s = sum(one[0] for one in switch.taken_s.values())
+                pair_s = 2 * _WINDOW_S + _LONGER * taken_s
+                n_on = min(most, max(2, int(budget_s / pair_s)))
+                seconds = n_on * pair_s + _WINDOW_S + 1
+                load = Load(endpoint, seconds, folder)
+                time.sleep(1)
+                windows = alternate(switch, n_on, _WINDOW_S, _GUARD_S)
+                effects = window_effects(
+                    _within(windows, load.begins_ns + round(seconds * _S)), *load.response()
+                )
+        finally:
+            session.shutdown()
+    return effects | {
+        "head": head, "graphs": graphs, "trace": list(trace), "nsys": tools.version_text,
+        "is_cancelled": switch.can_cancel,
+        "switch_s": {"on" if is_on else "off": round(sorted(s)[len(s) // 2], 2) for is_on, s in switch.taken_s.items()},
+    }  # fmt: skip
+
+
+def _within(windows: list[tuple[bool, int, int]], ends_ns: int) -> list[tuple[bool, int, int]]:
+    """Those over by then, the last of them off."""
+    kept = [one for one in windows if one[2] <= ends_ns]
+    return kept[: len(kept) - 1 + len(kept) % 2]
+
+
+def _warm(endpoint: Endpoint, folder: Path) -> None:
+    (folder / "warm").mkdir()
+    Load(endpoint, _WARM_S, folder / "warm").response()
+
+
+def loaded_cost(library: Path, head: str, n_servers: int) -> dict[str, Any]:
+    """Servers of a head as they are, with the kernel library loaded and off, and with the batch library, which records:
+    `n_servers` of each, all there at once and loaded one after another, in another order in each round.
+
+    One server differs from the next: each counts as one value, the mean over its rounds, and intervals are by
+    bootstrap over servers.
+    """
+    quantiles: dict[str, list[list[Array]]] = {name: [[] for _ in range(n_servers)] for name in _VARIANTS}
     with (
         tempfile.TemporaryDirectory(prefix="squall-bench-") as text,
         tempfile.TemporaryDirectory(dir="/dev/shm") as shm,
+        ExitStack() as stack,
     ):
         folder = Path(text)
-        environment: Mapping[str, str] = {}
-        if name == "kernel library, off":
-            environment = kernel_environment(library, Path(shm), KINDS, find_cupti())
-        elif name == "batch library":
-            environment = batch_environment(Path(shm), {})
-        with served(head, False, folder, environment) as endpoint:
-            (folder / "warm").mkdir()
-            Load(endpoint, 2.0, folder / "warm").response()
-            _, took_ns = Load(endpoint, _LOADED_S, folder, seed).response()
-        if environment and not any(Path(shm).iterdir()):
-            raise RuntimeError(f"the bench is void: no ring by the {name}")
-    found: Array = np.percentile(took_ns, (50, 95, 99))
+        keys = [(name, number) for number in range(n_servers) for name in _VARIANTS]
+        servers = [_with(library, head, name, folder / f"{place}", Path(shm) / f"{place}")
+                   for place, (name, _) in enumerate(keys)]  # fmt: skip
+        for server in servers:
+            stack.callback(server.stop)
+        with ThreadPoolExecutor(_STARTING) as starting:
+            endpoints = list(starting.map(lambda one: one.start(), servers))
+        ours, theirs = _cores()
+        stack.callback(os.sched_setaffinity, 0, ours | theirs)
+        os.sched_setaffinity(0, theirs)
+        for place, endpoint in enumerate(endpoints):
+            _warm(endpoint, folder / f"{place}")
+        for round_ in range(_ROUNDS):
+            for place in np.random.default_rng(round_).permutation(len(keys)).tolist():
+                where = folder / f"{place}" / f"round-{round_}"
+                where.mkdir()
+                _, took_ns = Load(endpoints[place], _LOADED_S, where, round_ + 1).response()
+                name, number = keys[place]
+                quantiles[name][number].append(np.percentile(took_ns, (50, 95, 99)))
+        for place, (name, _) in enumerate(keys):
+            if name != _WITHOUT and not any((Path(shm) / f"{place}").iterdir()):
+                raise RuntimeError(f"the bench is void: no ring by the {name}")
+    means = {name: np.array(own).mean(axis=1) for name, own in quantiles.items()}
+    without = means.pop(_WITHOUT)
+    found: dict[str, Any] = {"head": head, "without_us": (without.mean(axis=0) / 1e3).round(1).tolist(),
+                             "servers_p50_us": {name: (own[:, 0] / 1e3).round(1).tolist()
+                                                for name, own in ({_WITHOUT: without} | means).items()}}  # fmt: skip
+    for name, own in means.items():
+        found[name] = {q: _change(own[:, i], without[:, i]) for i, q in enumerate(("p50", "p95", "p99"))}
     return found
+
+
+def _change(with_it: Array, without: Array) -> dict[str, float]:
+    """Of the mean of some servers against the mean of others, in percent, with its interval."""
+    rng = np.random.default_rng(1)
+    ratios = [
+        float(rng.choice(with_it, len(with_it)).mean() / rng.choice(without, len(without)).mean())
+        for _ in range(2_000)
+    ]
+    low, high = np.percentile(ratios, (2.5, 97.5))
+    ratio = float(with_it.mean() / without.mean())
+    return {
+        name: round(100 * (one - 1), 2) for name, one in (("percent", ratio), ("low", low), ("high", high))
+    }
+
+
+def _with(library: Path, head: str, name: str, folder: Path, rings: Path) -> TritonServer:
+    rings.mkdir()
+    environment: Mapping[str, str] = {}
+    if name == _KERNELS_OFF:
+        environment = kernel_environment(library, rings, KINDS, find_cupti())
+    elif name == _BATCHES:
+        environment = batch_environment(rings, {})
+    return _server(head, False, folder, environment)
