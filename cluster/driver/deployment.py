@@ -36,6 +36,7 @@ from squall.scenarios.errors import ClusterError, SquallError
 from squall.scenarios.plan.closed import ClosedPlan
 from squall.scenarios.plan.plan import PhaseSpan, Plan
 
+_TRACE_MEND = "docs/triton.md tells which servers can be traced"
 _STOP_TIMEOUT_S = 120.0
 _SERVER_TIMEOUT_S = 900.0  # fetching and unpacking the server on first use is part of it
 
@@ -192,14 +193,12 @@ class Deployment:
     def _choose_tracing(self) -> None:
         """Triton's trace API, where the server holds it. Batch records tell more, so that its lack is no loss."""
         assert self.server_agent is not None
-        reason: str | None = "the scenario turns it off"
-        if self._scenario.profile.triton_trace == "auto":
+        wanted, reason = self._scenario.profile.triton_trace, None
+        if wanted != "off":
             reason = self.server_agent.call(NodeAgent.missing_trace)
-        if reason is None:
+        self.collectors.choose("triton trace", wanted, reason, _TRACE_MEND, is_quiet=True)
+        if self.collectors.is_on("triton trace"):
             self.server_agent.call(NodeAgent.turn_tracing, True)
-            self.collectors.turn_on("triton trace")
-        else:
-            self.collectors.leave_out("triton trace", reason)
         self._note_collectors()
 
     def _start_server(self, node: Node) -> Endpoint:

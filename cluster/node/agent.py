@@ -217,7 +217,8 @@ class NodeAgent:
         folder = self._scratch.path / SERVER
         folder.mkdir()
         session = self._make_profiler(scenario.profile).session if with_nsys else None
-        trace_file = folder / _TRACE if scenario.profile.triton_trace == "auto" else None
+        traced = scenario.profile.triton_trace
+        trace_file = folder / _TRACE if traced != "off" else None
         injected = self._inside.begin(with_batches, kernel_kinds)
         self._server = TritonServer(
             scenario.model,
@@ -228,6 +229,7 @@ class NodeAgent:
             trace_file,
             cores,
             injected,
+            traces_any=traced == "required",
         )
         try:
             self._endpoint = self._server.start()

@@ -64,7 +64,8 @@ class TritonServer:
     `folder` takes the model repository, batch records and the log `triton.log`. With `nsys` the server runs
     inside that session. `trace_file`: where Triton's trace API is to write; `traces` has the files that a launch
     named, none where the server's version cannot trace. `cores`: those it may run on; empty: those of this process.
-    `injected`: what its environment has beside for libraries of ours.
+    `injected`: what its environment has beside for libraries of ours. `traces_any`: also a version that its trace API
+    may crash.
     Not thread-safe.
     """
 
@@ -78,6 +79,7 @@ class TritonServer:
         trace_file: Path | None = None,
         cores: tuple[int, ...] = (),
         injected: Mapping[str, str] | None = None,
+        traces_any: bool = False,
     ) -> None:
         self.records = folder / "batches"
         self.log = folder / "triton.log"
@@ -90,6 +92,7 @@ class TritonServer:
         self._trace_file = trace_file
         self._cores = cores
         self._injected = injected or {}
+        self._traces_any = traces_any
         self._ports: Ports | None = None
         self._log_start_bytes = 0
         self._process: subprocess.Popen[bytes] | None = None
@@ -244,7 +247,8 @@ class TritonServer:
     def _trace_options(self, version: str | None) -> list[str]:
         """A file for each launch: Triton writes over one that is there."""
         file = self._trace_file
-        if file is None or version is None or not trace_holds(version):
+        holds = version is not None and trace_holds(version)
+        if file is None or not (holds or self._traces_any):
             return []
         self.traces.append(file.with_name(f"{file.name}-{len(self.traces)}") if self.traces else file)
         return trace_options(self.traces[-1])

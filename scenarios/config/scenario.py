@@ -278,7 +278,9 @@ class ProfileConfig(Section):
     )  # which part of each measured phase they are recorded in
     nvml: Literal["auto", "off", "required"] = "auto"
     gpm: Literal["auto", "off"] = "auto"
-    triton_trace: Literal["auto", "off"] = "auto"  # per-request server times, from Triton 2.57 on
+    triton_trace: Literal["auto", "off", "required"] = (
+        "auto"  # per-request server times; auto: from Triton 2.57 on
+    )
     triton_interval_ns: SampleInterval = Field(default=NS_PER_S // 10, alias="triton_interval")
     host_interval_ns: SampleInterval = Field(default=NS_PER_S, alias="host_interval")
     thread_interval_ns: SampleInterval = Field(default=NS_PER_S, alias="thread_interval")

@@ -218,7 +218,8 @@ def by_hand(options: argparse.Namespace, name: str) -> Iterator[str]:
     printed = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
     home, ports = find_triton(), free_ports(ServerConfig())
     environment = server_environment(folder, [*home.library_dirs, *_cuda_folders()])
-    environment["PYTHONPATH"] += os.pathsep + os.environ.get("PYTHONPATH", "")
+    own = os.environ.get("PYTHONPATH", "")
+    environment["PYTHONPATH"] = os.pathsep.join(filter(None, [own, environment["PYTHONPATH"]]))
     backends = ["--backend-directory", str(home.backends)] if home.backends else []
     server_options = triton_options(
         str(repository(options)), _NAME, ports, region_prefix(str(folder)), "theirs"

@@ -113,6 +113,25 @@ def test_a_model_of_two_instances_is_recorded_batch_by_batch_and_diagnosed(
 
 
 @pytest.mark.slow
+def test_a_server_without_the_library_has_its_batches_from_a_trace_that_is_asked_for(
+    joined: Bench, tmp_path: Path
+) -> None:
+    """This Triton may die of it, after some thousand requests."""
+    models = tmp_path / "models"
+    write_model(models, "plain", n_instances=2, sleep_s=0.01)
+    asked = scenario(models, "plain", rate_hz=60, batches="off", triton_trace="required")
+    store, _, _ = finish(joined, asked)
+    assert store.manifest.collectors["triton trace"].status == "on"
+    costs = rows_of(store, "batch_costs")
+    assert {row["source"] for row in costs} == {"trace"}
+    assert len(costs) == counted(store, "execution_count")["plain"] > 0
+    assert sum(row["rows"] for row in costs) == counted(store, "inference_count")["plain"]
+    levels = {row["join_level"] for row in rows_of(store, "joined") if row["outcome"] == "ok"}
+    assert levels == {"batch"}
+    joined.wait_until_gone()
+
+
+@pytest.mark.slow
 def test_a_model_that_is_not_batched_is_recorded_without_its_warm_up(joined: Bench, tmp_path: Path) -> None:
     models = tmp_path / "models"
     write_model(models, "alone", BY_ONE + WARMED)

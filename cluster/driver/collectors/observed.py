@@ -43,7 +43,7 @@ class Collectors:
 
     def choose(
         self,
-        name: Literal["nvml", "nsys", "batches", "kernels"],
+        name: Literal["nvml", "nsys", "batches", "kernels", "triton trace"],
         wanted: Literal["auto", "off", "required"],
         reason: str | None,
         mend: str,
@@ -53,12 +53,13 @@ class Collectors:
         """`reason`: why it cannot run, None if it can, and `how` as in `turn_on`; `is_quiet`: it is no lack, unless it
         is required. Raises ClusterError where it is required and cannot.
         """
+        key = f"profile.{name.replace(' ', '_')}"
         if wanted == "off":
-            self._set(name, "off", f"profile.{name} is off")
+            self._set(name, "off", f"{key} is off")
         elif reason is None:
             self._set(name, "on", how=how)
         elif wanted == "required":
-            raise ClusterError(f"profile.{name} is required, but {reason}; {mend}")
+            raise ClusterError(f"{key} is required, but {reason}; {mend}")
         elif is_quiet:
             self.leave_out(name, reason)
         else:
