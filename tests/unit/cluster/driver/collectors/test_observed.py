@@ -45,5 +45,5 @@ def test_what_cannot_run_is_told_unless_nobody_misses_it() -> None:
 
 @pytest.mark.parametrize("is_quiet", [False, True])
 def test_what_is_required_and_cannot_run_is_an_error_that_names_its_key(is_quiet: bool) -> None:
-    with pytest.raises(ClusterError, match="^profile.triton_trace is required, but too old; docs tell$"):
+    with pytest.raises(ClusterError, match=r"^profile\.triton_trace is required, but too old; docs tell$"):
         chosen("required", "too old", is_quiet)
