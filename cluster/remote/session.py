@@ -7,7 +7,7 @@ import secrets
 import socket
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import Self
 
@@ -101,6 +101,7 @@ class Session:
             )  # fmt: skip
         else:
             ray.init(address=self._address, **options)
+        _hear_no_errors()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -147,6 +148,18 @@ class Session:
             )
             for index, item in enumerate(alive)
         ]  # fmt: skip
+
+
+def _hear_no_errors() -> None:
+    """Lets the thread end in which Ray's library waits for errors to print: when the GCS next answers it, or dies.
+
+    Where the GCS is gone it would ask again at once, for ever: a whole core, and Python's lock, of the driver. No
+    option of Ray's leaves it out, and leaving Ray only waits for its end. A Ray without such a thread loses nothing.
+    """
+    with suppress(ImportError, AttributeError):
+        from ray._private.worker import global_worker
+
+        global_worker.threads_stopped.set()
 
 
 def _say(why: str) -> None:

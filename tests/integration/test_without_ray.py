@@ -20,6 +20,21 @@ from tests.integration.live_runs import Bench, Live, scenario_mapping, wait_unti
 pytestmark = pytest.mark.beside
 
 _RAYS = ("raylet", "gcs_server")
+_WITHOUT = """
+import sys, time
+import psutil
+from squall.cluster.remote.session import Session
+
+with Session(None):
+    for one in psutil.Process().children(recursive=True):
+        if one.name() in sys.argv[1:]:
+            one.kill()
+    time.sleep(1)
+    before = time.process_time()
+    time.sleep(3)
+    print(time.process_time() - before)
+"""
+"""CPU that a session of Ray takes in 3 s, in s, once its processes of the given names are dead."""
 
 
 def _run_of(seconds: int) -> dict[str, Any]:
@@ -72,11 +87,25 @@ def test_one_of_them_killed_or_stopped_costs_nothing_and_ctrl_c_is_obeyed(
     alone.wait_until_gone()
 
 
+@pytest.mark.parametrize("names", [_RAYS[1:], pytest.param(_RAYS, marks=pytest.mark.slow)])
+def test_a_session_whose_ray_died_takes_next_to_no_cpu(alone: Bench, names: tuple[str, ...]) -> None:
+    """A twentieth of a core at most: half a hundredth was seen, and a whole one where Ray's library asks for ever."""
+    live = alone.start_python("-c", _WITHOUT, *names)
+    assert live.end() == 0, live.lines
+    assert float(alone.stdout()) < 0.05 * 3
+    alone.wait_until_gone()
+
+
 @pytest.mark.slow
 def test_a_load_that_outlives_the_gcs_by_more_than_rays_patience_is_whole(alone: Bench) -> None:
     live = alone.start_run(_run_of(75))
     alone.wait_for_phase("burst", 1)
     _of_name(alone, "gcs_server").kill()
+    driver = psutil.Process(live.process.pid)
+    before = driver.cpu_times()
+    alone.wait_for_phase("burst", 71)
+    taken = driver.cpu_times()
+    assert taken.user + taken.system - before.user - before.system < 0.05 * 70, "of 70 s"
     assert live.end() in (0, 3), live.lines
     assert_whole(alone.store())
     assert set(_outcomes(alone)) == {"ok"}
