@@ -36,7 +36,7 @@ setup(
             py_limited_api=True,
             optional=True,  # without it a run knows the batches of our own models alone
         ),
-        Extension(  # no module: CUDA loads it into processes of servers (actors/inject/kernel_library.py)
+        Extension(  # no module: CUDA loads it into processes of servers (actors/inject/library.py)
             "squall.actors._kernels",
             sources=sorted(glob("actors/inject/kernels/*.c")),
             depends=["actors/inject/kernels/kernels.h", "actors/inject/kernels/cupti.h"],

@@ -1,4 +1,4 @@
-"""The kernel library on this machine: where it is, and the environment that makes CUDA load it."""
+"""The environment that makes CUDA load the kernel library, CUPTI on this machine, and the rings that there are."""
 
 from __future__ import annotations
 
@@ -11,16 +11,8 @@ from squall.actors.inject.kernel_ring import KernelKinds
 from squall.actors.inject.library import CUPTI_VARIABLE, INJECTION_VARIABLE, KERNEL_FOLDER_VARIABLE
 
 DEFAULT_KINDS = KernelKinds.KERNELS | KernelKinds.COPIES
-_BUILT = Path(__file__).parents[1]
-"""`setup.py` builds it as `squall.actors._kernels`, for want of another way to build; it is no module of Python."""
-_PATTERN = "_kernels*.so"
 _WHEELS = ("cu13/lib/libcupti.so.13", "cuda_cupti/lib/libcupti.so.12", "cuda_cupti/lib/libcupti.so.11.8")
 _TOOLKITS = ("/usr/local/cuda/extras/CUPTI/lib64/libcupti.so", "/usr/local/cuda/lib64/libcupti.so")
-
-
-def find_kernel_library(folder: Path | None = None) -> Path | None:
-    """The built library, absolute; None where this installation was made without a C compiler."""
-    return next((path.resolve() for path in sorted((folder or _BUILT).glob(_PATTERN))), None)
 
 
 def find_cupti() -> Path | None:

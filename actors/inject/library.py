@@ -1,10 +1,11 @@
-"""The library that records a server's batches: where it was built, and the environment that preloads it; and the names
-of the variables by which ours are loaded and told where to record."""
+"""The libraries that record a server's batches and kernels: where they were built, the environment that preloads that
+of batches, and the names of the variables by which both are loaded and told where to record."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Literal
 
 FOLDER_VARIABLE, KERNEL_FOLDER_VARIABLE = "SQUALL_BATCHES", "SQUALL_KERNELS"
 """In a server's environment: the folder for its rings of batches, and of kernels."""
@@ -14,12 +15,13 @@ its own."""
 CUPTI_VARIABLE = "SQUALL_CUPTI"
 """The file of CUPTI for processes that have not loaded one themselves."""
 _BUILT = Path(__file__).parents[1]
-"""`setup.py` builds it as `squall.actors._batches`, for want of another way to build; it is no module of Python."""
+"""`setup.py` builds them as `squall.actors._batches` and `_kernels`, for want of another way to build; they are no
+modules of Python."""
 
 
-def batch_library() -> Path | None:
-    """The built library; None where no C compiler was at hand at the install."""
-    return next(iter(sorted(_BUILT.glob("_batches*.so"))), None)
+def built_library(of: Literal["batches", "kernels"]) -> Path | None:
+    """The library that records these, absolute; None where squall was installed without a C compiler."""
+    return next((path.absolute() for path in sorted(_BUILT.glob(f"_{of}*.so"))), None)
 
 
 def batch_environment(folder: Path, inherited: Mapping[str, str]) -> dict[str, str]:
@@ -29,7 +31,7 @@ def batch_environment(folder: Path, inherited: Mapping[str, str]) -> dict[str, s
     in memory (tmpfs): on a disk the server may wait for it. Raises ValueError, in one line, where the library was not
     built, or stands where it cannot be preloaded.
     """
-    library = batch_library()
+    library = built_library("batches")
     if library is None:
         raise ValueError("the batch library was not built: install squall where there is a C compiler")
     if any(mark in str(library) for mark in " \t:"):

@@ -15,6 +15,7 @@ from squall.actors.inject.library import (
     INJECTION_VARIABLE,
     PRELOAD_VARIABLE,
     batch_environment,
+    built_library,
 )
 from squall.scenarios.errors import TargetError
 
@@ -54,9 +55,9 @@ def _of_kernels(rings: Path) -> dict[str, str]:
 
     Their rings are in a folder within the other one: each has one reader.
     """
-    from squall.actors.inject.kernel_library import find_cupti, find_kernel_library, kernel_environment
+    from squall.actors.inject.kernel_library import find_cupti, kernel_environment
 
-    library = find_kernel_library()
+    library = built_library("kernels")
     if library is None:
         return {}
     folder = rings / "kernels"

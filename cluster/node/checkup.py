@@ -19,7 +19,7 @@ from squall.actors.doctor.checkup import Checkup, Finding, Host, ThisHost, check
 from squall.actors.doctor.host import CHECKS
 from squall.actors.doctor.priority import ray_health_checks, ray_memory_monitor, ray_niceness, sending
 from squall.actors.doctor.tools import GpuAnswers, NsysAnswers, containers, gpu, nsys
-from squall.actors.inject.library import batch_library
+from squall.actors.inject.library import built_library
 from squall.actors.load.lane import BUILD_MEND, IS_BUILT, NOT_BUILT
 from squall.actors.load.sender import Sender
 from squall.actors.nsys.proof import prove_nsys
@@ -219,7 +219,7 @@ def lane(host: Host) -> Finding:
 def library(host: Host) -> Finding:
     """Whether batches of models that record none themselves can be recorded."""
     del host
-    if batch_library() is not None:
+    if built_library("batches") is not None:
         return Finding("batch library", "ok", "built: batches of any model are recorded")
     what = "not built: only heads of squall record their batches"
     return Finding("batch library", "limited", what, BUILD_MEND)

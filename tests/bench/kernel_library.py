@@ -34,12 +34,7 @@ from typing import Any
 
 import numpy as np
 
-from squall.actors.inject.kernel_library import (
-    find_cupti,
-    find_kernel_library,
-    find_rings,
-    kernel_environment,
-)
+from squall.actors.inject.kernel_library import find_cupti, find_rings, kernel_environment
 from squall.actors.inject.kernel_ring import (
     Activities,
     Array,
@@ -49,6 +44,7 @@ from squall.actors.inject.kernel_ring import (
     RingError,
     activities,
 )  # fmt: skip
+from squall.actors.inject.library import built_library
 from tests.bench.kernel_program import GRAPH_KERNELS
 
 _ROOT = Path(__file__).parents[2]
@@ -420,7 +416,7 @@ def main() -> None:
     )
     parser.add_argument("what", choices=["same", "rate", "cost", "idle", "server", "nsys", "loaded"])
     parser.add_argument("head", nargs="?", default="linear_head")
-    parser.add_argument("--library", type=Path, default=find_kernel_library())
+    parser.add_argument("--library", type=Path, default=built_library("kernels"))
     parser.add_argument("--other", type=Path, action="append", default=[])
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--pairs", type=int, default=32)

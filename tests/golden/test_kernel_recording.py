@@ -16,8 +16,8 @@ import psutil
 import pyarrow as pa
 import pytest
 
-from squall.actors.inject.kernel_library import find_kernel_library
 from squall.actors.inject.kernel_ring import KernelRing, RingStatus, recorded_activities
+from squall.actors.inject.library import built_library
 from squall.actors.spill import read_spill
 from squall.cluster.node.injected import kernel_rings
 from squall.cluster.node.injected.kernel_recording import KernelRecording
@@ -28,7 +28,7 @@ from squall.cluster.node.spills import Spills
 from squall.scenarios.config.duty import Duty
 from tests.kernel_hosts import PATIENCE_S, Built, KernelHost
 
-pytestmark = pytest.mark.skipif(find_kernel_library() is None, reason="the kernel library was not built")
+pytestmark = pytest.mark.skipif(built_library("kernels") is None, reason="the kernel library was not built")
 
 MS, S = 1_000_000, 1_000_000_000
 LABELS = {"run": "r", "node": "node-0", "server": "server-0"}

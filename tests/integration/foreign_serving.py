@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from squall.actors.inject.batch_ring import BatchRing, RecordedBatch, rings
-from squall.actors.inject.library import batch_environment, batch_library
+from squall.actors.inject.library import batch_environment, built_library
 from squall.actors.net.triton_control import Control, ControlError
 from squall.actors.process.supervisor import region_prefix, remove_leftovers
 from squall.cluster.node.server import free_ports
@@ -91,7 +91,7 @@ class ForeignTriton:
 @contextlib.contextmanager
 def foreign_triton(folder: Path, models: Mapping[str, str]) -> Iterator[ForeignTriton]:
     """Over the repository `folder/models`, which has a `config.pbtxt` for each of `models`; killed at the end."""
-    if batch_library() is None:
+    if built_library("batches") is None:
         pytest.skip("the batch library is not built (no C compiler at the install)")
     home, ports, where = find_triton(), free_ports(ServerConfig()), folder / "rings"
     where.mkdir()

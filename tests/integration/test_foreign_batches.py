@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from squall.actors.inject.library import batch_library
+from squall.actors.inject.library import built_library
 from squall.actors.process.supervisor import region_prefix, remove_leftovers
 from squall.analysis.storage.store import RunStore
 from squall.cluster.node.agent import SERVER
@@ -31,7 +31,9 @@ from tests.integration.live_runs import Bench, scenario_mapping, wait_until
 
 pytestmark = [
     pytest.mark.beside,
-    pytest.mark.skipif(batch_library() is None, reason="the batch library was not built: no C compiler"),
+    pytest.mark.skipif(
+        built_library("batches") is None, reason="the batch library was not built: no C compiler"
+    ),
 ]
 
 

@@ -12,8 +12,7 @@ from typing import Any
 
 import pytest
 
-from squall.actors.inject.kernel_library import find_kernel_library
-from squall.actors.inject.library import batch_library
+from squall.actors.inject.library import built_library
 from squall.actors.sampling.gpu.source import missing_reason
 from squall.analysis.clocks.timeline import phase_spans
 from squall.analysis.clocks.track import ClockTrack
@@ -27,7 +26,8 @@ from tests.integration.test_foreign_batches import ask, rows_of, scenario, their
 from tests.kernel_hosts import built
 
 pytestmark = pytest.mark.skipif(
-    batch_library() is None or find_kernel_library() is None, reason="a library was not built: no C compiler"
+    built_library("batches") is None or built_library("kernels") is None,
+    reason="a library was not built: no C compiler",
 )
 MS = 1_000_000
 Row = dict[str, Any]

@@ -9,9 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
-from squall.actors.inject.kernel_library import find_cupti, find_kernel_library, kernel_environment
+from squall.actors.inject.kernel_library import find_cupti, kernel_environment
 from squall.actors.inject.kernel_ring import KernelKinds
-from squall.actors.inject.library import CUPTI_VARIABLE
+from squall.actors.inject.library import CUPTI_VARIABLE, built_library
 from squall.actors.process.state import listening_pids
 from squall.actors.sampling.gpu.source import missing_reason
 from squall.analysis.nsys.tables import EventLabels
@@ -43,14 +43,14 @@ def missing_kernels() -> str | None:
     """
     if missing_reason() is not None and not os.environ.get(CUPTI_VARIABLE):
         return NO_GPU
-    if find_kernel_library() is None:
+    if built_library("kernels") is None:
         return "the kernel library was not built: install squall where there is a C compiler"
     return None
 
 
 def server_kernel_environment(rings: Path, kinds: Sequence[str]) -> dict[str, str]:
     """What a server on this node needs to record `kinds` into `rings`. Raises ClusterError without a library."""
-    library = find_kernel_library()
+    library = built_library("kernels")
     if library is None:
         raise ClusterError(missing_kernels() or "the kernel library was not built")
     flags = KernelKinds(0)

@@ -11,7 +11,6 @@ import pytest
 import yaml
 from typer.testing import CliRunner, Result
 
-import squall.actors.inject.kernel_library
 import squall.actors.inject.library
 from squall.cluster.cli import app
 from squall.cluster.commands.inject import Form, snippet
@@ -34,7 +33,6 @@ def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     path = tmp_path / "_batches.so"
     path.touch()
     monkeypatch.setattr(squall.actors.inject.library, "_BUILT", tmp_path)
-    monkeypatch.setattr(squall.actors.inject.kernel_library, "_BUILT", tmp_path)
     for name in ("LD_PRELOAD", "SQUALL_CUPTI"):
         monkeypatch.delenv(name, raising=False)
     return path
