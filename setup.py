@@ -29,7 +29,7 @@ setup(
         Extension(  # no module: nothing of Python is in it, for it is preloaded into servers (actors/inject/library.py)
             "squall.actors._batches",
             sources=["actors/inject/batches.c"],
-            depends=["actors/inject/ring.h"],
+            depends=["actors/inject/ring.h", "actors/inject/ring_file.h"],
             extra_compile_args=["-std=c11", "-O2", "-fvisibility=hidden"],
             extra_link_args=["-ldl", "-pthread"],
             define_macros=[("_GNU_SOURCE", "1")],
@@ -39,7 +39,11 @@ setup(
         Extension(  # no module: CUDA loads it into processes of servers (actors/inject/library.py)
             "squall.actors._kernels",
             sources=sorted(glob("actors/inject/kernels/*.c")),
-            depends=["actors/inject/kernels/kernels.h", "actors/inject/kernels/cupti.h"],
+            depends=[
+                "actors/inject/kernels/kernels.h",
+                "actors/inject/kernels/cupti.h",
+                "actors/inject/ring_file.h",
+            ],
             extra_compile_args=["-std=c11", "-O2", "-fvisibility=hidden"],
             extra_link_args=["-ldl", "-pthread", "-Wl,-z,nodelete"],
             define_macros=[("_GNU_SOURCE", "1")],

@@ -7,15 +7,15 @@ of several rings may stand in one file.
 
 from __future__ import annotations
 
-import mmap
 import os
-import stat
 import struct
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+from squall.actors.inject.ring_file import RingError, RingFile
 
 ID_BYTES: Final = 128
 """A longer request id is cut to so many bytes."""
@@ -82,33 +82,30 @@ class BatchRing:
     """
 
     def __init__(self, path: Path) -> None:
-        """Raises ValueError, in one line, if `path` is no ring of this version; OSError if it cannot be opened."""
+        """Raises RingError, in one line, if `path` is no ring of this version; OSError if it cannot be opened."""
         self._path = path
         self._fence = threading.Lock()
-        self._fd = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        self._file = RingFile(path, _HEADER.size)
+        self._map = self._file.map
         try:
-            self.pid, self._size = self._opened()
-            self._map = mmap.mmap(self._fd, _HEADER_BYTES + self._size)
-        except BaseException:
-            os.close(self._fd)
+            self.pid, self._size = self._told()
+        except RingError:
+            self._file.close()
             raise
         self._words = memoryview(self._map).cast("Q")
         self._read = self._load(_READ)
 
-    def _opened(self) -> tuple[int, int]:
-        """Process and size of the data. Raises ValueError if this is no ring."""
-        head = os.pread(self._fd, _HEADER.size, 0) if stat.S_ISREG(os.fstat(self._fd).st_mode) else b""
-        if len(head) < _HEADER.size or not head.startswith(_MAGIC):
-            raise ValueError(f"{self._path}: not a ring of batches")
-        _, layout, n_header, size, pid = _HEADER.unpack(head)
+    def _told(self) -> tuple[int, int]:
+        """Process and size of the data, by the header. Raises RingError if it is none."""
+        magic, layout, n_header, size, pid = _HEADER.unpack_from(self._map)
+        if magic != _MAGIC:
+            raise RingError(f"{self._path}: not a ring of batches")
         if (layout, n_header) != (_LAYOUT, _HEADER_BYTES):
-            raise ValueError(
+            raise RingError(
                 f"{self._path}: a ring of layout {layout}, and this is a reader of layout {_LAYOUT}"
             )
-        if not 0 < size <= _MOST_BYTES or size % 8 or os.fstat(self._fd).st_size != n_header + size:
-            raise ValueError(
-                f"{self._path}: a ring of {size} bytes in a file of {os.fstat(self._fd).st_size}"
-            )
+        if not 0 < size <= _MOST_BYTES or size % 8 or len(self._map) != n_header + size:
+            raise RingError(f"{self._path}: a ring of {size} bytes in a file of {len(self._map)}")
         return pid, size
 
     def _load(self, word: int) -> int:
@@ -128,14 +125,13 @@ class BatchRing:
     def drain(self) -> bytes:
         """Frames that were written since the last call, whole and in their order; their room is free again.
 
-        Raises ValueError, in one line, where the positions cannot be, or the file was cut while it was mapped: nothing
+        Raises RingError, in one line, where the positions cannot be, or the file was cut while it was mapped: nothing
         more is to be had of it then.
         """
-        if os.fstat(self._fd).st_size < _HEADER_BYTES + self._size:
-            raise ValueError(f"{self._path}: the ring was cut while it was read")
+        self._file.check_whole()
         written = self._load(_WRITTEN)
         if not 0 <= written - self._read <= self._size:
-            raise ValueError(f"{self._path}: {self._read} bytes read of {written}, in a ring of {self._size}")
+            raise RingError(f"{self._path}: {self._read} bytes read of {written}, in a ring of {self._size}")
         taken = self._between(self._read, written)
         self._read = written
         self._store(_READ, written)
@@ -153,11 +149,8 @@ class BatchRing:
 
     def close(self) -> None:
         """Leaves the file as it is. May be called twice."""
-        if self._fd >= 0:
-            self._words.release()
-            self._map.close()
-            os.close(self._fd)
-            self._fd = -1
+        self._words.release()
+        self._file.close()
 
 
 def recorded_batches(file: Path) -> Iterator[RecordedBatch | CutOff]:

@@ -49,5 +49,6 @@ def kernel_environment(
 
 
 def find_rings(folder: Path, known: Collection[Path] = ()) -> list[Path]:
-    """Files of rings in `folder` that are not `known`, by name; one may not be ready yet (RingError)."""
+    """Files of rings in `folder` that are not `known`, by name. A process of an older library may not
+    have made its own ready yet (RingError)."""
     return sorted(path for path in folder.glob("kernels-*.ring") if path not in known)

@@ -10,7 +10,6 @@ import ctypes
 import mmap
 import os
 import platform
-import stat
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -19,6 +18,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from squall.actors.inject.ring_file import RingError, RingFile
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -124,10 +125,6 @@ _NAME = np.dtype(
 FLAG_ON, FLAG_FAILED, FLAG_PEER = 1, 2, 4
 
 
-class RingError(ValueError):
-    """A file that is no ring of this library, or not one that this user may trust."""
-
-
 @dataclass(frozen=True)
 class State:
     """How the library in a process does: one line for people is `str(state)`."""
@@ -185,14 +182,17 @@ class KernelRing:
     """
 
     def __init__(self, path: Path) -> None:
-        file = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
-        try:
-            self._map = _mapped(file, path)
-        finally:
-            os.close(file)
         self.path = path
+        self._file = RingFile(path, HEADER_BYTES)
+        self._map = self._file.map
+        try:
+            _check_trusted(self._file.facts, path)
+            head = self._map[:HEADER_BYTES]  # a copy, with which the map can be closed
+            _check(np.frombuffer(head, HEADER), len(self._map), path)
+        except RingError:
+            self._file.close()
+            raise
         self._header = np.frombuffer(self._map, HEADER, 1)
-        _check(self._header, len(self._map), path)
         self._n_slots = int(self._header["n_slots"][0])
         self.pid = int(self._header["pid"][0])
 
@@ -226,7 +226,11 @@ class KernelRing:
         return Losses(*map(self._word, names))
 
     def drain(self) -> bytes:
-        """Records written since the last call, whole ones, and their room is free again; empty where there are none."""
+        """Records written since the last call, whole ones, and their room is free again; empty where there are none.
+
+        Raises RingError where the positions cannot be, or the file was cut.
+        """
+        self._file.check_whole()
         tail, head = self._word("tail"), self._word("head")
         n = head - tail
         if not 0 <= n <= self._n_slots:
@@ -259,22 +263,19 @@ class KernelRing:
     def close(self) -> None:
         """Ends reading; the file stays."""
         del self._header
-        self._map.close()
+        self._file.close()
 
 
-def _mapped(file: int, path: Path) -> mmap.mmap:
-    found = os.fstat(file)
-    if not stat.S_ISREG(found.st_mode) or found.st_size < HEADER_BYTES:
-        raise RingError(f"{path}: no ring of the kernel library")
-    if found.st_uid not in (os.geteuid(), 0) or found.st_mode & 0o077:
+def _check_trusted(file: os.stat_result, path: Path) -> None:
+    """Raises RingError where somebody else could write it."""
+    if file.st_uid not in (os.geteuid(), 0) or file.st_mode & 0o077:
         raise RingError(f"{path}: others than its owner may write it, or it is another user's")
-    return mmap.mmap(file, found.st_size)
 
 
 def _check(header: Array, n_bytes: int, path: Path) -> None:
     """Raises RingError where the header does not fit this reader, or the file."""
     if bytes(header["magic"][0]).ljust(8, b"\0") != MAGIC:
-        raise RingError(f"{path}: no ring of the kernel library, or not ready")
+        raise RingError(f"{path}: not a ring of kernels")
     sizes = int(header["header_bytes"][0]), int(header["record_bytes"][0])
     if sizes != (HEADER_BYTES, RECORD_BYTES):
         raise RingError(f"{path}: a ring of another version of the kernel library")

@@ -41,10 +41,10 @@ from squall.actors.inject.kernel_ring import (
     KernelKinds,
     KernelRing,
     Names,
-    RingError,
     activities,
 )  # fmt: skip
 from squall.actors.inject.library import built_library
+from squall.actors.inject.ring_file import RingError
 from tests.bench.kernel_program import GRAPH_KERNELS
 
 _ROOT = Path(__file__).parents[2]

@@ -17,10 +17,10 @@ from squall.actors.inject.kernel_ring import (
     KernelKinds,
     KernelRing,
     Names,
-    RingError,
     RingStatus,
     activities,
 )  # fmt: skip
+from squall.actors.inject.ring_file import RingError
 from tests.kernel_hosts import ALL_KINDS, PATIENCE_S, Built, KernelHost, built, drained, switched
 from tests.sanitize import compiler
 

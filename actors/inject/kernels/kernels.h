@@ -27,7 +27,7 @@ typedef enum { READY, RECORDING, NO_CUPTI, TOO_OLD, TOO_NEW, NO_SYMBOL, TAKEN, R
 /* The header of a ring. kernel_ring.py reads and writes it at these offsets; all words are of the machine's order.
    The reader writes `tail` and `wanted`, the library all else: neither trusts what the other wrote. */
 typedef struct {
-  uint64_t magic; /* "sqkern1" and 0, written last */
+  uint64_t magic; /* "sqkern1" and 0 */
   uint32_t header_bytes, record_bytes;
   uint64_t n_slots;
   uint32_t pid, status;

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from squall.actors.inject.kernel_library import find_rings
-from squall.actors.inject.kernel_ring import KernelRing, RingError, Switched
+from squall.actors.inject.kernel_ring import KernelRing, Switched
+from squall.actors.inject.ring_file import RingError
 from squall.cluster.node.injected.kernel_process import KernelProcess
 from squall.cluster.node.injected.process_gpus import gpus_of
 from squall.cluster.node.injected.ring_folder import hold_alone, rings_of

@@ -102,12 +102,14 @@ def refused(path: Path) -> str:
 
 def test_what_is_no_ring_is_refused_in_one_line(tmp_path: Path) -> None:
     path = tmp_path / "batches-7-a.ring"
-    for content in (b"", b"SQBATCH\0", b"nonsense" * 1024):
+    for content in (b"", b"SQBATCH\0"):
         path.write_bytes(content)
-        assert refused(path) == "not a ring of batches"
+        assert refused(path) == "not a ring"
+    path.write_bytes(b"nonsense" * 1024)
+    assert refused(path) == "not a ring of batches"
     path.unlink()
     os.mkfifo(path)
-    assert refused(path) == "not a ring of batches"
+    assert refused(path) == "not a ring"
 
 
 @pytest.mark.parametrize(
