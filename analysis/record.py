@@ -33,7 +33,8 @@ def from_json(kind: type[Record], found: object) -> Record:
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False)[0]
         where = ".".join(map(str, first["loc"])) or kind.__name__
-        raise AnalysisError(f"{where}: {first['msg']}") from error
+        what = "is not there" if first["type"] == "missing" else first["msg"]
+        raise AnalysisError(f"{where}: {what}") from error
     return record
 
 

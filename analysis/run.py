@@ -61,8 +61,9 @@ class Run:
 
     @property
     def summary(self) -> Summary:
-        """The figures of the run, those of summary.json. Raises StoreError where there are none (yet)."""
-        return Summary.read(self.path)
+        """The figures of the run, those of summary.json. Raises StoreError where there are none (yet), or those of
+        another version of squall."""
+        return Summary.read(self._store)
 
     @property
     def tables(self) -> tuple[str, ...]:

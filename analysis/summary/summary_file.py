@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from squall.analysis.clocks.timeline import RunPhase
@@ -19,6 +18,7 @@ from squall.analysis.requests.burst_latency import BurstLatency
 from squall.analysis.requests.recording_cost import RecordingCosts
 from squall.analysis.requests.rejections import Rejections
 from squall.analysis.requests.stimulus import Stimulus
+from squall.analysis.storage.store import RunStore
 from squall.analysis.summary.collector_costs import CollectorCosts
 from squall.analysis.summary.identities import Identity
 from squall.analysis.summary.profile_figures import LatencyUnder, ProfileFigures
@@ -96,10 +96,18 @@ class Summary:
         return from_json(cls, found)
 
     @classmethod
-    def read(cls, run_dir: Path) -> Summary:
-        """The summary in a run directory. Raises StoreError."""
-        path = run_dir / FILE
+    def read(cls, store: RunStore) -> Summary:
+        """The summary in a run directory. Raises StoreError, which says what makes it anew: also of one that lacks keys
+        of this version."""
+        path = store.run_dir / FILE
         try:
-            return cls.from_json(json.loads(path.read_text(encoding="utf-8")))
-        except (OSError, ValueError, AnalysisError) as error:
-            raise StoreError(f"{path} cannot be read: squall analyze {run_dir}") from error
+            found = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise StoreError(f"{path} cannot be read: squall analyze {store.run_dir}") from error
+        try:
+            return cls.from_json(found)
+        except AnalysisError as error:
+            store.refuse_earlier()
+            raise StoreError(
+                f"{path} is not of this version of squall ({error}): squall analyze {store.run_dir} makes it anew"
+            ) from error

@@ -79,7 +79,7 @@ def _already_whole(store: RunStore, screen: Screen, interrupts: Interrupts) -> R
     if not is_derived(store) and store.has("requests"):
         with interrupts.allowed():
             derive(store)
-    return RunResult(store.run_dir, Summary.read(store.run_dir), store.manifest.status)
+    return RunResult(store.run_dir, Summary.read(store), store.manifest.status)
 
 
 @contextmanager

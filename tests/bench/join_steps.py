@@ -74,7 +74,7 @@ def report(run: Path, _memory_limit_bytes: int) -> None:
     from squall.analysis.summary.summary_file import Summary
 
     store = RunStore.open(run)
-    write_report(store, Summary.read(store.run_dir))
+    write_report(store, Summary.read(store))
 
 
 def derived(run: Path, memory_limit_bytes: int) -> None:

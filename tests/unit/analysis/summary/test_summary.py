@@ -4,7 +4,6 @@ import gc
 import json
 from collections import Counter
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -61,16 +60,46 @@ def test_a_stored_summary_of_no_request_is_read_as_well(make_run: MakeRun, synth
     assert Summary.from_json(json.loads(json.dumps(made.to_json()))) == made
 
 
-def test_what_is_no_summary_is_refused_with_the_key_that_is_at_fault(
-    summary: Summary, tmp_path: Path
-) -> None:
+def test_what_is_no_summary_is_refused_with_the_key_that_is_at_fault(summary: Summary) -> None:
     found = summary.to_json()
     with pytest.raises(AnalysisError, match=r"^measure\.duration_ns: "):
         Summary.from_json({**found, "measure": {**found["measure"], "duration_ns": "long"}})
-    del found["verdict"]
-    (tmp_path / "summary.json").write_text(json.dumps(found))
-    with pytest.raises(StoreError, match="cannot be read: squall analyze"):
-        Summary.read(tmp_path)
+
+
+def why_unread(store: RunStore, text: str) -> str:
+    """What is said of that summary.json, after its path."""
+    path = store.run_dir / "summary.json"
+    path.write_text(text)
+    with pytest.raises(StoreError) as told:
+        Summary.read(store)
+    assert "\n" not in str(told.value)
+    return str(told.value).removeprefix(f"{path} ")
+
+
+def test_a_summary_of_an_earlier_version_says_which_key_it_lacks_and_what_makes_it_anew(
+    make_run: MakeRun, plain: SyntheticRun, summary: Summary
+) -> None:
+    store, found = make_run(plain), summary.to_json()
+    mend = f"squall analyze {store.run_dir}"
+    for key in ("recording", "verdict"):
+        text = json.dumps({name: value for name, value in found.items() if name != key})
+        why = f"is not of this version of squall ({key}: is not there): {mend} makes it anew"
+        assert why_unread(store, text) == why
+    assert why_unread(store, "[]").startswith("is not of this version of squall (Summary: ")
+    assert why_unread(store, json.dumps(found)[:-1]) == f"cannot be read: {mend}"
+    (store.run_dir / "summary.json").write_text(json.dumps({**found, "of a later version": 1}))
+    assert Summary.read(store) == summary
+
+
+def test_a_summary_is_not_to_be_made_anew_of_a_run_whose_tables_are_of_an_earlier_version(
+    make_run: MakeRun, plain: SyntheticRun
+) -> None:
+    store = make_run(plain)
+    manifest = store.run_dir / "manifest.json"
+    manifest.write_text(json.dumps({**json.loads(manifest.read_text()), "schema_version": 4}))
+    why = why_unread(RunStore.open(store.run_dir), "{}")
+    assert "has tables of schema version 4" in why
+    assert "analyze it with the older squall" in why
 
 
 def test_intended_and_delivered_load_are_counted_over_the_measure_phase(
