@@ -27,6 +27,8 @@ from squall.analysis.schema import arrow_schema
 from squall.models.payload import ID_DIGITS
 
 TABLE = "triton_traces"
+TRACE = "trace"
+"""Name of the file that a server's first launch is given; `TRACE-1`, `TRACE-2`, … those of the launches after it."""
 LOG_FREQUENCY = 1_000
 """Requests a file. As many are lost with a server that is killed; a million requests make a thousand files."""
 
@@ -100,6 +102,14 @@ def trace_files(file: Path) -> list[Path]:
         if (number := path.name.removeprefix(f"{file.name}.")).isdecimal()
     ]
     return [path for _, path in sorted(numbered)] + ([file] if file.exists() else [])
+
+
+def traces_in(folder: Path) -> list[Path]:
+    """Files of launches in a server's folder of which something was written, by whatever process."""
+    names = (
+        re.fullmatch(rf"({TRACE}(?:-[0-9]+)?)(?:\.[0-9]+)?", path.name) for path in folder.glob(f"{TRACE}*")
+    )
+    return sorted({folder / name[1] for name in names if name is not None})
 
 
 class TraceSwitch:

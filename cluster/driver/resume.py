@@ -17,6 +17,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from squall.actors.sampling.triton_trace import traces_in
 from squall.analysis.clocks.timeline import RunPhase, phase_spans
 from squall.analysis.clocks.track import ClockTrack
 from squall.analysis.derive import derive, is_derived
@@ -31,7 +32,7 @@ from squall.cluster.driver.ingest import Ledger, ingest_file
 from squall.cluster.driver.node_files import FilesHere, pieces_of
 from squall.cluster.driver.run import RunResult
 from squall.cluster.interrupts import Interrupts
-from squall.cluster.node.agent import SERVER, traces_in
+from squall.cluster.node.agent import SERVER
 from squall.cluster.node.injected.inside import LibrariesInside
 from squall.cluster.node.scratch import folders_of, owner_of
 from squall.cluster.node.server_log import without_own_folders

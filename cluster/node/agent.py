@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
@@ -11,13 +10,12 @@ from typing import Literal
 from squall.actors.clock import SystemClock, clock_domain
 from squall.actors.load.shared_memory import remove_regions
 from squall.actors.net.triton_control import ControlError
-from squall.actors.nsys.tools import NsysTools, find_nsys
 from squall.actors.process.cores import Cores, Split, node_split
 from squall.actors.process.state import listening_pids, states_of, what_is_unusual
 from squall.actors.process.supervisor import remove_leftovers
 from squall.actors.sampling.gpu.source import missing_reason
 from squall.actors.sampling.observer import Observer, ObserverSettings, ServerTarget
-from squall.actors.sampling.triton_trace import TraceSwitch, trace_holds, trace_reason
+from squall.actors.sampling.triton_trace import TRACE, TraceSwitch, trace_holds, trace_reason, traces_in
 from squall.analysis.nsys.tables import EventLabels
 from squall.analysis.tables.collected import KernelRecordingFacts, NsysFacts, ObserverCost
 from squall.analysis.tables.deployed import NodeFacts, ServerScheduling
@@ -27,18 +25,16 @@ from squall.cluster.node.injected.batch_recording import missing_library
 from squall.cluster.node.injected.inside import LibrariesInside
 from squall.cluster.node.injected.kernel_recording import missing_kernels
 from squall.cluster.node.node_facts import node_facts
-from squall.cluster.node.node_profiler import NodeProfiler
 from squall.cluster.node.scratch import Owner, Scratch, claim, is_wanted, owner_of
 from squall.cluster.node.server import TritonServer
 from squall.cluster.node.server_log import without_own_folders
+from squall.cluster.node.server_nsys import ServerNsys
 from squall.cluster.node.spills import NodeFile, Spills, save_deleted
-from squall.cluster.node.triton_home import cache_dir
 from squall.scenarios.config.duty import Duty
 from squall.scenarios.config.scenario import ProfileConfig, Scenario
-from squall.scenarios.errors import ClusterError, LostActor, TargetError
+from squall.scenarios.errors import ClusterError, TargetError
 
 SERVER = "server-0"
-_TRACE = "trace"
 _WORKERS_END_WITHIN_S = 25.0
 
 
@@ -63,8 +59,6 @@ class NodeAgent:
         """
         self._run = run
         self._node = node
-        self._profile = profile
-        self._clock = SystemClock()
         try:
             self._scratch = Scratch(Path(adopted) if adopted is not None else None)
             self._spills = Spills(self._scratch.path, node)
@@ -74,10 +68,8 @@ class NodeAgent:
             raise ClusterError(f"{node}: no scratch folder: {error.strerror or error}") from error
         self._server: TritonServer | None = None
         self._endpoint: Endpoint | None = None
-        self._profiler: NodeProfiler | None = None
+        self._nsys = ServerNsys(node, self._scratch.path / SERVER, SystemClock(), profile)
         self._inside = LibrariesInside(self._scratch.path / SERVER)
-        self._tools: NsysTools | None = None
-        self._without_nsys: str | None = None
         self._is_traced = False
         self._is_restarting = False
         self._is_deleted = False
@@ -110,16 +102,8 @@ class NodeAgent:
         return missing_reason()
 
     def missing_nsys(self, trace: tuple[str, ...]) -> str | None:
-        """Why nsys cannot record `trace` here; None if it can. Raises ClusterError where SQUALL_NSYS names none."""
-        tools = self._find_nsys()
-        if tools is None:
-            return f"nsys is not installed on {self._node}"
-        fatal = next((problem for problem in tools.problems if problem.is_fatal), None)
-        if fatal is not None:
-            return f"{fatal.what}: {fatal.mend}"
-        if set(trace) == {"cuda"} and missing_reason() is not None:
-            return f"profile.trace asks for cuda alone, and {self._node} has no GPU"
-        return None
+        """See `ServerNsys.missing`."""
+        return self._nsys.missing(trace)
 
     def heartbeat(self) -> list[str]:
         """What has ended here that should run, as sentences; empty if all is well."""
@@ -216,9 +200,9 @@ class NodeAgent:
         """
         folder = self._scratch.path / SERVER
         folder.mkdir()
-        session = self._make_profiler(scenario.profile).session if with_nsys else None
+        session = self._nsys.begin(scenario.profile).session if with_nsys else None
         traced = scenario.profile.triton_trace
-        trace_file = folder / _TRACE if traced != "off" else None
+        trace_file = folder / TRACE if traced != "off" else None
         injected = self._inside.begin(with_batches, kernel_kinds)
         self._server = TritonServer(
             scenario.model,
@@ -246,23 +230,20 @@ class NodeAgent:
         where it starts and nsys is required.
         """
         endpoint = server.start_without_nsys()
-        profiler, self._profiler = self._profiler, None
-        if profiler is not None:
-            profiler.close()
-            profiler.remove()
-        self._without_nsys = f"the server did not start under nsys launch: {reason}"
+        why = f"the server did not start under nsys launch: {reason}"
+        self._nsys.give_up(why)
         if profile.nsys == "required":
             server.stop()
-            raise ClusterError(f"profile.nsys is required, but {self._without_nsys}")
+            raise ClusterError(f"profile.nsys is required, but {why}")
         return endpoint
 
     def why_without_nsys(self) -> str | None:
-        """Why the server that was to be started under nsys runs without it; None if it does not."""
-        return self._without_nsys
+        """See `ServerNsys.why_without`."""
+        return self._nsys.why_without
 
     def attach_profiler(self, profile: ProfileConfig) -> None:
         """Joins the nsys session of a server that somebody else started. Raises ClusterError if it is not there."""
-        self._make_profiler(profile)
+        self._nsys.begin(profile)
 
     def restart_server(self) -> list[str]:
         """Starts the server again on its ports, in a new nsys session; returns what does not go on with it.
@@ -270,10 +251,9 @@ class NodeAgent:
         Raises TargetError where it does not start.
         """
         assert self._server is not None
-        assert self._profiler is not None
         self._is_restarting = True
         try:
-            self._endpoint = self._server.restart(self._profiler.renew())
+            self._endpoint = self._server.restart(self._nsys.renew())
         finally:
             self._is_restarting = False
         losses = []
@@ -324,7 +304,7 @@ class NodeAgent:
 
     def stop_server(self) -> list[str]:
         """Ends the profiler's session and the server; returns what did not end as it should."""
-        losses = self._profiler.close() if self._profiler is not None else []
+        losses = self._nsys.close()
         if self._server is not None:
             self._endpoint = None
             self._server.stop()
@@ -368,48 +348,22 @@ class NodeAgent:
 
     # the profiler
 
-    def _find_nsys(self) -> NsysTools | None:
-        """See `find_nsys`, which asks nsys half a dozen questions: they are asked once."""
-        if self._tools is None:
-            self._tools = find_nsys(cache_dir())
-        return self._tools
-
-    def _make_profiler(self, profile: ProfileConfig) -> NodeProfiler:
-        tools = self._find_nsys()
-        if tools is None:
-            raise ClusterError(f"nsys is not installed on {self._node}")
-        folder = self._scratch.path / SERVER
-        folder.mkdir(exist_ok=True)
-        self._profiler = NodeProfiler(tools, profile, folder, self._clock)
-        return self._profiler
-
     def start_profiler(self, phase: str) -> int:
-        """Begins to record the server for `phase`; returns the instant at which it was on (node's clock)."""
-        if self._profiler is None:  # in an adopted folder
-            raise LostActor("the server to record ended with the agent that had started it")
-        return self._profiler.start(phase)
+        """See `ServerNsys.start`."""
+        return self._nsys.start(phase)
 
     def stop_profiler(self, phase: str) -> None:
-        """Ends the recording; `spill_profile` follows, at any time."""
-        if self._profiler is None:  # in an adopted folder
-            raise ClusterError("its recording ended with the agent that made it")
-        self._profiler.stop(phase)
+        """See `ServerNsys.stop`."""
+        self._nsys.stop(phase)
 
     def spill_profile(self, phase: str) -> list[str]:
-        """The scrubbed report of a recording and its tables, for the driver to fetch. Returns losses and notes.
-
-        In an adopted folder: of a recording that the dead agent had ended.
-        """
-        profiler = self._profiler
-        if profiler is None:
-            assert self._profile is not None, "start_server was asked for nsys"
-            profiler = self._make_profiler(self._profile)
+        """The scrubbed report of a recording and its tables, for the driver to fetch. Returns losses and notes."""
         labels = EventLabels(self._run, self._node, SERVER)
-        return profiler.spill(phase, labels, self._spills.reports_dir / SERVER, self._spills.write)
+        return self._nsys.spill(phase, labels, self._spills.reports_dir / SERVER, self._spills.write)
 
     def profiler_facts(self) -> NsysFacts:
-        """What nsys is, what its steps took and what its reports hold; empty without it."""
-        return self._profiler.facts() if self._profiler is not None else NsysFacts()
+        """See `ServerNsys.facts`."""
+        return self._nsys.facts()
 
     # files
 
@@ -460,11 +414,3 @@ class NodeAgent:
             self._scratch.leave()
         else:
             self._scratch.remove()
-
-
-def traces_in(folder: Path) -> list[Path]:
-    """What `TritonServer.traces` named of which something was written, by this process or by one that died."""
-    names = (
-        re.fullmatch(rf"({_TRACE}(?:-[0-9]+)?)(?:\.[0-9]+)?", path.name) for path in folder.glob(f"{_TRACE}*")
-    )
-    return sorted({folder / name[1] for name in names if name is not None})

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-import squall.cluster.node.agent
+import squall.cluster.node.server_nsys
 from squall.actors.nsys.tools import NsysTools, Problem
 from squall.cluster.node.agent import NodeAgent
 
@@ -15,8 +15,10 @@ ALL = ("cuda", "nvtx", "osrt")
 
 def _agent(monkeypatch: pytest.MonkeyPatch, *problems: Problem, gpu: bool = False) -> NodeAgent:
     tools = NsysTools(Path("nsys"), (2025, 3), "PATH", None, problems=problems)
-    monkeypatch.setattr(squall.cluster.node.agent, "find_nsys", lambda _: tools)
-    monkeypatch.setattr(squall.cluster.node.agent, "missing_reason", lambda: None if gpu else "no driver")
+    monkeypatch.setattr(squall.cluster.node.server_nsys, "find_nsys", lambda _: tools)
+    monkeypatch.setattr(
+        squall.cluster.node.server_nsys, "missing_reason", lambda: None if gpu else "no driver"
+    )
     return NodeAgent("r", "node-0")
 
 

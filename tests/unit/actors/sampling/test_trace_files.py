@@ -1,10 +1,10 @@
-"""What an agent finds of the trace files that Triton wrote into its folder."""
+"""What is found of the trace files that Triton wrote into a folder."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from squall.cluster.node.agent import traces_in
+from squall.actors.sampling.triton_trace import traces_in
 
 
 def test_trace_files_of_every_launch_are_found_and_nothing_else(tmp_path: Path) -> None:
