@@ -57,6 +57,7 @@ SUITES = {
         "test_spread.py", (), elsewhere=("TaskSpread",), unlike=("GcWatch",)
     ),
     "cluster.driver.node_files.NodeFiles": Held("test_node_files.py", ("FilesHere", "FilesThere")),
+    "cluster.node.injected.taken_file.Ring": Held("test_ring.py", ("BatchRing", "KernelRing")),
     "scenarios.arrivals.gaps.GapLaw": Held("test_gap_law.py", names_of(LAWS)),
     "scenarios.arrivals.process.Arrivals": Held("test_arrivals.py", {*names_of(ARRIVALS), "TraceReplay"}),
     "scenarios.arrivals.rate_paths.RatePath": Held("test_rate_path.py", names_of(PATHS)),
