@@ -14,7 +14,8 @@ from tests.regime_runs import MS, Op, Phase, diagnose, write_regime_run
 from tests.unit.analysis.findings.test_findings_regimes import ANY, SMALL, WAITING, copies
 from tests.window_runs import by_library, windows_of
 
-N_BATCHES = 400
+N_BATCHES = 200
+"""Of each regime: a quarter of them lies in windows, and a finding asks for 30."""
 MB = 1_000_000
 REGIMES = {
     "GPU-bound": ANY,
