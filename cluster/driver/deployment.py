@@ -227,7 +227,8 @@ class Deployment:
             reason = agent.call(NodeAgent.why_without_nsys)
             if reason is not None:
                 self.collectors.lose("nsys", reason, "squall doctor tries a recording on its own")
-                self._note_collectors()
+            self.libraries.confirm(agent)
+            self._note_collectors()
         server = ServerFacts(
             node=node.label,
             model=endpoint.spec.name,

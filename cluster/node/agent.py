@@ -272,6 +272,16 @@ class NodeAgent:
         """See `squall.cluster.node.injected.batch_recording.missing_library`."""
         return missing_library(self._scratch.path)
 
+    def missing_batches(self) -> str | None:
+        """Why the server that was started with the batch library records nothing; None if it does."""
+        assert self._server is not None
+        silence = self._inside.batches.silence(self._server.log_text())
+        return self._server.refusal or silence
+
+    def missing_kernel_library(self) -> str | None:
+        """Why the server runs without the kernel library with which it was to be started; None if it has it."""
+        return self._server.refusal if self._server is not None else None
+
     def follow_batches(self, port: int) -> str | None:
         """See `BatchRecording.follow`."""
         return self._inside.batches.follow(port)

@@ -18,12 +18,13 @@ import psutil
 
 import squall.actors.process.ordinary
 import squall.actors.process.supervisor
-from squall.actors.inject.library import INJECTION_VARIABLE
+from squall.actors.inject.library import INJECTION_VARIABLE, PRELOAD_VARIABLE
 from squall.actors.net.triton_control import Control, ControlError
 from squall.actors.nsys.session import NsysSession
-from squall.actors.process.state import wait_until_gone
+from squall.actors.process.state import listening_pids, wait_until_gone
 from squall.actors.process.supervisor import region_prefix, remove_leftovers
 from squall.actors.sampling.triton_trace import trace_holds, trace_options
+from squall.cluster.node.container import container_command, find_runtime, loader_refusal
 from squall.cluster.node.endpoint import READY, Endpoint, inspect, why_not
 from squall.cluster.node.server_environment import server_environment
 from squall.cluster.node.stub_watch import StubWatch, stubs_below
@@ -64,8 +65,9 @@ class TritonServer:
     `folder` takes the model repository, batch records and the log `triton.log`. With `nsys` the server runs
     inside that session. `trace_file`: where Triton's trace API is to write; `traces` has the files that a launch
     named, none where the server's version cannot trace. `cores`: those it may run on; empty: those of this process.
-    `injected`: what its environment has beside for libraries of ours. `traces_any`: also a version that its trace API
-    may crash.
+    `injected`: what its environment has beside for libraries of ours; `refusal`: why it runs without them, in a
+    container whose loader cannot take them; None: it has what it was given. `traces_any`: also a version that its
+    trace API may crash.
     Not thread-safe.
     """
 
@@ -84,6 +86,7 @@ class TritonServer:
         self.records = folder / "batches"
         self.log = folder / "triton.log"
         self.traces: list[Path] = []
+        self.refusal: str | None = None
         self._model = model
         self._server = server
         self._folder = folder
@@ -107,9 +110,9 @@ class TritonServer:
         for attempt in range(_PORT_TRIES):
             self._ports = free_ports(self._server)
             try:
-                return self._serve(repository, self._ports)
+                return self._serve_with_libraries(repository, self._ports)
             except TargetError:
-                is_taken = _PORT_TAKEN.search(self._read_log()) is not None
+                is_taken = _PORT_TAKEN.search(self.log_text()) is not None
                 if not is_taken or attempt == _PORT_TRIES - 1:
                     raise
         raise AssertionError("unreachable: the last attempt returns or raises")
@@ -151,14 +154,31 @@ class TritonServer:
         return self._process is not None and self._process.poll() is None
 
     def pids(self) -> list[int]:
-        """The server's processes: tritonserver and its Python stubs, not the tools around them."""
+        """The server's processes: tritonserver and its Python stubs, not the tools around them.
+
+        Those of a container by their numbers here: docker's are no children of ours, and are known by the port.
+        """
         if self._process is None:
             return []
         try:
             children = psutil.Process(self._process.pid).children(recursive=True)
-            return [child.pid for child in children if child.name().startswith("triton")]
+            found = [child.pid for child in children if child.name().startswith("triton")]
         except psutil.Error:
             return []
+        if found or self._server.image is None or self._ports is None:
+            return found
+        return listening_pids(self._ports.http)
+
+    def _serve_with_libraries(self, repository: Path, ports: Ports) -> Endpoint:
+        """As `_serve`; without libraries of ours where the loader of a container cannot take them."""
+        try:
+            return self._serve(repository, ports)
+        except TargetError:
+            refusal = loader_refusal(self.log_text())
+            if self._server.image is None or PRELOAD_VARIABLE not in self._injected or refusal is None:
+                raise
+        self._injected, self.refusal = {}, refusal
+        return self._serve(repository, ports)
 
     def _serve(self, repository: Path, ports: Ports) -> Endpoint:
         """Launches it on `ports` and waits; raises TargetError with nothing left running."""
@@ -190,8 +210,9 @@ class TritonServer:
     def _launch(self, repository: Path, ports: Ports) -> str:
         """Starts the server below a supervisor; returns its source."""
         libraries: tuple[Path, ...] = ()
+        injected = self._injected
         if self._server.image is not None:
-            command, source, name = self._container_command(repository, ports), "container", "docker"
+            command, source, injected = self._container_command(repository, ports), "container", {}
             name = Path(command[0]).name
         else:
             home = find_triton()
@@ -225,7 +246,7 @@ class TritonServer:
             self._log_start_bytes = log.tell()
             self._process = subprocess.Popen(
                 [*supervisor, *command], stdin=subprocess.PIPE, stdout=log, stderr=log,
-                env=server_environment(self._folder, libraries, self._injected), start_new_session=True,
+                env=server_environment(self._folder, libraries, injected), start_new_session=True,
                 cwd=self._folder,
             )  # fmt: skip
         return source
@@ -254,18 +275,12 @@ class TritonServer:
         return trace_options(self.traces[-1])
 
     def _container_command(self, repository: Path, ports: Ports) -> list[str]:
-        from shutil import which
-
-        runtime = self._server.runtime or next((name for name in ("docker", "podman") if which(name)), None)
-        if runtime is None or which(runtime) is None:
-            raise TargetError(f"server.image: {runtime or 'neither docker nor podman'} is not on the PATH")
         assert self._server.image is not None
-        return [
-            runtime, "run", "--rm", "--network=host", "--ipc=host",
-            *(["--gpus=all"] if self._has_gpu and runtime == "docker" else []),
-            f"--volume={repository}:{repository}:ro", f"--volume={self.records}:{self.records}",
-            self._server.image, "tritonserver", *self._options(repository, ports),
-        ]  # fmt: skip
+        return container_command(
+            find_runtime(self._server.runtime), self._server.image,
+            (f"{repository}:{repository}:ro", f"{self.records}:{self.records}"),
+            self._injected, self._has_gpu, self._options(repository, ports),
+        )  # fmt: skip
 
     def _wait_until_ready(self, ports: Ports, source: str) -> Endpoint:
         assert self._process is not None
@@ -296,7 +311,7 @@ class TritonServer:
         except (ControlError, AttributeError):
             return False
 
-    def _read_log(self) -> str:
+    def log_text(self) -> str:
         """What it wrote since its last launch."""
         try:
             with self.log.open("rb") as log:
@@ -307,7 +322,7 @@ class TritonServer:
 
     def _why_it_failed(self) -> str:
         """Triton's own reason, from its log: a model that did not load, else its last error or line."""
-        log = self._read_log()
+        log = self.log_text()
         for pattern in (_LOAD_FAILURE, _POLL_FAILURE):
             found = pattern.search(log)
             if found:

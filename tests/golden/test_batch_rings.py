@@ -172,6 +172,17 @@ def test_what_a_dead_agent_had_not_taken_is_taken_by_who_comes_after(
     assert rings_of(tmp_path, "batches") is None
 
 
+def test_rings_that_cannot_be_read_are_no_loss_but_a_reason(tmp_path: Path) -> None:
+    recording = BatchRecording(tmp_path)
+    folder = Path(recording.begin()["SQUALL_BATCHES"])
+    (folder / f"batches-1-{'0' * 32}.ring").write_text("no ring")
+    assert "not a ring of batches" in str(recording.silence("its log"))
+    assert not folder.exists()
+    assert recording.silence("its log") is None, "it is told once"
+    assert recording.spill(_Spills(), LABELS, 0) == ([], [])  # type: ignore[arg-type]
+    recording.close(keeps_files=False)
+
+
 class _Spills:
     """Writes nothing."""
 

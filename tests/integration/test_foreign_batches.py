@@ -55,9 +55,11 @@ def scenario(folder: Path, model: str, rate_hz: float = 150, **profile: Any) -> 
     return mapping
 
 
-def finish(bench: Bench, mapping: dict[str, Any], *options: str) -> tuple[RunStore, dict[str, Any], str]:
+def finish(
+    bench: Bench, mapping: dict[str, Any], *options: str, env: dict[str, str] | None = None
+) -> tuple[RunStore, dict[str, Any], str]:
     """The run's store, its summary and its screen."""
-    live = bench.start_run(mapping, *options)
+    live = bench.start_run(mapping, *options, env=env)
     assert live.end() in (0, 3), live.lines
     store = bench.store()
     return store, json.loads((store.run_dir / "summary.json").read_text()), bench.stdout()

@@ -16,7 +16,6 @@ from squall.scenarios.config.scenario import Scenario
 from squall.scenarios.errors import LostActor
 from squall.scenarios.plan.plan import PhaseSpan
 
-_CONTAINER = "a container that squall starts has not its {} library"
 _NSYS_HAS_CUPTI = "nsys records CUDA; CUPTI serves one profiler at a time"
 _QUIET = (NO_GPU, NO_CUDA, _NSYS_HAS_CUPTI, ELSEWHERE)
 """Where kernels are recorded if they can be, these are no lack that somebody must be told of."""
@@ -24,8 +23,8 @@ _STOP_TIMEOUT_S = 60.0
 
 
 class ServerLibraries:
-    """Of a run's server. `choose_batches` and `choose_kernels` before a start by squall, `follow` after somebody
-    else's; then `record`, `stop`, `judge`."""
+    """Of a run's server. `choose_batches` and `choose_kernels` before a start by squall, `confirm` after it, `follow`
+    after somebody else's; then `record`, `stop`, `judge`."""
 
     def __init__(self, scenario: Scenario, collectors: Collectors) -> None:
         self._scenario = scenario
@@ -39,18 +38,23 @@ class ServerLibraries:
             self._collectors.turn_on("batches", BY_MODEL)
             return
         reason, wanted = None, self._profile.batches
-        if self._scenario.server.image is not None:
-            reason = _CONTAINER.format("batch")
-        elif wanted != "off":
+        if wanted != "off":
             reason = agent.call(NodeAgent.missing_library)
         self._collectors.choose("batches", wanted, reason, BATCHES_MEND, BY_LIBRARY)
 
     def choose_kernels(self, agent: Handle[NodeAgent]) -> None:
         """Likewise, when it is known whether nsys records."""
         reason = self._missing_kernels(agent) if self._profile.kernels != "off" else None
-        if reason is None and self._scenario.server.image is not None:
-            reason = _CONTAINER.format("kernel")
         self._note_kernels(reason)
+
+    def confirm(self, agent: Handle[NodeAgent]) -> None:
+        """When a server that squall starts is ready: notes what came to nothing. Raises ClusterError where that is
+        required."""
+        if self.has_batches:
+            reason = agent.call(NodeAgent.missing_batches)
+            self._collectors.choose("batches", self._profile.batches, reason, BATCHES_MEND, BY_LIBRARY)
+        if self.kernel_kinds:
+            self._note_kernels(agent.call(NodeAgent.missing_kernel_library))
 
     def follow(self, agent: Handle[NodeAgent], port: int | None) -> None:
         """Of a server that somebody else started, at `port` of the agent's node; None: on no node. Raises as above."""

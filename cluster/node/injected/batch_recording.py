@@ -13,8 +13,8 @@ from squall.cluster.node.injected.batch_rings import (
     take_left_rings,
     taken_files,
 )
-from squall.cluster.node.injected.effect import injected
-from squall.cluster.node.injected.ring_folder import make_ring_folder, remove_rings
+from squall.cluster.node.injected.effect import injected, why_silent
+from squall.cluster.node.injected.ring_folder import make_ring_folder, remove_rings, rings_of
 from squall.cluster.node.spills import Spills
 from squall.scenarios.errors import ClusterError
 
@@ -49,6 +49,21 @@ class BatchRecording:
             raise ClusterError(str(error)) from error
         self._rings = BatchRings(rings, self._folder)
         return environment
+
+    def silence(self, log: str) -> str | None:
+        """Why a server that `begin` was for, and which is ready, records nothing that can be taken; None if it does.
+
+        `log`: what it wrote. Nothing is watched then any more: it is no loss.
+        """
+        if self._rings is None:
+            return None
+        rings = rings_of(self._folder, "batches")
+        reason = "the folder of the rings is gone" if rings is None else why_silent(rings, log)
+        if reason is not None:
+            self._rings.stop()
+            self._rings = None
+            remove_rings(self._folder, "batches")
+        return reason
 
     def follow(self, port: int) -> str | None:
         """Takes from now on what the library records in a server that somebody else started, which listens at `port`

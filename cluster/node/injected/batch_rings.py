@@ -11,7 +11,7 @@ import threading
 from pathlib import Path
 
 from squall.actors.inject.batch_ring import BatchRing, rings
-from squall.cluster.node.injected.ring_folder import hold_alone, rings_of
+from squall.cluster.node.injected.ring_folder import hold_alone, rings_of, why_unread
 from squall.cluster.node.injected.taken_file import TakenRing
 from squall.scenarios.errors import ClusterError
 
@@ -84,7 +84,7 @@ class BatchRings:
         try:
             ring = BatchRing(path)
         except (ValueError, OSError) as error:
-            self._losses.append(f"batches: {error}")
+            self._losses.append(f"batches: {why_unread(path, error)}")
             return None
         number = self._n_before + len(self._rings)
         return _Taken(ring, self._into / f"{number:04d}-{path.stem}.frames", skips)

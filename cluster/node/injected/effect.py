@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from squall.actors.inject.batch_ring import rings
+from squall.actors.inject.batch_ring import BatchRing, rings
 from squall.actors.inject.kernel_library import find_rings
 from squall.actors.inject.library import (
     FOLDER_VARIABLE,
@@ -14,7 +15,7 @@ from squall.actors.inject.library import (
     KERNEL_FOLDER_VARIABLE,
     PRELOAD_VARIABLE,
 )
-from squall.cluster.node.injected.ring_folder import RingKind
+from squall.cluster.node.injected.ring_folder import RingKind, why_unread
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,12 @@ LIBRARIES: dict[RingKind, Library] = {
 }
 
 
+_TOLD = re.compile(
+    r"(?<=squall: batches are not recorded: ).+|(?<=ERROR: ld.so: )object '[^']+' from LD_PRELOAD cannot be preloaded.+"
+)
+"""The library's own words, and the loader's."""
+
+
 @dataclass(frozen=True)
 class Injected:
     """`folder`: where the rings of the server are; None where nothing is recorded, and `reason` says why."""
@@ -52,6 +59,21 @@ def injected(pids: Iterable[int], kind: RingKind = "batches", proc: Path = Path(
     if not found:
         return Injected(None, "no process of the server can be seen from this user's session on its node")
     return next((one for one in found if one.folder is not None), found[0])
+
+
+def why_silent(folder: Path, log: str) -> str | None:
+    """Why a server that was started with the batch library, and is ready, leaves nothing in `folder` that this user can
+    read; None if it does. `log`: what it wrote."""
+    for ring in rings(folder):
+        try:
+            BatchRing(ring).close()
+        except (OSError, ValueError) as error:
+            return why_unread(ring, error)
+        return None
+    told = _TOLD.search(log)
+    return (
+        told[0].strip() if told else "the library is not in effect in the server, whose log does not say why"
+    )
 
 
 def started_with(process: Path) -> dict[str, str]:

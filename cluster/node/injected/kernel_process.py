@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from squall.actors.inject.kernel_ring import (
@@ -13,6 +13,8 @@ from squall.actors.inject.kernel_ring import (
     RingStatus,
     Switched,
 )
+from squall.actors.process.namespaces import mapper_of, pids_called
+from squall.cluster.node.injected.process_gpus import gpus_of
 from squall.cluster.node.injected.taken_file import TakenRing
 
 
@@ -22,6 +24,7 @@ class TakenProcess:
 
     path: Path
     pid: int
+    """As this node numbers it; as it numbers itself where it could not be seen here."""
     gpus: tuple[str, ...]
     """UUID of the process's CUDA devices by number; empty where unknown."""
     status: str
@@ -32,16 +35,18 @@ class KernelProcess:
     """The reader of a process's ring. For one thread.
 
     `path`: takes its records; what another reader of this ring left there stays. `skips`: what the ring holds already
-    is of others, and is thrown away.
+    is of others, and is thrown away. A process in a container writes its number there into its ring: it is known here
+    by what it has mapped.
     """
 
-    def __init__(self, ring: KernelRing, path: Path, gpus: tuple[str, ...], skips: bool) -> None:
+    def __init__(self, ring: KernelRing, path: Path, skips: bool) -> None:
         self.ring = ring
+        self._pid = mapper_of(ring.path, ring.pid)
         self.is_silent = False
         self.is_recording = False
         self._taken = TakenRing(ring, path, "kernels")
-        self._gpus = gpus
-        self._status = str(ring.state)
+        self._gpus = gpus_of(self._pid)
+        self._status = self._told()
         self._before = Losses(0, 0, 0, 0, 0, 0)
         if skips:
             self._taken.skip()
@@ -50,14 +55,27 @@ class KernelProcess:
             os.truncate(path, path.stat().st_size // RECORD_BYTES * RECORD_BYTES)
 
     @property
+    def pid(self) -> int:
+        """As in `TakenProcess`."""
+        return self.ring.pid if self._pid is None else self._pid
+
+    def _told(self) -> str:
+        return str(replace(self.ring.state, pid=self.pid))
+
+    @property
     def taken(self) -> TakenProcess:
         """As it is now."""
-        return TakenProcess(self._taken.path, self.ring.pid, self._gpus, self._status)
+        return TakenProcess(self._taken.path, self.pid, self._gpus, self._status)
 
     @property
     def is_over(self) -> bool:
-        """It ended by itself, and all its records are in the ring, or it is gone."""
-        return self.ring.state.is_ended or not Path(f"/proc/{self.ring.pid}").exists()
+        """It ended by itself, and all its records are in the ring, or it is gone.
+
+        One that could not be seen is gone when nobody has its number any more, in whatever namespace.
+        """
+        if self.ring.state.is_ended:
+            return True
+        return not (pids_called(self.ring.pid) if self._pid is None else Path(f"/proc/{self._pid}").exists())
 
     @property
     def n_lost(self) -> int:
@@ -85,7 +103,7 @@ class KernelProcess:
         if answer is not None:
             state = self.ring.state
             self.is_recording = answer.is_on and state.status is RingStatus.RECORDING
-            self._status = str(state) if answer.is_on else self._status
+            self._status = self._told() if answer.is_on else self._status
         return answer
 
     def close(self) -> list[str]:
@@ -93,7 +111,7 @@ class KernelProcess:
         self.take()
         lost, before = asdict(self.ring.lost()), asdict(self._before)
         counts = {name: lost[name] - before[name] for name in _LOST}
-        told = [f"kernels: process {self.ring.pid}: {n} {_LOST[name]}" for name, n in counts.items() if n > 0]
+        told = [f"kernels: process {self.pid}: {n} {_LOST[name]}" for name, n in counts.items() if n > 0]
         self.ring.close()
         self._taken.close()
         return told + ([self._taken.trouble] if self._taken.trouble else [])

@@ -15,8 +15,7 @@ from squall.actors.inject.kernel_library import find_rings
 from squall.actors.inject.kernel_ring import KernelRing, Switched
 from squall.actors.inject.ring_file import RingError
 from squall.cluster.node.injected.kernel_process import KernelProcess
-from squall.cluster.node.injected.process_gpus import gpus_of
-from squall.cluster.node.injected.ring_folder import hold_alone, rings_of
+from squall.cluster.node.injected.ring_folder import hold_alone, rings_of, why_unread
 from squall.scenarios.errors import ClusterError
 
 DRAIN_S = 0.05
@@ -99,11 +98,11 @@ class KernelRings:
         since = self._seen.setdefault(path, time.monotonic())
         try:
             ring = KernelRing(path)
-            self._rings[path] = KernelProcess(ring, self._file_of(path), gpus_of(ring.pid), skips)
+            self._rings[path] = KernelProcess(ring, self._file_of(path), skips)
         except (RingError, OSError) as error:
             if time.monotonic() - since > _READY_S:
                 self._rings[path] = None
-                self._tell(f"kernels: {error}")
+                self._tell(f"kernels: {why_unread(path, error)}")
 
     def _file_of(self, path: Path) -> Path:
         """That of an earlier reader, whose names for kernels may stand in it alone; else the next one."""
@@ -148,9 +147,7 @@ class KernelRings:
             return False
         why = "is gone" if is_gone else f"did not answer within {_ANSWER_S:g} s"
         one.is_silent = True
-        self._tell(
-            f"kernels: process {one.ring.pid} {why} when recording was switched {'on' if is_on else 'off'}"
-        )
+        self._tell(f"kernels: process {one.pid} {why} when recording was switched {'on' if is_on else 'off'}")
         return True
 
     def wait_handed_over(self, timeout_s: float) -> None:

@@ -17,9 +17,10 @@ class Gpu(NamedTuple):
     name: str
 
 
-def gpus_of(pid: int, proc: Path = Path("/proc")) -> tuple[str, ...]:
-    """UUIDs of the CUDA devices of a process, by number; empty where they cannot be told."""
-    return visible_gpus([Gpu(*one) for one in gpu_identities()], _environment(proc / str(pid)))
+def gpus_of(pid: int | None, proc: Path = Path("/proc")) -> tuple[str, ...]:
+    """UUIDs of the CUDA devices of a process, by number; empty where they cannot be told. None: it cannot be seen."""
+    environment = None if pid is None else _environment(proc / str(pid))
+    return visible_gpus([Gpu(*one) for one in gpu_identities()], environment)
 
 
 def visible_gpus(gpus: Sequence[Gpu], environment: Mapping[str, str] | None) -> tuple[str, ...]:

@@ -53,6 +53,20 @@ def _places(folder: Path, kind: RingKind) -> tuple[Path, Path]:
     return _MEMORY / f"{_PREFIX}{name}{in_memory}", folder / on_disk
 
 
+def why_unread(ring: Path, error: Exception) -> str:
+    """Why a ring that is there cannot be read, in a line."""
+    if not isinstance(error, PermissionError):
+        return str(error)
+    try:
+        owner = str(ring.stat().st_uid)
+    except OSError:
+        owner = "another"
+    return (
+        f"the rings are of user {owner}, and this is user {os.geteuid()}: run squall as root, or the server as"
+        " this user (podman without root does)"
+    )
+
+
 def hold_alone(folder: Path, kind: RingKind) -> int:
     """A descriptor of `folder` that no other reader has. Raises ClusterError."""
     try:

@@ -118,6 +118,49 @@ def test_beside_nsys_kernels_are_recorded_only_where_it_leaves_cupti_free() -> N
     assert chosen(Agent(), nsys=True, trace=["osrt"])[1].is_on("kernels")
 
 
+GLIBC = "version `GLIBC_2.34' not found (required by /squall/_batches.so)"
+
+
+def test_a_container_gets_both_like_any_other_server() -> None:
+    mapping = scenario_mapping(
+        model={"name": "plain", "repository": "/models"}, profile={"nsys": "off", "nvml": "off"},
+        server={"image": "triton:25.01"},
+    )  # fmt: skip
+    libraries = ServerLibraries(scenario_from_mapping(mapping, "test"), Collectors(Quiet()))
+    libraries.choose_batches(handle(Agent()))
+    libraries.choose_kernels(handle(Agent()))
+    assert (libraries.has_batches, libraries.kernel_kinds) == (True, ("kernels", "copies"))
+
+
+def test_what_came_to_nothing_in_the_server_is_said_when_it_is_ready() -> None:
+    libraries, collectors, screen = chosen(Agent())
+    libraries.confirm(handle(Agent()))
+    assert (collectors.is_on("batches"), collectors.is_on("kernels"), screen.told) == (True, True, [])
+    libraries.confirm(handle(Agent(missing_batches="the rings are of user 0")))
+    assert (collectors.is_on("batches"), collectors.is_on("kernels")) == (False, True)
+    assert screen.told == ["batches: the rings are of user 0"]
+    libraries, collectors, screen = chosen(Agent())
+    libraries.confirm(handle(Agent(missing_batches=GLIBC, missing_kernel_library=GLIBC)))
+    assert screen.told == [f"batches: {GLIBC}", f"kernels: {GLIBC}"]
+    assert (libraries.has_batches, libraries.kernel_kinds) == (False, ())
+
+
+@pytest.mark.parametrize("name", ["batches", "kernels"])
+def test_what_is_required_and_came_to_nothing_ends_the_run_before_its_load(name: str) -> None:
+    profile: dict[str, Any] = {name: "required"}
+    libraries, _, _ = chosen(Agent(), **profile)
+    agent = Agent(missing_batches=GLIBC, missing_kernel_library=GLIBC)
+    with pytest.raises(ClusterError, match=f"profile.{name} is required, but version"):
+        libraries.confirm(handle(agent))
+
+
+def test_what_was_not_to_be_in_the_server_is_not_asked_for() -> None:
+    libraries, _, _ = chosen(Agent(), batches="off", kernels="off")
+    agent = Agent()
+    libraries.confirm(handle(agent))
+    assert agent.asked == []
+
+
 def test_of_a_server_of_somebody_elses_its_processes_say_whether() -> None:
     libraries, collectors, screen = chosen(Agent())
     agent = Agent(follow_kernels="the server was started without SQUALL_KERNELS")

@@ -3,11 +3,13 @@ real ones."""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
-from squall.cluster.node.injected.effect import injected
+from squall.cluster.node.injected.effect import injected, why_silent
+from squall.cluster.node.injected.ring_folder import why_unread
 
 LIBRARY = "/somewhere/actors/_kernels.abi3.so"
 
@@ -55,3 +57,39 @@ def test_a_server_without_it_says_why_nothing_is_recorded(
     found = injected([7], "kernels", process(tmp_path, **environment))
     assert (found.folder, found.reason) == (None, reason)
     assert "no process of the server can be seen" in injected([], "kernels").reason
+
+
+LOG = """
+I1123 started
+ERROR: ld.so: object '/squall/_batches.so' from LD_PRELOAD cannot be preloaded (file too short): ignored.
+squall: batches are not recorded: /dev/shm/r: Permission denied
+"""
+
+
+@pytest.mark.parametrize(
+    ("log", "reason"),
+    [
+        (LOG, "object '/squall/_batches.so' from LD_PRELOAD cannot be preloaded (file too short): ignored."),
+        (LOG.splitlines()[3], "/dev/shm/r: Permission denied"),
+        ("I1123 started", "the library is not in effect in the server, whose log does not say why"),
+    ],
+)
+def test_a_server_that_was_given_the_library_in_vain_says_why_in_its_log(
+    tmp_path: Path, log: str, reason: str
+) -> None:
+    assert why_silent(tmp_path, log) == reason
+
+
+def test_a_ring_that_cannot_be_read_is_as_none(tmp_path: Path) -> None:
+    (tmp_path / "batches-1-0.ring").write_text("no ring")
+    assert "not a ring of batches" in str(why_silent(tmp_path, ""))
+
+
+def test_whose_rings_they_are_is_said_where_they_may_not_be_read(tmp_path: Path) -> None:
+    ring = tmp_path / "batches-1-0.ring"
+    ring.touch()
+    owner, own = ring.stat().st_uid, os.geteuid()
+    told = why_unread(ring, PermissionError(13, "Permission denied"))
+    assert told.startswith(f"the rings are of user {owner}, and this is user {own}: run squall as root")
+    assert why_unread(tmp_path / "gone", PermissionError()).startswith("the rings are of user another")
+    assert why_unread(ring, ValueError("no ring")) == "no ring"

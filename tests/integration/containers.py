@@ -1,0 +1,170 @@
+"""Containers for tests, of an image that is a folder: what this machine has, with Triton as `tritonserver`, without the
+test's own files and the built libraries, which a container has only where they are mounted.
+
+A `podman` of a test's own, to be put first on the PATH: the real one, told to take that folder, or a stand-in of Linux
+namespaces that gives a container exactly what it was asked for.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Literal
+
+import pytest
+
+import squall.actors
+from squall.cluster.node.server_environment import model_folders
+from squall.cluster.node.triton_home import find_triton
+
+Kind = Literal["podman", "namespaces"]
+IMAGE = "the-image"
+REAL = "SQUALL_TEST_PODMAN"
+"""Names a podman that is not on the PATH."""
+_HIDDEN = "/tmp"
+"""Where tests have their files."""
+_TRITON = """#!/bin/sh
+exec {binary} {options} "$@"
+"""
+# A mount namespace of its own: nothing of it is seen outside, or stays. What a container writes into the image is in
+# memory. crun takes one kind of cgroups, and none is asked for.
+_ROOT = """#!/bin/sh
+# {name}
+case "$*" in "image inspect"*) printf '%s\\n' {environment}; exit;; esac
+exec unshare --mount --propagation private {python} {script} "$@"
+"""
+_MOUNTS = """
+import os, subprocess, sys
+from pathlib import Path
+
+folder, image = Path({folder!r}), Path({folder!r}, "image")
+
+
+def mount(*words):
+    subprocess.run(["mount", *map(str, words)], check=True)
+
+
+mount("-t", "tmpfs", "tmpfs", folder)
+for name in ("upper", "work", "image"):
+    (folder / name).mkdir()
+mount("-t", "overlay", "overlay", "-o", f"lowerdir=/,upperdir={{folder}}/upper,workdir={{folder}}/work", image)
+for hidden in {hidden!r}:
+    mount("-t", "tmpfs", "tmpfs", f"{{image}}{{hidden}}")
+program = image / "usr/local/bin/tritonserver"
+program.write_text({triton!r})
+program.chmod(0o755)
+words = sys.argv[2:]
+assert sys.argv[1] == "run"
+at = next(i for i, word in enumerate(words) if not word.startswith("-"))
+assert words[at] == {image!r}, words
+asked, command = words[:at], words[at + 1 :]
+"""
+_PODMAN = """
+subprocess.run(["umount", "-l", "/sys/fs/cgroup"], check=True)
+mount("-t", "cgroup2", "none", "/sys/fs/cgroup")
+own = [f"--env={{one}}" for one in {environment!r}]
+settings = ["--cgroups=disabled", "--security-opt=seccomp=unconfined"]
+process = subprocess.Popen([{podman!r}, "run", *own, *settings, *asked, "--rootfs", image, *command])
+"""
+_NAMESPACES = """
+variables = dict(one.split("=", 1) for one in {environment!r})
+for word in asked:
+    name, _, value = word.partition("=")
+    if name == "--volume":
+        source, target, *mode = value.split(":")
+        place = Path(f"{{image}}{{target}}")
+        if Path(source).is_dir():
+            place.mkdir(parents=True, exist_ok=True)
+        else:
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.touch()
+        mount("--bind", source, place)
+        if mode == ["ro"]:
+            mount("-o", "remount,bind,ro", place)
+    elif name == "--env":
+        variables.update([value.split("=", 1)])
+    else:
+        assert word in ("--rm", "--network=host", "--ipc=host"), word
+mount("--rbind", "/dev", image / "dev")
+if "--ipc=host" not in asked:
+    mount("-t", "tmpfs", "tmpfs", image / "dev/shm")
+(image / "sys").mkdir(exist_ok=True)
+mount("--bind", "/sys", image / "sys")
+own = [f"{{name}}={{value}}" for name, value in variables.items()]
+apart = ["unshare", "--pid", "--fork", "--kill-child", f"--root={{image}}", "--wd=/", "--mount-proc"]
+process = subprocess.Popen([*apart, "/usr/bin/env", "-i", *own, *command])
+"""
+_WAIT = """
+import signal
+
+
+def hand_on(number, _):
+    children = Path(f"/proc/{{process.pid}}/task/{{process.pid}}/children").read_text().split()
+    for child in children if {hands_on} else ():
+        os.kill(int(child), number)
+
+
+signal.signal(signal.SIGTERM, hand_on)
+Path("/proc/self/comm").write_text("podman")
+sys.exit(process.wait())
+"""
+
+
+def podman(folder: Path, kind: Kind, **environment: str) -> Path:
+    """A folder for the PATH; `environment`: what the image sets beside what Triton needs. Skips where none can be.
+
+    Containers are of IMAGE.
+    """
+    real = os.environ.get(REAL) or shutil.which("podman") if kind == "podman" else None
+    if kind == "podman" and real is None:
+        pytest.skip(f"no podman is on the PATH, and {REAL} names none")
+    _skip_without_namespaces(folder)
+    home = find_triton()
+    options = ["--backend-directory", str(home.backends)] if home.backends else []
+    triton = _TRITON.format(binary=shlex.quote(str(home.binary)), options=shlex.join(options))
+    own = {
+        "PATH": f"/usr/local/bin:{os.environ['PATH']}",  # by which the Python that Triton embeds finds its packages
+        "LD_LIBRARY_PATH": ":".join(map(str, home.library_dirs)),
+        "PYTHONPATH": os.pathsep.join(model_folders()),
+        **environment,
+    }
+    variables = [f"{name}={value}" for name, value in own.items()]
+    (folder / "bin").mkdir(parents=True)
+    (folder / "root").mkdir()
+    built = str(Path(squall.actors.__file__).parent)
+    parts = {
+        "folder": str(folder / "root"), "hidden": [_HIDDEN, built], "triton": triton, "image": IMAGE, "podman": real,
+        "environment": variables, "hands_on": kind == "namespaces",
+    }  # fmt: skip
+    script = folder / "start.py"
+    body = _PODMAN if kind == "podman" else _NAMESPACES
+    script.write_text("".join(part.format(**parts) for part in (_MOUNTS, body, _WAIT)))
+    program = folder / "bin" / "podman"
+    program.write_text(
+        _ROOT.format(
+            name=kind,
+            environment=shlex.quote(json.dumps(variables)),
+            python=shlex.quote(sys.executable),
+            script=shlex.quote(str(script)),
+        )
+    )
+    program.chmod(0o755)
+    return program.parent
+
+
+def _skip_without_namespaces(folder: Path) -> None:
+    tried = folder / "tried"
+    tried.mkdir(parents=True)
+    mounts = (
+        f"mount -t tmpfs tmpfs {tried} && cd {tried} && mkdir upper work image && "
+        "mount -t overlay overlay -o lowerdir=/,upperdir=upper,workdir=work image"
+    )
+    command = ["unshare", "--mount", "--pid", "--fork", "--propagation", "private", "sh", "-c", mounts]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        pytest.skip(f"no namespaces with a file system of their own here: {done.stderr.strip()}")
