@@ -117,6 +117,18 @@ def config_pbtxt(spec: ModelSpec, serving: ServingConfig) -> str:
     )
 
 
+HOOK_FILE = "squall_batches.py"
+"""The file that records the batches of a Python model beside whose model.py it is."""
+_NO_FOLDER = 'FOLDER = ""\n'
+
+
+def hook_source(folder: Path) -> str:
+    """The text of HOOK_FILE with `folder` in it, which needs no variable in the server's environment then."""
+    text = resources.files("squall.models.backend").joinpath(HOOK_FILE).read_text(encoding="utf-8")
+    assert text.count(_NO_FOLDER) == 1
+    return text.replace(_NO_FOLDER, f"FOLDER = {json.dumps(str(folder))}\n")
+
+
 def write_repository(
     folder: Path,
     name: str,

@@ -1,4 +1,5 @@
-"""The reader of the rings that `batches.c` leaves: a server's batches, frame by frame.
+"""The reader of the rings that `batches.c` leaves, and `squall_batches.py` in a Python model: a server's batches, frame
+by frame.
 
 A ring is a file: a header, then data that is written round and round. Positions in it count bytes from the start and
 never fall; the writer moves its own by whole frames only. Frames carry the process they are of, so that what is drained
@@ -13,14 +14,19 @@ import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 from squall.actors.inject.ring_file import RingError, RingFile
 
 ID_BYTES: Final = 128
 """A longer request id is cut to so many bytes."""
 
-_HEADER = struct.Struct("<8sIIQq")
+Writer = Literal["library", "hook"]
+"""The library that a server preloads, or the hook in a Python model."""
+_WRITERS: Final[tuple[Writer, ...]] = ("library", "hook")
+"""By number, in headers and frames."""
+
+_HEADER = struct.Struct("<8sIIQqQ")
 _MAGIC = b"SQBATCH\0"
 _LAYOUT = 1
 _HEADER_BYTES = 4096
@@ -59,6 +65,7 @@ class RecordedBatch:
     n_failed: int
     request_ids: tuple[bytes, ...]
     """In the order in which they were told of, each cut to ID_BYTES; empty for a member without id."""
+    writer: Writer = "library"
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,16 +95,16 @@ class BatchRing:
         self._file = RingFile(path, _HEADER.size)
         self._map = self._file.map
         try:
-            self.pid, self._size = self._told()
+            self.pid, self._size, self.writer = self._told()
         except RingError:
             self._file.close()
             raise
         self._words = memoryview(self._map).cast("Q")
         self._read = self._load(_READ)
 
-    def _told(self) -> tuple[int, int]:
-        """Process and size of the data, by the header. Raises RingError if it is none."""
-        magic, layout, n_header, size, pid = _HEADER.unpack_from(self._map)
+    def _told(self) -> tuple[int, int, Writer]:
+        """Process, size of the data and writer, by the header. Raises RingError if it is none."""
+        magic, layout, n_header, size, pid, writer = _HEADER.unpack_from(self._map)
         if magic != _MAGIC:
             raise RingError(f"{self._path}: not a ring of batches")
         if (layout, n_header) != (_LAYOUT, _HEADER_BYTES):
@@ -106,7 +113,9 @@ class BatchRing:
             )
         if not 0 < size <= _MOST_BYTES or size % 8 or len(self._map) != n_header + size:
             raise RingError(f"{self._path}: a ring of {size} bytes in a file of {len(self._map)}")
-        return pid, size
+        if writer >= len(_WRITERS):
+            raise RingError(f"{self._path}: a ring of a writer that this reader does not know")
+        return pid, size, _WRITERS[writer]
 
     def _load(self, word: int) -> int:
         """One aligned load, and nothing that follows happens before it: a lock that is given back and taken orders."""
@@ -185,8 +194,13 @@ def _batch(frame: bytes) -> RecordedBatch | None:
     if len(frame) < _FRAME.size:
         return None
     (marker, n_bytes, pid, thread, version, start, compute_start, compute_end, end, rows,
-     n_requests, n_failed, n_ids, device, n_model, n_instance, _) = _FRAME.unpack_from(frame)  # fmt: skip
-    if marker != _MARKER or n_bytes != len(frame) or max(n_ids, n_failed) > n_requests:
+     n_requests, n_failed, n_ids, device, n_model, n_instance, writer) = _FRAME.unpack_from(frame)  # fmt: skip
+    if (
+        marker != _MARKER
+        or n_bytes != len(frame)
+        or max(n_ids, n_failed) > n_requests
+        or writer >= len(_WRITERS)
+    ):
         return None
     at = _FRAME.size
     model, instance = frame[at : at + n_model], frame[at + n_model : at + n_model + n_instance]
@@ -196,6 +210,7 @@ def _batch(frame: bytes) -> RecordedBatch | None:
     return RecordedBatch(
         pid, thread, model.decode(errors="replace"), version, instance.decode(errors="replace"), device,
         start, compute_start, compute_end, end, rows, n_requests, n_failed, ids,
+        _WRITERS[writer],
     )  # fmt: skip
 
 

@@ -42,7 +42,7 @@ typedef struct { /* as squall.actors.inject.batch_ring reads it; then model, ins
   uint32_t n_requests, n_failed, n_ids;
   int32_t device;
   uint16_t n_model, n_instance;
-  uint32_t unused;
+  uint32_t writer; /* as in Header: 0 */
 } Frame;
 _Static_assert(sizeof(Frame) == 88, "the reader's layout");
 

@@ -31,7 +31,8 @@ typedef struct { /* the first HEADER_BYTES of a ring's file; what two processes 
   uint32_t layout, header_bytes;
   uint64_t size; /* of the data behind the header */
   int64_t pid;
-  uint64_t gap[4];
+  uint64_t writer; /* 0: this library; 1: models/backend/squall_batches.py */
+  uint64_t gap[3];
   _Alignas(64) _Atomic uint64_t written; /* bytes since the start; moves by whole frames */
   _Atomic uint64_t lost;
   _Alignas(64) _Atomic uint64_t read; /* the reader's */

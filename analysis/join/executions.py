@@ -2,10 +2,11 @@
 
     record   row of `batches`: the model's own record, with the request ids of the batch
     library  row of `batches` likewise, by the batch library inside the server
+    hook     row of `batches` likewise, by the hook in a Python model
     trace    requests of `triton_traces` that share (server, model, version, compute_start_ns): Triton starts all the
              requests of a batch at one instant
 
-A server has its executions from its record, or the library's, if it has one, else from its trace.
+A server has its executions from rows of `batches`, if it has any, else from its trace.
 
 A request that passes several models of a server, as the steps of an ensemble, is named by a batch of each:
 
@@ -39,7 +40,7 @@ _COLUMNS = ", ".join(relations.EXECUTIONS.columns)
 TRACE = "trace"
 """`source` of an execution that no row of `batches` tells of."""
 _RECORDED = f"INSERT INTO executions SELECT {_COLUMNS} FROM (SELECT *, {{source}} AS source FROM batches)"
-_SOURCE = "CASE recorded_by WHEN 'library' THEN 'library' ELSE 'record' END"
+_SOURCE = "CASE WHEN recorded_by IN ('library', 'hook') THEN recorded_by ELSE 'record' END"
 
 # The model's own time lies between the hand-over of the inputs and the answer; a trace that lacks these instants gives
 # the wider span, and one without an end says nothing of an execution.

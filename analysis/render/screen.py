@@ -36,7 +36,7 @@ from squall.analysis.render.observing_lines import (
 from squall.analysis.requests.stimulus import Stimulus
 from squall.analysis.summary.identities import Identity
 from squall.analysis.summary.summary_file import Summary
-from squall.analysis.tables.collected import BY_LIBRARY, CollectorState
+from squall.analysis.tables.collected import BY_HOOK, BY_LIBRARY, CollectorState
 from squall.analysis.verdict.lag_parts import LagPart
 from squall.analysis.verdict.phase_figures import (
     BatchFigures,
@@ -230,7 +230,7 @@ def _batch_lines(batches: BatchFigures | None, collectors: Mapping[str, Collecto
     sizes += f", p95 {count_text(batches.rows_p95_count)}, max {count_text(batches.rows_max_count)}"
     per_batch = count_text(batches.requests_mean_count)
     state = collectors.get("batches")
-    how = f"; {state.how}" if state is not None and state.how == BY_LIBRARY else ""
+    how = f"; {state.how}" if state is not None and state.how in (BY_LIBRARY, BY_HOOK) else ""
     return [f"{count_text(batches.n)} of {sizes} rows; {per_batch} requests each on average{how}"]
 
 

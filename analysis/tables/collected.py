@@ -11,6 +11,7 @@ from squall.analysis.tables.document import LEFT_OUT, REST, Since, With
 BY_KERNEL_LIBRARY = "by the kernel library in the server's processes"
 """`how` of the collector `kernels`."""
 BY_MODEL, BY_LIBRARY = "by the model itself", "by the batch library in the server"
+BY_HOOK = "by the hook in Python models"
 """`how` of the collector `batches`."""
 
 

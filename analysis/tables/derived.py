@@ -117,7 +117,8 @@ TABLES = (
             ),
             text(
                 "source",
-                "record: the model's own record; library: that of the batch library; trace: Triton's trace of its "
+                "record: the model's own record; library: that of the batch library; hook: that of the hook in a "
+                "Python model; trace: Triton's trace of its "
                 "requests",
             ),
             at("start_ns", "its execution began"),

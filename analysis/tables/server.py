@@ -35,7 +35,8 @@ _METRICS = ("actors/sampling/triton_metrics.py", _STATISTICS)
 TABLES = (
     Table(
         "batches",
-        "execution in the server, recorded by the model itself, or by the batch library inside the server",
+        "execution in the server, recorded by the model itself, by the batch library inside the server, or by the hook "
+        "in a Python model",
         PhaseAt("start_ns", INGEST),
         ("cluster/node/batches.py",),
         (
@@ -47,7 +48,8 @@ TABLES = (
             ),
             text(
                 "recorded_by",
-                "model: its own record, by a head of squall; library: what its backend reported to Triton",
+                "model: its own record, by a head of squall; library: what its backend reported to Triton; hook: what "
+                "squall_batches.py saw in its Python model",
             ),
             text(
                 "instance",
@@ -55,16 +57,22 @@ TABLES = (
             ),
             INSTANCE_DEVICE,
             id_("batch_id", "count of executions of this instance, from 0"),
-            at("start_ns", "the model's execute began; by the library, its backend's computation"),
-            at("end_ns", "all responses were built; by the library, its backend had the answer"),
+            at(
+                "start_ns",
+                "the model's execute began, by its record or the hook; by the library, its backend's computation",
+            ),
+            at(
+                "end_ns",
+                "all responses were built; by the hook, execute returned; by the library, its backend had the answer",
+            ),
             at(
                 "exec_start_ns",
-                "Triton handed the batch to the backend, which gathered inputs until start_ns; null by the model",
+                "Triton handed the batch to the backend, which gathered inputs until start_ns; null by model and hook",
                 nullable=True,
             ),
             at(
                 "exec_end_ns",
-                "the backend had scattered the outputs that were there at end_ns; null by the model",
+                "the backend had scattered the outputs that were there at end_ns; null by model and hook",
                 nullable=True,
             ),
             count("rows", "rows in the batch"),
@@ -73,7 +81,8 @@ TABLES = (
             count("n_foreign", "requests in the batch whose id is not one of ours"),
             count(
                 "n_failed",
-                "requests in the batch that the backend reported as failed; null by the model",
+                "requests in the batch that the backend reported as failed, by the hook all where execute raised; "
+                "null by the model",
                 nullable=True,
             ),
         ),

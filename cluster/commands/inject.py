@@ -30,6 +30,7 @@ class Form(StrEnum):
     DOCKER = "docker"
     KUBERNETES = "kubernetes"
     SYSTEMD = "systemd"
+    PYTHON = "python"
 
 
 def inject(
@@ -37,12 +38,21 @@ def inject(
         Path | None,
         typer.Option("--folder", help="Where the server records; none: a new folder in /dev/shm."),
     ] = None,
-    form: Annotated[Form, typer.Option("--as", help="For whom it is printed.")] = Form.ENV,
+    form: Annotated[
+        Form,
+        typer.Option(
+            "--as",
+            help="For whom it is printed; python: a file to be put beside model.py as squall_batches.py.",
+        ),
+    ] = Form.ENV,
 ) -> None:
     """Prints the environment that makes a server record batches and kernels: env $(squall inject) tritonserver …"""
     import os
 
     rings = _made(folder)
+    if form is Form.PYTHON:  # without the libraries, which need not have been built
+        typer.echo(snippet(form, {FOLDER_VARIABLE: str(rings)}), nl=False)
+        return
     try:
         environment = batch_environment(rings, os.environ if form is Form.ENV else {})
     except ValueError as error:
@@ -83,8 +93,12 @@ def _made(folder: Path | None) -> Path:
 
 def snippet(form: Form, environment: Mapping[str, str]) -> str:
     """The variables as `form` takes them, with what a container must see of this host."""
+    from squall.models.repository import hook_source
+
     folder = Path(environment[FOLDER_VARIABLE])
     match form:
+        case Form.PYTHON:
+            return hook_source(folder)
         case Form.ENV:
             return "\n".join(f"{name}={value}" for name, value in environment.items())
         case Form.DOCKER:

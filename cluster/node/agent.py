@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from squall.actors.clock import SystemClock, clock_domain
+from squall.actors.inject.batch_ring import Writer
 from squall.actors.load.shared_memory import remove_regions
 from squall.actors.net.triton_control import ControlError
 from squall.actors.process.cores import Cores, Split, node_split
@@ -276,7 +277,11 @@ class NodeAgent:
         """Why the server that was started with the batch library records nothing; None if it does."""
         assert self._server is not None
         silence = self._inside.batches.silence(self._server.log_text())
-        return self._server.refusal or silence
+        return silence and (self._server.refusal or silence)
+
+    def batches_by(self) -> Writer | None:
+        """See `BatchRecording.writer`."""
+        return self._inside.batches.writer
 
     def missing_kernel_library(self) -> str | None:
         """Why the server runs without the kernel library with which it was to be started; None if it has it."""

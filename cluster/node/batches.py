@@ -1,5 +1,5 @@
 """Records of batches, from their files to table `batches`: the models' own, which `models/backend/model.py` writes, and
-those of the batch library (`squall.cluster.node.injected`)."""
+those of the batch library or of the hook in Python models (`squall.cluster.node.injected`)."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def read_batches(folder: Path, labels: Mapping[str, str], losses: list[str]) -> 
 def read_recorded(
     files: Iterable[Path], labels: Mapping[str, str], from_ns: int, losses: list[str], notes: list[str]
 ) -> Iterator[pa.Table]:
-    """As `read_batches`, of files of what the batch library recorded; batches before `from_ns` are left out.
+    """As `read_batches`, of files of what library or hook recorded; batches before `from_ns` are left out.
 
     `labels`: run, node and server of every row; `from_ns`: begin of the load on the node's clock, before which a server
     executes its models' warm-up. Ids count the batches of a name of an instance and its device, whatever its model:
@@ -62,7 +62,7 @@ def read_recorded(
     n_before, n_untimed = 0, 0
     for batch in (one for path in files for one in recorded_batches(path)):
         if isinstance(batch, CutOff):
-            losses.append(f"batches: {batch.n_bytes} bytes of what the library recorded are no record")
+            losses.append(f"batches: {batch.n_bytes} bytes of what was recorded are no record")
             continue
         start_ns, end_ns = batch.compute_start_ns or batch.start_ns, batch.compute_end_ns or batch.end_ns
         if not (start_ns and end_ns):
@@ -88,10 +88,13 @@ def _recorded_row(
     batch: RecordedBatch, labels: Mapping[str, str], span: tuple[int, int], batch_id: int
 ) -> dict[str, Any]:
     ours = [int(one) for one in batch.request_ids if len(one) == ID_DIGITS and one.isdigit()]
+    edges = (
+        (batch.start_ns or span[0], batch.end_ns or span[1]) if batch.writer == "library" else (None, None)
+    )
     return {
-        **labels, "phase": "", "model": batch.model, "version": str(batch.version), "recorded_by": "library",
+        **labels, "phase": "", "model": batch.model, "version": str(batch.version), "recorded_by": batch.writer,
         "instance": batch.instance, "instance_device": batch.device, "batch_id": batch_id, "start_ns": span[0],
-        "end_ns": span[1], "exec_start_ns": batch.start_ns or span[0], "exec_end_ns": batch.end_ns or span[1],
+        "end_ns": span[1], "exec_start_ns": edges[0], "exec_end_ns": edges[1],
         "rows": batch.rows, "n_requests": batch.n_requests, "request_ids": ours,
         "n_foreign": batch.n_requests - len(ours), "n_failed": batch.n_failed,
     }  # fmt: skip

@@ -130,6 +130,8 @@ class NodeCheckup:
 def _in_server(library: str, what: str, found: Injected) -> Finding:
     if found.folder is None:
         return Finding("server", "limited", f"its {what} are not recorded: {found.reason}", INJECT_MEND)
+    if found.writer == "hook":
+        return Finding("server", "ok", "Python models of it record their batches")
     return Finding("server", "ok", f"the {library} library is in it")
 
 

@@ -18,7 +18,7 @@ import psutil
 
 import squall.actors.process.ordinary
 import squall.actors.process.supervisor
-from squall.actors.inject.library import INJECTION_VARIABLE, PRELOAD_VARIABLE
+from squall.actors.inject.library import FOLDER_VARIABLE, INJECTION_VARIABLE, PRELOAD_VARIABLE
 from squall.actors.net.triton_control import Control, ControlError
 from squall.actors.nsys.session import NsysSession
 from squall.actors.process.state import listening_pids, wait_until_gone
@@ -170,14 +170,16 @@ class TritonServer:
         return listening_pids(self._ports.http)
 
     def _serve_with_libraries(self, repository: Path, ports: Ports) -> Endpoint:
-        """As `_serve`; without libraries of ours where the loader of a container cannot take them."""
+        """As `_serve`; without libraries of ours where the loader of a container cannot take them. Hooks in models are
+        still told where to record."""
         try:
             return self._serve(repository, ports)
         except TargetError:
             refusal = loader_refusal(self.log_text())
             if self._server.image is None or PRELOAD_VARIABLE not in self._injected or refusal is None:
                 raise
-        self._injected, self.refusal = {}, refusal
+        left = {name: value for name, value in self._injected.items() if name == FOLDER_VARIABLE}
+        self._injected, self.refusal = left, refusal
         return self._serve(repository, ports)
 
     def _serve(self, repository: Path, ports: Ports) -> Endpoint:

@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 
 from squall.actors.inject.batch_ring import BatchRing, rings
-from squall.actors.inject.kernel_library import find_kernel_library
-from squall.actors.inject.library import batch_library
+from squall.actors.inject.library import built_library
 from squall.actors.process.namespaces import mapper_of
 from squall.cluster.node.injected.effect import why_silent
 from squall.cluster.node.server import TritonServer
@@ -30,7 +29,7 @@ from tests.reporting import SHARED, compiled
 pytestmark = [
     pytest.mark.beside,
     pytest.mark.skipif(
-        batch_library() is None or find_kernel_library() is None,
+        built_library("batches") is None or built_library("kernels") is None,
         reason="a library was not built: no C compiler",
     ),
 ]
@@ -113,7 +112,7 @@ def started(
 
 
 def test_a_ring_of_a_container_is_its_process_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    library = batch_library()
+    library = built_library("batches")
     assert library is not None
     with started(tmp_path, library, monkeypatch) as (server, folder):
         assert (server.refusal, why_silent(folder, "")) == (None, None)

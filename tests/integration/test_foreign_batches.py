@@ -78,10 +78,10 @@ def counted(store: RunStore, column: str) -> Counter[str]:
     return total
 
 
-def assert_all_joined(store: RunStore, model: str) -> None:
+def assert_all_joined(store: RunStore, model: str, recorded_by: str = "library") -> None:
     """Every request that ended ok is in one batch, and batches and their rows are as many as Triton counts."""
     batches = [row for row in rows_of(store, "batches") if row["model"] == model]
-    assert {row["recorded_by"] for row in batches} == {"library"}
+    assert {row["recorded_by"] for row in batches} == {recorded_by}
     assert len(batches) == counted(store, "execution_count")[model] > 0
     assert sum(row["rows"] for row in batches) == counted(store, "inference_count")[model]
     requests = store.read("requests")

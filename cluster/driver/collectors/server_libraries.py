@@ -7,7 +7,13 @@ from concurrent.futures import Future
 from contextlib import suppress
 
 from squall.analysis.clocks.track import ClockTrack
-from squall.analysis.tables.collected import BY_KERNEL_LIBRARY, BY_LIBRARY, BY_MODEL, KernelRecordingFacts
+from squall.analysis.tables.collected import (
+    BY_HOOK,
+    BY_KERNEL_LIBRARY,
+    BY_LIBRARY,
+    BY_MODEL,
+    KernelRecordingFacts,
+)
 from squall.cluster.driver.collectors.observed import BATCHES_MEND, ELSEWHERE, KERNELS_MEND, Collectors
 from squall.cluster.node.agent import NodeAgent
 from squall.cluster.node.injected.kernel_recording import NO_CUDA, NO_GPU
@@ -52,7 +58,7 @@ class ServerLibraries:
         required."""
         if self.has_batches:
             reason = agent.call(NodeAgent.missing_batches)
-            self._collectors.choose("batches", self._profile.batches, reason, BATCHES_MEND, BY_LIBRARY)
+            self._note_batches(agent, reason)
         if self.kernel_kinds:
             self._note_kernels(agent.call(NodeAgent.missing_kernel_library))
 
@@ -61,11 +67,17 @@ class ServerLibraries:
         profile, reason = self._profile, ELSEWHERE if port is None else None
         if port is not None and profile.batches != "off":
             reason = agent.call(NodeAgent.follow_batches, port)
-        self._collectors.choose("batches", profile.batches, reason, BATCHES_MEND, BY_LIBRARY)
+        self._note_batches(agent, reason)
         reason = ELSEWHERE if port is None else None
         if port is not None and profile.kernels != "off":
             reason = self._missing_kernels(agent) or agent.call(NodeAgent.follow_kernels, port)
         self._note_kernels(reason)
+
+    def _note_batches(self, agent: Handle[NodeAgent], reason: str | None) -> None:
+        """When it is known who records them in the server."""
+        wanted, is_on = self._profile.batches, reason is None and self._profile.batches != "off"
+        by_hook = is_on and agent.call(NodeAgent.batches_by) == "hook"
+        self._collectors.choose("batches", wanted, reason, BATCHES_MEND, BY_HOOK if by_hook else BY_LIBRARY)
 
     def _missing_kernels(self, agent: Handle[NodeAgent]) -> str | None:
         if self._collectors.is_on("nsys") and "cuda" in self._profile.trace:

@@ -1,11 +1,12 @@
-"""The batches of a node's server by the batch library, from the start of the server, or of following one, to a spill
-file."""
+"""The batches of a node's server by the batch library, or by the hook in its Python models, from the start of the
+server, or of following one, to a spill file."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
 
+from squall.actors.inject.batch_ring import Writer
 from squall.actors.inject.library import batch_environment
 from squall.actors.process.state import listening_pids
 from squall.cluster.node.injected.batch_rings import (
@@ -13,7 +14,7 @@ from squall.cluster.node.injected.batch_rings import (
     take_left_rings,
     taken_files,
 )
-from squall.cluster.node.injected.effect import injected, why_silent
+from squall.cluster.node.injected.effect import held_rings, injected, why_silent
 from squall.cluster.node.injected.ring_folder import make_ring_folder, remove_rings, rings_of
 from squall.cluster.node.spills import Spills
 from squall.scenarios.errors import ClusterError
@@ -47,7 +48,7 @@ class BatchRecording:
             raise ClusterError(f"batches: {error.strerror or error}") from error
         except ValueError as error:
             raise ClusterError(str(error)) from error
-        self._rings = BatchRings(rings, self._folder)
+        self._rings = BatchRings([rings], self._folder)
         return environment
 
     def silence(self, log: str) -> str | None:
@@ -66,28 +67,45 @@ class BatchRecording:
         return reason
 
     def follow(self, port: int) -> str | None:
-        """Takes from now on what the library records in a server that somebody else started, which listens at `port`
-        here. Returns why that gives nothing; None if it does."""
+        """Takes from now on what is recorded in a server that somebody else started, which listens at `port` here.
+        Returns why that gives nothing; None if it does.
+
+        What a hook's file names may be the folder of other servers too: a ring is this server's if it has it mapped.
+        One that comes while the server does not listen, as it does not while it starts again, is taken for its.
+        """
+
+        def is_ours(ring: Path) -> bool:
+            pids = listening_pids(port)
+            return not pids or ring in held_rings(pids)
+
         found = injected(listening_pids(port))
         if found.folder is None:
             return found.reason
         try:
-            self._rings = BatchRings(found.folder, self._folder, begins_anew=True)
+            self._rings = BatchRings(found.folders, self._folder, begins_anew=True, is_ours=is_ours)
         except ClusterError as error:
             return str(error)
         return None
+
+    @property
+    def writer(self) -> Writer | None:
+        """Who records in the server; None: nobody so far."""
+        return self._rings.writer if self._rings is not None else None
 
     def spill(self, spills: Spills, labels: Mapping[str, str], from_ns: int) -> tuple[list[str], list[str]]:
         """Table `batches` of what was recorded from `from_ns` on, on this node's clock; returns losses and notes.
 
         `labels`: run, node and server of its rows.
         """
-        left = self._rings.stop() if self._rings is not None else take_left_rings(self._folder)
+        if self._rings is not None:
+            left, told = self._rings.stop(), self._rings.notes
+        else:
+            left, told = take_left_rings(self._folder)
         files = taken_files(self._folder)
         if not files:
-            return left, []
+            return left, told
         losses, notes = spills.write_recorded(files, labels, from_ns)
-        return left + losses, notes
+        return left + losses, told + notes
 
     def close(self, keeps_files: bool) -> None:
         """`keeps_files`: the rings stay for `squall resume`."""

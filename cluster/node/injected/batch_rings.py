@@ -1,16 +1,19 @@
-"""What the batch library of a server records, from its rings to files of this node, while the server runs.
+"""What the batch library of a server records, or the hook in its Python models, from rings to files of this node, while
+the server runs.
 
 A ring is as long as the server runs and holds a second or more of batches: a thread empties all of them ten times a
-second. Whoever reads a ring takes from it, so that a folder of rings has one reader.
+second. Whoever reads a ring takes from it, so that a folder of rings has one reader. Where both record, the hook's
+rings are left: the library has the same batches, of all models, with more instants.
 """
 
 from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from squall.actors.inject.batch_ring import BatchRing, rings
+from squall.actors.inject.batch_ring import BatchRing, Writer, rings
 from squall.cluster.node.injected.ring_folder import hold_alone, rings_of, why_unread
 from squall.cluster.node.injected.taken_file import TakenRing
 from squall.scenarios.errors import ClusterError
@@ -26,28 +29,56 @@ def taken_files(folder: Path) -> list[Path]:
 
 
 class BatchRings:
-    """Takes batches from all rings of a folder to a file for each below the server's folder, until `stop`.
+    """Takes batches from all rings of some folders to a file for each below the server's folder, until `stop`.
 
-    `begins_anew`: what the rings hold already is of others, and is thrown away.
+    `begins_anew`: what the rings hold already is of others, and is thrown away. `is_ours`: whether a ring is of the
+    server; it is asked once of each.
     """
 
-    def __init__(self, folder: Path, server_folder: Path, begins_anew: bool = False) -> None:
-        """Takes once at once. Raises ClusterError where somebody else reads them, or the folder cannot be read."""
-        self._folder = folder
+    def __init__(
+        self,
+        folders: Sequence[Path],
+        server_folder: Path,
+        begins_anew: bool = False,
+        is_ours: Callable[[Path], bool] = lambda _: True,
+    ) -> None:
+        """Takes once at once. Raises ClusterError where somebody else reads them, or a folder cannot be read."""
+        self._folders = folders
         self._into = server_folder / _TAKEN
+        self._is_ours = is_ours
         self._rings: dict[Path, _Taken | None] = {}
+        self._n_left = 0
         self._losses: list[str] = []
         self._ends = threading.Event()
-        self._lock = hold_alone(folder, "batches")
+        self._locks: list[int] = []
         try:
+            for folder in folders:
+                self._locks.append(hold_alone(folder, "batches"))
             self._into.mkdir(parents=True, exist_ok=True)
             self._n_before = len(taken_files(server_folder))
-        except OSError as error:
-            os.close(self._lock)
+        except (ClusterError, OSError) as error:
+            self._unlock()
+            if isinstance(error, ClusterError):
+                raise
             raise ClusterError(f"batches: {error.strerror or error}") from error
         self._look(skips=begins_anew)
         self._thread = threading.Thread(target=self._run, name="batch rings", daemon=True)
         self._thread.start()
+
+    @property
+    def writer(self) -> Writer | None:
+        """Whose batches are taken; None: nobody's so far."""
+        found = {one.writer for one in list(self._rings.values()) if one is not None}
+        return "library" if "library" in found else next(iter(found), None)
+
+    @property
+    def notes(self) -> list[str]:
+        """What is left out, and is no loss."""
+        if not self._n_left:
+            return []
+        return [
+            f"batches: the hook in {self._n_left} processes is left unread: the batch library has them too"
+        ]
 
     def stop(self) -> list[str]:
         """Takes what is left, once; returns what is missing, the second time nothing."""
@@ -58,53 +89,72 @@ class BatchRings:
         self._look()
         for taken in filter(None, self._rings.values()):
             self._losses += taken.close()
-        os.close(self._lock)
+        self._unlock()
         return self._losses
+
+    def _unlock(self) -> None:
+        for lock in self._locks:
+            os.close(lock)
+        self._locks.clear()
 
     def _run(self) -> None:
         while not self._ends.wait(_EVERY_S):
             self._look()
 
     def _look(self, skips: bool = False) -> None:
-        for path in self._found():
-            if path not in self._rings:
-                self._rings[path] = self._open(path, skips)
+        found = [(path, ring) for path in self._new() if (ring := self._open(path)) is not None]
+        for path, ring in sorted(found, key=lambda one: one[1].writer != "library"):
+            self._rings[path] = self._begin(path, ring, skips)
         for taken in filter(None, self._rings.values()):
             taken.take()
 
-    def _found(self) -> list[Path]:
-        """None where somebody removed the folder: rings that are open are taken from all the same."""
+    def _new(self) -> list[Path]:
+        """None where somebody removed the folders: rings that are open are taken from all the same."""
         try:
-            return rings(self._folder)
+            found = [path for folder in self._folders for path in rings(folder)]
         except OSError:
             return []
+        return [path for path in found if path not in self._rings]
 
-    def _open(self, path: Path, skips: bool) -> _Taken | None:
-        """None, and a loss, where it is no ring, or not for us."""
+    def _open(self, path: Path) -> BatchRing | None:
+        """None where it is not of the server; and a loss where it is no ring, or not for us."""
+        self._rings[path] = None
+        if not self._is_ours(path):
+            return None
         try:
-            ring = BatchRing(path)
+            return BatchRing(path)
         except (ValueError, OSError) as error:
             self._losses.append(f"batches: {why_unread(path, error)}")
+            return None
+
+    def _begin(self, path: Path, ring: BatchRing, skips: bool) -> _Taken | None:
+        """None where the library has its batches."""
+        if ring.writer == "hook" and self.writer == "library":
+            ring.close()
+            self._n_left += 1
             return None
         number = self._n_before + len(self._rings)
         return _Taken(ring, self._into / f"{number:04d}-{path.stem}.frames", skips)
 
 
-def take_left_rings(folder: Path) -> list[str]:
-    """What an agent that died had not taken from the rings of a server that it had started; returns what is missing."""
+def take_left_rings(folder: Path) -> tuple[list[str], list[str]]:
+    """What an agent that died had not taken from the rings of a server that it had started; returns what is missing,
+    and notes."""
     rings = rings_of(folder, "batches")
     if rings is None:
-        return []
+        return [], []
     try:
-        return BatchRings(rings, folder).stop()
+        left = BatchRings([rings], folder)
     except ClusterError as error:
-        return [str(error)]
+        return [str(error)], []
+    return left.stop(), left.notes
 
 
 class _Taken:
     """One ring and its file, which is made with its first batch."""
 
     def __init__(self, ring: BatchRing, path: Path, skips: bool) -> None:
+        self.writer = ring.writer
         self._ring = ring
         self._taken = TakenRing(ring, path, "batches")
         if skips:

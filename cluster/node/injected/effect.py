@@ -1,4 +1,4 @@
-"""Whether a server that somebody else started has a library of ours in it, and where that records."""
+"""Whether a server has a library of ours in it, or the hook in its Python models, and where these record."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from squall.actors.inject.batch_ring import BatchRing, rings
+from squall.actors.inject.batch_ring import BatchRing, Writer, rings
 from squall.actors.inject.kernel_library import find_rings
 from squall.actors.inject.library import (
     FOLDER_VARIABLE,
@@ -37,6 +37,8 @@ LIBRARIES: dict[RingKind, Library] = {
 }
 
 
+_HELD = re.compile(r"^(?:\S+ +){5}(/.*/batches-\d+-[0-9a-f]{32}\.ring)$", re.MULTILINE)
+"""A line of /proc/PID/maps."""
 _TOLD = re.compile(
     r"(?<=squall: batches are not recorded: ).+|(?<=ERROR: ld.so: )object '[^']+' from LD_PRELOAD cannot be preloaded.+"
 )
@@ -45,20 +47,62 @@ _TOLD = re.compile(
 
 @dataclass(frozen=True)
 class Injected:
-    """`folder`: where the rings of the server are; None where nothing is recorded, and `reason` says why."""
+    """`folders`: where the rings of the server are; empty where nothing is recorded, and `reason` says why.
 
-    folder: Path | None
+    `writer`: of batches, who records them.
+    """
+
+    folders: tuple[Path, ...] = ()
     reason: str = ""
+    writer: Writer = "library"
+
+    @property
+    def folder(self) -> Path | None:
+        """The first; a library has but one."""
+        return next(iter(self.folders), None)
 
 
 def injected(pids: Iterable[int], kind: RingKind = "batches", proc: Path = Path("/proc")) -> Injected:
     """Of the server whose processes are `pids`, those that listen among them. Names no path in its reasons but that of
     the rings.
     """
-    found = [_of_process(proc / str(pid), LIBRARIES[kind]) for pid in pids]
+    seen = list(pids)
+    found = [_of_process(proc / str(pid), LIBRARIES[kind]) for pid in seen]
     if not found:
-        return Injected(None, "no process of the server can be seen from this user's session on its node")
-    return next((one for one in found if one.folder is not None), found[0])
+        return Injected(reason="no process of the server can be seen from this user's session on its node")
+    one = next((one for one in found if one.folder is not None), found[0])
+    return _of_hooks(held_rings(seen, proc)) or one if kind == "batches" and one.folder is None else one
+
+
+def held_rings(pids: Iterable[int], proc: Path = Path("/proc")) -> list[Path]:
+    """Rings of batches that these processes have mapped, by the names that they see; those that were removed are not.
+
+    So a hook's are found without a variable: its file may name the folder.
+    """
+    found: dict[Path, None] = {}
+    for pid in pids:
+        try:
+            maps = (proc / str(pid) / "maps").read_text(errors="replace")
+        except OSError:
+            continue
+        found.update({Path(name): None for name in _HELD.findall(maps)})
+    return list(found)
+
+
+def _of_hooks(held: Sequence[Path]) -> Injected | None:
+    """None where there is none; a reason where none of them is here or for this user."""
+    reason = ""
+    folders: dict[Path, None] = {}
+    for ring in held:
+        try:
+            BatchRing(ring).close()
+        except FileNotFoundError:
+            reason = f"the server records into {ring.parent}, which is not what this node has under that name"
+        except (OSError, ValueError) as error:
+            reason = why_unread(ring, error)
+        else:
+            folders[ring.parent] = None
+    return Injected(tuple(folders), reason, "hook") if held else None
 
 
 def why_silent(folder: Path, log: str) -> str | None:
@@ -87,21 +131,21 @@ def _of_process(process: Path, library: Library) -> Injected:
         environment = started_with(process)
         maps = (process / "maps").read_text(errors="replace")
     except OSError as error:
-        return Injected(None, f"the server's process cannot be looked into: {error.strerror}")
+        return Injected(reason=f"the server's process cannot be looked into: {error.strerror}")
     folder = environment.get(library.variable)
     if not folder:
-        return Injected(None, f"the server was started without {library.variable}")
+        return Injected(reason=f"the server was started without {library.variable}")
     if library.is_at_start:
         if not any(library.file in line.rpartition("/")[2] for line in maps.splitlines() if ".so" in line):
             reason = f"the server has {library.variable}, but the library of {library.loader} is not in it"
-            return Injected(None, reason)
+            return Injected(reason=reason)
     elif library.file not in environment.get(library.loader, "").rpartition("/")[2]:
         return Injected(
-            None, f"the server has {library.variable}, but {library.loader} does not name the library"
+            reason=f"the server has {library.variable}, but {library.loader} does not name the library"
         )
     path = Path(folder)
     if not path.is_dir():
-        return Injected(None, f"the server records into {path}, which is no folder here")
+        return Injected(reason=f"the server records into {path}, which is no folder here")
     if library.is_at_start and not library.rings(path):
-        return Injected(None, f"the library records nothing into {path}: the server's log says why")
-    return Injected(path)
+        return Injected(reason=f"the library records nothing into {path}: the server's log says why")
+    return Injected((path,))

@@ -33,7 +33,7 @@ def frame(one: RecordedBatch) -> bytes:
     head = HEAD.pack(
         MARKER, n_bytes, one.pid, one.thread, one.version, one.start_ns, one.compute_start_ns,
         one.compute_end_ns, one.end_ns, one.rows, one.n_requests, one.n_failed, len(one.request_ids), one.device,
-        len(one.model.encode()), len(one.instance.encode()), 0,
+        len(one.model.encode()), len(one.instance.encode()), ["library", "hook"].index(one.writer),
     )  # fmt: skip
     return (head + body).ljust(n_bytes, b"\0")
 
@@ -58,12 +58,29 @@ def read(data: bytes, folder: Path) -> list[RecordedBatch | CutOff]:
 
 def test_a_frame_is_read_back(tmp_path: Path) -> None:
     other = replace(ONE, model="", instance="", request_ids=(), n_requests=0, n_failed=0, rows=0, device=-1)
-    assert read(frame(ONE) + frame(other), tmp_path) == [ONE, other]
+    hooked = replace(ONE, writer="hook")
+    assert read(frame(ONE) + frame(other) + frame(hooked), tmp_path) == [ONE, other, hooked]
 
 
 def test_a_ring_holds_as_many_batches_as_the_page_says() -> None:
     batch = replace(ONE, request_ids=(b"123456789012",) * 8, n_requests=8)
     assert f"{(8 << 20) // len(frame(batch)):,}" in PAGE.read_text()
+
+
+def test_a_writer_that_nobody_knows_is_refused(tmp_path: Path) -> None:
+    path = write_ring(tmp_path / "batches-7-a.ring")
+    with closing(BatchRing(path)) as ring:
+        assert ring.writer == "library"
+    content = bytearray(path.read_bytes())
+    struct.pack_into("<Q", content, 32, 1)
+    path.write_bytes(content)
+    with closing(BatchRing(path)) as ring:
+        assert ring.writer == "hook"
+    struct.pack_into("<Q", content, 32, 2)
+    path.write_bytes(content)
+    assert refused(path) == "a ring of a writer that this reader does not know"
+    strange = frame(ONE)[:84] + struct.pack("<I", 2) + frame(ONE)[88:]
+    assert read(strange, tmp_path) == [CutOff(0, len(strange))]
 
 
 def test_names_that_are_no_utf8_are_read(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from typer.testing import CliRunner, Result
 import squall.actors.inject.library
 from squall.cluster.cli import app
 from squall.cluster.commands.inject import Form, snippet
+from squall.models.repository import hook_source
 from squall.scenarios.errors import TargetError
 
 ENVIRONMENT = {"LD_PRELOAD": "/lib/batches.so:/lib/malloc.so", "SQUALL_BATCHES": "/dev/shm/b"}
@@ -150,3 +151,16 @@ def test_a_unit_has_a_line_for_each_variable() -> None:
         "Environment=LD_PRELOAD=/lib/batches.so:/lib/malloc.so",
         "Environment=SQUALL_BATCHES=/dev/shm/b",
     ]
+
+
+def test_a_python_model_gets_a_file_with_the_folder_in_it_also_without_the_library(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(squall.actors.inject.library, "_BUILT", tmp_path)
+    result = inject("--folder", tmp_path / "rings", "--as", "python")
+    assert result.exit_code == 0, result.output
+    assert result.output == hook_source(tmp_path / "rings")
+    names: dict[str, object] = {"__name__": "squall_batches"}
+    exec(result.output, names)
+    assert names["FOLDER"] == str(tmp_path / "rings")
+    assert stat.S_IMODE((tmp_path / "rings").stat().st_mode) == 0o700

@@ -71,10 +71,20 @@ def test_a_batch_without_instants_is_told_and_what_is_no_record_is_a_loss(
     none = dict.fromkeys(("start_ns", "compute_start_ns", "compute_end_ns", "end_ns"), 0)
     rows, losses, notes = read(monkeypatch, batch(**none), batch(), CutOff(3, 99))
     assert len(rows) == 1
-    assert losses == ["batches: 99 bytes of what the library recorded are no record"]
+    assert losses == ["batches: 99 bytes of what was recorded are no record"]
     assert notes == ["batches: 1 for which the backend gave no instants, as it does of failures"]
 
 
 def test_more_batches_than_a_table_holds_are_all_there(monkeypatch: pytest.MonkeyPatch) -> None:
     rows, _, _ = read(monkeypatch, *[batch()] * 20_001)
     assert [row["batch_id"] for row in rows] == list(range(20_001))
+
+
+def test_of_what_a_hook_saw_the_instants_that_it_cannot_know_are_null(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    hooked = batch(start_ns=0, end_ns=0, writer="hook")
+    (rows, _, _) = read(monkeypatch, hooked, batch(start_ns=0, end_ns=0))
+    told = [(row["recorded_by"], row["start_ns"], row["end_ns"]) for row in rows]
+    assert told == [("hook", 110, 120), ("library", 110, 120)]
+    assert [(row["exec_start_ns"], row["exec_end_ns"]) for row in rows] == [(None, None), (110, 120)]

@@ -161,6 +161,24 @@ def test_what_was_not_to_be_in_the_server_is_not_asked_for() -> None:
     assert agent.asked == []
 
 
+@pytest.mark.parametrize(
+    ("writer", "how"),
+    [
+        ("hook", "by the hook in Python models"),
+        ("library", "by the batch library in the server"),
+        (None, "by the batch library in the server"),
+    ],
+)
+def test_the_manifest_says_who_records_in_the_server(writer: str | None, how: str) -> None:
+    libraries, collectors, _ = chosen(Agent())
+    agent = Agent(batches_by=writer)
+    libraries.follow(handle(agent), 8000)
+    assert collectors.states()["batches"].how == how
+    libraries, collectors, _ = chosen(agent)
+    libraries.confirm(handle(agent))
+    assert collectors.states()["batches"].how == how
+
+
 def test_of_a_server_of_somebody_elses_its_processes_say_whether() -> None:
     libraries, collectors, screen = chosen(Agent())
     agent = Agent(follow_kernels="the server was started without SQUALL_KERNELS")

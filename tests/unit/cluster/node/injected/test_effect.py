@@ -4,11 +4,12 @@ real ones."""
 from __future__ import annotations
 
 import os
+import struct
 from pathlib import Path
 
 import pytest
 
-from squall.cluster.node.injected.effect import injected, why_silent
+from squall.cluster.node.injected.effect import held_rings, injected, why_silent
 from squall.cluster.node.injected.ring_folder import why_unread
 
 LIBRARY = "/somewhere/actors/_kernels.abi3.so"
@@ -93,3 +94,38 @@ def test_whose_rings_they_are_is_said_where_they_may_not_be_read(tmp_path: Path)
     assert told.startswith(f"the rings are of user {owner}, and this is user {own}: run squall as root")
     assert why_unread(tmp_path / "gone", PermissionError()).startswith("the rings are of user another")
     assert why_unread(ring, ValueError("no ring")) == "no ring"
+
+
+def ring_of(folder: Path, writer: int) -> Path:
+    folder.mkdir(exist_ok=True)
+    path = folder / f"batches-24-{'0' * 32}.ring"
+    path.write_bytes(struct.pack("<8sIIQqQ", b"SQBATCH", 1, 4096, 4096, 24, writer).ljust(8192, b"\0"))
+    return path
+
+
+def mapped(proc: Path, *names: object) -> None:
+    lines = [f"7f0000-7f1000 rw-s 00000000 00:17 5                    {name}\n" for name in names]
+    (proc / "7" / "maps").write_text("".join(lines))
+
+
+def test_a_hooks_rings_are_found_by_what_processes_have_mapped(tmp_path: Path) -> None:
+    proc = process(tmp_path)
+    one, other = ring_of(tmp_path / "a folder", 1), ring_of(tmp_path / "b", 1)
+    mapped(proc, "/lib/libc.so.6", one, f"{other} (deleted)", one, "/x/batches-24-0.ring", "[heap]")
+    assert held_rings([7, 8], proc) == [one]
+    found = injected([7], "batches", proc)
+    assert (found.folders, found.writer) == ((tmp_path / "a folder",), "hook")
+    mapped(proc, one, other)
+    assert injected([7], "batches", proc).folders == (tmp_path / "a folder", tmp_path / "b")
+    assert injected([7], "kernels", proc).reason == "the server was started without SQUALL_KERNELS"
+
+
+def test_a_hooks_rings_that_are_elsewhere_or_none_say_so(tmp_path: Path) -> None:
+    proc = process(tmp_path)
+    mapped(proc, tmp_path / "inside" / f"batches-1-{'0' * 32}.ring")
+    found = injected([7], "batches", proc)
+    assert found.folder is None
+    assert "which is not what this node has under that name" in found.reason
+    broken = ring_of(tmp_path / "b", 7)
+    mapped(proc, broken)
+    assert "a writer that this reader does not know" in injected([7], "batches", proc).reason
