@@ -23,6 +23,7 @@ from tests.integration.cuda_models import N_KERNELS, write_cuda_model
 from tests.integration.foreign_models import write_model
 from tests.integration.live_runs import Bench
 from tests.integration.test_foreign_batches import assert_all_joined, finish, rows_of, scenario
+from tests.integration.test_python_hook import hook_into
 from tests.kernel_hosts import built
 from tests.reporting import SHARED, compiled
 
@@ -96,7 +97,8 @@ def started(
 ) -> Iterator[tuple[TritonServer, Path]]:
     """A server in a container that is to preload `library`, when it is ready; and the folder of its rings."""
     monkeypatch.setenv("PATH", path_with(podman(folder / "podman", "namespaces"))["PATH"])
-    write_model(folder / "models", "plain")
+    if not (folder / "models").exists():
+        write_model(folder / "models", "plain")
     found = scenario_from_mapping(in_container(scenario(folder / "models", "plain")), "test")
     (folder / "server").mkdir()
     (folder / "rings").mkdir()
@@ -139,11 +141,18 @@ def test_a_library_that_cannot_be_opened_leaves_the_server_as_it_is_and_is_said(
 def test_a_library_that_needs_a_newer_glibc_ends_every_program_so_the_server_is_started_without_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    write_model(tmp_path / "models", "plain")
+    hook_into(tmp_path / "models", "plain", tmp_path / "nowhere")
     with started(tmp_path, of_the_future(tmp_path / "built"), monkeypatch) as (server, folder):
         assert server.refusal is not None
         assert "version `GLIBC_2.99' not found (required by /squall/_batches.so)" in server.refusal
-        assert rings(folder) == []
         assert server.is_running
+        (path,) = rings(folder)
+        with contextlib.closing(BatchRing(path)) as ring:
+            assert ring.writer == "hook", "a model that has one still knows where to record"
+            pid = mapper_of(path, ring.pid)
+        assert pid in server.pids()
+        assert Path(f"/proc/{pid}/comm").read_text() == "triton_python_b\n"
 
 
 def of_the_future(folder: Path) -> Path:

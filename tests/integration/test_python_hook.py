@@ -28,12 +28,12 @@ from tests.integration.test_foreign_batches import (
 pytestmark = pytest.mark.beside
 
 
-def hook_into(models: Path, name: str, rings: Path) -> None:
+def hook_into(models: Path, name: str, rings: Path, execute: str = "def execute") -> None:
     """As a user does: the file beside model.py, two lines into that."""
     version = models / name / "1"
     (version / HOOK_FILE).write_text(hook_source(rings))
     first, _, rest = MODEL.partition("    def execute")
-    text = f"from squall_batches import record\n{first.rstrip()}\n        record(self, args)\n\n    def execute{rest}"
+    text = f"from squall_batches import record\n{first.rstrip()}\n        record(self, args)\n\n    {execute}{rest}"
     (version / "model.py").write_text(text)
 
 
@@ -98,10 +98,13 @@ def test_the_steps_of_an_ensemble_are_recorded_each_by_its_own_hook(
     joined: Bench, tmp_path: Path, rings: Path
 ) -> None:
     models = tmp_path / "models"
-    for name, sleep_s in (("tokenize", 0.008), ("classify", 0.002)):
+    for name, sleep_s, execute in (
+        ("tokenize", 0.008, "def execute"),
+        ("classify", 0.002, "async def execute"),
+    ):
         write_model(models, name, GATHERED, sleep_s=sleep_s)
         (rings / name).mkdir()
-        hook_into(models, name, rings / name)
+        hook_into(models, name, rings / name, execute)
     write_ensemble(models, "pipe")
     with their_server(tmp_path / "server", models, "pipe", []) as url:
         store, summary, _ = finish(joined, theirs(models, "pipe", rate_hz=60), "--server", url)

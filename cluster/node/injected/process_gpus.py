@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -20,7 +21,30 @@ class Gpu(NamedTuple):
 def gpus_of(pid: int | None, proc: Path = Path("/proc")) -> tuple[str, ...]:
     """UUIDs of the CUDA devices of a process, by number; empty where they cannot be told. None: it cannot be seen."""
     environment = None if pid is None else _environment(proc / str(pid))
-    return visible_gpus([Gpu(*one) for one in gpu_identities()], environment)
+    gpus = [Gpu(*one) for one in gpu_identities()]
+    if environment is not None and _is_elsewhere(proc / str(pid)):
+        gpus = container_gpus(gpus, environment)
+    return visible_gpus(gpus, environment)
+
+
+def container_gpus(gpus: Sequence[Gpu], environment: Mapping[str, str]) -> list[Gpu]:
+    """Those of the host that a container has, in NVML's order; none where they cannot be told.
+
+    Its runtime goes by a variable: numbers as NVML has them on the host, or UUIDs. Without it, it is taken to have all.
+    """
+    given = environment.get("NVIDIA_VISIBLE_DEVICES", "all")
+    if given == "all":
+        return list(gpus)
+    named = [_named(gpus, entry.strip(), by_bus=True) for entry in given.split(",")]
+    return [gpu for gpu in gpus if gpu.uuid in named] if all(named) else []
+
+
+def _is_elsewhere(process: Path) -> bool:
+    """Whether it has a file system of its own, as what is in a container has."""
+    try:
+        return os.readlink(process / "ns/mnt") != os.readlink("/proc/self/ns/mnt")
+    except OSError:
+        return False
 
 
 def visible_gpus(gpus: Sequence[Gpu], environment: Mapping[str, str] | None) -> tuple[str, ...]:

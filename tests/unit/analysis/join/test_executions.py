@@ -227,6 +227,12 @@ def test_a_request_of_an_ensemble_is_a_member_of_the_longest_step_on_its_path(
     assert (found[1]["model"], found[1]["source"]) == (owner, "library")
 
 
+def test_an_execution_says_who_recorded_it(tmp_path: Path) -> None:
+    rows = [batch(i, 10 * i, (i,), recorded_by=by) for i, by in enumerate(("model", "library", "hook"))]
+    found = members(plain_run(tmp_path, {"batches": rows}))
+    assert {i: row["source"] for i, row in found.items()} == {0: "record", 1: "library", 2: "hook"}
+
+
 def test_requests_of_an_ensemble_may_wait_for_different_steps(tmp_path: Path) -> None:
     rows = [
         step(0, (0, 10), "a", 1), step(0, (12, 50), "b", 1),

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 import pytest
 
-from squall.cluster.node.injected.process_gpus import Gpu, visible_gpus
+from squall.cluster.node.injected import process_gpus
+from squall.cluster.node.injected.process_gpus import Gpu, container_gpus, gpus_of, visible_gpus
 
 EQUAL = [Gpu("GPU-aa01", "H200"), Gpu("GPU-aa02", "H200"), Gpu("GPU-bb03", "H200")]
 MIXED = [Gpu("GPU-aa01", "T4"), Gpu("GPU-aa02", "H200")]
@@ -54,3 +58,35 @@ def test_a_process_that_cannot_be_looked_into_and_a_host_without_gpus_tell_nothi
         == visible_gpus([], {"CUDA_VISIBLE_DEVICES": "0"})
         == ()
     )
+
+
+@pytest.mark.parametrize(
+    ("given", "found"),
+    [
+        (None, EQUAL),
+        ("all", EQUAL),
+        ("2,0", [EQUAL[0], EQUAL[2]]),
+        ("GPU-aa02", [EQUAL[1]]),
+        ("GPU-bb03, 1", EQUAL[1:]),
+        ("7", []),
+        ("none", []),
+        ("", []),
+    ],
+)
+def test_a_container_numbers_those_gpus_that_it_was_given(given: str | None, found: list[Gpu]) -> None:
+    environment = {} if given is None else {"NVIDIA_VISIBLE_DEVICES": given}
+    assert container_gpus(EQUAL, environment) == found
+
+
+def test_what_a_container_was_given_counts_in_a_container_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process_gpus, "gpu_identities", lambda: EQUAL)
+    (tmp_path / "7" / "ns").mkdir(parents=True)
+    (tmp_path / "7" / "environ").write_bytes(b"NVIDIA_VISIBLE_DEVICES=1,2\0CUDA_VISIBLE_DEVICES=1\0")
+    (tmp_path / "7" / "ns" / "mnt").symlink_to("mnt:[1]")
+    assert gpus_of(7, tmp_path) == ("GPU-bb03",)
+    (tmp_path / "7" / "ns" / "mnt").unlink()
+    (tmp_path / "7" / "ns" / "mnt").symlink_to(os.readlink("/proc/self/ns/mnt"))
+    assert gpus_of(7, tmp_path) == ("GPU-aa02",)
+    assert gpus_of(None, tmp_path) == ()
