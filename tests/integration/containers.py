@@ -90,6 +90,8 @@ for word in asked:
         variables.update([value.split("=", 1)])
     else:
         assert word in ("--rm", "--network=host", "--ipc=host"), word
+for place in (image / "squall").glob("_batches*") if {instead!r} else ():
+    mount("--bind", {instead!r}, place)
 mount("--rbind", "/dev", image / "dev")
 if "--ipc=host" not in asked:
     mount("-t", "tmpfs", "tmpfs", image / "dev/shm")
@@ -115,10 +117,10 @@ sys.exit(process.wait())
 """
 
 
-def podman(folder: Path, kind: Kind, **environment: str) -> Path:
+def podman(folder: Path, kind: Kind, instead: Path | None = None, **environment: str) -> Path:
     """A folder for the PATH; `environment`: what the image sets beside what Triton needs. Skips where none can be.
 
-    Containers are of IMAGE.
+    Containers are of IMAGE. `instead`: what those of namespaces have in the place of the batch library.
     """
     real = os.environ.get(REAL) or shutil.which("podman") if kind == "podman" else None
     if kind == "podman" and real is None:
@@ -139,7 +141,7 @@ def podman(folder: Path, kind: Kind, **environment: str) -> Path:
     built = str(Path(squall.actors.__file__).parent)
     parts = {
         "folder": str(folder / "root"), "hidden": [_HIDDEN, built], "triton": triton, "image": IMAGE, "podman": real,
-        "environment": variables, "hands_on": kind == "namespaces",
+        "environment": variables, "hands_on": kind == "namespaces", "instead": str(instead) if instead else None,
     }  # fmt: skip
     script = folder / "start.py"
     body = _PODMAN if kind == "podman" else _NAMESPACES

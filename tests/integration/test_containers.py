@@ -155,6 +155,31 @@ def test_a_library_that_needs_a_newer_glibc_ends_every_program_so_the_server_is_
         assert Path(f"/proc/{pid}/comm").read_text() == "triton_python_b\n"
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("wanted", ["auto", "required"])
+def test_a_run_whose_container_refuses_the_library_says_so_or_ends_before_its_load(
+    alone: Bench, tmp_path: Path, wanted: str
+) -> None:
+    library = of_the_future(tmp_path / "built")
+    environment = path_with(podman(tmp_path / "podman", "namespaces", library))
+    models = tmp_path / "models"
+    write_model(models, "plain", sleep_s=0.005)
+    live = alone.start_run(in_container(scenario(models, "plain", batches=wanted)), env=environment)
+    reason = "version `GLIBC_2.99' not found (required by /squall/_batches.abi3.so)"
+    if wanted == "required":
+        assert live.end() == 1
+        assert f"profile.batches is required, but {reason}" in live.error_line()
+        alone.aborted()
+    else:
+        assert live.end() in (0, 3), live.lines
+        store = alone.store()
+        state = store.manifest.collectors["batches"]
+        assert (state.status, state.reason) == ("missing", reason)
+        assert not [loss for loss in store.manifest.losses if loss.startswith("batches")]
+        assert {row["outcome"] for row in rows_of(store, "requests")} == {"ok"}
+    alone.wait_until_gone()
+
+
 def of_the_future(folder: Path) -> Path:
     """A library that needs a glibc that nobody has."""
     folder.mkdir()
