@@ -71,8 +71,12 @@ class Windows:
         """Whether each [first, last] lies wholly in one window; (n,)."""
         if not len(self.start_ns):
             return np.zeros(len(first_ns), np.bool_)
-        at = np.searchsorted(self.start_ns, first_ns, side="right") - 1
+        at = self.begun(first_ns)
         return np.asarray((at >= 0) & (last_ns <= self.end_ns[np.maximum(at, 0)]))
+
+    def begun(self, at_ns: Int64s) -> Int64s:
+        """Of each instant the number of the window that began last; -1: none had. (n,)"""
+        return np.searchsorted(self.start_ns, at_ns, side="right") - 1
 
     def meet(self, first_ns: Int64s, last_ns: Int64s) -> Bools:
         """Whether each [first, last] meets any [begun, done): recording may have cost it something; (n,)."""

@@ -62,6 +62,7 @@ class RecordKind(IntEnum):
     RUNTIME_CALL = 7
     DRIVER_CALL = 8
     GRAPH = 9
+    EVENT = 10
 
 
 class KernelKinds(IntFlag):
@@ -73,6 +74,7 @@ class KernelKinds(IntFlag):
     RUNTIME = 8
     DRIVER = 16
     GRAPHS = 32
+    EVENTS = 64
 
 
 class RingStatus(IntEnum):
@@ -318,7 +320,7 @@ class Names:
 class Activities:
     """Records of one piece of a ring, by kind, each in the order in which they were written.
 
-    Arrays of the layouts above: (n,) KERNEL, MEMORY, SYNC, CALL, RECORD.
+    Arrays of the layouts above: (n,) KERNEL, MEMORY, SYNC, CALL, RECORD; of events SYNC.
     """
 
     kernels: Array
@@ -328,6 +330,8 @@ class Activities:
     runtime_calls: Array
     driver_calls: Array
     graphs: Array
+    events: Array
+    """Calls that recorded a CUDA event on a stream. They have no instants, and `type` is 0."""
     switches: Array
     """start_ns: begun, end_ns: from when on it holds; flags: FLAG_ON, FLAG_FAILED."""
     names: dict[int, str]
@@ -347,7 +351,7 @@ def activities(data: bytes, names: Names) -> Activities:
     return Activities(
         of(RecordKind.KERNEL, KERNEL), of(RecordKind.MEMCPY, MEMORY), of(RecordKind.MEMSET, MEMORY),
         of(RecordKind.SYNC, SYNC), of(RecordKind.RUNTIME_CALL, CALL), of(RecordKind.DRIVER_CALL, CALL),
-        of(RecordKind.GRAPH, RECORD), of(RecordKind.SWITCH, RECORD), dict(names.texts),
+        of(RecordKind.GRAPH, RECORD), of(RecordKind.EVENT, SYNC), of(RecordKind.SWITCH, RECORD), dict(names.texts),
     )  # fmt: skip
 
 

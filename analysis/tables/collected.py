@@ -175,7 +175,9 @@ class KernelTies:
 
     n: Annotated[int, "rows"]
     n_tied: Annotated[int, "of these in exactly one batch of the instance that they are of"]
-    n_ambiguous: Annotated[int, "of these in several batches of that instance, which overlap: tied to none"]
+    n_ambiguous: Annotated[
+        int, "of these in several batches of that instance, which overlap, and not told apart: tied to none"
+    ]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -270,7 +270,7 @@ class ProfileConfig(Section):
     )
     kernels: Literal["auto", "off", "required"] = "auto"  # by the library that CUDA loads into its processes
     kernel_kinds: Annotated[
-        tuple[Literal["kernels", "copies", "sync", "runtime", "driver", "graphs"], ...],
+        tuple[Literal["kernels", "copies", "sync", "runtime", "driver", "graphs", "events"], ...],
         AfterValidator(_kinds_named),
     ] = ("kernels", "copies")
     duty: DutyField = Duty(

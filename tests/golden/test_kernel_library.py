@@ -334,6 +334,7 @@ def test_no_sanitizer_finds_a_fault_while_all_happens_at_once(
                 "runtime 50",
                 "driver 50",
                 "graphs 50",
+                "events 50",
             ):
                 host.ask(line)
             if round_ == 3:

@@ -71,7 +71,16 @@ def test_every_field_of_the_other_kinds_is_read_from_every_layout(
     with KernelHost(kernel_build, kernel_rings, {**ALL_KINDS, "FAKE_CUPTI_VERSION": str(version)}) as host:
         ring = host.begin()
         switched(ring, True)
-        for line in ("copies 9", "peers 9", "memsets 9", "syncs 9", "runtime 9", "driver 9", "graphs 9"):
+        for line in (
+            "copies 9",
+            "peers 9",
+            "memsets 9",
+            "syncs 9",
+            "runtime 9",
+            "driver 9",
+            "graphs 9",
+            "events 9",
+        ):
             host.ask(line)
         switched(ring, False)
         found, number = drained(ring), np.arange(9)
@@ -114,20 +123,34 @@ def test_every_field_of_the_other_kinds_is_read_from_every_layout(
     assert {*zip(found.graphs["device"], found.graphs["context"], found.graphs["stream"], strict=True)} == {
         (2, 3, 4)
     }
+    events = found.events
+    assert events["correlation_id"].tolist() == number.tolist()
+    assert (events["stream"] == number % 5 + 7).all()
+    assert (events["event"] == number + 9).all()
+    assert {*zip(events["context"], events["start_ns"], events["end_ns"], strict=True)} == {(1, 0, 0)}
 
 
 def test_only_the_kinds_that_are_asked_for_are_recorded(kernel_build: Built, kernel_rings: Path) -> None:
     with KernelHost(kernel_build, kernel_rings, {"SQUALL_KERNEL_KINDS": "sync,runtime"}) as host:
         ring = host.begin()
         switched(ring, True)
-        for line in ("kernels 9", "copies 9", "memsets 9", "syncs 9", "runtime 9", "driver 9", "graphs 9"):
+        for line in (
+            "kernels 9",
+            "copies 9",
+            "memsets 9",
+            "syncs 9",
+            "runtime 9",
+            "driver 9",
+            "graphs 9",
+            "events 9",
+        ):
             host.ask(line)
         assert ring.state.kinds == KernelKinds.SYNC | KernelKinds.RUNTIME
         switched(ring, False)
         found = drained(ring)
         ring.close()
-    others = (found.kernels, found.memcpys, found.memsets, found.driver_calls, found.graphs)
-    assert (len(found.syncs), len(found.runtime_calls), *map(len, others)) == (9, 9, 0, 0, 0, 0, 0)
+    others = (found.kernels, found.memcpys, found.memsets, found.driver_calls, found.graphs, found.events)
+    assert (len(found.syncs), len(found.runtime_calls), *map(len, others)) == (9, 9, 0, 0, 0, 0, 0, 0)
 
 
 def test_what_happens_between_two_windows_is_not_recorded_and_each_window_tells_its_names(
@@ -325,6 +348,9 @@ FIELDS = {
     ("CUpti_ActivitySynchronization", "CuptiSync"): {
         "type": "type", "start": "start", "end": "end", "correlationId": "correlation", "contextId": "context",
         "streamId": "stream", "cudaEventId": "event",
+    },
+    ("CUpti_ActivityCudaEvent", "CuptiEvent"): {
+        "correlationId": "correlation", "contextId": "context", "streamId": "stream", "eventId": "event",
     },
     ("CUpti_ActivityAPI", "CuptiApi"): {
         "cbid": "call", "start": "start", "end": "end", "processId": "process", "threadId": "thread",

@@ -20,7 +20,7 @@
 typedef void (*Request)(uint8_t **, size_t *, size_t *);
 typedef void (*Complete)(void *, uint32_t, uint8_t *, size_t, size_t);
 
-enum { MEMCPY = 1, MEMSET = 2, DRIVER = 4, RUNTIME = 5, KERNEL = 10, PEER = 22, SYNC = 38, GRAPH = 51, N_KINDS = 64 };
+enum { MEMCPY = 1, MEMSET = 2, DRIVER = 4, RUNTIME = 5, KERNEL = 10, PEER = 22, EVENT = 36, SYNC = 38, GRAPH = 51, N_KINDS = 64 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_mutex_t flushing = PTHREAD_MUTEX_INITIALIZER; /* who flushes waits for what another hands over */
@@ -53,6 +53,7 @@ static size_t size_of(uint32_t kind) {
     case MEMCPY: return v < 18 ? 80 : v < 130000 ? 88 : v < 130500 ? 96 : 112;
     case PEER: return v < 18 ? 88 : 96;
     case MEMSET: return v < 18 ? 80 : v < 130500 ? 88 : 104;
+    case EVENT: return v < 26 ? 24 : v < 130500 ? 56 : 80;
     case SYNC: return v < 26 ? 40 : 56;
     case GRAPH: return v < 26 ? 48 : 56;
     default: return 40;
@@ -339,6 +340,45 @@ void fake_graph(uint32_t number) {
     put(record, 28, number + 5, 4);
     put(record, 32, 3, 4);
     put(record, 36, 4, 4);
+  }
+  pthread_mutex_unlock(&lock);
+}
+
+void fake_event(uint32_t number, uint32_t stream, uint32_t event) {
+  pthread_mutex_lock(&lock);
+  uint8_t *record = room(EVENT);
+  if (record) {
+    put(record, 4, number, 4);
+    put(record, 8, 1, 4);
+    put(record, 12, stream, 4);
+    put(record, 16, event, 4);
+  }
+  pthread_mutex_unlock(&lock);
+}
+
+/* A kernel, or a copy to the host, of GPU 0 that is `size` large and ran when the caller says. */
+void fake_ran(uint32_t number, uint32_t stream, int is_copy, uint32_t size, uint64_t start, uint64_t end) {
+  pthread_mutex_lock(&lock);
+  uint8_t *record = room(is_copy ? MEMCPY : KERNEL);
+  if (record) {
+    put(record, 16, start, 8);
+    put(record, 24, end, 8);
+    put(record, is_copy ? 36 : 44, 1, 4);
+    put(record, is_copy ? 40 : 48, stream, 4);
+    put(record, is_copy ? 44 : 92, number, 4);
+    if (is_copy) {
+      put(record, 4, 2, 1);
+      put(record, 8, size, 8);
+      put(record, 64, 0, 8);
+      put(record, 72, 0, 4);
+    } else {
+      for (size_t i = 0; i < 6; i++) put(record, 52 + 4 * i, i ? 1 : size, 4);
+      put(record, 40, 0, 4);
+      put(record, 76, 0, 8);
+      put(record, 104, (uint64_t)(uintptr_t)"their_kernel", 8);
+      put(record, 144, 0, 8);
+      put(record, 156, 0, 4);
+    }
   }
   pthread_mutex_unlock(&lock);
 }

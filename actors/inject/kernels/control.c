@@ -40,7 +40,7 @@ static uint64_t setting(const char *name, uint64_t fallback, uint64_t least, uin
 }
 
 static uint32_t wanted_kinds(void) {
-  static const char *const names[] = {"kernels", "copies", "sync", "runtime", "driver", "graphs"};
+  static const char *const names[] = {"kernels", "copies", "sync", "runtime", "driver", "graphs", "events"};
   const char *text = getenv("SQUALL_KERNEL_KINDS");
   if (!text || !*text) return KERNELS | COPIES;
   uint32_t found = 0;

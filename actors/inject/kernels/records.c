@@ -92,6 +92,17 @@ static void write_sync(const CuptiSync *from) {
   publish();
 }
 
+/* Without instants in most versions: where it lies in its stream, its correlation id says. */
+static void write_event(const CuptiEvent *from) {
+  Record *record = free_record();
+  if (!record) return;
+  record->kind = EVENT;
+  record->correlation = from->correlation;
+  place(record, 0, from->context, from->stream);
+  record->sync.event = from->event;
+  publish();
+}
+
 static void write_call(const CuptiApi *from) {
   bool is_driver = from->kind == CUPTI_DRIVER;
   const char *text = NULL;
@@ -127,6 +138,7 @@ static void write_record(const void *record) {
     case CUPTI_DRIVER:
     case CUPTI_RUNTIME: write_call(record); break;
     case CUPTI_GRAPH: write_graph(record); break;
+    case CUPTI_EVENT: write_event(record); break;
     default: count(&ring->n_unknown, 1);
   }
 }

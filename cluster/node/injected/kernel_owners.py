@@ -12,7 +12,8 @@ Where all are busy nearly all the time, the others hold nearly all too: then the
 thousandth, over many begins of its batches, where each other one misses many.
 
 An operation of an owned lane belongs to the batch of that instance that holds it whole. Batches of one instance may
-overlap (TensorRT begins one while another computes): what several hold is ambiguous, and belongs to none.
+overlap (TensorRT begins one while another computes): what several hold belongs to the one that the events of its stream
+tell (`squall.cluster.node.injected.executions`), else it is ambiguous, and belongs to none.
 """
 
 from __future__ import annotations
@@ -41,6 +42,11 @@ FEWEST: Final = 20
 AMBIGUOUS, UNHELD = -2, -1
 
 
+def stand_apart(n_missed: int, n_own: int, fewest: int) -> bool:
+    """Whether what misses so many cannot be what is true, where what seems to be misses `n_own`."""
+    return n_missed >= 3 * n_own + fewest
+
+
 class Instance:
     """The batches of one instance, in order of their starts."""
 
@@ -52,6 +58,9 @@ class Instance:
         self._reach = np.maximum.accumulate(self._end) if len(order) else self._end
         last = np.where(self._end == self._reach, np.arange(len(order)), 0)
         self._reaching = np.maximum.accumulate(last) if len(order) else last
+        later = np.minimum.accumulate(self._end[::-1])[::-1]
+        self._first_end = np.append(later, np.iinfo(np.int64).max)
+        """Of a batch and all that begin after it the first end; after the last one never."""
 
     def holders(self, start_ns: Int64s, end_ns: Int64s) -> Int64s:
         """Of each interval the number of the batch that holds it whole; AMBIGUOUS: several do, UNHELD: none does."""
@@ -62,8 +71,30 @@ class Instance:
         held = held[self._reach[n_begun[held] - 1] >= end_ns[held]]
         last = n_begun[held] - 1
         row = np.where(self._end[last] >= end_ns[held], last, self._reaching[last])
-        found[held] = np.where(n_begun[held] - n_over[held] > 1, AMBIGUOUS, row)
+        is_shared = n_begun[held] - n_over[held] > 1
+        is_around = self._first_end[n_begun[held]] < end_ns[held]  # of a batch that is over and had not begun
+        first, _ = self.bounds(start_ns[held], end_ns[held])
+        found[held] = np.where(np.where(is_around, first < last, is_shared), AMBIGUOUS, row)
         return found
+
+    def bounds(self, start_ns: Int64s, end_ns: Int64s) -> tuple[Int64s, Int64s]:
+        """Of each interval the numbers between which, both included, that of a batch must be that holds it whole; the
+        first is larger where none does."""
+        first = np.searchsorted(self._reach, end_ns, side="left")
+        return first, np.searchsorted(self._start, start_ns, side="right") - 1
+
+    def hold(self, numbers: Int64s, start_ns: Int64s, end_ns: Int64s) -> NDArray[np.bool_]:
+        """Whether each batch, by its number, holds its interval whole; a number of none does not."""
+        is_one = (numbers >= 0) & (numbers < len(self._start))
+        row = np.where(is_one, numbers, 0)
+        if not len(self._start):
+            return is_one
+        return is_one & (self._start[row] <= start_ns) & (end_ns <= self._end[row])
+
+    @property
+    def overlaps(self) -> bool:
+        """Whether a batch begins before all that began earlier have ended."""
+        return bool((self._start[1:] < self._reach[:-1]).any())
 
     def batch_ids(self, holders: Int64s) -> Int64s:
         """Of what `holders` gave, where that is no batch 0."""
@@ -103,16 +134,28 @@ class Tally:
     def owners(self) -> dict[Lane, int]:
         """Number of the instance that each lane belongs to; lanes without one are absent.
 
-        Where a process belongs to one, so do all of its lanes.
+        Where a process belongs to one, so do all of its lanes. Of several instances none has a process of its own whose
+        batches overlap: together they may hold all that another one in the same process does.
         """
-        processes = {lane[0]: self._owner(lane) for lane in self.n if len(lane) == 1}
+        processes = {lane[0]: self._owner_of_process(lane) for lane in self.n if len(lane) == 1}
         found: dict[Lane, int] = {}
         for lane in self.n:
             own = processes.get(lane[0])
-            owner = self._owner(lane) if own is None else own
+            owner = self._owner(lane) if own is None and len(lane) > 1 else own
             if owner is not None:
                 found[lane] = owner
         return found
+
+    def _owner_of_process(self, process: Lane) -> int | None:
+        owner = self._owner(process)
+        is_alone = owner is not None and (len(self.instances) == 1 or not self.instances[owner].overlaps)
+        return owner if is_alone else None
+
+    def candidates(self, lane: Lane) -> list[int]:
+        """Numbers of the instances that a lane can be of."""
+        if self.n.get(lane, 0) < FEWEST:
+            return []
+        return np.flatnonzero(self.held[lane] >= LEAST_HELD * self.n[lane]).tolist()
 
     def _owner(self, lane: Lane) -> int | None:
         shares = self.held[lane] / self.n[lane]
@@ -131,7 +174,7 @@ class Tally:
         return bool(
             self.n_begun[best] >= FEWEST
             and missed[best] <= MOST_MISSED * self.n[lane]
-            and others.min() >= 3 * missed[best] + FEWEST_MISSED
+            and stand_apart(others.min(), missed[best], FEWEST_MISSED)
         )
 
 
@@ -161,9 +204,13 @@ class Held:
 
 def held_by(
     instances: tuple[Instance, ...], owners: Mapping[Lane, int], lanes: Iterable[tuple[Lane, NDArray[np.intp]]],
-    start_ns: Int64s, end_ns: Int64s,
+    start_ns: Int64s, end_ns: Int64s, told: Int64s | None = None,
 ) -> Held:  # fmt: skip
-    """The batches of operations whose `lanes` are as `by_lane` gives them."""
+    """The batches of operations whose `lanes` are as `by_lane` gives them.
+
+    `told`: of each the number of its batch in its instance, where it is known otherwise; below 0: it is not. It
+    decides between several that hold it, and nothing else.
+    """
     n = len(start_ns)
     instance, batch_id = np.full(n, -1), np.zeros(n, np.int64)
     holders = np.full(n, UNHELD)
@@ -173,5 +220,8 @@ def held_by(
             continue
         own = instances[owner]
         holders[rows] = own.holders(start_ns[rows], end_ns[rows])
+        if told is not None:
+            is_told = (holders[rows] == AMBIGUOUS) & own.hold(told[rows], start_ns[rows], end_ns[rows])
+            holders[rows[is_told]] = told[rows[is_told]]
         instance[rows], batch_id[rows] = owner, own.batch_ids(holders[rows])
     return Held(instance, batch_id, holders >= 0, holders == AMBIGUOUS)

@@ -2,7 +2,8 @@
 
 The files are read twice, a piece at a time: first for whose batches hold the operations of each lane, then for the rows
 (`squall.cluster.node.injected.kernel_owners`). Where calls were recorded, a file is read once more for these, which
-are held in memory, 40 bytes each, so that an operation finds the call that launched it.
+are held in memory, 40 bytes each, so that an operation finds the call that launched it; and once more where batches of
+an instance overlap and events were recorded (`squall.cluster.node.injected.executions`).
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from squall.analysis.nsys.tables import EventLabels
 from squall.analysis.recorded import Windows
 from squall.analysis.schema import arrow_schema
 from squall.analysis.tables.collected import KernelTies
+from squall.cluster.node.injected.executions.lanes import ExecutionLanes
 from squall.cluster.node.injected.kernel_columns import Calls, ColumnMaker
 from squall.cluster.node.injected.kernel_owners import Held, Instance, Lane, Tally, by_lane, held_by
 from squall.cluster.node.injected.kernel_process import TakenProcess
@@ -33,6 +35,7 @@ Array = NDArray[Any]
 _KEY = ("model", "instance", "instance_device")
 _OPERATIONS = {"kernels": "kernels", "graphs": "kernels", "memcpys": "memcpys", "memsets": "memsets"}
 _NOTED_SHARE = 0.01
+_HOW_TO_TELL = "; add events to profile.kernel_kinds to tell them apart"
 _CALLS = {"runtime_calls": "cuda_api", "driver_calls": "cuda_api"}
 _TABLES = {**_OPERATIONS, "syncs": "syncs", **_CALLS}
 """By the name in `Activities` the table of its rows."""
@@ -84,8 +87,13 @@ class KernelTables:
     n_tied: Counter[str] = field(default_factory=Counter)
     n_ambiguous: Counter[str] = field(default_factory=Counter)
     n_outside: int = 0
+    n_events: int = 0
     _with_calls: set[Path] = field(default_factory=set)
     """Files with calls, within windows or not."""
+    _executions: ExecutionLanes = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._executions = ExecutionLanes(self.windows, self.batches.instances)
 
     def rows(self) -> Iterator[tuple[str, pa.Table]]:
         """(table, rows) in pieces, each of one process and in order of start."""
@@ -116,7 +124,22 @@ class KernelTables:
                     for lane, own in _lanes(name, process.pid, rows):
                         spans = rows["start_ns"][own], rows["end_ns"][own]
                         tally.add(lane, *spans, and_process=name in _OPERATIONS)
-        return tally.owners()
+                self._note_events(process.pid, piece)
+        owners = tally.owners()
+        self._executions.begin(owners, tally)
+        for process in self.processes:
+            if process.pid in self._executions.processes():
+                for piece in recorded_activities(process.path):
+                    for name in _OPERATIONS:
+                        rows = self._recorded(getattr(piece, name))
+                        self._executions.add(_lanes(name, process.pid, rows), rows)
+        return owners | self._executions.match(owners, tally)
+
+    def _note_events(self, pid: int, piece: Activities) -> None:
+        self.n_events += len(piece.events)
+        self._executions.note(
+            pid, piece.events, (self._recorded(getattr(piece, name)) for name in _OPERATIONS)
+        )
 
     def _recorded(self, rows: Array) -> Array:
         return rows[self.windows.hold(rows["start_ns"], rows["end_ns"])]
@@ -130,8 +153,9 @@ class KernelTables:
             self.n_outside += len(found) - len(rows)
             if len(rows):
                 rows = rows[np.argsort(rows["start_ns"], kind="stable")]
-                lanes = _lanes(name, maker.pid, rows)
-                held = held_by(self.batches.instances, owners, lanes, rows["start_ns"], rows["end_ns"])
+                lanes = list(_lanes(name, maker.pid, rows))
+                told = self._executions.told(lanes, rows) if name in _OPERATIONS else None
+                held = held_by(self.batches.instances, owners, lanes, rows["start_ns"], rows["end_ns"], told)
                 self._count(table, held)
                 yield table, maker.table(table, name, rows, held, piece.names)
 
@@ -176,5 +200,5 @@ def _notes(tables: KernelTables) -> Iterator[str]:
     if n_ambiguous > _NOTED_SHARE * n:
         yield (
             f"kernels: {n_ambiguous} of {n} records lie in several batches of their instance, which overlap, and"
-            " are tied to none"
+            f" are tied to none{'' if tables.n_events else _HOW_TO_TELL}"
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from squall.cluster.node.injected.kernel_owners import (
@@ -32,6 +32,7 @@ def by_hand(spans: list[tuple[int, int]], start: int, end: int) -> int:
     return UNHELD if not held else AMBIGUOUS if len(held) > 1 else held[0] + 100
 
 
+@example([(0, 7), (0, 7), (5, 6)], [(4, 3)])
 @given(st.lists(SPAN, max_size=12), st.lists(st.tuples(st.integers(0, 55), st.integers(0, 3)), max_size=20))
 def test_the_batch_that_holds_an_operation_is_the_one_found_by_hand(
     spans: list[tuple[int, int]], points: list[tuple[int, int]]

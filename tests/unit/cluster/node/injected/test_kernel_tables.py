@@ -23,6 +23,7 @@ from squall.cluster.node.injected.kernel_tables import (
     spill_kernels,
 )
 from squall.cluster.node.spills import Spills
+from tests.overlapping_batches import PROCESS, Rules, Schedule, schedule
 
 LABELS = EventLabels("r", "node-0", "server-0")
 N = 40
@@ -84,17 +85,26 @@ def operations(first_ns: int, stream: int = 7, with_calls: bool = False) -> byte
 
 def batches(folder: Path, *instances: tuple[str, int], exec_ns: int | None = None) -> Path:
     """A spill file: of each (name, first_ns) N batches of 100 ns, one a period; `exec_ns`: earlier begun."""
+    lead = 0 if exec_ns is None else exec_ns
+    rows = [
+        (name, number * 1_000 + first_ns - lead, number * 1_000 + first_ns + 100, number)
+        for name, first_ns in instances
+        for number in range(N)
+    ]
+    return spilled(folder, rows, exec_ns is not None)
+
+
+def spilled(folder: Path, batches: list[tuple[str, int, int, int]], is_reported: bool = True) -> Path:
+    """Instance, start, end and number of each; `is_reported`: its backend says so, the model another thing."""
     path = folder / "batches-library.arrows"
     rows: list[dict[str, Any]] = [
         {
             **{field.name: ("" if "dictionary" in str(field.type) else 0) for field in arrow_schema("batches")},
             "model": "m", "instance": name, "instance_device": 0, "batch_id": number, "request_ids": [],
-            "start_ns": number * 1_000 + first_ns, "end_ns": number * 1_000 + first_ns + 100,
-            "exec_start_ns": None if exec_ns is None else number * 1_000 + first_ns - exec_ns,
-            "exec_end_ns": None if exec_ns is None else number * 1_000 + first_ns + 100,
+            "start_ns": end_ns - 100 if is_reported else start_ns, "end_ns": end_ns,
+            "exec_start_ns": start_ns if is_reported else None, "exec_end_ns": end_ns if is_reported else None,
         }
-        for name, first_ns in instances
-        for number in range(N)
+        for name, start_ns, end_ns, number in batches
     ]  # fmt: skip
     file = SpillFile(path, "batches")
     assert file.write(pa.Table.from_pylist(rows, schema=arrow_schema("batches")))
@@ -188,6 +198,45 @@ def test_what_batches_of_an_instance_share_is_ambiguous(tmp_path: Path) -> None:
     assert {row["batch_id"] for row in found["kernels"][1:]} == {None}
 
 
+def overlapping(folder: Path) -> tuple[bytes, bytes, Schedule, Path]:
+    """Operations, event records and what is true of them, and a spill file of batches that overlap."""
+    made = schedule(Rules(gap_us=800))
+    made.operations["kind"], made.events["kind"] = RecordKind.KERNEL, RecordKind.EVENT
+    (own,) = made.instances
+    rows = [
+        ("a", *span)
+        for span in zip(own._start.tolist(), own._end.tolist(), own._batch_id.tolist(), strict=True)
+    ]
+    return made.operations.tobytes(), made.events.tobytes(), made, spilled(folder, rows)
+
+
+def test_events_tell_whose_the_operations_of_overlapping_batches_are(tmp_path: Path) -> None:
+    operations, events, truth, file = overlapping(tmp_path)
+    windows = np.array([[0, truth.end_ns]])
+    _, before = tables(tmp_path, {PROCESS: operations}, file, windows)
+    found, after = tables(tmp_path, {PROCESS: operations + events}, file, windows)
+    assert before.ties()["kernels"].n_ambiguous > 500
+    assert (after.ties()["kernels"].n_ambiguous, after.n_events) == (0, len(truth.events))
+    rows = sorted(found["kernels"], key=lambda row: row["correlation_id"])
+    assert [row["batch_id"] for row in rows] == truth.true_batch.tolist()
+    assert {row["instance"] for row in rows} == {"a"}
+    assert after.n_outside == 0
+
+
+def test_a_run_that_recorded_no_events_says_that_they_would_tell(tmp_path: Path) -> None:
+    operations, events, truth, file = overlapping(tmp_path)
+    on = windows_of(np.array([[0, truth.end_ns]]))
+    notes, spills = [], Spills(tmp_path, "node-0")
+    for data in (operations, operations + events, operations + events[:RECORD_BYTES]):
+        (tmp_path / "11.records").write_bytes(data)
+        process = TakenProcess(tmp_path / "11.records", PROCESS, (), "")
+        notes.append(spill_kernels([process], on, [file], LABELS, spills).notes)
+    without, (), (one,) = notes
+    assert "add events to profile.kernel_kinds" in without[0]
+    assert "which overlap, and are tied to none" in one
+    assert "kernel_kinds" not in one
+
+
 def test_what_no_window_holds_whole_is_left_out_and_counted(tmp_path: Path) -> None:
     windows = np.array([[20_000, 30_020], [1_000, 10_000]])
     found, made = tables(tmp_path, {11: operations(10)}, batches(tmp_path, ("a", 0)), windows)
@@ -208,7 +257,8 @@ def test_they_are_spilled_a_file_a_table_and_what_is_left_out_is_told(tmp_path: 
     assert {table: one.n for table, one in found.ties.items()} == {"kernels": 30, "memcpys": 31, "syncs": 30}
     assert (found.losses, found.n_outside) == ([], 29)
     assert found.notes == [
-        "kernels: 88 of 91 records lie in several batches of their instance, which overlap, and are tied to none",
+        "kernels: 88 of 91 records lie in several batches of their instance, which overlap, and are tied to none;"
+        " add events to profile.kernel_kinds to tell them apart",
     ]
 
 
