@@ -79,31 +79,11 @@ ORDER BY c.cudaId, c.pid, g.id
 """A process numbers its CUDA devices itself; 2022.4 does not tell them apart: a device is the GPU of that id. In
 2026.4 a device may have no GPU here, and then its own UUID."""
 
-_WARPS_PER_BLOCK = "((d.blockX * d.blockY * d.blockZ + 31) // 32)"
-_REGISTERS_PER_WARP = "((d.registersPerThread * 32 + 255) // 256 * 256)"
-_SHARED_PER_BLOCK = """(CASE WHEN g.computeMajor >= 8
-    THEN (d.staticSharedMemory + d.dynamicSharedMemory + 1024 + 127) // 128 * 128
-    ELSE (d.staticSharedMemory + d.dynamicSharedMemory + 255) // 256 * 256 END)"""
-_OCCUPANCY = f"""CASE WHEN coalesce(g.maxWarpsPerSm + g.maxRegistersPerSm + g.maxShmemPerSm + g.maxBlocksPerSm
-        + g.computeMajor + d.registersPerThread + d.staticSharedMemory + d.dynamicSharedMemory, -1) >= 0
-        AND {_WARPS_PER_BLOCK} > 0
-    THEN least(g.maxWarpsPerSm // {_WARPS_PER_BLOCK},
-        (g.maxRegistersPerSm // 4 // nullif({_REGISTERS_PER_WARP}, 0)) * 4 // {_WARPS_PER_BLOCK},
-        g.maxShmemPerSm // nullif({_SHARED_PER_BLOCK}, 0),
-        g.maxBlocksPerSm) * {_WARPS_PER_BLOCK} / g.maxWarpsPerSm END"""
-"""Most warps that an SM holds of this launch over the most it holds at all.
-
-Blocks per SM = least of: warps; registers, given by the warp in units of 256 in each of 4 sub-partitions; shared
-memory, given by the block in units of 128 bytes with 1 KiB for the system on compute capability 8 and later, 256 bytes
-before; blocks (CUDA Programming Guide, compute capabilities; cuda_occupancy.h). `least` passes over null: a launch
-without registers or shared memory is not limited by them. The carve-out is taken at its largest.
-"""
-
 KERNEL_EVENTS = f"""
 SELECT {_ON_GPU}, shortName,
     coalesce(demangledName, mangledName, shortName) AS fullName,
     gridX, gridY, gridZ, blockX, blockY, blockZ, registersPerThread, staticSharedMemory, dynamicSharedMemory,
-    {_OCCUPANCY} AS occupancy
+    g.maxWarpsPerSm, g.maxRegistersPerSm, g.maxShmemPerSm, g.maxBlocksPerSm, g.computeMajor
 FROM (SELECT * FROM {KERNELS} UNION ALL BY NAME SELECT * EXCLUDE (graphExecId) FROM {GRAPHS}) d {_JOINS}
 """
 MEMCPY_EVENTS = f"""

@@ -28,6 +28,7 @@ from squall.analysis.nsys.names import (
     same_text,
 )
 from squall.analysis.nsys.report import ROWS_AT_A_TIME, NsysReport
+from squall.analysis.occupancy import Launches, theoretical_occupancy
 from squall.analysis.schema import NO_DEVICE, arrow_schema
 from squall.analysis.storage.part import conform
 from squall.scenarios.errors import AnalysisError, SchemaMismatch
@@ -162,7 +163,7 @@ class _Makers:
             "registers_per_thread": piece["registersPerThread"],
             "static_shared_bytes": piece["staticSharedMemory"],
             "dynamic_shared_bytes": piece["dynamicSharedMemory"],
-            "theoretical_occupancy": pc.cast(piece["occupancy"], pa.float64()),
+            "theoretical_occupancy": _occupancy(piece),
         }
 
     def memcpys(self, piece: pa.RecordBatch) -> Columns:
@@ -277,6 +278,17 @@ class _Makers:
     @cached_property
     def _sync_kinds(self) -> Names:
         return self._kinds("ENUM_CUPTI_SYNC_TYPE", SYNC_KINDS, plain_kind)
+
+
+def _occupancy(piece: pa.RecordBatch) -> pa.Array:
+    """Null where the report lacks a size of the launch, or a limit of its GPU."""
+    sizes = ("registersPerThread", "staticSharedMemory", "dynamicSharedMemory", "blockX", "blockY", "blockZ")
+    limits = ("maxWarpsPerSm", "maxRegistersPerSm", "maxShmemPerSm", "maxBlocksPerSm", "computeMajor")
+    of = {name: numbers(piece[name]) for name in (*sizes, *limits)}
+    registers, static, dynamic, x, y, z, *most = (found for found, _ in of.values())
+    launches = Launches(x * y * z, registers, static + dynamic)
+    found = theoretical_occupancy(launches, np.stack([np.zeros_like(x), *most], axis=1))
+    return pa.array(found, mask=~np.logical_and.reduce([known for _, known in of.values()]) | np.isnan(found))
 
 
 def _filled(values: pa.Array) -> pa.Array:

@@ -190,12 +190,25 @@ class RecordedProcess:
 
 
 @dataclass(frozen=True, kw_only=True)
+class RecordedGpu:
+    """A GPU of the server's node, for what its SMs hold at most."""
+
+    uuid: Annotated[str, "as NVML names it"]
+    compute_capability: Annotated[tuple[int, ...], "major and minor, as NVML says"]
+    sm_count: Annotated[int, "SMs, by its cores"]
+
+
+@dataclass(frozen=True, kw_only=True)
 class KernelRecordingFacts:
     """What the kernel library recorded of the server."""
 
     n_windows: Annotated[int, "rows of table `recordings`"] = 0
     recorded_ns: Annotated[int, "together so long"] = 0
     processes: Annotated[tuple[RecordedProcess, ...], "in the order in which they were found"] = ()
+    gpus: Annotated[
+        tuple[RecordedGpu, ...],
+        "GPUs of the server's node of a compute capability that is known; none that is divided by MIG",
+    ] = ()
     ties: Annotated[Mapping[str, KernelTies], "by table, how many of its rows are tied to a batch"] = field(
         default_factory=dict
     )

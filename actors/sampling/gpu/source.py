@@ -43,6 +43,29 @@ def gpu_identities() -> list[tuple[str, str]]:
     return found
 
 
+def gpu_sizes() -> list[tuple[str, tuple[int, ...], int]]:
+    """UUID, compute capability and cores of each GPU that tells them; empty where NVML cannot be used.
+
+    Of a GPU that MIG divides they do not say what a process has of it: it is left out.
+    """
+    import pynvml
+
+    found = []
+    try:
+        pynvml.nvmlInit()
+        for index in range(pynvml.nvmlDeviceGetCount()):
+            with contextlib.suppress(pynvml.NVMLError):
+                one = pynvml.nvmlDeviceGetHandleByIndex(index)
+                capability = tuple(pynvml.nvmlDeviceGetCudaComputeCapability(one))
+                if not _is_mig(pynvml, one):
+                    n_cores = int(pynvml.nvmlDeviceGetNumGpuCores(one))
+                    found.append((_text(pynvml.nvmlDeviceGetUUID(one)), capability, n_cores))
+        pynvml.nvmlShutdown()
+    except pynvml.NVMLError:
+        return []
+    return found
+
+
 class _Gpu:
     """A GPU with its MIG instances. `lost`: when it answered no more, by the node's clock, and NVML's words."""
 

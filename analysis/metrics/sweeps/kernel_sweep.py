@@ -8,12 +8,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from squall.analysis.metrics.device_limits import DeviceLimits, Filling, Launch, filling
 from squall.analysis.metrics.measures import Measures, ratio
 from squall.analysis.metrics.sweeps.batches import Batches
 from squall.analysis.metrics.sweeps.device_ops import KERNEL, KERNEL_CONFIG, DeviceOps, Ops
 from squall.analysis.metrics.sweeps.numbering import Numbering
 from squall.analysis.metrics.sweeps.tally import Distribution, Tally, summed
+from squall.analysis.occupancy import DeviceLimits, Filling, Launch, filling
 from squall.analysis.storage.in_time import as_ratio
 from squall.analysis.storage.row_groups import NULL
 from squall.scenarios.errors import AnalysisError

@@ -24,6 +24,7 @@ from squall.analysis.nsys.names import (
     same_text,
 )
 from squall.analysis.nsys.tables import WHOLE_GRAPH, EventLabels
+from squall.analysis.occupancy import DeviceLimits, Launches, theoretical_occupancy
 from squall.analysis.schema import NO_DEVICE, arrow_schema
 from squall.analysis.storage.part import conform
 from squall.cluster.node.injected.kernel_owners import Held, Int64s
@@ -96,8 +97,10 @@ class ColumnMaker:
         labels: EventLabels,
         owners: Sequence[tuple[str, int]],
         calls: Calls,
+        limits: Mapping[str, DeviceLimits],
     ) -> None:
-        """`gpus`: UUIDs of its CUDA devices by ordinal; `owners`: name and device of each instance."""
+        """`gpus`: UUIDs of its CUDA devices by ordinal; `owners`: name and device of each instance; `limits`: of GPUs
+        by UUID."""
         self.pid = pid
         self._gpus = gpus
         own = {"run": labels.run, "node": labels.node, "server": labels.server}
@@ -105,6 +108,8 @@ class ColumnMaker:
         self._instances = ("", *(name for name, _ in owners))
         self._devices = np.array([NO_DEVICE, *(device for _, device in owners)], np.int64)
         self._calls = calls
+        unknown = DeviceLimits(0, 0, 0, 0, 0, 0)
+        self._limits = np.array([limits.get(uuid, unknown) for uuid in (*gpus, "")], np.int64)
 
     def table(self, table: str, kind: str, rows: Array, held: Held, names: Mapping[int, str]) -> pa.Table:
         """Rows of one kind as `table`."""
@@ -121,6 +126,7 @@ class ColumnMaker:
         match kind:
             case "kernels":
                 columns |= _kernels(rows, names)
+                columns["theoretical_occupancy"] = self._occupancy(rows)
             case "graphs":
                 columns |= _graphs(len(rows))
             case "memcpys":
@@ -158,6 +164,15 @@ class ColumnMaker:
             "graph_node_id": pa.array(rows["graph_node"].astype(np.int64), mask=rows["graph_node"] == 0),
         }
 
+    def _occupancy(self, rows: Array) -> pa.Array:
+        """Null on a GPU whose limits are not known."""
+        own = self._limits[np.minimum(rows["device"], len(self._gpus))]
+        shared = rows["static_shared_bytes"].astype(np.int64) + rows["dynamic_shared_bytes"]
+        block = rows["block"].astype(np.int64).prod(axis=1)
+        launches = Launches(block, rows["registers"].astype(np.int64), shared)
+        found = theoretical_occupancy(launches, own)
+        return pa.array(found, mask=np.isnan(found))
+
     def _syncs(self, rows: Array) -> Columns:
         calls = self._calls
         found = calls.find(rows["correlation_id"])
@@ -181,7 +196,6 @@ def _kernels(rows: Array, names: Mapping[int, str]) -> Columns:
         "registers_per_thread": _whole(rows["registers"]),
         "static_shared_bytes": _whole(rows["static_shared_bytes"]),
         "dynamic_shared_bytes": _whole(rows["dynamic_shared_bytes"]),
-        "theoretical_occupancy": pa.nulls(len(rows), pa.float64()),
     }
 
 

@@ -16,7 +16,7 @@ from squall.actors.process.state import listening_pids
 from squall.actors.sampling.gpu.source import missing_reason
 from squall.analysis.nsys.tables import EventLabels
 from squall.analysis.recorded import Windows
-from squall.analysis.tables.collected import KernelRecordingFacts, RecordedProcess
+from squall.analysis.tables.collected import KernelRecordingFacts, RecordedGpu, RecordedProcess
 from squall.cluster.node.injected.effect import injected
 from squall.cluster.node.injected.kernel_rings import KernelRings, left_rings, records_folder
 from squall.cluster.node.injected.kernel_switch import KernelSwitch, planned
@@ -27,6 +27,7 @@ from squall.cluster.node.injected.kernel_windows import (
     read_windows,
     window_table,
 )
+from squall.cluster.node.injected.process_gpus import recorded_gpus
 from squall.cluster.node.injected.ring_folder import make_ring_folder, remove_rings
 from squall.cluster.node.spills import Spills
 from squall.scenarios.config.duty import Duty
@@ -70,6 +71,7 @@ class KernelRecording:
         self._switch: KernelSwitch | None = None
         self._told: list[str] = []
         self._spilled = SpilledKernels({}, 0, [], [])
+        self._gpus: tuple[RecordedGpu, ...] = ()
 
     def begin(self, kinds: Sequence[str]) -> dict[str, str]:
         """What a server that is to be started needs; its rings are watched from now on. Raises ClusterError."""
@@ -127,12 +129,14 @@ class KernelRecording:
     def _spill_records(self, recorded: Recorded, spills: Spills, labels: Mapping[str, str]) -> None:
         """Tables of the records, tied to the batches that were spilled before."""
         windows = (one for one in recorded.windows if one.length_ns)
+        self._gpus = recorded_gpus()
         spilled = spill_kernels(
             [one for one in recorded.processes if one.path.exists()],
             Windows.of((one.begun_ns, one.start_ns, one.end_ns, one.done_ns) for one in windows),
             sorted(spills.spill_dir.glob("batches-*.arrows")),
             EventLabels(labels["run"], labels["node"], labels["server"]),
             spills,
+            self._gpus,
         )
         for line in [*spilled.losses, *spilled.notes]:
             self._tell(line)
@@ -174,6 +178,7 @@ class KernelRecording:
                 RecordedProcess(process=one.pid, status=one.status, gpus=one.gpus)
                 for one in recorded.processes
             ),
+            gpus=self._gpus,
             ties=self._spilled.ties,
             n_outside=self._spilled.n_outside,
             losses=tuple(self._told),

@@ -22,9 +22,10 @@ from numpy.typing import NDArray
 from squall.actors.inject.kernel_ring import Activities, recorded_activities
 from squall.actors.spill import read_spill
 from squall.analysis.nsys.tables import EventLabels
+from squall.analysis.occupancy import DeviceLimits, limits_of
 from squall.analysis.recorded import Windows
 from squall.analysis.schema import arrow_schema
-from squall.analysis.tables.collected import KernelTies
+from squall.analysis.tables.collected import KernelTies, RecordedGpu
 from squall.cluster.node.injected.executions.lanes import ExecutionLanes
 from squall.cluster.node.injected.kernel_columns import Calls, ColumnMaker
 from squall.cluster.node.injected.kernel_owners import Held, Instance, Lane, Tally, by_lane, held_by
@@ -83,6 +84,8 @@ class KernelTables:
     windows: Windows
     batches: ServerBatches
     labels: EventLabels
+    limits: Mapping[str, DeviceLimits] = field(default_factory=dict)
+    """By UUID of the GPU."""
     n: Counter[str] = field(default_factory=Counter)
     n_tied: Counter[str] = field(default_factory=Counter)
     n_ambiguous: Counter[str] = field(default_factory=Counter)
@@ -100,7 +103,9 @@ class KernelTables:
         owners = self._owners()
         for process in self.processes:
             calls = Calls.read(process.path if process.path in self._with_calls else None)
-            maker = ColumnMaker(process.pid, process.gpus, self.labels, self.batches.owners, calls)
+            maker = ColumnMaker(
+                process.pid, process.gpus, self.labels, self.batches.owners, calls, self.limits
+            )
             for piece in recorded_activities(process.path):
                 yield from self._of_piece(maker, piece, owners)
 
@@ -188,9 +193,13 @@ def spill_kernels(
     batches: Iterable[Path],
     labels: EventLabels,
     spills: Spills,
+    gpus: Iterable[RecordedGpu] = (),
 ) -> SpilledKernels:
-    """Spills the tables of what `processes` recorded within `windows`; `batches`: spill files of table `batches`."""
-    tables = KernelTables(processes, windows, read_instances(batches), labels)
+    """Spills the tables of what `processes` recorded within `windows`; `batches`: spill files of table `batches`;
+    `gpus`: of this node."""
+    known = {one.uuid: limits_of(one.compute_capability, one.sm_count) for one in gpus}
+    limits = {uuid: one for uuid, one in known.items() if one is not None}
+    tables = KernelTables(processes, windows, read_instances(batches), labels, limits)
     losses = spills.write_all("library", tables.rows())
     return SpilledKernels(tables.ties(), tables.n_outside, losses, [*_notes(tables)])
 

@@ -1,4 +1,4 @@
-"""Which GPUs the CUDA devices of a process are, by their numbers in it."""
+"""Which GPUs the CUDA devices of a process are, by their numbers in it, and what the GPUs of this node hold."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from squall.actors.sampling.gpu.source import gpu_identities
+from squall.actors.sampling.gpu.source import gpu_identities, gpu_sizes
+from squall.analysis.occupancy import sm_count
+from squall.analysis.tables.collected import RecordedGpu
 from squall.cluster.node.injected.effect import started_with
 
 
@@ -45,6 +47,16 @@ def _is_elsewhere(process: Path) -> bool:
         return os.readlink(process / "ns/mnt") != os.readlink("/proc/self/ns/mnt")
     except OSError:
         return False
+
+
+def recorded_gpus() -> tuple[RecordedGpu, ...]:
+    """Those of this node of whose SMs it is known what they hold."""
+    counted = [(uuid, capability, sm_count(capability, n_cores)) for uuid, capability, n_cores in gpu_sizes()]
+    return tuple(
+        RecordedGpu(uuid=uuid, compute_capability=capability, sm_count=n_sms)
+        for uuid, capability, n_sms in counted
+        if n_sms is not None
+    )
 
 
 def visible_gpus(gpus: Sequence[Gpu], environment: Mapping[str, str] | None) -> tuple[str, ...]:

@@ -100,6 +100,12 @@ class FakeNvml:
     def nvmlDeviceGetName(self, gpu: FakeGpu) -> bytes:
         return gpu.name.encode()
 
+    def nvmlDeviceGetCudaComputeCapability(self, gpu: FakeGpu) -> list[int]:
+        return list(self._ask(gpu, "capability"))
+
+    def nvmlDeviceGetNumGpuCores(self, gpu: FakeGpu) -> int:
+        return int(self._ask(gpu, "n_cores"))
+
     def nvmlDeviceGetUtilizationRates(self, gpu: FakeGpu) -> Any:
         rates = pynvml.c_nvmlUtilization_t()
         rates.gpu, rates.memory = self._ask(gpu, "utilisation")

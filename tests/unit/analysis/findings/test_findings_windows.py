@@ -10,8 +10,8 @@ import pytest
 
 from squall.analysis.findings.finding import Finding
 from squall.analysis.findings.self_checks.self_check import SelfCheck
-from tests.regime_runs import MS, Op, Phase, diagnose, write_regime_run
-from tests.unit.analysis.findings.test_findings_regimes import ANY, SMALL, WAITING, copies
+from tests.regime_runs import GPU_UUID, MS, Op, Phase, diagnose, write_regime_run
+from tests.unit.analysis.findings.test_findings_regimes import ANY, SMALL, WAITING, copies, grids
 from tests.window_runs import by_library, windows_of
 
 N_BATCHES = 200
@@ -104,3 +104,22 @@ def test_few_batches_in_windows_are_said(tmp_path: Path) -> None:
     body = next(one for one in findings if one.level == "body")
     assert body.confidence == "low"
     assert any("batches lie in windows, fewer than 30" in reason for reason in body.confidence_reasons)
+
+
+def test_without_a_report_of_nsys_small_grids_are_told_by_the_gpu_that_the_library_names(
+    tmp_path: Path,
+) -> None:
+    phases = [replace(ANY, name="filled", ops=grids(270)), replace(ANY, name="hollow", ops=grids(100))]
+    gpu = {"uuid": GPU_UUID, "compute_capability": [9, 0], "sm_count": 132}
+    for number, gpus in enumerate(([gpu], [], [{**gpu, "compute_capability": [6, 1]}])):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        whole = write_regime_run(
+            folder, [replace(one, n_batches=N_BATCHES) for one in phases], kernels={"gpus": gpus}
+        )
+        spans = whole.manifest.phases
+        windows = windows_of(spans[0].start_ns, spans[-1].end_ns, 5 * MS, 20 * MS, MS // 50)
+        findings = _by_scope(diagnose(by_library(whole, folder, {"server-0": windows}))[0])
+        assert findings["filled", "body"].rule == findings["hollow", "body"].rule == "GPU-bound"
+        assert "under-filled" not in findings["filled", "body"].details
+        assert ("under-filled" in findings["hollow", "body"].details) is (number == 0)

@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from squall.analysis.intervals import NEVER, reached_by_group
-from squall.analysis.metrics.device_limits import DeviceLimits, Launch, filling
 from squall.analysis.metrics.sweeps.batch_sweep import BACK_TO_BACK_NS, CAUSES, BatchSweep
 from squall.analysis.metrics.sweeps.batches import Batches, Group, Instance
 from squall.analysis.metrics.sweeps.device_ops import COPY, KERNEL, Ops
@@ -21,6 +20,7 @@ from squall.analysis.metrics.sweeps.gpu_sweep import GpuSweep
 from squall.analysis.metrics.sweeps.kernel_sweep import TENSOR_CORES, KernelSweep
 from squall.analysis.metrics.sweeps.numbering import Numbering, present
 from squall.analysis.metrics.sweeps.tally import Distribution, Tally
+from squall.analysis.occupancy import DeviceLimits, Launch, filling
 from squall.analysis.storage.row_groups import NULL
 
 STEP_NS = 700

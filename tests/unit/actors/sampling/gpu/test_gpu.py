@@ -8,7 +8,7 @@ import pytest
 
 from squall.actors.sampling.gpu.device import _GONE, _UNSUPPORTED
 from squall.actors.sampling.gpu.gpm import METRICS
-from squall.actors.sampling.gpu.source import GpuProcessSource, GpuSource, missing_reason
+from squall.actors.sampling.gpu.source import GpuProcessSource, GpuSource, gpu_sizes, missing_reason
 from squall.analysis.schema import arrow_schema
 from tests.unit.actors.fake_nvml import FakeGpu, FakeMig, FakeNvml
 
@@ -327,3 +327,18 @@ def test_every_name_that_is_asked_of_nvml_is_one_of_the_real_library(bench: Benc
     assert len(nvml.names) > 60
     assert [name for name in (*_UNSUPPORTED, *_GONE) if not hasattr(pynvml, name)] == []
     assert [name for name in sorted(nvml.names) if not hasattr(pynvml, name)] == []
+
+
+def test_sizes_are_those_of_gpus_that_tell_them(bench: Bench) -> None:
+    hopper = {"capability": (9, 0), "n_cores": 16_896}
+    nvml = bench.nvml(
+        FakeGpu("GPU-0", values=hopper),
+        FakeGpu("GPU-1", values={"capability": (9, 0)}),
+        FakeGpu("GPU-2", values=hopper, mig=[FakeMig(gi=3)]),
+        FakeGpu("GPU-3", is_lost=True),
+        FakeGpu("GPU-4", values={"capability": (8, 9), "n_cores": 7_424}),
+    )
+    assert gpu_sizes() == [("GPU-0", (9, 0), 16_896), ("GPU-4", (8, 9), 7_424)]
+    assert nvml.n_inits == 0
+    nvml.is_driver_missing = True
+    assert gpu_sizes() == []

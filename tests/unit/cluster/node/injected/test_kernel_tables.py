@@ -10,11 +10,11 @@ import pyarrow as pa
 import pytest
 
 from squall.actors.inject.kernel_ring import CALL, KERNEL, MEMORY, RECORD, RECORD_BYTES, SYNC, RecordKind
-from squall.actors.spill import SpillFile
+from squall.actors.spill import SpillFile, read_spill
 from squall.analysis.nsys.tables import EventLabels
 from squall.analysis.recorded import Windows
 from squall.analysis.schema import arrow_schema
-from squall.analysis.tables.collected import KernelTies
+from squall.analysis.tables.collected import KernelTies, RecordedGpu
 from squall.cluster.node.injected.kernel_columns import short_name
 from squall.cluster.node.injected.kernel_process import TakenProcess
 from squall.cluster.node.injected.kernel_tables import (
@@ -162,6 +162,26 @@ def test_a_row_says_what_the_record_does(tmp_path: Path) -> None:
         "device",
     )
     assert (sync["kind"], sync["name"], sync["thread"]) == ("stream sync", "", None)
+
+
+def test_a_kernel_has_its_occupancy_where_its_gpu_is_known(tmp_path: Path) -> None:
+    known = RecordedGpu(uuid="GPU-a", compute_capability=(9, 0), sm_count=132)
+    (tmp_path / "11.records").write_bytes(operations(10))
+    file = batches(tmp_path, ("a", 0))
+    cases = [
+        (("GPU-a",), [known], 0.75),
+        (("GPU-b",), [known], None),
+        ((), [known], None),
+        (("GPU-a",), [], None),
+    ]
+    for number, (own, gpus, occupancy) in enumerate(cases):
+        spills = Spills(tmp_path, f"node-{number}")
+        process = TakenProcess(tmp_path / "11.records", 11, own, "")
+        spill_kernels([process], windows_of(WINDOW), [file], LABELS, spills, gpus)
+        with pa.OSFile(str(tmp_path / "spill" / "kernels-library.arrows")) as data:
+            rows = pa.concat_tables(read_spill(data))
+        assert set(rows["theoretical_occupancy"].to_pylist()) == {occupancy}
+        (tmp_path / "spill" / "kernels-library.arrows").unlink()
 
 
 def test_calls_give_operations_their_launch_and_waits_their_name(tmp_path: Path) -> None:

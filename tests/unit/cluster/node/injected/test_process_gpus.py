@@ -7,8 +7,15 @@ from pathlib import Path
 
 import pytest
 
+from squall.analysis.tables.collected import RecordedGpu
 from squall.cluster.node.injected import process_gpus
-from squall.cluster.node.injected.process_gpus import Gpu, container_gpus, gpus_of, visible_gpus
+from squall.cluster.node.injected.process_gpus import (
+    Gpu,
+    container_gpus,
+    gpus_of,
+    recorded_gpus,
+    visible_gpus,
+)
 
 EQUAL = [Gpu("GPU-aa01", "H200"), Gpu("GPU-aa02", "H200"), Gpu("GPU-bb03", "H200")]
 MIXED = [Gpu("GPU-aa01", "T4"), Gpu("GPU-aa02", "H200")]
@@ -90,3 +97,9 @@ def test_what_a_container_was_given_counts_in_a_container_alone(
     (tmp_path / "7" / "ns" / "mnt").symlink_to(os.readlink("/proc/self/ns/mnt"))
     assert gpus_of(7, tmp_path) == ("GPU-aa02",)
     assert gpus_of(None, tmp_path) == ()
+
+
+def test_gpus_whose_sms_are_not_known_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = [("GPU-a", (9, 0), 16_896), ("GPU-b", (6, 1), 3_584), ("GPU-c", (8, 9), 7_425)]
+    monkeypatch.setattr(process_gpus, "gpu_sizes", lambda: told)
+    assert recorded_gpus() == (RecordedGpu(uuid="GPU-a", compute_capability=(9, 0), sm_count=132),)
