@@ -7,6 +7,7 @@ those up to its median (both by nearest rank). Each latency is the sum of its pa
     lag + wait + reply + batch                                                   where only the batch is
     lag + unjoined                                                               where not even that is
     batch = kernel_busy + copy_exposed + sync_wait + launch_idle + head + tail   where seen on a GPU, else compute
+                                         body_idle, of calls that were not recorded
 
 so that the means of the parts add up to the mean latency, and their growth to its growth.
 """
@@ -32,7 +33,8 @@ Q = 0.99
 
 _SPLIT = ("network", "queue", "input", "handover", "output", "residual")
 _BATCH = (*BODY_PARTS, "head", "tail")
-TAIL_PARTS = ("lag", *_SPLIT, *_BATCH, "wait", "compute", "reply", "unjoined")
+TAIL_PARTS = ("lag", *_SPLIT, *_BATCH, "body_idle", "wait", "compute", "reply", "unjoined")
+_IDLE = "greatest(0, compute_ns - kernel_busy_ns - copy_exposed_ns - head_ns - tail_ns)"
 
 FAILED_RATIO = 0.01
 """Of the requests, as many did not end ok as the tail has: with their latencies in it, the p99 would be another."""
@@ -180,7 +182,8 @@ def _tails(
     parts = {
         "lag": "coalesce(lag_ns, 0)",
         **{part: f"CASE WHEN {split} THEN coalesce({part}_ns, 0) ELSE 0 END" for part in _SPLIT},
-        **{part: f"CASE WHEN {on_gpu} THEN {part}_ns ELSE 0 END" for part in _BATCH},
+        **{part: f"CASE WHEN {on_gpu} THEN coalesce({part}_ns, 0) ELSE 0 END" for part in _BATCH},
+        "body_idle": f"CASE WHEN {on_gpu} AND sync_wait_ns IS NULL THEN coalesce({_IDLE}, 0) ELSE 0 END",
         "wait": f"CASE WHEN {plain} THEN wait_ns ELSE 0 END",
         "compute": f"CASE WHEN {on_gpu} THEN 0 ELSE coalesce(compute_ns, 0) END",
         "reply": f"CASE WHEN {plain} THEN reply_ns ELSE 0 END",

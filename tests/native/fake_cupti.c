@@ -356,6 +356,13 @@ void fake_event(uint32_t number, uint32_t stream, uint32_t event) {
   pthread_mutex_unlock(&lock);
 }
 
+int fake_is_on(void) {
+  pthread_mutex_lock(&lock);
+  int is_on = is_enabled[KERNEL];
+  pthread_mutex_unlock(&lock);
+  return is_on;
+}
+
 /* A kernel, or a copy to the host, of GPU 0 that is `size` large and ran when the caller says. */
 void fake_ran(uint32_t number, uint32_t stream, int is_copy, uint32_t size, uint64_t start, uint64_t end) {
   pthread_mutex_lock(&lock);

@@ -18,6 +18,10 @@
 #define ALL 1   /* of release flags, and the flag of a last response */
 #define INTERNAL 1
 
+#ifdef TOLD
+#include "gpu_work.h"
+#endif
+
 typedef struct Error Error;
 typedef struct Instance Instance;
 typedef struct Request Request;
@@ -49,6 +53,9 @@ Error *TRITONBACKEND_ModelInstanceReportBatchStatistics(Instance *instance, uint
 typedef struct Batch {
   struct Batch *next;
   uint64_t start_ns, compute_start_ns, compute_end_ns;
+#ifdef TOLD
+  GpuWork work;
+#endif
   uint32_t n;
   Request *requests[];
 } Batch;
@@ -60,6 +67,9 @@ typedef struct {
   Batch *first, *last;
   int n_waiting;
   bool is_ending;
+#ifdef TOLD
+  GpuInstance gpu;
+#endif
 } State;
 
 static uint64_t now_ns(void) {
@@ -161,12 +171,43 @@ static void drop(State *state, Batch *batch) {
   free(batch);
 }
 
+#ifdef TOLD
+
+static void begin(State *state) { gpu_begin(&state->gpu); }
+
+static void end(State *state) { gpu_end(&state->gpu); }
+
+static void issue(State *state, Batch *batch) {
+  const char *ids[batch->n];
+  for (uint32_t i = 0; i < batch->n; i++)
+    if (!is_fine(TRITONBACKEND_RequestId(batch->requests[i], &ids[i]))) ids[i] = "?";
+  batch->work.batch = told_batch(ids, batch->n);
+  gpu_issue(&state->gpu, &batch->work);
+}
+
+static void compute(State *state, Batch *batch) { gpu_run(&state->gpu, &batch->work); }
+
+#else
+
+static void begin(State *state) { (void)state; }
+
+static void end(State *state) { (void)state; }
+
+static void issue(State *state, Batch *batch) { (void)state, (void)batch; }
+
+static void compute(State *state, Batch *batch) {
+  (void)state, (void)batch;
+  nanosleep(&(struct timespec){0, COMPUTE_NS}, NULL);
+}
+
+#endif
+
 static void *complete_all(void *given) {
   Instance *instance = given;
   State *state;
   if (!is_fine(TRITONBACKEND_ModelInstanceState(instance, (void **)&state))) abort();
   for (Batch *batch; (batch = taken(state));) {
-    nanosleep(&(struct timespec){0, COMPUTE_NS}, NULL);
+    compute(state, batch);
     batch->compute_end_ns = now_ns();
     complete(instance, batch);
     drop(state, batch);
@@ -178,6 +219,7 @@ EXPORTED Error *TRITONBACKEND_ModelInstanceInitialize(Instance *instance) {
   State *state = calloc(1, sizeof *state);
   pthread_mutex_init(&state->mutex, NULL);
   pthread_cond_init(&state->changed, NULL);
+  begin(state);
   Error *error = TRITONBACKEND_ModelInstanceSetState(instance, state);
   if (!error && pthread_create(&state->thread, NULL, complete_all, instance)) abort();
   return error;
@@ -192,6 +234,7 @@ EXPORTED Error *TRITONBACKEND_ModelInstanceFinalize(Instance *instance) {
   pthread_cond_broadcast(&state->changed);
   pthread_mutex_unlock(&state->mutex);
   pthread_join(state->thread, NULL);
+  end(state);
   free(state);
   return NULL;
 }
@@ -205,6 +248,7 @@ EXPORTED Error *TRITONBACKEND_ModelInstanceExecute(Instance *instance, Request *
   batch->n = n;
   memcpy(batch->requests, requests, n * sizeof *requests);
   batch->compute_start_ns = now_ns();
+  issue(state, batch);
   pthread_mutex_lock(&state->mutex);
   if (state->first) state->last->next = batch;
   else state->first = batch;

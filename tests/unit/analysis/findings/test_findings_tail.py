@@ -95,6 +95,19 @@ def test_a_profiled_batch_without_work_on_a_gpu_has_no_head() -> None:
     assert (parts["compute"], parts["head"]) == (600_000, 0)
 
 
+def test_without_calls_waits_and_launches_are_one_part_and_the_tail_is_told_all_the_same() -> None:
+    rows = [{**request(i, i * 1_000), "sync_wait_ns": None, "launch_idle_ns": None} for i in range(1_000)]
+    tail = of_burst(rows)
+    assert (tail.parts_ns["body_idle"], tail.parts_ns["sync_wait"], tail.parts_ns["launch_idle"]) == (
+        50_000,
+        0,
+        0,
+    )
+    assert tail.parts_ns["unjoined"] == 0
+    assert tail.grew_most == "queue"
+    assert of_burst([request(i, i * 1_000) for i in range(1_000)]).parts_ns["body_idle"] == 0
+
+
 def test_a_p99_that_the_requests_do_not_carry_is_not_assessed() -> None:
     rows = [request(i, i) for i in range(100)]
     found = tails(connection_with(rows), ["burst"])["burst", "server-0"]
