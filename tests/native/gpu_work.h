@@ -6,7 +6,9 @@
    TOLD: a file with a line for each batch, its number and the ids of its requests.
 
    Without USE_CUDA there is no GPU: the process loads the kernel library as the driver would, and a CUPTI of known
-   behaviour (fake_cupti.c) makes the records, of batches that were issued while it was on. */
+   behaviour (fake_cupti.c) makes the records, of batches that were issued while it was on. With it the kernels spin for
+   SPIN_US each on the first GPU: inputs are copied on a stream of their own, and an event more is recorded when the
+   first kernel has read them. */
 
 #ifndef GPU_WORK_H
 #define GPU_WORK_H
@@ -25,7 +27,7 @@ typedef struct {
 
 typedef struct {
   uint32_t stream, n_issued;
-  void *cuda; /* of the real GPU */
+  struct Cuda *cuda; /* of the real GPU */
 } GpuInstance;
 
 static pthread_mutex_t gpu_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -102,6 +104,96 @@ static void gpu_run(GpuInstance *instance, GpuWork *work) {
       fake_ran(work->call + i + (uint32_t)is_copy, instance->stream, is_copy, work->batch, start + 1, end);
     start = end;
   }
+}
+
+#else
+
+#include <cuda.h>
+
+enum { N_TURNS = 8, LARGEST = 40000 }; /* an operation is at most so large: bytes of shared memory, or of a copy */
+
+typedef struct Cuda {
+  CUcontext context;
+  CUfunction spin;
+  CUstream compute, input, signal;
+  CUevent input_ready[N_TURNS], consumed[N_TURNS], computed[N_TURNS], done[N_TURNS], signals[N_TURNS][3];
+  CUdeviceptr device;
+  void *host;
+} Cuda;
+
+static const char SPIN[] =
+    ".version 7.0\n.target sm_70\n.address_size 64\n"
+    ".visible .entry spin(.param .u64 ns) {\n"
+    " .reg .u64 %r<5>; .reg .pred %p<2>;\n"
+    " ld.param.u64 %r1, [ns];\n"
+    " mov.u64 %r2, %globaltimer;\n"
+    "again: mov.u64 %r3, %globaltimer;\n"
+    " sub.u64 %r4, %r3, %r2;\n"
+    " setp.lt.u64 %p1, %r4, %r1;\n"
+    " @%p1 bra again;\n"
+    " ret;\n}\n";
+
+static void gpu_must(CUresult result, const char *what) {
+  if (result == CUDA_SUCCESS) return;
+  fprintf(stderr, "%s: CUDA error %d\n", what, (int)result);
+  abort();
+}
+#define MUST(call) gpu_must(call, #call)
+
+static void gpu_begin(GpuInstance *instance) {
+  CUdevice device;
+  CUmodule module;
+  Cuda *cuda = instance->cuda = calloc(1, sizeof *cuda);
+  MUST(cuInit(0));
+  MUST(cuDeviceGet(&device, 0));
+  MUST(cuDevicePrimaryCtxRetain(&cuda->context, device));
+  MUST(cuCtxSetCurrent(cuda->context));
+  MUST(cuModuleLoadData(&module, SPIN));
+  MUST(cuModuleGetFunction(&cuda->spin, module, "spin"));
+  MUST(cuStreamCreate(&cuda->compute, CU_STREAM_NON_BLOCKING));
+  MUST(cuStreamCreate(&cuda->input, CU_STREAM_NON_BLOCKING));
+  MUST(cuStreamCreate(&cuda->signal, CU_STREAM_NON_BLOCKING));
+  for (int i = 0; i < N_TURNS; i++) {
+    CUevent *events[] = {&cuda->input_ready[i], &cuda->consumed[i],   &cuda->computed[i],  &cuda->done[i],
+                         &cuda->signals[i][0],  &cuda->signals[i][1], &cuda->signals[i][2]};
+    for (size_t j = 0; j < sizeof events / sizeof *events; j++)
+      MUST(cuEventCreate(events[j], CU_EVENT_BLOCKING_SYNC));
+  }
+  MUST(cuMemAlloc(&cuda->device, LARGEST + 1));
+  MUST(cuMemHostAlloc(&cuda->host, LARGEST + 1, 0));
+}
+
+static void gpu_end(GpuInstance *instance) {
+  MUST(cuCtxSetCurrent(instance->cuda->context));
+  MUST(cuStreamSynchronize(instance->cuda->compute));
+}
+
+static void gpu_issue(GpuInstance *instance, GpuWork *work) {
+  Cuda *cuda = instance->cuda;
+  uint32_t turn = work->turn = instance->n_issued++ % N_TURNS, size = work->batch % LARGEST + 1;
+  uint64_t ns = SPIN_US * 1000ull;
+  void *arguments[] = {&ns};
+  MUST(cuCtxSetCurrent(cuda->context));
+  MUST(cuEventRecord(cuda->signals[turn][0], cuda->signal));
+  MUST(cuMemcpyHtoDAsync(cuda->device, cuda->host, size, cuda->input));
+  MUST(cuEventRecord(cuda->input_ready[turn], cuda->input));
+  MUST(cuStreamWaitEvent(cuda->compute, cuda->input_ready[turn], 0));
+  MUST(cuEventRecord(cuda->signals[turn][1], cuda->signal));
+  for (uint32_t i = 0; i < N_KERNELS; i++) {
+    MUST(cuLaunchKernel(cuda->spin, 1, 1, 1, 32, 1, 1, size, cuda->compute, arguments, NULL));
+    if (!i) MUST(cuEventRecord(cuda->consumed[turn], cuda->compute));
+  }
+  MUST(cuEventRecord(cuda->computed[turn], cuda->compute));
+  MUST(cuEventRecord(cuda->signals[turn][2], cuda->signal));
+  MUST(cuMemcpyDtoHAsync(cuda->host, cuda->device, size, cuda->compute));
+  MUST(cuEventRecord(cuda->done[turn], cuda->compute));
+}
+
+/* Returns when all is done. */
+static void gpu_run(GpuInstance *instance, GpuWork *work) {
+  MUST(cuCtxSetCurrent(instance->cuda->context));
+  MUST(cuEventSynchronize(instance->cuda->consumed[work->turn]));
+  MUST(cuEventSynchronize(instance->cuda->done[work->turn]));
 }
 
 #endif

@@ -13,7 +13,9 @@
 #include <time.h>
 
 #define EXPORTED __attribute__((visibility("default")))
+#ifndef AHEAD
 #define AHEAD 3 /* batches that an instance has at once */
+#endif
 #define COMPUTE_NS 3000000
 #define ALL 1   /* of release flags, and the flag of a last response */
 #define INTERNAL 1
