@@ -8,14 +8,9 @@
 
 A server has its executions from rows of `batches`, if it has any, else from its trace.
 
-A request that passes several models of a server, as the steps of an ensemble, is named by a batch of each:
-
-    request    │ tokenize ───│    │ embed ──────────────────│  │ rank ──│
-                             │ filter ─────│
-    critical path  tokenize        embed                         rank          read from the end: before each step the
-                                                                               one that ends last before that begins
-
-It belongs to the longest step on that path. Where a server executed one model only, to the batch that starts first.
+A request that passes several models of a server, as the steps of an ensemble, is named by a batch of each. It belongs
+to the longest step on its critical path (`squall.analysis.steps.critical_path`). Where a server executed one model
+only, to the batch that starts first.
 """
 
 from __future__ import annotations
@@ -23,6 +18,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+import numpy as np
+import pyarrow as pa
+
+from squall.analysis.join.named_ids import id_spans
+from squall.analysis.steps.critical_path import critical_paths
 from squall.analysis.storage.query import attach
 from squall.analysis.storage.store import RunStore
 from squall.analysis.tables import relations
@@ -89,25 +89,17 @@ _NAMED = """
 SELECT request_id, min(place) AS place FROM ({pairs})
 WHERE request_id BETWEEN $first AND $last GROUP BY request_id
 """
+_NAMED_BY_PATH = "SELECT request_id, place FROM passed WHERE is_joined"
 _SEVERAL = """
 SELECT server FROM executions GROUP BY server HAVING count(DISTINCT (model, version)) > 1
 """
-# Steps come by their end, the last first: one is on the path if it ended before the one after it began. `start_ns` is
-# where the path begins so far, the other two are of its longest step.
-_NAMED_BY_PATH = """
-SELECT request_id, min(place) AS place FROM (
-    SELECT n.request_id, list_reduce(
-        list({{'start_ns': p.start_ns, 'end_ns': p.end_ns, 'length_ns': p.end_ns - p.start_ns, 'place': n.place}}
-            ORDER BY p.end_ns DESC, p.start_ns, n.place),
-        lambda path, step: CASE WHEN step.end_ns > path.start_ns THEN path ELSE {{
-            'start_ns': step.start_ns, 'end_ns': step.end_ns,
-            'length_ns': greatest(path.length_ns, step.length_ns),
-            'place': CASE WHEN step.length_ns >= path.length_ns THEN step.place ELSE path.place END}} END
-        ).place AS place
-    FROM ({pairs}) n JOIN placed p USING (place)
-    WHERE n.request_id BETWEEN $first AND $last GROUP BY n.request_id, p.server)
-GROUP BY request_id
+_PAIRS = """
+SELECT DISTINCT n.request_id, n.place, p.start_ns, p.end_ns, s.server_place
+FROM ({pairs}) n JOIN placed p USING (place)
+JOIN (SELECT server, row_number() OVER () AS server_place FROM (SELECT DISTINCT server FROM placed)) s USING (server)
+WHERE n.request_id BETWEEN $first AND $last
 """
+_PAIRS_AT_A_TIME = 1_000_000
 _NAMED_BY_RECORD = """
 SELECT unnest(b.request_ids) AS request_id, p.place
 FROM batches b JOIN placed p ON p.server = b.server AND p.instance = b.instance
@@ -176,14 +168,47 @@ def add_named(
 ) -> None:
     """Makes `placed`, and `named`: a row per request id from the first to the last of `request_ids` that any batch
     names, with the place of the one that starts first (of several at one instant: first by server, instance, its
-    device, batch_id, model), or of its longest step where a server executed several models. Needs `executions` in
-    the same connection; once in a connection.
+    device, batch_id, model), or of its longest step where a server executed several models. Then `passed` has all
+    of its executions at the server of that one, else no rows. Needs `executions` in the same connection; once in a
+    connection.
     """
     there = attach(connection, store, RAW)
     sources = {"batches": _NAMED_BY_RECORD, "triton_traces": _NAMED_BY_TRACE}
-    pairs = [query for table, query in sources.items() if table in there] or [_NAMED_BY_NONE]
+    pairs = " UNION ALL ".join(
+        [query for table, query in sources.items() if table in there] or [_NAMED_BY_NONE]
+    )
     connection.execute(relations.PLACED.table(_PLACED))
+    connection.execute(relations.PASSED.new())
     first, last = request_ids
-    query = _NAMED_BY_PATH if connection.execute(_SEVERAL).fetchall() else _NAMED
-    named = query.format(pairs=" UNION ALL ".join(pairs))
-    connection.execute(relations.NAMED.table(named), {"first": first, "last": last})
+    if connection.execute(_SEVERAL).fetchall():
+        connection.execute(relations.PAIRS.table(_PAIRS.format(pairs=pairs)), {"first": first, "last": last})
+        for span in id_spans(connection, "pairs", _PAIRS_AT_A_TIME):
+            _add_passed(connection, span)
+        connection.execute(relations.PAIRS.drop())
+        connection.execute(relations.NAMED.table(_NAMED_BY_PATH))
+        return
+    connection.execute(relations.NAMED.table(_NAMED.format(pairs=pairs)), {"first": first, "last": last})
+
+
+def _add_passed(connection: duckdb.DuckDBPyConnection, span: tuple[int, int]) -> None:
+    """The executions of the requests from the first to the last of `span`; of several servers that name one, the first
+    by the place of its longest step."""
+    names = ", ".join(relations.PAIRS.columns)
+    query = f"SELECT {names} FROM pairs WHERE request_id BETWEEN ? AND ? ORDER BY request_id, server_place"
+    found = connection.execute(query, span).fetchnumpy()
+    ids, place = found["request_id"], found["place"]
+    owner = np.zeros(len(ids), np.int64)
+    owner[1:] = np.cumsum((np.diff(ids) != 0) | (np.diff(found["server_place"]) != 0))
+    is_on_path, is_longest = critical_paths(owner, found["start_ns"], found["end_ns"], place)
+    longest = np.flatnonzero(is_longest)
+    longest = longest[np.lexsort((place[longest], ids[longest]))]
+    is_first = np.ones(len(longest), np.bool_)
+    is_first[1:] = np.diff(ids[longest]) != 0
+    is_joined = np.zeros(len(ids), np.bool_)
+    is_joined[longest[is_first]] = True
+    kept = np.isin(owner, owner[is_joined])
+    columns = {"request_id": ids, "place": place, "is_on_path": is_on_path, "is_joined": is_joined}
+    rows = pa.table({name: pa.array(values[kept]) for name, values in columns.items()})
+    connection.register("passed_rows", rows)
+    connection.execute("INSERT INTO passed SELECT * FROM passed_rows")
+    connection.unregister("passed_rows")

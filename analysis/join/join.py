@@ -14,6 +14,9 @@ its requests; kernel_share_ns and gpu_share_ns are the request's own part. Where
 its requests up to and with this one c, in order of request_id, and those before it b, its part of K is
 floor(K c / R) - floor(K b / R): the parts of a whole batch add up to K. Requests that are not ours keep theirs. Of a
 request id that stands in several rows, each has the batch, and the first in time has the part.
+
+Table `steps` has all executions that such a request passed, and those of other models within them that name nobody
+(`squall.analysis.steps`). A run in which no request passed several has no such table.
 """
 
 from __future__ import annotations
@@ -26,6 +29,7 @@ from squall.analysis.join.named_ids import count_named, n_repeated
 from squall.analysis.join.server_parts import PARTS
 from squall.analysis.join.slices import JoinSlice, join_slice
 from squall.analysis.join.sources import write_sources
+from squall.analysis.join.step_rows import has_steps, step_slice
 from squall.analysis.storage.query import MEMORY_LIMIT_BYTES, Spread, connect, in_turn, scratch_folder
 from squall.analysis.storage.store import RunStore
 from squall.scenarios.errors import MissingTable
@@ -79,7 +83,8 @@ class JoinReport:
 def write_joined(
     store: RunStore, memory_limit_bytes: int = MEMORY_LIMIT_BYTES, spread: Spread = in_turn
 ) -> JoinReport:
-    """Writes table `joined`, exactly one row per row of `requests`, in order of request_id.
+    """Writes table `joined`, exactly one row per row of `requests`, in order of request_id, and `steps` where any
+    request passed several executions.
 
     Reads the derived table `batch_costs`, and writes it first if the run has none. Without `batches` and
     `triton_traces` every row is joined at level `window` or `none`, its batch columns null. The rows do not depend on
@@ -91,10 +96,12 @@ def write_joined(
     if not store.has("batch_costs"):
         write_batch_costs(store, memory_limit_bytes=memory_limit_bytes, spread=spread)
     rows_per_slice = min(_MOST_ROWS, max(_LEAST_ROWS, memory_limit_bytes // _ROW_BYTES))
-    with scratch_folder(store.run_dir) as folder, store.replacing("joined") as new:
+    with scratch_folder(store.run_dir) as folder:
         sources = write_sources(store, folder, rows_per_slice, memory_limit_bytes)
-        slices = [JoinSlice(store.run_dir, sources, number, new) for number in range(len(sources.spans))]
-        spread(join_slice, slices)
+        makers = {"joined": join_slice} | ({"steps": step_slice} if has_steps(sources) else {})
+        for table, make in makers.items():
+            with store.replacing(table) as new:
+                spread(make, [JoinSlice(store.run_dir, sources, i, new) for i in range(len(sources.spans))])
     return read_join_report(store, memory_limit_bytes)
 
 

@@ -1,4 +1,4 @@
-"""Counts over request ids: how many stand twice, and which that batches name are not ours.
+"""Counts over request ids: how many stand twice, which that batches name are not ours, and spans of about as many.
 
 Ids are positions in a schedule, and so dense: a bit for each id of their span tells what a grouping would, in a
 seventh of its time for ten million ids. Where they are not, or any id stands twice, they are grouped.
@@ -11,6 +11,12 @@ import duckdb
 _MOST_BITS_PER_ROW = 64
 _MOST_BITS = 10**9
 """What DuckDB's bitstring_agg takes."""
+
+_N_BUCKETS = 4096
+_BUCKETS = """
+SELECT request_id // {width} AS bucket, min(request_id), max(request_id), count(*)
+FROM {table} GROUP BY bucket ORDER BY bucket
+"""
 
 _SPAN = "SELECT count(*), min(request_id), max(request_id) FROM {table}"
 _BITS = "bitstring_agg(request_id, {least}, {greatest})"
@@ -61,3 +67,24 @@ def _dense(connection: duckdb.DuckDBPyConnection, table: str) -> tuple[int, str]
     if not n_rows or greatest - least >= min(_MOST_BITS, n_rows * _MOST_BITS_PER_ROW):
         return n_rows, ""
     return n_rows, _BITS.format(least=least, greatest=greatest)
+
+
+def id_spans(
+    connection: duckdb.DuckDBPyConnection, table: str, rows_per_span: int
+) -> tuple[tuple[int, int], ...]:
+    """First and last ids of spans of about so many rows of `table`, in order: cut between buckets of ids, which are
+    dense, so that these hold as many each. All rows of an id are in one span."""
+    ((_, least, greatest),) = connection.execute(_SPAN.format(table=table)).fetchall()
+    if least is None:
+        return ()
+    spans: list[tuple[int, int]] = []
+    n_left = 0
+    width = (greatest - least) // _N_BUCKETS + 1
+    for _, first, last, n_rows in connection.execute(_BUCKETS.format(width=width, table=table)).fetchall():
+        if n_left < n_rows or not spans:
+            spans.append((first, last))
+            n_left = rows_per_span
+        else:
+            spans[-1] = (spans[-1][0], last)
+        n_left -= n_rows
+    return tuple(spans)

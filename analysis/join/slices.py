@@ -53,17 +53,17 @@ def join_slice(one: JoinSlice) -> int:
     """Writes the part, its rows in order of request_id, and returns their number. Raises `StoreError` (disk)."""
     store = RunStore.open(one.run_dir)
     first, last = one.sources.spans[one.number]
-    request, is_first = _requests(read_span(store.path("requests"), "request_id", first, last))
+    request, is_first = sorted_requests(read_span(store.path("requests"), "request_id", first, last))
     ids = request["request_id"]
-    member = _found(one.sources, relations.MEMBERS, "request_id", ids)
-    batch = _found(one.sources, relations.EXECUTED, "place", member["place"])
-    trace = _found(one.sources, relations.TRACES, "request_id", ids)
+    member = found_rows(one.sources, relations.MEMBERS, "request_id", ids)
+    batch = found_rows(one.sources, relations.EXECUTED, "place", member["place"])
+    trace = found_rows(one.sources, relations.TRACES, "request_id", ids)
     first_ids = pc.if_else(pa.array(is_first), ids, pa.scalar(None, pa.int64()))
     columns = {
         **request,
         **_spans(request, batch),
         **server_parts(request, batch, trace, _means(one.sources, request, batch)),
-        **_device(batch, _found(one.sources, relations.WHILE_THERE, "request_id", first_ids)),
+        **_device(batch, found_rows(one.sources, relations.WHILE_THERE, "request_id", first_ids)),
         **_shares(request, batch, member["rows_before"], is_first),
         "clock_error_ns": _clock_error(request, batch, store.manifest.nodes),
     }
@@ -71,7 +71,7 @@ def join_slice(one: JoinSlice) -> int:
     return one.new.write(one.number, pa.table([columns[name] for name in schema.names], names=schema.names))
 
 
-def _requests(rows: dict[str, pa.Array]) -> tuple[dict[str, pa.Array], Bools]:
+def sorted_requests(rows: dict[str, pa.Array]) -> tuple[dict[str, pa.Array], Bools]:
     """`rows` in order of request_id, and whether each is the first of its id."""
     ids = rows["request_id"].to_numpy()
     order = np.argsort(ids, kind="stable")
@@ -83,17 +83,19 @@ def _requests(rows: dict[str, pa.Array]) -> tuple[dict[str, pa.Array], Bools]:
     return {name: column.take(pa.array(order)) for name, column in rows.items()}, is_first
 
 
-def _found(sources: Sources, relation: relations.Relation, key: str, wanted: pa.Array) -> dict[str, pa.Array]:
+def found_rows(
+    sources: Sources, relation: relations.Relation, key: str, wanted: pa.Array
+) -> dict[str, pa.Array]:
     """The columns, but for `key`, of the row of the file with each of the `wanted` keys; nulls where there is none."""
     bounds = pc.min_max(wanted)
     first, last = (bounds[end].as_py() for end in ("min", "max"))
     first, last = (0, -1) if first is None else (first, last)
     rows = read_span([sources.path(relation)], key, first, last, list(relation.columns))
-    at = _places(rows[key].to_numpy(), wanted)
+    at = places(rows[key].to_numpy(), wanted)
     return {column: rows[column].take(at) for column in relation.columns if column != key}
 
 
-def _places(keys: Int64s, wanted: pa.Array) -> pa.Array:
+def places(keys: Int64s, wanted: pa.Array) -> pa.Array:
     """Where each of `wanted` stands in `keys`, which are sorted and unique; null where it does not, or is null."""
     values = wanted.fill_null(0).to_numpy()
     at = np.searchsorted(keys, values)
@@ -128,7 +130,7 @@ def _means(sources: Sources, request: Arrays, batch: Arrays) -> dict[str, pa.Arr
     paths = [sources.path(relation) for relation in (relations.SECOND_MEANS, relations.PHASE_MEANS)]
     seconds, phases = (read_span([path], "model_place", 0, _FAR) for path in paths)
     model = batch["model_place"]
-    by_second = _places(
+    by_second = places(
         _joint(seconds["model_place"], seconds["second"]).to_numpy(),
         _joint(model, pc.divide(request["done_ns"], NS_PER_S)),
     )
@@ -138,7 +140,7 @@ def _means(sources: Sources, request: Arrays, batch: Arrays) -> dict[str, pa.Arr
     )
     keys = _joint(phases["model_place"], codes).to_numpy()
     order = np.argsort(keys)
-    at = _places(keys[order], _joint(model, request["phase"].indices.cast(pa.int64())))
+    at = places(keys[order], _joint(model, request["phase"].indices.cast(pa.int64())))
     by_phase = pa.array(order).take(at)
     return {name: pc.coalesce(seconds[name].take(by_second), phases[name].take(by_phase)) for name in _MEANS}
 

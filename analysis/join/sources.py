@@ -1,6 +1,6 @@
 """What the slices of the join read beside the run's own tables: Parquet files in a folder, made once, in order.
 
-They are `executed`, `members`, `traces`, `second_means`, `phase_means` and `while_there` of
+They are `executed`, `members`, `stepped`, `traces`, `second_means`, `phase_means` and `while_there` of
 `squall.analysis.tables.relations`; a source that the run has not makes an empty one. What does not fit in memory
 spills.
 """
@@ -18,9 +18,10 @@ from squall.analysis.clocks.errors import ClockErrors
 from squall.analysis.join.executions import add_executions, add_named
 from squall.analysis.join.gpu_states import GPU_STATE, GPU_STATES
 from squall.analysis.join.meanwhile import add_while_there
-from squall.analysis.join.named_ids import n_repeated
+from squall.analysis.join.named_ids import id_spans, n_repeated
 from squall.analysis.join.server_parts import PHASE_MEANS, SECOND_MEANS, SERVED_SUMS, TRACES, TRITON_SUMS
 from squall.analysis.recorded import add_windows
+from squall.analysis.steps.children import find_children
 from squall.analysis.storage.query import connect
 from squall.analysis.storage.store import RunStore
 from squall.analysis.tables import relations
@@ -28,7 +29,6 @@ from squall.analysis.tables.deployed import NodeFacts
 from squall.analysis.tables.derived import DEVICE_COSTS
 
 _USED = ("batches", "batch_costs", "triton_samples", "triton_traces", "gpu_samples", "kernels")
-_N_BUCKETS = 4096
 _COSTS = ", ".join(f"b.{column.name}" for column in DEVICE_COSTS)
 
 _MODELS = """
@@ -47,8 +47,8 @@ ASOF LEFT JOIN clocks k ON k.node = c.node AND c.start_ns >= k.from_ns
 ASOF LEFT JOIN gpu_states g ON g.node = c.node AND g.gpu_uuid = c.sampled_uuid AND c.start_ns <= g.t_ns
 """
 _EXECUTED = f"""
-SELECT s.*, p.node, p.server, p.model, m.model_place, p.instance, p.instance_device, p.batch_id, p.start_ns, p.end_ns,
-    p.rows, p.n_requests, p.source, coalesce(b.tie, 'none') AS tie, b.gap_before_ns,
+SELECT s.*, p.node, p.server, p.model, p.version, m.model_place, p.instance, p.instance_device, p.batch_id,
+    p.start_ns, p.end_ns, p.rows, p.n_requests, p.source, coalesce(b.tie, 'none') AS tie, b.gap_before_ns,
     coalesce(b.gpu_uuid, '') AS gpu_uuid, {_COSTS}
 FROM placed p JOIN states s USING (place) JOIN models m USING (server, model)
 LEFT JOIN batch_costs b USING (server, model, version, instance, instance_device, batch_id)
@@ -73,10 +73,16 @@ FROM served WINDOW own AS (PARTITION BY place ORDER BY request_id ROWS UNBOUNDED
 ORDER BY request_id
 """
 
-_BUCKETS = """
-SELECT request_id // {width} AS bucket, min(request_id), max(request_id), count(*)
-FROM requests GROUP BY bucket ORDER BY bucket
+_STEPPED = """
+SELECT request_id, place, is_on_path, is_joined, is_by_time FROM (
+    SELECT *, count(*) OVER (PARTITION BY request_id) AS n_steps FROM (
+        SELECT *, false AS is_by_time FROM passed
+        UNION ALL
+        SELECT p.request_id, c.place, false, false, true FROM passed p JOIN children c ON c.parent_place = p.place)
+    SEMI JOIN requests USING (request_id))
+WHERE n_steps > 1 ORDER BY request_id, place
 """
+"""What a request passed, with the executions that name nobody within."""
 
 
 @dataclass(frozen=True)
@@ -98,6 +104,7 @@ def write_sources(store: RunStore, folder: Path, rows_per_slice: int, memory_lim
         add_executions(connection, store)
         add_named(connection, store)
         _add_first_rows(connection)
+        _add_children(connection, has_batches="batches" in there)
         _add_clocks(connection, store.manifest.nodes)
         add_windows(connection, store)
         connection.execute(relations.SERVED.table(_SERVED))
@@ -114,6 +121,7 @@ def write_sources(store: RunStore, folder: Path, rows_per_slice: int, memory_lim
         files = {
             relations.EXECUTED: _EXECUTED,
             relations.MEMBERS: _MEMBERS,
+            relations.STEPPED: _STEPPED,
             relations.TRACES: TRACES if "triton_traces" in there else relations.TRACES.empty(),
             relations.WHILE_THERE: add_while_there(connection)
             if "kernels" in there
@@ -121,7 +129,7 @@ def write_sources(store: RunStore, folder: Path, rows_per_slice: int, memory_lim
             relations.SECOND_MEANS: SECOND_MEANS,
             relations.PHASE_MEANS: PHASE_MEANS,
         }
-        sources = Sources(folder, _spans(connection, rows_per_slice))
+        sources = Sources(folder, id_spans(connection, "requests", rows_per_slice))
         for relation, query in files.items():
             _write(connection, sources.path(relation), query)
     return sources
@@ -133,24 +141,14 @@ def _add_first_rows(connection: duckdb.DuckDBPyConnection) -> None:
     connection.execute(relations.FIRST_ROWS.view(query))
 
 
-def _spans(connection: duckdb.DuckDBPyConnection, rows_per_slice: int) -> tuple[tuple[int, int], ...]:
-    """Slices of about `rows_per_slice` rows, cut between buckets of ids: ids are dense, so that these hold as many."""
-    ((least, greatest),) = connection.execute(
-        "SELECT min(request_id), max(request_id) FROM requests"
-    ).fetchall()
-    if least is None:
-        return ()
-    spans: list[tuple[int, int]] = []
-    n_left = 0
-    width = (greatest - least) // _N_BUCKETS + 1
-    for _, first, last, n_rows in connection.execute(_BUCKETS.format(width=width)).fetchall():
-        if n_left < n_rows or not spans:
-            spans.append((first, last))
-            n_left = rows_per_slice
-        else:
-            spans[-1] = (spans[-1][0], last)
-        n_left -= n_rows
-    return tuple(spans)
+def _add_children(connection: duckdb.DuckDBPyConnection, has_batches: bool) -> None:
+    """Table `children`."""
+    connection.execute(relations.CHILDREN.new())
+    for one in find_children(connection, is_placed=True) if has_batches else ():
+        rows = pa.table({"place": one.place, "parent_place": one.parent_place})
+        connection.register("child_rows", rows)
+        connection.execute("INSERT INTO children SELECT * FROM child_rows")
+        connection.unregister("child_rows")
 
 
 def _write(connection: duckdb.DuckDBPyConnection, path: Path, query: str) -> None:

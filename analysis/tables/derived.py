@@ -19,6 +19,7 @@ from squall.analysis.tables.columns import (
     at,
     bytes_,
     count,
+    flag,
     id_,
     made_in,
     ns,
@@ -46,6 +47,8 @@ _SLICES = "analysis/join/slices.py"
 _PARTS = "analysis/join/server_parts.py"
 _STATES = "analysis/join/gpu_states.py"
 _MEANWHILE = "analysis/join/meanwhile.py"
+_STEPS = "analysis/join/step_rows.py"
+_SOURCES = "analysis/join/sources.py"
 _WINDOWS = "analysis/metrics/windows.py"
 _ACTIVITY = "analysis/metrics/sweeps/window_activity.py"
 
@@ -235,6 +238,52 @@ TABLES = (
                 ),
             ),
             ns("clock_error_ns", "bound on the error between the two nodes' clocks", nullable=True),
+        ),
+        is_derived=True,
+    ),
+    Table(
+        "steps",
+        "request and execution that it passed, of requests that passed several; absent where none did",
+        PhaseFrom("its row of `requests`", (_STEPS,)),
+        (_STEPS,),
+        (
+            RUN,
+            PHASE,
+            id_("request_id", "the request"),
+            SERVER,
+            text("model", "name of the model"),
+            text("version", "version of the model"),
+            text("instance", "model instance; empty where only Triton's trace tells of the batch"),
+            INSTANCE_DEVICE,
+            id_("batch_id", "batch of the instance, as in `batch_costs`"),
+            text("source", "who tells of the batch, as in `batch_costs`"),
+            at("start_ns", "its execution began"),
+            at("end_ns", "its execution ended"),
+            count("rows", "rows in the batch"),
+            count("n_requests", "requests in the batch"),
+            ns(
+                "wait_ns",
+                "start - the latest end of another of its steps before that, or start of a step on the path that it "
+                "lies within; where there is neither, start - sent. Null where there is none of these",
+                nullable=True,
+            ),
+            *made_in(
+                (_EXECUTIONS, _STEPS),
+                flag(
+                    "is_on_path",
+                    "it is on the critical path: from the step that ends last back to the one that ends last before "
+                    "that begins; what lies within a step of it is not",
+                ),
+                flag("is_joined", "it is the batch of `joined`: the longest step of the path"),
+            ),
+            *made_in(
+                (_SOURCES, _STEPS),
+                text(
+                    "tie",
+                    "id: the batch names the request; time: it names none, and lies within one that does, of the "
+                    "model that nearly all such batches lie within",
+                ),
+            ),
         ),
         is_derived=True,
     ),

@@ -105,6 +105,19 @@ NAMED = Relation(
     {"request_id": INT, "place": INT},
 )
 
+PAIRS = Relation(
+    "pairs",
+    "request id and a batch that names it, where a server executed several models",
+    _IN_EXECUTIONS,
+    {"request_id": INT, **_of("batch_costs", "start_ns", "end_ns"), "place": INT, "server_place": INT},
+)
+PASSED = Relation(
+    "passed",
+    "of these, at the server of the batch that the request belongs to",
+    _IN_EXECUTIONS,
+    {"request_id": INT, "place": INT, "is_on_path": FLAG, "is_joined": FLAG},
+)
+
 # The executions dealt into slices.
 
 _IN_SLICES = "analysis/join/batch_slices.py"
@@ -167,6 +180,12 @@ SERVED = Relation(
         "is_ok": FLAG,
     },
 )
+CHILDREN = Relation(
+    "children",
+    "execution that names no request, and the one of another model that holds it, by place",
+    _IN_SOURCES,
+    {"place": INT, "parent_place": INT},
+)
 MODELS = Relation(
     "models", "model of a server, by number", _IN_SOURCES, {"server": TEXT, "model": TEXT, "model_place": INT}
 )
@@ -224,8 +243,9 @@ EXECUTED = Relation(
         **STATES.columns,
         "model_place": INT,
         **_of(
-            "batch_costs", "node", "server", "instance", "instance_device", "batch_id", "start_ns", "end_ns", "rows",
-            "n_requests", "source", "tie", "gap_before_ns", "gpu_uuid", *(one.name for one in derived.DEVICE_COSTS),
+            "batch_costs", "node", "server", "model", "version", "instance", "instance_device", "batch_id", "start_ns",
+            "end_ns", "rows", "n_requests", "source", "tie", "gap_before_ns", "gpu_uuid",
+            *(one.name for one in derived.DEVICE_COSTS),
         ),
     },
 )  # fmt: skip
@@ -234,6 +254,12 @@ MEMBERS = Relation(
     "request that a batch names, by request_id: its batch, and the rows of that before the request's",
     _IN_SOURCES,
     {"request_id": INT, "place": INT, "rows_before": INT},
+)
+STEPPED = Relation(
+    "stepped",
+    "request that passed several executions and one of them, by request_id",
+    _IN_SOURCES,
+    {**PASSED.columns, "is_by_time": FLAG},
 )
 TRACES = Relation(
     "traces",

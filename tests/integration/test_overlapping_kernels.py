@@ -12,8 +12,7 @@ from typing import Any
 
 import pytest
 
-from squall.actors.inject.kernel_library import find_kernel_library
-from squall.actors.inject.library import batch_library
+from squall.actors.inject.library import built_library
 from squall.analysis.storage.store import RunStore
 from tests.integration.live_runs import Bench
 from tests.integration.test_c_backend import CONFIG
@@ -22,7 +21,8 @@ from tests.kernel_hosts import built
 from tests.reporting import NATIVE, SHARED, compiled
 
 pytestmark = pytest.mark.skipif(
-    batch_library() is None or find_kernel_library() is None, reason="a library was not built: no C compiler"
+    built_library("batches") is None or built_library("kernels") is None,
+    reason="a library was not built: no C compiler",
 )
 N_OPERATIONS = 4
 """Of a batch, of which one is a copy."""

@@ -6,10 +6,8 @@
 
 A *lane* is what works for one instance alone: a process (an instance of the Python backend has one of its own), else a
 stream of it (an instance inside the server has streams of its own: ONNX Runtime, TensorRT and PyTorch backends). A lane
-belongs to the instance whose batches hold nearly all of its operations, if no other instance's do. On an H200 with four
-instances of one model under load the right one held all of 115,675 kernels, the second best 50 to 56 % of a process's.
-Where all are busy nearly all the time, the others hold nearly all too: then the right one is told by holding all but a
-thousandth, over many begins of its batches, where each other one misses many.
+belongs to the instance whose batches hold nearly all of its operations, if no other instance's do
+(`squall.analysis.steps.holders`).
 
 An operation of an owned lane belongs to the batch of that instance that holds it whole. Batches of one instance may
 overlap (TensorRT begins one while another computes): what several hold belongs to the one that the events of its stream
@@ -20,96 +18,31 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from squall.analysis.steps.holders import AMBIGUOUS, FEWEST, LEAST_HELD, UNHELD, Stretches, holder_of
 
 Int64s = NDArray[np.int64]
 Lane = tuple[int, ...]
 """A process; or process, context and stream; or process, context, stream and thread."""
 
-LEAST_HELD: Final = 0.99
-"""Share of a lane's operations that its instance's batches must hold."""
-LARGEST_SECOND: Final = 0.97
-"""Where those of another hold a larger share too, `MOST_MISSED` and `FEWEST_MISSED` tell them apart, or nothing."""
-MOST_MISSED: Final = 0.001
-"""Share of a lane's operations that its instance may miss then."""
-FEWEST_MISSED: Final = 20
-"""Operations that each other instance must miss then, beyond three times as many as its own does."""
-FEWEST: Final = 20
-"""Operations of a lane from which on it can be told; of fewer one is 5 % and more. Likewise begins of batches."""
-AMBIGUOUS, UNHELD = -2, -1
 
-
-def stand_apart(n_missed: int, n_own: int, fewest: int) -> bool:
-    """Whether what misses so many cannot be what is true, where what seems to be misses `n_own`."""
-    return n_missed >= 3 * n_own + fewest
-
-
-class Instance:
+class Instance(Stretches):
     """The batches of one instance, in order of their starts."""
 
     def __init__(self, start_ns: Int64s, end_ns: Int64s, batch_id: Int64s) -> None:
         """(n,) arrays in any order; none ends before it starts."""
-        order = np.lexsort((end_ns, start_ns))
-        self._start, self._end, self._batch_id = start_ns[order], end_ns[order], batch_id[order]
-        self._ends = np.sort(end_ns)
-        self._reach = np.maximum.accumulate(self._end) if len(order) else self._end
-        last = np.where(self._end == self._reach, np.arange(len(order)), 0)
-        self._reaching = np.maximum.accumulate(last) if len(order) else last
-        later = np.minimum.accumulate(self._end[::-1])[::-1]
-        self._first_end = np.append(later, np.iinfo(np.int64).max)
-        """Of a batch and all that begin after it the first end; after the last one never."""
-
-    def holders(self, start_ns: Int64s, end_ns: Int64s) -> Int64s:
-        """Of each interval the number of the batch that holds it whole; AMBIGUOUS: several do, UNHELD: none does."""
-        n_begun = np.searchsorted(self._start, start_ns, side="right")
-        n_over = np.searchsorted(self._ends, end_ns, side="left")
-        found = np.full(len(start_ns), UNHELD)
-        held = np.flatnonzero(n_begun > 0)
-        held = held[self._reach[n_begun[held] - 1] >= end_ns[held]]
-        last = n_begun[held] - 1
-        row = np.where(self._end[last] >= end_ns[held], last, self._reaching[last])
-        is_shared = n_begun[held] - n_over[held] > 1
-        is_around = self._first_end[n_begun[held]] < end_ns[held]  # of a batch that is over and had not begun
-        first, _ = self.bounds(start_ns[held], end_ns[held])
-        found[held] = np.where(np.where(is_around, first < last, is_shared), AMBIGUOUS, row)
-        return found
-
-    def bounds(self, start_ns: Int64s, end_ns: Int64s) -> tuple[Int64s, Int64s]:
-        """Of each interval the numbers between which, both included, that of a batch must be that holds it whole; the
-        first is larger where none does."""
-        first = np.searchsorted(self._reach, end_ns, side="left")
-        return first, np.searchsorted(self._start, start_ns, side="right") - 1
-
-    def hold(self, numbers: Int64s, start_ns: Int64s, end_ns: Int64s) -> NDArray[np.bool_]:
-        """Whether each batch, by its number, holds its interval whole; a number of none does not."""
-        is_one = (numbers >= 0) & (numbers < len(self._start))
-        row = np.where(is_one, numbers, 0)
-        if not len(self._start):
-            return is_one
-        return is_one & (self._start[row] <= start_ns) & (end_ns <= self._end[row])
-
-    @property
-    def overlaps(self) -> bool:
-        """Whether a batch begins before all that began earlier have ended."""
-        return bool((self._start[1:] < self._reach[:-1]).any())
+        super().__init__(start_ns, end_ns)
+        self._batch_id = batch_id[self.order]
 
     def batch_ids(self, holders: Int64s) -> Int64s:
         """Of what `holders` gave, where that is no batch 0."""
         if not len(self._batch_id):
             return np.zeros(len(holders), np.int64)
         return np.where(holders >= 0, self._batch_id[np.maximum(holders, 0)], 0)
-
-    @property
-    def begins_ns(self) -> Int64s:
-        """Begin of each batch, in order."""
-        return self._start
-
-    def n_held(self, start_ns: Int64s, end_ns: Int64s) -> int:
-        """How many of the intervals some batch holds."""
-        return int(np.count_nonzero(self.holders(start_ns, end_ns) != UNHELD))
 
 
 @dataclass(eq=False)
@@ -158,24 +91,8 @@ class Tally:
         return np.flatnonzero(self.held[lane] >= LEAST_HELD * self.n[lane]).tolist()
 
     def _owner(self, lane: Lane) -> int | None:
-        shares = self.held[lane] / self.n[lane]
-        if self.n[lane] < FEWEST or not shares.size:
-            return None
-        best = int(shares.argmax())
-        others = np.delete(shares, best)
-        is_clear = not others.size or others.max() <= LARGEST_SECOND or self._is_told(lane, best)
-        return best if shares[best] >= LEAST_HELD and is_clear else None
-
-    def _is_told(self, lane: Lane, best: int) -> bool:
-        """Whether what the instances miss tells `best` from the others. One whose batches hardly ever begin misses
-        nothing of any lane."""
-        missed = self.n[lane] - self.held[lane]
-        others = np.delete(missed, best)
-        return bool(
-            self.n_begun[best] >= FEWEST
-            and missed[best] <= MOST_MISSED * self.n[lane]
-            and stand_apart(others.min(), missed[best], FEWEST_MISSED)
-        )
+        held = self.held[lane]
+        return holder_of(self.n[lane], held, self.n_begun[int(held.argmax())] if held.size else 0)
 
 
 def by_lane(process: int, *columns: NDArray[Any]) -> Iterator[tuple[Lane, NDArray[np.intp]]]:

@@ -25,6 +25,7 @@ from squall.analysis.summary.summary import summarise
 from squall.analysis.tables import relations
 from squall.analysis.tables.nsys import DEVICE_TABLES
 from squall.analysis.tables.relations import RELATIONS, Relation, by_name
+from tests.plain_runs import plain_run
 from tests.planted_runs import STYLES, Shape, plant
 
 ROOT = Path(__file__).parents[3]
@@ -34,7 +35,7 @@ SOURCES = {
 }
 NAMES = {id(one): name for name, one in vars(relations).items() if isinstance(one, Relation)}
 OF_REPORTS = {"api_calls", "launches", "gpus"}
-FILES = {"executed", "members", "traces", "while_there", "second_means", "phase_means"}
+FILES = {"executed", "members", "stepped", "traces", "while_there", "second_means", "phase_means"}
 CREATES = ("analysis/tables/relations.py", "analysis/nsys/report.py", "analysis/storage/query.py")
 """The second makes the views of nsys's own tables, by its allow list; the third those of the run's."""
 
@@ -130,7 +131,18 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[str, s
             with query.connect(store, tables) as connection:
                 pick_all(connection)
                 batches_measures(connection, tables)
+        write_joined(plain_run(tmp_path_factory.mktemp("runs"), of_two_models()))
     return found
+
+
+def of_two_models() -> dict[str, list[dict[str, Any]]]:
+    """A request that passed both."""
+    spans = {"a": (10, 20), "b": (30, 40)}
+    batches = [
+        {"model": name, "instance": name, "start_ns": start, "end_ns": end, "request_ids": [1]}
+        for name, (start, end) in spans.items()
+    ]
+    return {"requests": [{"request_id": 1, "rows": 1}], "batches": batches}
 
 
 @pytest.mark.parametrize("name", sorted(set(RELATIONS) - FILES - OF_REPORTS))

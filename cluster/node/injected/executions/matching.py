@@ -30,14 +30,9 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from squall.analysis.steps.holders import FEWEST_MISSED, LEAST_HELD, stand_apart
 from squall.cluster.node.injected.executions.segments import ALWAYS, NEVER, NOWHERE, Segments, Stretch
-from squall.cluster.node.injected.kernel_owners import (
-    FEWEST_MISSED,
-    LEAST_HELD,
-    Instance,
-    Int64s,
-    stand_apart,
-)
+from squall.cluster.node.injected.kernel_owners import Instance, Int64s
 
 Bools = NDArray[np.bool_]
 

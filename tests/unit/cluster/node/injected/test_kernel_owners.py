@@ -7,10 +7,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from squall.analysis.steps.holders import AMBIGUOUS, FEWEST, UNHELD
 from squall.cluster.node.injected.kernel_owners import (
-    AMBIGUOUS,
-    FEWEST,
-    UNHELD,
     Instance,
     Int64s,
     Tally,

@@ -1,0 +1,348 @@
+"""Table `steps`: what each request passed, by id and by time, in runs whose truth is planted."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from squall.analysis.join import join
+from squall.analysis.join.join import write_joined
+from squall.analysis.steps.children import ChildModel, find_children
+from squall.analysis.storage.query import connect
+from squall.analysis.storage.store import RunStore
+from tests.plain_runs import plain_run
+
+Row = dict[str, Any]
+Span = tuple[int, int]
+KEY = ("server", "instance", "instance_device", "batch_id")
+MS = 1_000_000
+
+
+class Batches:
+    """Rows of `batches`, counted by instance."""
+
+    def __init__(self) -> None:
+        self.rows: list[Row] = []
+        self._n: Counter[str] = Counter()
+
+    def add(self, model: str, span: Span, *ids: int, n_foreign: int = 0, instance: int = 0) -> Row:
+        name = f"{model}_0_{instance}"
+        row = {
+            "model": model, "version": "1", "recorded_by": "library", "instance": name, "phase": "burst",
+            "batch_id": self._n[name], "start_ns": span[0], "end_ns": span[1], "request_ids": list(ids),
+            "rows": len(ids) + n_foreign, "n_requests": len(ids) + n_foreign, "n_foreign": n_foreign,
+        }  # fmt: skip
+        self._n[name] += 1
+        self.rows.append(row)
+        return row
+
+
+def run_of(parent: Path, batches: Batches, sent: dict[int, int], **more: Any) -> RunStore:
+    requests = [
+        {
+            "request_id": i, "target": "server-0", "sent_ns": at, "scheduled_ns": at, "done_ns": at + 10**9,
+            "outcome": "ok", "rows": 1, "phase": "burst", **more,
+        } for i, at in sent.items()
+    ]  # fmt: skip
+    store = plain_run(parent, {"requests": requests, "batches": batches.rows})
+    write_joined(store)
+    return store
+
+
+def steps(store: RunStore) -> list[Row]:
+    rows: list[Row] = store.read("steps").to_pylist() if store.has("steps") else []
+    return rows
+
+
+def told(store: RunStore) -> list[ChildModel]:
+    with connect(store, ["batches"]) as connection:
+        return [one.model for one in find_children(connection, is_placed=False)]
+
+
+def check_steps(store: RunStore) -> None:
+    """What holds in every run: the batch of each row names the request or lies within one that does, and `joined` has
+    exactly those that are said to be joined."""
+    named = {
+        tuple(row[name] for name in KEY): row["request_ids"] for row in store.read("batches").to_pylist()
+    }
+    found = steps(store)
+    by_request: dict[int, list[Row]] = {}
+    for row in found:
+        by_request.setdefault(row["request_id"], []).append(row)
+    for request_id, own in by_request.items():
+        assert len(own) > 1
+        for row in own:
+            if row["tie"] == "id":
+                assert request_id in named[tuple(row[name] for name in KEY)]
+            else:
+                assert named[tuple(row[name] for name in KEY)] == []
+                assert not row["is_on_path"]
+                assert any(
+                    one["start_ns"] <= row["start_ns"] and row["end_ns"] <= one["end_ns"]
+                    for one in own if one["tie"] == "id" and one["model"] != row["model"]
+                )  # fmt: skip
+        path = sorted((row for row in own if row["is_on_path"]), key=lambda row: row["start_ns"])
+        assert all(one["end_ns"] <= other["start_ns"] for one, other in pairwise(path))
+        assert [row["tie"] for row in own if row["is_joined"]] == ["id"]
+        assert all(row["is_on_path"] for row in own if row["is_joined"])
+    joined = {
+        (row["request_id"], *(row[name] for name in KEY))
+        for row in store.read("joined").to_pylist() if row["request_id"] in by_request
+    }  # fmt: skip
+    assert joined == {(row["request_id"], *(row[name] for name in KEY)) for row in found if row["is_joined"]}
+
+
+def test_a_path_of_three_steps_with_a_fork(tmp_path: Path) -> None:
+    batches = Batches()
+    for number in range(3):
+        at = 1_000 * number
+        ids = (2 * number, 2 * number + 1)
+        batches.add("tokenize", (at + 10, at + 20), *ids)
+        batches.add("embed", (at + 25, at + 90), *ids)
+        batches.add("filter", (at + 22, at + 30), *ids)
+        batches.add("rank", (at + 95, at + 100), *ids)
+    store = run_of(tmp_path, batches, {i: 1_000 * (i // 2) + i % 2 for i in range(6)})
+    check_steps(store)
+    own = {row["model"]: row for row in steps(store) if row["request_id"] == 3}
+    assert {name: row["is_on_path"] for name, row in own.items()} == {
+        "tokenize": True, "embed": True, "filter": False, "rank": True
+    }  # fmt: skip
+    assert [name for name, row in own.items() if row["is_joined"]] == ["embed"]
+    assert {name: row["wait_ns"] for name, row in own.items()} == {
+        "tokenize": 9, "embed": 5, "filter": 2, "rank": 5
+    }  # fmt: skip
+    assert {row["phase"] for row in own.values()} == {"burst"}
+    assert {(row["n_requests"], row["rows"], row["tie"]) for row in own.values()} == {(2, 2, "id")}
+    assert [(row["request_id"], row["start_ns"]) for row in steps(store)] == sorted(
+        (row["request_id"], row["start_ns"]) for row in steps(store)
+    )
+    assert told(store) == []
+
+
+def test_a_run_of_one_model_has_no_steps(tmp_path: Path) -> None:
+    batches = Batches()
+    for number in range(30):
+        batches.add("alone", (100 * number, 100 * number + 50), number)
+    store = run_of(tmp_path, batches, {i: 100 * i for i in range(30)})
+    assert "steps" not in store.tables()
+
+
+def test_a_child_that_bears_the_id_is_a_step_beside_the_path(tmp_path: Path) -> None:
+    batches = Batches()
+    batches.add("child", (20, 80), 1)
+    batches.add("child", (82, 89), 1)
+    batches.add("parent", (10, 90), 1)
+    store = run_of(tmp_path, batches, {1: 0, 2: 0})
+    check_steps(store)
+    assert [(row["model"], row["is_on_path"], row["is_joined"], row["wait_ns"]) for row in steps(store)] == [
+        ("parent", True, True, 10),
+        ("child", False, False, 10),
+        ("child", False, False, 2),
+    ]
+
+
+def test_what_was_never_sent_waited_for_nothing_and_what_is_not_ours_has_no_steps(tmp_path: Path) -> None:
+    batches = Batches()
+    for model, span in {"a": (10, 20), "b": (30, 35)}.items():
+        batches.add(model, span, 1, 77)
+    store = run_of(tmp_path, batches, {1: 0}, sent_ns=None, done_ns=None, outcome="lost")
+    check_steps(store)
+    assert [(row["model"], row["wait_ns"]) for row in steps(store)] == [("a", None), ("b", 10)]
+
+
+N, EVERY = 200, 100 * MS
+
+
+def nested(
+    n: int = N, child: Callable[[int], Sequence[Span]] = lambda at: [(at + 5 * MS, at + 30 * MS)],
+    length: int = 60 * MS,
+) -> Batches:  # fmt: skip
+    """A parent of one request each, `child` within each that names nobody."""
+    batches = Batches()
+    for number in range(n):
+        at = number * EVERY
+        batches.add("parent", (at, at + length), number)
+        for span in child(at):
+            batches.add("child", span, n_foreign=1)
+    return batches
+
+
+def nested_run(tmp_path: Path, batches: Batches) -> RunStore:
+    store = run_of(tmp_path, batches, {i: i * EVERY - MS for i in range(N)})
+    check_steps(store)
+    return store
+
+
+def test_children_without_an_id_are_steps_of_the_request_whose_batch_holds_them(tmp_path: Path) -> None:
+    two = nested(child=lambda at: [(at + 5 * MS, at + 30 * MS), (at + 31 * MS, at + 59 * MS)])
+    store = nested_run(tmp_path, two)
+    assert told(store) == [ChildModel("server-0", "child", "parent", 2 * N, 2 * N, 0, 0)]
+    own = [row for row in steps(store) if row["request_id"] == 7]
+    assert [(row["model"], row["tie"], row["is_joined"], row["wait_ns"]) for row in own] == [
+        ("parent", "id", True, MS), ("child", "time", False, 5 * MS), ("child", "time", False, MS)
+    ]  # fmt: skip
+    assert len(steps(store)) == 3 * N
+
+
+def test_each_request_of_the_parents_batch_has_the_child(tmp_path: Path) -> None:
+    batches = Batches()
+    for number in range(N):
+        at = number * EVERY
+        batches.add("parent", (at, at + 60 * MS), 2 * number, 2 * number + 1)
+        batches.add("child", (at + MS, at + 40 * MS), n_foreign=2)
+    store = run_of(tmp_path, batches, {i: i // 2 * EVERY - MS for i in range(2 * N)})
+    check_steps(store)
+    assert Counter(row["tie"] for row in steps(store)) == {"id": 2 * N, "time": 2 * N}
+
+
+def test_a_child_that_two_batches_of_the_parent_hold_is_ambiguous_and_tied_to_none(tmp_path: Path) -> None:
+    batches = nested()
+    for number in range(20):  # a second instance, at the same time
+        at = number * EVERY
+        batches.add("parent", (at + MS, at + 55 * MS), N + number, instance=1)
+    store = run_of(tmp_path, batches, {i: i % N * EVERY - MS for i in range(N + 20)})
+    check_steps(store)
+    assert told(store) == [ChildModel("server-0", "child", "parent", N, N - 20, 20, 0)]
+    assert {row["request_id"] for row in steps(store)} == set(range(20, N))
+
+
+def test_a_child_beside_its_parents_is_not_held(tmp_path: Path) -> None:
+    batches = nested()
+    batches.add("child", (70 * MS, 90 * MS), n_foreign=1)
+    store = nested_run(tmp_path, batches)
+    assert told(store) == [ChildModel("server-0", "child", "parent", N + 1, N, 0, 1)]
+
+
+def foreign(length: int, n: int = 400, burst: bool = False) -> list[Span]:
+    """Somebody else's requests to the child, whenever they like."""
+    rng = np.random.default_rng(5)
+    starts = rng.uniform(0, (N // 4 if burst else N - 1) * EVERY, n).astype(int)
+    return [(start, start + length) for start in starts.tolist()]
+
+
+@pytest.mark.parametrize("length", [60 * MS, 95 * MS, 100 * MS], ids=["idle at times", "busy", "always busy"])
+@pytest.mark.parametrize("child_length", [MS // 10, 5 * MS])
+@pytest.mark.parametrize("burst", [False, True])
+def test_requests_of_somebody_else_without_an_id_are_nobodys_children(
+    tmp_path: Path, length: int, child_length: int, burst: bool
+) -> None:
+    """However busy the model beside them is, which then holds them as often by chance."""
+    batches = nested(child=lambda _: [], length=length)
+    for span in foreign(child_length, burst=burst):
+        batches.add("child", span, n_foreign=1)
+    store = nested_run(tmp_path, batches)
+    assert [(one.parent, one.n_tied) for one in told(store)] == [(None, 0)]
+    assert not steps(store)
+
+
+def test_where_somebody_else_asks_the_child_too_nothing_is_tied(tmp_path: Path) -> None:
+    batches = nested()
+    for span in foreign(5 * MS, n=40):
+        batches.add("child", span, n_foreign=1)
+    store = nested_run(tmp_path, batches)
+    assert [(one.parent, one.n_batches, one.n_tied) for one in told(store)] == [(None, N + 40, 0)]
+    assert not steps(store)
+
+
+def test_of_a_busy_parent_a_child_that_misses_nothing_is_told(tmp_path: Path) -> None:
+    """Back to back: chance holds a short child nearly always, but not always."""
+    n = 2_000
+    rng = np.random.default_rng(3)
+    begins = iter(rng.uniform(MS, 96 * MS, n).astype(int).tolist())
+    batches = nested(n, child=lambda at: [(at + (begin := next(begins)), at + begin + MS)], length=99 * MS)
+    store = run_of(tmp_path, batches, {i: i * EVERY - MS for i in range(n)})
+    assert told(store) == [ChildModel("server-0", "child", "parent", n, n, 0, 0)]
+
+
+def test_of_two_models_that_hold_all_neither_is_the_parent(tmp_path: Path) -> None:
+    batches = nested()
+    for number in range(N):
+        at = number * EVERY
+        batches.add("other", (at, at + 58 * MS), number)
+    store = nested_run(tmp_path, batches)
+    assert [one.parent for one in told(store)] == [None]
+    assert {row["model"] for row in steps(store)} == {"parent", "other"}
+
+
+def test_few_children_tell_nothing(tmp_path: Path) -> None:
+    batches = nested(n=19)
+    store = run_of(tmp_path, batches, {i: i * EVERY - MS for i in range(19)})
+    assert [one.parent for one in told(store)] == [None]
+
+
+def test_warm_ups_are_nobodys_children_and_are_not_counted(tmp_path: Path) -> None:
+    batches = nested()
+    for number in range(50):
+        batches.add("child", (-(number + 2) * 10 * MS, -(number + 1) * 10 * MS), n_foreign=2)
+    assert told(nested_run(tmp_path, batches)) == [ChildModel("server-0", "child", "parent", N, N, 0, 0)]
+
+
+def test_a_child_of_a_step_of_an_ensemble_belongs_to_that_step(tmp_path: Path) -> None:
+    batches = nested()
+    for number in range(N):
+        at = number * EVERY + 62 * MS
+        batches.add("rank", (at, at + 30 * MS), number)
+    store = nested_run(tmp_path, batches)
+    own = [row for row in steps(store) if row["request_id"] == 3]
+    assert [(row["model"], row["is_on_path"], row["tie"]) for row in own] == [
+        ("parent", True, "id"), ("child", False, "time"), ("rank", True, "id")
+    ]  # fmt: skip
+
+
+DRAWN = st.lists(
+    st.tuples(
+        st.sampled_from("abc"), st.integers(0, 60), st.integers(0, 25),
+        st.lists(st.integers(0, 5), max_size=3),
+    ), min_size=1, max_size=14,
+)  # fmt: skip
+
+
+@settings(max_examples=25, deadline=None)
+@given(DRAWN)
+def test_whatever_the_batches_the_table_says_nothing_that_they_do_not(
+    tmp_path_factory: pytest.TempPathFactory, drawn: list[tuple[str, int, int, list[int]]]
+) -> None:
+    batches = Batches()
+    for model, start, length, ids in drawn:
+        batches.add(model, (start, start + length), *ids, n_foreign=int(not ids))
+    store = run_of(tmp_path_factory.mktemp("steps"), batches, dict.fromkeys(range(5), 0))
+    check_steps(store)
+    n_models: dict[int, set[str]] = {}
+    n_named: Counter[int] = Counter()
+    for row in batches.rows:
+        for one in {*row["request_ids"]}:
+            n_models.setdefault(one, set()).add(row["model"])
+            n_named[one] += 1
+    several = len({row["model"] for row in batches.rows}) > 1
+    expected = {one: n for one, n in n_named.items() if n > 1 and one < 5 and several}
+    assert Counter(row["request_id"] for row in steps(store)) == expected
+
+
+def test_slices_make_the_same_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = steps(nested_run(tmp_path / "whole", nested()))
+    monkeypatch.setattr(join, "_LEAST_ROWS", 17)
+    monkeypatch.setattr(join, "_MOST_ROWS", 17)
+    monkeypatch.setattr("squall.analysis.join.executions._PAIRS_AT_A_TIME", 13)
+    store = nested_run(tmp_path / "parts", nested())
+    assert len(store.path("steps")) > 5
+    assert steps(store) == [{**row, "run": store.run} for row in whole]
+
+
+def test_of_a_chain_without_ids_all_children_belong_to_the_requests_of_the_first(tmp_path: Path) -> None:
+    batches = nested()
+    for number in range(N):
+        at = number * EVERY
+        batches.add("grandchild", (at + 6 * MS, at + 29 * MS), n_foreign=1)
+    store = nested_run(tmp_path, batches)
+    assert [(one.model, one.parent, one.n_tied) for one in told(store)] == [
+        ("child", "parent", N), ("grandchild", "parent", N)
+    ]  # fmt: skip
+    assert Counter(row["model"] for row in steps(store)) == {"parent": N, "child": N, "grandchild": N}
