@@ -8,6 +8,8 @@ from squall.analysis.requests.closed_loop import UserFigures
 from squall.analysis.requests.rejections import Rejections
 from squall.analysis.requests.stimulus import Stimulus
 from squall.analysis.statistics.latency import Quantile
+from squall.analysis.steps.children import ChildModel
+from squall.analysis.summary.step_figures import StepFigures
 from squall.analysis.verdict.phase_figures import LoadFigures, RateFigures, SeriesFigures
 from squall.analysis.wording import change_text, count_text, duration_text, rate_text, share_text
 
@@ -107,3 +109,24 @@ def rejections_text(rejections: Rejections) -> tuple[str]:
     known = "not sampled" if server is None else count_text(server)
     full, waited = count_text(total.full_queue_count), count_text(total.queue_timeout_count)
     return (f"full queue {full}, queue timeout {waited}{other}; Triton's metric: {known}",)
+
+
+def step_text(one: StepFigures, latency_name: str) -> str:
+    """What a model of several took of the requests that passed it."""
+    tail = f", {share_text(one.tail_latency_ratio)} beyond p95" if one.tail_latency_ratio is not None else ""
+    on_path = f"on the path of {share_text(one.on_path_ratio)}"
+    share = f"{share_text(one.latency_ratio)} of the {latency_name} time{tail}"
+    compute = f"compute p50 {duration_text(one.compute_p50_ns)}, p95 {duration_text(one.compute_p95_ns)}"
+    wait = f"wait p50 {duration_text(one.wait_p50_ns)}, p95 {duration_text(one.wait_p95_ns)}"
+    told = [share, on_path] if one.on_path_ratio else ["beside the path"]
+    return f"{one.model}: {'; '.join([*told, compute, wait])}"
+
+
+def child_text(one: ChildModel) -> str:
+    """Whose the executions of a model are that name no request."""
+    told = f"{one.model}: {count_text(one.n_batches)} batches name no request"
+    if one.parent is None:
+        return f"{told}, and are of no model's that can be told"
+    rest = {"within several of its batches": one.n_ambiguous, "within none": one.n_unheld}
+    left = "".join(f", {count_text(n)} {where}" for where, n in rest.items() if n)
+    return f"{told}; {count_text(one.n_tied)} are tied to {one.parent} by time{left}"

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from squall.analysis.render.diagnosis_lines import finding_lines, instance_text
 from squall.analysis.render.figure_lines import (
     burstiness,
+    child_text,
     interval_text,
     load_rows,
     quantile_text,
@@ -105,6 +106,7 @@ def _environment() -> Environment:
         "quantile": quantile_text,
         "interval": interval_text,
         "users": users_text,
+        "child": child_text,
         "pretty": lambda value: json.dumps(value, indent=2, ensure_ascii=False),
     }
     return environment

@@ -19,10 +19,12 @@ from squall.analysis.render.diagnosis_lines import LEGEND, SAVES, check_lines, f
 from squall.analysis.render.figure_lines import (
     CLOSED_STIMULUS,
     burstiness,
+    child_text,
     interval_text,
     load_rows,
     quantile_text,
     rejections_text,
+    step_text,
     stimulus_lines,
     users_text,
 )
@@ -74,6 +76,7 @@ def render(summary: Summary, run_dir: str, width: int = WIDTH) -> RenderableType
         "Batches": _batch_lines(measure.batches, summary.collectors),
         "Triton": [*_triton_lines(measure.triton), *_model_lines(measure.models)],
         "Mean time": _join_lines(measure.join, summary.latency_name),
+        "Steps": _step_lines(summary),
         "Tool, host": _host_lines(summary),
         "Counts": _identity_lines(summary.identities, check_lines(summary.self_checks)),
         "Diagnosis": _diagnosis_lines(summary.findings),
@@ -282,6 +285,17 @@ def _join_lines(join: JoinFigures | None, latency_name: str) -> list[str]:
         f"{means} = {duration_text(whole_ns)}",
         f"{share_text(join.joined_ratio)} joined by id{rest}; clock error ≤ {clock}",
     ]
+
+
+def _step_lines(summary: Summary) -> list[str]:
+    """Of requests that passed several models those of most latency, and whose batches are that name nobody."""
+    if summary.steps is None:
+        return []
+    models = summary.steps.models
+    lines = [step_text(one, summary.latency_name) for one in models[:MOST_LINES]]
+    rest = len(models) - MOST_LINES
+    lines += [f"and {rest} more models: see summary.json"] if rest > 0 else []
+    return [*lines, *map(child_text, summary.steps.children[:MOST_LINES])]
 
 
 def _host_lines(summary: Summary) -> list[str]:

@@ -38,6 +38,7 @@ from squall.analysis.summary.collector_costs import collector_costs
 from squall.analysis.summary.identities import Identity, cost_identities, identities
 from squall.analysis.summary.profile_figures import latency_under, profile_figures
 from squall.analysis.summary.sampled import gpu_figures, host_figures, worker_figures
+from squall.analysis.summary.step_figures import step_figures
 from squall.analysis.summary.summary_file import Summary
 from squall.analysis.tables.document import to_json
 from squall.analysis.verdict.cpu_shares import cpu_lines, cpu_shares
@@ -105,6 +106,7 @@ def summarise(store: RunStore, memory_limit_bytes: int = MEMORY_LIMIT_BYTES) -> 
         ),
         rejections=of_requests.rejections,
         join=read_join_report(store, memory_limit_bytes) if store.has("joined") else None,
+        steps=step_figures(store, names, is_open, memory_limit_bytes),
         host=host_figures(rows_in(sampled.hosts, names)),
         cpu=tuple(cpus),
         cpu_text=tuple(cpu_lines(cpus, manifest)),

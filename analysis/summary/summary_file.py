@@ -23,6 +23,7 @@ from squall.analysis.summary.collector_costs import CollectorCosts
 from squall.analysis.summary.identities import Identity
 from squall.analysis.summary.profile_figures import LatencyUnder, ProfileFigures
 from squall.analysis.summary.sampled import GpuFigures, HostFigures, WorkerFigures
+from squall.analysis.summary.step_figures import StepsFigures
 from squall.analysis.tables.collected import CollectorState, ValueChecks
 from squall.analysis.tables.document import to_json
 from squall.analysis.verdict.bottleneck import Bottleneck
@@ -70,6 +71,7 @@ class Summary:
     self_checks_unassessed: Mapping[str, tuple[str, ...]]
     rejections: Rejections | None
     join: JoinReport | None
+    steps: StepsFigures | None
     host: Mapping[str, HostFigures] | None
     cpu: tuple[CpuShares, ...]
     cpu_text: tuple[str, ...]

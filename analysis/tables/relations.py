@@ -378,6 +378,15 @@ KEPT = Relation(
         "launch_idle_ns", "head_ns", "tail_ns",
     ),
 )  # fmt: skip
+WALKED = Relation(
+    "walked",
+    "step of an ok request of the figures, with the request's latency",
+    "analysis/summary/step_figures.py",
+    {
+        **_of("steps", "request_id", "model", "is_on_path", "wait_ns"),
+        **dict.fromkeys(("compute_ns", "latency_ns"), INT),
+    },
+)
 
 # An nsys report, in nsys's names: its other views are the tables of the report.
 

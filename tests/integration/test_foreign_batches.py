@@ -7,7 +7,7 @@ import subprocess
 import time
 import urllib.request
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -176,14 +176,21 @@ def test_of_an_ensemble_each_step_is_recorded_and_a_request_belongs_to_the_longe
 
 @contextmanager
 def their_server(
-    folder: Path, models: Path, model: str, injected: list[str], cache_bytes: int = 0
+    folder: Path,
+    models: Path,
+    model: str,
+    injected: list[str],
+    cache_bytes: int = 0,
+    others: Sequence[str] = (),
 ) -> Iterator[str]:
-    """URL of a Triton that somebody else started, with `injected` in its environment: NAME=VALUE."""
+    """URL of a Triton that somebody else started, with `injected` in its environment: NAME=VALUE. `others`: models that
+    it loads beside."""
     home, ports = find_triton(), free_ports(ServerConfig())
     folder.mkdir()
     environment = server_environment(folder, home.library_dirs) | dict(one.split("=", 1) for one in injected)
     backends = ["--backend-directory", str(home.backends)] if home.backends else []
     options = triton_options(str(models), model, ports, region_prefix(str(folder)), "theirs")
+    options += [f"--load-model={other}" for other in others]
     if cache_bytes:
         caches = home.binary.parents[1] / "caches"
         options += ["--cache-directory", str(caches), "--cache-config", f"local,size={cache_bytes}"]

@@ -21,6 +21,7 @@ from squall.analysis.metrics.instances import measures_of_batches
 from squall.analysis.metrics.windows import write_windows
 from squall.analysis.storage import query
 from squall.analysis.storage.databases import database
+from squall.analysis.summary.step_figures import step_figures
 from squall.analysis.summary.summary import summarise
 from squall.analysis.tables import relations
 from squall.analysis.tables.nsys import DEVICE_TABLES
@@ -131,7 +132,9 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[str, s
             with query.connect(store, tables) as connection:
                 pick_all(connection)
                 batches_measures(connection, tables)
-        write_joined(plain_run(tmp_path_factory.mktemp("runs"), of_two_models()))
+        several = plain_run(tmp_path_factory.mktemp("runs"), of_two_models())
+        write_joined(several)
+        step_figures(several, ["burst"], is_open=True)
     return found
 
 
