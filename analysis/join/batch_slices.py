@@ -8,6 +8,8 @@ How the events of a server are tied to its executions is one for all of them:
 
 A recording of a phase may lack the GPU's operations, or the calls: what they would tell is then unknown, not zero.
 
+An execution of a decoupled model is not tied, for its work goes on after it; nor, by time, any of that server.
+
 Of a server that the kernel library recorded an execution is tied only if one window holds it from its start to its end
 (`squall.analysis.recorded`); one that launched nothing there has zeros. The library tells no launches unless asked, so
 that by time an operation belongs to the execution that was open when it began on the GPU.
@@ -67,7 +69,9 @@ COPY (
     SELECT * EXCLUDE (before_ns, until_ns, next_ns, load, is_bare, from_ns),
         CASE WHEN before_ns IS NOT NULL THEN greatest(0, start_ns - before_ns) END AS gap_before_ns,
         CASE WHEN end_ns < start_ns OR (is_by_library AND NOT is_in_window) THEN 'none'
+            WHEN (server, model) IN (SELECT (server, model) FROM decoupled) THEN 'none'
             WHEN NOT is_bare THEN 'range'
+            WHEN server IN (SELECT server FROM decoupled) THEN 'none'
             WHEN (is_by_library OR start_ns >= from_ns) AND coalesce(until_ns <= start_ns, true)
                     AND coalesce(next_ns >= end_ns, true)
                 THEN 'window'

@@ -11,6 +11,9 @@ A server has its executions from rows of `batches`, if it has any, else from its
 A request that passes several models of a server, as the steps of an ensemble, is named by a batch of each. It belongs
 to the longest step on its critical path (`squall.analysis.steps.critical_path`). Where a server executed one model
 only, to the batch that starts first.
+
+A model that is decoupled (`ServerFacts.decoupled`) works on after its executions: what the GPU did within one is not
+its batch's alone, nor is what time says of the others of its server.
 """
 
 from __future__ import annotations
@@ -118,7 +121,7 @@ ALL_REQUESTS = (-(2**63), 2**63 - 1)
 
 
 def add_executions(connection: duckdb.DuckDBPyConnection, store: RunStore) -> int:
-    """Makes table `executions`, in no order, and returns its rows.
+    """Makes table `executions`, in no order, and returns its rows; and `decoupled`.
 
     Of a trace, instance is empty, its device NO_DEVICE, and batch_id counts the starts of a server, whatever the model;
     rows is what its requests have in `requests`, one for each that has no row there. Raises AnalysisError where two
@@ -134,8 +137,22 @@ def add_executions(connection: duckdb.DuckDBPyConnection, store: RunStore) -> in
         parts = _WITH_REQUESTS if "requests" in there else _WITHOUT_REQUESTS
         connection.execute(relations.TRACED.table(_TRACED.format(**parts)))
         connection.execute(f"INSERT INTO executions SELECT {_COLUMNS} FROM traced")
+    _add_decoupled(connection, store)
     ((n_rows,),) = connection.execute("SELECT count(*) FROM executions").fetchall()
     return int(n_rows)
+
+
+def _add_decoupled(connection: duckdb.DuckDBPyConnection, store: RunStore) -> None:
+    facts = store.manifest.servers.items()
+    stated = [(server, model) for server, one in facts for model in one.decoupled]
+    names = (
+        pa.array([one for one, _ in stated], pa.string()),
+        pa.array([one for _, one in stated], pa.string()),
+    )
+    connection.register("stated", pa.table(dict(zip(("server", "model"), names, strict=True))))
+    query = "SELECT DISTINCT server, model FROM executions SEMI JOIN stated USING (server, model)"
+    connection.execute(relations.DECOUPLED.table(query))
+    connection.unregister("stated")
 
 
 def _source(connection: duckdb.DuckDBPyConnection) -> str:

@@ -1,4 +1,5 @@
-"""What the GPU did while a request was at a server that gives no ids: sums over its kernels up to any instant.
+"""What the GPU did while a request was at a server that gives no ids, or whose model is decoupled: sums over its
+kernels up to any instant.
 
 A kernel counts for an interval if it starts in it, so that intervals that touch count each kernel once. Time in which
 any kernel ran, up to t, is what all kernels that start by t cover, less what lies beyond t: that is one piece, from t
@@ -14,10 +15,15 @@ import duckdb
 from squall.analysis.join.gpu_states import GPU_STATE
 from squall.analysis.tables import relations
 
-# Servers that some request was for, with no request in any batch.
+# Servers that some request was for, with no request in any batch, or with some that belong to a decoupled model.
 _SERVERS = """
-SELECT DISTINCT target AS server FROM requests
+SELECT DISTINCT target AS server, false AS has_ids FROM requests
 WHERE target NOT IN (SELECT p.server FROM placed p SEMI JOIN served USING (place))
+UNION ALL
+SELECT DISTINCT p.server, true FROM placed p SEMI JOIN served USING (place) SEMI JOIN decoupled USING (server, model)
+"""
+_OF_DECOUPLED = """
+SELECT s.request_id FROM served s JOIN (FROM placed SEMI JOIN decoupled USING (server, model)) p USING (place)
 """
 _PHASES = """
 SELECT k.server, k.phase, min(k.node) AS node, arg_max(k.gpu_uuid, (k.kernel_ns, k.gpu_uuid)) AS gpu_uuid
@@ -37,9 +43,10 @@ WINDOW own AS (PARTITION BY server ORDER BY start_ns)
 """
 """One row per instant at which kernels start: sums over all that start by then, and the last end among them."""
 
-_GONE = """
+_GONE = f"""
 SELECT r.request_id, r.target, r.sent_ns, r.done_ns, p.node, p.gpu_uuid
 FROM first_rows r JOIN silent_phases p ON p.server = r.target AND p.phase = r.phase
+JOIN silent s ON s.server = r.target AND (NOT s.has_ids OR r.request_id IN ({_OF_DECOUPLED}))
 ASOF LEFT JOIN recorded_windows v ON v.server = r.target AND r.sent_ns >= v.start_ns
 WHERE r.sent_ns IS NOT NULL AND r.done_ns IS NOT NULL
     AND (r.done_ns <= v.end_ns OR r.target NOT IN (SELECT server FROM recorded_windows))
@@ -60,12 +67,13 @@ ORDER BY w.request_id
 
 
 def add_while_there(connection: duckdb.DuckDBPyConnection) -> str:
-    """Query for what the GPU did from the send to the end of each request at a server that gives no ids, in a phase in
-    which it has kernels: request_id, n_kernels, kernel_ns, kernel_busy_ns, gpu_uuid with most kernel time in that phase
-    and its state at the send. No rows if there is no such server. Of a repeated id the first row counts.
+    """Query for what the GPU did from the send to the end of each request at a server that gives no ids, and of each
+    that belongs to a decoupled model, in a phase in which the server has kernels: request_id, n_kernels, kernel_ns,
+    kernel_busy_ns, gpu_uuid with most kernel time in that phase and its state at the send. No rows if there is no such
+    request. Of a repeated id the first row counts.
 
-    Needs tables `placed`, `served`, `gpu_states` and `recorded_windows` and views `requests`, `first_rows` and
-    `kernels`.
+    Needs tables `placed`, `served`, `decoupled`, `gpu_states` and `recorded_windows` and views `requests`, `first_rows`
+    and `kernels`.
     """
     connection.execute(relations.SILENT.table(_SERVERS))
     connection.execute(relations.SILENT_PHASES.table(_PHASES))

@@ -156,8 +156,8 @@ def _device(batch: Arrays, meanwhile: Arrays) -> dict[str, pa.Array]:
     by_batch = pc.if_else(pc.equal(source, TRACE), "batch", "exact")
     found = {
         "join_level": pc.coalesce(by_batch, pc.if_else(is_meanwhile, "window", "none")),
-        "tie": pc.coalesce(batch["tie"].cast(pa.string()), pc.if_else(is_meanwhile, "window", "none")),
-        "gpu_uuid": pc.coalesce(*(one["gpu_uuid"].cast(pa.string()) for one in (batch, meanwhile)), ""),
+        "tie": pc.if_else(is_meanwhile, "window", pc.coalesce(batch["tie"].cast(pa.string()), "none")),
+        "gpu_uuid": pc.coalesce(*(one["gpu_uuid"].cast(pa.string()) for one in (meanwhile, batch)), ""),
     }
     for name in _COSTS:
         found[name] = pc.coalesce(batch[name], meanwhile[name]) if name in _MEANWHILE else batch[name]

@@ -103,6 +103,12 @@ class ServerFacts:
     server_version: Annotated[str | None, "version of Triton"] = None
     batch_record: Annotated[bool | None, "the model writes a record of each batch"] = None
     steps: Annotated[tuple[str, ...], Since(5), "of an ensemble the models behind it, in order"] = ()
+    decoupled: Annotated[
+        tuple[str, ...],
+        LEFT_OUT,
+        Since(5),
+        "models whose answers may leave after their execution has returned, by name",
+    ] = ()
     scheduling: Annotated[ServerScheduling, Since(5), "how its processes are scheduled"] = ServerScheduling()
 
 

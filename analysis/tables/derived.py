@@ -87,7 +87,8 @@ _TIE = text(
     "tie",
     "range: kernels and calls by the batch's NVTX range and correlation ids, or by the batch that the kernel library "
     "gave them; window: launched (by the library: begun on the GPU) while it alone ran, where nothing names batches; "
-    "none: not profiled, or not from its start to its end in one of the library's windows",
+    "in `joined` also what ran from the send of a request to its end, of a server without ids and of a decoupled "
+    "model; none: not profiled, of a decoupled model, or not from its start to its end in one of the library's windows",
 )
 
 

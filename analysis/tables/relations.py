@@ -92,6 +92,12 @@ TRACED = Relation(
     _IN_EXECUTIONS,
     {**EXECUTIONS.columns, "compute_start_ns": INT},
 )
+DECOUPLED = Relation(
+    "decoupled",
+    "model with executions whose work goes on after them",
+    _IN_EXECUTIONS,
+    _of("batch_costs", "server", "model"),
+)
 PLACED = Relation(
     "placed",
     "row of `executions` with the order of its start as `place`, from 1",
@@ -216,9 +222,9 @@ TRITON_SUMS = Relation(
 )
 SILENT = Relation(
     "silent",
-    "server with requests, of which no batch names any",
+    "server with requests, of which no batch names any, or has_ids: some of them to a decoupled model",
     "analysis/join/meanwhile.py",
-    {"server": TEXT},
+    {"server": TEXT, "has_ids": FLAG},
 )
 SILENT_PHASES = Relation(
     "silent_phases",
@@ -282,7 +288,7 @@ TRACES = Relation(
 )
 WHILE_THERE = Relation(
     "while_there",
-    "request at a silent server, by request_id: what the GPU did from its send to its end",
+    "request at a silent server, or of a decoupled model, by request_id: what the GPU did from its send to its end",
     "analysis/join/meanwhile.py",
     {
         "request_id": INT,

@@ -237,6 +237,7 @@ class Deployment:
             server_version=endpoint.server_version,
             batch_record=endpoint.has_records,
             steps=tuple(endpoint.steps),
+            decoupled=tuple(endpoint.decoupled),
             scheduling=self._server_scheduling(node, endpoint),
         )
         self._store.amend(replace(self._store.manifest, servers={SERVER: server}))

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import urllib.parse
-from collections.abc import Mapping
-from contextlib import closing
+from collections.abc import Mapping, Sequence
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,6 +37,8 @@ class Endpoint:
     has_records: bool
     steps: tuple[str, ...] = ()
     """Models that the steps of an ensemble end in; empty for any other model."""
+    decoupled: tuple[str, ...] = ()
+    """Those models of the server that are, by name."""
 
     @property
     def host(self) -> str:
@@ -108,12 +110,13 @@ def inspect(
         config = _object(control, f"{named}/versions/{of_model}/config")
         spec = ModelSpec.from_config(config, of_model)
         steps = _steps(control, config)
+        decoupled = _decoupled(control, {model.name: config}, steps)
         version = str(_object(control, "/v2").get("version", "unknown"))
     except (ControlError, ValueError, KeyError) as error:
         raise TargetError(f"{url} does not answer like a Triton server: {error}") from error
     finally:
         control.close()
-    return Endpoint(url, tls, grpc_port, metrics_url, source, version, spec, has_records, steps)
+    return Endpoint(url, tls, grpc_port, metrics_url, source, version, spec, has_records, steps, decoupled)
 
 
 def why_not(control: Control, path: str) -> str | None:
@@ -137,6 +140,30 @@ def _steps(control: Control, config: dict[str, Any], n_levels: int = 8) -> tuple
             )
         found.update(dict.fromkeys(inner or (name,)))
     return tuple(found)
+
+
+def _decoupled(control: Control, known: Mapping[str, Any], steps: Sequence[str]) -> tuple[str, ...]:
+    """Of the models of `known` configurations, the steps, and all others that are ready, which the model may ask: those
+    that may answer after their execution has returned. One that does not say is not told."""
+    configs = dict(known)
+    for name in {*steps, *_ready(control)} - configs.keys():
+        with suppress(ControlError, ValueError):  # unloaded since
+            configs[name] = _object(control, f"/v2/models/{urllib.parse.quote(name)}/config")
+    return tuple(sorted(name for name, config in configs.items() if _is_decoupled(config)))
+
+
+def _is_decoupled(config: Mapping[str, Any]) -> bool:
+    policy = config.get("model_transaction_policy")
+    return isinstance(policy, dict) and policy.get("decoupled") is True
+
+
+def _ready(control: Control) -> set[str]:
+    """Models that the server says are ready; none where it does not list them."""
+    try:
+        index = control.ask_json("/v2/repository/index", "POST")
+        return {str(one["name"]) for one in index if one.get("state") == "READY"}
+    except (ControlError, ValueError, KeyError, TypeError, AttributeError):
+        return set()
 
 
 def _object(control: Control, path: str) -> dict[str, Any]:

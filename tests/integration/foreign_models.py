@@ -25,6 +25,27 @@ class TritonPythonModel:
         outputs = [pb_utils.Tensor.from_dlpack("OUT", np.array(one.as_numpy())) for one in inputs]
         return [pb_utils.InferenceResponse([one]) for one in outputs]
 '''
+STREAM = '''
+import threading
+import time
+
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+
+class TritonPythonModel:
+    """Gives its input back a while after its execution has returned."""
+
+    def execute(self, requests):
+        for request in requests:
+            given = np.array(pb_utils.get_input_tensor_by_name(request, "IN").as_numpy())  # gone when this returns
+            threading.Thread(target=self._answer, args=(request.get_response_sender(), given)).start()
+
+    def _answer(self, sender, given):
+        time.sleep(0.003)
+        sender.send(pb_utils.InferenceResponse([pb_utils.Tensor.from_dlpack("OUT", given)]))
+        sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+'''
 CALLER = '''
 import json
 import time
@@ -37,6 +58,7 @@ class TritonPythonModel:
 
     def initialize(self, args):
         given = json.loads(args["model_config"])["parameters"]
+        self._is_stream = given["is_stream"]["string_value"] == "True"
         self._child, self._passes_id = given["child"]["string_value"], given["passes_id"]["string_value"] == "True"
 
     def execute(self, requests):
@@ -51,10 +73,12 @@ class TritonPythonModel:
             model_name=self._child, requested_output_names=["OUT"],
             inputs=[pb_utils.get_input_tensor_by_name(request, "IN")], **id_of,
         )
-        answer = asked.exec()
-        if answer.has_error():
-            raise pb_utils.TritonModelException(answer.error().message())
-        return pb_utils.InferenceResponse([pb_utils.get_output_tensor_by_name(answer, "OUT")])
+        outputs = []
+        for answer in asked.exec(decoupled=True) if self._is_stream else [asked.exec()]:
+            if answer.has_error():
+                raise pb_utils.TritonModelException(answer.error().message())
+            outputs += answer.output_tensors()  # the last of a stream has none
+        return pb_utils.InferenceResponse(outputs)
 '''
 TENSORS = """
 input [{ name: "IN" data_type: TYPE_FP32 dims: [ 4 ] }]
@@ -99,8 +123,18 @@ def write_ensemble(folder: Path, name: str) -> None:
     (folder / name / "config.pbtxt").write_text(f'name: "{name}"\n{TENSORS}{PIPE}')
 
 
-def write_caller(folder: Path, name: str, child: str, *, passes_id: bool) -> None:
-    """A model that asks `child`, which is not written, for each of its requests."""
+def write_stream(folder: Path, name: str) -> None:
+    """A decoupled model."""
+    (folder / name / "1").mkdir(parents=True)
+    (folder / name / "1" / "model.py").write_text(STREAM)
+    (folder / name / "config.pbtxt").write_text(
+        f'name: "{name}"\nbackend: "python"\n{BY_ONE}{TENSORS}'
+        "instance_group [{ kind: KIND_CPU count: 1 }]\nmodel_transaction_policy { decoupled: true }\n"
+    )
+
+
+def write_caller(folder: Path, name: str, child: str, *, passes_id: bool, is_stream: bool = False) -> None:
+    """A model that asks `child`, which is not written, for each of its requests; `is_stream`: it is decoupled."""
     (folder / name / "1").mkdir(parents=True)
     (folder / name / "1" / "model.py").write_text(CALLER)
     (folder / name / "config.pbtxt").write_text(
@@ -108,4 +142,5 @@ def write_caller(folder: Path, name: str, child: str, *, passes_id: bool) -> Non
         f"instance_group [{{ kind: KIND_CPU count: 1 }}]\n"
         f'parameters {{ key: "child" value: {{ string_value: "{child}" }} }}\n'
         f'parameters {{ key: "passes_id" value: {{ string_value: "{passes_id}" }} }}\n'
+        f'parameters {{ key: "is_stream" value: {{ string_value: "{is_stream}" }} }}\n'
     )

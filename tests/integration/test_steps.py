@@ -10,7 +10,14 @@ import pytest
 
 from squall.actors.inject.library import batch_library
 from squall.analysis.storage.store import RunStore
-from tests.integration.foreign_models import BY_ONE, WARMED, write_caller, write_ensemble, write_model
+from tests.integration.foreign_models import (
+    BY_ONE,
+    WARMED,
+    write_caller,
+    write_ensemble,
+    write_model,
+    write_stream,
+)
 from tests.integration.live_runs import Bench
 from tests.integration.test_foreign_batches import finish, rows_of, scenario, their_server
 
@@ -64,20 +71,27 @@ def test_both_steps_of_an_ensemble_are_on_the_path(joined: Bench, tmp_path: Path
     assert all(one["is_met"] for one in summary["identities"])
 
 
-@pytest.mark.parametrize("passes_id", [True, False])
+def run_of_caller(joined: Bench, folder: Path) -> tuple[RunStore, dict[str, Any], str]:
+    """A run against a server that somebody else started with `caller` and `child` of `folder/models`."""
+    mapping = scenario(folder / "models", "caller", rate_hz=40)
+    del mapping["model"]["repository"]
+    live = joined.start("inject", "--folder", folder / "rings")
+    assert live.end() == 0, live.lines
+    injected = joined.stdout().splitlines()
+    with their_server(folder / "server", folder / "models", "caller", injected, others=["child"]) as url:
+        found = finish(joined, mapping, "--server", url)
+    assert {row["outcome"] for row in rows_of(found[0], "requests")} == {"ok"}
+    return found
+
+
+@pytest.mark.parametrize("passes_id", [pytest.param(True, marks=pytest.mark.slow), False])
 def test_a_model_that_another_asks_is_a_step_beside_the_path(
     joined: Bench, tmp_path: Path, passes_id: bool
 ) -> None:
     models = tmp_path / "models"
     write_model(models, "child", BY_ONE + WARMED, sleep_s=0.003)
     write_caller(models, "caller", "child", passes_id=passes_id)
-    mapping = scenario(models, "caller", rate_hz=40)
-    del mapping["model"]["repository"]
-    live = joined.start("inject", "--folder", tmp_path / "rings")
-    assert live.end() == 0, live.lines
-    injected = joined.stdout().splitlines()
-    with their_server(tmp_path / "server", models, "caller", injected, others=["child"]) as url:
-        store, summary, screen = finish(joined, mapping, "--server", url)
+    store, summary, screen = run_of_caller(joined, tmp_path)
     found = steps_of(store)
     requests = {row["request_id"] for row in rows_of(store, "requests")}
     assert found.keys() == requests
@@ -96,3 +110,26 @@ def test_a_model_that_another_asks_is_a_step_beside_the_path(
     assert ("are tied to caller by time" in " ".join(screen.split())) is not passes_id
     assert all(one["is_met"] for one in summary["identities"])
     assert Counter(row["join_level"] for row in rows_of(store, "joined")) == {"exact": n}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("passes_id", [True, False])
+def test_a_decoupled_model_that_another_asks_is_told_and_is_a_step(
+    joined: Bench, tmp_path: Path, passes_id: bool
+) -> None:
+    """Its execution returns at once; its work, and so its answer, come later, still within the one that asks."""
+    models = tmp_path / "models"
+    write_stream(models, "child")
+    write_caller(models, "caller", "child", passes_id=passes_id, is_stream=True)
+    store, summary, _ = run_of_caller(joined, tmp_path)
+    assert store.manifest.servers["server-0"].decoupled == ("child",)
+    found = steps_of(store)
+    assert found.keys() == {row["request_id"] for row in rows_of(store, "requests")}
+    tie = "id" if passes_id else "time"
+    for own in found.values():
+        assert [(row["model"], row["is_on_path"], row["tie"]) for row in own] == [
+            ("caller", True, "id"), ("child", False, tie)
+        ]  # fmt: skip
+    costs = [row for row in rows_of(store, "batch_costs") if row["model"] == "child"]
+    assert {row["tie"] for row in costs} == {"none"}
+    assert all(one["is_met"] for one in summary["identities"])

@@ -35,12 +35,16 @@ class _Operations:
 
 
 def event_checks(
-    connection: duckdb.DuckDBPyConnection, tables: Sequence[str], has_costs: bool, phases: Sequence[str]
-) -> list[SelfCheck]:
+    connection: duckdb.DuckDBPyConnection, tables: Sequence[str], has_costs: bool, phases: Sequence[str],
+    decoupled: Sequence[tuple[str, str]] = (),
+) -> list[SelfCheck]:  # fmt: skip
     """Checks over the views `tables`, and `batch_costs` where `has_costs`. `phases`: those that are measured.
 
-    Of what the kernel library recorded in windows, operations of batches that an edge cuts do not count.
+    Of what the kernel library recorded in windows, operations of batches that an edge cuts do not count. Where a model
+    of `decoupled`, of server and name, executed, none of its operations are tied, nor do all say whose they are: how
+    many are tied is not assessed.
     """
+    is_tied = has_costs and not _have_executed(connection, decoupled)
     of_whole = WHOLE if has_costs and WINDOWS in tables else "true"
     counted = {table: _count(connection, table, of_whole) for table in DEVICE_TABLES if table in tables}
     broken: dict[str, int] = {table: one.n_broken for table, one in counted.items()}
@@ -58,13 +62,19 @@ def event_checks(
             connection,
             [one.by_process for one in counted.values()],
             calls,
-            has_costs,
+            is_tied,
             phases,
             WINDOWS in tables,
         ),
         _kernel_sums(connection, counted.get("kernels"), has_costs),
         _broken({table: broken[table] for table in EVENT_TABLES if table in broken}),
     ]
+
+
+def _have_executed(connection: duckdb.DuckDBPyConnection, models: Sequence[tuple[str, str]]) -> bool:
+    """Whether any of the models, of server and name, has an execution in `batch_costs`."""
+    query = "SELECT 1 FROM batch_costs WHERE server = ? AND model = ? LIMIT 1"
+    return any(connection.execute(query, one).fetchall() for one in models)
 
 
 def _count(connection: duckdb.DuckDBPyConnection, table: str, of_whole: str) -> _Operations:
@@ -102,7 +112,7 @@ def _coverage(
     connection: duckdb.DuckDBPyConnection,
     counted: Sequence[Mapping[_Process, tuple[int, int]]],
     calls: float | None,
-    has_costs: bool,
+    is_tied: bool,
     phases: Sequence[str],
     in_windows: bool,
 ) -> list[SelfCheck]:
@@ -112,7 +122,7 @@ def _coverage(
     not count, nor what time ties of theirs.
     """
     operations = batches = None
-    if has_costs:
+    if is_tied:
         library = "(SELECT server FROM recordings)" if in_windows else "('')"
         of_reports = f"(tie <> 'window' OR server NOT IN {library})"
         tied = (

@@ -49,13 +49,17 @@ def checks_over(
     """All self-checks over the views `tables`, of TABLES."""
     has = set(tables)
     phases = [span.name for span in measure_spans(store.manifest)]
+    facts = store.manifest.servers.items()
+    decoupled = [(server, model) for server, one in facts for model in one.decoupled]
     return [
         littles_law(store, connection if {"requests", "joined"} <= has else None),
         in_flight(connection if {"requests", "worker_samples"} <= has else None),
         *request_checks(connection if "joined" in has else None, _n_cached(store)),
         share_check(connection if {"joined", "batch_costs"} <= has else None),
         wall_check(metrics.measures if metrics is not None else {}),
-        *event_checks(connection, tables, "batch_costs" in has, phases),
+        *event_checks(
+            connection, tables, "batch_costs" in has, phases, decoupled if "batch_costs" in has else ()
+        ),
         *clock_checks(store.manifest),
     ]
 

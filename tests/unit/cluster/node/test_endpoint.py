@@ -69,7 +69,32 @@ def test_the_latest_version_is_taken_unless_another_is_named(
     server: type[ScriptedControl], given: str | None, served: str
 ) -> None:
     assert attached(given).spec.version == served
-    assert server.asked[-2:] == [f"http://h:8000/v2/models/vers/versions/{served}/config", "http://h:8000/v2"]
+    configs = [path for path in server.asked if "/versions/" in path and path.endswith("/config")]
+    assert configs == [f"http://h:8000/v2/models/vers/versions/{served}/config"]
+
+
+def test_models_that_answer_after_their_execution_are_told_whoever_asks_them(
+    server: type[ScriptedControl],
+) -> None:
+    """The model under load, a step, a model that it may ask; of another that is gone, or says it oddly, nothing."""
+    policy: dict[str, Any] = {"model_transaction_policy": {"decoupled": True}}
+    odd: dict[str, Any] = {"model_transaction_policy": True}
+    for name, config in {"opt": policy, "step": policy, "odd": odd}.items():
+        server.answers[f"/v2/models/{name}/config"] = {"name": name, **config}
+    server.answers["/v2/models/whole/config"] = {
+        "name": "whole",
+        "model_transaction_policy": {"decoupled": False},
+    }
+    server.answers[INDEX] += [{"name": name, "state": "READY"} for name in ("odd", "gone", "whole")]
+    server.answers[INDEX] += [{"name": "step"}]
+    assert attached().decoupled == ("opt",)
+    ensemble = {**MODEL, **policy, "ensemble_scheduling": {"step": [{"model_name": "step"}]}}
+    server.answers["/v2/models/vers/versions/10/config"] = ensemble
+    assert attached().decoupled == ("opt", "step", "vers")
+    server.answers[INDEX] = {"not": "a list"}
+    assert attached().decoupled == ("step", "vers")
+    del server.answers[INDEX]
+    assert attached().decoupled == ("step", "vers")
 
 
 def test_a_model_that_names_no_version_is_no_triton(server: type[ScriptedControl]) -> None:
