@@ -21,7 +21,7 @@ def critical_paths(owner: Int64s, start_ns: Int64s, end_ns: Int64s, place: Int64
     """Whether each execution is on the path of its `owner`, and whether it is the longest step of that.
 
     (n,) arrays in any order; executions of one owner have different places, which are in order of start. Of steps that
-    end together the one that starts first, of equally long ones the earlier one.
+    end together the one that starts first is on it, of equally long ones the one further from the end is the longest.
     """
     order = np.lexsort((place, start_ns, -end_ns, owner))
     path, rank = _grouped(owner[order])

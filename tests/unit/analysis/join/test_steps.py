@@ -89,7 +89,9 @@ def check_steps(store: RunStore) -> None:
                     one["start_ns"] <= row["start_ns"] and row["end_ns"] <= one["end_ns"]
                     for one in own if one["tie"] == "id" and one["model"] != row["model"]
                 )  # fmt: skip
-        path = sorted((row for row in own if row["is_on_path"]), key=lambda row: row["start_ns"])
+        path = sorted(
+            (row for row in own if row["is_on_path"]), key=lambda row: (row["start_ns"], row["end_ns"])
+        )
         assert all(one["end_ns"] <= other["start_ns"] for one, other in pairwise(path))
         assert [row["tie"] for row in own if row["is_joined"]] == ["id"]
         assert all(row["is_on_path"] for row in own if row["is_joined"])

@@ -31,6 +31,14 @@ def path_by_hand(steps: list[Step]) -> list[Step]:
     return path
 
 
+def longest_by_hand(path: list[Step]) -> Step:
+    """Of equally long ones that which is further from the end."""
+    longest = path[0]
+    for step in path:
+        longest = step if step[2] - step[1] >= longest[2] - longest[1] else longest
+    return longest
+
+
 def wait_by_hand(step: Step, steps: list[Step], path: list[Step]) -> int:
     others = [one for one in steps if one is not step]
     ends = [end for _, _, end, _ in others if end <= step[1]]
@@ -54,7 +62,7 @@ def test_path_longest_step_and_waits_are_those_of_a_walk(steps: list[Step], rand
     owner, start, end, place = columns(steps)
     is_on_path, is_longest = critical_paths(owner, start, end, place)
     assert is_on_path.tolist() == [step in paths[step[0]] for step in steps]
-    longest = {own: max(path, key=lambda one: (one[2] - one[1], -one[3])) for own, path in paths.items()}
+    longest = {own: longest_by_hand(path) for own, path in paths.items()}
     assert is_longest.tolist() == [step == longest[step[0]] for step in steps]
     waits = waited_from(owner, start, end, is_on_path)
     for step, found in zip(steps, waits.tolist(), strict=True):
