@@ -29,7 +29,7 @@ from squall.analysis.join.named_ids import count_named, n_repeated
 from squall.analysis.join.server_parts import PARTS
 from squall.analysis.join.slices import JoinSlice, join_slice
 from squall.analysis.join.sources import write_sources
-from squall.analysis.join.step_rows import has_steps, step_slice
+from squall.analysis.join.step_rows import step_slice
 from squall.analysis.storage.query import MEMORY_LIMIT_BYTES, Spread, connect, in_turn, scratch_folder
 from squall.analysis.storage.store import RunStore
 from squall.scenarios.errors import MissingTable
@@ -98,10 +98,12 @@ def write_joined(
     rows_per_slice = min(_MOST_ROWS, max(_LEAST_ROWS, memory_limit_bytes // _ROW_BYTES))
     with scratch_folder(store.run_dir) as folder:
         sources = write_sources(store, folder, rows_per_slice, memory_limit_bytes)
-        makers = {"joined": join_slice} | ({"steps": step_slice} if has_steps(sources) else {})
-        for table, make in makers.items():
+        tables = {"joined": (join_slice, sources.spans)}
+        if sources.step_spans:
+            tables["steps"] = (step_slice, sources.step_spans)
+        for table, (make, spans) in tables.items():
             with store.replacing(table) as new:
-                spread(make, [JoinSlice(store.run_dir, sources, i, new) for i in range(len(sources.spans))])
+                spread(make, [JoinSlice(store.run_dir, sources, i, new) for i in range(len(spans))])
     return read_join_report(store, memory_limit_bytes)
 
 

@@ -41,7 +41,7 @@ Arrays = Mapping[str, pa.Array]
 
 @dataclass(frozen=True)
 class JoinSlice:
-    """Part `number` of `joined`. Pickles."""
+    """Part `number` of `joined`, or of `steps`. Pickles."""
 
     run_dir: Path
     sources: Sources

@@ -8,7 +8,7 @@ spills.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import duckdb
@@ -91,6 +91,8 @@ class Sources:
 
     folder: Path
     spans: tuple[tuple[int, int], ...]
+    step_spans: tuple[tuple[int, int], ...] = ()
+    """Likewise of `steps`; none where no request passed several executions."""
 
     def path(self, relation: relations.Relation) -> Path:
         """File of one of the relations above."""
@@ -132,7 +134,8 @@ def write_sources(store: RunStore, folder: Path, rows_per_slice: int, memory_lim
         sources = Sources(folder, id_spans(connection, "requests", rows_per_slice))
         for relation, query in files.items():
             _write(connection, sources.path(relation), query)
-    return sources
+        stepped = f"read_parquet({_literal(sources.path(relations.STEPPED))})"
+        return replace(sources, step_spans=id_spans(connection, stepped, rows_per_slice))
 
 
 def _add_first_rows(connection: duckdb.DuckDBPyConnection) -> None:
@@ -153,10 +156,13 @@ def _add_children(connection: duckdb.DuckDBPyConnection, has_batches: bool) -> N
 
 def _write(connection: duckdb.DuckDBPyConnection, path: Path, query: str) -> None:
     """Small row groups: a slice reads a narrow stretch of executions and members."""
-    target = str(path).replace("'", "''")
-    connection.execute(
-        f"COPY ({query}) TO '{target}' (FORMAT parquet, COMPRESSION snappy, PARQUET_VERSION v2, ROW_GROUP_SIZE 20480)"
-    )
+    how = "FORMAT parquet, COMPRESSION snappy, PARQUET_VERSION v2, ROW_GROUP_SIZE 20480"
+    connection.execute(f"COPY ({query}) TO {_literal(path)} ({how})")
+
+
+def _literal(path: Path) -> str:
+    """As a text of SQL."""
+    return "'" + str(path).replace("'", "''") + "'"
 
 
 def _add_clocks(connection: duckdb.DuckDBPyConnection, nodes: Mapping[str, NodeFacts]) -> None:

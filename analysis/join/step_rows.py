@@ -8,10 +8,8 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from squall.analysis.join.slices import JoinSlice, found_rows, places, sorted_requests
-from squall.analysis.join.sources import Sources
 from squall.analysis.schema import arrow_schema
 from squall.analysis.steps.critical_path import waited_from
 from squall.analysis.storage.row_groups import NULL, read_span
@@ -21,16 +19,11 @@ from squall.analysis.tables import relations
 BY_ID, BY_TIME = "id", "time"
 
 
-def has_steps(sources: Sources) -> bool:
-    """Whether any request passed several executions."""
-    return bool(pq.read_metadata(sources.path(relations.STEPPED)).num_rows)
-
-
 def step_slice(one: JoinSlice) -> int:
     """Writes the part, its rows in order of request_id and of start, and returns their number. Raises `StoreError`
     (disk)."""
     store = RunStore.open(one.run_dir)
-    first, last = one.sources.spans[one.number]
+    first, last = one.sources.step_spans[one.number]
     step = read_span([one.sources.path(relations.STEPPED)], "request_id", first, last)
     batch = found_rows(one.sources, relations.EXECUTED, "place", step["place"])
     request, is_first = sorted_requests(read_span(store.path("requests"), "request_id", first, last))
