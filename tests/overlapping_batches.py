@@ -173,9 +173,9 @@ def found(made: Schedule, windows: list[Window] | None = None, with_events: bool
     executions = ExecutionLanes(on, made.instances)
     order = np.random.default_rng(1).permutation(len(events))  # CUPTI's buffers come in any order
     executions.note(PROCESS, events[order], [rows])
-    executions.begin(owners, tally)
+    executions.begin(owners)
     executions.add(lanes, rows)
-    owners |= executions.match(owners, tally)
+    executions.match(owners)
     told = executions.told(lanes, rows)
     held = held_by(made.instances, owners, lanes, rows["start_ns"], rows["end_ns"], told)
     return Found(held, made.true_batch[is_seen], made.true_instance[is_seen])

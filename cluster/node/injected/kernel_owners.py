@@ -84,12 +84,6 @@ class Tally:
         is_alone = owner is not None and (len(self.instances) == 1 or not self.instances[owner].overlaps)
         return owner if is_alone else None
 
-    def candidates(self, lane: Lane) -> list[int]:
-        """Numbers of the instances that a lane can be of."""
-        if self.n.get(lane, 0) < FEWEST:
-            return []
-        return np.flatnonzero(self.held[lane] >= LEAST_HELD * self.n[lane]).tolist()
-
     def _owner(self, lane: Lane) -> int | None:
         held = self.held[lane]
         return holder_of(self.n[lane], held, self.n_begun[int(held.argmax())] if held.size else 0)

@@ -131,14 +131,15 @@ class KernelTables:
                         tally.add(lane, *spans, and_process=name in _OPERATIONS)
                 self._note_events(process.pid, piece)
         owners = tally.owners()
-        self._executions.begin(owners, tally)
+        self._executions.begin(owners)
         for process in self.processes:
             if process.pid in self._executions.processes():
                 for piece in recorded_activities(process.path):
                     for name in _OPERATIONS:
                         rows = self._recorded(getattr(piece, name))
                         self._executions.add(_lanes(name, process.pid, rows), rows)
-        return owners | self._executions.match(owners, tally)
+        self._executions.match(owners)
+        return owners
 
     def _note_events(self, pid: int, piece: Activities) -> None:
         self.n_events += len(piece.events)

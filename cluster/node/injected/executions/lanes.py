@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from squall.analysis.recorded import Windows
-from squall.cluster.node.injected.executions.matching import Matching, matching, owner
+from squall.cluster.node.injected.executions.matching import Matching, matching
 from squall.cluster.node.injected.executions.segments import NOWHERE, EventRecords, Segments
-from squall.cluster.node.injected.kernel_owners import Instance, Int64s, Lane, Tally
+from squall.cluster.node.injected.kernel_owners import Instance, Int64s, Lane
 
 Rows = NDArray[Any]
 Lanes = Iterable[tuple[Lane, NDArray[np.intp]]]
@@ -39,11 +39,12 @@ class ExecutionLanes:
         for rows in operations:
             own.see(rows["correlation_id"].astype(np.int64), self.windows.begun(rows["start_ns"]))
 
-    def begin(self, owners: Mapping[Lane, int], tally: Tally) -> None:
-        """Only lanes that can be of an instance whose batches overlap are looked at."""
+    def begin(self, owners: Mapping[Lane, int]) -> None:
+        """Only lanes of an instance whose batches overlap are looked at."""
         for own in self._records.values():
             for lane, segments in own.lanes().items():
-                if any(self.instances[one].overlaps for one in _candidates(lane, owners, tally)):
+                number = _owner(lane, owners)
+                if number is not None and self.instances[number].overlaps:
                     self._lanes[lane] = segments
         self._records.clear()
 
@@ -57,18 +58,13 @@ class ExecutionLanes:
             if (segments := self._lanes.get(lane)) is not None:
                 segments.add(self._places(segments, rows[own]), rows["start_ns"][own], rows["end_ns"][own])
 
-    def match(self, owners: Mapping[Lane, int], tally: Tally) -> dict[Lane, int]:
-        """Owners of lanes that had none, and can be told now."""
+    def match(self, owners: Mapping[Lane, int]) -> None:
+        """After all of `add`."""
         window_ns = np.stack([self.windows.start_ns, self.windows.end_ns], axis=1)
-        found: dict[Lane, int] = {}
         for lane, segments in self._lanes.items():
-            candidates = _candidates(lane, owners, tally)
-            matched = [matching(segments, self.instances[one], window_ns) for one in candidates]
-            number = owner(matched) if _owner(lane, owners) is None else 0
+            number = _owner(lane, owners)
             if number is not None:
-                self._matched[lane] = matched[number]
-                found[lane] = candidates[number]
-        return {lane: number for lane, number in found.items() if _owner(lane, owners) is None}
+                self._matched[lane] = matching(segments, self.instances[number], window_ns)
 
     def told(self, lanes: Lanes, rows: Rows) -> Int64s:
         """Of each operation the number of its batch in the instance of its lane, NOWHERE where it is not told."""
@@ -85,8 +81,3 @@ class ExecutionLanes:
 
 def _owner(lane: Lane, owners: Mapping[Lane, int]) -> int | None:
     return owners.get(lane, owners.get(lane[:1]))
-
-
-def _candidates(lane: Lane, owners: Mapping[Lane, int], tally: Tally) -> list[int]:
-    own = _owner(lane, owners)
-    return tally.candidates(lane) if own is None else [own]

@@ -30,7 +30,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from squall.analysis.steps.holders import FEWEST_MISSED, LEAST_HELD, stand_apart
+from squall.analysis.steps.holders import LEAST_HELD, stand_apart
 from squall.cluster.node.injected.executions.segments import ALWAYS, NEVER, NOWHERE, Segments, Stretch
 from squall.cluster.node.injected.kernel_owners import Instance, Int64s
 
@@ -59,15 +59,6 @@ class Matching:
     """The row of the batch in its instance of each segment, NOWHERE where it is not told; (n,)."""
 
     rows: Int64s
-    n: int
-    """Executions."""
-    n_missed: int
-    """Of these no batch can be what they are, at best."""
-
-    @property
-    def fits(self) -> bool:
-        """Whether the lane can be of the instance at all."""
-        return self.n > 0 and self.n_missed <= (1 - LEAST_HELD) * self.n
 
 
 def matching(segments: Segments, instance: Instance, window_ns: Int64s) -> Matching:
@@ -84,18 +75,7 @@ def matching(segments: Segments, instance: Instance, window_ns: Int64s) -> Match
             rows[stretch.first : stretch.first + len(stretch.start_ns)] = np.where(
                 is_common, told[0], NOWHERE
             )
-    return Matching(rows, tried.n, tried.n_missed)
-
-
-def owner(found: Sequence[Matching]) -> int | None:
-    """Number of the instance whose lane it is, of the `matching` with each; None where several can be, or none."""
-    fitting = [number for number, one in enumerate(found) if one.fits]
-    if not fitting:
-        return None
-    best = min(fitting, key=lambda number: found[number].n_missed)
-    others = [one.n_missed for number, one in enumerate(found) if number != best]
-    is_clear = all(stand_apart(n_missed, found[best].n_missed, FEWEST_MISSED) for n_missed in others)
-    return best if is_clear else None
+    return Matching(rows)
 
 
 def _periods(stretches: Sequence[Stretch], n_batches: Int64s) -> list[int]:
@@ -134,8 +114,6 @@ class _Tried:
         self._least = missed.min(axis=1)
         n = n_events // np.repeat([1, *periods], [1, *periods])[missed.argmin(axis=1)]
         self._fits = self._least <= (1 - LEAST_HELD) * n
-        self.n = int(n.sum())
-        self.n_missed = int(self._least.sum())
 
     def left(self, number: int) -> Iterator[tuple[int, int]]:
         """Period and phase of all that can be true in a window; none where none can."""

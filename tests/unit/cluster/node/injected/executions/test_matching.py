@@ -135,13 +135,9 @@ def tied_wrong(one: Found) -> set[int]:
     return set(np.flatnonzero(one.held.is_tied & (one.held.batch_id != one.true_batch)).tolist())
 
 
-def test_lanes_that_several_busy_instances_could_have_are_told_by_their_executions() -> None:
-    made = schedule(Rules(n_instances=2, gap_us=300, n_batches=400))
-    before, after = found(made, with_events=False), found(made)
-    assert before.share < 0.5
-    assert (before.n_wrong, after.n_wrong) == (0, 0)
-    assert after.share > 0.8
-    assert set(after.held.instance.tolist()) == {0, 1}
+def test_lanes_that_several_busy_instances_could_have_are_of_none() -> None:
+    after = found(schedule(Rules(n_instances=2, gap_us=300, n_batches=400)))
+    assert after.n_wrong == 0
 
 
 def test_of_two_instances_that_both_fit_a_lane_is_of_neither() -> None:
