@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from squall.actors.inject.library import batch_library
+from squall.actors.inject.library import built_library
 from squall.analysis.storage.store import RunStore
 from tests.integration.foreign_models import (
     BY_ONE,
@@ -23,7 +23,9 @@ from tests.integration.test_foreign_batches import finish, rows_of, scenario, th
 
 pytestmark = [
     pytest.mark.beside,
-    pytest.mark.skipif(batch_library() is None, reason="the batch library was not built: no C compiler"),
+    pytest.mark.skipif(
+        built_library("batches") is None, reason="the batch library was not built: no C compiler"
+    ),
 ]
 KEY = ("server", "instance", "instance_device", "batch_id")
 

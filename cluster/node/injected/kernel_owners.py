@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from squall.analysis.steps.holders import AMBIGUOUS, FEWEST, LEAST_HELD, UNHELD, Stretches, holder_of
+from squall.analysis.steps.holders import AMBIGUOUS, UNHELD, Stretches, holder_of
 
 Int64s = NDArray[np.int64]
 Lane = tuple[int, ...]
