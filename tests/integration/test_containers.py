@@ -44,7 +44,7 @@ def path_with(folder: Path) -> dict[str, str]:
     return {"PATH": f"{folder}:{os.environ['PATH']}"}
 
 
-@pytest.mark.parametrize("kind", ["namespaces", "podman"])
+@pytest.mark.parametrize("kind", ["namespaces", pytest.param("podman", marks=pytest.mark.slow)])
 def test_batches_of_a_server_in_a_container_are_recorded_as_of_any_other(
     alone: Bench, tmp_path: Path, kind: Kind
 ) -> None:
@@ -62,6 +62,7 @@ def test_batches_of_a_server_in_a_container_are_recorded_as_of_any_other(
     alone.wait_until_gone()
 
 
+@pytest.mark.slow
 def test_kernels_of_a_server_in_a_container_are_recorded_and_its_processes_known(
     alone: Bench, tmp_path: Path
 ) -> None:

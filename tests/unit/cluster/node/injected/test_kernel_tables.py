@@ -278,7 +278,7 @@ def test_they_are_spilled_a_file_a_table_and_what_is_left_out_is_told(tmp_path: 
     assert (found.losses, found.n_outside) == ([], 29)
     assert found.notes == [
         "kernels: 88 of 91 records lie in several batches of their instance, which overlap, and are tied to none;"
-        " add events to profile.kernel_kinds to tell them apart",
+        " no CUDA event was recorded: add events to profile.kernel_kinds to tell them apart",
     ]
 
 
