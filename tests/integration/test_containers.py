@@ -44,7 +44,8 @@ def path_with(folder: Path) -> dict[str, str]:
     return {"PATH": f"{folder}:{os.environ['PATH']}"}
 
 
-@pytest.mark.parametrize("kind", ["namespaces", pytest.param("podman", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["namespaces", "podman"])
 def test_batches_of_a_server_in_a_container_are_recorded_as_of_any_other(
     alone: Bench, tmp_path: Path, kind: Kind
 ) -> None:

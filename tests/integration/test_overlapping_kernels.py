@@ -75,6 +75,7 @@ def assert_right(store: RunStore, folder: Path) -> tuple[int, int]:
     return len(tied), len(rows)
 
 
+@pytest.mark.slow
 @pytest.mark.beside
 def test_operations_of_overlapping_batches_are_tied_by_events(alone: Bench, tmp_path: Path) -> None:
     store = run(alone, tmp_path, ["kernels", "copies", "events"])

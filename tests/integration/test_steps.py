@@ -86,7 +86,8 @@ def run_of_caller(joined: Bench, folder: Path) -> tuple[RunStore, dict[str, Any]
     return found
 
 
-@pytest.mark.parametrize("passes_id", [pytest.param(True, marks=pytest.mark.slow), False])
+@pytest.mark.slow
+@pytest.mark.parametrize("passes_id", [True, False])
 def test_a_model_that_another_asks_is_a_step_beside_the_path(
     joined: Bench, tmp_path: Path, passes_id: bool
 ) -> None:

@@ -187,9 +187,8 @@ def _shifts(least: Int64s, most: Int64s) -> tuple[Int64s, Bools]:
     long = [run for run in runs if len(run) >= FEWEST_PINNED]
     kept = np.concatenate([np.zeros(0, np.int64), *long])
     for run in runs:
-        if (
-            0 < len(run) < FEWEST_PINNED
-        ):  # once: a batch without an execution near a window's end leaves one such run
+        # Once: near a window's end a batch without an execution leaves one such run.
+        if 0 < len(run) < FEWEST_PINNED:
             is_missed[run[0]] = True
     runs = np.split(kept, np.flatnonzero(np.diff(least[kept])) + 1)
     for number, run in enumerate(runs):
