@@ -116,22 +116,18 @@ def test_a_model_that_another_asks_is_a_step_beside_the_path(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("passes_id", [True, False])
-def test_a_decoupled_model_that_another_asks_is_told_and_is_a_step(
-    joined: Bench, tmp_path: Path, passes_id: bool
-) -> None:
+def test_a_decoupled_model_that_another_asks_is_told_and_is_a_step(joined: Bench, tmp_path: Path) -> None:
     """Its execution returns at once; its work, and so its answer, come later, still within the one that asks."""
     models = tmp_path / "models"
     write_stream(models, "child")
-    write_caller(models, "caller", "child", passes_id=passes_id, is_stream=True)
+    write_caller(models, "caller", "child", passes_id=False, is_stream=True)
     store, summary, _ = run_of_caller(joined, tmp_path)
     assert store.manifest.servers["server-0"].decoupled == ("child",)
     found = steps_of(store)
     assert found.keys() == {row["request_id"] for row in rows_of(store, "requests")}
-    tie = "id" if passes_id else "time"
     for own in found.values():
         assert [(row["model"], row["is_on_path"], row["tie"]) for row in own] == [
-            ("caller", True, "id"), ("child", False, tie)
+            ("caller", True, "id"), ("child", False, "time")
         ]  # fmt: skip
     costs = [row for row in rows_of(store, "batch_costs") if row["model"] == "child"]
     assert {row["tie"] for row in costs} == {"none"}
