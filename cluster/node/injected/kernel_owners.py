@@ -89,6 +89,11 @@ class Tally:
         return holder_of(self.n[lane], held, self.n_begun[int(held.argmax())] if held.size else 0)
 
 
+def owner_of(lane: Lane, owners: Mapping[Lane, int]) -> int | None:
+    """Number of the instance that a lane belongs to, by itself or with its process; None: to none."""
+    return owners.get(lane, owners.get(lane[:1]))
+
+
 def by_lane(process: int, *columns: NDArray[Any]) -> Iterator[tuple[Lane, NDArray[np.intp]]]:
     """Rows of each lane of a process: `columns`, (n,) each, tell its lanes apart."""
     if not len(columns[0]):
@@ -126,7 +131,7 @@ def held_by(
     instance, batch_id = np.full(n, -1), np.zeros(n, np.int64)
     holders = np.full(n, UNHELD)
     for lane, rows in lanes:
-        owner = owners.get(lane, owners.get(lane[:1]))
+        owner = owner_of(lane, owners)
         if owner is None:
             continue
         own = instances[owner]

@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from squall.analysis.recorded import Windows
-from squall.cluster.node.injected.executions.matching import Matching, matching
+from squall.cluster.node.injected.executions.matching import matched_rows
 from squall.cluster.node.injected.executions.segments import NOWHERE, EventRecords, Segments
-from squall.cluster.node.injected.kernel_owners import Instance, Int64s, Lane
+from squall.cluster.node.injected.kernel_owners import Instance, Int64s, Lane, owner_of
 
 Rows = NDArray[Any]
 Lanes = Iterable[tuple[Lane, NDArray[np.intp]]]
@@ -30,7 +30,7 @@ class ExecutionLanes:
     instances: tuple[Instance, ...]
     _records: dict[int, EventRecords] = field(default_factory=dict)
     _lanes: dict[Lane, Segments] = field(default_factory=dict)
-    _matched: dict[Lane, Matching] = field(default_factory=dict)
+    _matched: dict[Lane, Int64s] = field(default_factory=dict)
 
     def note(self, process: int, events: Rows, operations: Iterable[Rows]) -> None:
         """Of a piece of a process's records the events, and the operations within windows by kind."""
@@ -43,7 +43,7 @@ class ExecutionLanes:
         """Only lanes of an instance whose batches overlap are looked at."""
         for own in self._records.values():
             for lane, segments in own.lanes().items():
-                number = _owner(lane, owners)
+                number = owner_of(lane, owners)
                 if number is not None and self.instances[number].overlaps:
                     self._lanes[lane] = segments
         self._records.clear()
@@ -62,9 +62,9 @@ class ExecutionLanes:
         """After all of `add`."""
         window_ns = np.stack([self.windows.start_ns, self.windows.end_ns], axis=1)
         for lane, segments in self._lanes.items():
-            number = _owner(lane, owners)
+            number = owner_of(lane, owners)
             if number is not None:
-                self._matched[lane] = matching(segments, self.instances[number], window_ns)
+                self._matched[lane] = matched_rows(segments, self.instances[number], window_ns)
 
     def told(self, lanes: Lanes, rows: Rows) -> Int64s:
         """Of each operation the number of its batch in the instance of its lane, NOWHERE where it is not told."""
@@ -72,12 +72,8 @@ class ExecutionLanes:
         for lane, own in lanes:
             if (matched := self._matched.get(lane)) is not None:
                 places = self._places(self._lanes[lane], rows[own])
-                found[own] = np.where(places == NOWHERE, NOWHERE, matched.rows[places])
+                found[own] = np.where(places == NOWHERE, NOWHERE, matched[places])
         return found
 
     def _places(self, segments: Segments, rows: Rows) -> Int64s:
         return segments.places(rows["correlation_id"].astype(np.int64), self.windows.begun(rows["start_ns"]))
-
-
-def _owner(lane: Lane, owners: Mapping[Lane, int]) -> int | None:
-    return owners.get(lane, owners.get(lane[:1]))

@@ -24,7 +24,6 @@ the same of it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -54,15 +53,11 @@ TORN: Final = -2
 _FAR: Final = 2**40
 
 
-@dataclass(frozen=True, eq=False)
-class Matching:
-    """The row of the batch in its instance of each segment, NOWHERE where it is not told; (n,)."""
+def matched_rows(segments: Segments, instance: Instance, window_ns: Int64s) -> Int64s:
+    """The row of the batch in its instance of each segment, NOWHERE where it is not told; (n,).
 
-    rows: Int64s
-
-
-def matching(segments: Segments, instance: Instance, window_ns: Int64s) -> Matching:
-    """`segments` with all operations of their lane; `window_ns`: (n, 2), start and end of each window."""
+    `segments` with all operations of their lane; `window_ns`: (n_windows, 2), start and end of each.
+    """
     stretches = segments.stretches()
     windows = window_ns[[one.window for one in stretches]].reshape(-1, 2)
     begun = np.searchsorted(instance.begins_ns, windows)
@@ -75,7 +70,7 @@ def matching(segments: Segments, instance: Instance, window_ns: Int64s) -> Match
             rows[stretch.first : stretch.first + len(stretch.start_ns)] = np.where(
                 is_common, told[0], NOWHERE
             )
-    return Matching(rows)
+    return rows
 
 
 def _periods(stretches: Sequence[Stretch], n_batches: Int64s) -> list[int]:
