@@ -423,6 +423,7 @@ def main() -> None:
     parser.add_argument("--graphs", action="store_true")
     parser.add_argument("--kinds", nargs="+", default=["kernels", "copies"])
     parser.add_argument("--trace", nargs="+", default=["cuda", "nvtx", "osrt"])
+    parser.add_argument("--graph-trace", choices=["node", "graph"], default="node")
     options = parser.parse_args()
     library: Path = options.library
     match options.what:
@@ -442,7 +443,8 @@ def main() -> None:
         case "nsys":
             from tests.bench.kernel_server import nsys_cost
 
-            found = nsys_cost(options.head, options.pairs, options.graphs, options.trace, options.seconds)
+            profile = {"trace": options.trace, "cuda_graph_trace": options.graph_trace}
+            found = nsys_cost(options.head, options.pairs, options.graphs, profile, options.seconds)
         case _:
             from tests.bench.kernel_server import loaded_cost
 

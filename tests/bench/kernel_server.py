@@ -10,7 +10,7 @@ import multiprocessing
 import os
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -198,7 +198,9 @@ class _NsysSwitch:
         self._session.discard("bench")
 
 
-def nsys_cost(head: str, most: int, graphs: bool, trace: Sequence[str], budget_s: float) -> dict[str, Any]:
+def nsys_cost(
+    head: str, most: int, graphs: bool, profiled: Mapping[str, Any], budget_s: float
+) -> dict[str, Any]:
     """nsys recording for 2 s and not recording for 2 s in one server that it launched: `most` times, fewer where its
     steps take so long that `budget_s` would be over."""
     tools = find_nsys(cache_dir())
@@ -206,7 +208,7 @@ def nsys_cost(head: str, most: int, graphs: bool, trace: Sequence[str], budget_s
         raise RuntimeError("the bench is void: no nsys")
     with tempfile.TemporaryDirectory(prefix="squall-bench-") as text:
         folder = Path(text)
-        profile = ProfileConfig.model_validate({"trace": list(trace)})
+        profile = ProfileConfig.model_validate(profiled)
         session = NsysSession(tools, f"squall-bench-{os.getpid()}", folder / "nsys", profile)
         switch = _NsysSwitch(session)
         try:
@@ -227,7 +229,7 @@ def nsys_cost(head: str, most: int, graphs: bool, trace: Sequence[str], budget_s
         finally:
             session.shutdown()
     return effects | {
-        "head": head, "graphs": graphs, "trace": list(trace), "nsys": tools.version_text,
+        "head": head, "graphs": graphs, **profiled, "nsys": tools.version_text,
         "is_cancelled": switch.can_cancel,
         "switch_s": {"on" if is_on else "off": round(sorted(s)[len(s) // 2], 2) for is_on, s in switch.taken_s.items()},
     }  # fmt: skip

@@ -419,3 +419,18 @@ def test_a_name_that_is_not_of_cpp_stays_as_it_is() -> None:
 
 def test_the_header_of_a_ring_fits_its_page() -> None:
     assert HEADER.itemsize == 4096
+
+
+def test_events_are_recorded_without_the_waits_that_cupti_needs_beside_them(
+    kernel_build: Built, kernel_rings: Path
+) -> None:
+    with KernelHost(kernel_build, kernel_rings, {"SQUALL_KERNEL_KINDS": "kernels,events"}) as host:
+        ring = host.begin()
+        switched(ring, True)
+        for line in ("kernels 9", "syncs 9", "events 9"):
+            host.ask(line)
+        assert ring.state.kinds == KernelKinds.KERNELS | KernelKinds.EVENTS
+        switched(ring, False)
+        found = drained(ring)
+        ring.close()
+    assert [len(one) for one in (found.kernels, found.events, found.syncs)] == [9, 9, 0]

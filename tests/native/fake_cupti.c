@@ -346,7 +346,7 @@ void fake_graph(uint32_t number) {
 
 void fake_event(uint32_t number, uint32_t stream, uint32_t event) {
   pthread_mutex_lock(&lock);
-  uint8_t *record = room(EVENT);
+  uint8_t *record = is_enabled[SYNC] ? room(EVENT) : NULL; /* as 130001 */
   if (record) {
     put(record, 4, number, 4);
     put(record, 8, 1, 4);

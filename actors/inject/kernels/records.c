@@ -84,6 +84,7 @@ static void write_memset(const CuptiMemset *from) {
 }
 
 static void write_sync(const CuptiSync *from) {
+  if (!(ring->kinds & SYNC)) return; /* it was on for the events' sake */
   Record *record = begun(SYNCHRONIZATION, from->correlation, from->start, from->end);
   if (!record) return;
   place(record, 0, from->context, from->stream);
