@@ -6,3 +6,4 @@ LARGEST_ARRIVAL_COUNT = 100_000_000  # of a phase: 2.2 GB of plan; more is a mis
 LARGEST_BATCH = 2**31 - 1  # rows: a plan keeps them in an int32
 LARGEST_PHASE_COUNT = 255  # a plan keeps the phase in a uint8
 LARGEST_VARIANT_COUNT = 256  # and the payload variant too
+LARGEST_SERVER_COUNT = 64  # that one schedule loads; a plan keeps the server in a uint8

@@ -25,7 +25,7 @@ from squall.cluster.placement import Node, place
 from squall.cluster.progress import Screen
 from squall.cluster.remote.session import Session
 from squall.cluster.remote.spawn import Handle, spawn
-from squall.scenarios.config.scenario import SERVER_URL
+from squall.scenarios.config.servers import SERVER_URL
 from squall.scenarios.errors import ClusterError, SquallError, TargetError
 
 _START_TIMEOUT_S = 90.0

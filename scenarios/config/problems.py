@@ -5,12 +5,14 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, get_args
+from types import UnionType
+from typing import Any, Union, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from squall.scenarios.config.scenario import SERVER_URL, Scenario
+from squall.scenarios.config.scenario import Scenario
+from squall.scenarios.config.servers import SERVER_URL
 from squall.scenarios.units import format_duration, parse_duration
 
 _PLAIN = {
@@ -178,21 +180,32 @@ def _shorten(value: object) -> str:
 
 
 def _sections(location: _Location, root: type[BaseModel] = Scenario) -> list[type[BaseModel]]:
-    """Section classes that may stand at `location`."""
-    candidates: list[type[BaseModel]] = [root]
-    for part in location:
+    """Section classes that may stand at `location`; of a list without its index, those of its items."""
+    candidates: list[Any] = [root]
+    for index, part in enumerate(location):
         if isinstance(part, int):
             continue
+        sections = [section for candidate in candidates for section in _named_in(candidate)]
+        is_indexed = index + 1 < len(location) and isinstance(location[index + 1], int)
         deeper = [
-            section
-            for candidate in candidates
-            for key, annotation in _fields(candidate).items()
+            form
+            for section in sections
+            for key, annotation in _fields(section).items()
             if key == part
-            for section in _named_in(annotation)
+            for form in _forms(annotation, is_indexed)
+            if _named_in(form)
         ]
-        of_kind = [candidate for candidate in candidates if part == _kind(candidate)]
+        of_kind = [section for section in sections if part == _kind(section)]
         candidates = deeper or of_kind
-    return candidates
+    return [section for candidate in candidates for section in _named_in(candidate)]
+
+
+def _forms(annotation: Any, is_indexed: bool) -> list[Any]:
+    """Of a key that takes a list or a mapping, the one meant; else its type as it is."""
+    members = get_args(annotation) if get_origin(annotation) in (Union, UnionType) else ()
+    lists = [member for member in members if get_origin(member) is tuple]
+    others = [member for member in members if get_origin(member) is not tuple and _named_in(member)]
+    return (lists if is_indexed else others) if lists and others else [annotation]
 
 
 def _is_kind(part: str | int, location: _Location, root: type[BaseModel]) -> bool:

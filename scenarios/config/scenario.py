@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
@@ -19,7 +20,6 @@ from squall.scenarios.config.fields import (
     Count,
     Duration,
     Number,
-    Port,
     PositiveDuration,
     Section,
     Slug,
@@ -28,7 +28,19 @@ from squall.scenarios.config.fields import (
     Whole,
 )
 from squall.scenarios.config.recordings import too_close
+from squall.scenarios.config.routing import NO_MIRROR, WEIGHED, RoutingConfig
 from squall.scenarios.config.rows import ConstantRows, RowsConfig, TraceRows, max_rows
+from squall.scenarios.config.servers import (
+    ServerConfig,
+    ServerEntry,
+    ServersField,
+    TlsConfig,
+    alike,
+    refuse_bad_servers,
+    refuse_tls_without_its_server,
+    with_shared_keys,
+    without_shared_keys,
+)
 from squall.scenarios.config.trace import TraceArrivals
 from squall.scenarios.sizes import (
     LARGEST_ARRIVAL_COUNT,
@@ -38,8 +50,6 @@ from squall.scenarios.sizes import (
 )
 from squall.scenarios.units import NS_PER_S, format_duration
 
-SERVER_URL = r"^(http://[^/:\s]+:[1-9]\d{0,4}|https://[^/:\s]+(:[1-9]\d{0,4})?)/?$"
-LARGEST_PORT = 65_535
 LARGEST_SPIN_NS = NS_PER_S // 1_000  # longer is a mistyped unit: a sleeping thread wakes within 0.1 ms
 SMALLEST_SHARE = 1e-9  # less is a mistyped number: no run has a billion requests
 HeaderName = Annotated[str, Field(strict=True, pattern=r"^[A-Za-z0-9_.-]+$")]
@@ -83,49 +93,6 @@ class ModelConfig(Section):
             raise ValueError(
                 f"preferred batch size {too_large[0]} is above max_batch_size {self.max_batch_size}"
             )
-        return self
-
-
-class ServerConfig(Section):
-    """The Triton server: started here by default, else one that runs, else a container image."""
-
-    url: Annotated[Text, Field(pattern=SERVER_URL)] | None = None
-    image: Text | None = None
-    runtime: Literal["docker", "podman"] | None = None
-    http_port: Port | None = None
-    grpc_port: Port | None = None
-    metrics_port: Port | None = None
-    nice: Annotated[int, Field(ge=0, le=19)] = 0  # niceness of the server, whatever this process has
-    start_timeout_ns: PositiveDuration = Field(default=60 * NS_PER_S, alias="start_timeout")
-    stop_timeout_ns: PositiveDuration = Field(default=10 * NS_PER_S, alias="stop_timeout")
-
-    @model_validator(mode="after")
-    def _one_origin(self) -> ServerConfig:
-        if self.url is not None and self.image is not None:
-            raise ValueError("url (a server that runs) and image (one to start) exclude each other")
-        if self.runtime is not None and self.image is None:
-            raise ValueError("runtime needs image")
-        if self.url is not None and self.http_port is not None:
-            raise ValueError("http_port: beside url it says nothing, the port is in the url")
-        port = (self.url or "").rstrip("/").rpartition(":")[2]
-        if port.isdecimal() and int(port) > LARGEST_PORT:
-            raise ValueError(f"url: port {port} is above {LARGEST_PORT}")
-        return self
-
-
-class TlsConfig(Section):
-    """TLS between clients and server; paths are on the client nodes. Without `ca`, the system's authorities."""
-
-    ca: Text | None = None
-    certificate: Text | None = None  # the client's own, for mutual TLS
-    key: Text | None = None
-    server_name: Text | None = None  # the name that the server's certificate must have, else the host
-    verify: bool = True
-
-    @model_validator(mode="after")
-    def _whole_identity(self) -> TlsConfig:
-        if (self.certificate is None) != (self.key is None):
-            raise ValueError("certificate and key, the client's own, go together")
         return self
 
 
@@ -195,6 +162,7 @@ class ClientConfig(Section):
     connections: Count = 16  # opened per worker before the start; the pool grows to need
     rows: RowsConfig = ConstantRows()
     deal: Literal["sequence", "hash", "session"] = "sequence"  # which worker sends an arrival
+    routing: RoutingConfig = RoutingConfig()  # and which of several servers gets it
     payload_variants: Annotated[Count, Field(le=LARGEST_VARIANT_COUNT)] = 4  # seeded inputs per row count
     check: ValueCheckConfig | None = None  # compares values of replies
     shared_memory: Annotated[SharedMemoryConfig | None, BeforeValidator(_both_tensors)] = None
@@ -309,10 +277,19 @@ class Scenario(Section):
     seed: Whole
     model: ModelConfig
     server: ServerConfig = ServerConfig()
+    servers: ServersField = None  # several, loaded under one schedule; none: the one of `server`
     clients: ClientConfig = ClientConfig()
     phases: Annotated[tuple[PhaseConfig, ...], Field(min_length=1, max_length=LARGEST_PHASE_COUNT)]
     profile: ProfileConfig = ProfileConfig()
     expect: ExpectConfig = ExpectConfig()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _shared_server(cls, values: Any) -> Any:
+        """Entries of `servers` with what `server` says of all of them."""
+        if isinstance(values, Mapping) and values.get("servers") is not None:
+            return {**values, "servers": with_shared_keys(values["servers"], values.get("server"))}
+        return values
 
     @model_validator(mode="after")
     def _parts_fit(self) -> Scenario:
@@ -327,14 +304,11 @@ class Scenario(Section):
         if self.phases[-1].kind != "drain":
             raise ValueError(f"phases: the last one, {names[-1]!r}, must be of kind 'drain'")
         self._refuse_two_loops()
-        if self.profile.nsys_session is not None and self.server.url is None:
-            raise ValueError(
-                "profile.nsys_session: is for a server at server.url; squall names its own session"
-            )
-        if self.profile.nsys_session is not None and self.profile.nsys == "off":
-            raise ValueError("profile.nsys_session: profile.nsys is off, add nsys: auto or required")
-        self._refuse_tls_without_its_server()
-        self._refuse_close_recordings()
+        self._refuse_bad_servers()
+        for where, server in self._named_servers():
+            self._refuse_session_elsewhere(where, server)
+            refuse_tls_without_its_server(self.clients.tls, self.clients.protocol, where, server)
+            self._refuse_close_recordings(server)
         check = self.clients.check
         if check is not None and check.reference is None and self.model.repository is not None:
             raise ValueError(
@@ -364,19 +338,57 @@ class Scenario(Section):
                 " own, such as kind 'empirical' with the same file"
             )
 
-    def _refuse_tls_without_its_server(self) -> None:
-        """A server that squall starts speaks no TLS; and over HTTP the port that is loaded is that of the URL."""
-        if self.clients.tls is None:
-            return
-        url = self.server.url
-        if url is None:
-            raise ValueError("clients.tls: needs server.url, a server that squall starts speaks no TLS")
-        if self.clients.protocol == "http" and not url.startswith("https:"):
-            raise ValueError(f"clients.tls: over protocol http it needs an https:// server.url, not {url!r}")
+    def server_entries(self) -> tuple[ServerEntry, ...] | None:
+        """One entry for each server, server-0 first; None where the nodes say how many: then `entries_for`."""
+        if isinstance(self.servers, tuple):
+            return self.servers
+        if self.servers is not None and self.servers.count is None:
+            return None
+        return self.entries_for(1 if self.servers is None else self.servers.count or 1)
 
-    def _refuse_close_recordings(self) -> None:
+    def entries_for(self, n_servers: int) -> tuple[ServerEntry, ...]:
+        """So many servers as `server` says."""
+        return alike(self.server, n_servers)
+
+    def _named_servers(self) -> list[tuple[str, ServerConfig]]:
+        """Each server's settings, with the key path that they stand at."""
+        if isinstance(self.servers, tuple):
+            return [(f"servers[{index}]", entry) for index, entry in enumerate(self.servers)]
+        return [("server", self.server)]
+
+    def _refuse_bad_servers(self) -> None:
+        """What several servers cannot have together, and routing that cannot be."""
+        routing = self.clients.routing
+        if routing.kind == "mirror" and any(
+            isinstance(phase.arrivals, ClosedArrivals) for phase in self.phases
+        ):
+            raise ValueError(f"clients.routing: {NO_MIRROR}")
+        if self.servers is None:
+            return
+        refuse_bad_servers(self.server, self.servers)
+        entries = self.servers if isinstance(self.servers, tuple) else ()
+        if len({entry.weight for entry in entries}) > 1 and not routing.is_weighed:
+            raise ValueError(
+                f"servers: have different weights, and clients.routing {routing.kind!r} takes none; use"
+                f" {' or '.join(WEIGHED)}"
+            )
+        if self.clients.unix is not None and len(entries) != 1:
+            raise ValueError("clients.unix: is the socket of one server, and servers are several")
+
+    def _refuse_session_elsewhere(self, where: str, server: ServerConfig) -> None:
+        """A session of the user's is for servers of the user's, and for a run that records."""
+        if self.profile.nsys_session is None:
+            return
+        if server.url is None:
+            raise ValueError(
+                f"profile.nsys_session: is for a server at {where}.url; squall names its own session"
+            )
+        if self.profile.nsys == "off":
+            raise ValueError("profile.nsys_session: profile.nsys is off, add nsys: auto or required")
+
+    def _refuse_close_recordings(self, server: ServerConfig) -> None:
         """A second recording that cannot begin in time is a profile that is not there: told before the run."""
-        server, model, profile = self.server, self.model, self.profile
+        model, profile = self.model, self.profile
         is_out_of_reach = server.image is not None or (
             server.url is not None and profile.nsys_session is None
         )
@@ -405,7 +417,10 @@ class Scenario(Section):
 
     def to_mapping(self) -> dict[str, Any]:
         """The scenario with every default, in plain types with units: it loads back to an equal one."""
-        return self.model_dump(mode="json", by_alias=True, exclude_none=True)
+        mapping = self.model_dump(mode="json", by_alias=True, exclude_none=True)
+        if isinstance(self.servers, tuple):
+            mapping["servers"] = without_shared_keys(mapping["servers"], mapping["server"])
+        return mapping
 
     def digest(self) -> str:
         """sha256, in hex, of the canonical JSON of `to_mapping()`: equal exactly for equal scenarios."""

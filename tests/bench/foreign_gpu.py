@@ -42,7 +42,7 @@ from squall.analysis.storage.store import RunStore
 from squall.cluster.node.server import free_ports, triton_options
 from squall.cluster.node.server_environment import server_environment
 from squall.cluster.node.triton_home import find_triton
-from squall.scenarios.config.scenario import ServerConfig
+from squall.scenarios.config.servers import ServerConfig
 
 TOKENS, ROWS = 64, 8
 _NAME = "theirs"

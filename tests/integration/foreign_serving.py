@@ -22,7 +22,7 @@ from squall.actors.process.supervisor import region_prefix, remove_leftovers
 from squall.cluster.node.server import free_ports
 from squall.cluster.node.server_environment import server_environment
 from squall.cluster.node.triton_home import find_triton
-from squall.scenarios.config.scenario import ServerConfig
+from squall.scenarios.config.servers import ServerConfig
 from tests.integration.live_runs import wait_until
 from tests.reporting import batches_of
 

@@ -189,7 +189,7 @@ def test_no_free_port_is_named() -> None:
     if os.geteuid() != 0 or shutil.which("unshare") is None or shutil.which("ip") is None:
         pytest.skip("a network namespace with few ports needs root, unshare and ip")
     code = (
-        "from squall.cluster.node.server import free_ports; from squall.scenarios.config.scenario import ServerConfig\n"
+        "from squall.cluster.node.server import free_ports; from squall.scenarios.config.servers import ServerConfig\n"
         "from squall.scenarios.errors import TargetError\n"
         "try: free_ports(ServerConfig())\n"
         "except TargetError as error: print(error)\n"

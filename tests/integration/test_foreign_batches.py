@@ -25,7 +25,7 @@ from squall.cluster.node.injected.ring_folder import rings_of
 from squall.cluster.node.server import free_ports, triton_options
 from squall.cluster.node.server_environment import server_environment
 from squall.cluster.node.triton_home import find_triton
-from squall.scenarios.config.scenario import ServerConfig
+from squall.scenarios.config.servers import ServerConfig
 from tests.integration.foreign_models import BY_ONE, GATHERED, WARMED, write_ensemble, write_model
 from tests.integration.live_runs import Bench, scenario_mapping, wait_until
 

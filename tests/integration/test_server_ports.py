@@ -11,7 +11,7 @@ import pytest
 import squall.cluster.node.server
 from squall.actors.process.state import listening_pids
 from squall.cluster.node.server import Ports, free_ports
-from squall.scenarios.config.scenario import ServerConfig
+from squall.scenarios.config.servers import ServerConfig
 from tests.integration.serving import server_of, serving
 
 

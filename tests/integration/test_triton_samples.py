@@ -28,7 +28,7 @@ from squall.analysis.requests.rejections import FULL_QUEUE, QUEUE_TIMEOUT
 from squall.analysis.schema import arrow_schema
 from squall.cluster.node.server import Ports, free_ports
 from squall.cluster.node.triton_home import find_triton
-from squall.scenarios.config.scenario import ServerConfig
+from squall.scenarios.config.servers import ServerConfig
 from tests.integration.live_runs import wait_until
 
 pytestmark = pytest.mark.beside

@@ -16,8 +16,9 @@ from squall.analysis.schema import markdown
 from squall.scenarios.arrivals.presets import CLIENT_PRESETS, PRESETS
 from squall.scenarios.config import arrivals as arrivals_config
 from squall.scenarios.config import residuals as residuals_config
+from squall.scenarios.config import routing as routing_config
 from squall.scenarios.config import rows as rows_config
-from squall.scenarios.config import scenario
+from squall.scenarios.config import scenario, servers
 from squall.scenarios.config import shapes as shapes_config
 from squall.scenarios.config import trace as trace_config
 from squall.scenarios.config.loader import load_scenario, scenario_from_mapping
@@ -30,11 +31,11 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 SECTIONS: dict[str, type[BaseModel]] = {
     "## `model`": scenario.ModelConfig,
-    "## `server`": scenario.ServerConfig,
+    "## `server`": servers.ServerConfig,
     "## `clients`": scenario.ClientConfig,
     "## Value checks": scenario.ValueCheckConfig,
     "## Shared memory": scenario.SharedMemoryConfig,
-    "## TLS": scenario.TlsConfig,
+    "## TLS": servers.TlsConfig,
     "## `phases[]`": scenario.PhaseConfig,
     "## `profile`": scenario.ProfileConfig,
     "## `expect`": scenario.ExpectConfig,
@@ -109,6 +110,26 @@ def test_the_scenario_page_lists_just_the_keys_of_a_section(heading: str) -> Non
 @pytest.mark.parametrize("kind", ARRIVALS)
 def test_the_arrivals_page_lists_just_the_keys_of_a_kind(kind: str) -> None:
     assert set(documented(section(ARRIVALS_DOC, f"### `{kind}`"))) == set(fields(ARRIVALS[kind]))
+
+
+def test_the_scenario_page_lists_just_the_keys_that_several_servers_add() -> None:
+    text = section(SCENARIO_DOC, "## `servers`")
+    own = set(fields(servers.ServerEntry)) - set(fields(servers.ServerConfig))
+    assert set(documented(text)) == own | set(fields(servers.ServersCount))
+    assert documented(text)["weight"] == str(servers.ServerEntry().weight)
+    loaded = load_snippet(text.partition("```yaml\n")[2].partition("```")[0])
+    assert [entry.gpus for entry in loaded.server_entries() or ()] == [(0,), (1,)]
+
+
+def load_snippet(text: str) -> scenario.Scenario:
+    """Some keys of a scenario with the shortest rest."""
+    arrivals = {"kind": "poisson", "rate": "1/s"}
+    phases = [
+        {"name": "main", "kind": "measure", "duration": "1s", "arrivals": arrivals},
+        {"name": "end", "kind": "drain", "duration": "1s"},
+    ]
+    rest = {"name": "x", "seed": 0, "model": {"name": "x"}, "phases": phases}
+    return scenario_from_mapping({**rest, **yaml.safe_load(text)}, "snippet")
 
 
 def as_text(key: str, field: FieldInfo, dumped: dict[str, Any]) -> str | None:
@@ -215,6 +236,15 @@ def test_the_scenario_page_names_the_kinds_of_rows_and_of_think_times() -> None:
     for think in members(arrivals_config.ThinkConfig):
         for key in (kind_of(think), *fields(think)):
             assert f"`{key}`" in closed, key
+
+
+def test_both_pages_name_every_kind_of_routing() -> None:
+    kinds = set(get_args(routing_config.RoutingKind))
+    table = section(ARRIVALS_DOC, "## Which server it goes to")
+    assert set(re.findall(r"^\| `([\w-]+)`", table, re.MULTILINE)) == kinds
+    (row,) = re.findall(r"^\| `routing` \|.*$", SCENARIO_DOC, re.MULTILINE)
+    assert {kind for kind in kinds if f"`{kind}`" in row} == kinds
+    assert f"{{kind: {routing_config.RoutingConfig().kind}}}" in row
 
 
 def test_the_arrivals_page_names_every_preset_format_repair_and_deal() -> None:

@@ -19,7 +19,7 @@ from squall.cluster.driver.ingest import RECORD_GONE, Ledger
 from squall.cluster.node.batches import read_batches
 from squall.cluster.node.server import free_ports
 from squall.cluster.placement import Node, place
-from squall.scenarios.config.scenario import ServerConfig
+from squall.scenarios.config.servers import ServerConfig
 from squall.scenarios.errors import ClusterError, TargetError
 from squall.scenarios.plan.plan import PhaseSpan, Plan
 
