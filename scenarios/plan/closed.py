@@ -61,12 +61,22 @@ class ClosedPlan:
     phases: tuple[ClosedPhase | None, ...]  # one per span, None for a drain
     n_variants: int
     seed: int
+    target: NDArray[np.uint8] | None = (
+        None  # index of each user's server, as `users`; None: there is one, or the worker chooses
+    )
+
+    def __post_init__(self) -> None:
+        if self.target is not None and (
+            self.target.dtype != np.uint8 or self.target.shape != self.users.shape
+        ):
+            raise ValueError(f"target must be uint8 of shape {self.users.shape}, an index for each user")
 
     def __len__(self) -> int:
         return int(self.users.size)
 
     def sha256(self) -> str:
-        """Hex digest of users, phases and seed, and of the first steps of the first user in each phase.
+        """Hex digest of users, phases and seed, of the first steps of the first user in each phase, and of the users'
+        servers where there are several.
 
         The steps are there because a law may be drawn differently by another release.
         """
@@ -75,6 +85,8 @@ class ClosedPlan:
         stated = (self.n_users, spans, phases, self.n_variants, self.seed)
         digest = hashlib.sha256(repr(stated).encode())
         digest.update(np.ascontiguousarray(self.users, dtype="<i8").data)
+        if self.target is not None:
+            digest.update(np.ascontiguousarray(self.target).data)
         return digest.hexdigest()
 
     def first_at_ns(self, user: int, phase: int) -> int | None:
@@ -134,7 +146,11 @@ def deal_closed(plan: ClosedPlan, n_workers: int) -> tuple[ClosedPlan, ...]:
     if n_workers < 1:
         raise ValueError(f"a plan is dealt to 1 or more workers, not {n_workers}")
     owner = plan.users % n_workers
-    return tuple(replace(plan, users=plan.users[owner == worker]) for worker in range(n_workers))
+    shares = [owner == worker for worker in range(n_workers)]
+    return tuple(
+        replace(plan, users=plan.users[share], target=None if plan.target is None else plan.target[share])
+        for share in shares
+    )
 
 
 def request_id(plan_n_users: int, user: int, index: int) -> int:

@@ -81,7 +81,9 @@ class _Draft:
         self._scenario = scenario
         self._seed = seed
         self._columns = {name: Column(dtype, folder) for name, dtype in COLUMNS.items()}
-        self._affinity = Column("<u4", folder) if scenario.clients.deal == "session" else None
+        clients = scenario.clients
+        is_by_session = clients.deal == "session" or clients.routing.kind == "sticky"
+        self._affinity = Column("<u4", folder) if is_by_session else None
         self._states: dict[Path, FileState] = {}
 
     def add_phase(self, index: int, start_ns: int) -> None:
@@ -123,9 +125,11 @@ class _Draft:
         if self._affinity is None:
             return
         if part.session is None and phase.kind == "measure":
+            is_dealt = self._scenario.clients.deal == "session"
+            key, others = ("deal", "hash or sequence") if is_dealt else ("routing", "random or round-robin")
             raise ScenarioError(
-                f"clients.deal: the arrivals of phase {phase.name!r} have no sessions; use hash or sequence, or a trace"
-                " with a column of sessions"
+                f"clients.{key}: the arrivals of phase {phase.name!r} have no sessions; use {others}, or a trace with"
+                " a column of sessions"
             )
         for start in range(0, len(part), PIECE_ROWS):
             stop = min(start + PIECE_ROWS, len(part))

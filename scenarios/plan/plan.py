@@ -17,6 +17,8 @@ from squall.scenarios.plan.deal import DealRule, workers_of
 from squall.scenarios.plan.growing import PIECE_ROWS, Column, blank, pieces
 
 COLUMNS = {"seq": "<i8", "offset_ns": "<i8", "phase": "<u1", "rows": "<i4", "variant": "<u1"}
+TARGET = "target"
+"""The column that a plan for several servers has besides."""
 _AT_ONCE_BYTES = 2**27
 """Of parts made in one sweep: a sweep over the largest plan takes seconds, and one for each worker minutes."""
 
@@ -35,9 +37,9 @@ class PhaseSpan:
 class Plan:
     """Arrivals of a run, or one worker's part of them: columns of equal length, sorted by offset, then seq.
 
-    22 bytes an arrival, in temporary files from 2²⁴ arrivals on (`squall.scenarios.plan.growing`). Two plans are the
-    same schedule exactly if their `sha256()` are; `deal` and `affinity`, which say who sends what, are not part of
-    it.
+    22 bytes an arrival, 23 with `target`, in temporary files from 2²⁴ arrivals on (`squall.scenarios.plan.growing`).
+    Two plans are the same schedule exactly if their `sha256()` are; `deal` and `affinity`, which say who sends what,
+    are not part of it.
     """
 
     seq: NDArray[np.int64]  # place in the plan of the whole run, 0..n-1
@@ -48,11 +50,12 @@ class Plan:
     spans: tuple[PhaseSpan, ...]
     deal: DealRule = "sequence"
     affinity: NDArray[np.uint32] | None = (
-        None  # hash of the session, where `deal` is by session; parts have none
+        None  # hash of the session, where `deal` or the routing is by session; parts have none
     )
+    target: NDArray[np.uint8] | None = None  # index of the server; None: there is one, or the worker chooses
 
     def __post_init__(self) -> None:
-        for name, dtype in COLUMNS.items():
+        for name, dtype in self.columns.items():
             column = getattr(self, name)
             if column.dtype != np.dtype(dtype) or column.shape != self.seq.shape:
                 raise ValueError(f"plan column {name} must be {dtype} of shape {self.seq.shape}")
@@ -63,9 +66,14 @@ class Plan:
         return int(self.seq.size)
 
     @property
+    def columns(self) -> dict[str, str]:
+        """The columns that the plan has, with their types."""
+        return COLUMNS if self.target is None else {**COLUMNS, TARGET: "<u1"}
+
+    @property
     def n_bytes(self) -> int:
         """Of all columns."""
-        return sum(getattr(self, name).nbytes for name in COLUMNS)
+        return sum(getattr(self, name).nbytes for name in self.columns)
 
     @property
     def is_whole(self) -> bool:
@@ -78,7 +86,7 @@ class Plan:
         """
         digests = {
             name: None if name == "seq" and self.is_whole else _column_sha256(getattr(self, name), dtype)
-            for name, dtype in COLUMNS.items()
+            for name, dtype in self.columns.items()
         }
         content = {"n": len(self), "spans": [_span_key(span) for span in self.spans], "columns": digests}
         return hashlib.sha256(json.dumps(content).encode("ascii")).hexdigest()
@@ -99,10 +107,10 @@ def _parts_of(plan: Plan, workers: range, n_workers: int) -> list[Plan]:
     """The parts of some workers, in one sweep over the plan."""
     if n_workers == 1:
         return [replace(plan, affinity=None)]
-    columns = {name: getattr(plan, name) for name in COLUMNS}
+    columns = {name: getattr(plan, name) for name in plan.columns}
     affinity, in_turn = plan.affinity, plan.deal == "sequence" and plan.is_whole
     parts = [
-        {name: Column(dtype, most_rows_in_memory=len(plan)) for name, dtype in COLUMNS.items()}
+        {name: Column(dtype, most_rows_in_memory=len(plan)) for name, dtype in plan.columns.items()}
         for _ in workers
     ]
     for piece in pieces([*columns.values(), *([] if affinity is None else [affinity])]):
@@ -124,21 +132,23 @@ def merge(plans: Iterable[Plan], n_rows: int | None = None, folder: Path | None 
     """The whole plan from its parts in any order, byte for byte what `deal` was given.
 
     With `n_rows`, the length of the whole, one part is held at a time. Raises ValueError where a seq is missing before
-    the last or there twice, or the phases differ.
+    the last or there twice, or phases or columns differ.
     """
     if n_rows is None:
         plans = list(plans)
         n_rows = max((int(part.seq[-1]) + 1 for part in plans if len(part)), default=0)
-    whole = {name: blank(dtype, n_rows, folder) for name, dtype in COLUMNS.items()}
+    whole: dict[str, NDArray[Any]] = {}
     is_there = np.zeros(n_rows, bool)
     first: Plan | None = None
     for part in plans:
-        first = first or part
-        if part.spans != first.spans:
-            raise ValueError("plans to merge must be one or more, of the same phases")
+        if first is None:
+            first = part
+            whole = {name: blank(dtype, n_rows, folder) for name, dtype in part.columns.items()}
+        if part.spans != first.spans or part.columns != first.columns:
+            raise ValueError("plans to merge must be one or more, of the same phases and columns")
         _put(part, whole, is_there)
     if first is None:
-        raise ValueError("plans to merge must be one or more, of the same phases")
+        raise ValueError("plans to merge must be one or more, of the same phases and columns")
     if not is_there.all():
         raise ValueError(f"seq {int(is_there.argmin())} is in no plan")
     return Plan(spans=first.spans, deal=first.deal, **whole)

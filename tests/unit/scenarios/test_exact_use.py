@@ -16,7 +16,7 @@ NOT_PLANNING = (
 EXEMPT = {("plan/think.py", "_lognormal_excess"), ("plan/think.py", "_normal_cdf")}
 """Functions of a module that are about a closed loop after it ran."""
 
-MATH = {"ceil", "factorial", "floor", "fsum", "gcd", "inf", "isfinite", "nan", "sqrt"}
+MATH = {"ceil", "factorial", "floor", "frexp", "fsum", "gcd", "inf", "isfinite", "ldexp", "nan", "sqrt"}
 """What may be used of `math`: exact, correctly rounded, or rounded by IEEE 754 itself."""
 _NUMPY = """
     exp exp2 expm1 log log2 log10 log1p logaddexp power float_power sin cos tan sinh cosh tanh arcsin arccos arctan

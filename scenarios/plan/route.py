@@ -1,0 +1,179 @@
+"""Which of several servers gets which arrival: a pure function of plan, routing, weights and seed.
+
+Nothing but whole numbers and logarithms that are the same on every CPU decides, so that the digest of a routed plan is
+that of any machine.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from fractions import Fraction
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from squall.scenarios.config.routing import NO_MIRROR, RoutingConfig
+from squall.scenarios.errors import ScenarioError
+from squall.scenarios.exact import arrays
+from squall.scenarios.plan.closed import ClosedPlan
+from squall.scenarios.plan.deal import affinity_of
+from squall.scenarios.plan.growing import PIECE_ROWS, Column, pieces
+from squall.scenarios.plan.hashing import mix64
+from squall.scenarios.plan.plan import Plan
+from squall.scenarios.sizes import LARGEST_ARRIVAL_COUNT, LARGEST_SERVER_COUNT
+
+_MIRRORED_ROWS = PIECE_ROWS // LARGEST_SERVER_COUNT
+"""At a time: times the servers they are a piece."""
+_Targets = NDArray[np.uint8]
+_Affinity = NDArray[np.uint32]
+_Rule = Callable[[NDArray[np.int64], _Affinity], _Targets]
+"""The server of each arrival by its number and the hash of its session, (n,) each."""
+
+
+def route(
+    plan: Plan, routing: RoutingConfig, weights: Sequence[float], seed: int, folder: Path | None = None
+) -> Plan:
+    """The whole plan with the server of each arrival, one of as many as there are `weights`.
+
+    The plan itself where there is one server, or where workers choose. `round-robin`: seq mod servers, over the whole
+    schedule; a plan dealt by `sequence` to a multiple of so many workers so leaves each worker one server, where `hash`
+    leaves it all. `random`, `weighted`: a hash of seq. `sticky`: a hash of the session. `mirror`: each arrival once for
+    every server, at the same instant and with the same request; seq becomes seq · servers + server. `folder` takes the
+    temporary files of a plan that is kept in files.
+
+    Raises ScenarioError for more arrivals than a plan takes, ValueError for a plan that is routed already and, where
+    routing is `sticky`, one without affinity.
+    """
+    n_servers = _n_servers(weights)
+    if plan.target is not None:
+        raise ValueError("the plan is routed already")
+    if n_servers == 1 or not routing.is_planned:
+        return plan
+    if routing.kind == "mirror":
+        return _mirrored(plan, n_servers, folder)
+    if routing.kind == "sticky" and plan.affinity is None:
+        raise ValueError("sticky routing needs the affinity of the arrivals")
+    rule, target = _rule(routing, weights, seed), Column("<u1", folder)
+    affinity: NDArray[Any] = plan.seq if plan.affinity is None else plan.affinity  # no other kind looks at it
+    for piece in pieces([plan.seq, affinity]):
+        target.append(rule(plan.seq[piece], affinity[piece]))
+    return replace(plan, target=target.join())
+
+
+def route_closed(plan: ClosedPlan, routing: RoutingConfig, weights: Sequence[float], seed: int) -> ClosedPlan:
+    """The plan with the server of each user, who stays with it; the plan itself as `route` says.
+
+    The rules are those of arrivals, by the user's number; `sticky` takes each user for a session. Raises ScenarioError
+    for `mirror`.
+    """
+    if routing.kind == "mirror":
+        raise ScenarioError(f"clients.routing: {NO_MIRROR}")
+    if _n_servers(weights) == 1 or not routing.is_planned:
+        return plan
+    rule = _rule(routing, weights, seed)
+    return replace(plan, target=rule(plan.users, affinity_of(None, plan.users)))
+
+
+def planned_by_server(plan: Plan | ClosedPlan, n_servers: int) -> list[int] | None:
+    """Arrivals of each server, or users of a closed loop; None where there are several and the workers choose."""
+    if plan.target is None:
+        return [len(plan)] if n_servers == 1 else None
+    counts = np.zeros(n_servers, np.int64)
+    for piece in pieces([plan.target]):
+        counts += np.bincount(plan.target[piece], minlength=n_servers)
+    return [int(count) for count in counts]
+
+
+def _n_servers(weights: Sequence[float]) -> int:
+    if not 1 <= len(weights) <= LARGEST_SERVER_COUNT:
+        raise ValueError(f"a plan is routed to 1 to {LARGEST_SERVER_COUNT} servers, not {len(weights)}")
+    return len(weights)
+
+
+def _rule(routing: RoutingConfig, weights: Sequence[float], seed: int) -> _Rule:
+    """What gives one server an arrival, of all kinds but `mirror` and those that choose at the send."""
+    n_servers, salt = len(weights), _salt(seed)
+    if routing.kind == "round-robin":
+        return lambda seq, _: (seq % n_servers).astype(np.uint8)
+    if routing.kind == "sticky":
+        return lambda _, affinity: _rendezvous(affinity, weights, salt)
+    bounds = _bounds(weights if routing.kind == "weighted" else [1.0] * n_servers)
+    return lambda seq, _: np.searchsorted(bounds, mix64(seq, salt), side="right").astype(np.uint8)
+
+
+def _salt(seed: int) -> int:
+    """Of the hashes of a seed: far from those of other seeds, and from those that deal."""
+    return int.from_bytes(hashlib.blake2b(f"routing {seed}".encode(), digest_size=8).digest(), "little")
+
+
+def _bounds(weights: Sequence[float]) -> NDArray[np.uint64]:
+    """Where the range of 64 bits passes from one server to the next, (servers - 1,), so that each has its weight of it.
+
+    Exact fractions, rounded down: a share is off by 2⁻⁶⁴ at most.
+    """
+    sums = list(accumulate(map(Fraction, weights)))
+    return np.array([int(part * 2**64 / sums[-1]) for part in sums[:-1]], np.uint64)
+
+
+def _rendezvous(affinity: _Affinity, weights: Sequence[float], salt: int) -> _Targets:
+    """The server with the highest score for each session, (n,): another server more takes sessions from all in their
+    weights' shares, and moves no other.
+
+    Highest random weight hashing (Thaler, Ravishankar, IEEE/ACM Trans. Networking 6(1), 1998). With weights w the score
+    is w / -ln u, u uniform in (0, 1) from the hash: -ln u / w is exponential with rate w, and of several exponentials
+    server i's is the least with probability w_i / Σw. With equal weights the hash orders as the score does.
+    """
+    is_even, scale = len(set(weights)) == 1, math.frexp(max(weights))[1]
+    best: NDArray[Any] | None = None
+    target = np.zeros(affinity.size, np.uint8)
+    for server, weight in enumerate(weights):
+        hashes = mix64(affinity.astype(np.int64) + (server << 32), salt)
+        score: NDArray[Any] = (
+            hashes if is_even else math.ldexp(weight, -scale) / -arrays.log(_uniform(hashes))
+        )
+        if best is None:
+            best = score
+            continue
+        is_better = score > best
+        target[is_better] = server
+        best = np.where(is_better, score, best)
+    return target
+
+
+def _uniform(hashes: NDArray[np.uint64]) -> NDArray[np.float64]:
+    """(k + ½) / 2⁵² of the upper 52 bits k: exact, and neither 0 nor 1."""
+    return ((hashes >> np.uint64(12)).astype(np.float64) + 0.5) * 2.0**-52
+
+
+def _mirrored(plan: Plan, n_servers: int, folder: Path | None) -> Plan:
+    """Every arrival `n_servers` times in a row, once for each server. Raises ScenarioError for too many of a phase."""
+    _refuse_too_many(plan, n_servers)
+    names = [*plan.columns, *([] if plan.affinity is None else ["affinity"])]
+    columns = {name: Column(getattr(plan, name).dtype.str, folder) for name in names}
+    target = Column("<u1", folder)
+    servers = np.arange(n_servers)
+    for piece in pieces([getattr(plan, name) for name in names], _MIRRORED_ROWS):
+        for name, column in columns.items():
+            rows = np.repeat(getattr(plan, name)[piece], n_servers)
+            column.append(rows * n_servers + np.resize(servers, rows.size) if name == "seq" else rows)
+        target.append(np.resize(servers, len(plan.seq[piece]) * n_servers))
+    whole: dict[str, Any] = {name: column.join() for name, column in columns.items()}
+    return replace(plan, target=target.join(), **whole)
+
+
+def _refuse_too_many(plan: Plan, n_servers: int) -> None:
+    counts = np.zeros(len(plan.spans), np.int64)
+    for piece in pieces([plan.phase]):
+        counts += np.bincount(plan.phase[piece], minlength=len(plan.spans))
+    for span, count in zip(plan.spans, counts.tolist(), strict=True):
+        if count * n_servers > LARGEST_ARRIVAL_COUNT:
+            raise ScenarioError(
+                f"clients.routing: mirrored to {n_servers} servers, phase {span.name!r} has"
+                f" {count * n_servers:.3g} requests, above the {LARGEST_ARRIVAL_COUNT:.0e} that a plan takes"
+            )

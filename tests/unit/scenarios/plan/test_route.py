@@ -1,0 +1,360 @@
+"""Routing: which server gets an arrival, in shares as asked, the same anywhere, and no arrival lost."""
+
+from __future__ import annotations
+
+import math
+import pickle
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, get_args
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from squall.scenarios.config.loader import scenario_from_mapping
+from squall.scenarios.config.routing import RoutingConfig, RoutingKind
+from squall.scenarios.errors import ScenarioError
+from squall.scenarios.plan.closed import ClosedPlan, deal_closed
+from squall.scenarios.plan.deal import DealRule, affinity_of
+from squall.scenarios.plan.drafting import plan_closed, plan_scenario
+from squall.scenarios.plan.growing import is_in_file
+from squall.scenarios.plan.plan import PhaseSpan, Plan, deal, merge
+from squall.scenarios.plan.route import planned_by_server, route, route_closed
+
+PLANNED: tuple[RoutingKind, ...] = ("round-robin", "random", "weighted", "sticky", "mirror")
+AT_SEND: tuple[RoutingKind, ...] = ("least-in-flight", "two-choices")
+SCHEDULE = ("seq", "offset_ns", "phase", "rows", "variant")
+
+
+def plan_of(n: int, n_sessions: int = 0, rule: DealRule = "sequence") -> Plan:
+    """n arrivals in two phases, several at some instants; each of a session by itself unless told."""
+    rng = np.random.default_rng(5)
+    seq = np.arange(n)
+    sessions = rng.integers(0, n_sessions, n) if n_sessions else None
+    return Plan(
+        seq=seq, offset_ns=seq // 3 * 1_000, phase=(seq >= n // 4).astype(np.uint8),
+        rows=rng.integers(1, 9, n).astype(np.int32), variant=rng.integers(0, 4, n).astype(np.uint8),
+        spans=(PhaseSpan("warm", "warmup", 0, n // 4 * 334), PhaseSpan("main", "measure", n // 4 * 334, n * 334)),
+        deal=rule, affinity=affinity_of(sessions, seq),
+    )  # fmt: skip
+
+
+def routed(plan: Plan, kind: RoutingKind, weights: list[float], seed: int = 1) -> Plan:
+    return route(plan, RoutingConfig(kind=kind), weights, seed)
+
+
+def target_of(plan: Plan | ClosedPlan) -> list[int]:
+    assert plan.target is not None
+    return [int(server) for server in plan.target]
+
+
+def test_every_kind_of_routing_is_planned_or_chosen_at_the_send() -> None:
+    assert {*PLANNED, *AT_SEND} == set(get_args(RoutingKind))
+
+
+@pytest.mark.parametrize("kind", get_args(RoutingKind))
+def test_for_one_server_the_plan_is_what_it_was(kind: RoutingKind) -> None:
+    plan = plan_of(50)
+    assert routed(plan, kind, [3.0]) is plan
+    assert planned_by_server(plan, 1) == [50]
+
+
+@pytest.mark.parametrize("kind", AT_SEND)
+def test_where_a_worker_chooses_the_plan_says_no_server(kind: RoutingKind) -> None:
+    plan = plan_of(50)
+    assert routed(plan, kind, [1.0, 1.0]) is plan
+    assert planned_by_server(plan, 2) is None
+
+
+@pytest.mark.parametrize("kind", PLANNED[:-1])
+def test_routing_moves_nothing_but_the_server(kind: RoutingKind) -> None:
+    plan = plan_of(400, n_sessions=9)
+    two = routed(plan, kind, [1.0, 2.0])
+    assert all(getattr(two, name) is getattr(plan, name) for name in SCHEDULE)
+    assert planned_by_server(two, 2) == np.bincount(target_of(two), minlength=2).tolist()
+    assert two.sha256() != plan.sha256()
+
+
+def test_in_turn_over_the_whole_schedule() -> None:
+    assert target_of(routed(plan_of(10), "round-robin", [1.0, 1.0, 1.0])) == [0, 1, 2] * 3 + [0]
+
+
+def within(count: int, n: int, share: float) -> bool:
+    """Five standard deviations of a binomial count: wrong once in a million."""
+    return abs(count - n * share) < 5 * math.sqrt(n * share * (1 - share))
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2**70])
+@pytest.mark.parametrize("kind", ["random", "weighted", "sticky"])
+def test_each_server_has_its_share_without_a_pattern(kind: RoutingKind, seed: int) -> None:
+    n, weights = 60_000, [1.0, 2.5, 0.5]
+    counts = planned_by_server(routed(plan_of(n), kind, weights, seed), 3)
+    shares = [1 / 3] * 3 if kind == "random" else [weight / 4.0 for weight in weights]
+    assert counts is not None
+    assert all(within(count, n, share) for count, share in zip(counts, shares, strict=True))
+    target = np.array(target_of(routed(plan_of(n), kind, weights, seed)))
+    again = sum(share * share for share in shares)  # the next one goes to the same server so often
+    # the pairs overlap, and with unequal shares neighbours of pairs go together: at most 3 times the variance
+    assert abs((target[1:] == target[:-1]).sum() - n * again) < 5 * math.sqrt(3 * n * again * (1 - again))
+
+
+@pytest.mark.parametrize("kind", ["random", "sticky"])
+@pytest.mark.parametrize("n_servers", [2, 7, 64])
+def test_equal_servers_have_equal_shares(kind: RoutingKind, n_servers: int) -> None:
+    counts = planned_by_server(routed(plan_of(64_000), kind, [2.0] * n_servers), n_servers)
+    assert counts is not None
+    assert sum(counts) == 64_000
+    # chi-square of k = n_servers - 1 degrees of freedom: mean k, variance 2k, a tail longer than the normal one
+    expected = 64_000 / n_servers
+    chi2, k = sum((count - expected) ** 2 / expected for count in counts), n_servers - 1
+    assert chi2 < k + 6 * math.sqrt(2 * k) + 12
+
+
+@pytest.mark.parametrize("kind", ["random", "weighted", "sticky"])
+def test_another_seed_routes_otherwise_and_the_same_alike(kind: RoutingKind) -> None:
+    plan = plan_of(1_000)
+    digests = {routed(plan, kind, [1.0, 2.0], seed).sha256() for seed in (1, 2, 1)}
+    assert len(digests) == 2
+
+
+def test_the_digest_sees_kind_servers_and_weights() -> None:
+    plan = plan_of(1_000, n_sessions=50)
+    plans = [plan, *(routed(plan, kind, [1.0, 2.0]) for kind in PLANNED)]
+    plans += [routed(plan, "weighted", [1.0, 2.5]), routed(plan, "round-robin", [1.0] * 3)]
+    assert len({one.sha256() for one in plans}) == len(plans)
+    everywhere_0 = replace(plan, target=np.zeros(1_000, np.uint8))
+    assert everywhere_0.sha256() != plan.sha256()
+
+
+def test_the_routing_of_a_seed_is_the_same_in_every_release() -> None:
+    plan = plan_of(12, n_sessions=5)
+    found = {
+        kind: "".join(map(str, target_of(routed(plan, kind, [1.0, 2.0, 4.0], 3)))) for kind in PLANNED[:-1]
+    }
+    assert found == {
+        "round-robin": "012012012012",
+        "random": "120112000102",
+        "weighted": "120122000112",
+        "sticky": "212122221222",
+    }
+
+
+def test_weights_of_any_size_are_shares() -> None:
+    for kind in ("weighted", "sticky"):
+        tiny = planned_by_server(routed(plan_of(2_000), kind, [5e-324, 1e308, 1e308]), 3)
+        assert tiny is not None
+        assert tiny[0] == 0
+        assert within(tiny[1], 2_000, 0.5)
+        alike = [target_of(routed(plan_of(500), kind, [scale, 3 * scale])) for scale in (1.0, 8.0, 2.0**-40)]
+        assert alike[0] == alike[1] == alike[2]
+
+
+def test_a_session_stays_with_one_server() -> None:
+    plan = plan_of(5_000, n_sessions=300)
+    target = np.array(target_of(routed(plan, "sticky", [1.0, 2.0, 3.0])))
+    assert plan.affinity is not None
+    for session in np.unique(plan.affinity):
+        assert len(set(target[plan.affinity == session].tolist())) == 1
+
+
+@pytest.mark.parametrize("weights", [[1.0] * 5, [1.0, 2.0, 4.0, 0.5, 1.5]])
+def test_a_server_more_takes_its_share_of_the_sessions_and_moves_no_other(weights: list[float]) -> None:
+    n, plan = 30_000, plan_of(30_000)
+    before = np.array(target_of(routed(plan, "sticky", weights[:-1])))
+    after = np.array(target_of(routed(plan, "sticky", weights)))
+    moved = before != after
+    assert set(after[moved].tolist()) == {4}
+    assert within(int(moved.sum()), n, weights[-1] / sum(weights))
+    shares = np.bincount(before[moved], minlength=4)  # and it takes them from all, as these have them
+    assert all(
+        within(int(share), int(moved.sum()), weight / sum(weights[:-1]))
+        for share, weight in zip(shares, weights, strict=False)
+    )
+
+
+def test_sticky_routing_needs_the_sessions_of_a_plan() -> None:
+    with pytest.raises(ValueError, match="sticky routing needs the affinity"):
+        routed(replace(plan_of(10), affinity=None), "sticky", [1.0, 1.0])
+
+
+def test_a_mirrored_plan_has_each_arrival_once_for_each_server() -> None:
+    plan = plan_of(500, n_sessions=9, rule="session")
+    three = routed(plan, "mirror", [1.0] * 3)
+    assert three.seq.tolist() == list(range(1_500))
+    assert target_of(three) == [0, 1, 2] * 500
+    for server in range(3):
+        mine = slice(server, None, 3)
+        for name in ("offset_ns", "phase", "rows", "variant", "affinity"):
+            assert getattr(three, name)[mine].tolist() == getattr(plan, name).tolist()
+    assert planned_by_server(three, 3) == [500] * 3
+    assert three.spans == plan.spans
+
+
+def test_a_mirrored_plan_of_many_pieces_and_in_files_is_the_same(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    plan = plan_of(9_000)
+    whole = routed(plan, "mirror", [1.0, 1.0])
+    monkeypatch.setattr("squall.scenarios.plan.route._MIRRORED_ROWS", 4_096)
+    monkeypatch.setattr("squall.scenarios.plan.growing.MOST_ROWS_IN_MEMORY", 7)
+    filed = route(plan, RoutingConfig(kind="mirror"), [1.0, 1.0], 1, tmp_path)
+    assert all(is_in_file(getattr(filed, name)) for name in (*SCHEDULE, "target", "affinity"))
+    assert filed.sha256() == whole.sha256()
+    assert filed.affinity is not None
+    assert whole.affinity is not None
+    assert filed.affinity.tolist() == whole.affinity.tolist()
+    assert not any(tmp_path.iterdir())
+
+
+def test_more_mirrored_arrivals_than_a_plan_takes_are_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("squall.scenarios.plan.route.LARGEST_ARRIVAL_COUNT", 225)
+    with pytest.raises(ScenarioError) as caught:
+        routed(plan_of(100), "mirror", [1.0] * 4)
+    assert str(caught.value) == (
+        "clients.routing: mirrored to 4 servers, phase 'main' has 300 requests, above the 2e+02 that a plan takes"
+    )
+    assert len(routed(plan_of(100), "mirror", [1.0] * 3)) == 300  # 225 of them in the larger phase
+
+
+@pytest.mark.parametrize("rule", ["sequence", "hash", "session"])
+@pytest.mark.parametrize("kind", PLANNED)
+@given(st.integers(1, 20), st.integers(2, 9), st.randoms(use_true_random=False))
+@settings(max_examples=6)
+def test_the_union_of_the_parts_is_the_routed_plan_byte_for_byte(
+    rule: DealRule, kind: RoutingKind, n_workers: int, n_servers: int, shuffle: Any
+) -> None:
+    plan = routed(plan_of(200, n_sessions=20, rule=rule), kind, [1.0] * n_servers)
+    parts = list(deal(plan, n_workers))
+    for part in parts:
+        assert part.target is not None
+        assert part.target.tolist() == np.array(target_of(plan))[part.seq].tolist()
+    shuffle.shuffle(parts)
+    merged = merge(parts)
+    assert [getattr(merged, name).tobytes() for name in (*SCHEDULE, "target")] == [
+        getattr(plan, name).tobytes() for name in (*SCHEDULE, "target")
+    ]
+    assert merged.sha256() == plan.sha256()
+
+
+def test_a_routed_plan_in_files_is_the_same_and_its_parts_travel(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    plan = plan_of(300)
+    whole = routed(plan, "weighted", [1.0, 2.0])
+    monkeypatch.setattr("squall.scenarios.plan.growing.MOST_ROWS_IN_MEMORY", 7)
+    filed = route(plan, RoutingConfig(kind="weighted"), [1.0, 2.0], 1, tmp_path)
+    assert filed.target is not None
+    assert is_in_file(filed.target)
+    assert filed.sha256() == whole.sha256()
+    merged = merge(deal(filed, 3), 300, tmp_path)
+    assert merged.target is not None
+    assert is_in_file(merged.target)
+    assert merged.sha256() == whole.sha256()
+    part = next(deal(filed, 3))
+    assert pickle.loads(pickle.dumps(part)).sha256() == part.sha256()
+
+
+def test_a_part_with_servers_does_not_go_with_one_without() -> None:
+    plan = plan_of(40)
+    first, second = deal(plan, 2)
+    with pytest.raises(ValueError, match="of the same phases and columns"):
+        merge([replace(first, target=np.zeros(20, np.uint8)), second])
+
+
+def test_a_target_is_a_byte_for_each_arrival() -> None:
+    plan = routed(plan_of(40), "random", [1.0, 1.0])
+    assert plan.n_bytes == 23 * 40
+    wrong: Any
+    for wrong in (np.zeros(40, np.int64), np.zeros(39, np.uint8)):
+        with pytest.raises(ValueError, match="plan column target must be <u1"):
+            replace(plan, target=wrong)
+
+
+def test_what_cannot_be_routed_is_refused() -> None:
+    plan = plan_of(10)
+    with pytest.raises(ValueError, match="routed already"):
+        routed(routed(plan, "random", [1.0, 1.0]), "random", [1.0, 1.0])
+    for n_servers in (0, 65):
+        with pytest.raises(ValueError, match=f"routed to 1 to 64 servers, not {n_servers}"):
+            routed(plan, "random", [1.0] * n_servers)
+
+
+def scenario(servers: int = 0, kind: RoutingKind = "random", **phase: Any) -> Any:
+    arrivals = {"kind": "poisson", "rate": "200/s"}
+    phases = [
+        {"name": "m", "kind": "measure", "duration": "2s", "arrivals": arrivals, **phase},
+        {"name": "end", "kind": "drain", "duration": "1s"},
+    ]
+    whole: dict[str, Any] = {"name": "x", "seed": 4, "model": {"name": "head"}, "phases": phases}
+    if servers:
+        whole |= {"servers": {"count": servers}}
+    return scenario_from_mapping({**whole, "clients": {"routing": {"kind": kind}}}, "test")
+
+
+def test_one_and_two_servers_have_one_schedule() -> None:
+    one, two = plan_scenario(scenario()), plan_scenario(scenario(2))
+    assert one.sha256() == two.sha256()
+    assert routed(two, "random", [1.0, 1.0]).offset_ns.tolist() == one.offset_ns.tolist()
+
+
+def test_a_plan_for_sticky_routing_keeps_its_sessions(tmp_path: Path) -> None:
+    with pytest.raises(ScenarioError) as caught:
+        plan_scenario(scenario(2, "sticky"))
+    assert str(caught.value) == (
+        "clients.routing: the arrivals of phase 'm' have no sessions; use random or round-robin, or a trace with a"
+        " column of sessions"
+    )
+    path = tmp_path / "trace.csv"
+    path.write_text("timestamp,session\n" + "".join(f"{i / 100},user-{i % 7}\n" for i in range(200)))
+    plan = plan_scenario(scenario(2, "sticky", arrivals={"kind": "trace", "file": str(path)}))
+    target = target_of(routed(plan, "sticky", [1.0, 1.0]))
+    assert [len(set(target[user::7])) for user in range(7)] == [1] * 7
+    assert len(set(target)) == 2
+
+
+def users_of(n: int) -> ClosedPlan:
+    return plan_closed(scenario(2, arrivals={"kind": "closed", "users": n}))
+
+
+@pytest.mark.parametrize("kind", ["round-robin", "random", "weighted", "sticky"])
+@pytest.mark.parametrize("n_workers", [1, 3])
+def test_a_user_stays_with_its_server_whoever_sends_for_it(kind: RoutingKind, n_workers: int) -> None:
+    plan = route_closed(users_of(900), RoutingConfig(kind=kind), [1.0, 2.0], 1)
+    target = target_of(plan)
+    share = {"round-robin": 0.5, "random": 0.5}.get(kind, 1 / 3)
+    assert within(target.count(0), 900, share)
+    assert planned_by_server(plan, 2) == [target.count(0), target.count(1)]
+    found = {
+        int(user): server
+        for part in deal_closed(plan, n_workers)
+        for user, server in zip(part.users, target_of(part), strict=True)
+    }
+    assert [found[user] for user in range(900)] == target
+    if kind == "round-robin":
+        assert target == [0, 1] * 450
+
+
+def test_the_digest_of_users_sees_their_servers_and_stays_without() -> None:
+    plan = users_of(50)
+    assert route_closed(plan, RoutingConfig(), [1.0], 1) is plan
+    assert route_closed(plan, RoutingConfig(kind="two-choices"), [1.0, 1.0], 1) is plan
+    assert planned_by_server(plan, 2) is None
+    plans = [plan, *(route_closed(plan, RoutingConfig(kind=kind), [1.0, 1.0], 1) for kind in PLANNED[:3])]
+    assert len({one.sha256() for one in plans}) == 3  # random is weighted with equal weights
+
+
+def test_users_are_not_mirrored() -> None:
+    with pytest.raises(
+        ScenarioError, match=r"clients\.routing: a user of a closed loop waits for one server"
+    ):
+        route_closed(users_of(5), RoutingConfig(kind="mirror"), [1.0, 1.0], 1)
+
+
+def test_the_servers_of_users_are_a_byte_for_each() -> None:
+    plan = users_of(5)
+    wrong: Any
+    for wrong in (np.zeros(5, np.int64), np.zeros(4, np.uint8)):
+        with pytest.raises(ValueError, match=r"target must be uint8 of shape \(5,\)"):
+            replace(plan, target=wrong)
