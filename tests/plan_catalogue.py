@@ -1,4 +1,5 @@
-"""Scenarios that use every process, residual, shape, preset, rows law, think time, deal and replay there is, by name.
+"""Scenarios that use every process, residual, shape, preset, rows law, think time, deal, routing and replay there
+is, by name.
 
 `missing_kinds` reads the lists from the types themselves, so that a new kind cannot be left out. Nothing here needs
 more than numpy, pydantic, PyYAML and pyarrow.
@@ -26,6 +27,7 @@ from squall.scenarios.config.arrivals import (
 )
 from squall.scenarios.config.loader import scenario_from_mapping
 from squall.scenarios.config.residuals import ResidualConfig
+from squall.scenarios.config.routing import RoutingConfig, RoutingKind
 from squall.scenarios.config.rows import RowsConfig
 from squall.scenarios.config.scenario import Scenario
 from squall.scenarios.config.shapes import ShapeConfig, Sojourn
@@ -157,14 +159,16 @@ def missing_kinds(scenarios: Mapping[str, Scenario]) -> set[str]:
 
 def _scenario(mapping: Mapped) -> Scenario:
     clients = {"rows": {"kind": "constant", "value": 1}, "payload_variants": 7} | mapping.pop("clients", {})
+    servers = mapping.pop("servers", None)
     phases = [{"name": "load", "kind": "measure", "duration": DURATION} | mapping]
     phases += [{"name": "drain", "kind": "drain", "duration": "1s"}]
     whole = {"name": "digest", "seed": 20261122, "model": {"name": "any", "max_batch_size": 2**31 - 1}}
-    return scenario_from_mapping({**whole, "clients": clients, "phases": phases}, "digest")
+    whole |= {"clients": clients, "phases": phases, "servers": servers}
+    return scenario_from_mapping(whole, "digest")
 
 
 def _mappings(folder: Path) -> Iterator[tuple[str, Mapped]]:
-    """The load phase of each case, and what of the clients is its own."""
+    """The load phase of each case, and what of the clients and servers is its own."""
     rate = {"rate": RATE}
     trace = {"kind": "trace", "file": str(folder / "trace.csv")}
     for name, unit in {**UNITS, **PLAIN}.items():
@@ -190,6 +194,26 @@ def _mappings(folder: Path) -> Iterator[tuple[str, Mapped]]:
     for name, think in THINKS.items():
         closed = {"kind": "closed", "users": 5, "think": think, "ramp": "10ms"}
         yield f"closed {name}", {"arrivals": closed, "rows": ROWS["lognormal"]}
+    yield from _routed(trace)
+
+
+def _routed(trace: Mapped) -> Iterator[tuple[str, Mapped]]:
+    """To three servers; of equal weights only where the routing takes no others."""
+    for kind in _planned_routing():
+        weights = (1.0, 2.5, 0.7) if RoutingConfig(kind=kind).is_weighed else (1.0, 1.0, 1.0)
+        several = {
+            "servers": [{"weight": weight} for weight in weights],
+            "clients": {"routing": {"kind": kind}},
+        }
+        yield f"routing {kind}", {"arrivals": trace, **several}
+        if kind != "mirror":
+            yield f"routing {kind}, closed", {"arrivals": {"kind": "closed", "users": 90}, **several}
+    alike = {"servers": {"count": 5}, "clients": {"routing": {"kind": "sticky"}}}
+    yield "routing sticky, alike", {"arrivals": trace, **alike}
+
+
+def _planned_routing() -> list[RoutingKind]:
+    return [kind for kind in get_args(RoutingKind) if RoutingConfig(kind=kind).is_planned]
 
 
 def _composed() -> Iterator[tuple[str, Mapped]]:
@@ -229,6 +253,7 @@ def _known() -> dict[str, set[str]]:
         "think": _kinds(ThinkConfig),
         "scale": _kinds(RateScaleConfig),
         "deal": set(get_args(DealRule)),
+        "routing": set(_planned_routing()),
         # the others are read into whole numbers and drawn in no way of their own
         "format": {name for name in get_args(TraceFormat) if name in ("servegen", "counts")},
     }
@@ -246,6 +271,8 @@ def _kinds(union: Any) -> set[str]:
 
 def _used(scenario: Scenario) -> Iterator[str]:
     yield f"deal {scenario.clients.deal}"
+    if scenario.servers is not None:
+        yield f"routing {scenario.clients.routing.kind}"
     for phase in scenario.phases:
         if phase.arrivals is not None:
             yield f"rows {scenario.rows_of(phase).kind}"

@@ -56,12 +56,19 @@ QUICK = ("Nehalem",)
 def digests() -> dict[str, str]:
     """sha256 of the plan of each case, by its name, as planned in this process."""
     from squall.scenarios.plan.drafting import is_closed, plan_closed, plan_scenario
+    from squall.scenarios.plan.route import route, route_closed
     from tests.plan_catalogue import cases
 
     found = {}
     with tempfile.TemporaryDirectory(prefix="squall-plans-") as folder:
         for name, scenario in cases(Path(folder)).items():
-            plan = plan_closed(scenario) if is_closed(scenario) else plan_scenario(scenario)
+            weights = [entry.weight for entry in scenario.server_entries() or ()]
+            how = (scenario.clients.routing, weights, scenario.seed)
+            plan = (
+                route_closed(plan_closed(scenario), *how)
+                if is_closed(scenario)
+                else route(plan_scenario(scenario), *how)
+            )
             found[name] = plan.sha256()
     return found
 

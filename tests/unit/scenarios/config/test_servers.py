@@ -98,6 +98,23 @@ def test_an_override_sets_servers_and_a_key_of_one(tmp_path: Any) -> None:
     ]
 
 
+@pytest.mark.parametrize(("override", "problem"), [
+    ("servers.cuont=2", "servers.cuont: unknown key, did you mean 'count'?"),
+    ("servers.nice=2", "servers.nice: unknown key, allowed are count, per"),
+])  # fmt: skip
+def test_an_override_of_a_key_that_servers_do_not_have_names_those_they_have(
+    tmp_path: Any, override: str, problem: str
+) -> None:
+    path = tmp_path / "s.yaml"
+    path.write_text(yaml.safe_dump(mapping()))
+    with pytest.raises(ScenarioError) as caught:
+        load_scenario(path, [override])
+    assert str(caught.value) == f"--set {override}: {problem}"
+    path.write_text(yaml.safe_dump(mapping(URLS)))
+    with pytest.raises(ScenarioError, match=r"servers\[1\]\.wieght: unknown key, did you mean 'weight'"):
+        load_scenario(path, ["servers.1.wieght=2"])
+
+
 def problem_of(servers: Any, **more: Any) -> str:
     with pytest.raises(ScenarioError) as caught:
         scenario_of(servers, **more)

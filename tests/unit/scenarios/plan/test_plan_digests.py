@@ -23,6 +23,7 @@ def test_every_kind_preset_and_rule_of_the_types_is_planned(tmp_path: Path) -> N
         ("scale replicate", {"scale replicate"}),
         ("closed lognormal", {"think lognormal"}),
         ("ticks", set()),
+        ("routing mirror", {"routing mirror"}),
     ):
         left = {name: scenario for name, scenario in scenarios.items() if name != without}
         assert missing_kinds(left) == missing
