@@ -31,7 +31,9 @@ class Lane:
         self, fd: int, owner: object, block: bytes, heads: list[bytes], trailers: list[bytes],
         state: tuple[int, int, int], stream_window: int, frame_bytes: int, n_most_streams: int,
     ) -> None: ...  # fmt: skip
-    def add_template(self, head: bytes, tail: bytes, rows: int, n_bytes: int, check_every: int) -> int: ...
+    def add_template(
+        self, head: bytes, tail: bytes, rows: int, n_bytes: int, check_every: int, target: int
+    ) -> int: ...
     def know_layout(
         self, template: int, prefix: bytes, suffix: bytes, n_reply_bytes: int, n_json_bytes: int
     ) -> None: ...

@@ -18,6 +18,7 @@ import pyarrow as pa
 from rich.console import Console
 
 from squall.actors.load.engine import Rules
+from squall.actors.load.targets import TargetSettings
 from squall.actors.load.worker import WorkerSettings
 from squall.actors.sampling.observer import Observer, ObserverSettings, ServerTarget
 from squall.actors.spill import read_spill
@@ -103,8 +104,9 @@ def run_planted(
         stack.callback(observer.stop)
         observer.add_server(ServerTarget("server-0", pids=(null.pid,)))
         settings = WorkerSettings(
-            run="r", node="node-0", worker=0, target="server-0", host="127.0.0.1", port=null.ports[protocol],
-            spec=null_spec(), seed=1, shapes={}, rules=Rules(timeout_ns=scenario.clients.timeout_ns),
+            run="r", node="node-0", worker=0, seed=1,
+            targets=(TargetSettings("server-0", "127.0.0.1", null.ports[protocol], null_spec()),),
+            shapes={}, rules=Rules(timeout_ns=scenario.clients.timeout_ns),
             n_connections=4, spill_dir=str(spill), protocol=protocol,
         )  # fmt: skip
         probe = stack.enter_context(Child("squall.actors.load.worker_process"))

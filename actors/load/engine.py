@@ -8,7 +8,7 @@ sent         a0    a1 a2          a3             a1 late? sent at once, its lag 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import Any
@@ -100,7 +100,7 @@ class Engine:
         self._recorder = recorder
         self._loop = loop
         self._now = clock.monotonic_ns
-        self._client: Client | None = None
+        self._clients: Sequence[Client] = ()
         # by token, in order of their sends: (sent at, what, detail, id on the wire)
         self._in_flight: dict[int, tuple[int, Due, str, bytes]] = {}
         self._held: deque[Due] = deque()
@@ -130,12 +130,14 @@ class Engine:
         """Requests that were due by then, in ns of the node's clock."""
         return self._pacing.n_due_by(at_ns)
 
-    def run(self, client: Client, start_ns: int, ticker: Ticker, tick_ns: int = NEVER_NS) -> None:
+    def run(self, clients: Sequence[Client], start_ns: int, ticker: Ticker, tick_ns: int = NEVER_NS) -> None:
         """Follows the plan from `start_ns` (node's clock) to its end; calls `ticker` from `tick_ns` on.
+
+        Client i sends what is for target i.
 
         Whatever is raised in it, each arrival has its record.
         """
-        self._client = client
+        self._clients = clients
         self._pacing.begin(start_ns)
         try:
             self._follow(start_ns + self._length_ns, ticker, tick_ns)
@@ -144,8 +146,7 @@ class Engine:
 
     def _follow(self, end_ns: int, ticker: Ticker, tick_ns: int) -> None:
         now, pacing, handlers = self._now, self._pacing, self._loop.handlers
-        client = self._client
-        assert client is not None
+        clients = self._clients
         check_ns = now() + _TIMEOUT_CHECK_NS
         while not self._is_done():
             now_ns = now()
@@ -162,7 +163,8 @@ class Engine:
                 handlers[fd](events)
                 if now() >= pacing.next_ns:
                     self._send_due()
-            client.flush()
+            for client in clients:
+                client.flush()
 
     def _wait(self, until_ns: int) -> list[tuple[int, int]]:
         """What is ready; with a lane, all that it could not do itself by then."""
@@ -231,8 +233,8 @@ class Engine:
                 self._held.append(due)
             else:
                 self._send(due, "")
-        assert self._client is not None
-        self._client.flush()
+        for client in self._clients:
+            client.flush()
 
     def _send(self, due: Due, detail: str) -> None:
         now_ns = self._now()
@@ -244,7 +246,7 @@ class Engine:
         token, template = due.token, due.template
         wire_id = encode_id(token)
         self._in_flight[token] = (now_ns, due, detail, wire_id)
-        self._client.send(token, template.head + wire_id, template.tail)  # type: ignore[union-attr]
+        self._clients[template.target].send(token, template.head + wire_id, template.tail)
 
     # endings
 
@@ -256,7 +258,7 @@ class Engine:
         outcome, why = template.judge(exchange, wire_id)
         self._recorder.record(
             token, due.scheduled_ns, exchange.sent_ns, exchange.first_ns, exchange.done_ns, len(exchange.body),
-            template.rows, template.n_bytes, due.phase, OUTCOME_CODE[outcome], why or detail,
+            template.rows, template.n_bytes, due.phase, OUTCOME_CODE[outcome], why or detail, template.target,
         )  # fmt: skip
         del self._in_flight[token]
         is_ok = outcome == "ok"
@@ -276,11 +278,12 @@ class Engine:
     def _record_failure(self, token: int, sent_ns: int, first_ns: int, outcome: str, why: str) -> None:
         _, due, _, _ = self._in_flight.pop(token)
         self._readopted.discard(token)
-        n_bytes = due.template.n_bytes if sent_ns != NEVER else 0
+        template = due.template
+        n_bytes = template.n_bytes if sent_ns != NEVER else 0
         done_ns = NEVER if outcome == "unsent" else self._now()
         self._recorder.record(
-            token, due.scheduled_ns, sent_ns, first_ns, done_ns, 0, due.template.rows, n_bytes, due.phase,
-            OUTCOME_CODE[outcome], why,
+            token, due.scheduled_ns, sent_ns, first_ns, done_ns, 0, template.rows, n_bytes, due.phase,
+            OUTCOME_CODE[outcome], why, template.target,
         )  # fmt: skip
         self.recent_response_ns.append(FAILED_NS)
         self._ended(token, self._now(), False)
@@ -295,7 +298,6 @@ class Engine:
 
     def _expire(self, now_ns: int) -> None:
         """Gives up the requests that are past their deadline; those in flight stand in order of their sends."""
-        assert self._client is not None
         rules, in_flight = self._rules, self._in_flight
         oldest_ns = now_ns - rules.shortest_ns
         if self._lane is not None:
@@ -304,19 +306,18 @@ class Engine:
         for token in {*self._readopted, *sent_by_then}:
             sent_at_ns, due, _, _ = in_flight[token]
             if sent_at_ns + rules.timeout_of(due.phase) <= now_ns:
-                sent_ns, first_ns = self._client.abandon(token)
+                sent_ns, first_ns = self._clients[due.template.target].abandon(token)
                 self._record_failure(token, sent_ns, first_ns, "timeout", "no whole reply within the timeout")
 
     def _record_rest(self) -> None:
         """The end of the run: cancelled if sent, unsent if not."""
-        assert self._client is not None
         self._is_stopped = True
         if self._lane is not None:
             self._lane.is_over = True
             self._count_lane()
             self.readopt(self._lane.core.expire(NEVER_NS, b""))
-        for token in list(self._in_flight):
-            sent_ns, first_ns = self._client.abandon(token)
+        for token, (_, due, _, _) in list(self._in_flight.items()):
+            sent_ns, first_ns = self._clients[due.template.target].abandon(token)
             if sent_ns == NEVER:
                 why = "the run ended while it waited for a connection"
                 self._record_failure(token, sent_ns, first_ns, "unsent", why)
@@ -332,15 +333,18 @@ class Engine:
     def _record_unsent(self, due: Due, why: str) -> None:
         self._recorder.record(
             due.token, due.scheduled_ns, NEVER, NEVER, NEVER, 0, due.template.rows, 0, due.phase,
-            OUTCOME_CODE["unsent"], why,
+            OUTCOME_CODE["unsent"], why, due.template.target,
         )  # fmt: skip
 
 
-def templates_needed(plan: Plan) -> set[tuple[int, int]]:
-    """The distinct (rows, variant) of a plan."""
+def templates_needed(plan: Plan, target: int | None = None) -> set[tuple[int, int]]:
+    """The distinct (rows, variant) of a plan, or of its arrivals for one target."""
     codes: set[int] = set()
     for part in pieces((plan.rows, plan.variant)):
-        codes.update(np.unique(plan.rows[part].astype(np.int64) * _VARIANTS + plan.variant[part]).tolist())
+        kinds = plan.rows[part].astype(np.int64) * _VARIANTS + plan.variant[part]
+        if target is not None and plan.target is not None:
+            kinds = kinds[plan.target[part] == target]
+        codes.update(np.unique(kinds).tolist())
     return {divmod(code, _VARIANTS) for code in codes}
 
 

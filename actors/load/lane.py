@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from squall.actors.load.pacing import NEVER_NS, Due, begin_of
 from squall.actors.load.recorder import BUFFER_ROWS, NEVER, OUTCOME_CODE, RECORD_FIELDS, ROW_BYTES, Recorder
-from squall.actors.messages.template import Template
+from squall.actors.messages.template import Template, TemplateKey
 from squall.actors.net.loop import Loop
 from squall.scenarios.plan.closed import ClosedPlan
 from squall.scenarios.plan.plan import Plan
@@ -74,7 +74,7 @@ class Stray(NamedTuple):
 class Lane:
     """The core with the numbers of its templates, and the judgement whether it is of use."""
 
-    def __init__(self, loop: Loop, recorder: Recorder, templates: Mapping[tuple[int, int], Template]) -> None:
+    def __init__(self, loop: Loop, recorder: Recorder, templates: Mapping[TemplateKey, Template]) -> None:
         """Raises OSError where the system gives no timer."""
         assert core is not None
         self.core = core.Lane(
@@ -82,13 +82,8 @@ class Lane:
             RECORD_FIELDS, OUTCOME_CODE["ok"],
         )  # fmt: skip
         self.templates = list(templates.values())
-        self._numbers = {
-            id(template): self.core.add_template(
-                template.head, template.tail, template.rows, template.n_bytes, template.check_every
-            )
-            for template in self.templates
-        }
-        self.number_of_kind = {kind: self._numbers[id(template)] for kind, template in templates.items()}
+        self._numbers = {id(template): self._added(template) for template in self.templates}
+        self.number_of_key = {key: self._numbers[id(template)] for key, template in templates.items()}
         self._taught: dict[int, Any] = {}
         self._n_strays = 0
         self.n_done = 0
@@ -98,6 +93,9 @@ class Lane:
     def is_of_use(self) -> bool:
         """False where so many connections came back that parking them costs more than it saves."""
         return not self.is_over and self._n_strays < _MOST_STRAYS + self.n_done // _SHARE_OF_STRAYS
+
+    def _added(self, one: Template) -> int:
+        return self.core.add_template(one.head, one.tail, one.rows, one.n_bytes, one.check_every, one.target)
 
     def number_of(self, template: Template) -> int:
         return self._numbers[id(template)]
@@ -150,7 +148,8 @@ class LaneOpenLoop(_LanePacing):
         super().__init__(lane)
         self._plan = plan
         self._start_ns = 0
-        self._templates = _table(lane)[plan.rows, plan.variant]
+        target: Any = 0 if plan.target is None else plan.target
+        self._templates = _table(lane)[target, plan.rows, plan.variant]
 
     def begin(self, start_ns: int) -> None:
         plan, self._start_ns = self._plan, start_ns
@@ -221,7 +220,8 @@ class LaneClosedLoop(_LanePacing):
 
     def _refill(self, index: int) -> tuple[bytes, bytes]:
         think_ns, rows, variants = next(self._chunks[index])
-        return think_ns.astype(np.int64).tobytes(), self._templates[rows, variants].tobytes()
+        target = 0 if self._plan.target is None else self._plan.target[index]
+        return think_ns.astype(np.int64).tobytes(), self._templates[target, rows, variants].tobytes()
 
 
 def lane_pacing(plan: Plan | ClosedPlan, lane: Lane) -> LaneOpenLoop | LaneClosedLoop:
@@ -230,10 +230,10 @@ def lane_pacing(plan: Plan | ClosedPlan, lane: Lane) -> LaneOpenLoop | LaneClose
 
 
 def _table(lane: Lane) -> NDArray[np.int32]:
-    """Numbers of the templates by rows and variant."""
-    kinds = lane.number_of_kind
-    shape = [max(kind[axis] for kind in kinds) + 1 for axis in (0, 1)] if kinds else [0, 0]
+    """Numbers of the templates by target, rows and variant."""
+    keys = lane.number_of_key
+    shape = [max(key[axis] for key in keys) + 1 for axis in range(3)] if keys else [1, 0, 0]
     table = np.full(shape, NEVER, np.int32)
-    for kind, number in kinds.items():
-        table[kind] = number
+    for key, number in keys.items():
+        table[key] = number
     return table

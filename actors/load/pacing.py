@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from squall.actors.load.recorder import NEVER
-from squall.actors.messages.template import Template
+from squall.actors.messages.template import Template, TemplateKey
 from squall.scenarios.plan.closed import ClosedPlan, Step, request_id
 from squall.scenarios.plan.plan import Plan
 
@@ -66,8 +66,8 @@ class Pacing(Protocol):
 class OpenLoop:
     """The arrivals of a plan at their absolute instants, whatever the server does."""
 
-    def __init__(self, plan: Plan, templates: Mapping[tuple[int, int], Template]) -> None:
-        """`templates[(rows, variant)]` holds the pre-encoded requests."""
+    def __init__(self, plan: Plan, templates: Mapping[TemplateKey, Template]) -> None:
+        """`templates[(target, rows, variant)]` holds the pre-encoded requests."""
         self.next_ns = NEVER_NS
         self._plan = plan
         self._templates = templates
@@ -114,7 +114,8 @@ class OpenLoop:
         rows = slice(first, min(first + _CHUNK_ROWS, len(plan)))
         self._n_read = rows.stop
         at_ns = (plan.offset_ns[rows] + self._start_ns).tolist()
-        kinds = zip(plan.rows[rows].tolist(), plan.variant[rows].tolist(), strict=True)
+        targets = [0] * len(at_ns) if plan.target is None else plan.target[rows].tolist()
+        keys = zip(targets, plan.rows[rows].tolist(), plan.variant[rows].tolist(), strict=True)
         self._chunk = map(
             tuple.__new__,
             repeat(Due),
@@ -123,7 +124,7 @@ class OpenLoop:
                 at_ns,
                 plan.seq[rows].tolist(),
                 plan.phase[rows].tolist(),
-                [self._templates[kind] for kind in kinds],
+                [self._templates[key] for key in keys],
                 strict=True,
             ),
         )
@@ -133,10 +134,11 @@ class OpenLoop:
 
 @dataclass
 class _User:
-    """Where a user stands: phase, what it does next there, and how many requests it has sent in the run."""
+    """Where a user stands: phase, what it does next there, its server, and how many requests it has sent in the run."""
 
     phase: int
     steps: Iterator[Step]
+    target: int
     n_sent: int = 0
 
 
@@ -147,8 +149,8 @@ class ClosedLoop:
     as soon as its last request has ended.
     """
 
-    def __init__(self, plan: ClosedPlan, templates: Mapping[tuple[int, int], Template]) -> None:
-        """`templates[(rows, variant)]` holds the pre-encoded requests."""
+    def __init__(self, plan: ClosedPlan, templates: Mapping[TemplateKey, Template]) -> None:
+        """`templates[(target, rows, variant)]` holds the pre-encoded requests."""
         self.next_ns = NEVER_NS
         self._plan = plan
         self._templates = templates
@@ -163,8 +165,10 @@ class ClosedLoop:
 
     def begin(self, start_ns: int) -> None:
         self._start_ns = start_ns
-        for user in self._plan.users.tolist():
-            self._users[user] = _User(-1, iter(()))
+        users, target = self._plan.users, self._plan.target
+        targets = [0] * len(users) if target is None else target.tolist()
+        for user, number in zip(users.tolist(), targets, strict=True):
+            self._users[user] = _User(-1, iter(()), number)
             self._enter(user, 0, start_ns)
         self._look()
 
@@ -175,7 +179,7 @@ class ClosedLoop:
         token = request_id(self._plan.n_users, number, user.n_sent)
         user.n_sent += 1
         self._n_taken += 1
-        return Due(at_ns, NEVER, token, user.phase, self._templates[step.rows, step.variant])
+        return Due(at_ns, NEVER, token, user.phase, self._templates[user.target, step.rows, step.variant])
 
     def n_due_by(self, at_ns: int) -> int:
         """Those taken, and those whose user has thought by then."""
@@ -213,7 +217,7 @@ class ClosedLoop:
         self.next_ns = self._waiting[0][0] if self._waiting else NEVER_NS
 
 
-def plain_pacing(plan: Plan | ClosedPlan, templates: Mapping[tuple[int, int], Template]) -> Pacing:
+def plain_pacing(plan: Plan | ClosedPlan, templates: Mapping[TemplateKey, Template]) -> Pacing:
     """The pacing of a plan, without a lane."""
     return ClosedLoop(plan, templates) if isinstance(plan, ClosedPlan) else OpenLoop(plan, templates)
 

@@ -24,10 +24,10 @@ _RECORD = np.dtype(
     [
         ("request_id", "<i8"), ("scheduled_ns", "<i8"), ("sent_ns", "<i8"), ("first_byte_ns", "<i8"),
         ("done_ns", "<i8"), ("response_bytes", "<i8"), ("rows", "<i4"), ("request_bytes", "<i4"), ("phase", "<u1"),
-        ("outcome", "<u1"), ("detail", "<u2"),
+        ("outcome", "<u1"), ("detail", "<u2"), ("target", "<u1"),
     ]
 )  # fmt: skip
-_PACK = struct.Struct("<qqqqqqiiBBH")
+_PACK = struct.Struct("<qqqqqqiiBBHB")
 ROW_BYTES = _PACK.size
 assert _RECORD.itemsize == ROW_BYTES
 RECORD_FIELDS = tuple((name, field[0].str, field[1]) for name, field in (_RECORD.fields or {}).items())
@@ -46,12 +46,25 @@ class Recorder:
     is thrown away.
     """
 
-    def __init__(self, path: Path, labels: dict[str, str], worker: int, phases: Sequence[str]) -> None:
-        """`labels`: run, node, target and request_kind of every row. Raises OSError where `path` cannot be opened."""
+    def __init__(
+        self,
+        path: Path,
+        labels: dict[str, str],
+        worker: int,
+        phases: Sequence[str],
+        targets: Sequence[str],
+        request_kinds: Sequence[str],
+    ) -> None:
+        """`labels`: run and node of every row; `request_kinds`: one for each of `targets`.
+
+        Raises OSError where `path` cannot be opened.
+        """
         self.n_recorded = 0
         self._labels = labels
         self._worker = worker
         self._phases = list(phases)
+        self._targets = list(targets)
+        self._request_kinds = list(request_kinds)
         self._details = [""]
         self._detail_code = {"": 0}
         self._buffer = bytearray(BUFFER_ROWS * ROW_BYTES)
@@ -71,15 +84,16 @@ class Recorder:
 
     def record(
         self, request_id: int, scheduled_ns: int, sent_ns: int, first_ns: int, done_ns: int, response_bytes: int,
-        rows: int, request_bytes: int, phase: int, outcome: int, detail: str = "",
+        rows: int, request_bytes: int, phase: int, outcome: int, detail: str = "", target: int = 0,
     ) -> None:  # fmt: skip
-        """One arrival's end. Instants in ns of the node's clock, NEVER where not reached; `outcome` an OUTCOME_CODE."""
+        """One arrival's end. Instants in ns of the node's clock, NEVER where not reached; `outcome` an OUTCOME_CODE;
+        `target` the number of its server."""
         code = self._detail_code.get(detail)
         if code is None:
             code = self._new_detail(detail)
         _PACK.pack_into(
             self._buffer, self._n_rows * ROW_BYTES, request_id, scheduled_ns, sent_ns, first_ns, done_ns,
-            response_bytes, rows, request_bytes, phase, outcome, code,
+            response_bytes, rows, request_bytes, phase, outcome, code, target,
         )  # fmt: skip
         self._n_rows += 1
         self.n_recorded += 1
@@ -150,9 +164,9 @@ class Recorder:
             return pa.DictionaryArray.from_arrays(zeros, pa.array([text]))
 
         def coded(name: str, texts: Sequence[str]) -> pa.Array:
-            return pa.DictionaryArray.from_arrays(
-                pa.array(records[name].astype(np.int32)), pa.array(list(texts))
-            )
+            distinct = list(dict.fromkeys(texts))  # models of two servers may have one name
+            numbers = np.array([distinct.index(text) for text in texts], np.int32)
+            return pa.DictionaryArray.from_arrays(pa.array(numbers[records[name]]), pa.array(distinct))
 
         def instant(name: str) -> pa.Array:
             values = records[name]
@@ -160,6 +174,8 @@ class Recorder:
 
         columns = {
             **{name: constant(text) for name, text in self._labels.items()},
+            "target": coded("target", self._targets),
+            "request_kind": coded("target", self._request_kinds),
             "phase": coded("phase", self._phases),
             "outcome": coded("outcome", OUTCOMES),
             "detail": self._detail_column(records["detail"]),

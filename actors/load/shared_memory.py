@@ -1,7 +1,7 @@
 """Tensors in POSIX shared memory, for a server on the same node: requests name places instead of carrying bytes.
 
 Source: Triton's extension_shared_memory.md (`v2/systemsharedmemory`, parameters `shared_memory_*` of a tensor). One
-region a worker; in it, for each template,
+region a worker and server; in it, for each template,
 
     │ inputs, written once │ one slot for each output │
 
@@ -55,9 +55,9 @@ class Places:
     outputs: Mapping[str, Place]
 
 
-def region_name(run: str, worker: int) -> str:
-    """Name of a worker's region: its file in /dev/shm, its key and its name at the server."""
-    return f"{_PREFIX}{run}-{worker}"
+def region_name(run: str, worker: int, target: int = 0) -> str:
+    """Name of a worker's region for one server: its file in /dev/shm, its key and its name at the server."""
+    return f"{_PREFIX}{run}-{worker}-{target}"
 
 
 class Region:
@@ -181,7 +181,7 @@ def unregister_all(run: str, url: str, tls: TlsSettings | None) -> list[str]:
         try:
             for region in control.ask_json(f"{_SERVER}/status"):
                 name = str(region["name"])
-                if name.startswith(region_name(run, 0)[:-1]):
+                if name.startswith(f"{_PREFIX}{run}-"):
                     try:
                         control.ask(f"{_SERVER}/region/{name}/unregister", "POST")
                     except ControlError as error:

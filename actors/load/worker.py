@@ -16,36 +16,31 @@ import pyarrow as pa
 
 from squall.actors.clock import Clock
 from squall.actors.load.client import Client
-from squall.actors.load.engine import Engine, Rules, templates_needed
-from squall.actors.load.grpc_client import GrpcClient
-from squall.actors.load.http_client import HttpClient
+from squall.actors.load.engine import Engine, Rules
 from squall.actors.load.lane import IS_BUILT, LEAST_CHECK_EVERY, NOT_BUILT, Lane, lane_pacing
 from squall.actors.load.pacing import plain_pacing
 from squall.actors.load.recorder import Recorder
 from squall.actors.load.sender import WINDOW_NS, Governor, Sender
-from squall.actors.load.shared_memory import (
-    Kind,
-    Places,
-    Region,
-    SharedMemorySettings,
-    Slots,
-    place_tensors,
-    region_name,
-    register,
+from squall.actors.load.shared_memory import Kind, Region, region_name
+from squall.actors.load.targets import (
+    LARGEST_TARGET_COUNT,
+    TargetSettings,
+    client_of,
+    encoded,
+    keys_needed,
+    shared,
 )
 from squall.actors.load.usage import GcWatch, Usage, cpu_ns, gc_count, sample_table
-from squall.actors.messages.grpc_wire import grpc_template
-from squall.actors.messages.http_wire import http_template
-from squall.actors.messages.template import Template
+from squall.actors.messages.template import Template, TemplateKey
 from squall.actors.messages.value_check import Tally, ValueCheck, ValueRule
 from squall.actors.net.loop import Loop
-from squall.actors.net.stream import Address, Route, TlsSettings, allow_many_files, words
+from squall.actors.net.stream import allow_many_files, words
 from squall.actors.process.priority import Priority, Scheduling
 from squall.actors.process.sweep import share
 from squall.actors.spill import SpillFile
-from squall.models.payload import encode_body, make_inputs
+from squall.models.payload import make_inputs
 from squall.models.spec import ModelSpec
-from squall.scenarios.errors import ClusterError, TargetError
+from squall.scenarios.errors import ClusterError, SquallError, TargetError
 from squall.scenarios.plan.closed import ClosedPlan
 from squall.scenarios.plan.plan import Plan
 from squall.scenarios.units import NS_PER_S
@@ -54,7 +49,6 @@ _SAMPLE_NS = NS_PER_S
 _CONNECT_NS = 10 * NS_PER_S
 _LARGEST_RECENT_COUNT = 4_096
 _END_WITHIN_S = 20.0
-_NO_PLACES = Places({}, {})
 Answers = Mapping[tuple[int, int], Mapping[str, np.ndarray[Any, np.dtype[Any]]]]
 """Outputs by name for each (rows, payload variant)."""
 
@@ -63,32 +57,30 @@ Answers = Mapping[tuple[int, int], Mapping[str, np.ndarray[Any, np.dtype[Any]]]]
 class WorkerSettings:
     """What one worker needs to know beside its plan; plain values, so that it travels cheaply.
 
-    `seed` is that of the payloads; `spill_dir` is on the worker's node, as is `unix`, the path of a Unix socket that
-    is loaded instead of host and port, which then only name the server. `core`: the sender's own on that node.
+    `targets`: the servers that it loads, each over `n_connections`, all over one protocol. `seed` is that of the
+    payloads; `spill_dir` is on the worker's node. `core`: the sender's own on that node.
     """
 
     run: str
     node: str
     worker: int
-    target: str
-    host: str
-    port: int
-    spec: ModelSpec
+    targets: tuple[TargetSettings, ...]
     seed: int
     shapes: dict[str, tuple[int, ...]]
     rules: Rules
     n_connections: int
     spill_dir: str
     protocol: str = "http"
-    tls: TlsSettings | None = None
-    unix: str | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
     spin_ns: int = 0
     lane: bool = True
     check: ValueRule | None = None
-    shared_memory: SharedMemorySettings | None = None
     priority: Priority = "normal"
     core: int | None = None
+
+    def __post_init__(self) -> None:
+        if not 1 <= len(self.targets) <= LARGEST_TARGET_COUNT:
+            raise ValueError(f"a worker loads 1 to {LARGEST_TARGET_COUNT} servers, not {len(self.targets)}")
 
 
 @dataclass(frozen=True)
@@ -108,7 +100,7 @@ def why_no_lane(settings: WorkerSettings, templates: Iterable[Template]) -> str:
     reasons = {
         NOT_BUILT: not IS_BUILT,
         "the settings leave it out": not settings.lane,
-        "it speaks no TLS": settings.tls is not None,
+        "it speaks no TLS": any(target.tls is not None for target in settings.targets),
         "it knows no max_in_flight": settings.rules.max_in_flight is not None,
         "more than every eighth reply is compared in its values": any(
             0 < one.check_every < LEAST_CHECK_EVERY for one in templates
@@ -125,7 +117,7 @@ class LoadWorker:
         self._clock = clock
         self._loop: Loop | None = None
         self._engine: Engine | None = None
-        self._client: Client | None = None
+        self._clients: list[Client] = []
         self._lane: Lane | None = None
         self._no_lane = ""
         self._recorder: Recorder | None = None
@@ -136,7 +128,7 @@ class LoadWorker:
         self._is_over = threading.Event()
         self._is_over.set()
         self._tally = Tally()
-        self._region: Region | None = None
+        self._regions: list[Region] = []
         self._folder_lock: int | None = None
         self._gc_watch = GcWatch()
         self._previous = Usage()
@@ -153,13 +145,17 @@ class LoadWorker:
         settings = self._settings
         allow_many_files()
         self._sender.rehearse()
-        kinds = plan.request_kinds() if isinstance(plan, ClosedPlan) else templates_needed(plan)
-        templates = self._encode(kinds)
-        if settings.check is not None:
-            assert answers is not None
-            for kind, template in templates.items():
-                templates[kind] = template.checked_by(ValueCheck(answers[kind], settings.check, self._tally))
-        self._open_files([span.name for span in plan.spans])
+        try:
+            templates = self._encode(keys_needed(plan, len(settings.targets)))
+            if settings.check is not None:
+                assert answers is not None
+                for key, template in templates.items():
+                    check = ValueCheck(answers[key[1:]], settings.check, self._tally)
+                    templates[key] = template.checked_by(check)
+            self._open_files([span.name for span in plan.spans])
+        except SquallError:
+            self._close_regions()
+            raise
         assert self._recorder is not None
         self._loop = loop = Loop(self._clock, settings.spin_ns)
         length_ns = plan.spans[-1].end_ns
@@ -169,98 +165,68 @@ class LoadWorker:
             self._engine = engine = Engine(
                 pacing, length_ns, settings.rules, self._recorder, loop, self._clock, lane
             )
-            self._client = self._make_client(loop, engine)
-            self._client.open(settings.n_connections, self._clock.monotonic_ns() + _CONNECT_NS)
-        except OSError as error:
+            for target in settings.targets:
+                self._connect(target, loop, engine)
+        except SquallError:
             self._give_up()
-            where = settings.unix or f"{settings.host}:{settings.port}"
-            raise TargetError(
-                f"worker {settings.worker}: no connection to {where}: {words(error)}"
-            ) from error
+            raise
 
-    def _encode(self, kinds: Iterable[tuple[int, int]]) -> dict[tuple[int, int], Template]:
-        settings, spec = self._settings, self._settings.spec
-        inputs = {kind: make_inputs(spec, kind[0], kind[1], settings.seed, settings.shapes) for kind in kinds}
-        places = self._share(inputs) if settings.shared_memory is not None else {}
-        templates: dict[tuple[int, int], Template] = {}
-        for kind, arrays in inputs.items():
-            theirs = places.get(kind, _NO_PLACES)
-            template: Template
-            if settings.protocol == "grpc":
-                template = grpc_template(spec, arrays, kind[0], theirs.inputs, theirs.outputs)
-            else:
-                body = encode_body(spec, arrays, theirs.inputs, theirs.outputs)
-                template = http_template(self._authority(), spec, body, kind[0], settings.headers)
-            if theirs.outputs:
-                assert self._region
-                template = template.answered_in(Slots(self._region, theirs.outputs))
-            templates[kind] = template
+    def _encode(self, keys: Iterable[TemplateKey]) -> dict[TemplateKey, Template]:
+        """Every request that is needed; servers of one model get the same inputs, which are made once."""
+        settings = self._settings
+        kinds: dict[int, list[Kind]] = {}
+        for number, rows, variant in sorted(keys):
+            kinds.setdefault(number, []).append((rows, variant))
+        made: dict[tuple[ModelSpec, Kind], dict[str, np.ndarray[Any, np.dtype[Any]]]] = {}
+        templates: dict[TemplateKey, Template] = {}
+        for number, of_target in kinds.items():
+            target = settings.targets[number]
+            for kind in of_target:
+                if (target.spec, kind) not in made:
+                    made[target.spec, kind] = make_inputs(target.spec, *kind, settings.seed, settings.shapes)
+            inputs = {kind: made[target.spec, kind] for kind in of_target}
+            region, places = shared(target, region_name(settings.run, settings.worker, number), inputs)
+            if region is not None:
+                self._regions.append(region)
+            templates |= encoded(target, number, settings.protocol, settings.headers, inputs, region, places)
         return templates
 
-    def _share(
-        self, inputs: Mapping[Kind, Mapping[str, np.ndarray[Any, np.dtype[Any]]]]
-    ) -> dict[Kind, Places]:
-        """Puts the inputs into shared memory and tells the server."""
-        settings = self._settings
-        assert settings.shared_memory is not None
-        name = region_name(settings.run, settings.worker)
-        self._region, places = place_tensors(name, settings.spec, inputs, settings.shared_memory)
-        try:
-            register(self._region, settings.shared_memory)
-        except TargetError:
-            self._region.close()
-            raise
-        return places
-
-    def _authority(self) -> str:
-        """The server as HTTP names it; an IPv6 address in brackets (RFC 3986, 3.2.2)."""
-        host, port = self._settings.host, self._settings.port
-        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-    def _make_lane(self, loop: Loop, templates: Mapping[tuple[int, int], Template]) -> Lane | None:
-        """None where the lane is not built or cannot do what the settings ask. Raises OSError."""
+    def _make_lane(self, loop: Loop, templates: Mapping[TemplateKey, Template]) -> Lane | None:
+        """None where the lane is not built or cannot do what the settings ask."""
         self._no_lane = why_no_lane(self._settings, templates.values())
         if self._no_lane:
             return None
         assert self._recorder is not None
-        return Lane(loop, self._recorder, templates)
+        try:
+            return Lane(loop, self._recorder, templates)
+        except OSError as error:
+            raise ClusterError(f"worker {self._settings.worker}: no timer: {words(error)}") from error
 
-    def _make_client(self, loop: Loop, engine: Engine) -> Client:
-        """Raises OSError where the host has no address or the files of TLS cannot be used."""
+    def _connect(self, target: TargetSettings, loop: Loop, engine: Engine) -> None:
+        """Makes the client of one server, and its connections."""
         settings = self._settings
-        is_grpc = settings.protocol == "grpc"
-        tls = settings.tls
-        route = Route(
-            Address.resolve(settings.host, settings.port, settings.unix),
-            tls.context("h2" if is_grpc else "http/1.1") if tls else None,
-            (tls.server_name or settings.host) if tls else None,
-        )
-        if is_grpc:
-            return GrpcClient(
-                loop,
-                self._clock,
-                route,
-                self._authority(),
-                settings.headers,
-                engine.on_reply,
-                engine.on_failure,
-                self._lane,
-                engine.lend,
-                engine.readopt,
+        try:
+            client = client_of(
+                target, settings.protocol, settings.headers, loop, self._clock, engine, self._lane
             )
-        return HttpClient(loop, self._clock, route, engine.on_reply, engine.on_failure, self._lane)
+            self._clients.append(client)
+            client.open(settings.n_connections, self._clock.monotonic_ns() + _CONNECT_NS)
+        except OSError as error:
+            why = f"no connection to {target.where}: {words(error)}"
+            raise TargetError(f"worker {settings.worker}: {why}") from error
 
     def _open_files(self, phases: list[str]) -> None:
         settings = self._settings
-        labels = {
-            "run": settings.run, "node": settings.node, "target": settings.target, "request_kind": settings.spec.name
-        }  # fmt: skip
+        labels = {"run": settings.run, "node": settings.node}
+        targets = [target.name for target in settings.targets]
+        kinds = [target.spec.name for target in settings.targets]
         folder, worker = Path(settings.spill_dir), settings.worker
         self._folder_lock = share(folder.parent)  # the node's scratch folder: it outlives an agent that dies
         try:
             self._samples = SpillFile(folder / f"worker_samples-{worker}.arrows", "worker_samples")
             self._samples.rehearse(sample_table({}))
-            self._recorder = Recorder(folder / f"requests-{worker}.arrows", labels, worker, phases)
+            path = folder / f"requests-{worker}.arrows"
+            self._recorder = Recorder(path, labels, worker, phases, targets, kinds)
         except OSError as error:
             if self._samples is not None:
                 self._samples.close()
@@ -271,8 +237,8 @@ class LoadWorker:
         if self._lane is not None:
             self._lane.core.flush()
             self._lane.core.close()
-        if self._client is not None:
-            self._client.close()
+        for client in self._clients:
+            client.close()
         assert self._loop
         assert self._recorder
         assert self._samples
@@ -280,11 +246,15 @@ class LoadWorker:
         self._loop = None
         self._kept = self._recorder.close()
         self._samples.close()
-        if self._region is not None:
-            self._region.close()
+        self._close_regions()
         if self._folder_lock is not None:
             os.close(self._folder_lock)
             self._folder_lock = None
+
+    def _close_regions(self) -> None:
+        for region in self._regions:
+            region.close()
+        self._regions.clear()
 
     def run(self, start_ns: int) -> None:
         """Follows the plan from `start_ns` (node's clock) and closes everything. Call `prepare` before.
@@ -294,7 +264,6 @@ class LoadWorker:
         if self._loop is None:
             raise ClusterError(f"worker {self._settings.worker} was not prepared")
         assert self._engine
-        assert self._client
         if self._is_stopped.is_set():
             self._engine.request_stop()
         self._is_over.clear()
@@ -308,7 +277,7 @@ class LoadWorker:
         self._due_ns = start_ns
         self._sender.raise_thread()
         try:
-            self._engine.run(self._client, start_ns, self._on_tick, start_ns)
+            self._engine.run(self._clients, start_ns, self._on_tick, start_ns)
         except Exception as error:  # the process's edge: a fault of ours
             what = f"{type(error).__name__}: {error}"
             raise ClusterError(f"worker {self._settings.worker}: {what}") from error
@@ -387,17 +356,17 @@ class LoadWorker:
 
     def _usage(self, now_ns: int) -> Usage:
         assert self._engine
-        assert self._client
         assert self._loop
-        counters, client = self._engine.counters, self._client
+        counters = self._engine.counters
+        n_socket_errors = sum(client.n_socket_errors for client in self._clients)
+        n_write_pauses = sum(client.n_write_pauses for client in self._clients)
         return Usage(
             now_ns, self._engine.n_due_by(now_ns), counters.n_sent, counters.n_done, cpu_ns(), gc_count(),
-            self._gc_watch.paused_ns, client.n_socket_errors, client.n_write_pauses, self._loop.spun_ns,
+            self._gc_watch.paused_ns, n_socket_errors, n_write_pauses, self._loop.spun_ns,
         )  # fmt: skip
 
     def _take_sample(self, now_ns: int, loop_lag_ns: int) -> None:
         assert self._engine
-        assert self._client
         assert self._recorder
         assert self._samples
         engine, counters, previous = self._engine, self._engine.counters, self._previous
@@ -408,7 +377,7 @@ class LoadWorker:
             "n_due": usage.n_due - previous.n_due,
             "n_sent": usage.n_sent - previous.n_sent, "n_done": usage.n_done - previous.n_done,
             "n_backlog": engine.n_backlog, "n_in_flight": engine.n_in_flight,
-            "n_connections": self._client.n_connections, "lag_max_ns": counters.reset_lag(),
+            "n_connections": sum(client.n_connections for client in self._clients), "lag_max_ns": counters.reset_lag(),
             "loop_lag_ns": loop_lag_ns, "cpu_ns": usage.cpu_ns - previous.cpu_ns,
             "gc_count": usage.gc_count - previous.gc_count,
             "gc_pause_ns": usage.gc_pause_ns - previous.gc_pause_ns,

@@ -19,6 +19,8 @@ REJECTIONS = (b"Exceeds maximum queue size", b"Request timeout expired")
 NO_ID = "the reply does not carry the request's id"
 NOT_IN_SLOT = "the reply carries an output that was to be in shared memory"
 _DETAIL_CHARACTERS = 200
+TemplateKey = tuple[int, int, int]
+"""Which request: (target, rows, payload variant)."""
 
 
 class Output(NamedTuple):
@@ -45,7 +47,8 @@ class Template(ABC):
     """A request but for its id, pre-encoded: head + id + tail; and the spec that its reply must meet.
 
     `check_every`: of requests whose id is a multiple of it the values are compared too; 0: of none. `slots`: gives the
-    bytes of an output by name where outputs lie in shared memory, None where replies carry them.
+    bytes of an output by name where outputs lie in shared memory, None where replies carry them. `target`: number of
+    the server that it is for, among those of the worker.
     """
 
     head: bytes
@@ -55,6 +58,7 @@ class Template(ABC):
     check_every: int = 0
     check: ValueCheck | None = field(default=None, compare=False, repr=False)
     slots: Callable[[str], bytes] | None = field(default=None, compare=False, repr=False)
+    target: int = 0
     _known: list[Layout] = field(default_factory=list, compare=False, repr=False)
 
     @property
@@ -79,6 +83,10 @@ class Template(ABC):
     def answered_in(self, slots: Callable[[str], bytes]) -> Self:
         """The same request, whose outputs the server writes where `slots` reads."""
         return replace(self, slots=slots)
+
+    def sent_to(self, target: int) -> Self:
+        """The same request, for the server of that number."""
+        return replace(self, target=target)
 
     def _remember(self, layout: Layout) -> None:
         if self.layout != layout:

@@ -43,6 +43,7 @@
 #define MOST_EVENTS 256
 #define SENDS_PER_EVENT 4 /* as in squall.actors.load.engine */
 #define MOST_HEADS 64
+#define MOST_TARGETS 64
 #define MOST_RECENT 4096
 #define GIVE_BACK_BYTES ((1LL << 30) - 1)
 #define LARGEST_WINDOW ((1LL << 31) - 1)
@@ -68,11 +69,12 @@ typedef struct { /* one row of `requests`, as squall.actors.load.recorder reads 
   int32_t rows, request_bytes;
   uint8_t phase, outcome;
   uint16_t detail;
+  uint8_t target;
 } __attribute__((packed)) Record;
 
 typedef struct {
   Bytes head, tail, prefix, suffix;
-  int32_t rows, n_bytes;
+  int32_t rows, n_bytes, target;
   int64_t check_every, n_reply, n_json; /* n_reply -1: no reply of it was judged yet */
 } Template;
 

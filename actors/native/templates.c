@@ -17,15 +17,16 @@ PyObject *body_of(const Lane *lane, const Request *request) {
 }
 
 const char add_template_doc[] =
-    "add_template(head, tail, rows, n_bytes, check_every) -> its number";
+    "add_template(head, tail, rows, n_bytes, check_every, target) -> its number";
 PyObject *Lane_add_template(Lane *lane, PyObject *args) {
   const char *head, *tail;
   Py_ssize_t n_head, n_tail;
-  int rows, n_bytes;
+  int rows, n_bytes, target;
   long long check_every;
-  if (!PyArg_ParseTuple(args, "y#y#iiL", &head, &n_head, &tail, &n_tail, &rows, &n_bytes, &check_every)) return NULL;
+  if (!PyArg_ParseTuple(args, "y#y#iiLi", &head, &n_head, &tail, &n_tail, &rows, &n_bytes, &check_every, &target))
+    return NULL;
   if (!may_enter(lane) || !is_within("rows of a request", rows, 0, INT32_MAX) ||
-      !is_within("check_every", check_every, 0, INT64_MAX))
+      !is_within("check_every", check_every, 0, INT64_MAX) || !is_within("a target", target, 0, MOST_TARGETS - 1))
     return NULL;
   if (n_head + ID_DIGITS + n_tail != n_bytes) {
     PyErr_Format(PyExc_ValueError, "a request of %zd bytes, an id and %zd bytes is not of %d", n_head, n_tail, n_bytes);
@@ -39,6 +40,7 @@ PyObject *Lane_add_template(Lane *lane, PyObject *args) {
   template->rows = rows;
   template->n_bytes = n_bytes;
   template->check_every = check_every;
+  template->target = target;
   template->n_reply = -1;
   return PyLong_FromLong(lane->n_templates++);
 }

@@ -13,6 +13,7 @@ from pathlib import Path
 from squall.actors.clock import SystemClock
 from squall.actors.load.engine import Rules, templates_needed
 from squall.actors.load.shared_memory import SharedMemorySettings
+from squall.actors.load.targets import TargetSettings
 from squall.actors.load.worker import Answers, LoadWorker, Progress, WorkerSettings
 from squall.actors.messages.value_check import ValueRule
 from squall.actors.process.priority import Scheduling
@@ -156,18 +157,20 @@ def _settings(run: str, scenario: Scenario, endpoint: Endpoint, expected: Expect
     """Those of the first worker, but for its node and the folder for its spill files."""
     clients, memory = scenario.clients, scenario.clients.shared_memory
     is_plain = clients.protocol == "grpc" and clients.tls is None  # https says only what HTTP speaks
+    target = TargetSettings(
+        SERVER, endpoint.host, endpoint.port if clients.protocol == "http" else endpoint.grpc_port, endpoint.spec,
+        None if is_plain else tls_of(scenario), clients.unix,
+        None if memory is None else SharedMemorySettings(
+            memory.inputs, memory.outputs, endpoint.url, endpoint.tls
+        ),
+    )  # fmt: skip
     return WorkerSettings(
-        run=run, node="", worker=0, target=SERVER, host=endpoint.host,
-        port=endpoint.port if clients.protocol == "http" else endpoint.grpc_port,
-        protocol=clients.protocol, tls=None if is_plain else tls_of(scenario), unix=clients.unix,
-        headers=expand_headers(clients.headers, os.environ),
-        spin_ns=clients.spin_ns, spec=endpoint.spec, seed=scenario.seed, shapes=dict(scenario.model.shapes),
+        run=run, node="", worker=0, targets=(target,), protocol=clients.protocol,
+        headers=expand_headers(clients.headers, os.environ), spin_ns=clients.spin_ns,
+        seed=scenario.seed, shapes=dict(scenario.model.shapes),
         rules=Rules(clients.timeout_ns, clients.max_in_flight, phase_timeouts(scenario)),
         n_connections=clients.connections, priority=clients.priority,
         check=expected.rule if expected is not None else None, spill_dir="",
-        shared_memory=None if memory is None else SharedMemorySettings(
-            memory.inputs, memory.outputs, endpoint.url, endpoint.tls
-        ),
     )  # fmt: skip
 
 

@@ -22,6 +22,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from squall.actors.load.engine import Rules
+from squall.actors.load.targets import TargetSettings
 from squall.actors.load.worker import WorkerSettings
 from squall.actors.process.own_python import own_command, own_environment
 from squall.actors.process.proc_files import stolen_ns, waited_ns
@@ -236,8 +237,9 @@ def poisson_plan(rate_hz: float, window_ns: int, drain_ns: int, seed: int) -> Pl
 
 def _settings(job: Job, worker: int, spill_dir: str) -> WorkerSettings:
     return WorkerSettings(
-        run="selftest", node="node-0", worker=worker, target="server-0", host="127.0.0.1",
-        port=job.server.port(job.protocol), spec=_SPEC, seed=1, shapes={}, rules=Rules(_REQUEST_TIMEOUT_NS),
+        run="selftest", node="node-0", worker=worker,
+        targets=(TargetSettings("server-0", "127.0.0.1", job.server.port(job.protocol), _SPEC),),
+        seed=1, shapes={}, rules=Rules(_REQUEST_TIMEOUT_NS),
         n_connections=_CONNECTIONS[job.protocol], spill_dir=spill_dir, protocol=job.protocol, priority="auto",
     )  # fmt: skip
 

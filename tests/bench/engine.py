@@ -27,6 +27,7 @@ import pyarrow as pa
 from squall.actors.clock import SystemClock
 from squall.actors.load.engine import Rules
 from squall.actors.load.lane import IS_BUILT
+from squall.actors.load.targets import TargetSettings
 from squall.actors.load.worker import LoadWorker, WorkerSettings
 from squall.actors.spill import read_spill
 from squall.scenarios.arrivals.gaps import GammaGaps
@@ -95,8 +96,8 @@ def run_once(
     port = target.grpc_port if protocol == "grpc" else target.http_port
     with tempfile.TemporaryDirectory() as folder:
         settings = WorkerSettings(
-            "r", "node-0", 0, "server-0", target.host, port, target.spec, 1, {}, Rules(5 * _S), n_connections, folder,
-            protocol, spin_ns=spin_ns, lane=has_lane, priority="auto",
+            "r", "node-0", 0, (TargetSettings("server-0", target.host, port, target.spec),), 1, {}, Rules(5 * _S),
+            n_connections, folder, protocol, spin_ns=spin_ns, lane=has_lane, priority="auto",
         )  # fmt: skip
         ours, theirs = multiprocessing.Pipe()
         process = multiprocessing.get_context("spawn").Process(target=_work, args=(settings, plan, theirs))

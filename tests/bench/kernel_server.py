@@ -24,6 +24,7 @@ from squall.actors.inject.kernel_library import find_cupti, kernel_environment
 from squall.actors.inject.kernel_ring import Array, KernelKinds
 from squall.actors.inject.library import batch_environment
 from squall.actors.load.engine import Rules
+from squall.actors.load.targets import TargetSettings
 from squall.actors.load.worker import LoadWorker, WorkerSettings
 from squall.actors.nsys.session import NsysSession, find_nsys
 from squall.actors.nsys.step import run_step
@@ -82,8 +83,8 @@ class Load:
     def __init__(self, endpoint: Endpoint, seconds: float, folder: Path, seed: int = 1) -> None:
         self._folder = folder
         settings = WorkerSettings(
-            "r", "node-0", 0, "server-0", endpoint.host, endpoint.port, endpoint.spec, 1, {}, Rules(5 * _S),
-            N_CONNECTIONS, str(folder), "http", priority="auto",
+            "r", "node-0", 0, (TargetSettings("server-0", endpoint.host, endpoint.port, endpoint.spec),), 1, {},
+            Rules(5 * _S), N_CONNECTIONS, str(folder), "http", priority="auto",
         )  # fmt: skip
         ours, theirs = multiprocessing.Pipe()
         self._process = multiprocessing.get_context("spawn").Process(

@@ -27,6 +27,7 @@ import numpy as np
 import pyarrow as pa
 
 from squall.actors.load.engine import Rules
+from squall.actors.load.targets import TargetSettings
 from squall.actors.load.worker import WorkerSettings
 from squall.actors.process.priority import Priority
 from squall.actors.spill import read_spill
@@ -81,8 +82,8 @@ def send_lags(
     prefix, program, priority = ARRANGEMENTS[arrangement]
     with tempfile.TemporaryDirectory() as folder:
         settings = WorkerSettings(
-            "r", "node-0", 0, "server-0", "127.0.0.1", server.port("http"), _SPEC, 1, {}, Rules(30 * _S), 64, folder,
-            priority=priority, spin_ns=spin_ns,
+            "r", "node-0", 0, (TargetSettings("server-0", "127.0.0.1", server.port("http"), _SPEC),), 1, {},
+            Rules(30 * _S), 64, folder, priority=priority, spin_ns=spin_ns,
         )  # fmt: skip
         plan = gamma_plan(_RATE_HZ, seconds)
         with subprocess.Popen(

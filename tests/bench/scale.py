@@ -25,6 +25,7 @@ import pyarrow as pa
 
 from squall.actors.clock import SystemClock
 from squall.actors.load.engine import Rules
+from squall.actors.load.targets import TargetSettings
 from squall.actors.load.worker import LoadWorker, WorkerSettings
 from squall.actors.spill import read_spill
 from squall.scenarios.config.arrivals import ConstantThink
@@ -128,8 +129,9 @@ def run_once(protocol: str, null: NullProcess, plan: Plan | ClosedPlan, n_connec
     """One run of one worker. Raises EOFError where the worker could not run."""
     with tempfile.TemporaryDirectory() as folder:
         settings = WorkerSettings(
-            run="r", node="node-0", worker=0, target="null", host="127.0.0.1", port=null.ports[protocol],
-            spec=null_spec(), seed=1, shapes={}, rules=Rules(60 * _S), n_connections=n_connections,
+            run="r", node="node-0", worker=0, seed=1,
+            targets=(TargetSettings("null", "127.0.0.1", null.ports[protocol], null_spec()),),
+            shapes={}, rules=Rules(60 * _S), n_connections=n_connections,
             spill_dir=folder, protocol=protocol,
         )  # fmt: skip
         context = multiprocessing.get_context("spawn")  # a fork would begin with the memory of this process

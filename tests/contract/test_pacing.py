@@ -25,7 +25,7 @@ from tests.golden.driving import MS, SPEC, S, plan_of
 START_NS = 1
 """Long past on the clock of the lane, which gives Python only what is due and finds no connection: here, all."""
 SERVICE_NS = MS
-TEMPLATES = {(rows, 0): HttpTemplate(b"head", b"tail" * rows, rows, SPEC) for rows in (1, 2)}
+TEMPLATES = {(0, rows, 0): HttpTemplate(b"head", b"tail" * rows, rows, SPEC) for rows in (1, 2)}
 needs_lane = pytest.mark.skipif(not IS_BUILT, reason="the lane is not built")
 WAYS = ["python", pytest.param("lane", marks=needs_lane)]
 
@@ -57,8 +57,8 @@ PLANS: dict[str, Plan | ClosedPlan] = {"open": open_plan(), "closed": closed_pla
 @pytest.fixture
 def lane(tmp_path: Path) -> Iterator[Lane | None]:
     """None where it is not built."""
-    labels = {"run": "r", "node": "node-0", "target": "server-0", "request_kind": "m"}
-    recorder = Recorder(tmp_path / "requests.arrows", labels, 0, ["few", "more"])
+    labels = {"run": "r", "node": "node-0"}
+    recorder = Recorder(tmp_path / "requests.arrows", labels, 0, ["few", "more"], ["server-0"], ["m"])
     loop = Loop(SystemClock())
     made = Lane(loop, recorder, TEMPLATES) if IS_BUILT else None
     yield made

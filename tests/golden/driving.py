@@ -5,13 +5,16 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from squall.actors.clock import SystemClock
 from squall.actors.load.engine import Rules
+from squall.actors.load.targets import TargetSettings
 from squall.actors.load.worker import Answers, LoadWorker, WorkerSettings
 from squall.actors.spill import read_spill
 from squall.models.spec import ModelSpec, TensorSpec
@@ -49,10 +52,16 @@ def settings_of(
     protocol: str = "http",
 ) -> WorkerSettings:
     return WorkerSettings(
-        run="r", node="node-0", worker=0, target="server-0", host="127.0.0.1", port=port, spec=spec, seed=1,
+        run="r", node="node-0", worker=0, targets=(TargetSettings("server-0", "127.0.0.1", port, spec),), seed=1,
         shapes={}, rules=rules or Rules(timeout_ns=30 * S), n_connections=n_connections, spill_dir=str(folder),
         protocol=protocol,
     )  # fmt: skip
+
+
+def toward(settings: WorkerSettings, **changes: Any) -> WorkerSettings:
+    """The same worker, whose one server is reached otherwise."""
+    (target,) = settings.targets
+    return replace(settings, targets=(replace(target, **changes),))
 
 
 def run_worker(

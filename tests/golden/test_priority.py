@@ -18,6 +18,7 @@ import pytest
 
 from squall.actors.load.engine import Rules
 from squall.actors.load.sender import Sender
+from squall.actors.load.targets import TargetSettings
 from squall.actors.load.worker import WorkerSettings
 from squall.actors.process.priority import Priority
 from squall.actors.spill import read_spill
@@ -47,8 +48,8 @@ def probe(
     """A worker that is ready and waits for its start instant."""
     folder.mkdir()
     settings = WorkerSettings(
-        "r", "node-0", 0, "server-0", "127.0.0.1", port, null_spec(), 1, {}, Rules(20 * _S), 16, str(folder),
-        priority=priority, core=core,
+        "r", "node-0", 0, (TargetSettings("server-0", "127.0.0.1", port, null_spec()),), 1, {}, Rules(20 * _S), 16,
+        str(folder), priority=priority, core=core,
     )  # fmt: skip
     command = [*prefix, sys.executable, "-m", "squall.actors.load.worker_process"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:

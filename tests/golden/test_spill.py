@@ -19,7 +19,8 @@ import squall.actors.load.recorder
 from squall.actors.load.recorder import NEVER, OUTCOME_CODE, Recorder
 from squall.actors.spill import read_spill
 
-LABELS = {"run": "r", "node": "node-0", "target": "server-0", "request_kind": "stub"}
+LABELS = {"run": "r", "node": "node-0"}
+SERVERS = (["server-0"], ["stub"])
 OK = OUTCOME_CODE["ok"]
 
 
@@ -51,7 +52,7 @@ def ids(tables: list[pa.Table]) -> list[int]:
 def whole_file(tmp_path_factory: pytest.TempPathFactory) -> tuple[bytes, list[int]]:
     """A spill_file of three batches of 3, 1 and 2 rows, and where each of them ends."""
     path = tmp_path_factory.mktemp("spill_file") / "s.arrows"
-    recorder = Recorder(path, LABELS, 0, ["m"])
+    recorder = Recorder(path, LABELS, 0, ["m"], *SERVERS)
     ends: list[int] = []
     for first, n in ((0, 3), (3, 1), (4, 2)):
         record_rows(recorder, first, n)
@@ -98,7 +99,7 @@ class _Disk(io.FileIO):
 
 def test_rows_that_a_full_disk_does_not_take_come_back_from_close(tmp_path: Path) -> None:
     path = tmp_path / "s.arrows"
-    recorder = Recorder(path, LABELS, 0, ["m"])
+    recorder = Recorder(path, LABELS, 0, ["m"], *SERVERS)
     record_rows(recorder, 0, 10)
     settle(recorder)
     disk = _Disk(tmp_path / "small", "w")
@@ -115,7 +116,7 @@ def test_rows_that_a_full_disk_does_not_take_come_back_from_close(tmp_path: Path
 
 
 def test_a_device_that_cannot_even_be_cut_back_loses_no_row(tmp_path: Path) -> None:
-    recorder = Recorder(tmp_path / "s.arrows", LABELS, 0, ["m"])
+    recorder = Recorder(tmp_path / "s.arrows", LABELS, 0, ["m"], *SERVERS)
     recorder._spill_file._file.close()
     recorder._spill_file._file = io.FileIO("/dev/full", "w")
     record_rows(recorder, 0, 100)
@@ -142,7 +143,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_file_and_leftovers_are_all_rows_when_the_disk_fills(small_disk: Path) -> None:
-    recorder = Recorder(small_disk / "s.arrows", LABELS, 0, ["m"])
+    recorder = Recorder(small_disk / "s.arrows", LABELS, 0, ["m"], *SERVERS)
     rng = np.random.default_rng(1)
     for i, noise in enumerate(rng.integers(0, 2**62, 40_000).tolist()):
         recorder.record(i, noise, noise, noise, noise, 8, 1, 100, 0, OK)
@@ -156,7 +157,7 @@ def test_file_and_leftovers_are_all_rows_when_the_disk_fills(small_disk: Path) -
 
 
 def test_buffers_do_not_grow_with_the_rows(tmp_path: Path) -> None:
-    recorder = Recorder(tmp_path / "s.arrows", LABELS, 0, ["m"])
+    recorder = Recorder(tmp_path / "s.arrows", LABELS, 0, ["m"], *SERVERS)
     made = {id(recorder._buffer)}
     for turn in range(10):
         record_rows(recorder, turn * 16_384, 16_000)
@@ -168,14 +169,14 @@ def test_buffers_do_not_grow_with_the_rows(tmp_path: Path) -> None:
 
 
 def test_more_rows_than_a_buffer_holds_are_all_in_the_file(tmp_path: Path) -> None:
-    recorder = Recorder(tmp_path / "s.arrows", LABELS, 0, ["m"])
+    recorder = Recorder(tmp_path / "s.arrows", LABELS, 0, ["m"], *SERVERS)
     record_rows(recorder, 0, 3 * 16_384 + 5)
     assert recorder.close() == []
     assert ids(read(tmp_path / "s.arrows")) == list(range(3 * 16_384 + 5))
 
 
 def test_records_become_rows_exactly_with_nulls_where_an_instant_was_not_reached(tmp_path: Path) -> None:
-    recorder = Recorder(tmp_path / "s.arrows", LABELS, 3, ["warm", "m"])
+    recorder = Recorder(tmp_path / "s.arrows", LABELS, 3, ["warm", "m"], *SERVERS)
     recorder.record(5, 2**62, 2**62 + 1, 2**62 + 2, 2**62 + 3, 2**40, 7, 2**31 - 1, 0, OK)
     late = OUTCOME_CODE["timeout"]
     recorder.record(6, 10, 11, NEVER, 12, 0, 1, 100, 1, late, "no whole reply")
@@ -199,7 +200,7 @@ def test_records_become_rows_exactly_with_nulls_where_an_instant_was_not_reached
 
 
 def test_seventy_thousand_different_details_keep_every_row_and_say_what_is_not_kept(tmp_path: Path) -> None:
-    recorder = Recorder(tmp_path / "s.arrows", LABELS, 0, ["m"])
+    recorder = Recorder(tmp_path / "s.arrows", LABELS, 0, ["m"], *SERVERS)
     record_rows(recorder, 0, 70_000, detail=lambda i: f"detail {i}")
     assert recorder.close() == []
     tables = read(tmp_path / "s.arrows")
@@ -210,7 +211,7 @@ def test_seventy_thousand_different_details_keep_every_row_and_say_what_is_not_k
 
 
 def test_a_table_carries_only_the_details_of_its_own_rows(tmp_path: Path) -> None:
-    recorder = Recorder(tmp_path / "s.arrows", LABELS, 0, ["m"])
+    recorder = Recorder(tmp_path / "s.arrows", LABELS, 0, ["m"], *SERVERS)
     record_rows(recorder, 0, 5_000, detail=lambda i: f"detail {i} " + "x" * 150)
     settle(recorder)
     record_rows(recorder, 5_000, 1, detail=lambda _: "another")

@@ -21,7 +21,17 @@ from squall.actors.net.stream import TlsSettings
 from squall.models.spec import ModelSpec
 from squall.scenarios.errors import TargetError
 from tests.certificates import Authority, Identity
-from tests.golden.driving import MS, S, assert_one_row_each, column, numbers, plan_of, run_worker, settings_of
+from tests.golden.driving import (
+    MS,
+    S,
+    assert_one_row_each,
+    column,
+    numbers,
+    plan_of,
+    run_worker,
+    settings_of,
+    toward,
+)
 from tests.null_process import NullProcess, null_spec
 
 both_protocols = pytest.mark.parametrize("protocol", ["http", "grpc"])
@@ -79,7 +89,7 @@ def over_tls(
     settings = settings_of(
         folder, null.ports[protocol], Rules(5 * S), spec=spec or null_spec(), protocol=protocol
     )
-    return replace(settings, tls=tls)
+    return toward(settings, tls=tls)
 
 
 def refusal(settings: WorkerSettings) -> str:
@@ -87,7 +97,9 @@ def refusal(settings: WorkerSettings) -> str:
     worker = LoadWorker(settings, SystemClock())
     with pytest.raises(TargetError) as caught:
         worker.prepare(plan_of([0], S))
-    before, text = str(caught.value).split(f"worker 0: no connection to 127.0.0.1:{settings.port}: ")
+    before, text = str(caught.value).split(
+        f"worker 0: no connection to 127.0.0.1:{settings.targets[0].port}: "
+    )
     assert before == ""
     assert "\n" not in text
     return text
@@ -284,7 +296,7 @@ def test_a_connection_that_takes_its_time_to_be_made_speaks_tls_too(
             listener.getsockname()
         )  # the queue is full: the client's SYN is dropped, and sent again
         settings = over_tls(tmp_path, null, protocol, TlsSettings(ca=certificates.ca))
-        settings = replace(settings, port=listener.getsockname()[1], n_connections=1)
+        settings = replace(toward(settings, port=listener.getsockname()[1]), n_connections=1)
         forwarder = threading.Timer(0.2, forward, (listener, null.ports[protocol]))
         forwarder.start()
         rows = run_worker(settings, plan_of([0], 10 * S))

@@ -19,7 +19,7 @@ from squall.cluster.node.endpoint import Endpoint
 from squall.cluster.node.server import TritonServer
 from squall.models.reference import reference_answers
 from squall.scenarios.config.loader import scenario_from_mapping
-from tests.golden.driving import MS, S, column, numbers, plan_of, run_worker, settings_of
+from tests.golden.driving import MS, S, column, numbers, plan_of, run_worker, settings_of, toward
 from tests.integration.live_runs import Bench, scenario_mapping
 from tests.integration.test_losses import _holder_of, _spill_file
 
@@ -99,8 +99,11 @@ def test_a_real_server_reads_and_writes_the_regions(
     port = endpoint.port if protocol == "http" else endpoint.grpc_port
     run = f"{protocol}-{inputs}-{outputs}"
     settings = replace(
-        settings_of(tmp_path, port, spec=endpoint.spec, protocol=protocol), run=run,
-        check=ValueRule(3, 1e-3, 1e-5), shared_memory=SharedMemorySettings(inputs, outputs, endpoint.url),
+        toward(
+            settings_of(tmp_path, port, spec=endpoint.spec, protocol=protocol),
+            shared_memory=SharedMemorySettings(inputs, outputs, endpoint.url),
+        ),
+        run=run, check=ValueRule(3, 1e-3, 1e-5),
     )  # fmt: skip
     answers = reference_answers(endpoint.spec, SETTINGS, settings.seed, KINDS)
     tallies: list[Tally] = []
@@ -113,7 +116,7 @@ def test_a_real_server_reads_and_writes_the_regions(
     assert column(rows, "outcome") == ["ok"] * 30, set(column(rows, "detail"))
     assert tallies == [Tally(10, 0)]
     assert _left(run) == []
-    assert _registered(endpoint.url) == [f"squall-shm-{run}-0"]
+    assert _registered(endpoint.url) == [f"squall-shm-{run}-0-0"]
     assert unregister_all(run, endpoint.url, None) == []
     assert _registered(endpoint.url) == []
 

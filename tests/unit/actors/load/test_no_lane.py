@@ -11,6 +11,7 @@ import pytest
 import squall.actors.load.worker
 from squall.actors.load.engine import Rules
 from squall.actors.load.lane import BUILD_MEND, NOT_BUILT
+from squall.actors.load.targets import TargetSettings
 from squall.actors.load.worker import WorkerSettings, why_no_lane
 from squall.actors.messages.template import Template
 from squall.actors.net.stream import TlsSettings
@@ -21,10 +22,12 @@ from tests.checkup_hosts import FakeProbes
 
 S = 1_000_000_000
 SETTINGS = WorkerSettings(
-    run="r", node="node-0", worker=0, target="server-0", host="127.0.0.1", port=1,
-    spec=head_spec("linear_head", "1", {"width": 8, "classes": 2}, 8), seed=1, shapes={}, rules=Rules(S),
+    run="r", node="node-0", worker=0, seed=1,
+    targets=(TargetSettings("server-0", "127.0.0.1", 1, head_spec("linear_head", "1", {"width": 8, "classes": 2}, 8)),),
+    shapes={}, rules=Rules(S),
     n_connections=1, spill_dir="",
 )  # fmt: skip
+OVER_TLS = (*SETTINGS.targets, replace(SETTINGS.targets[0], tls=TlsSettings()))
 PLAIN = [cast(Template, SimpleNamespace(check_every=0))]
 
 
@@ -34,7 +37,7 @@ PLAIN = [cast(Template, SimpleNamespace(check_every=0))]
         ({}, 0, ""),
         ({}, 8, ""),
         ({}, 7, "more than every eighth reply is compared in its values"),
-        ({"tls": TlsSettings()}, 0, "it speaks no TLS"),
+        ({"targets": OVER_TLS}, 0, "it speaks no TLS"),
         ({"rules": Rules(S, 4)}, 0, "it knows no max_in_flight"),
         ({"lane": False}, 0, "the settings leave it out"),
     ],
@@ -49,7 +52,7 @@ def test_each_reason_is_told(
 
 def test_a_lane_that_was_not_built_is_the_first_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(squall.actors.load.worker, "IS_BUILT", False)
-    assert why_no_lane(replace(SETTINGS, tls=TlsSettings()), PLAIN) == NOT_BUILT
+    assert why_no_lane(replace(SETTINGS, targets=OVER_TLS), PLAIN) == NOT_BUILT
 
 
 @pytest.mark.parametrize(("is_built", "status"), [(True, "ok"), (False, "limited")])

@@ -1,0 +1,162 @@
+"""The servers that one worker loads: how each is reached, its requests as bytes, the client that sends them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from squall.actors.clock import Clock
+from squall.actors.load.client import Client
+from squall.actors.load.engine import Engine, templates_needed
+from squall.actors.load.grpc_client import GrpcClient
+from squall.actors.load.http_client import HttpClient
+from squall.actors.load.lane import Lane
+from squall.actors.load.shared_memory import (
+    Kind,
+    Places,
+    Region,
+    SharedMemorySettings,
+    Slots,
+    place_tensors,
+    register,
+)
+from squall.actors.messages.grpc_wire import grpc_template
+from squall.actors.messages.http_wire import http_template
+from squall.actors.messages.template import Template, TemplateKey
+from squall.actors.net.loop import Loop
+from squall.actors.net.stream import Address, Route, TlsSettings
+from squall.models.payload import encode_body
+from squall.models.spec import ModelSpec
+from squall.scenarios.errors import ClusterError, TargetError
+from squall.scenarios.plan.closed import ClosedPlan
+from squall.scenarios.plan.plan import Plan
+
+LARGEST_TARGET_COUNT = 64
+Inputs = Mapping[Kind, Mapping[str, NDArray[np.generic]]]
+"""Arrays by name for each (rows, payload variant)."""
+_NO_PLACES = Places({}, {})
+
+
+@dataclass(frozen=True)
+class TargetSettings:
+    """One server as a worker loads it; `name` is what the rows call it.
+
+    `unix`: path on the worker's node of a Unix socket that is loaded instead of host and port, which then only name
+    the server.
+    """
+
+    name: str
+    host: str
+    port: int
+    spec: ModelSpec
+    tls: TlsSettings | None = None
+    unix: str | None = None
+    shared_memory: SharedMemorySettings | None = None
+
+    @property
+    def authority(self) -> str:
+        """The server as HTTP names it; an IPv6 address in brackets (RFC 3986, 3.2.2)."""
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    @property
+    def where(self) -> str:
+        """What a worker connects to, for people."""
+        return self.unix or f"{self.host}:{self.port}"
+
+
+def keys_needed(plan: Plan | ClosedPlan, n_targets: int) -> set[TemplateKey]:
+    """The distinct (target, rows, variant) of a plan. Raises ClusterError for a plan that is not of these targets."""
+    target = plan.target
+    if target is None and n_targets > 1 and len(plan):
+        raise ClusterError(f"the plan does not say which of {n_targets} servers each request is for")
+    if target is not None and len(target) and int(target.max()) >= n_targets:
+        raise ClusterError(f"the plan is for server number {int(target.max())}, there are {n_targets}")
+    if isinstance(plan, ClosedPlan):
+        used = {0} if target is None else set(np.unique(target).tolist())
+        return {(number, *kind) for number in used for kind in plan.request_kinds()}
+    if target is None:
+        return {(0, *kind) for kind in templates_needed(plan)}
+    return {
+        (number, *kind) for number in np.unique(target).tolist() for kind in templates_needed(plan, number)
+    }
+
+
+def encoded(
+    target: TargetSettings,
+    number: int,
+    protocol: str,
+    headers: Mapping[str, str],
+    inputs: Inputs,
+    region: Region | None,
+    places: Mapping[Kind, Places],
+) -> dict[TemplateKey, Template]:
+    """The requests with these inputs for one server; `places` are those of its shared memory, in `region`.
+
+    Raises ScenarioError for a payload that the model does not take.
+    """
+    templates: dict[TemplateKey, Template] = {}
+    for kind, arrays in inputs.items():
+        theirs = places.get(kind, _NO_PLACES)
+        template: Template
+        if protocol == "grpc":
+            template = grpc_template(target.spec, arrays, kind[0], theirs.inputs, theirs.outputs)
+        else:
+            body = encode_body(target.spec, arrays, theirs.inputs, theirs.outputs)
+            template = http_template(target.authority, target.spec, body, kind[0], headers)
+        if theirs.outputs:
+            assert region is not None
+            template = template.answered_in(Slots(region, theirs.outputs))
+        templates[number, *kind] = template.sent_to(number)
+    return templates
+
+
+def shared(target: TargetSettings, name: str, inputs: Inputs) -> tuple[Region | None, Mapping[Kind, Places]]:
+    """The inputs in shared memory, in a region `name` of which the server was told; none where it has no such.
+
+    Raises TargetError where the server does not take it, ClusterError where the memory cannot be had, ScenarioError
+    where an output has no fixed size.
+    """
+    if target.shared_memory is None:
+        return None, {}
+    region, places = place_tensors(name, target.spec, inputs, target.shared_memory)
+    try:
+        register(region, target.shared_memory)
+    except TargetError:
+        region.close()
+        raise
+    return region, places
+
+
+def client_of(
+    target: TargetSettings,
+    protocol: str,
+    headers: Mapping[str, str],
+    loop: Loop,
+    clock: Clock,
+    engine: Engine,
+    lane: Lane | None,
+) -> Client:
+    """Without connections yet. Raises OSError where the host has no address or the files of TLS cannot be used."""
+    is_grpc, tls = protocol == "grpc", target.tls
+    route = Route(
+        Address.resolve(target.host, target.port, target.unix),
+        tls.context("h2" if is_grpc else "http/1.1") if tls else None,
+        (tls.server_name or target.host) if tls else None,
+    )
+    if not is_grpc:
+        return HttpClient(loop, clock, route, engine.on_reply, engine.on_failure, lane)
+    return GrpcClient(
+        loop,
+        clock,
+        route,
+        target.authority,
+        headers,
+        engine.on_reply,
+        engine.on_failure,
+        lane,
+        engine.lend,
+        engine.readopt,
+    )
