@@ -110,8 +110,8 @@ class ValueCheckConfig(Section):
     def every(self, n_parties: int) -> int:
         """Requests whose id is a multiple of it are checked, by every one of `n_parties` in its turn.
 
-        Parties (workers; users of a closed loop) take ids in turn, so the two must have no common factor: the largest
-        such number that still gives `share`.
+        Parties (workers times servers; users of a closed loop) take ids in turn, so the two must have no common factor:
+        the largest such number that still gives `share`.
         """
         every = max(1, int(1 / self.share + 1e-9))
         while math.gcd(every, n_parties) != 1:

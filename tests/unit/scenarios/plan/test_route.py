@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from squall.scenarios.config.loader import scenario_from_mapping
 from squall.scenarios.config.routing import RoutingConfig, RoutingKind
+from squall.scenarios.config.scenario import ValueCheckConfig
 from squall.scenarios.errors import ScenarioError
 from squall.scenarios.plan.closed import ClosedPlan, deal_closed
 from squall.scenarios.plan.deal import DealRule, affinity_of
@@ -206,6 +207,19 @@ def test_a_mirrored_plan_of_many_pieces_and_in_files_is_the_same(
     assert whole.affinity is not None
     assert filed.affinity.tolist() == whole.affinity.tolist()
     assert not any(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("kind", ["round-robin", "mirror"])
+@pytest.mark.parametrize(("n_workers", "n_servers"), [(1, 2), (2, 2), (5, 2), (3, 4), (4, 6)])
+def test_value_checks_reach_every_server_through_every_worker(
+    kind: RoutingKind, n_workers: int, n_servers: int
+) -> None:
+    plan = routed(plan_of(4_000), kind, [1.0] * n_servers)
+    every = ValueCheckConfig(share=0.01).every(n_workers * n_servers)
+    pairs = list(zip((plan.seq % n_workers).tolist(), target_of(plan), strict=True))
+    taken, dealt = set(pairs[::every]), set(pairs)
+    assert taken == dealt
+    assert {server for _, server in taken} == set(range(n_servers))
 
 
 def test_more_mirrored_arrivals_than_a_plan_takes_are_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
