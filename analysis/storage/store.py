@@ -303,8 +303,9 @@ class RunStore:
             if unfinished is None:
                 shutil.rmtree(put_aside, ignore_errors=True)
 
-    def reopen(self, tables: Iterable[str], keeps: Callable[[pa.Table], pa.Table]) -> None:
-        """Takes up a run that is open, or sealed as unfinished: of raw `tables` only the rows that `keeps` gives stay.
+    def reopen(self, tables: Iterable[str], keeps: Callable[[str, pa.Table], pa.Table]) -> None:
+        """Takes up a run that is open, or sealed as unfinished: of raw `tables` only the rows that `keeps` gives stay,
+        which is told name and rows.
 
         The rows that were there lie beside the tables until the run is sealed whole; what is derived goes. Raises
         `Sealed` for a run that is finished, `StoreError` where the disk has no room.
@@ -335,7 +336,7 @@ class RunStore:
             (self.run_dir / RESERVE).unlink(missing_ok=True)
             raise StoreError(f"cannot write to {self.run_dir}: {error_reason(error)}") from error
 
-    def _put_aside(self, table: str, keeps: Callable[[pa.Table], pa.Table]) -> None:
+    def _put_aside(self, table: str, keeps: Callable[[str, pa.Table], pa.Table]) -> None:
         aside, current = self.run_dir / f"{_ASIDE}{table}", self.run_dir / "tables" / table
         if aside.is_dir():  # an attempt before this one was broken off
             shutil.rmtree(current, ignore_errors=True)
@@ -343,7 +344,7 @@ class RunStore:
             current.rename(aside)
         n_kept = 0
         for part in sorted(aside.glob("part-*.parquet")):
-            kept = keeps(pq.ParquetFile(part).read())
+            kept = keeps(table, pq.ParquetFile(part).read())
             n_kept += len(kept)
             if len(kept):
                 self.append(table, kept)

@@ -16,16 +16,15 @@ from squall.actors.load.shared_memory import SharedMemorySettings
 from squall.actors.load.targets import TargetSettings
 from squall.actors.load.worker import Answers, LoadWorker, Progress, WorkerSettings
 from squall.actors.messages.value_check import ValueRule
+from squall.actors.net.stream import TlsSettings
 from squall.actors.process.priority import Scheduling
 from squall.analysis.tables.collected import ValueChecks
 from squall.analysis.tables.deployed import SenderScheduling, WorkerFacts
-from squall.cluster.node.agent import SERVER
-from squall.cluster.node.endpoint import Endpoint, tls_of
+from squall.cluster.node.endpoint import Endpoint
 from squall.cluster.placement import Node, Placement
 from squall.cluster.progress import Screen
 from squall.cluster.remote.spawn import Handle, spawn
 from squall.models.reference import read_answers, reference_answers
-from squall.models.spec import ModelSpec
 from squall.scenarios.config.scenario import ClientConfig, Scenario
 from squall.scenarios.errors import ClusterError, ScenarioError
 from squall.scenarios.plan.closed import ClosedPlan, deal_closed
@@ -102,16 +101,21 @@ class Expected:
 
 
 def expected_replies(
-    scenario: Scenario, plan: Plan | ClosedPlan, n_workers: int, spec: ModelSpec, screen: Screen
+    scenario: Scenario,
+    plan: Plan | ClosedPlan,
+    n_workers: int,
+    endpoints: Mapping[str, Endpoint],
+    screen: Screen,
 ) -> Expected | None:
-    """What the scenario asks replies to be held to; None where it does not."""
+    """What the scenario asks replies to be held to; None where it does not. `endpoints`: by name of the server."""
     config = scenario.clients.check
     if config is None:
         return None
     if isinstance(plan, ClosedPlan):
-        every, kinds = config.every(plan.n_users), plan.request_kinds()
+        every, kinds = config.every(plan.n_users * len(endpoints)), plan.request_kinds()
     else:
-        every, kinds = config.every(n_workers), templates_needed(plan)
+        every, kinds = config.every(n_workers * len(endpoints)), templates_needed(plan)
+    spec = next(iter(endpoints.values())).spec
     rule = ValueRule(every, config.rtol, config.atol)
     if config.reference is not None:
         return Expected(rule, *read_answers(Path(config.reference), spec, kinds))
@@ -123,7 +127,7 @@ def spawn_workers(
     run: str,
     scenario: Scenario,
     plan: Plan | ClosedPlan,
-    endpoint: Endpoint,
+    endpoints: Mapping[str, Endpoint],
     seats: Sequence[Node],
     spill_dirs: Mapping[str, str],
     expected: Expected | None,
@@ -131,7 +135,8 @@ def spawn_workers(
 ) -> Iterator[Worker]:
     """A worker on each of `seats`, as soon as its process is asked for; at the end all are prepared and connected.
 
-    `spill_dirs`: by label of the node; so `cores`, of its workers in their order. Raises SquallError where one cannot
+    `endpoints`: by name of the server, in the order in which the plan counts them. `spill_dirs`: by label of the node;
+    so `cores`, of its workers in their order. Raises SquallError where one cannot
     be had.
     """
     n = len(seats)
@@ -139,7 +144,7 @@ def spawn_workers(
         deal_closed(plan, n) if isinstance(plan, ClosedPlan) else deal(plan, n)
     )
     sending = Sending(_MOST_SENT_BYTES)
-    alike = _settings(run, scenario, endpoint, expected)
+    alike = _settings(run, scenario, endpoints, expected)
     left = {label: iter(of_node) for label, of_node in cores.items()}
     for index, (node, part) in enumerate(zip(seats, parts, strict=True)):
         settings = replace(
@@ -153,19 +158,23 @@ def spawn_workers(
     sending.finish()
 
 
-def _settings(run: str, scenario: Scenario, endpoint: Endpoint, expected: Expected | None) -> WorkerSettings:
+def _settings(
+    run: str, scenario: Scenario, endpoints: Mapping[str, Endpoint], expected: Expected | None
+) -> WorkerSettings:
     """Those of the first worker, but for its node and the folder for its spill files."""
     clients, memory = scenario.clients, scenario.clients.shared_memory
     is_plain = clients.protocol == "grpc" and clients.tls is None  # https says only what HTTP speaks
-    target = TargetSettings(
-        SERVER, endpoint.host, endpoint.port if clients.protocol == "http" else endpoint.grpc_port, endpoint.spec,
-        None if is_plain else tls_of(scenario), clients.unix,
-        None if memory is None else SharedMemorySettings(
-            memory.inputs, memory.outputs, endpoint.url, endpoint.tls
-        ),
+    tls = None if clients.tls is None else TlsSettings(**clients.tls.model_dump())
+    targets = tuple(
+        TargetSettings(
+            name, one.host, one.port if clients.protocol == "http" else one.grpc_port, one.spec,
+            None if is_plain else tls or one.tls, clients.unix,
+            None if memory is None else SharedMemorySettings(memory.inputs, memory.outputs, one.url, one.tls),
+        )
+        for name, one in endpoints.items()
     )  # fmt: skip
     return WorkerSettings(
-        run=run, node="", worker=0, targets=(target,), protocol=clients.protocol,
+        run=run, node="", worker=0, targets=targets, protocol=clients.protocol,
         headers=expand_headers(clients.headers, os.environ), spin_ns=clients.spin_ns,
         seed=scenario.seed, shapes=dict(scenario.model.shapes),
         rules=Rules(clients.timeout_ns, clients.max_in_flight, phase_timeouts(scenario)),
@@ -227,14 +236,13 @@ def seats_of(clients: ClientConfig, placement: Placement) -> list[Node]:
 
 def refuse_two_nodes(placement: Placement) -> None:
     """Raises ClusterError unless the clients share memory with the server."""
-    elsewhere = [node.label for node in placement.clients if node != placement.server]
-    if elsewhere or not placement.is_server_here:
-        where = (
-            f"on {placement.server.label}" if placement.is_server_here else "on no node of the Ray cluster"
-        )
+    (seat,) = placement.servers  # a scenario with several has no shared memory
+    elsewhere = [node.label for node in placement.clients if node != seat.node]
+    if elsewhere or not seat.is_here:
+        where = f"on {seat.node.label}" if seat.is_here else "on no node of the Ray cluster"
         raise ClusterError(
             f"clients.shared_memory: the server is {where}, the clients on "
-            f"{', '.join(elsewhere or [placement.server.label])}: they share no memory; use it with a server that "
+            f"{', '.join(elsewhere or [seat.node.label])}: they share no memory; use it with a server that "
             "squall starts, or with a server.url on loopback"
         )
 

@@ -1,19 +1,16 @@
-"""What a run stands on: agents on the nodes, clocks, collectors, the server and the connected workers."""
+"""What a run stands on: agents on the nodes, clocks, collectors, servers and the connected workers."""
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Collection, Mapping, Sequence
-from concurrent.futures import Future
 from dataclasses import replace
 
-from squall.actors.doctor.tools import GPU_MEND, NSYS_MEND
 from squall.actors.load.shared_memory import unregister_all
 from squall.actors.process.cores import Split
 from squall.actors.process.priority import Settled
 from squall.analysis.clocks.track import ClockTrack
 from squall.analysis.storage.store import RunStore
-from squall.analysis.tables.deployed import NodeFacts, RayPriority, ServerFacts, ServerScheduling
+from squall.analysis.tables.deployed import NodeFacts, RayPriority
 from squall.cluster.driver.client_workers import (
     Worker,
     expected_replies,
@@ -23,22 +20,20 @@ from squall.cluster.driver.client_workers import (
     told_of_scheduling,
     worker_facts,
 )
-from squall.cluster.driver.collectors.observed import ELSEWHERE, Collectors
-from squall.cluster.driver.collectors.server_libraries import ServerLibraries
+from squall.cluster.driver.collectors.observed import together
+from squall.cluster.driver.deployed_server import DeployedServer
 from squall.cluster.driver.nodes import Nodes
-from squall.cluster.node.agent import SERVER, NodeAgent
-from squall.cluster.node.endpoint import Endpoint, attach, tls_of
-from squall.cluster.placement import Node, Placement
+from squall.cluster.node.agent import NodeAgent
+from squall.cluster.node.endpoint import tls_of
+from squall.cluster.placement import Placement
 from squall.cluster.progress import Screen
-from squall.cluster.remote.spawn import Handle, end_all
+from squall.cluster.remote.spawn import end_all
 from squall.scenarios.config.scenario import Scenario
-from squall.scenarios.errors import ClusterError, SquallError
+from squall.scenarios.errors import ClusterError
 from squall.scenarios.plan.closed import ClosedPlan
 from squall.scenarios.plan.plan import PhaseSpan, Plan
 
-_TRACE_MEND = "docs/triton.md tells which servers can be traced"
 _STOP_TIMEOUT_S = 120.0
-_SERVER_TIMEOUT_S = 900.0  # fetching and unpacking the server on first use is part of it
 
 
 class Deployment:
@@ -47,37 +42,21 @@ class Deployment:
     def __init__(self, scenario: Scenario, store: RunStore, screen: Screen, anchor_ns: int) -> None:
         self.nodes = Nodes(store.run, store.run_dir, scenario.profile, anchor_ns)
         self.workers: list[Worker] = []
-        self.collectors = Collectors(screen)
-        self.libraries = ServerLibraries(scenario, self.collectors)
-        self.server_agent: Handle[NodeAgent] | None = None
-        self.server_label = ""
-        self._endpoint: Endpoint | None = None
-        self._is_server_here = True
+        self.servers: list[DeployedServer] = []
         self._splits: dict[str, Split] = {}
-        self._stopping: Future[list[str]] | None = None
         self._scenario = scenario
         self._store = store
         self._screen = screen
 
-    @property
-    def served_model(self) -> str:
-        """Name of the model under load."""
-        return self._scenario.model.name
-
-    @property
-    def served_version(self) -> str:
-        """Version of the model under load."""
-        return (
-            self._endpoint.spec.version if self._endpoint is not None else self._scenario.model.version or ""
-        )
-
     def deploy(self, plan: Plan | ClosedPlan, placement: Placement) -> None:
         """Everything up to the start instant. Raises SquallError where a part of it cannot be had."""
         scenario = self._scenario
-        self.nodes.add(dict.fromkeys((placement.server, *placement.clients)))
-        self.server_label = placement.server.label
-        self.server_agent = self.nodes.agents[self.server_label]
-        self._is_server_here = placement.is_server_here
+        nodes = dict.fromkeys((*placement.server_nodes, *placement.clients))
+        sites = self.nodes.add(nodes, [(seat.name, seat.node) for seat in placement.servers])
+        for seat in placement.servers:
+            site = sites[seat.name]
+            agent, host = self.nodes.agents[site], self.nodes.hosts[seat.node.label]
+            self.servers.append(DeployedServer(seat, site, agent, host, scenario, self._screen))
         if placement.note:
             self._screen.step(placement.note)
         if scenario.clients.shared_memory is not None:
@@ -86,46 +65,53 @@ class Deployment:
         self._store.amend(replace(self._store.manifest, nodes=self._describe_nodes()))
         self._tell_of_ray()
         self._split_cores(placement)
-        self._find_collectors(placement)
-        endpoint = self._endpoint = self._start_server(placement.server)
-        self._spawn_workers(plan, placement, endpoint)
+        for server in self.servers:
+            server.find_collectors()
+        self.note_collectors()
+        self._start_servers()
+        self._spawn_workers(plan, placement)
         self._observe_clients()
-        self.server_agent.call(NodeAgent.observe_server, endpoint, placement.is_server_here)
-        self._observe_gpus()
-        self._choose_tracing()
+        for server in self.servers:
+            server.observe()
+        for server in {server.label: server for server in reversed(self.servers)}.values():
+            server.observe_gpus()
+        for server in self.servers:
+            server.choose_tracing()
+        self.note_collectors()
+
+    def note_collectors(self) -> None:
+        """What is collected, as it stands now, for the manifest."""
+        found = together([server.collectors for server in self.servers])
+        self._store.amend(replace(self._store.manifest, collectors=found))
 
     def record_kernels(
         self, clocks: Mapping[str, ClockTrack], start_ns: int, spans: Sequence[PhaseSpan]
     ) -> None:
         """See `ServerLibraries.record`; `clocks` by label of the node."""
-        assert self.server_agent is not None
-        self.libraries.record(self.server_agent, clocks[self.server_label], start_ns, spans)
-
-    def begin_stop(self) -> None:
-        """Asks the server to end, without waiting for it."""
-        if self.server_agent is not None and self._stopping is None:
-            self._stopping = self.server_agent.begin(NodeAgent.stop_server)
+        for server in self.servers:
+            server.record_kernels(clocks[server.label], start_ns, spans)
 
     def release(self, keeps: Collection[str] = ()) -> list[str]:
-        """Stops workers, server and observers and removes the nodes' scratch folders; returns what did not go well.
+        """Stops workers, servers and observers and removes the nodes' scratch folders; returns what did not go well.
 
-        `keeps`: labels of nodes whose folder stays.
+        `keeps`: sites whose folder stays.
         """
-        notes = []
+        notes: list[str] = []
         end_all(worker.handle for worker in self.workers)
-        if self.server_agent is not None and self._stopping is not None:
-            try:
-                losses = self.server_agent.wait(self._stopping, _STOP_TIMEOUT_S)
-                notes += losses
-            except ClusterError as error:
-                notes.append(f"server: {error}")
-        url = self._scenario.server.url
-        if self._scenario.clients.shared_memory is not None and url is not None and self.workers:
-            notes += unregister_all(self._store.run, url.rstrip("/"), tls_of(self._scenario))
+        for server in self.servers:
+            if server.stopping is not None:
+                try:
+                    losses = server.agent.wait(server.stopping, _STOP_TIMEOUT_S)
+                    notes += losses
+                except ClusterError as error:
+                    notes.append(f"{server.name}: {error}")
+        one = self._scenario.server
+        if self._scenario.clients.shared_memory is not None and one.url is not None and self.workers:
+            notes += unregister_all(self._store.run, one.url.rstrip("/"), tls_of(self._scenario, one))
         return notes + self.nodes.release(keeps)
 
     def _describe_nodes(self) -> dict[str, NodeFacts]:
-        agents, clocks = self.nodes.agents, self.nodes.clocks()
+        agents, clocks = self.nodes.hosts, self.nodes.clocks()
         found = {}
         for label in sorted(agents):
             described = agents[label].call(NodeAgent.describe)
@@ -135,125 +121,24 @@ class Deployment:
             found[label] = with_clock(facts, clocks[label])
         return found
 
-    def _note_collectors(self) -> None:
-        self._store.amend(replace(self._store.manifest, collectors=self.collectors.states()))
-
-    def _find_collectors(self, placement: Placement) -> None:
-        """Decides what is collected and says once what is not. Raises ClusterError for a required one."""
-        scenario, agent, collectors = (
-            self._scenario,
-            self.nodes.agents[placement.server.label],
-            self.collectors,
-        )
-        profile = scenario.profile
-        collectors.turn_on("triton")
-        collectors.turn_on("host")
-        if scenario.server.url is None:
-            self.libraries.choose_batches(agent)
-        reason_nvml = None
-        if not placement.is_server_here:
-            reason_nvml = ELSEWHERE
-        elif profile.nvml != "off":
-            reason_nvml = agent.call(NodeAgent.missing_nvml)
-        collectors.choose("nvml", profile.nvml, reason_nvml, GPU_MEND)
-        collectors.choose("nsys", profile.nsys, self._missing_nsys(placement, agent), NSYS_MEND)
-        if scenario.server.url is None:
-            self.libraries.choose_kernels(agent)
-        self._note_collectors()
-
-    def _missing_nsys(self, placement: Placement, agent: Handle[NodeAgent]) -> str | None:
-        server, profile = self._scenario.server, self._scenario.profile
-        if profile.nsys == "off":
-            return None
-        if server.image is not None or (server.url is not None and profile.nsys_session is None):
-            return (
-                "nsys profiles a server that squall starts itself, and one at server.url whose session"
-                " profile.nsys_session names"
-            )
-        if not placement.is_server_here:
-            return ELSEWHERE
-        return agent.call(NodeAgent.missing_nsys, profile.trace)
-
     def _observe_clients(self) -> None:
         by_node: dict[str, list[int]] = {}
         for worker in self.workers:
             by_node.setdefault(worker.node.label, []).append(worker.handle.pid())
         for label, pids in by_node.items():
-            self.nodes.agents[label].call(NodeAgent.observe_clients, tuple(pids))
+            self.nodes.hosts[label].call(NodeAgent.observe_clients, tuple(pids))
 
-    def _observe_gpus(self) -> None:
-        assert self.server_agent is not None
-        profile = self._scenario.profile
-        if self.collectors.is_on("nvml"):
-            try:
-                self.server_agent.call(NodeAgent.observe_gpus, profile.gpm == "auto")
-            except ClusterError as error:
-                self.collectors.choose("nvml", profile.nvml, str(error), GPU_MEND)
-
-    def _choose_tracing(self) -> None:
-        """Triton's trace API, where the server holds it. Batch records tell more, so that its lack is no loss."""
-        assert self.server_agent is not None
-        wanted, reason = self._scenario.profile.triton_trace, None
-        if wanted != "off":
-            reason = self.server_agent.call(NodeAgent.missing_trace)
-        self.collectors.choose("triton trace", wanted, reason, _TRACE_MEND, is_quiet=True)
-        if self.collectors.is_on("triton trace"):
-            self.server_agent.call(NodeAgent.turn_tracing, True)
-        self._note_collectors()
-
-    def _start_server(self, node: Node) -> Endpoint:
-        scenario = self._scenario
-        if scenario.server.url is not None:
-            self._screen.step(f"attaching to {scenario.server.url}")
-            endpoint = attach(scenario.model, scenario.server, tls_of(scenario))
-            if self.collectors.is_on("nsys"):
-                self.nodes.agents[node.label].call(NodeAgent.attach_profiler, scenario.profile)
-            port = endpoint.port if self._is_server_here else None
-            self.libraries.follow(self.nodes.agents[node.label], port)
-            self._note_collectors()
-        else:
-            self._screen.step(f"starting Triton with {scenario.model.name}")
-            agent = self.nodes.agents[node.label]
-            self.nodes.server_label = node.label
-            try:
-                with_nsys, cores = self.collectors.is_on("nsys"), self._splits[node.label].others
-                inside = self.libraries.has_batches, self.libraries.kernel_kinds
-                starting = agent.begin(NodeAgent.start_server, scenario, with_nsys, cores, *inside)
-                endpoint = agent.wait(starting, _SERVER_TIMEOUT_S)
-            except SquallError:
-                with contextlib.suppress(SquallError):  # why the server failed matters more than its log
-                    self.keep_server_log()
-                raise
-            reason = agent.call(NodeAgent.why_without_nsys)
-            if reason is not None:
-                self.collectors.lose("nsys", reason, "squall doctor tries a recording on its own")
-            self.libraries.confirm(agent)
-            self._note_collectors()
-        server = ServerFacts(
-            node=node.label,
-            model=endpoint.spec.name,
-            version=endpoint.spec.version,
-            source=endpoint.source,
-            server_version=endpoint.server_version,
-            batch_record=endpoint.has_records,
-            steps=tuple(endpoint.steps),
-            decoupled=tuple(endpoint.decoupled),
-            scheduling=self._server_scheduling(node, endpoint),
-        )
-        self._store.amend(replace(self._store.manifest, servers={SERVER: server}))
-        self._screen.step(f"Triton {endpoint.server_version} ({endpoint.source}) serves {endpoint.spec.name}")
-        return endpoint
-
-    def _server_scheduling(self, node: Node, endpoint: Endpoint) -> ServerScheduling:
-        """How the server is scheduled and limited, told where nobody deploys one so; empty where it is elsewhere."""
-        url = self._scenario.server.url
-        if url is not None and not self._is_server_here:
-            return ServerScheduling()
-        port, niceness = (endpoint.port, 0) if url is not None else (None, self._scenario.server.nice)
-        found = self.nodes.agents[node.label].call(NodeAgent.server_scheduling, port, niceness)
-        for what in found.unusual:
-            self._screen.step(f"the server is not scheduled as one that is deployed: {what}", "yellow")
-        return found
+    def _start_servers(self) -> None:
+        """All at once. Raises SquallError where one does not come up."""
+        for server in self.servers:
+            if server.is_started:
+                self.nodes.with_server.add(server.site)
+            server.begin(self._splits[server.label].others)
+        for server in self.servers:
+            server.finish(self._store)
+            self.note_collectors()
+            facts = {**self._store.manifest.servers, server.name: server.describe()}
+            self._store.amend(replace(self._store.manifest, servers=facts))
 
     def _tell_of_ray(self) -> None:
         """What Ray does to processes that could not be mended from inside."""
@@ -272,27 +157,26 @@ class Deployment:
         """Which cores the senders of each node get. Raises ClusterError where those asked for cannot be had."""
         clients = self._scenario.clients
         seats = [node.label for node in seats_of(clients, placement)]
-        for label, agent in self.nodes.agents.items():
+        for label, agent in self.nodes.hosts.items():
             self._splits[label] = agent.call(NodeAgent.split_cores, clients.cores, seats.count(label))
 
-    def keep_server_log(self) -> None:
-        """Copies the server's log into the run directory, if a server was started."""
-        assert self.server_agent is not None
-        log = self.server_agent.call(NodeAgent.server_log)
-        if log:
-            self._store.write_text("logs/server-0.log", log.decode(errors="replace"))
+    def keep_server_logs(self) -> None:
+        """Copies the log of each server that was started here into the run directory."""
+        for server in self.servers:
+            server.keep_log(self._store)
 
-    def _spawn_workers(self, plan: Plan | ClosedPlan, placement: Placement, endpoint: Endpoint) -> None:
+    def _spawn_workers(self, plan: Plan | ClosedPlan, placement: Placement) -> None:
         seats = seats_of(self._scenario.clients, placement)
-        expected = expected_replies(self._scenario, plan, len(seats), endpoint.spec, self._screen)
+        endpoints = {server.name: server.endpoint for server in self.servers}
+        expected = expected_replies(self._scenario, plan, len(seats), endpoints, self._screen)
         if expected is not None:
             self._store.amend(replace(self._store.manifest, value_checks=expected.checks()))
         spill_dirs = {
-            node.label: self.nodes.agents[node.label].call(NodeAgent.spill_dir) for node in set(seats)
+            node.label: self.nodes.hosts[node.label].call(NodeAgent.spill_dir) for node in set(seats)
         }
         cores = {label: split.of_workers for label, split in self._splits.items()}
         for worker in spawn_workers(
-            self._store.run, self._scenario, plan, endpoint, seats, spill_dirs, expected, cores
+            self._store.run, self._scenario, plan, endpoints, seats, spill_dirs, expected, cores
         ):
             self.workers.append(worker)
         facts = worker_facts(self.workers, isinstance(plan, ClosedPlan))

@@ -21,11 +21,13 @@ from squall.analysis.tables.collected import NsysFacts, ObserverCost
 from squall.cluster.driver.client_workers import Worker, sender_scheduling
 from squall.cluster.driver.collectors.observed import BATCHES_MEND
 from squall.cluster.driver.collectors.phase_profiler import TOO_LATE, PhaseProfiler
+from squall.cluster.driver.collectors.server_libraries import kernels_together
+from squall.cluster.driver.deployed_server import DeployedServer
 from squall.cluster.driver.deployment import Deployment, with_clock
 from squall.cluster.driver.ingest import Ledger, ingest_file, ingest_table
 from squall.cluster.driver.node_files import pieces_of
-from squall.cluster.driver.nodes import Nodes
-from squall.cluster.node.agent import SERVER, NodeAgent
+from squall.cluster.driver.nodes import Nodes, label_of
+from squall.cluster.node.agent import NodeAgent
 from squall.cluster.node.spills import NodeFile
 from squall.cluster.remote.spawn import Handle
 from squall.scenarios.errors import LostActor, SquallError, StoreError
@@ -75,9 +77,12 @@ class Collection:
         self._node_starts_ns = node_starts_ns
         self._clocks = deployment.nodes.clocks()
         nodes = [worker.node.label for worker in deployment.workers]
-        labels = {"run": store.run, "target": SERVER, "request_kind": deployment.served_model}
+        served = store.manifest.servers
+        labels = {"run": store.run, "request_kind": next((one.model or "" for one in served.values()), "")}
         # a closed loop has no arrivals that could be missing: what was issued is what its workers say
-        self._ledger = None if isinstance(plan, ClosedPlan) else Ledger(plan, labels, nodes, start_ns)
+        self._ledger = None
+        if not isinstance(plan, ClosedPlan):
+            self._ledger = Ledger(plan, labels, nodes, start_ns, tuple(served))
 
     def collect(self, profiler: PhaseProfiler | None) -> None:
         """Everything, requests first: a disk that fills up takes what matters most.
@@ -88,22 +93,23 @@ class Collection:
         deployment = self._deployment
         if profiler is not None:
             self._try("profiler", profiler.begin_finish)
-        has_kernels = deployment.collectors.is_on("kernels") and deployment.server_agent is not None
-        if has_kernels:
-            self._try_noting("kernels", self._stop_kernels)
-        if deployment.collectors.is_on("triton trace"):
-            self._try_noting("trace", partial(self._server_call, NodeAgent.turn_tracing, False))
+        recorded = [server for server in deployment.servers if server.collectors.is_on("kernels")]
+        for server in recorded:
+            self._try_noting("kernels", partial(server.libraries.stop, server.agent))
+        for server in deployment.servers:
+            if server.collectors.is_on("triton trace"):
+                self._try_noting("trace", partial(self._server_call, server, NodeAgent.turn_tracing, False))
         self._try("agents", self._wake_agents)
         self._try_noting("clocks", self._take_clocks)  # first: the observers answer the last probes
         self._stop_observers()
         self._take_requests()
         if profiler is not None:
             self._try("profiler", profiler.finish)
-        if deployment.server_agent is not None:
-            self._try("batches", self._spill_server_tables)
-            self._try_noting("stop_server", deployment.begin_stop)
-        if has_kernels:
-            self._try_noting("kernels", self._take_kernels)
+        for server in deployment.servers:
+            self._try("batches", partial(self._spill_server_tables, server))
+            self._try_noting("stop_server", server.begin_stop)
+        for server in recorded:
+            self._try_noting("kernels", partial(self._take_kernels, server))
         if profiler is not None:
             self._try_noting("profiler", partial(self._take_profile, profiler))
         files = self._files()
@@ -113,45 +119,46 @@ class Collection:
         for label, file in files:
             if not file.table:
                 self._try_noting(f"report of {label}", partial(self._take_report, label, file))
-        self._try_noting("server log", deployment.keep_server_log)
+        self._try_noting("server log", deployment.keep_server_logs)
 
     def _server_call(
         self,
+        server: DeployedServer,
         method: Callable[Concatenate[NodeAgent, Arguments], Answer],
         *arguments: Arguments.args,
         **named: Arguments.kwargs,
     ) -> Answer:
-        agent = self._deployment.server_agent
-        assert agent is not None
-        return agent.wait(agent.begin(method, *arguments, **named), _STOP_TIMEOUT_S)
+        return server.agent.wait(server.agent.begin(method, *arguments, **named), _STOP_TIMEOUT_S)
 
-    def _spill_server_tables(self) -> None:
-        model, version = self._deployment.served_model, self._deployment.served_version
-        from_ns = self._node_starts_ns[self._deployment.server_label]
-        losses, notes = self._server_call(NodeAgent.spill_server_tables, model, version, from_ns)
+    def _spill_server_tables(self, server: DeployedServer) -> None:
+        spec, from_ns = server.endpoint.spec, self._node_starts_ns[server.label]
+        losses, notes = self._server_call(
+            server, NodeAgent.spill_server_tables, spec.name, spec.version, from_ns
+        )
         self.losses += losses
         self.notes += notes
 
     def _tell_no_batches(self) -> None:
         """Of a collector that was on and gave nothing."""
-        collectors = self._deployment.collectors
-        if collectors.is_on("batches") and not self._store.has("batches"):
-            collectors.lose("batches", "no batch of the load was recorded", BATCHES_MEND)
-            self._store.amend(replace(self._store.manifest, collectors=collectors.states()))
+        servers = [one for one in self._deployment.servers if one.collectors.is_on("batches")]
+        if not servers:
+            return
+        rows = self._store.read("batches", ["server"]) if self._store.has("batches") else None
+        found = set() if rows is None else set(rows.column("server").unique().to_pylist())
+        silent = [server for server in servers if server.name not in found]
+        for server in silent:
+            server.collectors.lose("batches", "no batch of the load was recorded", BATCHES_MEND)
+        if silent:
+            self._deployment.note_collectors()
 
-    def _stop_kernels(self) -> None:
-        assert self._deployment.server_agent is not None
-        self._deployment.libraries.stop(self._deployment.server_agent)
-
-    def _take_kernels(self) -> None:
+    def _take_kernels(self, server: DeployedServer) -> None:
         """Into spill files, which takes as long as what was recorded is much."""
-        agent, collectors = self._deployment.server_agent, self._deployment.collectors
-        assert agent is not None
-        told, facts = agent.wait(agent.begin(NodeAgent.spill_kernels), _SPILL_TIMEOUT_S)
+        told, facts = server.agent.wait(server.agent.begin(NodeAgent.spill_kernels), _SPILL_TIMEOUT_S)
         self.notes += told
-        self._deployment.libraries.judge(facts)
+        server.libraries.judge(facts)
         known = self._store.manifest
-        self._store.amend(replace(known, kernels=facts, collectors=collectors.states()))
+        self._store.amend(replace(known, kernels=kernels_together(known.kernels, facts)))
+        self._deployment.note_collectors()
 
     def _wake_agents(self) -> None:
         self.losses += self._deployment.nodes.wake()
@@ -266,10 +273,11 @@ class Collection:
     def _take_profile(self, profiler: PhaseProfiler) -> None:
         profiler.collect()
         self.notes += profiler.losses
+        (server,) = self._deployment.servers  # nsys profiles a run of one server
         told: list[NsysFacts] = []
-        self._try_noting("profiler", lambda: told.append(self._server_call(NodeAgent.profiler_facts)))
+        self._try_noting("profiler", lambda: told.append(self._server_call(server, NodeAgent.profiler_facts)))
         facts = told[0] if told else NsysFacts()
-        clock = self._clocks[self._deployment.server_label]
+        clock = self._clocks[server.label]
         coverage = profiler.coverage(self._start_ns, clock.target_ns, facts.steps)
         unprofiled = {name: one.reason for name, one in coverage.items() if not one.is_profiled}
         self.notes += [
@@ -279,15 +287,15 @@ class Collection:
         ]
         if unprofiled and len(unprofiled) == len(coverage):
             reason = next(iter(unprofiled.values()))
-            self._deployment.collectors.lose("nsys", reason, "the notes of the run have all")
+            server.collectors.lose("nsys", reason, "the notes of the run have all")
         self._store.amend(
             replace(
                 self._store.manifest,
                 profiled_phases=coverage,
                 nsys=facts,
-                collectors=self._deployment.collectors.states(),
             )
         )
+        self._deployment.note_collectors()
 
     def _take_report(self, label: str, file: NodeFile) -> None:
         """Copies a file of a scrubbed report into the run directory: reports/SERVER/… becomes nsys/SERVER/…"""
@@ -295,7 +303,7 @@ class Collection:
         self._store.write_file(name, pieces_of(self._deployment.nodes.files[label], file))
 
     def _files(self) -> list[tuple[str, NodeFile]]:
-        """(node, file) of every file there is; those of a node that does not answer are left out."""
+        """(site, file) of every file there is; those of an agent that does not answer are left out."""
         found: list[tuple[str, NodeFile]] = []
         for label in self._deployment.nodes.agents:
             self._try(f"files of {label}", partial(self._list_files, label, found))
@@ -310,7 +318,7 @@ class Collection:
             self._try(f"{file.path} of {label}", partial(self._ingest_one, label, file))
 
     def _ingest_one(self, label: str, file: NodeFile) -> None:
-        seen, clock = self._deployment.nodes.files[label], self._clocks[label]
+        seen, clock = self._deployment.nodes.files[label], self._clocks[label_of(label)]
         with self._fetching(label):
             if self.store_error is not None:
                 raise self.store_error
@@ -347,7 +355,7 @@ class Collection:
 
     def _note(self, table: str, label: str, data: Any) -> None:
         if table == "requests" and self._ledger is not None:
-            self._ledger.note(data, self._node_starts_ns[label])
+            self._ledger.note(data, self._node_starts_ns[label_of(label)])
 
     def _add_missing(self) -> None:
         if self._ledger is None:

@@ -15,6 +15,7 @@ from squall.analysis.schema import TABLES, arrow_schema
 from squall.analysis.storage.store import RunStore
 from squall.analysis.tables.columns import PhaseAt
 from squall.cluster.driver.node_files import NodeFiles, arrow_file
+from squall.cluster.node.agent import FIRST_SERVER
 from squall.cluster.node.spills import NodeFile
 from squall.scenarios.plan.deal import workers_of
 from squall.scenarios.plan.plan import Plan
@@ -58,14 +59,23 @@ class Ledger:
     worker's word for what was planned.
     """
 
-    def __init__(self, plan: Plan, labels: Mapping[str, str], nodes: Sequence[str], start_ns: int) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        labels: Mapping[str, str],
+        nodes: Sequence[str],
+        start_ns: int,
+        targets: Sequence[str] = (FIRST_SERVER,),
+    ) -> None:
         """`nodes[w]`: node of worker w, which has the arrivals that the plan's rule deals to it.
 
-        `start_ns`: the start instant on the run clock.
+        `start_ns`: the start instant on the run clock; `targets`: names of the servers, as the plan counts them. Where
+        the worker was to choose one of several, a missing row names none.
         """
         self._plan = plan
         self._labels = dict(labels)
         self._nodes = list(nodes)
+        self._targets = list(targets)
         self._start_ns = start_ns
         self._is_there = np.zeros(len(plan), bool)
         self.n_misplaced = 0
@@ -116,6 +126,12 @@ class Ledger:
         affinity = None if plan.affinity is None else plan.affinity[rows]
         return workers_of(plan.deal, plan.seq[rows], affinity, len(self._nodes))
 
+    def _targets_of(self, rows: NDArray[np.int64]) -> pa.Array:
+        if self._plan.target is not None:
+            return pa.array(self._targets, pa.string()).take(pa.array(self._plan.target[rows]))
+        name = self._targets[0] if len(self._targets) == 1 else ""
+        return pa.repeat(pa.scalar(name, pa.string()), len(rows))
+
     def _table(self, rows: NDArray[np.int64], outcome: str, why: str) -> pa.Table:
         plan, n = self._plan, len(rows)
         seq, workers = plan.seq[rows], self._workers_of(rows)
@@ -123,6 +139,7 @@ class Ledger:
         schema = arrow_schema("requests")
         columns = {
             **{name: pa.repeat(pa.scalar(text, pa.string()), n) for name, text in texts.items()},
+            "target": self._targets_of(rows),
             "node": pa.array(self._nodes, pa.string()).take(pa.array(workers)),
             "phase": pa.array([span.name for span in plan.spans], pa.string()).take(
                 pa.array(plan.phase[rows])

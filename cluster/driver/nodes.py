@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from squall.analysis.clocks.track import ClockTrack
 from squall.analysis.tables.collected import ClockCost
 from squall.cluster.driver.clocksync import ClockWatch
 from squall.cluster.driver.node_files import FilesHere, NodeFiles, files_seen
-from squall.cluster.node.agent import NodeAgent
+from squall.cluster.node.agent import FIRST_SERVER, NodeAgent
 from squall.cluster.node.scratch import remove_free, sweep_scratch, this_place
 from squall.cluster.placement import Node
 from squall.cluster.remote.spawn import Handle, end_all, spawn
@@ -33,9 +33,15 @@ _SILENT_BEATS = 30
 """So many seconds without an answer are told; the agent may be busy, so it is not taken for dead."""
 
 
+def label_of(site: str) -> str:
+    """The node of a site, as `Nodes` names them."""
+    return site.partition("/")[0]
+
+
 @dataclass
 class _Site:
     node: Node
+    server: str
     agent: Handle[NodeAgent]
     folder: str
     files: NodeFiles
@@ -46,6 +52,8 @@ class _Site:
 
 class Nodes:
     """Added one by one, then `start_clocks`; `beat` once a second while the load runs, `release` at the end.
+
+    Every agent has a site: that of a node is called as the node, that of a further server on it `node-1/server-3`.
 
     An agent that dies takes server, profiler and observer of its node along. What they had written stays: an agent is
     put in its place that adopts its scratch folder, and the handle that everybody has speaks to that one then.
@@ -59,44 +67,60 @@ class Nodes:
         self._watch = ClockWatch(anchor_ns)
         self._sites: dict[str, _Site] = {}
         self._told: set[str] = set()
-        self.server_label: str | None = None
-        """Of the node whose agent has started the server: it ends with that agent; one at a URL serves on."""
+        self.with_server: set[str] = set()
+        """Sites whose agent has started a server: it ends with that agent; one at a URL serves on."""
         self._begun: list[Handle[NodeAgent]] = []
 
     @property
     def agents(self) -> dict[str, Handle[NodeAgent]]:
-        """The agent of each node, by label."""
+        """The agents by site."""
         return {label: site.agent for label, site in self._sites.items()}
 
     @property
     def lost(self) -> list[str]:
-        """Labels of the nodes whose agent died."""
+        """Sites whose agent died."""
         return [label for label, site in self._sites.items() if site.is_adopted]
 
-    def add(self, nodes: Iterable[Node]) -> None:
-        """Puts an agent on each node, all at once. Raises ClusterError where one does not come up."""
-        agents = [(node, self._spawn(node, None)) for node in nodes]
-        self._begun = [agent for _, agent in agents]
-        asked = [(agent.begin(NodeAgent.folder), agent.begin(NodeAgent.owner)) for _, agent in agents]
-        for (node, agent), (folder_asked, owner_asked) in zip(agents, asked, strict=True):
-            folder, owner = agent.wait(folder_asked), agent.wait(owner_asked)
-            files = files_seen(folder, owner, node.label, agent)
-            self._sites[node.label] = _Site(node, agent, folder, files)
+    def add(self, nodes: Iterable[Node], servers: Sequence[tuple[str, Node]] = ()) -> dict[str, str]:
+        """Puts an agent on each node, and one for each further server of a node, all at once; the site of each server.
 
-    def _spawn(self, node: Node, adopted: str | None) -> Handle[NodeAgent]:
+        `servers`: by name, on which node. Raises ClusterError where an agent does not come up.
+        """
+        places = {node.label: (node, FIRST_SERVER) for node in nodes}
+        sites: dict[str, str] = {}
+        for name, node in servers:
+            site = f"{node.label}/{name}" if node.label in sites.values() else node.label
+            places[site], sites[name] = (node, name), site
+        agents = {site: self._spawn(site, *place, None) for site, place in places.items()}
+        self._begun = list(agents.values())
+        asked = [(agent.begin(NodeAgent.folder), agent.begin(NodeAgent.owner)) for agent in agents.values()]
+        for (site, agent), (folder_asked, owner_asked) in zip(agents.items(), asked, strict=True):
+            folder, owner = agent.wait(folder_asked), agent.wait(owner_asked)
+            node, server = places[site]
+            self._sites[site] = _Site(
+                node, server, agent, folder, files_seen(folder, owner, node.label, agent)
+            )
+        return sites
+
+    def _spawn(self, site: str, node: Node, server: str, adopted: str | None) -> Handle[NodeAgent]:
         seen = (str(self._run_dir.resolve()), this_place())
         return spawn(
-            "agent", node, _AGENT_THREADS, NodeAgent, self._run, node.label, adopted, self._profile, seen
+            "agent", node, _AGENT_THREADS, NodeAgent, self._run, node.label, adopted, self._profile, seen, server, site
         )  # fmt: skip
 
     @property
+    def hosts(self) -> dict[str, Handle[NodeAgent]]:
+        """The agents of the nodes themselves, by label."""
+        return {label: site.agent for label, site in self._sites.items() if label == site.node.label}
+
+    @property
     def folders(self) -> dict[str, str]:
-        """The scratch folder of each node, by label."""
+        """The scratch folder of each agent, by site."""
         return {label: site.folder for label, site in self._sites.items()}
 
     @property
     def files(self) -> dict[str, NodeFiles]:
-        """The files of each node, by label."""
+        """The files of each agent, by site."""
         return {label: site.files for label, site in self._sites.items()}
 
     def start_clocks(self) -> None:
@@ -105,7 +129,7 @@ class Nodes:
         Raises ClusterError where one does not answer.
         """
         own = clock_domain()
-        sites = sorted(self._sites.items())
+        sites = sorted((label, self._sites[label]) for label in self.hosts)
         domains = [site.agent.begin(NodeAgent.clock_domain) for _, site in sites]
         shares = [site.agent.wait(one) == own for (_, site), one in zip(sites, domains, strict=True)]
         begun = [
@@ -164,7 +188,7 @@ class Nodes:
                 troubles = []
             site.beating = site.agent.begin(NodeAgent.heartbeat)
         except LostActor as error:
-            return self._adopt(site, error)
+            return self._adopt(label, error)
         except SquallError as error:
             site.beating = None
             return [str(error)]
@@ -182,10 +206,10 @@ class Nodes:
                     raise LostActor(f"{site.agent.name} is lost")
                 site.agent.wait(reference, max(0.0, until - time.monotonic()))
             except LostActor as error:
-                found += self._adopt(site, error)
+                found += self._adopt(label, error)
             except ClusterError as error:
                 site.agent.kill()
-                found += self._adopt(site, LostActor(f"{error} and was given up"))
+                found += self._adopt(label, LostActor(f"{error} and was given up"))
         return found
 
     def _ask(self, site: _Site) -> Future[str] | None:
@@ -195,21 +219,22 @@ class Nodes:
 
     def adopt(self, label: str, error: LostActor) -> list[str]:
         """To be told where a call finds an agent lost; as `beat`."""
-        return self._adopt(self._sites[label], error)
+        return self._adopt(label, error)
 
-    def _adopt(self, site: _Site, error: LostActor) -> list[str]:
+    def _adopt(self, label: str, error: LostActor) -> list[str]:
+        site = self._sites[label]
         site.beating, site.n_silent = None, 0
         if site.is_adopted:
             return []
         site.is_adopted = True
         with suppress(SquallError):
-            site.agent.take_over(self._spawn(site.node, site.folder))
-        if site.node.label == self.server_label:
+            site.agent.take_over(self._spawn(label, site.node, site.server, site.folder))
+        if label in self.with_server:
             return [f"{error}: its samples end there, and so do the server and profiler that it had started"]
         return [f"{error}: its samples end there"]
 
     def release(self, keeps: Collection[str] = ()) -> list[str]:
-        """Closes every agent, all at once; returns what did not go well. `keeps`: labels of nodes whose folder stays.
+        """Closes every agent, all at once; returns what did not go well. `keeps`: sites whose folder stays.
 
         One that does not end in time ends by itself: nobody is there to give it orders.
         """

@@ -17,11 +17,14 @@ from squall.scenarios.plan.closed import ClosedPlan
 from squall.scenarios.plan.plan import Plan
 
 
-def server_address(scenario: Scenario) -> str | None:
-    """IP address of the server at `server.url`; None where squall starts one. Raises TargetError."""
-    if scenario.server.url is None:
-        return None
-    host = urllib.parse.urlsplit(scenario.server.url).hostname or ""
+def server_addresses(scenario: Scenario) -> list[str]:
+    """IP addresses of the servers that run already, in their order; empty where squall starts them. Raises
+    TargetError."""
+    return [_address(entry.url) for entry in scenario.server_entries() or () if entry.url is not None]
+
+
+def _address(url: str) -> str:
+    host = urllib.parse.urlsplit(url).hostname or ""
     try:
         return socket.gethostbyname(host)
     except (OSError, UnicodeError) as error:
@@ -29,19 +32,19 @@ def server_address(scenario: Scenario) -> str | None:
 
 
 def check_before_ray(scenario: Scenario, plan: Plan | ClosedPlan, is_local: bool) -> None:
-    """A server at `server.url` is ready, has the model, and the model takes what the plan sends; of one to be started
-    by a local session, its ports are free and its repository has the model.
+    """Servers that run already are ready, have the model, and it takes what the plan sends; of those to be started by a
+    local session, the ports are free and the repository has the model.
 
     Raises TargetError, and ScenarioError for a payload that the model does not take.
     """
     expand_headers(scenario.clients.headers, os.environ)
-    server = scenario.server
-    if server.url is not None:
-        server_address(scenario)
-        refuse_payloads(scenario, plan, attach(scenario.model, server, tls_of(scenario)).spec)
-    elif is_local:
-        refuse_no_model(scenario.model)
-        free_ports(server)
+    server_addresses(scenario)
+    for entry in scenario.server_entries() or ():
+        if entry.url is not None:
+            refuse_payloads(scenario, plan, attach(scenario.model, entry, tls_of(scenario, entry)).spec)
+        elif is_local:
+            refuse_no_model(scenario.model)
+            free_ports(entry)
 
 
 def refuse_payloads(scenario: Scenario, plan: Plan | ClosedPlan, spec: ModelSpec) -> None:

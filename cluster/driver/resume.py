@@ -9,7 +9,7 @@ import fcntl
 import os
 import shutil
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -17,22 +17,26 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from squall.actors.sampling.sampled import FILLED
 from squall.actors.sampling.triton_trace import traces_in
 from squall.analysis.clocks.timeline import RunPhase, phase_spans
 from squall.analysis.clocks.track import ClockTrack
 from squall.analysis.derive import derive, is_derived
 from squall.analysis.storage.store import RunStore
 from squall.analysis.summary.summary_file import Summary
+from squall.analysis.tables.collected import KernelRecordingFacts
 from squall.analysis.tables.deployed import ServerFacts
 from squall.analysis.tables.manifest import OPEN, Manifest
 from squall.analysis.tables.sealed import SealedVerdict, Unfinished
 from squall.analysis.verdict.validity import judge_run
+from squall.cluster.driver.collectors.server_libraries import kernels_together
 from squall.cluster.driver.gather import add_missing
 from squall.cluster.driver.ingest import Ledger, ingest_file
 from squall.cluster.driver.node_files import FilesHere, pieces_of
+from squall.cluster.driver.nodes import label_of
 from squall.cluster.driver.run import RunResult
 from squall.cluster.interrupts import Interrupts
-from squall.cluster.node.agent import SERVER
+from squall.cluster.node.agent import FIRST_SERVER
 from squall.cluster.node.injected.inside import LibrariesInside
 from squall.cluster.node.scratch import folders_of, owner_of
 from squall.cluster.node.server_log import without_own_folders
@@ -41,8 +45,8 @@ from squall.cluster.progress import Screen
 from squall.scenarios.config.loader import scenario_from_mapping
 from squall.scenarios.errors import ClusterError, SquallError, StoreError
 from squall.scenarios.plan.closed import ClosedPlan
-from squall.scenarios.plan.drafting import is_closed, plan_closed, plan_scenario
 from squall.scenarios.plan.plan import Plan
+from squall.scenarios.plan.routed import plan_run
 
 _ENDED_WITHIN_S = 30.0
 _LOOK_EVERY_S = 0.2
@@ -117,6 +121,7 @@ class _Resuming:
         self._notes: list[str] = []
         self._ledger: Ledger | None = None
         self._kernels = self._before.kernels
+        self._gathered_kernels: KernelRecordingFacts | None = None
 
     def look(self) -> None:
         """Finds the folders here, and waits for the end of what still writes to them. Raises ClusterError."""
@@ -141,52 +146,71 @@ class _Resuming:
     def gather(self) -> str:
         """Brings all into the store and seals it; the verdict's status. Raises StoreError."""
         if not self._phases:
-            self._store.reopen((), lambda rows: rows)
+            self._store.reopen((), lambda _, rows: rows)
             self._store.seal(SealedVerdict(status="ABORTED", reasons=(_NO_LOAD,)))
             return "ABORTED"
         plan = self._plan()
         files = [(label, file) for label in self._folders for file in self._files_of(label)]
         tables = {"requests", *(file.table for _, file in files if file.table)}
-        here = pa.array(sorted(self._folders), pa.string())
         try:
-            self._store.reopen(
-                sorted(tables), lambda rows: rows.filter(pc.invert(pc.is_in(_plain(rows, "node"), here)))
-            )
+            self._store.reopen(sorted(tables), self._kept)
             self._ingest(plan, files)
             return self._seal()
         except StoreError as error:
             return self._give_up(error)
 
+    def _kept(self, table: str, rows: pa.Table) -> pa.Table:
+        """Rows that lie in no folder here: of nodes that have none, and what the servers of other folders left."""
+        labels = pa.array([site for site in self._folders if site == label_of(site)], pa.string())
+        is_of_server = (
+            "server" in rows.column_names and table not in FILLED
+        )  # the observer's lie with the node
+        if not is_of_server:
+            return rows.filter(pc.invert(pc.is_in(_plain(rows, "node"), labels)))
+        here = [name for name in self._servers() for one in self._folders.values() if (one / name).is_dir()]
+        return rows.filter(pc.invert(pc.is_in(_plain(rows, "server"), pa.array(here, pa.string()))))
+
     def _plan(self) -> Plan | ClosedPlan:
         """As the run made it. Raises ClusterError where it comes out otherwise."""
         scenario = scenario_from_mapping(self._before.scenario or {}, str(self._store.run_dir))
-        plan = plan_closed(scenario) if is_closed(scenario) else plan_scenario(scenario)
+        n_servers = len(self._before.servers)
+        plan = plan_run(scenario, scenario.server_entries() or scenario.entries_for(n_servers))
         if plan.sha256() != self._before.plan.sha256:
             raise ClusterError(
                 "the plan of this run cannot be made again: resume it with the squall that ran it"
             )
         return plan
 
-    def _files_of(self, label: str) -> list[NodeFile]:
-        """What lies in the node's folder; the server's own records are made into spill files first."""
-        folder, served = self._folders[label], self._before.servers.get(SERVER) or ServerFacts(node="")
+    def _files_of(self, site: str) -> list[NodeFile]:
+        """What lies in a folder; the servers' own records are made into spill files first."""
+        folder, label = self._folders[site], label_of(site)
         spills = Spills(folder, label)
-        labels = {
-            "run": self._store.run, "node": label, "server": SERVER,
-            "model": served.model or "", "version": served.version or "",
-        }  # fmt: skip
-        if (folder / SERVER / "batches").is_dir():
-            self._losses += spills.write_batches(folder / SERVER / "batches", labels)
-        from_ns = self._before.node_starts_ns.get(label, 0)
-        inside = LibrariesInside(folder / SERVER)
+        for name, served in self._servers().items():
+            if (folder / name).is_dir():
+                labels = {
+                    "run": self._store.run, "node": label, "server": name,
+                    "model": served.model or "", "version": served.version or "",
+                }  # fmt: skip
+                self._take_server(folder / name, spills, labels)
+        return FilesHere(folder, label).list()
+
+    def _servers(self) -> Mapping[str, ServerFacts]:
+        """By name; of a run that ended before its server was there, what is known of it: nothing."""
+        return self._before.servers or {FIRST_SERVER: ServerFacts(node="")}
+
+    def _take_server(self, folder: Path, spills: Spills, labels: dict[str, str]) -> None:
+        if (folder / "batches").is_dir():
+            self._losses += spills.write_batches(folder / "batches", labels)
+        inside = LibrariesInside(folder)
+        from_ns = self._before.node_starts_ns.get(labels["node"], 0)
         losses, notes = inside.batches.spill(spills, labels, from_ns)
         self._losses, self._notes = self._losses + losses, self._notes + notes
         self._notes += inside.kernels.spill(spills, labels)
         if (kernels := inside.kernels.facts()).processes:
-            self._kernels = kernels
-        if traces := traces_in(folder / SERVER):
+            self._kernels = kernels_together(self._gathered_kernels, kernels)
+            self._gathered_kernels = self._kernels
+        if traces := traces_in(folder):
             self._notes += spills.write_traces(traces, labels)
-        return FilesHere(folder, label).list()
 
     def _ingest(self, plan: Plan | ClosedPlan, files: Sequence[tuple[str, NodeFile]]) -> None:
         manifest = self._before
@@ -199,9 +223,9 @@ class _Resuming:
         assert start_ns is not None, "phases are noted with it"
         if isinstance(plan, Plan):
             nodes = [worker.node for worker in manifest.workers]
-            model = manifest.servers[SERVER].model or ""
-            names = {"run": self._store.run, "target": SERVER, "request_kind": model}
-            self._ledger = Ledger(plan, names, nodes, start_ns)
+            served = manifest.servers
+            names = {"run": self._store.run, "request_kind": next(iter(served.values())).model or ""}
+            self._ledger = Ledger(plan, names, nodes, start_ns, tuple(served))
         if self._store.has("requests") and self._ledger is not None:
             self._ledger.note_stored(self._store.read("requests", ["request_id"]))
         n_rows = 0
@@ -210,11 +234,11 @@ class _Resuming:
             if not file.table:
                 self._store.write_file(f"nsys/{file.path.partition('/')[2]}", pieces_of(here, file))
                 continue
-            for data in ingest_file(self._store, here, file, clocks[label], self._phases):
+            for data in ingest_file(self._store, here, file, clocks[label_of(label)], self._phases):
                 if file.table == "requests":
                     n_rows += len(data)
                     if self._ledger is not None:
-                        self._ledger.note(data, starts_ns[label])
+                        self._ledger.note(data, starts_ns[label_of(label)])
         if self._ledger is not None:
             self._losses += add_missing(self._store, self._ledger, [None] * len(manifest.workers))
         else:
@@ -225,10 +249,11 @@ class _Resuming:
 
     def _keep_log(self) -> None:
         for folder in self._folders.values():
-            log = folder / SERVER / "triton.log"
-            if log.exists():
-                text = without_own_folders(log.read_bytes(), folder).decode(errors="replace")
-                self._store.write_text("logs/server-0.log", text)
+            for name in self._servers():
+                log = folder / name / "triton.log"
+                if log.exists():
+                    text = without_own_folders(log.read_bytes(), folder).decode(errors="replace")
+                    self._store.write_text(f"logs/{name}.log", text)
 
     def _seal(self) -> str:
         known = self._store.manifest
@@ -279,7 +304,8 @@ class _Resuming:
     def clean_up(self) -> None:
         """Removes the folders: the run has all that was in them."""
         for folder in self._folders.values():
-            LibrariesInside(folder / SERVER).close(keeps_files=False)
+            for name in self._servers():
+                LibrariesInside(folder / name).close(keeps_files=False)
             shutil.rmtree(folder, ignore_errors=True)
 
 

@@ -13,7 +13,7 @@ import os
 import platform
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from importlib.metadata import version
@@ -32,18 +32,18 @@ from squall.cluster.driver.collectors.phase_profiler import PhaseProfiler
 from squall.cluster.driver.deployment import Deployment
 from squall.cluster.driver.gather import Collection
 from squall.cluster.driver.intent import announce, describe_plan, refuse_empty
-from squall.cluster.driver.preflight import check_before_ray, server_address
+from squall.cluster.driver.preflight import check_before_ray, server_addresses
 from squall.cluster.driver.worker_watch import OVERRUN_NS, WorkerWatch
 from squall.cluster.interrupts import Interrupts
-from squall.cluster.placement import place
+from squall.cluster.placement import Node, Placement, place
 from squall.cluster.progress import Screen
 from squall.cluster.remote.session import Session
 from squall.models.spec import head_of
 from squall.scenarios.config.scenario import Scenario
 from squall.scenarios.errors import SquallError, StoreError
 from squall.scenarios.plan.closed import ClosedPlan
-from squall.scenarios.plan.drafting import is_closed, plan_closed, plan_scenario
 from squall.scenarios.plan.plan import Plan
+from squall.scenarios.plan.routed import plan_run
 from squall.scenarios.units import NS_PER_S
 
 _START_MARGIN_NS = NS_PER_S // 2
@@ -73,11 +73,13 @@ def run_scenario(
     Raises SquallError for what stopped it, and KeyboardInterrupt after a Ctrl-C; the run is sealed as aborted
     then, with all that was received. A bad scenario or trace raises before the directory is made.
     """
-    is_head = scenario.server.url is None and scenario.model.repository is None
+    entries = scenario.server_entries()
+    is_started = entries is None or any(entry.url is None for entry in entries)
+    is_head = is_started and scenario.model.repository is None
     check = scenario.clients.check
     if is_head or (check is not None and check.reference is None):
         head_of(scenario.model.name).sizes(scenario.model.settings)
-    plan = plan_closed(scenario) if is_closed(scenario) else plan_scenario(scenario)
+    plan = plan_run(scenario, entries)
     screen = Screen()
     described = describe_plan(plan)
     refuse_empty(described)
@@ -159,9 +161,7 @@ class _Run:
         try:
             with self.aborting():
                 with self._interrupts.allowed():
-                    self._deployment.deploy(
-                        self._plan, place(session.nodes(), server_address(self._scenario))
-                    )
+                    self._deployment.deploy(self._plan, self._place(session.nodes()))
                 self._follow()
                 return self._seal()
         finally:
@@ -169,6 +169,16 @@ class _Run:
             keeps = self._deployment.nodes.folders if is_open else self._kept_folders()
             for note in self._deployment.release(keeps):
                 self._screen.step(note)
+
+    def _place(self, nodes: Sequence[Node]) -> Placement:
+        """Who is where; the plan is routed now where only the nodes say how many servers there are."""
+        placement = place(nodes, self._scenario, server_addresses(self._scenario))
+        if self._scenario.server_entries() is None:
+            self._plan = plan_run(self._scenario, [seat.entry for seat in placement.servers])
+            described = describe_plan(self._plan)
+            self._store.amend(replace(self._store.manifest, plan=described))
+            self._screen.step(f"{len(placement.servers)} servers; {announce(described)[-1]}")
+        return placement
 
     @contextmanager
     def aborting(self) -> Iterator[None]:
@@ -273,10 +283,10 @@ class _Run:
         """From the start instant to the last row in the store."""
         deployment, error = self._deployment, None
         profiler = None
-        if deployment.collectors.is_on("nsys") and deployment.server_agent is not None:
-            profiler = PhaseProfiler(
-                deployment.server_agent, self._plan.spans, self._scenario.profile.on_nsys_failure
-            )
+        first = deployment.servers[0]
+        if first.collectors.is_on("nsys"):  # a scenario with several servers has no nsys
+            on_failure = self._scenario.profile.on_nsys_failure
+            profiler = PhaseProfiler(first.agent, self._plan.spans, on_failure)
         try:
             with self._screen, self._interrupts.allowed():
                 if profiler is not None:

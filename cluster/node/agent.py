@@ -27,23 +27,25 @@ from squall.cluster.node.injected.inside import LibrariesInside
 from squall.cluster.node.injected.kernel_recording import missing_kernels
 from squall.cluster.node.node_facts import node_facts
 from squall.cluster.node.scratch import Owner, Scratch, claim, is_wanted, owner_of
-from squall.cluster.node.server import TritonServer
+from squall.cluster.node.server import LOOPBACK, TritonServer
 from squall.cluster.node.server_log import without_own_folders
 from squall.cluster.node.server_nsys import ServerNsys
 from squall.cluster.node.spills import NodeFile, Spills, save_deleted
 from squall.scenarios.config.duty import Duty
 from squall.scenarios.config.scenario import ProfileConfig, Scenario
+from squall.scenarios.config.servers import ServerEntry
 from squall.scenarios.errors import ClusterError, TargetError
 
-SERVER = "server-0"
+FIRST_SERVER = "server-0"
 _WORKERS_END_WITHIN_S = 25.0
 
 
 class NodeAgent:
-    """Everything of one node but the load. Its calls may come from several threads.
+    """Everything of one node but the load, with one server at most. Its calls may come from several threads.
 
-    `folder()` is the node's own scratch folder; `close` stops what runs and removes it. `adopted`: that of an agent
-    that died; what lies there is kept, nothing of it runs any more, and reports are taken by `profile`.
+    Each further server of a node has an agent of its own, which observes nothing. `folder()` is the agent's scratch
+    folder; `close` stops what runs and removes it. `adopted`: that of an agent that died; what lies there is kept,
+    nothing of it runs any more, and reports are taken by `profile`.
     """
 
     def __init__(
@@ -53,24 +55,29 @@ class NodeAgent:
         adopted: str | None = None,
         profile: ProfileConfig | None = None,
         run_dir: tuple[str, str] | None = None,
+        server: str = FIRST_SERVER,
+        site: str | None = None,
     ) -> None:
         """`run_dir`: the run directory, and the place of who sees it: see `Owner`. None: nothing here outlives us.
+
+        `server`: name of the server that it may come to have; `site`: whose its folder is, the node's unless told.
 
         Raises ClusterError where the folder cannot be had.
         """
         self._run = run
         self._node = node
+        self._name = server
         try:
             self._scratch = Scratch(Path(adopted) if adopted is not None else None)
             self._spills = Spills(self._scratch.path, node)
             if adopted is None and run_dir is not None:
-                claim(self._scratch.path, run, node, *run_dir)
+                claim(self._scratch.path, run, site or node, *run_dir)
         except OSError as error:
             raise ClusterError(f"{node}: no scratch folder: {error.strerror or error}") from error
         self._server: TritonServer | None = None
         self._endpoint: Endpoint | None = None
-        self._nsys = ServerNsys(node, self._scratch.path / SERVER, SystemClock(), profile)
-        self._inside = LibrariesInside(self._scratch.path / SERVER)
+        self._nsys = ServerNsys(node, self._scratch.path / self._name, SystemClock(), profile)
+        self._inside = LibrariesInside(self._scratch.path / self._name)
         self._is_traced = False
         self._is_restarting = False
         self._is_deleted = False
@@ -152,14 +159,15 @@ class NodeAgent:
         self._observer = observer
         return (observer.clock, observer.token) if observer.clock is not None else None
 
-    def observe_server(self, endpoint: Endpoint, is_here: bool) -> None:
-        """Samples the server at `endpoint` from now on, and its processes if it runs on this node (`is_here`)."""
+    def observe_server(self, name: str, endpoint: Endpoint, pids: tuple[int, ...], is_here: bool) -> None:
+        """Samples the server at `endpoint` from now on, and its processes if it runs on this node (`is_here`).
+
+        `pids`: those of one that squall has started, as its agent knows them.
+        """
         assert self._observer is not None, "start_observer comes first"
-        roots = self._server_roots()
-        if not roots and is_here:
-            roots = listening_pids(endpoint.port)
+        roots = pids or (listening_pids(endpoint.port) if is_here else ())
         target = ServerTarget(
-            SERVER, endpoint.url, endpoint.metrics_url, (endpoint.spec.name,), endpoint.tls,
+            name, endpoint.url, endpoint.metrics_url, (endpoint.spec.name,), endpoint.tls,
             tuple(roots),
         )  # fmt: skip
         self._observer.add_server(target)
@@ -192,14 +200,17 @@ class NodeAgent:
         cores: tuple[int, ...] = (),
         with_batches: bool = False,
         kernel_kinds: tuple[str, ...] = (),
+        entry: ServerEntry | None = None,
+        address: str = LOOPBACK,
     ) -> Endpoint:
         """Launches the scenario's server, without nsys where it does not start with it; see `why_without_nsys`.
 
+        `entry`: its settings where the scenario has several; `address`: where it listens, which others may reach.
         `cores`: those it may run on; empty: all of this process. `with_batches`: the batch library records in it;
         `kernel_kinds`: the kernel library can record these, empty: it is not loaded. Raises what `TritonServer.start`
         and `LibrariesInside.begin` do, and ClusterError where a required nsys does not launch it.
         """
-        folder = self._scratch.path / SERVER
+        folder = self._scratch.path / self._name
         folder.mkdir()
         session = self._nsys.begin(scenario.profile).session if with_nsys else None
         traced = scenario.profile.triton_trace
@@ -207,7 +218,7 @@ class NodeAgent:
         injected = self._inside.begin(with_batches, kernel_kinds)
         self._server = TritonServer(
             scenario.model,
-            scenario.server,
+            entry or scenario.server,
             folder,
             session,
             missing_reason() is None,
@@ -215,6 +226,8 @@ class NodeAgent:
             cores,
             injected,
             traces_any=traced == "required",
+            gpus=entry.gpus if entry is not None else None,
+            address=address,
         )
         try:
             self._endpoint = self._server.start()
@@ -260,7 +273,7 @@ class NodeAgent:
         losses = []
         try:
             if self._observer is not None and self._observer.is_alive:
-                self._observer.set_server_pids(SERVER, self._server_roots())
+                self._observer.set_server_pids(self._name, self._server_roots())
             if self._is_traced:
                 self.turn_tracing(True)
         except ClusterError as error:
@@ -309,12 +322,12 @@ class NodeAgent:
 
     def spill_kernels(self) -> tuple[list[str], KernelRecordingFacts]:
         """See `KernelRecording.spill`; after `spill_server_tables`. What is missing, and what there is."""
-        labels = {"run": self._run, "node": self._node, "server": SERVER}
+        labels = {"run": self._run, "node": self._node, "server": self._name}
         return self._inside.kernels.spill(self._spills, labels), self._inside.kernels.facts()
 
     def server_log(self) -> bytes:
         """The server's log so far, without names of this node's folders; empty if no server was started here."""
-        log = self._scratch.path / SERVER / "triton.log"
+        log = self._scratch.path / self._name / "triton.log"
         return without_own_folders(log.read_bytes(), self._scratch.path) if log.exists() else b""
 
     def stop_server(self) -> list[str]:
@@ -334,6 +347,10 @@ class NodeAgent:
         states = states_of(self._server_roots() if port is None else listening_pids(port))
         found = {"processes": states, "unusual": what_is_unusual(states, niceness)} if states else {}
         return read_section(ServerScheduling, found, "scheduling")
+
+    def server_pids(self) -> tuple[int, ...]:
+        """Processes of the server that was started here; empty if none was."""
+        return tuple(self._server_roots())
 
     def _server_roots(self) -> list[int]:
         return self._server.pids() if self._server is not None else []
@@ -358,7 +375,7 @@ class NodeAgent:
                 else:
                     switch.turn_off()
         except (ControlError, OSError) as error:
-            raise ClusterError(f"trace of {SERVER}: {error}") from error
+            raise ClusterError(f"trace of {self._name}: {error}") from error
         self._is_traced = is_on
 
     # the profiler
@@ -373,8 +390,8 @@ class NodeAgent:
 
     def spill_profile(self, phase: str) -> list[str]:
         """The scrubbed report of a recording and its tables, for the driver to fetch. Returns losses and notes."""
-        labels = EventLabels(self._run, self._node, SERVER)
-        return self._nsys.spill(phase, labels, self._spills.reports_dir / SERVER, self._spills.write)
+        labels = EventLabels(self._run, self._node, self._name)
+        return self._nsys.spill(phase, labels, self._spills.reports_dir / self._name, self._spills.write)
 
     def profiler_facts(self) -> NsysFacts:
         """See `ServerNsys.facts`."""
@@ -387,8 +404,14 @@ class NodeAgent:
 
         `from_ns`: begin of the load on this node's clock; what the batch library recorded before is left out.
         """
-        folder = self._scratch.path / SERVER
-        labels = {"run": self._run, "node": self._node, "server": SERVER, "model": model, "version": version}
+        folder = self._scratch.path / self._name
+        labels = {
+            "run": self._run,
+            "node": self._node,
+            "server": self._name,
+            "model": model,
+            "version": version,
+        }
         losses: list[str] = []
         save_deleted(folder, self._server_roots())
         if (folder / "batches").is_dir():
@@ -423,7 +446,9 @@ class NodeAgent:
         self.stop_observer()
         self.stop_server()
         remove_regions(self._run)
-        remove_leftovers(str(self._scratch.path / SERVER))  # of an agent that died, whose server was killed
+        remove_leftovers(
+            str(self._scratch.path / self._name)
+        )  # of an agent that died, whose server was killed
         self._inside.close(keeps_files)
         if keeps_files:
             self._scratch.leave()

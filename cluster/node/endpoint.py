@@ -50,9 +50,9 @@ class Endpoint:
         return authority(self.url)[1]
 
 
-def tls_of(scenario: Scenario) -> TlsSettings | None:
-    """How everything speaks TLS with the server; None where neither `clients.tls` nor an https URL asks for it."""
-    tls, url = scenario.clients.tls, scenario.server.url
+def tls_of(scenario: Scenario, server: ServerConfig) -> TlsSettings | None:
+    """How everything speaks TLS with a server; None where neither `clients.tls` nor an https URL asks for it."""
+    tls, url = scenario.clients.tls, server.url
     if tls is not None:
         return TlsSettings(**tls.model_dump())
     return TlsSettings() if url is not None and url.startswith("https:") else None
@@ -68,7 +68,7 @@ def attach(model: ModelConfig, server: ServerConfig, tls: TlsSettings | None = N
     grpc_port = server.grpc_port or _TRITON_GRPC_PORT
     metrics_url = None
     if server.metrics_port is not None:
-        metrics_url = f"http://{_bracketed(authority(url)[0])}:{server.metrics_port}"
+        metrics_url = f"http://{bracketed(authority(url)[0])}:{server.metrics_port}"
         with closing(Control(metrics_url)) as metrics:
             not_there = why_not(metrics, METRICS)
         if not_there is not None:
@@ -76,7 +76,7 @@ def attach(model: ModelConfig, server: ServerConfig, tls: TlsSettings | None = N
     return inspect(url, tls, grpc_port, model, "url", metrics_url, has_records=False)
 
 
-def _bracketed(host: str) -> str:
+def bracketed(host: str) -> str:
     """As it stands in a URL: an IPv6 address in brackets (RFC 3986, 3.2.2)."""
     return f"[{host}]" if ":" in host else host
 

@@ -25,7 +25,7 @@ from squall.actors.process.state import listening_pids, wait_until_gone
 from squall.actors.process.supervisor import region_prefix, remove_leftovers
 from squall.actors.sampling.triton_trace import trace_holds, trace_options
 from squall.cluster.node.container import container_command, find_runtime, loader_refusal
-from squall.cluster.node.endpoint import READY, Endpoint, inspect, why_not
+from squall.cluster.node.endpoint import READY, Endpoint, bracketed, inspect, why_not
 from squall.cluster.node.server_environment import server_environment
 from squall.cluster.node.stub_watch import StubWatch, stubs_below
 from squall.cluster.node.triton_home import find_triton
@@ -35,7 +35,7 @@ from squall.scenarios.config.servers import ServerConfig
 from squall.scenarios.errors import TargetError
 from squall.scenarios.units import NS_PER_S
 
-_LOOPBACK = "127.0.0.1"
+LOOPBACK = "127.0.0.1"
 _POLL_S = 0.1
 _PORT_TRIES = 3
 _STRAYS_S = 5.0
@@ -52,7 +52,7 @@ _PORT_TAKEN = re.compile(
 
 @dataclass(frozen=True)
 class Ports:
-    """TCP ports of a server on loopback."""
+    """TCP ports of a server."""
 
     http: int
     grpc: int
@@ -68,7 +68,7 @@ class TritonServer:
     named, none where the server's version cannot trace. `cores`: those it may run on; empty: those of this process.
     `injected`: what its environment has beside for libraries of ours; `refusal`: why it runs without them, in a
     container whose loader cannot take them; None: it has what it was given. `traces_any`: also a version that its
-    trace API may crash.
+    trace API may crash. `gpus`: the GPUs of the node that it may see, by index; None: all. `address`: where it listens.
     Not thread-safe.
     """
 
@@ -83,6 +83,8 @@ class TritonServer:
         cores: tuple[int, ...] = (),
         injected: Mapping[str, str] | None = None,
         traces_any: bool = False,
+        gpus: tuple[int, ...] | None = None,
+        address: str = LOOPBACK,
     ) -> None:
         self.records = folder / "batches"
         self.log = folder / "triton.log"
@@ -97,6 +99,8 @@ class TritonServer:
         self._cores = cores
         self._injected = injected or {}
         self._traces_any = traces_any
+        self._gpus = {} if gpus is None else {"CUDA_VISIBLE_DEVICES": ",".join(map(str, gpus))}
+        self._address = address
         self._ports: Ports | None = None
         self._log_start_bytes = 0
         self._process: subprocess.Popen[bytes] | None = None
@@ -109,7 +113,7 @@ class TritonServer:
         """
         repository = self._make_repository()
         for attempt in range(_PORT_TRIES):
-            self._ports = free_ports(self._server)
+            self._ports = free_ports(self._server, self._address)
             try:
                 return self._serve_with_libraries(repository, self._ports)
             except TargetError:
@@ -249,7 +253,7 @@ class TritonServer:
             self._log_start_bytes = log.tell()
             self._process = subprocess.Popen(
                 [*supervisor, *command], stdin=subprocess.PIPE, stdout=log, stderr=log,
-                env=server_environment(self._folder, libraries, injected), start_new_session=True,
+                env=server_environment(self._folder, libraries, {**injected, **self._gpus}), start_new_session=True,
                 cwd=self._folder,
             )  # fmt: skip
         return source
@@ -266,6 +270,7 @@ class TritonServer:
             ports,
             region_prefix(str(self._folder)),
             _identifier(self._folder),
+            self._address,
         )
 
     def _trace_options(self, version: str | None) -> list[str]:
@@ -282,13 +287,14 @@ class TritonServer:
         return container_command(
             find_runtime(self._server.runtime), self._server.image,
             (f"{repository}:{repository}:ro", f"{self.records}:{self.records}"),
-            self._injected, self._has_gpu, self._options(repository, ports),
+            {**self._injected, **self._gpus}, self._has_gpu, self._options(repository, ports),
         )  # fmt: skip
 
     def _wait_until_ready(self, ports: Ports, source: str) -> Endpoint:
         assert self._process is not None
         deadline = time.monotonic() + self._server.start_timeout_ns / NS_PER_S
-        url = f"http://{_LOOPBACK}:{ports.http}"
+        host = bracketed(self._address)
+        url = f"http://{host}:{ports.http}"
         stubs = StubWatch(is_expected=self._model.repository is None)
         with closing(Control(url)) as control:
             while time.monotonic() < deadline:
@@ -299,7 +305,7 @@ class TritonServer:
                     what = f"the Python process of model {self._model.name}"
                     raise TargetError(f"{what} {end} while Triton loaded it")
                 if why_not(control, READY) is None and self._is_own(control):
-                    metrics = f"http://{_LOOPBACK}:{ports.metrics}"
+                    metrics = f"http://{host}:{ports.metrics}"
                     has_records = self._model.repository is None
                     return inspect(url, None, ports.grpc, self._model, source, metrics, has_records)
                 time.sleep(_POLL_S)
@@ -358,35 +364,35 @@ def _identifier(folder: Path) -> str:
 
 
 def triton_options(
-    repository: str, model: str, ports: Ports, region_prefix: str, identifier: str
+    repository: str, model: str, ports: Ports, region_prefix: str, identifier: str, address: str = LOOPBACK
 ) -> list[str]:
-    """Options of tritonserver: one model, endpoints on loopback, no GPU metrics (we sample NVML)."""
+    """Options of tritonserver: one model, endpoints at `address`, no GPU metrics (we sample NVML)."""
     return [
         f"--id={identifier}",
         f"--backend-config=python,shm-region-prefix-name={region_prefix}",
         "--model-repository", repository, "--model-control-mode=explicit", f"--load-model={model}",
-        f"--http-address={_LOOPBACK}", f"--grpc-address={_LOOPBACK}", f"--metrics-address={_LOOPBACK}",
+        f"--http-address={address}", f"--grpc-address={address}", f"--metrics-address={address}",
         f"--http-port={ports.http}", f"--grpc-port={ports.grpc}", f"--metrics-port={ports.metrics}",
         "--allow-gpu-metrics=false", "--allow-cpu-metrics=false",
     ]  # fmt: skip
 
 
-def free_ports(server: ServerConfig) -> Ports:
+def free_ports(server: ServerConfig, address: str = LOOPBACK) -> Ports:
     """The scenario's ports, the rest chosen free. Raises TargetError for a taken one, or with none free."""
     chosen = []
     held: list[socket.socket] = []
     try:
         for name in ("http_port", "grpc_port", "metrics_port"):
             wanted = getattr(server, name)
-            probe = socket.socket()
+            probe = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET)
             held.append(probe)
             if wanted:  # as Triton does: connections of an earlier server in TIME_WAIT are no hindrance
                 probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
-                probe.bind((_LOOPBACK, wanted or 0))
+                probe.bind((address, wanted or 0))
             except OSError as error:
                 what = f"server.{name}: port {wanted}" if wanted else "no free port"
-                raise TargetError(f"{what} on {_LOOPBACK}: {error.strerror}") from error
+                raise TargetError(f"{what} on {address}: {error.strerror}") from error
             chosen.append(probe.getsockname()[1])
     finally:
         for probe in held:

@@ -21,7 +21,7 @@ from squall.actors.net.triton_control import authority
 from squall.cluster.driver.clocksync import ClockWatch
 from squall.cluster.interrupts import Interrupts
 from squall.cluster.node.checkup import OPTIONAL, REQUIRED, NodeCheckup
-from squall.cluster.placement import Node, place
+from squall.cluster.placement import Node, node_at
 from squall.cluster.progress import Screen
 from squall.cluster.remote.session import Session
 from squall.cluster.remote.spawn import Handle, spawn
@@ -103,11 +103,12 @@ def _of_server(
     nodes: Sequence[Node], handles: Mapping[str, Handle[NodeCheckup]], address: str, port: int
 ) -> tuple[str, list[Finding]]:
     """Label of its node, else of the driver's, and what that says of it."""
-    placed = place(nodes, address)
-    if not placed.is_server_here:
+    node = node_at(nodes, address)
+    if node is None:
         what = "is on no node of the Ray cluster: its batches and kernels cannot be read"
-        return placed.server.label, [Finding("server", "limited", what, "start Ray on its node")]
-    return placed.server.label, handles[placed.server.label].call(NodeCheckup.server_findings, port)
+        driver = next(one for one in nodes if one.is_driver)
+        return driver.label, [Finding("server", "limited", what, "start Ray on its node")]
+    return node.label, handles[node.label].call(NodeCheckup.server_findings, port)
 
 
 def examine(

@@ -372,6 +372,10 @@ class Scenario(Section):
                 f"servers: have different weights, and clients.routing {routing.kind!r} takes none; use"
                 f" {' or '.join(WEIGHED)}"
             )
+        if self.profile.nsys != "off" and len(entries) != 1:
+            raise ValueError("profile.nsys: nsys profiles a run of one server, and servers are several")
+        if self.clients.shared_memory is not None and len(entries) != 1:
+            raise ValueError("clients.shared_memory: is shared with one server, and servers are several")
         if self.clients.unix is not None and len(entries) != 1:
             raise ValueError("clients.unix: is the socket of one server, and servers are several")
 

@@ -19,7 +19,7 @@ import pytest
 from squall.actors.inject.library import built_library
 from squall.actors.process.supervisor import region_prefix, remove_leftovers
 from squall.analysis.storage.store import RunStore
-from squall.cluster.node.agent import SERVER
+from squall.cluster.node.agent import FIRST_SERVER
 from squall.cluster.node.checkup import NodeCheckup
 from squall.cluster.node.injected.ring_folder import rings_of
 from squall.cluster.node.server import free_ports, triton_options
@@ -322,4 +322,4 @@ def test_a_run_whose_driver_was_killed_is_resumed_with_its_batches(joined: Bench
     joined.wait_until_gone()
     folder = store.manifest.nodes["node-0"].folder
     assert folder is not None
-    assert rings_of(Path(folder) / SERVER, "batches") is None
+    assert rings_of(Path(folder) / FIRST_SERVER, "batches") is None

@@ -17,7 +17,7 @@ from squall.actors.sampling.gpu.source import missing_reason
 from squall.analysis.clocks.timeline import phase_spans
 from squall.analysis.clocks.track import ClockTrack
 from squall.analysis.storage.store import RunStore
-from squall.cluster.node.agent import SERVER
+from squall.cluster.node.agent import FIRST_SERVER
 from squall.cluster.node.injected.ring_folder import rings_of
 from tests.integration.cuda_models import LONGEST_NS, N_KERNELS, Launched, launched, write_cuda_model
 from tests.integration.foreign_models import write_model
@@ -207,7 +207,7 @@ def test_a_run_whose_driver_was_killed_is_resumed_with_its_kernels(alone: Bench,
     alone.wait_until_gone()
     folder = seen.store.manifest.nodes["node-0"].folder
     assert folder is not None
-    assert rings_of(Path(folder) / SERVER, "kernels") is None
+    assert rings_of(Path(folder) / FIRST_SERVER, "kernels") is None
 
 
 @pytest.mark.slow

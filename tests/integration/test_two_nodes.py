@@ -28,7 +28,7 @@ from squall.analysis.storage.store import RunStore
 from squall.analysis.tables.manifest import Manifest
 from squall.analysis.tables.sealed import SealedVerdict
 from squall.cluster.driver.ingest import ingest_table
-from squall.cluster.node.agent import SERVER
+from squall.cluster.node.agent import FIRST_SERVER
 from squall.cluster.node.batches import read_batches
 from squall.scenarios.config.loader import scenario_from_mapping
 from squall.scenarios.plan.drafting import plan_scenario
@@ -120,7 +120,7 @@ def _with_batches(store: RunStore, records: Path, folder: Path) -> dict[str, Any
     copy = RunStore.create(folder, "joined", time.time_ns(), Manifest(nodes=store.manifest.nodes))
     copy.append("requests", store.read("requests"))
     spans, near = phase_spans(store.manifest), ClockTrack.constant(_anchor_ns(store))
-    labels = {"run": store.run, "node": NEAR, "server": SERVER, "model": "seqlen_head", "version": "1"}
+    labels = {"run": store.run, "node": NEAR, "server": FIRST_SERVER, "model": "seqlen_head", "version": "1"}
     losses: list[str] = []
     for data in read_batches(records, labels, losses):
         is_ours = pc.greater_equal(data.column("start_ns"), spans[0].start_ns - _anchor_ns(store))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
 from squall.analysis.tables.collected import CollectorState
@@ -15,10 +16,14 @@ BATCHES_MEND = "squall inject prints what a server needs (docs/batches.md)"
 
 
 class Collectors:
-    """By name: status on, off or missing, with reason and mend; what is missing is said once on the screen."""
+    """By name: status on, off or missing, with reason and mend; what is missing is said once on the screen.
 
-    def __init__(self, screen: Screen) -> None:
+    `server`: whose they are, where a run has several; reasons begin with it.
+    """
+
+    def __init__(self, screen: Screen, server: str = "") -> None:
         self._screen = screen
+        self._server = server
         self._found: dict[CollectorName, CollectorState] = {}
 
     def states(self) -> dict[str, CollectorState]:
@@ -66,6 +71,27 @@ class Collectors:
             self.lose(name, reason, mend)
 
     def _set(self, name: CollectorName, status: str, reason: str = "", mend: str = "", how: str = "") -> None:
+        if reason and self._server:
+            reason = f"{self._server}: {reason}"
         self._found[name] = CollectorState(status=status, reason=reason, mend=mend, how=how)
         if status == "missing":
             self._screen.missing(name, reason, mend)
+
+
+def together(found: Sequence[Collectors]) -> dict[str, CollectorState]:
+    """For the manifest, of all servers of a run: missing where it is so of one, else on where it is so of one."""
+    by_name: dict[str, list[CollectorState]] = {}
+    for one in found:
+        for name, state in one.states().items():
+            by_name.setdefault(name, []).append(state)
+    return {name: _worst(states) for name, states in by_name.items()}
+
+
+def _worst(states: Sequence[CollectorState]) -> CollectorState:
+    """Those of the status that counts, with all of their reasons."""
+    status = next(one for one in ("missing", "on", "off") if any(state.status == one for state in states))
+    alike = [state for state in states if state.status == status]
+    told = {name: dict.fromkeys(getattr(one, name) for one in alike) for name in ("reason", "mend", "how")}
+    return CollectorState(
+        status=status, **{name: "; ".join(filter(None, texts)) for name, texts in told.items()}
+    )

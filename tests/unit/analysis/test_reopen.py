@@ -32,7 +32,7 @@ def rows(node: str, *starts_ns: int) -> pa.Table:
     return pa.table(columns)
 
 
-def not_of_node_0(table: pa.Table) -> pa.Table:
+def not_of_node_0(_: str, table: pa.Table) -> pa.Table:
     return table.filter(pc.not_equal(table.column("node").cast(pa.string()), "node-0"))
 
 

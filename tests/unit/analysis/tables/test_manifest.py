@@ -83,7 +83,7 @@ def test_a_run_of_version_4_is_neither_changed_nor_made_again(old: Path) -> None
     with pytest.raises(Sealed):
         store.amend(replace(store.manifest, seed=8))
     with pytest.raises(Sealed):
-        store.reopen([], lambda rows: rows)
+        store.reopen([], lambda _, rows: rows)
     said = "schema version 4; this squall reads version 5: analyze it with the older squall"
     with pytest.raises(StoreError, match=said):
         store.replace_derived("windows", store.read("requests"))

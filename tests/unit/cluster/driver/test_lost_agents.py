@@ -45,7 +45,7 @@ def test_a_server_that_serves_on_is_not_said_to_have_ended(nodes: Nodes) -> None
 
 
 def test_a_server_that_the_agent_had_started_ends_with_it(nodes: Nodes) -> None:
-    nodes.server_label = "node-0"
+    nodes.with_server.add("node-0")
     (told,) = nodes.adopt("node-0", LOST)
     assert told == f"{LOST}: its samples end there, and so do the server and profiler that it had started"
     assert nodes.adopt("node-0", LOST) == [], "told once"

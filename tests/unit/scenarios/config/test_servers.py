@@ -206,9 +206,19 @@ def test_listening_is_for_a_server_that_squall_starts() -> None:
         "clients.tls: needs server.url, a server that squall starts speaks no TLS",
     ),
     (
-        [{}, {}],
+        [{}],
         {"profile": {"nsys": "auto", "nsys_session": "mine"}},
         "profile.nsys_session: is for a server at servers[0].url; squall names its own session",
+    ),
+    (
+        {"count": 2},
+        {"profile": {"nsys": "auto"}},
+        "profile.nsys: nsys profiles a run of one server, and servers are several",
+    ),
+    (
+        [{}, {}],
+        {"clients": {"shared_memory": True}},
+        "clients.shared_memory: is shared with one server, and servers are several",
     ),
     (URLS, {"clients": {"unix": "/tmp/s"}}, "clients.unix: is the socket of one server, and servers are several"),
     (
@@ -219,15 +229,6 @@ def test_listening_is_for_a_server_that_squall_starts() -> None:
 ])  # fmt: skip
 def test_what_holds_for_a_server_holds_for_each(servers: Any, more: dict[str, Any], problem: str) -> None:
     assert problem_of(servers, **more) == problem
-
-
-def test_recordings_of_nsys_that_are_too_close_are_refused_where_one_server_is_recorded() -> None:
-    whole = mapping([{"image": "a:1"}, {}], profile={"nsys": "auto"})
-    whole["phases"] = [whole["phases"][0], {**whole["phases"][0], "name": "n"}, whole["phases"][1]]
-    with pytest.raises(ScenarioError, match="nsys would miss the beginning of phase 'n'"):
-        scenario_from_mapping(whole, "test")
-    whole["servers"] = [{"image": "a:1"}, {"image": "b:1"}]
-    assert scenario_from_mapping(whole, "test").profile.nsys == "auto"
 
 
 def test_one_entry_is_one_server() -> None:

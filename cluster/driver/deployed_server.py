@@ -1,0 +1,200 @@
+"""One server of a run: its start or where it runs already, what is collected of it, and what it leaves."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from concurrent.futures import Future
+
+from squall.actors.doctor.tools import GPU_MEND, NSYS_MEND
+from squall.analysis.clocks.track import ClockTrack
+from squall.analysis.storage.store import RunStore
+from squall.analysis.tables.deployed import ServerFacts, ServerScheduling
+from squall.cluster.driver.collectors.observed import ELSEWHERE, Collectors
+from squall.cluster.driver.collectors.server_libraries import ServerLibraries
+from squall.cluster.node.agent import NodeAgent
+from squall.cluster.node.endpoint import Endpoint, attach, tls_of
+from squall.cluster.node.server import LOOPBACK
+from squall.cluster.placement import Seat
+from squall.cluster.progress import Screen
+from squall.cluster.remote.spawn import Handle
+from squall.scenarios.config.scenario import Scenario
+from squall.scenarios.errors import ClusterError, SquallError
+from squall.scenarios.plan.plan import PhaseSpan
+
+_TRACE_MEND = "docs/triton.md tells which servers can be traced"
+_START_TIMEOUT_S = 900.0  # fetching and unpacking the server on first use is part of it
+
+
+class DeployedServer:
+    """In this order: `find_collectors`, `begin` and `finish`, `describe`, `observe`, `choose_tracing`; while it is
+    loaded `record_kernels`; `begin_stop` after it. `agent` is its own, `host` that of its node."""
+
+    def __init__(
+        self,
+        seat: Seat,
+        site: str,
+        agent: Handle[NodeAgent],
+        host: Handle[NodeAgent],
+        scenario: Scenario,
+        screen: Screen,
+    ) -> None:
+        """`site`: that of `agent`, as `squall.cluster.driver.nodes.Nodes` has it."""
+        self.name = seat.name
+        self.label = seat.node.label
+        self.site = site
+        self.agent = agent
+        self.collectors = Collectors(screen, seat.name if scenario.servers is not None else "")
+        self.libraries = ServerLibraries(scenario, self.collectors)
+        self.stopping: Future[list[str]] | None = None
+        self._seat = seat
+        self._host = host
+        self._scenario = scenario
+        self._screen = screen
+        self._starting: Future[Endpoint] | None = None
+        self._endpoint: Endpoint | None = None
+
+    @property
+    def endpoint(self) -> Endpoint:
+        """Where it answers; once it is there."""
+        assert self._endpoint is not None
+        return self._endpoint
+
+    @property
+    def is_here(self) -> bool:
+        """Whether it is on one of the nodes."""
+        return self._seat.is_here
+
+    @property
+    def is_started(self) -> bool:
+        """Whether squall starts it, and so ends it."""
+        return self._seat.entry.url is None
+
+    def find_collectors(self) -> None:
+        """Decides what is collected and says once what is not. Raises ClusterError for a required one."""
+        profile, collectors = self._scenario.profile, self.collectors
+        collectors.turn_on("triton")
+        collectors.turn_on("host")
+        if self.is_started:
+            self.libraries.choose_batches(self.agent)
+        reason_nvml = None
+        if not self.is_here:
+            reason_nvml = ELSEWHERE
+        elif profile.nvml != "off":
+            reason_nvml = self.agent.call(NodeAgent.missing_nvml)
+        collectors.choose("nvml", profile.nvml, reason_nvml, GPU_MEND)
+        collectors.choose("nsys", profile.nsys, self._missing_nsys(), NSYS_MEND)
+        if self.is_started:
+            self.libraries.choose_kernels(self.agent)
+
+    def _missing_nsys(self) -> str | None:
+        entry, profile = self._seat.entry, self._scenario.profile
+        if profile.nsys == "off":
+            return None
+        if entry.image is not None or (entry.url is not None and profile.nsys_session is None):
+            return (
+                "nsys profiles a server that squall starts itself, and one at server.url whose session"
+                " profile.nsys_session names"
+            )
+        if not self.is_here:
+            return ELSEWHERE
+        return self.agent.call(NodeAgent.missing_nsys, profile.trace)
+
+    def begin(self, cores: tuple[int, ...]) -> None:
+        """Starts it, without waiting, on `cores` (empty: any), or finds the one that runs. Raises TargetError and
+        ClusterError."""
+        scenario, entry = self._scenario, self._seat.entry
+        if entry.url is not None:
+            self._screen.step(f"attaching to {entry.url}")
+            self._endpoint = attach(scenario.model, entry, tls_of(scenario, entry))
+            if self.collectors.is_on("nsys"):
+                self.agent.call(NodeAgent.attach_profiler, scenario.profile)
+            self.libraries.follow(self.agent, self.endpoint.port if self.is_here else None)
+            return
+        what = self.name if scenario.servers is not None else "Triton"
+        self._screen.step(f"starting {what} with {scenario.model.name}")
+        address = self._seat.node.address if entry.listen == "cluster" else LOOPBACK
+        self._starting = self.agent.begin(
+            NodeAgent.start_server, scenario, self.collectors.is_on("nsys"), cores,
+            self.libraries.has_batches, self.libraries.kernel_kinds, entry, address,
+        )  # fmt: skip
+
+    def finish(self, store: RunStore) -> None:
+        """Waits until it is ready. Raises SquallError; its log is in the store then."""
+        if self._starting is not None:
+            try:
+                self._endpoint = self.agent.wait(self._starting, _START_TIMEOUT_S)
+            except SquallError:
+                with contextlib.suppress(SquallError):  # why the server failed matters more than its log
+                    self.keep_log(store)
+                raise
+            reason = self.agent.call(NodeAgent.why_without_nsys)
+            if reason is not None:
+                self.collectors.lose("nsys", reason, "squall doctor tries a recording on its own")
+            self.libraries.confirm(self.agent)
+        found = self.endpoint
+        self._screen.step(f"Triton {found.server_version} ({found.source}) serves {found.spec.name}")
+
+    def describe(self) -> ServerFacts:
+        """For the manifest."""
+        endpoint = self.endpoint
+        return ServerFacts(
+            node=self.label,
+            model=endpoint.spec.name,
+            version=endpoint.spec.version,
+            source=endpoint.source,
+            server_version=endpoint.server_version,
+            batch_record=endpoint.has_records,
+            steps=tuple(endpoint.steps),
+            decoupled=tuple(endpoint.decoupled),
+            scheduling=self._scheduling(),
+        )
+
+    def _scheduling(self) -> ServerScheduling:
+        """How it is scheduled and limited, told where nobody deploys one so; empty where it is elsewhere."""
+        if not self.is_here:
+            return ServerScheduling()
+        port, niceness = (None, self._seat.entry.nice) if self.is_started else (self.endpoint.port, 0)
+        found = self.agent.call(NodeAgent.server_scheduling, port, niceness)
+        for what in found.unusual:
+            told = f"the server is not scheduled as one that is deployed: {what}"
+            self._screen.step(told, "yellow")
+        return found
+
+    def observe(self) -> None:
+        """Has its node sample it, and the GPUs there."""
+        pids = self.agent.call(NodeAgent.server_pids)
+        self._host.call(NodeAgent.observe_server, self.name, self.endpoint, pids, self.is_here)
+
+    def observe_gpus(self) -> None:
+        """Has the GPUs of its node sampled; once for each node. Raises ClusterError where that is required."""
+        profile = self._scenario.profile
+        if self.collectors.is_on("nvml"):
+            try:
+                self._host.call(NodeAgent.observe_gpus, profile.gpm == "auto")
+            except ClusterError as error:
+                self.collectors.choose("nvml", profile.nvml, str(error), GPU_MEND)
+
+    def choose_tracing(self) -> None:
+        """Triton's trace API, where the server holds it. Batch records tell more, so that its lack is no loss."""
+        wanted, reason = self._scenario.profile.triton_trace, None
+        if wanted != "off":
+            reason = self.agent.call(NodeAgent.missing_trace)
+        self.collectors.choose("triton trace", wanted, reason, _TRACE_MEND, is_quiet=True)
+        if self.collectors.is_on("triton trace"):
+            self.agent.call(NodeAgent.turn_tracing, True)
+
+    def record_kernels(self, clock: ClockTrack, start_ns: int, spans: Sequence[PhaseSpan]) -> None:
+        """See `ServerLibraries.record`; `clock`: its node's."""
+        self.libraries.record(self.agent, clock, start_ns, spans)
+
+    def keep_log(self, store: RunStore) -> None:
+        """Copies its log into the run directory, if it was started here."""
+        log = self.agent.call(NodeAgent.server_log)
+        if log:
+            store.write_text(f"logs/{self.name}.log", log.decode(errors="replace"))
+
+    def begin_stop(self) -> None:
+        """Asks it to end, without waiting for it."""
+        if self.stopping is None:
+            self.stopping = self.agent.begin(NodeAgent.stop_server)
