@@ -39,6 +39,9 @@ class Client(Protocol):
     def open(self, n_connections: int, until_ns: int) -> None:
         """Opens `n_connections` at once. Raises OSError where the server does not take them by `until_ns`."""
 
+    def begin(self) -> None:
+        """The run begins: connections that are open may be given to the lane, if there is one."""
+
     def send(self, token: int, head: bytes, tail: bytes) -> None:
         """Writes the request, now or at the next `flush`, or as soon as a connection can take it."""
 

@@ -140,6 +140,8 @@ class Engine:
         self._clients = clients
         self._pacing.begin(start_ns)
         try:
+            for client in clients:
+                client.begin()
             self._follow(start_ns + self._length_ns, ticker, tick_ns)
         finally:
             self._record_rest()

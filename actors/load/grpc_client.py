@@ -39,9 +39,10 @@ class GrpcClient:
         lane: Lane | None = None,
         lend: Callable[[int], LentCall] | None = None,
         readopt: Callable[[list[Any]], None] | None = None,
+        target: int = 0,
     ) -> None:
-        """With a `lane`, `lend` gives up a call of the engine's and tells what the lane must know of it, and
-        `readopt` takes back what the lane returns."""
+        """With a `lane`, `target` is the server's number there, `lend` gives up a call of the engine's and tells what
+        the lane must know of it, and `readopt` takes back what the lane returns."""
         self.now = clock.monotonic_ns
         self.on_reply = on_reply
         self.on_failure = on_failure
@@ -49,6 +50,7 @@ class GrpcClient:
         self.n_socket_errors = 0
         self.by_token: dict[int, GrpcExchange] = {}
         self.lane = lane
+        self.target = target
         self._lend = lend
         self._readopt = readopt
         self._loop = loop
@@ -79,6 +81,9 @@ class GrpcClient:
             over = " over TLS" if self._route.tls else ""
             raise OSError(self._error or f"the server does not answer as HTTP/2{over} does")
 
+    def begin(self) -> None:
+        """Nothing: a connection is parked when it has had a reply."""
+
     def send(self, token: int, head: bytes, tail: bytes) -> None:
         """Puts the request on a connection; the next `flush` writes it."""
         n_open = len(self._open)
@@ -104,7 +109,7 @@ class GrpcClient:
             n_others = sum(not one.is_parked and one.has_room for one in self._open)
             if n_others != self._n_others:
                 self._n_others = n_others
-                self.lane.core.set_others(n_others)
+                self.lane.core.set_others(n_others, self.target)
         if self._dirty:
             dirty, self._dirty = self._dirty, []
             for connection in dirty:
@@ -155,7 +160,7 @@ class GrpcClient:
 
     def _tell_waiting(self) -> None:
         if self.lane is not None:
-            self.lane.core.set_waiting(len(self._waiting))
+            self.lane.core.set_waiting(len(self._waiting), self.target)
 
     # squall.actors.load.grpc_connection.Calls
 

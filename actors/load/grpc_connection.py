@@ -51,6 +51,7 @@ class Calls(Protocol):
     by_token: dict[int, GrpcExchange]
     n_write_pauses: int
     lane: Lane | None
+    target: int
 
     @property
     def has_waiting(self) -> bool:
@@ -120,6 +121,11 @@ class GrpcConnection:
             and self._next_stream <= http2.LARGEST_STREAM_ID
         )
 
+    @property
+    def target(self) -> int:
+        """Number of its server in the lane."""
+        return self._client.target
+
     def begin(self, token: int, head: bytes, tail: bytes) -> None:
         """A new call; its frames go out with the next `flush`."""
         stream = self._next_stream
@@ -178,7 +184,13 @@ class GrpcConnection:
     def park(self) -> None:
         """Gives connection and calls to the lane where that can carry them on."""
         lane, socket = self._client.lane, self.socket
-        if lane is None or socket is None or self.is_parked or not self._is_plain or not lane.is_of_use:
+        if (
+            lane is None
+            or socket is None
+            or self.is_parked
+            or not self._is_plain
+            or not lane.is_of_use(self.target)
+        ):
             return
         heads, trailers = self._blocks.known(Fields(_OK, -1, "")), self._blocks.known(Fields(-1, 0, ""))
         if not heads or not trailers or self._blocks.steady is None:
@@ -189,7 +201,7 @@ class GrpcConnection:
         self.is_parked = True
         lane.core.park_grpc(
             socket.fd, self, self._blocks.steady, heads, trailers, (self._next_stream, self._window, self._n_received),
-            self._stream_window, self._frame_bytes, self._n_most_streams,
+            self._stream_window, self._frame_bytes, self._n_most_streams, self._client.target,
         )  # fmt: skip
         exchanges, self._exchanges = self._exchanges, {}
         for exchange in sorted(exchanges.values(), key=lambda one: one.sent_ns):

@@ -97,6 +97,11 @@ class HttpExchange:
             self.socket.close()
         self._parser = None  # they hold each other, and no recorder runs during a measurement
 
+    @property
+    def target(self) -> int:
+        """Number of its server in the lane."""
+        return self._pool.target
+
     # squall.actors.net.stream.Owner
 
     def on_connected(self) -> None:
@@ -245,7 +250,9 @@ class HttpClient:
         on_reply: Callable[[HttpExchange], None],
         on_failure: OnFailure,
         lane: Lane | None = None,
+        target: int = 0,
     ) -> None:
+        """`target`: the server's number in the `lane`."""
         self.now = clock.monotonic_ns
         self.heads: dict[bytes, _Head] = {}
         self.n_write_pauses = 0
@@ -255,6 +262,8 @@ class HttpClient:
         self._on_reply = on_reply
         self._on_failure = on_failure
         self._lane = lane
+        self.target = target
+        self._has_begun = False
         # not those parked in the lane; the one used last at its end; any of thousands may break
         self._idle: dict[HttpExchange, None] = {}
         self._open: set[HttpExchange] = set()
@@ -273,14 +282,14 @@ class HttpClient:
         """Opens `n_connections` at once. Raises OSError where the server does not take them by `until_ns`."""
         for _ in range(n_connections):
             self._connect()
-        lane, self._lane = self._lane, None  # nobody looks after those in the lane before it runs
-        try:
-            is_in_time = self._loop.run_until(lambda: not self._connecting or bool(self._error), until_ns)
-        finally:
-            self._lane = lane
+        is_in_time = self._loop.run_until(lambda: not self._connecting or bool(self._error), until_ns)
         if self._error or not is_in_time:
             silence = "the server takes no connections" + (" or speaks no TLS" if self._route.tls else "")
             raise OSError(self._error or silence)
+
+    def begin(self) -> None:
+        """Parks what is idle: nobody looks after connections in the lane before it runs."""
+        self._has_begun = True
         idle, self._idle = self._idle, {}
         for exchange in idle:
             self._serve(exchange)
@@ -347,7 +356,7 @@ class HttpClient:
 
     def _tell_waiting(self) -> None:
         if self._lane is not None:
-            self._lane.core.set_waiting(len(self._waiting_tokens))
+            self._lane.core.set_waiting(len(self._waiting_tokens), self.target)
 
     def _fail_one_waiting(self, why: str) -> None:
         request = self._next_waiting()
@@ -357,9 +366,9 @@ class HttpClient:
     def _serve(self, exchange: HttpExchange) -> None:
         request = self._next_waiting() if self._waiting else None
         if request is None:
-            if self._lane is not None and self._lane.is_of_use:
+            if self._lane is not None and self._has_begun and self._lane.is_of_use(self.target):
                 assert exchange.socket is not None
-                self._lane.core.park_http(exchange.socket.fd, exchange)
+                self._lane.core.park_http(exchange.socket.fd, exchange, self.target)
             else:
                 self._idle[exchange] = None
         else:
@@ -376,7 +385,7 @@ class HttpClient:
             del self.heads[next(iter(self.heads))]
         self.heads[head] = meaning
         if self._lane is not None and meaning.status == _OK:
-            self._lane.core.know_head(head, meaning.n_json_bytes, meaning.n_body_bytes)
+            self._lane.core.know_head(head, meaning.n_json_bytes, meaning.n_body_bytes, self.target)
 
     def resume(self, exchange: HttpExchange) -> None:
         """A request that the lane has sent."""

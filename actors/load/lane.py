@@ -51,6 +51,10 @@ class Flight(NamedTuple):
 class Owner(Protocol):
     """Who parks a connection."""
 
+    @property
+    def target(self) -> int:
+        """Number of the server that it leads to."""
+
     def take_back(self, stray: Stray) -> None:
         """The connection is Python's again."""
 
@@ -74,25 +78,27 @@ class Stray(NamedTuple):
 class Lane:
     """The core with the numbers of its templates, and the judgement whether it is of use."""
 
-    def __init__(self, loop: Loop, recorder: Recorder, templates: Mapping[TemplateKey, Template]) -> None:
+    def __init__(
+        self, loop: Loop, recorder: Recorder, templates: Mapping[TemplateKey, Template], n_targets: int = 1
+    ) -> None:
         """Raises OSError where the system gives no timer."""
         assert core is not None
         self.core = core.Lane(
             loop.epoll_fd, loop.spin_ns, recorder.take_filled, bytearray(BUFFER_ROWS * ROW_BYTES), ROW_BYTES,
-            RECORD_FIELDS, OUTCOME_CODE["ok"],
+            RECORD_FIELDS, OUTCOME_CODE["ok"], n_targets,
         )  # fmt: skip
         self.templates = list(templates.values())
         self._numbers = {id(template): self._added(template) for template in self.templates}
         self.number_of_key = {key: self._numbers[id(template)] for key, template in templates.items()}
         self._taught: dict[int, Any] = {}
-        self._n_strays = 0
+        self._n_strays = [0] * n_targets
         self.n_done = 0
         self.is_over = False
 
-    @property
-    def is_of_use(self) -> bool:
-        """False where so many connections came back that parking them costs more than it saves."""
-        return not self.is_over and self._n_strays < _MOST_STRAYS + self.n_done // _SHARE_OF_STRAYS
+    def is_of_use(self, target: int) -> bool:
+        """False where so many connections to that server came back that parking them costs more than it saves."""
+        n_done = self.core.n_done_by(target)
+        return not self.is_over and self._n_strays[target] < _MOST_STRAYS + n_done // _SHARE_OF_STRAYS
 
     def _added(self, one: Template) -> int:
         return self.core.add_template(one.head, one.tail, one.rows, one.n_bytes, one.check_every, one.target)
@@ -111,8 +117,10 @@ class Lane:
 
     def read(self, items: list[Any]) -> list[Stray]:
         """What the core gave back."""
-        self._n_strays += len(items)
-        return [Stray._make(item) for item in items]
+        strays = [Stray._make(item) for item in items]
+        for stray in strays:
+            self._n_strays[stray.owner.target] += 1
+        return strays
 
     def due_of(self, flight: Flight) -> Due:
         return Due(

@@ -132,6 +132,7 @@ def shared(target: TargetSettings, name: str, inputs: Inputs) -> tuple[Region | 
 
 def client_of(
     target: TargetSettings,
+    number: int,
     protocol: str,
     headers: Mapping[str, str],
     loop: Loop,
@@ -147,7 +148,7 @@ def client_of(
         (tls.server_name or target.host) if tls else None,
     )
     if not is_grpc:
-        return HttpClient(loop, clock, route, engine.on_reply, engine.on_failure, lane)
+        return HttpClient(loop, clock, route, engine.on_reply, engine.on_failure, lane, number)
     return GrpcClient(
         loop,
         clock,
@@ -159,4 +160,5 @@ def client_of(
         lane,
         engine.lend,
         engine.readopt,
+        number,
     )

@@ -165,8 +165,8 @@ class LoadWorker:
             self._engine = engine = Engine(
                 pacing, length_ns, settings.rules, self._recorder, loop, self._clock, lane
             )
-            for target in settings.targets:
-                self._connect(target, loop, engine)
+            for number, target in enumerate(settings.targets):
+                self._connect(number, target, loop, engine)
         except SquallError:
             self._give_up()
             raise
@@ -198,16 +198,16 @@ class LoadWorker:
             return None
         assert self._recorder is not None
         try:
-            return Lane(loop, self._recorder, templates)
+            return Lane(loop, self._recorder, templates, len(self._settings.targets))
         except OSError as error:
             raise ClusterError(f"worker {self._settings.worker}: no timer: {words(error)}") from error
 
-    def _connect(self, target: TargetSettings, loop: Loop, engine: Engine) -> None:
+    def _connect(self, number: int, target: TargetSettings, loop: Loop, engine: Engine) -> None:
         """Makes the client of one server, and its connections."""
         settings = self._settings
         try:
             client = client_of(
-                target, settings.protocol, settings.headers, loop, self._clock, engine, self._lane
+                target, number, settings.protocol, settings.headers, loop, self._clock, engine, self._lane
             )
             self._clients.append(client)
             client.open(settings.n_connections, self._clock.monotonic_ns() + _CONNECT_NS)

@@ -16,6 +16,9 @@ int is_within(const char *what, long long value, long long least, long long most
   return 0;
 }
 
+/* 0 with a ValueError where the lane has no such server. */
+int is_target(const Lane *lane, long number) { return is_within("a target", number, 0, lane->n_pools - 1); }
+
 int is_function(const char *what, PyObject *object) {
   if (PyCallable_Check(object)) return 1;
   PyErr_Format(PyExc_TypeError, "%s cannot be called", what);

@@ -116,6 +116,13 @@ int64_t next_due(const Lane *lane) {
   return lane->next < lane->n_planned ? lane->start_ns + ((int64_t *)lane->offsets.buf)[lane->next] : NEVER_NS;
 }
 
+/* The template of the arrival that is next; call only where one is left. */
+int32_t next_template(const Lane *lane) {
+  if (!lane->users) return lane->kinds[lane->next];
+  const User *user = &lane->users[lane->heap[0].user];
+  return user->template[user->at];
+}
+
 void take_due(Lane *lane, Request *request) {
   lane->n_taken++;
   lane->is_stuck = 0;

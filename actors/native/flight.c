@@ -51,12 +51,13 @@ void end_flight(Lane *lane, Request *request) {
   lane->free = request;
 }
 
-void make_ready(Lane *lane, int fd) {
-  if (lane->n_ready == lane->ready_room) {
-    lane->ready_room = lane->ready_room ? 2 * lane->ready_room : 64;
-    lane->ready = grown(lane->ready, lane->ready_room * sizeof *lane->ready);
+void make_ready(Lane *lane, const Conn *conn) {
+  Pool *pool = &lane->pools[conn->target];
+  if (pool->n_ready == pool->ready_room) {
+    pool->ready_room = pool->ready_room ? 2 * pool->ready_room : 64;
+    pool->ready = grown(pool->ready, pool->ready_room * sizeof *pool->ready);
   }
-  lane->ready[lane->n_ready++] = fd;
+  pool->ready[pool->n_ready++] = conn->fd;
   lane->is_stuck = 0;
 }
 
@@ -68,10 +69,11 @@ void stray(Lane *lane, Conn *conn) {
     lane->strays = grown(lane->strays, lane->strays_room * sizeof *lane->strays);
   }
   lane->strays[lane->n_strays++] = conn;
-  for (int i = lane->n_ready - 1; i >= 0; i--) /* the last used stands last */
-    if (lane->ready[i] == conn->fd) {
-      memmove(lane->ready + i, lane->ready + i + 1, (lane->n_ready - i - 1) * sizeof *lane->ready);
-      lane->n_ready--;
+  Pool *pool = &lane->pools[conn->target];
+  for (int i = pool->n_ready - 1; i >= 0; i--) /* the last used stands last */
+    if (pool->ready[i] == conn->fd) {
+      memmove(pool->ready + i, pool->ready + i + 1, (pool->n_ready - i - 1) * sizeof *pool->ready);
+      pool->n_ready--;
       break;
     }
 }

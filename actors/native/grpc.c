@@ -70,12 +70,6 @@ int can_carry(const Conn *conn, int64_t n_bytes) {
   return n_bytes <= conn->window && n_bytes <= conn->stream_window;
 }
 
-int32_t next_template(const Lane *lane) {
-  if (!lane->users) return lane->kinds[lane->next];
-  const User *user = &lane->users[lane->heap[0].user];
-  return user->template[user->at];
-}
-
 void send_grpc(Lane *lane, Conn *conn) {
   Request *request = new_request(lane);
   take_due(lane, request);
@@ -227,5 +221,5 @@ void on_grpc(Lane *lane, Conn *conn) {
   conn->rx.n = end - at;
   memmove(conn->rx.data, at, conn->rx.n);
   conn->now_ns = at_ns;
-  if (is_stray || (lane->n_waiting && lane->n_done > n_done)) stray(lane, conn);
+  if (is_stray || (lane->pools[conn->target].n_waiting && lane->n_done > n_done)) stray(lane, conn);
 }

@@ -28,9 +28,9 @@ int is_to_be_checked(const Template *template, const Request *request) {
   return template->check_every && request->token % template->check_every == 0;
 }
 
-static const Head *head_of(const Lane *lane, const char *data, Py_ssize_t n) {
-  for (int i = 0; i < MOST_HEADS && i < lane->n_heads; i++) {
-    const Head *head = &lane->heads[i];
+static const Head *head_of(const Pool *pool, const char *data, Py_ssize_t n) {
+  for (int i = 0; i < MOST_HEADS && i < pool->n_heads; i++) {
+    const Head *head = &pool->heads[i];
     if (n >= head->bytes.n && !memcmp(data, head->bytes.data, head->bytes.n)) return head;
   }
   return NULL;
@@ -61,7 +61,7 @@ void on_http(Lane *lane, Conn *conn) {
   if (request->first_ns < 0) request->first_ns = at_ns;
   const Template *template = &lane->templates[request->template];
   if (!conn->n_head) {
-    const Head *head = head_of(lane, data, n);
+    const Head *head = head_of(&lane->pools[conn->target], data, n);
     if (!head || head->n_body != template->n_reply || head->n_json != template->n_json ||
         is_to_be_checked(template, request)) {
       stray_with(lane, conn, data, n, at_ns);
@@ -88,11 +88,11 @@ void on_http(Lane *lane, Conn *conn) {
     int32_t user = request->user;
     end_flight(lane, request);
     if (lane->users) user_ended(lane, user, at_ns);
-    if (lane->n_waiting) {
+    if (lane->pools[conn->target].n_waiting) {
       conn->now_ns = at_ns;
       stray(lane, conn);
     } else {
-      make_ready(lane, conn->fd);
+      make_ready(lane, conn);
     }
   }
 }

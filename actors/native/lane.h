@@ -101,8 +101,16 @@ typedef struct {
   int n;
 } Blocks;
 
+typedef struct { /* the parked connections to one server */
+  int *ready; /* HTTP: idle, the last used last; gRPC: all, in turn */
+  int n_ready, ready_room, turn, n_others; /* n_others: of gRPC, those that Python has now */
+  int64_t n_waiting, n_done; /* n_waiting: requests that Python has without a connection */
+  Head heads[MOST_HEADS]; /* the newest in place of the oldest */
+  int64_t n_heads;
+} Pool;
+
 typedef struct Conn {
-  int fd, kind, is_stray, lost;
+  int fd, kind, is_stray, lost, target;
   PyObject *owner;
   Request *request;    /* HTTP */
   Bytes rx;            /* bytes of a reply that has not come whole */
@@ -151,13 +159,10 @@ typedef struct {
   /* where it goes */
   Conn **conns;
   int n_conns, kind; /* of its connections; -1 before the first */
-  int *ready; /* HTTP: idle, the last used last; gRPC: all, in turn */
-  int n_ready, ready_room, turn, n_others; /* n_others: of gRPC, those that Python has now */
+  Pool *pools; /* by target */
+  int n_pools;
   Conn **dirty, **strays;
   int n_dirty, dirty_room, n_strays, strays_room;
-  Head heads[MOST_HEADS]; /* the newest in place of the oldest */
-  int64_t n_heads;
-  int64_t n_waiting;
   int is_stuck;
   Request *oldest, *newest, *free;
   int64_t n_in_flight, n_sent, n_done, lag_max_ns;
@@ -188,6 +193,7 @@ int is_within(const char *what, long long value, long long least, long long most
 int is_function(const char *what, PyObject *object);
 int lent_column(const char *what, PyObject *object, Py_buffer *view, Py_ssize_t n_bytes, const char *letters);
 int is_record(long long n_bytes, PyObject *fields);
+int is_target(const Lane *lane, long number);
 
 /* records.c */
 int lend_records(Lane *lane, PyObject *buffer);
@@ -202,13 +208,14 @@ int has_begun(const Lane *lane);
 void enter_phase(Lane *lane, int32_t index, int first_phase, int64_t free_ns);
 void user_ended(Lane *lane, int32_t index, int64_t at_ns);
 int64_t next_due(const Lane *lane);
+int32_t next_template(const Lane *lane);
 void take_due(Lane *lane, Request *request);
 
 /* flight.c */
 void begin_flight(Lane *lane, Request *request, int fd);
 void order_by_send(Lane *lane, Request *request, int64_t sent_ns);
 void end_flight(Lane *lane, Request *request);
-void make_ready(Lane *lane, int fd);
+void make_ready(Lane *lane, const Conn *conn);
 void stray(Lane *lane, Conn *conn);
 void stray_with(Lane *lane, Conn *conn, const char *data, Py_ssize_t n, int64_t at_ns);
 void lose(Lane *lane, Conn *conn, int number);
@@ -227,7 +234,6 @@ void keep_stream(Conn *conn, Request *request);
 void drop_stream(Conn *conn, Request *request);
 int can_take(const Conn *conn);
 int can_carry(const Conn *conn, int64_t n_bytes);
-int32_t next_template(const Lane *lane);
 void send_grpc(Lane *lane, Conn *conn);
 void flush_dirty(Lane *lane);
 void on_grpc(Lane *lane, Conn *conn);

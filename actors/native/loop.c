@@ -2,13 +2,12 @@
 
 #include "lane.h"
 
-static Conn *next_grpc(Lane *lane) {
-  int64_t n_bytes = lane->templates[next_template(lane)].n_bytes;
-  int n_all = lane->n_ready + lane->n_others;
+static Conn *next_grpc(Lane *lane, Pool *pool, int64_t n_bytes) {
+  int n_all = pool->n_ready + pool->n_others;
   for (int i = 0; i < n_all; i++) {
-    lane->turn = (lane->turn + 1) % n_all;
-    if (lane->turn >= lane->n_ready) return NULL; /* the turn of one that Python has */
-    Conn *conn = lane->conns[lane->ready[lane->turn]];
+    pool->turn = (pool->turn + 1) % n_all;
+    if (pool->turn >= pool->n_ready) return NULL; /* the turn of one that Python has */
+    Conn *conn = lane->conns[pool->ready[pool->turn]];
     if (can_take(conn) && can_carry(conn, n_bytes)) return conn;
   }
   return NULL;
@@ -16,17 +15,19 @@ static Conn *next_grpc(Lane *lane) {
 
 static void send_due(Lane *lane) {
   for (int i = 0; i < SENDS_PER_EVENT && !lane->is_stuck && !lane->has_failed && next_due(lane) <= now_ns(); i++) {
+    const Template *template = &lane->templates[next_template(lane)];
+    Pool *pool = &lane->pools[template->target];
     Conn *conn = NULL;
-    if (lane->n_ready) {
-      conn = lane->conns[lane->ready[lane->n_ready - 1]];
-      if (conn->kind == GRPC) conn = next_grpc(lane);
+    if (pool->n_ready) {
+      conn = lane->conns[pool->ready[pool->n_ready - 1]];
+      if (conn->kind == GRPC) conn = next_grpc(lane, pool, template->n_bytes);
     }
     if (!conn) {
       lane->is_stuck = 1;
     } else if (conn->kind == GRPC) {
       send_grpc(lane, conn);
     } else {
-      lane->n_ready--;
+      pool->n_ready--;
       send_http(lane, conn);
     }
   }

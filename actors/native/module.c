@@ -51,6 +51,14 @@ static PyObject *Lane_counts(Lane *lane, PyObject *unused) {
   return out;
 }
 
+PyDoc_STRVAR(n_done_by_doc, "n_done_by(target) -> int\n\nRequests that the server has answered here, in all.");
+static PyObject *Lane_n_done_by(Lane *lane, PyObject *arg) {
+  long target = PyLong_AsLong(arg);
+  if (target == -1 && PyErr_Occurred()) return NULL;
+  if (!is_target(lane, target)) return NULL;
+  return PyLong_FromLongLong(lane->pools[target].n_done);
+}
+
 PyDoc_STRVAR(recent_doc, "recent() -> bytes of int64\n\nResponse or service times since the last call, the first 4,096.");
 static PyObject *Lane_recent(Lane *lane, PyObject *unused) {
   (void)unused;
@@ -72,7 +80,8 @@ static PyObject *Lane_close(Lane *lane, PyObject *unused) {
         for (Request *request = conn->slots[j]; request; request = request->beside) end_flight(lane, request);
       free_conn(lane, conn);
     }
-  lane->n_ready = lane->n_strays = lane->n_dirty = 0;
+  for (int i = 0; i < lane->n_pools; i++) lane->pools[i].n_ready = 0;
+  lane->n_strays = lane->n_dirty = 0;
   lane->n_heap = lane->n_planned = lane->next = lane->n_records = lane->n_record_room = 0;
   release_plan(lane);
   if (lane->records.obj) PyBuffer_Release(&lane->records);
@@ -85,21 +94,25 @@ static PyObject *Lane_close(Lane *lane, PyObject *unused) {
   Py_RETURN_NONE;
 }
 
-PyDoc_STRVAR(wait_doc, "set_waiting(n)\n\nPython has `n` requests that wait for a connection: the next that is free is theirs.");
-static PyObject *Lane_set_waiting(Lane *lane, PyObject *arg) {
-  long long n = PyLong_AsLongLong(arg);
-  if (n == -1 && PyErr_Occurred()) return NULL;
-  if (!may_enter(lane) || !is_within("requests that wait", n, 0, INT64_MAX)) return NULL;
-  lane->n_waiting = n;
+PyDoc_STRVAR(wait_doc, "set_waiting(n, target)\n\nPython has `n` requests that wait for a connection to that server: the "
+                       "next that is free is theirs.");
+static PyObject *Lane_set_waiting(Lane *lane, PyObject *args) {
+  long long n;
+  int target;
+  if (!PyArg_ParseTuple(args, "Li", &n, &target)) return NULL;
+  if (!may_enter(lane) || !is_within("requests that wait", n, 0, INT64_MAX) || !is_target(lane, target)) return NULL;
+  lane->pools[target].n_waiting = n;
   Py_RETURN_NONE;
 }
 
-PyDoc_STRVAR(others_doc, "set_others(n)\n\nPython has `n` gRPC connections that take calls: each `n` + parked-th is its.");
-static PyObject *Lane_set_others(Lane *lane, PyObject *arg) {
-  long long n = PyLong_AsLongLong(arg);
-  if (n == -1 && PyErr_Occurred()) return NULL;
-  if (!may_enter(lane) || !is_within("other connections", n, 0, MOST_OTHERS)) return NULL;
-  lane->n_others = (int)n;
+PyDoc_STRVAR(others_doc, "set_others(n, target)\n\nPython has `n` gRPC connections to that server that take calls: each `n` "
+                         "+ parked-th is its.");
+static PyObject *Lane_set_others(Lane *lane, PyObject *args) {
+  long long n;
+  int target;
+  if (!PyArg_ParseTuple(args, "Li", &n, &target)) return NULL;
+  if (!may_enter(lane) || !is_within("other connections", n, 0, MOST_OTHERS) || !is_target(lane, target)) return NULL;
+  lane->pools[target].n_others = (int)n;
   Py_RETURN_NONE;
 }
 
@@ -119,17 +132,19 @@ static PyObject *get_in_flight(Lane *lane, void *unused) {
 }
 
 static PyObject *Lane_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
-  int epoll_fd, ok_code;
+  int epoll_fd, ok_code, n_targets;
   long long spin_ns, record_bytes;
   PyObject *swap, *buffer, *fields;
   if (kwargs && PyDict_Size(kwargs)) {
     PyErr_SetString(PyExc_TypeError, "Lane takes no named arguments");
     return NULL;
   }
-  if (!PyArg_ParseTuple(args, "iLOOLOi", &epoll_fd, &spin_ns, &swap, &buffer, &record_bytes, &fields, &ok_code))
+  if (!PyArg_ParseTuple(args, "iLOOLOii", &epoll_fd, &spin_ns, &swap, &buffer, &record_bytes, &fields, &ok_code,
+                        &n_targets))
     return NULL;
   if (!is_within("spin_ns", spin_ns, 0, LATEST_NS) || !is_function("swap", swap) || !is_record(record_bytes, fields) ||
-      !is_within("the code of an outcome", ok_code, 0, UINT8_MAX))
+      !is_within("the code of an outcome", ok_code, 0, UINT8_MAX) ||
+      !is_within("targets", n_targets, 1, MOST_TARGETS))
     return NULL;
   allocfunc alloc = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
   Lane *lane = (Lane *)alloc(type, 0);
@@ -140,6 +155,9 @@ static PyObject *Lane_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) 
   lane->epoll_fd = epoll_fd;
   lane->spin_ns = spin_ns;
   lane->ok_code = (uint8_t)ok_code;
+  lane->pools = grown(NULL, n_targets * sizeof *lane->pools);
+  memset(lane->pools, 0, n_targets * sizeof *lane->pools);
+  lane->n_pools = n_targets;
   Py_INCREF(swap);
   lane->swap = swap;
   if (lend_records(lane, buffer)) {
@@ -165,7 +183,10 @@ static void Lane_dealloc(Lane *lane) {
     free(lane->templates[i].prefix.data);
     free(lane->templates[i].suffix.data);
   }
-  for (int i = 0; i < MOST_HEADS; i++) free(lane->heads[i].bytes.data);
+  for (int i = 0; i < lane->n_pools; i++) {
+    for (int j = 0; j < MOST_HEADS; j++) free(lane->pools[i].heads[j].bytes.data);
+    free(lane->pools[i].ready);
+  }
   for (Request *request = lane->free, *next; request; request = next) {
     next = request->next;
     free(request);
@@ -175,7 +196,7 @@ static void Lane_dealloc(Lane *lane) {
   free(lane->users);
   free(lane->heap);
   free(lane->conns);
-  free(lane->ready);
+  free(lane->pools);
   free(lane->dirty);
   free(lane->strays);
   freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
@@ -202,9 +223,10 @@ static PyMethodDef lane_methods[] = {
     METHOD(halt, METH_NOARGS, halt_doc),
     METHOD(flush, METH_NOARGS, flush_doc),
     METHOD(counts, METH_NOARGS, counts_doc),
+    METHOD(n_done_by, METH_O, n_done_by_doc),
     METHOD(recent, METH_NOARGS, recent_doc),
-    METHOD(set_waiting, METH_O, wait_doc),
-    METHOD(set_others, METH_O, others_doc),
+    METHOD(set_waiting, METH_VARARGS, wait_doc),
+    METHOD(set_others, METH_VARARGS, others_doc),
     METHOD(close, METH_NOARGS, close_doc),
     {NULL, NULL, 0, NULL},
 };
@@ -221,7 +243,7 @@ static PyType_Slot lane_slots[] = {
     {Py_tp_dealloc, Lane_dealloc},
     {Py_tp_methods, lane_methods},
     {Py_tp_getset, lane_attributes},
-    {Py_tp_doc, "Lane(epoll_fd, spin_ns, swap, buffer, record_bytes, record_fields, ok_code)\n\n`swap(buffer, n_records)` takes a buffer "
+    {Py_tp_doc, "Lane(epoll_fd, spin_ns, swap, buffer, record_bytes, record_fields, ok_code, n_targets)\n\n`swap(buffer, n_records)` takes a buffer "
                 "of records and gives a fresh one."},
     {0, NULL},
 };

@@ -106,8 +106,8 @@ static int is_stream_socket(int fd) {
 }
 
 /* 0 with an exception where `fd` cannot be parked as `kind`. */
-static int may_park(const Lane *lane, int fd, int kind) {
-  if (!may_enter(lane)) return 0;
+static int may_park(const Lane *lane, int fd, int kind, int target) {
+  if (!may_enter(lane) || !is_target(lane, target)) return 0;
   const char *why = NULL;
   if (!is_stream_socket(fd)) why = "it is no stream socket";
   else if (fd < lane->n_conns && lane->conns[fd]) why = "it is parked already";
@@ -116,7 +116,7 @@ static int may_park(const Lane *lane, int fd, int kind) {
   return !why;
 }
 
-static Conn *parked(Lane *lane, int fd, int kind, PyObject *owner) {
+static Conn *parked(Lane *lane, int fd, int kind, int target, PyObject *owner) {
   if (fd >= lane->n_conns) {
     int n = 2 * fd + 64;
     lane->conns = grown(lane->conns, n * sizeof *lane->conns);
@@ -127,23 +127,24 @@ static Conn *parked(Lane *lane, int fd, int kind, PyObject *owner) {
   memset(conn, 0, sizeof *conn);
   conn->fd = fd;
   conn->kind = kind;
+  conn->target = target;
   conn->lost = NOT_LOST;
   Py_INCREF(owner);
   conn->owner = owner;
   lane->conns[fd] = conn;
   lane->kind = kind;
-  make_ready(lane, fd);
+  make_ready(lane, conn);
   return conn;
 }
 
 const char park_http_doc[] =
-    "park_http(fd, owner)\n\nTakes an idle connection.";
+    "park_http(fd, owner, target)\n\nTakes an idle connection to that server.";
 PyObject *Lane_park_http(Lane *lane, PyObject *args) {
-  int fd;
+  int fd, target;
   PyObject *owner;
-  if (!PyArg_ParseTuple(args, "iO", &fd, &owner)) return NULL;
-  if (!may_park(lane, fd, HTTP)) return NULL;
-  parked(lane, fd, HTTP, owner);
+  if (!PyArg_ParseTuple(args, "iOi", &fd, &owner, &target)) return NULL;
+  if (!may_park(lane, fd, HTTP, target)) return NULL;
+  parked(lane, fd, HTTP, target, owner);
   Py_RETURN_NONE;
 }
 
@@ -164,18 +165,18 @@ static void read_blocks(Blocks *blocks, PyObject *list) {
 
 const char park_grpc_doc[] =
     "park_grpc(fd, owner, block, heads, trailers, (next_stream, window, n_received), stream_window, frame_bytes, "
-    "n_most_streams)\n\nTakes a connection without calls; `block` is every request's header block, `heads` and "
+    "n_most_streams, target)\n\nTakes a connection to that server without calls; `block` is every request's header block, `heads` and "
     "`trailers` are blocks that say HTTP 200 and gRPC status 0.";
 PyObject *Lane_park_grpc(Lane *lane, PyObject *args) {
-  int fd;
+  int fd, target;
   PyObject *owner, *heads, *trailers;
   const char *block;
   Py_ssize_t n_block;
   long long next_stream, window, n_received, stream_window, frame_bytes, n_most;
-  if (!PyArg_ParseTuple(args, "iOy#OO(LLL)LLL", &fd, &owner, &block, &n_block, &heads, &trailers, &next_stream,
-                        &window, &n_received, &stream_window, &frame_bytes, &n_most))
+  if (!PyArg_ParseTuple(args, "iOy#OO(LLL)LLLi", &fd, &owner, &block, &n_block, &heads, &trailers, &next_stream,
+                        &window, &n_received, &stream_window, &frame_bytes, &n_most, &target))
     return NULL;
-  if (!may_park(lane, fd, GRPC) || !are_blocks("heads", heads) || !are_blocks("trailers", trailers) ||
+  if (!may_park(lane, fd, GRPC, target) || !are_blocks("heads", heads) || !are_blocks("trailers", trailers) ||
       !is_within("bytes of a header block", n_block, 1, LARGEST_BLOCK) ||
       !is_within("the next stream", next_stream, 1, LARGEST_STREAM) ||
       !is_within("the connection's window", window, 0, LARGEST_WINDOW) ||
@@ -188,7 +189,7 @@ PyObject *Lane_park_grpc(Lane *lane, PyObject *args) {
     PyErr_Format(PyExc_ValueError, "the next stream: %lld is even", next_stream);
     return NULL;
   }
-  Conn *conn = parked(lane, fd, GRPC, owner);
+  Conn *conn = parked(lane, fd, GRPC, target, owner);
   conn->block = copied(block, n_block);
   conn->next_stream = next_stream;
   conn->window = window;
@@ -212,6 +213,7 @@ static int is_lendable(Lane *lane, int fd, long long stream, int template, int u
   else if (!conn) why = "no such connection";
   else if (conn->kind != GRPC) why = "an HTTP connection carries no calls of Python's";
   else if (!is_template(lane, template)) why = "no such template";
+  else if (lane->templates[template].target != conn->target) why = "the template is for another server";
   else if (stream < 1 || stream % 2 == 0 || stream >= conn->next_stream) why = "no stream that was begun";
   else if (request_of(conn, (uint32_t)stream)) why = "the stream has a call";
   else if (lane->users ? user < 0 || user >= lane->n_users : user != 0) why = "no such user";

@@ -26,7 +26,7 @@ PyObject *Lane_add_template(Lane *lane, PyObject *args) {
   if (!PyArg_ParseTuple(args, "y#y#iiLi", &head, &n_head, &tail, &n_tail, &rows, &n_bytes, &check_every, &target))
     return NULL;
   if (!may_enter(lane) || !is_within("rows of a request", rows, 0, INT32_MAX) ||
-      !is_within("check_every", check_every, 0, INT64_MAX) || !is_within("a target", target, 0, MOST_TARGETS - 1))
+      !is_within("check_every", check_every, 0, INT64_MAX) || !is_target(lane, target))
     return NULL;
   if (n_head + ID_DIGITS + n_tail != n_bytes) {
     PyErr_Format(PyExc_ValueError, "a request of %zd bytes, an id and %zd bytes is not of %d", n_head, n_tail, n_bytes);
@@ -76,16 +76,19 @@ PyObject *Lane_know_layout(Lane *lane, PyObject *args) {
 }
 
 const char know_head_doc[] =
-    "know_head(head, n_json_bytes, n_body_bytes)\n\nAn HTTP head of status 200.";
+    "know_head(head, n_json_bytes, n_body_bytes, target)\n\nAn HTTP head of status 200 of that server.";
 PyObject *Lane_know_head(Lane *lane, PyObject *args) {
   const char *data;
   Py_ssize_t n;
   long long n_json, n_body;
-  if (!PyArg_ParseTuple(args, "y#LL", &data, &n, &n_json, &n_body)) return NULL;
+  int target;
+  if (!PyArg_ParseTuple(args, "y#LLi", &data, &n, &n_json, &n_body, &target)) return NULL;
   if (!may_enter(lane) || !is_within("bytes of a head", n, 1, SCRATCH_BYTES) ||
-      !is_within("bytes of a reply", n_body, 0, LARGEST_REPLY) || !is_within("bytes of its JSON", n_json, 0, n_body))
+      !is_within("bytes of a reply", n_body, 0, LARGEST_REPLY) || !is_within("bytes of its JSON", n_json, 0, n_body) ||
+      !is_target(lane, target))
     return NULL;
-  Head *head = &lane->heads[lane->n_heads++ % MOST_HEADS];
+  Pool *pool = &lane->pools[target];
+  Head *head = &pool->heads[pool->n_heads++ % MOST_HEADS];
   free(head->bytes.data);
   *head = (Head){copied(data, n), n_json, n_body};
   Py_RETURN_NONE;

@@ -40,7 +40,7 @@ class Bench:
     def made(self, *changes: tuple[int, Any], **named: Any) -> Any:
         """A lane, with other arguments at the places that `changes` says."""
         values: list[Any] = [
-            self.epoll.fileno(), 0, self.swap, bytearray(4 * ROW_BYTES), ROW_BYTES, RECORD_FIELDS, 0
+            self.epoll.fileno(), 0, self.swap, bytearray(4 * ROW_BYTES), ROW_BYTES, RECORD_FIELDS, 0, 2
         ]  # fmt: skip
         for place, value in changes:
             values[place] = value
@@ -62,7 +62,7 @@ class Bench:
 
     def park_grpc(self, *changes: tuple[int, Any]) -> int:
         fd = self.fresh()
-        values: list[Any] = [fd, self, b"block", [b"h"], [b"t"], (5, 65_535, 0), 65_535, 16_384, 100]
+        values: list[Any] = [fd, self, b"block", [b"h"], [b"t"], (5, 65_535, 0), 65_535, 16_384, 100, 0]
         for place, value in changes:
             values[place] = value
         self.lane.park_grpc(*values)
@@ -127,6 +127,8 @@ def fields(place: int, *field: Any) -> tuple[Any, ...]:
         ((5, fields(3, ("first_ns", "<i8", 24))), ValueError, "first_ns <i8 at byte 24 where .* first_byte_ns"),
         ((5, fields(6, ("rows", "<i8", 48))), ValueError, "rows <i8 at byte 48 where .* rows <i4 at 48"),
         ((5, fields(9, ("outcome", "|u1", 58))), ValueError, "outcome .u1 at byte 58"),
+        ((7, 0), ValueError, "targets: 0"),
+        ((7, 65), ValueError, "targets: 65"),
         ((6, 256), ValueError, "code of an outcome: 256"),
         ((6, -1), ValueError, "code of an outcome: -1"),
     ],
@@ -161,15 +163,21 @@ def test_what_is_packed_row_by_row_reads_as_the_records_that_both_know() -> None
         ("know_layout", (0, b"", b"", 2**31, 0), ValueError, "bytes of a reply"),
         ("know_layout", (0, b"", b"", -1, 0), ValueError, "bytes of a reply: -1"),
         ("know_layout", (0, b"", b"", 12, 13), ValueError, "bytes of its JSON"),
-        ("know_head", (b"", 0, 12), ValueError, "bytes of a head"),
-        ("know_head", (bytes(65_537), 0, 12), ValueError, "bytes of a head"),
-        ("know_head", (b"HTTP", 0, -1), ValueError, "bytes of a reply: -1"),
-        ("know_head", (b"HTTP", -1, 12), ValueError, "bytes of its JSON: -1"),
+        ("add_template", (HEAD, TAIL, 1, N_BYTES, 0, 2), ValueError, "a target: 2 is not from 0 to 1"),
+        ("know_head", (b"", 0, 12, 0), ValueError, "bytes of a head"),
+        ("know_head", (bytes(65_537), 0, 12, 0), ValueError, "bytes of a head"),
+        ("know_head", (b"HTTP", 0, -1, 0), ValueError, "bytes of a reply: -1"),
+        ("know_head", (b"HTTP", -1, 12, 0), ValueError, "bytes of its JSON: -1"),
+        ("know_head", (b"HTTP", 0, 12, -1), ValueError, "a target: -1"),
         ("expire", (0, bytes(9)), ValueError, "9 bytes are no int64"),
-        ("set_waiting", (-1,), ValueError, "requests that wait: -1"),
-        ("set_waiting", (2**63,), OverflowError, "int|large|greater"),
-        ("set_others", (-1,), ValueError, "other connections: -1"),
-        ("set_others", (2**32,), ValueError, "other connections"),
+        ("n_done_by", (2,), ValueError, "a target: 2"),
+        ("n_done_by", (-1,), ValueError, "a target: -1"),
+        ("set_waiting", (0, 2), ValueError, "a target: 2"),
+        ("set_waiting", (-1, 0), ValueError, "requests that wait: -1"),
+        ("set_waiting", (2**63, 0), OverflowError, "int|large|greater"),
+        ("set_others", (0, -1), ValueError, "a target: -1"),
+        ("set_others", (-1, 0), ValueError, "other connections: -1"),
+        ("set_others", (2**32, 0), ValueError, "other connections"),
         ("turn", (NAN,), TypeError, "int"),
         ("ended", (0, 1), ValueError, "user 0: no such user"),
         ("take", (), IndexError, "no arrival is left"),
@@ -193,21 +201,21 @@ def test_only_stream_sockets_are_parked(bench: Bench, protocol: str, fd: int | s
     elif fd == "pipe":
         fd = 0
     with pytest.raises(ValueError, match="it is no stream socket"):
-        bench.lane.park_http(fd, bench) if protocol == "http" else bench.park_grpc((0, fd))
+        bench.lane.park_http(fd, bench, 0) if protocol == "http" else bench.park_grpc((0, fd))
 
 
 def test_no_connection_is_parked_twice(bench: Bench) -> None:
     fd = bench.fresh()
-    bench.lane.park_http(fd, bench)
+    bench.lane.park_http(fd, bench, 0)
     with pytest.raises(ValueError, match="parked already"):
-        bench.lane.park_http(fd, bench)
+        bench.lane.park_http(fd, bench, 0)
     assert [stray[0] for stray in bench.lane.reclaim(fd)] == [bench]
 
 
 @pytest.mark.parametrize("first", ["http", "grpc"])
 def test_a_lane_has_connections_of_one_protocol(bench: Bench, first: str) -> None:
     def park_http() -> None:
-        bench.lane.park_http(bench.fresh(), bench)
+        bench.lane.park_http(bench.fresh(), bench, 0)
 
     ways: list[Callable[[], Any]] = [park_http, bench.park_grpc]
     for way in ways if first == "http" else ways[::-1]:
@@ -236,6 +244,7 @@ def test_a_lane_has_connections_of_one_protocol(bench: Bench, first: str) -> Non
         ((7, 0), ValueError, "bytes of a frame: 0"),
         ((7, 1 << 24), ValueError, "bytes of a frame"),
         ((8, -1), ValueError, "most streams: -1"),
+        ((9, 2), ValueError, "a target: 2"),
     ],
 )
 def test_no_grpc_connection_is_parked_with(
@@ -286,9 +295,17 @@ def test_no_stream_is_lent_twice(bench: Bench) -> None:
 def test_an_http_connection_is_lent_no_call(bench: Bench) -> None:
     bench.begin_open()
     fd = bench.fresh()
-    bench.lane.park_http(fd, bench)
+    bench.lane.park_http(fd, bench, 0)
     with pytest.raises(ValueError, match="an HTTP connection"):
         bench.lend(fd)
+
+
+def test_no_call_is_lent_to_another_server(bench: Bench) -> None:
+    template = bench.lane.add_template(HEAD, TAIL, 1, N_BYTES, 0, 1)
+    bench.begin_open()
+    fd = bench.park_grpc()
+    with pytest.raises(ValueError, match="for another server"):
+        bench.lend(fd, (6, template))
 
 
 def test_nothing_is_lent_before_the_beginning(bench: Bench) -> None:
@@ -441,9 +458,9 @@ HTTP_HEAD = b"HTTP/1.1 200 OK\r\n\r\n"
 
 def served(bench: Bench) -> None:
     """One request of a user goes out over HTTP and is answered, as the lane knows it."""
-    bench.lane.know_head(HTTP_HEAD, 0, 12)
+    bench.lane.know_head(HTTP_HEAD, 0, 12, 0)
     bench.lane.know_layout(0, b"", b"", 12, 0)
-    bench.lane.park_http(bench.fresh(), bench)
+    bench.lane.park_http(bench.fresh(), bench, 0)
     bench.lane.turn(0)
     request = bench.peer().recv(1_000)
     assert request.startswith(HEAD)
@@ -536,9 +553,9 @@ def test_a_lane_is_not_called_by_a_second_thread_while_it_waits(bench: Bench) ->
 @pytest.mark.parametrize(
     ("method", "values"),
     [
-        ("turn", (0,)), ("expire", (0, b"")), ("reclaim", (3,)), ("park_http", (3, None)), ("take", ()),
+        ("turn", (0,)), ("expire", (0, b"")), ("reclaim", (3,)), ("park_http", (3, None, 0)), ("take", ()),
         ("add_template", (HEAD, TAIL, 1, N_BYTES, 0, 0)), ("know_layout", (0, b"", b"", 12, 0)), ("halt", ()),
-        ("know_head", (b"HTTP", 0, 12)), ("set_waiting", (0,)), ("set_others", (0,)), ("ended", (0, 0)),
+        ("know_head", (b"HTTP", 0, 12, 0)), ("set_waiting", (0, 0)), ("set_others", (0, 0)), ("ended", (0, 0)),
         ("n_due_by", (0,)),
     ],
 )  # fmt: skip

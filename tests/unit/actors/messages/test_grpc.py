@@ -61,6 +61,7 @@ class Ends:
         self.failures: list[tuple[int, str]] = []
         self.n_write_pauses = 0
         self.lane: Lane | None = None
+        self.target = 0
         self.has_waiting = False
         self.why = ""
         self.connection = GrpcConnection(self, call_headers("http", "h:1", {}))

@@ -1,0 +1,209 @@
+"""One worker that loads several servers: each request comes to its own, and one that is gone is nobody else's loss."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from squall.actors.clock import SystemClock
+from squall.actors.load.engine import Rules
+from squall.actors.load.lane import _MOST_STRAYS
+from squall.actors.load.targets import TargetSettings
+from squall.actors.load.worker import LoadWorker, WorkerSettings
+from squall.models.spec import ModelSpec
+from squall.scenarios.config.arrivals import ConstantThink
+from squall.scenarios.config.rows import ConstantRows
+from squall.scenarios.errors import ClusterError, TargetError
+from squall.scenarios.plan.closed import ClosedPhase, ClosedPlan
+from squall.scenarios.plan.plan import PhaseSpan, Plan
+from tests.fakes import StubTriton
+from tests.fakes_grpc import StubGrpc
+from tests.golden.driving import (
+    MS,
+    REPLY_BYTES,
+    SPEC,
+    S,
+    assert_one_row_each,
+    column,
+    plan_of,
+    requests_of,
+    run_worker,
+    settings_of,
+)  # fmt: skip
+from tests.null_process import NullProcess, null_spec
+
+pytestmark = [pytest.mark.usefixtures("way"), pytest.mark.serial]
+both_protocols = pytest.mark.parametrize("protocol", ["http", "grpc"])
+Stub = StubTriton | StubGrpc
+
+
+def stubs(stack: ExitStack, protocol: str, n: int) -> list[Stub]:
+    made: list[Stub] = [
+        StubTriton(tensor_bytes=REPLY_BYTES) if protocol == "http" else StubGrpc(tensor_bytes=REPLY_BYTES)
+        for _ in range(n)
+    ]
+    for stub in made:
+        stack.enter_context(stub)
+    return made
+
+
+def settings_for(
+    folder: Path,
+    ports: Sequence[int],
+    protocol: str,
+    spec: ModelSpec | None = None,
+    rules: Rules | None = None,
+) -> WorkerSettings:
+    """Of a worker with 32 connections (gRPC: 4) to each server; without `spec` their models have names of their own."""
+    targets = tuple(
+        TargetSettings(f"server-{i}", "127.0.0.1", port, spec or replace(SPEC, name=f"stub-{i}"))
+        for i, port in enumerate(ports)
+    )
+    settings = settings_of(folder, 1, rules, 32 if protocol == "http" else 4, protocol=protocol)
+    return replace(settings, targets=targets)
+
+
+def open_plan(n: int, n_targets: int, gap_ns: int = 2 * MS) -> Plan:
+    target = np.random.default_rng(3).integers(0, n_targets, n, np.uint8)
+    return replace(plan_of([i * gap_ns for i in range(n)], 20 * S), target=target)
+
+
+def closed_plan(target: Sequence[int]) -> ClosedPlan:
+    """Half a second of users without think time, then half a second for the last replies."""
+    think = ConstantThink.model_validate({"kind": "constant", "value": "1ms"})
+    n = len(target)
+    return ClosedPlan(
+        users=np.arange(n, dtype=np.int64), n_users=n, target=np.array(target, np.uint8), n_variants=2, seed=1,
+        spans=(PhaseSpan("m", "measure", 0, S // 2), PhaseSpan("d", "drain", S // 2, S)),
+        phases=(ClosedPhase(n, think, 0, ConstantRows()), None),
+    )  # fmt: skip
+
+
+def assert_told_as_seen(rows: pa.Table, servers: Sequence[Stub]) -> None:
+    """Every row names the server, and the model of the server, that saw its request; none was seen twice."""
+    told: dict[str, set[int]] = {f"server-{i}": set() for i in range(len(servers))}
+    for one, target, kind in zip(
+        column(rows, "request_id"), column(rows, "target"), column(rows, "request_kind"), strict=True
+    ):
+        assert isinstance(one, int)
+        told[str(target)].add(one)
+        assert kind == str(target).replace("server", "stub")
+    assert list(told.values()) == [set(server.seen.arrived_ns) for server in servers]
+    assert sum(map(len, told.values())) == rows.num_rows
+
+
+@both_protocols
+def test_each_arrival_comes_to_the_server_that_the_plan_says(protocol: str, way: str, tmp_path: Path) -> None:
+    plan = open_plan(400, 3)
+    assert plan.target is not None
+
+    def look(worker: LoadWorker) -> None:
+        lane = worker._lane
+        assert (lane is not None) == (way == "lane")
+        done = [lane.core.n_done_by(number) for number in range(3)] if lane is not None else []
+        assert all(n > 50 for n in done), done
+
+    with ExitStack() as stack:
+        servers = stubs(stack, protocol, 3)
+        settings = settings_for(tmp_path, [server.port for server in servers], protocol)
+        rows = run_worker(settings, plan, after=look)
+        assert_told_as_seen(rows, servers)
+    assert_one_row_each(rows, plan)
+    assert set(column(rows, "outcome")) == {"ok"}
+    assert column(rows, "target") == [f"server-{number}" for number in plan.target.tolist()]
+
+
+@both_protocols
+def test_each_user_sends_to_its_own_server(protocol: str, tmp_path: Path) -> None:
+    plan = closed_plan([1, 0, 2, 1, 1])
+    assert plan.target is not None
+    with ExitStack() as stack:
+        servers = stubs(stack, protocol, 3)
+        settings = settings_for(tmp_path, [server.port for server in servers], protocol)
+        worker = LoadWorker(settings, SystemClock())
+        worker.prepare(plan)
+        worker.run(time.monotonic_ns() + 30 * MS)
+        rows = requests_of(settings)
+        assert_told_as_seen(rows, servers)
+    assert set(column(rows, "outcome")) == {"ok"}
+    users = [one % len(plan) for one in column(rows, "request_id") if isinstance(one, int)]
+    assert set(users) == set(range(len(plan)))
+    assert column(rows, "target") == [f"server-{plan.target[user]}" for user in users]
+
+
+@both_protocols
+def test_a_server_that_dies_costs_only_its_own_requests(protocol: str, tmp_path: Path) -> None:
+    plan = open_plan(1_000, 2)
+    assert plan.target is not None
+    with NullProcess() as dying, NullProcess() as other:
+
+        def kill(worker: LoadWorker) -> None:
+            while worker.progress().n_done < 200:
+                time.sleep(0.005)
+            dying.kill()
+
+        ports = [null.ports[protocol] for null in (dying, other)]
+        settings = settings_for(tmp_path, ports, protocol, null_spec(), Rules(timeout_ns=5 * S))
+        rows = run_worker(settings, plan, meanwhile=kill)
+    assert_one_row_each(rows, plan)
+    assert column(rows, "target") == [f"server-{number}" for number in plan.target.tolist()]
+    outcomes = np.array(column(rows, "outcome"))
+    assert set(outcomes[plan.target == 1]) == {"ok"}
+    of_dying = outcomes[plan.target == 0]
+    assert set(of_dying) == {"ok", "transport_error"}
+    assert set(of_dying[-200:]) == {"transport_error"}
+
+
+def test_a_server_that_only_fails_leaves_the_lane_to_the_others(tmp_path: Path) -> None:
+    plan = open_plan(1_000, 2)
+    assert plan.target is not None
+
+    def look(worker: LoadWorker) -> None:
+        if worker._lane is not None:
+            assert worker._lane._n_strays[0] >= _MOST_STRAYS
+            assert worker._lane.core.n_done_by(1) > 400
+
+    with NullProcess("--fault=500:1") as failing, NullProcess() as other:
+        settings = settings_for(
+            tmp_path, [null.ports["http"] for null in (failing, other)], "http", null_spec()
+        )
+        rows = run_worker(settings, plan, after=look)
+    assert_one_row_each(rows, plan)
+    told = ["ok" if number else "server_error" for number in plan.target.tolist()]
+    assert column(rows, "outcome") == told
+
+
+@both_protocols
+def test_a_server_that_is_not_there_is_named(protocol: str, tmp_path: Path) -> None:
+    with ExitStack() as stack:
+        (server,) = stubs(stack, protocol, 1)
+        settings = settings_for(tmp_path, [server.port, 1], protocol)
+        with pytest.raises(TargetError, match=r"no connection to 127\.0\.0\.1:1: Connection refused"):
+            LoadWorker(settings, SystemClock()).prepare(open_plan(10, 2))
+
+
+@pytest.mark.parametrize(
+    ("plan", "words"),
+    [
+        (plan_of([0], S), "does not say which of 2 servers"),
+        (replace(plan_of([0], S), target=np.array([2], np.uint8)), "server number 2, there are 2"),
+        (closed_plan([0, 2]), "server number 2, there are 2"),
+    ],
+)
+def test_a_plan_of_other_servers_is_refused(plan: Plan | ClosedPlan, words: str, tmp_path: Path) -> None:
+    worker = LoadWorker(settings_for(tmp_path, [1, 2], "http"), SystemClock())
+    with pytest.raises(ClusterError, match=words):
+        worker.prepare(plan)
+
+
+@pytest.mark.parametrize("n", [0, 65])
+def test_a_worker_loads_1_to_64_servers(n: int, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="1 to 64 servers"):
+        settings_for(tmp_path, [1] * n, "http")
