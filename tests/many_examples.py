@@ -1,12 +1,11 @@
 """How many random examples the property tests over planted runs take, for nights in which they may take long.
 
     SQUALL_EXAMPLES=5000 .venv/bin/pytest --hypothesis-seed=7 --hypothesis-show-statistics \\
-        tests/unit/analysis/join/test_planted_join.py::test_many_planted_runs_are_joined_as_loops_join_them
+        tests/unit/analysis/test_many_planted_runs.py::test_many_planted_runs_come_out_as_loops_find_them
 
-draws 5,000 runs from seed 7 in one process, without Ray, Triton or a network; the same for
-test_planted_metrics.py::test_figures_of_many_planted_runs_are_what_loops_find and
-test_planted_windows.py::test_windows_of_many_planted_runs_hold_what_loops_count. Other seeds draw other runs, so that
-several processes share the work; a failing run shrinks to a small one, which belongs into the test as an `@example`.
+draws 5,000 runs from seed 7 in one process, without Ray, Triton or a network. Other seeds draw other runs, so that
+several processes share the work; a failing run shrinks to a small one, which belongs into the quick test of what is
+wrong as an `@example`.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ WINDOW_NS = 100_000_000
 
 def window_rows(store: RunStore, expected: Reference) -> list[Row]:
     """Rows of `windows` in order of time."""
-    tables = Tables(store)
+    tables = expected.tables
     joined = list(expected.joined.values())
     is_open = store.manifest.plan.load == "open"
     begun = {row["request_id"]: row["scheduled_ns"] if is_open else row["sent_ns"] for row in joined}

@@ -16,7 +16,7 @@ from squall.analysis.join.batch_costs import write_batch_costs
 from squall.analysis.join.join import write_joined
 from squall.analysis.storage.store import RunStore
 from tests.known import known
-from tests.many_examples import folder_in, many
+from tests.many_examples import folder_in
 from tests.planted_runs import FEATURES, MS, STYLES, US, Planted, PlantedBatch, Shape, plant, shapes
 from tests.reference_join import Reference, key, reference, unknown
 
@@ -165,14 +165,7 @@ def check_sums(store: RunStore, planted: Planted) -> None:
         assert shared[one] <= (cost["kernel_ns"] or 0)
 
 
-def check(shape: Shape, parent: Path) -> None:
-    planted = plant(shape)
-    with folder_in(parent) as folder:
-        check_run(derived(planted, folder), planted)
-
-
-def check_run(store: RunStore, planted: Planted) -> None:
-    expected = reference(store)
+def check_run(store: RunStore, planted: Planted, expected: Reference) -> None:
     check_tables(store, expected)
     check_truth(store, planted, expected)
     check_sums(store, planted)
@@ -214,18 +207,14 @@ def every_kind(parent: Path) -> Whole:
     )
 )  # fmt: skip
 def test_any_planted_run_is_joined_as_loops_join_it_and_as_it_was_planted(shape: Shape, parent: Path) -> None:
-    check(shape, parent)
-
-
-@pytest.mark.slow
-@many(120)
-@given(shape=shapes(most_requests=60))
-def test_many_planted_runs_are_joined_as_loops_join_them(shape: Shape, parent: Path) -> None:
-    check(shape, parent)
+    planted = plant(shape)
+    with folder_in(parent) as folder:
+        store = derived(planted, folder)
+        check_run(store, planted, reference(store))
 
 
 def test_a_run_with_every_kind_of_server_and_loss_is_joined_as_it_was_planted(every_kind: Whole) -> None:
-    check_run(every_kind.store, every_kind.planted)
+    check_run(every_kind.store, every_kind.planted, reference(every_kind.store))
 
 
 def test_requests_are_joined_at_the_levels_that_their_servers_allow(parent: Path) -> None:

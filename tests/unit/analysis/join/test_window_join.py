@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from squall.analysis.join.batch_costs import write_batch_costs
 from squall.analysis.join.join import write_joined
 from squall.analysis.storage.store import RunStore
-from tests.many_examples import folder_in, many
+from tests.many_examples import folder_in
 from tests.plain_runs import plain_run
 from tests.planted_runs import FEATURES, MS, START_NS, STYLES, US, Shape, plant, shapes
 from tests.reference_join import key, reference
@@ -39,14 +39,6 @@ def recorded(shape: Shape, parent: Path, on_ns: int, period_ns: int, edge_ns: in
     return store
 
 
-def check(shape: Shape, parent: Path, on_ns: int, period_ns: int) -> None:
-    with folder_in(parent) as folder:
-        store = recorded(shape, folder, on_ns, period_ns)
-        expected = reference(store)
-        check_tables(store, expected)
-        check_sums(store)
-
-
 def check_sums(store: RunStore) -> None:
     """Each recorded kernel of a batch that a window holds counts once, and no other does."""
     costs = {key(row): row for row in store.read("batch_costs").to_pylist()}
@@ -66,16 +58,10 @@ def check_sums(store: RunStore) -> None:
 def test_any_run_in_windows_is_joined_as_loops_join_it(
     shape: Shape, on_ms: int, pause_ms: int, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    check(shape, tmp_path_factory.getbasetemp(), on_ms * MS, (on_ms + pause_ms) * MS)
-
-
-@pytest.mark.slow
-@many(80)
-@given(shape=shapes(most_requests=60), on_ms=st.integers(1, 120), pause_ms=st.integers(1, 100))
-def test_many_runs_in_windows_are_joined_as_loops_join_them(
-    shape: Shape, on_ms: int, pause_ms: int, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    check(shape, tmp_path_factory.getbasetemp(), on_ms * MS, (on_ms + pause_ms) * MS)
+    with folder_in(tmp_path_factory.getbasetemp()) as folder:
+        store = recorded(shape, folder, on_ms * MS, (on_ms + pause_ms) * MS)
+        check_tables(store, reference(store))
+        check_sums(store)
 
 
 @pytest.fixture(scope="module")

@@ -19,7 +19,7 @@ from squall.analysis.metrics.windows import write_windows
 from squall.analysis.record import from_json
 from squall.analysis.storage.store import RunStore
 from squall.analysis.tables.document import to_json
-from tests.many_examples import folder_in, many
+from tests.many_examples import folder_in
 from tests.planted_runs import FEATURES, MS, STYLES, Planted, PlantedBatch, Shape, plant, shapes
 from tests.reference_join import Reference, Row, key, reference
 from tests.reference_metrics import (
@@ -104,14 +104,7 @@ def check_findings(store: RunStore, found: RunMetrics, expected: Reference) -> N
     assert sorted(seen) == sorted((*one, level) for one in wanted for level in ("body", "window"))
 
 
-def check(shape: Shape, parent: Path) -> None:
-    with folder_in(parent) as folder:
-        store = derived(plant(shape), folder)
-        check_run(store, run_metrics(store))
-
-
-def check_run(store: RunStore, found: RunMetrics) -> None:
-    expected = reference(store)
+def check_run(store: RunStore, found: RunMetrics, expected: Reference) -> None:
     check_metrics(to_json(found), expected)
     check_walls(found)
     check_findings(store, found, expected)
@@ -138,14 +131,9 @@ def check_run(store: RunStore, found: RunMetrics) -> None:
     )
 )
 def test_every_figure_and_window_is_what_loops_over_all_rows_find(shape: Shape, parent: Path) -> None:
-    check(shape, parent)
-
-
-@pytest.mark.slow
-@many(100)
-@given(shape=shapes(most_requests=60))
-def test_figures_of_many_planted_runs_are_what_loops_find(shape: Shape, parent: Path) -> None:
-    check(shape, parent)
+    with folder_in(parent) as folder:
+        store = derived(plant(shape), folder)
+        check_run(store, run_metrics(store), reference(store))
 
 
 @pytest.fixture(scope="module")
@@ -160,7 +148,8 @@ def every_kind(parent: Path) -> tuple[RunStore, RunMetrics]:
 def test_figures_of_a_run_with_every_kind_of_server_are_what_loops_find(
     every_kind: tuple[RunStore, RunMetrics],
 ) -> None:
-    check_run(*every_kind)
+    store, found = every_kind
+    check_run(store, found, reference(store))
 
 
 def test_figures_are_read_back_as_they_were_written(every_kind: tuple[RunStore, RunMetrics]) -> None:

@@ -5,13 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import given
 
 from squall.analysis.join.batch_costs import write_batch_costs
 from squall.analysis.join.join import write_joined
 from squall.analysis.metrics.windows import write_windows
-from tests.many_examples import folder_in, many
-from tests.planted_runs import FEATURES, MS, Planted, Shape, plant, shapes
+from tests.planted_runs import FEATURES, MS, Planted, Shape, plant
 from tests.reference_join import Row, reference
 from tests.reference_windows import of_windows, window_rows
 
@@ -28,15 +26,6 @@ def derived(planted: Planted, parent: Path) -> tuple[list[Row], list[Row]]:
 @pytest.fixture(scope="module")
 def parent(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("planted")
-
-
-@pytest.mark.slow
-@many(60)
-@given(shape=shapes(most_requests=60))
-def test_windows_of_many_planted_runs_hold_what_loops_count(shape: Shape, parent: Path) -> None:
-    with folder_in(parent) as folder:
-        found, expected = derived(plant(shape), folder)
-    assert not of_windows(found, expected), "column: (found, expected)"
 
 
 def test_windows_of_a_long_run_add_up_to_the_run(parent: Path) -> None:

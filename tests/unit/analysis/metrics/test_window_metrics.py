@@ -15,7 +15,7 @@ from squall.analysis.metrics.records import RunMetrics
 from squall.analysis.metrics.run import run_metrics
 from squall.analysis.storage.store import RunStore
 from squall.analysis.tables.document import to_json
-from tests.many_examples import folder_in, many
+from tests.many_examples import folder_in
 from tests.planted_runs import FEATURES, MS, START_NS, STYLES, US, Shape, plant, shapes
 from tests.reference_join import reference
 from tests.unit.analysis.metrics.test_planted_metrics import check_metrics, check_run, check_walls
@@ -48,17 +48,8 @@ def test_figures_of_any_run_in_windows_are_what_loops_find(
     shape: Shape, on_ms: int, pause_ms: int, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     with folder_in(tmp_path_factory.getbasetemp()) as folder:
-        check_run(*recorded(shape, folder, on_ms * MS, (on_ms + pause_ms) * MS))
-
-
-@pytest.mark.slow
-@many(60)
-@given(shape=shapes(most_requests=60), on_ms=st.integers(2, 120), pause_ms=st.integers(1, 100))
-def test_figures_of_many_runs_in_windows_are_what_loops_find(
-    shape: Shape, on_ms: int, pause_ms: int, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    with folder_in(tmp_path_factory.getbasetemp()) as folder:
-        check_run(*recorded(shape, folder, on_ms * MS, (on_ms + pause_ms) * MS))
+        store, found = recorded(shape, folder, on_ms * MS, (on_ms + pause_ms) * MS)
+        check_run(store, found, reference(store))
 
 
 def test_figures_of_every_kind_of_server_in_windows_are_what_loops_find(tmp_path: Path) -> None:
