@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from tests.integration.live_runs import RUN_TIMEOUT_S, Bench, hosted_ray, scenario_mapping
-from tests.planted_faults.faults import FAULTS, Fault
+from tests.planted_faults.faults import DERIVED, FAULTS, Fault
 
 PLANTED = Path(__file__).parent.parent / "planted_faults"
 
@@ -92,7 +92,7 @@ ONE_OF_EACH_MODULE = ("launches late", "kernel time", "shares")
     "name",
     [
         pytest.param(name, marks=() if name in ONE_OF_EACH_MODULE else pytest.mark.slow)
-        for name in _named("h200", "regime")
+        for name in _named(*DERIVED)
     ],
 )
 def test_a_fault_planted_into_ingest_or_analysis_fails_its_checks(
@@ -104,7 +104,7 @@ def test_a_fault_planted_into_ingest_or_analysis_fails_its_checks(
 
 
 @pytest.mark.beside
-@pytest.mark.parametrize("kind", ["h200", "regime"])
+@pytest.mark.parametrize("kind", DERIVED)
 def test_without_a_fault_ingest_and_analysis_meet_every_check(
     tmp_path: Path, planted: Path, planting: dict[str, str], kind: str
 ) -> None:

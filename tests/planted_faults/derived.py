@@ -1,7 +1,8 @@
-"""Checks of a run that takes no server: `python -m tests.planted_faults.derived h200|regime FOLDER` prints a JSON
-object of the names that are unmet, and of those that are assessed at all.
+"""Checks of a run that takes no server: `python -m tests.planted_faults.derived KIND FOLDER` prints a JSON object
+of the names that are unmet, and of those that are assessed at all.
 
-h200: a real export of nsys through scrub, ingest and analysis. regime: the analysis of a planted run.
+made up: the analysis of a made-up run. h200: a real export of nsys through scrub, ingest and analysis. regime: the
+analysis of a planted run with kernels.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from squall.analysis.storage.store import RunStore
 from squall.analysis.summary.identities import Identity, cost_identities
 from tests.h200_runs import write_h200_run
 from tests.regime_runs import Op, Phase, write_regime_run
+from tests.synthetic_runs import synthesise
 
 _EXPORT = Path(__file__).parent.parent / "fixtures" / "h200" / "two_heads.nsys.sqlite.xz"
 _OURS = "'squall|m_' || ((globalTid >> 24) & 16777215) || '|' || rowid"
@@ -45,6 +47,16 @@ def regime_run(folder: Path) -> RunStore:
     return write_regime_run(folder, [Phase("steady", (Op(12.0),) * 20)])
 
 
+def made_up_run(folder: Path) -> RunStore:
+    """Requests, batches, Triton's counts; without the samples of the workers, which are not of these requests."""
+    run = synthesise()
+    run.derived, run.omit = False, {"worker_samples"}
+    return run.write(folder)
+
+
+MAKERS = {"made up": made_up_run, "h200": h200_run, "regime": regime_run}
+
+
 def checked(store: RunStore) -> tuple[list[SelfCheck], list[Identity]]:
     """Derives what the checks read, and makes them."""
     write_batch_costs(store)
@@ -54,7 +66,7 @@ def checked(store: RunStore) -> tuple[list[SelfCheck], list[Identity]]:
 
 
 def main(kind: str, folder: Path) -> None:
-    checks, counts = checked(h200_run(folder) if kind == "h200" else regime_run(folder))
+    checks, counts = checked(MAKERS[kind](folder))
     unmet = [one.name for one in checks if one.status == "unmet"] + [
         one.name for one in counts if not one.is_met
     ]

@@ -12,6 +12,8 @@ from functools import wraps
 from typing import Any
 
 Module = Any
+DERIVED = ("made up", "h200", "regime")
+"""Kinds of run that only ingest and analysis take part in: `tests.planted_faults.derived`."""
 _MS = 1_000_000
 
 
@@ -20,7 +22,8 @@ class Fault:
     """`told`: what is wrong, in words. `checks`: names of those that must not be met, of verdict, counts, self-checks.
 
     `run`: the kind of run that it is planted in: open, closed, python (the engine without its lane), nsys, two nodes;
-    of what takes a GPU, h200 (a real export of nsys through ingest and analysis) and regime (that of a planted run).
+    of what takes no load, made up (the analysis of a made-up run), h200 (a real export of nsys through ingest and
+    analysis) and regime (the analysis of a planted run with kernels).
     `seconds`: length of its measured phase.
     """
 
@@ -34,7 +37,7 @@ class Fault:
     @property
     def is_live(self) -> bool:
         """Whether a load is sent in its run."""
-        return self.run not in ("h200", "regime")
+        return self.run not in DERIVED
 
 
 def _around(owner: Any, name: str) -> Callable[[Callable[..., Any]], None]:
@@ -397,18 +400,19 @@ FAULTS = {
     ),
     "response": Fault(
         "squall.analysis.join.slices", "the join makes each response time 1 % longer",
-        _in_columns("_spans", "response_ns", _longer), ("Little's law", "parts add up"),
+        _in_columns("_spans", "response_ns", _longer), ("Little's law", "parts add up"), "made up",
     ),
     "network": Fault(
         "squall.analysis.join.slices", "the join puts 1 ns too much into the network's part",
-        _in_columns("server_parts", "network_ns", _plus_one), ("parts add up",),
+        _in_columns("server_parts", "network_ns", _plus_one), ("parts add up",), "made up",
     ),
     "queue unexplained": Fault(
         "squall.analysis.join.slices", "the join calls the queue's part residual", _moved, ("residual",),
+        "made up",
     ),
     "costs lost": Fault(
         "squall.analysis.join.batch_costs", "the first execution of each slice gets no row of batch_costs", _lose_costs,
-        ("batch costs",),
+        ("batch costs",), "made up",
     ),
     "events backwards": Fault(
         "squall.analysis.nsys.tables", "every 50th kernel ends 5 ns before it starts",

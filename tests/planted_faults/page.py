@@ -14,8 +14,8 @@ changes. [run.md](run.md#verdict) says what the checks of the verdict hold to wh
 self-checks.
 
 Runs: *open*, *closed* (loop), *python* (the engine without its lane) and *nsys* are real ones, with Ray and Triton;
-*two nodes* has a second node in namespaces with a clock of its own; *h200* is a real export of nsys through ingest and
-analysis, *regime* the analysis of a planted run with kernels.
+*two nodes* has a second node in namespaces with a clock of its own; *made up* is the analysis of a made-up run without
+kernels, *h200* a real export of nsys through ingest and analysis, *regime* the analysis of a planted run with kernels.
 
 | check | planted fault | where | run |
 |---|---|---|---|
