@@ -11,7 +11,7 @@ import psutil
 import pyarrow as pa
 import pytest
 
-from tests.integration.disks import assert_whole, executed, fill, small_disk
+from tests.integration.disks import executed, fill, small_disk
 from tests.integration.live_runs import Bench, hosted_ray, scenario_mapping, wait_until
 
 pytestmark = pytest.mark.beside
@@ -100,34 +100,6 @@ def test_a_killed_triton_ends_every_later_request_as_transport_error(joined: Ben
     assert set(rows["outcome"][last]) == {"transport_error"}
     assert (rows["outcome"] == "ok").sum() > 50
     joined.wait_until_gone()
-
-
-@pytest.mark.slow
-def test_a_full_disk_under_the_run_directory_costs_no_row_once_there_is_room_again(joined: Bench) -> None:
-    assert joined.ray_tmp is not None
-    with small_disk(joined.folder / "out", "16m") as disk:
-        live = joined.start_run(_run_of(3))
-        _spill_file(joined.ray_tmp, 0)
-        fill(disk)
-        assert live.end() == 1, live.lines
-        said = live.error_line()
-        assert "no space left on device" in said
-        store = joined.aborted()
-        assert any("no space left" in reason for reason in store.manifest.reasons)
-        assert f"squall resume {store.run_dir} finishes the run" in said
-        (folder,) = joined.ray_tmp.glob("squall-tmp-*")
-        assert f"kept in {folder} of node-0" in said
-
-        again = joined.start("resume", store.run_dir, env={"TMPDIR": str(joined.tmp)})
-        assert again.end() == 1, "there is still no room"
-        assert f"squall resume {store.run_dir} finishes the run" in again.error_line()
-        (disk / "filler").unlink()
-        again = joined.start("resume", store.run_dir)
-        assert again.end() in (0, 3), again.lines
-        assert_whole(joined.store())
-        assert set(_requests(joined)["outcome"]) == {"ok"}
-        assert joined.store().manifest.losses == ()
-        joined.wait_until_gone()
 
 
 @pytest.mark.slow

@@ -14,7 +14,7 @@ import psutil
 import pyarrow as pa
 import pytest
 
-from tests.integration.disks import assert_whole, fill, small_disk
+from tests.integration.disks import assert_whole, fill
 from tests.integration.live_runs import Bench, Live, scenario_mapping, wait_until
 
 pytestmark = pytest.mark.beside
@@ -134,23 +134,6 @@ def test_a_full_shared_memory_costs_no_row(alone: Bench) -> None:
     assert_whole(alone.store())
     assert not {"lost", "unsent"} & set(_outcomes(alone))
     alone.wait_until_gone()
-
-
-@pytest.mark.slow
-def test_a_disk_that_fills_while_joining_is_said_in_one_line_and_resume_finishes(joined: Bench) -> None:
-    with small_disk(joined.folder / "out", "16m") as disk:
-        live = joined.start_run(_run_of(3))
-        live.wait_for("joining and judging")
-        fill(disk)
-        assert live.end() == 1, live.lines
-        assert "no space left on device" in live.error_line().lower()
-        (disk / "filler").unlink()
-        assert joined.store().is_sealed
-        again = joined.start("resume", joined.store().run_dir)
-        assert again.end() in (0, 3), again.lines
-        assert_whole(joined.store())
-        assert (joined.store().run_dir / "report.html").exists()
-        joined.wait_until_gone()
 
 
 @pytest.mark.slow
