@@ -9,10 +9,9 @@ READY := $(VENV)/.ready
 # Unit tests fill the time in which real runs wait, and take little of theirs.
 BEHIND := nice -n 10
 UNIT := -n 2 --dist loadfile --no-loadscope-reorder tests/contract tests/unit
-ENGINE := tests/golden
-BESIDE := -n 3 --dist worksteal tests/integration
+REAL := tests/golden tests/integration
+BESIDE := -n 4 --dist worksteal $(REAL)
 SINGLE := tests/integration
-SERIAL := tests/golden tests/integration
 
 # $(call part,NAME,ARGUMENTS,BEFORE): a part of the suite. On few cores the host, or a test beside it, may fail a test: what
 # failed is run once more, one by one, and fails if it fails then.
@@ -29,13 +28,14 @@ demo: $(READY)
 # Bytecode is kept, whatever the shell says: the tests start hundreds of Pythons, and each would compile squall anew.
 test test-slow test-all: export PYTHONDONTWRITEBYTECODE =
 
-# Lanes at once, then what is measured, alone and one by one. Runs that meet a fault mostly wait, so that there may be more of
-# them at once; what starts nsys, which may fail beside another of its kind, has a lane in which it goes one by one. The lanes of
-# the unit tests and of nsys print at their end.
+# Lanes at once, then what is measured, alone and one by one. Real runs mostly wait, so that there are more of them at once than
+# cores, those of the engine among them: where one waits out a process that was stopped, the others have the cores. What starts
+# nsys, which may fail beside another of its kind, has a lane in which it goes one by one. The lanes of the unit tests and of nsys
+# print at their end.
 test: lint
 	@failed=0; \
 	$(MAKE) --no-print-directory -j 3 --keep-going lane-pure lane-single lane-real || failed=1; \
-	$(call part,serial,-m "not slow and serial" $(SERIAL)) || failed=1; \
+	$(call part,serial,-m "not slow and serial" $(REAL)) || failed=1; \
 	exit $$failed
 
 # $(call aside,NAME,COMMANDS): commands whose output comes at their end.
@@ -48,16 +48,13 @@ lane-single: $(READY)
 	$(call aside,single,$(call part,single,-m "not slow and single" $(SINGLE)))
 
 lane-real: $(READY)
-	@failed=0; \
-	$(call part,engine,-m "not slow and not serial" -n 2 $(ENGINE)) || failed=1; \
-	$(call part,beside,-m "not slow and beside" $(BESIDE)) || failed=1; \
-	exit $$failed
+	$(call part,beside,-m "not slow and not serial and not single" $(BESIDE))
 
 # What `make test` leaves out, in the same way.
 test-slow: $(READY)
 	@failed=0; \
 	$(MAKE) --no-print-directory -j 3 --keep-going lane-slow-pure lane-slow-single lane-slow-real || failed=1; \
-	$(call part,slow-serial,-m "slow and serial" $(SERIAL)) || failed=1; \
+	$(call part,slow-serial,-m "slow and serial" $(REAL)) || failed=1; \
 	exit $$failed
 
 lane-slow-pure: $(READY)
@@ -67,10 +64,7 @@ lane-slow-single: $(READY)
 	$(call aside,slow-single,$(call part,slow-single,-m "slow and single" $(SINGLE)))
 
 lane-slow-real: $(READY)
-	@failed=0; \
-	$(call part,slow-engine,-m "slow and not serial" -n 3 --dist worksteal $(ENGINE)) || failed=1; \
-	$(call part,slow-beside,-m "slow and beside" $(BESIDE)) || failed=1; \
-	exit $$failed
+	$(call part,slow-beside,-m "slow and not serial and not single" $(BESIDE))
 
 test-all: export SQUALL_LONGEST_FAULT_S ?= 120
 test-all: test test-slow asan

@@ -188,6 +188,7 @@ def test_beside_nsys_that_does_not_trace_cuda_kernels_are_recorded_too(alone: Be
 
 
 @pytest.mark.slow
+@pytest.mark.beside
 def test_a_run_whose_driver_was_killed_is_resumed_with_its_kernels(alone: Bench, tmp_path: Path) -> None:
     mapping, environment = prepared(tmp_path, duty="whole")
     live = alone.start_run(mapping, env=environment)
@@ -211,6 +212,7 @@ def test_a_run_whose_driver_was_killed_is_resumed_with_its_kernels(alone: Bench,
 
 
 @pytest.mark.slow
+@pytest.mark.beside
 def test_a_server_that_somebody_else_started_with_what_inject_prints_has_its_kernels_recorded(
     alone: Bench, tmp_path: Path
 ) -> None:
@@ -231,6 +233,7 @@ def test_a_server_that_somebody_else_started_with_what_inject_prints_has_its_ker
 
 
 @pytest.mark.slow
+@pytest.mark.beside
 def test_kernels_that_are_required_on_a_node_without_a_gpu_are_an_error(
     joined: Bench, tmp_path: Path
 ) -> None:
