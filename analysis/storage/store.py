@@ -31,6 +31,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from squall.analysis.schema import SCHEMA_VERSION, TABLES
+from squall.analysis.storage.aside import aside_of, drop_aside, put_back
 from squall.analysis.storage.part import (
     FileOpener,
     NewParts,
@@ -55,7 +56,6 @@ RESERVE_BYTES = 256 * 1024
 """Real bytes held back on the disk: several times the manifest of a large run."""
 MANIFEST = "manifest.json"
 RESERVE = ".reserve"
-_ASIDE = ".resumed-"
 
 
 class RunStore:
@@ -273,10 +273,13 @@ class RunStore:
             raise StoreError(f"cannot write {path}: {error_reason(error)}") from error
         return path
 
-    def seal(self, verdict: SealedVerdict, unfinished: Unfinished | None = None) -> None:
+    def seal(
+        self, verdict: SealedVerdict, unfinished: Unfinished | None = None, is_broken_off: bool = False
+    ) -> None:
         """Closes all parts and states `verdict`.
 
-        `unfinished` says where rows are that the run has not; `reopen` takes it up again then.
+        `unfinished` says where rows are that the run has not; `reopen` takes it up again then. `is_broken_off`: not all
+        came back that was to come since `reopen`, so that what it put aside stays, and is where the next one begins.
         Frees the reserve first. A part that cannot be closed is dropped and stands in `losses`; with any loss
         of rows a VALID verdict becomes INVALID. Raises `StoreError` if the manifest cannot be written: the
         run then stays open, and `seal` may be called again.
@@ -298,17 +301,19 @@ class RunStore:
             disk_losses=tuple(self._lost),
             unfinished=unfinished,
         )
+        if unfinished is None or not (is_broken_off or self._lost):
+            try:
+                drop_aside(self.run_dir)
+            except OSError as error:
+                raise StoreError(f"cannot seal {self.run_dir}: {error_reason(error)}") from error
         self._write_manifest(manifest)
-        for put_aside in self.run_dir.glob(f"{_ASIDE}*"):
-            if unfinished is None:
-                shutil.rmtree(put_aside, ignore_errors=True)
 
     def reopen(self, tables: Iterable[str], keeps: Callable[[str, pa.Table], pa.Table]) -> None:
         """Takes up a run that is open, or sealed as unfinished: of raw `tables` only the rows that `keeps` gives stay,
         which is told name and rows.
 
-        The rows that were there lie beside the tables until the run is sealed whole; what is derived goes. Raises
-        `Sealed` for a run that is finished, `StoreError` where the disk has no room.
+        The rows that were there lie beside the tables until the run is sealed; what is derived goes. Raises `Sealed`
+        for a run that is finished, `StoreError` where the disk has no room.
         """
         known = self._manifest
         if self.is_sealed and known.unfinished is None:
@@ -327,6 +332,7 @@ class RunStore:
             self._reserve()
             self._write_manifest(manifest)
             self._remove_unfinished()
+            put_back(self.run_dir)
             for name in self.tables():
                 if TABLES[name].is_derived:
                     shutil.rmtree(self.run_dir / "tables" / name)
@@ -337,10 +343,8 @@ class RunStore:
             raise StoreError(f"cannot write to {self.run_dir}: {error_reason(error)}") from error
 
     def _put_aside(self, table: str, keeps: Callable[[str, pa.Table], pa.Table]) -> None:
-        aside, current = self.run_dir / f"{_ASIDE}{table}", self.run_dir / "tables" / table
-        if aside.is_dir():  # an attempt before this one was broken off
-            shutil.rmtree(current, ignore_errors=True)
-        elif current.is_dir():
+        aside, current = aside_of(self.run_dir, table), self.run_dir / "tables" / table
+        if current.is_dir():
             current.rename(aside)
         n_kept = 0
         for part in sorted(aside.glob("part-*.parquet")):

@@ -298,7 +298,8 @@ class _Resuming:
             SquallError
         ):  # a disk without any room: the run stays open, and can be resumed all the same
             if not self._store.is_sealed:
-                self._store.seal(SealedVerdict(status="ABORTED", reasons=reasons), unfinished)
+                verdict = SealedVerdict(status="ABORTED", reasons=reasons)
+                self._store.seal(verdict, unfinished, is_broken_off=True)
         raise StoreError(told) from error
 
     def clean_up(self) -> None:

@@ -26,8 +26,10 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         *ERRORS_AND_UNITS,
         "squall.analysis.schema",
         "squall.analysis.tables",
+        "squall.analysis.storage.aside",
         "squall.analysis.storage.part",
     ),
+    "squall.analysis.storage.aside": (),
     "squall.analysis.storage.part": (
         *ERRORS_AND_UNITS,
         "squall.analysis.schema",
@@ -47,6 +49,7 @@ LEAVES = (
     "squall.analysis.schema",
     "squall.analysis.tables",
     "squall.analysis.storage.store",
+    "squall.analysis.storage.aside",
     "squall.analysis.storage.part",
     "squall.models.backend",
 )

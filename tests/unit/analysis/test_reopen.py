@@ -80,9 +80,23 @@ def test_an_attempt_that_was_broken_off_begins_with_the_same_rows(unfinished: Ru
     again = RunStore.open(unfinished.run_dir)  # the process that had it is gone
     again.reopen(["osrt"], not_of_node_0)
     assert starts(again) == [3]
-    again.seal(ABORTED, WHERE)  # and is still not whole
-    RunStore.open(again.run_dir).reopen(["osrt"], not_of_node_0)
-    assert starts(again) == [3]
+    again.append("osrt", rows("node-0", 2))
+    again.seal(ABORTED, WHERE, is_broken_off=True)
+    RunStore.open(again.run_dir).reopen(["batches"], not_of_node_0)
+    assert starts(again) == [1, 2, 3], "also of a table of which nothing comes this time"
+
+
+def test_what_came_from_one_host_stays_when_the_next_one_takes_the_run_up(unfinished: RunStore) -> None:
+    unfinished.reopen(["osrt"], not_of_node_0)
+    unfinished.append("osrt", rows("node-0", 1, 2, 4))
+    unfinished.seal(ABORTED, Unfinished(folders={"node-2": "/tmp/squall-tmp-y"}, why={"node-2": "not here"}))
+    assert not list(unfinished.run_dir.glob(".*"))
+    store = RunStore.open(unfinished.run_dir)
+    store.reopen(["osrt"], lambda table: table)
+    store.append("osrt", rows("node-2", 5))
+    store.seal(SealedVerdict(status="VALID"))
+    assert starts(store) == [3, 1, 2, 4, 5]
+    assert not list(store.run_dir.glob(".*"))
 
 
 def test_what_a_full_disk_did_not_take_is_no_loss_once_it_is_taken_up_again(tmp_path: Path) -> None:
