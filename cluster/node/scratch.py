@@ -149,15 +149,27 @@ def this_place() -> str:
     return f"{boot} {os.readlink('/proc/self/ns/mnt')}"
 
 
-def holds_rows(folder: Path) -> bool:
+def _has_requests(folder: Path) -> bool:
     """Whether a worker has spilled a request there."""
     return any(path.stat().st_size for path in folder.glob("spill/requests-*.arrows"))
 
 
+def _has_batches(folder: Path) -> bool:
+    """Whether a batch of a server of the node was recorded there, by its model or by what is in the server."""
+    found = (
+        path for pattern in ("*/batches/*.jsonl", "*/recorded/*.frames") for path in folder.glob(pattern)
+    )
+    return any(path.stat().st_size for path in found)
+
+
 def is_wanted(folder: Path) -> bool:
-    """Whether it holds rows of a run that is not sealed whole, and is not gone."""
-    owner = owner_of(folder)
-    if owner is None or not holds_rows(folder):
+    """Whether it holds rows of a run that is not sealed whole, and is not gone.
+
+    Batches without requests, as on a server's node without workers, may be a model's warm-up: they count once the load
+    has begun.
+    """
+    owner, has_requests = owner_of(folder), _has_requests(folder)
+    if owner is None or not (has_requests or _has_batches(folder)):
         return False
     manifest = Path(owner.run_dir) / MANIFEST
     try:
@@ -167,7 +179,8 @@ def is_wanted(folder: Path) -> bool:
             return True
         is_gone = owner.place == this_place()  # else it may be there, but not for us
         return not is_gone and time.time() - folder.stat().st_mtime < _KEPT_S
-    return found.get("run") == owner.run and not is_sealed_whole(found)
+    has_begun = has_requests or bool(found.get("phases"))
+    return has_begun and found.get("run") == owner.run and not is_sealed_whole(found)
 
 
 def folders_of(run: str) -> dict[str, Path]:

@@ -81,6 +81,25 @@ def test_rows_of_a_run_that_is_not_whole_are_kept_until_it_is(dead_owners: Path,
     assert not dead_owners.exists()
 
 
+@pytest.mark.parametrize("recorded", ["server-0/recorded/1.frames", "server-0/batches/head.jsonl"])
+def test_batches_on_a_node_without_workers_are_kept_once_the_load_has_begun(
+    recorded: str, dead_owners: Path, tmp_path: Path
+) -> None:
+    run_dir = tmp_path / "runs" / "demo"
+    run_dir.mkdir(parents=True)
+    claim(dead_owners, "demo", "node-0", str(run_dir), this_place())
+    path = dead_owners / recorded
+    path.parent.mkdir(parents=True)
+    path.write_bytes(b"batches")
+    begun = {"run": "demo", "state": "open", "phases": [{"name": "burst"}]}
+    (run_dir / "manifest.json").write_text(json.dumps(begun))
+    Scratch().remove()
+    assert dead_owners.is_dir()
+    (run_dir / "manifest.json").write_text(json.dumps({**begun, "phases": []}))
+    Scratch().remove()
+    assert not dead_owners.exists(), "a model's warm-up"
+
+
 def test_rows_of_a_run_that_is_gone_are_swept_but_not_where_it_may_be_out_of_sight(
     dead_owners: Path, tmp_path: Path
 ) -> None:
