@@ -31,7 +31,8 @@ KINDS: dict[str, dict[str, Any]] = {
     "all": {},
 }
 QUESTIONS = {
-    "batches": "SELECT server, instance, instance_device, count(*), sum(n_requests) FROM batches WHERE phase = 'bursts'",
+    "batches": "SELECT server, instance, instance_device, count(*), sum(n_requests) FROM batches"
+    " WHERE phase = 'bursts'",
     "kernels": "SELECT server, gpu_uuid, count(*), count(batch_id) FROM kernels",
     "joined": "SELECT join_level, tie, count(*) FROM joined WHERE phase = 'bursts'",
     "gpu_samples": "SELECT gpu_uuid, avg(sm_util), avg(util), avg(sm_clock_hz) FROM gpu_samples"

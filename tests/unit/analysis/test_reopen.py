@@ -92,7 +92,7 @@ def test_what_came_from_one_host_stays_when_the_next_one_takes_the_run_up(unfini
     unfinished.seal(ABORTED, Unfinished(folders={"node-2": "/tmp/squall-tmp-y"}, why={"node-2": "not here"}))
     assert not list(unfinished.run_dir.glob(".*"))
     store = RunStore.open(unfinished.run_dir)
-    store.reopen(["osrt"], lambda table: table)
+    store.reopen(["osrt"], lambda _, table: table)
     store.append("osrt", rows("node-2", 5))
     store.seal(SealedVerdict(status="VALID"))
     assert starts(store) == [3, 1, 2, 4, 5]
