@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from squall.actors.clock import Clock
+from squall.actors.load.choice import Chooser
 from squall.actors.load.client import Client, Exchange
 from squall.actors.load.lane import Flight, Lane
 from squall.actors.load.pacing import NEVER_NS, Due, Pacing
@@ -90,8 +91,10 @@ class Engine:
         loop: Loop,
         clock: Clock,
         lane: Lane | None = None,
+        chooser: Chooser | None = None,
     ) -> None:
-        """With a `lane`, its pacing is `squall.actors.load.lane.lane_pacing`."""
+        """With a `lane`, its pacing is `squall.actors.load.lane.lane_pacing`, and it chooses servers itself; else a
+        `chooser` does, if any."""
         self.counters = Counters()
         self.recent_response_ns: list[int] = []
         self._pacing = pacing
@@ -105,6 +108,7 @@ class Engine:
         self._in_flight: dict[int, tuple[int, Due, str, bytes]] = {}
         self._held: deque[Due] = deque()
         self._lane = lane
+        self._chooser = chooser
         self._timeouts_ns = np.array(
             [rules.timeout_of(phase) for phase in range(LARGEST_PHASE_COUNT)], np.int64
         )
@@ -246,6 +250,9 @@ class Engine:
         if lag_ns > counters.lag_max_ns:
             counters.lag_max_ns = lag_ns
         token, template = due.token, due.template
+        if self._chooser is not None:
+            template = self._chooser.sent(token, template)
+            due = due._replace(template=template)
         wire_id = encode_id(token)
         self._in_flight[token] = (now_ns, due, detail, wire_id)
         self._clients[template.target].send(token, template.head + wire_id, template.tail)
@@ -270,7 +277,7 @@ class Engine:
                 self._lane.learn(template)
         begun_ns = due.scheduled_ns if due.scheduled_ns != NEVER else exchange.sent_ns
         self.recent_response_ns.append(exchange.done_ns - begun_ns if is_ok else FAILED_NS)
-        self._ended(token, exchange.done_ns, is_ok)
+        self._ended(due, exchange.done_ns, is_ok)
 
     def on_failure(self, token: int, sent_ns: int, first_ns: int, why: str) -> None:
         """The client's callback for a request that the transport failed."""
@@ -288,10 +295,12 @@ class Engine:
             OUTCOME_CODE[outcome], why, template.target,
         )  # fmt: skip
         self.recent_response_ns.append(FAILED_NS)
-        self._ended(token, self._now(), False)
+        self._ended(due, self._now(), False)
 
-    def _ended(self, token: int, at_ns: int, is_ok: bool) -> None:
-        self._pacing.ended(token, at_ns)
+    def _ended(self, due: Due, at_ns: int, is_ok: bool) -> None:
+        self._pacing.ended(due, at_ns)
+        if self._chooser is not None:
+            self._chooser.ended(due.template.target)
         self.counters.n_done += 1
         if not is_ok:
             self.counters.n_failed += 1
@@ -333,9 +342,10 @@ class Engine:
             self._record_unsent(due, "the run ended before its turn")
 
     def _record_unsent(self, due: Due, why: str) -> None:
+        is_planned = self._chooser is None and (self._lane is None or not self._lane.is_chooser)
         self._recorder.record(
             due.token, due.scheduled_ns, NEVER, NEVER, NEVER, 0, due.template.rows, 0, due.phase,
-            OUTCOME_CODE["unsent"], why, due.template.target,
+            OUTCOME_CODE["unsent"], why, due.template.target if is_planned else self._recorder.unchosen,
         )  # fmt: skip
 
 

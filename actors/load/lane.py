@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from squall.actors.load.choice import RULES, Choice
 from squall.actors.load.pacing import NEVER_NS, Due, begin_of
 from squall.actors.load.recorder import BUFFER_ROWS, NEVER, OUTCOME_CODE, RECORD_FIELDS, ROW_BYTES, Recorder
 from squall.actors.messages.template import Template, TemplateKey
@@ -79,9 +80,17 @@ class Lane:
     """The core with the numbers of its templates, and the judgement whether it is of use."""
 
     def __init__(
-        self, loop: Loop, recorder: Recorder, templates: Mapping[TemplateKey, Template], n_targets: int = 1
+        self,
+        loop: Loop,
+        recorder: Recorder,
+        templates: Mapping[TemplateKey, Template],
+        n_targets: int = 1,
+        choice: Choice = "planned",
     ) -> None:
-        """Raises OSError where the system gives no timer."""
+        """Where it is to choose, `templates` has each request for each of the targets, in the same order.
+
+        Raises OSError where the system gives no timer.
+        """
         assert core is not None
         self.core = core.Lane(
             loop.epoll_fd, loop.spin_ns, recorder.take_filled, bytearray(BUFFER_ROWS * ROW_BYTES), ROW_BYTES,
@@ -90,6 +99,9 @@ class Lane:
         self.templates = list(templates.values())
         self._numbers = {id(template): self._added(template) for template in self.templates}
         self.number_of_key = {key: self._numbers[id(template)] for key, template in templates.items()}
+        self.is_chooser = choice != "planned"
+        if self.is_chooser:
+            self.core.choose_by(RULES.index(choice), len(templates) // n_targets)
         self._taught: dict[int, Any] = {}
         self._n_strays = [0] * n_targets
         self.n_done = 0
@@ -178,8 +190,9 @@ class LaneOpenLoop(_LanePacing):
         del token
         return 0
 
-    def ended(self, token: int, at_ns: int) -> None:
-        del token, at_ns  # the plan does not care
+    def ended(self, due: Due, at_ns: int) -> None:
+        del at_ns  # the plan does not care
+        self._core.landed(due.template.target)
 
     def rest(self) -> Iterator[Due]:
         while not self.is_over:
@@ -209,8 +222,9 @@ class LaneClosedLoop(_LanePacing):
         """Index here of the user whose request that is."""
         return int(np.searchsorted(self._plan.users, token % self._plan.n_users))
 
-    def ended(self, token: int, at_ns: int) -> None:
-        self._core.ended(self.user_of(token), at_ns)
+    def ended(self, due: Due, at_ns: int) -> None:
+        self._core.landed(due.template.target)
+        self._core.ended(self.user_of(due.token), at_ns)
 
     def rest(self) -> Iterator[Due]:
         """None: what a user would have sent is no arrival."""

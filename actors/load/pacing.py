@@ -53,7 +53,7 @@ class Pacing(Protocol):
     def n_due_by(self, at_ns: int) -> int:
         """How many were due by then."""
 
-    def ended(self, token: int, at_ns: int) -> None:
+    def ended(self, due: Due, at_ns: int) -> None:
         """A request has ended, well or not."""
 
     def user_of(self, token: int) -> int:
@@ -97,8 +97,8 @@ class OpenLoop:
     def n_due_by(self, at_ns: int) -> int:
         return int(np.searchsorted(self._plan.offset_ns, at_ns - self._start_ns, side="right"))
 
-    def ended(self, token: int, at_ns: int) -> None:
-        del token, at_ns  # the plan does not care
+    def ended(self, due: Due, at_ns: int) -> None:
+        del due, at_ns  # the plan does not care
 
     def user_of(self, token: int) -> int:
         del token
@@ -185,8 +185,8 @@ class ClosedLoop:
         """Those taken, and those whose user has thought by then."""
         return self._n_taken + sum(due_ns <= at_ns for due_ns, _, _ in self._waiting)
 
-    def ended(self, token: int, at_ns: int) -> None:
-        number = token % self._plan.n_users
+    def ended(self, due: Due, at_ns: int) -> None:
+        number = due.token % self._plan.n_users
         user = self._users[number]
         step = next(user.steps)
         send_ns = at_ns + step.think_ns

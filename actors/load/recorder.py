@@ -63,8 +63,9 @@ class Recorder:
         self._labels = labels
         self._worker = worker
         self._phases = list(phases)
-        self._targets = list(targets)
-        self._request_kinds = list(request_kinds)
+        self.unchosen = len(targets)
+        self._targets = [*targets, ""]
+        self._request_kinds = [*request_kinds, request_kinds[0] if len(set(request_kinds)) == 1 else ""]
         self._details = [""]
         self._detail_code = {"": 0}
         self._buffer = bytearray(BUFFER_ROWS * ROW_BYTES)
@@ -87,7 +88,7 @@ class Recorder:
         rows: int, request_bytes: int, phase: int, outcome: int, detail: str = "", target: int = 0,
     ) -> None:  # fmt: skip
         """One arrival's end. Instants in ns of the node's clock, NEVER where not reached; `outcome` an OUTCOME_CODE;
-        `target` the number of its server."""
+        `target` the number of its server, `unchosen` where it has none."""
         code = self._detail_code.get(detail)
         if code is None:
             code = self._new_detail(detail)

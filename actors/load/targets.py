@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from squall.actors.clock import Clock
+from squall.actors.load.choice import Choice
 from squall.actors.load.client import Client
 from squall.actors.load.engine import Engine, templates_needed
 from squall.actors.load.grpc_client import GrpcClient
@@ -67,9 +68,19 @@ class TargetSettings:
         return self.unix or f"{self.host}:{self.port}"
 
 
-def keys_needed(plan: Plan | ClosedPlan, n_targets: int) -> set[TemplateKey]:
-    """The distinct (target, rows, variant) of a plan. Raises ClusterError for a plan that is not of these targets."""
+def keys_needed(plan: Plan | ClosedPlan, n_targets: int, choice: Choice) -> set[TemplateKey]:
+    """The distinct (target, rows, variant) that a plan may need.
+
+    Raises ClusterError for a plan that is not of these targets, or says them where the worker is to choose.
+    """
     target = plan.target
+    if choice != "planned":
+        if target is not None:
+            raise ClusterError(
+                "the plan says which server each request is for, and the worker is to choose it"
+            )
+        kinds = plan.request_kinds() if isinstance(plan, ClosedPlan) else templates_needed(plan)
+        return {(number, *kind) for number in range(n_targets) for kind in kinds}
     if target is None and n_targets > 1 and len(plan):
         raise ClusterError(f"the plan does not say which of {n_targets} servers each request is for")
     if target is not None and len(target) and int(target.max()) >= n_targets:

@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from squall.actors.clock import Clock
+from squall.actors.load.choice import Choice, Chooser
 from squall.actors.load.client import Client
 from squall.actors.load.engine import Engine, Rules
 from squall.actors.load.lane import IS_BUILT, LEAST_CHECK_EVERY, NOT_BUILT, Lane, lane_pacing
@@ -57,7 +58,8 @@ Answers = Mapping[tuple[int, int], Mapping[str, np.ndarray[Any, np.dtype[Any]]]]
 class WorkerSettings:
     """What one worker needs to know beside its plan; plain values, so that it travels cheaply.
 
-    `targets`: the servers that it loads, each over `n_connections`, all over one protocol. `seed` is that of the
+    `targets`: the servers that it loads, each over `n_connections`, all over one protocol; `choice`: who says which
+    request goes to which. `seed` is that of the
     payloads; `spill_dir` is on the worker's node. `core`: the sender's own on that node.
     """
 
@@ -77,6 +79,7 @@ class WorkerSettings:
     check: ValueRule | None = None
     priority: Priority = "normal"
     core: int | None = None
+    choice: Choice = "planned"
 
     def __post_init__(self) -> None:
         if not 1 <= len(self.targets) <= LARGEST_TARGET_COUNT:
@@ -146,7 +149,7 @@ class LoadWorker:
         allow_many_files()
         self._sender.rehearse()
         try:
-            templates = self._encode(keys_needed(plan, len(settings.targets)))
+            templates = self._encode(keys_needed(plan, len(settings.targets), settings.choice))
             if settings.check is not None:
                 assert answers is not None
                 for key, template in templates.items():
@@ -162,8 +165,11 @@ class LoadWorker:
         try:
             self._lane = lane = self._make_lane(loop, templates)
             pacing = lane_pacing(plan, lane) if lane is not None else plain_pacing(plan, templates)
+            chooser = None
+            if settings.choice != "planned" and lane is None:
+                chooser = Chooser(settings.choice, len(settings.targets), templates)
             self._engine = engine = Engine(
-                pacing, length_ns, settings.rules, self._recorder, loop, self._clock, lane
+                pacing, length_ns, settings.rules, self._recorder, loop, self._clock, lane, chooser
             )
             for number, target in enumerate(settings.targets):
                 self._connect(number, target, loop, engine)
@@ -193,14 +199,15 @@ class LoadWorker:
 
     def _make_lane(self, loop: Loop, templates: Mapping[TemplateKey, Template]) -> Lane | None:
         """None where the lane is not built or cannot do what the settings ask."""
-        self._no_lane = why_no_lane(self._settings, templates.values())
+        settings = self._settings
+        self._no_lane = why_no_lane(settings, templates.values())
         if self._no_lane:
             return None
         assert self._recorder is not None
         try:
-            return Lane(loop, self._recorder, templates, len(self._settings.targets))
+            return Lane(loop, self._recorder, templates, len(settings.targets), settings.choice)
         except OSError as error:
-            raise ClusterError(f"worker {self._settings.worker}: no timer: {words(error)}") from error
+            raise ClusterError(f"worker {settings.worker}: no timer: {words(error)}") from error
 
     def _connect(self, number: int, target: TargetSettings, loop: Loop, engine: Engine) -> None:
         """Makes the client of one server, and its connections."""

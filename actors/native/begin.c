@@ -20,7 +20,7 @@ static int are_arrivals(const Lane *lane, int64_t start_ns, const int32_t *kinds
     if (offsets[i] < (i ? offsets[i - 1] : 0)) why = "it is before the one before it, or the start";
     else if (offsets[i] > LATEST_NS - start_ns) why = "it is later than a clock can say";
     else if (tokens[i] < 0 || tokens[i] > LARGEST_TOKEN) why = "its token has not 12 digits";
-    else if (!is_template(lane, kinds[i])) why = "no such template";
+    else if (!can_be_due(lane, kinds[i])) why = "no such template";
     if (why) {
       PyErr_Format(PyExc_ValueError, "arrival %zd: %s", i, why);
       return 0;
@@ -125,7 +125,7 @@ PyObject *Lane_take(Lane *lane, PyObject *unused) {
     return NULL;
   }
   Request request = {0};
-  take_due(lane, &request);
+  take_due(lane, &request, next_template(lane));
   return Py_BuildValue("(LLLii)", (long long)request.at_ns, (long long)request.scheduled_ns, (long long)request.token,
                        (int)request.phase, (int)request.template);
 }

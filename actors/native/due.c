@@ -30,11 +30,17 @@ static Turn pop_turn(Lane *lane) {
 
 int is_template(const Lane *lane, int64_t number) { return number >= 0 && number < lane->n_templates; }
 
+/* Whether arrivals may name it. */
+int can_be_due(const Lane *lane, int64_t number) {
+  return is_template(lane, number) && (lane->rule == PLANNED || number < lane->n_kinds);
+}
+
 int has_begun(const Lane *lane) { return lane->users || lane->kinds; }
 
 static int are_steps(const Lane *lane, const User *user) {
   for (int i = 0; i < user->n_steps; i++)
-    if (user->think_ns[i] < 0 || user->think_ns[i] > LATEST_NS || !is_template(lane, user->template[i])) return 0;
+    if (user->think_ns[i] < 0 || user->think_ns[i] > LATEST_NS || !can_be_due(lane, user->template[i]))
+      return 0;
   return 1;
 }
 
@@ -116,14 +122,23 @@ int64_t next_due(const Lane *lane) {
   return lane->next < lane->n_planned ? lane->start_ns + ((int64_t *)lane->offsets.buf)[lane->next] : NEVER_NS;
 }
 
-/* The template of the arrival that is next; call only where one is left. */
-int32_t next_template(const Lane *lane) {
-  if (!lane->users) return lane->kinds[lane->next];
-  const User *user = &lane->users[lane->heap[0].user];
-  return user->template[user->at];
+static int64_t token_of(const Lane *lane, const User *user) {
+  return user->n_sent * lane->n_all_users + user->number;
 }
 
-void take_due(Lane *lane, Request *request) {
+/* The template of the arrival that is next, for the server that it goes to; call only where one is left. */
+int32_t next_template(const Lane *lane) {
+  const User *user = lane->users ? &lane->users[lane->heap[0].user] : NULL;
+  int32_t number = user ? user->template[user->at] : lane->kinds[lane->next];
+  if (lane->rule == PLANNED) return number;
+  return chosen(lane, number, user ? token_of(lane, user) : ((int64_t *)lane->tokens.buf)[lane->next]);
+}
+
+/* Takes the arrival that is next; `template` is what `next_template` said. */
+void take_due(Lane *lane, Request *request, int32_t template) {
+  lane->last_target = lane->templates[template].target;
+  lane->in_flight[lane->last_target]++;
+  request->template = template;
   lane->n_taken++;
   lane->is_stuck = 0;
   if (lane->users) {
@@ -131,9 +146,10 @@ void take_due(Lane *lane, Request *request) {
     User *user = &lane->users[turn.user];
     request->at_ns = turn.at_ns;
     request->scheduled_ns = -1;
-    request->token = user->n_sent++ * lane->n_all_users + user->number;
+    request->token = token_of(lane, user);
+    user->n_sent++;
+    user->at++;
     request->phase = (uint8_t)user->phase;
-    request->template = user->template[user->at++];
     request->user = turn.user;
     user->place = WITH_PYTHON;
   } else {
@@ -141,6 +157,5 @@ void take_due(Lane *lane, Request *request) {
     request->at_ns = request->scheduled_ns = lane->start_ns + ((int64_t *)lane->offsets.buf)[index];
     request->token = ((int64_t *)lane->tokens.buf)[index];
     request->phase = ((uint8_t *)lane->phases.buf)[index];
-    request->template = lane->kinds[index];
   }
 }

@@ -70,10 +70,10 @@ int can_carry(const Conn *conn, int64_t n_bytes) {
   return n_bytes <= conn->window && n_bytes <= conn->stream_window;
 }
 
-void send_grpc(Lane *lane, Conn *conn) {
+void send_grpc(Lane *lane, Conn *conn, int32_t number) {
   Request *request = new_request(lane);
-  take_due(lane, request);
-  const Template *template = &lane->templates[request->template];
+  take_due(lane, request, number);
+  const Template *template = &lane->templates[number];
   begin_flight(lane, request, conn->fd);
   note_lag(lane, request, now_ns());
   request->stream = (uint32_t)conn->next_stream;

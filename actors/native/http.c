@@ -2,10 +2,10 @@
 
 #include "lane.h"
 
-void send_http(Lane *lane, Conn *conn) {
+void send_http(Lane *lane, Conn *conn, int32_t number) {
   Request *request = new_request(lane);
-  take_due(lane, request);
-  const Template *template = &lane->templates[request->template];
+  take_due(lane, request, number);
+  const Template *template = &lane->templates[number];
   begin_flight(lane, request, conn->fd);
   conn->request = request;
   conn->n_head = 0;

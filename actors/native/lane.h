@@ -54,6 +54,7 @@
 #define MOST_OTHERS (1LL << 30)
 #define MOST_STREAMS ((1LL << 32) - 1)
 enum { HTTP, GRPC };
+enum { PLANNED, LEAST_IN_FLIGHT, TWO_CHOICES }; /* as squall.actors.load.choice.RULES */
 enum { FRAME_HEAD = 9, DATA = 0, HEADERS = 1, PING = 6, WINDOW_UPDATE = 8 };
 enum { END_STREAM = 1, ACK = 1, END_HEADERS = 4 };
 enum { NOWHERE, IN_HEAP, IN_LANE, WITH_PYTHON }; /* where a user is: its request is the lane's, or Python's */
@@ -160,7 +161,8 @@ typedef struct {
   Conn **conns;
   int n_conns, kind; /* of its connections; -1 before the first */
   Pool *pools; /* by target */
-  int n_pools;
+  int n_pools, rule, n_kinds, last_target; /* n_kinds: templates of each server, where a rule chooses it */
+  int64_t in_flight[MOST_TARGETS]; /* requests that were taken and have not ended, those that Python has too */
   Conn **dirty, **strays;
   int n_dirty, dirty_room, n_strays, strays_room;
   int is_stuck;
@@ -204,12 +206,13 @@ void record(Lane *lane, const Request *request, int64_t done_ns, int64_t n_bytes
 
 /* due.c */
 int is_template(const Lane *lane, int64_t number);
+int can_be_due(const Lane *lane, int64_t number);
 int has_begun(const Lane *lane);
 void enter_phase(Lane *lane, int32_t index, int first_phase, int64_t free_ns);
 void user_ended(Lane *lane, int32_t index, int64_t at_ns);
 int64_t next_due(const Lane *lane);
 int32_t next_template(const Lane *lane);
-void take_due(Lane *lane, Request *request);
+void take_due(Lane *lane, Request *request, int32_t template);
 
 /* flight.c */
 void begin_flight(Lane *lane, Request *request, int fd);
@@ -223,7 +226,7 @@ void note_lag(Lane *lane, const Request *request, int64_t at_ns);
 void write_parts(Lane *lane, Conn *conn, struct iovec *parts, int n_parts);
 
 /* http.c */
-void send_http(Lane *lane, Conn *conn);
+void send_http(Lane *lane, Conn *conn, int32_t number);
 int is_layout(const Template *template, const Request *request, const char *body);
 int is_to_be_checked(const Template *template, const Request *request);
 void on_http(Lane *lane, Conn *conn);
@@ -234,7 +237,7 @@ void keep_stream(Conn *conn, Request *request);
 void drop_stream(Conn *conn, Request *request);
 int can_take(const Conn *conn);
 int can_carry(const Conn *conn, int64_t n_bytes);
-void send_grpc(Lane *lane, Conn *conn);
+void send_grpc(Lane *lane, Conn *conn, int32_t number);
 void flush_dirty(Lane *lane);
 void on_grpc(Lane *lane, Conn *conn);
 
@@ -251,6 +254,11 @@ PyObject *body_of(const Lane *lane, const Request *request);
 ENTRY(add_template);
 ENTRY(know_layout);
 ENTRY(know_head);
+
+/* choice.c */
+int32_t chosen(const Lane *lane, int32_t number, int64_t token);
+ENTRY(choose_by);
+ENTRY(landed);
 
 /* parking.c */
 void free_conn(Lane *lane, Conn *conn);

@@ -15,7 +15,8 @@ static Conn *next_grpc(Lane *lane, Pool *pool, int64_t n_bytes) {
 
 static void send_due(Lane *lane) {
   for (int i = 0; i < SENDS_PER_EVENT && !lane->is_stuck && !lane->has_failed && next_due(lane) <= now_ns(); i++) {
-    const Template *template = &lane->templates[next_template(lane)];
+    int32_t number = next_template(lane);
+    const Template *template = &lane->templates[number];
     Pool *pool = &lane->pools[template->target];
     Conn *conn = NULL;
     if (pool->n_ready) {
@@ -25,10 +26,10 @@ static void send_due(Lane *lane) {
     if (!conn) {
       lane->is_stuck = 1;
     } else if (conn->kind == GRPC) {
-      send_grpc(lane, conn);
+      send_grpc(lane, conn, number);
     } else {
       pool->n_ready--;
-      send_http(lane, conn);
+      send_http(lane, conn, number);
     }
   }
 }

@@ -158,6 +158,7 @@ static PyObject *Lane_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) 
   lane->pools = grown(NULL, n_targets * sizeof *lane->pools);
   memset(lane->pools, 0, n_targets * sizeof *lane->pools);
   lane->n_pools = n_targets;
+  lane->last_target = n_targets - 1; /* the first turn is the first server's */
   Py_INCREF(swap);
   lane->swap = swap;
   if (lend_records(lane, buffer)) {
@@ -214,6 +215,8 @@ static PyMethodDef lane_methods[] = {
     METHOD(park_grpc, METH_VARARGS, park_grpc_doc),
     METHOD(add_template, METH_VARARGS, add_template_doc),
     METHOD(know_layout, METH_VARARGS, know_layout_doc),
+    METHOD(choose_by, METH_VARARGS, choose_by_doc),
+    METHOD(landed, METH_O, landed_doc),
     METHOD(know_head, METH_VARARGS, know_head_doc),
     METHOD(begin_open, METH_VARARGS, begin_open_doc),
     METHOD(begin_closed, METH_VARARGS, begin_closed_doc),

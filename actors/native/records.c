@@ -59,6 +59,7 @@ void record(Lane *lane, const Request *request, int64_t done_ns, int64_t n_bytes
   if (lane->n_recent < MOST_RECENT) lane->recent[lane->n_recent++] = done_ns - begun_ns;
   lane->n_done++;
   lane->pools[template->target].n_done++;
+  lane->in_flight[template->target]--;
   if (lane->n_records == lane->n_record_room) {
     enter_python(lane);
     hand_over(lane);

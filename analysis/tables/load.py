@@ -57,7 +57,10 @@ REQUEST = made_in(
     id_("worker", "client worker that was dealt the arrival; closed loop: its user"),
     *made_in(
         _LABELS,
-        text("target", "server that the request was for"),
+        text(
+            "target",
+            "server that the request was for; empty where one was to be chosen at a send that never was",
+        ),
         text("request_kind", "kind of request: the model's name"),
     ),
     at(

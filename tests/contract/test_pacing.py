@@ -82,15 +82,15 @@ class Server:
     pacing: Pacing
     lane: Lane | None
     sent: list[Due] = field(default_factory=list)
-    ends: list[tuple[int, int]] = field(default_factory=list)
+    ends: list[tuple[int, int, Due]] = field(default_factory=list)
 
     def run(self) -> None:
         while not self.pacing.is_over or self.ends:
             if self.lane is not None:
                 self.lane.core.turn(0)
             if self.ends and self.ends[0][0] <= self.pacing.next_ns:
-                at_ns, token = heappop(self.ends)
-                self.pacing.ended(token, at_ns)
+                at_ns, _, due = heappop(self.ends)
+                self.pacing.ended(due, at_ns)
             else:
                 self.send()
 
@@ -100,7 +100,7 @@ class Server:
         due = self.pacing.take()
         assert due.at_ns == next_ns
         self.sent.append(due)
-        heappush(self.ends, (next_ns + SERVICE_NS, due.token))
+        heappush(self.ends, (next_ns + SERVICE_NS, due.token, due))
 
 
 def driven(pacing: Pacing, lane: Lane | None) -> list[Due]:

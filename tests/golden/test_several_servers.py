@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -13,6 +14,7 @@ import pyarrow as pa
 import pytest
 
 from squall.actors.clock import SystemClock
+from squall.actors.load.choice import Choice, Chooser
 from squall.actors.load.engine import Rules
 from squall.actors.load.lane import _MOST_STRAYS
 from squall.actors.load.targets import TargetSettings
@@ -32,6 +34,7 @@ from tests.golden.driving import (
     S,
     assert_one_row_each,
     column,
+    numbers,
     plan_of,
     requests_of,
     run_worker,
@@ -75,15 +78,23 @@ def open_plan(n: int, n_targets: int, gap_ns: int = 2 * MS) -> Plan:
     return replace(plan_of([i * gap_ns for i in range(n)], 20 * S), target=target)
 
 
-def closed_plan(target: Sequence[int]) -> ClosedPlan:
-    """Half a second of users without think time, then half a second for the last replies."""
+def closed_plan(n: int, target: Sequence[int] | None = None) -> ClosedPlan:
+    """Half a second of `n` users who think for 1 ms, then half a second for the last replies."""
     think = ConstantThink.model_validate({"kind": "constant", "value": "1ms"})
-    n = len(target)
     return ClosedPlan(
-        users=np.arange(n, dtype=np.int64), n_users=n, target=np.array(target, np.uint8), n_variants=2, seed=1,
+        users=np.arange(n, dtype=np.int64), n_users=n, n_variants=2, seed=1,
+        target=None if target is None else np.array(target, np.uint8),
         spans=(PhaseSpan("m", "measure", 0, S // 2), PhaseSpan("d", "drain", S // 2, S)),
         phases=(ClosedPhase(n, think, 0, ConstantRows()), None),
     )  # fmt: skip
+
+
+def run_users(settings: WorkerSettings, plan: ClosedPlan) -> pa.Table:
+    """Rows of `requests` by request_id."""
+    worker = LoadWorker(settings, SystemClock())
+    worker.prepare(plan)
+    worker.run(time.monotonic_ns() + 30 * MS)
+    return requests_of(settings)
 
 
 def assert_told_as_seen(rows: pa.Table, servers: Sequence[Stub]) -> None:
@@ -122,15 +133,12 @@ def test_each_arrival_comes_to_the_server_that_the_plan_says(protocol: str, way:
 
 @both_protocols
 def test_each_user_sends_to_its_own_server(protocol: str, tmp_path: Path) -> None:
-    plan = closed_plan([1, 0, 2, 1, 1])
+    plan = closed_plan(5, [1, 0, 2, 1, 1])
     assert plan.target is not None
     with ExitStack() as stack:
         servers = stubs(stack, protocol, 3)
         settings = settings_for(tmp_path, [server.port for server in servers], protocol)
-        worker = LoadWorker(settings, SystemClock())
-        worker.prepare(plan)
-        worker.run(time.monotonic_ns() + 30 * MS)
-        rows = requests_of(settings)
+        rows = run_users(settings, plan)
         assert_told_as_seen(rows, servers)
     assert set(column(rows, "outcome")) == {"ok"}
     users = [one % len(plan) for one in column(rows, "request_id") if isinstance(one, int)]
@@ -194,7 +202,7 @@ def test_a_server_that_is_not_there_is_named(protocol: str, tmp_path: Path) -> N
     [
         (plan_of([0], S), "does not say which of 2 servers"),
         (replace(plan_of([0], S), target=np.array([2], np.uint8)), "server number 2, there are 2"),
-        (closed_plan([0, 2]), "server number 2, there are 2"),
+        (closed_plan(2, [0, 2]), "server number 2, there are 2"),
     ],
 )
 def test_a_plan_of_other_servers_is_refused(plan: Plan | ClosedPlan, words: str, tmp_path: Path) -> None:
@@ -207,3 +215,75 @@ def test_a_plan_of_other_servers_is_refused(plan: Plan | ClosedPlan, words: str,
 def test_a_worker_loads_1_to_64_servers(n: int, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="1 to 64 servers"):
         settings_for(tmp_path, [1] * n, "http")
+
+
+def wrong_choices(rows: pa.Table, rule: Choice, n_targets: int) -> list[bool]:
+    """Of each request in order of its send: whether the rule says another server, by what had ended until then."""
+    chooser = Chooser(rule, n_targets, {})
+    ids, targets = numbers(rows, "request_id").tolist(), column(rows, "target")
+    sent, done = (numbers(rows, name).tolist() for name in ("sent_ns", "done_ns"))
+    events = [(at_ns, True, i) for i, at_ns in enumerate(sent)] + [
+        (at_ns, False, i) for i, at_ns in enumerate(done)
+    ]
+    wrong = []
+    for _, is_send, i in sorted(events):
+        target = int(str(targets[i]).removeprefix("server-"))
+        if is_send:
+            wrong.append(chooser.target_of(ids[i]) != target)
+            chooser.took(target)
+        else:
+            chooser.ended(target)
+    return wrong
+
+
+@pytest.mark.parametrize("rule", ["least-in-flight", "two-choices"])
+def test_the_server_is_chosen_by_what_is_in_flight_at_the_send(rule: Choice, tmp_path: Path) -> None:
+    """Fewer users than connections: what is chosen is sent in the same moment."""
+    services = ["--service=constant:1ms", "--service=constant:2ms", "--service=constant:8ms"]
+    with ExitStack() as stack:
+        servers = [stack.enter_context(NullProcess(service)) for service in services]
+        settings = settings_for(tmp_path, [null.ports["http"] for null in servers], "http", null_spec())
+        rows = run_users(replace(settings, choice=rule), closed_plan(12))
+    assert set(column(rows, "outcome")) == {"ok"}
+    wrong = wrong_choices(rows, rule, 3)
+    assert len(wrong) > 200
+    assert not any(wrong[100:])  # first replies come to Python a moment after their stamp
+    counts = Counter(column(rows, "target"))
+    assert counts["server-0"] > counts["server-1"] > counts["server-2"] > 0
+
+
+@both_protocols
+@pytest.mark.parametrize("rule", ["least-in-flight", "two-choices"])
+def test_what_the_worker_chose_is_what_the_servers_saw(rule: Choice, protocol: str, tmp_path: Path) -> None:
+    plan = plan_of([i * 4 * MS for i in range(200)], 20 * S)
+    with ExitStack() as stack:
+        servers = stubs(stack, protocol, 3)
+        settings = settings_for(tmp_path, [server.port for server in servers], protocol)
+        rows = run_worker(replace(settings, choice=rule), plan)
+        assert_told_as_seen(rows, servers)
+    assert_one_row_each(rows, plan)
+    assert set(column(rows, "outcome")) == {"ok"}
+    assert all(len(server.seen.arrived_ns) > 20 for server in servers)
+
+
+def test_what_was_never_sent_had_no_server(tmp_path: Path) -> None:
+    plan = plan_of([0, 10 * S], 20 * S)
+    with ExitStack() as stack:
+        servers = stubs(stack, "http", 2)
+        settings = settings_for(tmp_path, [server.port for server in servers], "http")
+
+        def stop(worker: LoadWorker) -> None:
+            while worker.progress().n_done < 1:
+                time.sleep(0.005)
+            worker.stop()
+
+        rows = run_worker(replace(settings, choice="least-in-flight"), plan, meanwhile=stop)
+    assert column(rows, "outcome") == ["ok", "unsent"]
+    assert column(rows, "target") == ["server-0", ""]
+    assert column(rows, "request_kind") == ["stub-0", ""]
+
+
+def test_a_plan_that_says_the_servers_leaves_no_choice(tmp_path: Path) -> None:
+    settings = replace(settings_for(tmp_path, [1, 2], "http"), choice="two-choices")
+    with pytest.raises(ClusterError, match="the worker is to choose"):
+        LoadWorker(settings, SystemClock()).prepare(open_plan(3, 2))
