@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from squall.actors.clock import SystemClock
+from squall.actors.load.choice import Choice
 from squall.actors.load.engine import Rules, templates_needed
 from squall.actors.load.shared_memory import SharedMemorySettings
 from squall.actors.load.targets import TargetSettings
@@ -25,6 +26,7 @@ from squall.cluster.placement import Node, Placement
 from squall.cluster.progress import Screen
 from squall.cluster.remote.spawn import Handle, spawn
 from squall.models.reference import read_answers, reference_answers
+from squall.scenarios.config.routing import RoutingConfig
 from squall.scenarios.config.scenario import ClientConfig, Scenario
 from squall.scenarios.errors import ClusterError, ScenarioError
 from squall.scenarios.plan.closed import ClosedPlan, deal_closed
@@ -174,13 +176,18 @@ def _settings(
         for name, one in endpoints.items()
     )  # fmt: skip
     return WorkerSettings(
-        run=run, node="", worker=0, targets=targets, protocol=clients.protocol,
+        run=run, node="", worker=0, targets=targets, choice=choice_of(clients.routing), protocol=clients.protocol,
         headers=expand_headers(clients.headers, os.environ), spin_ns=clients.spin_ns,
         seed=scenario.seed, shapes=dict(scenario.model.shapes),
         rules=Rules(clients.timeout_ns, clients.max_in_flight, phase_timeouts(scenario)),
         n_connections=clients.connections, priority=clients.priority,
         check=expected.rule if expected is not None else None, spill_dir="",
     )  # fmt: skip
+
+
+def choice_of(routing: RoutingConfig) -> Choice:
+    """Who says which server a request is for."""
+    return routing.kind if routing.kind in ("least-in-flight", "two-choices") else "planned"
 
 
 def worker_facts(workers: Sequence[Worker], is_closed: bool) -> tuple[WorkerFacts, ...]:
