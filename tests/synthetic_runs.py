@@ -78,6 +78,41 @@ def synthesise(seed: int = 1, rate_hz: float = 200.0, n_nodes: int = 1) -> Synth
     return _own(_open_run(seed, rate_hz, n_nodes))
 
 
+SLOWER_NS = 3 * MS
+"""By how much the second of two servers answers later than the first."""
+
+
+def synthesise_two_servers(seed: int = 1) -> SyntheticRun:
+    """The open run twice at once: each request has a twin of the same instants for `server-1`, which has all that
+    `server-0` has, and answers `SLOWER_NS` later."""
+    run = synthesise(seed)
+    for name in ("requests", "batches", "triton_samples"):
+        run.tables[name] = _twice(name, run.tables[name])
+    plan, servers = run.manifest["plan"], run.manifest["servers"]
+    plan["n_arrivals"] *= 2
+    plan["n_by_phase"] = {phase: 2 * n for phase, n in plan["n_by_phase"].items()}
+    servers["server-1"] = dict(servers["server-0"])
+    return run
+
+
+def _twice(table: str, columns: Columns) -> Columns:
+    """Each row and, behind it, its twin of the other server."""
+    changes: dict[str, Any] = {"server": lambda _, twin: f"server-{twin}"}
+    if table == "requests":
+        changes = {
+            "request_id": lambda one, twin: 2 * one + twin,
+            "target": lambda _, twin: f"server-{twin}",
+            "first_byte_ns": lambda one, twin: one + twin * SLOWER_NS,
+            "done_ns": lambda one, twin: one + twin * SLOWER_NS,
+        }
+    if table == "batches":
+        changes["request_ids"] = lambda ids, twin: [2 * one + twin for one in ids]
+    return {
+        name: [changes[name](one, twin) if name in changes else one for one in values for twin in (0, 1)]
+        for name, values in columns.items()
+    }
+
+
 def _own(made: bytes) -> SyntheticRun:
     """A copy, for a caller that may break it: a twentieth of what it takes to make the run up again."""
     run: SyntheticRun = pickle.loads(made)

@@ -12,13 +12,14 @@ from squall.analysis.storage.store import RunStore
 _BY_ID = "outcome = 'ok' AND join_level IN ('exact', 'batch')"
 _COUNTS = f"""
 SELECT phase, count(*), count(*) FILTER (outcome = 'ok'), count(*) FILTER ({_BY_ID}),
-    count(*) FILTER (outcome = 'ok' AND join_level = 'exact'), max(clock_error_ns) FILTER ({_BY_ID})
+    histogram(target) FILTER (outcome = 'ok' AND join_level = 'exact'), max(clock_error_ns) FILTER ({_BY_ID})
 FROM joined GROUP BY phase
 """
 
 
 class JoinCounts(NamedTuple):
-    """Rows of `joined` in a phase: all, those that ended ok, of these those joined by id (exact or batch) and exact.
+    """Rows of `joined` in a phase: all, those that ended ok, of these those joined by id (exact or batch), and those
+    joined exactly by the server that they were for.
 
     `clock_error_max_ns`: the largest of those joined by id; None where none is known.
     """
@@ -26,7 +27,7 @@ class JoinCounts(NamedTuple):
     n: int
     n_ok: int
     n_ok_joined: int
-    n_ok_exact: int
+    n_ok_exact: Mapping[str, int]
     clock_error_max_ns: int | None
 
 
@@ -73,7 +74,11 @@ def join_counts(
     if not store.has("joined"):
         return None
     with connect(store, ["joined"], memory_limit_bytes) as connection:
-        return {phase: JoinCounts(*counts) for phase, *counts in connection.execute(_COUNTS).fetchall()}
+        rows = connection.execute(_COUNTS).fetchall()
+    return {
+        phase: JoinCounts(n, n_ok, n_joined, exact or {}, error_ns)
+        for phase, n, n_ok, n_joined, exact, error_ns in rows
+    }
 
 
 def join_figures(

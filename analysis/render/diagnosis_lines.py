@@ -23,8 +23,9 @@ CLIENT = "client-bound"
 def finding_lines(findings: Sequence[Finding], n_most: int = MOST_FINDINGS) -> list[str]:
     """A line for each instance and phase with both levels, and one for the p99 requests of each server and phase."""
     lines = []
+    has_several = len({one.scope.server for one in findings}) > 1
     for one in findings:
-        where = one.scope.phase
+        where = f"{one.scope.phase}, {one.scope.server}" if has_several else one.scope.phase
         if one.level == "window":
             body = next((other for other in findings if _is_body_of(other, one)), None)
             lines.append(_instance_line(one, body, instance_text(one.scope, findings)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from squall.analysis.requests.by_server import ServerLoad, ServersFigures
 from squall.analysis.requests.closed_loop import UserFigures
 from squall.analysis.requests.rejections import Rejections
 from squall.analysis.requests.stimulus import Stimulus
@@ -109,6 +110,23 @@ def rejections_text(rejections: Rejections) -> tuple[str]:
     known = "not sampled" if server is None else count_text(server)
     full, waited = count_text(total.full_queue_count), count_text(total.queue_timeout_count)
     return (f"full queue {full}, queue timeout {waited}{other}; Triton's metric: {known}",)
+
+
+def server_lines(figures: ServersFigures, latency_name: str) -> list[str]:
+    """A line for each of several servers, and one of how alike they are; nothing of one."""
+    lines = [_server_text(name, one, latency_name) for name, one in figures.servers.items()]
+    spread = count_text(figures.p95_ratio) if figures.p95_ratio is None else f"{figures.p95_ratio:.2f}"
+    return [*lines, f"largest p95 over smallest: {spread}"]
+
+
+def _server_text(name: str, one: ServerLoad, latency_name: str) -> str:
+    p50, p95, p99 = map(quantile_text, one.quantiles)
+    failed = f", {count_text(one.n_failed)} not ok" if one.n_failed else ""
+    work = "-" if one.work_of_asked_ratio is None else f"{one.work_of_asked_ratio:.2f}"
+    return (
+        f"{name}: {share_text(one.planned_ratio)} of requests, {count_text(one.n_sent)} of {count_text(one.n)} sent"
+        f"{failed}; {latency_name} p50 {p50}, p95 {p95}, p99 {p99}; work over asked {work}"
+    )
 
 
 def step_text(one: StepFigures, latency_name: str) -> str:

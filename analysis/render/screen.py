@@ -24,6 +24,7 @@ from squall.analysis.render.figure_lines import (
     load_rows,
     quantile_text,
     rejections_text,
+    server_lines,
     step_text,
     stimulus_lines,
     users_text,
@@ -72,6 +73,7 @@ def render(summary: Summary, run_dir: str, width: int = WIDTH) -> RenderableType
         "Stimulus": _stimulus_lines(summary.stimulus),
         "Users": list(users_text(measure.users)) if measure.users else [],
         "Outcomes": _outcome_lines(measure.outcomes),
+        "Servers": _server_lines(summary),
         "Rejected": list(rejections_text(summary.rejections)) if summary.rejections else [],
         "Batches": _batch_lines(measure.batches, summary.collectors),
         "Triton": [*_triton_lines(measure.triton), *_model_lines(measure.models)],
@@ -224,6 +226,17 @@ def _outcome_lines(outcomes: OutcomeFigures) -> list[str]:
     counts = ", ".join(f"{name} {count_text(n)}" for name, n in outcomes.counts.items())
     details = [f"{one.outcome} x {count_text(one.n)}: {one.detail[:64]}" for one in outcomes.details]
     return [f"{counts}   (ok {share_text(outcomes.ok_ratio)})", *details[: MOST_LINES - 1]]
+
+
+def _server_lines(summary: Summary) -> list[str]:
+    """Of several servers those with the most requests, and how alike they are; the report has all."""
+    figures = summary.measure.servers
+    if figures is None:
+        return []
+    *lines, alike = server_lines(figures, summary.latency_name)
+    rest = len(lines) - MOST_LINES
+    more = [f"and {rest} more servers: see the report"] if rest > 0 else []
+    return [*lines[:MOST_LINES], *more, alike]
 
 
 def _batch_lines(batches: BatchFigures | None, collectors: Mapping[str, CollectorState]) -> list[str]:

@@ -1,1 +1,1 @@
-"""Measured requests as arrays: failures, bursts, users, workers, load asked against load sent, what recording cost."""
+"""Measured requests as arrays: failures, bursts, users, workers, servers, load asked and sent, what recording cost."""

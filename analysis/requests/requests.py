@@ -20,7 +20,8 @@ from squall.analysis.storage.store import RunStore
 from squall.analysis.tables.manifest import Manifest
 
 COLUMNS = [
-    "request_id", "worker", "node", "phase", "scheduled_ns", "sent_ns", "done_ns", "rows", "outcome", "detail",
+    "request_id", "worker", "node", "target", "phase", "scheduled_ns", "sent_ns", "done_ns", "rows", "outcome",
+    "detail",
 ]  # fmt: skip
 """Columns of `requests` that `Requests` is made of."""
 
@@ -89,6 +90,8 @@ class Requests:
     rows: Integers
     outcome: Labels
     detail: Labels
+    target: Labels
+    """The server that each is for."""
 
     @classmethod
     def from_table(cls, table: pa.Table, is_open: bool = True) -> Requests:
@@ -125,6 +128,7 @@ class Requests:
         )
         rows, worker = _narrow(rows), _narrow(worker)
         node, phase, outcome, detail = map(labels, columns("node", "phase", "outcome", "detail"))
+        (target,) = map(labels, columns("target"))
         return cls(
             is_open=is_open,
             request_id=arranged(ids),
@@ -139,6 +143,7 @@ class Requests:
             rows=rows,
             outcome=outcome,
             detail=detail,
+            target=target,
         )
 
     def __len__(self) -> int:
@@ -148,6 +153,10 @@ class Requests:
     def is_ok(self) -> Bools:
         """Whether each ended ok."""
         return self.outcome.is_any_of(["ok"])
+
+    def at_server(self, name: str) -> Requests:
+        """Those that are for a server."""
+        return self.take(together(self.target.is_any_of([name])))
 
     @property
     def latency_name(self) -> str:
@@ -196,6 +205,11 @@ class Requests:
     def in_phases(self, names: Iterable[str]) -> Requests:
         """The rows that belong to one of the phases `names`; views where they follow one another."""
         return self.take(together(self.phase.is_any_of(names)))
+
+
+def server_names(requests: Requests, manifest: Manifest) -> list[str]:
+    """The servers of the run, those without a request too, in the order of the manifest, then of their names."""
+    return list(dict.fromkeys([*manifest.servers, *sorted(requests.target.counts())]))
 
 
 def together(is_kept: Bools) -> slice | Bools:

@@ -2,11 +2,15 @@
 
 A request that the client gave up (timeout, cancelled, transport error), refused the reply of (bad reply) or lost the
 record of may still have been served. Such requests bound by how much the server's counts may exceed the client's.
+
+Of several servers each is held to the requests that were for it: what one counts too much makes up for no other's loss.
+One that records no batches, or that nobody sampled, has no identity of these.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -15,7 +19,7 @@ import pyarrow.compute as pc
 
 from squall.analysis.recorded import TABLE as WINDOWS
 from squall.analysis.recorded import WHOLE
-from squall.analysis.requests.requests import Requests
+from squall.analysis.requests.requests import Requests, server_names
 from squall.analysis.storage.query import MEMORY_LIMIT_BYTES, connect
 from squall.analysis.storage.store import RunStore
 from squall.analysis.tables.manifest import Manifest
@@ -50,35 +54,67 @@ def identities(tables: RunTables, manifest: Manifest, executed: pa.Table | None 
     """
     requests = tables.requests
     n_planned = manifest.plan.n_arrivals
+    what = "planned arrivals" if requests.is_open else "requests that the workers issued"
+    rows = Identity("rows", f"rows of `requests` = {what}", len(requests), n_planned, n_planned)
+    servers = server_names(requests, manifest)
+    n_exact: Counter[str] = Counter()
+    for counts in (tables.joined or {}).values():
+        n_exact.update(counts.n_ok_exact)
+    if len(servers) < 2:
+        return [rows, *_of_server(tables, manifest, executed, n_exact.total())]
+    stated = [rows]
+    for server in servers:
+        own = replace(
+            tables,
+            requests=requests.at_server(server),
+            batches=_known_of(tables.batches, server),
+            triton_samples=_known_of(tables.triton_samples, server),
+        )
+        stated += _of_server(own, manifest, _known_of(executed, server), n_exact[server], f" at {server}")
+    return stated
+
+
+def _of_server(
+    tables: RunTables, manifest: Manifest, executed: pa.Table | None, n_exact: int, where: str = ""
+) -> list[Identity]:
+    """The identities of one server, whose `tables` these are; `n_exact` of its ok requests are joined by id."""
+    requests, stated = tables.requests, []
     n_ok = int(requests.is_ok.sum())
     n_maybe = int(requests.outcome.is_any_of(MAY_HAVE_RUN).sum())
-    what = "planned arrivals" if requests.is_open else "requests that the workers issued"
-    stated = [Identity("rows", f"rows of `requests` = {what}", len(requests), n_planned, n_planned)]
     if tables.triton_samples is not None:
         n_success = _total(tables.triton_samples, "request_count")
-        meaning = "requests that Triton counts as succeeded = requests that ended ok at the client"
+        meaning = f"requests that Triton counts as succeeded{where} = requests that ended ok at the client"
         # an error that a model gives as the answer of one request counts as a success in Triton
         n_error = int(requests.outcome.is_any_of(["server_error"]).sum())
-        stated.append(Identity("triton success", meaning, n_success, n_ok, n_ok + n_maybe + n_error))
+        most = n_ok + n_maybe + n_error
+        stated.append(Identity(f"triton success{where}", meaning, n_success, n_ok, most))
     if tables.batches is not None:
         models = set(tables.batches.column("model").cast(pa.string()).unique().to_pylist())
         steps = sorted({step for server in manifest.servers.values() for step in server.steps})
         steps = steps if models & {*steps} else []  # else the ensemble stands for them
         for step in steps:
-            batches, samples = (_of_model(table, step) for table in (tables.batches, executed))
-            stated += _batch_identities(batches, samples, requests, f" of {step}")
+            batches, samples = _rows_of(tables.batches, "model", step), _rows_of(executed, "model", step)
+            assert batches is not None
+            stated += _batch_identities(batches, samples, requests, f" of {step}{where}")
         if not steps:
-            stated += _batch_identities(tables.batches, tables.triton_samples, requests)
+            stated += _batch_identities(tables.batches, tables.triton_samples, requests, where)
     if tables.joined is not None and tables.batches is not None:
-        n_exact = sum(counts.n_ok_exact for counts in tables.joined.values())
-        meaning = "requests that ended ok and are joined to their batch by id = requests that ended ok"
+        meaning = (
+            f"requests that ended ok{where} and are joined to their batch by id = requests that ended ok"
+        )
         n_cached = cache_hits(tables.triton_samples)  # answered without a batch
-        stated.append(Identity("joined", meaning, n_exact, n_ok - n_cached, n_ok))
+        stated.append(Identity(f"joined{where}", meaning, n_exact, n_ok - n_cached, n_ok))
     return stated
 
 
-def _of_model(table: pa.Table | None, model: str) -> pa.Table | None:
-    return None if table is None else table.filter(pc.equal(table.column("model").cast(pa.string()), model))
+def _rows_of(table: pa.Table | None, column: str, name: str) -> pa.Table | None:
+    return None if table is None else table.filter(pc.equal(table.column(column).cast(pa.string()), name))
+
+
+def _known_of(table: pa.Table | None, server: str) -> pa.Table | None:
+    """The rows of a server; None where it has none, as it has no such record."""
+    own = _rows_of(table, "server", server)
+    return own if own is not None and own.num_rows else None
 
 
 def _batch_identities(

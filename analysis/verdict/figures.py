@@ -19,6 +19,7 @@ from squall.analysis.arrays import Bools, Int64s
 from squall.analysis.clocks.timeline import RunPhase
 from squall.analysis.join.counts import Accounting, JoinCounts, join_figures
 from squall.analysis.limits import LIMITS
+from squall.analysis.requests.by_server import by_server
 from squall.analysis.requests.closed_loop import user_time
 from squall.analysis.requests.failures import failures_of
 from squall.analysis.requests.requests import Requests, in_order, rows_in, together
@@ -52,7 +53,7 @@ from squall.scenarios.series.burstiness import (
 from squall.scenarios.units import NS_PER_S
 
 QUANTILES = (0.50, 0.90, 0.95, 0.99, 0.999)
-BATCH_COLUMNS = ["phase", "model", "start_ns", "end_ns", "rows", "n_requests", "n_foreign"]
+BATCH_COLUMNS = ["phase", "server", "model", "start_ns", "end_ns", "rows", "n_requests", "n_foreign"]
 """Columns of `batches` that figures and identities read: not the ids of its requests."""
 MOST_DETAILS = 8
 """Different words for failures that a summary lists; the table holds all."""
@@ -99,6 +100,7 @@ def phase_figures(
         batches=batch_figures(rows_in(tables.batches, names)),
         triton=triton_figures(rows_in(tables.triton_samples, names)),
         join=join_figures(tables.joined, names, account),
+        servers=by_server(tables.requests, tables.undisturbed, names, tables.manifest),
     )
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from squall.analysis.join.counts import JoinFigures
 from squall.analysis.metrics.model_statistics import ModelFigures
+from squall.analysis.requests.by_server import ServersFigures
 from squall.analysis.requests.closed_loop import UserFigures
 from squall.analysis.requests.failures import FailureFigures
 from squall.analysis.statistics.latency import Quantile
@@ -161,7 +162,8 @@ class TritonFigures:
 
 @dataclass(frozen=True)
 class PhaseFigures:
-    """All figures over the requests of some phases; None where their table is absent. `users` of a closed loop only."""
+    """All figures over the requests of some phases; None where their table is absent. `users` of a closed loop only,
+    `servers` of several."""
 
     phases: tuple[str, ...]
     duration_ns: int
@@ -173,6 +175,7 @@ class PhaseFigures:
     batches: BatchFigures | None
     triton: TritonFigures | None
     join: JoinFigures | None
+    servers: ServersFigures | None
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 from squall.analysis.join.counts import Accounting, JoinCounts, JoinFigures, join_counts, join_figures
@@ -18,16 +19,16 @@ def test_the_counts_are_those_of_the_rows(whole_run: RunStore) -> None:
         ok = [row for row in own if row["outcome"] == "ok"]
         joined = [row for row in ok if row["join_level"] in ("exact", "batch")]
         errors = [row["clock_error_ns"] for row in joined if row["clock_error_ns"] is not None]
-        n_exact = sum(row["join_level"] == "exact" for row in ok)
+        n_exact = Counter(row["target"] for row in ok if row["join_level"] == "exact")
         assert counts == (len(own), len(ok), len(joined), n_exact, max(errors, default=None))
     assert any(0 < counts.n_ok < counts.n for counts in found.values())
 
 
 def test_figures_add_up_the_phases_asked_for() -> None:
     counts = {
-        "a": JoinCounts(10, 8, 6, 5, 30),
-        "b": JoinCounts(4, 4, 4, 0, 70),
-        "c": JoinCounts(9, 9, 0, 0, None),
+        "a": JoinCounts(10, 8, 6, {"s": 5}, 30),
+        "b": JoinCounts(4, 4, 4, {}, 70),
+        "c": JoinCounts(9, 9, 0, {}, None),
     }
     account = Accounting("batch", 4, 4, {}, {}, None)
 

@@ -1,0 +1,107 @@
+"""What each of several servers got of the load, how much of it each did, and how alike they answered.
+
+    asked      the share that routing asks of a server: by weight, or as much of one as of any other
+    planned    its share of the plan; of a closed loop, and where workers choose, of what was issued
+    work       its share of the rows that were answered ok, by all servers together
+
+Work over asked is 1 where a server did what was asked of it; below, another did it in its place, or nobody. The order
+of servers by p95 is of raw rows of each: no quantile of one is averaged with that of another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from squall.analysis.requests.requests import Requests, server_names
+from squall.analysis.statistics.latency import Quantile, quantiles
+from squall.analysis.statistics.stretches import run_lengths
+from squall.analysis.tables.manifest import Manifest
+from squall.scenarios.config.routing import WEIGHED
+
+QUANTILES = (0.50, 0.95, 0.99)
+_P95 = QUANTILES.index(0.95)
+
+
+@dataclass(frozen=True)
+class ServerLoad:
+    """A server's part of the requests of some phases. `n`: those for it; ratios are shares of all servers' together,
+    None of nothing. `quantiles`: of its latency, a request that did not end ok counts as infinitely slow."""
+
+    n: int
+    planned_ratio: float | None
+    n_sent: int
+    sent_ratio: float | None
+    n_failed: int
+    counts: Mapping[str, int]
+    asked_ratio: float
+    work_ratio: float | None
+    work_of_asked_ratio: float | None
+    quantiles: tuple[Quantile, ...]
+
+
+@dataclass(frozen=True)
+class ServersFigures:
+    """Several servers by name. `p95_ratio`: the largest p95 over the smallest, None where one has none."""
+
+    servers: Mapping[str, ServerLoad]
+    p95_ratio: float | None
+
+
+def by_server(
+    requests: Requests, undisturbed: Requests | None, phases: Sequence[str], manifest: Manifest
+) -> ServersFigures | None:
+    """The servers of a run over its requests of `phases`; None of a run of one server.
+
+    `undisturbed`: the requests that latencies are of, where these are not all.
+    """
+    names = server_names(requests, manifest)
+    if len(names) < 2:
+        return None
+    own = requests.in_phases(phases)
+    timed = own if undisturbed is None else undisturbed.in_phases(phases)
+    asked = asked_ratios(names, manifest.scenario)
+    n_rows = int(own.rows[own.is_ok].sum(dtype="int64"))
+    n_sent = int(own.is_sent.sum())
+    found = {
+        name: _load(own.at_server(name), timed.at_server(name), asked[name], (len(own), n_sent, n_rows))
+        for name in names
+    }
+    p95s = [one.quantiles[_P95].value_ns for one in found.values()]
+    known = [one for one in p95s if one is not None]
+    is_whole = len(known) == len(p95s) and min(known) > 0
+    return ServersFigures(found, max(known) / min(known) if is_whole else None)
+
+
+def _load(own: Requests, timed: Requests, asked: float, totals: tuple[int, int, int]) -> ServerLoad:
+    """`totals`: requests, those sent, and rows answered ok, of all servers."""
+    is_failed = ~own.is_ok
+    rows = int(own.rows[own.is_ok].sum(dtype="int64"))
+    n_sent = int(own.is_sent.sum())
+    planned, sent, work = (
+        part / whole if whole else None for part, whole in zip((len(own), n_sent, rows), totals, strict=True)
+    )
+    spread = quantiles(timed.latency_ns, QUANTILES, ~timed.is_ok, run_lengths(timed.phase.codes))
+    return ServerLoad(
+        n=len(own),
+        planned_ratio=planned,
+        n_sent=n_sent,
+        sent_ratio=sent,
+        n_failed=int(is_failed.sum()),
+        counts=dict(sorted(own.outcome.counts().items(), key=lambda item: -item[1])),
+        asked_ratio=asked,
+        work_ratio=work,
+        work_of_asked_ratio=None if work is None else work / asked,
+        quantiles=tuple(spread),
+    )
+
+
+def asked_ratios(names: Sequence[str], scenario: Mapping[str, Any] | None) -> dict[str, float]:
+    """By server the share of the load that the scenario's routing asks of it; `names` in the order of its entries."""
+    routing = ((scenario or {}).get("clients") or {}).get("routing") or {}
+    entries = (scenario or {}).get("servers")
+    weights = [1.0] * len(names)
+    if routing.get("kind") in WEIGHED and isinstance(entries, list | tuple) and len(entries) == len(names):
+        weights = [float(one.get("weight", 1.0)) for one in entries]
+    return {name: weight / sum(weights) for name, weight in zip(names, weights, strict=True)}
