@@ -45,10 +45,17 @@ def run(
             help="Leave nsys's own report, which holds environments, on its node; say where.",
         ),
     ] = False,
+    is_dry: Annotated[
+        bool,
+        typer.Option("--dry-run", help="Say who would run where, and what each would send and record."),
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """One run of a scenario, or pairs of them with --measure-overhead."""
     changes = changes_of(overrides, seed, server)
+    if is_dry:
+        _rehearse(scenario, changes, ray, as_json)
+        return
     if keep_raw_report:
         changes.append("profile.keep_raw_report=true")
     if measure_overhead:
@@ -70,6 +77,16 @@ def run_file(path: Path, overrides: list[str], out: Path, ray: str | None, as_js
     print_summary(result.summary, result.run_dir, as_json)
     if result.status != "VALID":
         raise typer.Exit(EXIT_INVALID)
+
+
+def _rehearse(path: Path, changes: list[str], ray: str | None, as_json: bool) -> None:
+    from squall.cluster.dry_run import dry_run
+    from squall.scenarios.config.loader import load_scenario
+
+    scenario = load_scenario(path, changes)
+    with interruptible() as interrupts:
+        found = dry_run(scenario, ray, interrupts)
+    print_result(found.to_json(), lambda _: "\n".join(found.lines()), as_json)
 
 
 def _measure_overhead(

@@ -20,7 +20,7 @@ from squall.cluster.driver.node_files import FilesHere, NodeFiles, files_seen
 from squall.cluster.node.agent import FIRST_SERVER, NodeAgent
 from squall.cluster.node.scratch import remove_free, sweep_scratch, this_place
 from squall.cluster.placement import Node
-from squall.cluster.remote.spawn import Handle, end_all, spawn
+from squall.cluster.remote.spawn import Handle, end_all, refuse_other_code, spawn
 from squall.scenarios.config.scenario import ProfileConfig
 from squall.scenarios.errors import ClusterError, LostActor, SquallError
 
@@ -84,8 +84,11 @@ class Nodes:
     def add(self, nodes: Iterable[Node], servers: Sequence[tuple[str, Node]] = ()) -> dict[str, str]:
         """Puts an agent on each node, and one for each further server of a node, all at once; the site of each server.
 
-        `servers`: by name, on which node. Raises ClusterError where an agent does not come up.
+        `servers`: by name, on which node. Raises ClusterError where an agent does not come up, and before any does
+        where a node has another squall than this process.
         """
+        nodes = list(nodes)
+        refuse_other_code(nodes)
         places = {node.label: (node, FIRST_SERVER) for node in nodes}
         sites: dict[str, str] = {}
         for name, node in servers:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import importlib.util
 import os
 import platform
 import shutil
@@ -24,6 +22,7 @@ from squall.actors.load.lane import BUILD_MEND, IS_BUILT, NOT_BUILT
 from squall.actors.load.sender import Sender
 from squall.actors.nsys.proof import prove_nsys
 from squall.actors.nsys.tools import NsysTools, find_nsys
+from squall.actors.process.own_source import source_digest
 from squall.actors.process.priority import Settled
 from squall.actors.process.state import listening_pids
 from squall.actors.sampling.clock_responder import ClockResponder
@@ -48,7 +47,6 @@ REQUIRED = (
     "duckdb",
 )
 OPTIONAL = ("nvidia-nvtx", "nvidia-ml-py", "torch")
-_PACKAGES = tuple(f"squall.{name}" for name in ("scenarios", "models", "actors", "analysis", "cluster"))
 INJECT_MEND = "start it with what `squall inject` prints, on this host, as this user"
 _GPM_PAIR_S = 0.15  # GPM takes two samples at least 100 ms apart
 _TRITON_MEND = "put tritonserver on the PATH, run squall in NVIDIA's Triton image, or pass --server URL"
@@ -246,15 +244,3 @@ def ray_authentication(host: Host) -> Finding:
         return Finding("Ray", "ok", f"{host.package('ray')}, calls need a token")
     what = f"{host.package('ray')}: whoever reaches its ports can run code here (RAY_AUTH_MODE {mode})"
     return Finding("Ray", "limited", what, _AUTH_MEND)
-
-
-def source_digest() -> str:
-    """Short sha256 of squall's Python files: tells two copies of one version apart."""
-    total = hashlib.sha256()
-    for package in _PACKAGES:
-        spec = importlib.util.find_spec(package)
-        assert spec is not None
-        for folder in spec.submodule_search_locations or ():
-            for path in sorted(Path(folder).rglob("*.py")):
-                total.update(f"{package}/{path.relative_to(folder)}\0".encode() + path.read_bytes())
-    return total.hexdigest()[:12]

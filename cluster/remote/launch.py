@@ -8,10 +8,12 @@ import pickle
 import select
 import subprocess
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from squall.actors.process.own_python import own_command, own_environment
+from squall.actors.process.own_source import OwnCode, own_code
 from squall.cluster.placement import Node
 from squall.cluster.remote.channel import Address, network
 from squall.scenarios.errors import ClusterError
@@ -77,6 +79,9 @@ class _Launcher:
     def start(self, title: str, their_network: str, host: str, token: bytes) -> Contact:
         return start_process(title, their_network, host, token)
 
+    def code(self) -> OwnCode:
+        return own_code()
+
 
 class Launchers:
     """The launchers of one Ray session, by node; each is made when it is first asked for."""
@@ -97,6 +102,22 @@ class Launchers:
             if not node.is_driver:
                 raise
         return start_process(title, network(), node.address, token)
+
+    def codes(self, nodes: Sequence[Node]) -> dict[str, OwnCode | str]:
+        """The code of squall on each node, by label, or why there is none; all are asked at once."""
+        import ray
+
+        asked = {node: self._actor_on(node).code.remote() for node in nodes if node.ray_id}
+        until = time.monotonic() + _RAY_TIMEOUT_S
+        found: dict[str, OwnCode | str] = {}
+        for node, reference in asked.items():
+            try:
+                found[node.label] = ray.get(reference, timeout=max(0.1, until - time.monotonic()))
+            except ray.exceptions.GetTimeoutError:
+                found[node.label] = f"Ray started nothing there within {_RAY_TIMEOUT_S:g} s"
+            except ray.exceptions.RayError as error:
+                found[node.label] = _words(error)
+        return found
 
     def _by_ray(self, title: str, node: Node, token: bytes) -> Contact:
         import ray

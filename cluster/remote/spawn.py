@@ -23,6 +23,7 @@ from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
 import psutil
 
+from squall.actors.process.own_source import own_code
 from squall.actors.process.priority import Settled
 from squall.actors.process.state import wait_until_gone
 from squall.cluster.placement import Node
@@ -293,6 +294,25 @@ def end_all(handles: Iterable[Handle[object]]) -> None:
             handle.end()
         else:
             handle.kill()
+
+
+def refuse_other_code(nodes: Iterable[Node]) -> None:
+    """Raises ClusterError naming each node that lacks squall, or has another than this process.
+
+    A node on which Ray starts nothing is left to who starts a process there: the driver's own can do without Ray.
+    """
+    others = [node for node in nodes if not node.is_driver]
+    own, troubles = own_code(), []
+    for label, code in _LAUNCHERS.codes(others).items():
+        if isinstance(code, str):
+            troubles.append(f"{label} cannot run squall ({code})")
+        elif code != own:
+            troubles.append(f"{label} has {code}")
+    if troubles:
+        raise ClusterError(
+            f"{'; '.join(troubles)}; the driver has {own}: install the same wheel on every node, in the Python that"
+            " runs Ray there"
+        )
 
 
 def forget_launchers() -> None:

@@ -87,7 +87,9 @@ def test_without_gpus_servers_take_all_nodes_but_the_drivers() -> None:
 
 def test_a_public_address_is_refused_and_so_are_servers_that_not_all_clients_reach() -> None:
     nodes = [node(0), node(1, 1, "8.8.8.8")]
-    with pytest.raises(ClusterError, match=r"node-1 has the public address 8\.8\.8\.8, and Triton asks nobody"):
+    with pytest.raises(
+        ClusterError, match=r"node-1 has the public address 8\.8\.8\.8, and Triton asks nobody"
+    ):
         place(nodes, scenario(server=IN_CLUSTER))
     assert servers_of(place(nodes, scenario())) == [("server-0", "node-1", None)], "loopback is nobody else's"
     with pytest.raises(ClusterError, match="some listen on loopback, some in the cluster"):

@@ -13,6 +13,7 @@ from rich.console import Console
 
 import squall.cluster.proof.diagnosis
 from squall.actors.doctor.checkup import Answer, Finding
+from squall.actors.process.own_source import source_digest
 from squall.actors.process.priority import Settled
 from squall.cluster.interrupts import Interrupts
 from squall.cluster.node.checkup import (
@@ -20,7 +21,6 @@ from squall.cluster.node.checkup import (
     REQUIRED,
     NodeCheckup,
     ray_authentication,
-    source_digest,
     torch,
     triton,
 )

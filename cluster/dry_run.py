@@ -1,0 +1,181 @@
+"""What a run would do, without doing it: who is where, what each sends and records, the room that it takes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from squall.analysis.schema import arrow_schema
+from squall.analysis.wording import count_text
+from squall.cluster.driver.client_workers import seats_of
+from squall.cluster.driver.intent import describe_plan, refuse_empty
+from squall.cluster.driver.preflight import server_addresses
+from squall.cluster.interrupts import Interrupts
+from squall.cluster.node.endpoint import attach, tls_of
+from squall.cluster.placement import Placement, place
+from squall.cluster.remote.session import Session
+from squall.models.spec import ModelSpec, head_of, head_spec
+from squall.scenarios.config.scenario import Scenario
+from squall.scenarios.plan.closed import ClosedPlan
+from squall.scenarios.plan.deal import workers_of
+from squall.scenarios.plan.growing import pieces
+from squall.scenarios.plan.plan import Plan
+from squall.scenarios.plan.route import planned_by_server
+from squall.scenarios.plan.routed import plan_run
+
+_PLAN_BYTES = 23
+"""An arrival in a worker's memory: the columns of `Plan`, with its server."""
+
+
+@dataclass(frozen=True)
+class DryRun:
+    """See `dry_run`. `n_sent`: arrivals, or users of a closed loop; None where that is known only in the run."""
+
+    plan: dict[str, Any]
+    servers: tuple[dict[str, Any], ...]
+    clients: tuple[dict[str, Any], ...]
+    note: str
+
+    def to_json(self) -> dict[str, Any]:
+        """For `--json`."""
+        return {
+            "plan": self.plan,
+            "servers": list(self.servers),
+            "clients": list(self.clients),
+            "note": self.note,
+        }
+
+    def lines(self) -> list[str]:
+        """For the screen."""
+        what = "users" if self.plan["load"] == "closed" else "arrivals"
+        n = self.plan["n_users"] if what == "users" else self.plan["n_arrivals"]
+        found = [
+            f"plan      {count_text(n)} {what} in {self.plan['seconds']:g} s; sha256 {self.plan['sha256'][:12]}"
+        ]
+        for one in self.servers:
+            gpus = "" if one["gpus"] is None else f", GPU {', '.join(map(str, one['gpus']))}"
+            origin = one["url"] or f"started by squall, answers on {one['listens']}"
+            n_text = (
+                f"{count_text(one['n_planned'])} {what}" if one["n_planned"] is not None else "workers choose"
+            )
+            found.append(f"{one['name']:<9} on {one['node']}{gpus}: {origin}; {n_text}")
+        for one in self.clients:
+            sent = f"{count_text(one['n_planned'])} {what}"
+            room = f"memory {_room(one['plan_bytes'])} for the plan"
+            if one["record_bytes"] is not None:
+                room += f", disk up to {_room(one['record_bytes'])} for requests"
+            if one["input_bytes"] is not None:
+                room += f"; sends {_room(one['input_bytes'])} of inputs"
+            found.append(f"clients   {one['node']}: {one['n_workers']} workers, {sent}; {room}")
+        return [*found, *([f"note      {self.note}"] if self.note else [])]
+
+
+def dry_run(scenario: Scenario, ray_address: str | None, interrupts: Interrupts) -> DryRun:
+    """Plans the run and places it on the nodes of Ray; starts no server, no worker, and sends nothing.
+
+    Raises what a run raises by then: ScenarioError, TargetError for a server that is not ready, ClusterError.
+    """
+    entries = scenario.server_entries()
+    plan = plan_run(scenario, entries)
+    refuse_empty(describe_plan(plan))
+    addresses = server_addresses(scenario)
+    specs = [
+        attach(scenario.model, one, tls_of(scenario, one)).spec
+        for one in entries or ()
+        if one.url is not None
+    ]
+    with interrupts.allowed(), Session(ray_address) as session:
+        nodes = session.nodes()
+    placement = place(nodes, scenario, addresses)
+    if entries is None:
+        plan = plan_run(scenario, [seat.entry for seat in placement.servers])
+    spec = specs[0] if specs else _head(scenario)
+    return DryRun(
+        plan=_plan_facts(plan),
+        servers=_servers(plan, placement),
+        clients=_clients(scenario, plan, placement, spec),
+        note=placement.note,
+    )
+
+
+def _head(scenario: Scenario) -> ModelSpec | None:
+    """Of a head of the zoo; another model is known when its server is there."""
+    model = scenario.model
+    if model.repository is not None:
+        return None
+    return head_spec(
+        model.name, model.version or "1", head_of(model.name).sizes(model.settings), model.max_batch_size
+    )
+
+
+def _plan_facts(plan: Plan | ClosedPlan) -> dict[str, Any]:
+    facts = describe_plan(plan)
+    return {
+        "load": facts.load, "n_arrivals": facts.n_arrivals, "n_users": facts.n_users, "sha256": facts.sha256,
+        "seconds": plan.spans[-1].end_ns / 1e9,
+    }  # fmt: skip
+
+
+def _servers(plan: Plan | ClosedPlan, placement: Placement) -> tuple[dict[str, Any], ...]:
+    planned: Sequence[int | None] = planned_by_server(plan, len(placement.servers)) or (None,) * len(
+        placement.servers
+    )
+    return tuple(
+        {
+            "name": seat.name, "node": seat.node.label if seat.is_here else "no node of the cluster",
+            "gpus": seat.entry.gpus, "url": seat.entry.url, "n_planned": n,
+            "listens": seat.node.address if seat.entry.listen == "cluster" else "loopback",
+        }
+        for seat, n in zip(placement.servers, planned, strict=True)
+    )  # fmt: skip
+
+
+def _clients(
+    scenario: Scenario, plan: Plan | ClosedPlan, placement: Placement, spec: ModelSpec | None
+) -> tuple[dict[str, Any], ...]:
+    seats = seats_of(scenario.clients, placement)
+    n_of, rows_of = _shares(plan, len(seats))
+    row_bytes = None if spec is None else [tensor.n_bytes(1) for tensor in spec.inputs]
+    per_row = None if row_bytes is None or None in row_bytes else sum(one or 0 for one in row_bytes)
+    is_open = isinstance(plan, Plan)
+    found = []
+    for node in dict.fromkeys(seats):
+        mine = [index for index, seat in enumerate(seats) if seat == node]
+        n, rows = sum(n_of[index] for index in mine), sum(rows_of[index] for index in mine)
+        found.append({
+            "node": node.label, "n_workers": len(mine), "n_planned": n,
+            "plan_bytes": n * _PLAN_BYTES,
+            "record_bytes": n * _record_bytes() if is_open else None,
+            "input_bytes": rows * per_row if is_open and per_row is not None else None,
+        })  # fmt: skip
+    return tuple(found)
+
+
+def _shares(plan: Plan | ClosedPlan, n_workers: int) -> tuple[Sequence[int], Sequence[int]]:
+    """Arrivals (or users) of each worker, and the rows of their requests."""
+    n_of, rows_of = np.zeros(n_workers, np.int64), np.zeros(n_workers, np.int64)
+    if isinstance(plan, ClosedPlan):
+        n_of += np.bincount(plan.users % n_workers, minlength=n_workers)
+        return n_of.tolist(), rows_of.tolist()
+    for piece in pieces([plan.seq]):
+        affinity = None if plan.affinity is None else plan.affinity[piece]
+        workers = workers_of(plan.deal, plan.seq[piece], affinity, n_workers)
+        n_of += np.bincount(workers, minlength=n_workers)
+        rows_of += np.bincount(workers, plan.rows[piece], n_workers).astype(np.int64)
+    return n_of.tolist(), rows_of.tolist()
+
+
+def _record_bytes() -> int:
+    """Of a row of `requests` in a spill file: its columns as Arrow lays them out, without what compresses them."""
+    return sum(
+        (field.type.index_type if pa.types.is_dictionary(field.type) else field.type).bit_width // 8
+        for field in arrow_schema("requests")
+    )
+
+
+def _room(n_bytes: int) -> str:
+    return f"{n_bytes / 2**20:.1f} MiB" if n_bytes >= 2**20 else f"{n_bytes / 2**10:.1f} KiB"

@@ -1,0 +1,98 @@
+"""What a dry run says of plan, servers and clients, on a cluster of known nodes."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Any
+
+import pytest
+
+import squall.cluster.dry_run
+from squall.cluster.dry_run import DryRun, dry_run
+from squall.cluster.interrupts import Interrupts
+from squall.cluster.placement import Node
+from squall.scenarios.config.loader import scenario_from_mapping
+from squall.scenarios.plan.drafting import plan_scenario
+
+NODES = [
+    Node("node-0", "id-0", "10.0.0.1", 0, True),
+    Node("node-1", "id-1", "10.0.0.2", 2, False),
+    Node("node-2", "id-2", "10.0.0.3", 0, False),
+]
+ARRIVALS = {"kind": "constant", "rate": "100/s"}
+
+
+class _Session:
+    """A Ray of known nodes."""
+
+    def __init__(self, address: str | None) -> None:
+        self.address = address
+
+    def __enter__(self) -> _Session:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+    def nodes(self) -> list[Node]:
+        return NODES
+
+
+@pytest.fixture(autouse=True)
+def _known_ray(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(squall.cluster.dry_run, "Session", _Session)
+
+
+def mapping(arrivals: dict[str, Any] | None = None, **changes: Any) -> dict[str, Any]:
+    return {
+        "name": "n", "seed": 1, "model": {"name": "linear_head", "settings": {"width": 8}},
+        "clients": {"workers_per_node": 3, "rows": {"kind": "constant", "value": 2}},
+        "phases": [
+            {"name": "m", "kind": "measure", "duration": "3s", "arrivals": arrivals or ARRIVALS},
+            {"name": "d", "kind": "drain", "duration": "1s"},
+        ],
+        **changes,
+    }  # fmt: skip
+
+
+def found(**changes: Any) -> DryRun:
+    return dry_run(scenario_from_mapping(mapping(**changes), "test"), "10.0.0.1:6379", Interrupts())
+
+
+def test_it_says_who_is_where_and_what_each_sends() -> None:
+    found_ = found(server={"listen": "cluster"}, servers={"per": "gpu"})
+    n = len(plan_scenario(scenario_from_mapping(mapping(), "test")))
+    assert (found_.plan["n_arrivals"], found_.plan["seconds"]) == (n, 4.0)
+    assert [(one["name"], one["node"], one["gpus"], one["listens"]) for one in found_.servers] == [
+        ("server-0", "node-1", (0,), "10.0.0.2"), ("server-1", "node-1", (1,), "10.0.0.2"),
+    ]  # fmt: skip
+    assert sum(one["n_planned"] for one in found_.servers) == n
+    assert [(one["node"], one["n_workers"]) for one in found_.clients] == [("node-0", 3), ("node-2", 3)]
+    assert sum(one["n_planned"] for one in found_.clients) == n
+    assert sum(one["input_bytes"] for one in found_.clients) == n * 2 * 8 * 4, "FP32 [2, 8] each"
+    assert all(one["record_bytes"] > 80 * one["n_planned"] for one in found_.clients)
+
+
+def test_lines_name_every_node_and_fit_what_the_json_says() -> None:
+    lines = found(server={"listen": "cluster"}, servers={"count": 2}).lines()
+    assert [line.split(":")[0] for line in lines[1:]] == [
+        "server-0  on node-1", "server-1  on node-1", "clients   node-0", "clients   node-2",
+    ]  # fmt: skip
+    assert "started by squall, answers on 10.0.0.2; 150 arrivals" in lines[1]
+
+
+def test_servers_that_workers_choose_have_no_plan_of_their_own() -> None:
+    routing = {"workers_per_node": 1, "routing": {"kind": "two-choices"}}
+    lines = found(server={"listen": "cluster"}, servers={"count": 2}, clients=routing).lines()
+    assert lines[1].endswith("; workers choose")
+
+
+def test_a_closed_loop_counts_users_and_the_rest_is_known_in_the_run() -> None:
+    closed = {"kind": "closed", "users": 7}
+    one = found(arrivals=closed)
+    assert "7 users in 4 s" in one.lines()[0]
+    assert [
+        (client["n_planned"], client["record_bytes"], client["input_bytes"]) for client in one.clients
+    ] == [(7, None, None)]
+    assert "all clients run on its node, node-1" in one.note
