@@ -26,7 +26,7 @@ NAMES = (
     "copy(void*)",
 )
 """Of the host's kernels: the one of number n has the name n % 5."""
-ALL_KINDS = {"SQUALL_KERNEL_KINDS": "kernels,copies,sync,runtime,driver,graphs,events"}
+ALL_KINDS = {"SQUALL_KERNEL_KINDS": "kernels,copies,sync,runtime,driver,events"}
 PATIENCE_S = 60.0
 """For what the library does within a millisecond, on a host that may be busy with anything."""
 

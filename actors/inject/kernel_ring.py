@@ -61,7 +61,6 @@ class RecordKind(IntEnum):
     SYNC = 6
     RUNTIME_CALL = 7
     DRIVER_CALL = 8
-    GRAPH = 9
     EVENT = 10
 
 
@@ -73,7 +72,6 @@ class KernelKinds(IntFlag):
     SYNC = 4
     RUNTIME = 8
     DRIVER = 16
-    GRAPHS = 32
     EVENTS = 64
 
 
@@ -329,7 +327,6 @@ class Activities:
     syncs: Array
     runtime_calls: Array
     driver_calls: Array
-    graphs: Array
     events: Array
     """Calls that recorded a CUDA event on a stream. They have no instants, and `type` is 0."""
     switches: Array
@@ -351,7 +348,7 @@ def activities(data: bytes, names: Names) -> Activities:
     return Activities(
         of(RecordKind.KERNEL, KERNEL), of(RecordKind.MEMCPY, MEMORY), of(RecordKind.MEMSET, MEMORY),
         of(RecordKind.SYNC, SYNC), of(RecordKind.RUNTIME_CALL, CALL), of(RecordKind.DRIVER_CALL, CALL),
-        of(RecordKind.GRAPH, RECORD), of(RecordKind.EVENT, SYNC), of(RecordKind.SWITCH, RECORD), dict(names.texts),
+        of(RecordKind.EVENT, SYNC), of(RecordKind.SWITCH, RECORD), dict(names.texts),
     )  # fmt: skip
 
 

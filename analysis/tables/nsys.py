@@ -69,7 +69,7 @@ _DEVICE = (
     ),
     id_(
         "graph_node_id",
-        "node of that graph; null outside graphs, and where whole graphs were traced",
+        "node of that graph; null outside graphs, and where nsys traced whole graphs",
         nullable=True,
     ),
 )
@@ -125,7 +125,7 @@ TABLES = (
     ),
     Table(
         "kernels",
-        "kernel, in the nsys report or by the kernel library; whole CUDA graphs where these were traced",
+        "kernel, in the nsys report or by the kernel library; whole CUDA graphs where nsys traced these",
         _RECORDED,
         _EITHER,
         (

@@ -103,7 +103,7 @@ TABLES = (
             ),
             text(
                 "kinds",
-                "what was recorded, with commas between: kernels, copies, sync, runtime, driver, graphs, events",
+                "what was recorded, with commas between: kernels, copies, sync, runtime, driver, events",
             ),
         ),
     ),

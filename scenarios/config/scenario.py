@@ -238,7 +238,7 @@ class ProfileConfig(Section):
     )
     kernels: Literal["auto", "off", "required"] = "auto"  # by the library that CUDA loads into its processes
     kernel_kinds: Annotated[
-        tuple[Literal["kernels", "copies", "sync", "runtime", "driver", "graphs", "events"], ...],
+        tuple[Literal["kernels", "copies", "sync", "runtime", "driver", "events"], ...],
         AfterValidator(_kinds_named),
     ] = ("kernels", "copies")
     duty: DutyField = Duty(

@@ -421,7 +421,8 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--pairs", type=int, default=32)
     parser.add_argument("--graphs", action="store_true")
-    parser.add_argument("--kinds", nargs="+", default=["kernels", "copies"])
+    kinds_named = [str(kind.name).lower() for kind in KernelKinds]
+    parser.add_argument("--kinds", nargs="+", choices=kinds_named, default=["kernels", "copies"])
     parser.add_argument("--trace", nargs="+", default=["cuda", "nvtx", "osrt"])
     parser.add_argument("--graph-trace", choices=["node", "graph"], default="node")
     options = parser.parse_args()

@@ -333,7 +333,6 @@ def test_no_sanitizer_finds_a_fault_while_all_happens_at_once(
                 "syncs 50",
                 "runtime 50",
                 "driver 50",
-                "graphs 50",
                 "events 50",
             ):
                 host.ask(line)

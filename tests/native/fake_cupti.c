@@ -20,7 +20,7 @@
 typedef void (*Request)(uint8_t **, size_t *, size_t *);
 typedef void (*Complete)(void *, uint32_t, uint8_t *, size_t, size_t);
 
-enum { MEMCPY = 1, MEMSET = 2, DRIVER = 4, RUNTIME = 5, KERNEL = 10, PEER = 22, EVENT = 36, SYNC = 38, GRAPH = 51, N_KINDS = 64 };
+enum { MEMCPY = 1, MEMSET = 2, DRIVER = 4, RUNTIME = 5, KERNEL = 10, PEER = 22, EVENT = 36, SYNC = 38, N_KINDS = 64 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_mutex_t flushing = PTHREAD_MUTEX_INITIALIZER; /* who flushes waits for what another hands over */
@@ -55,7 +55,6 @@ static size_t size_of(uint32_t kind) {
     case MEMSET: return v < 18 ? 80 : v < 130500 ? 88 : 104;
     case EVENT: return v < 26 ? 24 : v < 130500 ? 56 : 80;
     case SYNC: return v < 26 ? 40 : 56;
-    case GRAPH: return v < 26 ? 48 : 56;
     default: return 40;
   }
 }
@@ -324,22 +323,6 @@ void fake_call(uint32_t number, int is_driver) {
     put(record, 28, number + 1000, 4);
     put(record, 32, number, 4);
     put(record, 36, number % 3, 4);
-  }
-  pthread_mutex_unlock(&lock);
-}
-
-void fake_graph(uint32_t number) {
-  pthread_mutex_lock(&lock);
-  uint8_t *record = room(GRAPH);
-  uint64_t now = fake_now();
-  if (record) {
-    put(record, 4, number, 4);
-    put(record, 8, now, 8);
-    put(record, 16, now + 700, 8);
-    put(record, 24, 2, 4);
-    put(record, 28, number + 5, 4);
-    put(record, 32, 3, 4);
-    put(record, 36, 4, 4);
   }
   pthread_mutex_unlock(&lock);
 }

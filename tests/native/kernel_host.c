@@ -4,7 +4,7 @@
        kernel_host LIBRARY FAKE
 
    init | kernels N | named N BYTES | untimed N | copies N | peers N | memsets N | syncs N | runtime N | driver N |
-   graphs N | events N | threads T N | fork N | unload | exit CODE */
+   events N | threads T N | fork N | unload | exit CODE */
 
 #include <dlfcn.h>
 #include <pthread.h>
@@ -20,7 +20,6 @@ static void (*copy)(uint32_t, int);
 static void (*set)(uint32_t);
 static void (*sync_)(uint32_t);
 static void (*call)(uint32_t, int);
-static void (*graph)(uint32_t);
 static void (*event)(uint32_t, uint32_t, uint32_t);
 static int (*flush)(uint32_t);
 static uint32_t n_made; /* kernels are numbered over the whole process */
@@ -89,7 +88,6 @@ int main(int argc, char **argv) {
   set = (void (*)(uint32_t))symbol(fake, "fake_memset");
   sync_ = (void (*)(uint32_t))symbol(fake, "fake_sync");
   call = (void (*)(uint32_t, int))symbol(fake, "fake_call");
-  graph = (void (*)(uint32_t))symbol(fake, "fake_graph");
   event = (void (*)(uint32_t, uint32_t, uint32_t))symbol(fake, "fake_event");
   char line[256], word[64];
   while (fgets(line, sizeof line, stdin)) {
@@ -109,7 +107,6 @@ int main(int argc, char **argv) {
     if (!strcmp(word, "syncs")) for (int i = 0; i < a; i++) sync_((uint32_t)i);
     if (!strcmp(word, "runtime")) for (int i = 0; i < a; i++) call((uint32_t)i, 0);
     if (!strcmp(word, "driver")) for (int i = 0; i < a; i++) call((uint32_t)i, 1);
-    if (!strcmp(word, "graphs")) for (int i = 0; i < a; i++) graph((uint32_t)i);
     if (!strcmp(word, "events")) for (int i = 0; i < a; i++) event((uint32_t)i, (uint32_t)i % 5 + 7, (uint32_t)i + 9);
     if (!strcmp(word, "threads")) in_threads(a, b);
     if (!strcmp(word, "fork")) answer = in_child(a);

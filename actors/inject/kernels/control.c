@@ -40,14 +40,18 @@ static uint64_t setting(const char *name, uint64_t fallback, uint64_t least, uin
 }
 
 static uint32_t wanted_kinds(void) {
-  static const char *const names[] = {"kernels", "copies", "sync", "runtime", "driver", "graphs", "events"};
+  static const struct {
+    const char *name;
+    uint32_t bit;
+  } names[] = {{"kernels", KERNELS}, {"copies", COPIES}, {"sync", SYNC},
+               {"runtime", RUNTIME}, {"driver", DRIVER}, {"events", EVENTS}};
   const char *text = getenv("SQUALL_KERNEL_KINDS");
   if (!text || !*text) return KERNELS | COPIES;
   uint32_t found = 0;
   for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-    size_t n = strlen(names[i]);
-    for (const char *at = text; (at = strstr(at, names[i])); at += n)
-      if ((at == text || at[-1] == ',') && (!at[n] || at[n] == ',')) found |= 1u << i;
+    size_t n = strlen(names[i].name);
+    for (const char *at = text; (at = strstr(at, names[i].name)); at += n)
+      if ((at == text || at[-1] == ',') && (!at[n] || at[n] == ',')) found |= names[i].bit;
   }
   return found;
 }

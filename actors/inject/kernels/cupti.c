@@ -51,7 +51,7 @@ static const struct {
 } KINDS[] = {
     {KERNELS, CUPTI_KERNEL, "kernels"}, {COPIES, CUPTI_MEMCPY, "copies"}, {COPIES, CUPTI_MEMSET, "memsets"},
     {COPIES, CUPTI_PEER_COPY, "peer copies"}, {SYNC, CUPTI_SYNC, "sync"}, {RUNTIME, CUPTI_RUNTIME, "runtime"},
-    {DRIVER, CUPTI_DRIVER, "driver"}, {GRAPHS, CUPTI_GRAPH, "graphs"}, {EVENTS, CUPTI_EVENT, "events"},
+    {DRIVER, CUPTI_DRIVER, "driver"}, {EVENTS, CUPTI_EVENT, "events"},
 };
 enum { N_KINDS = sizeof KINDS / sizeof *KINDS };
 

@@ -16,7 +16,7 @@ enum { CUPTI_OK = 0, CUPTI_TAKEN = 39, CUPTI_NO_MORE = 12 };
 
 enum {
   CUPTI_MEMCPY = 1, CUPTI_MEMSET = 2, CUPTI_DRIVER = 4, CUPTI_RUNTIME = 5, CUPTI_KERNEL = 10, CUPTI_PEER_COPY = 22,
-  CUPTI_EVENT = 36, CUPTI_SYNC = 38, CUPTI_GRAPH = 51,
+  CUPTI_EVENT = 36, CUPTI_SYNC = 38,
 };
 enum { CUPTI_DRIVER_DOMAIN = 1, CUPTI_RUNTIME_DOMAIN = 2 };
 enum { CUPTI_ZEROED_BUFFERS = 5 };   /* attribute: the buffers that it asks for are zero already */
@@ -92,18 +92,11 @@ typedef struct {
   uint32_t process, thread, correlation, result;
 } CuptiApi;
 
-typedef struct {
-  uint32_t kind, correlation;
-  uint64_t start, end;
-  uint32_t device, graph, context, stream;
-} CuptiGraph;
-
 _Static_assert(offsetof(CuptiKernel, start) == 16 && offsetof(CuptiKernel, name) == 104, "as in CUPTI");
 _Static_assert(offsetof(CuptiKernel, graph_node) == 144 && offsetof(CuptiKernel, graph) == 156, "as in CUPTI");
 _Static_assert(offsetof(CuptiMemcpy, graph) == 72 && offsetof(CuptiMemset, graph) == 72, "as in CUPTI");
 _Static_assert(offsetof(CuptiPeerCopy, graph) == 80 && offsetof(CuptiSync, event) == 36, "as in CUPTI");
-_Static_assert(offsetof(CuptiEvent, event) == 16, "as in CUPTI");
-_Static_assert(offsetof(CuptiApi, result) == 36 && offsetof(CuptiGraph, stream) == 36, "as in CUPTI");
+_Static_assert(offsetof(CuptiEvent, event) == 16 && offsetof(CuptiApi, result) == 36, "as in CUPTI");
 
 typedef void (*RequestBuffer)(uint8_t **buffer, size_t *n_bytes, size_t *most_records);
 typedef void (*CompleteBuffer)(void *context, uint32_t stream, uint8_t *buffer, size_t n_bytes, size_t n_valid);

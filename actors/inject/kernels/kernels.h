@@ -19,8 +19,9 @@
 
 enum { HEADER_BYTES = 4096, RECORD_BYTES = 80, TEXT_BYTES = 512, NAME_BYTES = 64 };
 
-/* Kinds that a user asks for, as bits. */
-enum { KERNELS = 1, COPIES = 2, SYNC = 4, RUNTIME = 8, DRIVER = 16, GRAPHS = 32, EVENTS = 64 };
+/* Kinds that a user asks for, as bits. A server may run on with an earlier library, to which 32, and 9 of the records
+   below, mean something: neither is given to anything else. */
+enum { KERNELS = 1, COPIES = 2, SYNC = 4, RUNTIME = 8, DRIVER = 16, EVENTS = 64 };
 
 typedef enum { READY, RECORDING, NO_CUPTI, TOO_OLD, TOO_NEW, NO_SYMBOL, TAKEN, REFUSED } Status;
 
@@ -50,7 +51,7 @@ typedef struct {
   _Alignas(64) char text[TEXT_BYTES]; /* what the status means here, ends with 0 */
 } Header;
 
-enum { NAME = 1, SWITCH, KERNEL, MEMCPY, MEMSET, SYNCHRONIZATION, RUNTIME_CALL, DRIVER_CALL, GRAPH_LAUNCH, EVENT };
+enum { NAME = 1, SWITCH, KERNEL, MEMCPY, MEMSET, SYNCHRONIZATION, RUNTIME_CALL, DRIVER_CALL, EVENT = 10 };
 enum { FLAG_ON = 1, FLAG_FAILED = 2, FLAG_PEER = 4 };
 
 typedef struct {

@@ -119,14 +119,6 @@ static void write_call(const CuptiApi *from) {
   publish();
 }
 
-static void write_graph(const CuptiGraph *from) {
-  Record *record = begun(GRAPH_LAUNCH, from->correlation, from->start, from->end);
-  if (!record) return;
-  place(record, from->device, from->context, from->stream);
-  record->graph = from->graph;
-  publish();
-}
-
 static void write_record(const void *record) {
   uint32_t kind;
   memcpy(&kind, record, sizeof kind);
@@ -138,7 +130,6 @@ static void write_record(const void *record) {
     case CUPTI_SYNC: write_sync(record); break;
     case CUPTI_DRIVER:
     case CUPTI_RUNTIME: write_call(record); break;
-    case CUPTI_GRAPH: write_graph(record); break;
     case CUPTI_EVENT: write_event(record); break;
     default: count(&ring->n_unknown, 1);
   }

@@ -23,7 +23,7 @@ from squall.analysis.nsys.names import (
     call_class,
     same_text,
 )
-from squall.analysis.nsys.tables import WHOLE_GRAPH, EventLabels
+from squall.analysis.nsys.tables import EventLabels
 from squall.analysis.occupancy import DeviceLimits, Launches, theoretical_occupancy
 from squall.analysis.schema import NO_DEVICE, arrow_schema
 from squall.analysis.storage.part import conform
@@ -127,8 +127,6 @@ class ColumnMaker:
             case "kernels":
                 columns |= _kernels(rows, names)
                 columns["theoretical_occupancy"] = self._occupancy(rows)
-            case "graphs":
-                columns |= _graphs(len(rows))
             case "memcpys":
                 columns |= _memcpys(rows)
             case "memsets":
@@ -196,17 +194,6 @@ def _kernels(rows: Array, names: Mapping[int, str]) -> Columns:
         "registers_per_thread": _whole(rows["registers"]),
         "static_shared_bytes": _whole(rows["static_shared_bytes"]),
         "dynamic_shared_bytes": _whole(rows["dynamic_shared_bytes"]),
-    }
-
-
-def _graphs(n: int) -> Columns:
-    sizes = [f"{what}_{axis}" for what in ("grid", "block") for axis in "xyz"]
-    unknown = ("registers_per_thread", "static_shared_bytes", "dynamic_shared_bytes")
-    return {
-        **{name: same_text(WHOLE_GRAPH, n) for name in ("name", "full_name")},
-        **{name: pa.array(np.zeros(n, np.int64)) for name in sizes},
-        **{name: pa.nulls(n, pa.int64()) for name in unknown},
-        "theoretical_occupancy": pa.nulls(n, pa.float64()),
     }
 
 

@@ -34,7 +34,7 @@ from squall.cluster.node.spills import Spills
 
 Array = NDArray[Any]
 _KEY = ("model", "instance", "instance_device")
-_OPERATIONS = {"kernels": "kernels", "graphs": "kernels", "memcpys": "memcpys", "memsets": "memsets"}
+_OPERATIONS = {"kernels": "kernels", "memcpys": "memcpys", "memsets": "memsets"}
 _NOTED_SHARE = 0.01
 _HOW_TO_TELL = "; no CUDA event was recorded: add events to profile.kernel_kinds to tell them apart"
 _CALLS = {"runtime_calls": "cuda_api", "driver_calls": "cuda_api"}

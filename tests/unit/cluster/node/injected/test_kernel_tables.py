@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from squall.actors.inject.kernel_ring import CALL, KERNEL, MEMORY, RECORD, RECORD_BYTES, SYNC, RecordKind
+from squall.actors.inject.kernel_ring import CALL, KERNEL, MEMORY, RECORD_BYTES, SYNC, RecordKind
 from squall.actors.spill import SpillFile, read_spill
 from squall.analysis.nsys.tables import EventLabels
 from squall.analysis.recorded import Windows
@@ -288,14 +288,6 @@ def test_without_batches_rows_have_none(tmp_path: Path) -> None:
         ("", None, "")
     }
     assert made.ties()["kernels"] == KernelTies(n=N, n_tied=0, n_ambiguous=0)
-
-
-def test_a_whole_graph_is_a_kernel_of_that_name(tmp_path: Path) -> None:
-    place = {"context": 1, "stream": 7, "correlation_id": 4, "graph": 9}
-    graph = record(RECORD, RecordKind.GRAPH, **place, start_ns=110, end_ns=130)
-    found, _ = tables(tmp_path, {11: operations(10) + graph}, batches(tmp_path, ("a", 100)))
-    ((row),) = [row for row in found["kernels"] if row["name"] == "CUDA graph"]
-    assert (row["graph_id"], row["grid_x"], row["registers_per_thread"]) == (9, 0, None)
 
 
 @pytest.mark.parametrize(
