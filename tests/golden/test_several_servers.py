@@ -169,6 +169,20 @@ def test_a_server_that_dies_costs_only_its_own_requests(protocol: str, tmp_path:
     assert set(of_dying[-200:]) == {"transport_error"}
 
 
+@both_protocols
+def test_a_server_that_falls_silent_costs_only_its_own_requests(protocol: str, tmp_path: Path) -> None:
+    plan = open_plan(400, 2, 4 * MS)
+    assert plan.target is not None
+    with NullProcess("--stall=100ms:60s") as silent, NullProcess() as other:
+        ports = [null.ports[protocol] for null in (silent, other)]
+        settings = settings_for(tmp_path, ports, protocol, null_spec(), Rules(timeout_ns=3 * S))
+        rows = run_worker(settings, plan)
+    assert_one_row_each(rows, plan)
+    outcomes = np.array(column(rows, "outcome"))
+    assert set(outcomes[plan.target == 1]) == {"ok"}
+    assert set(outcomes[plan.target == 0][-50:]) == {"timeout"}
+
+
 def test_a_server_that_only_fails_leaves_the_lane_to_the_others(tmp_path: Path) -> None:
     plan = open_plan(1_000, 2)
     assert plan.target is not None
