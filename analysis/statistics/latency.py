@@ -50,6 +50,8 @@ LEAST_RUNS = 3
 """Runs for an interval over runs."""
 _NORMAL = 1.959964
 """The 97.5 % point of the normal distribution."""
+_ROUNDING_COUNT = 1e-6
+"""Rows: more than rounding makes of a count that no draw moves (n eps: 2e-8 of 1e8), less than what one moves by."""
 
 
 @dataclass(frozen=True)
@@ -203,7 +205,7 @@ def _too_short(rows: Rows, q: float, n_blocks: int) -> str:
 def _bootstrap_ranks(drawn: Draws, n: int, q: float, tau: float) -> Ranks:
     """Ranks of the interval's ends from how far the drawn counts stray; see the module."""
     found = float(drawn.counts.std())
-    if not found:  # what varies is in the rows that fill no bin
+    if found < _ROUNDING_COUNT:  # what varies is in the rows that fill no bin, or comes at equal steps
         return interval_ranks(q, n, n / tau)
     degrees = max(1.0, min(drawn.degrees, n * min(q, 1.0 - q) / tau))
     widened = student_quantile(1.0 - TAIL, degrees) / _NORMAL
