@@ -123,14 +123,13 @@ class Launchers:
         import ray
 
         try:
-            actor = self._actor_on(node)
-            contact: Contact = ray.get(
-                actor.start.remote(title, network(), node.address, token), timeout=_RAY_TIMEOUT_S
-            )
+            started = self._actor_on(node).start.remote(title, network(), node.address, token)
+            # not ray.get: a thread that is in Ray's library when the session is left ends the whole process
+            contact: Contact = started.future().result(_RAY_TIMEOUT_S)
         except ray.exceptions.RayTaskError as error:
             cause = error.cause
             raise ClusterError(str(cause) if isinstance(cause, ClusterError) else _words(cause)) from error
-        except ray.exceptions.GetTimeoutError as error:
+        except TimeoutError as error:
             raise ClusterError(f"Ray started nothing on {node.label} within {_RAY_TIMEOUT_S:g} s") from error
         except ray.exceptions.RayError as error:
             raise ClusterError(f"Ray on {node.label}: {_words(error)}") from error
