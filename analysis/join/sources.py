@@ -25,7 +25,8 @@ from squall.analysis.steps.children import find_children
 from squall.analysis.storage.query import connect
 from squall.analysis.storage.store import RunStore
 from squall.analysis.tables import relations
-from squall.analysis.tables.deployed import NodeFacts
+from squall.analysis.tables.columns import NO_DEVICE
+from squall.analysis.tables.deployed import NodeFacts, ServerFacts
 from squall.analysis.tables.derived import DEVICE_COSTS
 
 _USED = ("batches", "batch_costs", "triton_samples", "triton_traces", "gpu_samples", "kernels")
@@ -36,13 +37,16 @@ SELECT server, model, row_number() OVER (ORDER BY server, model) AS model_place
 FROM (SELECT DISTINCT server, model FROM placed)
 """
 
-# A batch's GPU is that of its kernels, else the only one that was sampled on its node.
+# A batch's GPU is that of its kernels, else the one that its server knows by the ordinal of its instance, else, of a
+# server that may see all of its node's, the only one that was sampled there.
 _STATES = f"""
 SELECT c.place, k.error_ns, {GPU_STATE.format(at="c.start_ns")}
 FROM (
-    SELECT p.place, p.node, p.start_ns, coalesce(nullif(b.gpu_uuid, ''), o.gpu_uuid) AS sampled_uuid
+    SELECT p.place, p.node, p.start_ns, coalesce(nullif(b.gpu_uuid, ''), v.gpu_uuid, o.gpu_uuid) AS sampled_uuid
     FROM placed p LEFT JOIN batch_costs b USING (server, model, version, instance, instance_device, batch_id)
-    LEFT JOIN (SELECT DISTINCT node, gpu_uuid FROM gpu_states WHERE is_only) o ON o.node = p.node) c
+    LEFT JOIN server_gpus v ON v.server = p.server AND v.instance_device = p.instance_device
+    LEFT JOIN (SELECT DISTINCT node, gpu_uuid FROM gpu_states WHERE is_only) o
+        ON o.node = p.node AND p.server NOT IN (SELECT server FROM server_gpus)) c
 ASOF LEFT JOIN clocks k ON k.node = c.node AND c.start_ns >= k.from_ns
 ASOF LEFT JOIN gpu_states g ON g.node = c.node AND g.gpu_uuid = c.sampled_uuid AND c.start_ns <= g.t_ns
 """
@@ -108,6 +112,7 @@ def write_sources(store: RunStore, folder: Path, rows_per_slice: int, memory_lim
         _add_first_rows(connection)
         _add_children(connection, has_batches="batches" in there)
         _add_clocks(connection, store.manifest.nodes)
+        _add_server_gpus(connection, store.manifest.servers)
         add_windows(connection, store)
         connection.execute(relations.SERVED.table(_SERVED))
         connection.execute(relations.MODELS.table(_MODELS))
@@ -158,6 +163,15 @@ def _write(connection: duckdb.DuckDBPyConnection, path: Path, query: str) -> Non
     """Small row groups: a slice reads a narrow stretch of executions and members."""
     how = "FORMAT parquet, COMPRESSION snappy, PARQUET_VERSION v2, ROW_GROUP_SIZE 20480"
     connection.execute(f"COPY ({query}) TO {_literal(path)} ({how})")
+
+
+def _add_server_gpus(connection: duckdb.DuckDBPyConnection, servers: Mapping[str, ServerFacts]) -> None:
+    """Table `server_gpus`."""
+    connection.execute(relations.SERVER_GPUS.new())
+    for server, facts in servers.items():
+        own = [*enumerate(facts.gpus), *((NO_DEVICE, uuid) for uuid in facts.gpus if len(facts.gpus) == 1)]
+        for device, uuid in own:
+            connection.execute("INSERT INTO server_gpus VALUES ($1, $2, $3)", [server, device, uuid])
 
 
 def _literal(path: Path) -> str:

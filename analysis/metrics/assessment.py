@@ -181,6 +181,9 @@ def assess(
     sweep.finish(ops)
     configs = read_configs(ops, read_device_limits(store))
     durations = sweep.kernels.durations()
+    sums = batch_sums(connection)
+    for one in sums.values():  # without kernels that name it, the manifest may
+        one["gpu_uuid"] = one["gpu_uuid"] or store.manifest.gpu_of(one["server"], one["instance_device"])
     return Assessment(
         phases=phases,
         batches=batches,
@@ -191,7 +194,7 @@ def assess(
         foreign_ns=sweep.foreign_ns,
         n_ops=sweep.n_ops(ops),
         n_window_tied=window_tied(connection),
-        sums=batch_sums(connection),
+        sums=sums,
         walls={}
         if has_chosen
         else {**walls(connection), **window_walls(connection, library_windows(store), phases)},

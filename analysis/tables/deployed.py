@@ -110,6 +110,12 @@ class ServerFacts:
         "models whose answers may leave after their execution has returned, by name",
     ] = ()
     scheduling: Annotated[ServerScheduling, Since(5), "how its processes are scheduled"] = ServerScheduling()
+    gpus: Annotated[
+        tuple[str, ...],
+        LEFT_OUT,
+        Since(5),
+        "UUIDs of the GPUs that it sees, by its own ordinals; empty: all of its node, or not known",
+    ] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

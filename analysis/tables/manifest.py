@@ -130,6 +130,12 @@ class Manifest:
         node = self.nodes.get(self.servers[server].node) if server in self.servers else None
         return node is not None and node.gpus == ()
 
+    def gpu_of(self, server: str, device: int) -> str:
+        """UUID of the GPU that a server knows by this ordinal, which may be another's for another server of its node;
+        empty where that is not known."""
+        gpus = self.servers[server].gpus if server in self.servers else ()
+        return gpus[device] if 0 <= device < len(gpus) else ""
+
 
 OWN_FIELDS = ("run", "state", "schema_version", "tables", "verdict", "disk_losses", "unfinished")
 """Fields that only the store writes."""

@@ -201,6 +201,12 @@ GPU_STATES = Relation(
     _IN_SOURCES,
     {**_of("gpu_samples", "node", "gpu_uuid", "t_ns", "interval_ns"), **_GPU_STATE, "is_only": FLAG},
 )
+SERVER_GPUS = Relation(
+    "server_gpus",
+    "GPU that a server sees by its own ordinal, and by none where it sees one alone",
+    _IN_SOURCES,
+    _of("batch_costs", "server", "instance_device", "gpu_uuid"),
+)
 STATES = Relation(
     "states",
     "place: the error of its node's clock and the state of its GPU at its start",

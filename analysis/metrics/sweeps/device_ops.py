@@ -20,8 +20,8 @@ from squall.scenarios.errors import AnalysisError
 
 KERNEL, COPY, SET = range(len(DEVICE_TABLES))
 
-PLACE = ("node", "gpu_uuid", "device", "process", "context", "stream", "start_ns", "end_ns")
-TIE = ("server", "instance", "instance_device", "batch_id", "launch_start_ns", "launch_end_ns")
+PLACE = ("node", "server", "gpu_uuid", "device", "process", "context", "stream", "start_ns", "end_ns")
+TIE = ("instance", "instance_device", "batch_id", "launch_start_ns", "launch_end_ns")
 KERNEL_CONFIG = (
     "name", "full_name", "grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z", "registers_per_thread",
     "static_shared_bytes", "dynamic_shared_bytes", "theoretical_occupancy", "gpu_uuid",
@@ -62,15 +62,17 @@ class Ops(NamedTuple):
 
 @dataclass(frozen=True)
 class Gpu:
-    """A GPU that operations ran on. `uuid` is empty where the report names none."""
+    """A GPU that operations ran on. `uuid` is empty where the report names none: `device` is then its ordinal for
+    `server`, by which another server of the node may know another GPU."""
 
     node: str
     uuid: str
     device: int
+    server: str
 
     @property
     def key(self) -> str:
-        return self.uuid or f"{self.node}/device-{self.device}"
+        return self.uuid or f"{self.server}/device-{self.device}"
 
 
 def slice_rows(memory_limit_bytes: int) -> int:
@@ -90,7 +92,7 @@ class DeviceOps:
         if batches is not None:
             columns["kernels"] = (*columns["kernels"], *(set(KERNEL_CONFIG) - set(PLACE)))
         self._groups = RowGroups(store, columns)
-        self._gpus, self._processes, self._streams = Numbering(3), Numbering(2), Numbering(3)
+        self._gpus, self._processes, self._streams = Numbering(4), Numbering(2), Numbering(3)
         self._owners = Numbering(3)
         self.configs = Numbering(len(KERNEL_CONFIG))
 
@@ -106,7 +108,8 @@ class DeviceOps:
     def gpus(self) -> list[Gpu]:
         """The GPUs seen so far, by number."""
         names = self._names
-        return [Gpu(names[node], names[uuid], device) for node, uuid, device in self._gpus.rows.tolist()]
+        rows = self._gpus.rows.tolist()
+        return [Gpu(names[node], names[uuid], device, names[server]) for node, uuid, device, server in rows]
 
     @property
     def processes(self) -> list[tuple[str, int]]:
@@ -132,13 +135,15 @@ class DeviceOps:
                 f"{table} has an instant that no clock shows: the report or its clock is broken"
             )
         nameless = self._groups.texts.code("")
-        device = np.where(rows["gpu_uuid"] == nameless, rows["device"], 0)
+        is_nameless = rows["gpu_uuid"] == nameless
+        device = np.where(is_nameless, rows["device"], 0)
+        server = np.where(is_nameless, rows["server"], nameless)
         process = self._processes.encode((rows["node"], rows["process"]))
         none = np.full(n, -1, np.int64)
         is_tied = self._batches is not None
         return Ops(
             np.full(n, kind, np.int64),
-            self._gpus.encode((rows["node"], rows["gpu_uuid"], device)),
+            self._gpus.encode((rows["node"], rows["gpu_uuid"], device, server)),
             process,
             self._streams.encode((process, rows["context"], rows["stream"])),
             rows["start_ns"],
