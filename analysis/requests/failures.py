@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -42,6 +42,9 @@ _CLAIMS = {
 }
 _OWN_LIMITS = ("Too many open files", "Cannot assign requested address")
 """The kernel's words for a connection that the client's own node cannot make."""
+_ALONE_RATIO = 0.95
+"""Of the failures: a server of several that has so many of them, and fewer of the requests, is named as the one that
+failed. The others may have a stray one."""
 _MOST_GROUPS = 2
 _MOST_CHARACTERS = 60
 _DEFAULT_ALLOWED = 0.01
@@ -79,7 +82,8 @@ class Failures:
     """Of `n` measured requests those that failed, the most frequent group first.
 
     `n_unreached`: failed before they could be sent, since there was no connection to the server. `allowed_ratio`:
-    `expect.failures`. `protocol`: http or grpc.
+    `expect.failures`. `protocol`: http or grpc. `server`: of several the one that failed alone, else empty;
+    `has_answered`: it, or any, ever did.
     """
 
     n: int
@@ -88,6 +92,8 @@ class Failures:
     groups: tuple[Group, ...]
     allowed_ratio: float = _DEFAULT_ALLOWED
     protocol: str = "http"
+    server: str = ""
+    has_answered: bool = True
 
     @property
     def n_failed(self) -> int:
@@ -122,7 +128,9 @@ class Failures:
         """`73.1 % of 2,447 requests failed, the server refused: 1,789 x HTTP 503 …`; empty without any."""
         if not self.groups:
             return ""
-        claim = _CLAIMS[BROKE if self._broke else self.kind]
+        claim = _CLAIMS[BROKE if self._broke else self.kind].replace(
+            "the server", self.server or "the server"
+        )
         head = f"{share_text(self.ratio)} of {count_text(self.n)} requests failed, {claim}"
         shown = ", ".join(f"{count_text(one.n)} x {self.words(one)}" for one in self.groups[:_MOST_GROUPS])
         n_rest = sum(one.n for one in self.groups[_MOST_GROUPS:])
@@ -131,6 +139,8 @@ class Failures:
     @property
     def _broke(self) -> bool:
         """Connections that a server took and then lost, while it answered others."""
+        if not self.has_answered:
+            return False
         n_absent = sum(one.n for one in self.groups if one.kind == ABSENT)
         return self.kind == ABSENT and self.n_ok > 0 and 2 * self.n_unreached < n_absent
 
@@ -160,9 +170,11 @@ class Failures:
 def failures_of(measured: Requests, scenario: Mapping[str, Any] | None = None) -> Failures:
     """The failures among the measured requests; `scenario` is that of the manifest, for what is expected."""
     groups = _groups(measured)
-    is_answered = len(groups) > sum(one.kind == SLOW for one in groups) or bool(measured.is_ok.any())
-    if not is_answered:  # nobody ever said anything: not slow, not there
-        groups = [Group(ABSENT, one.outcome, one.detail, one.n) for one in groups]
+    server = _failed_alone(measured)
+    of_server = measured.at_server(server) if server else measured
+    has_answered = any(one.kind != SLOW for one in _groups(of_server)) or bool(of_server.is_ok.any())
+    if not has_answered:  # nobody ever said anything: not slow, not there
+        groups = [replace(one, kind=ABSENT) if one.kind == SLOW else one for one in groups]
     own = scenario or {}
     return Failures(
         n=len(measured),
@@ -171,7 +183,20 @@ def failures_of(measured: Requests, scenario: Mapping[str, Any] | None = None) -
         groups=tuple(groups),
         allowed_ratio=float((own.get("expect") or {}).get("failures", _DEFAULT_ALLOWED)),
         protocol=str((own.get("clients") or {}).get("protocol", "http")),
+        server=server,
+        has_answered=has_answered,
     )
+
+
+def _failed_alone(measured: Requests) -> str:
+    """Name of the server of several that nearly all failures are of; empty where there is none such."""
+    at_all = measured.target.counts()
+    failed = measured.target.take(measured.outcome.is_any_of(_KINDS)).counts()
+    worst = max(failed, key=lambda name: failed[name], default="")
+    if len(at_all) < 2 or not worst:
+        return ""
+    is_alone = failed[worst] >= _ALONE_RATIO * sum(failed.values())
+    return worst if is_alone and at_all[worst] < _ALONE_RATIO * len(measured) else ""
 
 
 def is_unreached(requests: Requests) -> Bools:

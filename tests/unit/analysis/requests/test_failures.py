@@ -28,7 +28,7 @@ from squall.analysis.verdict.bottleneck import Bottleneck
 from squall.analysis.verdict.causes import ORDER, Cause, in_order
 from squall.analysis.verdict.validity import Samples, Verdict, judge
 from squall.scenarios.units import NS_PER_S
-from tests.synthetic_runs import START_NS, S, SyntheticRun, as_table
+from tests.synthetic_runs import START_NS, S, SyntheticRun, as_table, synthesise_two_servers
 from tests.unit.analysis.render.test_screen import screen_lines
 
 MakeRun = Callable[..., RunStore]
@@ -229,6 +229,35 @@ def test_failures_are_counted_once_each_and_unsent_is_none_of_the_servers(
     n_ok = [one[0] for one in ends].count("ok")
     assert found.is_beyond == (len(failed) / n > allowed or bool(failed and not n_ok))
     assert bool(found.sentence) == bool(failed)
+
+
+@pytest.mark.parametrize(
+    ("outcome", "detail", "sent", "kind", "words"),
+    [
+        ("transport_error", "connect: Connection refused", False, ABSENT, "server-1 was not there"),
+        ("transport_error", "closed", True, ABSENT, "server-1's connections broke"),
+        ("rejected", "503 full", True, REFUSES, "server-1 refused"),
+        ("timeout", "no reply within 5s", True, ABSENT, "server-1 was not there"),  # it never said anything
+    ],
+)
+def test_of_two_servers_the_one_that_failed_alone_is_named(
+    outcome: str, detail: str, sent: bool, kind: str, words: str
+) -> None:
+    run = synthesise_two_servers()
+    fail(run, 0.5, outcome, detail, sent)  # every other one, as the servers alternate
+    requests = run.tables["requests"]
+    requests["outcome"][4000], requests["detail"][4000] = "rejected", "503 full"  # a stray one of the other
+    failures = verdict_of(run).failures
+    assert f"requests failed, {words}: " in failures.sentence
+    assert failures.groups[0].kind == kind
+
+
+def test_of_two_servers_that_both_fail_none_is_named() -> None:
+    run = synthesise_two_servers()
+    fail(run, 0.25, "rejected", "503 full")
+    requests = run.tables["requests"]
+    requests["outcome"][0::8] = ["rejected"] * len(requests["outcome"][0::8])
+    assert "requests failed, the server refused: " in verdict_of(run).failures.sentence
 
 
 @given(st.permutations([Cause(kind, kind) for kind in ORDER]))
