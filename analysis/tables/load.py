@@ -55,12 +55,12 @@ REQUEST = made_in(
         " user + users of the run * count of the user's requests before it",
     ),
     id_("worker", "client worker that was dealt the arrival; closed loop: its user"),
+    text(
+        "target",
+        "server that the request was for; empty where one was to be chosen at a send that never was",
+    ),
     *made_in(
-        _LABELS,
-        text(
-            "target",
-            "server that the request was for; empty where one was to be chosen at a send that never was",
-        ),
+        ("actors/load/recorder.py", "cluster/driver/gather.py"),
         text("request_kind", "kind of request: the model's name"),
     ),
     at(

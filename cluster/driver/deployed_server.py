@@ -148,7 +148,14 @@ class DeployedServer:
             steps=tuple(endpoint.steps),
             decoupled=tuple(endpoint.decoupled),
             scheduling=self._scheduling(),
+            gpus=self._gpus(),
         )
+
+    def _gpus(self) -> tuple[str, ...]:
+        """UUIDs of those that it was given; empty where it sees all, or NVML tells none."""
+        chosen = self._seat.entry.gpus
+        found = self.agent.call(NodeAgent.server_gpus, chosen) if chosen is not None else ()
+        return found if all(not one.isdecimal() for one in found) else ()
 
     def _scheduling(self) -> ServerScheduling:
         """How it is scheduled and limited, told where nobody deploys one so; empty where it is elsewhere."""

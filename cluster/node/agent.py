@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
@@ -14,7 +15,7 @@ from squall.actors.net.triton_control import ControlError
 from squall.actors.process.cores import Cores, Split, node_split
 from squall.actors.process.state import listening_pids, states_of, what_is_unusual
 from squall.actors.process.supervisor import remove_leftovers
-from squall.actors.sampling.gpu.source import missing_reason
+from squall.actors.sampling.gpu.source import gpu_identities, missing_reason
 from squall.actors.sampling.observer import Observer, ObserverSettings, ServerTarget
 from squall.actors.sampling.triton_trace import TRACE, TraceSwitch, trace_holds, trace_reason, traces_in
 from squall.analysis.nsys.tables import EventLabels
@@ -28,6 +29,7 @@ from squall.cluster.node.injected.kernel_recording import missing_kernels
 from squall.cluster.node.node_facts import node_facts
 from squall.cluster.node.scratch import Owner, Scratch, claim, is_wanted, owner_of
 from squall.cluster.node.server import LOOPBACK, TritonServer
+from squall.cluster.node.server_environment import visible_gpus
 from squall.cluster.node.server_log import without_own_folders
 from squall.cluster.node.server_nsys import ServerNsys
 from squall.cluster.node.spills import NodeFile, Spills, save_deleted
@@ -226,7 +228,7 @@ class NodeAgent:
             cores,
             injected,
             traces_any=traced == "required",
-            gpus=entry.gpus if entry is not None else None,
+            gpus=self.server_gpus(entry.gpus) if entry is not None and entry.gpus is not None else None,
             address=address,
         )
         try:
@@ -236,6 +238,11 @@ class NodeAgent:
                 raise
             self._endpoint = self._start_without_nsys(self._server, str(error), scenario.profile)
         return self._endpoint
+
+    def server_gpus(self, gpus: tuple[int, ...]) -> tuple[str, ...]:
+        """See `visible_gpus`, of this node."""
+        uuids = [uuid for uuid, _ in gpu_identities()]
+        return tuple(visible_gpus(gpus, os.environ.get("CUDA_VISIBLE_DEVICES"), uuids))
 
     def _start_without_nsys(self, server: TritonServer, reason: str, profile: ProfileConfig) -> Endpoint:
         """After a start inside an nsys session that failed: the server may well start without it.

@@ -68,8 +68,8 @@ class TritonServer:
     named, none where the server's version cannot trace. `cores`: those it may run on; empty: those of this process.
     `injected`: what its environment has beside for libraries of ours; `refusal`: why it runs without them, in a
     container whose loader cannot take them; None: it has what it was given. `traces_any`: also a version that its
-    trace API may crash. `gpus`: the GPUs of the node that it may see, by index; None: all. `address`: where it listens.
-    Not thread-safe.
+    trace API may crash. `gpus`: the GPUs that it may see, as CUDA_VISIBLE_DEVICES takes them; None: all. `address`: where
+    it listens. Not thread-safe.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class TritonServer:
         cores: tuple[int, ...] = (),
         injected: Mapping[str, str] | None = None,
         traces_any: bool = False,
-        gpus: tuple[int, ...] | None = None,
+        gpus: tuple[str, ...] | None = None,
         address: str = LOOPBACK,
     ) -> None:
         self.records = folder / "batches"
@@ -99,7 +99,7 @@ class TritonServer:
         self._cores = cores
         self._injected = injected or {}
         self._traces_any = traces_any
-        self._gpus = {} if gpus is None else {"CUDA_VISIBLE_DEVICES": ",".join(map(str, gpus))}
+        self._gpus = {} if gpus is None else {"CUDA_VISIBLE_DEVICES": ",".join(gpus)}
         self._address = address
         self._ports: Ports | None = None
         self._log_start_bytes = 0

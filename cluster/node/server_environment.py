@@ -9,6 +9,8 @@ import sysconfig
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from squall.scenarios.errors import TargetError
+
 _KEPT_ENVIRONMENT = (
     "PATH", "LD_LIBRARY_PATH", "HOME", "LANG", "LC_ALL", "TZ", "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER",
     "CUDA_MPS_PIPE_DIRECTORY", "NVIDIA_VISIBLE_DEVICES", "DOCKER_HOST", "XDG_RUNTIME_DIR",
@@ -35,6 +37,25 @@ def server_environment(
     libraries = [*map(str, library_dirs), env.get("LD_LIBRARY_PATH", "")]
     env["LD_LIBRARY_PATH"] = os.pathsep.join(filter(None, libraries))
     return env | dict(injected or {})
+
+
+def visible_gpus(gpus: Sequence[int], allowed: str | None, uuids: Sequence[str]) -> list[str]:
+    """The GPUs of those indices, among those that this process may use, as CUDA_VISIBLE_DEVICES takes them: UUIDs, or
+    indices where NVML tells none.
+
+    `allowed`: CUDA_VISIBLE_DEVICES of this process, None where it has none; `uuids`: in NVML's order. Raises
+    TargetError for an index beyond them.
+    """
+    names = [one.strip() for one in allowed.split(",")] if allowed is not None else list(uuids)
+    names = [uuids[int(one)] if one.isdecimal() and int(one) < len(uuids) else one for one in names if one]
+    if not names and not uuids:
+        return [str(index) for index in gpus]
+    beyond = [index for index in gpus if index >= len(names)]
+    if beyond:
+        raise TargetError(
+            f"servers: gpus names number {beyond[0]} from 0, and the node has {len(names)} GPUs"
+        )
+    return [names[index] for index in gpus]
 
 
 def model_folders() -> list[str]:
