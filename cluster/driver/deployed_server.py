@@ -132,8 +132,8 @@ class DeployedServer:
             if reason is not None:
                 self.collectors.lose("nsys", reason, "squall doctor tries a recording on its own")
             self.libraries.confirm(self.agent)
-        found = self.endpoint
-        self._screen.step(f"Triton {found.server_version} ({found.source}) serves {found.spec.name}")
+        found, name = self.endpoint, f"{self.name}: " if self._scenario.servers is not None else ""
+        self._screen.step(f"{name}Triton {found.server_version} ({found.source}) serves {found.spec.name}")
 
     def describe(self) -> ServerFacts:
         """For the manifest."""

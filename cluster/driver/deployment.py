@@ -24,7 +24,6 @@ from squall.cluster.driver.collectors.observed import together
 from squall.cluster.driver.deployed_server import DeployedServer
 from squall.cluster.driver.nodes import Nodes
 from squall.cluster.node.agent import NodeAgent
-from squall.cluster.node.endpoint import tls_of
 from squall.cluster.placement import Placement
 from squall.cluster.progress import Screen
 from squall.cluster.remote.spawn import end_all
@@ -73,7 +72,8 @@ class Deployment:
         self._observe_clients()
         for server in self.servers:
             server.observe()
-        for server in {server.label: server for server in reversed(self.servers)}.values():
+        here = {server.label: server for server in reversed(self.servers) if server.is_here}
+        for server in here.values():
             server.observe_gpus()
         for server in self.servers:
             server.choose_tracing()
@@ -105,9 +105,10 @@ class Deployment:
                     notes += losses
                 except ClusterError as error:
                     notes.append(f"{server.name}: {error}")
-        one = self._scenario.server
-        if self._scenario.clients.shared_memory is not None and one.url is not None and self.workers:
-            notes += unregister_all(self._store.run, one.url.rstrip("/"), tls_of(self._scenario, one))
+        if self._scenario.clients.shared_memory is not None and self.workers:
+            for server in self.servers:
+                if not server.is_started:
+                    notes += unregister_all(self._store.run, server.endpoint.url, server.endpoint.tls)
         return notes + self.nodes.release(keeps)
 
     def _describe_nodes(self) -> dict[str, NodeFacts]:
