@@ -13,7 +13,7 @@ from squall.analysis.storage.store import RunStore
 from tests.integration.foreign_models import BY_ONE, write_ensemble, write_model
 from tests.integration.live_runs import Bench, scenario_mapping
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.beside]
 
 SLOW_S = 0.03
 RATE_HZ = 60.0

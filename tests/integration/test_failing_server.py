@@ -11,7 +11,7 @@ import pytest
 from tests.integration.live_runs import Bench, scenario_mapping
 from tests.null_process import NullProcess
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.beside]
 
 
 def _run(bench: Bench, *faults: str, **changes: Any) -> tuple[dict[str, Any], int]:

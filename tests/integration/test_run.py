@@ -235,6 +235,7 @@ def test_nothing_is_left_in_the_temporary_folder(full_run: FullRun) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.beside
 def test_a_running_server_is_loaded_as_it_is_and_five_workers_follow_one_plan(
     joined: Bench, own_triton: str
 ) -> None:
