@@ -134,6 +134,7 @@ class LoadWorker:
         self._regions: list[Region] = []
         self._folder_lock: int | None = None
         self._gc_watch = GcWatch()
+        self._ready_before_ns: int | None = None
         self._previous = Usage()
         self._due_ns = 0
         self._sender = Sender(settings.priority, settings.spin_ns > 0, settings.core)
@@ -283,6 +284,7 @@ class LoadWorker:
         self._previous = replace(self._usage(at_ns), n_due=0)
         self._due_ns = start_ns
         self._sender.raise_thread()
+        self._ready_before_ns = start_ns - self._clock.monotonic_ns()
         try:
             self._engine.run(self._clients, start_ns, self._on_tick, start_ns)
         except Exception as error:  # the process's edge: a fault of ours
@@ -321,6 +323,10 @@ class LoadWorker:
     def scheduling(self) -> Scheduling:
         """Of the thread that sends, once prepared."""
         return self._sender.scheduling
+
+    def ready_before_ns(self) -> int | None:
+        """How long before the start instant it was ready to send; negative: it came too late. None: it never ran."""
+        return self._ready_before_ns
 
     def demotions(self) -> tuple[int, int]:
         """How often its priority was taken from it because it computed too much, and for how many ns in all."""

@@ -146,3 +146,9 @@ class WorkerFacts:
         int | None, LEFT_OUT, Since(5), "times its priority was taken away, since it computed too much"
     ] = None
     demoted_ns: Annotated[int | None, LEFT_OUT, Since(5), "time without it"] = None
+    ready_before_ns: Annotated[
+        int | None,
+        LEFT_OUT,
+        Since(5),
+        "how long before the start instant it was ready to send; negative: it was late",
+    ] = None

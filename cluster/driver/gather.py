@@ -229,6 +229,12 @@ class Collection:
                     f"{worker.handle.name} used more than {MOST_SHARE:g} of a core and went on without its priority for"
                     f" {demoted_ns / NS_PER_S:.1f} s"
                 )
+        for worker, ready_ns in self._of_workers(LoadWorker.ready_before_ns, self.notes):
+            at = numbers[id(worker)]
+            facts[at] = replace(facts[at], ready_before_ns=ready_ns)
+            if ready_ns is not None and ready_ns < 0:
+                late_s = -ready_ns / NS_PER_S
+                self.notes.append(f"{worker.handle.name} began {late_s:.3f} s after the agreed instant")
         self._store.amend(replace(self._store.manifest, workers=tuple(facts)))
 
     def _of_workers(
