@@ -68,8 +68,8 @@ class TritonServer:
     named, none where the server's version cannot trace. `cores`: those it may run on; empty: those of this process.
     `injected`: what its environment has beside for libraries of ours; `refusal`: why it runs without them, in a
     container whose loader cannot take them; None: it has what it was given. `traces_any`: also a version that its
-    trace API may crash. `gpus`: those that it may see, as CUDA_VISIBLE_DEVICES takes them; None: all. `address`: where it
-    listens. Not thread-safe.
+    trace API may crash. `gpus`: those that it may see, as CUDA_VISIBLE_DEVICES takes them; None: all. `address`: where
+    it listens. Not thread-safe.
     """
 
     def __init__(
