@@ -173,10 +173,12 @@ class Recorder:
             values = records[name]
             return pa.array(values.copy(), mask=values == NEVER)
 
+        # readers list the words of a column: none that no row has
+        n_targets = self.unchosen + bool((records["target"] == self.unchosen).any())
         columns = {
             **{name: constant(text) for name, text in self._labels.items()},
-            "target": coded("target", self._targets),
-            "request_kind": coded("target", self._request_kinds),
+            "target": coded("target", self._targets[:n_targets]),
+            "request_kind": coded("target", self._request_kinds[:n_targets]),
             "phase": coded("phase", self._phases),
             "outcome": coded("outcome", OUTCOMES),
             "detail": self._detail_column(records["detail"]),

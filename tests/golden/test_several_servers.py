@@ -129,6 +129,8 @@ def test_each_arrival_comes_to_the_server_that_the_plan_says(protocol: str, way:
     assert_one_row_each(rows, plan)
     assert set(column(rows, "outcome")) == {"ok"}
     assert column(rows, "target") == [f"server-{number}" for number in plan.target.tolist()]
+    words = rows.column("target").unify_dictionaries().chunk(0).dictionary.to_pylist()
+    assert words == ["server-0", "server-1", "server-2"]
 
 
 @both_protocols

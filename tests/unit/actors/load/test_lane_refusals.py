@@ -171,6 +171,13 @@ def test_what_is_packed_row_by_row_reads_as_the_records_that_both_know() -> None
         ("know_head", (b"HTTP", 0, 12, -1), ValueError, "a target: -1"),
         ("expire", (0, bytes(9)), ValueError, "9 bytes are no int64"),
         ("n_done_by", (2,), ValueError, "a target: 2"),
+        ("landed", (2,), ValueError, "a target: 2"),
+        ("landed", (-1,), ValueError, "a target: -1"),
+        ("choose_by", (0, 1), ValueError, "a rule: 0"),
+        ("choose_by", (3, 1), ValueError, "a rule: 3"),
+        ("choose_by", (1, 2), ValueError, "kinds of requests: 2"),
+        ("choose_by", (1, -1), ValueError, "kinds of requests: -1"),
+        ("choose_by", (1, 1), ValueError, "not the same kinds for each server"),
         ("n_done_by", (-1,), ValueError, "a target: -1"),
         ("set_waiting", (0, 2), ValueError, "a target: 2"),
         ("set_waiting", (-1, 0), ValueError, "requests that wait: -1"),
@@ -397,6 +404,22 @@ def test_no_users_begin_with(bench: Bench, change: tuple[int, Any], error: Any, 
         bench.begin_closed(change)
 
 
+def test_what_the_lane_is_to_choose_is_named_for_the_first_server(bench: Bench) -> None:
+    bench.lane.add_template(HEAD, TAIL, 1, N_BYTES, 0, 1)
+    bench.lane.choose_by(1, 1)
+    with pytest.raises(ValueError, match="no such template"):
+        bench.begin_open(2, (4, np.ones(2, np.int32)))
+    bench.begin_open()
+    with pytest.raises(ValueError, match="has begun"):
+        bench.lane.choose_by(2, 1)
+
+
+def test_the_lane_chooses_among_requests_of_each_server_in_turn_alone(bench: Bench) -> None:
+    bench.lane.add_template(HEAD, TAIL, 1, N_BYTES, 0, 0)
+    with pytest.raises(ValueError, match="not the same kinds for each server"):
+        bench.lane.choose_by(1, 1)
+
+
 @pytest.mark.parametrize("second", ["begin_open", "begin_closed"])
 @pytest.mark.parametrize("first", ["begin_open", "begin_closed"])
 def test_a_lane_begins_once(bench: Bench, first: str, second: str) -> None:
@@ -555,8 +578,8 @@ def test_a_lane_is_not_called_by_a_second_thread_while_it_waits(bench: Bench) ->
     [
         ("turn", (0,)), ("expire", (0, b"")), ("reclaim", (3,)), ("park_http", (3, None, 0)), ("take", ()),
         ("add_template", (HEAD, TAIL, 1, N_BYTES, 0, 0)), ("know_layout", (0, b"", b"", 12, 0)), ("halt", ()),
-        ("know_head", (b"HTTP", 0, 12, 0)), ("set_waiting", (0, 0)), ("set_others", (0, 0)), ("ended", (0, 0)),
-        ("n_due_by", (0,)),
+        ("choose_by", (1, 0)), ("landed", (0,)), ("know_head", (b"HTTP", 0, 12, 0)), ("set_waiting", (0, 0)),
+        ("set_others", (0, 0)), ("ended", (0, 0)), ("n_due_by", (0,)),
     ],
 )  # fmt: skip
 def test_a_closed_lane_refuses(bench: Bench, method: str, values: tuple[Any, ...]) -> None:
