@@ -24,7 +24,7 @@ def parent(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow
-@many(120)
+@many(60)
 @given(shape=shapes(most_requests=60))
 def test_many_planted_runs_come_out_as_loops_find_them(shape: Shape, parent: Path) -> None:
     planted = plant(shape)
@@ -36,7 +36,7 @@ def test_many_planted_runs_come_out_as_loops_find_them(shape: Shape, parent: Pat
 
 
 @pytest.mark.slow
-@many(80)
+@many(60)
 @given(shape=shapes(most_requests=60), on_ms=st.integers(1, 120), pause_ms=st.integers(1, 100))
 def test_many_runs_in_windows_come_out_as_loops_find_them(
     shape: Shape, on_ms: int, pause_ms: int, parent: Path
