@@ -28,6 +28,9 @@ demo: $(READY)
 # Bytecode is kept, whatever the shell says: the tests start hundreds of Pythons, and each would compile squall anew.
 test test-slow test-all: export PYTHONDONTWRITEBYTECODE =
 
+# One thread of BLAS in each process: the others of the suite have the cores, and threads that wait for one another spin.
+test test-slow test-all: export OPENBLAS_NUM_THREADS = 1
+
 # Lanes at once, then what is measured, alone and one by one. Real runs mostly wait, so that there are more of them at once than
 # cores, those of the engine among them: where one waits out a process that was stopped, the others have the cores. What starts
 # nsys, which may fail beside another of its kind, has a lane in which it goes one by one. The lanes of the unit tests and of nsys
