@@ -36,6 +36,18 @@ ray.shutdown()
 """
 
 
+MET_ON_A_BUSY_MACHINE = (
+    "completeness",
+    "losses",
+    "ok share",
+    "unsent",
+    "sent early",
+    "clock bound",
+    "lost records",
+)
+"""Checks of a run that do not depend on how much the tests' other processes disturb the workers."""
+
+
 def wait_until(is_so: Callable[[], Any], timeout_s: float, what: str) -> Any:
     """The first true answer of `is_so`; fails the test when it takes longer."""
     deadline = time.monotonic() + timeout_s
@@ -76,6 +88,20 @@ def scenario_mapping(**changes: Any) -> dict[str, Any]:
         "profile": {"nsys": "off", "nvml": "off"},
         **changes,
     }  # fmt: skip
+
+
+def planned_rows(store: RunStore) -> dict[str, Any]:
+    """Columns of `requests` by name, in the order of the plan, after the check that each arrival has one row."""
+    rows: dict[str, Any] = store.read("requests").sort_by("request_id").to_pydict()
+    assert rows["request_id"] == list(range(store.manifest.plan.n_arrivals))
+    return rows
+
+
+def unmet(store: RunStore) -> list[str]:
+    """Checks of `MET_ON_A_BUSY_MACHINE` that the sealed run does not meet."""
+    assert store.manifest.verdict is not None
+    is_met = {check.name: check.is_met for check in store.manifest.verdict.checks}
+    return [name for name in MET_ON_A_BUSY_MACHINE if not is_met[name]]
 
 
 @dataclass
@@ -130,12 +156,16 @@ class Live:
 
 @dataclass
 class Bench:
-    """A folder for one test's runs, and a temporary folder of the processes it starts."""
+    """A folder for one test's runs, and a temporary folder of the processes it starts.
+
+    `within`: words before a command that run it elsewhere.
+    """
 
     folder: Path
     tmp: Path
     ray: str | None = None
     ray_tmp: Path | None = None
+    within: tuple[str, ...] = ()
 
     @property
     def out(self) -> Path:
@@ -165,7 +195,7 @@ class Bench:
         with (self.folder / "stdout").open("w") as stdout:
             return Live(
                 subprocess.Popen(
-                    [sys.executable, *map(str, arguments)], stdin=subprocess.DEVNULL,
+                    [*self.within, sys.executable, *map(str, arguments)], stdin=subprocess.DEVNULL,
                     stdout=stdout, stderr=subprocess.PIPE, text=True, env=environment,
                     start_new_session=True, cwd=cwd,
                 )

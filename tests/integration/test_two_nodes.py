@@ -32,23 +32,13 @@ from squall.cluster.node.agent import FIRST_SERVER
 from squall.cluster.node.batches import read_batches
 from squall.scenarios.config.loader import scenario_from_mapping
 from squall.scenarios.plan.drafting import plan_scenario
-from tests.integration.live_runs import Bench, scenario_mapping, wait_until
+from tests.integration.live_runs import Bench, planned_rows, scenario_mapping, unmet, wait_until
 from tests.integration.two_nodes import AHEAD_S, Pair, two_nodes
 from tests.null_process import NullProcess
 
 S = 1_000_000_000
 BOUND_NS = 1_000_000
 NEAR, FAR = "node-0", "node-1"
-MET_ON_A_BUSY_MACHINE = (
-    "completeness",
-    "losses",
-    "ok share",
-    "unsent",
-    "sent early",
-    "clock bound",
-    "lost records",
-)
-"""Checks of a run that do not depend on how much the tests' other processes disturb the workers."""
 _LOST_TIMEOUT_S = 150.0
 
 
@@ -69,13 +59,6 @@ def _scenario(seconds: float, url: str, **changes: Any) -> dict[str, Any]:
     mapping = scenario_mapping(server={"url": url}, **changes)
     mapping["phases"][1] |= {"duration": f"{seconds:g}s", "arrivals": {"kind": "poisson", "rate": "150/s"}}
     return mapping
-
-
-def _requests(store: RunStore) -> dict[str, Any]:
-    """Columns by name, after the check that every planned arrival has one row."""
-    rows: dict[str, Any] = store.read("requests").sort_by("request_id").to_pydict()
-    assert rows["request_id"] == list(range(store.manifest.plan.n_arrivals))
-    return rows
 
 
 def _anchor_ns(store: RunStore) -> int:
@@ -164,11 +147,9 @@ def test_a_clock_hours_apart_is_known_within_its_bound_and_every_row_lies_on_the
     live = bench.start_run(mapping)
     assert live.end() in (0, 3), live.lines
     store = bench.store()
-    assert store.manifest.verdict is not None
-    checks = {check.name: check.is_met for check in store.manifest.verdict.checks}
-    assert [name for name in MET_ON_A_BUSY_MACHINE if not checks[name]] == [], store.manifest.verdict
+    assert unmet(store) == [], store.manifest.verdict
     assert store.manifest.losses == ()
-    rows = _requests(store)
+    rows = planned_rows(store)
     assert set(rows["node"]) == {FAR}
     assert set(rows["outcome"]) == {"ok"}
 
@@ -219,7 +200,7 @@ def test_a_killed_agent_of_the_second_node_leaves_its_workers_and_their_rows(
     agent.kill()
     assert live.end() == 3, live.lines
     store = bench.store()
-    assert set(_requests(store)["outcome"]) == {"ok"}
+    assert set(planned_rows(store)["outcome"]) == {"ok"}
     assert store.manifest.status == "INVALID"
     losses, notes = store.manifest.losses, store.manifest.notes
     assert len(losses) == 1, losses
@@ -238,7 +219,7 @@ def test_a_killed_agent_of_the_second_node_leaves_its_workers_and_their_rows(
 def _assert_the_far_worker_alone_is_lost(store: RunStore, killed_ns: int) -> None:
     """The near worker's arrivals are all served; the far one's are recorded, `lost` or, where its end was seen,
     `unsent`; the loss is named, and that its node's files are not here."""
-    rows = _requests(store)
+    rows = planned_rows(store)
     assert set(rows["node"]) == {NEAR, FAR}
     outcomes = {
         node: {one for at, one in zip(rows["node"], rows["outcome"], strict=True) if at == node}
