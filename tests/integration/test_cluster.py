@@ -147,6 +147,41 @@ def test_a_burst_from_three_nodes_is_sent_whole_on_one_clock_and_joined_to_its_b
     site.cluster.wait_until_clean()
 
 
+@pytest.mark.beside
+def test_two_servers_on_two_hosts_share_a_burst_and_each_request_is_joined_on_its_own(
+    site: Site, bench: Bench
+) -> None:
+    """squall starts them, on gpu0 and client0; head and client1 load both."""
+    mapping = scenario_mapping(server={"listen": "cluster"}, servers={"count": 2})
+    mapping["clients"] |= {"workers_per_node": 1, "deal": "hash"}
+    mapping["phases"][1]["duration"] = "4s"
+    live = bench.start_run(mapping)
+    assert live.end() in (0, 3), live.lines
+    store = bench.store()
+    assert unmet(store) == [], store.manifest.verdict
+    assert (store.manifest.losses, store.manifest.unfinished) == ((), None)
+    clients, servers = (
+        {NODES["head"], NODES["client1"]},
+        {"server-0": NODES["gpu0"], "server-1": NODES["client0"]},
+    )
+    assert _outcomes(store) == {label: {"ok"} for label in clients}
+    assert {name: one.node for name, one in store.manifest.servers.items()} == servers
+    requests = store.read("requests", ["request_id", "target", "node"]).to_pylist()
+    assert {(row["target"], row["node"]) for row in requests} == {
+        (name, label) for name in servers for label in clients
+    }, "each client loads both"
+    assert all(row["target"] == f"server-{row['request_id'] % 2}" for row in requests), "in turn"
+    for table in ("batches", "triton_samples", "thread_samples"):
+        found = {(row["server"], row["node"]) for row in store.read(table, ["server", "node"]).to_pylist()}
+        assert found == set(servers.items()), table
+    joined = store.read("joined", ["target", "server", "join_level"]).to_pylist()
+    assert {row["join_level"] for row in joined} == {"exact"}
+    assert all(row["server"] == row["target"] for row in joined)
+    _assert_clocks_true(store)
+    assert store.verify() == []
+    site.cluster.wait_until_clean()
+
+
 @pytest.mark.slow
 def test_a_link_that_is_down_for_seconds_and_a_worker_that_stands_still_cost_no_row(
     site: Site, bench: Bench
