@@ -21,7 +21,7 @@ def test_another_server_on_the_port_is_not_ours(tmp_path: Path, monkeypatch: pyt
         free = free_ports(ServerConfig())
         port = int(taken.url.rpartition(":")[2])
         given = [Ports(port, free.grpc, free.metrics), free]
-        monkeypatch.setattr(squall.cluster.node.server, "free_ports", lambda _: given.pop(0))
+        monkeypatch.setattr(squall.cluster.node.server, "free_ports", lambda *_: given.pop(0))
         server = server_of(tmp_path / "own")
         try:
             endpoint = server.start()
