@@ -344,6 +344,9 @@ class _Run:
             self._screen.show(self._plan.spans, at_ns, self._workers.poll())
             if time.monotonic_ns() > last_ns:
                 self._workers.give_up()
+            elif self._scenario.clients.on_client_loss == "stop" and self._workers.has_lost:
+                self._screen.step("the load stops, as clients.on_client_loss says", "red")
+                self._workers.stop()
 
     def _hear_nodes(self) -> None:
         """What has ended on a node that should run: the load goes on without it."""

@@ -34,6 +34,11 @@ class WorkerWatch:
         """No worker runs any more."""
         return all(worker.is_lost or worker.has_ended() for worker in self._workers)
 
+    @property
+    def has_lost(self) -> bool:
+        """A worker is lost, whose arrivals nobody sends."""
+        return any(worker.is_lost for worker in self._workers)
+
     def give_up(self) -> None:
         """Stops workers that have not ended so long after the run; one that does not hear it is lost with its node."""
         late = [one for one in self._workers if not one.is_lost and not one.has_ended()]

@@ -159,6 +159,7 @@ class ClientConfig(Section):
     spin_ns: Annotated[Duration, Field(le=LARGEST_SPIN_NS)] = Field(default=0, alias="spin")
     timeout_ns: PositiveDuration = Field(default=5 * NS_PER_S, alias="timeout")
     max_in_flight: Count | None = None
+    on_client_loss: Literal["continue", "stop"] = "continue"  # what the others do when a worker is lost
     connections: Count = 16  # opened per worker before the start; the pool grows to need
     rows: RowsConfig = ConstantRows()
     deal: Literal["sequence", "hash", "session"] = "sequence"  # which worker sends an arrival

@@ -86,6 +86,26 @@ def test_a_killed_worker_costs_only_its_unwritten_rows_and_the_run_is_invalid(jo
 
 
 @pytest.mark.slow
+def test_where_the_scenario_says_so_a_lost_worker_ends_the_load_of_all(joined: Bench) -> None:
+    assert joined.ray_tmp is not None
+    mapping = _run_of(30)
+    mapping["clients"]["on_client_loss"] = "stop"
+    live = joined.start_run(mapping)
+    _between_flushes(_spill_file(joined.ray_tmp, 1)).kill()
+    assert live.end() == 3, live.lines
+    assert any("the load stops, as clients.on_client_loss says" in line for line in live.lines)
+    store, rows = joined.store(), _requests(joined)
+    assert np.array_equal(np.sort(rows["request_id"]), np.arange(store.manifest.plan.n_arrivals))
+    other = rows["worker"] == 0
+    assert {"ok", "unsent"} <= set(rows["outcome"][other]) <= {"ok", "unsent", "cancelled"}
+    unsent = other & (rows["outcome"] == "unsent")
+    assert rows["scheduled_ns"][other & (rows["outcome"] == "ok")].max() < rows["scheduled_ns"][unsent].min()
+    assert unsent.sum() > (rows["outcome"][other] == "ok").sum(), "long before its end"
+    assert store.manifest.status == "INVALID"
+    joined.wait_until_gone()
+
+
+@pytest.mark.slow
 def test_a_killed_triton_ends_every_later_request_as_transport_error(joined: Bench) -> None:
     assert joined.ray_tmp is not None
     live = joined.start_run(_run_of(5))
