@@ -13,25 +13,29 @@ import numpy as np
 from numpy.typing import NDArray
 
 from squall.cluster.node.endpoint import Endpoint
-from squall.cluster.node.server import TritonServer
+from squall.cluster.node.server import LOOPBACK, TritonServer
 from squall.scenarios.config.loader import scenario_from_mapping
 from tests.integration.live_runs import scenario_mapping
 
 Array = NDArray[np.float32]
 
 
-def server_of(folder: Path, cores: tuple[int, ...] = (), **model: Any) -> TritonServer:
+def server_of(
+    folder: Path, cores: tuple[int, ...] = (), address: str = LOOPBACK, **model: Any
+) -> TritonServer:
     """Not started yet; `model`: keys of the scenario's section, the head's small sizes unless it names others."""
     mapping = scenario_mapping()
     mapping["model"] |= model
     scenario = scenario_from_mapping(mapping, "test")
-    return TritonServer(scenario.model, scenario.server, folder, None, has_gpu=False, cores=cores)
+    return TritonServer(
+        scenario.model, scenario.server, folder, None, has_gpu=False, cores=cores, address=address
+    )
 
 
 @contextmanager
-def serving(folder: Path, **model: Any) -> Iterator[tuple[TritonServer, Endpoint]]:
+def serving(folder: Path, address: str = LOOPBACK, **model: Any) -> Iterator[tuple[TritonServer, Endpoint]]:
     """The server while it runs."""
-    server = server_of(folder, **model)
+    server = server_of(folder, address=address, **model)
     try:
         yield server, server.start()
     finally:

@@ -156,10 +156,10 @@ def two_nodes(number: int) -> Iterator[Pair]:
         except OSError as error:
             pytest.skip(f"no network and time namespaces here: {error}")
         stack.callback(far.remove)
-        with ThreadPoolExecutor(1) as pool, pytest.MonkeyPatch.context() as patch:
+        with ThreadPoolExecutor(1) as pool:
             starting = pool.submit(stack.enter_context, hosted_ray(near_tmp, {}, far.peer_host))
-            patch.setattr("squall.cluster.node.server._LOOPBACK", far.peer_host)
-            server, endpoint = stack.enter_context(serving(folder, queue_delay=QUEUE_DELAY))
+            serves = serving(folder, far.peer_host, queue_delay=QUEUE_DELAY)
+            server, endpoint = stack.enter_context(serves)
             address = starting.result()
         far.join(address)
         yield Pair(address, near_tmp, far, endpoint.url, server.records)
