@@ -33,9 +33,9 @@ def server_of(
 
 
 @contextmanager
-def serving(folder: Path, address: str = LOOPBACK, **model: Any) -> Iterator[tuple[TritonServer, Endpoint]]:
-    """The server while it runs."""
-    server = server_of(folder, address=address, **model)
+def serving(folder: Path, **model: Any) -> Iterator[tuple[TritonServer, Endpoint]]:
+    """The server while it runs; `model` as in `server_of`, with its `address`."""
+    server = server_of(folder, **model)
     try:
         yield server, server.start()
     finally:

@@ -158,7 +158,7 @@ def two_nodes(number: int) -> Iterator[Pair]:
         stack.callback(far.remove)
         with ThreadPoolExecutor(1) as pool:
             starting = pool.submit(stack.enter_context, hosted_ray(near_tmp, {}, far.peer_host))
-            serves = serving(folder, far.peer_host, queue_delay=QUEUE_DELAY)
+            serves = serving(folder, address=far.peer_host, queue_delay=QUEUE_DELAY)
             server, endpoint = stack.enter_context(serves)
             address = starting.result()
         far.join(address)
