@@ -261,6 +261,17 @@ def titled(processes: Iterable[psutil.Process], title: str) -> list[psutil.Proce
     return found
 
 
+def living_in(namespace: str, title: str) -> list[psutil.Process]:
+    """Those that live in a network namespace, whose command line holds `title`."""
+    words = ["ip", "netns", "pids", namespace]
+    pids = subprocess.run(words, capture_output=True, text=True, check=False).stdout.split()
+    living = []
+    for pid in map(int, pids):
+        with contextlib.suppress(psutil.Error):
+            living.append(psutil.Process(pid))
+    return titled(living, title)
+
+
 def _processes_of(tmp: Path) -> list[psutil.Process]:
     found = []
     for process in psutil.process_iter():

@@ -29,7 +29,7 @@ import pytest
 from squall.cluster.node.server_environment import server_environment
 from squall.cluster.node.triton_home import find_triton
 from tests.integration.foreign_models import write_model
-from tests.integration.live_runs import RAY_AUTH, titled, wait_until
+from tests.integration.live_runs import RAY_AUTH, living_in, wait_until
 
 HEAD = "head"
 GCS_PORT = 6379
@@ -138,14 +138,7 @@ class Host:
 
     def processes(self, title: str = "") -> list[psutil.Process]:
         """Those that live here, whose command line holds `title`."""
-        pids = subprocess.run(
-            ["ip", "netns", "pids", self._namespace], capture_output=True, text=True, check=False
-        )
-        living = []
-        for pid in map(int, pids.stdout.split()):
-            with contextlib.suppress(psutil.Error):
-                living.append(psutil.Process(pid))
-        return titled(living, title)
+        return living_in(self._namespace, title)
 
     def process(self, title: str) -> psutil.Process:
         """The only one of these."""

@@ -20,7 +20,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.integration.live_runs import RAY_AUTH, hosted_ray, titled, wait_until
+from tests.integration.live_runs import RAY_AUTH, hosted_ray, living_in, wait_until
 from tests.integration.serving import serving
 
 AHEAD_S = 7_654
@@ -73,14 +73,7 @@ class FarNode:
 
     def processes(self, title: str = "") -> list[psutil.Process]:
         """Those that live in it, whose command line holds `title`."""
-        pids = subprocess.run(
-            ["ip", "netns", "pids", self._namespace], capture_output=True, text=True, check=False
-        )
-        living = []
-        for pid in map(int, pids.stdout.split()):
-            with contextlib.suppress(psutil.Error):
-                living.append(psutil.Process(pid))
-        return titled(living, title)
+        return living_in(self._namespace, title)
 
     def scratch_folders(self) -> list[Path]:
         """Those on its disk, while it lives."""
