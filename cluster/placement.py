@@ -64,7 +64,7 @@ def place(nodes: Sequence[Node], scenario: Scenario, addresses: Sequence[str] = 
     driver's where none has any). Those that answer in the cluster go in turn to the nodes with GPUs, without any to
     all but the driver's; clients to the nodes that are left, where none is to all. For servers that run already the
     clients go to the nodes without one, where there is none to all. Raises ClusterError without nodes, for
-    `servers.per` that comes to nothing, and for a node with a public address.
+    `servers.per` that comes to nothing, `gpus` of a node without any, and for a node with a public address.
     """
     if not nodes:
         raise ClusterError("the Ray cluster has no node that is alive")
@@ -119,7 +119,11 @@ def _seats(scenario: Scenario, hosts: Sequence[Node]) -> tuple[Seat, ...]:
     entries = scenario.server_entries()
     if entries is not None:
         named = _named(entries).items()
-        return tuple(Seat(name, one, hosts[i % len(hosts)]) for i, (name, one) in enumerate(named))
+        seats = tuple(Seat(name, one, hosts[i % len(hosts)]) for i, (name, one) in enumerate(named))
+        for seat in seats:
+            if seat.entry.gpus is not None and not seat.node.n_gpus:
+                raise ClusterError(f"{seat.name}: gpus, but Ray knows of no GPU on {seat.node.label}")
+        return seats
     assert scenario.servers is not None
     assert not isinstance(scenario.servers, tuple)
     is_by_gpu = scenario.servers.per == "gpu"

@@ -74,6 +74,8 @@ def test_one_server_for_each_gpu_sees_that_gpu_alone() -> None:
     assert clients_of(on_loopback) == ["node-1"]
     with pytest.raises(ClusterError, match=r"servers\.per: gpu, but Ray knows of no GPU"):
         place([node(0)], scenario(servers={"per": "gpu"}))
+    with pytest.raises(ClusterError, match="server-1: gpus, but Ray knows of no GPU on node-0"):
+        place([node(0)], scenario(servers=[{}, {"gpus": [0]}]))
 
 
 def test_without_gpus_servers_take_all_nodes_but_the_drivers() -> None:
