@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from squall.analysis.schema import arrow_schema
+from squall.analysis.tables.manifest import PlanFacts
 from squall.analysis.wording import count_text
 from squall.cluster.driver.client_workers import seats_of
 from squall.cluster.driver.intent import describe_plan, refuse_empty
@@ -25,7 +26,7 @@ from squall.scenarios.plan.deal import workers_of
 from squall.scenarios.plan.growing import pieces
 from squall.scenarios.plan.plan import Plan
 from squall.scenarios.plan.route import planned_by_server
-from squall.scenarios.plan.routed import plan_run
+from squall.scenarios.plan.routed import plan_run, routed
 
 _PLAN_BYTES = 23
 """An arrival in a worker's memory: the columns of `Plan`, with its server."""
@@ -33,7 +34,7 @@ _PLAN_BYTES = 23
 
 @dataclass(frozen=True)
 class DryRun:
-    """See `dry_run`. `n_sent`: arrivals, or users of a closed loop; None where that is known only in the run."""
+    """See `dry_run`. `n_planned`: arrivals, or users of a closed loop; None where workers choose the server."""
 
     plan: dict[str, Any]
     servers: tuple[dict[str, Any], ...]
@@ -81,7 +82,8 @@ def dry_run(scenario: Scenario, ray_address: str | None, interrupts: Interrupts)
     """
     entries = scenario.server_entries()
     plan = plan_run(scenario, entries)
-    refuse_empty(describe_plan(plan))
+    facts = describe_plan(plan)
+    refuse_empty(facts)
     addresses = server_addresses(scenario)
     specs = [
         attach(scenario.model, one, tls_of(scenario, one)).spec
@@ -92,10 +94,11 @@ def dry_run(scenario: Scenario, ray_address: str | None, interrupts: Interrupts)
         nodes = session.nodes()
     placement = place(nodes, scenario, addresses)
     if entries is None:
-        plan = plan_run(scenario, [seat.entry for seat in placement.servers])
+        plan = routed(plan, scenario, [seat.entry for seat in placement.servers])
+        facts = describe_plan(plan)
     spec = specs[0] if specs else _head(scenario)
     return DryRun(
-        plan=_plan_facts(plan),
+        plan=_plan_facts(plan, facts),
         servers=_servers(plan, placement),
         clients=_clients(scenario, plan, placement, spec),
         note=placement.note,
@@ -112,8 +115,7 @@ def _head(scenario: Scenario) -> ModelSpec | None:
     )
 
 
-def _plan_facts(plan: Plan | ClosedPlan) -> dict[str, Any]:
-    facts = describe_plan(plan)
+def _plan_facts(plan: Plan | ClosedPlan, facts: PlanFacts) -> dict[str, Any]:
     return {
         "load": facts.load, "n_arrivals": facts.n_arrivals, "n_users": facts.n_users, "sha256": facts.sha256,
         "seconds": plan.spans[-1].end_ns / 1e9,

@@ -17,7 +17,6 @@ from squall.actors.load.shared_memory import SharedMemorySettings
 from squall.actors.load.targets import TargetSettings
 from squall.actors.load.worker import Answers, LoadWorker, Progress, WorkerSettings
 from squall.actors.messages.value_check import ValueRule
-from squall.actors.net.stream import TlsSettings
 from squall.actors.process.priority import Scheduling
 from squall.analysis.tables.collected import ValueChecks
 from squall.analysis.tables.deployed import SenderScheduling, WorkerFacts
@@ -26,7 +25,7 @@ from squall.cluster.placement import Node, Placement
 from squall.cluster.progress import Screen
 from squall.cluster.remote.spawn import Handle, spawn
 from squall.models.reference import read_answers, reference_answers
-from squall.scenarios.config.routing import RoutingConfig
+from squall.scenarios.config.routing import CHOSEN_AT_SEND, RoutingConfig
 from squall.scenarios.config.scenario import ClientConfig, Scenario
 from squall.scenarios.errors import ClusterError, ScenarioError
 from squall.scenarios.plan.closed import ClosedPlan, deal_closed
@@ -166,11 +165,10 @@ def _settings(
     """Those of the first worker, but for its node and the folder for its spill files."""
     clients, memory = scenario.clients, scenario.clients.shared_memory
     is_plain = clients.protocol == "grpc" and clients.tls is None  # https says only what HTTP speaks
-    tls = None if clients.tls is None else TlsSettings(**clients.tls.model_dump())
     targets = tuple(
         TargetSettings(
             name, one.host, one.port if clients.protocol == "http" else one.grpc_port, one.spec,
-            None if is_plain else tls or one.tls, clients.unix,
+            None if is_plain else one.tls, clients.unix,
             None if memory is None else SharedMemorySettings(memory.inputs, memory.outputs, one.url, one.tls),
         )
         for name, one in endpoints.items()
@@ -187,7 +185,7 @@ def _settings(
 
 def choice_of(routing: RoutingConfig) -> Choice:
     """Who says which server a request is for."""
-    return routing.kind if routing.kind in ("least-in-flight", "two-choices") else "planned"
+    return routing.kind if routing.kind in CHOSEN_AT_SEND else "planned"
 
 
 def worker_facts(workers: Sequence[Worker], is_closed: bool) -> tuple[WorkerFacts, ...]:

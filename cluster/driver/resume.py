@@ -120,8 +120,7 @@ class _Resuming:
         self._losses: list[str] = []
         self._notes: list[str] = []
         self._ledger: Ledger | None = None
-        self._kernels = self._before.kernels
-        self._gathered_kernels: KernelRecordingFacts | None = None
+        self._kernels: KernelRecordingFacts | None = None  # gathered here
 
     def look(self) -> None:
         """Finds the folders here, and waits for the end of what still writes to them. Raises ClusterError."""
@@ -162,10 +161,7 @@ class _Resuming:
     def _kept(self, table: str, rows: pa.Table) -> pa.Table:
         """Rows that lie in no folder here: of nodes that have none, and what the servers of other folders left."""
         labels = pa.array([site for site in self._folders if site == label_of(site)], pa.string())
-        is_of_server = (
-            "server" in rows.column_names and table not in FILLED
-        )  # the observer's lie with the node
-        if not is_of_server:
+        if "server" not in rows.column_names or table in FILLED:  # the observer's lie with the node
             return rows.filter(pc.invert(pc.is_in(_plain(rows, "node"), labels)))
         here = [name for name in self._servers() for one in self._folders.values() if (one / name).is_dir()]
         return rows.filter(pc.invert(pc.is_in(_plain(rows, "server"), pa.array(here, pa.string()))))
@@ -207,8 +203,7 @@ class _Resuming:
         self._losses, self._notes = self._losses + losses, self._notes + notes
         self._notes += inside.kernels.spill(spills, labels)
         if (kernels := inside.kernels.facts()).processes:
-            self._kernels = kernels_together(self._gathered_kernels, kernels)
-            self._gathered_kernels = self._kernels
+            self._kernels = kernels_together(self._kernels, kernels)
         if traces := traces_in(folder):
             self._notes += spills.write_traces(traces, labels)
 
@@ -263,7 +258,7 @@ class _Resuming:
                 known,
                 losses=(*noted, *self._losses),
                 notes=(*known.notes, *self._notes, _how(self._before)),
-                kernels=self._kernels,
+                kernels=self._kernels or self._before.kernels,
             )
         )
         if self._is_aborted:

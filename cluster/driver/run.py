@@ -43,7 +43,7 @@ from squall.scenarios.config.scenario import Scenario
 from squall.scenarios.errors import SquallError, StoreError
 from squall.scenarios.plan.closed import ClosedPlan
 from squall.scenarios.plan.plan import Plan
-from squall.scenarios.plan.routed import plan_run
+from squall.scenarios.plan.routed import plan_run, routed
 from squall.scenarios.units import NS_PER_S
 
 _START_MARGIN_NS = NS_PER_S // 2
@@ -174,7 +174,7 @@ class _Run:
         """Who is where; the plan is routed now where only the nodes say how many servers there are."""
         placement = place(nodes, self._scenario, server_addresses(self._scenario))
         if self._scenario.server_entries() is None:
-            self._plan = plan_run(self._scenario, [seat.entry for seat in placement.servers])
+            self._plan = routed(self._plan, self._scenario, [seat.entry for seat in placement.servers])
             described = describe_plan(self._plan)
             self._store.amend(replace(self._store.manifest, plan=described))
             self._screen.step(f"{len(placement.servers)} servers; {announce(described)[-1]}")

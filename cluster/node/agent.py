@@ -76,10 +76,11 @@ class NodeAgent:
                 claim(self._scratch.path, run, site or node, *run_dir)
         except OSError as error:
             raise ClusterError(f"{node}: no scratch folder: {error.strerror or error}") from error
+        self._server_folder = self._scratch.path / server
         self._server: TritonServer | None = None
         self._endpoint: Endpoint | None = None
-        self._nsys = ServerNsys(node, self._scratch.path / self._name, SystemClock(), profile)
-        self._inside = LibrariesInside(self._scratch.path / self._name)
+        self._nsys = ServerNsys(node, self._server_folder, SystemClock(), profile)
+        self._inside = LibrariesInside(self._server_folder)
         self._is_traced = False
         self._is_restarting = False
         self._is_deleted = False
@@ -212,7 +213,7 @@ class NodeAgent:
         `kernel_kinds`: the kernel library can record these, empty: it is not loaded. Raises what `TritonServer.start`
         and `LibrariesInside.begin` do, and ClusterError where a required nsys does not launch it.
         """
-        folder = self._scratch.path / self._name
+        folder = self._server_folder
         folder.mkdir()
         session = self._nsys.begin(scenario.profile).session if with_nsys else None
         traced = scenario.profile.triton_trace
@@ -334,7 +335,7 @@ class NodeAgent:
 
     def server_log(self) -> bytes:
         """The server's log so far, without names of this node's folders; empty if no server was started here."""
-        log = self._scratch.path / self._name / "triton.log"
+        log = self._server_folder / "triton.log"
         return without_own_folders(log.read_bytes(), self._scratch.path) if log.exists() else b""
 
     def stop_server(self) -> list[str]:
@@ -411,7 +412,7 @@ class NodeAgent:
 
         `from_ns`: begin of the load on this node's clock; what the batch library recorded before is left out.
         """
-        folder = self._scratch.path / self._name
+        folder = self._server_folder
         labels = {
             "run": self._run,
             "node": self._node,
@@ -453,9 +454,7 @@ class NodeAgent:
         self.stop_observer()
         self.stop_server()
         remove_regions(self._run)
-        remove_leftovers(
-            str(self._scratch.path / self._name)
-        )  # of an agent that died, whose server was killed
+        remove_leftovers(str(self._server_folder))  # of an agent that died, whose server was killed
         self._inside.close(keeps_files)
         if keeps_files:
             self._scratch.leave()

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Final, Literal
 
 from squall.scenarios.config.fields import Section
 
 RoutingKind = Literal[
     "round-robin", "random", "weighted", "sticky", "least-in-flight", "two-choices", "mirror"
 ]
-CHOSEN_AT_SEND = ("least-in-flight", "two-choices")
+CHOSEN_AT_SEND: Final = ("least-in-flight", "two-choices")
 WEIGHED = ("weighted", "sticky")
 NO_MIRROR = "a user of a closed loop waits for one server's reply, so mirror has no meaning; use another kind"
 

@@ -14,11 +14,15 @@ from squall.scenarios.plan.route import route, route_closed
 
 def plan_run(scenario: Scenario, entries: Sequence[ServerEntry] | None) -> Plan | ClosedPlan:
     """The plan of the whole run, the same wherever it is made. `entries`: one for each server in its order; None: it is
-    not known yet how many there are, and the plan is not routed. Raises as `plan_scenario` and `route` do.
+    not known yet how many there are, and `routed` is to follow. Raises as `plan_scenario` and `route` do.
     """
-    routing, weights = scenario.clients.routing, [entry.weight for entry in entries or ()]
-    if is_closed(scenario):
-        closed = plan_closed(scenario)
-        return route_closed(closed, routing, weights, scenario.seed) if weights else closed
-    plan = plan_scenario(scenario)
-    return route(plan, routing, weights, scenario.seed) if weights else plan
+    plan = plan_closed(scenario) if is_closed(scenario) else plan_scenario(scenario)
+    return plan if entries is None else routed(plan, scenario, entries)
+
+
+def routed(plan: Plan | ClosedPlan, scenario: Scenario, entries: Sequence[ServerEntry]) -> Plan | ClosedPlan:
+    """A plan that is not routed yet, with the server of each arrival. Raises as `route` does."""
+    routing, weights = scenario.clients.routing, [entry.weight for entry in entries]
+    if isinstance(plan, ClosedPlan):
+        return route_closed(plan, routing, weights, scenario.seed)
+    return route(plan, routing, weights, scenario.seed)
