@@ -1,0 +1,1 @@
+"""What the agent of a node holds: the observer, the server, the folder with its files."""
