@@ -98,6 +98,18 @@ class Progress:
     recent_response_ns: np.ndarray[Any, np.dtype[np.int64]]
 
 
+@dataclass(frozen=True)
+class Account:
+    """What a worker had while it ran: how its sending thread was scheduled, at its end; how often its priority was
+    taken from it because it computed too much, and for how many ns in all; how long before the start instant it was
+    ready to send (negative: it came too late; None: it never ran)."""
+
+    scheduling: Scheduling
+    n_demotions: int
+    demoted_ns: int
+    ready_before_ns: int | None
+
+
 def why_no_lane(settings: WorkerSettings, templates: Iterable[Template]) -> str:
     """Why requests of these templates do not go through the C lane; empty where they do."""
     reasons = {
@@ -324,13 +336,12 @@ class LoadWorker:
         """Of the thread that sends, once prepared."""
         return self._sender.scheduling
 
-    def ready_before_ns(self) -> int | None:
-        """How long before the start instant it was ready to send; negative: it came too late. None: it never ran."""
-        return self._ready_before_ns
-
-    def demotions(self) -> tuple[int, int]:
-        """How often its priority was taken from it because it computed too much, and for how many ns in all."""
-        return self._governor.n_demotions, self._governor.demoted_ns
+    def account(self) -> Account:
+        """What it had while it ran; after `run`."""
+        governor = self._governor
+        return Account(
+            self._sender.scheduling, governor.n_demotions, governor.demoted_ns, self._ready_before_ns
+        )
 
     def tally(self) -> Tally:
         """Replies whose values it has compared."""

@@ -137,7 +137,7 @@ def flag(name: str, meaning: str, nullable: bool = False) -> Column:
     return Column(name, pa.bool_(), "claim", meaning, nullable)
 
 
-INGEST = "cluster/driver/ingest.py"
+INGEST = "cluster/driver/records/ingest.py"
 
 RUN = text("run", "name of the run")
 PHASE = text(

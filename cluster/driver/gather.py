@@ -10,33 +10,29 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
 from squall.actors.load.worker import LoadWorker
-from squall.actors.process.priority import MOST_SHARE
 from squall.analysis.clocks.timeline import RunPhase, assign_phase
 from squall.analysis.storage.store import RunStore
-from squall.analysis.tables.collected import NsysFacts, ObserverCost
-from squall.cluster.driver.client_workers import Worker, sender_scheduling
+from squall.analysis.tables.collected import KernelRecordingFacts, NsysFacts, ObserverCost
+from squall.cluster.driver.client_workers import Worker
 from squall.cluster.driver.collectors.observed import BATCHES_MEND
 from squall.cluster.driver.collectors.phase_profiler import TOO_LATE, PhaseProfiler
 from squall.cluster.driver.collectors.server_libraries import kernels_together
 from squall.cluster.driver.deployed_server import DeployedServer
 from squall.cluster.driver.deployment import Deployment, with_clock
-from squall.cluster.driver.ingest import Ledger, ingest_file, ingest_table
-from squall.cluster.driver.node_files import pieces_of
 from squall.cluster.driver.nodes import Nodes, label_of
+from squall.cluster.driver.records.ingest import Ledger, add_missing, ingest_file, ingest_table
+from squall.cluster.driver.records.node_files import pieces_of
+from squall.cluster.driver.records.side_by_side import side_by_side
+from squall.cluster.driver.worker_answers import answers_of, with_accounts
 from squall.cluster.node.agent import NodeAgent
 from squall.cluster.node.spills import NodeFile
 from squall.cluster.remote.spawn import Handle
 from squall.scenarios.errors import LostActor, SquallError, StoreError
 from squall.scenarios.plan.closed import ClosedPlan
 from squall.scenarios.plan.plan import Plan
-from squall.scenarios.units import NS_PER_S
 
 _STOP_TIMEOUT_S = 60.0
-_ANSWER_TIMEOUT_S = 10.0
 _SPILL_TIMEOUT_S = 1800.0
 
 Arguments = ParamSpec("Arguments")
@@ -69,6 +65,7 @@ class Collection:
         self.notes: list[str] = []
         self.store_error: StoreError | None = None
         self.unfetched: dict[str, str] = {}
+        self._kernels: dict[str, KernelRecordingFacts] = {}
         self._anchor_ns = anchor_ns
         self._store = store
         self._deployment = deployment
@@ -93,23 +90,17 @@ class Collection:
         deployment = self._deployment
         if profiler is not None:
             self._try("profiler", profiler.begin_finish)
-        recorded = [server for server in deployment.servers if server.collectors.is_on("kernels")]
-        for server in recorded:
-            self._try_noting("kernels", partial(server.libraries.stop, server.agent))
-        for server in deployment.servers:
-            if server.collectors.is_on("triton trace"):
-                self._try_noting("trace", partial(self._server_call, server, NodeAgent.turn_tracing, False))
+        side_by_side([partial(self._end_recording, server) for server in deployment.servers])
         self._try("agents", self._wake_agents)
         self._try_noting("clocks", self._take_clocks)  # first: the observers answer the last probes
         self._stop_observers()
         self._take_requests()
         if profiler is not None:
             self._try("profiler", profiler.finish)
+        side_by_side([partial(self._spill_server, server) for server in deployment.servers])
         for server in deployment.servers:
-            self._try("batches", partial(self._spill_server_tables, server))
-            self._try_noting("stop_server", server.begin_stop)
-        for server in recorded:
-            self._try_noting("kernels", partial(self._take_kernels, server))
+            if server.name in self._kernels:
+                self._try_noting("kernels", partial(self._note_kernels, server))
         if profiler is not None:
             self._try_noting("profiler", partial(self._take_profile, profiler))
         files = self._files()
@@ -120,6 +111,20 @@ class Collection:
             if not file.table:
                 self._try_noting(f"report of {label}", partial(self._take_report, label, file))
         self._try_noting("server log", deployment.keep_server_logs)
+
+    def _end_recording(self, server: DeployedServer) -> None:
+        """May run beside others, as `_spill_server`: one slow node does not hold up the rest."""
+        if server.collectors.is_on("kernels"):
+            self._try_noting("kernels", partial(server.libraries.stop, server.agent))
+        if server.collectors.is_on("triton trace"):
+            self._try_noting("trace", partial(self._server_call, server, NodeAgent.turn_tracing, False))
+
+    def _spill_server(self, server: DeployedServer) -> None:
+        """All that was recorded of a server, into spill files of its node, which takes as long as that is much."""
+        self._try("batches", partial(self._spill_server_tables, server))
+        self._try_noting("stop_server", server.begin_stop)
+        if server.collectors.is_on("kernels"):
+            self._try_noting("kernels", partial(self._spill_kernels, server))
 
     def _server_call(
         self,
@@ -151,10 +156,13 @@ class Collection:
         if silent:
             self._deployment.note_collectors()
 
-    def _take_kernels(self, server: DeployedServer) -> None:
-        """Into spill files, which takes as long as what was recorded is much."""
+    def _spill_kernels(self, server: DeployedServer) -> None:
         told, facts = server.agent.wait(server.agent.begin(NodeAgent.spill_kernels), _SPILL_TIMEOUT_S)
         self.notes += told
+        self._kernels[server.name] = facts
+
+    def _note_kernels(self, server: DeployedServer) -> None:
+        facts = self._kernels[server.name]
         server.libraries.judge(facts)
         known = self._store.manifest
         self._store.amend(replace(known, kernels=kernels_together(known.kernels, facts)))
@@ -209,53 +217,23 @@ class Collection:
         for worker, tables in self._of_workers(LoadWorker.leftovers):
             self._try(worker.handle.name, partial(self._take_leftovers, worker, tables))
         self._try("arrivals without a record", self._add_missing)
-        self._try_noting("scheduling", self._take_scheduling)
+        self._try_noting("scheduling", self._take_accounts)
         if self._store.manifest.value_checks is not None:
             self._try("value checks", self._add_checks)
         self._try("requests", partial(self._store.flush, "requests"))
 
-    def _take_scheduling(self) -> None:
-        """What the senders had while they ran, and whose priority was taken away because it computed too much."""
-        facts = list(self._store.manifest.workers)
-        numbers = {id(worker): index for index, worker in enumerate(self._deployment.workers)}
-        for worker, got in self._of_workers(LoadWorker.scheduling, self.notes):
-            at = numbers[id(worker)]
-            facts[at] = replace(facts[at], scheduling=sender_scheduling(got))
-        for worker, (n_demotions, demoted_ns) in self._of_workers(LoadWorker.demotions, self.notes):
-            at = numbers[id(worker)]
-            facts[at] = replace(facts[at], n_demotions=n_demotions, demoted_ns=demoted_ns)
-            if n_demotions:
-                self.notes.append(
-                    f"{worker.handle.name} used more than {MOST_SHARE:g} of a core and went on without its priority for"
-                    f" {demoted_ns / NS_PER_S:.1f} s"
-                )
-        for worker, ready_ns in self._of_workers(LoadWorker.ready_before_ns, self.notes):
-            at = numbers[id(worker)]
-            facts[at] = replace(facts[at], ready_before_ns=ready_ns)
-            if ready_ns is not None and ready_ns < 0:
-                late_s = -ready_ns / NS_PER_S
-                self.notes.append(f"{worker.handle.name} began {late_s:.3f} s after the agreed instant")
-        self._store.amend(replace(self._store.manifest, workers=tuple(facts)))
+    def _take_accounts(self) -> None:
+        """What the senders had while they ran."""
+        answers = self._of_workers(LoadWorker.account, self.notes)
+        facts, told = with_accounts(self._store.manifest.workers, self._deployment.workers, answers)
+        self.notes += told
+        self._store.amend(replace(self._store.manifest, workers=facts))
 
     def _of_workers(
         self, method: Callable[[LoadWorker], Answer], troubles: list[str] | None = None
     ) -> list[tuple[Worker, Answer]]:
-        """What the workers that live answer, all asked at once. What goes wrong is told in `troubles`, else a loss."""
-        asked, found = [], []
-        told = self.losses if troubles is None else troubles
-        for worker in self._deployment.workers:
-            if not worker.is_lost:
-                with suppress(LostActor):  # what it had is on its disk
-                    asked.append((worker, worker.handle.begin(method)))
-        until = time.monotonic() + _ANSWER_TIMEOUT_S
-        for worker, reference in asked:
-            try:
-                answer = worker.handle.wait(reference, max(0.0, until - time.monotonic()))
-            except SquallError as error:
-                told.append(f"{method.__name__}: {error}")
-            else:
-                found.append((worker, answer))
-        return found
+        """See `answers_of`. What goes wrong is told in `troubles`, else a loss."""
+        return answers_of(self._deployment.workers, method, self.losses if troubles is None else troubles)
 
     def _try(self, what: str, step: Callable[[], None]) -> None:
         """Runs a step; its failure is a loss, and the next step has its turn."""
@@ -310,14 +288,18 @@ class Collection:
 
     def _files(self) -> list[tuple[str, NodeFile]]:
         """(site, file) of every file there is; those of an agent that does not answer are left out."""
-        found: list[tuple[str, NodeFile]] = []
-        for label in self._deployment.nodes.agents:
-            self._try(f"files of {label}", partial(self._list_files, label, found))
-        return found
+        found: dict[str, list[NodeFile]] = {label: [] for label in self._deployment.nodes.agents}
+        side_by_side(
+            [
+                partial(self._try, f"files of {label}", partial(self._list_files, label, of_site))
+                for label, of_site in found.items()
+            ]
+        )
+        return [(label, file) for label, of_site in found.items() for file in of_site]
 
-    def _list_files(self, label: str, found: list[tuple[str, NodeFile]]) -> None:
+    def _list_files(self, label: str, found: list[NodeFile]) -> None:
         with self._fetching(label):
-            found.extend((label, file) for file in files_of(self._deployment.nodes, label, self.losses))
+            found.extend(files_of(self._deployment.nodes, label, self.losses))
 
     def _ingest(self, files: Sequence[tuple[str, NodeFile]]) -> None:
         for label, file in files:
@@ -383,27 +365,6 @@ class Collection:
             return None
         error_ns = self._clocks[worker.node.label].largest_error_ns
         return ended_ns + self._anchor_ns + error_ns - self._start_ns
-
-
-def add_missing(store: RunStore, ledger: Ledger, ended_ns: Sequence[int | None]) -> list[str]:
-    """A row for each arrival without a record, see `Ledger.missing_tables`; what is to be told of them."""
-    losses = []
-    if ledger.n_misplaced:
-        losses.append(
-            f"{ledger.n_misplaced} arrivals were scheduled at another instant, or of another size, than the"
-            " plan's: please report it with logs/"
-        )
-    n_lost = 0
-    for table in ledger.missing_tables(ended_ns):
-        n_lost += pc.sum(pc.equal(table.column("outcome").cast(pa.string()), "lost")).as_py()
-        store.append("requests", table)
-    if ledger.n_missing:
-        n_unsent = ledger.n_missing - n_lost
-        losses.append(
-            f"{ledger.n_missing} arrivals have no record: {n_lost} are lost and may have been sent, {n_unsent} were due"
-            " after their worker had ended"
-        )
-    return losses
 
 
 def files_of(nodes: Nodes, label: str, losses: list[str]) -> list[NodeFile]:

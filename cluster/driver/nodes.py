@@ -16,7 +16,7 @@ from squall.actors.clock import clock_domain
 from squall.analysis.clocks.track import ClockTrack
 from squall.analysis.tables.collected import ClockCost
 from squall.cluster.driver.clocksync import ClockWatch
-from squall.cluster.driver.node_files import FilesHere, NodeFiles, files_seen
+from squall.cluster.driver.records.node_files import FilesHere, NodeFiles, files_seen
 from squall.cluster.node.agent import FIRST_SERVER, NodeAgent
 from squall.cluster.node.scratch import remove_free, sweep_scratch, this_place
 from squall.cluster.placement import Node

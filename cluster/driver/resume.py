@@ -30,10 +30,9 @@ from squall.analysis.tables.manifest import OPEN, Manifest
 from squall.analysis.tables.sealed import SealedVerdict, Unfinished
 from squall.analysis.verdict.validity import judge_run
 from squall.cluster.driver.collectors.server_libraries import kernels_together
-from squall.cluster.driver.gather import add_missing
-from squall.cluster.driver.ingest import Ledger, ingest_file
-from squall.cluster.driver.node_files import FilesHere, pieces_of
 from squall.cluster.driver.nodes import label_of
+from squall.cluster.driver.records.ingest import Ledger, add_missing, ingest_file
+from squall.cluster.driver.records.node_files import FilesHere, pieces_of
 from squall.cluster.driver.run import RunResult
 from squall.cluster.interrupts import Interrupts
 from squall.cluster.node.agent import FIRST_SERVER

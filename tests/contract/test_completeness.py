@@ -56,7 +56,7 @@ SUITES = {
     "analysis.storage.query.Spread": Held(
         "test_spread.py", (), elsewhere=("TaskSpread",), unlike=("GcWatch",)
     ),
-    "cluster.driver.node_files.NodeFiles": Held("test_node_files.py", ("FilesHere", "FilesThere")),
+    "cluster.driver.records.node_files.NodeFiles": Held("test_node_files.py", ("FilesHere", "FilesThere")),
     "cluster.node.injected.taken_file.Ring": Held("test_ring.py", ("BatchRing", "KernelRing")),
     "scenarios.arrivals.gaps.GapLaw": Held("test_gap_law.py", names_of(LAWS)),
     "scenarios.arrivals.process.Arrivals": Held("test_arrivals.py", {*names_of(ARRIVALS), "TraceReplay"}),

@@ -6,13 +6,14 @@ import io
 import os
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pyarrow as pa
 import pytest
 
-from squall.cluster.driver import node_files
-from squall.cluster.driver.node_files import FilesHere, FilesThere, NodeFiles, arrow_file, pieces_of
+from squall.cluster.driver.records import node_files
+from squall.cluster.driver.records.node_files import FilesHere, FilesThere, NodeFiles, arrow_file, pieces_of
 from squall.cluster.node.agent import NodeAgent
 from squall.cluster.node.spills import NodeFile, Spills
 from squall.cluster.remote.spawn import Handle
@@ -26,7 +27,7 @@ class AgentHere:
     """The agent's own answers, without the way to another process."""
 
     def __init__(self, folder: Path) -> None:
-        self._spills = Spills(folder, "node-0")
+        self._files = SimpleNamespace(spills=Spills(folder, "node-0"))
 
     def call(self, method: Callable[..., Any], *arguments: Any) -> Any:
         return method(self, *arguments)

@@ -241,7 +241,7 @@ from squall.analysis.clocks.track import ClockTrack
 from squall.analysis.storage.store import RunStore
 from squall.analysis.tables.manifest import Manifest
 from squall.analysis.tables.sealed import SealedVerdict
-from squall.cluster.driver.ingest import ingest_table
+from squall.cluster.driver.records.ingest import ingest_table
 
 with tempfile.TemporaryDirectory() as folder:
     begun_ns = SystemClock().monotonic_ns()

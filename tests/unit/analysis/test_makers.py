@@ -97,7 +97,7 @@ def test_a_phase_is_assigned_or_brought_by_the_file_that_is_said_to(table: str) 
         ("joined", "queue_ns", "analysis/join/server_parts.py"),
         ("kernels", "batch_id", "analysis/nsys/batches.py"),
         ("batch_costs", "sync_wait_ns", "analysis/join/batch_times.py"),
-        ("requests", "outcome", "cluster/driver/ingest.py"),
+        ("requests", "outcome", "cluster/driver/records/ingest.py"),
     ],
 )
 def test_the_schema_document_says_in_one_row_who_makes_a_column(table: str, column: str, maker: str) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from squall.actors.spill import read_spill
@@ -14,7 +15,7 @@ from squall.analysis.clocks.track import ClockTrack
 from squall.analysis.schema import TABLES, arrow_schema
 from squall.analysis.storage.store import RunStore
 from squall.analysis.tables.columns import PhaseAt
-from squall.cluster.driver.node_files import NodeFiles, arrow_file
+from squall.cluster.driver.records.node_files import NodeFiles, arrow_file
 from squall.cluster.node.agent import FIRST_SERVER
 from squall.cluster.node.spills import NodeFile
 from squall.scenarios.plan.deal import workers_of
@@ -154,3 +155,24 @@ class Ledger:
         return pa.table(
             {name: pa.array(columns[name]).cast(schema.field(name).type) for name in schema.names}, schema
         )
+
+
+def add_missing(store: RunStore, ledger: Ledger, ended_ns: Sequence[int | None]) -> list[str]:
+    """A row for each arrival without a record, see `Ledger.missing_tables`; what is to be told of them."""
+    losses = []
+    if ledger.n_misplaced:
+        losses.append(
+            f"{ledger.n_misplaced} arrivals were scheduled at another instant, or of another size, than the"
+            " plan's: please report it with logs/"
+        )
+    n_lost = 0
+    for table in ledger.missing_tables(ended_ns):
+        n_lost += pc.sum(pc.equal(table.column("outcome").cast(pa.string()), "lost")).as_py()
+        store.append("requests", table)
+    if ledger.n_missing:
+        n_unsent = ledger.n_missing - n_lost
+        losses.append(
+            f"{ledger.n_missing} arrivals have no record: {n_lost} are lost and may have been sent, {n_unsent} were due"
+            " after their worker had ended"
+        )
+    return losses

@@ -1,0 +1,1 @@
+"""From the nodes' disks to the tables of a run."""
