@@ -61,6 +61,8 @@ class ClockResponder:
         self.address: tuple[str, int] = (host, int(self._datagrams.getsockname()[1]))
         self._wake, self._woken = socket.socketpair()
         self._streams: dict[socket.socket, bytes] = {}
+        self._known: set[socket.socket] = set()
+        """Streams that have asked with the token: they stay where there are too many."""
         self._selector = selectors.DefaultSelector()
         handlers: dict[socket.socket, Callable[[], None]] = {
             self._datagrams: self._on_datagram,
@@ -106,8 +108,9 @@ class ClockResponder:
         with contextlib.suppress(OSError):
             stream, _ = self._listener.accept()
             if len(self._streams) >= _MOST_STREAMS:
-                stream.close()
-                return
+                self._drop(next((one for one in self._streams if one not in self._known), stream))
+                if stream.fileno() < 0:
+                    return
             stream.setblocking(False)
             stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self._streams[stream] = b""
@@ -125,13 +128,18 @@ class ClockResponder:
                 return
             answer = self._answer(pending[:MESSAGE_BYTES], got_ns)
             if answer is not None and stream.send(answer) == MESSAGE_BYTES:
+                self._known.add(stream)
                 return
         except BlockingIOError:
             return
         except OSError:
             pass
-        self._selector.unregister(stream)
-        del self._streams[stream]
+        self._drop(stream)
+
+    def _drop(self, stream: socket.socket) -> None:
+        if self._streams.pop(stream, None) is not None:
+            self._selector.unregister(stream)
+        self._known.discard(stream)
         stream.close()
 
     def _answer(self, message: bytes, got_ns: int) -> bytes | None:

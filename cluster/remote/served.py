@@ -64,16 +64,32 @@ def main() -> int:
 
 
 def _owner(listener: socket.socket, token: bytes) -> Channel | None:
-    """The first who knows the token; None where nobody comes in time."""
-    listener.settimeout(_OWNER_COMES_WITHIN_S)
+    """The first who knows the token, who waits behind no stranger that says nothing; None where nobody comes in time."""
+    proven: queue.SimpleQueue[Channel] = queue.SimpleQueue()
     with listener:
+        threading.Thread(
+            target=_admit, args=(listener, token, proven), name="squall-admit", daemon=True
+        ).start()
+        try:
+            return proven.get(timeout=_OWNER_COMES_WITHIN_S)
+        except queue.Empty:
+            return None
+        finally:
+            with contextlib.suppress(OSError):
+                listener.shutdown(socket.SHUT_RDWR)  # wakes who waits in `accept`
+
+
+def _admit(listener: socket.socket, token: bytes, proven: queue.SimpleQueue[Channel]) -> None:
+    """Asks each who comes for the token, in a thread of its own, until `listener` is shut."""
+    with contextlib.suppress(OSError):
         while True:
-            try:
-                link, _ = listener.accept()
-            except TimeoutError:
-                return None
-            with contextlib.suppress(Exception):  # a stranger: whatever it says, the owner may still come
-                return Channel(link, token, is_server=True)
+            link, _ = listener.accept()
+            threading.Thread(target=_ask, args=(link, token, proven), name="squall-ask", daemon=True).start()
+
+
+def _ask(link: socket.socket, token: bytes, proven: queue.SimpleQueue[Channel]) -> None:
+    with contextlib.suppress(Exception):  # a stranger: whatever it says, the owner may still come
+        proven.put(Channel(link, token, is_server=True))
 
 
 class _Service:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import secrets
 import select
 import socket
@@ -90,6 +91,18 @@ def test_a_stream_takes_probes_cut_anywhere_and_ends_at_the_first_wrong_one(
             assert read_answer(answer) is not None
         stream.send(probe_message(bytes(16), 1))
         assert stream.recv(1) == b""
+
+
+def test_streams_that_say_nothing_give_way_to_one_that_knows_the_token_which_stays(
+    responder: ClockResponder,
+) -> None:
+    with contextlib.ExitStack() as stack:
+        prober = stack.enter_context(socket.create_connection(responder.address, 5))
+        for number in range(3):
+            prober.sendall(probe_message(responder.token, number))
+            assert read_answer(prober.recv(4_096)) is not None
+            for _ in range(100):
+                stack.enter_context(socket.create_connection(responder.address, 5))
 
 
 def test_a_closed_responder_frees_its_port_and_may_be_closed_again() -> None:

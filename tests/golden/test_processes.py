@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import secrets
 import signal
+import socket
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator
+from multiprocessing import AuthenticationError
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +25,7 @@ from squall.cluster.node.agent import NodeAgent
 from squall.cluster.node.scratch import claim, this_place
 from squall.cluster.node.spills import NodeFile
 from squall.cluster.remote.channel import connect, listen
+from squall.cluster.remote.launch import start_process
 from squall.cluster.remote.patience import IN_A_HURRY_S, PATIENCE
 from squall.cluster.remote.spawn import Handle, spawn
 from squall.scenarios.errors import ClusterError, LostActor, TargetError
@@ -239,3 +244,25 @@ def test_a_stranger_without_the_token_is_sent_away() -> None:
         connect(address, b"wrong", 5.0)
     serving.join(5)
     assert [type(error).__name__ for error in found] == ["AuthenticationError"]
+
+
+def test_its_owner_comes_to_a_process_past_strangers_that_say_nothing_or_half_a_thing() -> None:
+    token = secrets.token_bytes(32)
+    contact = start_process("LoadWorker", "a network of its own", "127.0.0.1", token)
+    assert isinstance(contact.address, tuple)
+    with contextlib.ExitStack() as stack:
+        for said in (
+            b"",
+            b"",
+            (200).to_bytes(4, "big") + b"{sha256}",
+            os.urandom(4_096),
+            b"GET / HTTP/1.1\r\n\r\n",
+        ):
+            stranger = stack.enter_context(socket.create_connection(contact.address, 5))
+            stranger.sendall(said)
+        with pytest.raises(AuthenticationError):
+            connect(contact.address, b"wrong", 5.0)
+        channel = connect(contact.address, token, 5.0)
+        channel.close()
+        channel.forget()
+    _gone(contact.pid)

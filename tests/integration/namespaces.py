@@ -43,6 +43,8 @@ _GONE_TIMEOUT_S = 20.0
 _TMP_BYTES = 192 * 2**20
 _SHM_BYTES = 512 * 2**20
 _STORE_BYTES = 80 * 2**20
+_STRANGER = 99
+"""Its number among the hosts."""
 _OURS = ("-m squall.", "ray::_Launcher")
 """In the command lines of what a run starts on a host."""
 _THEIRS = ("squall-batches-", "triton_python_backend_", "plasma")
@@ -164,6 +166,10 @@ class Host:
     def plug(self) -> None:
         _ip(f"-n {self._lan} link set {self._port} up")
 
+    def beside(self, name: str, number: int) -> Host:
+        """Another host on the same bridge."""
+        return Host(name, number, self.tmp, self._lan)
+
     def remove(self) -> None:
         """Ends every process of the host, then the host."""
         try:
@@ -236,6 +242,15 @@ class Cluster:
                     process.kill()
             server.wait(_GONE_TIMEOUT_S)
             shutil.rmtree(folder)
+
+    @contextlib.contextmanager
+    def stranger(self) -> Iterator[Host]:
+        """A host on the same network that is no node of Ray and has no token."""
+        host = self.head.beside("stranger", _STRANGER)
+        try:
+            yield host
+        finally:
+            host.remove()
 
     def sweep(self) -> None:
         """Ends what a run left on any host, whose own test has failed."""
