@@ -52,6 +52,8 @@ class Deployment:
         scenario = self._scenario
         nodes = dict.fromkeys((*placement.server_nodes, *placement.clients))
         sites = self.nodes.add(nodes, [(seat.name, seat.node) for seat in placement.servers])
+        for label, had in self.nodes.shipped_to.items():
+            self._screen.step(f"this squall was brought to {label} for the run, which has {had}")
         for seat in placement.servers:
             site = sites[seat.name]
             agent, host = self.nodes.agents[site], self.nodes.hosts[seat.node.label]

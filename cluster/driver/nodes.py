@@ -20,7 +20,7 @@ from squall.cluster.driver.records.node_files import FilesHere, NodeFiles, files
 from squall.cluster.node.agent import FIRST_SERVER, NodeAgent
 from squall.cluster.node.scratch import remove_free, sweep_scratch, this_place
 from squall.cluster.placement import Node
-from squall.cluster.remote.spawn import Handle, end_all, refuse_other_code, spawn
+from squall.cluster.remote.spawn import Handle, end_all, same_code, spawn
 from squall.scenarios.config.scenario import ProfileConfig
 from squall.scenarios.errors import ClusterError, LostActor, SquallError
 
@@ -70,6 +70,8 @@ class Nodes:
         self.with_server: set[str] = set()
         """Sites whose agent has started a server: it ends with that agent; one at a URL serves on."""
         self._begun: list[Handle[NodeAgent]] = []
+        self.shipped_to: dict[str, str] = {}
+        """Nodes to which this process's squall was brought for the run, by label: what they had."""
 
     @property
     def agents(self) -> dict[str, Handle[NodeAgent]]:
@@ -85,10 +87,10 @@ class Nodes:
         """Puts an agent on each node, and one for each further server of a node, all at once; the site of each server.
 
         `servers`: by name, on which node. Raises ClusterError where an agent does not come up, and before any does
-        where a node has another squall than this process.
+        where a node cannot run this process's squall.
         """
         nodes = list(nodes)
-        refuse_other_code(nodes)
+        self.shipped_to = same_code(nodes)
         places = {node.label: (node, FIRST_SERVER) for node in nodes}
         sites: dict[str, str] = {}
         for name, node in servers:

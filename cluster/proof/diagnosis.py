@@ -24,7 +24,7 @@ from squall.cluster.node.checkup import OPTIONAL, REQUIRED, NodeCheckup
 from squall.cluster.placement import Node, node_at
 from squall.cluster.progress import Screen
 from squall.cluster.remote.session import Session
-from squall.cluster.remote.spawn import Handle, spawn
+from squall.cluster.remote.spawn import Handle, same_code, spawn
 from squall.scenarios.config.servers import SERVER_URL
 from squall.scenarios.errors import ClusterError, SquallError, TargetError
 
@@ -118,6 +118,9 @@ def examine(
 
     `server`: IP address and port of one that runs.
     """
+    had: dict[str, str] = {}
+    with suppress(ClusterError):  # the node itself says below what it lacks
+        had = same_code(nodes)
     handles = {node.label: spawn("checkup", node, 1, NodeCheckup) for node in nodes}
     found: dict[str, list[Finding]] = {}
     begun: dict[str, Future[list[Finding]]] = {}
@@ -126,6 +129,11 @@ def examine(
         try:
             versions = handles[label].wait(reference, _START_TIMEOUT_S)
             found[label] = compare_versions(versions, driver)
+            if label in had:
+                what = f"has {had[label]}: a run brings this squall to it, which takes seconds each time"
+                found[label].append(
+                    Finding("squall", "limited", what, "install the driver's wheel on the node")
+                )
             found[label] += handles[label].call(NodeCheckup.ray_findings, handles[label].settled())
             begun[label] = handles[label].begin(NodeCheckup.findings)
         except SquallError as error:

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from squall.actors.process.own_python import own_command, own_environment
-from squall.actors.process.own_source import OwnCode, own_code
+from squall.actors.process.own_source import OwnCode, missing_libraries, own_code
 from squall.cluster.placement import Node
+from squall.cluster.remote import shipped
 from squall.cluster.remote.channel import Address, network
 from squall.scenarios.errors import ClusterError
 
@@ -80,6 +81,13 @@ class _Launcher:
         return start_process(title, their_network, host, token)
 
     def code(self) -> OwnCode:
+        """Raises ClusterError where a library is missing here."""
+        missing = missing_libraries()
+        if missing:
+            quoted = " ".join(f"'{one}'" for one in missing)
+            raise ClusterError(
+                f"lacks {', '.join(missing)}: pip install {quoted} in the Python that runs Ray there"
+            )
         return own_code()
 
 
@@ -88,6 +96,8 @@ class Launchers:
 
     def __init__(self) -> None:
         self._actors: dict[str, Any] = {}
+        self._shipped: dict[str, list[str]] = {}
+        """By Ray's name of the node, where this process's squall was brought to it: the URIs of that."""
 
     def start(self, title: str, node: Node, token: bytes) -> Contact:
         """Starts a process on `node`; where Ray cannot, and the node is the driver's own, from here.
@@ -115,9 +125,21 @@ class Launchers:
                 found[node.label] = ray.get(reference, timeout=max(0.1, until - time.monotonic()))
             except ray.exceptions.GetTimeoutError:
                 found[node.label] = f"Ray started nothing there within {_RAY_TIMEOUT_S:g} s"
+            except ray.exceptions.RayTaskError as error:
+                found[node.label] = _words(error.cause)
             except ray.exceptions.RayError as error:
                 found[node.label] = _words(error)
         return found
+
+    def ship(self, nodes: Sequence[Node]) -> None:
+        """Brings this squall to the nodes: processes begun there from now on run it. Raises ClusterError."""
+        try:
+            uris = shipped.upload()
+        except Exception as error:  # OSError, and Ray raises RuntimeError, ValueError and its own
+            raise ClusterError(f"squall cannot be brought to other nodes: {_words(error)}") from error
+        for node in nodes:
+            self._shipped[node.ray_id] = uris
+            self._actors.pop(node.ray_id, None)
 
     def _by_ray(self, title: str, node: Node, token: bytes) -> Contact:
         import ray
@@ -144,12 +166,14 @@ class Launchers:
             self._actors[node.ray_id] = ray.remote(_Launcher).options(
                 num_cpus=0, max_concurrency=_N_THREADS, max_restarts=0,
                 scheduling_strategy=NodeAffinitySchedulingStrategy(node_id=node.ray_id, soft=False),
+                runtime_env={"py_modules": self._shipped[node.ray_id]} if node.ray_id in self._shipped else None,
             ).remote()  # fmt: skip
         return self._actors[node.ray_id]
 
     def forget(self) -> None:
         """At the end of the session: the actors are Ray's to end."""
         self._actors.clear()
+        self._shipped.clear()
 
 
 def _words(error: Exception) -> str:

@@ -64,7 +64,7 @@ def main() -> int:
 
 
 def _owner(listener: socket.socket, token: bytes) -> Channel | None:
-    """The first who knows the token, who waits behind no stranger that says nothing; None where nobody comes in time."""
+    """The first who knows the token, behind no stranger that says nothing; None where nobody comes in time."""
     proven: queue.SimpleQueue[Channel] = queue.SimpleQueue()
     with listener:
         threading.Thread(

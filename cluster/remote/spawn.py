@@ -23,7 +23,7 @@ from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
 import psutil
 
-from squall.actors.process.own_source import own_code
+from squall.actors.process.own_source import OwnCode, own_code
 from squall.actors.process.priority import Settled
 from squall.actors.process.state import wait_until_gone
 from squall.cluster.placement import Node
@@ -296,23 +296,36 @@ def end_all(handles: Iterable[Handle[object]]) -> None:
             handle.kill()
 
 
-def refuse_other_code(nodes: Iterable[Node]) -> None:
-    """Raises ClusterError naming each node that lacks squall, or has another than this process.
+def same_code(nodes: Iterable[Node]) -> dict[str, str]:
+    """Sees to it that each node runs this process's squall: where there is none, or another, ours is brought to it for
+    this session. What such nodes had, by label.
 
-    A node on which Ray starts nothing is left to who starts a process there: the driver's own can do without Ray.
+    Raises ClusterError naming each node that cannot run it, with the mend. A node on which Ray starts nothing is left
+    to who starts a process there: the driver's own can do without Ray.
     """
     others = [node for node in nodes if not node.is_driver]
-    own, troubles = own_code(), []
-    for label, code in _LAUNCHERS.codes(others).items():
-        if isinstance(code, str):
-            troubles.append(f"{label} cannot run squall ({code})")
-        elif code != own:
-            troubles.append(f"{label} has {code}")
+    own = own_code()
+    had = {label: code for label, code in _LAUNCHERS.codes(others).items() if code != own}
+    unlike = [node for node in others if _is_mended_by_shipping(had.get(node.label, ""), own)]
+    if unlike:
+        _LAUNCHERS.ship(unlike)
+    now = {**had, **_LAUNCHERS.codes(unlike)}
+    troubles = [
+        f"{label} cannot run squall ({code})" if isinstance(code, str) else f"{label} has {code}"
+        for label, code in now.items()
+        if code != own
+    ]
     if troubles:
         raise ClusterError(
-            f"{'; '.join(troubles)}; the driver has {own}: install the same wheel on every node, in the Python that"
-            " runs Ray there"
+            f"{'; '.join(troubles)}; the driver has {own}: every node needs the driver's Python and libraries, in the"
+            " environment that runs Ray there"
         )
+    return {label: "no squall" if isinstance(code, str) else str(code) for label, code in had.items()}
+
+
+def _is_mended_by_shipping(code: OwnCode | str, own: OwnCode) -> bool:
+    """Not another Python, nor what is missing beside squall."""
+    return "No module named 'squall" in code if isinstance(code, str) else code.python == own.python
 
 
 def forget_launchers() -> None:

@@ -114,13 +114,14 @@ class Host:
             raise OSError(f"{self.name}: {' '.join(words)}: {(done.stderr or done.stdout).strip()[-2_000:]}")
         return done.stdout
 
-    def start_ray(self, head: str | None) -> None:
-        """Returns when it is a node of the Ray at `head`, or the head itself where that is None."""
+    def start_ray(self, head: str | None, python: Sequence[str] = (sys.executable,)) -> None:
+        """Returns when it is a node of the Ray at `head`, or the head itself where that is None; in another Python
+        where its words are given."""
         role = (
             ["--address", head] if head else ["--head", "--port", str(GCS_PORT), "--include-dashboard=false"]
         )
         self.run(
-            sys.executable, "-m", "ray.scripts.scripts", "start", *role, "--node-ip-address", self.address,
+            *python, "-m", "ray.scripts.scripts", "start", *role, "--node-ip-address", self.address,
             "--num-cpus=1", f"--temp-dir={self.tmp}/ray", "--include-log-monitor=false",
             f"--object-store-memory={_STORE_BYTES}",
         )  # fmt: skip

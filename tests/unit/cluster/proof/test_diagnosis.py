@@ -154,6 +154,7 @@ def scripted(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
         left = list(handles)
         monkeypatch.setattr(squall.cluster.proof.diagnosis, "spawn", lambda *_, **__: left.pop(0))
         monkeypatch.setattr(squall.cluster.proof.diagnosis, "clock_domain", lambda: "same")
+        monkeypatch.setattr(squall.cluster.proof.diagnosis, "same_code", lambda _: {"node-1": "no squall"})
 
     return script
 
@@ -182,6 +183,10 @@ def test_a_server_that_runs_is_a_finding_of_its_node(
     found_there = Finding("server", "ok", "the batch library is in it")
     scripted(*(Scripted(server_findings=[found_there]) for _ in NODES))
     found = examine(NODES, VERSIONS, (address, 8000))
+    brought = {
+        at: [one.status for one in findings if one.topic == "squall"] for at, findings in found.items()
+    }
+    assert brought == {"node-0": [], "node-1": ["limited"]}
     told = {at: one.what for at, findings in found.items() for one in findings if one.topic == "server"}
     assert told == {label: what}
 
