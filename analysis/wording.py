@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 LATENCY_LABELS = {
     "open": {"response": "response", "service": "service", "lag": "send lag"},
@@ -51,6 +52,13 @@ def figure_text(value: float | None, unit: str) -> str:
     if unit == "hz":
         return rate_text(value)
     return count_text(value)
+
+
+def names_text(names: Sequence[str], most: int = 4) -> str:
+    """The names with commas; of more than `most` the first ones, and how many more there are."""
+    if len(names) <= most:
+        return ", ".join(names)
+    return f"{', '.join(names[: most - 1])} and {len(names) - most + 1} more"
 
 
 def change_text(ratio: float | None) -> str:

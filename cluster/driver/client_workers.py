@@ -23,7 +23,7 @@ from squall.analysis.tables.deployed import SenderScheduling, WorkerFacts
 from squall.cluster.node.endpoint import Endpoint
 from squall.cluster.placement import Node, Placement
 from squall.cluster.progress import Screen
-from squall.cluster.remote.spawn import Handle, spawn
+from squall.cluster.remote.spawn import Handle, ask_all, spawn
 from squall.models.reference import read_answers, reference_answers
 from squall.scenarios.config.routing import CHOSEN_AT_SEND, RoutingConfig
 from squall.scenarios.config.scenario import ClientConfig, Scenario
@@ -190,7 +190,8 @@ def choice_of(routing: RoutingConfig) -> Choice:
 
 def worker_facts(workers: Sequence[Worker], is_closed: bool) -> tuple[WorkerFacts, ...]:
     """For the manifest."""
-    reasons = [worker.handle.call(LoadWorker.no_lane) for worker in workers]
+    handles = {index: worker.handle for index, worker in enumerate(workers)}
+    reasons, scheduling = ask_all(handles, LoadWorker.no_lane), ask_all(handles, LoadWorker.scheduling)
     return tuple(
         WorkerFacts(
             worker=index,
@@ -199,9 +200,9 @@ def worker_facts(workers: Sequence[Worker], is_closed: bool) -> tuple[WorkerFact
             no_lane=reason,
             n_planned=None if is_closed else worker.n_planned,
             n_users=worker.n_planned if is_closed else None,
-            scheduling=sender_scheduling(worker.handle.call(LoadWorker.scheduling)),
+            scheduling=sender_scheduling(scheduling[index]),
         )
-        for index, (worker, reason) in enumerate(zip(workers, reasons, strict=True))
+        for index, (worker, reason) in enumerate(zip(workers, reasons.values(), strict=True))
     )
 
 

@@ -29,6 +29,8 @@ from squall.scenarios.units import NS_PER_S
 
 _BURST_PROBES = 5
 _BURST_INTERVAL_NS = NS_PER_S // 4
+_MOST_CPU = 0.05
+"""Of a core, for all probes while the load runs: with hundreds of nodes each is read less often."""
 _SETTLE_BURSTS = 6
 _SETTLE_PROBES = 10
 _SETTLE_PAUSE_S = 0.1
@@ -95,7 +97,7 @@ class ClockWatch:
             self._wake.wait(_SETTLE_PAUSE_S)
 
     def start(self) -> None:
-        """Probes four times a second from now on, in a thread of its own."""
+        """Probes from now on in a thread of its own: four times a second, less often where nodes are many."""
         if self._links and self._thread is None:
             self._thread = threading.Thread(target=self._run, name="squall-clock-watch", daemon=True)
             self._thread.start()
@@ -192,13 +194,17 @@ class ClockWatch:
     def _run(self) -> None:
         due_ns = self._clock.monotonic_ns()
         while not self._is_stopping:
-            self._probe(_BURST_PROBES)
-            due_ns = max(due_ns + _BURST_INTERVAL_NS, self._clock.monotonic_ns())
+            spent_ns = self._probe(_BURST_PROBES)
+            interval_ns = max(_BURST_INTERVAL_NS, round(spent_ns / _MOST_CPU))
+            due_ns = max(due_ns + interval_ns, self._clock.monotonic_ns())
             self._wake.wait((due_ns - self._clock.monotonic_ns()) / NS_PER_S)
             self._wake.clear()
 
-    def _probe(self, n_probes: int) -> None:
-        """`n_probes` to each node that answers, in another order each time; one, not waited for, to each silent one."""
+    def _probe(self, n_probes: int) -> int:
+        """`n_probes` to each node that answers, in another order each time; one, not waited for, to each silent one.
+
+        Returns the CPU time that it took, in ns.
+        """
         with self._probing:
             begun_ns, begun_cpu_ns = self._clock.monotonic_ns(), time.thread_time_ns()
             links = list(self._links.values())
@@ -209,7 +215,9 @@ class ClockWatch:
                 for first in range(0, len(heard), _GROUP):
                     group = heard[first : first + _GROUP]
                     self._exchange(group, _wait_s(group))
-            self._cpu_ns += time.thread_time_ns() - begun_cpu_ns
+            spent_ns = time.thread_time_ns() - begun_cpu_ns
+            self._cpu_ns += spent_ns
+        return spent_ns
 
     def _exchange(self, links: Sequence[ClockLink], wait_s: float) -> None:
         """A probe to each; waits until each has answered, for `wait_s` at most. Late answers count when read."""

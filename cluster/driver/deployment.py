@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
@@ -11,6 +12,7 @@ from squall.actors.process.priority import Settled
 from squall.analysis.clocks.track import ClockTrack
 from squall.analysis.storage.store import RunStore
 from squall.analysis.tables.deployed import NodeFacts, RayPriority
+from squall.analysis.wording import names_text
 from squall.cluster.driver.client_workers import (
     Worker,
     expected_replies,
@@ -26,7 +28,7 @@ from squall.cluster.driver.nodes import Nodes
 from squall.cluster.node.agent import NodeAgent
 from squall.cluster.placement import Placement
 from squall.cluster.progress import Screen
-from squall.cluster.remote.spawn import end_all
+from squall.cluster.remote.spawn import ask_all, end_all
 from squall.scenarios.config.scenario import Scenario
 from squall.scenarios.errors import ClusterError
 from squall.scenarios.plan.closed import ClosedPlan
@@ -115,21 +117,27 @@ class Deployment:
 
     def _describe_nodes(self) -> dict[str, NodeFacts]:
         agents, clocks = self.nodes.hosts, self.nodes.clocks()
-        found = {}
+        asked = {label: agent.begin_settled() for label, agent in agents.items()}
+        described = ask_all(agents, NodeAgent.describe)
+        folders, found = self.nodes.folders, {}
         for label in sorted(agents):
-            described = agents[label].call(NodeAgent.describe)
-            facts = replace(
-                described, folder=self.nodes.folders[label], ray=_priority(agents[label].settled())
-            )
+            ray = _priority(agents[label].wait(asked[label]))
+            facts = replace(described[label], folder=folders[label], ray=ray)
             found[label] = with_clock(facts, clocks[label])
         return found
 
     def _observe_clients(self) -> None:
         by_node: dict[str, list[int]] = {}
-        for worker in self.workers:
-            by_node.setdefault(worker.node.label, []).append(worker.handle.pid())
-        for label, pids in by_node.items():
-            self.nodes.hosts[label].call(NodeAgent.observe_clients, tuple(pids))
+        asked = [worker.handle.begin_pid() for worker in self.workers]
+        for worker, reference in zip(self.workers, asked, strict=True):
+            by_node.setdefault(worker.node.label, []).append(worker.handle.wait(reference))
+        hosts = self.nodes.hosts
+        told = {
+            label: hosts[label].begin(NodeAgent.observe_clients, tuple(pids))
+            for label, pids in by_node.items()
+        }
+        for label, done in told.items():
+            hosts[label].wait(done)
 
     def _start_servers(self) -> None:
         """All at once. Raises SquallError where one does not come up."""
@@ -147,21 +155,24 @@ class Deployment:
         """What Ray does to processes that could not be mended from inside."""
         nodes = self._store.manifest.nodes
         for what in dict.fromkeys(what for facts in nodes.values() for what in facts.ray_watchdogs):
-            where = ", ".join(label for label, facts in nodes.items() if what in facts.ray_watchdogs)
+            where = names_text([label for label, facts in nodes.items() if what in facts.ray_watchdogs])
             self._screen.step(f"Ray on {where}: {what}; squall doctor has the mend", "yellow")
-        for label, facts in nodes.items():
-            if facts.ray is not None and facts.ray.niceness > 0:
-                what = (
-                    f"{label}: what Ray starts runs at niceness {facts.ray.niceness}, behind all else there"
-                )
-                self._screen.step(f"{what}; start Ray with RAY_worker_niceness=0", "yellow")
+        given = {label: facts.ray.niceness for label, facts in nodes.items() if facts.ray is not None}
+        for niceness in sorted({one for one in given.values() if one > 0}):
+            where = names_text([label for label, one in given.items() if one == niceness])
+            what = f"{where}: what Ray starts runs at niceness {niceness}, behind all else there"
+            self._screen.step(f"{what}; start Ray with RAY_worker_niceness=0", "yellow")
 
     def _split_cores(self, placement: Placement) -> None:
         """Which cores the senders of each node get. Raises ClusterError where those asked for cannot be had."""
         clients = self._scenario.clients
         seats = [node.label for node in seats_of(clients, placement)]
-        for label, agent in self.nodes.hosts.items():
-            self._splits[label] = agent.call(NodeAgent.split_cores, clients.cores, seats.count(label))
+        n_seats, hosts = Counter(seats), self.nodes.hosts
+        asked = {
+            label: agent.begin(NodeAgent.split_cores, clients.cores, n_seats[label])
+            for label, agent in hosts.items()
+        }
+        self._splits = {label: hosts[label].wait(reference) for label, reference in asked.items()}
 
     def keep_server_logs(self) -> None:
         """Copies the log of each server that was started here into the run directory."""
@@ -174,9 +185,7 @@ class Deployment:
         expected = expected_replies(self._scenario, plan, len(seats), endpoints, self._screen)
         if expected is not None:
             self._store.amend(replace(self._store.manifest, value_checks=expected.checks()))
-        spill_dirs = {
-            node.label: self.nodes.hosts[node.label].call(NodeAgent.spill_dir) for node in set(seats)
-        }
+        spill_dirs = ask_all(self.nodes.hosts, NodeAgent.spill_dir)
         cores = {label: split.of_workers for label, split in self._splits.items()}
         for worker in spawn_workers(
             self._store.run, self._scenario, plan, endpoints, seats, spill_dirs, expected, cores

@@ -21,6 +21,7 @@ from squall.cluster.node.agent import FIRST_SERVER, NodeAgent
 from squall.cluster.node.scratch import remove_free, sweep_scratch, this_place
 from squall.cluster.placement import Node
 from squall.cluster.remote.spawn import Handle, end_all, same_code, spawn
+from squall.cluster.remote.turns import Turns
 from squall.scenarios.config.scenario import ProfileConfig
 from squall.scenarios.errors import ClusterError, LostActor, SquallError
 
@@ -29,8 +30,8 @@ _AWAKE_S = 10.0
 _CLOSE_S = 60.0
 _SERVER_ENDS_WITHIN_S = 20.0
 """Of an agent that was killed: its supervisor ends it, which writes until then."""
-_SILENT_BEATS = 30
-"""So many seconds without an answer are told; the agent may be busy, so it is not taken for dead."""
+_SILENT_S = 30
+"""So long without an answer is told; the agent may be busy, so it is not taken for dead."""
 
 
 def label_of(site: str) -> str:
@@ -46,7 +47,7 @@ class _Site:
     folder: str
     files: NodeFiles
     beating: Future[list[str]] | None = None
-    n_silent: int = 0
+    asked_s: float = 0.0
     is_adopted: bool = False
 
 
@@ -67,6 +68,7 @@ class Nodes:
         self._watch = ClockWatch(anchor_ns)
         self._sites: dict[str, _Site] = {}
         self._told: set[str] = set()
+        self._turns = Turns()
         self.with_server: set[str] = set()
         """Sites whose agent has started a server: it ends with that agent; one at a URL serves on."""
         self._begun: list[Handle[NodeAgent]] = []
@@ -174,8 +176,10 @@ class Nodes:
         return ClockCost(n_probes=n_probes, cpu_ns=cpu_ns)
 
     def beat(self) -> list[str]:
-        """Asks every agent how it is, without waiting; what is newly wrong, as sentences."""
-        found = [trouble for label, site in self._sites.items() for trouble in self._beat(label, site)]
+        """Asks the agents how they are, in turn where they are many, and does not wait; what is newly wrong, as
+        sentences."""
+        asked = self._turns.next(list(self._sites.items()))
+        found = [trouble for label, site in asked for trouble in self._beat(label, site)]
         new = [trouble for trouble in found if trouble not in self._told]
         self._told.update(new)
         return new
@@ -184,14 +188,13 @@ class Nodes:
         try:
             if site.beating is not None:
                 if not site.agent.is_done(site.beating):
-                    site.n_silent += 1
-                    is_long = site.n_silent == _SILENT_BEATS
-                    return [f"agent on {label} has not answered for {_SILENT_BEATS} s"] if is_long else []
-                reference, site.beating, site.n_silent = site.beating, None, 0
+                    is_long = time.monotonic() - site.asked_s >= _SILENT_S
+                    return [f"agent on {label} has not answered for {_SILENT_S} s"] if is_long else []
+                reference, site.beating = site.beating, None
                 troubles = site.agent.wait(reference)
             else:
                 troubles = []
-            site.beating = site.agent.begin(NodeAgent.heartbeat)
+            site.beating, site.asked_s = site.agent.begin(NodeAgent.heartbeat), time.monotonic()
         except LostActor as error:
             return self._adopt(label, error)
         except SquallError as error:
@@ -228,7 +231,7 @@ class Nodes:
 
     def _adopt(self, label: str, error: LostActor) -> list[str]:
         site = self._sites[label]
-        site.beating, site.n_silent = None, 0
+        site.beating = None
         if site.is_adopted:
             return []
         site.is_adopted = True

@@ -28,6 +28,7 @@ from squall.analysis.summary.summary_file import Summary
 from squall.analysis.tables.manifest import Manifest, PhaseFacts, PlanFacts
 from squall.analysis.tables.sealed import SealedVerdict, Unfinished
 from squall.analysis.verdict.validity import judge_run
+from squall.analysis.wording import names_text
 from squall.cluster.driver.collectors.phase_profiler import PhaseProfiler
 from squall.cluster.driver.deployment import Deployment
 from squall.cluster.driver.gather import Collection
@@ -48,6 +49,7 @@ from squall.scenarios.units import NS_PER_S
 
 _START_MARGIN_NS = NS_PER_S // 2
 """Between the choice of the start instant and the instant: every worker must have the call by then."""
+_START_MARGIN_PER_WORKER_NS = NS_PER_S // 1_000
 _POLL_NS = NS_PER_S
 _VERSIONS = ("squall", "ray", "numpy", "pyarrow", "hpack", "httptools", "duckdb")
 
@@ -214,7 +216,7 @@ class _Run:
         return {label: folder for label, folder in folders.items() if label in self._unfetched}
 
     def _how_to_finish(self) -> str:
-        folders = ", ".join(f"{folder} of {label}" for label, folder in self._kept_folders().items())
+        folders = names_text([f"{folder} of {label}" for label, folder in self._kept_folders().items()])
         return f"the records are kept in {folders}: squall resume {self._store.run_dir} finishes the run"
 
     def _unfinished(self, is_aborted: bool) -> Unfinished | None:
@@ -305,7 +307,8 @@ class _Run:
         clocks = (
             self._deployment.nodes.clocks()
         )  # before the margin begins: with many nodes it takes its time
-        self._start_ns = time.monotonic_ns() + self._anchor_ns + _START_MARGIN_NS
+        margin_ns = _START_MARGIN_NS + len(self._deployment.workers) * _START_MARGIN_PER_WORKER_NS
+        self._start_ns = time.monotonic_ns() + self._anchor_ns + margin_ns
         self._phases = tuple(
             RunPhase(span.name, span.kind, self._start_ns + span.start_ns, self._start_ns + span.end_ns)
             for span in self._plan.spans

@@ -10,6 +10,7 @@ from dataclasses import replace
 from squall.actors.load.worker import LoadWorker, Progress
 from squall.cluster.driver.client_workers import Worker
 from squall.cluster.progress import Screen
+from squall.cluster.remote.turns import Turns
 from squall.scenarios.errors import LostActor, SquallError, StoreError
 from squall.scenarios.units import NS_PER_S
 
@@ -28,6 +29,7 @@ class WorkerWatch:
         self._losses = losses
         self._screen = screen
         self._stop_until = 0.0
+        self._turns = Turns()
 
     @property
     def is_done(self) -> bool:
@@ -65,15 +67,18 @@ class WorkerWatch:
                 worker.has_ended(max(0, left_ns) / NS_PER_S)
 
     def poll(self) -> list[Progress]:
-        """The last state of each worker: all are asked at once. Raises StoreError when one cannot spill its records."""
-        for worker in self._workers:
-            if not worker.is_lost and worker.asked is None:
+        """The last state of each worker: those whose turn it is are asked at once, which is all where they are few.
+
+        Raises StoreError when one cannot spill its records.
+        """
+        asked = self._turns.next([worker for worker in self._workers if not worker.is_lost])
+        for worker in asked:
+            if worker.asked is None:
                 with suppress(LostActor):  # told below
                     worker.asked = worker.handle.begin(LoadWorker.status)
         until_ns = time.monotonic_ns() + _STATE_NS
-        for worker in self._workers:
-            if not worker.is_lost:
-                self._hear(worker, until_ns)
+        for worker in asked:
+            self._hear(worker, until_ns)
         return [worker.state for worker in self._workers if worker.state is not None]
 
     def _hear(self, worker: Worker, until_ns: int) -> None:

@@ -14,7 +14,7 @@ import queue
 import secrets
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from contextlib import suppress
@@ -49,6 +49,7 @@ Actor_co = TypeVar("Actor_co", covariant=True)
 """Of a handle: its methods may be those of a parent class too."""
 Arguments = ParamSpec("Arguments")
 Answer = TypeVar("Answer")
+Key = TypeVar("Key", bound=Hashable)
 
 
 class Handle(Generic[Actor_co]):
@@ -66,10 +67,13 @@ class Handle(Generic[Actor_co]):
         """Of the process, on its node. Raises what `wait` raises."""
         return self.wait(self.begin_pid())
 
+    def begin_settled(self) -> Future[Settled]:
+        """As `begin`, of what the process was given at its start, and what it made of that."""
+        return self._peer.begin(SETTLED)
+
     def settled(self) -> Settled:
-        """What the process was given at its start, and what it made of that. Raises what `wait` raises."""
-        found: Settled = self.wait(self._peer.begin(SETTLED))
-        return found
+        """As `begin_settled`, waited for. Raises what `wait` raises."""
+        return self.wait(self.begin_settled())
 
     @property
     def ended_ns(self) -> int | None:
@@ -280,6 +284,17 @@ def spawn(
     """
     label = f"{name} on {node.label}"
     return Handle(label, Peer(label, node, n_threads, (cls, arguments, named)))
+
+
+def ask_all(
+    handles: Mapping[Key, Handle[Actor]],
+    method: Callable[Concatenate[Actor, Arguments], Answer],
+    *arguments: Arguments.args,
+    **named: Arguments.kwargs,
+) -> dict[Key, Answer]:
+    """The answers of all, asked at once, so that the slowest alone is waited for. Raises what `Handle.wait` raises."""
+    begun = {key: handle.begin(method, *arguments, **named) for key, handle in handles.items()}
+    return {key: handles[key].wait(one) for key, one in begun.items()}
 
 
 def end_all(handles: Iterable[Handle[object]]) -> None:

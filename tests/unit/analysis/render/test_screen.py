@@ -17,7 +17,14 @@ from squall.analysis.summary.summary import summarise
 from squall.analysis.summary.summary_file import Summary
 from squall.analysis.tables.collected import BY_KERNEL_LIBRARY, CollectorState
 from squall.analysis.verdict.phase_figures import OpenLatency
-from squall.analysis.wording import count_text, duration_text, figure_text, rate_text, share_text
+from squall.analysis.wording import (
+    count_text,
+    duration_text,
+    figure_text,
+    names_text,
+    rate_text,
+    share_text,
+)
 from squall.cluster.commands.printed import screen_text
 from tests.synthetic_runs import SyntheticRun
 
@@ -303,3 +310,9 @@ def test_a_quantile_that_is_mostly_lag_is_marked_wherever_it_is_printed(
 
 def test_a_screen_without_marks_has_no_row_for_them(whole_summary: Summary) -> None:
     assert not [line for line in screen_lines(whole_summary) if line.startswith(("lag's part", "!"))]
+
+
+def test_of_many_names_the_first_are_told_and_how_many_more_there_are() -> None:
+    assert names_text([]) == ""
+    assert names_text(["a", "b", "c", "d"]) == "a, b, c, d"
+    assert names_text(["a", "b", "c", "d", "e"]) == "a, b, c and 2 more"

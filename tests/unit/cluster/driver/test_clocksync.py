@@ -71,4 +71,5 @@ def test_the_guide_states_how_often_clocks_are_probed() -> None:
     assert clocksync._BURST_INTERVAL_NS == NS_PER_S // 4
     assert f"{clocksync._BURST_PROBES} to each four times a second" in guide
     assert f"{clocksync._SETTLE_PROBES} at the end" in guide
+    assert f"more than {100 * clocksync._MOST_CPU:g} % of a core of it" in guide
     assert f"Where no UDP answer comes for {clocksync._PATIENCE[0][1]:g} s" in guide
