@@ -48,5 +48,6 @@ def staged(folder: Path) -> list[Path]:
         return [package]
     metadata = folder / f"squall-{told.version}.dist-info"
     metadata.mkdir()
-    (metadata / "METADATA").write_text(told.read_text("METADATA") or "", encoding="utf-8")
+    text = told.read_text("METADATA") or told.read_text("PKG-INFO")  # the latter where it was built in its own folder
+    (metadata / "METADATA").write_text(text or "", encoding="utf-8")
     return [package, metadata]
