@@ -92,6 +92,24 @@ def parse_size(value: object) -> int:
     return _whole(number * _BYTES_PER_UNIT[unit.lower()], value, "byte")
 
 
+def parse_bandwidth(value: object) -> int:
+    """Bytes per second of `"50 MB/s"` or `"10MiB/s"`, exact. Raises ValueError as `parse_size`."""
+    if isinstance(value, int) and not isinstance(value, bool) and value == 0:
+        return 0  # nothing needs no unit
+    text, slash, per = value.strip().rpartition("/") if isinstance(value, str) else ("", "", "")
+    if not slash or per.strip() != "s":
+        raise ValueError(f"{value!r} is not a bandwidth, write for example 50MB/s")
+    return parse_size(text.strip())
+
+
+def format_bandwidth(bytes_per_s: int) -> str:
+    """Shortest text that `parse_bandwidth` reads back as exactly `bytes_per_s` (0 or more)."""
+    for unit, size in (("GB", 10**9), ("MB", 10**6), ("KB", 10**3)):
+        if bytes_per_s and bytes_per_s % size == 0:
+            return f"{bytes_per_s // size}{unit}/s"
+    return f"{bytes_per_s}B/s"
+
+
 def format_duration(duration_ns: int) -> str:
     """Shortest whole-number text that `parse_duration` reads back as exactly `duration_ns` (0 or more)."""
     if duration_ns < 0:

@@ -41,6 +41,17 @@ class SamplerCost:
 
 
 @dataclass(frozen=True, kw_only=True)
+class FetchFacts:
+    """What fetching a node's spill files took, where the driver cannot read its disk."""
+
+    n_bytes_during: Annotated[int, "bytes that came before the load ended"] = 0
+    n_bytes_after: Annotated[int, "bytes that came after it"] = 0
+    busy_ns: Annotated[int, "time in asking for pieces, holding them to their checksums and writing them"] = 0
+    n_asked_again: Annotated[int, "pieces that came torn or damaged"] = 0
+    n_begun_anew: Annotated[int, "copies that were not what the node had"] = 0
+
+
+@dataclass(frozen=True, kw_only=True)
 class ObserverCost:
     """What observing a node cost."""
 

@@ -14,6 +14,7 @@ from typing import Annotated, Any
 from squall.analysis.tables.collected import (
     ClockCost,
     CollectorState,
+    FetchFacts,
     KernelRecordingFacts,
     NsysFacts,
     ObserverCost,
@@ -98,6 +99,12 @@ class Manifest:
     observers: Annotated[Mapping[str, ObserverCost], LEFT_OUT, "what observing took, by node"] = field(
         default_factory=dict
     )
+    fetched: Annotated[
+        Mapping[str, FetchFacts],
+        LEFT_OUT,
+        Since(5),
+        "what fetching took, by node whose disk the driver cannot read; `node-1/server-3`: of a further server's agent",
+    ] = field(default_factory=dict)
     profiled_phases: Annotated[
         Mapping[str, ProfiledPhase], LEFT_OUT, "of a run with nsys, by measured phase"
     ] = field(default_factory=dict)

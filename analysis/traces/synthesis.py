@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from squall.scenarios.arrivals.process import Arrivals
 from squall.scenarios.config.arrivals import SuperposeArrivals
 from squall.scenarios.config.problems import describe_problem
-from squall.scenarios.config.strict_yaml import parse_yaml
 from squall.scenarios.errors import AnalysisError, ScenarioError
 from squall.scenarios.plan.build import build_arrivals
+from squall.scenarios.strict_yaml import parse_yaml
 from squall.scenarios.traces.parts.part import TracePart
 from squall.scenarios.units import format_duration, parse_duration, parse_rate
 

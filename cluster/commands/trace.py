@@ -243,8 +243,8 @@ def _settings(
 ) -> Any:
     """The `TraceArrivals` that the options describe. Raises ScenarioError."""
     from squall.scenarios.config.loader import section_from_mapping
-    from squall.scenarios.config.strict_yaml import parse_yaml
     from squall.scenarios.config.trace import TraceArrivals
+    from squall.scenarios.strict_yaml import parse_yaml
 
     mapping: dict[str, Any] = {"kind": "trace", "file": str(file)}
     given = {"format": format_, "unit": unit, "column": column, "repair": repair}

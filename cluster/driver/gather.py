@@ -21,6 +21,7 @@ from squall.cluster.driver.collectors.server_libraries import kernels_together
 from squall.cluster.driver.deployed_server import DeployedServer
 from squall.cluster.driver.deployment import Deployment, with_clock
 from squall.cluster.driver.nodes import Nodes, label_of
+from squall.cluster.driver.records.fetching import Fetching, in_order
 from squall.cluster.driver.records.ingest import Ledger, add_missing, ingest_file, ingest_table
 from squall.cluster.driver.records.node_files import pieces_of
 from squall.cluster.driver.records.side_by_side import side_by_side
@@ -56,6 +57,7 @@ class Collection:
         start_ns: int,
         node_starts_ns: Mapping[str, int],
         anchor_ns: int,
+        fetching: Fetching,
     ) -> None:
         """`start_ns`: the start instant on the run clock; `node_starts_ns`: as each node's workers were told it.
 
@@ -65,8 +67,10 @@ class Collection:
         self.notes: list[str] = []
         self.store_error: StoreError | None = None
         self.unfetched: dict[str, str] = {}
+        self._gone: set[str] = set()
         self._kernels: dict[str, KernelRecordingFacts] = {}
         self._anchor_ns = anchor_ns
+        self._fetching = fetching
         self._store = store
         self._deployment = deployment
         self._phases = phases
@@ -104,11 +108,13 @@ class Collection:
         if profiler is not None:
             self._try_noting("profiler", partial(self._take_profile, profiler))
         files = self._files()
+        self._fetch(files)
+        self._try_noting("fetching", partial(self._note_fetched, files))
         self._ingest([entry for entry in files if entry[1].table not in ("", "requests")])
         self._try("other tables", self._store.flush)
         self._try_noting("batches", self._tell_no_batches)
         for label, file in files:
-            if not file.table:
+            if not file.table and label not in self.unfetched:
                 self._try_noting(f"report of {label}", partial(self._take_report, label, file))
         self._try_noting("server log", deployment.keep_server_logs)
 
@@ -213,7 +219,9 @@ class Collection:
 
     def _take_requests(self) -> None:
         """Every record of a request, and a row `lost` or `unsent` for each arrival without one."""
-        self._ingest([entry for entry in self._files() if entry[1].table == "requests"])
+        files = [entry for entry in self._files() if entry[1].table == "requests"]
+        self._fetch(files)
+        self._ingest(files)
         for worker, tables in self._of_workers(LoadWorker.leftovers):
             self._try(worker.handle.name, partial(self._take_leftovers, worker, tables))
         self._try("arrivals without a record", self._add_missing)
@@ -298,8 +306,42 @@ class Collection:
         return [(label, file) for label, of_site in found.items() for file in of_site]
 
     def _list_files(self, label: str, found: list[NodeFile]) -> None:
-        with self._fetching(label):
+        with self._noting_unfetched(label):
             found.extend(files_of(self._deployment.nodes, label, self.losses))
+
+    def _fetch(self, files: Sequence[tuple[str, NodeFile]]) -> None:
+        """To where they can be read: one stream a node, all nodes at once."""
+        by_node: dict[str, list[tuple[str, NodeFile]]] = {}
+        for label, file in sorted(files, key=lambda entry: in_order(entry[1])):
+            by_node.setdefault(label_of(label), []).append((label, file))
+        side_by_side([partial(self._fetch_from_node, of_node) for of_node in by_node.values()])
+
+    def _fetch_from_node(self, files: Sequence[tuple[str, NodeFile]]) -> None:
+        for label, file in files:
+            if label not in self._gone:
+                self._try(f"{file.path} of {label}", partial(self._fetch_one, label, file))
+
+    def _fetch_one(self, label: str, file: NodeFile) -> None:
+        with self._noting_unfetched(label):
+            if self.store_error is not None:
+                raise self.store_error
+            try:
+                self._fetching.bring(label, file, self._put_again)
+            except LostActor:
+                self._gone.add(label)
+                raise
+
+    def _put_again(self, label: str, error: LostActor) -> None:
+        self.losses += self._deployment.nodes.put_again(label, error)
+
+    def _note_fetched(self, files: Sequence[tuple[str, NodeFile]]) -> None:
+        """What it took; and that a node's files are all here, should the driver end before the run is sealed."""
+        self.notes += self._fetching.told()
+        if facts := self._fetching.facts():
+            self._store.amend(replace(self._store.manifest, fetched=facts))
+        for label in self._deployment.nodes.agents:
+            if label not in self.unfetched:
+                self._fetching.note_whole(label, [file for site, file in files if site == label])
 
     def _ingest(self, files: Sequence[tuple[str, NodeFile]]) -> None:
         for label, file in files:
@@ -307,14 +349,14 @@ class Collection:
 
     def _ingest_one(self, label: str, file: NodeFile) -> None:
         seen, clock = self._deployment.nodes.files[label], self._clocks[label_of(label)]
-        with self._fetching(label):
+        with self._noting_unfetched(label):
             if self.store_error is not None:
                 raise self.store_error
             for data in ingest_file(self._store, seen, file, clock, self._phases):
                 self._note(file.table, label, data)
 
     @contextmanager
-    def _fetching(self, label: str) -> Iterator[None]:
+    def _noting_unfetched(self, label: str) -> Iterator[None]:
         """Notes that the store has not all of the node's files, where it has not."""
         try:
             yield

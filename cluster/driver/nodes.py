@@ -16,6 +16,7 @@ from squall.actors.clock import clock_domain
 from squall.analysis.clocks.track import ClockTrack
 from squall.analysis.tables.collected import ClockCost
 from squall.cluster.driver.clocksync import ClockWatch
+from squall.cluster.driver.records.copies import folder_of
 from squall.cluster.driver.records.node_files import FilesHere, NodeFiles, files_seen
 from squall.cluster.node.agent import FIRST_SERVER, NodeAgent
 from squall.cluster.node.scratch import remove_free, sweep_scratch, this_place
@@ -105,7 +106,11 @@ class Nodes:
             folder, owner = agent.wait(folder_asked), agent.wait(owner_asked)
             node, server = places[site]
             self._sites[site] = _Site(
-                node, server, agent, folder, files_seen(folder, owner, node.label, agent)
+                node,
+                server,
+                agent,
+                folder,
+                files_seen(folder, owner, node.label, agent, folder_of(self._run_dir, site)),
             )
         return sites
 
@@ -228,6 +233,15 @@ class Nodes:
     def adopt(self, label: str, error: LostActor) -> list[str]:
         """To be told where a call finds an agent lost; as `beat`."""
         return self._adopt(label, error)
+
+    def put_again(self, label: str, error: LostActor) -> list[str]:
+        """As `adopt`, also in the place of an agent that was put there and is lost too: its node may be back by now."""
+        site = self._sites[label]
+        if not site.is_adopted:
+            return self._adopt(label, error)
+        with suppress(SquallError):
+            site.agent.take_over(self._spawn(label, site.node, site.server, site.folder))
+        return []
 
     def _adopt(self, label: str, error: LostActor) -> list[str]:
         site = self._sites[label]

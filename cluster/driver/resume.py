@@ -31,6 +31,7 @@ from squall.analysis.tables.sealed import SealedVerdict, Unfinished
 from squall.analysis.verdict.validity import judge_run
 from squall.cluster.driver.collectors.server_libraries import kernels_together
 from squall.cluster.driver.nodes import label_of
+from squall.cluster.driver.records.copies import copied_sites, is_whole, remove_copies
 from squall.cluster.driver.records.ingest import Ledger, add_missing, ingest_file
 from squall.cluster.driver.records.node_files import FilesHere, pieces_of
 from squall.cluster.driver.run import RunResult
@@ -115,6 +116,7 @@ class _Resuming:
         self._unfinished = self._before.unfinished
         self._phases: Sequence[RunPhase] = phase_spans(self._before)
         self._folders: dict[str, Path] = {}
+        self._copies: dict[str, Path] = {}
         self._elsewhere: dict[str, str] = {}
         self._losses: list[str] = []
         self._notes: list[str] = []
@@ -135,11 +137,27 @@ class _Resuming:
             told = f"a process of the run still writes to {folder} of {label}: end it, or try again a little later"
             with _held(folder, _ENDED_WITHIN_S, told):
                 self._screen.step(f"found what {label} kept in {folder}")
-        self._elsewhere = {label: str(path) for label, path in named.items() if label not in self._folders}
+        self._find_copies(named)
         absent = [f"what {label} kept in {path} {_NOT_HERE}" for label, path in self._elsewhere.items()]
-        if self._unfinished is not None and not self._folders:
+        if self._unfinished is not None and not self._folders and not self._copies:
             raise ClusterError(f"nothing to gather: {'; '.join(absent)}")
         self._losses += absent
+
+    def _find_copies(self, named: Mapping[str, Path]) -> None:
+        """What came from nodes whose folders are not here, and which folders of `named` hold more than that."""
+        found = copied_sites(self._store.run_dir)
+        copies = {site: path for site, path in found.items() if site not in self._folders}
+        whole = {site for site, path in copies.items() if is_whole(path)}
+        # of a run that was sealed, what came of a copy that is not whole is in its tables
+        self._copies = {
+            site: path for site, path in copies.items() if site in whole or self._unfinished is None
+        }
+        for site in self._copies:
+            self._screen.step(
+                f"found what was fetched from {site}" + ("" if site in whole else ", not all of it")
+            )
+        left = {site: path for site, path in named.items() if site not in self._folders}
+        self._elsewhere = {site: str(path) for site, path in left.items() if site not in whole}
 
     def gather(self) -> str:
         """Brings all into the store and seals it; the verdict's status. Raises StoreError."""
@@ -149,6 +167,8 @@ class _Resuming:
             return "ABORTED"
         plan = self._plan()
         files = [(label, file) for label in self._folders for file in self._files_of(label)]
+        for site, path in self._copies.items():
+            files += [(site, file) for file in FilesHere(path, label_of(site)).list()]
         tables = {"requests", *(file.table for _, file in files if file.table)}
         try:
             self._store.reopen(sorted(tables), self._kept)
@@ -159,10 +179,12 @@ class _Resuming:
 
     def _kept(self, table: str, rows: pa.Table) -> pa.Table:
         """Rows that lie in no folder here: of nodes that have none, and what the servers of other folders left."""
-        labels = pa.array([site for site in self._folders if site == label_of(site)], pa.string())
+        sites = [*self._folders, *self._copies]
+        labels = pa.array([site for site in sites if site == label_of(site)], pa.string())
         if "server" not in rows.column_names or table in FILLED:  # the observer's lie with the node
             return rows.filter(pc.invert(pc.is_in(_plain(rows, "node"), labels)))
         here = [name for name in self._servers() for one in self._folders.values() if (one / name).is_dir()]
+        here += [name for site in self._copies for name in self._servers_at(site)]
         return rows.filter(pc.invert(pc.is_in(_plain(rows, "server"), pa.array(here, pa.string()))))
 
     def _plan(self) -> Plan | ClosedPlan:
@@ -192,6 +214,12 @@ class _Resuming:
     def _servers(self) -> Mapping[str, ServerFacts]:
         """By name; of a run that ended before its server was there, what is known of it: nothing."""
         return self._before.servers or {FIRST_SERVER: ServerFacts(node="")}
+
+    def _servers_at(self, site: str) -> list[str]:
+        """Those whose records came with the files of a site."""
+        label, _, own = site.partition("/")
+        of_node = [name for name, served in self._servers().items() if served.node == label]
+        return [own] if own else [name for name in of_node if f"{label}/{name}" not in self._copies]
 
     def _take_server(self, folder: Path, spills: Spills, labels: dict[str, str]) -> None:
         if (folder / "batches").is_dir():
@@ -224,9 +252,10 @@ class _Resuming:
             self._ledger.note_stored(self._store.read("requests", ["request_id"]))
         n_rows = 0
         for label, file in sorted(files, key=lambda entry: entry[1].table != "requests"):
-            here = FilesHere(self._folders[label], label)
-            if not file.table:
+            here = FilesHere(self._folders.get(label) or self._copies[label], label)
+            if not file.table and (label in self._folders or is_whole(self._copies[label])):
                 self._store.write_file(f"nsys/{file.path.partition('/')[2]}", pieces_of(here, file))
+            if not file.table:
                 continue
             for data in ingest_file(self._store, here, file, clocks[label_of(label)], self._phases):
                 if file.table == "requests":
@@ -297,7 +326,9 @@ class _Resuming:
         raise StoreError(told) from error
 
     def clean_up(self) -> None:
-        """Removes the folders: the run has all that was in them."""
+        """Removes the folders, and the copies of a run that is whole: it has all that was in them."""
+        if self._store.manifest.unfinished is None:
+            remove_copies(self._store.run_dir)
         for folder in self._folders.values():
             for name in self._servers():
                 LibrariesInside(folder / name).close(keeps_files=False)

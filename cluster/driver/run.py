@@ -34,6 +34,9 @@ from squall.cluster.driver.deployment import Deployment
 from squall.cluster.driver.gather import Collection
 from squall.cluster.driver.intent import announce, describe_plan, refuse_empty
 from squall.cluster.driver.preflight import check_before_ray, server_addresses
+from squall.cluster.driver.records.copies import remove_copies
+from squall.cluster.driver.records.fetching import Fetching
+from squall.cluster.driver.records.pace import Span
 from squall.cluster.driver.worker_watch import OVERRUN_NS, WorkerWatch
 from squall.cluster.interrupts import Interrupts
 from squall.cluster.placement import Node, Placement, place
@@ -151,6 +154,7 @@ class _Run:
         self._workers = WorkerWatch(self._deployment.workers, self._losses, screen)
         self._notes: list[str] = []
         self._unfetched: dict[str, str] = {}
+        self._fetching = Fetching(scenario.records, {}, ())
         self._is_over = False
         self._is_collected = False
         self._store_error: StoreError | None = None
@@ -167,6 +171,9 @@ class _Run:
                 self._follow()
                 return self._seal()
         finally:
+            self._fetching.stop()
+            if self._store.is_sealed and self._store.manifest.unfinished is None:
+                remove_copies(self._store.run_dir)
             is_open = self._phases and not self._store.is_sealed
             keeps = self._deployment.nodes.folders if is_open else self._kept_folders()
             for note in self._deployment.release(keeps):
@@ -317,6 +324,14 @@ class _Run:
         for worker in self._deployment.workers:
             worker.start(self._node_starts_ns[worker.node.label])
         self._deployment.record_kernels(clocks, self._start_ns, self._plan.spans)
+        at_ns = self._start_ns - self._anchor_ns
+        measured = [
+            Span(at_ns + one.start_ns, at_ns + one.end_ns)
+            for one in self._plan.spans
+            if one.kind == "measure"
+        ]
+        self._fetching = Fetching(self._scenario.records, self._deployment.nodes.files, measured)
+        self._fetching.start()
         self._store.amend(
             replace(
                 self._store.manifest,
@@ -362,9 +377,10 @@ class _Run:
     def _collect(self, profiler: PhaseProfiler | None) -> StoreError | None:
         """Brings every record into the store; returns why the store took no more, None if it took all."""
         self._screen.step("collecting")
+        self._fetching.stop()
         collection = Collection(
             self._plan, self._store, self._deployment, self._phases, self._start_ns, self._node_starts_ns,
-            self._anchor_ns,
+            self._anchor_ns, self._fetching,
         )  # fmt: skip
         collection.collect(profiler)
         self._losses += collection.losses

@@ -23,7 +23,7 @@ from squall.cluster.node.injected.kernel_recording import missing_kernels
 from squall.cluster.node.node_facts import node_facts
 from squall.cluster.node.scratch import Owner
 from squall.cluster.node.server import LOOPBACK
-from squall.cluster.node.spills import NodeFile, save_deleted
+from squall.cluster.node.spills import NodeFile, Piece, save_deleted
 from squall.scenarios.config.duty import Duty
 from squall.scenarios.config.scenario import ProfileConfig, Scenario
 from squall.scenarios.config.servers import ServerEntry
@@ -306,9 +306,13 @@ class NodeAgent:
         """See `Spills.files`."""
         return self._files.spills.files()
 
-    def read_file(self, path: str, offset: int, n_bytes: int) -> bytes:
-        """See `Spills.read`."""
-        return self._files.spills.read(path, offset, n_bytes)
+    def piece(self, path: str, offset: int, n_bytes: int) -> Piece:
+        """See `Spills.piece`."""
+        return self._files.spills.piece(path, offset, n_bytes)
+
+    def sha256(self, path: str, n_bytes: int) -> str:
+        """See `Spills.sha256`."""
+        return self._files.spills.sha256(path, n_bytes)
 
     def abandoned(self) -> None:
         """Who gave the orders is gone: as `close`; rows that a run wants stay, also those of workers that end now."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
+import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -16,6 +18,7 @@ from squall.actors.spill import SpillFile
 from squall.cluster.node.batches import read_batches, read_recorded
 from squall.scenarios.errors import StoreError
 
+_HASHED_BYTES = 2**20
 _DELETED = " (deleted)"
 """What the kernel puts behind the name of such a file (proc_pid_fd(5))."""
 
@@ -26,6 +29,13 @@ class NodeFile(NamedTuple):
     path: str
     n_bytes: int
     table: str
+
+
+class Piece(NamedTuple):
+    """Bytes of a file as they left its node, and their CRC-32."""
+
+    data: bytes
+    crc32: int
 
 
 def save_deleted(folder: Path, pids: Iterable[int]) -> list[Path]:
@@ -122,17 +132,39 @@ class Spills:
         ]
         return spilled + reports
 
-    def read(self, path: str, offset: int, n_bytes: int) -> bytes:
-        """A piece of a file that `files` lists. Raises StoreError where it cannot be read."""
-        wanted = (self._folder / path).resolve()
+    def piece(self, path: str, offset: int, n_bytes: int) -> Piece:
+        """`n_bytes` from `offset` on of a file that `files` lists, fewer at its end. Raises StoreError where it cannot
+        be read."""
         try:
-            if not wanted.is_relative_to(self._folder.resolve()):
-                raise StoreError(f"{self._node}: {path} is none of its files")
-            with wanted.open("rb") as file:
+            with self._file(path).open("rb") as file:
                 file.seek(offset)
-                return file.read(n_bytes)
+                data = file.read(n_bytes)
+        except OSError as error:
+            raise StoreError(f"{self._node}: cannot read {path}: {error.strerror}") from error
+        return Piece(data, zlib.crc32(data))
+
+    def sha256(self, path: str, n_bytes: int) -> str:
+        """Of the first `n_bytes` of a file that `files` lists, in hex; raises as `piece`."""
+        try:
+            return sha256_of(self._file(path), n_bytes).hexdigest()
         except OSError as error:
             raise StoreError(f"{self._node}: cannot read {path}: {error.strerror}") from error
 
+    def _file(self, path: str) -> Path:
+        wanted = (self._folder / path).resolve()
+        if not wanted.is_relative_to(self._folder.resolve()):
+            raise StoreError(f"{self._node}: {path} is none of its files")
+        return wanted
+
     def _below(self, path: Path) -> str:
         return str(path.relative_to(self._folder))
+
+
+def sha256_of(path: Path, n_bytes: int) -> hashlib._Hash:
+    """Of the first `n_bytes` of a file, or of all where it has fewer. Raises OSError."""
+    digest, left = hashlib.sha256(), n_bytes
+    with path.open("rb") as file:
+        while left and (data := file.read(min(_HASHED_BYTES, left))):
+            digest.update(data)
+            left -= len(data)
+    return digest

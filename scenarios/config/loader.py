@@ -15,8 +15,8 @@ from squall.scenarios.config.fields import Section
 from squall.scenarios.config.overrides import apply_override, set_value
 from squall.scenarios.config.problems import describe_problem
 from squall.scenarios.config.scenario import Scenario
-from squall.scenarios.config.strict_yaml import parse_yaml
 from squall.scenarios.errors import ScenarioError
+from squall.scenarios.strict_yaml import parse_yaml
 
 _Section = TypeVar("_Section", bound=Section)
 

@@ -7,8 +7,8 @@ from itertools import pairwise
 from typing import Any
 
 from squall.scenarios.config.problems import is_free_form, known_keys, nearest, path_text, unknown_key
-from squall.scenarios.config.strict_yaml import parse_yaml
 from squall.scenarios.errors import ScenarioError
+from squall.scenarios.strict_yaml import parse_yaml
 
 _STEP = re.compile(r"\.?([^.\[\]]+)|\[(\d+)\]")
 

@@ -28,6 +28,7 @@ from squall.scenarios.config.fields import (
     Whole,
 )
 from squall.scenarios.config.recordings import too_close
+from squall.scenarios.config.records import RecordsConfig
 from squall.scenarios.config.routing import NO_MIRROR, WEIGHED, RoutingConfig
 from squall.scenarios.config.rows import ConstantRows, RowsConfig, TraceRows, max_rows
 from squall.scenarios.config.servers import (
@@ -283,6 +284,7 @@ class Scenario(Section):
     phases: Annotated[tuple[PhaseConfig, ...], Field(min_length=1, max_length=LARGEST_PHASE_COUNT)]
     profile: ProfileConfig = ProfileConfig()
     expect: ExpectConfig = ExpectConfig()
+    records: RecordsConfig = RecordsConfig()
 
     @model_validator(mode="before")
     @classmethod

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -12,7 +13,6 @@ from typing import Any, cast
 import pyarrow as pa
 import pytest
 
-from squall.cluster.driver.records import node_files
 from squall.cluster.driver.records.node_files import FilesHere, FilesThere, NodeFiles, arrow_file, pieces_of
 from squall.cluster.node.agent import NodeAgent
 from squall.cluster.node.spills import NodeFile, Spills
@@ -32,6 +32,12 @@ class AgentHere:
     def call(self, method: Callable[..., Any], *arguments: Any) -> Any:
         return method(self, *arguments)
 
+    def begin(self, method: Callable[..., Any], *arguments: Any) -> Callable[[], Any]:
+        return partial(method, self, *arguments)
+
+    def wait(self, reference: Callable[[], Any], _: float) -> Any:
+        return reference()
+
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
@@ -44,12 +50,10 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.fixture(params=["here", "there"])
-def files(request: pytest.FixtureRequest, folder: Path, monkeypatch: pytest.MonkeyPatch) -> NodeFiles:
-    """What comes from an agent comes in pieces of 1 kB: so it has seams."""
-    monkeypatch.setattr(node_files, "_CHUNK_BYTES", 1_000)
+def files(request: pytest.FixtureRequest, folder: Path) -> NodeFiles:
     if request.param == "here":
         return FilesHere(folder, "node-0")
-    return FilesThere(cast("Handle[NodeAgent]", AgentHere(folder)))
+    return FilesThere(cast("Handle[NodeAgent]", AgentHere(folder)), folder / "copies")
 
 
 def test_files_are_listed_with_path_length_and_table(files: NodeFiles, folder: Path) -> None:
@@ -62,6 +66,8 @@ def test_files_are_listed_with_path_length_and_table(files: NodeFiles, folder: P
 
 def test_a_file_comes_whole_in_pieces_of_any_size_and_from_any_place(files: NodeFiles) -> None:
     first, second = sorted(files.list())
+    for one in (first, second):
+        files.bring(one, lambda: 1_000)  # has seams
     assert b"".join(pieces_of(files, first)) == CONTENT
     with files.open(first) as opened:
         assert cast(Any, opened).size() == first.n_bytes == len(CONTENT)
@@ -81,4 +87,9 @@ def test_a_file_that_is_gone_is_an_error_of_the_cluster(files: NodeFiles, folder
     gone = next(iter(files.list()))
     (folder / gone.path).unlink()
     with pytest.raises(ClusterError, match=r"node-0.*No such file"):
-        b"".join(pieces_of(files, gone))
+        _read(files, gone)
+
+
+def _read(files: NodeFiles, file: NodeFile) -> bytes:
+    files.bring(file)
+    return b"".join(pieces_of(files, file))

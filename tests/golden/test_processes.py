@@ -184,14 +184,15 @@ def test_files_of_a_node_come_through_its_agent_where_its_folder_is_not_seen_her
         folder, owner = agent.call(NodeAgent.folder), agent.call(NodeAgent.owner)
         content = os.urandom(9 * 2**20)  # more than a piece
         (Path(folder) / "spill" / "requests-0.arrows").write_bytes(content)
-        files = files_seen(folder, owner, "node-0", agent)
+        files = files_seen(folder, owner, "node-0", agent, tmp_path / "copies")
         assert isinstance(files, FilesThere), "nobody has marked it as the driver's to see"
         (file,) = files.list()
         assert file == NodeFile("spill/requests-0.arrows", len(content), "requests")
+        files.bring(file)
         assert b"".join(pieces_of(files, file)) == content
 
         claim(Path(folder), "r", "node-0", str(tmp_path), this_place())
-        here = files_seen(folder, agent.call(NodeAgent.owner), "node-0", agent)
+        here = files_seen(folder, agent.call(NodeAgent.owner), "node-0", agent, tmp_path)
         assert isinstance(here, FilesHere)
         assert here.list() == [file]
         assert b"".join(pieces_of(here, file)) == content

@@ -22,6 +22,7 @@ from squall.scenarios.config import scenario, servers
 from squall.scenarios.config import shapes as shapes_config
 from squall.scenarios.config import trace as trace_config
 from squall.scenarios.config.loader import load_scenario, scenario_from_mapping
+from squall.scenarios.config.records import RecordsConfig
 from squall.scenarios.traces.parts.options import Repair, TraceFormat
 
 ROOT = Path(__file__).parents[2]
@@ -39,6 +40,7 @@ SECTIONS: dict[str, type[BaseModel]] = {
     "## `phases[]`": scenario.PhaseConfig,
     "## `profile`": scenario.ProfileConfig,
     "## `expect`": scenario.ExpectConfig,
+    "## `records`": RecordsConfig,
 }
 MINIMAL: dict[type[BaseModel], dict[str, Any]] = {
     scenario.ModelConfig: {"name": "x"},

@@ -8,7 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from squall.scenarios.units import format_duration, format_rate, parse_duration, parse_rate, parse_size
+from squall.scenarios.units import (
+    format_bandwidth,
+    format_duration,
+    format_rate,
+    parse_bandwidth,
+    parse_duration,
+    parse_rate,
+    parse_size,
+)
 
 
 @pytest.mark.parametrize(
@@ -158,3 +166,23 @@ def test_what_is_no_duration_or_rate_is_not_written() -> None:
         format_duration(-1)
     with pytest.raises(ValueError, match="a rate is finite and 0 or more, not nan Hz"):
         format_rate(math.nan)
+
+
+@pytest.mark.parametrize(
+    ("text", "bytes_per_s"), [("50MB/s", 50_000_000), ("1 MiB / s", 2**20), ("7B/s", 7), ("0B/s", 0), (0, 0)]
+)
+def test_a_bandwidth_is_read_exactly(text: object, bytes_per_s: int) -> None:
+    assert parse_bandwidth(text) == bytes_per_s
+
+
+@pytest.mark.parametrize(
+    "text", ["50MB", "50/s", 50, True, None, "-1MB/s", "50MB/min", "MB/s", "1.0000001KB/s"]
+)
+def test_what_is_no_bandwidth_is_refused(text: object) -> None:
+    with pytest.raises(ValueError, match=r"bandwidth|size|byte"):
+        parse_bandwidth(text)
+
+
+@given(st.integers(0, 10**15))
+def test_a_bandwidth_that_is_written_is_read_back(bytes_per_s: int) -> None:
+    assert parse_bandwidth(format_bandwidth(bytes_per_s)) == bytes_per_s

@@ -196,7 +196,7 @@ def test_the_digest_does_not_depend_on_how_a_quantity_is_written() -> None:
 def test_the_digest_is_stable() -> None:
     # A new default or key changes it: results are then no longer of the same scenario, and say so.
     assert scenario_from_mapping(mapping(), "small").digest() == (
-        "be4a9eaf1422c6c1fee810ad7d46e53392ae04f943407720b7db51abc1540d1e"
+        "e329346bef0aa9e9fe0cb47ad1d07117e969930361ea013882ae334c3693f348"
     )
 
 
