@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import select
+import threading
 from collections.abc import Callable
 
 from squall.actors.clock import Alarm, Clock
@@ -37,6 +38,7 @@ class Loop:
         self._alarm = Alarm()
         self._armed_ns = -1
         self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._waking = threading.Lock()
         self._soon: list[Callable[[], None]] = []
         # edge-triggered: a new `arm` takes an expiry back, so that it need not be read
         self._epoll.register(self._alarm.fd, select.EPOLLIN | select.EPOLLET)
@@ -106,16 +108,18 @@ class Loop:
 
     def wake(self) -> None:
         """Makes a `wait` under way return. From any thread; after `close` it does nothing."""
-        if self._wake_fd >= 0:
-            os.eventfd_write(self._wake_fd, 1)
+        with self._waking:
+            if self._wake_fd >= 0:
+                os.eventfd_write(self._wake_fd, 1)
 
     def close(self) -> None:
         """Frees what the loop itself holds, and what was retired."""
         self._call_soon()
-        wake_fd, self._wake_fd = self._wake_fd, -1
         self._epoll.close()
         self._alarm.close()
-        os.close(wake_fd)
+        with self._waking:  # whoever wakes it now writes to no file that another has opened since
+            wake_fd, self._wake_fd = self._wake_fd, -1
+            os.close(wake_fd)
         self.handlers.clear()
 
     def _call_soon(self) -> None:
