@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from squall.actors.clock import Clock
+from squall.actors.lease.lease import Lease
 from squall.actors.load.choice import Chooser
 from squall.actors.load.client import Client, Exchange
 from squall.actors.load.lane import Flight, Lane
@@ -78,8 +79,8 @@ class Counters:
 class Engine:
     """The hot loop of one worker. Create and run it in one thread; `request_stop` from any.
 
-    `run` returns when every arrival has been recorded: at the latest `length_ns` after the start, when what is in
-    flight is `cancelled` and what was not sent is `unsent`.
+    `run` returns when every arrival has been recorded: at the latest `length_ns` after the start, or once its lease has
+    run out (`has_lapsed`), when what is in flight is `cancelled` and what was not sent is `unsent`.
     """
 
     def __init__(
@@ -92,9 +93,10 @@ class Engine:
         clock: Clock,
         lane: Lane | None = None,
         chooser: Chooser | None = None,
+        lease: Lease | None = None,
     ) -> None:
         """With a `lane`, its pacing is `squall.actors.load.lane.lane_pacing`, and it chooses servers itself; else a
-        `chooser` does, if any."""
+        `chooser` does, if any. Without a `lease` it may send for ever."""
         self.counters = Counters()
         self.recent_response_ns: list[int] = []
         self._pacing = pacing
@@ -114,11 +116,20 @@ class Engine:
         )
         self._readopted: set[int] = set()  # tokens in flight that came back from the lane: out of order
         self._is_stopped = False
+        self._lease = lease if lease is not None else Lease()
+        if lane is not None:
+            self._lease.tell(lane.core.renew)
+        self.has_lapsed = False
 
     @property
     def n_in_flight(self) -> int:
         """Requests that were handed to the client, or sent by the lane, and have not ended."""
         return len(self._in_flight) + (self._lane.core.n_in_flight if self._lane is not None else 0)
+
+    @property
+    def spun_ns(self) -> int:
+        """What its loop spent waiting busily."""
+        return self._loop.spun_ns
 
     @property
     def n_held(self) -> int:
@@ -156,7 +167,7 @@ class Engine:
         check_ns = now() + _TIMEOUT_CHECK_NS
         while not self._is_done():
             now_ns = now()
-            if now_ns >= end_ns:
+            if now_ns >= end_ns or self._lapses(now_ns):
                 return
             if now_ns >= tick_ns:
                 tick_ns = ticker(now_ns)
@@ -165,12 +176,19 @@ class Engine:
                 check_ns = now_ns + _TIMEOUT_CHECK_NS
             if now_ns >= pacing.next_ns:
                 self._send_due()
-            for fd, events in self._wait(min(pacing.next_ns, check_ns, tick_ns, end_ns)):
+            ready = self._wait(min(pacing.next_ns, check_ns, tick_ns, end_ns))
+            if self._lapses(now()):  # it may have stood still meanwhile
+                return
+            for fd, events in ready:
                 handlers[fd](events)
                 if now() >= pacing.next_ns:
                     self._send_due()
             for client in clients:
                 client.flush()
+
+    def _lapses(self, now_ns: int) -> bool:
+        self.has_lapsed = now_ns >= self._lease.until_ns
+        return self.has_lapsed
 
     def _wait(self, until_ns: int) -> list[tuple[int, int]]:
         """What is ready; with a lane, all that it could not do itself by then."""
@@ -230,9 +248,10 @@ class Engine:
     # sending
 
     def _send_due(self) -> None:
-        pacing, cap = self._pacing, self._rules.max_in_flight
+        pacing, cap, lease = self._pacing, self._rules.max_in_flight, self._lease
         for _ in range(_SENDS_PER_EVENT):
-            if pacing.next_ns > self._now():
+            now_ns = self._now()
+            if pacing.next_ns > now_ns or now_ns >= lease.until_ns:
                 break
             due = pacing.take()
             if cap is not None and len(self._in_flight) >= cap:
@@ -304,7 +323,7 @@ class Engine:
         self.counters.n_done += 1
         if not is_ok:
             self.counters.n_failed += 1
-        if self._held and not self._is_stopped:
+        if self._held and not self._is_stopped and self._now() < self._lease.until_ns:
             self._send(self._held.popleft(), _HELD)
 
     def _expire(self, now_ns: int) -> None:
@@ -323,6 +342,7 @@ class Engine:
     def _record_rest(self) -> None:
         """The end of the run: cancelled if sent, unsent if not."""
         self._is_stopped = True
+        end = "its worker's lease ran out" if self.has_lapsed else "the run ended"
         if self._lane is not None:
             self._lane.is_over = True
             self._count_lane()
@@ -330,16 +350,16 @@ class Engine:
         for token, (_, due, _, _) in list(self._in_flight.items()):
             sent_ns, first_ns = self._clients[due.template.target].abandon(token)
             if sent_ns == NEVER:
-                why = "the run ended while it waited for a connection"
+                why = f"{end} while it waited for a connection"
                 self._record_failure(token, sent_ns, first_ns, "unsent", why)
             else:
-                why = "the run ended before the reply"
+                why = f"{end} before the reply"
                 self._record_failure(token, sent_ns, first_ns, "cancelled", why)
         for due in self._held:
-            self._record_unsent(due, "the run ended while it was " + _HELD)
+            self._record_unsent(due, f"{end} while it was {_HELD}")
         self._held.clear()
         for due in self._pacing.rest():
-            self._record_unsent(due, "the run ended before its turn")
+            self._record_unsent(due, f"{end} before its turn")
 
     def _record_unsent(self, due: Due, why: str) -> None:
         is_planned = self._chooser is None and (self._lane is None or not self._lane.is_chooser)

@@ -54,14 +54,17 @@ class Recorder:
         phases: Sequence[str],
         targets: Sequence[str],
         request_kinds: Sequence[str],
+        is_redealt: bool = False,
     ) -> None:
-        """`labels`: run and node of every row; `request_kinds`: one for each of `targets`.
+        """`labels`: run and node of every row; `request_kinds`: one for each of `targets`; `is_redealt`: the arrivals
+        were dealt to another worker first.
 
         Raises OSError where `path` cannot be opened.
         """
         self.n_recorded = 0
         self._labels = labels
         self._worker = worker
+        self._is_redealt = is_redealt
         self._phases = list(phases)
         self.unchosen = len(targets)
         self._targets = [*targets, ""]
@@ -183,6 +186,7 @@ class Recorder:
             "outcome": coded("outcome", OUTCOMES),
             "detail": self._detail_column(records["detail"]),
             "worker": pa.array(np.full(n, self._worker, np.int64)),
+            "redealt": pa.array(np.full(n, self._is_redealt)),
             **{name: instant(name) for name in ("scheduled_ns", "sent_ns", "first_byte_ns", "done_ns")},
             **{
                 name: pa.array(records[name].astype(np.int64))

@@ -55,9 +55,10 @@ class Places:
     outputs: Mapping[str, Place]
 
 
-def region_name(run: str, worker: int, target: int = 0) -> str:
-    """Name of a worker's region for one server: its file in /dev/shm, its key and its name at the server."""
-    return f"{_PREFIX}{run}-{worker}-{target}"
+def region_name(run: str, worker: int, target: int = 0, part: int = 0) -> str:
+    """Name of a worker's region for one server: its file in /dev/shm, its key and its name at the server. `part`: see
+    `squall.actors.load.worker.WorkerSettings`."""
+    return f"{_PREFIX}{run}-{worker}-{target}" + (f"-{part}" if part else "")
 
 
 class Region:

@@ -15,6 +15,8 @@ import numpy as np
 import pyarrow as pa
 
 from squall.actors.clock import Clock
+from squall.actors.lease.lease import Lease
+from squall.actors.lease.taken import Taken
 from squall.actors.load.choice import Choice, Chooser
 from squall.actors.load.client import Client
 from squall.actors.load.engine import Engine, Rules
@@ -60,7 +62,8 @@ class WorkerSettings:
 
     `targets`: the servers that it loads, each over `n_connections`, all over one protocol; `choice`: who says which
     request goes to which. `seed` is that of the
-    payloads; `spill_dir` is on the worker's node. `core`: the sender's own on that node.
+    payloads; `spill_dir` is on the worker's node. `core`: the sender's own on that node. `part`: 0 for what the worker
+    was dealt, then the number of the redeal whose arrivals it takes over.
     """
 
     run: str
@@ -80,6 +83,7 @@ class WorkerSettings:
     priority: Priority = "normal"
     core: int | None = None
     choice: Choice = "planned"
+    part: int = 0
 
     def __post_init__(self) -> None:
         if not 1 <= len(self.targets) <= LARGEST_TARGET_COUNT:
@@ -110,6 +114,17 @@ class Account:
     ready_before_ns: int | None
 
 
+@dataclass(frozen=True)
+class Standing:
+    """`progress` of a worker; why it cannot spill its records, empty while it can; whether its lease has run out, and
+    why parts that it took over ended before their time."""
+
+    progress: Progress
+    spill_error: str = ""
+    has_lapsed: bool = False
+    taken_errors: tuple[str, ...] = ()
+
+
 def why_no_lane(settings: WorkerSettings, templates: Iterable[Template]) -> str:
     """Why requests of these templates do not go through the C lane; empty where they do."""
     reasons = {
@@ -125,9 +140,12 @@ def why_no_lane(settings: WorkerSettings, templates: Iterable[Template]) -> str:
 
 
 class LoadWorker:
-    """Life: `prepare`, `run` once, `leftovers`; `progress` and `stop` at any time from another thread."""
+    """Life: `prepare`, `run` once, `leftovers`; from other threads at any time `status`, `renew`, `take_over`, `stop`.
 
-    def __init__(self, settings: WorkerSettings, clock: Clock) -> None:
+    What it takes over is sent by a worker of that part in a thread beside, under the same lease.
+    """
+
+    def __init__(self, settings: WorkerSettings, clock: Clock, lease: Lease | None = None) -> None:
         self._settings = settings
         self._clock = clock
         self._loop: Loop | None = None
@@ -151,6 +169,10 @@ class LoadWorker:
         self._due_ns = 0
         self._sender = Sender(settings.priority, settings.spin_ns > 0, settings.core)
         self._governor = Governor(self._sender, settings.core is not None)
+        self._lease = lease if lease is not None else Lease()
+        self._taken: Taken[LoadWorker] = Taken(LoadWorker.stop)
+        self._answers: Answers | None = None
+        self._start_ns = 0
 
     def prepare(self, plan: Plan | ClosedPlan, answers: Answers | None = None) -> None:
         """Encodes every request, opens files and connections. `answers`: the right outputs, where they are checked.
@@ -159,6 +181,7 @@ class LoadWorker:
         ClusterError where the spill folder cannot be written, or shared memory or the priority cannot be had.
         """
         settings = self._settings
+        self._answers = answers
         allow_many_files()
         self._sender.rehearse()
         try:
@@ -182,7 +205,15 @@ class LoadWorker:
             if settings.choice != "planned" and lane is None:
                 chooser = Chooser(settings.choice, len(settings.targets), templates)
             self._engine = engine = Engine(
-                pacing, length_ns, settings.rules, self._recorder, loop, self._clock, lane, chooser
+                pacing,
+                length_ns,
+                settings.rules,
+                self._recorder,
+                loop,
+                self._clock,
+                lane,
+                chooser,
+                self._lease,
             )
             for number, target in enumerate(settings.targets):
                 self._connect(number, target, loop, engine)
@@ -204,7 +235,9 @@ class LoadWorker:
                 if (target.spec, kind) not in made:
                     made[target.spec, kind] = make_inputs(target.spec, *kind, settings.seed, settings.shapes)
             inputs = {kind: made[target.spec, kind] for kind in of_target}
-            region, places = shared(target, region_name(settings.run, settings.worker, number), inputs)
+            region, places = shared(
+                target, region_name(settings.run, settings.worker, number, settings.part), inputs
+            )
             if region is not None:
                 self._regions.append(region)
             templates |= encoded(target, number, settings.protocol, settings.headers, inputs, region, places)
@@ -240,13 +273,15 @@ class LoadWorker:
         labels = {"run": settings.run, "node": settings.node}
         targets = [target.name for target in settings.targets]
         kinds = [target.spec.name for target in settings.targets]
-        folder, worker = Path(settings.spill_dir), settings.worker
+        folder, worker, part = Path(settings.spill_dir), settings.worker, settings.part
+        name = f"{worker}.{part}" if part else str(worker)
         self._folder_lock = share(folder.parent)  # the node's scratch folder: it outlives an agent that dies
         try:
-            self._samples = SpillFile(folder / f"worker_samples-{worker}.arrows", "worker_samples")
-            self._samples.rehearse(sample_table({}))
-            path = folder / f"requests-{worker}.arrows"
-            self._recorder = Recorder(path, labels, worker, phases, targets, kinds)
+            if not part:  # else they are the worker's, which counts what its parts do
+                self._samples = SpillFile(folder / f"worker_samples-{worker}.arrows", "worker_samples")
+                self._samples.rehearse(sample_table({}))
+            path = folder / f"requests-{name}.arrows"
+            self._recorder = Recorder(path, labels, worker, phases, targets, kinds, part > 0)
         except OSError as error:
             if self._samples is not None:
                 self._samples.close()
@@ -261,11 +296,11 @@ class LoadWorker:
             client.close()
         assert self._loop
         assert self._recorder
-        assert self._samples
         self._loop.close()
         self._loop = None
         self._kept = self._recorder.close()
-        self._samples.close()
+        if self._samples is not None:
+            self._samples.close()
         self._close_regions()
         if self._folder_lock is not None:
             os.close(self._folder_lock)
@@ -276,9 +311,10 @@ class LoadWorker:
             region.close()
         self._regions.clear()
 
-    def run(self, start_ns: int) -> None:
+    def run(self, start_ns: int, lease_until_ns: int | None = None) -> None:
         """Follows the plan from `start_ns` (node's clock) and closes everything. Call `prepare` before.
 
+        It sends for ever, or until `lease_until_ns` of the node's clock and the later instants that `renew` names.
         Raises ClusterError for a defect of ours; what was recorded by then is in the spill file.
         """
         if self._loop is None:
@@ -286,7 +322,13 @@ class LoadWorker:
         assert self._engine
         if self._is_stopped.is_set():
             self._engine.request_stop()
+        if lease_until_ns is not None:
+            self._lease.begin(lease_until_ns)
         self._is_over.clear()
+        self._start_ns = start_ns
+        if self._settings.part:
+            self._follow(start_ns)
+            return
         gc.collect()
         gc.freeze()
         gc.disable()  # a collection would stop the sends; what cycles there are wait for the end
@@ -294,7 +336,18 @@ class LoadWorker:
         # a late worker's first sample still counts every arrival that was due by then
         at_ns = min(self._clock.monotonic_ns(), start_ns - 1)
         self._previous = replace(self._usage(at_ns), n_due=0)
-        self._due_ns = start_ns
+        try:
+            self._follow(start_ns)
+        finally:
+            gc.callbacks.remove(self._gc_watch)
+            gc.enable()
+            gc.unfreeze()
+
+    def _follow(self, start_ns: int) -> None:
+        """`run`, without what is the whole process's."""
+        assert self._engine
+        behind_ns = max(0, self._clock.monotonic_ns() - start_ns) if self._settings.part else 0
+        self._due_ns = start_ns + behind_ns // _SAMPLE_NS * _SAMPLE_NS
         self._sender.raise_thread()
         self._ready_before_ns = start_ns - self._clock.monotonic_ns()
         try:
@@ -304,12 +357,31 @@ class LoadWorker:
             raise ClusterError(f"worker {self._settings.worker}: {what}") from error
         finally:
             self._sender.restore()
-            gc.callbacks.remove(self._gc_watch)
-            self._take_sample(self._clock.monotonic_ns(), 0)
-            gc.enable()  # after the sample, which counts collections
-            gc.unfreeze()
+            self._flush()
+            self._taken.close()
+            self._tick(self._clock.monotonic_ns(), 0)
             self._give_up()
             self._is_over.set()
+
+    def take_over(self, part: Plan, number: int) -> None:
+        """Sends the arrivals of a worker that is lost too, beside its own; returns when the connections stand.
+
+        `number`: of the redeal, from 1 on. Raises ClusterError where its own arrivals have all been sent, or it has no
+        lease any more, and what `prepare` raises.
+        """
+        settings = replace(self._settings, part=number, core=None)
+
+        def prepared() -> LoadWorker:
+            one = LoadWorker(settings, self._clock, self._lease)
+            one.prepare(part, self._answers)
+            return one
+
+        self._taken.add(prepared, lambda one: one.run(self._start_ns))
+
+    def renew(self, until_ns: int) -> Standing:
+        """It may send until then, on the node's clock; `status`."""
+        self._lease.renew(until_ns)
+        return self.status()
 
     def abandoned(self) -> None:
         """Who gave the orders is gone: ends the run and closes the files, which stay."""
@@ -321,12 +393,13 @@ class LoadWorker:
     def stop(self) -> None:
         """Ends `run` at once; what it has not done is recorded as cancelled or unsent."""
         self._is_stopped.set()
+        self._taken.stop()
         if self._engine is not None:
             self._engine.request_stop()
 
     def n_issued(self) -> int:
         """Requests that it has sent or was to send: in a closed loop, known at the end only."""
-        return self._recorder.n_recorded if self._recorder is not None else 0
+        return sum(one._recorder.n_recorded for one in self._senders if one._recorder is not None)
 
     def no_lane(self) -> str:
         """Why the common case of its requests does not run in C; empty where it does."""
@@ -345,33 +418,45 @@ class LoadWorker:
 
     def tally(self) -> Tally:
         """Replies whose values it has compared."""
-        return self._tally
+        tallies = [one._tally for one in self._senders]
+        return Tally(sum(one.n_checked for one in tallies), sum(one.n_wrong for one in tallies))
 
     def leftovers(self) -> list[pa.Table]:
         """Rows of `requests` that the spill file could not take."""
-        return self._kept
+        return [table for one in self._senders for table in one._kept]
 
     def spill_error(self) -> str:
         """Why the spill file cannot be written; empty while it can."""
-        return self._recorder.error if self._recorder is not None else ""
+        errors = [one._recorder.error for one in self._senders if one._recorder is not None]
+        return next(filter(None, errors), "")
+
+    @property
+    def _senders(self) -> list[LoadWorker]:
+        """Itself, and those of the parts that it took over."""
+        return [self, *self._taken.parts]
 
     def progress(self) -> Progress:
         """How the worker stands."""
-        engine = self._engine
-        if engine is None:
-            return Progress(0, 0, 0, 0, np.empty(0, np.int64))
-        counters = engine.counters
-        recent = np.array(self._last_response_ns[:_LARGEST_RECENT_COUNT], np.int64)
-        return Progress(counters.n_sent, counters.n_done, counters.n_failed, engine.n_in_flight, recent)
+        senders = self._senders
+        engines = [one._engine for one in senders if one._engine is not None]
+        recent = [response_ns for one in senders for response_ns in one._last_response_ns]
+        return Progress(
+            sum(engine.counters.n_sent for engine in engines),
+            sum(engine.counters.n_done for engine in engines),
+            sum(engine.counters.n_failed for engine in engines),
+            sum(engine.n_in_flight for engine in engines),
+            np.array(recent[:_LARGEST_RECENT_COUNT], np.int64),
+        )
 
-    def status(self) -> tuple[Progress, str]:
-        """`progress` and `spill_error`."""
-        return self.progress(), self.spill_error()
+    def status(self) -> Standing:
+        """How the worker stands, and what troubles it."""
+        has_lapsed = self._engine is not None and self._engine.has_lapsed
+        return Standing(self.progress(), self.spill_error(), has_lapsed, tuple(self._taken.errors))
 
     def _on_tick(self, now_ns: int) -> int:
         """One row of worker_samples a second, on the second of the run; between them, a look at the priority."""
         if now_ns >= self._due_ns:
-            self._take_sample(now_ns, now_ns - self._due_ns)
+            self._tick(now_ns, now_ns - self._due_ns)
             self._due_ns += _SAMPLE_NS
         if not self._governor.is_needed:
             return self._due_ns
@@ -379,38 +464,50 @@ class LoadWorker:
         return min(self._due_ns, now_ns + WINDOW_NS)
 
     def _usage(self, now_ns: int) -> Usage:
-        assert self._engine
-        assert self._loop
-        counters = self._engine.counters
-        n_socket_errors = sum(client.n_socket_errors for client in self._clients)
-        n_write_pauses = sum(client.n_write_pauses for client in self._clients)
+        engines = self._engines
+        clients = [client for one in self._senders for client in one._clients]
         return Usage(
-            now_ns, self._engine.n_due_by(now_ns), counters.n_sent, counters.n_done, cpu_ns(), gc_count(),
-            self._gc_watch.paused_ns, n_socket_errors, n_write_pauses, self._loop.spun_ns,
+            now_ns, sum(one.n_due_by(now_ns) for one in engines), sum(one.counters.n_sent for one in engines),
+            sum(one.counters.n_done for one in engines), cpu_ns(), gc_count(), self._gc_watch.paused_ns,
+            sum(one.n_socket_errors for one in clients), sum(one.n_write_pauses for one in clients),
+            sum(one.spun_ns for one in engines),
         )  # fmt: skip
 
+    @property
+    def _engines(self) -> list[Engine]:
+        return [one._engine for one in self._senders if one._engine is not None]
+
+    def _tick(self, now_ns: int, loop_lag_ns: int) -> None:
+        """A second has passed: what was recorded goes to the file, with a sample of the process."""
+        if self._samples is not None:
+            self._take_sample(now_ns, loop_lag_ns)
+        self._flush()
+
     def _take_sample(self, now_ns: int, loop_lag_ns: int) -> None:
-        assert self._engine
         assert self._recorder
-        assert self._samples
-        engine, counters, previous = self._engine, self._engine.counters, self._previous
+        engines, previous = self._engines, self._previous
         self._previous = usage = self._usage(now_ns)
         row = {
             "run": self._settings.run, "phase": "", "node": self._settings.node, "worker": self._settings.worker,
             "t_ns": now_ns, "interval_ns": now_ns - previous.at_ns,
             "n_due": usage.n_due - previous.n_due,
             "n_sent": usage.n_sent - previous.n_sent, "n_done": usage.n_done - previous.n_done,
-            "n_backlog": engine.n_backlog, "n_in_flight": engine.n_in_flight,
-            "n_connections": sum(client.n_connections for client in self._clients), "lag_max_ns": counters.reset_lag(),
+            "n_backlog": sum(one.n_backlog for one in engines), "n_in_flight": sum(one.n_in_flight for one in engines),
+            "n_connections": sum(client.n_connections for one in self._senders for client in one._clients),
+            "lag_max_ns": max(one.counters.reset_lag() for one in engines),
             "loop_lag_ns": loop_lag_ns, "cpu_ns": usage.cpu_ns - previous.cpu_ns,
             "gc_count": usage.gc_count - previous.gc_count,
             "gc_pause_ns": usage.gc_pause_ns - previous.gc_pause_ns,
             "n_socket_errors": usage.n_socket_errors - previous.n_socket_errors,
             "n_write_pauses": usage.n_write_pauses - previous.n_write_pauses,
-            "n_held": engine.n_held, "spin_ns": usage.spun_ns - previous.spun_ns,
+            "n_held": sum(one.n_held for one in engines), "spin_ns": usage.spun_ns - previous.spun_ns,
         }  # fmt: skip
         self._recorder.later(partial(self._write_sample, row))
-        self._last_response_ns = engine.take_recent()
+
+    def _flush(self) -> None:
+        assert self._engine
+        assert self._recorder
+        self._last_response_ns = self._engine.take_recent()
         if self._lane is not None:
             self._lane.core.flush()
         self._recorder.flush()

@@ -159,6 +159,15 @@ PyObject *Lane_n_due_by(Lane *lane, PyObject *arg) {
   return PyLong_FromLongLong(n);
 }
 
+const char renew_doc[] =
+    "renew(until_ns)\n\nFrom then on the lane sends nothing. From any thread, at any time.";
+PyObject *Lane_renew(Lane *lane, PyObject *arg) {
+  int64_t until_ns = PyLong_AsLongLong(arg);
+  if (until_ns == -1 && PyErr_Occurred()) return NULL;
+  __atomic_store_n(&lane->lease_ns, until_ns, __ATOMIC_RELAXED);
+  Py_RETURN_NONE;
+}
+
 const char halt_doc[] =
     "halt()\n\nNobody sends any more.";
 PyObject *Lane_halt(Lane *lane, PyObject *unused) {

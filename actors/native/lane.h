@@ -146,6 +146,7 @@ typedef struct {
   PyObject_HEAD
   int epoll_fd, timer_fd;
   int64_t armed_ns, spin_ns, spun_ns;
+  int64_t lease_ns; /* nothing is sent from then on; any thread may move it */
   /* what is sent */
   Template *templates;
   int n_templates;
@@ -211,6 +212,8 @@ int has_begun(const Lane *lane);
 void enter_phase(Lane *lane, int32_t index, int first_phase, int64_t free_ns);
 void user_ended(Lane *lane, int32_t index, int64_t at_ns);
 int64_t next_due(const Lane *lane);
+int is_leased(const Lane *lane, int64_t at_ns);
+int is_due(const Lane *lane);
 int32_t next_template(const Lane *lane);
 void take_due(Lane *lane, Request *request, int32_t template);
 
@@ -278,5 +281,6 @@ ENTRY(take);
 ENTRY(ended);
 ENTRY(n_due_by);
 ENTRY(halt);
+ENTRY(renew);
 
 #endif

@@ -14,7 +14,7 @@ static Conn *next_grpc(Lane *lane, Pool *pool, int64_t n_bytes) {
 }
 
 static void send_due(Lane *lane) {
-  for (int i = 0; i < SENDS_PER_EVENT && !lane->is_stuck && !lane->has_failed && next_due(lane) <= now_ns(); i++) {
+  for (int i = 0; i < SENDS_PER_EVENT && !lane->is_stuck && !lane->has_failed && is_due(lane); i++) {
     int32_t number = next_template(lane);
     const Template *template = &lane->templates[number];
     Pool *pool = &lane->pools[template->target];
@@ -54,7 +54,7 @@ int follow(Lane *lane, int64_t until_ns, struct epoll_event *foreign) {
     send_due(lane);
     flush_dirty(lane);
     int64_t at_ns = now_ns(), due_ns = next_due(lane);
-    int is_over = lane->n_strays || lane->is_stuck || lane->has_failed || at_ns >= until_ns;
+    int is_over = lane->n_strays || lane->is_stuck || lane->has_failed || at_ns >= until_ns || !is_leased(lane, at_ns);
     if (n_foreign || (is_over && has_polled)) return n_foreign;
     int timeout_ms = is_over ? 0 : patience(lane, due_ns < until_ns ? due_ns : until_ns, at_ns);
     int n = epoll_wait(lane->epoll_fd, events, MOST_EVENTS, timeout_ms);
@@ -69,7 +69,7 @@ int follow(Lane *lane, int64_t until_ns, struct epoll_event *foreign) {
         on_http(lane, conn);
       else
         on_grpc(lane, conn);
-      if (next_due(lane) <= now_ns()) {
+      if (is_due(lane)) {
         send_due(lane);
         flush_dirty(lane);
       }

@@ -15,6 +15,7 @@ from squall.analysis.tables.columns import (
     at,
     bytes_,
     count,
+    flag,
     id_,
     made_in,
     ns,
@@ -54,7 +55,10 @@ REQUEST = made_in(
         "also the request id that Triton sees. Position in the global schedule, 0..n-1; closed loop:"
         " user + users of the run * count of the user's requests before it",
     ),
-    id_("worker", "client worker that was dealt the arrival; closed loop: its user"),
+    id_(
+        "worker",
+        "client worker that was dealt the arrival, the last one where it was redealt; closed loop: its user",
+    ),
     text(
         "target",
         "server that the request was for; empty where one was to be chosen at a send that never was",
@@ -82,6 +86,10 @@ REQUEST = made_in(
     text(
         "detail",
         "why it failed, in the server's or the transport's words; or that max_in_flight held it back",
+    ),
+    flag(
+        "redealt",
+        "it was dealt to a worker that was lost, then to this one (`clients.on_client_loss`)",
     ),
 )
 

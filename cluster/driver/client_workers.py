@@ -7,7 +7,7 @@ import re
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from squall.actors.clock import SystemClock
@@ -15,7 +15,7 @@ from squall.actors.load.choice import Choice
 from squall.actors.load.engine import Rules, templates_needed
 from squall.actors.load.shared_memory import SharedMemorySettings
 from squall.actors.load.targets import TargetSettings
-from squall.actors.load.worker import Answers, LoadWorker, Progress, WorkerSettings
+from squall.actors.load.worker import Answers, LoadWorker, Progress, Standing, WorkerSettings
 from squall.actors.messages.value_check import ValueRule
 from squall.actors.process.priority import Scheduling
 from squall.analysis.tables.collected import ValueChecks
@@ -34,11 +34,18 @@ from squall.scenarios.plan.plan import Plan, deal
 _MOST_SENT_BYTES = 512 * 2**20  # of plans on their way to workers: a part of 32 of the largest plan is 70 MB
 
 
+_THREADS = 4
+"""Of a worker's calls: its run, its state, the end, and what it takes over."""
+
+
 @dataclass
 class Worker:
     """A load worker, with `n_planned` arrivals or users; `running` refers to its run, `is_lost` once its process died.
 
-    `asked`: a call for its state that it has not answered yet; `state`: the last one that it gave.
+    `asked`: a call for its state that it has not answered yet; `state`: the last one that it gave. `lease_until_ns`:
+    the latest end of a lease, on its node's clock, that may have reached it; None: it needs none. `silent_ns`: from
+    then on, after the start instant, it is known to have sent nothing, its lease being over. `taking`: calls that give
+    it arrivals of others.
     """
 
     handle: Handle[LoadWorker]
@@ -46,12 +53,16 @@ class Worker:
     n_planned: int
     running: Future[None] | None = None
     is_lost: bool = False
-    asked: Future[tuple[Progress, str]] | None = None
+    asked: Future[Standing] | None = None
     state: Progress | None = None
+    lease_until_ns: int | None = None
+    silent_ns: int | None = None
+    taking: list[Future[None]] = field(default_factory=list)
 
-    def start(self, start_ns: int) -> None:
-        """Tells it to run, without waiting. `start_ns`: on its node's clock."""
-        self.running = self.handle.begin(LoadWorker.run, start_ns)
+    def start(self, start_ns: int, lease_until_ns: int | None = None) -> None:
+        """Tells it to run, without waiting. `start_ns` and `lease_until_ns`: on its node's clock."""
+        self.lease_until_ns = lease_until_ns
+        self.running = self.handle.begin(LoadWorker.run, start_ns, lease_until_ns)
 
     def has_ended(self, within_s: float = 0.0) -> bool:
         """Whether its run, once begun, is over: see `Handle.is_done`."""
@@ -151,7 +162,7 @@ def spawn_workers(
         settings = replace(
             alike, worker=index, node=node.label, spill_dir=spill_dirs[node.label], core=next(left[node.label], None)
         )  # fmt: skip
-        handle = spawn(f"worker {index}", node, 3, LoadWorker, settings, SystemClock())
+        handle = spawn(f"worker {index}", node, _THREADS, LoadWorker, settings, SystemClock())
         yield Worker(handle, node, len(part))
         n_bytes = part.n_bytes if isinstance(part, Plan) else 0
         answers = expected.answers if expected is not None else None

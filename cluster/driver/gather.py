@@ -10,10 +10,13 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
+import pyarrow as pa
+
 from squall.actors.load.worker import LoadWorker
 from squall.analysis.clocks.timeline import RunPhase, assign_phase
 from squall.analysis.storage.store import RunStore
 from squall.analysis.tables.collected import KernelRecordingFacts, NsysFacts, ObserverCost
+from squall.analysis.tables.deployed import RedealFacts
 from squall.cluster.driver.client_workers import Worker
 from squall.cluster.driver.collectors.observed import BATCHES_MEND
 from squall.cluster.driver.collectors.phase_profiler import TOO_LATE, PhaseProfiler
@@ -25,6 +28,7 @@ from squall.cluster.driver.records.fetching import Fetching, in_order
 from squall.cluster.driver.records.ingest import Ledger, add_missing, ingest_file, ingest_table
 from squall.cluster.driver.records.node_files import pieces_of
 from squall.cluster.driver.records.side_by_side import side_by_side
+from squall.cluster.driver.redealing.redealer import redeals_of, told_of_redeal
 from squall.cluster.driver.worker_answers import answers_of, with_accounts
 from squall.cluster.node.agent import NodeAgent
 from squall.cluster.node.spills import NodeFile
@@ -83,7 +87,8 @@ class Collection:
         # a closed loop has no arrivals that could be missing: what was issued is what its workers say
         self._ledger = None
         if not isinstance(plan, ClosedPlan):
-            self._ledger = Ledger(plan, labels, nodes, start_ns, tuple(served))
+            redeals = redeals_of(store.manifest.redeals)
+            self._ledger = Ledger(plan, labels, nodes, start_ns, tuple(served), redeals)
 
     def collect(self, profiler: PhaseProfiler | None) -> None:
         """Everything, requests first: a disk that fills up takes what matters most.
@@ -352,7 +357,8 @@ class Collection:
         with self._noting_unfetched(label):
             if self.store_error is not None:
                 raise self.store_error
-            for data in ingest_file(self._store, seen, file, clock, self._phases):
+            kept = self._kept(file.table)
+            for data in ingest_file(self._store, seen, file, clock, self._phases, kept):
                 self._note(file.table, label, data)
 
     @contextmanager
@@ -366,7 +372,7 @@ class Collection:
 
     def _take_leftovers(self, worker: Worker, tables: Sequence[Any]) -> None:
         """Rows that the worker's spill file did not take."""
-        for data in tables:
+        for data in map(self._kept("requests"), tables):
             label = worker.node.label
             ingest_table(self._store, "requests", data, self._clocks[label], self._phases)
             self._note("requests", label, data)
@@ -383,6 +389,11 @@ class Collection:
         )
         self._store.amend(replace(known, value_checks=counted))
 
+    def _kept(self, table: str) -> Callable[[pa.Table], pa.Table]:
+        if table == "requests" and self._ledger is not None:
+            return self._ledger.without_redealt
+        return lambda data: data
+
     def _note(self, table: str, label: str, data: Any) -> None:
         if table == "requests" and self._ledger is not None:
             self._ledger.note(data, self._node_starts_ns[label_of(label)])
@@ -397,6 +408,7 @@ class Collection:
             self.losses += add_missing(
                 self._store, self._ledger, [self._end_of(w) for w in self._deployment.workers]
             )
+            self.notes += told_of_redeals(self._store.manifest.redeals, self._ledger)
 
     def _end_of(self, worker: Worker) -> int | None:
         """From when on, after the start instant, the worker is known to have sent nothing; None: not known."""
@@ -404,9 +416,20 @@ class Collection:
             return 0
         ended_ns = worker.handle.ended_ns
         if ended_ns is None:
-            return None
+            return worker.silent_ns
         error_ns = self._clocks[worker.node.label].largest_error_ns
         return ended_ns + self._anchor_ns + error_ns - self._start_ns
+
+
+def told_of_redeals(redeals: Sequence[RedealFacts], ledger: Ledger) -> list[str]:
+    """What was dealt anew, a line each, and what that saved."""
+    if not redeals:
+        return []
+    n, n_ok = ledger.n_redealt, ledger.n_redealt_ok
+    return [
+        *map(told_of_redeal, redeals),
+        f"of {n} arrivals that were dealt anew and recorded, {n_ok} ended ok",
+    ]
 
 
 def files_of(nodes: Nodes, label: str, losses: list[str]) -> list[NodeFile]:

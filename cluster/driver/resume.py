@@ -9,7 +9,7 @@ import fcntl
 import os
 import shutil
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -34,6 +34,7 @@ from squall.cluster.driver.nodes import label_of
 from squall.cluster.driver.records.copies import copied_sites, is_whole, remove_copies
 from squall.cluster.driver.records.ingest import Ledger, add_missing, ingest_file
 from squall.cluster.driver.records.node_files import FilesHere, pieces_of
+from squall.cluster.driver.redealing.redealer import redeals_of
 from squall.cluster.driver.run import RunResult
 from squall.cluster.interrupts import Interrupts
 from squall.cluster.node.agent import FIRST_SERVER
@@ -247,7 +248,8 @@ class _Resuming:
             nodes = [worker.node for worker in manifest.workers]
             served = manifest.servers
             names = {"run": self._store.run, "request_kind": next(iter(served.values())).model or ""}
-            self._ledger = Ledger(plan, names, nodes, start_ns, tuple(served))
+            redeals = redeals_of(manifest.redeals)
+            self._ledger = Ledger(plan, names, nodes, start_ns, tuple(served), redeals)
         if self._store.has("requests") and self._ledger is not None:
             self._ledger.note_stored(self._store.read("requests", ["request_id"]))
         n_rows = 0
@@ -257,7 +259,9 @@ class _Resuming:
                 self._store.write_file(f"nsys/{file.path.partition('/')[2]}", pieces_of(here, file))
             if not file.table:
                 continue
-            for data in ingest_file(self._store, here, file, clocks[label_of(label)], self._phases):
+            for data in ingest_file(
+                self._store, here, file, clocks[label_of(label)], self._phases, self._counted(file.table)
+            ):
                 if file.table == "requests":
                     n_rows += len(data)
                     if self._ledger is not None:
@@ -269,6 +273,11 @@ class _Resuming:
             self._store.amend(replace(known, plan=replace(known.plan, n_arrivals=n_rows)))
         self._keep_log()
         self._store.flush()
+
+    def _counted(self, table: str) -> Callable[[pa.Table], pa.Table]:
+        if table == "requests" and self._ledger is not None:
+            return self._ledger.without_redealt
+        return lambda data: data
 
     def _keep_log(self) -> None:
         for folder in self._folders.values():

@@ -25,6 +25,7 @@ from squall.analysis.clocks.timeline import RunPhase
 from squall.analysis.derive import derive
 from squall.analysis.storage.store import RunStore
 from squall.analysis.summary.summary_file import Summary
+from squall.analysis.tables.deployed import RedealFacts
 from squall.analysis.tables.manifest import Manifest, PhaseFacts, PlanFacts
 from squall.analysis.tables.sealed import SealedVerdict, Unfinished
 from squall.analysis.verdict.validity import judge_run
@@ -37,6 +38,7 @@ from squall.cluster.driver.preflight import check_before_ray, server_addresses
 from squall.cluster.driver.records.copies import remove_copies
 from squall.cluster.driver.records.fetching import Fetching
 from squall.cluster.driver.records.pace import Span
+from squall.cluster.driver.redealing.redealer import Redealer
 from squall.cluster.driver.worker_watch import OVERRUN_NS, WorkerWatch
 from squall.cluster.interrupts import Interrupts
 from squall.cluster.placement import Node, Placement, place
@@ -321,8 +323,8 @@ class _Run:
             for span in self._plan.spans
         )
         self._node_starts_ns = {label: clock.source_ns(self._start_ns) for label, clock in clocks.items()}
-        for worker in self._deployment.workers:
-            worker.start(self._node_starts_ns[worker.node.label])
+        self._begin_leases()
+        self._workers.start(self._node_starts_ns)
         self._deployment.record_kernels(clocks, self._start_ns, self._plan.spans)
         at_ns = self._start_ns - self._anchor_ns
         measured = [
@@ -343,6 +345,20 @@ class _Run:
                 ),
             )
         )
+
+    def _begin_leases(self) -> None:
+        """Where what a lost worker had is to be dealt to the others."""
+        clients, n_workers = self._scenario.clients, len(self._deployment.workers)
+        if clients.on_client_loss != "redeal" or not isinstance(self._plan, Plan):
+            return
+        clocks = self._deployment.nodes.clocks
+        redealer = Redealer(self._plan, n_workers, clients.lease_ns, clocks, self._anchor_ns)
+        redealer.begin(self._start_ns, self._node_starts_ns)
+        self._workers.redeal_with(redealer, self._note_redeal)
+
+    def _note_redeal(self, facts: RedealFacts) -> None:
+        known = self._store.manifest
+        self._store.amend(replace(known, redeals=(*known.redeals, facts)))
 
     def _watch(self, profiler: PhaseProfiler | None) -> None:
         """Once a second: the profiler's turn, the workers' state, the screen; until every worker is done."""

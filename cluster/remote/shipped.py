@@ -48,6 +48,8 @@ def staged(folder: Path) -> list[Path]:
         return [package]
     metadata = folder / f"squall-{told.version}.dist-info"
     metadata.mkdir()
-    text = told.read_text("METADATA") or told.read_text("PKG-INFO")  # the latter where it was built in its own folder
+    text = told.read_text("METADATA") or told.read_text(
+        "PKG-INFO"
+    )  # the latter where it was built in its own folder
     (metadata / "METADATA").write_text(text or "", encoding="utf-8")
     return [package, metadata]

@@ -147,6 +147,10 @@ def _cores_named(value: object) -> object:
     raise ValueError("use auto, off, a number of cores from 1, or a list of them: [6, 7]")
 
 
+SHORTEST_LEASE_NS = 3 * NS_PER_S
+"""It is renewed once a second, by a driver that may be late."""
+
+
 class ClientConfig(Section):
     """The load generators on each client node."""
 
@@ -160,7 +164,8 @@ class ClientConfig(Section):
     spin_ns: Annotated[Duration, Field(le=LARGEST_SPIN_NS)] = Field(default=0, alias="spin")
     timeout_ns: PositiveDuration = Field(default=5 * NS_PER_S, alias="timeout")
     max_in_flight: Count | None = None
-    on_client_loss: Literal["continue", "stop"] = "continue"  # what the others do when a worker is lost
+    on_client_loss: Literal["continue", "stop", "redeal"] = "continue"  # what the others do when one is lost
+    lease_ns: Annotated[Duration, Field(ge=SHORTEST_LEASE_NS)] = Field(default=5 * NS_PER_S, alias="lease")
     connections: Count = 16  # opened per worker before the start; the pool grows to need
     rows: RowsConfig = ConstantRows()
     deal: Literal["sequence", "hash", "session"] = "sequence"  # which worker sends an arrival
@@ -307,6 +312,7 @@ class Scenario(Section):
         if self.phases[-1].kind != "drain":
             raise ValueError(f"phases: the last one, {names[-1]!r}, must be of kind 'drain'")
         self._refuse_two_loops()
+        self._refuse_redealt_users()
         self._refuse_bad_servers()
         for where, server in self._named_servers():
             self._refuse_session_elsewhere(where, server)
@@ -420,6 +426,15 @@ class Scenario(Section):
             raise ValueError(
                 f"phases: {closed[0]!r} is closed-loop and {other[0]!r} is not, use one or the other: service"
                 " times of a closed loop are never mixed with response times"
+            )
+
+    def _refuse_redealt_users(self) -> None:
+        """How far a user of a lost worker had come is not known, so its next request would bear an id of another."""
+        closed = [phase.name for phase in self.phases if isinstance(phase.arrivals, ClosedArrivals)]
+        if closed and self.clients.on_client_loss == "redeal":
+            raise ValueError(
+                f"clients.on_client_loss: redeal is for arrivals of a schedule, and {closed[0]!r} is closed-loop; use"
+                " continue or stop"
             )
 
     def to_mapping(self) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -18,7 +18,7 @@ from squall.analysis.tables.columns import PhaseAt
 from squall.cluster.driver.records.node_files import NodeFiles, arrow_file
 from squall.cluster.node.agent import FIRST_SERVER
 from squall.cluster.node.spills import NodeFile
-from squall.scenarios.plan.deal import workers_of
+from squall.scenarios.plan.deal import Redeal, owners_of, workers_of
 from squall.scenarios.plan.plan import Plan
 
 _MISSING_ROWS = 2**18
@@ -33,9 +33,13 @@ def ingest_file(
     file: NodeFile,
     clock: ClockTrack,
     phases: Sequence[RunPhase],
+    kept: Callable[[pa.Table], pa.Table] = lambda data: data,
 ) -> Iterator[pa.Table]:
-    """Appends a spill file of a node to the store; gives each table once stored, as it was on the node's clock."""
-    for data in read_spill(arrow_file(files, file)):
+    """Appends a spill file of a node to the store; gives each table once stored, as it was on the node's clock.
+
+    `kept`: what of each table is stored.
+    """
+    for data in map(kept, read_spill(arrow_file(files, file))):
         ingest_table(store, file.table, data, clock, phases)
         yield data
 
@@ -67,8 +71,9 @@ class Ledger:
         nodes: Sequence[str],
         start_ns: int,
         targets: Sequence[str] = (FIRST_SERVER,),
+        redeals: Sequence[Redeal] = (),
     ) -> None:
-        """`nodes[w]`: node of worker w, which has the arrivals that the plan's rule deals to it.
+        """`nodes[w]`: node of worker w, which has the arrivals that the plan's rule and `redeals` deal to it.
 
         `start_ns`: the start instant on the run clock; `targets`: names of the servers, as the plan counts them. Where
         the worker was to choose one of several, a missing row names none.
@@ -80,6 +85,23 @@ class Ledger:
         self._start_ns = start_ns
         self._is_there = np.zeros(len(plan), bool)
         self.n_misplaced = 0
+        self._redeals = tuple(redeals)
+        self.n_twice = 0
+        self.n_redealt = 0
+        self.n_redealt_ok = 0
+
+    def without_redealt(self, requests: pa.Table) -> pa.Table:
+        """Rows of a worker, but for those `unsent` of arrivals that were dealt to another one: its rows tell of these.
+
+        What the worker sent of them stays, and counts in `n_twice`: nobody may have.
+        """
+        if not self._redeals:
+            return requests
+        ids = requests.column("request_id").to_numpy()
+        is_former = self._workers_of(ids) != requests.column("worker").to_numpy()
+        is_unsent = requests.column("outcome").cast(pa.string()).to_numpy() == "unsent"
+        self.n_twice += int(np.count_nonzero(is_former & ~is_unsent))
+        return requests.filter(pa.array(~(is_former & is_unsent)))
 
     def note(self, requests: pa.Table, node_start_ns: int) -> None:
         """Marks rows that are still on their node's clock, and holds them to the plan, exactly.
@@ -93,6 +115,11 @@ class Ledger:
             requests.column("rows").to_numpy() == self._plan.rows[ids]
         )
         self.n_misplaced += int(np.count_nonzero(~is_as_planned))
+        if self._redeals:
+            is_redealt = requests.column("redealt").to_numpy()
+            is_ok = requests.column("outcome").cast(pa.string()).to_numpy() == "ok"
+            self.n_redealt += int(np.count_nonzero(is_redealt))
+            self.n_redealt_ok += int(np.count_nonzero(is_redealt & is_ok))
 
     def note_stored(self, requests: pa.Table) -> None:
         """Marks rows that are in the store already."""
@@ -125,7 +152,9 @@ class Ledger:
     def _workers_of(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
         plan = self._plan
         affinity = None if plan.affinity is None else plan.affinity[rows]
-        return workers_of(plan.deal, plan.seq[rows], affinity, len(self._nodes))
+        return owners_of(
+            plan.deal, plan.seq[rows], affinity, plan.offset_ns[rows], len(self._nodes), self._redeals
+        )
 
     def _targets_of(self, rows: NDArray[np.int64]) -> pa.Array:
         if self._plan.target is not None:
@@ -136,6 +165,8 @@ class Ledger:
     def _table(self, rows: NDArray[np.int64], outcome: str, why: str) -> pa.Table:
         plan, n = self._plan, len(rows)
         seq, workers = plan.seq[rows], self._workers_of(rows)
+        affinity = None if plan.affinity is None else plan.affinity[rows]
+        first = workers_of(plan.deal, seq, affinity, len(self._nodes))
         texts = {**self._labels, "outcome": outcome, "detail": why}
         schema = arrow_schema("requests")
         columns = {
@@ -147,6 +178,7 @@ class Ledger:
             ),
             "request_id": seq,
             "worker": workers,
+            "redealt": workers != first,
             "scheduled_ns": plan.offset_ns[rows] + self._start_ns,
             "rows": plan.rows[rows].astype(np.int64),
             **{name: np.zeros(n, np.int64) for name in ("request_bytes", "response_bytes")},
@@ -164,6 +196,11 @@ def add_missing(store: RunStore, ledger: Ledger, ended_ns: Sequence[int | None])
         losses.append(
             f"{ledger.n_misplaced} arrivals were scheduled at another instant, or of another size, than the"
             " plan's: please report it with logs/"
+        )
+    if ledger.n_twice:
+        losses.append(
+            f"{ledger.n_twice} arrivals were sent by a worker that had lost them to another one, and may have been sent"
+            " twice: please report it with logs/"
         )
     n_lost = 0
     for table in ledger.missing_tables(ended_ns):

@@ -9,7 +9,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from squall.actors.load.worker import LoadWorker, Progress
+from squall.actors.load.worker import LoadWorker, Progress, Standing
 from squall.cluster.driver.client_workers import Worker
 from squall.cluster.driver.worker_watch import WorkerWatch
 from squall.cluster.placement import Node
@@ -59,7 +59,7 @@ def watched(*handles: _Handle) -> tuple[WorkerWatch, list[Worker], list[str]]:
 
 
 def test_the_state_of_a_worker_that_is_lost_is_its_last_with_nothing_in_flight() -> None:
-    handle = _Handle("worker 0", {"status": (STATE, "")})
+    handle = _Handle("worker 0", {"status": Standing(STATE)})
     watch, (worker,), losses = watched(handle)
     assert watch.poll() == [STATE]
     handle.answers = {"status": GONE}
@@ -86,7 +86,7 @@ def test_one_that_is_too_busy_to_answer_is_asked_no_more_until_it_has() -> None:
 
 
 def test_a_disk_that_takes_no_records_ends_the_load() -> None:
-    watch, _, _ = watched(_Handle("worker 0", {"status": (STATE, "no space left on device")}))
+    watch, _, _ = watched(_Handle("worker 0", {"status": Standing(STATE, "no space left on device")}))
     with pytest.raises(StoreError, match="worker 0 cannot write its records: no space left"):
         watch.poll()
 

@@ -14,6 +14,7 @@ from squall.scenarios.config.loader import scenario_from_mapping
 from squall.scenarios.config.rows import RowsConfig
 from squall.scenarios.config.scenario import Scenario
 from squall.scenarios.config.shapes import ShapeConfig
+from squall.scenarios.errors import ScenarioError
 
 S = 1_000_000_000
 
@@ -196,7 +197,7 @@ def test_the_digest_does_not_depend_on_how_a_quantity_is_written() -> None:
 def test_the_digest_is_stable() -> None:
     # A new default or key changes it: results are then no longer of the same scenario, and say so.
     assert scenario_from_mapping(mapping(), "small").digest() == (
-        "e329346bef0aa9e9fe0cb47ad1d07117e969930361ea013882ae334c3693f348"
+        "38cc6ba4702dfab1f2ee2a15fac8d6bc07e670ff344cf288673071bf7ad58968"
     )
 
 
@@ -209,3 +210,17 @@ def test_a_scenario_cannot_be_changed() -> None:
     scenario = scenario_from_mapping(mapping(), "small")
     with pytest.raises(ValidationError, match="frozen"):
         scenario.seed = 1  # type: ignore[misc]
+
+
+def test_users_of_a_closed_loop_are_not_dealt_anew() -> None:
+    closed = mapping(clients={"on_client_loss": "redeal"})
+    for phase in closed["phases"]:
+        if "arrivals" in phase:
+            phase["arrivals"] = {"kind": "closed", "users": 4}
+    with pytest.raises(ScenarioError, match=r"clients\.on_client_loss: redeal is for arrivals of a schedule"):
+        scenario_from_mapping(closed, "small")
+
+
+def test_a_lease_outlives_a_late_renewal() -> None:
+    with pytest.raises(ScenarioError, match=r"clients\.lease"):
+        scenario_from_mapping(mapping(clients={"on_client_loss": "redeal", "lease": "2s"}), "small")

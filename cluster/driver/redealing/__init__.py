@@ -1,0 +1,1 @@
+"""Leases of load workers, and what becomes of the arrivals of one that is lost."""
