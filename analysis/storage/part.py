@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import secrets
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -238,3 +239,18 @@ def error_reason(error: Exception) -> str:
     if isinstance(error, OSError) and error.strerror:
         return error.strerror[:1].lower() + error.strerror[1:]
     return str(error).splitlines()[0] if str(error) else type(error).__name__
+
+
+def make_unique(parent: Path, stem: str) -> Path:
+    """Makes `parent` if need be and a new directory `<stem>-<4 hex>` in it. Raises OSError."""
+    parent.mkdir(parents=True, exist_ok=True)
+    for _ in range(16):
+        run_dir = parent / f"{stem}-{secrets.token_hex(2)}"
+        try:
+            run_dir.mkdir()
+        except FileExistsError:
+            continue
+        for name in ("tables", "nsys", "logs"):
+            (run_dir / name).mkdir()
+        return run_dir
+    raise FileExistsError(f"{stem}: 16 names in a row are taken")

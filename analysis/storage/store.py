@@ -17,11 +17,10 @@ from __future__ import annotations
 
 import json
 import os
-import secrets
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import fields, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -32,6 +31,14 @@ import pyarrow.parquet as pq
 
 from squall.analysis.schema import SCHEMA_VERSION, TABLES
 from squall.analysis.storage.aside import aside_of, drop_aside, put_back
+from squall.analysis.storage.manifest_file import (
+    MANIFEST,
+    changed,
+    foreign_version,
+    read_document,
+    refuse_own,
+    with_losses,
+)
 from squall.analysis.storage.part import (
     FileOpener,
     NewParts,
@@ -39,14 +46,14 @@ from squall.analysis.storage.part import (
     conform,
     differences,
     error_reason,
+    make_unique,
     open_for_write,
     restore_folder,
     swap_folders,
     table_entry,
     write_atomically,
 )
-from squall.analysis.tables.document import to_json
-from squall.analysis.tables.manifest import OPEN, OWN_FIELDS, READ_VERSIONS, SEALED, Manifest, read_manifest
+from squall.analysis.tables.manifest import OPEN, SEALED, Manifest
 from squall.analysis.tables.sealed import SealedVerdict, Unfinished
 from squall.scenarios.errors import MissingTable, Sealed, StoreError
 
@@ -54,7 +61,6 @@ PART_ROWS = 1_000_000
 """Rows after which a part is closed and the next begun."""
 RESERVE_BYTES = 256 * 1024
 """Real bytes held back on the disk: several times the manifest of a large run."""
-MANIFEST = "manifest.json"
 RESERVE = ".reserve"
 
 
@@ -89,12 +95,12 @@ class RunStore:
 
         `manifest`: what is known of the run at its begin; the store's own fields it has not.
         """
-        _refuse_own(manifest, Manifest())
+        refuse_own(manifest, Manifest())
         if not name or not all(letter.isalnum() or letter in "-_." for letter in name) or name[0] == ".":
             raise StoreError(f"cannot create a run named {name!r}: use letters, digits, '-', '_' and '.'")
         stamp = datetime.fromtimestamp(now_utc_ns // 10**9, UTC).strftime("%Y%m%dT%H%M%SZ")
         try:
-            run_dir = _make_unique(Path(parent), f"{name}-{stamp}")
+            run_dir = make_unique(Path(parent), f"{name}-{stamp}")
             store = cls(run_dir, Manifest(), {}, file_opener)
             store._reserve()
         except OSError as error:
@@ -109,20 +115,7 @@ class RunStore:
         A sealed run of an earlier schema version, of `READ_VERSIONS`, can be read; nothing of it can be made again.
         """
         path = Path(path)
-        try:
-            document = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            reason = error_reason(error) if isinstance(error, OSError) else f"{MANIFEST} is not JSON"
-            raise StoreError(f"{path} is not a run directory: {reason}") from error
-        if not isinstance(document, dict) or "state" not in document or "run" not in document:
-            raise StoreError(f"{path} is not a run directory: {MANIFEST} states no run and state")
-        version = document.get("schema_version")
-        if version != SCHEMA_VERSION and (version not in READ_VERSIONS or document["state"] != SEALED):
-            raise StoreError(_foreign_version(path, document))
-        try:
-            manifest = read_manifest(document)
-        except StoreError as error:
-            raise StoreError(f"{path} has a manifest that squall did not write: {error}") from error
+        manifest, document = read_document(path)
         return cls(path, manifest, document, file_opener)
 
     @property
@@ -143,7 +136,7 @@ class RunStore:
     def refuse_earlier(self) -> None:
         """Raises `StoreError` for a run of an earlier schema version: its tables are not what is worked on here."""
         if self._manifest.schema_version != SCHEMA_VERSION:
-            raise StoreError(_foreign_version(self.run_dir, self._document))
+            raise StoreError(foreign_version(self.run_dir, self._document))
 
     def append(self, table: str, batch: pa.Table | pa.RecordBatch) -> None:
         """Adds the rows of `batch` to `table`. Raises `Sealed`, `SchemaMismatch` or `StoreError` (disk).
@@ -250,7 +243,7 @@ class RunStore:
         Raises `Sealed`; `StoreError` where a field of the store's own is another.
         """
         self._refuse_if_sealed()
-        _refuse_own(manifest, self._manifest)
+        refuse_own(manifest, self._manifest)
         self._write_manifest(manifest)
 
     def write_text(self, name: str, text: str) -> Path:
@@ -297,7 +290,7 @@ class RunStore:
             state=SEALED,
             tables={table: table_entry(self.run_dir, self.path(table)) for table in self.tables()},
             losses=(*self._manifest.losses, *self._lost),
-            verdict=_with_losses(verdict, tuple(self._lost)),
+            verdict=with_losses(verdict, tuple(self._lost)),
             disk_losses=tuple(self._lost),
             unfinished=unfinished,
         )
@@ -397,7 +390,7 @@ class RunStore:
     def _write_manifest(self, manifest: Manifest) -> None:
         path = self.run_dir / MANIFEST
         try:
-            document = _changed(self._document, self._manifest, manifest)
+            document = changed(self._document, self._manifest, manifest)
             text = json.dumps(document, indent=2, allow_nan=False)
             write_atomically(path, text.encode() + b"\n", self._open_file)
         except (OSError, TypeError, ValueError) as error:
@@ -427,52 +420,3 @@ def _read_part(part: Path, columns: list[str] | None, keeps: pc.Expression | Non
 def _folders(table: str) -> tuple[str, str, str]:
     """Where a derived table is made anew, where it lies, and where the old one lies while they change places."""
     return f".new-{table}", f"tables/{table}", f".old-{table}"
-
-
-def _make_unique(parent: Path, stem: str) -> Path:
-    """Makes `parent` if need be and a new directory `<stem>-<4 hex>` in it. Raises OSError."""
-    parent.mkdir(parents=True, exist_ok=True)
-    for _ in range(16):
-        run_dir = parent / f"{stem}-{secrets.token_hex(2)}"
-        try:
-            run_dir.mkdir()
-        except FileExistsError:
-            continue
-        for name in ("tables", "nsys", "logs"):
-            (run_dir / name).mkdir()
-        return run_dir
-    raise FileExistsError(f"{stem}: 16 names in a row are taken")
-
-
-def _foreign_version(path: Path, manifest: Mapping[str, Any]) -> str:
-    """What to do with a run whose tables another squall wrote."""
-    version, versions = manifest.get("schema_version"), manifest.get("versions")
-    own = versions.get("squall") if isinstance(versions, Mapping) else None
-    age = "newer" if isinstance(version, int) and version > SCHEMA_VERSION else "older"
-    writer = f"the {age} squall that wrote it{f' ({own})' if own else ''}"
-    return (
-        f"{path} has tables of schema version {version}; this squall reads version {SCHEMA_VERSION}: "
-        f"analyze it with {writer}, or run again"
-    )
-
-
-def _refuse_own(manifest: Manifest, known: Manifest) -> None:
-    if own := [name for name in OWN_FIELDS if getattr(manifest, name) != getattr(known, name)]:
-        raise StoreError(f"the manifest field {own[0]} is written by the store alone")
-
-
-def _changed(document: Mapping[str, Any], before: Manifest, after: Manifest) -> dict[str, Any]:
-    """`document`, which is `before` on the disk, as `after`. What did not change stays, and so do keys not known."""
-    known = {one.name for one in fields(Manifest)}
-    stated = {
-        name: document[name] if name in document and getattr(before, name) == getattr(after, name) else value
-        for name, value in to_json(after).items()
-    }
-    return {**stated, **{name: value for name, value in document.items() if name not in known}}
-
-
-def _with_losses(verdict: SealedVerdict, losses: tuple[str, ...]) -> SealedVerdict:
-    """`verdict`, or INVALID with the losses as reasons where it was VALID in spite of any."""
-    if not losses or verdict.status != "VALID":
-        return verdict
-    return replace(verdict, status="INVALID", reasons=(*verdict.reasons, *losses))

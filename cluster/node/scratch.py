@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from squall.actors.process.sweep import hold, share, sweep
-from squall.analysis.storage.store import MANIFEST
+from squall.analysis.storage.manifest_file import MANIFEST
 from squall.analysis.tables.manifest import is_sealed_whole
 
 _PREFIX = "squall-tmp-"

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from squall.analysis.storage.manifest_file import MANIFEST
 from squall.analysis.storage.query import Answer, Partition
-from squall.analysis.storage.store import MANIFEST
 from squall.scenarios.errors import ClusterError, SquallError
 
 _END_TIMEOUT_S = 30.0

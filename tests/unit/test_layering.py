@@ -27,9 +27,16 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         "squall.analysis.schema",
         "squall.analysis.tables",
         "squall.analysis.storage.aside",
+        "squall.analysis.storage.manifest_file",
         "squall.analysis.storage.part",
     ),
     "squall.analysis.storage.aside": (),
+    "squall.analysis.storage.manifest_file": (
+        *ERRORS_AND_UNITS,
+        "squall.analysis.schema",
+        "squall.analysis.tables",
+        "squall.analysis.storage.part",
+    ),
     "squall.analysis.storage.part": (
         *ERRORS_AND_UNITS,
         "squall.analysis.schema",
@@ -50,6 +57,7 @@ LEAVES = (
     "squall.analysis.tables",
     "squall.analysis.storage.store",
     "squall.analysis.storage.aside",
+    "squall.analysis.storage.manifest_file",
     "squall.analysis.storage.part",
     "squall.models.backend",
 )

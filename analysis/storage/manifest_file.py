@@ -1,0 +1,73 @@
+"""manifest.json as a file: read and checked, changed without losing what this version does not know."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+from squall.analysis.schema import SCHEMA_VERSION
+from squall.analysis.storage.part import error_reason
+from squall.analysis.tables.document import to_json
+from squall.analysis.tables.manifest import OWN_FIELDS, READ_VERSIONS, SEALED, Manifest, read_manifest
+from squall.analysis.tables.sealed import SealedVerdict
+from squall.scenarios.errors import StoreError
+
+MANIFEST = "manifest.json"
+
+
+def read_document(path: Path) -> tuple[Manifest, Mapping[str, Any]]:
+    """The manifest of the run directory at `path`, and its file with what this version does not know of.
+
+    Raises `StoreError` where there is none, or one that cannot be read here.
+    """
+    try:
+        document = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        reason = error_reason(error) if isinstance(error, OSError) else f"{MANIFEST} is not JSON"
+        raise StoreError(f"{path} is not a run directory: {reason}") from error
+    if not isinstance(document, dict) or "state" not in document or "run" not in document:
+        raise StoreError(f"{path} is not a run directory: {MANIFEST} states no run and state")
+    version = document.get("schema_version")
+    if version != SCHEMA_VERSION and (version not in READ_VERSIONS or document["state"] != SEALED):
+        raise StoreError(foreign_version(path, document))
+    try:
+        return read_manifest(document), document
+    except StoreError as error:
+        raise StoreError(f"{path} has a manifest that squall did not write: {error}") from error
+
+
+def foreign_version(path: Path, manifest: Mapping[str, Any]) -> str:
+    """What to do with a run whose tables another squall wrote."""
+    version, versions = manifest.get("schema_version"), manifest.get("versions")
+    own = versions.get("squall") if isinstance(versions, Mapping) else None
+    age = "newer" if isinstance(version, int) and version > SCHEMA_VERSION else "older"
+    writer = f"the {age} squall that wrote it{f' ({own})' if own else ''}"
+    return (
+        f"{path} has tables of schema version {version}; this squall reads version {SCHEMA_VERSION}: "
+        f"analyze it with {writer}, or run again"
+    )
+
+
+def refuse_own(manifest: Manifest, known: Manifest) -> None:
+    if own := [name for name in OWN_FIELDS if getattr(manifest, name) != getattr(known, name)]:
+        raise StoreError(f"the manifest field {own[0]} is written by the store alone")
+
+
+def changed(document: Mapping[str, Any], before: Manifest, after: Manifest) -> dict[str, Any]:
+    """`document`, which is `before` on the disk, as `after`. What did not change stays, and so do keys not known."""
+    known = {one.name for one in fields(Manifest)}
+    stated = {
+        name: document[name] if name in document and getattr(before, name) == getattr(after, name) else value
+        for name, value in to_json(after).items()
+    }
+    return {**stated, **{name: value for name, value in document.items() if name not in known}}
+
+
+def with_losses(verdict: SealedVerdict, losses: tuple[str, ...]) -> SealedVerdict:
+    """`verdict`, or INVALID with the losses as reasons where it was VALID in spite of any."""
+    if not losses or verdict.status != "VALID":
+        return verdict
+    return replace(verdict, status="INVALID", reasons=(*verdict.reasons, *losses))
