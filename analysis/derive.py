@@ -25,7 +25,7 @@ _LAST = "report.html"
 
 def is_derived(store: RunStore) -> bool:
     """Whether all of it is there: the report is written last."""
-    return (store.run_dir / _LAST).exists()
+    return store.has_file(_LAST)
 
 
 def derive(

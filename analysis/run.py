@@ -36,7 +36,7 @@ class Run:
 
     @property
     def path(self) -> Path:
-        """The run directory."""
+        """The run directory; of a run in object storage a folder for what is passing."""
         return self._store.run_dir
 
     @property
@@ -84,7 +84,7 @@ class Run:
             return self._store.read(name, wanted)
         phases = [one.name for one in self._store.manifest.phases]
         if phase and phase not in phases:
-            raise AnalysisError(f"{self.path} has no phase {phase}; it has {', '.join(phases)}")
+            raise AnalysisError(f"{self._store.where} has no phase {phase}; it has {', '.join(phases)}")
         return self._store.read(name, wanted, pc.field("phase") == phase)
 
     def pandas(
@@ -127,13 +127,16 @@ class Run:
 
     def _columns(self, name: str) -> list[str]:
         if name not in self.tables:
-            raise MissingTable(f"{self.path} has no table {name}; it has {', '.join(self.tables) or 'none'}")
+            raise MissingTable(
+                f"{self._store.where} has no table {name}; it has {', '.join(self.tables) or 'none'}"
+            )
         return [column.name for column in TABLES[name].columns]
 
 
 def open_run(path: Path | str) -> Run:
-    """The run directory at `path`, sealed, open or aborted. Raises StoreError where it is none."""
-    return Run(RunStore.open(Path(path)))
+    """The run directory at `path`, or at an address such as `s3://bucket/prefix/RUN`, sealed, open or aborted. Raises
+    StoreError where it is none."""
+    return Run(RunStore.open(path))
 
 
 def _installed(package: str) -> ModuleType:

@@ -11,6 +11,7 @@ from squall.analysis.run import Run, open_run
 from squall.cluster.apart import run_apart
 from squall.scenarios.config.loader import make_scenario
 from squall.scenarios.config.scenario import Scenario
+from squall.scenarios.errors import ScenarioError
 
 
 def run(
@@ -33,6 +34,10 @@ def run(
     thread, beside an event loop and beside a Ray; nothing of it is left running.
     """
     wanted = make_scenario(scenario, overrides)
+    if "://" in str(out):
+        raise ScenarioError(
+            f"out: {out} is no folder; only the command `squall run --out` takes object storage"
+        )
     return open_run(run_apart(wanted, Path(out), ray, _show if progress else _say_nothing))
 
 

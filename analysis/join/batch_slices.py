@@ -144,7 +144,7 @@ def plan_slices(
     add_executions(connection, store)
     there = attach(connection, store, (*AT, "nvtx"))
     groups = {
-        table: row_groups(store.path(table), ["server", "phase", AT[table], *_ids(table)])
+        table: row_groups(store.parts(table), ["server", "phase", AT[table], *_ids(table)])
         for table in AT
         if table in there
     }

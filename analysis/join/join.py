@@ -92,7 +92,7 @@ def write_joined(
     manifest does not state is null.
     """
     if not store.has("requests"):
-        raise MissingTable(f"{store.run_dir} has no table requests")
+        raise MissingTable(f"{store.where} has no table requests")
     if not store.has("batch_costs"):
         write_batch_costs(store, memory_limit_bytes=memory_limit_bytes, spread=spread)
     rows_per_slice = min(_MOST_ROWS, max(_LEAST_ROWS, memory_limit_bytes // _ROW_BYTES))
@@ -103,7 +103,11 @@ def write_joined(
             tables["steps"] = (step_slice, sources.step_spans)
         for table, (make, spans) in tables.items():
             with store.replacing(table) as new:
-                spread(make, [JoinSlice(store.run_dir, sources, i, new) for i in range(len(spans))])
+                requests, nodes = tuple(store.parts("requests")), store.manifest.nodes
+                spread(
+                    make,
+                    [JoinSlice(store.run, requests, nodes, sources, i, new) for i in range(len(spans))],
+                )
     return read_join_report(store, memory_limit_bytes)
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,9 +23,10 @@ from squall.analysis.join.server_parts import server_parts, share_of
 from squall.analysis.join.sources import FIRST, Sources
 from squall.analysis.schema import arrow_schema
 from squall.analysis.storage.part import NewParts
+from squall.analysis.storage.places.place import Part
 from squall.analysis.storage.row_groups import read_span
-from squall.analysis.storage.store import RunStore
 from squall.analysis.tables import relations
+from squall.analysis.tables.deployed import NodeFacts
 from squall.analysis.tables.derived import DEVICE_COSTS
 from squall.scenarios.units import NS_PER_S
 
@@ -43,7 +43,9 @@ Arrays = Mapping[str, pa.Array]
 class JoinSlice:
     """Part `number` of `joined`, or of `steps`. Pickles."""
 
-    run_dir: Path
+    run: str
+    requests: tuple[Part, ...]
+    nodes: Mapping[str, NodeFacts]
     sources: Sources
     number: int
     new: NewParts
@@ -51,9 +53,8 @@ class JoinSlice:
 
 def join_slice(one: JoinSlice) -> int:
     """Writes the part, its rows in order of request_id, and returns their number. Raises `StoreError` (disk)."""
-    store = RunStore.open(one.run_dir)
     first, last = one.sources.spans[one.number]
-    request, is_first = sorted_requests(read_span(store.path("requests"), "request_id", first, last))
+    request, is_first = sorted_requests(read_span(one.requests, "request_id", first, last))
     ids = request["request_id"]
     member = found_rows(one.sources, relations.MEMBERS, "request_id", ids)
     batch = found_rows(one.sources, relations.EXECUTED, "place", member["place"])
@@ -65,7 +66,7 @@ def join_slice(one: JoinSlice) -> int:
         **server_parts(request, batch, trace, _means(one.sources, request, batch)),
         **_device(batch, found_rows(one.sources, relations.WHILE_THERE, "request_id", first_ids)),
         **_shares(request, batch, member["rows_before"], is_first),
-        "clock_error_ns": _clock_error(request, batch, store.manifest.nodes),
+        "clock_error_ns": _clock_error(request, batch, one.nodes),
     }
     schema = arrow_schema("joined")
     return one.new.write(one.number, pa.table([columns[name] for name in schema.names], names=schema.names))

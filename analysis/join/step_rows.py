@@ -13,7 +13,6 @@ from squall.analysis.join.slices import JoinSlice, found_rows, places, sorted_re
 from squall.analysis.schema import arrow_schema
 from squall.analysis.steps.critical_path import waited_from
 from squall.analysis.storage.row_groups import NULL, read_span
-from squall.analysis.storage.store import RunStore
 from squall.analysis.tables import relations
 
 BY_ID, BY_TIME = "id", "time"
@@ -22,11 +21,10 @@ BY_ID, BY_TIME = "id", "time"
 def step_slice(one: JoinSlice) -> int:
     """Writes the part, its rows in order of request_id and of start, and returns their number. Raises `StoreError`
     (disk)."""
-    store = RunStore.open(one.run_dir)
     first, last = one.sources.step_spans[one.number]
     step = read_span([one.sources.path(relations.STEPPED)], "request_id", first, last)
     batch = found_rows(one.sources, relations.EXECUTED, "place", step["place"])
-    request, is_first = sorted_requests(read_span(store.path("requests"), "request_id", first, last))
+    request, is_first = sorted_requests(read_span(one.requests, "request_id", first, last))
     first_rows = {
         name: request[name].filter(pa.array(is_first)) for name in ("request_id", "phase", "sent_ns")
     }
@@ -36,7 +34,7 @@ def step_slice(one: JoinSlice) -> int:
     columns = {
         **{name: step[name] for name in ("request_id", "is_on_path", "is_joined")},
         **{name: batch[name] for name in _OF_BATCH},
-        "run": pa.array([store.run] * len(tie), pa.string()),
+        "run": pa.array([one.run] * len(tie), pa.string()),
         "phase": first_rows["phase"].take(of_request),
         "wait_ns": pc.subtract(batch["start_ns"], waited_ns),
         "tie": tie,

@@ -29,7 +29,7 @@ def _by_library(store: RunStore) -> dict[str, DeviceLimits]:
 def _by_nsys(store: RunStore) -> dict[str, DeviceLimits]:
     """From the scrubbed reports of the run."""
     found: dict[str, DeviceLimits] = {}
-    for path in sorted((store.run_dir / "nsys").glob("**/TARGET_INFO_GPU.parquet")):
+    for path in sorted(store.folder("nsys").glob("**/TARGET_INFO_GPU.parquet")):
         try:
             with NsysReport(path.parent).connect() as connection:
                 rows = connection.execute(_GPUS).fetchall()

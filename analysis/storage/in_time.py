@@ -14,9 +14,9 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from squall.analysis.arrays import Int64s
+from squall.analysis.storage.places.place import parquet_file
 from squall.analysis.storage.row_groups import NULL, Columns, RowGroup, row_groups
 from squall.analysis.storage.store import RunStore
 from squall.scenarios.errors import AnalysisError
@@ -81,13 +81,13 @@ class RowGroups:
         self._groups = [
             _Group(table, group)
             for table in self._columns
-            for group in row_groups(store.path(table), ["start_ns"])
+            for group in row_groups(store.parts(table), ["start_ns"])
             if group.n_rows
         ]
         try:
-            self._files = {path: pq.ParquetFile(path) for path in {one.rows.path for one in self._groups}}
+            self._files = {path: parquet_file(path) for path in {one.rows.path for one in self._groups}}
         except (OSError, pa.ArrowException) as error:
-            raise AnalysisError(f"{store.run_dir}: {str(error).splitlines()[0]}") from error
+            raise AnalysisError(f"{store.where}: {str(error).splitlines()[0]}") from error
 
     def tables(self) -> Iterator[tuple[str, Columns]]:
         """(table, columns) of each row group, as they lie."""

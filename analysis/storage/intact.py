@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -16,6 +15,7 @@ import pyarrow.parquet as pq
 
 from squall.analysis.schema import TABLES, arrow_schema
 from squall.analysis.storage.part import error_reason
+from squall.analysis.storage.places.place import Part, name_of, parquet_file
 from squall.analysis.storage.store import RunStore
 from squall.analysis.tables.manifest import Manifest, PhaseFacts
 from squall.analysis.tables.sealed import SealedTable
@@ -34,14 +34,14 @@ def require_intact(store: RunStore, derived_too: bool = False) -> None:
     """
     store.refuse_earlier()
     for fault in _faults(store.manifest.phases):
-        raise StoreError(f"{store.run_dir} has a manifest that squall did not write: {fault}")
+        raise StoreError(f"{store.where} has a manifest that squall did not write: {fault}")
     if store.is_sealed:
         _require_as_sealed(store)
     start_ns = _start_ns(store.manifest)
     tables = [table for table in store.tables() if derived_too or not TABLES[table].is_derived]
     for table in tables:
-        for part in store.path(table):
-            _require_part(table, part, store.run_dir, start_ns)
+        for part in store.parts(table):
+            _require_part(table, part, store, start_ns)
 
 
 def _faults(stated: Iterable[PhaseFacts]) -> Iterator[str]:
@@ -60,18 +60,18 @@ def _faults(stated: Iterable[PhaseFacts]) -> Iterator[str]:
 def _require_as_sealed(store: RunStore) -> None:
     stated = store.manifest.tables
     if stated is None:
-        raise StoreError(f"{store.run_dir} has a manifest that squall did not write: it has no tables")
+        raise StoreError(f"{store.where} has a manifest that squall did not write: it has no tables")
     raw = [table for table in TABLES if not TABLES[table].is_derived]
     for table in raw:
         sealed = {file.path: file for file in stated.get(table, SealedTable()).files}
-        found = {part.relative_to(store.run_dir).as_posix(): part for part in store.path(table)}
+        found = store.sizes(table)
         for name in sorted({*sealed, *found}):
             if name not in found:
-                raise StoreError(f"{store.run_dir}: {name} is missing, which the run was sealed with")
+                raise StoreError(f"{store.where}: {name} is missing, which the run was sealed with")
             if name not in sealed:
-                raise StoreError(f"{store.run_dir}: {name} is not of this run: it was not there at the seal")
-            if found[name].stat().st_size != sealed[name].bytes:
-                raise StoreError(f"{store.run_dir}: {name} has changed since the seal")
+                raise StoreError(f"{store.where}: {name} is not of this run: it was not there at the seal")
+            if found[name] != sealed[name].bytes:
+                raise StoreError(f"{store.where}: {name} has changed since the seal")
 
 
 def _start_ns(manifest: Manifest) -> int | None:
@@ -81,26 +81,26 @@ def _start_ns(manifest: Manifest) -> int | None:
     return min((phase.start_ns for phase in manifest.phases), default=None)
 
 
-def _require_part(table: str, part: Path, run_dir: Path, start_ns: int | None) -> None:
-    name = part.relative_to(run_dir).as_posix()
+def _require_part(table: str, part: Part, store: RunStore, start_ns: int | None) -> None:
+    where, name = store.where, name_of(part, store.run_dir)
     try:
-        with pq.ParquetFile(part) as file:
+        with parquet_file(part) as file:
             schema, metadata = file.schema_arrow, file.metadata
     except (OSError, pa.ArrowException) as error:
-        raise StoreError(f"{run_dir}: cannot read {name}: {error_reason(error)}") from error
+        raise StoreError(f"{where}: cannot read {name}: {error_reason(error)}") from error
     for wanted in arrow_schema(table):
         position = schema.get_field_index(wanted.name)
         if position < 0:
-            raise StoreError(f"{run_dir}: {name} has no column {wanted.name}: it is not of table {table}")
+            raise StoreError(f"{where}: {name} has no column {wanted.name}: it is not of table {table}")
         if not _is_alike(schema.field(position).type, wanted.type):
             found = schema.field(position).type
-            raise StoreError(f"{run_dir}: {name}: column {wanted.name} is {found}, not {wanted.type}")
+            raise StoreError(f"{where}: {name}: column {wanted.name} is {found}, not {wanted.type}")
     if start_ns is not None:
         for instant, t_ns in _extremes(metadata, TABLES[table].instants):
             if abs(t_ns - start_ns) > LONGEST_NS:
                 days = (t_ns - start_ns) / (24 * 3600 * 10**9)
                 raise StoreError(
-                    f"{run_dir}: {name} has a {instant} that is {days:+.0f} days from the start of the run"
+                    f"{where}: {name} has a {instant} that is {days:+.0f} days from the start of the run"
                 )
 
 

@@ -10,6 +10,8 @@ from typing import Any
 
 from squall.analysis.schema import SCHEMA_VERSION
 from squall.analysis.storage.part import error_reason
+from squall.analysis.storage.places.local_folder import LocalFolder
+from squall.analysis.storage.places.place import Place, read_bytes
 from squall.analysis.tables.document import to_json
 from squall.analysis.tables.manifest import OWN_FIELDS, READ_VERSIONS, SEALED, Manifest, read_manifest
 from squall.analysis.tables.sealed import SealedVerdict
@@ -18,16 +20,18 @@ from squall.scenarios.errors import StoreError
 MANIFEST = "manifest.json"
 
 
-def read_document(path: Path) -> tuple[Manifest, Mapping[str, Any]]:
-    """The manifest of the run directory at `path`, and its file with what this version does not know of.
+def read_document(lies: Path | Place) -> tuple[Manifest, Mapping[str, Any]]:
+    """The manifest of the run directory `lies`, and its file with what this version does not know of.
 
     Raises `StoreError` where there is none, or one that cannot be read here.
     """
+    place = LocalFolder(lies) if isinstance(lies, Path) else lies
     try:
-        document = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
+        document = json.loads(read_bytes(place, MANIFEST))
     except (OSError, ValueError) as error:
         reason = error_reason(error) if isinstance(error, OSError) else f"{MANIFEST} is not JSON"
-        raise StoreError(f"{path} is not a run directory: {reason}") from error
+        raise StoreError(f"{place.address} is not a run directory: {reason}") from error
+    path = place.address
     if not isinstance(document, dict) or "state" not in document or "run" not in document:
         raise StoreError(f"{path} is not a run directory: {MANIFEST} states no run and state")
     version = document.get("schema_version")
@@ -39,7 +43,7 @@ def read_document(path: Path) -> tuple[Manifest, Mapping[str, Any]]:
         raise StoreError(f"{path} has a manifest that squall did not write: {error}") from error
 
 
-def foreign_version(path: Path, manifest: Mapping[str, Any]) -> str:
+def foreign_version(path: str, manifest: Mapping[str, Any]) -> str:
     """What to do with a run whose tables another squall wrote."""
     version, versions = manifest.get("schema_version"), manifest.get("versions")
     own = versions.get("squall") if isinstance(versions, Mapping) else None

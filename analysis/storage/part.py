@@ -6,11 +6,10 @@ as whole.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import secrets
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from squall.analysis.schema import TABLES, arrow_schema
+from squall.analysis.storage.places.place import Part, bytes_of, metadata_of, name_of, sha256_of
 from squall.analysis.tables.sealed import SealedFile, SealedTable
 from squall.scenarios.errors import SchemaMismatch, StoreError
 
@@ -48,7 +48,7 @@ class OpenPart:
 
     def __init__(self, path: Path, table: str, open_file: FileOpener) -> None:
         self.n_rows = 0
-        self._path = path
+        self.path = path
         self._open_path = path.with_name(path.name + ".open")
         self._file = open_file(self._open_path)
         try:
@@ -69,7 +69,7 @@ class OpenPart:
         self._file.flush()
         os.fsync(self._file.fileno())
         self._file.close()
-        self._open_path.rename(self._path)
+        self._open_path.rename(self.path)
 
     def drop(self) -> int:
         """Removes the unfinished file and returns the rows it had been handed. A full disk raises nothing."""
@@ -204,30 +204,24 @@ def write_atomically(path: Path, content: bytes, open_file: FileOpener) -> None:
         raise
 
 
-def sha256_hex(path: Path) -> str:
-    """SHA-256 of the file at `path`, in hex."""
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def table_entry(run_dir: Path, parts: list[Path]) -> SealedTable:
+def table_entry(run_dir: Path, parts: Sequence[Part]) -> SealedTable:
     """What a sealed manifest states of a table: its rows, and the rows, bytes and sha256 of each file."""
     files = tuple(
         SealedFile(
-            path=part.relative_to(run_dir).as_posix(),
-            rows=pq.read_metadata(part).num_rows,
-            bytes=part.stat().st_size,
-            sha256=sha256_hex(part),
+            path=name_of(part, run_dir),
+            rows=metadata_of(part).num_rows,
+            bytes=bytes_of(part),
+            sha256=sha256_of(part),
         )
         for part in parts
     )
     return SealedTable(rows=sum(file.rows for file in files), files=files)
 
 
-def differences(run_dir: Path, parts: list[Path], entry: SealedTable | None) -> list[str]:
+def differences(run_dir: Path, parts: Sequence[Part], entry: SealedTable | None) -> list[str]:
     """How the files `parts` differ from a manifest's table `entry`, a line each; empty if they do not."""
     stated = {file.path: file.sha256 for file in (entry or SealedTable()).files}
-    found = {part.relative_to(run_dir).as_posix(): sha256_hex(part) for part in parts}
+    found = {name_of(part, run_dir): sha256_of(part) for part in parts}
     lines = [f"{name} is missing" for name in stated if name not in found]
     lines += [f"{name} is not in the manifest" for name in found if name not in stated]
     changed = [name for name in found if name in stated and stated[name] != found[name]]

@@ -15,6 +15,7 @@ import duckdb
 
 from squall.analysis.storage.databases import database
 from squall.analysis.storage.held_folder import held_folder
+from squall.analysis.storage.places.duckdb_files import read_parquet, register_places
 from squall.analysis.storage.store import RunStore
 from squall.scenarios.errors import AnalysisError, MissingTable, StoreError
 
@@ -74,8 +75,8 @@ def connect(
     """
     for table in tables:
         if not store.has(table):
-            raise MissingTable(f"{store.run_dir} has no table {table}")
-    with _spill_directory(store.run_dir) as spill, _errors_of(store.run_dir), database(spill) as connection:
+            raise MissingTable(f"{store.where} has no table {table}")
+    with _spill_directory(store.run_dir) as spill, _errors_of(store.where), database(spill) as connection:
         _set_up(connection, store, tables, memory_limit_bytes)
         connection.execute("SET preserve_insertion_order = false")  # every query here orders; saves memory
         yield connection
@@ -91,7 +92,7 @@ def open_connection(
     connection = duckdb.connect()
     spill = Path(gettempdir()) / f"squall-spill-{secrets.token_hex(8)}"
     try:
-        with _errors_of(store.run_dir):
+        with _errors_of(store.where):
             connection.execute("SET temp_directory = $path", {"path": str(spill)})
             _set_up(connection, store, tables, memory_limit_bytes)
     except BaseException:
@@ -114,17 +115,13 @@ def _set_up(
 
 def attach(connection: duckdb.DuckDBPyConnection, store: RunStore, tables: Sequence[str]) -> tuple[str, ...]:
     """Those of `tables` that the run has, in that order; each is a view of `connection` from now on."""
-    paths = {table: store.path(table) for table in tables}
+    paths = {table: store.parts(table) for table in tables}
+    if store.is_far:
+        register_places(connection)
     there = {table: parts for table, parts in paths.items() if parts}
     for table, parts in there.items():
-        connection.execute(f"CREATE VIEW IF NOT EXISTS {table} AS FROM read_parquet({_literal(parts)})")
+        connection.execute(f"CREATE VIEW IF NOT EXISTS {table} AS FROM {read_parquet(parts)}")
     return tuple(there)
-
-
-def _literal(paths: Sequence[Path]) -> str:
-    """The paths as a list of SQL: a view takes no parameters."""
-    quoted = (str(path).replace("'", "''") for path in paths)
-    return "[" + ", ".join(f"'{path}'" for path in quoted) + "]"
 
 
 def _n_threads(memory_limit_bytes: int) -> int:
@@ -135,15 +132,15 @@ def _n_threads(memory_limit_bytes: int) -> int:
 
 
 @contextmanager
-def _errors_of(run_dir: Path) -> Iterator[None]:
+def _errors_of(where: str) -> Iterator[None]:
     """Makes AnalysisError of DuckDB's errors, StoreError where the disk is full, and what it was of a signal that broke
     a query off."""
     try:
         yield
     except duckdb.Error as error:
         if is_full_disk(str(error)):
-            raise StoreError(full_disk(run_dir)) from error
-        raise AnalysisError(f"{run_dir}: {str(error).splitlines()[0]}") from error
+            raise StoreError(full_disk(where)) from error
+        raise AnalysisError(f"{where}: {str(error).splitlines()[0]}") from error
     except RuntimeError as error:
         if str(error) == "Query interrupted":
             raise KeyboardInterrupt from error
@@ -155,9 +152,11 @@ def is_full_disk(words: str) -> bool:
     return any(mark in words for mark in ("No space left on device", "max_temp_directory_size"))
 
 
-def full_disk(run_dir: Path) -> str:
+def full_disk(where: str) -> str:
     """What a full disk under the run directory ends an analysis with."""
-    return f"cannot write to {run_dir}: no space left on device; with room, squall analyze {run_dir} makes it again"
+    return (
+        f"cannot write to {where}: no space left on device; with room, squall analyze {where} makes it again"
+    )
 
 
 @contextmanager

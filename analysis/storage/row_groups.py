@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import groupby
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,6 +13,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from squall.analysis.storage.part import error_reason
+from squall.analysis.storage.places.place import Part, metadata_of, parquet_file
 from squall.scenarios.errors import StoreError
 
 Columns = dict[str, NDArray[Any]]
@@ -41,18 +41,18 @@ class Bounds(NamedTuple):
 class RowGroup(NamedTuple):
     """A row group of a file, with the bounds of the columns asked for. Pickles."""
 
-    path: Path
+    path: Part
     number: int
     n_rows: int
     bounds: dict[str, Bounds]
 
 
-def row_groups(paths: Iterable[Path], columns: Sequence[str]) -> list[RowGroup]:
+def row_groups(paths: Iterable[Part], columns: Sequence[str]) -> list[RowGroup]:
     """The row groups of the files, in order. Raises StoreError where one cannot be read."""
     found = []
     for path in paths:
         with _errors_of(path):
-            metadata = pq.read_metadata(path)
+            metadata = metadata_of(path)
         places = {metadata.schema.column(i).path: i for i in range(metadata.num_columns)}
         for number in range(metadata.num_row_groups):
             group = metadata.row_group(number)
@@ -80,7 +80,7 @@ def read_columns(
     texts = texts or {}
     pieces: dict[str, list[NDArray[Any]]] = {name: [np.zeros(0, np.int64)] for name in (*numbers, *texts)}
     for path, own in groupby(groups, key=lambda group: group.path):
-        with _errors_of(path), pq.ParquetFile(path) as file:
+        with _errors_of(path), parquet_file(path) as file:
             table = file.read_row_groups([group.number for group in own], columns=[*numbers, *texts])
         for name in numbers:
             pieces[name] += [_whole(chunk) for chunk in table.column(name).chunks]
@@ -90,7 +90,7 @@ def read_columns(
 
 
 def read_span(
-    paths: Iterable[Path], key: str, first: int, last: int, columns: Sequence[str] | None = None
+    paths: Iterable[Part], key: str, first: int, last: int, columns: Sequence[str] | None = None
 ) -> dict[str, pa.Array]:
     """The rows of Parquet files whose integer `key` is from `first` to `last`, in the order of the files; text by
     dictionary. Only row groups that may hold such a row are read. Raises StoreError where a file cannot be read."""
@@ -99,7 +99,7 @@ def read_span(
         groups = [
             group.number for group in row_groups([path], [key]) if group.bounds[key].may_hold(first, last)
         ]
-        with _errors_of(path), pq.ParquetFile(path) as file:
+        with _errors_of(path), parquet_file(path) as file:
             found.append(file.read_row_groups(groups, columns=columns))
     table = pa.concat_tables(found).unify_dictionaries().combine_chunks()
     keys = table[key].to_numpy()
@@ -115,7 +115,7 @@ def _in_one_piece(column: pa.ChunkedArray) -> pa.Array:
 
 
 @contextmanager
-def _errors_of(path: Path) -> Iterator[None]:
+def _errors_of(path: Part) -> Iterator[None]:
     try:
         yield
     except (OSError, pa.ArrowException) as error:

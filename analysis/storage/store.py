@@ -18,19 +18,20 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from squall.analysis.schema import SCHEMA_VERSION, TABLES
 from squall.analysis.storage.aside import aside_of, drop_aside, put_back
+from squall.analysis.storage.far_run import FarRun
 from squall.analysis.storage.manifest_file import (
     MANIFEST,
     changed,
@@ -53,8 +54,19 @@ from squall.analysis.storage.part import (
     table_entry,
     write_atomically,
 )
+from squall.analysis.storage.places.local_folder import LocalFolder
+from squall.analysis.storage.places.mirror import Mirror
+from squall.analysis.storage.places.place import (
+    Part,
+    Place,
+    bytes_of,
+    name_of,
+    place_at,
+    read_bytes,
+    rows_of,
+)
 from squall.analysis.tables.manifest import OPEN, SEALED, Manifest
-from squall.analysis.tables.sealed import SealedVerdict, Unfinished
+from squall.analysis.tables.sealed import SealedTable, SealedVerdict, Unfinished
 from squall.scenarios.errors import MissingTable, Sealed, StoreError
 
 PART_ROWS = 1_000_000
@@ -73,9 +85,13 @@ class RunStore:
         manifest: Manifest,
         document: Mapping[str, Any],
         file_opener: FileOpener = open_for_write,
+        far: FarRun | None = None,
     ) -> None:
-        """`document`: the manifest as it stands on the disk, with what this version does not know."""
+        """`document`: the manifest as it stands on the disk, with what this version does not know. `far`: where the
+        run lies, if not at `path`, which is a folder for what is passing then."""
         self.run_dir = path
+        self._far = far
+        self._mirror: Mirror | None = None
         self._manifest = manifest
         self._document = document
         self._open_file = file_opener
@@ -109,14 +125,29 @@ class RunStore:
         return store
 
     @classmethod
-    def open(cls, path: Path, file_opener: FileOpener = open_for_write) -> RunStore:
-        """The run directory at `path`, sealed or not. Raises `StoreError` if it is not one.
+    def open(cls, path: Path | str, file_opener: FileOpener = open_for_write) -> RunStore:
+        """The run directory at `path`, which may be an address such as `s3://bucket/prefix/RUN`, sealed or not. Raises
+        `StoreError` if it is not one.
 
         A sealed run of an earlier schema version, of `READ_VERSIONS`, can be read; nothing of it can be made again.
         """
-        path = Path(path)
-        manifest, document = read_document(path)
-        return cls(path, manifest, document, file_opener)
+        place = place_at(str(path))
+        if place is None:
+            manifest, document = read_document(Path(path))
+            return cls(Path(path), manifest, document, file_opener)
+        manifest, document = read_document(place)
+        far = FarRun(place, manifest.run)
+        return cls(far.folder, manifest, document, file_opener, far)
+
+    @property
+    def where(self) -> str:
+        """Where the run lies, for people and for `open`: a folder here, or an address of object storage."""
+        return str(self.run_dir) if self._far is None else self._far.place.address
+
+    @property
+    def is_far(self) -> bool:
+        """Whether parts of tables lie elsewhere than in a folder here."""
+        return self._far is not None
 
     @property
     def run(self) -> str:
@@ -136,7 +167,7 @@ class RunStore:
     def refuse_earlier(self) -> None:
         """Raises `StoreError` for a run of an earlier schema version: its tables are not what is worked on here."""
         if self._manifest.schema_version != SCHEMA_VERSION:
-            raise StoreError(foreign_version(self.run_dir, self._document))
+            raise StoreError(foreign_version(self.where, self._document))
 
     def append(self, table: str, batch: pa.Table | pa.RecordBatch) -> None:
         """Adds the rows of `batch` to `table`. Raises `Sealed`, `SchemaMismatch` or `StoreError` (disk).
@@ -145,6 +176,7 @@ class RunStore:
         error the rows of the open part are gone and counted in `losses`; closed parts stay.
         """
         self._refuse_if_sealed()
+        assert self._far is None, "a run is recorded in a folder here, and copied"
         if TABLES.get(table) is not None and TABLES[table].is_derived:
             raise StoreError(f"{table} is derived: write it with replace_derived")
         rows = conform(table, batch)
@@ -165,20 +197,48 @@ class RunStore:
                 self._parts[name].close()
             except (OSError, pa.ArrowException) as error:
                 raise StoreError(self._drop_part(name, error)) from error
-            del self._parts[name]
+            self._copy(name_of(self._parts.pop(name).path, self.run_dir))
 
     def has(self, table: str) -> bool:
         """Whether `table` has a closed part. A table whose source was not there is absent, not empty."""
-        return bool(self.path(table))
+        return bool(self.parts(table))
 
     def tables(self) -> list[str]:
         """Names of the tables that have a closed part, in the order of the schema."""
         return [name for name in TABLES if self.has(name)]
 
+    def parts(self, table: str) -> Sequence[Part]:
+        """The closed parts of `table`, wherever they lie, in the order written; empty if the table is absent."""
+        return self._far.parts(table, self._manifest) if self._far is not None else self.path(table)
+
     def path(self, table: str) -> list[Path]:
-        """The closed parts of `table`, in the order written; empty if the table is absent."""
+        """The closed parts of `table` in the folder here, in the order written."""
         _, current, old = (self.run_dir / name for name in _folders(table))
         return sorted((current if current.is_dir() else old).glob("part-*.parquet"))
+
+    def sizes(self, table: str) -> dict[str, int]:
+        """The bytes of the closed parts of `table` that are there, by name from the run directory."""
+        if self._far is None:
+            return {name_of(part, self.run_dir): bytes_of(part) for part in self.path(table)}
+        return {name: size for name, size in self._far.sizes.items() if name.startswith(f"tables/{table}/")}
+
+    def read_text(self, name: str) -> str:
+        """A file such as `summary.json`. Raises `StoreError`."""
+        place = LocalFolder(self.run_dir) if self._far is None else self._far.place
+        try:
+            return read_bytes(place, name).decode()
+        except (OSError, UnicodeDecodeError) as error:
+            raise StoreError(f"{self.where}/{name} cannot be read: squall analyze {self.where}") from error
+
+    def has_file(self, name: str) -> bool:
+        """Whether a file such as `report.html` is there."""
+        return (self.run_dir / name).exists() if self._far is None else name in self._far.sizes
+
+    def folder(self, name: str) -> Path:
+        """A folder of small files of another program's, such as `nsys`, to be read here: brought, where it lies far."""
+        if self._far is not None:
+            self._far.bring(name)
+        return self.run_dir / name
 
     def read(
         self, table: str, columns: list[str] | None = None, keeps: pc.Expression | None = None
@@ -187,13 +247,13 @@ class RunStore:
 
         Raises `MissingTable`.
         """
-        parts = self.path(table)
+        parts = self.parts(table)
         if not parts:
-            raise MissingTable(f"{self.run_dir} has no table {table}")
+            raise MissingTable(f"{self.where} has no table {table}")
         try:
-            read = [_read_part(part, columns, keeps) for part in parts]
+            read = [rows_of(part, columns, keeps) for part in parts]
         except (OSError, pa.ArrowException) as error:
-            raise StoreError(f"cannot read {table} of {self.run_dir}: {error_reason(error)}") from error
+            raise StoreError(f"cannot read {table} of {self.where}: {error_reason(error)}") from error
         return pa.concat_tables(read).unify_dictionaries()
 
     def replace_derived(self, table: str, data: pa.Table | pa.RecordBatchReader) -> int:
@@ -212,6 +272,8 @@ class RunStore:
         if table not in TABLES or not TABLES[table].is_derived:
             raise StoreError(f"{table} is not a derived table: raw tables are never rewritten")
         self.refuse_earlier()
+        if self._far is not None and not self.is_sealed:
+            raise StoreError(f"{self.where} is not sealed: squall resume {self.where} finishes it first")
         new, current, old = (self.run_dir / name for name in _folders(table))
         try:
             restore_folder(current, old)
@@ -233,9 +295,18 @@ class RunStore:
             swap_folders(new, current, old)
         except OSError as error:
             raise StoreError(f"cannot write {table} of {self.run_dir}: {error_reason(error)}") from error
+        if self._far is not None:
+            self._far.send_derived(
+                table, partial(self._state_table, table), self._far.parts(table, self._manifest)
+            )
+            return
+        for part in self.path(table):
+            self._copy(name_of(part, self.run_dir))
         if self.is_sealed:
-            tables = {**(self._manifest.tables or {}), table: table_entry(self.run_dir, self.path(table))}
-            self._write_manifest(replace(self._manifest, tables=tables))
+            self._state_table(table, table_entry(self.run_dir, self.path(table)))
+
+    def _state_table(self, table: str, entry: SealedTable) -> None:
+        self._write_manifest(replace(self._manifest, tables={**(self._manifest.tables or {}), table: entry}))
 
     def amend(self, manifest: Manifest) -> None:
         """Puts a changed manifest in the place of the old, on disk at once: `amend(replace(store.manifest, seed=7))`.
@@ -254,6 +325,9 @@ class RunStore:
             write_atomically(path, text.encode(), self._open_file)
         except OSError as error:
             raise StoreError(f"cannot write {path}: {error_reason(error)}") from error
+        if self._far is not None:
+            self._far.write(name, text.encode())
+        self._copy(name)
         return path
 
     def write_file(self, name: str, pieces: Iterable[bytes]) -> Path:
@@ -264,6 +338,7 @@ class RunStore:
             write_atomically(path, b"".join(pieces), self._open_file)
         except OSError as error:
             raise StoreError(f"cannot write {path}: {error_reason(error)}") from error
+        self._copy(name)
         return path
 
     def seal(
@@ -341,7 +416,7 @@ class RunStore:
             current.rename(aside)
         n_kept = 0
         for part in sorted(aside.glob("part-*.parquet")):
-            kept = keeps(table, pq.ParquetFile(part).read())
+            kept = keeps(table, rows_of(part))
             n_kept += len(kept)
             if len(kept):
                 self.append(table, kept)
@@ -356,8 +431,42 @@ class RunStore:
         stated = self._manifest.tables or {}
         names = sorted({*stated, *self.tables()})
         return [
-            line for name in names for line in differences(self.run_dir, self.path(name), stated.get(name))
+            line for name in names for line in differences(self.run_dir, self.parts(name), stated.get(name))
         ]
+
+    def copy_to(self, place: Place) -> None:
+        """From now on whatever is whole is copied to `place` too, in the background; `send` ends that.
+
+        Raises `StoreError` where that does not take the manifest.
+        """
+        self._write_manifest(replace(self._manifest, copied_to=place.address))
+        try:
+            place.write(MANIFEST, (self.run_dir / MANIFEST).read_bytes())
+        except OSError as error:
+            raise StoreError(f"cannot write to {place.address}: {error_reason(error)}") from error
+        self._mirror = Mirror(self.run_dir, place)
+
+    def send(self) -> str:
+        """Makes the copy at `manifest.copied_to` whole, its manifest last, and removes this folder; the address.
+
+        Raises `StoreError`, which says how to try again: all is still here then.
+        """
+        address = self._manifest.copied_to
+        place = place_at(address)
+        assert place is not None, "the manifest says where it is copied to"
+        try:
+            (self._mirror or Mirror(self.run_dir, place)).finish(MANIFEST)
+        except OSError as error:
+            told = f"cannot write to {address}: {error_reason(error)}"
+            raise StoreError(
+                f"{told}; the run is whole in {self.run_dir}: squall resume {self.run_dir} brings it there"
+            ) from error
+        shutil.rmtree(self.run_dir, ignore_errors=True)
+        return address
+
+    def _copy(self, name: str, content: bytes | None = None) -> None:
+        if self._mirror is not None:
+            self._mirror.put(name, content)
 
     def _refuse_if_sealed(self) -> None:
         if self.is_sealed:
@@ -392,9 +501,14 @@ class RunStore:
         try:
             document = changed(self._document, self._manifest, manifest)
             text = json.dumps(document, indent=2, allow_nan=False)
-            write_atomically(path, text.encode() + b"\n", self._open_file)
+            content = text.encode() + b"\n"
+            if self._far is not None:
+                self._far.write(MANIFEST, content)
+            else:
+                write_atomically(path, content, self._open_file)
         except (OSError, TypeError, ValueError) as error:
-            raise StoreError(f"cannot write {path}: {error_reason(error)}") from error
+            raise StoreError(f"cannot write {self.where}/{MANIFEST}: {error_reason(error)}") from error
+        self._copy(MANIFEST, content)
         self._manifest, self._document = manifest, document
 
     def _reserve(self) -> None:
@@ -409,12 +523,6 @@ class RunStore:
             (self.run_dir / RESERVE).unlink(missing_ok=True)
         except OSError as error:
             raise StoreError(f"cannot seal {self.run_dir}: {error_reason(error)}") from error
-
-
-def _read_part(part: Path, columns: list[str] | None, keeps: pc.Expression | None) -> pa.Table:
-    if keeps is None:
-        return pq.ParquetFile(part).read(columns=columns)
-    return pq.read_table(part, columns=columns, filters=keeps, partitioning=None)
 
 
 def _folders(table: str) -> tuple[str, str, str]:

@@ -101,15 +101,15 @@ class Summary:
     def read(cls, store: RunStore) -> Summary:
         """The summary in a run directory. Raises StoreError, which says what makes it anew: also of one that lacks keys
         of this version."""
-        path = store.run_dir / FILE
+        path = f"{store.where}/{FILE}"
         try:
-            found = json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            raise StoreError(f"{path} cannot be read: squall analyze {store.run_dir}") from error
+            found = json.loads(store.read_text(FILE))
+        except ValueError as error:
+            raise StoreError(f"{path} cannot be read: squall analyze {store.where}") from error
         try:
             return cls.from_json(found)
         except AnalysisError as error:
             store.refuse_earlier()
             raise StoreError(
-                f"{path} is not of this version of squall ({error}): squall analyze {store.run_dir} makes it anew"
+                f"{path} is not of this version of squall ({error}): squall analyze {store.where} makes it anew"
             ) from error

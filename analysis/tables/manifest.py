@@ -115,6 +115,7 @@ class Manifest:
     kernels: Annotated[
         KernelRecordingFacts | None, LEFT_OUT, Since(5), "of a run with the kernel library, what it recorded"
     ] = None
+    copied_to: Annotated[str, LEFT_OUT, Since(5), "where a run of `--out s3://…` goes: its address"] = ""
     notes: Annotated[tuple[str, ...], "all else that did not go as it should"] = ()
     tables: Annotated[Mapping[str, SealedTable] | None, LEFT_OUT, "of a sealed run, the tables"] = None
     verdict: Annotated[SealedVerdict | None, LEFT_OUT, "of a sealed run"] = None

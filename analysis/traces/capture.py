@@ -27,12 +27,12 @@ def trace_of_run(store: RunStore, phases: Sequence[str] = (), instant: Instant =
     """
     manifest = store.manifest
     if instant == "scheduled" and not is_open_load(manifest):
-        raise AnalysisError(f"{store.run_dir}: a closed loop has no schedule; use --instant sent")
+        raise AnalysisError(f"{store.where}: a closed loop has no schedule; use --instant sent")
     spans = phase_spans(manifest)
     known = [span.name for span in spans]
     unknown = [name for name in phases if name not in known]
     if unknown:
-        raise AnalysisError(f"{store.run_dir}: has no phase {unknown[0]!r}, it has {', '.join(known)}")
+        raise AnalysisError(f"{store.where}: has no phase {unknown[0]!r}, it has {', '.join(known)}")
     names = list(phases) or [span.name for span in spans if span.kind == "measure"]
     column = _INSTANTS[instant]
     table = store.read("requests", ["phase", column, "rows"])
@@ -40,7 +40,7 @@ def trace_of_run(store: RunStore, phases: Sequence[str] = (), instant: Instant =
     table = table.filter(table.column(column).is_valid())
     if not table.num_rows:
         raise AnalysisError(
-            f"{store.run_dir}: no request of {', '.join(names) or 'a measure phase'} was {instant}"
+            f"{store.where}: no request of {', '.join(names) or 'a measure phase'} was {instant}"
         )
     stamps = table.column(column).to_numpy().astype(np.int64)
     order = np.argsort(stamps, kind="stable")

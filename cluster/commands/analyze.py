@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from squall.cluster.commands.ending import interruptible
-from squall.cluster.commands.options import JsonOption, RunArgument
+from squall.cluster.commands.options import JsonOption, RunArgument, absolute
 from squall.cluster.commands.printed import print_summary
 from squall.cluster.interrupts import Interrupts
 from squall.scenarios.errors import ScenarioError
 from squall.scenarios.units import parse_size
 
 if TYPE_CHECKING:
+    from squall.analysis.storage.store import RunStore
     from squall.cluster.remote.spread import TaskSpread
 
 LOCAL_RAY = "local"
@@ -49,16 +49,16 @@ def analyze(
 
     memory_bytes = _memory_bytes(memory)
     with interruptible() as interrupts:
-        store = RunStore.open(run_dir.resolve())  # absolute: a task has another working directory
-        with _spread_over(ray, store.run_dir, interrupts) as spread, interrupts.allowed():
+        store = RunStore.open(absolute(run_dir))  # a task has another working directory
+        with _spread_over(ray, store, interrupts) as spread, interrupts.allowed():
             summary = derive(
                 store, memory_bytes, spread
             )  # a signal leaves of each table the old or the new one
-    print_summary(summary, run_dir, as_json)
+    print_summary(summary, store.where, as_json)
 
 
 @contextmanager
-def _spread_over(ray: str | None, run_dir: Path, interrupts: Interrupts) -> Iterator[TaskSpread | None]:
+def _spread_over(ray: str | None, store: RunStore, interrupts: Interrupts) -> Iterator[TaskSpread | None]:
     """The Ray at that address, or one of this machine's; None without Ray."""
     if ray is None:
         yield None
@@ -68,7 +68,7 @@ def _spread_over(ray: str | None, run_dir: Path, interrupts: Interrupts) -> Iter
 
     with Session(None if ray == LOCAL_RAY else ray, has_tasks=True):
         interrupts.install_again()
-        yield TaskSpread(run_dir)
+        yield TaskSpread(store.run_dir)
 
 
 def _memory_bytes(memory: str) -> int:

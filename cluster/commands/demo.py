@@ -14,7 +14,7 @@ _MANY = 100_000
 
 
 def demo(
-    out: OutOption = Path("runs"),
+    out: OutOption = "runs",
     seed: SeedOption = None,
     overrides: SetOption = None,
     as_json: JsonOption = False,

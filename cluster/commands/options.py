@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+import os
 from typing import Annotated
 
 import typer
 
-OutOption = Annotated[Path, typer.Option("--out", help="Folder that takes the run directory.")]
+OutOption = Annotated[
+    str,
+    typer.Option(
+        "--out", metavar="DIR|s3://BUCKET/PREFIX", help="Folder or object storage that takes the run."
+    ),
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print the summary as JSON on stdout.")]
 RayOption = Annotated[
     str | None, typer.Option("--ray", help="Address of a Ray cluster to join; none: a local one.")
@@ -25,4 +30,11 @@ ServerOption = Annotated[
         "--server", "-u", "--url", help="Use the Triton at this URL: http://host:port or https://host:port."
     ),
 ]
-RunArgument = Annotated[Path, typer.Argument(help="A run directory.", metavar="RUN")]
+RunArgument = Annotated[
+    str, typer.Argument(help="A run directory, or its address: s3://bucket/prefix/RUN.", metavar="RUN")
+]
+
+
+def absolute(run: str) -> str:
+    """The run directory as a path that is true in any working directory; an address as it is."""
+    return run if "://" in run else os.path.realpath(run)

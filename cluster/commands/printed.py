@@ -6,7 +6,6 @@ import json
 import re
 import sys
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -33,7 +32,7 @@ def print_result(result: Mapping[str, Any], render: Callable[[int], RenderableTy
     sys.stdout.flush()
 
 
-def print_summary(summary: Summary | None, run_dir: Path, as_json: bool) -> None:
+def print_summary(summary: Summary | None, where: str, as_json: bool) -> None:
     """Prints the summary of a run; nothing of a run without requests, which has none."""
     if summary is None:
         return
@@ -41,7 +40,7 @@ def print_summary(summary: Summary | None, run_dir: Path, as_json: bool) -> None
     def screen(width: int) -> RenderableType:
         from squall.analysis.render.screen import render
 
-        return render(summary, str(run_dir), width)
+        return render(summary, where, width)
 
     print_result(summary.to_json(), screen, as_json)
 

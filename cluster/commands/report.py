@@ -12,4 +12,6 @@ def report(run_dir: RunArgument) -> None:
     from squall.analysis.render.report import write_report
     from squall.analysis.storage.store import RunStore
 
-    typer.echo(write_report(RunStore.open(run_dir)))
+    store = RunStore.open(run_dir)
+    write_report(store)
+    typer.echo(f"{store.where}/report.html")

@@ -9,12 +9,18 @@ from squall.cluster.commands.options import JsonOption, RunArgument
 from squall.cluster.commands.printed import print_summary
 
 
-def resume(run_dir: RunArgument, as_json: JsonOption = False) -> None:
+def resume(run: RunArgument, as_json: JsonOption = False) -> None:
     """Gathers what a broken run left on this machine's disk, and seals the run with it. Needs no Ray."""
+    from squall.analysis.storage.home import brought_home, send_away
+    from squall.analysis.storage.store import RunStore
     from squall.cluster.driver.resume import resume_run
 
     with interruptible() as interrupts:
-        result = resume_run(run_dir, interrupts)
-    print_summary(result.summary, result.run_dir, as_json)
+        with interrupts.allowed():
+            here = brought_home(run)
+        result = resume_run(here, interrupts)
+        with interrupts.allowed():
+            where = send_away(RunStore.open(here))
+    print_summary(result.summary, where, as_json)
     if result.status != "VALID":
         raise typer.Exit(EXIT_INVALID if result.status == "INVALID" else EXIT_ERROR)

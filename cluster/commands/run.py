@@ -24,7 +24,7 @@ _DEFAULT_PAIRS = 3
 
 def run(
     scenario: Annotated[Path, typer.Argument(help="A scenario file.", metavar="SCENARIO.yaml")],
-    out: OutOption = Path("runs"),
+    out: OutOption = "runs",
     overrides: SetOption = None,
     seed: SeedOption = None,
     server: ServerOption = None,
@@ -66,7 +66,7 @@ def run(
         run_file(scenario, changes, out, ray, as_json)
 
 
-def run_file(path: Path, overrides: list[str], out: Path, ray: str | None, as_json: bool) -> None:
+def run_file(path: Path, overrides: list[str], out: str, ray: str | None, as_json: bool) -> None:
     """One run of the scenario at `path`; exit code 3 where it is not VALID."""
     from squall.cluster.driver.run import run_scenario
     from squall.scenarios.config.loader import load_scenario
@@ -74,7 +74,7 @@ def run_file(path: Path, overrides: list[str], out: Path, ray: str | None, as_js
     scenario = load_scenario(path, overrides)
     with interruptible() as interrupts:
         result = run_scenario(scenario, out, ray, interrupts)
-    print_summary(result.summary, result.run_dir, as_json)
+    print_summary(result.summary, result.where, as_json)
     if result.status != "VALID":
         raise typer.Exit(EXIT_INVALID)
 
@@ -90,15 +90,17 @@ def _rehearse(path: Path, changes: list[str], ray: str | None, as_json: bool) ->
 
 
 def _measure_overhead(
-    path: Path, overrides: list[str], out: Path, ray: str | None, n_pairs: int, as_json: bool
+    path: Path, overrides: list[str], out: str, ray: str | None, n_pairs: int, as_json: bool
 ) -> None:
     from squall.analysis.render.overhead_screen import render
     from squall.cluster.commands.overhead import measure_overhead
     from squall.scenarios.config.loader import load_scenario
 
     scenario = load_scenario(path, overrides)
+    if "://" in out:
+        raise ScenarioError("--out: the pairs of --measure-overhead are compared in a folder here, name one")
     with interruptible() as interrupts:
-        result = measure_overhead(scenario, out, ray, interrupts, n_pairs)
+        result = measure_overhead(scenario, Path(out), ray, interrupts, n_pairs)
     print_result(
         result.evaluation.to_json(), lambda _: render(result.evaluation, str(result.folder)), as_json
     )

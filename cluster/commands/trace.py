@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from squall.cluster.commands.options import RunArgument
 from squall.cluster.commands.printed import print_result
 from squall.scenarios.errors import ScenarioError
 
@@ -195,7 +196,7 @@ def convert(
 
 @trace_app.command("from-run")
 def from_run(
-    run_dir: Annotated[Path, typer.Argument(help="A run directory.", metavar="RUN")],
+    run_dir: RunArgument,
     out: OutArgument,
     phase: Annotated[
         list[str] | None, typer.Option("--phase", help="A phase; none: all measure phases. Repeatable.")

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import platform
+import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -23,6 +24,9 @@ from squall.actors.clock import utc_minus_monotonic_ns
 from squall.actors.process.sweep import hold
 from squall.analysis.clocks.timeline import RunPhase
 from squall.analysis.derive import derive
+from squall.analysis.storage.home import HERE, send_away
+from squall.analysis.storage.places.object_folder import ObjectFolder
+from squall.analysis.storage.places.place import place_at
 from squall.analysis.storage.store import RunStore
 from squall.analysis.summary.summary_file import Summary
 from squall.analysis.tables.deployed import RedealFacts
@@ -66,16 +70,26 @@ class RunResult:
     run_dir: Path
     summary: Summary | None
     status: str
+    address: str = ""
+    """Where it went, if it is not in `run_dir`."""
+
+    @property
+    def where(self) -> str:
+        """Its address or folder, for people and for `open_run`."""
+        return self.address or str(self.run_dir)
 
 
 def run_scenario(
     scenario: Scenario,
-    out: Path,
+    out: Path | str,
     ray_address: str | None,
     interrupts: Interrupts,
     tell_made: Callable[[Path], None] | None = None,
 ) -> RunResult:
     """Runs `scenario` and seals the run directory that it makes under `out`, and tells as soon as it is made.
+
+    `out` may be object storage, `s3://bucket/prefix`: what is whole goes there as the run goes on, from a folder under
+    `HERE` that goes when all of it is there.
 
     Raises SquallError for what stopped it, and KeyboardInterrupt after a Ctrl-C; the run is sealed as aborted
     then, with all that was received. A bad scenario or trace raises before the directory is made.
@@ -90,7 +104,7 @@ def run_scenario(
     screen = Screen()
     described = describe_plan(plan)
     refuse_empty(described)
-    store = RunStore.create(out, scenario.name, time.time_ns(), _first_manifest(scenario, described))
+    store = _new_store(out, scenario, described)
     if tell_made is not None:
         tell_made(store.run_dir)
     for line in announce(described):
@@ -102,10 +116,39 @@ def run_scenario(
             with interrupts.allowed():
                 check_before_ray(scenario, plan, ray_address is None)
             with _session(ray_address, interrupts, screen, run.end_stuck) as session:
-                return run.execute(session)
+                result = run.execute(session)
+    except BaseException:
+        try:
+            _send(store, screen)
+        except StoreError as error:  # what broke the run off matters more
+            screen.step(str(error), "red")
+        raise
+    else:
+        with interrupts.allowed():
+            return replace(result, address=_send(store, screen))
     finally:
         if lock is not None:
             os.close(lock)
+
+
+def _send(store: RunStore, screen: Screen) -> str:
+    """Brings a run of object storage there; where the run lies then. Raises StoreError."""
+    if store.manifest.copied_to:
+        screen.step(f"bringing it to {store.manifest.copied_to}; until all is there it is in {store.run_dir}")
+    return send_away(store)
+
+
+def _new_store(out: Path | str, scenario: Scenario, described: PlanFacts) -> RunStore:
+    place = place_at(str(out))
+    folder = Path(out) if place is None else HERE
+    store = RunStore.create(folder, scenario.name, time.time_ns(), _first_manifest(scenario, described))
+    if place is not None:
+        try:
+            store.copy_to(ObjectFolder(f"{place.address}/{store.run}"))
+        except StoreError:
+            shutil.rmtree(store.run_dir, ignore_errors=True)  # there is nothing in it
+            raise
+    return store
 
 
 @contextmanager

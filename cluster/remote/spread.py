@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from squall.analysis.storage.manifest_file import MANIFEST
 from squall.analysis.storage.query import Answer, Partition
 from squall.scenarios.errors import ClusterError, SquallError
 
@@ -58,7 +57,7 @@ class TaskSpread:
 
 def _do(function: Callable[[Partition], Answer], partition: Partition, run_dir: Path) -> Answer:
     """`function(partition)`, on whatever node it comes to."""
-    if not (run_dir / MANIFEST).is_file():
+    if not (run_dir / "tables").is_dir():
         raise ClusterError(
             f"a node of Ray does not see {run_dir}: put the run directory on a disk that all nodes have under "
             "this path, or analyze without --ray"

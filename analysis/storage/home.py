@@ -1,0 +1,48 @@
+"""A run of object storage in a folder here: while it is made, and to be taken up again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from squall.analysis.storage.manifest_file import MANIFEST, read_document
+from squall.analysis.storage.part import error_reason
+from squall.analysis.storage.places.place import fetch, place_at
+from squall.analysis.storage.store import RunStore
+from squall.scenarios.errors import StoreError
+
+HERE = Path("runs")
+"""Folder for a run that goes to object storage, until it is there."""
+
+
+def brought_home(run: str) -> Path:
+    """The folder of a run that may lie in object storage: the one it was made in, if that is still here, else a copy.
+
+    Raises `StoreError`.
+    """
+    place = place_at(run)
+    if place is None:
+        return Path(run)
+    manifest, _ = read_document(place)
+    folder = HERE / manifest.run
+    if (folder / MANIFEST).exists():  # made here, and never sent as a whole: it has all
+        return folder
+    try:
+        names = [name for name in place.sizes() if name != MANIFEST]
+        for name in [*names, MANIFEST]:  # so that a copy which has one is whole
+            fetch(place, name, folder / name)
+    except OSError as error:
+        raise StoreError(f"cannot bring {run} to {folder}: {error_reason(error)}") from error
+    for name in ("tables", "nsys", "logs"):
+        (folder / name).mkdir(exist_ok=True)
+    return folder
+
+
+def send_away(store: RunStore) -> str:
+    """Brings a run that is sealed and lacks nothing to the object storage it is to lie in, if any; where it lies then.
+
+    Raises `StoreError`: it is whole in its folder then.
+    """
+    known = store.manifest
+    if not known.copied_to or not store.is_sealed or known.unfinished is not None:
+        return store.where
+    return store.send()

@@ -1,0 +1,206 @@
+"""Runs that go to an object store: a real S3-compatible server, here and there the same, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from squall.analysis.derive import derive
+from squall.analysis.run import open_run
+from squall.analysis.schema import TABLES
+from squall.analysis.storage.places import object_folder
+from squall.analysis.storage.places.mirror import Mirror
+from squall.analysis.storage.places.object_folder import ObjectFolder
+from squall.analysis.storage.store import RunStore
+from squall.scenarios.errors import StoreError
+from tests.integration.live_runs import Bench, Live, planned_rows, scenario_mapping, wait_until
+from tests.null_process import NullProcess
+from tests.object_store import BUCKET, ObjectStore, object_store
+from tests.planted_runs import Shape, plant
+
+pytestmark = pytest.mark.beside
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[ObjectStore]:
+    with object_store(tmp_path / "objects") as started:
+        yield started
+
+
+@pytest.fixture
+def known(server: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> ObjectStore:
+    """The server, for this process too."""
+    _make_known(server, monkeypatch)
+    return server
+
+
+def _make_known(server: ObjectStore, patch: pytest.MonkeyPatch) -> None:
+    for name, value in server.environment().items():
+        patch.setenv(name, value)
+    object_folder._file_system.cache_clear()
+
+
+ADDRESS = f"s3://{BUCKET}/runs"
+
+
+def _start(bench: Bench, null: NullProcess, env: dict[str, str], *options: str) -> Live:
+    mapping = scenario_mapping(model={"name": "linear_head"})
+    url = f"http://127.0.0.1:{null.ports['http']}"
+    path = bench.write(mapping)
+    return bench.start("run", path, "--out", ADDRESS, "--server", url, *options, env=env, cwd=bench.folder)
+
+
+def _here(bench: Bench) -> list[Path]:
+    return list((bench.folder / "runs").iterdir())
+
+
+def test_analysis_there_gives_the_rows_of_analysis_here(known: ObjectStore, tmp_path: Path) -> None:
+    shape = Shape(seed=5, n_requests=300, servers=("record", "traced"), n_instances=2, n_nodes=2)
+    here = plant(shape).write(tmp_path / "runs")
+    address = f"s3://{BUCKET}/some/where/{here.run}"
+    Mirror(here.run_dir, ObjectFolder(address)).finish("manifest.json")
+    there = RunStore.open(address)
+    ours, theirs = derive(here).to_json(), derive(there).to_json()
+    assert json.dumps(theirs) == json.dumps(ours)
+    again = RunStore.open(address)
+    for name in TABLES:
+        assert again.has(name) == here.has(name), name
+        if here.has(name):
+            assert again.read(name).equals(here.read(name)), name
+    assert again.verify() == []
+    assert open_run(address).summary.to_json() == open_run(here.run_dir).summary.to_json()
+    derive(RunStore.open(address))  # made anew, once more
+    last = RunStore.open(address)
+    assert last.verify() == []
+    assert last.read("joined").equals(here.read("joined"))
+    assert not [name for name in known.objects() if name.endswith((".open", ".new"))]
+    report = known.folder / BUCKET / "some" / "where" / here.run / "report.html"
+    assert report.read_bytes()[:15] == (here.run_dir / "report.html").read_bytes()[:15]
+
+
+def _has_begun(bench: Bench) -> bool:
+    """Whether the start instant is known."""
+    return any(
+        RunStore.open(path.parent).manifest.phases for path in bench.folder.glob("runs/*/manifest.json")
+    )
+
+
+@pytest.mark.slow
+def test_a_run_goes_there_leaves_nothing_here_and_is_analysed_there(alone: Bench, known: ObjectStore) -> None:
+    env = known.environment()
+    with NullProcess("--service=constant:1ms") as null:
+        live = _start(alone, null, env, "--json")
+        assert live.end() in (0, 3), live.lines
+    assert _here(alone) == []
+    (name,) = {one.split("/")[1] for one in known.objects()}
+    store = RunStore.open(f"{ADDRESS}/{name}")
+    assert store.verify() == []
+    assert planned_rows(store)["request_id"]
+    assert store.manifest.copied_to == store.where
+    secrets = [value for key, value in env.items() if "KEY" in key]
+    for path in (known.folder / BUCKET).rglob("*"):
+        assert path.is_dir() or not any(one.encode() in path.read_bytes() for one in secrets), path
+    first = json.loads(alone.stdout())
+    live = alone.start("analyze", store.where, "--json", env=env, cwd=alone.folder)
+    assert live.end() == 0, live.lines
+    assert json.loads(alone.stdout()) == first
+    live = alone.start("report", store.where, env=env, cwd=alone.folder)
+    assert live.end() == 0, live.lines
+    assert alone.stdout() == f"{store.where}/report.html\n"
+    live = alone.start("resume", store.where, "--json", env=env, cwd=alone.folder)
+    assert live.end() in (0, 3), live.lines
+
+
+@pytest.mark.slow
+def test_a_store_killed_in_the_middle_leaves_the_run_whole_here_and_resume_brings_it_there(
+    alone: Bench, tmp_path: Path
+) -> None:
+    with NullProcess("--service=constant:1ms") as null, object_store(tmp_path / "objects") as server:
+        live = _start(alone, null, server.environment())
+        wait_until(lambda: _has_begun(alone), 90, "the load")
+        server.kill()
+        assert live.end() == 1, live.lines
+        (run_dir,) = _here(alone)
+        line = live.error_line()
+        assert line.startswith(f"squall: cannot write to {ADDRESS}/{run_dir.name}: "), line
+        assert line.endswith(
+            f"the run is whole in runs/{run_dir.name}: squall resume runs/{run_dir.name} brings it there"
+        )
+        store = RunStore.open(run_dir)
+        assert store.verify() == []
+        rows = store.read("requests")
+        assert store.has_file("report.html")
+    with object_store(tmp_path / "objects") as server:
+        live = alone.start("resume", f"runs/{run_dir.name}", env=server.environment(), cwd=alone.folder)
+        assert live.end() in (0, 3), live.lines
+        assert _here(alone) == []
+        with pytest.MonkeyPatch.context() as patch:
+            _make_known(server, patch)
+            store = RunStore.open(f"{ADDRESS}/{run_dir.name}")
+            assert store.verify() == []
+            assert store.read("requests").equals(rows)
+
+
+@pytest.mark.slow
+def test_a_driver_killed_under_load_left_there_what_it_had_and_is_resumed_by_its_address(
+    alone: Bench, known: ObjectStore
+) -> None:
+    with NullProcess("--service=constant:1ms") as null:
+        live = _start(alone, null, known.environment())
+        wait_until(lambda: _has_begun(alone), 90, "the load")
+        time.sleep(1.5)
+        os.killpg(live.process.pid, signal.SIGKILL)
+        live.end()
+    (name,) = {one.split("/")[1] for one in known.objects()}
+    address = f"{ADDRESS}/{name}"
+    assert not RunStore.open(address).is_sealed
+    wait_until(lambda: not alone.processes(), 60, "the run's processes end")
+    live = alone.start("resume", address, env=known.environment(), cwd=alone.folder)
+    assert live.end() in (0, 3), live.lines
+    store = RunStore.open(address)
+    assert store.is_sealed
+    assert store.verify() == []
+    assert planned_rows(store)["request_id"]
+    assert _here(alone) == []
+
+
+@pytest.mark.parametrize(
+    ("address", "secret", "reason"),
+    [
+        (ADDRESS, "another secret", "access is denied"),
+        ("s3://nobodys/runs", None, "there is no such bucket"),
+        ("s3://Key:Secret@bucket/runs", None, "object storage is named as s3://BUCKET/PREFIX"),
+        ("gs://bucket/runs", None, "object storage is known as s3://BUCKET/PREFIX alone"),
+    ],
+)
+def test_what_cannot_be_written_there_is_one_line_before_anything_starts(
+    alone: Bench, server: ObjectStore, address: str, secret: str | None, reason: str
+) -> None:
+    env = server.environment() if secret is None else server.environment(secret)
+    path = alone.write(scenario_mapping())
+    live = alone.start("run", path, "--out", address, env=env, cwd=alone.folder)
+    assert live.end() == 1, live.lines
+    line = live.error_line()
+    assert reason in line
+    assert "Secret" not in line
+    assert not list(alone.folder.glob("runs/*"))
+
+
+def test_what_cannot_be_read_there_is_one_line(known: ObjectStore, tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match=r"s3://loads/none is not a run directory: .*no such file") as caught:
+        RunStore.open(f"s3://{BUCKET}/none")
+    assert "\n" not in str(caught.value)
+    here = plant(Shape(seed=5, n_requests=50)).write(tmp_path / "runs")
+    address = f"{ADDRESS}/{here.run}"
+    Mirror(here.run_dir, ObjectFolder(address)).finish("manifest.json")
+    store = RunStore.open(address)
+    known.kill()
+    with pytest.raises(StoreError, match=r"the object store cannot be reached") as caught:
+        derive(store)
+    assert "\n" not in str(caught.value)
