@@ -189,9 +189,12 @@ class Collection:
             with suppress(LostActor):  # told by `_wake_agents`
                 asked[label] = (agent, agent.begin(NodeAgent.stop_observer))
         until = time.monotonic() + _STOP_TIMEOUT_S
+        found: dict[str, ObserverCost] = {}
         for label, (agent, reference) in asked.items():
-            step = partial(self._hear_observer, label, agent, reference, until)
+            step = partial(self._hear_observer, label, agent, reference, until, found)
             self._try_noting(f"samples of {label}", step)
+        known = self._store.manifest  # written once: it holds facts of every node
+        self._store.amend(replace(known, observers={**known.observers, **found}))
 
     def _hear_observer(
         self,
@@ -199,12 +202,12 @@ class Collection:
         agent: Handle[NodeAgent],
         reference: Future[tuple[list[str], ObserverCost | None]],
         until: float,
+        found: dict[str, ObserverCost],
     ) -> None:
         losses, facts = agent.wait(reference, max(0.0, until - time.monotonic()))
         self.notes += losses
         if facts is not None:
-            known = self._store.manifest
-            self._store.amend(replace(known, observers={**known.observers, label: facts}))
+            found[label] = facts
 
     def _take_clocks(self) -> None:
         """The last look at the clocks: the maps by which all that follows is stored, and the probes themselves."""
