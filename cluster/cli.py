@@ -12,6 +12,8 @@ from squall.cluster.commands.doctor import doctor
 from squall.cluster.commands.ending import fail
 from squall.cluster.commands.inject import inject
 from squall.cluster.commands.models import models_app
+from squall.cluster.commands.nodes.bundle import bundle
+from squall.cluster.commands.nodes.deploy import deploy
 from squall.cluster.commands.report import report
 from squall.cluster.commands.resume import resume
 from squall.cluster.commands.run import run
@@ -27,7 +29,7 @@ app = typer.Typer(
     help="Replays bursty traffic against Triton servers, profiles them, joins every latency with its batch.",
     no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None,
 )  # fmt: skip
-for command in (demo, run, doctor, inject, analyze, resume, report, selftest):
+for command in (demo, run, doctor, inject, analyze, resume, report, selftest, bundle, deploy):
     app.command()(command)
 app.add_typer(models_app, name="models")
 app.add_typer(trace_app, name="trace")

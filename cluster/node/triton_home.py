@@ -49,6 +49,12 @@ def cache_dir() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "squall"
 
 
+def cached_home() -> Path | None:
+    """The folder of the wheel's server in the cache, where it is there and whole."""
+    home = cache_dir() / f"triton-{WHEEL.replace('==', '-')}"
+    return home if (home / "complete").exists() else None
+
+
 def find_triton() -> TritonHome:
     """`tritonserver` on the PATH, else the wheel's, fetched on first use. Raises TargetError."""
     installed = shutil.which("tritonserver")

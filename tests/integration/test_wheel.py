@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-NO_CODE = {".j2", ".yaml", ".so", ".pyi", ".typed"}
+NO_CODE = {".j2", ".yaml", ".so", ".pyi", ".typed", ".sh", ""}
 
 
 @pytest.mark.beside
