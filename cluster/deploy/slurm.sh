@@ -4,7 +4,7 @@
 #SBATCH --ntasks-per-node=1
 #SBATCH --exclusive
 # A run of squall @SQUALL@ (Ray @RAY@) on the nodes of a Slurm job: sbatch slurm.sh SCENARIO.yaml [options of squall run]
-# The environment of squall must be active on every node. The first node is Ray's head and the driver's. Ray's token is new for each job,
+# squall's environment must be active on every node. The first node is Ray's head and the driver's. Ray's token is new for each job
 # and goes by the environment alone. On nodes with GPUs add --gpus-per-node: Slurm then shows them to Ray.
 set -euo pipefail
 : "${1:?"names a scenario: sbatch slurm.sh SCENARIO.yaml"}"

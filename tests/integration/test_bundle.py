@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import shutil
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
 
 import pytest
 
-from squall.cluster.deploy.bundle import fill
+from squall.cluster.deploy.bundle import fill, write_bundle
 from squall.cluster.deploy.needed import pins
 from squall.cluster.node.triton_home import cached_home, find_triton
+from squall.scenarios.errors import ClusterError
 from tests.integration.live_runs import Bench, scenario_mapping
 
 pytestmark = [
@@ -83,11 +84,17 @@ def test_two_bundles_of_one_environment_are_the_same_to_the_byte(
 ) -> None:
     few = {"hpack": pins("3.11")["hpack"]}
     monkeypatch.setattr("squall.cluster.deploy.bundle.pins", lambda _: few)
-    digests = []
-    for name in ("one", "two"):
-        fill(tmp_path / name, f"3.{sys.version_info.minor}")
-        digests.append(hashlib.sha256((tmp_path / name / "SHA256SUMS").read_bytes()).hexdigest())
-    assert digests[0] == digests[1]
+    python = f"3.{sys.version_info.minor}"
+    for name in ("one.tar", "two.tar"):
+        write_bundle(tmp_path / name, python)
+    assert (tmp_path / "one.tar").read_bytes() == (tmp_path / "two.tar").read_bytes()
+    with tarfile.open(tmp_path / "one.tar") as archive:
+        assert {"squall-bundle/install.sh", "squall-bundle/SHA256SUMS"} <= set(archive.getnames())
+    with pytest.raises(ClusterError, match="is there already"):
+        write_bundle(tmp_path / "one.tar", python)
+    with pytest.raises(ClusterError, match="name one from 3"):
+        write_bundle(tmp_path / "three", "3.9")
+    assert {path.name for path in tmp_path.iterdir()} == {"one.tar", "two.tar"}, "nothing else is left"
 
 
 def test_a_bundle_for_another_python_holds_its_wheels(

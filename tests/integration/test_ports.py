@@ -110,7 +110,7 @@ def _assert_closed(found: dict[str, dict[str, Any]], who: dict[str, str]) -> Non
         for ends in (tried["grpc"], tried["grpc, wrong token"]):
             assert set(ends) <= {"UNAUTHENTICATED", "UNIMPLEMENTED"}, told
             if name not in ("clock responder", "runtime env agent"):
-                assert ends["UNAUTHENTICATED"] > 0, told
+                assert ends.get("UNAUTHENTICATED"), told
         if name == "clock responder":
             assert tried["garbage"] == 0, told
         if name == "runtime env agent":
