@@ -83,12 +83,8 @@ def _requests(files: dict[str, bytes]) -> dict[int, tuple[Any, ...]]:
 def _plain(table: pa.Table) -> dict[int, tuple[Any, ...]]:
     names = ("request_id", "worker", "outcome", "rows", "request_bytes", "response_bytes")
     columns = [table.column(name).to_pylist() for name in names]
-    spans = [
-        done - sent
-        for done, sent in zip(
-            table.column("done_ns").to_pylist(), table.column("sent_ns").to_pylist(), strict=True
-        )
-    ]
+    instants = (table.column(name).to_pylist() for name in ("sent_ns", "done_ns"))
+    spans = [0 if sent is None else done - sent for sent, done in zip(*instants, strict=True)]
     return {row[0]: (*row[1:], span // 10_000) for *row, span in zip(*columns, spans, strict=True)}
 
 
