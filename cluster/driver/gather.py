@@ -27,7 +27,7 @@ from squall.cluster.driver.nodes import Nodes, label_of
 from squall.cluster.driver.records.fetching import Fetching, in_order
 from squall.cluster.driver.records.ingest import Ledger, add_missing, ingest_file, ingest_table
 from squall.cluster.driver.records.node_files import pieces_of
-from squall.cluster.driver.records.side_by_side import side_by_side
+from squall.cluster.driver.records.side_by_side import as_they_end, side_by_side
 from squall.cluster.driver.redealing.redealer import redeals_of, told_of_redeal
 from squall.cluster.driver.worker_answers import answers_of, with_accounts
 from squall.cluster.node.agent import NodeAgent
@@ -113,7 +113,8 @@ class Collection:
         if profiler is not None:
             self._try_noting("profiler", partial(self._take_profile, profiler))
         files = self._files()
-        self._fetch(files)
+        for _ in self._fetch(files):
+            pass
         self._try_noting("fetching", partial(self._note_fetched, files))
         self._ingest([entry for entry in files if entry[1].table not in ("", "requests")])
         self._try("other tables", self._store.flush)
@@ -228,8 +229,8 @@ class Collection:
     def _take_requests(self) -> None:
         """Every record of a request, and a row `lost` or `unsent` for each arrival without one."""
         files = [entry for entry in self._files() if entry[1].table == "requests"]
-        self._fetch(files)
-        self._ingest(files)
+        for of_node in self._fetch(files):  # those of a slow node come last
+            self._ingest(of_node)
         for worker, tables in self._of_workers(LoadWorker.leftovers):
             self._try(worker.handle.name, partial(self._take_leftovers, worker, tables))
         self._try("arrivals without a record", self._add_missing)
@@ -317,12 +318,14 @@ class Collection:
         with self._noting_unfetched(label):
             found.extend(files_of(self._deployment.nodes, label, self.losses))
 
-    def _fetch(self, files: Sequence[tuple[str, NodeFile]]) -> None:
-        """To where they can be read: one stream a node, all nodes at once."""
+    def _fetch(self, files: Sequence[tuple[str, NodeFile]]) -> Iterator[Sequence[tuple[str, NodeFile]]]:
+        """To where they can be read: one stream a node, all nodes at once. Gives those of each node that is done."""
         by_node: dict[str, list[tuple[str, NodeFile]]] = {}
         for label, file in sorted(files, key=lambda entry: in_order(entry[1])):
             by_node.setdefault(label_of(label), []).append((label, file))
-        side_by_side([partial(self._fetch_from_node, of_node) for of_node in by_node.values()])
+        steps = {label: partial(self._fetch_from_node, of_node) for label, of_node in by_node.items()}
+        for label in as_they_end(steps):
+            yield by_node[label]
 
     def _fetch_from_node(self, files: Sequence[tuple[str, NodeFile]]) -> None:
         for label, file in files:

@@ -10,7 +10,7 @@ from squall.scenarios.config.records import RecordsConfig
 from squall.scenarios.units import NS_PER_S
 
 MARGIN_NS = NS_PER_S
-"""Before a measured phase nothing is begun: a piece on a slow link needs its time."""
+"""Before a measured phase nothing is begun: a piece on a slow link needs its time. Nor after it: replies still come."""
 PIECE_BYTES = 2**20
 """While the load runs: 0.84 s at 10 Mbit/s."""
 _LEAST_PIECE_BYTES = 2**12
@@ -29,7 +29,7 @@ class Pace:
 
     def __init__(self, config: RecordsConfig, measured: Sequence[Span]) -> None:
         self._config = config
-        self._measured = sorted(measured)
+        self._measured = [Span(one.start_ns - MARGIN_NS, one.end_ns + MARGIN_NS) for one in sorted(measured)]
         self._free_ns = 0
         self._lock = threading.Lock()
 
@@ -60,8 +60,8 @@ class Pace:
         return min(most_bytes, max(_LEAST_PIECE_BYTES, known // _PIECES_A_SECOND))
 
     def _span_at(self, now_ns: int) -> Span | None:
-        """The measured phase that lasts, or is about to begin."""
+        """The measured phase that lasts, with its margins."""
         for span in self._measured:
-            if span.start_ns - MARGIN_NS <= now_ns < span.end_ns:
+            if span.start_ns <= now_ns < span.end_ns:
                 return span
         return None

@@ -209,11 +209,13 @@ def test_requests_come_first_and_reports_last() -> None:
 MEASURED = [Span(10 * S, 20 * S), Span(30 * S, 40 * S)]
 
 
-def test_nothing_is_begun_in_a_measured_phase_nor_shortly_before_it() -> None:
+def test_nothing_is_begun_in_a_measured_phase_nor_shortly_before_or_after_it() -> None:
     pace = Pace(RecordsConfig(), MEASURED)
+    margin = MARGIN_NS
     for now_ns, wait_ns in (
-        (0, 0), (10 * S - MARGIN_NS - 1, 0), (10 * S - MARGIN_NS, 10 * S + MARGIN_NS), (15 * S, 5 * S),
-        (20 * S - 1, 1), (20 * S, 0), (29 * S, 11 * S), (40 * S, 0), (99 * S, 0),
+        (0, 0), (10 * S - margin - 1, 0), (10 * S - margin, 10 * S + 2 * margin), (15 * S, 5 * S + margin),
+        (20 * S + margin - 1, 1), (20 * S + margin, 0), (30 * S - margin, 10 * S + 2 * margin),
+        (40 * S + margin, 0), (99 * S, 0),
     ):  # fmt: skip
         assert pace.wait_ns(now_ns, PIECE_BYTES) == wait_ns, now_ns
 

@@ -18,6 +18,11 @@ LOST = LostActor("agent on node-0 is lost: it died")
 
 
 class _Agent:
+    n_spawned = 0
+
+    def __init__(self) -> None:
+        type(self).n_spawned += 1
+
     def begin(self, method: Callable[..., Any], *_: Any) -> Any:
         assert method in (NodeAgent.folder, NodeAgent.owner)
         return "/scratch" if method == NodeAgent.folder else None
@@ -31,6 +36,7 @@ class _Agent:
 
 @pytest.fixture
 def nodes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Nodes:
+    _Agent.n_spawned = 0
     monkeypatch.setattr("squall.cluster.driver.nodes.spawn", lambda *_, **__: _Agent())
     phase = {"name": "m", "kind": "measure", "duration": "1s", "arrivals": {"kind": "poisson", "rate": "1/s"}}
     drain = {"name": "d", "kind": "drain", "duration": "1s"}
@@ -49,3 +55,13 @@ def test_a_server_that_the_agent_had_started_ends_with_it(nodes: Nodes) -> None:
     (told,) = nodes.adopt("node-0", LOST)
     assert told == f"{LOST}: its samples end there, and so do the server and profiler that it had started"
     assert nodes.adopt("node-0", LOST) == [], "told once"
+
+
+def test_an_agent_that_took_a_place_and_is_lost_too_is_followed_by_another_and_told_once(
+    nodes: Nodes,
+) -> None:
+    assert nodes.put_again("node-0", LOST) == [f"{LOST}: its samples end there"]
+    assert nodes.put_again("node-0", LOST) == []
+    assert _Agent.n_spawned == 3
+    assert nodes.adopt("node-0", LOST) == []
+    assert _Agent.n_spawned == 3, "who only tells of it puts no other there"

@@ -12,7 +12,7 @@ from squall.actors.load.worker import Account, LoadWorker
 from squall.actors.process.priority import Scheduling
 from squall.analysis.tables.deployed import WorkerFacts
 from squall.cluster.driver.client_workers import Worker
-from squall.cluster.driver.records.side_by_side import side_by_side
+from squall.cluster.driver.records.side_by_side import as_they_end, side_by_side
 from squall.cluster.driver.worker_answers import answers_of, with_accounts
 from squall.cluster.placement import Node
 from squall.scenarios.errors import ClusterError, LostActor
@@ -83,3 +83,17 @@ def test_steps_run_side_by_side_and_one_that_fails_is_raised_when_all_have_ended
         side_by_side([lambda: step(0), lambda: step(1)])
     assert sorted(done) == [0, 1]
     side_by_side([])
+
+
+def test_what_has_ended_is_given_while_another_step_goes_on() -> None:
+    heard = threading.Event()
+    found = []
+    for name in as_they_end({"slow": lambda: _heard(heard), "quick": lambda: None}):
+        found.append(name)
+        heard.set()  # the slow one ends only after the quick one was given
+    assert found == ["quick", "slow"]
+    assert list(as_they_end({})) == []
+
+
+def _heard(told: threading.Event) -> None:
+    assert told.wait(30)
