@@ -203,10 +203,10 @@ def _routed(trace: Mapped) -> Iterator[tuple[str, Mapped]]:
         weights = (1.0, 2.5, 0.7) if RoutingConfig(kind=kind).is_weighed else (1.0, 1.0, 1.0)
         several = {
             "servers": [{"weight": weight} for weight in weights],
-            "clients": {"routing": {"kind": kind}},
+            "clients": {"routing": {"kind": kind, **({"column": "session"} if kind == "trace" else {})}},
         }
         yield f"routing {kind}", {"arrivals": trace, **several}
-        if kind != "mirror":
+        if kind not in ("mirror", "trace"):
             yield f"routing {kind}, closed", {"arrivals": {"kind": "closed", "users": 90}, **several}
     alike = {"servers": {"count": 5}, "clients": {"routing": {"kind": "sticky"}}}
     yield "routing sticky, alike", {"arrivals": trace, **alike}

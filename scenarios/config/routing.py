@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Final, Literal
 
-from squall.scenarios.config.fields import Section
+from squall.scenarios.config.fields import Section, Text
 
 RoutingKind = Literal[
-    "round-robin", "random", "weighted", "sticky", "least-in-flight", "two-choices", "mirror"
+    "round-robin", "random", "weighted", "sticky", "trace", "least-in-flight", "two-choices", "mirror"
 ]
 CHOSEN_AT_SEND: Final = ("least-in-flight", "two-choices")
 WEIGHED = ("weighted", "sticky")
@@ -18,6 +18,7 @@ class RoutingConfig(Section):
     """Which server gets an arrival, where there are several."""
 
     kind: RoutingKind = "round-robin"
+    column: Text | None = None  # of the trace, by whose values kind `trace` routes
 
     @property
     def is_planned(self) -> bool:

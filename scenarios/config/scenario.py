@@ -42,7 +42,7 @@ from squall.scenarios.config.servers import (
     with_shared_keys,
     without_shared_keys,
 )
-from squall.scenarios.config.trace import TraceArrivals
+from squall.scenarios.config.trace import OTHER_SESSIONS, TraceArrivals
 from squall.scenarios.sizes import (
     LARGEST_ARRIVAL_COUNT,
     LARGEST_BATCH,
@@ -367,6 +367,7 @@ class Scenario(Section):
 
     def _refuse_bad_servers(self) -> None:
         """What several servers cannot have together, and routing that cannot be."""
+        self._refuse_bad_column()
         routing = self.clients.routing
         if routing.kind == "mirror" and any(
             isinstance(phase.arrivals, ClosedArrivals) for phase in self.phases
@@ -387,6 +388,31 @@ class Scenario(Section):
             raise ValueError("clients.shared_memory: is shared with one server, and servers are several")
         if self.clients.unix is not None and len(entries) != 1:
             raise ValueError("clients.unix: is the socket of one server, and servers are several")
+
+    def _refuse_bad_column(self) -> None:
+        """The column of a trace that routes is read in place of its sessions, so nothing else may want these."""
+        clients = self.clients
+        is_by_trace = clients.routing.kind == "trace"
+        if is_by_trace != (clients.routing.column is not None):
+            raise ValueError("clients.routing: kind 'trace' and column, that of the trace, go together")
+        if not is_by_trace:
+            return
+        if clients.deal == "session":
+            raise ValueError(
+                f"clients.deal: by session needs the trace's sessions, and clients.routing takes column"
+                f" {clients.routing.column!r} for them; use sequence or hash"
+            )
+        for phase in self.phases:
+            arrivals = phase.arrivals
+            if phase.kind == "measure" and not isinstance(arrivals, TraceArrivals):
+                raise ValueError(
+                    f"clients.routing: kind 'trace' needs arrivals of kind 'trace', and phase {phase.name!r} has others"
+                )
+            if isinstance(arrivals, TraceArrivals) and isinstance(arrivals.rate_scale, OTHER_SESSIONS):
+                raise ValueError(
+                    f"phases.{phase.name}.arrivals.rate_scale: {arrivals.rate_scale.kind!r} makes other sessions, and"
+                    f" clients.routing takes column {clients.routing.column!r} for them; use thin or envelope"
+                )
 
     def _refuse_session_elsewhere(self, where: str, server: ServerConfig) -> None:
         """A session of the user's is for servers of the user's, and for a run that records."""

@@ -7,7 +7,7 @@ var/mean² of the gaps, P/M(w) the largest count in a window of w over the mean 
 from __future__ import annotations
 
 from fractions import Fraction
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import BeforeValidator, Field, PlainSerializer, model_validator
 
@@ -113,6 +113,10 @@ class EnvelopeScale(Section):
 RateScaleConfig = Annotated[
     ThinScale | SessionScale | OverlapScale | ReplicateScale | EnvelopeScale, Field(discriminator="kind")
 ]
+
+
+OTHER_SESSIONS: Final = (SessionScale, OverlapScale, ReplicateScale)
+"""Scales that look at sessions, or whose copies are of others than the trace's."""
 
 
 class TraceArrivals(Section):

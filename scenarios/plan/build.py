@@ -75,17 +75,20 @@ LARGEST_FIXED = 1 << 24
 """Pieces of a fixed curve over a phase, its repeats included: about 1 GiB while it is drawn."""
 
 
-def build_arrivals(config: OpenArrivals, horizon_ns: int, size: str | None = None) -> Arrivals:
+def build_arrivals(
+    config: OpenArrivals, horizon_ns: int, size: str | None = None, session: str | None = None
+) -> Arrivals:
     """The process that `config` describes; `horizon_ns` is the phase, over which a fixed rate curve has its mean.
 
-    `size` names the column of a trace that the rows of its requests follow. Raises ScenarioError, with file and row,
-    for a trace that cannot be used, and ValueError for parameters that only the whole phase shows to be wrong.
+    `size` names the column of a trace that the rows of its requests follow, `session` that of its
+    sessions. Raises ScenarioError, with file and row, for a trace that cannot be used, and ValueError for parameters
+    that only the whole phase shows to be wrong.
     """
     match config:
         case ConstantArrivals():
             return Constant(config.rate_hz)
         case TraceArrivals():
-            return TraceReplay(config, size)
+            return TraceReplay(config, size, session)
         case ClientsArrivals():
             return _clients(config)
         case TicksArrivals():

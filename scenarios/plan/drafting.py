@@ -82,7 +82,7 @@ class _Draft:
         self._seed = seed
         self._columns = {name: Column(dtype, folder) for name, dtype in COLUMNS.items()}
         clients = scenario.clients
-        is_by_session = clients.deal == "session" or clients.routing.kind == "sticky"
+        is_by_session = clients.deal == "session" or clients.routing.kind in ("sticky", "trace")
         self._affinity = Column("<u4", folder) if is_by_session else None
         self._states: dict[Path, FileState] = {}
 
@@ -96,7 +96,9 @@ class _Draft:
         rows = settled(self._scenario.rows_of(phase))
         size = rows.size if isinstance(rows, TraceRows) else None
         try:
-            arrivals = build_arrivals(phase.arrivals, phase.duration_ns, size)
+            arrivals = build_arrivals(
+                phase.arrivals, phase.duration_ns, size, self._scenario.clients.routing.column
+            )
             parts = _parts(arrivals, stream(self._seed, "arrivals", index), phase.duration_ns, start_ns)
         except (
             ValueError

@@ -44,14 +44,16 @@ _LARGEST_NS = 2**62
 class TraceReplay:
     """`Arrivals` of a trace. `parts` gives them with what their requests carry; `offsets_ns` the instants alone.
 
-    `size` names the size column that `parts` has beside the sessions; `trace_parts` has all of them.
+    `size` names the size column that `parts` has beside the sessions; `trace_parts` has all of them. `session`: the
+    column of the sessions, where it is not found by its name.
     """
 
-    def __init__(self, config: TraceArrivals, size: str | None = None) -> None:
+    def __init__(self, config: TraceArrivals, size: str | None = None, session: str | None = None) -> None:
         self.path = Path(config.file)
         self._config = config
         self._scale = config.rate_scale
         self._width_ns = config.quantum_width_ns or 0
+        self._session = session
         self._window = self._open(() if size is None else (size,))
 
     @property
@@ -89,8 +91,9 @@ class TraceReplay:
 
     def _open(self, sizes: tuple[str, ...] | None) -> Window:
         config, scale = self._config, self._scale
+        options = replace(config.options(), session=self._session)
         return Window(
-            self.path, config.options(), sizes, config.start_ns, config.length_ns, config.quantum_width_ns,
+            self.path, options, sizes, config.start_ns, config.length_ns, config.quantum_width_ns,
             scale.copies if isinstance(scale, OverlapScale) else 1, config.loop,
         )  # fmt: skip
 

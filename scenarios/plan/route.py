@@ -27,9 +27,11 @@ from squall.scenarios.plan.growing import PIECE_ROWS, Column, pieces
 from squall.scenarios.plan.hashing import mix64
 from squall.scenarios.plan.plan import Plan
 from squall.scenarios.sizes import LARGEST_ARRIVAL_COUNT, LARGEST_SERVER_COUNT
+from squall.scenarios.traces.parts.part import session_number
 
 _MIRRORED_ROWS = PIECE_ROWS // LARGEST_SERVER_COUNT
 """At a time: times the servers they are a piece."""
+_NAMES_SALT = 3
 _Targets = NDArray[np.uint8]
 _Affinity = NDArray[np.uint32]
 _Rule = Callable[[NDArray[np.int64], _Affinity], _Targets]
@@ -43,12 +45,13 @@ def route(
 
     The plan itself where there is one server, or where workers choose. `round-robin`: seq mod servers, over the whole
     schedule; a plan dealt by `sequence` to a multiple of so many workers so leaves each worker one server, where `hash`
-    leaves it all. `random`, `weighted`: a hash of seq. `sticky`: a hash of the session. `mirror`: each arrival once for
+    leaves it all. `random`, `weighted`: a hash of seq. `sticky`: a hash of the session. `trace`: the
+    server of the session's name, else a hash of the session, whatever the seed. `mirror`: each arrival once for
     every server, at the same instant and with the same request; seq becomes seq · servers + server. `folder` takes the
     temporary files of a plan that is kept in files.
 
     Raises ScenarioError for more arrivals than a plan takes, ValueError for a plan that is routed already and, where
-    routing is `sticky`, one without affinity.
+    routing is `sticky` or `trace`, one without affinity.
     """
     n_servers = _n_servers(weights)
     if plan.target is not None:
@@ -57,8 +60,8 @@ def route(
         return plan
     if routing.kind == "mirror":
         return _mirrored(plan, n_servers, folder)
-    if routing.kind == "sticky" and plan.affinity is None:
-        raise ValueError("sticky routing needs the affinity of the arrivals")
+    if routing.kind in ("sticky", "trace") and plan.affinity is None:
+        raise ValueError(f"{routing.kind} routing needs the affinity of the arrivals")
     rule, target = _rule(routing, weights, seed), Column("<u1", folder)
     affinity: NDArray[Any] = plan.seq if plan.affinity is None else plan.affinity  # no other kind looks at it
     for piece in pieces([plan.seq, affinity]):
@@ -70,10 +73,12 @@ def route_closed(plan: ClosedPlan, routing: RoutingConfig, weights: Sequence[flo
     """The plan with the server of each user, who stays with it; the plan itself as `route` says.
 
     The rules are those of arrivals, by the user's number; `sticky` takes each user for a session. Raises ScenarioError
-    for `mirror`.
+    for `mirror`, ValueError for `trace`, which a scenario with users cannot have.
     """
     if routing.kind == "mirror":
         raise ScenarioError(f"clients.routing: {NO_MIRROR}")
+    if routing.kind == "trace":
+        raise ValueError("users have no trace")
     if _n_servers(weights) == 1 or not routing.is_planned:
         return plan
     rule = _rule(routing, weights, seed)
@@ -103,8 +108,19 @@ def _rule(routing: RoutingConfig, weights: Sequence[float], seed: int) -> _Rule:
         return lambda seq, _: (seq % n_servers).astype(np.uint8)
     if routing.kind == "sticky":
         return lambda _, affinity: _rendezvous(affinity, weights, salt)
+    if routing.kind == "trace":
+        return lambda _, affinity: _named(affinity, n_servers)
     bounds = _bounds(weights if routing.kind == "weighted" else [1.0] * n_servers)
     return lambda seq, _: np.searchsorted(bounds, mix64(seq, salt), side="right").astype(np.uint8)
+
+
+def _named(affinity: _Affinity, n_servers: int) -> _Targets:
+    """The server that a session is called after, `server-0` and so on, by their hashes; of any other session a hash."""
+    target = _rendezvous(affinity, [1.0] * n_servers, _NAMES_SALT)
+    names = np.array([session_number(f"server-{server}") for server in range(n_servers)], np.int64)
+    for server, name in enumerate(affinity_of(names, names)):
+        target[affinity == name] = server
+    return target
 
 
 def _salt(seed: int) -> int:

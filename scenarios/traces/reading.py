@@ -66,7 +66,10 @@ def open_trace(path: Path, options: TraceOptions = _AS_THEY_ARE) -> TraceReader:
     with _faults_of(path):
         _refuse_streams(path)
         record = record_of(options.format) if options.format else recognised(path, options.column)
-        return TraceReader(path, record.name, record.read(path, options), options)
+        source = record.read(path, options)
+        if options.session is not None and not source.has_sessions:
+            raise RowFault(None, f"no column {options.session!r}: format {record.name} has none of that kind")
+        return TraceReader(path, record.name, source, options)
 
 
 def read_trace(path: Path, options: TraceOptions = _AS_THEY_ARE) -> TracePart:

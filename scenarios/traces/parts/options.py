@@ -37,6 +37,7 @@ class TraceOptions:
     `column` the timestamp column, where it is not found by its name.
     `repairs`: `sort` puts rows in order; `skip-bad` leaves out rows that cannot be read; `drop-duplicates` keeps
     the first row of each stamp; `clip-negative` sets a number below 0 to 0.
+    `session` the column whose values are sessions, where it is not to be found by its name.
     `seed` and `model` are for `servegen` only: of what is drawn, and which model's clients (None: all).
     """
 
@@ -46,3 +47,4 @@ class TraceOptions:
     repairs: tuple[Repair, ...] = ()
     seed: int = 0
     model: str | None = None
+    session: str | None = None

@@ -72,13 +72,14 @@ def _delimited(path: Path, options: TraceOptions, known: _Columns | None) -> Del
     stamp = _found(header, options.column or (known.stamp if known is not None else None), row)
     layout = Layout(header, delimiter, row, header.index(stamp), (), None)
     data = data_of(head, row)
-    session = session_column([name for name in header if name != stamp])
+    session = _session(header, stamp, options, row)
     if known is None:
         taken = {stamp, session}
         sizes = tuple(i for i in whole_columns(data, layout) if header[i] not in taken)
     else:
-        sizes = _named(header, known.sizes, required=2, row=row)
-        session = session if known.has_sessions else None
+        named = _named(header, known.sizes, required=2, row=row)
+        sizes = tuple(index for index in named if header[index] != session)
+        session = session if known.has_sessions or options.session is not None else None
     place = None if session is None else header.index(session)
     layout = replace(layout, sizes=sizes, session=place)
     twice = set(duplicate_names(header)) & {header[index] for index in layout.used}
@@ -187,12 +188,12 @@ def _json(path: Path, options: TraceOptions, keys: _Keys) -> JsonSource:
         raise RowFault(1, "no JSON object with a timestamp; name the format")
     stamp = _found(names, options.column or keys.stamp, 1)
     first = next(entry[stamp] for entry in entries if stamp in entry)
-    session = session_column([name for name in names if name != stamp])
-    parent = keys.parent if keys.parent in names else None
+    session = _session(names, stamp, options, 1)
+    parent = keys.parent if keys.parent in names and options.session is None else None
     if keys.sizes is None:
         sizes = tuple(name for name in names if name not in (stamp, session) and _is_whole(entries, name))
     else:
-        sizes = tuple(name for name in keys.sizes if name in names)
+        sizes = tuple(name for name in keys.sizes if name in names and name != session)
     unit = options.unit or unit_of_name(stamp) or keys.unit
     assumed = options.unit is None and unit_of_name(stamp) is None
     is_date = isinstance(first, str) and stamp_kind(first) == "date"
@@ -214,9 +215,8 @@ def columnar_source(path: Path, options: TraceOptions) -> ColumnarSource:
         raise RowFault(
             None, f"the column {stamp!r} is {kind} without a unit; state the unit: ns, us, ms or s"
         )
-    session = session_column(
-        [name for name in names if name != stamp and _is_id(schema.field(names.index(name)).type)]
-    )
+    ids = tuple(name for name in names if _is_id(schema.field(names.index(name)).type))
+    session = _session(ids, stamp, options, None)
     sizes = tuple(
         field.name
         for field in schema
@@ -229,6 +229,15 @@ def columnar_source(path: Path, options: TraceOptions) -> ColumnarSource:
     return ColumnarSource(
         path, container, stamp, sizes, session, unit or "s", None if dated else unit or "s", texts
     )
+
+
+def _session(names: tuple[str, ...], stamp: str, options: TraceOptions, row: int | None) -> str | None:
+    """The column of sessions: the one that is asked for, else by its name. Raises RowFault where that is not there."""
+    if options.session is None:
+        return session_column([name for name in names if name != stamp])
+    if options.session not in names or options.session == stamp:
+        raise RowFault(row, f"no column {options.session!r} of ids; it has {', '.join(names)}")
+    return options.session
 
 
 def _is_id(kind: Any) -> bool:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import math
 import pickle
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -24,7 +28,7 @@ from squall.scenarios.plan.growing import is_in_file
 from squall.scenarios.plan.plan import PhaseSpan, Plan, deal, merge
 from squall.scenarios.plan.route import planned_by_server, route, route_closed
 
-PLANNED: tuple[RoutingKind, ...] = ("round-robin", "random", "weighted", "sticky", "mirror")
+PLANNED: tuple[RoutingKind, ...] = ("round-robin", "random", "weighted", "sticky", "trace", "mirror")
 AT_SEND: tuple[RoutingKind, ...] = ("least-in-flight", "two-choices")
 SCHEDULE = ("seq", "offset_ns", "phase", "rows", "variant")
 
@@ -101,7 +105,7 @@ def test_each_server_has_its_share_without_a_pattern(kind: RoutingKind, seed: in
     assert abs((target[1:] == target[:-1]).sum() - n * again) < 5 * math.sqrt(3 * n * again * (1 - again))
 
 
-@pytest.mark.parametrize("kind", ["random", "sticky"])
+@pytest.mark.parametrize("kind", ["random", "sticky", "trace"])
 @pytest.mark.parametrize("n_servers", [2, 7, 64])
 def test_equal_servers_have_equal_shares(kind: RoutingKind, n_servers: int) -> None:
     counts = planned_by_server(routed(plan_of(64_000), kind, [2.0] * n_servers), n_servers)
@@ -139,6 +143,7 @@ def test_the_routing_of_a_seed_is_the_same_in_every_release() -> None:
         "random": "120112000102",
         "weighted": "120122000112",
         "sticky": "212122221222",
+        "trace": "021200022122",
     }
 
 
@@ -326,6 +331,89 @@ def test_a_plan_for_sticky_routing_keeps_its_sessions(tmp_path: Path) -> None:
     target = target_of(routed(plan, "sticky", [1.0, 1.0]))
     assert [len(set(target[user::7])) for user in range(7)] == [1] * 7
     assert len(set(target)) == 2
+
+
+def by_column(path: Any, column: str = "model", **clients: Any) -> Any:
+    """A scenario of three servers, routed by a column of the trace."""
+    phases = [
+        {"name": "m", "kind": "measure", "duration": "3s", "arrivals": {"kind": "trace", "file": str(path)}},
+        {"name": "end", "kind": "drain", "duration": "1s"},
+    ]
+    whole = {"name": "x", "seed": 4, "model": {"name": "head"}, "phases": phases, "servers": {"count": 3}}
+    routing = {"kind": "trace", "column": column}
+    return scenario_from_mapping({**whole, "clients": {"routing": routing, **clients}}, "test")
+
+
+WORDS = ["server-2", "a", "server-0", "b", "server-1", "c", "d", "server-9"]
+
+
+def written(folder: Any, kind: str) -> Any:
+    """A trace whose column `model` takes `WORDS` in turn, beside sessions that have no part in it."""
+    rows = [(i / 100, f"u{i % 5}", WORDS[i % 8]) for i in range(240)]
+    path = folder / f"trace.{kind}"
+    if kind == "csv":
+        path.write_text("timestamp,session,model\n" + "".join(f"{t},{u},{m}\n" for t, u, m in rows))
+    elif kind == "jsonl":
+        lines = [json.dumps({"timestamp": t, "session": u, "model": m}) for t, u, m in rows]
+        path.write_text("\n".join(lines))
+    else:
+        stamps, sessions, models = zip(*rows, strict=True)
+        columns = {"timestamp_s": stamps, "session": sessions, "model": models}
+        pq.write_table(pa.table(columns), path)
+    return path
+
+
+@pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet"])
+def test_a_column_of_the_trace_names_the_server_of_each_arrival(kind: str, tmp_path: Path) -> None:
+    found = by_column(written(tmp_path, kind))
+    plan = plan_scenario(found)
+    target = np.array(target_of(route(plan, found.clients.routing, [1.0] * 3, found.seed)))
+    assert target.size == 240
+    of_word = {word: set(target[index::8].tolist()) for index, word in enumerate(WORDS)}
+    assert {word: of_word[word] for word in ("server-0", "server-1", "server-2")} == {
+        "server-0": {0}, "server-1": {1}, "server-2": {2}
+    }  # fmt: skip
+    assert {word: of_word[word] for word in ("a", "b", "c", "d", "server-9")} == {
+        "a": {0}, "b": {0}, "c": {0}, "d": {1}, "server-9": {2}
+    }, "by a hash that no release changes"  # fmt: skip
+    again = route(plan, found.clients.routing, [1.0] * 3, found.seed + 1)
+    assert target_of(again) == target.tolist(), "whatever the seed"
+
+
+def test_a_trace_without_the_column_is_one_line(tmp_path: Path) -> None:
+    path = written(tmp_path, "csv")
+    with pytest.raises(ScenarioError) as caught:
+        plan_scenario(by_column(path, "tenant"))
+    assert str(caught.value) == f"{path}: row 1: no column 'tenant' of ids; it has timestamp, session, model"
+    lines = tmp_path / "lines.txt"
+    lines.write_text("0.1\n0.2\n")
+    with pytest.raises(ScenarioError) as caught:
+        plan_scenario(by_column(lines))
+    assert str(caught.value) == f"{lines}: no column 'model': format lines has none of that kind"
+
+
+@pytest.mark.parametrize(
+    ("clients", "phase", "told"),
+    [
+        ({"deal": "session"}, {}, "clients.deal: by session needs the trace's sessions"),
+        ({"routing": {"kind": "trace"}}, {}, "kind 'trace' and column, that of the trace, go together"),
+        ({"routing": {"kind": "sticky", "column": "x"}}, {}, "kind 'trace' and column"),
+        ({}, {"kind": "poisson", "rate": "9/s"}, "needs arrivals of kind 'trace', and phase 'm' has others"),
+        (
+            {},
+            {"kind": "trace", "file": "x", "rate_scale": {"kind": "thin-by-session", "keep": 0.5}},
+            "'thin-by-session' makes other sessions",
+        ),
+    ],
+)
+def test_what_routing_by_a_column_cannot_go_with_is_one_line(
+    clients: dict[str, Any], phase: dict[str, Any], told: str
+) -> None:
+    mapping = by_column("x").to_mapping()
+    mapping["clients"] |= clients
+    mapping["phases"][0]["arrivals"] = phase or mapping["phases"][0]["arrivals"]
+    with pytest.raises(ScenarioError, match=re.escape(told)):
+        scenario_from_mapping(mapping, "test")
 
 
 def users_of(n: int) -> ClosedPlan:
