@@ -32,6 +32,7 @@ import pyarrow.compute as pc
 from squall.analysis.schema import SCHEMA_VERSION, TABLES
 from squall.analysis.storage.aside import aside_of, drop_aside, put_back
 from squall.analysis.storage.far_run import FarRun
+from squall.analysis.storage.kept_parts import KeptParts
 from squall.analysis.storage.manifest_file import (
     MANIFEST,
     changed,
@@ -66,7 +67,7 @@ from squall.analysis.storage.places.place import (
     rows_of,
 )
 from squall.analysis.tables.manifest import OPEN, SEALED, Manifest
-from squall.analysis.tables.sealed import SealedTable, SealedVerdict, Unfinished
+from squall.analysis.tables.sealed import SealedFile, SealedTable, SealedVerdict, Unfinished
 from squall.scenarios.errors import MissingTable, Sealed, StoreError
 
 PART_ROWS = 1_000_000
@@ -91,6 +92,7 @@ class RunStore:
         run lies, if not at `path`, which is a folder for what is passing then."""
         self.run_dir = path
         self._far = far
+        self._kept = KeptParts(manifest)
         self._mirror: Mirror | None = None
         self._manifest = manifest
         self._document = document
@@ -147,7 +149,12 @@ class RunStore:
     @property
     def is_far(self) -> bool:
         """Whether parts of tables lie elsewhere than in a folder here."""
-        return self._far is not None
+        return self._far is not None or bool(self._manifest.kept)
+
+    @property
+    def kept(self) -> KeptParts:
+        """The parts that stayed on their nodes."""
+        return self._kept
 
     @property
     def run(self) -> str:
@@ -188,6 +195,37 @@ class RunStore:
         if part.n_rows >= PART_ROWS:
             self.flush(table)
 
+    def keep(self, table: str, files: Sequence[SealedFile]) -> None:
+        """Notes parts of `table` that a node of `manifest.kept` holds, and `kept.reach` reads. Raises `Sealed`."""
+        self._refuse_if_sealed()
+        self._kept.add(table, files)
+
+    def bring_home(self) -> None:
+        """Brings the parts that stayed on their nodes into the run directory, each held to its checksum.
+
+        Raises `StoreError`: nothing has changed then. What lies on the nodes stays there.
+        """
+        brought: dict[str, list[Path]] = {}
+        try:
+            for table in self.tables():
+                n_here = len(self.path(table))
+                for number, part in enumerate(self._kept.parts(table), n_here):
+                    path = self._table_dir(table) / f"part-{number:05d}.parquet"
+                    brought.setdefault(table, []).append(path)
+                    self._kept.fetch(part, path)
+            tables = self._manifest.tables
+            if tables is not None:
+                found = {name: table_entry(self.run_dir, self.path(name)) for name in brought}
+                tables = {**tables, **found}
+            self._write_manifest(replace(self._manifest, kept={}, tables=tables))
+        except BaseException as error:
+            for path in (path for paths in brought.values() for path in paths):
+                path.unlink(missing_ok=True)
+            if isinstance(error, OSError):
+                raise StoreError(f"cannot bring {self.where} here: {error_reason(error)}") from error
+            raise
+        self._kept = KeptParts(self._manifest)
+
     def flush(self, table: str | None = None) -> None:
         """Closes the open part of `table` (or of all): its rows are on disk and readable from now on."""
         for name in [table] if table else list(self._parts):
@@ -209,7 +247,8 @@ class RunStore:
 
     def parts(self, table: str) -> Sequence[Part]:
         """The closed parts of `table`, wherever they lie, in the order written; empty if the table is absent."""
-        return self._far.parts(table, self._manifest) if self._far is not None else self.path(table)
+        here = self._far.parts(table, self._manifest) if self._far is not None else self.path(table)
+        return [*here, *self._kept.parts(table)]
 
     def path(self, table: str) -> list[Path]:
         """The closed parts of `table` in the folder here, in the order written."""
@@ -219,7 +258,9 @@ class RunStore:
     def sizes(self, table: str) -> dict[str, int]:
         """The bytes of the closed parts of `table` that are there, by name from the run directory."""
         if self._far is None:
-            return {name_of(part, self.run_dir): bytes_of(part) for part in self.path(table)}
+            return {
+                name_of(part, self.run_dir): bytes_of(part) for part in self.path(table)
+            } | self._kept.sizes(table)
         return {name: size for name, size in self._far.sizes.items() if name.startswith(f"tables/{table}/")}
 
     def read_text(self, name: str) -> str:
@@ -363,7 +404,10 @@ class RunStore:
         manifest = replace(
             self._manifest,
             state=SEALED,
-            tables={table: table_entry(self.run_dir, self.path(table)) for table in self.tables()},
+            tables={
+                table: self._kept.added_to(table, table_entry(self.run_dir, self.path(table)))
+                for table in self.tables()
+            },
             losses=(*self._manifest.losses, *self._lost),
             verdict=with_losses(verdict, tuple(self._lost)),
             disk_losses=tuple(self._lost),
@@ -510,6 +554,7 @@ class RunStore:
             raise StoreError(f"cannot write {self.where}/{MANIFEST}: {error_reason(error)}") from error
         self._copy(MANIFEST, content)
         self._manifest, self._document = manifest, document
+        self._kept.folders = manifest.kept
 
     def _reserve(self) -> None:
         # Random bytes: a compressing or sparse file system would hold back nothing for zeros.

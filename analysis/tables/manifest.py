@@ -116,6 +116,9 @@ class Manifest:
         KernelRecordingFacts | None, LEFT_OUT, Since(5), "of a run with the kernel library, what it recorded"
     ] = None
     copied_to: Annotated[str, LEFT_OUT, Since(5), "where a run of `--out s3://…` goes: its address"] = ""
+    kept: Annotated[
+        Mapping[str, str], LEFT_OUT, Since(5), "records that stayed on their nodes: the folder there, by node"
+    ] = field(default_factory=dict)
     notes: Annotated[tuple[str, ...], "all else that did not go as it should"] = ()
     tables: Annotated[Mapping[str, SealedTable] | None, LEFT_OUT, "of a sealed run, the tables"] = None
     verdict: Annotated[SealedVerdict | None, LEFT_OUT, "of a sealed run"] = None

@@ -38,7 +38,8 @@ def analyze(
             "--ray",
             metavar="ADDRESS|local",
             help="Spread a large run over the Ray there, each task with that memory; all nodes must see the run "
-            "directory under one path. local: over this machine's CPUs.",
+            "directory under one path. local: over this machine's CPUs. Of a run that left its records on nodes: a "
+            "Ray that has these.",
         ),
     ] = None,
     as_json: JsonOption = False,
@@ -50,7 +51,7 @@ def analyze(
     memory_bytes = _memory_bytes(memory)
     with interruptible() as interrupts:
         store = RunStore.open(absolute(run_dir))  # a task has another working directory
-        with _spread_over(ray, store, interrupts) as spread, interrupts.allowed():
+        with reaching(ray, store, interrupts) as spread, interrupts.allowed():
             summary = derive(
                 store, memory_bytes, spread
             )  # a signal leaves of each table the old or the new one
@@ -58,17 +59,23 @@ def analyze(
 
 
 @contextmanager
-def _spread_over(ray: str | None, store: RunStore, interrupts: Interrupts) -> Iterator[TaskSpread | None]:
-    """The Ray at that address, or one of this machine's; None without Ray."""
+def reaching(ray: str | None, store: RunStore, interrupts: Interrupts) -> Iterator[TaskSpread | None]:
+    """The Ray at that address, or one of this machine's; None without Ray, and for records that stayed on nodes of it,
+    which are read from here."""
     if ray is None:
         yield None
         return
+    from squall.cluster.kept.keepers import reached
     from squall.cluster.remote.session import Session
     from squall.cluster.remote.spread import TaskSpread
 
-    with Session(None if ray == LOCAL_RAY else ray, has_tasks=True):
+    with Session(None if ray == LOCAL_RAY else ray, has_tasks=True) as session:
         interrupts.install_again()
-        yield TaskSpread(store.run_dir)
+        if store.manifest.kept:
+            with reached(store, session.nodes()):
+                yield None
+        else:
+            yield TaskSpread(store.run_dir)
 
 
 def _memory_bytes(memory: str) -> int:

@@ -52,7 +52,9 @@ SUITES = {
     "analysis.join.batch_ties.Ties": Held("test_ties.py", ("ByBatch", "ByTime")),
     "analysis.nsys.source.Export": Held("test_export.py", ("ParquetExport", "SqliteExport")),
     "analysis.nsys.tables.Clock": Held("test_report_clock.py", ("ClockTrack",)),
-    "analysis.storage.places.place.Place": Held("test_place.py", ("LocalFolder", "ObjectFolder")),
+    "analysis.storage.places.place.Place": Held(
+        "test_place.py", ("LocalFolder", "NodeFolder", "ObjectFolder")
+    ),
     # over Ray: tests/integration/test_analyze.py
     "analysis.storage.query.Spread": Held(
         "test_spread.py", (), elsewhere=("TaskSpread",), unlike=("GcWatch",)

@@ -28,6 +28,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         "squall.analysis.tables",
         "squall.analysis.storage.aside",
         "squall.analysis.storage.far_run",
+        "squall.analysis.storage.kept_parts",
         "squall.analysis.storage.manifest_file",
         "squall.analysis.storage.part",
         "squall.analysis.storage.places",
@@ -36,6 +37,12 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "squall.analysis.storage.far_run": (
         *ERRORS_AND_UNITS,
         "squall.analysis.schema",
+        "squall.analysis.tables",
+        "squall.analysis.storage.part",
+        "squall.analysis.storage.places",
+    ),
+    "squall.analysis.storage.kept_parts": (
+        *ERRORS_AND_UNITS,
         "squall.analysis.tables",
         "squall.analysis.storage.part",
         "squall.analysis.storage.places",
@@ -70,6 +77,7 @@ LEAVES = (
     "squall.analysis.storage.store",
     "squall.analysis.storage.aside",
     "squall.analysis.storage.far_run",
+    "squall.analysis.storage.kept_parts",
     "squall.analysis.storage.manifest_file",
     "squall.analysis.storage.part",
     "squall.models.backend",

@@ -17,7 +17,8 @@ _PIECE_BYTES = 8 * 1024**2
 
 
 class Place(Protocol):
-    """A folder of files under names such as `tables/requests/part-00000.parquet`. Pickles; for any thread.
+    """A folder of files under names such as `tables/requests/part-00000.parquet`. For any thread; pickles, but for one
+    that is read through a process of ours.
 
     A file is there whole or not at all: whoever is cut off while writing leaves what was there before. All methods may
     wait for a network, and raise OSError with one line that says why.

@@ -1,0 +1,1 @@
+"""Records that stay on the nodes that made them: made into tables there, read from elsewhere, brought home, removed."""

@@ -1,0 +1,122 @@
+"""What a node does for the records that stay on it, in a process of its own there."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from squall.analysis.clocks.timeline import RunPhase
+from squall.analysis.clocks.track import ClockTrack
+from squall.analysis.storage.kept_parts import as_kept
+from squall.analysis.storage.part import error_reason, table_entry
+from squall.analysis.storage.places.local_folder import LocalFolder
+from squall.analysis.storage.store import RunStore
+from squall.analysis.tables.manifest import Manifest
+from squall.analysis.tables.sealed import SealedFile
+from squall.cluster.driver.records.ingest import ingest_file
+from squall.cluster.driver.records.node_files import FilesHere
+from squall.cluster.node.spills import NodeFile
+from squall.cluster.node.triton_home import cache_dir
+from squall.scenarios.errors import ClusterError
+
+
+@dataclass(frozen=True)
+class Taken:
+    """A spill file that became parts of its table, and what the driver's ledger asks of requests: `request_id`,
+    `scheduled_ns` on the node's clock, `rows`."""
+
+    files: Sequence[SealedFile]
+    arrivals: pa.Table | None
+
+
+class Keeper:
+    """The folder of runs on one node: `FOLDER/RUN/NODE/tables/…`. For several threads, but `take`, which is for one.
+
+    Methods raise ClusterError.
+    """
+
+    def __init__(self, folder: str | None) -> None:
+        """`folder`: None for squall's cache."""
+        self._folder = Path(folder) if folder is not None else cache_dir() / "records"
+        self._stores: dict[str, RunStore] = {}
+
+    def begin(self, run: str, node: str) -> str:
+        """Makes the folder of a run and node here; the folder of the run."""
+        path = self._folder / run / node
+        try:
+            path.mkdir(parents=True)
+            (path / "tables").mkdir()
+        except OSError as error:
+            raise ClusterError(f"{node}: cannot keep records in {path}: {error_reason(error)}") from error
+        self._stores[node] = RunStore(path, Manifest(run=run), {})
+        return str(path.parent)
+
+    def take(
+        self, node: str, scratch: str, file: NodeFile, clock: ClockTrack, phases: Sequence[RunPhase]
+    ) -> Taken:
+        """Makes parts of a spill file in the scratch folder of a site here, on the run clock."""
+        store = self._stores[node]
+        before = set(store.path(file.table))
+        try:
+            made = ingest_file(store, FilesHere(Path(scratch), node), file, clock, phases)
+            arrivals = [_of_ledger(data) for data in made if file.table == "requests"]
+            store.flush(file.table)
+        except Exception as error:
+            raise ClusterError(f"{node}: cannot keep {file.path}: {error}") from error
+        parts = [path for path in store.path(file.table) if path not in before]
+        entry = table_entry(store.run_dir, parts)
+        return Taken(as_kept(node, entry.files), pa.concat_tables(arrivals) if arrivals else None)
+
+    def nodes_of(self, run: str) -> dict[str, str]:
+        """The nodes whose records of a run lie here, each with the folder of the run."""
+        folder = self._folder / run
+        return {path.parent.name: str(folder) for path in folder.glob("*/tables")}
+
+    def sizes(self, folder: str, under: str) -> dict[str, int]:
+        """See `Place.sizes`. Raises OSError as text, as all that is asked of files."""
+        return LocalFolder(self._inside(folder)).sizes(under)
+
+    def size(self, folder: str, name: str) -> int | None:
+        """Bytes of a file; None where there is none."""
+        path = self._inside(folder) / name
+        return path.stat().st_size if path.is_file() else None
+
+    def read(self, folder: str, name: str, start: int, n_bytes: int) -> bytes:
+        """At most `n_bytes` of a file from `start` on."""
+        with open(self._inside(folder) / name, "rb") as file:
+            return os.pread(file.fileno(), n_bytes, start)
+
+    def write(self, folder: str, name: str, content: bytes) -> None:
+        """See `Place.write`."""
+        LocalFolder(self._inside(folder)).write(name, content)
+
+    def remove(self, folder: str, name: str) -> None:
+        """See `Place.remove`."""
+        LocalFolder(self._inside(folder)).remove(name)
+
+    def forget(self, run: str, node: str) -> None:
+        """Removes what a node kept of a run."""
+        path = self._folder / run / node
+        shutil.rmtree(path, ignore_errors=True)
+        try:
+            path.parent.rmdir()
+        except OSError:  # another node of this machine keeps some
+            return
+
+    def _inside(self, folder: str) -> Path:
+        """Nothing else of the node is read or written."""
+        path = Path(folder).resolve()
+        if not path.is_relative_to(self._folder.resolve()):
+            raise ClusterError(f"{folder} is no folder of records")
+        return path
+
+
+def _of_ledger(data: pa.Table) -> pa.Table:
+    """A few bytes a row: ids and sizes are small, instants near one another."""
+    return pa.table({name: np.asarray(data.column(name)) for name in ("request_id", "scheduled_ns", "rows")})

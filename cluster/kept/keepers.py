@@ -1,0 +1,81 @@
+"""The keepers of a run's nodes: while it is gathered, and again when it is analysed or brought home."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+
+from squall.analysis.storage.store import RunStore
+from squall.cluster.kept.keeper import Keeper
+from squall.cluster.kept.node_folder import NodeFolder
+from squall.cluster.placement import Node
+from squall.cluster.remote.spawn import Handle, end_all, spawn
+from squall.scenarios.config.records import RecordsConfig
+from squall.scenarios.errors import ClusterError
+
+_THREADS = 4
+
+
+class Keepers:
+    """One on each node that had a part in the run, by label. `begin` before the first record is taken."""
+
+    def __init__(self, config: RecordsConfig, nodes: Mapping[str, Node]) -> None:
+        self._config = config
+        self._nodes = nodes
+        self._handles: dict[str, Handle[Keeper]] = {}
+
+    def begin(self, store: RunStore) -> None:
+        """Makes the folders, and says in the manifest where they are. Raises ClusterError, StoreError."""
+        for label, node in self._nodes.items():
+            self._handles[label] = spawn("keeper", node, _THREADS, Keeper, self._config.folder)
+        try:
+            folders = {
+                label: one.call(Keeper.begin, store.run, label) for label, one in self._handles.items()
+            }
+        except ClusterError:
+            with suppress(ClusterError):
+                remove_kept(store.run, self._handles)
+            raise
+        store.amend(replace(store.manifest, kept=folders))
+        store.kept.reach(
+            {label: NodeFolder(self._handles[label], folders[label], label) for label in folders}
+        )
+
+    def __getitem__(self, label: str) -> Handle[Keeper]:
+        return self._handles[label]
+
+    def end(self) -> None:
+        """Ends the processes; the folders stay."""
+        end_all(self._handles.values())
+        self._handles.clear()
+
+
+@contextmanager
+def reached(store: RunStore, nodes: Sequence[Node]) -> Iterator[dict[str, Handle[Keeper]]]:
+    """The folders that `nodes` of a Ray keep of the run are read meanwhile; their keepers, by label in the run."""
+    root = _root_of(store)
+    asked = [spawn("keeper", node, _THREADS, Keeper, root) for node in nodes]
+    try:
+        found: dict[str, Handle[Keeper]] = {}
+        for keeper in asked:
+            there = keeper.call(Keeper.nodes_of, store.run)
+            wanted = {label: folder for label, folder in there.items() if label in store.manifest.kept}
+            store.kept.reach({label: NodeFolder(keeper, folder, label) for label, folder in wanted.items()})
+            found |= dict.fromkeys(wanted, keeper)
+        yield found
+    finally:
+        end_all(asked)
+
+
+def _root_of(store: RunStore) -> str | None:
+    """Folder of records of all runs, as the scenario of the run says."""
+    records = (store.manifest.scenario or {}).get("records") or {}
+    folder: str | None = records.get("folder")
+    return folder
+
+
+def remove_kept(run: str, keepers: Mapping[str, Handle[Keeper]]) -> None:
+    """Removes what the nodes keep of a run. Raises ClusterError."""
+    for label, keeper in keepers.items():
+        keeper.call(Keeper.forget, run, label)

@@ -1,0 +1,142 @@
+"""Records that stay on the nodes that made them: analysed from there, the rows are those of the run gathered."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from squall.actors.inject.library import built_library
+from squall.analysis.derive import derive
+from squall.analysis.schema import TABLES
+from squall.analysis.storage.store import RunStore
+from squall.scenarios.errors import StoreError
+from tests.integration.live_runs import Bench, planned_rows, scenario_mapping
+from tests.integration.namespaces import cluster
+from tests.integration.test_cluster import NODES, Site
+from tests.null_process import NullProcess
+
+pytestmark = pytest.mark.beside
+
+
+def rows_by_table(store: RunStore) -> dict[str, pa.Table]:
+    """All tables, as they are read."""
+    return {name: store.read(name) for name in store.tables()}
+
+
+def assert_equal_rows(found: dict[str, pa.Table], wanted: dict[str, pa.Table]) -> None:
+    assert list(found) == list(wanted)
+    for name, rows in wanted.items():
+        assert found[name].equals(rows), name
+
+
+def figures(store: RunStore) -> dict[str, Any]:
+    return derive(store).to_json()
+
+
+@pytest.mark.slow
+def test_records_kept_on_this_machine_are_analysed_there_brought_home_and_gone_there(alone: Bench) -> None:
+    kept = alone.folder / "kept"
+    mapping = scenario_mapping(model={"name": "linear_head"})
+    mapping["records"] = {"keep": "on-nodes", "folder": str(kept)}
+    with NullProcess("--service=constant:1ms") as null:
+        live = alone.start_run(mapping, "--server", f"http://127.0.0.1:{null.ports['http']}")
+        assert live.end() in (0, 3), live.lines
+    store = alone.store()
+    assert store.manifest.losses == ()
+    assert store.manifest.kept == {"node-0": str(kept / store.run)}
+    assert not list((store.run_dir / "tables").glob("requests/*"))
+    assert sorted(path.name for path in (kept / store.run / "node-0" / "tables").iterdir()) == sorted(
+        name for name in store.tables() if not TABLES[name].is_derived and name != "clock_probes"
+    )
+    assert planned_rows(store)["request_id"]
+    assert store.verify() == []
+    left, told = rows_by_table(store), figures(store)
+    assert_equal_rows(rows_by_table(store), left)
+
+    moved = kept.with_name("elsewhere")
+    kept.rename(moved)
+    with pytest.raises(
+        StoreError, match=r"^node-0 is not reached, which keeps \d+ rows of requests, "
+    ) as error:
+        RunStore.open(store.run_dir).read("requests")
+    assert "\n" not in str(error.value)
+    assert alone.start("analyze", store.run_dir).end() == 1
+    assert alone.start("resume", store.run_dir).end() == 1
+    moved.rename(kept)
+
+    assert alone.start("resume", store.run_dir).end() in (0, 3)
+    home = alone.store()
+    assert home.manifest.kept == {}
+    assert home.verify() == []
+    assert not list(kept.rglob("*.parquet"))
+    shutil.rmtree(kept)
+    assert_equal_rows(rows_by_table(home), left)
+    assert figures(home) == told
+    assert_equal_rows(rows_by_table(alone.store()), left)
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    with cluster(tmp_path_factory.mktemp("cluster"), "gpu0", "client0") as made, made.triton("gpu0") as url:
+        yield Site(made, url)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(built_library("batches") is None, reason="the batch library was not built: no C compiler")
+def test_a_run_left_on_three_hosts_is_analysed_to_the_rows_of_the_run_gathered_on_one(
+    site: Site, tmp_path: Path
+) -> None:
+    kept = site.cluster.tmp / "kept"
+    bench = Bench(tmp_path, site.cluster.tmp, site.cluster.ray, within=site.cluster.head.within)
+    mapping = site.scenario(3, kind="poisson", rate="150/s")
+    mapping["records"] = {"keep": "on-nodes", "folder": str(kept)}
+    live = bench.start_run(mapping)
+    assert live.end() in (0, 3), live.lines
+    store = bench.store()
+    nodes = {name: NODES[name] for name in ("head", "gpu0", "client0")}
+    assert store.manifest.losses == ()
+    assert store.manifest.kept == {label: str(kept / store.run) for label in nodes.values()}
+    for name, label in nodes.items():
+        lying = site.host(name).seen(kept / store.run)
+        assert [path.name for path in lying.iterdir()] == [label]
+        assert ("requests" in {path.name for path in (lying / label / "tables").iterdir()}) == (
+            name != "gpu0"
+        )
+        assert ("batches" in {path.name for path in (lying / label / "tables").iterdir()}) == (name == "gpu0")
+    assert not list((store.run_dir / "tables").glob("requests/*"))
+
+    def derived() -> dict[str, pa.Table]:
+        opened = bench.store()
+        made = [name for name, table in TABLES.items() if table.is_derived and opened.path(name)]
+        return {name: opened.read(name) for name in made}
+
+    of_the_run, told = derived(), json.loads((store.run_dir / "summary.json").read_text())
+    assert {"joined", "windows", "batch_costs"} <= set(of_the_run)
+    assert told["join"]["n_by_level"].get("exact"), told["join"]
+    live = bench.start("analyze", store.run_dir)
+    assert live.end() == 1, live.lines
+    line = live.error_line()
+    assert all(f"{label} is not reached, which keeps " in line for label in list(nodes.values())[1:]), line
+    assert "node-0 is not" not in line
+    live = bench.start("analyze", store.run_dir, "--ray", site.cluster.ray)
+    assert live.end() == 0, live.lines
+    left = derived()
+    assert_equal_rows(left, of_the_run)
+
+    live = bench.start("resume", store.run_dir, "--ray", site.cluster.ray)
+    assert live.end() in (0, 3), live.lines
+    home = bench.store()
+    assert home.manifest.kept == {}
+    assert home.verify() == []
+    assert planned_rows(home)["request_id"]
+    assert not any(list(site.host(name).seen(kept).rglob("*.parquet")) for name in nodes)
+    assert figures(home) == told
+    assert_equal_rows(derived(), left)
+    levels = derived()["joined"].column("join_level").cast(pa.string()).to_pylist()
+    assert levels.count("exact") == told["join"]["n_by_level"]["exact"]
