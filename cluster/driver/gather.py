@@ -330,8 +330,8 @@ class Collection:
         return self._keepers is not None and bool(file.table) and not is_redealt
 
     def _fetch(self, files: Sequence[tuple[str, NodeFile]]) -> Iterator[Sequence[tuple[str, NodeFile]]]:
-        """To where they can be read: one stream a node, all nodes at once. Gives those of each node that is done."""
-        files = [entry for entry in files if not self._is_kept(entry[1])]
+        """To where they can be read, but for those that stay: one stream a node, all nodes at once. Gives those of each
+        node that is done."""
         by_node: dict[str, list[tuple[str, NodeFile]]] = {}
         for label, file in sorted(files, key=lambda entry: in_order(entry[1])):
             by_node.setdefault(label_of(label), []).append((label, file))
@@ -341,7 +341,7 @@ class Collection:
 
     def _fetch_from_node(self, files: Sequence[tuple[str, NodeFile]]) -> None:
         for label, file in files:
-            if label not in self._gone:
+            if label not in self._gone and not self._is_kept(file):
                 self._try(f"{file.path} of {label}", partial(self._fetch_one, label, file))
 
     def _fetch_one(self, label: str, file: NodeFile) -> None:

@@ -1,4 +1,4 @@
-"""Where what the nodes record comes to lie, when it is brought to the driver, and how much of the network that may take."""
+"""Where what the nodes record comes to lie, when it is brought to the driver, and how much network that may take."""
 
 from __future__ import annotations
 
