@@ -11,6 +11,7 @@ from squall.analysis.requests.stimulus import Stimulus
 from squall.analysis.statistics.latency import Quantile
 from squall.analysis.steps.children import ChildModel
 from squall.analysis.summary.step_figures import StepFigures
+from squall.analysis.summary.stragglers import Straggler
 from squall.analysis.verdict.phase_figures import LoadFigures, RateFigures, SeriesFigures
 from squall.analysis.wording import change_text, count_text, duration_text, rate_text, share_text
 
@@ -117,6 +118,13 @@ def server_lines(figures: ServersFigures, latency_name: str) -> list[str]:
     lines = [_server_text(name, one, latency_name) for name, one in figures.servers.items()]
     spread = count_text(figures.p95_ratio) if figures.p95_ratio is None else f"{figures.p95_ratio:.2f}"
     return [*lines, f"largest p95 over smallest: {spread}"]
+
+
+def straggler_text(one: Straggler) -> str:
+    """How much slower a server is than the others, and why."""
+    much = "falls on failures" if one.p95_ratio is None else f"is {one.p95_ratio:.2f} times the others'"
+    why = "; ".join(one.reasons) or "nothing that was recorded tells it apart from them"
+    return f"p95 of {one.server} {much}: {why}"
 
 
 def _server_text(name: str, one: ServerLoad, latency_name: str) -> str:

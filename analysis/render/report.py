@@ -18,6 +18,7 @@ from squall.analysis.render.figure_lines import (
     interval_text,
     load_rows,
     quantile_text,
+    straggler_text,
     users_text,
 )
 from squall.analysis.render.observing_lines import cost_lines, profile_lines, recording_lines, under_text
@@ -98,6 +99,7 @@ def _environment() -> Environment:
         trim_blocks=True,
     )
     environment.filters |= {
+        "straggler": straggler_text,
         "duration": duration_text,
         "share": share_text,
         "count": count_text,

@@ -27,6 +27,7 @@ from squall.analysis.render.figure_lines import (
     server_lines,
     step_text,
     stimulus_lines,
+    straggler_text,
     users_text,
 )
 from squall.analysis.render.observing_lines import (
@@ -236,7 +237,7 @@ def _server_lines(summary: Summary) -> list[str]:
     *lines, alike = server_lines(figures, summary.latency_name)
     rest = len(lines) - MOST_LINES
     more = [f"and {rest} more servers: see the report"] if rest > 0 else []
-    return [*lines[:MOST_LINES], *more, alike]
+    return [*lines[:MOST_LINES], *more, alike, *map(straggler_text, summary.stragglers[:MOST_LINES])]
 
 
 def _batch_lines(batches: BatchFigures | None, collectors: Mapping[str, CollectorState]) -> list[str]:

@@ -39,6 +39,7 @@ from squall.analysis.summary.identities import Identity, cost_identities, identi
 from squall.analysis.summary.profile_figures import latency_under, profile_figures
 from squall.analysis.summary.sampled import gpu_figures, host_figures, worker_figures
 from squall.analysis.summary.step_figures import step_figures
+from squall.analysis.summary.stragglers import stragglers
 from squall.analysis.summary.summary_file import Summary
 from squall.analysis.tables.document import to_json
 from squall.analysis.verdict.cpu_shares import cpu_lines, cpu_shares
@@ -72,6 +73,8 @@ def summarise(store: RunStore, memory_limit_bytes: int = MEMORY_LIMIT_BYTES) -> 
     pa.default_memory_pool().release_unused()
     verdict = as_sealed(of_requests.verdict, to_json(manifest.verdict) or {})
     cpus = cpu_shares(_read(store, "cpu_samples"), names)
+    hosts = host_figures(rows_in(sampled.hosts, names))
+    gpus = rows_in(_read(store, "gpu_samples"), names)
     metrics = run_metrics(store, memory_limit_bytes) if store.has("batch_costs") else None
     checks = self_checks(store, metrics, memory_limit_bytes)
     findings = find(store, metrics, verdict, unmet(checks), memory_limit_bytes)
@@ -107,10 +110,11 @@ def summarise(store: RunStore, memory_limit_bytes: int = MEMORY_LIMIT_BYTES) -> 
         rejections=of_requests.rejections,
         join=read_join_report(store, memory_limit_bytes) if store.has("joined") else None,
         steps=step_figures(store, names, is_open, memory_limit_bytes),
-        host=host_figures(rows_in(sampled.hosts, names)),
+        host=hosts,
         cpu=tuple(cpus),
         cpu_text=tuple(cpu_lines(cpus, manifest)),
-        gpu=gpu_figures(rows_in(_read(store, "gpu_samples"), names)),
+        gpu=gpu_figures(gpus),
+        stragglers=stragglers(of_requests.measure.servers, gpus, hosts, manifest),
         workers=worker_figures(rows_in(sampled.workers, names)),
         lane=workers_of.lane_text(manifest.workers),
         value_checks=manifest.value_checks,

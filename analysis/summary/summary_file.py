@@ -24,6 +24,7 @@ from squall.analysis.summary.identities import Identity
 from squall.analysis.summary.profile_figures import LatencyUnder, ProfileFigures
 from squall.analysis.summary.sampled import GpuFigures, HostFigures, WorkerFigures
 from squall.analysis.summary.step_figures import StepsFigures
+from squall.analysis.summary.stragglers import Straggler
 from squall.analysis.tables.collected import CollectorState, ValueChecks
 from squall.analysis.tables.document import to_json
 from squall.analysis.verdict.bottleneck import Bottleneck
@@ -76,6 +77,7 @@ class Summary:
     cpu: tuple[CpuShares, ...]
     cpu_text: tuple[str, ...]
     gpu: Mapping[str, GpuFigures] | None
+    stragglers: tuple[Straggler, ...]
     workers: WorkerFigures | None
     lane: str
     value_checks: ValueChecks | None

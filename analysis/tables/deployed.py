@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated
 
 from squall.analysis.tables.document import LEFT_OUT, Since, With
@@ -39,6 +39,21 @@ class RayPriority:
 
 
 @dataclass(frozen=True, kw_only=True)
+class GpuPlace:
+    """Where a GPU sits; null: not told."""
+
+    uuid: Annotated[str, "the GPU"]
+    pcie_generation: Annotated[int | None, "highest that GPU and slot can have"] = None
+    pcie_lanes: Annotated[int | None, "most that GPU and slot can have"] = None
+    numa_node: Annotated[int | None, "by the kernel"] = None
+    cores: Annotated[tuple[int, ...] | None, "logical CPUs beside it"] = None
+    n_nvlinks: Annotated[int | None, "NVLinks that are up"] = None
+    ways: Annotated[Mapping[str, str], "what lies between it and each other GPU of the node, by UUID"] = (
+        field(default_factory=dict)
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
 class NodeFacts:
     """A node of the run: hardware, kernel, clock; no name of host or user."""
 
@@ -47,6 +62,7 @@ class NodeFacts:
     memory_bytes: Annotated[int | None, "all of its memory"] = None
     kernel: Annotated[str | None, "release"] = None
     gpus: Annotated[tuple[str, ...] | None, "names of its GPUs; empty: it has none; null: not known"] = None
+    gpu_places: Annotated[tuple[GpuPlace, ...], LEFT_OUT, Since(5), "where each of them sits"] = ()
     ray_watchdogs: Annotated[tuple[str, ...], Since(5), "what Ray may do to its own processes"] = ()
     folder: Annotated[str | None, LEFT_OUT, Since(5), "scratch folder of the run there"] = None
     clock_offset_ns: Annotated[int | None, "run clock minus its monotonic clock when it was last read"] = None

@@ -9,8 +9,8 @@ import psutil
 
 from squall.actors.doctor.checkup import ThisHost
 from squall.actors.doctor.priority import watchdogs
-from squall.actors.sampling.gpu.source import GpuSource, missing_reason
-from squall.analysis.tables.deployed import NodeFacts
+from squall.actors.sampling.gpu.source import GpuSource, gpu_places, missing_reason
+from squall.analysis.tables.deployed import GpuPlace, NodeFacts
 
 
 def node_facts() -> NodeFacts:
@@ -21,6 +21,7 @@ def node_facts() -> NodeFacts:
         memory_bytes=psutil.virtual_memory().total,
         kernel=platform.release(),
         gpus=tuple(_gpu_names()),
+        gpu_places=tuple(GpuPlace(**one._asdict()) for one in gpu_places()),
         ray_watchdogs=tuple(watchdogs(ThisHost())),
     )
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 from squall.actors.clock import Clock, SystemClock
 from squall.actors.sampling.gpu.device import GpuDevice, GpuLost
 from squall.actors.sampling.gpu.processes import processes_of
+from squall.actors.sampling.gpu.topology import PCI, GpuPlace, place_of
 
 Row = dict[str, Any]
 _MIG_ON = 1
@@ -37,6 +39,20 @@ def gpu_identities() -> list[tuple[str, str]]:
         found = [
             (_text(pynvml.nvmlDeviceGetUUID(one)), _text(pynvml.nvmlDeviceGetName(one))) for one in handles
         ]
+        pynvml.nvmlShutdown()
+    except pynvml.NVMLError:
+        return []
+    return found
+
+
+def gpu_places(pci: Path = PCI) -> list[GpuPlace]:
+    """Where each GPU sits, in NVML's order; empty where NVML cannot be used."""
+    import pynvml
+
+    try:
+        pynvml.nvmlInit()
+        handles = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())]
+        found = [place_of(pynvml, one, handles, pci) for one in handles]
         pynvml.nvmlShutdown()
     except pynvml.NVMLError:
         return []

@@ -100,6 +100,26 @@ class FakeNvml:
     def nvmlDeviceGetName(self, gpu: FakeGpu) -> bytes:
         return gpu.name.encode()
 
+    def nvmlDeviceGetPciInfo(self, gpu: FakeGpu) -> Any:
+        info = pynvml.nvmlPciInfo_t()
+        info.busId = self._ask(gpu, "bus")
+        return info
+
+    def nvmlDeviceGetCpuAffinity(self, gpu: FakeGpu, n_words: int) -> list[int]:
+        return (list(self._ask(gpu, "affinity")) + [0] * n_words)[:n_words]
+
+    def nvmlDeviceGetTopologyCommonAncestor(self, gpu: FakeGpu, other: FakeGpu) -> int:
+        return int(self._ask(gpu, f"way to {other.uuid}"))
+
+    def nvmlDeviceGetNvLinkState(self, gpu: FakeGpu, link: int) -> int:
+        return int(link < self._ask(gpu, "n_nvlinks"))
+
+    def nvmlDeviceGetMaxPcieLinkGeneration(self, gpu: FakeGpu) -> int:
+        return int(self._ask(gpu, "pcie_generation"))
+
+    def nvmlDeviceGetMaxPcieLinkWidth(self, gpu: FakeGpu) -> int:
+        return int(self._ask(gpu, "pcie_lanes"))
+
     def nvmlDeviceGetCudaComputeCapability(self, gpu: FakeGpu) -> list[int]:
         return list(self._ask(gpu, "capability"))
 
