@@ -30,7 +30,7 @@ from squall.cluster.driver.records.node_files import pieces_of
 from squall.cluster.driver.records.side_by_side import as_they_end, side_by_side
 from squall.cluster.driver.redealing.redealer import redeals_of, told_of_redeal
 from squall.cluster.driver.worker_answers import answers_of, with_accounts
-from squall.cluster.kept.keeper import Keeper
+from squall.cluster.kept.keeper import Keeper, Taken
 from squall.cluster.kept.keepers import Keepers
 from squall.cluster.node.agent import NodeAgent
 from squall.cluster.node.spills import NodeFile
@@ -71,6 +71,7 @@ class Collection:
         `anchor_ns`: the run clock minus the driver's monotonic clock. `keepers`: the records stay on their nodes.
         """
         self._keepers = keepers
+        self._taken: dict[tuple[str, str], Taken] = {}
         self.losses: list[str] = []
         self.notes: list[str] = []
         self.store_error: StoreError | None = None
@@ -330,8 +331,8 @@ class Collection:
         return self._keepers is not None and bool(file.table) and not is_redealt
 
     def _fetch(self, files: Sequence[tuple[str, NodeFile]]) -> Iterator[Sequence[tuple[str, NodeFile]]]:
-        """To where they can be read, but for those that stay: one stream a node, all nodes at once. Gives those of each
-        node that is done."""
+        """To where they can be read, or into tables where they stay: one stream a node, all nodes at once. Gives those
+        of each node that is done."""
         by_node: dict[str, list[tuple[str, NodeFile]]] = {}
         for label, file in sorted(files, key=lambda entry: in_order(entry[1])):
             by_node.setdefault(label_of(label), []).append((label, file))
@@ -341,13 +342,16 @@ class Collection:
 
     def _fetch_from_node(self, files: Sequence[tuple[str, NodeFile]]) -> None:
         for label, file in files:
-            if label not in self._gone and not self._is_kept(file):
+            if label not in self._gone:
                 self._try(f"{file.path} of {label}", partial(self._fetch_one, label, file))
 
     def _fetch_one(self, label: str, file: NodeFile) -> None:
         with self._noting_unfetched(label):
             if self.store_error is not None:
                 raise self.store_error
+            if self._keepers is not None and self._is_kept(file):
+                self._taken[label, file.path] = self._keep(self._keepers, label, file)
+                return
             try:
                 self._fetching.bring(label, file, self._put_again)
             except LostActor:
@@ -363,7 +367,7 @@ class Collection:
         if facts := self._fetching.facts():
             self._store.amend(replace(self._store.manifest, fetched=facts))
         for label in self._deployment.nodes.agents:
-            if label not in self.unfetched:
+            if label not in self.unfetched and self._keepers is None:  # what stays is not among the copies
                 self._fetching.note_whole(label, [file for site, file in files if site == label])
 
     def _ingest(self, files: Sequence[tuple[str, NodeFile]]) -> None:
@@ -375,8 +379,8 @@ class Collection:
         with self._noting_unfetched(label):
             if self.store_error is not None:
                 raise self.store_error
-            if self._keepers is not None and self._is_kept(file):
-                self._keep(self._keepers, label, file)
+            if self._is_kept(file):
+                self._note_kept(label, file)
                 return
             kept = self._kept(file.table)
             for data in ingest_file(self._store, seen, file, clock, self._phases, kept):
@@ -391,12 +395,17 @@ class Collection:
                 self._keepers = None
                 self.notes.append(f"the records are gathered, not kept on their nodes: {error}")
 
-    def _keep(self, keepers: Keepers, label: str, file: NodeFile) -> None:
+    def _keep(self, keepers: Keepers, label: str, file: NodeFile) -> Taken:
         """The node makes parts of the file; of requests it tells which arrivals they are of."""
         node, scratch = label_of(label), self._deployment.nodes.folders[label]
         keeper = keepers[node]
         asked = keeper.begin(Keeper.take, node, scratch, file, self._clocks[node], self._phases)
-        taken = keeper.wait(asked, _SPILL_TIMEOUT_S)
+        return keeper.wait(asked, _SPILL_TIMEOUT_S)
+
+    def _note_kept(self, label: str, file: NodeFile) -> None:
+        taken = self._taken.pop((label, file.path), None)
+        if taken is None:  # why not was told when it failed
+            return
         self._store.keep(file.table, taken.files)
         if taken.arrivals is not None:
             self._note(file.table, label, taken.arrivals)

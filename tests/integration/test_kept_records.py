@@ -16,6 +16,7 @@ from squall.analysis.derive import derive
 from squall.analysis.schema import TABLES
 from squall.analysis.storage.store import RunStore
 from squall.scenarios.errors import StoreError
+from tests.integration.disks import fill, small_disk
 from tests.integration.live_runs import Bench, planned_rows, scenario_mapping
 from tests.integration.namespaces import cluster
 from tests.integration.test_cluster import NODES, Site
@@ -79,6 +80,32 @@ def test_records_kept_on_this_machine_are_analysed_there_brought_home_and_gone_t
     assert_equal_rows(rows_by_table(home), left)
     assert figures(home) == told
     assert_equal_rows(rows_by_table(alone.store()), left)
+
+
+@pytest.mark.slow
+def test_a_node_without_room_for_its_records_loses_none_once_the_run_is_resumed(alone: Bench) -> None:
+    mapping = scenario_mapping(model={"name": "linear_head"})
+    with (
+        small_disk(alone.folder / "kept", "1m") as disk,
+        NullProcess("--service=constant:1ms") as null,
+    ):
+        fill(disk)
+        mapping["records"] = {"keep": "on-nodes", "folder": str(disk)}
+        live = alone.start_run(mapping, "--server", f"http://127.0.0.1:{null.ports['http']}")
+        assert live.end() == 3, live.lines
+        store = alone.store()
+        assert store.manifest.unfinished is not None
+        assert store.manifest.unfinished.why["node-0"].startswith("node-0: cannot keep spill/requests-")
+        assert "no space left on device" in store.manifest.unfinished.why["node-0"].lower()
+        assert set(planned_rows(store)["outcome"]) == {"lost"}
+
+        live = alone.start("resume", store.run_dir)
+        assert live.end() in (0, 3), live.lines
+        assert not list(disk.rglob("*.parquet*"))
+    home = alone.store()
+    assert (home.manifest.unfinished, home.manifest.kept) == (None, {})
+    assert home.verify() == []
+    assert set(planned_rows(home)["outcome"]) == {"ok"}
 
 
 @pytest.fixture(scope="module")
