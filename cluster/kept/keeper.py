@@ -84,12 +84,12 @@ class Keeper:
 
     def size(self, folder: str, name: str) -> int | None:
         """Bytes of a file; None where there is none."""
-        path = self._inside(folder) / name
+        path = self._file(folder, name)
         return path.stat().st_size if path.is_file() else None
 
     def read(self, folder: str, name: str, start: int, n_bytes: int) -> bytes:
         """At most `n_bytes` of a file from `start` on."""
-        with open(self._inside(folder) / name, "rb") as file:
+        with open(self._file(folder, name), "rb") as file:
             return os.pread(file.fileno(), n_bytes, start)
 
     def write(self, folder: str, name: str, content: bytes) -> None:
@@ -108,6 +108,13 @@ class Keeper:
             path.parent.rmdir()
         except OSError:  # another node of this machine keeps some
             return
+
+    def _file(self, folder: str, name: str) -> Path:
+        root = self._inside(folder)
+        path = (root / name).resolve()
+        if not path.is_relative_to(root):
+            raise ClusterError(f"{name} is no file of records")
+        return path
 
     def _inside(self, folder: str) -> Path:
         """Nothing else of the node is read or written."""
