@@ -28,6 +28,8 @@ _REPORT_S = 60.0
 _MEMORY = Path("/dev/shm")
 _ENVIRONMENTS = Path("/tmp")
 """Where Triton's Python backend makes a folder `python_env_*`, whatever TMPDIR says."""
+_NSYS_SEMAPHORE = "sem.nsys_sem_"
+"""And the process's number."""
 _SERVER = "tritonserver"
 _STARTED = "started"
 """Of a server's folder: its time is that of the latest launch."""
@@ -107,8 +109,8 @@ def region_prefix(folder: str) -> str:
 def remove_leftovers(
     folder: str, since_s: float | None = None, memory: Path = _MEMORY, environments: Path = _ENVIRONMENTS
 ) -> None:
-    """What a killed server with that folder left: its shared memory, 1 MiB an instance or more, and the empty folders
-    that were made since it was launched and that no server which lives can have made.
+    """What a killed server with that folder left: its shared memory, 1 MiB an instance or more, nsys's semaphores of
+    it, and the empty folders that were made since it was launched and that no server which lives can have made.
 
     `since_s`: of its launch, Unix seconds; None: as the folder says.
     """
@@ -116,6 +118,7 @@ def remove_leftovers(
         path.unlink(missing_ok=True)
     with contextlib.suppress(OSError):
         since_s = since_s or Path(folder, _STARTED).stat().st_mtime
+        _remove_semaphores(memory, since_s)
         starts = _server_starts(environments)
         for path in environments.glob("python_env_*"):
             with contextlib.suppress(OSError):  # gone meanwhile, or not empty
@@ -123,6 +126,16 @@ def remove_leftovers(
                 is_recent = found.st_uid == os.getuid() and found.st_mtime >= since_s - _WITHIN_S
                 if is_recent and all(start > found.st_mtime + _WITHIN_S for start in starts):
                     path.rmdir()
+
+
+def _remove_semaphores(memory: Path, since_s: float) -> None:
+    """Those that nsys has for each process it observes, of processes that have ended since."""
+    for path in memory.glob(f"{_NSYS_SEMAPHORE}*"):
+        with contextlib.suppress(OSError):  # gone meanwhile
+            found = path.lstat()
+            is_ours = found.st_uid == os.getuid() and found.st_mtime >= since_s - _WITHIN_S
+            if is_ours and not Path("/proc", path.name.removeprefix(_NSYS_SEMAPHORE)).exists():
+                path.unlink()
 
 
 def _server_starts(environments: Path) -> list[float]:

@@ -231,3 +231,18 @@ def test_a_wait_for_the_end_of_processes_reaps_children_and_has_a_deadline() -> 
             assert psutil.pid_exists(stays.pid)
         finally:
             stays.kill()
+
+
+def test_semaphores_of_nsys_go_with_the_processes_that_it_observed(tmp_path: Path) -> None:
+    """Not that of a process that lives, nor one that is older than the server."""
+    with subprocess.Popen(["true"]) as ended:
+        ended.wait()
+    dead, living, old = (
+        tmp_path / f"sem.nsys_sem_{number}" for number in (ended.pid, os.getpid(), 2**22 + 1)
+    )
+    for path in (dead, living, old):
+        path.touch()
+    now_s = time.time()
+    os.utime(old, (now_s - 60, now_s - 60))
+    squall.actors.process.supervisor.remove_leftovers(str(tmp_path), now_s - 10, tmp_path, tmp_path)
+    assert [path.exists() for path in (dead, living, old)] == [False, True, True]

@@ -47,8 +47,9 @@ _STRANGER = 99
 """Its number among the hosts."""
 _OURS = ("-m squall.", "ray::_Launcher")
 """In the command lines of what a run starts on a host."""
-_THEIRS = ("squall-batches-", "triton_python_backend_", "plasma")
-"""In shared memory: what `squall inject` made, what a Triton has while it runs, Ray's store."""
+_THEIRS = ("squall-batches-", "triton_python_backend_", "plasma", "NSys-")
+"""In shared memory: what `squall inject` made, what a Triton has while it runs, Ray's store, and what nsys keeps for
+all of its sessions of one version."""
 
 
 class Host:
