@@ -1,6 +1,7 @@
 """What a request costs the client and how punctual it is, beside other tools against one real Triton.
 
     python -m tests.bench.engine [SECONDS]
+    python -m tests.bench.engine --lease [SECONDS]    ours alone, with and without a lease in turn
 
 prints one JSON object; see `tests.bench.rivals` for where the other tools are looked for and how their figures are
 made. Ours are made alike: one worker in a process of its own, scheduled as in a run, records and schedule included,
@@ -15,8 +16,11 @@ import multiprocessing
 import os
 import platform
 import resource
+import statistics
 import sys
 import tempfile
+import threading
+import time
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -43,6 +47,8 @@ from tests.bench.target import Target, real_triton
 _S = 1_000_000_000
 _LEAD_NS = 100_000_000
 _SHORT_SHARE = 0.4
+_LEASE_NS = 5 * _S
+_LEASE_ROUNDS = 2
 _USERS = (1, 8, 64)
 _GAMMA_CV = 2.0
 _GAMMA_RATES_HZ = (500.0, 1_000.0, 2_000.0, 4_000.0)
@@ -73,12 +79,22 @@ def gamma_plan(rate_hz: float, seconds: float) -> Plan:
     )  # fmt: skip
 
 
-def _work(settings: WorkerSettings, plan: Plan | ClosedPlan, pipe: Any) -> None:
+def _renew(worker: LoadWorker, is_over: threading.Event) -> None:
+    """As a driver does."""
+    while not is_over.wait(1.0):
+        worker.renew(time.monotonic_ns() + _LEASE_NS)
+
+
+def _work(settings: WorkerSettings, plan: Plan | ClosedPlan, has_lease: bool, pipe: Any) -> None:
     """In a process of its own: runs the plan and sends (CPU s, peak MiB)."""
-    worker = LoadWorker(settings, SystemClock())
+    worker, is_over = LoadWorker(settings, SystemClock()), threading.Event()
     worker.prepare(plan)
     before = resource.getrusage(resource.RUSAGE_SELF)
-    worker.run(SystemClock().monotonic_ns() + _LEAD_NS)
+    start_ns = SystemClock().monotonic_ns() + _LEAD_NS
+    if has_lease:
+        threading.Thread(target=_renew, args=(worker, is_over), daemon=True).start()
+    worker.run(start_ns, start_ns + _LEASE_NS if has_lease else None)
+    is_over.set()
     after = resource.getrusage(resource.RUSAGE_SELF)
     cpu_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     pipe.send((cpu_s, after.ru_maxrss / 1_024))
@@ -91,6 +107,7 @@ def run_once(
     n_connections: int,
     spin_ns: int = 0,
     has_lane: bool = True,
+    has_lease: bool = False,
 ) -> Any:
     """(CPU s, peak MiB, rows of `requests`) of one run; raises RuntimeError where a request is not ok."""
     port = target.grpc_port if protocol == "grpc" else target.http_port
@@ -100,7 +117,9 @@ def run_once(
             n_connections, folder, protocol, spin_ns=spin_ns, lane=has_lane, priority="auto",
         )  # fmt: skip
         ours, theirs = multiprocessing.Pipe()
-        process = multiprocessing.get_context("spawn").Process(target=_work, args=(settings, plan, theirs))
+        process = multiprocessing.get_context("spawn").Process(
+            target=_work, args=(settings, plan, has_lease, theirs)
+        )
         process.start()
         cpu_s, peak_mib = ours.recv()
         process.join()
@@ -117,12 +136,17 @@ def _quantiles(values_ns: Any) -> dict[str, float]:
 
 
 def closed(
-    target: Target, protocol: str, n_users: int, seconds: float, has_lane: bool = IS_BUILT
+    target: Target,
+    protocol: str,
+    n_users: int,
+    seconds: float,
+    has_lane: bool = IS_BUILT,
+    has_lease: bool = False,
 ) -> dict[str, Any]:
     """Ours in a closed loop without think time, through the lane or all in Python."""
     n_connections = n_users if protocol == "http" else min(n_users, 4)
     runs = [
-        run_once(target, protocol, closed_plan(n_users, length_s), n_connections, has_lane=has_lane)
+        run_once(target, protocol, closed_plan(n_users, length_s), n_connections, 0, has_lane, has_lease)
         for length_s in (seconds * _SHORT_SHARE, seconds)
     ]
     (short_cpu_s, _, short), (cpu_s, peak_mib, rows) = runs
@@ -166,7 +190,30 @@ def pacer(target: Target, rate_hz: float, seconds: float) -> dict[str, Any]:
     return asdict(replace(figure, load=f"open, gamma CV 2, {rate_hz:g}/s"))
 
 
+def leases(target: Target, seconds: float) -> list[dict[str, Any]]:
+    """CPU per request without and with a lease, in turn; the median of each."""
+    figures = []
+    for has_lane in (True, False)[not IS_BUILT :]:
+        for protocol in ("http", "grpc"):
+            found: dict[bool, list[float]] = {False: [], True: []}
+            for has_lease in (False, True, True, False) * _LEASE_ROUNDS:
+                figure = closed(target, protocol, _USERS[-1], seconds, has_lane, has_lease)
+                found[has_lease].append(figure["cpu_us_per_request"])
+            figures.append({
+                "tool": figure["tool"], "protocol": protocol, "load": figure["load"],
+                "cpu_us_per_request": {
+                    "without": sorted(found[False]), "with": sorted(found[True]),
+                    "medians": [statistics.median(found[False]), statistics.median(found[True])],
+                },
+            })  # fmt: skip
+    return figures
+
+
 def main() -> None:
+    if "--lease" in sys.argv:
+        with real_triton() as target:
+            print(json.dumps(leases(target, float(sys.argv[2]) if len(sys.argv) > 2 else 4.0), indent=2))
+        return
     seconds = float(sys.argv[1]) if len(sys.argv) > 1 else 4.0
     figures: list[Any] = []
     lacking = rivals.missing()
