@@ -69,11 +69,11 @@ _PARAMETERS = {"type": "object", "additionalProperties": {"type": "string"}}
 _CLUSTER = _closed(
     ("headGroupSpec",),
     rayVersion={"type": "string"},
-    headGroupSpec=_closed(("template",), rayStartParams=_PARAMETERS, template=_POD),
+    headGroupSpec=_closed(("rayStartParams", "template"), rayStartParams=_PARAMETERS, template=_POD),
     workerGroupSpecs={
         "type": "array",
         "items": _closed(
-            ("groupName", "maxReplicas", "minReplicas", "template"),
+            ("groupName", "maxReplicas", "minReplicas", "rayStartParams", "template"),
             groupName={"type": "string"},
             replicas={"type": "integer"},
             minReplicas={"type": "integer"},
@@ -86,11 +86,12 @@ _CLUSTER = _closed(
 _JOB = _closed(
     (),
     entrypoint={"type": "string"},
-    submissionMode={"enum": ["K8sJobMode", "HTTPMode", "InteractiveMode", "SidecarMode"]},
+    submissionMode={"enum": ["K8sJobMode", "HTTPMode", "InteractiveMode"]},
     shutdownAfterJobFinishes={"type": "boolean"},
     rayClusterSpec=_CLUSTER,
 )
-"""The part of ray.io/v1 that the files use, and no key beside it: what KubeRay itself would drop unseen fails here."""
+"""The part of ray.io/v1 that the files use, as KubeRay's types RayClusterSpec and RayJobSpec have it (read 2026-11-24; later
+releases require less), and no key beside it: what KubeRay itself would drop unseen fails here."""
 
 
 def _kuberay(kind: str, spec: dict[str, Any]) -> dict[str, Any]:
