@@ -17,7 +17,7 @@ from squall.analysis.schema import TABLES
 from squall.analysis.storage.store import RunStore
 from squall.scenarios.errors import StoreError
 from tests.integration.disks import fill, small_disk
-from tests.integration.live_runs import Bench, planned_rows, scenario_mapping
+from tests.integration.live_runs import Bench, planned_rows, scenario_mapping, titled, wait_until
 from tests.integration.namespaces import cluster
 from tests.integration.test_cluster import NODES, Site
 from tests.null_process import NullProcess
@@ -106,6 +106,29 @@ def test_a_node_without_room_for_its_records_loses_none_once_the_run_is_resumed(
     assert (home.manifest.unfinished, home.manifest.kept) == (None, {})
     assert home.verify() == []
     assert set(planned_rows(home)["outcome"]) == {"ok"}
+
+
+@pytest.mark.slow
+def test_a_keeper_that_is_killed_costs_no_row_once_the_run_is_resumed(alone: Bench) -> None:
+    kept = alone.folder / "kept"
+    mapping = scenario_mapping(model={"name": "linear_head"})
+    mapping["records"] = {"keep": "on-nodes", "folder": str(kept)}
+    with NullProcess("--service=constant:1ms") as null:
+        live = alone.start_run(mapping, "--server", f"http://127.0.0.1:{null.ports['http']}")
+        wait_until(lambda: list(kept.rglob("*.parquet")), 90, "the first part that is kept")
+        (keeper,) = titled(alone.processes(), "served Keeper")
+        keeper.kill()
+        assert live.end() in (1, 3), live.lines
+    store = alone.store()
+    assert store.is_sealed
+    assert store.manifest.unfinished is not None, live.lines
+    live = alone.start("resume", store.run_dir)
+    assert live.end() in (0, 1, 3), live.lines
+    home = alone.store()
+    assert (home.manifest.unfinished, home.manifest.kept) == (None, {})
+    assert home.verify() == []
+    assert set(planned_rows(home)["outcome"]) == {"ok"}
+    assert not list(kept.rglob("*.parquet*"))
 
 
 @pytest.fixture(scope="module")
