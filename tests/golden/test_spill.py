@@ -183,7 +183,9 @@ def test_records_become_rows_exactly_with_nulls_where_an_instant_was_not_reached
     recorder.record(7, 20, NEVER, NEVER, NEVER, 0, 1, 0, 1, OUTCOME_CODE["unsent"], "ended")
     assert recorder.close() == []
     (table,) = read(tmp_path / "s.arrows")
-    shared = {"run": "r", "node": "node-0", "target": "server-0", "request_kind": "stub", "worker": 3}
+    shared = {
+        "run": "r", "node": "node-0", "target": "server-0", "request_kind": "stub", "worker": 3, "redealt": False
+    }  # fmt: skip
     names = (
         "request_id", "scheduled_ns", "sent_ns", "first_byte_ns", "done_ns", "response_bytes", "rows", "request_bytes",
         "phase", "outcome", "detail",
