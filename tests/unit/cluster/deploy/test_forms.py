@@ -90,8 +90,8 @@ _JOB = _closed(
     shutdownAfterJobFinishes={"type": "boolean"},
     rayClusterSpec=_CLUSTER,
 )
-"""The part of ray.io/v1 that the files use, as KubeRay's types RayClusterSpec and RayJobSpec have it (read 2026-11-24; later
-releases require less), and no key beside it: what KubeRay itself would drop unseen fails here."""
+"""The part of ray.io/v1 that the files use, as KubeRay's types RayClusterSpec and RayJobSpec have it (read 2026-11-24;
+later ones require less), and no key beside it: what KubeRay itself would drop unseen fails here."""
 
 
 def _kuberay(kind: str, spec: dict[str, Any]) -> dict[str, Any]:
