@@ -13,6 +13,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from squall.actors.clock import clock_domain
+from squall.actors.net.stream import allow_many_files
 from squall.analysis.clocks.track import ClockTrack
 from squall.analysis.tables.collected import ClockCost
 from squall.cluster.driver.clocksync import ClockWatch
@@ -92,6 +93,7 @@ class Nodes:
         `servers`: by name, on which node. Raises ClusterError where an agent does not come up, and before any does
         where a node cannot run this process's squall.
         """
+        allow_many_files()  # each process and clock of a node has sockets here
         nodes = list(nodes)
         self.shipped_to = same_code(nodes)
         places = {node.label: (node, FIRST_SERVER) for node in nodes}
