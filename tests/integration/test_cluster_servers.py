@@ -20,6 +20,7 @@ import pytest
 
 from squall.actors.inject.library import built_library
 from squall.analysis.storage.store import RunStore
+from squall.analysis.summary.summary_file import Summary
 from tests.integration.disks import assert_whole
 from tests.integration.live_runs import RAY_AUTH, Bench, planned_rows, scenario_mapping, wait_until
 from tests.integration.namespaces import Host, cluster
@@ -93,15 +94,16 @@ def test_of_two_tritons_one_that_is_gone_or_hangs_costs_its_own_requests(
         if "supervisor" not in " ".join(one.cmdline())
     ]
     server.send_signal(fault)
-    assert live.end() == 3, live.lines
+    code = live.end()
+    # one that does not answer had all that it was to be sent: its failures are figures of a run that is VALID
+    assert code == 3 or (code == 0 and fault == signal.SIGSTOP), live.lines
     store = bench.store()
     assert set(_outcomes(store)) == LOADERS
     late = ends_by_server(store, 4 * S)
     assert late["server-0"] == {"ok"}, "the other goes on"
     assert late["server-1"] <= ({"transport_error"} if fault == signal.SIGKILL else {"timeout", "cancelled"})
     assert "ok" in ends_by_server(store)["server-1"], "what came before is kept"
-    assert store.manifest.status == "INVALID"
-    assert any("server-1" in reason for reason in store.manifest.reasons), store.manifest.reasons
+    assert "server-1" in Summary.read(store).verdict.failures.sentence
     assert_whole(store)
     site.cluster.wait_until_clean()
 

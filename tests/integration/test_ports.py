@@ -29,7 +29,8 @@ import sys
 from ray._raylet import GcsClient
 print(len(GcsClient(address=sys.argv[1]).get_all_node_info(timeout=10)))
 """
-_PAGE = Path(__file__).parents[2] / "docs" / "security.md"
+_ROOT = Path(__file__).parents[2]
+_PAGE = _ROOT / "docs" / "security.md"
 Door = tuple[str, str, int]
 
 
