@@ -176,6 +176,25 @@ def _tails(
     """The tail of each phase and server of `ranks`: `joined` is read once for all of them."""
     if not ranks:
         return {}
+    columns = ", ".join(f"avg({part})" for part in part_columns().values())
+    edges = ", ".join(
+        f"({literal(phase)}, {literal(server)}, {own.p99_ns}, {own.median_ns})"
+        for (phase, server), own in ranks.items()
+    )
+    rows = connection.execute(
+        f"""SELECT phase, target, {LATENCY} >= p99_ns AS is_tail, count(*), avg({LATENCY}), {columns}
+        FROM joined JOIN (VALUES {edges}) edges(phase, target, p99_ns, median_ns) USING (phase, target)
+        WHERE outcome = 'ok' AND ({LATENCY} >= p99_ns OR {LATENCY} <= median_ns) GROUP BY ALL"""
+    ).fetchall()
+    means = {
+        (phase, server, is_tail): (n, whole_parts(latency_ns, values))
+        for phase, server, is_tail, n, latency_ns, *values in rows
+    }
+    return {key: _tail(key, own, means) for key, own in ranks.items()}
+
+
+def part_columns() -> dict[str, str]:
+    """SQL over a row of `joined` for each of `TAIL_PARTS` but the last: ns, 0 where it has no such part."""
     split = "parts_level <> 'none'"
     on_gpu = "coalesce(n_kernels + n_copies, 0) > 0"
     plain = f"NOT ({split}) AND compute_ns IS NOT NULL"
@@ -188,21 +207,7 @@ def _tails(
         "compute": f"CASE WHEN {on_gpu} THEN 0 ELSE coalesce(compute_ns, 0) END",
         "reply": f"CASE WHEN {plain} THEN reply_ns ELSE 0 END",
     }
-    columns = ", ".join(f"avg({parts[part]})" for part in TAIL_PARTS[:-1])
-    edges = ", ".join(
-        f"({literal(phase)}, {literal(server)}, {own.p99_ns}, {own.median_ns})"
-        for (phase, server), own in ranks.items()
-    )
-    rows = connection.execute(
-        f"""SELECT phase, target, {LATENCY} >= p99_ns AS is_tail, count(*), avg({LATENCY}), {columns}
-        FROM joined JOIN (VALUES {edges}) edges(phase, target, p99_ns, median_ns) USING (phase, target)
-        WHERE outcome = 'ok' AND ({LATENCY} >= p99_ns OR {LATENCY} <= median_ns) GROUP BY ALL"""
-    ).fetchall()
-    means = {
-        (phase, server, is_tail): (n, _whole(latency_ns, values))
-        for phase, server, is_tail, n, latency_ns, *values in rows
-    }
-    return {key: _tail(key, own, means) for key, own in ranks.items()}
+    return {part: parts[part] for part in TAIL_PARTS[:-1]}
 
 
 def _tail(
@@ -214,8 +219,8 @@ def _tail(
     return Tail(*key, n, n_base, own.p99_ns, own.median_ns, of_tail, of_base)
 
 
-def _whole(latency_ns: float, values: list[float]) -> dict[str, float]:
-    """Parts by name; what no part explains is `unjoined`."""
+def whole_parts(latency_ns: float, values: list[float]) -> dict[str, float]:
+    """Means of `part_columns` by name, ns; what of the mean latency no part explains is `unjoined`."""
     rest_ns = latency_ns - sum(values)
     parts = dict(zip(TAIL_PARTS, values, strict=False))
     return {**parts, "unjoined": rest_ns if abs(rest_ns) >= 1.0 else 0.0}  # below 1 ns it is rounding

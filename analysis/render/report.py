@@ -23,6 +23,7 @@ from squall.analysis.render.figure_lines import (
 )
 from squall.analysis.render.observing_lines import cost_lines, profile_lines, recording_lines, under_text
 from squall.analysis.render.plots_data import Plot, Series, report_plots
+from squall.analysis.render.promise_lines import breach_lines, value_text
 from squall.analysis.render.trace_plots import Band, Styled
 from squall.analysis.storage.store import RunStore
 from squall.analysis.summary.summary import summarise
@@ -109,6 +110,8 @@ def _environment() -> Environment:
         "interval": interval_text,
         "users": users_text,
         "child": child_text,
+        "promised": value_text,
+        "breach": breach_lines,
         "pretty": lambda value: json.dumps(value, indent=2, ensure_ascii=False),
     }
     return environment

@@ -12,6 +12,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from squall.analysis.decisions.figures import KEPT
 from squall.analysis.findings.finding import Finding
 from squall.analysis.join.counts import JoinFigures
 from squall.analysis.metrics.model_statistics import ModelFigures
@@ -37,6 +38,7 @@ from squall.analysis.render.observing_lines import (
     recording_lines,
     under_text,
 )
+from squall.analysis.render.promise_lines import outcome_text, promise_lines
 from squall.analysis.requests.stimulus import Stimulus
 from squall.analysis.summary.identities import Identity
 from squall.analysis.summary.summary_file import Summary
@@ -72,6 +74,7 @@ def render(summary: Summary, run_dir: str, width: int = WIDTH) -> RenderableType
     measure = summary.measure
     facts = {
         "Stimulus": _stimulus_lines(summary.stimulus),
+        "Promises": promise_lines(summary.promises or ())[: 2 * MOST_LINES],
         "Users": list(users_text(measure.users)) if measure.users else [],
         "Outcomes": _outcome_lines(measure.outcomes),
         "Servers": _server_lines(summary),
@@ -99,6 +102,7 @@ def render(summary: Summary, run_dir: str, width: int = WIDTH) -> RenderableType
         Text(),
         _fact_grid(facts, width),
         _verdict(summary.verdict),
+        *_promised(summary),
     )
 
 
@@ -374,6 +378,14 @@ def _verdict(verdict: VerdictFigures) -> RenderableType:
     if len(reasons) > MOST_LINES:
         lines.append(_indented(f"and {len(reasons) - MOST_LINES} more: see summary.json", style="dim"))
     return Group(text, *lines)
+
+
+def _promised(summary: Summary) -> list[RenderableType]:
+    """The last line: whether what was promised was kept."""
+    if not summary.promises:
+        return []
+    is_kept = all(one.verdict == KEPT for one in summary.promises)
+    return [Text(_first_line(outcome_text(summary.promises)), "bold green" if is_kept else FAULT_STYLE)]
 
 
 def _first_line(line: str) -> str:

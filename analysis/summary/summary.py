@@ -10,6 +10,8 @@ import pyarrow as pa
 from squall.analysis.clocks.timeline import RunPhase, measure_spans, phase_spans
 from squall.analysis.compare.overhead_file import find_overhead
 from squall.analysis.compare.repeats import repeat_figures
+from squall.analysis.decisions.judged import Held
+from squall.analysis.decisions.of_run import diagnosed, hold_run
 from squall.analysis.findings.find import find
 from squall.analysis.findings.self_checks.self_checks import self_checks, unmet
 from squall.analysis.findings.self_checks.unassessed import unassessed_groups
@@ -89,6 +91,7 @@ def summarise(store: RunStore, memory_limit_bytes: int = MEMORY_LIMIT_BYTES) -> 
         latency_under=latency_under(manifest),
         recording=of_requests.recording,
         verdict=verdict,
+        promises=diagnosed(store, of_requests.held, verdict.status, memory_limit_bytes),
         client_bottleneck=verdict.client_bottleneck,
         failures_rule=FAILURES_RULE if is_open else CLOSED_FAILURES_RULE,
         phases=tuple(phase_spans(manifest)),
@@ -157,6 +160,7 @@ class _RequestFigures:
     by_burst: dict[str, BurstLatency | None] | None
     rejections: Rejections | None
     recording: RecordingCosts | None
+    held: list[Held]
 
 
 def _request_figures(store: RunStore, accounts: _Accounts, sampled: Samples) -> _RequestFigures:
@@ -186,6 +190,7 @@ def _request_figures(store: RunStore, accounts: _Accounts, sampled: Samples) -> 
         by_burst=by_burst(requests.in_phases(names), spans, QUANTILES),
         rejections=rejection_figures(requests, samples, names),
         recording=recording,
+        held=hold_run(store, requests, spans),
     )
 
 

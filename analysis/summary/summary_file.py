@@ -9,6 +9,7 @@ from typing import Any
 
 from squall.analysis.clocks.timeline import RunPhase
 from squall.analysis.compare.repeats import RepeatFigures
+from squall.analysis.decisions.figures import PromiseFigures
 from squall.analysis.findings.finding import Finding
 from squall.analysis.findings.self_checks.self_check import SelfCheck
 from squall.analysis.join.join import JoinReport
@@ -57,6 +58,7 @@ class Summary:
     latency_under: LatencyUnder | None
     recording: RecordingCosts | None
     verdict: VerdictFigures
+    promises: tuple[PromiseFigures, ...] | None
     client_bottleneck: Bottleneck | None
     failures_rule: str
     phases: tuple[RunPhase, ...]

@@ -21,7 +21,8 @@ def demo(
 ) -> None:
     """The bundled scenario on this machine alone: local Ray, embedded Triton, bursty trace. No GPU needed."""
     with resources.as_file(resources.files("squall.scenarios.config").joinpath("demo.yaml")) as path:
-        run_file(path, [*_rate(path), *changes_of(overrides, seed, None)], out, None, as_json)
+        changes = [*_rate(path), *changes_of(overrides, seed, None)]
+        run_file(path, changes, out, None, as_json, ends_by_promises=False)
 
 
 def _rate(path: Path) -> list[str]:

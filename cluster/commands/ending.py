@@ -12,6 +12,8 @@ from squall.cluster.interrupts import Interrupts
 EXIT_ERROR = 1
 EXIT_INVALID = 3
 EXIT_UNDECIDED = 4
+EXIT_BROKEN = 99
+"""A promise of the scenario is broken; k6 ends so too."""
 
 
 def fail(text: str, exit_code: int = EXIT_ERROR) -> NoReturn:

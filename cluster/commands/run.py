@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from squall.cluster.commands.ending import EXIT_INVALID, interruptible
+from squall.cluster.commands.ending import EXIT_BROKEN, EXIT_INVALID, EXIT_UNDECIDED, interruptible
 from squall.cluster.commands.options import (
     JsonOption,
     OutOption,
@@ -66,8 +67,11 @@ def run(
         run_file(scenario, changes, out, ray, as_json)
 
 
-def run_file(path: Path, overrides: list[str], out: str, ray: str | None, as_json: bool) -> None:
-    """One run of the scenario at `path`; exit code 3 where it is not VALID."""
+def run_file(
+    path: Path, overrides: list[str], out: str, ray: str | None, as_json: bool, ends_by_promises: bool = True
+) -> None:
+    """One run of the scenario at `path`; exit code 3 where it is not VALID, and with `ends_by_promises` 99 where a
+    promise is broken, 4 where one is undecided."""
     from squall.cluster.driver.run import run_scenario
     from squall.scenarios.config.loader import load_scenario
 
@@ -77,6 +81,18 @@ def run_file(path: Path, overrides: list[str], out: str, ray: str | None, as_jso
     print_summary(result.summary, result.where, as_json)
     if result.status != "VALID":
         raise typer.Exit(EXIT_INVALID)
+    promises = result.summary.promises if result.summary is not None and ends_by_promises else None
+    if promises:
+        end_by_promises([one.verdict for one in promises])
+
+
+def end_by_promises(verdicts: Sequence[str]) -> None:
+    """Ends the command with the exit code of what became of promises; returns where all were kept."""
+    from squall.analysis.decisions.figures import BROKEN, INVALID, KEPT, worst_verdict
+
+    verdict = worst_verdict(verdicts)
+    if verdict != KEPT:
+        raise typer.Exit({INVALID: EXIT_INVALID, BROKEN: EXIT_BROKEN}.get(verdict, EXIT_UNDECIDED))
 
 
 def _rehearse(path: Path, changes: list[str], ray: str | None, as_json: bool) -> None:

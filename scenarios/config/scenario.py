@@ -12,7 +12,7 @@ import math
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, model_validator
 
 from squall.scenarios.config.arrivals import ArrivalsConfig, ClosedArrivals, EnvelopeArrivals, expected_count
 from squall.scenarios.config.duty import Duty, DutyField
@@ -43,6 +43,9 @@ from squall.scenarios.config.servers import (
     without_shared_keys,
 )
 from squall.scenarios.config.trace import OTHER_SESSIONS, TraceArrivals
+from squall.scenarios.promises.fitting import refuse_strangers
+from squall.scenarios.promises.grammar import format_promises, parse_promises
+from squall.scenarios.promises.promise import Promise
 from squall.scenarios.sizes import (
     LARGEST_ARRIVAL_COUNT,
     LARGEST_BATCH,
@@ -277,6 +280,12 @@ class ExpectConfig(Section):
     failures: Annotated[Number, Field(ge=0, le=1)] = 0.01  # share of the measured requests that may fail
 
 
+PromisesField = Annotated[
+    tuple[Promise, ...] | None, BeforeValidator(parse_promises), PlainSerializer(format_promises)
+]
+"""What the service is held to; a mapping from metrics to conditions in the file."""
+
+
 class Scenario(Section):
     """One whole scenario. An object that exists is usable; trace files are read only by the plan."""
 
@@ -289,6 +298,7 @@ class Scenario(Section):
     phases: Annotated[tuple[PhaseConfig, ...], Field(min_length=1, max_length=LARGEST_PHASE_COUNT)]
     profile: ProfileConfig = ProfileConfig()
     expect: ExpectConfig = ExpectConfig()
+    promises: PromisesField = None
     records: RecordsConfig = RecordsConfig()
 
     @model_validator(mode="before")
@@ -325,6 +335,7 @@ class Scenario(Section):
             )
         for phase in self.phases:
             self._refuse_bad_rows(phase)
+        self._refuse_strange_promises()
         return self
 
     def rows_of(self, phase: PhaseConfig) -> RowsConfig:
@@ -453,6 +464,17 @@ class Scenario(Section):
                 f"phases: {closed[0]!r} is closed-loop and {other[0]!r} is not, use one or the other: service"
                 " times of a closed loop are never mixed with response times"
             )
+
+    def _refuse_strange_promises(self) -> None:
+        """Promises about what this scenario does not have."""
+        entries = self.server_entries()
+        servers = None if entries is None else [f"server-{index}" for index in range(len(entries))]
+        measured = {phase.name: phase.duration_ns for phase in self.phases if phase.kind == "measure"}
+        is_closed = any(isinstance(phase.arrivals, ClosedArrivals) for phase in self.phases)
+        try:
+            refuse_strangers(self.promises or (), measured, servers, self.model.name, is_closed)
+        except ValueError as error:
+            raise ValueError(f"promises: {error}") from error
 
     def _refuse_redealt_users(self) -> None:
         """How far a user of a lost worker had come is not known, so its next request would bear an id of another."""

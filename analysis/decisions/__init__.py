@@ -1,0 +1,1 @@
+"""Promises held to runs: what a run says of them."""

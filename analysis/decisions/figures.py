@@ -1,0 +1,92 @@
+"""What a run says of a promise, as `summary.json` holds it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from squall.analysis.statistics.latency import Quantile
+
+KEPT, BROKEN, UNDECIDED, INVALID = "kept", "broken", "undecided", "invalid"
+VERDICTS = (INVALID, BROKEN, UNDECIDED, KEPT)
+"""What outranks what."""
+
+
+@dataclass(frozen=True)
+class PlaceInRun:
+    """[offset, offset + duration) of a phase, from its start: of the `n` requests that began in it `n_late` were late."""
+
+    phase: str
+    offset_ns: int
+    duration_ns: int
+    n: int
+    n_late: int
+
+
+@dataclass(frozen=True)
+class Certainty:
+    """When no answer of the rest could keep the promise any more: the plan's n is known, and so is what it allows."""
+
+    phase: str
+    offset_ns: int
+    request_id: int
+
+
+@dataclass(frozen=True)
+class LateParts:
+    """Where the time of late requests went that ended ok: means against those of the scope in time, ns by part.
+
+    `grew_most` makes `share_ratio` of the difference between the two means.
+    """
+
+    n: int
+    n_in_time: int
+    grew_most: str
+    share_ratio: float
+    late_ns: dict[str, float]
+    in_time_ns: dict[str, float]
+
+
+@dataclass(frozen=True)
+class PromiseFigures:
+    """One promise in one run. `verdict`: kept, broken, undecided, or invalid where the run is not VALID; `reason`: of
+    the last two.
+
+    Of `n` requests `n_late` were late and `n_allowed` may be; `used_ratio` is the one over the other, None where none
+    may. `value` in `unit`: the quantile, longest time, share or count that is promised, None without requests and where
+    `is_infinite`. Where each burst or window must keep it these are of the one that used most, which `worst` names, and
+    of `n_parts` `n_parts_broken` broke it; else `worst` is the second in which most were late. `interval`: the 95 %
+    interval of a quantile in this one run. `n_unknown` requests may be of its GPU or not.
+    """
+
+    promise: str
+    metric: str
+    scope: str
+    phase: str
+    condition: str
+    verdict: str
+    reason: str
+    is_of_each_run: bool
+    allowed_ratio: float | None
+    n: int
+    n_late: int
+    n_unknown: int
+    n_failed: int
+    n_allowed: int | None
+    late_ratio: float | None
+    used_ratio: float | None
+    value: float | None
+    unit: str
+    is_infinite: bool
+    interval: Quantile | None
+    n_parts: int
+    n_parts_broken: int
+    certain: Certainty | None
+    worst: PlaceInRun | None
+    failure: str
+    late: LateParts | None
+
+
+def worst_verdict(verdicts: Sequence[str]) -> str:
+    """Of several promises together: kept where all are."""
+    return next((one for one in VERDICTS if one in verdicts), UNDECIDED)

@@ -1,0 +1,323 @@
+"""Promises held to the requests of one run: counts against what the plan's number of requests allows. No estimate."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from squall.analysis.arrays import Bools, Floats, Int64s
+from squall.analysis.clocks.timeline import RunPhase
+from squall.analysis.decisions.figures import (
+    BROKEN,
+    KEPT,
+    UNDECIDED,
+    Certainty,
+    PlaceInRun,
+    PromiseFigures,
+)
+from squall.analysis.limits import LIMITS
+from squall.analysis.requests.burst_spans import find_bursts
+from squall.analysis.requests.failures import failures_of
+from squall.analysis.requests.requests import Labels, Requests
+from squall.analysis.statistics.latency import Quantile, quantiles
+from squall.analysis.wording import count_text, rate_text
+from squall.scenarios.promises.promise import Promise
+from squall.scenarios.units import NS_PER_S
+
+WINDOW_NS = NS_PER_S
+"""Of the worst window of a promise that is not of windows."""
+
+
+@dataclass(frozen=True, eq=False)
+class Held:
+    """A promise's figures with the requests they are of: those of its scope, and which are late, (n,) each."""
+
+    figures: PromiseFigures
+    request_id: Int64s
+    is_late: Bools
+
+    def without_requests(self) -> Held:
+        """The figures alone."""
+        return Held(self.figures, self.request_id[:0], self.is_late[:0])
+
+
+@dataclass(frozen=True, eq=False)
+class _Rows:
+    """The requests of a scope in order of `begin_ns`, (n,) each. `time_ns`: what is bounded, infinite of failures;
+    `known_ns`: when a late one is known to be late."""
+
+    requests: Requests
+    begin_ns: Int64s
+    time_ns: Floats
+    is_late: Bools
+    is_unknown: Bools
+    known_ns: Int64s
+
+    def take(self, rows: Int64s | Bools | slice) -> _Rows:
+        return _Rows(
+            self.requests.take(rows),
+            self.begin_ns[rows],
+            self.time_ns[rows],
+            self.is_late[rows],
+            self.is_unknown[rows],
+            self.known_ns[rows],
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class _Part:
+    """What must keep the promise by itself, and where it lies: everything, a burst, a window."""
+
+    rows: _Rows
+    place: PlaceInRun | None
+    n: int
+    n_late: int
+    n_unknown: int
+    n_allowed: int
+
+    @property
+    def verdict(self) -> str:
+        if self.n_late > self.n_allowed:
+            return BROKEN
+        return KEPT if self.n_late + self.n_unknown <= self.n_allowed else UNDECIDED
+
+    @property
+    def rank(self) -> tuple[bool, float]:
+        """The larger, the nearer to broken, or the further beyond."""
+        return self.verdict == BROKEN, (self.n_late + 1) / (self.n_allowed + 1)
+
+
+def hold(promise: Promise, requests: Requests, spans: Sequence[RunPhase], gpus: Labels | None = None) -> Held:
+    """The promise held to the `requests` of a run; `spans` are its measured phases. `gpus`: UUID of each request, empty
+    where none is known; needed where the promise names a GPU."""
+    own = [span for span in spans if promise.scope.phase in (None, span.name)]
+    rows = _scope_rows(promise, requests, own, gpus)
+    parts = [] if not len(rows.requests) else list(_parts(promise, rows, own))
+    worst = max(parts, key=lambda part: part.rank, default=None)
+    verdict, reason = _verdict(promise, rows, parts, own)
+    broken = [part for part in parts if part.verdict == BROKEN]
+    value, is_infinite = (None, False) if worst is None else _value(promise, worst)
+    late = rows.requests.take(rows.is_late)
+    figures = PromiseFigures(
+        promise=promise.text,
+        metric=promise.metric,
+        scope=promise.scope.text,
+        phase=promise.scope.phase or "",
+        condition=promise.condition,
+        verdict=verdict,
+        reason=reason,
+        is_of_each_run=promise.is_of_each_run,
+        allowed_ratio=promise.allowed_ratio,
+        n=worst.n if worst else 0,
+        n_late=worst.n_late if worst else 0,
+        n_unknown=worst.n_unknown if worst else 0,
+        n_failed=int((~worst.rows.requests.is_ok & worst.rows.is_late).sum()) if worst else 0,
+        n_allowed=worst.n_allowed if worst else None,
+        late_ratio=worst.n_late / worst.n if worst else None,
+        used_ratio=worst.n_late / worst.n_allowed if worst and worst.n_allowed > 0 else None,
+        value=value,
+        unit="ns" if promise.is_of_times else "count" if promise.statistic == "count" else "ratio",
+        is_infinite=is_infinite,
+        interval=None
+        if promise.scope.is_each or promise.q is None or worst is None
+        else _interval(promise, rows),
+        n_parts=len(parts),
+        n_parts_broken=len(broken),
+        certain=min(
+            (_certain(part, own) for part in broken), key=lambda one: _instant(one, own), default=None
+        ),
+        worst=worst.place if promise.scope.is_each and worst else _worst_window(rows, own),
+        failure=_failure(late),
+        late=None,
+    )
+    return Held(figures, rows.requests.request_id, rows.is_late)
+
+
+def _scope_rows(promise: Promise, requests: Requests, own: Sequence[RunPhase], gpus: Labels | None) -> _Rows:
+    scope = promise.scope
+    is_own = requests.phase.is_any_of([span.name for span in own])
+    if scope.server is not None:
+        is_own &= requests.target.is_any_of([scope.server])
+    is_unknown = np.zeros(len(requests), dtype=np.bool_)
+    if scope.gpu is not None:
+        assert gpus is not None
+        wanted = scope.gpu
+        is_unknown = gpus.is_any_of([""])
+        is_own &= gpus.is_any_of([word for word in gpus.words if word.startswith(wanted)]) | is_unknown
+    kept = np.flatnonzero(is_own)
+    taken = requests.take(kept)
+    last_ns = max((span.end_ns for span in own), default=0)
+    begin_ns = np.where(taken.has_begun, taken.begin_ns, last_ns)
+    time_ns, is_late = _times(promise, taken)
+    known_ns = _known_ns(promise, taken, begin_ns)
+    rows = _Rows(taken, begin_ns, time_ns, is_late & ~is_unknown[kept], is_unknown[kept], known_ns)
+    in_time = rows.take(np.argsort(begin_ns, kind="stable"))
+    if scope.burst not in ("in", "out"):
+        return in_time
+    return in_time.take(_in_bursts(promise, in_time, own) == (scope.burst == "in"))
+
+
+def _in_bursts(promise: Promise, rows: _Rows, own: Sequence[RunPhase]) -> Bools:
+    """Whether each was scheduled within a burst of its phase."""
+    is_inside = np.zeros(len(rows.requests), dtype=np.bool_)
+    for _, _, inside in _stretches(promise, rows, own):
+        is_inside[inside] = True
+    return is_inside
+
+
+def _known_ns(promise: Promise, taken: Requests, begin_ns: Int64s) -> Int64s:
+    """When a late request is known to be late: overdue, or at its failure if that comes before."""
+    sent_ns = np.where(taken.is_sent, taken.sent_ns, begin_ns)
+    is_told = taken.is_done & ~taken.is_ok
+    if promise.late_from_ns is None:
+        return np.where(is_told, taken.done_ns, sent_ns)
+    overdue_ns = (sent_ns if promise.metric == "service" else begin_ns) + promise.late_from_ns
+    if promise.metric == "send_lag":
+        return overdue_ns
+    return np.where(is_told, np.minimum(overdue_ns, taken.done_ns), overdue_ns)
+
+
+def _times(promise: Promise, taken: Requests) -> tuple[Floats, Bools]:
+    """What the promise bounds, ns, infinite where there is none; and which are late."""
+    if promise.metric == "send_lag":
+        time_ns = np.where(taken.is_sent, taken.lag_ns.astype(np.float64), np.inf)
+    else:
+        taken_ns = taken.service_ns if promise.metric == "service" else taken.latency_ns
+        time_ns = np.where(taken.is_ok, taken_ns.astype(np.float64), np.inf)
+    if promise.late_from_ns is None:
+        return time_ns, ~taken.is_ok
+    return time_ns, time_ns >= promise.late_from_ns
+
+
+def _parts(promise: Promise, rows: _Rows, own: Sequence[RunPhase]) -> Iterator[_Part]:
+    """What is to keep it by itself and has requests: each burst, each window, or all together."""
+    if not promise.scope.is_each:
+        yield _part(promise, rows, None)
+        return
+    for span, (begin_ns, end_ns), inside in _stretches(promise, rows, own):
+        if len(inside):
+            part = rows.take(inside)
+            n_late = int(part.is_late.sum())
+            place = PlaceInRun(span.name, begin_ns - span.start_ns, end_ns - begin_ns, len(inside), n_late)
+            yield _part(promise, part, place)
+
+
+def _part(promise: Promise, rows: _Rows, place: PlaceInRun | None) -> _Part:
+    n = len(rows.requests)
+    return _Part(rows, place, n, int(rows.is_late.sum()), int(rows.is_unknown.sum()), promise.n_allowed(n))
+
+
+def _stretches(
+    promise: Promise, rows: _Rows, own: Sequence[RunPhase]
+) -> Iterator[tuple[RunPhase, tuple[int, int], Int64s]]:
+    """Bursts or windows of each phase, [begin, end), with the places of the requests that begin in them."""
+    window_ns = promise.scope.window_ns
+    for span in own:
+        in_phase = np.flatnonzero(rows.requests.phase.is_any_of([span.name]))
+        at_ns = rows.begin_ns[in_phase]
+        edges: list[tuple[int, int]] = []
+        if window_ns is not None:
+            begins = range(span.start_ns, span.end_ns, window_ns)
+            edges = [(begin_ns, min(begin_ns + window_ns, span.end_ns)) for begin_ns in begins]
+        else:
+            found = find_bursts(at_ns, span, LIMITS)
+            if found is not None and found.is_burst:
+                edges = list(zip(found.begins_ns.tolist(), found.ends_ns.tolist(), strict=True))
+        for edge in edges:
+            first, end = np.searchsorted(at_ns, edge).tolist()
+            yield span, edge, in_phase[first:end]
+
+
+def _verdict(
+    promise: Promise, rows: _Rows, parts: Sequence[_Part], own: Sequence[RunPhase]
+) -> tuple[str, str]:
+    """Kept, broken or undecided, and why undecided."""
+    if not parts:
+        what = "burst" if promise.scope.burst in ("in", "each") else "request"
+        return UNDECIDED, f"the run has no {what} that it is about"
+    if not rows.requests.is_sent.any():
+        return UNDECIDED, "none of its requests was sent"
+    if promise.at_hz is not None:
+        n = len(rows.requests)
+        rate_hz = n * NS_PER_S / sum(span.end_ns - span.start_ns for span in own)
+        if rate_hz < promise.at_hz * (1 - LIMITS.overall_ratio):
+            told, asked = rate_text(rate_hz), rate_text(promise.at_hz)
+            return UNDECIDED, f"the load was {told}, and it is promised at {asked}"
+    verdicts = {part.verdict for part in parts}
+    if BROKEN in verdicts:
+        return BROKEN, ""
+    if UNDECIDED in verdicts:
+        n_unknown = sum(part.n_unknown for part in parts)
+        return UNDECIDED, f"of {count_text(n_unknown)} requests it is not known which GPU they ran on"
+    return KEPT, ""
+
+
+def _value(promise: Promise, part: _Part) -> tuple[float | None, bool]:
+    """The figure that is promised; whether it is infinite."""
+    if promise.statistic == "count":
+        return float(part.n_late), False
+    if promise.statistic == "rate":
+        share = part.n_late / part.n
+        return (1.0 - share if promise.metric == "goodput" else share), False
+    rank = part.n if promise.q is None else part.n - promise.n_allowed(part.n)
+    value = float(np.partition(part.rows.time_ns, rank - 1)[rank - 1])
+    return (None, True) if np.isinf(value) else (value, False)
+
+
+def _interval(promise: Promise, rows: _Rows) -> Quantile:
+    """Of the quantile over all of the scope, in order of time."""
+    is_infinite = np.isinf(rows.time_ns)
+    values_ns = np.where(is_infinite, 0, rows.time_ns).astype(np.int64)
+    assert promise.q is not None
+    (found,) = quantiles(values_ns, [float(promise.q)], is_infinite)
+    return found
+
+
+def _certain(part: _Part, own: Sequence[RunPhase]) -> Certainty:
+    """At the late request that is one more than all requests of the part may be."""
+    late = np.flatnonzero(part.rows.is_late)
+    known_ns = part.rows.known_ns[late]
+    place = int(np.argsort(known_ns, kind="stable")[part.n_allowed])
+    row = int(late[place])
+    span = _span_of(part.rows, row, own)
+    return Certainty(span.name, int(known_ns[place]) - span.start_ns, int(part.rows.requests.request_id[row]))
+
+
+def _span_of(rows: _Rows, row: int, own: Sequence[RunPhase]) -> RunPhase:
+    """The phase of a request."""
+    phase = rows.requests.phase
+    return next(span for span in own if span.name == phase.words[int(phase.codes[row])])
+
+
+def _instant(one: Certainty, own: Sequence[RunPhase]) -> int:
+    return next(span.start_ns for span in own if span.name == one.phase) + one.offset_ns
+
+
+def _worst_window(rows: _Rows, own: Sequence[RunPhase]) -> PlaceInRun | None:
+    """The second of the schedule in which most requests of the scope were late, the first of several."""
+    best = None
+    for span in own:
+        in_phase = rows.requests.phase.is_any_of([span.name])
+        windows = (rows.begin_ns[in_phase] - span.start_ns) // WINDOW_NS
+        is_within = (windows >= 0) & (windows * WINDOW_NS < span.end_ns - span.start_ns)
+        late = np.bincount(windows[is_within & rows.is_late[in_phase]])
+        if not late.size or (best is not None and late.max() <= best.n_late):
+            continue
+        window = int(late.argmax())
+        offset_ns = window * WINDOW_NS
+        length_ns = min(WINDOW_NS, span.end_ns - span.start_ns - offset_ns)
+        n = int((windows == window).sum())
+        best = PlaceInRun(span.name, offset_ns, length_ns, n, int(late[window]))
+    return best
+
+
+def _failure(late: Requests) -> str:
+    """The commonest way in which late requests failed, in the server's words; empty of none."""
+    failures = failures_of(late)
+    return (
+        f"{count_text(failures.groups[0].n)} x {failures.words(failures.groups[0])}"
+        if failures.groups
+        else ""
+    )

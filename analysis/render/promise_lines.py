@@ -1,0 +1,88 @@
+"""What became of promises, as lines of text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from squall.analysis.decisions.figures import BROKEN, INVALID, KEPT, PromiseFigures, worst_verdict
+from squall.analysis.wording import count_text, duration_text, figure_text, share_text
+
+SIGNS = {KEPT: "promises kept", BROKEN: "PROMISE BROKEN", INVALID: "promises not judged"}
+
+
+def promise_lines(promises: Sequence[PromiseFigures]) -> list[str]:
+    """A line for each promise, and behind a broken one where, when and why."""
+    return [line for one in promises for line in (promise_text(one), *breach_lines(one))]
+
+
+def promise_text(one: PromiseFigures) -> str:
+    """`kept: response p(95)<50ms: 13.6 ms; late 12 of 1,000 requests, 24 % of the 50 that it allows`."""
+    if one.reason:
+        return f"{one.verdict}: {one.promise}: {one.reason}"
+    return f"{one.verdict}: {one.promise}: {value_text(one)}; {budget_text(one)}"
+
+
+def value_text(one: PromiseFigures) -> str:
+    """The figure that is promised; `failed` where it is infinite."""
+    if one.is_infinite:
+        return "infinite, for it falls on failures"
+    text = figure_text(one.value, one.unit)
+    interval = one.interval
+    if interval is None or interval.interval_reason or interval.is_refused:
+        return text
+    low, high = (duration_text(ns) if ns is not None else "?" for ns in (interval.low_ns, interval.high_ns))
+    return f"{text} ({low} … {high} in this one run)"
+
+
+def budget_text(one: PromiseFigures) -> str:
+    """Late requests, and how much of what is allowed they are."""
+    used = f", {share_text(one.used_ratio)} of the {count_text(one.n_allowed)} that it allows"
+    allowed = used if one.used_ratio is not None else ", and it allows none"
+    where = ""
+    if one.worst is not None and _is_of_parts(one):
+        kind = "burst" if "burst:" in one.scope else "window"
+        broke = f"{count_text(one.n_parts_broken)} of {count_text(one.n_parts)} {kind}s broke it"
+        where = f" in the {kind} at {duration_text(one.worst.offset_ns)} of {one.worst.phase}; {broke}"
+    return f"late {count_text(one.n_late)} of {count_text(one.n)}{allowed}{where}"
+
+
+def _is_of_parts(one: PromiseFigures) -> bool:
+    """Whether each burst or window must keep it."""
+    return "burst:each" in one.scope or "window:" in one.scope
+
+
+def breach_lines(one: PromiseFigures) -> list[str]:
+    """When it was certain, where it was worst, and what the late requests have in common; nothing of a promise that is
+    not broken."""
+    if one.verdict != BROKEN:
+        return []
+    told = []
+    if one.certain is not None:
+        after = duration_text(one.certain.offset_ns)
+        told.append(f"certain {after} into {one.certain.phase}, at request {one.certain.request_id}")
+    if one.worst is not None and not _is_of_parts(one):
+        told.append(
+            f"worst second at {duration_text(one.worst.offset_ns)} of {one.worst.phase}: {count_text(one.worst.n_late)}"
+            f" of {count_text(one.worst.n)} late"
+        )
+    why = []
+    if one.late is not None:
+        why.append(
+            f"the late: {one.late.grew_most} grows most, {share_text(one.late.share_ratio)} of the gap to those in time"
+        )
+    if one.n_failed:
+        why.append(f"{count_text(one.n_failed)} failed: {one.failure}")
+    return [line for line in ("; ".join(told), "; ".join(why)) if line]
+
+
+def outcome_text(promises: Sequence[PromiseFigures]) -> str:
+    """All promises in one line: `promises kept: all 3`, or which are not."""
+    whole = worst_verdict([one.verdict for one in promises])
+    concerned = [one.promise for one in promises if one.verdict == whole]
+    if whole == KEPT:
+        named = promises[0].promise if len(promises) == 1 else f"all {len(promises)}"
+        return f"{SIGNS[KEPT]}: {named}"
+    sign = SIGNS.get(whole, "promises undecided")
+    rest = f" and {len(concerned) - 1} more" if len(concerned) > 1 else ""
+    reason = next((f": {one.reason}" for one in promises if one.verdict == whole and one.reason), "")
+    return f"{sign}: {concerned[0]}{rest}{reason}"

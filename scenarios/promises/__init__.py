@@ -1,0 +1,1 @@
+"""Promises: what a service is held to, as a scenario states it."""
