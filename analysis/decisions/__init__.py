@@ -1,1 +1,1 @@
-"""Promises held to runs: what a run says of them."""
+"""Promises held to runs: what one run says, and what several seeds say together."""

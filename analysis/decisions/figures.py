@@ -14,7 +14,7 @@ VERDICTS = (INVALID, BROKEN, UNDECIDED, KEPT)
 
 @dataclass(frozen=True)
 class PlaceInRun:
-    """[offset, offset + duration) of a phase, from its start: of the `n` requests that began in it `n_late` were late."""
+    """[offset, offset + duration) of a phase, from its start, in which `n` requests began, `n_late` of them late."""
 
     phase: str
     offset_ns: int

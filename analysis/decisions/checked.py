@@ -1,0 +1,162 @@
+"""What `squall check` found, and as files: JSON, JUnit XML, GitHub-flavoured Markdown."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+from xml.etree import ElementTree
+
+from squall.analysis.decisions.figures import BROKEN, INVALID, KEPT, PromiseFigures, worst_verdict
+from squall.analysis.decisions.over_seeds import PromiseDecision, SeedPromise, decide
+from squall.analysis.tables.document import to_json
+from squall.analysis.wording import share_text
+
+SCHEMA_VERSION = 1
+_NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+@dataclass(frozen=True)
+class CheckedRun:
+    """The run of one seed: its directory, status and what it says of each promise, none where it has no requests.
+    `is_replaced`: it was INVALID, and run once more with the same seed."""
+
+    seed: int
+    run: str
+    status: str
+    seconds: float
+    promises: tuple[PromiseFigures, ...]
+    is_replaced: bool = False
+
+
+@dataclass(frozen=True)
+class Checked:
+    """A scenario's promises over seeds. Its fields are the keys of `check.json`."""
+
+    schema_version: int
+    scenario: str
+    scenario_digest: str
+    verdict: str
+    promises: tuple[PromiseDecision, ...]
+    runs: tuple[CheckedRun, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """What the file holds."""
+        found: dict[str, Any] = to_json(self)
+        return found
+
+
+def evaluate(scenario: str, digest: str, runs: Sequence[CheckedRun]) -> Checked:
+    """The verdict on at least one run. A run without requests leaves every promise invalid."""
+    counted = [one for one in runs if not one.is_replaced]
+    if any(not one.promises for one in counted):
+        return Checked(SCHEMA_VERSION, scenario, digest, INVALID, (), tuple(runs))
+    n = len(counted[0].promises)
+    promises = tuple(
+        decide([SeedPromise(one.seed, one.run, one.promises[place]) for one in counted], n)
+        for place in range(n)
+    )
+    verdict = worst_verdict([one.verdict for one in promises])
+    return Checked(SCHEMA_VERSION, scenario, digest, verdict, promises, tuple(runs))
+
+
+def lines(checked: Checked) -> list[str]:
+    """The screen: a line for each promise, and last the verdict."""
+    told = [f"{one.verdict}: {one.promise}: {decision_text(one)}" for one in checked.promises]
+    invalid = [f"{one.run}: {one.status}" for one in checked.runs if one.status != "VALID"]
+    return [*told, *invalid, f"{checked.verdict}: {checked.scenario}, {_n_seeds(checked)} seeds"]
+
+
+def decision_text(one: PromiseDecision) -> str:
+    """The evidence in one line."""
+    kept = f"{one.n_kept} of {one.n_seeds} runs kept it"
+    if one.n_seeds > 1:
+        kept += f" (a run does in at least {share_text(one.kept_least_ratio)} of cases)"
+    parts = [kept]
+    if one.late_ratio is not None:
+        bounds = ""
+        if one.late_low_ratio is not None:
+            low, high = max(0.0, one.late_low_ratio), one.late_high_ratio
+            bounds = f" ({share_text(low)} … {share_text(high)})"
+        parts.append(f"late {share_text(one.late_ratio)}{bounds} of {share_text(one.allowed_ratio)} allowed")
+    return "; ".join([*parts, *filter(None, [one.reason])])
+
+
+def markdown(checked: Checked) -> str:
+    """For a job's summary."""
+    rows = [
+        f"| {_cell(one.promise)} | {one.verdict} | {_cell(decision_text(one))} |" for one in checked.promises
+    ]
+    runs = [f"| {one.seed} | {_cell(one.run)} | {one.status} | {_kept_text(one)} |" for one in checked.runs]
+    head = f"## {_cell(checked.scenario)}: {checked.verdict}"
+    return "\n".join(
+        [
+            head, "", f"{_n_seeds(checked)} seeds, scenario digest `{checked.scenario_digest[:12]}`.", "",
+            "| promise | verdict | evidence |", "|---|---|---|", *rows, "",
+            "| seed | run | status | promises kept |", "|---|---|---|---|", *runs, "",
+        ]
+    )  # fmt: skip
+
+
+def junit(checked: Checked) -> str:
+    """JUnit XML: a test case for each promise; broken and undecided are failures of that type, invalid is an error."""
+    seconds = sum(one.seconds for one in checked.runs)
+    verdicts = [one.verdict for one in checked.promises]
+    n_errors = verdicts.count(INVALID) + (not checked.promises)
+    n_failures = sum(one not in (KEPT, INVALID) for one in verdicts)
+    counts = {
+        "tests": str(max(1, len(verdicts))),
+        "failures": str(n_failures),
+        "errors": str(n_errors),
+        "time": f"{seconds:.3f}",
+    }
+    root = ElementTree.Element("testsuites", counts)
+    suite = ElementTree.SubElement(
+        root, "testsuite", {"name": _xml(checked.scenario), "skipped": "0", **counts}
+    )
+    for one in checked.promises:
+        phase = one.runs[0].figures.phase
+        name = {
+            "classname": f"{checked.scenario}.{phase}" if phase else checked.scenario,
+            "name": one.promise,
+        }
+        case = _case(suite, name, seconds / len(verdicts))
+        if one.verdict == KEPT:
+            continue
+        tag = "error" if one.verdict == INVALID else "failure"
+        told = {"type": one.verdict, "message": _xml(decision_text(one))}
+        ElementTree.SubElement(case, tag, told).text = _xml(
+            "\n".join(f"seed {run.seed}, {run.run}: {run.figures.verdict}" for run in one.runs)
+        )
+    if not checked.promises:
+        case = _case(suite, {"classname": checked.scenario, "name": "runs"}, seconds)
+        ElementTree.SubElement(case, "error", {"type": INVALID, "message": "a run has no requests"})
+    return f'<?xml version="1.0" encoding="UTF-8"?>\n{ElementTree.tostring(root, encoding="unicode")}\n'
+
+
+def _case(suite: ElementTree.Element, names: dict[str, str], seconds: float) -> ElementTree.Element:
+    own = {name: _xml(value) for name, value in names.items()}
+    return ElementTree.SubElement(suite, "testcase", {**own, "time": f"{seconds:.3f}"})
+
+
+def _kept_text(one: CheckedRun) -> str:
+    if one.is_replaced:
+        return "run again"
+    broken = sum(own.verdict == BROKEN for own in one.promises)
+    return f"{sum(own.verdict == KEPT for own in one.promises)} of {len(one.promises)}, {broken} broken"
+
+
+def _n_seeds(checked: Checked) -> int:
+    return sum(not one.is_replaced for one in checked.runs)
+
+
+def _cell(text: str) -> str:
+    """Text within a table of Markdown: nothing in it is a tag or a new column."""
+    flat = " ".join(text.split()).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return flat.replace("|", "\\|")
+
+
+def _xml(text: str) -> str:
+    """Without characters that XML cannot hold."""
+    return _NOT_XML.sub("\N{REPLACEMENT CHARACTER}", text)

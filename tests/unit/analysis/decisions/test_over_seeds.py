@@ -1,0 +1,154 @@
+"""Verdicts over seeds: what they say on planted shares, and how often they are wrong on simulated queues."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from squall.analysis.arrays import Floats
+from squall.analysis.decisions.figures import BROKEN, INVALID, KEPT, UNDECIDED, PromiseFigures
+from squall.analysis.decisions.over_seeds import SeedPromise, decide, least_share
+
+ALLOWED = 0.05
+
+
+def run_of(n: int, n_late: int, **changes: object) -> PromiseFigures:
+    n_allowed = n - math.ceil(0.95 * n)
+    found = PromiseFigures(
+        promise="response p(95)<50ms", metric="response", scope="", phase="", condition="p(95)<50ms",
+        verdict=KEPT if n_late <= n_allowed else BROKEN, reason="", is_of_each_run=False, allowed_ratio=ALLOWED,
+        n=n, n_late=n_late, n_unknown=0, n_failed=0, n_allowed=n_allowed, late_ratio=n_late / n, used_ratio=None,
+        value=1.0, unit="ns", is_infinite=False, interval=None, n_parts=1, n_parts_broken=0, certain=None, worst=None,
+        failure="", late=None,
+    )  # fmt: skip
+    return replace(found, **changes)  # type: ignore[arg-type]
+
+
+def verdict(figures: list[PromiseFigures], n_promises: int = 1) -> str:
+    return decide(
+        [SeedPromise(seed, f"run-{seed}", one) for seed, one in enumerate(figures)], n_promises
+    ).verdict
+
+
+def test_shares_well_below_what_is_allowed_are_kept_and_well_above_broken() -> None:
+    assert verdict([run_of(1_000, n_late) for n_late in (20, 22, 25, 19)]) == KEPT
+    assert verdict([run_of(1_000, n_late) for n_late in (80, 95, 90, 85)]) == BROKEN
+    assert verdict([run_of(1_000, n_late) for n_late in (20, 95, 30, 85)]) == UNDECIDED
+
+
+def test_one_run_is_judged_as_it_is() -> None:
+    assert [verdict([run_of(1_000, n_late)]) for n_late in (50, 51)] == [KEPT, BROKEN]
+
+
+def test_runs_that_agree_on_few_requests_prove_nothing() -> None:
+    # None late of N at a true share of 5 %: 0.95^N <= 0.05 takes N = 59.
+    assert verdict([run_of(29, 0), run_of(29, 0)]) == UNDECIDED
+    assert verdict([run_of(30, 0), run_of(29, 0)]) == KEPT
+    assert (
+        verdict([run_of(20, 2), run_of(20, 2)]) == UNDECIDED
+    )  # 10 % late in both, by chance in one of seven
+
+
+def test_a_failed_server_is_broken_with_finite_shares() -> None:
+    assert verdict([run_of(500, 500), run_of(500, 500)]) == BROKEN
+
+
+def test_an_invalid_run_outranks_all_and_an_undecided_one_all_but_that() -> None:
+    invalid = run_of(1_000, 0, verdict=INVALID, reason="the run is INVALID")
+    empty = run_of(1_000, 0, verdict=UNDECIDED, reason="none of its requests was sent")
+    kept, broken = run_of(1_000, 0), run_of(1_000, 900)
+    assert verdict([kept, invalid, empty, broken]) == INVALID
+    assert verdict([kept, empty, kept]) == UNDECIDED
+
+
+def test_what_each_run_must_keep_is_broken_by_one() -> None:
+    kept = run_of(1_000, 0, is_of_each_run=True, allowed_ratio=None)
+    broken = replace(kept, verdict=BROKEN, n_late=1)
+    assert verdict([kept] * 7 + [broken]) == BROKEN
+    found = decide([SeedPromise(seed, "r", kept) for seed in range(8)])
+    assert (found.verdict, found.n_kept, found.late_high_ratio) == (KEPT, 8, None)
+    # 8 of 8 came of a chance p with p^8 = 5 %.
+    assert found.kept_least_ratio == pytest.approx(0.05 ** (1 / 8), abs=1e-8)
+
+
+def test_the_least_share_is_the_exact_binomial_bound() -> None:
+    from scipy.stats import beta
+
+    for n_kept, n in ((1, 8), (5, 8), (8, 8), (19, 20)):
+        assert least_share(n_kept, n) == pytest.approx(beta.ppf(0.05, n_kept, n - n_kept + 1), abs=1e-7)
+    assert least_share(0, 8) == 0.0
+
+
+def test_more_promises_need_more_to_break_one() -> None:
+    figures = [run_of(1_000, n_late) for n_late in (52, 66, 58, 60)]
+    assert verdict(figures, 1) == BROKEN
+    assert verdict(figures, 20) == UNDECIDED
+
+
+def responses(rng: np.random.Generator, n_runs: int, n: int, load: float, cv: float) -> Floats:
+    """(n_runs, n) response times in a FIFO server of service time 1, gamma gaps.
+
+    The wait by Lindley: W(k) = S(k) - min(S(0..k)), S(k) = sum of (1 - gap). A run begins after 2,000 requests that are
+    not counted.
+    """
+    shape = 1.0 / cv**2
+    steps = 1.0 - rng.gamma(shape, 1.0 / (shape * load), (n_runs, n + 2_000))
+    total = np.cumsum(steps, axis=1)
+    wait: Floats = total - np.minimum.accumulate(total, axis=1)
+    return wait[:, 2_000:] + 1.0
+
+
+def late_shares(
+    rng: np.random.Generator, n_runs: int, n: int, load: float, cv: float, limit: float
+) -> Floats:
+    """Share of requests of each run whose response time is `limit` or more."""
+    parts = [(responses(rng, 50, n, load, cv) >= limit).mean(axis=1) for _ in range(n_runs // 50)]
+    return np.concatenate(parts)
+
+
+def share_of_verdicts(shares: Floats, n: int, n_seeds: int) -> dict[str, float]:
+    sets = shares.reshape(-1, n_seeds)
+    found = [verdict([run_of(n, round(share * n)) for share in one]) for one in sets]
+    return {name: found.count(name) / len(found) for name in (KEPT, BROKEN, UNDECIDED)}
+
+
+P95_AT_HALF_LOAD = 3.05
+"""In service times, of constant service and Poisson arrivals."""
+
+
+def test_a_server_exactly_at_its_limit_is_seldom_called_kept() -> None:
+    n, n_seeds, n_sets = 3_000, 8, 100
+    shares = late_shares(np.random.default_rng(1), n_sets * n_seeds, n, 0.5, 1.0, P95_AT_HALF_LOAD)
+    assert shares.mean() == pytest.approx(ALLOWED, abs=4 * shares.std() / math.sqrt(len(shares)))
+    found = share_of_verdicts(shares, n, n_seeds)
+    # Nominal 5 %; of 100 sets a binomial count of 5 % is above 11 in one of a hundred trials.
+    assert found[KEPT] <= 0.11
+    assert found[BROKEN] <= 0.11
+
+
+def test_a_server_well_within_its_limit_is_called_kept() -> None:
+    shares = late_shares(np.random.default_rng(2), 50 * 8, 3_000, 0.5, 1.0, 1.25 * P95_AT_HALF_LOAD)
+    found = share_of_verdicts(shares, 3_000, 8)
+    assert found[KEPT] >= 0.95
+    assert found[BROKEN] == 0.0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("load", "cv", "n", "most"),
+    [
+        (0.5, 1.0, 6_000, 0.08), (0.8, 1.0, 6_000, 0.08), (0.9, 1.0, 6_000, 0.08),
+        (0.8, 3.0, 6_000, 0.13), (0.8, 3.0, 20_000, 0.09),
+    ],
+)  # fmt: skip
+def test_how_often_eight_seeds_at_the_exact_limit_are_called_kept(
+    load: float, cv: float, n: int, most: float
+) -> None:
+    rng = np.random.default_rng(3)
+    limit = float(np.quantile(np.concatenate([responses(rng, 50, 40_000, load, cv) for _ in range(6)]), 0.95))
+    n_sets = 400
+    found = share_of_verdicts(late_shares(rng, n_sets * 8, n, load, cv, limit), n, 8)
+    assert found[KEPT] <= most + 2 * math.sqrt(most * (1 - most) / n_sets)
