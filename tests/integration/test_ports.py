@@ -79,14 +79,15 @@ def _tries(stranger: Host, doors: list[Door]) -> Iterator[dict[str, dict[str, An
     process = subprocess.Popen(
         [*stranger.within, "nice", "-n", "19", sys.executable, "-m", "tests.integration.stranger"],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        env=bare | {"HOME": str(stranger.tmp)},
+        env=bare | {"HOME": str(stranger.tmp), "PYTHONPATH": str(_ROOT)},
     )  # fmt: skip
     try:
         assert process.stdin is not None
         assert process.stdout is not None
         process.stdin.write(json.dumps({"doors": doors}) + "\n")
         process.stdin.flush()
-        assert process.stdout.readline() == "in\n"
+        said = process.stdout.readline()
+        assert said == "in\n", said or process.communicate(timeout=10)[1]
         yield json.loads(process.stdout.readline())
         _, errors = process.communicate("", timeout=_TRIED_WITHIN_S)
         assert process.returncode == 0, errors
