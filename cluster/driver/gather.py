@@ -107,8 +107,8 @@ class Collection:
         side_by_side([partial(self._end_recording, server) for server in deployment.servers])
         self._try("agents", self._wake_agents)
         self._try_noting("clocks", self._take_clocks)  # first: the observers answer the last probes
-        self._stop_observers()
-        self._begin_keeping()
+        self._try_noting("samples", self._stop_observers)
+        self._try_noting("keeping", self._begin_keeping)
         self._take_requests()
         if profiler is not None:
             self._try("profiler", profiler.finish)

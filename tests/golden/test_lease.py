@@ -49,7 +49,7 @@ def led(
     """A worker that ran under a lease to `lease_ns` after its start, and that start."""
     worker = LoadWorker(settings, SystemClock())
     worker.prepare(plan)
-    start_ns = time.monotonic_ns() + 30 * MS
+    start_ns = time.monotonic_ns() + 500 * MS  # a collection of garbage of all tests may take that long
     beside = threading.Thread(target=meanwhile, args=(worker, start_ns))
     beside.start()
     worker.run(start_ns, start_ns + lease_ns)
