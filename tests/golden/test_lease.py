@@ -77,10 +77,11 @@ def test_what_is_due_after_the_lease_is_unsent_and_never_sent(protocol: str, tmp
     n_sent = len(outcomes) - outcomes.count("unsent")
     assert 0 < n_sent <= 80, "one every 5 ms for 400 ms"
     assert outcomes[n_sent:] == ["unsent"] * (300 - n_sent)
-    assert set(column(rows, "detail")[n_sent:]) == {"its worker's lease ran out before its turn"}
+    waits = "its worker's lease ran out while it waited for a connection"  # behind replies of a busy host
+    assert set(column(rows, "detail")[n_sent:]) - {waits} == {"its worker's lease ran out before its turn"}
     assert max(arrived) < 80, "by what the server saw"
     sent_ns = numbers(rows.slice(0, n_sent), "sent_ns")
-    assert sent_ns.max() - start_ns < 450 * MS
+    assert sent_ns.max() - start_ns < 900 * MS, "a moment after its last look at the lease"
     assert worker.status().has_lapsed
     assert not any(column(rows, "redealt"))
 
