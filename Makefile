@@ -19,17 +19,17 @@ part = $(3) $(BIN)/pytest -o cache_dir=build/tests/$(1) --durations=10 $(2) || {
 	echo "once more, one by one: what failed of $(1)" && \
 	$(3) $(BIN)/pytest -o cache_dir=build/tests/$(1) --last-failed --last-failed-no-failures none $(2) -n 0; }
 
-.PHONY: demo test lane-pure lane-single lane-real test-slow lane-slow-pure lane-slow-single lane-slow-real test-all asan bench lint \
+.PHONY: demo test lane-pure lane-single lane-real test-slow lane-slow-pure lane-slow-single lane-slow-real test-long test-all asan bench lint \
 	types docs clean
 
 demo: $(READY)
 	$(BIN)/squall demo
 
 # Bytecode is kept, whatever the shell says: the tests start hundreds of Pythons, and each would compile squall anew.
-test test-slow test-all: export PYTHONDONTWRITEBYTECODE =
+test test-slow test-long test-all: export PYTHONDONTWRITEBYTECODE =
 
 # One thread of BLAS in each process: the others of the suite have the cores, and threads that wait for one another spin.
-test test-slow test-all: export OPENBLAS_NUM_THREADS = 1
+test test-slow test-long test-all: export OPENBLAS_NUM_THREADS = 1
 
 # Lanes at once, then what is measured, alone and one by one. Real runs mostly wait, so that there are more of them at once than
 # cores, those of the engine among them: where one waits out a process that was stopped, the others have the cores. What starts
@@ -57,7 +57,7 @@ lane-real: $(READY)
 test-slow: $(READY)
 	@failed=0; \
 	$(MAKE) --no-print-directory -j 3 --keep-going lane-slow-pure lane-slow-single lane-slow-real || failed=1; \
-	$(call part,slow-serial,-m "slow and serial" $(REAL)) || failed=1; \
+	$(call part,slow-serial,-m "slow and serial and not long" $(REAL)) || failed=1; \
 	exit $$failed
 
 lane-slow-pure: $(READY)
@@ -67,10 +67,14 @@ lane-slow-single: $(READY)
 	$(call aside,slow-single,$(call part,slow-single,-m "slow and single" $(SINGLE)))
 
 lane-slow-real: $(READY)
-	$(call part,slow-beside,-m "slow and not serial and not single" $(BESIDE))
+	$(call part,slow-beside,-m "slow and not serial and not single and not long" $(BESIDE))
 
 test-all: export SQUALL_LONGEST_FAULT_S ?= 120
-test-all: test test-slow asan
+test-all: test test-slow test-long asan
+
+# Faults on several hosts, and what is fetched from them, one by one.
+test-long: $(READY)
+	$(call part,long,-m long $(REAL))
 
 # The C lane and what leads it everywhere, under ASan, LSan and UBSan; in one line that it is left out where there are none.
 asan: $(READY)

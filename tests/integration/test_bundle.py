@@ -21,6 +21,7 @@ from tests.integration.live_runs import Bench, scenario_mapping
 pytestmark = [
     pytest.mark.beside,
     pytest.mark.slow,
+    pytest.mark.long,
     pytest.mark.skipif(
         os.geteuid() != 0 or not shutil.which("unshare"), reason="no network namespace can be had"
     ),

@@ -31,6 +31,7 @@ pytestmark = [
         built_library("batches") is None, reason="the batch library was not built: no C compiler"
     ),
     pytest.mark.slow,
+    pytest.mark.long,
 ]
 SECONDS = 6
 LOADERS = {NODES["head"], NODES["client1"]}

@@ -26,6 +26,7 @@ pytestmark = [
         built_library("batches") is None, reason="the batch library was not built: no C compiler"
     ),
     pytest.mark.slow,
+    pytest.mark.long,
 ]
 
 BANDWIDTH = 20_000
