@@ -28,7 +28,7 @@ from squall.cluster.driver.nodes import Nodes
 from squall.cluster.node.agent import NodeAgent
 from squall.cluster.placement import Placement
 from squall.cluster.progress import Screen
-from squall.cluster.remote.spawn import ask_all, end_all
+from squall.cluster.remote.spawn import ask_all, end_all, wait_all
 from squall.scenarios.config.scenario import Scenario
 from squall.scenarios.errors import ClusterError
 from squall.scenarios.plan.closed import ClosedPlan
@@ -136,8 +136,7 @@ class Deployment:
             label: hosts[label].begin(NodeAgent.observe_clients, tuple(pids))
             for label, pids in by_node.items()
         }
-        for label, done in told.items():
-            hosts[label].wait(done)
+        wait_all(hosts, told)
 
     def _start_servers(self) -> None:
         """All at once. Raises SquallError where one does not come up."""
@@ -172,7 +171,7 @@ class Deployment:
             label: agent.begin(NodeAgent.split_cores, clients.cores, n_seats[label])
             for label, agent in hosts.items()
         }
-        self._splits = {label: hosts[label].wait(reference) for label, reference in asked.items()}
+        self._splits = wait_all(hosts, asked)
 
     def keep_server_logs(self) -> None:
         """Copies the log of each server that was started here into the run directory."""

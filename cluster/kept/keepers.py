@@ -10,7 +10,7 @@ from squall.analysis.storage.store import RunStore
 from squall.cluster.kept.keeper import Keeper
 from squall.cluster.kept.node_folder import NodeFolder
 from squall.cluster.placement import Node
-from squall.cluster.remote.spawn import Handle, end_all, spawn
+from squall.cluster.remote.spawn import Handle, ask_all, end_all, spawn, wait_all
 from squall.scenarios.config.records import RecordsConfig
 from squall.scenarios.errors import ClusterError
 
@@ -30,9 +30,8 @@ class Keepers:
         for label, node in self._nodes.items():
             self._handles[label] = spawn("keeper", node, _THREADS, Keeper, self._config.folder)
         try:
-            folders = {
-                label: one.call(Keeper.begin, store.run, label) for label, one in self._handles.items()
-            }
+            asked = {label: one.begin(Keeper.begin, store.run, label) for label, one in self._handles.items()}
+            folders = wait_all(self._handles, asked)
         except ClusterError:
             with suppress(ClusterError):
                 remove_kept(store.run, self._handles)
@@ -58,8 +57,8 @@ def reached(store: RunStore, nodes: Sequence[Node]) -> Iterator[dict[str, Handle
     asked = [spawn("keeper", node, _THREADS, Keeper, root) for node in nodes]
     try:
         found: dict[str, Handle[Keeper]] = {}
-        for keeper in asked:
-            there = keeper.call(Keeper.nodes_of, store.run)
+        for at, there in ask_all(dict(enumerate(asked)), Keeper.nodes_of, store.run).items():
+            keeper = asked[at]
             wanted = {label: folder for label, folder in there.items() if label in store.manifest.kept}
             store.kept.reach({label: NodeFolder(keeper, folder, label) for label, folder in wanted.items()})
             found |= dict.fromkeys(wanted, keeper)
@@ -77,5 +76,4 @@ def _root_of(store: RunStore) -> str | None:
 
 def remove_kept(run: str, keepers: Mapping[str, Handle[Keeper]]) -> None:
     """Removes what the nodes keep of a run. Raises ClusterError."""
-    for label, keeper in keepers.items():
-        keeper.call(Keeper.forget, run, label)
+    wait_all(keepers, {label: keeper.begin(Keeper.forget, run, label) for label, keeper in keepers.items()})

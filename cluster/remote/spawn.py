@@ -293,7 +293,13 @@ def ask_all(
     **named: Arguments.kwargs,
 ) -> dict[Key, Answer]:
     """The answers of all, asked at once, so that the slowest alone is waited for. Raises what `Handle.wait` raises."""
-    begun = {key: handle.begin(method, *arguments, **named) for key, handle in handles.items()}
+    return wait_all(
+        handles, {key: handle.begin(method, *arguments, **named) for key, handle in handles.items()}
+    )
+
+
+def wait_all(handles: Mapping[Key, Handle[object]], begun: Mapping[Key, Future[Answer]]) -> dict[Key, Answer]:
+    """The answers of calls that were begun, of each by its handle. Raises what `Handle.wait` raises."""
     return {key: handles[key].wait(one) for key, one in begun.items()}
 
 
