@@ -48,6 +48,14 @@ class Series:
 
 
 @dataclass(frozen=True)
+class Points(Series):
+    """Marks without a line between them; `low` and `high`, (n,) each or empty, are the ends of a whisker at each."""
+
+    low: list[float | None]
+    high: list[float | None]
+
+
+@dataclass(frozen=True)
 class Plot:
     """One plot: `kind` is line, step, bar, stack or ccdf. `absent` says why there is none; then no series.
 

@@ -22,7 +22,7 @@ from squall.analysis.render.figure_lines import (
     users_text,
 )
 from squall.analysis.render.observing_lines import cost_lines, profile_lines, recording_lines, under_text
-from squall.analysis.render.plots_data import Plot, Series, report_plots
+from squall.analysis.render.plots_data import Plot, Points, Series, report_plots
 from squall.analysis.render.promise_lines import breach_lines, value_text
 from squall.analysis.render.trace_plots import Band, Styled
 from squall.analysis.storage.store import RunStore
@@ -159,6 +159,8 @@ def _traces(plot: Plot, series: Series, number: int) -> list[Any]:
     colour = COLOURS[number % len(COLOURS)]
     if isinstance(series, Band):
         return _band_traces(series, COLOURS[(number + 1) % len(COLOURS)])
+    if isinstance(series, Points):
+        return [_points_trace(series, colour)]
     if plot.kind in ("bar", "stack"):
         return [go.Bar(name=series.name, x=series.x, y=series.y, marker_color=colour)]
     if series.name == "failed":
@@ -180,6 +182,32 @@ def _traces(plot: Plot, series: Series, number: int) -> list[Any]:
     if plot.kind == "step":
         line["shape"] = "hv"
     return [go.Scatter(name=series.name, x=series.x, y=series.y, line=line, **look)]
+
+
+def _points_trace(points: Points, colour: str) -> Any:
+    import plotly.graph_objects as go
+
+    whiskers = None
+    if points.low:
+        ends = zip(points.y, points.low, points.high, strict=True)
+        up_down = [
+            (0.0, 0.0) if y is None or low is None or high is None else (high - y, y - low)
+            for y, low, high in ends
+        ]
+        whiskers = {
+            "type": "data", "symmetric": False, "thickness": 1.2, "width": 4,
+            "array": [up for up, _ in up_down], "arrayminus": [down for _, down in up_down],
+        }  # fmt: skip
+    marker = {"color": colour, "size": 8}
+    return go.Scatter(
+        name=points.name,
+        x=points.x,
+        y=points.y,
+        mode="markers",
+        marker=marker,
+        error_y=whiskers,
+        cliponaxis=False,
+    )
 
 
 def _band_traces(band: Band, colour: str) -> list[Any]:

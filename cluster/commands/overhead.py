@@ -9,20 +9,16 @@ Every run is a normal run with a server and a Ray of its own, sealed in a direct
 
 from __future__ import annotations
 
-import contextlib
 import json
-import secrets
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from pathlib import Path
 
 from squall.analysis.compare.overhead import PairRun, evaluate
 from squall.analysis.compare.overhead_file import OVERHEAD_FILE, Overhead
 from squall.analysis.render.overhead_screen import page
-from squall.analysis.storage.part import error_reason, open_for_write, write_atomically
-from squall.cluster.driver.run import RunResult, run_scenario
+from squall.cluster.driver.run import run_scenario
 from squall.cluster.interrupts import Interrupts
+from squall.cluster.measured import RunOne, folder_of_runs, write_text
 from squall.cluster.progress import Screen
 from squall.scenarios.config.loader import scenario_from_mapping
 from squall.scenarios.config.scenario import Scenario
@@ -30,12 +26,9 @@ from squall.scenarios.errors import ScenarioError, SquallError, StoreError
 
 WITHOUT_NSYS = "profile.nsys is off: for what nsys costs add --set profile.nsys=auto"
 PAGE_FILE = "overhead.md"
-_NAME_TRIES = 16
 _NEVER_S = 31_536_000
 """An interval no run is as long as: the sampler of threads takes its first and last sample alone."""
 _OFF = {"nsys": "off", "nvml": "off", "gpm": "off", "triton_trace": "off", "thread_interval": f"{_NEVER_S}s"}
-
-RunOne = Callable[[Scenario, Path, str | None, Interrupts], RunResult]
 
 
 @dataclass(frozen=True)
@@ -86,7 +79,7 @@ def measure_overhead(
     SquallError then, and for a scenario or disk that can be of no use to later runs, KeyboardInterrupt after a Ctrl-C.
     """
     variants = {True: scenario, False: bare(scenario)}
-    folder = _make_folder(out, scenario.name)
+    folder = folder_of_runs(out, scenario.name, "overhead")
     screen = Screen()
     if scenario.profile.nsys == "off":
         screen.step(WITHOUT_NSYS)
@@ -126,27 +119,9 @@ def _write(folder: Path, done: list[PairRun], n_pairs: int) -> Overhead:
         OVERHEAD_FILE: json.dumps(evaluation.to_json(), indent=2) + "\n",
         PAGE_FILE: page(evaluation, folder.name),
     }
-    try:
-        for name, text in texts.items():
-            write_atomically(folder / name, text.encode(), open_for_write)
-    except OSError as error:
-        raise StoreError(f"cannot write {folder}: {error_reason(error)}") from error
+    for name, text in texts.items():
+        write_text(folder / name, text)
     return evaluation
-
-
-def _make_folder(out: Path, name: str) -> Path:
-    """A new `<name>-overhead-<UTC>-<4 hex>` in `out`."""
-    stem = f"{name}-overhead-{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        for _ in range(_NAME_TRIES):
-            folder = out / f"{stem}-{secrets.token_hex(2)}"
-            with contextlib.suppress(FileExistsError):
-                folder.mkdir()
-                return folder
-    except OSError as error:
-        raise StoreError(f"cannot create a folder in {out}: {error_reason(error)}") from error
-    raise StoreError(f"cannot create a folder in {out}: {_NAME_TRIES} names in a row are taken")
 
 
 def _run_names(folder: Path) -> set[str]:

@@ -113,8 +113,6 @@ def _measure_overhead(
     from squall.scenarios.config.loader import load_scenario
 
     scenario = load_scenario(path, overrides)
-    if "://" in out:
-        raise ScenarioError("--out: the pairs of --measure-overhead are compared in a folder here, name one")
     with interruptible() as interrupts:
         result = measure_overhead(scenario, Path(out), ray, interrupts, n_pairs)
     print_result(

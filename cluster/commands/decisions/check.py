@@ -42,8 +42,6 @@ def check(
     from squall.cluster.commands.decisions.seeds import run_seeds
     from squall.scenarios.config.loader import load_scenario
 
-    if "://" in str(out):
-        raise ScenarioError("--out: the runs of a check are compared in a folder here, name one")
     loaded = load_scenario(scenario, changes_of(overrides, seed, server))
     if loaded.promises is None:
         raise ScenarioError(f"{scenario}: promises nothing: add promises, such as response: p(95)<50ms")

@@ -1,0 +1,51 @@
+"""The page of a decision: its answer in words, plots, tables, and how to make it again. Rendering only.
+
+`squall check`, `sweep`, `capacity` and `compare` each fill in a `DecisionPage`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from squall.analysis.render.plots_data import Plot
+
+
+@dataclass(frozen=True)
+class DecisionTable:
+    """Rows of texts under `heads`, as many cells a row as heads; the first cell is its label."""
+
+    title: str
+    heads: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class DecisionPage:
+    """`answer`: one sentence that answers the question. `is_good`: how it is coloured; None: neither good nor bad.
+
+    `facts`: lines below it. `commands`: what makes the decision again, one a line.
+    """
+
+    title: str
+    answer: str
+    is_good: bool | None
+    facts: tuple[str, ...]
+    notes: tuple[str, ...]
+    plots: tuple[Plot, ...]
+    tables: tuple[DecisionTable, ...]
+    commands: tuple[str, ...]
+
+
+def page_html(page: DecisionPage) -> str:
+    """The whole page in one file that needs no network."""
+    from squall.analysis.render.report import render_page
+
+    for table in page.tables:
+        _check_width(table.heads, table.rows)
+    return render_page("decision_page.html.j2", page.plots, page=page)
+
+
+def _check_width(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    assert all(len(row) == len(heads) for row in rows), heads

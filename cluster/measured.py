@@ -1,0 +1,96 @@
+"""Runs that a decision rests on: into one folder, an INVALID one once more, and files that tell of them."""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+from squall.analysis.storage.part import error_reason, open_for_write, write_atomically
+from squall.cluster.driver.run import RunResult
+from squall.cluster.interrupts import Interrupts
+from squall.cluster.progress import Screen
+from squall.scenarios.config.scenario import Scenario
+from squall.scenarios.errors import ScenarioError, SquallError, StoreError
+
+RunOne = Callable[[Scenario, Path, str | None, Interrupts], RunResult]
+"""`squall.cluster.driver.run.run_scenario`, or what stands for it in a test."""
+_NAME_TRIES = 16
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A run of `scenario` that ended, and how long it took, start of Ray and server included. `is_replaced`: it was
+    INVALID, and another of the same scenario follows it."""
+
+    scenario: Scenario
+    result: RunResult
+    seconds: float
+    is_replaced: bool = False
+
+
+@dataclass(frozen=True)
+class Measurer:
+    """Runs scenarios into `folder`, one after another."""
+
+    folder: Path
+    ray_address: str | None
+    interrupts: Interrupts
+    run_one: RunOne
+    screen: Screen
+
+    def measure(self, scenario: Scenario, title: str) -> list[Measured]:
+        """The run of `scenario`, the last of one or two: one that is not VALID is run once more. `title` is told.
+
+        Raises SquallError where a run fails, KeyboardInterrupt after a Ctrl-C, once it has said where the runs are.
+        """
+        first = self._run(scenario, title)
+        if first.result.status == "VALID":
+            return [first]
+        return [replace(first, is_replaced=True), self._run(scenario, f"{title}, once more")]
+
+    def _run(self, scenario: Scenario, title: str) -> Measured:
+        self.screen.step(title, "bold")
+        begun_s = time.monotonic()
+        with self._telling():
+            self.interrupts.check()
+            result = self.run_one(scenario, self.folder, self.ray_address, self.interrupts)
+        return Measured(scenario, result, time.monotonic() - begun_s)
+
+    @contextlib.contextmanager
+    def _telling(self) -> Iterator[None]:
+        """Says where the runs are that were done before one failed."""
+        try:
+            yield
+        except (SquallError, KeyboardInterrupt):
+            self.screen.step(f"what was run: {self.folder}")
+            raise
+
+
+def folder_of_runs(out: Path, name: str, kind: str) -> Path:
+    """A new `<name>-<kind>-<UTC>-<4 hex>` in `out`. Raises ScenarioError where `out` is no folder here, StoreError."""
+    if "://" in str(out):
+        raise ScenarioError("--out: several runs are compared in a folder here, name one")
+    stem = f"{name}-{kind}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        for _ in range(_NAME_TRIES):
+            folder = out / f"{stem}-{secrets.token_hex(2)}"
+            with contextlib.suppress(FileExistsError):
+                folder.mkdir()
+                return folder
+    except OSError as error:
+        raise StoreError(f"cannot create a folder in {out}: {error_reason(error)}") from error
+    raise StoreError(f"cannot create a folder in {out}: {_NAME_TRIES} names in a row are taken")
+
+
+def write_text(path: Path, text: str) -> None:
+    """The whole file or none. Raises StoreError."""
+    try:
+        write_atomically(path, text.encode(), open_for_write)
+    except OSError as error:
+        raise StoreError(f"cannot write {path}: {error_reason(error)}") from error
