@@ -82,8 +82,10 @@ def run(kind: str, head: str, number: int, n: int, options: argparse.Namespace) 
 
 
 def examined(store: RunStore) -> dict[str, Any]:
-    """The figures of a run's measured phase."""
+    """The figures of a run's measured phase; its verdict and reasons alone where nothing was sent."""
     manifest = store.manifest
+    if not store.has("requests"):
+        return {"verdict": manifest.status, "reasons": list(manifest.reasons), "n": 0, "ok": 0}
     requests = store.read("requests", ["target", "phase", "outcome", "scheduled_ns", "done_ns"])
     measured = requests.filter(pc.equal(requests.column("phase").cast("string"), "bursts"))
     response_ms = pc.subtract(measured.column("done_ns"), measured.column("scheduled_ns")).to_numpy() / 1e6
@@ -111,6 +113,11 @@ def asked(store: RunStore, table: str, question: str) -> list[Any]:
     return [list(row) for row in rows]
 
 
+def p95_ms(runs: list[dict[str, Any]]) -> float:
+    """The median over runs that sent something; not a number of none."""
+    return float(np.median([one["ms"]["p95"] for one in runs if one["n"]] or [np.nan]))
+
+
 def quantiles(values: Any) -> dict[str, float]:
     return {f"p{q}": round(float(np.nanpercentile(values, q)), 3) for q in (50, 95, 99)}
 
@@ -132,11 +139,8 @@ def main() -> None:
         for number in range(options.repeats):
             for kind in KINDS:
                 runs[kind].append(run(kind, head, number, n, options))
-        alone = float(np.median([one["ms"]["p95"] for one in runs["alone"]]))
-        efficiency = {
-            kind: round(alone / float(np.median([one["ms"]["p95"] for one in runs[kind]])), 3)
-            for kind in KINDS
-        }
+        p95 = {kind: p95_ms(ran) for kind, ran in runs.items()}
+        efficiency = {kind: round(p95["alone"] / one, 3) for kind, one in p95.items()}
         found[head] = {"runs": runs, "p95_alone_over_p95": efficiency}
     print(json.dumps(found, indent=1, default=str))
     every = [one for head in options.heads for runs in found[head]["runs"].values() for one in runs]

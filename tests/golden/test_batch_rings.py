@@ -16,7 +16,7 @@ from squall.cluster.node.batches import read_recorded
 from squall.cluster.node.injected.batch_recording import BatchRecording
 from squall.cluster.node.injected.batch_rings import BatchRings, taken_files
 from squall.cluster.node.injected.effect import injected
-from squall.cluster.node.injected.ring_folder import make_ring_folder, rings_of
+from squall.cluster.node.injected.ring_folder import hold_all, make_ring_folder, rings_of
 from squall.scenarios.errors import ClusterError
 from tests.reporting import ReportingServer, reporting_server
 
@@ -78,7 +78,7 @@ def test_batches_become_rows_with_the_computation_as_their_span(
     server: ReportingServer, folders: tuple[Path, Path]
 ) -> None:
     server.run(folders[0], *batch("000000000007", 100, rows=3))
-    assert BatchRings(folders[:1], folders[1]).stop() == []
+    assert BatchRings(hold_all(folders[:1], "batches"), folders[1]).stop() == []
     ((row,), losses, notes) = rows_in(folders[1])
     assert (losses, notes) == ([], [])
     assert row == {
@@ -92,7 +92,7 @@ def test_batches_become_rows_with_the_computation_as_their_span(
 def test_batches_are_taken_while_the_server_runs_and_after_it_was_killed(
     waiting: subprocess.Popen[bytes], folders: tuple[Path, Path]
 ) -> None:
-    taking = BatchRings(folders[:1], folders[1])
+    taking = BatchRings(hold_all(folders[:1], "batches"), folders[1])
     wait_until(lambda: len(rows_in(folders[1])[0]) == 1)
     say(waiting)
     wait_until(lambda: len(rows_in(folders[1])[0]) == 2)
@@ -105,7 +105,7 @@ def test_batches_are_taken_while_the_server_runs_and_after_it_was_killed(
 def test_of_a_server_that_ran_before_only_what_follows_is_taken(
     waiting: subprocess.Popen[bytes], folders: tuple[Path, Path]
 ) -> None:
-    taking = BatchRings(folders[:1], folders[1], begins_anew=True)
+    taking = BatchRings(hold_all(folders[:1], "batches"), folders[1], begins_anew=True)
     say(waiting)
     wait_until(lambda: rows_in(folders[1])[0])
     assert taking.stop() == []
@@ -116,7 +116,7 @@ def test_batches_that_found_no_room_are_a_loss_but_not_those_from_before(
     server: ReportingServer, folders: tuple[Path, Path]
 ) -> None:
     server.run(folders[0], "load", 1, 3000, 1, SQUALL_BATCHES_BYTES="65536")
-    taking = BatchRings(folders[:1], folders[1], begins_anew=True)
+    taking = BatchRings(hold_all(folders[:1], "batches"), folders[1], begins_anew=True)
     told = server.run(folders[0], "load", 1, 200_000, 1, SQUALL_BATCHES_BYTES="65536")
     (loss,) = taking.stop()
     n_lost = int(loss.split(": ")[2].split()[0])
@@ -125,17 +125,17 @@ def test_batches_that_found_no_room_are_a_loss_but_not_those_from_before(
 
 
 def test_a_folder_of_rings_has_one_reader(folders: tuple[Path, Path]) -> None:
-    first = BatchRings(folders[:1], folders[1])
+    first = BatchRings(hold_all(folders[:1], "batches"), folders[1])
     with pytest.raises(ClusterError, match="another run reads the batches in"):
-        BatchRings(folders[:1], folders[1])
+        BatchRings(hold_all(folders[:1], "batches"), folders[1])
     first.stop()
-    BatchRings(folders[:1], folders[1]).stop()
+    BatchRings(hold_all(folders[:1], "batches"), folders[1]).stop()
 
 
 def test_a_file_that_somebody_removed_is_put_back_whole(
     waiting: subprocess.Popen[bytes], folders: tuple[Path, Path]
 ) -> None:
-    taking = BatchRings(folders[:1], folders[1])
+    taking = BatchRings(hold_all(folders[:1], "batches"), folders[1])
     wait_until(lambda: taken_files(folders[1]))
     shutil.rmtree(folders[1])
     say(waiting)
@@ -149,7 +149,7 @@ def test_what_is_no_ring_is_a_loss_and_hinders_no_other(
 ) -> None:
     server.run(folders[0], *batch("000000000007", 100))
     (folders[0] / f"batches-1-{'0' * 32}.ring").write_text("no ring")
-    (loss,) = BatchRings(folders[:1], folders[1]).stop()
+    (loss,) = BatchRings(hold_all(folders[:1], "batches"), folders[1]).stop()
     assert loss.endswith(": not a ring")
     assert len(rows_in(folders[1])[0]) == 1
 
@@ -157,10 +157,11 @@ def test_what_is_no_ring_is_a_loss_and_hinders_no_other(
 def test_what_a_dead_agent_had_not_taken_is_taken_by_who_comes_after(
     server: ReportingServer, tmp_path: Path
 ) -> None:
-    rings_folder = make_ring_folder(tmp_path, "batches")
+    held = make_ring_folder(tmp_path, "batches")
+    rings_folder = held.path
     assert rings_of(tmp_path, "batches") == rings_folder
     server.run(rings_folder, *batch("000000000001", 100))
-    BatchRings([rings_folder], tmp_path).stop()
+    BatchRings([held], tmp_path).stop()
     server.run(rings_folder, *batch("000000000002", 200))
     recording = BatchRecording(tmp_path)
     spills = _Spills()

@@ -26,6 +26,7 @@ import pytest
 from squall.actors.inject.batch_ring import ID_BYTES, BatchRing, RecordedBatch, rings
 from squall.cluster.node.injected.batch_rings import BatchRings, taken_files
 from squall.cluster.node.injected.effect import held_rings, injected
+from squall.cluster.node.injected.ring_folder import hold_all
 from squall.models.repository import HOOK_FILE, hook_source
 from tests.reporting import ReportingServer, batches_of, recorded, reporting_server
 
@@ -410,7 +411,7 @@ def test_where_the_library_records_too_the_hook_is_left_unread_and_that_is_noted
     for _ in range(2):
         recording(hook).execute([Request("000000000001")])
     server.run(folder, *LIBRARYS)
-    taking = BatchRings([folder], tmp_path / "server")
+    taking = BatchRings(hold_all([folder], "batches"), tmp_path / "server")
     assert taking.writer == "library"
     assert taking.stop() == []
     assert taking.notes == ["batches: the hook in 2 processes is left unread: the batch library has them too"]
@@ -425,7 +426,7 @@ def test_rings_that_are_another_servers_are_not_taken(hook: ModuleType, folder: 
     recording(hook).execute([Request("000000000001")])
     (ours,) = rings(folder)
     recording(hook).execute([Request("000000000002")])
-    taking = BatchRings([folder], tmp_path / "server", is_ours=lambda ring: ring == ours)
+    taking = BatchRings(hold_all([folder], "batches"), tmp_path / "server", is_ours=lambda ring: ring == ours)
     assert (taking.writer, taking.stop(), taking.notes) == ("hook", [], [])
     (only,) = taken_files(tmp_path / "server")
     assert [

@@ -15,7 +15,7 @@ from squall.cluster.node.injected.batch_rings import (
     taken_files,
 )
 from squall.cluster.node.injected.effect import held_rings, injected, why_silent
-from squall.cluster.node.injected.ring_folder import make_ring_folder, remove_rings, rings_of
+from squall.cluster.node.injected.ring_folder import hold_all, make_ring_folder, remove_rings, rings_of
 from squall.cluster.node.spills import Spills
 from squall.scenarios.errors import ClusterError
 
@@ -43,10 +43,12 @@ class BatchRecording:
         """What a server that is to be started needs; its rings are watched from now on. Raises ClusterError."""
         try:
             rings = make_ring_folder(self._folder, "batches")
-            environment = batch_environment(rings, {})
         except OSError as error:
             raise ClusterError(f"batches: {error.strerror or error}") from error
+        try:
+            environment = batch_environment(rings.path, {})
         except ValueError as error:
+            rings.let_go()
             raise ClusterError(str(error)) from error
         self._rings = BatchRings([rings], self._folder)
         return environment
@@ -82,7 +84,8 @@ class BatchRecording:
         if found.folder is None:
             return found.reason
         try:
-            self._rings = BatchRings(found.folders, self._folder, begins_anew=True, is_ours=is_ours)
+            held = hold_all(found.folders, "batches")
+            self._rings = BatchRings(held, self._folder, begins_anew=True, is_ours=is_ours)
         except ClusterError as error:
             return str(error)
         return None

@@ -8,13 +8,12 @@ rings are left: the library has the same batches, of all models, with more insta
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from squall.actors.inject.batch_ring import BatchRing, Writer, rings
-from squall.cluster.node.injected.ring_folder import hold_alone, rings_of, why_unread
+from squall.cluster.node.injected.ring_folder import HeldRings, hold_alone, rings_of, why_unread
 from squall.cluster.node.injected.taken_file import TakenRing
 from squall.scenarios.errors import ClusterError
 
@@ -37,12 +36,13 @@ class BatchRings:
 
     def __init__(
         self,
-        folders: Sequence[Path],
+        folders: Sequence[HeldRings],
         server_folder: Path,
         begins_anew: bool = False,
         is_ours: Callable[[Path], bool] = lambda _: True,
     ) -> None:
-        """Takes once at once. Raises ClusterError where somebody else reads them, or a folder cannot be read."""
+        """Takes once at once. Lets go of `folders` in `stop`, and at once where it raises ClusterError: no files can be
+        made."""
         self._folders = folders
         self._into = server_folder / _TAKEN
         self._is_ours = is_ours
@@ -50,16 +50,11 @@ class BatchRings:
         self._n_left = 0
         self._losses: list[str] = []
         self._ends = threading.Event()
-        self._locks: list[int] = []
         try:
-            for folder in folders:
-                self._locks.append(hold_alone(folder, "batches"))
             self._into.mkdir(parents=True, exist_ok=True)
             self._n_before = len(taken_files(server_folder))
-        except (ClusterError, OSError) as error:
-            self._unlock()
-            if isinstance(error, ClusterError):
-                raise
+        except OSError as error:
+            self._let_go()
             raise ClusterError(f"batches: {error.strerror or error}") from error
         self._look(skips=begins_anew)
         self._thread = threading.Thread(target=self._run, name="batch rings", daemon=True)
@@ -89,13 +84,12 @@ class BatchRings:
         self._look()
         for taken in filter(None, self._rings.values()):
             self._losses += taken.close()
-        self._unlock()
+        self._let_go()
         return self._losses
 
-    def _unlock(self) -> None:
-        for lock in self._locks:
-            os.close(lock)
-        self._locks.clear()
+    def _let_go(self) -> None:
+        for folder in self._folders:
+            folder.let_go()
 
     def _run(self) -> None:
         while not self._ends.wait(_EVERY_S):
@@ -111,7 +105,7 @@ class BatchRings:
     def _new(self) -> list[Path]:
         """None where somebody removed the folders: rings that are open are taken from all the same."""
         try:
-            found = [path for folder in self._folders for path in rings(folder)]
+            found = [path for folder in self._folders for path in rings(folder.path)]
         except OSError:
             return []
         return [path for path in found if path not in self._rings]
@@ -144,7 +138,7 @@ def take_left_rings(folder: Path) -> tuple[list[str], list[str]]:
     if rings is None:
         return [], []
     try:
-        left = BatchRings([rings], folder)
+        left = BatchRings([hold_alone(rings, "batches")], folder)
     except ClusterError as error:
         return [str(error)], []
     return left.stop(), left.notes

@@ -28,7 +28,7 @@ from squall.cluster.node.injected.kernel_windows import (
     window_table,
 )
 from squall.cluster.node.injected.process_gpus import recorded_gpus
-from squall.cluster.node.injected.ring_folder import make_ring_folder, remove_rings
+from squall.cluster.node.injected.ring_folder import HeldRings, hold_alone, make_ring_folder, remove_rings
 from squall.cluster.node.spills import Spills
 from squall.scenarios.config.duty import Duty
 from squall.scenarios.errors import ClusterError
@@ -79,7 +79,11 @@ class KernelRecording:
             rings = make_ring_folder(self._folder, "kernels")
         except OSError as error:
             raise ClusterError(f"kernels: {error.strerror or error}") from error
-        environment = server_kernel_environment(rings, kinds)
+        try:
+            environment = server_kernel_environment(rings.path, kinds)
+        except ClusterError:
+            rings.let_go()
+            raise
         self._watch(rings, begins_anew=False)
         return environment
 
@@ -90,12 +94,12 @@ class KernelRecording:
         if found.folder is None:
             return found.reason
         try:
-            self._watch(found.folder, begins_anew=True)
+            self._watch(hold_alone(found.folder, "kernels"), begins_anew=True)
         except ClusterError as error:
             return str(error)
         return None
 
-    def _watch(self, rings: Path, begins_anew: bool) -> None:
+    def _watch(self, rings: HeldRings, begins_anew: bool) -> None:
         watched = KernelRings(rings, self._folder, self._tell, begins_anew)
         self._switch = KernelSwitch(watched, WindowFile(records_folder(self._folder)), self._tell)
 

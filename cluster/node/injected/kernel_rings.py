@@ -5,7 +5,6 @@ Whoever reads a ring takes from it, so that a folder of rings has one reader.
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ from squall.actors.inject.kernel_library import find_rings
 from squall.actors.inject.kernel_ring import KernelRing, Switched
 from squall.actors.inject.ring_file import RingError
 from squall.cluster.node.injected.kernel_process import KernelProcess
-from squall.cluster.node.injected.ring_folder import hold_alone, rings_of, why_unread
+from squall.cluster.node.injected.ring_folder import HeldRings, hold_alone, rings_of, why_unread
 from squall.scenarios.errors import ClusterError
 
 DRAIN_S = 0.05
@@ -57,19 +56,19 @@ class KernelRings:
     """
 
     def __init__(
-        self, folder: Path, server_folder: Path, tell: Callable[[str], None], begins_anew: bool = False
+        self, rings: HeldRings, server_folder: Path, tell: Callable[[str], None], begins_anew: bool = False
     ) -> None:
-        """Raises ClusterError where somebody else reads them, or the folder cannot be read."""
-        self._folder = folder
+        """Lets go of `rings` in `close`, and at once where it raises ClusterError: no files can be made."""
+        self._held = rings
+        self._folder = rings.path
         self._into = records_folder(server_folder)
         self._tell = tell
         self._rings: dict[Path, KernelProcess | None] = {}
         self._seen: dict[Path, float] = {}
-        self._lock = hold_alone(folder, "kernels")
         try:
             self._into.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            os.close(self._lock)
+            rings.let_go()
             raise ClusterError(f"kernels: {error.strerror or error}") from error
         self._n_before = len(list(self._into.glob("*.records")))
         self.look(begins_anew)
@@ -162,7 +161,7 @@ class KernelRings:
     def close(self) -> list[str]:
         """Takes what is left; returns what is missing."""
         losses = [loss for one in self.processes for loss in one.close()]
-        os.close(self._lock)
+        self._held.let_go()
         return losses
 
 
@@ -172,7 +171,7 @@ def left_rings(server_folder: Path, tell: Callable[[str], None]) -> KernelRings 
     if folder is None:
         return None
     try:
-        return KernelRings(folder, server_folder, tell)
+        return KernelRings(hold_alone(folder, "kernels"), server_folder, tell)
     except ClusterError as error:
         tell(str(error))
         return None

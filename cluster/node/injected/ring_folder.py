@@ -7,11 +7,13 @@ import fcntl
 import hashlib
 import os
 import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Literal
 
-from squall.actors.process.sweep import sweep
+from squall.actors.process.sweep import hold, sweep
 from squall.scenarios.errors import ClusterError
 
 RingKind = Literal["batches", "kernels"]
@@ -22,18 +24,39 @@ _NAMES: dict[RingKind, tuple[str, str]] = {"batches": ("", "rings"), "kernels": 
 """By kind: how the name in memory ends, and the name in the server's own folder."""
 
 
-def make_ring_folder(folder: Path, kind: RingKind) -> Path:
-    """A new folder for the rings of a server whose own is `folder`, for this user alone; `rings_of` finds it again.
+@dataclass(frozen=True)
+class HeldRings:
+    """A folder of rings, and the descriptor by which its one reader holds it: no sweep takes it."""
+
+    path: Path
+    lock: int
+
+    def let_go(self) -> None:
+        os.close(self.lock)
+
+
+def make_ring_folder(folder: Path, kind: RingKind) -> HeldRings:
+    """A new folder for the rings of a server whose own is `folder`, for this user alone, held; `rings_of` finds it
+    again.
 
     In memory where there is room for it: a server that writes to a mapped file of a disk may wait for the disk. What
-    dead agents left is swept. Raises OSError.
+    dead agents left is swept, also by an agent of this machine that starts at the same time: what it takes before it
+    is held is made again. Raises OSError.
     """
     sweep(_MEMORY, f"{_PREFIX}*", partial(shutil.rmtree, ignore_errors=True))
     for path in _places(folder, kind):
         with contextlib.suppress(OSError):
-            path.mkdir(mode=0o700)
-            return path
+            return _make_held(path)
     raise OSError(f"no folder for the rings of {folder.name} can be made")
+
+
+def _make_held(path: Path) -> HeldRings:
+    while True:
+        path.mkdir(mode=0o700)
+        with contextlib.suppress(FileNotFoundError):  # swept before it was opened
+            lock = hold(path, os.O_RDONLY | os.O_DIRECTORY)
+            if lock is not None:
+                return HeldRings(path, lock)
 
 
 def rings_of(folder: Path, kind: RingKind) -> Path | None:
@@ -67,8 +90,8 @@ def why_unread(ring: Path, error: Exception) -> str:
     )
 
 
-def hold_alone(folder: Path, kind: RingKind) -> int:
-    """A descriptor of `folder` that no other reader has. Raises ClusterError."""
+def hold_alone(folder: Path, kind: RingKind) -> HeldRings:
+    """A folder that is there, which no other reader has. Raises ClusterError."""
     try:
         lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError as error:
@@ -78,4 +101,15 @@ def hold_alone(folder: Path, kind: RingKind) -> int:
     except OSError as error:
         os.close(lock)
         raise ClusterError(f"another run reads the {kind} in {folder}") from error
-    return lock
+    return HeldRings(folder, lock)
+
+
+def hold_all(folders: Sequence[Path], kind: RingKind) -> list[HeldRings]:
+    """All of them or none. Raises ClusterError."""
+    with contextlib.ExitStack() as held:
+        found = []
+        for folder in folders:
+            found.append(hold_alone(folder, kind))
+            held.callback(found[-1].let_go)
+        held.pop_all()
+    return found
