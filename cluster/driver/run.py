@@ -218,7 +218,8 @@ class _Run:
         try:
             with self.aborting():
                 with self._interrupts.allowed():
-                    self._deployment.deploy(self._plan, self._place(session.nodes()))
+                    placement = self._place(session.nodes())  # may say which server each request of the plan is for
+                    self._deployment.deploy(self._plan, placement)
                 self._follow()
                 return self._seal()
         finally:

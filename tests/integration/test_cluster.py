@@ -182,6 +182,26 @@ def test_two_servers_on_two_hosts_share_a_burst_and_each_request_is_joined_on_it
     site.cluster.wait_until_clean()
 
 
+@pytest.mark.beside
+def test_a_server_on_each_node_shares_the_plan_once_the_nodes_say_how_many_there_are(
+    site: Site, bench: Bench
+) -> None:
+    """Each host but the driver's has one; the head alone loads them."""
+    mapping = scenario_mapping(server={"listen": "cluster"}, servers={"per": "node"})
+    mapping["clients"]["workers_per_node"] = 1
+    live = bench.start_run(mapping)
+    assert live.end() in (0, 3), live.lines
+    store = bench.store()
+    assert unmet(store) == [], store.manifest.verdict
+    assert _outcomes(store) == {NODES["head"]: {"ok"}}
+    requests = store.read("requests", ["request_id", "target"]).to_pylist()
+    assert all(row["target"] == f"server-{row['request_id'] % 3}" for row in requests), "in turn"
+    joined = store.read("joined", ["target", "server", "join_level"]).to_pylist()
+    assert {row["join_level"] for row in joined} == {"exact"}
+    assert all(row["server"] == row["target"] for row in joined)
+    site.cluster.wait_until_clean()
+
+
 @pytest.mark.slow
 def test_a_link_that_is_down_for_seconds_and_a_worker_that_stands_still_cost_no_row(
     site: Site, bench: Bench
