@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -139,6 +140,7 @@ def test_a_gcs_that_is_killed_and_started_again_on_its_port_costs_nothing(site: 
     site.cluster.wait_until_clean()
 
 
+@pytest.mark.skipif(shutil.which("nsys") is None, reason="nsys is not installed")
 def test_an_nsys_that_hangs_costs_the_profile_and_no_request(site: Site, bench: Bench) -> None:
     mapping = started([{}])
     mapping["profile"] = {"nsys": "auto", "nvml": "off", "trace": ["nvtx", "osrt"]}
