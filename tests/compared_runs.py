@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from squall.analysis.arrays import Bools, Floats, Int64s
-from squall.analysis.compare.pairs.pairing import Paired, pair_runs
 from squall.analysis.compare.pairs.run_account import (
     BATCH_PARTS,
     PARTS,
@@ -30,7 +29,7 @@ N = 6_000
 
 @dataclass(frozen=True)
 class Shape:
-    """What arrives: the share of its time that a server of `SERVICE_S` works, and the gaps' coefficient of variation."""
+    """What arrives: the share of time that a server of `SERVICE_S` works, and the gaps' coefficient of variation."""
 
     load_ratio: float
     cv: float = 1.0
@@ -71,10 +70,8 @@ def batched(
     noise = 1.0 + 0.002 * rng.standard_normal()
     compute_s = (0.002 + 0.000_25 * found.batch_rows) * noise
     queue_s = found.response_s - (0.002 + 0.000_25 * found.batch_rows)
-    return side_run(
-        name, arrival_s, {"network": network_s, "queue": queue_s, "compute": compute_s}, seed, found.batch_rows,
-        kernel_ratio=0.9, at=at,
-    )  # fmt: skip
+    parts = {"network": network_s, "queue": queue_s, "compute": np.asarray(compute_s)}
+    return side_run(name, arrival_s, parts, seed, found.batch_rows, kernel_ratio=0.9, at=at)
 
 
 def side_run(
@@ -147,11 +144,6 @@ def _recorded(compute_s: Floats, batch_rows: Int64s, kernel_ratio: float) -> tup
         kernels = {"gemm": (20 * n_batches, kernel_ratio * total_ns)}
         found.append(RecordedSums("head", int(size), n_batches, ns, kernels))
     return tuple(found)
-
-
-def compared(a: Sequence[SideRun], b: Sequence[SideRun]) -> Paired:
-    """Their pairs."""
-    return pair_runs(a, b)
 
 
 def pairs_of(

@@ -168,7 +168,7 @@ def evaluate(
         differs=what_differs(whole or paired.pairs),
         marks=tuple(marks(whole)),
         pairs=tuple(_row(pair) for pair in paired.pairs),
-        unpaired=tuple(one.name for one in paired.unpaired),
+        unpaired=tuple(_unpaired(one) for one in paired.unpaired),
         replaced=tuple(f"{one.name}: {one.why_left_out}" for one in paired.replaced),
         every=parts_change(whole, False, level) if whole else None,
         tail=parts_change(whole, True, level) if whole else None,
@@ -337,6 +337,10 @@ def _row(pair: Pair) -> PairRow:
     left_out = [f"{run.name}: {run.why_left_out}" for run in (pair.a, pair.b) if not run.is_valid]
     first = "A" if pair.a.started_ns <= pair.b.started_ns else "B"
     return PairRow(pair.seed, pair.a.name, pair.b.name, first, "; ".join(left_out))
+
+
+def _unpaired(run: SideRun) -> str:
+    return run.name if run.is_valid else f"{run.name}: {run.why_left_out}"
 
 
 def _answers(pairs: Sequence[Pair]) -> AnswersCompared:

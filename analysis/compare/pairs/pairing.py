@@ -1,8 +1,12 @@
-"""Which runs of two sides make pairs: those of one schedule and one seed, in the order in which they ran."""
+"""Which runs of two sides make pairs: those of one schedule and one seed, in the order in which they ran.
+
+The digest of a plan holds which of several servers each arrival is for. Of runs that differ in that, such as one server
+against two, those make pairs that have the same load by scenario, seed and counts.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from squall.analysis.compare.pairs.differing import LOAD_KEYS, differing
@@ -35,8 +39,8 @@ class Pair:
 
 @dataclass(frozen=True)
 class Paired:
-    """`unpaired`: runs that no run of the other side has the schedule and seed of. `replaced`: INVALID ones that
-    another of the same side, schedule and seed follows."""
+    """`unpaired`: runs that did not run to their end, and those whose schedule and seed no run of the other side has.
+    `replaced`: INVALID ones that another of the same side, schedule and seed follows."""
 
     pairs: tuple[Pair, ...]
     unpaired: tuple[SideRun, ...]
@@ -49,31 +53,50 @@ class Paired:
 
 
 def pair_runs(a: Sequence[SideRun], b: Sequence[SideRun]) -> Paired:
-    """The k-th run of A with the k-th of B, of each schedule and seed."""
-    kept_a, replaced_a = _kept(a)
-    kept_b, replaced_b = _kept(b)
-    pairs, unpaired = list[Pair](), list[SideRun]()
-    for key in dict.fromkeys([*kept_a, *kept_b]):
-        own_a, own_b = kept_a.get(key, []), kept_b.get(key, [])
-        n = min(len(own_a), len(own_b))
-        pairs += [Pair(one, other) for one, other in zip(own_a, own_b, strict=False)]
-        unpaired += [*own_a[n:], *own_b[n:]]
+    """The k-th run of A with the k-th of B, of each schedule and seed; then of the others by load and seed."""
+    cut_short = [run for run in (*a, *b) if not run.has_verdict]
+    kept_a, replaced_a = _kept([run for run in a if run.has_verdict])
+    kept_b, replaced_b = _kept([run for run in b if run.has_verdict])
+    pairs = list[Pair]()
+    for key_of in (_by_schedule, _by_load):
+        own_a, own_b = _grouped(kept_a, key_of), _grouped(kept_b, key_of)
+        found = [
+            Pair(*both) for key in own_a if key in own_b for both in zip(own_a[key], own_b[key], strict=False)
+        ]
+        pairs += found
+        kept_a = [run for run in kept_a if all(run is not pair.a for pair in found)]
+        kept_b = [run for run in kept_b if all(run is not pair.b for pair in found)]
     pairs.sort(key=lambda pair: (min(pair.a.started_ns, pair.b.started_ns), pair.a.name))
-    return Paired(tuple(pairs), tuple(unpaired), (*replaced_a, *replaced_b))
+    return Paired(tuple(pairs), (*kept_a, *kept_b, *cut_short), (*replaced_a, *replaced_b))
 
 
-def _kept(
-    runs: Sequence[SideRun],
-) -> tuple[dict[tuple[str, int | None], list[SideRun]], list[SideRun]]:
-    """By schedule and seed, in order of time, and what was run again. Of a key without a VALID run the last stays."""
-    by_key = dict[tuple[str, int | None], list[SideRun]]()
+_Key = tuple[str, int | None]
+
+
+def _by_schedule(run: SideRun) -> _Key:
+    return run.schedule, run.seed
+
+
+def _by_load(run: SideRun) -> _Key:
+    return run.load, run.seed
+
+
+def _grouped(runs: Sequence[SideRun], key_of: Callable[[SideRun], _Key]) -> dict[_Key, list[SideRun]]:
+    """By key, in order of time; a run of an old manifest may have none."""
+    found = dict[_Key, list[SideRun]]()
     for run in sorted(runs, key=lambda one: (one.started_ns, one.name)):
-        by_key.setdefault((run.schedule, run.seed), []).append(run)
-    kept, replaced = dict[tuple[str, int | None], list[SideRun]](), list[SideRun]()
-    for key, own in by_key.items():
-        valid = [run for run in own if run.is_valid] or own[-1:]
-        kept[key] = valid
-        replaced += [run for run in own if run not in valid]
+        if key_of(run)[0]:
+            found.setdefault(key_of(run), []).append(run)
+    return found
+
+
+def _kept(runs: Sequence[SideRun]) -> tuple[list[SideRun], list[SideRun]]:
+    """What counts, and what was run again. Of a schedule and seed without a VALID run the last stays."""
+    kept, replaced = [run for run in runs if not run.schedule], list[SideRun]()
+    for own in _grouped(runs, _by_schedule).values():
+        counted = [run for run in own if run.is_valid] or own[-1:]
+        kept += counted
+        replaced += [run for run in own if all(run is not one for one in counted)]
     return kept, replaced
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -40,6 +41,8 @@ class Answers:
 class SideRun:
     """A run of side A or B. `schedule`: digest of its plan, `seed` its seed: both runs of a pair have the same.
 
+    `load`: digest of what scenario and squall say of arrivals and rows, without which server each is for.
+
     `figures` by metric, those of `compare.run_figures` and `FAILURES`; `quantiles_ns`: (99,), of `SHIFT_PERCENTS`, None
     where infinite or where its requests carry none. `request_bytes_per_row`: median of the sent requests. `gpus`: UUIDs
     that it ran on; `gpu_states`: means over the measured phases. `problem`: why it cannot be read.
@@ -51,6 +54,7 @@ class SideRun:
     reasons: tuple[str, ...] = ()
     seed: int | None = None
     schedule: str = ""
+    load: str = ""
     started_ns: int = 0
     scenario: Mapping[str, Any] = field(default_factory=dict)
     digest: str = ""
@@ -70,6 +74,11 @@ class SideRun:
     def is_valid(self) -> bool:
         """Whether its figures are of the load that was asked for."""
         return self.status == "VALID" and not self.problem
+
+    @property
+    def has_verdict(self) -> bool:
+        """Whether it ran to its end: it is neither ABORTED nor open, and can be read."""
+        return self.status in ("VALID", "INVALID") and not self.problem
 
     @property
     def why_left_out(self) -> str:
@@ -97,6 +106,7 @@ def _head(path: Path, manifest: Manifest) -> dict[str, Any]:
         "reasons": tuple(manifest.reasons),
         "seed": manifest.seed,
         "schedule": manifest.plan.sha256 or "",
+        "load": load_digest(manifest),
         "started_ns": manifest.started_ns or 0,
         "scenario": manifest.scenario or {},
         "digest": manifest.scenario_digest or "",
@@ -106,6 +116,18 @@ def _head(path: Path, manifest: Manifest) -> dict[str, Any]:
         ),
         "setting": _setting(manifest),
     }
+
+
+def load_digest(manifest: Manifest) -> str:
+    """Equal for runs of one squall that send the same rows at the same instants, from the same seed; the digest of a
+    plan holds which of several servers each arrival is for, too."""
+    scenario = manifest.scenario or {}
+    clients = dict(scenario.get("clients") or {})
+    said = [
+        scenario.get("phases"), clients.get("rows"), clients.get("payload_variants"), scenario.get("seed"),
+        dict(manifest.plan.n_by_phase), manifest.plan.n_users, manifest.versions.get("squall"),
+    ]  # fmt: skip
+    return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
 
 
 def _reduced(path: Path, store: RunStore, manifest: Manifest) -> SideRun:

@@ -41,7 +41,8 @@ def answer(found: Comparison) -> str:
         but = f", though {'; '.join(others)}" if others else ""
         return f"B is {found.verdict} than A: {'; '.join(own)}{but} ({n})"
     if not any(one.outcome == UNDECIDED for one in primary):
-        return f"Undecided: {_claim(next(one for one in primary if one.outcome == BETTER), found)}, but B answers otherwise"
+        better = next(one for one in primary if one.outcome == BETTER)
+        return f"Undecided: {_claim(better, found)}, but B answers otherwise"
     open_ones = [one for one in primary if one.outcome == UNDECIDED]
     told = "; ".join(f"{LABELS[one.metric]} {_undecided(one)}" for one in open_ones)
     return f"Undecided after {n}: {told}"

@@ -81,11 +81,14 @@ def batch_mix(delay_b_s: float) -> Comparison:
 
 def test_another_batch_mix_is_told_from_slower_kernels() -> None:
     found = batch_mix(0.004)
-    assert found.batches is not None and found.batches.equal is not None
-    assert found.gpu is not None and found.gpu.kernel_time is not None
+    assert found.batches is not None
+    assert found.batches.equal is not None
+    assert found.gpu is not None
+    assert found.gpu.kernel_time is not None
     assert (found.batches.equal.verdict, found.gpu.kernel_time.verdict) == (SAME, SAME)
     mix, equal = found.batches.by_mix, found.batches.at_equal_size
-    assert mix.is_shown and mix.change > 0.95 * found.batches.compute.change > 0
+    assert mix.is_shown
+    assert mix.change > 0.95 * found.batches.compute.change > 0
     assert mix.change + equal.change == pytest.approx(found.batches.compute.change)
     assert found.batches.rows.b > 1.3 * found.batches.rows.a
     assert any("mix of batch sizes" in one for one in causes(found))
@@ -93,7 +96,8 @@ def test_another_batch_mix_is_told_from_slower_kernels() -> None:
 
 def test_of_the_same_batch_mix_none_is_named() -> None:
     found = batch_mix(0.0)
-    assert found.batches is not None and not found.batches.by_mix.is_shown
+    assert found.batches is not None
+    assert not found.batches.by_mix.is_shown
     assert not any("mix of batch sizes" in one for one in causes(found))
 
 
