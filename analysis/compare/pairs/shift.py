@@ -1,8 +1,9 @@
 """The whole distribution: by how much each quantile of B is beyond that of A, with one band for all of them.
 
 Of each pair ln(Q_p of B / Q_p of A) for p from 1 to 99 %; their mean over pairs is the curve. The band is simultaneous:
-pairs, never requests, are drawn with replacement, and the largest deviation of a drawn curve from the curve, each
-quantile in its own standard errors, is below the band's width in 95 % of draws.
+pairs, never requests, are drawn with replacement, and c is what the largest deviation of a drawn curve from the curve,
+each quantile in its own standard errors, is below in 95 % of draws. Few pairs know their standard errors badly: the band
+is as wide as Student's distribution of n - 1 degrees has it at the probability that the normal one has beyond c.
 """
 
 from __future__ import annotations
@@ -16,8 +17,11 @@ import numpy as np
 from squall.analysis.arrays import Floats
 from squall.analysis.compare.pairs.pairing import Pair
 from squall.analysis.compare.pairs.side_run import SHIFT_PERCENTS
+from squall.analysis.statistics.student import student_quantile
 
 _N_DRAWS, _SEED = 1_000, 20_261_125
+_NEAR = 5
+"""Quantiles on either side whose variances are taken together: of few pairs one alone may be far too small."""
 LEAST_PAIRS = 4
 """Fewer have no band: too few different draws."""
 
@@ -34,18 +38,17 @@ class Shift:
 
 
 def shift(pairs: Sequence[Pair], level: float) -> Shift:
-    """Of one or more pairs."""
+    """Of no pairs nothing."""
     logs = np.array(
         [
             [_log(one, other) for one, other in zip(pair.a.quantiles_ns, pair.b.quantiles_ns, strict=True)]
             for pair in pairs
         ],
         np.float64,
-    ).reshape(len(pairs), -1)
-    is_told = ~np.isnan(logs).any(axis=0) if logs.size else np.zeros(len(SHIFT_PERCENTS), np.bool_)
-    own = logs[:, is_told] if logs.size else np.empty((0, 0))
-    change = [None] * len(SHIFT_PERCENTS)
-    found = [list[float | None](change) for _ in range(3)]
+    ).reshape(len(pairs), len(SHIFT_PERCENTS))
+    is_told = ~np.isnan(logs).any(axis=0) & bool(len(pairs))
+    own = logs[:, is_told]
+    found: list[list[float | None]] = [[None] * len(SHIFT_PERCENTS) for _ in range(3)]
     if is_told.any():
         centre = own.mean(axis=0)
         half = _half_width(own, level) if len(pairs) >= LEAST_PAIRS else None
@@ -64,9 +67,16 @@ def _log(a: float | None, b: float | None) -> float:
 def _half_width(logs: Floats, level: float) -> Floats:
     """(n_quantiles,): the band's half width at each."""
     n = len(logs)
-    errors = np.maximum(logs.std(axis=0, ddof=1) / math.sqrt(n), 1e-12)
+    variances = np.array(
+        [
+            logs[:, max(0, at - _NEAR) : at + _NEAR + 1].var(axis=0, ddof=1).mean()
+            for at in range(logs.shape[1])
+        ]
+    )
+    errors = np.maximum(np.sqrt(np.maximum(variances, logs.var(axis=0, ddof=1)) / n), 1e-12)
     rows = np.random.default_rng(_SEED).integers(0, n, (_N_DRAWS, n))
     drawn = logs[rows].mean(axis=1) - logs.mean(axis=0)
-    largest = np.abs(drawn / errors).max(axis=1)
-    found: Floats = np.quantile(largest, 1.0 - level) * errors * math.sqrt(n / (n - 1))
+    largest = float(np.quantile(np.abs(drawn / errors).max(axis=1), 1.0 - level)) * math.sqrt(n / (n - 1))
+    beyond = math.erfc(largest / math.sqrt(2.0))
+    found: Floats = student_quantile(1.0 - beyond / 2.0, n - 1) * errors
     return found
