@@ -2,8 +2,8 @@
 
 Of each pair ln(Q_p of B / Q_p of A) for p from 1 to 99 %; their mean over pairs is the curve. The band is simultaneous:
 pairs, never requests, are drawn with replacement, and c is what the largest deviation of a drawn curve from the curve,
-each quantile in its own standard errors, is below in 95 % of draws. Few pairs know their standard errors badly: the band
-is as wide as Student's distribution of n - 1 degrees has it at the probability that the normal one has beyond c.
+each quantile in its own standard errors, is below in 95 % of draws. Few pairs know their standard errors badly: the
+band is as wide as Student's distribution of n - 1 degrees has it at the probability that the normal one has beyond c.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from squall.analysis.compare.pairs.side_run import SHIFT_PERCENTS
 from squall.analysis.statistics.student import student_quantile
 
 _N_DRAWS, _SEED = 1_000, 20_261_125
+_LEAST_BEYOND = 1e-9
 _NEAR = 5
 """Quantiles on either side whose variances are taken together: of few pairs one alone may be far too small."""
 LEAST_PAIRS = 4
@@ -77,6 +78,8 @@ def _half_width(logs: Floats, level: float) -> Floats:
     rows = np.random.default_rng(_SEED).integers(0, n, (_N_DRAWS, n))
     drawn = logs[rows].mean(axis=1) - logs.mean(axis=0)
     largest = float(np.quantile(np.abs(drawn / errors).max(axis=1), 1.0 - level)) * math.sqrt(n / (n - 1))
-    beyond = math.erfc(largest / math.sqrt(2.0))
+    if largest == 0.0:
+        return errors
+    beyond = max(_LEAST_BEYOND, math.erfc(largest / math.sqrt(2.0)))
     found: Floats = student_quantile(1.0 - beyond / 2.0, n - 1) * errors
     return found

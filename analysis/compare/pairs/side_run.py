@@ -82,8 +82,10 @@ class SideRun:
 
     @property
     def why_left_out(self) -> str:
-        """Of a run that is not valid."""
-        return self.problem or "; ".join([self.status or "not sealed", *self.reasons[:1]])
+        """Of a run that is not valid: its status and how its first reason begins."""
+        return self.problem or "; ".join(
+            [self.status or "not sealed", *(one.split(":")[0] for one in self.reasons[:1])]
+        )
 
 
 def read_side_run(path: Path) -> SideRun:
