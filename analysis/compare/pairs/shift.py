@@ -74,7 +74,7 @@ def _half_width(logs: Floats, level: float) -> Floats:
             for at in range(logs.shape[1])
         ]
     )
-    errors = np.maximum(np.sqrt(np.maximum(variances, logs.var(axis=0, ddof=1)) / n), 1e-12)
+    errors: Floats = np.maximum(np.sqrt(np.maximum(variances, logs.var(axis=0, ddof=1)) / n), 1e-12)
     rows = np.random.default_rng(_SEED).integers(0, n, (_N_DRAWS, n))
     drawn = logs[rows].mean(axis=1) - logs.mean(axis=0)
     largest = float(np.quantile(np.abs(drawn / errors).max(axis=1), 1.0 - level)) * math.sqrt(n / (n - 1))
