@@ -23,7 +23,7 @@ from squall.scenarios.errors import ScenarioError, TargetError
 from tests.overhead_runs import write_run
 
 MODEL = {"name": "linear_head", "settings": {"width": 8}}
-PHASES = [
+PHASES: list[dict[str, Any]] = [
     {"name": "burst", "kind": "measure", "duration": "2s", "arrivals": {"kind": "poisson", "rate": "10/s"}},
     {"name": "drain", "kind": "drain", "duration": "1s"},
 ]
@@ -148,7 +148,7 @@ def test_gpus_change_sides_half_way(tmp_path: Path) -> None:
         scenario(model=one, servers=[{"gpus": [gpu]}])
         for gpu, one in enumerate((MODEL, {**MODEL, "instances": 2}))
     ]
-    _, found = run(tmp_path, runs, plan_of(*sides, swaps_gpus=True))
+    _, found = run(tmp_path, runs, plan_of(sides[0], sides[1], swaps_gpus=True))
     used = [(one.model.instances, one.server_entries()[0].gpus) for one in runs.scenarios]  # type: ignore[index]
     assert [sorted(used[place : place + 2]) for place in range(0, 8, 2)] == [
         [(1, (0,)), (2, (1,))], [(1, (0,)), (2, (1,))], [(1, (1,)), (2, (0,))], [(1, (1,)), (2, (0,))],
@@ -166,8 +166,9 @@ def test_gpus_cannot_change_sides_where_there_are_none(tmp_path: Path) -> None:
 
 def test_another_load_and_another_shape_are_refused_before_anything_runs() -> None:
     refuse_other_load(A, B)
+    longer = {**dict(PHASES[0]), "duration": "3s"}
     others = {
-        "phases": scenario(phases=[{**PHASES[0], "duration": "3s"}, PHASES[1]]),
+        "phases": scenario(phases=[longer, PHASES[1]]),
         "clients.rows": scenario(clients={"rows": {"kind": "constant", "value": 2}}),
         "different shapes": scenario(model={"name": "linear_head", "settings": {"width": 9}}),
     }
