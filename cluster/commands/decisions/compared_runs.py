@@ -45,11 +45,12 @@ class PairPlan:
     swaps_gpus: bool = False
 
     def scenario(self, side: str, block: int) -> Scenario:
-        """That of a run of side `a` or `b`."""
+        """That of a run of side `a` or `b`, without its promises: no run ends early by one."""
         own, other = (self.a, self.b) if side == "a" else (self.b, self.a)
         mapping = {**own.to_mapping(), "seed": self.seed + block}
         if self.swaps_gpus and block >= (self.n_pairs + 1) // 2:
             mapping = with_gpus_of(mapping, other.to_mapping())
+        mapping.pop("promises", None)
         return scenario_from_mapping(mapping, own.name)
 
     def order(self) -> list[tuple[int, str]]:

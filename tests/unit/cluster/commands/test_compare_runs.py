@@ -100,6 +100,11 @@ def test_blocks_hold_one_of_each_side_in_an_order_of_the_seed(tmp_path: Path) ->
     assert "squall compare a.yaml b.yaml" in (folder / "compare.html").read_text()
 
 
+def test_runs_of_a_comparison_promise_nothing_so_that_none_ends_early() -> None:
+    promised = scenario(promises={"response": "p(95)<50ms"})
+    assert plan_of(promised, promised).scenario("b", 1).to_mapping() == scenario(seed=8).to_mapping()
+
+
 def test_what_it_ran_is_read_again_to_the_same_end(tmp_path: Path) -> None:
     folder, found = run(tmp_path, Runs(slower=1.2), plan_of(A, B))
     again = compare_folders(folder / "a", folder / "b", 0.03)

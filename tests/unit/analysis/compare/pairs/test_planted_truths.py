@@ -126,3 +126,10 @@ def test_a_drift_makes_a_fixed_order_differ_and_not_blocks_of_random_order() -> 
     assert sum(differs(drifting(blocked(seed), seed)) for seed in range(6)) <= 2
     marks = evaluate("A", "B", pair_runs([p.a for p in fixed[0]], [p.b for p in fixed[0]])).marks
     assert any("all runs of A came before all of B" in one for one in marks)
+
+
+@pytest.mark.slow
+def test_of_sixty_drifting_machines_a_fixed_order_is_always_called_different_and_blocks_seldom() -> None:
+    # Binomial(60, 5 %): more than 8 have a chance of 0.4 %.
+    assert sum(differs(drifting("A" * 8 + "B" * 8, seed)) for seed in range(60)) == 60
+    assert sum(differs(drifting(blocked(seed), seed)) for seed in range(60)) <= 8
