@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from squall.analysis.compare.pairs.change import SAME
-from squall.analysis.compare.pairs.compared import BETTER, WORSE, Comparison, MetricChange
+from squall.analysis.compare.pairs.compared import Comparison
 from squall.analysis.compare.pairs.intervals import MeanChange
+from squall.analysis.compare.pairs.metric_changes import BETTER, WORSE, MetricChange
 from squall.analysis.compare.pairs.words import (
     LABELS,
     answer,

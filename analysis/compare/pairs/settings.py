@@ -16,8 +16,9 @@ _STATES = {
     "sm_clock_hz": ("the SM clock", 0.01),
     "temperature_c": ("the temperature of the GPU", 0.05),
     "throttled_ratio": ("the share of samples with clocks held down", 0.05),
+    "others_ratio": ("the share of the CPU that others had", 0.05),
 }
-"""By figure of `gpu_states`: what it is, and from which difference on it is told: of the mean, or of a share itself."""
+"""By figure of `states`: what it is, and from which difference on it is told: of the mean, or of a share itself."""
 _NS_PER_MINUTE = 60 * 10**9
 
 
@@ -133,13 +134,13 @@ def _order(pairs: Sequence[Pair]) -> list[str]:
 
 
 def _states(pairs: Sequence[Pair]) -> list[str]:
-    """States of the GPUs in which the sides differ by more than chance, and by more than is nothing."""
+    """States of GPUs and CPU in which the sides differ by more than chance, and by more than is nothing."""
     found = []
     for name, (label, least) in _STATES.items():
         both = [
-            (pair.a.gpu_states[name], pair.b.gpu_states[name])
+            (pair.a.states[name], pair.b.states[name])
             for pair in pairs
-            if name in pair.a.gpu_states and name in pair.b.gpu_states
+            if name in pair.a.states and name in pair.b.states
         ]
         if len(both) < 2:
             continue
@@ -147,7 +148,7 @@ def _states(pairs: Sequence[Pair]) -> list[str]:
         mean, n = math.fsum(d) / len(d), len(d)
         error = math.sqrt(math.fsum((one - mean) ** 2 for one in d) / (n - 1) / n)
         level = math.fsum(a for a, _ in both) / n
-        floor = least if name == "throttled_ratio" else least * abs(level)
+        floor = least if name.endswith("_ratio") else least * abs(level)
         if abs(mean) > floor and abs(mean) > student_quantile(0.975, n - 1) * error:
             found.append(
                 f"{label} differs: {_state_text(name, level)} → {_state_text(name, level + mean)};"

@@ -24,7 +24,6 @@ FAILURES = "failures_ratio"
 """Share of the measured requests that did not end ok."""
 SHIFT_PERCENTS = tuple(range(1, 100))
 """Quantiles of the shift curve."""
-GPU_STATES = ("sm_clock_hz", "temperature_c", "throttled_ratio")
 
 
 @dataclass(frozen=True)
@@ -45,7 +44,7 @@ class SideRun:
 
     `figures` by metric, those of `compare.run_figures` and `FAILURES`; `quantiles_ns`: (99,), of `SHIFT_PERCENTS`, None
     where infinite or where its requests carry none. `request_bytes_per_row`: median of the sent requests. `gpus`: UUIDs
-    that it ran on; `gpu_states`: means over the measured phases. `problem`: why it cannot be read.
+    that it ran on; `states`: of GPUs and CPU, means over the measured phases. `problem`: why it cannot be read.
     """
 
     name: str
@@ -63,7 +62,7 @@ class SideRun:
     setting: Mapping[str, str] = field(default_factory=dict)
     request_bytes_per_row: float | None = None
     gpus: tuple[str, ...] = ()
-    gpu_states: Mapping[str, float] = field(default_factory=dict)
+    states: Mapping[str, float] = field(default_factory=dict)
     figures: Mapping[str, Reading] = field(default_factory=dict)
     quantiles_ns: tuple[float | None, ...] = ()
     account: RunAccount = NO_ACCOUNT
@@ -143,7 +142,7 @@ def _reduced(path: Path, store: RunStore, manifest: Manifest) -> SideRun:
         **_head(path, manifest),
         request_bytes_per_row=_bytes_per_row(store),
         gpus=_gpus(store, manifest),
-        gpu_states=_gpu_states(store),
+        states=_states(store),
         figures=figures,
         quantiles_ns=_quantiles(measured),
         account=run_account(store),
@@ -187,6 +186,26 @@ def _gpus(store: RunStore, manifest: Manifest) -> tuple[str, ...]:
     if not found:
         found = {gpu for server in manifest.servers.values() for gpu in server.gpus}
     return tuple(sorted(found))
+
+
+def _states(store: RunStore) -> dict[str, float]:
+    """By name, those of `squall.analysis.compare.pairs.settings`; what was not sampled is absent."""
+    return {**_gpu_states(store), **_cpu_states(store)}
+
+
+def _cpu_states(store: RunStore) -> dict[str, float]:
+    if not store.has("cpu_samples"):
+        return {}
+    phases = {span.name for span in measure_spans(store.manifest)}
+    table = store.read("cpu_samples", ["phase", "interval_ns", "n_cores", "others_ns", "steal_ns"])
+    is_own = np.array([one in phases for one in table.column("phase").cast("string").to_pylist()], np.bool_)
+    columns = {
+        name: table.column(name).to_numpy().astype(np.float64)[is_own]
+        for name in ("interval_ns", "n_cores", "others_ns", "steal_ns")
+    }
+    total = float((columns["interval_ns"] * columns["n_cores"]).sum())
+    had = float((columns["others_ns"] + columns["steal_ns"]).sum())
+    return {"others_ratio": had / total} if total else {}
 
 
 def _gpu_states(store: RunStore) -> dict[str, float]:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from squall.analysis.compare.pairs.change import DIFFERENT, SAME, UNDECIDED
-from squall.analysis.compare.pairs.compared import BETTER, INVALID, WORSE, Comparison, MetricChange
+from squall.analysis.compare.pairs.compared import INVALID, Comparison
 from squall.analysis.compare.pairs.intervals import MeanChange
 from squall.analysis.compare.pairs.kernels_change import ADDED, GONE, KernelChange
+from squall.analysis.compare.pairs.metric_changes import BETTER, WORSE, MetricChange
 from squall.analysis.compare.pairs.side_run import FAILURES
 from squall.analysis.compare.pairs.why import EqualSizes
 from squall.analysis.compare.run_figures import CLIENT_CPU, SERVER_CPU, THROUGHPUT

@@ -135,7 +135,8 @@ def _typed() -> str:
 def _end(found: Comparison, folder: Path | None, as_json: bool) -> None:
     """Prints the comparison, and ends the command by its verdict."""
     from squall.analysis.compare.pairs.change import UNDECIDED
-    from squall.analysis.compare.pairs.compared import INVALID, WORSE
+    from squall.analysis.compare.pairs.compared import INVALID
+    from squall.analysis.compare.pairs.metric_changes import WORSE
     from squall.analysis.compare.pairs.words import lines
 
     where = [] if folder is None else [str(folder)]

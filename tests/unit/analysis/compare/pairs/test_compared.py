@@ -177,9 +177,9 @@ def test_heads_of_requests_and_another_protocol_are_no_other_shape(slower: Runs)
 def test_what_speaks_against_a_comparison_is_marked(alike: Runs) -> None:
     a, b = alike
     ground = changed(b, setting={"CPU of node-0": "other"}, gpus=("GPU-1",), collectors_on=("kernels",))
-    hot = [replace(run, gpu_states={"sm_clock_hz": 1.2e9 + place}) for place, run in enumerate(ground)]
+    hot = [replace(run, states={"sm_clock_hz": 1.2e9 + place}) for place, run in enumerate(ground)]
     cool = [
-        replace(run, setting={"CPU of node-0": "one"}, gpus=("GPU-0",), gpu_states={"sm_clock_hz": 1.9e9})
+        replace(run, setting={"CPU of node-0": "one"}, gpus=("GPU-0",), states={"sm_clock_hz": 1.9e9})
         for run in a
     ]
     marks = "\n".join(compared((cool, hot)).marks)

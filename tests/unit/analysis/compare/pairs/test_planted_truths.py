@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 from squall.analysis.compare.pairs.change import DIFFERENT, SAME
-from squall.analysis.compare.pairs.compared import Comparison, evaluate, metric_changes
+from squall.analysis.compare.pairs.compared import Comparison, evaluate
 from squall.analysis.compare.pairs.corrections import looks_after, nominal_level
+from squall.analysis.compare.pairs.metric_changes import metric_changes
 from squall.analysis.compare.pairs.pairing import Pair, pair_runs
 from squall.analysis.compare.pairs.side_run import SideRun
 from squall.analysis.compare.pairs.why import parts_change

@@ -166,3 +166,10 @@ def test_slower_batches_of_one_mix_are_no_mix_and_another_mix_is_no_slower_batch
     assert mixed.by_mix.change == pytest.approx((100 + 1_200) / 400 - (300 + 400) / 400)
     assert slower.equal is not None
     assert slower.equal.ratio == pytest.approx(1.1)
+
+
+def test_states_of_gpu_and_cpu_are_those_of_the_measured_phase(tmp_path: Path) -> None:
+    phase = Phase("m", (Op(5.0),), throttled_ratio=0.5, cpu={"others": 4.0})
+    states = read_side_run(regime(tmp_path, phase, 1, 1).run_dir).states
+    assert states["others_ratio"] == pytest.approx(4.0 / 16, rel=0.01)
+    assert states["throttled_ratio"] == pytest.approx(0.5)
