@@ -14,6 +14,7 @@ from squall.analysis.compare.pairs.words import (
     answers_text,
     causes,
     kernel_rows,
+    margin_text,
     metric_row,
     part_rows,
 )
@@ -35,7 +36,7 @@ def compare_page(found: Comparison, commands: Sequence[str]) -> DecisionPage:
         facts=(
             f"A: {found.side_a}; B: {found.side_b}",
             f"{found.n_pairs} pairs of {found.n_pairs_planned}, each of one schedule and seed; margin"
-            f" {share_text(found.margin_ratio)}; intervals at {share_text(1.0 - found.level)}",
+            f" {margin_text(found.margin_ratio)}; intervals at {share_text(1.0 - found.level)}",
             *(f"differs: {one.text}" for one in found.differs),
         ),
         notes=(*causes(found), answers_text(found), *found.marks, *_aside(found)),

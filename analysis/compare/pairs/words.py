@@ -18,7 +18,6 @@ LABELS = {
     "p50_ns": "p50", "p95_ns": "p95", "p99_ns": "p99", FAILURES: "failures", THROUGHPUT: "throughput",
     CLIENT_CPU: "client CPU per request", SERVER_CPU: "server CPU per request",
 }  # fmt: skip
-_WORDS = {WORSE: "worse than", BETTER: "better than", SAME: "the same as"}
 _MOST_KERNELS = 12
 _LEAST_SHARE = 0.05
 """Of the change of a whole: smaller parts are not named."""
@@ -26,7 +25,7 @@ _LEAST_SHARE = 0.05
 
 def answer(found: Comparison) -> str:
     """One sentence that answers whether B is no worse than A."""
-    margin = share_text(found.margin_ratio)
+    margin = margin_text(found.margin_ratio)
     n = f"{found.n_pairs} pairs"
     if found.verdict == INVALID:
         n_bad = sum(bool(one.left_out) for one in found.pairs)
@@ -49,6 +48,11 @@ def answer(found: Comparison) -> str:
     return f"Undecided after {n}: {told}"
 
 
+def margin_text(ratio: float) -> str:
+    """As it was typed: `3 %`."""
+    return f"{100.0 * ratio:g} %"
+
+
 def _claim(one: MetricChange, found: Comparison) -> str:
     label = LABELS[one.metric]
     what = f"{label} of the {found.latency_name} time" if one.metric in ("p50_ns", "p95_ns") else label
@@ -57,7 +61,7 @@ def _claim(one: MetricChange, found: Comparison) -> str:
 
 def _undecided(one: MetricChange) -> str:
     if one.change is None:
-        return one.reason
+        return f"not assessed, {one.reason}" if one.reason else change_text(one)
     more = f", {one.n_more} more pairs needed" if one.n_more is not None else ""
     return f"{change_text(one)}{more}"
 
@@ -144,7 +148,7 @@ def _of_gpu(found: Comparison) -> list[str]:
 
 def equal_text(one: EqualSizes, margin_ratio: float) -> str:
     """`same within 3 %: +0.2 % (-0.1 % … +0.5 %)`."""
-    words = f"same within {share_text(margin_ratio)}" if one.verdict == SAME else one.verdict
+    words = f"same within {margin_text(margin_ratio)}" if one.verdict == SAME else one.verdict
     low, high = signed(one.low_ratio - 1.0), signed(one.high_ratio - 1.0)
     return f"{words}: {signed(one.ratio - 1.0)} ({low} … {high})"
 
