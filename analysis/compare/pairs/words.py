@@ -19,6 +19,7 @@ LABELS = {
     CLIENT_CPU: "client CPU per request", SERVER_CPU: "server CPU per request",
 }  # fmt: skip
 _MOST_KERNELS = 12
+_WIDE = 0.1
 _LEAST_SHARE = 0.05
 """Of the change of a whole: smaller parts are not named."""
 
@@ -67,12 +68,12 @@ def _undecided(one: MetricChange) -> str:
 
 
 def change_text(one: MetricChange) -> str:
-    """The change with its half width: `+3.1 % ± 0.4 %`; of an interval without an end both ends."""
+    """The change with its half width: `+3.1 % ± 0.4 %`; of a wide interval, which is not symmetric, both ends."""
     if one.change is None:
         return "from finite to infinite" if one.n_infinite_b > one.n_infinite_a else "of infinite figures"
-    if one.low is None or one.high is None:
+    half = None if one.low is None or one.high is None else (one.high - one.low) / 2.0
+    if half is None or half > _WIDE:
         return f"{signed(one.change)} ({signed(one.low)} … {signed(one.high)})"
-    half = (one.high - one.low) / 2.0
     return f"{signed(one.change)} ± {share_text(half)}"
 
 
