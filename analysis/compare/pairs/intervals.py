@@ -1,0 +1,39 @@
+"""Mean differences over pairs, in the unit of the figure, with intervals."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from squall.analysis.statistics.student import student_quantile
+
+
+@dataclass(frozen=True)
+class MeanChange:
+    """`what` is `a` in A and `b` in B, means over pairs; `change` = b - a with its interval, which one pair has not."""
+
+    what: str
+    a: float
+    b: float
+    change: float
+    low: float | None
+    high: float | None
+
+    @property
+    def is_shown(self) -> bool:
+        """Whether the interval leaves out 0."""
+        return self.low is not None and self.high is not None and not self.low <= 0.0 <= self.high
+
+
+def mean_change(what: str, a: Sequence[float], b: Sequence[float], level: float) -> MeanChange:
+    """Of one or more pairs; t interval at 1 - level."""
+    n = len(a)
+    d = [other - one for one, other in zip(a, b, strict=True)]
+    mean = math.fsum(d) / n
+    low = high = None
+    if n > 1:
+        error = math.sqrt(math.fsum((one - mean) ** 2 for one in d) / (n - 1) / n)
+        half = student_quantile(1.0 - level / 2.0, n - 1) * error
+        low, high = mean - half, mean + half
+    return MeanChange(what, math.fsum(a) / n, math.fsum(b) / n, mean, low, high)

@@ -1,0 +1,179 @@
+"""The page of a comparison: pairs, the whole distribution, parts, kernels. Only what to draw."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from squall.analysis.compare.pairs.change import SAME
+from squall.analysis.compare.pairs.compared import Comparison
+from squall.analysis.compare.pairs.intervals import MeanChange
+from squall.analysis.compare.pairs.metric_changes import BETTER, WORSE, MetricChange
+from squall.analysis.compare.pairs.words import (
+    LABELS,
+    answer,
+    answers_text,
+    causes,
+    kernel_rows,
+    margin_text,
+    metric_row,
+    part_rows,
+)
+from squall.analysis.render.decision_page import DecisionPage, DecisionTable
+from squall.analysis.render.plots_data import NS_PER_MS, Plot, Points, Series
+from squall.analysis.render.trace_plots import Band, Styled
+from squall.analysis.wording import share_text
+
+_MOST_PARTS = 8
+
+
+def compare_page(found: Comparison, commands: Sequence[str]) -> DecisionPage:
+    """`commands`: what makes it again."""
+    is_good = {WORSE: False, BETTER: True, SAME: True}.get(found.verdict)
+    return DecisionPage(
+        title=f"{found.side_b} against {found.side_a}",
+        answer=answer(found),
+        is_good=is_good,
+        facts=(
+            f"A: {found.side_a}; B: {found.side_b}",
+            f"{found.n_pairs} pairs of {found.n_pairs_planned}, each of one schedule and seed; margin"
+            f" {margin_text(found.margin_ratio)}; intervals at {share_text(1.0 - found.level)}",
+            *(f"differs: {one.text}" for one in found.differs),
+        ),
+        notes=(*causes(found), answers_text(found), *found.marks, *_aside(found)),
+        plots=tuple(_plots(found)),
+        tables=tuple(_tables(found)),
+        commands=tuple(commands),
+    )
+
+
+def _aside(found: Comparison) -> list[str]:
+    return [
+        *(f"left out, seed {one.seed}: {one.left_out}" for one in found.pairs if one.left_out),
+        *(f"not in a pair: {one}" for one in found.unpaired),
+        *(f"run again: {one}" for one in found.replaced),
+    ]
+
+
+def _plots(found: Comparison) -> list[Plot]:
+    return [
+        *(_dots(found, found.change_of(metric)) for metric in ("p50_ns", "p95_ns")),
+        _shift(found),
+        *(
+            _waterfall(f"Where the change comes from: {part.requests}", part.latency, part.parts)
+            for part in (found.every, found.tail)
+            if part is not None
+        ),
+    ]
+
+
+def _dots(found: Comparison, change: MetricChange) -> Plot:
+    """Both sides of each pair, one place a seed."""
+    label = f"{LABELS[change.metric]} of the {found.latency_name} time"
+    seeds = [one.seed for one in found.pairs if not one.left_out]
+    if not seeds:
+        return Plot(label, "seed", "ms", "line", absent="no pair is whole")
+    sides = [
+        Points(
+            name,
+            [place + shift for place in range(len(values))],
+            [None if value is None else value / NS_PER_MS for value in values],
+            [],
+            [],
+        )
+        for name, values, shift in (("A", change.a, -0.08), ("B", change.b, 0.08))
+    ]
+    note = "A pair is of one seed; what is infinite is not drawn."
+    return Plot(f"{label} by seed", "seed", "ms", "line", tuple(sides), note, x_ticks=tuple(map(str, seeds)))
+
+
+def _shift(found: Comparison) -> Plot:
+    shift = found.shift
+    title, x_label, y_label = "The whole distribution", "quantile, %", "B over A, % change"
+    if not any(one is not None for one in shift.change):
+        return Plot(title, x_label, y_label, "line", absent="no quantile is known of every run")
+    x = [float(percent) for percent in shift.percents]
+    series: list[Series] = []
+    if any(one is not None for one in shift.low):
+        series.append(Band("band", x, _percent(shift.high), _percent(shift.low)))
+    series.append(Styled("mean of the pairs", x, _percent(shift.change), "solid"))
+    series.append(Styled("no change", [x[0], x[-1]], [0.0, 0.0], "reference"))
+    note = "The band holds the whole curve at once; pairs were drawn anew, never requests."
+    return Plot(title, x_label, y_label, "line", tuple(series), note)
+
+
+def _percent(values: Sequence[float | None]) -> list[float | None]:
+    return [None if value is None else 100.0 * value for value in values]
+
+
+def _waterfall(title: str, whole: MeanChange, parts: Sequence[MeanChange]) -> Plot:
+    """Steps from the mean of A to that of B: bars from where the one before ended, by invisible bars under them."""
+    shown, rest = list(parts[:_MOST_PARTS]), list(parts[_MOST_PARTS:])
+    steps = [(one.what, one.change) for one in shown]
+    if rest:
+        steps.append(("others", sum(one.change for one in rest)))
+    names = ["A", *(name for name, _ in steps), "B"]
+    level, path = whole.a, [whole.a]
+    for _, change in steps:
+        level += change
+        path.append(level)
+    x = [float(place) for place in range(len(names))]
+    heights = [None, *(value / NS_PER_MS for value in path[1:]), None]
+    ends = Points("mean", [x[0], x[-1]], [whole.a / NS_PER_MS, whole.b / NS_PER_MS], [], [])
+    before = [None, *(value / NS_PER_MS for value in path[:-1]), None]
+    change_points = Points("after the part", x, heights, _low(before, heights), _high(before, heights))
+    note = "From the mean of A to that of B, part by part: each whisker is the change of one part."
+    return Plot(title, "part", "mean, ms", "line", (ends, change_points), note, x_ticks=tuple(names))
+
+
+def _low(before: Sequence[float | None], after: Sequence[float | None]) -> list[float | None]:
+    return [
+        None if one is None or other is None else min(one, other)
+        for one, other in zip(before, after, strict=True)
+    ]
+
+
+def _high(before: Sequence[float | None], after: Sequence[float | None]) -> list[float | None]:
+    return [
+        None if one is None or other is None else max(one, other)
+        for one, other in zip(before, after, strict=True)
+    ]
+
+
+def _tables(found: Comparison) -> list[DecisionTable]:
+    heads = ("figure", "A", "B", "B over A", "")
+    tables = [DecisionTable("Figures", heads, tuple(metric_row(one) for one in found.changes))]
+    for part in (found.every, found.tail):
+        if part is not None:
+            rows = tuple(part_rows(part.parts, part.latency))
+            tables.append(
+                DecisionTable(
+                    f"Parts of the mean {found.latency_name} time: {part.requests}",
+                    ("part", "A", "B", "change", "share of it"),
+                    rows,
+                    f"Of requests that ended ok, means over {part.n_pairs} pairs; the parts add up to the last row.",
+                )
+            )
+    if found.gpu is not None:
+        n_a, n_b = found.gpu.n_batches_a, found.gpu.n_batches_b
+        note = f"At equal batch size, {n_a:,} recorded batches of A and {n_b:,} of B."
+        tables.append(
+            DecisionTable(
+                "A batch on the GPU",
+                ("part", "A", "B", "change", "share of it"),
+                tuple(part_rows(found.gpu.parts, found.gpu.length)),
+                note,
+            )
+        )
+        tables.append(
+            DecisionTable(
+                "Kernels of a batch",
+                ("kernel", "", "calls, A", "calls, B", "a call, A", "a call, B", "time a batch"),
+                tuple(kernel_rows(found.gpu.kernels)),
+                note,
+            )
+        )
+    rows = tuple(
+        (str(one.seed), one.run_a, one.run_b, one.first, one.left_out or "counts") for one in found.pairs
+    )
+    tables.append(DecisionTable("Pairs", ("seed", "A", "B", "first", ""), rows))
+    return tables

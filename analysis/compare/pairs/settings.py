@@ -1,0 +1,173 @@
+"""What two sides were run with: what differs by intent, and what speaks against the comparison."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from squall.analysis.compare.pairs.differing import Differing, differing
+from squall.analysis.compare.pairs.pairing import Pair
+from squall.analysis.compare.pairs.side_run import SideRun
+from squall.analysis.statistics.student import student_quantile
+from squall.analysis.wording import duration_text, names_text
+
+_WATCHED = ("kernels", "triton_trace", "batches", "nvml", "gpm")
+_STATES = {
+    "sm_clock_hz": ("the SM clock", 0.01),
+    "temperature_c": ("the temperature of the GPU", 0.05),
+    "throttled_ratio": ("the share of samples with clocks held down", 0.05),
+    "others_ratio": ("the share of the CPU that others had", 0.05),
+}
+"""By figure of `states`: what it is, and from which difference on it is told: of the mean, or of a share itself."""
+_NS_PER_MINUTE = 60 * 10**9
+
+
+def what_differs(pairs: Sequence[Pair]) -> tuple[Differing, ...]:
+    """In the first pair; of GPUs that change sides nothing is said."""
+    if not pairs:
+        return ()
+    first = pairs[0]
+    is_swapped = gpus_are_swapped(pairs)
+    found = differing(first.a.scenario, first.b.scenario)
+    return tuple(one for one in found if not (is_swapped and one.key.endswith("gpus")))
+
+
+def gpus_are_swapped(pairs: Sequence[Pair]) -> bool:
+    """Whether both sides ran on several GPUs in turn, and each on each about as often."""
+    seen = [[run.gpus for run in side] for side in ([p.a for p in pairs], [p.b for p in pairs])]
+    if len(set(seen[0])) < 2 or set(seen[0]) != set(seen[1]):
+        return False
+    return all(abs(seen[0].count(one) - seen[1].count(one)) <= 1 for one in set(seen[0]))
+
+
+def marks(pairs: Sequence[Pair]) -> list[str]:
+    """What a reader must know before believing a difference between the sides."""
+    if not pairs:
+        return []
+    return [
+        *_settings(pairs),
+        *_collectors(pairs),
+        *_one_configuration("A", [pair.a for pair in pairs]),
+        *_one_configuration("B", [pair.b for pair in pairs]),
+        *_gpus(pairs),
+        *_order(pairs),
+        *_states(pairs),
+        *_levels(pairs),
+    ]
+
+
+def _settings(pairs: Sequence[Pair]) -> list[str]:
+    first = pairs[0]
+    keys = dict.fromkeys([*first.a.setting, *first.b.setting])
+    other = [
+        f"{key}: {first.a.setting.get(key, '-')} → {first.b.setting.get(key, '-')}"
+        for key in keys
+        if first.a.setting.get(key) != first.b.setting.get(key)
+    ]
+    return [f"the sides stood on different ground: {names_text(other)}"] if other else []
+
+
+def _collectors(pairs: Sequence[Pair]) -> list[str]:
+    """Collectors that were on in one side alone: what they cost is in the difference."""
+    found = dict[str, None]()
+    for pair in pairs:
+        for name in sorted(set(pair.a.collectors_on) ^ set(pair.b.collectors_on)):
+            if name in _WATCHED:
+                side = "A" if name in pair.a.collectors_on else "B"
+                found[f"collector {name} was on in {side} alone: what it costs is in the difference"] = None
+    return list(found)
+
+
+def _one_configuration(side: str, runs: Sequence[SideRun]) -> list[str]:
+    keys = dict[str, None]()
+    for run in runs[1:]:
+        for one in differing(runs[0].scenario, run.scenario):
+            if not one.key.endswith("gpus"):
+                keys[one.key] = None
+    return (
+        [f"the runs of {side} are not of one configuration: they differ in {names_text(list(keys))}"]
+        if keys
+        else []
+    )
+
+
+def _gpus(pairs: Sequence[Pair]) -> list[str]:
+    sides = [{gpu for pair in pairs for gpu in run(pair).gpus} for run in (_a, _b)]
+    if not sides[0] or not sides[1] or gpus_are_swapped(pairs) or sides[0] == sides[1]:
+        return []
+    return [
+        f"A ran on GPU {names_text(sorted(sides[0]))}, B on {names_text(sorted(sides[1]))}: what the GPUs themselves"
+        " differ in is in the difference; --swap-gpus changes them over half-way"
+    ]
+
+
+def _a(pair: Pair) -> SideRun:
+    return pair.a
+
+
+def _b(pair: Pair) -> SideRun:
+    return pair.b
+
+
+def _order(pairs: Sequence[Pair]) -> list[str]:
+    """That one side ran first throughout: a drift of machine or server is in the difference then."""
+    starts = [(pair.a.started_ns, pair.b.started_ns) for pair in pairs]
+    if any(a == 0 or b == 0 for a, b in starts) or len(starts) < 2:
+        return []
+    if max(a for a, _ in starts) < min(b for _, b in starts):
+        first, last = "A", "B"
+    elif max(b for _, b in starts) < min(a for a, _ in starts):
+        first, last = "B", "A"
+    elif all(a < b for a, b in starts) or all(b < a for a, b in starts):
+        first = "A" if starts[0][0] < starts[0][1] else "B"
+        return [
+            f"{first} ran first in every pair: what the first of two runs differs in is in the difference"
+        ]
+    else:
+        return []
+    apart_ns = abs(math.fsum(b - a for a, b in starts)) / len(starts)
+    text = duration_text(apart_ns) if apart_ns < _NS_PER_MINUTE else f"{apart_ns / _NS_PER_MINUTE:,.0f} min"
+    return [
+        f"all runs of {first} came before all of {last}, {text} apart on average: any drift of machine or server is in"
+        " the difference; squall compare of scenario files runs them in blocks of random order"
+    ]
+
+
+def _states(pairs: Sequence[Pair]) -> list[str]:
+    """States of GPUs and CPU in which the sides differ by more than chance, and by more than is nothing."""
+    found = []
+    for name, (label, least) in _STATES.items():
+        both = [
+            (pair.a.states[name], pair.b.states[name])
+            for pair in pairs
+            if name in pair.a.states and name in pair.b.states
+        ]
+        if len(both) < 2:
+            continue
+        d = [b - a for a, b in both]
+        mean, n = math.fsum(d) / len(d), len(d)
+        error = math.sqrt(math.fsum((one - mean) ** 2 for one in d) / (n - 1) / n)
+        level = math.fsum(a for a, _ in both) / n
+        floor = least if name.endswith("_ratio") else least * abs(level)
+        if abs(mean) > floor and abs(mean) > student_quantile(0.975, n - 1) * error:
+            found.append(
+                f"{label} differs: {_state_text(name, level)} → {_state_text(name, level + mean)};"
+                " it may be cause or effect"
+            )
+    return found
+
+
+def _state_text(name: str, value: float) -> str:
+    if name == "sm_clock_hz":
+        return f"{value / 1e6:,.0f} MHz"
+    return f"{value:.0f} °C" if name == "temperature_c" else f"{100 * value:.0f} %"
+
+
+def _levels(pairs: Sequence[Pair]) -> list[str]:
+    """That the parts of the two sides are known by different means: what is in one part here is in another there."""
+    for pair in pairs:
+        a, b = pair.a.account.levels, pair.b.account.levels
+        if a and b and any(abs(a.get(one, 0.0) - b.get(one, 0.0)) > 0.1 for one in {*a, *b}):
+            told = [", ".join(f"{one} {100 * share:.0f} %" for one, share in side.items()) for side in (a, b)]
+            return [f"the parts of requests are known by different means, A: {told[0]}; B: {told[1]}"]
+    return []

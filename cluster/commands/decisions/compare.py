@@ -1,0 +1,146 @@
+"""`squall compare`: whether B is better than A, worse, or the same, and why."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from squall.cluster.commands.ending import EXIT_BROKEN, EXIT_INVALID, EXIT_UNDECIDED, interruptible
+from squall.cluster.commands.options import JsonOption, RayOption, SetOption
+from squall.cluster.commands.printed import print_result
+from squall.cluster.commands.run import changes_of
+from squall.scenarios.errors import ScenarioError
+
+if TYPE_CHECKING:
+    from squall.analysis.compare.pairs.compared import Comparison
+
+_DEFAULT_PAIRS = 8
+_SUFFIXES = (".yaml", ".yml")
+
+
+def compare(
+    a: Annotated[Path, typer.Argument(help="Runs (a folder), or a scenario file.", metavar="A")],
+    b: Annotated[
+        Path | None, typer.Argument(help="The other side; none: the same scenario file.", metavar="[B]")
+    ] = None,
+    margin: Annotated[
+        str, typer.Option("--margin", help="Differences within it are as none: 3% or 0.03.")
+    ] = "3%",
+    pairs: Annotated[
+        int | None,
+        typer.Option(
+            "--pairs", min=2, max=1_000, help="Pairs of runs to make of scenario files.  [default: 8]"
+        ),
+    ] = None,
+    seed: Annotated[
+        int | None, typer.Option("--seed", help="The first seed, the others follow it; none: that of A.")
+    ] = None,
+    looks: Annotated[
+        int, typer.Option("--looks", help="Look so often, 1 to 5, and end once it is decided.")
+    ] = 1,
+    overrides: SetOption = None,
+    set_a: Annotated[
+        list[str] | None,
+        typer.Option("--set-a", metavar="KEY=VALUE", help="Override a key of A. Repeatable."),
+    ] = None,
+    set_b: Annotated[
+        list[str] | None,
+        typer.Option("--set-b", metavar="KEY=VALUE", help="Override a key of B. Repeatable."),
+    ] = None,
+    server_a: Annotated[
+        str | None, typer.Option("--server-a", help="Use the Triton at this URL for A.")
+    ] = None,
+    server_b: Annotated[
+        str | None, typer.Option("--server-b", help="Use the Triton at this URL for B.")
+    ] = None,
+    swap_gpus: Annotated[
+        bool, typer.Option("--swap-gpus", help="From the middle on each side has the other's GPUs.")
+    ] = False,
+    ray: RayOption = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out", help="Folder that takes a folder with all runs and files; of runs: with the files."
+        ),
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Is B better than A, worse or the same, and why? Of runs in pairs, or of scenarios that it runs."""
+    from squall.cluster.commands.decisions.compared_runs import PairPlan, run_pairs
+    from squall.scenarios.config.loader import load_scenario
+
+    margin_ratio = parse_margin(margin)
+    sides = [side for side in (a, b) if side is not None]
+    are_files = [side.suffix in _SUFFIXES and not side.is_dir() for side in sides]
+    if any(are_files) and not all(are_files):
+        raise ScenarioError("compare: A and B are both scenario files, or both runs")
+    changes = {"a": changes_of(set_a, None, server_a), "b": changes_of(set_b, None, server_b)}
+    if not are_files[0]:
+        own = [pairs, seed, ray, overrides, *changes.values(), swap_gpus]
+        if any(own):
+            raise ScenarioError(
+                "compare: --pairs, --seed, --ray, --swap-gpus, --set and --server are for scenario files"
+            )
+        _of_runs(a, b, margin_ratio, looks, out, as_json)
+        return
+    if b is None and changes["a"] == changes["b"]:
+        raise ScenarioError(
+            f"compare: {a} is one side: name the other, or what differs by --set-b or --server-b"
+        )
+    scenarios = [
+        load_scenario(path, [*(overrides or []), *changes[side]]) for path, side in ((a, "a"), (b or a, "b"))
+    ]
+    names = [" ".join([str(path), *changes[side]]) for path, side in ((a, "a"), (b or a, "b"))]
+    plan = PairPlan(
+        scenarios[0], scenarios[1], names[0], names[1], pairs or _DEFAULT_PAIRS,
+        scenarios[0].seed if seed is None else seed, margin_ratio, looks, swap_gpus,
+    )  # fmt: skip
+    with interruptible() as interrupts:
+        folder, found = run_pairs(plan, out or Path("runs"), ray, interrupts, _typed())
+    _end(found, folder, as_json)
+
+
+def parse_margin(text: str) -> float:
+    """`3%` or `0.03` as a ratio between 0 and 1. Raises ScenarioError."""
+    try:
+        value = float(text.removesuffix("%")) / (100.0 if text.endswith("%") else 1.0)
+    except ValueError as error:
+        raise ScenarioError(f"--margin: {text!r} is no share: use 3% or 0.03") from error
+    if not 0.0 < value < 1.0:
+        raise ScenarioError(f"--margin: {text} is not between 0 and 100 %: use 3% or 0.03")
+    return value
+
+
+def _of_runs(
+    a: Path, b: Path | None, margin_ratio: float, looks: int, out: Path | None, as_json: bool
+) -> None:
+    from squall.cluster.commands.decisions.compared_folders import compare_folders, sides_of
+    from squall.cluster.commands.decisions.compared_runs import write_files
+
+    found = compare_folders(*sides_of(a, b), margin_ratio, looks)
+    if out is not None:
+        write_files(out, found, [_typed()])
+    _end(found, out, as_json)
+
+
+def _typed() -> str:
+    """The command as it was typed."""
+    return shlex.join(["squall", *sys.argv[1:]])
+
+
+def _end(found: Comparison, folder: Path | None, as_json: bool) -> None:
+    """Prints the comparison, and ends the command by its verdict."""
+    from squall.analysis.compare.pairs.change import UNDECIDED
+    from squall.analysis.compare.pairs.compared import INVALID
+    from squall.analysis.compare.pairs.metric_changes import WORSE
+    from squall.analysis.compare.pairs.words import lines
+
+    where = [] if folder is None else [str(folder)]
+    print_result(found.to_json(), lambda _: "\n".join([*lines(found), *where]), as_json)
+    exits = {INVALID: EXIT_INVALID, WORSE: EXIT_BROKEN, UNDECIDED: EXIT_UNDECIDED}
+    if found.verdict in exits:
+        raise typer.Exit(exits[found.verdict])

@@ -1,0 +1,54 @@
+"""Runs that were made already, as the two sides of a comparison."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from squall.analysis.compare.pairs.compared import Comparison, evaluate
+from squall.analysis.compare.pairs.pairing import pair_runs, refuse_incomparable
+from squall.analysis.compare.pairs.side_run import SideRun, read_side_run
+from squall.scenarios.errors import ScenarioError
+
+SIDES = ("a", "b")
+"""Folders of the runs that `squall compare` made itself."""
+
+
+def sides_of(a: Path, b: Path | None) -> tuple[Path, Path]:
+    """The folders of both sides; of one folder that a comparison made, the two in it. Raises ScenarioError."""
+    if b is not None:
+        return a, b
+    own = [a / side for side in SIDES]
+    if not all(one.is_dir() for one in own):
+        raise ScenarioError(f"compare: {a} is one side: name the other, or a folder that squall compare made")
+    return own[0], own[1]
+
+
+def compare_folders(a: Path, b: Path, margin_ratio: float, n_looks: int = 1) -> Comparison:
+    """What the runs in two folders show. Raises ScenarioError where they cannot be compared."""
+    runs_a, runs_b = ([read_side_run(path) for path in run_dirs(folder)] for folder in (a, b))
+    _refuse_same(runs_a, runs_b)
+    paired = pair_runs(runs_a, runs_b)
+    refuse_incomparable(paired, runs_a, runs_b)
+    return evaluate(str(a), str(b), paired, margin_ratio, n_looks)
+
+
+def run_dirs(folder: Path) -> list[Path]:
+    """The run directory that `folder` is, or all below it. Raises ScenarioError where there is none."""
+    if not folder.is_dir():
+        raise ScenarioError(f"compare: {folder}: no such file or folder")
+    if (folder / "manifest.json").is_file():
+        return [folder]
+    found = [
+        path.parent
+        for path in sorted(folder.rglob("manifest.json"))
+        if not any(part.startswith(".") for part in path.relative_to(folder).parts)
+    ]
+    if not found:
+        raise ScenarioError(f"compare: {folder} has no run in it")
+    return found
+
+
+def _refuse_same(a: list[SideRun], b: list[SideRun]) -> None:
+    both = {run.path.resolve() for run in a} & {run.path.resolve() for run in b}
+    if both:
+        raise ScenarioError(f"compare: {sorted(both)[0].name} is on both sides")

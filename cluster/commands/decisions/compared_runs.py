@@ -1,0 +1,169 @@
+"""Pairs of runs that a comparison makes itself: blocks of one A and one B in random order, a seed each."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from squall.analysis.compare.pairs.change import UNDECIDED
+from squall.analysis.compare.pairs.compared import Comparison, evaluate
+from squall.analysis.compare.pairs.corrections import looks_after
+from squall.analysis.compare.pairs.page import compare_page
+from squall.analysis.compare.pairs.pairing import pair_runs, refuse_incomparable
+from squall.analysis.compare.pairs.side_run import SideRun, read_side_run
+from squall.analysis.compare.pairs.words import answer, markdown
+from squall.analysis.render.decision_page import page_html
+from squall.analysis.storage.part import error_reason
+from squall.cluster.commands.decisions.compared_folders import SIDES
+from squall.cluster.driver.run import run_scenario
+from squall.cluster.interrupts import Interrupts
+from squall.cluster.measured import Measurer, RunOne, folder_of_runs, write_text
+from squall.cluster.progress import Screen
+from squall.models.spec import HEADS
+from squall.scenarios.config.loader import scenario_from_mapping
+from squall.scenarios.config.scenario import Scenario
+from squall.scenarios.errors import ScenarioError, StoreError
+
+
+@dataclass(frozen=True)
+class PairPlan:
+    """What is to be run: `a` and `b` with their names on the screen, `n_pairs` blocks from `seed` on, looked at
+    `n_looks` times; `swaps_gpus`: from the middle on each side has the GPUs of the other."""
+
+    a: Scenario
+    b: Scenario
+    name_a: str
+    name_b: str
+    n_pairs: int
+    seed: int
+    margin_ratio: float
+    n_looks: int = 1
+    swaps_gpus: bool = False
+
+    def scenario(self, side: str, block: int) -> Scenario:
+        """That of a run of side `a` or `b`, without its promises: no run ends early by one."""
+        own, other = (self.a, self.b) if side == "a" else (self.b, self.a)
+        mapping = {**own.to_mapping(), "seed": self.seed + block}
+        if self.swaps_gpus and block >= (self.n_pairs + 1) // 2:
+            mapping = with_gpus_of(mapping, other.to_mapping())
+        mapping.pop("promises", None)
+        return scenario_from_mapping(mapping, own.name)
+
+    def order(self) -> list[tuple[int, str]]:
+        """Blocks and sides in the order in which they run: one of each side a block, which is
+        first drawn from the seed."""
+        rng = random.Random(f"order of {self.seed}")
+        return [(block, side) for block in range(self.n_pairs) for side in rng.sample(SIDES, 2)]
+
+
+def run_pairs(
+    plan: PairPlan,
+    out: Path,
+    ray_address: str | None,
+    interrupts: Interrupts,
+    command: str,
+    run_one: RunOne = run_scenario,
+) -> tuple[Path, Comparison]:
+    """Runs the pairs into a new folder under `out`, in which `a` and `b` take the runs; the folder and what they show.
+
+    `compare.json` and `compare.md` are written after each run, so that what was measured survives anything, and
+    `compare.html` at the end. With several looks it ends at the first that decides. Raises ScenarioError for what
+    cannot be compared, SquallError where a run fails, KeyboardInterrupt after a Ctrl-C.
+    """
+    refuse_other_load(plan.a, plan.b)
+    looks = looks_after(plan.n_pairs, plan.n_looks)
+    if plan.swaps_gpus:
+        with_gpus_of(plan.a.to_mapping(), plan.b.to_mapping())
+    folder = folder_of_runs(out, plan.a.name, "compare")
+    screen = Screen()
+    measurers = {side: Measurer(folder / side, ray_address, interrupts, run_one, screen) for side in SIDES}
+    for side in SIDES:
+        (folder / side).mkdir()
+    runs: dict[str, list[SideRun]] = {side: [] for side in SIDES}
+    found = _evaluated(plan, runs)
+    order = plan.order()
+    for at, (block, side) in enumerate(order):
+        title = f"pair {block + 1} of {plan.n_pairs}, seed {plan.seed + block}: {side.upper()}"
+        done = measurers[side].measure(plan.scenario(side, block), title)
+        runs[side] += [read_side_run(one.result.run_dir) for one in done]
+        found = _evaluated(plan, runs)
+        _write(folder, found)
+        n_done = (at + 1) // 2
+        if at % 2 and n_done >= 2:
+            refuse_incomparable(pair_runs(runs["a"], runs["b"]), runs["a"], runs["b"])
+            if n_done in looks and n_done < plan.n_pairs and found.verdict != UNDECIDED:
+                screen.step(f"decided after {n_done} of {plan.n_pairs} pairs")
+                break
+            screen.step(answer(found))
+    write_files(folder, found, [command, f"squall compare {folder}"])
+    return folder, found
+
+
+def write_files(folder: Path, found: Comparison, commands: Sequence[str]) -> None:
+    """All files of a comparison. Raises StoreError."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StoreError(f"cannot create {folder}: {error_reason(error)}") from error
+    _write(folder, found)
+    write_text(folder / "compare.html", page_html(compare_page(found, commands)))
+
+
+def _evaluated(plan: PairPlan, runs: Mapping[str, Sequence[SideRun]]) -> Comparison:
+    paired = pair_runs(runs["a"], runs["b"])
+    if len(runs["a"]) != len(runs["b"]):  # the block's other run is still to come: nothing is amiss
+        paired = replace(paired, unpaired=())
+    return evaluate(plan.name_a, plan.name_b, paired, plan.margin_ratio, plan.n_looks, plan.n_pairs)
+
+
+def _write(folder: Path, found: Comparison) -> None:
+    write_text(folder / "compare.json", json.dumps(found.to_json(), indent=2) + "\n")
+    write_text(folder / "compare.md", markdown(found))
+
+
+def refuse_other_load(a: Scenario, b: Scenario) -> None:
+    """Raises ScenarioError, before anything runs, where both cannot be sent the same requests."""
+    of_a, of_b = a.to_mapping(), b.to_mapping()
+    for key in ("phases", "clients.rows", "clients.payload_variants"):
+        if _at(of_a, key) != _at(of_b, key):
+            raise ScenarioError(
+                f"compare: A and B differ in {key}: a pair is of one schedule, so that the load must be the same"
+            )
+    widths = [_width(one) for one in (a, b)]
+    if None not in widths and widths[0] != widths[1]:
+        raise ScenarioError(
+            f"compare: rows of A have {widths[0]} values and those of B {widths[1]}: their inputs have different shapes"
+        )
+
+
+def _at(mapping: Mapping[str, Any], path: str) -> Any:
+    found: Any = mapping
+    for key in path.split("."):
+        found = found.get(key) if isinstance(found, Mapping) else None
+    return found
+
+
+def _width(scenario: Scenario) -> int | None:
+    """Of a row that a head of the zoo takes; None of other models."""
+    model = scenario.model
+    if model.repository is not None or model.name not in HEADS:
+        return None
+    return HEADS[model.name].sizes(model.settings)["width"]
+
+
+def with_gpus_of(mapping: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
+    """The scenario with the GPUs of the servers of another. Raises ScenarioError where the two have none to swap."""
+    own, others = mapping.get("servers"), other.get("servers")
+    if (
+        not isinstance(own, list)
+        or not isinstance(others, list)
+        or len(own) != len(others)
+        or any("gpus" not in entry for entry in (*own, *others))
+    ):
+        raise ScenarioError("--swap-gpus: A and B need as many servers each, and gpus for every one of them")
+    swapped = [{**entry, "gpus": one["gpus"]} for entry, one in zip(own, others, strict=True)]
+    return {**mapping, "servers": swapped}

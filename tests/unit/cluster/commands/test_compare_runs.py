@@ -1,0 +1,256 @@
+"""How a comparison runs its pairs, what is left of one that ends early, and how the command ends."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from squall.analysis.compare.pairs.compared import Comparison
+from squall.analysis.compare.pairs.settings import gpus_are_swapped
+from squall.cluster.commands.decisions.compare import compare, parse_margin
+from squall.cluster.commands.decisions.compared_folders import compare_folders
+from squall.cluster.commands.decisions.compared_runs import PairPlan, refuse_other_load, run_pairs
+from squall.cluster.driver.run import RunResult
+from squall.cluster.interrupts import Interrupts
+from squall.scenarios.config.loader import scenario_from_mapping
+from squall.scenarios.config.scenario import Scenario
+from squall.scenarios.errors import ScenarioError, TargetError
+from tests.overhead_runs import write_run
+
+MODEL = {"name": "linear_head", "settings": {"width": 8}}
+PHASES: list[dict[str, Any]] = [
+    {"name": "burst", "kind": "measure", "duration": "2s", "arrivals": {"kind": "poisson", "rate": "10/s"}},
+    {"name": "drain", "kind": "drain", "duration": "1s"},
+]
+
+
+def scenario(**changes: Any) -> Scenario:
+    return scenario_from_mapping(
+        {"name": "try", "seed": 7, "model": MODEL, "phases": PHASES, **changes}, "test"
+    )
+
+
+def plan_of(a: Scenario, b: Scenario, n_pairs: int = 4, **options: Any) -> PairPlan:
+    return PairPlan(a, b, "a.yaml", "b.yaml", n_pairs, 7, 0.03, **options)
+
+
+A, B = scenario(), scenario(model={**MODEL, "instances": 2})
+
+
+class Runs:
+    """Stands for `run_scenario`: runs whose latencies are 1 % apart from run to run, and `slower` with two instances.
+    `endings` by position: a status, or an error that is raised."""
+
+    def __init__(self, slower: float = 1.0, endings: dict[int, str | BaseException] | None = None) -> None:
+        self.scenarios: list[Scenario] = []
+        self._slower, self._endings = slower, endings or {}
+
+    def __call__(self, one: Scenario, out: Path, ray: str | None, interrupts: Interrupts) -> RunResult:
+        del ray, interrupts
+        at = len(self.scenarios)
+        self.scenarios.append(one)
+        ending = self._endings.get(at, "VALID")
+        if isinstance(ending, BaseException):
+            raise ending
+        factor = (self._slower if one.model.instances == 2 else 1.0) * (1.0 + 0.01 * ((7 * at) % 3))
+        entries = one.servers if isinstance(one.servers, tuple) else ()
+        gpus = {
+            f"server-{place}": {"node": "node-0", "gpus": [f"GPU-{entry.gpus}"]}
+            for place, entry in enumerate(entries)
+        }
+        store = write_run(
+            out, factor, status=ending,
+            manifest={
+                "seed": one.seed, "scenario": one.to_mapping(), "started_ns": 1 + at, "servers": gpus,
+                "plan": {"load": "open", "sha256": f"plan {one.seed}"},
+            },
+        )  # fmt: skip
+        return RunResult(store.run_dir, None, ending)
+
+    @property
+    def sides(self) -> str:
+        return "".join("b" if one.model.instances == 2 else "a" for one in self.scenarios)
+
+
+def run(tmp_path: Path, runs: Runs, plan: PairPlan) -> tuple[Path, Comparison]:
+    return run_pairs(plan, tmp_path, None, Interrupts(), "squall compare a.yaml b.yaml", runs)
+
+
+def test_blocks_hold_one_of_each_side_in_an_order_of_the_seed(tmp_path: Path) -> None:
+    runs = Runs()
+    folder, found = run(tmp_path, runs, plan_of(A, B, 6))
+    assert [one.seed for one in runs.scenarios] == [7 + place // 2 for place in range(12)]
+    blocks = [runs.sides[place : place + 2] for place in range(0, 12, 2)]
+    assert set(blocks) == {"ab", "ba"}
+    assert runs.sides == "".join(side for _, side in plan_of(A, B, 6).order())
+    assert {path.name for path in folder.iterdir()} == {
+        "a",
+        "b",
+        "compare.json",
+        "compare.md",
+        "compare.html",
+    }
+    assert (found.n_pairs, [one.text for one in found.differs]) == (6, ["model.instances: 1 → 2"])
+    assert json.loads((folder / "compare.json").read_text()) == found.to_json()
+    assert "squall compare a.yaml b.yaml" in (folder / "compare.html").read_text()
+
+
+def test_runs_of_a_comparison_promise_nothing_so_that_none_ends_early() -> None:
+    promised = scenario(promises={"response": "p(95)<50ms"})
+    assert plan_of(promised, promised).scenario("b", 1).to_mapping() == scenario(seed=8).to_mapping()
+
+
+def test_what_it_ran_is_read_again_to_the_same_end(tmp_path: Path) -> None:
+    folder, found = run(tmp_path, Runs(slower=1.2), plan_of(A, B))
+    again = compare_folders(folder / "a", folder / "b", 0.03)
+    assert (again.verdict, again.changes, again.every) == (found.verdict, found.changes, found.every)
+    assert found.verdict == "worse"
+
+
+@pytest.mark.parametrize(
+    "ending", [TargetError("the server is gone"), KeyboardInterrupt()], ids=["fails", "killed"]
+)
+def test_a_comparison_that_ends_early_keeps_its_runs_and_what_they_show(
+    tmp_path: Path, ending: BaseException
+) -> None:
+    with pytest.raises(type(ending)):
+        run(tmp_path, Runs(slower=1.2, endings={5: ending}), plan_of(A, B))
+    (folder,) = tmp_path.iterdir()
+    assert len([*folder.glob("?/*/manifest.json")]) == 5
+    told = json.loads((folder / "compare.json").read_text())
+    assert (told["n_pairs"], told["n_pairs_planned"]) == (2, 4)
+    again = compare_folders(folder / "a", folder / "b", 0.03)
+    assert (again.n_pairs, len(again.unpaired)) == (2, 1)
+
+
+def test_an_invalid_run_is_run_once_more_and_twice_invalid_ends_invalid(tmp_path: Path) -> None:
+    runs = Runs(endings={2: "INVALID"})
+    _, found = run(tmp_path / "once", runs, plan_of(A, B))
+    assert len(runs.scenarios) == 9
+    assert (found.n_pairs, len(found.replaced)) == (4, 1)
+    assert found.verdict != "invalid"
+    _, found = run(tmp_path / "twice", Runs(endings={2: "INVALID", 3: "INVALID"}), plan_of(A, B))
+    assert (found.verdict, found.n_pairs) == ("invalid", 3)
+    assert any("it was made so" in one.left_out for one in found.pairs)
+
+
+def test_looks_end_it_once_it_is_decided(tmp_path: Path) -> None:
+    runs = Runs(slower=2.0)
+    _, found = run(tmp_path, runs, plan_of(A, B, 8, n_looks=4))
+    assert (found.verdict, found.level) == ("worse", 0.0182)
+    assert len(runs.scenarios) < 16
+    assert len(runs.scenarios) % 4 == 0
+
+
+def test_gpus_change_sides_half_way(tmp_path: Path) -> None:
+    runs = Runs()
+    sides = [
+        scenario(model=one, servers=[{"gpus": [gpu]}])
+        for gpu, one in enumerate((MODEL, {**MODEL, "instances": 2}))
+    ]
+    _, found = run(tmp_path, runs, plan_of(sides[0], sides[1], swaps_gpus=True))
+    used = [(one.model.instances, one.server_entries()[0].gpus) for one in runs.scenarios]  # type: ignore[index]
+    assert [sorted(used[place : place + 2]) for place in range(0, 8, 2)] == [
+        [(1, (0,)), (2, (1,))], [(1, (0,)), (2, (1,))], [(1, (1,)), (2, (0,))], [(1, (1,)), (2, (0,))],
+    ]  # fmt: skip
+    assert [one.key for one in found.differs] == ["model.instances"]
+    assert not any("GPU" in one for one in found.marks)
+    assert not gpus_are_swapped([])
+
+
+def test_gpus_cannot_change_sides_where_there_are_none(tmp_path: Path) -> None:
+    with pytest.raises(ScenarioError, match="--swap-gpus"):
+        run(tmp_path, Runs(), plan_of(A, B, swaps_gpus=True))
+    assert not [*tmp_path.iterdir()]
+
+
+def test_another_load_and_another_shape_are_refused_before_anything_runs() -> None:
+    refuse_other_load(A, B)
+    longer = {**dict(PHASES[0]), "duration": "3s"}
+    others = {
+        "phases": scenario(phases=[longer, PHASES[1]]),
+        "clients.rows": scenario(clients={"rows": {"kind": "constant", "value": 2}}),
+        "different shapes": scenario(model={"name": "linear_head", "settings": {"width": 9}}),
+    }
+    for text, other in others.items():
+        with pytest.raises(ScenarioError, match=text):
+            refuse_other_load(A, other)
+
+
+def ended(*arguments: str) -> tuple[int, str]:
+    """Exit code of the command, and what it printed, or the one line of what it refused."""
+    app = typer.Typer()
+    app.command()(compare)
+    result = CliRunner().invoke(app, [*arguments])
+    if isinstance(result.exception, ScenarioError):
+        return result.exception.exit_code, str(result.exception)
+    return result.exit_code, result.output
+
+
+def folder_of(parent: Path, slower: float, spread: float = 0.002, status: str = "VALID") -> str:
+    for place in range(5):
+        ratio = slower * (1 + spread * (place % 3))
+        manifest = {"seed": place, "plan": {"load": "open", "sha256": f"plan {place}"}}
+        write_run(parent, ratio, status=status if place == 2 else "VALID", manifest=manifest)
+    return str(parent)
+
+
+def test_the_command_ends_by_its_verdict(tmp_path: Path) -> None:
+    a = folder_of(tmp_path / "a", 1.0)
+    others = {
+        0: folder_of(tmp_path / "same", 1.0), 99: folder_of(tmp_path / "worse", 1.2),
+        3: folder_of(tmp_path / "invalid", 1.0, status="INVALID"), 4: folder_of(tmp_path / "open", 1.0, spread=0.1),
+    }  # fmt: skip
+    for code, b in others.items():
+        assert ended(a, b)[0] == code, b
+    assert ended(others[99], a)[0] == 0
+    found = json.loads(ended(a, others[99], "--json")[1])
+    assert (found["verdict"], found["schema_version"]) == ("worse", 1)
+    first = ended(a, others[99])[1].splitlines()[0]
+    assert first.startswith("B is worse than A: p50 of the response time +20")
+    assert ended(a, others[99], "--margin", "50%", "--out", str(tmp_path / "out"))[0] == 0
+    assert {one.name for one in (tmp_path / "out").iterdir()} == {
+        "compare.json",
+        "compare.md",
+        "compare.html",
+    }
+
+
+def test_bad_input_is_one_line_and_exit_code_two(tmp_path: Path) -> None:
+    a, single = folder_of(tmp_path / "a", 1.0), str(write_run(tmp_path / "one").run_dir)
+    (tmp_path / "empty").mkdir()
+    yaml = tmp_path / "s.yaml"
+    yaml.write_text(json.dumps(A.to_mapping()))
+    tries = {
+        (a,): "is one side",
+        (a, str(tmp_path / "none")): "no such file or folder",
+        (a, str(tmp_path / "empty")): "has no run in it",
+        (a, a): "is on both sides",
+        (a, single): "no run of A has the schedule and seed",
+        (a, str(yaml)): "both scenario files, or both runs",
+        (a, a, "--pairs", "3"): "are for scenario files",
+        (a, a, "--margin", "3"): "--margin: 3 is not between",
+        (a, a, "--margin", "wide"): "no share",
+        (str(yaml),): "is one side",
+        (str(yaml), "--set-b", "model.nonsense=1"): "nonsense",
+        (str(yaml), "--set-b", "model.settings.width=9"): "different shapes",
+        (str(yaml), "--set-b", "phases.burst.duration=3s"): "differ in phases",
+        (str(yaml), "--set-b", "model.instances=2", "--looks", "9"): "--looks",
+        (str(yaml), "--set-b", "model.instances=2", "--pairs", "3", "--looks", "3"): "--looks",
+        (str(yaml), "--set-b", "model.instances=2", "--swap-gpus"): "--swap-gpus",
+    }
+    for arguments, text in tries.items():
+        code, said = ended(
+            *arguments, *(["--out", str(tmp_path / "out")] if arguments[0] == str(yaml) else [])
+        )
+        assert (code, text in said, "\n" in said) == (2, True, False), (arguments, said)
+    assert not (tmp_path / "out").exists()
+
+
+def test_margins_are_shares_in_two_ways() -> None:
+    assert [parse_margin(one) for one in ("3%", "0.03", "12.5%")] == pytest.approx([0.03, 0.03, 0.125])
