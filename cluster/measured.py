@@ -48,17 +48,18 @@ class Measurer:
 
         Raises SquallError where a run fails, KeyboardInterrupt after a Ctrl-C, once it has said where the runs are.
         """
-        first = self._run(scenario, title)
-        if first.result.status == "VALID":
-            return [first]
-        return [replace(first, is_replaced=True), self._run(scenario, f"{title}, once more")]
+        with self._telling():
+            first = self.once(scenario, title)
+            if first.result.status == "VALID":
+                return [first]
+            return [replace(first, is_replaced=True), self.once(scenario, f"{title}, once more")]
 
-    def _run(self, scenario: Scenario, title: str) -> Measured:
+    def once(self, scenario: Scenario, title: str) -> Measured:
+        """One run of `scenario`, whatever its status. Raises as `measure` does, and says nothing more."""
         self.screen.step(title, "bold")
         begun_s = time.monotonic()
-        with self._telling():
-            self.interrupts.check()
-            result = self.run_one(scenario, self.folder, self.ray_address, self.interrupts)
+        self.interrupts.check()
+        result = self.run_one(scenario, self.folder, self.ray_address, self.interrupts)
         return Measured(scenario, result, time.monotonic() - begun_s)
 
     @contextlib.contextmanager
