@@ -40,8 +40,8 @@ def student_quantile(probability: float, degrees: float) -> float:
 
 
 def student_tail(t: float, degrees: float) -> float:
-    """The probability of more than `t` >= 0, 0 of an infinite one. Raises ValueError for degrees of 0 or less, and a `t`
-    below 0."""
+    """The probability of more than `t` >= 0, 0 of an infinite one. Raises ValueError for degrees of 0 or less, and a
+    `t` below 0."""
     if not (t >= 0.0 and degrees > 0.0):
         raise ValueError(f"no tail of {t:g} with {degrees:g} degrees of freedom")
     if t == 0.0 or math.isinf(t):

@@ -111,7 +111,9 @@ def _as_mapping(value: object, origin: str, what: str = "scenario") -> dict[str,
     if value is None:
         raise ScenarioError(f"{origin}: the file is empty")
     if not isinstance(value, dict):
-        raise ScenarioError(f"{origin}: {'an' if what[0] in 'aeiou' else 'a'} {what} is a mapping of keys, not a {type(value).__name__}")
+        raise ScenarioError(
+            f"{origin}: {'an' if what[0] in 'aeiou' else 'a'} {what} is a mapping of keys, not a {type(value).__name__}"
+        )
     try:
         left = [MOST_VALUES]
         unshared = {key: _unshared(part, left) for key, part in value.items()}

@@ -25,7 +25,10 @@ from squall.scenarios.experiments.file import ExperimentFile
 from squall.scenarios.experiments.matrix import Combination, combinations, is_same, pairs_text, value_text
 from squall.scenarios.experiments.order import PlannedRun, cell_runs, confirming_runs, with_reference
 
-_OWN_KEYS = {"seed": "repeats and seed of the experiment say which", "name": "it names the runs, and changes nothing"}
+_OWN_KEYS = {
+    "seed": "repeats and seed of the experiment say which",
+    "name": "it names the runs, and changes nothing",
+}
 
 
 @dataclass(frozen=True)
@@ -75,9 +78,17 @@ class Experiment:
 
     def described(self) -> dict[str, Any]:
         """All that it runs, in plain values: equal for equal experiments, whatever the file is written like."""
-        stated = self.file.model_dump(mode="json", by_alias=True, exclude={"scenario", "matrix", "include", "exclude"})
+        stated = self.file.model_dump(
+            mode="json", by_alias=True, exclude={"scenario", "matrix", "include", "exclude"}
+        )
         cells = [{"label": cell.label, "digest": cell.digest} for cell in self.cells]
-        return {**stated, "name": self.name, "seed": self.seed, "cells": cells, "reference_cell": self.reference}
+        return {
+            **stated,
+            "name": self.name,
+            "seed": self.seed,
+            "cells": cells,
+            "reference_cell": self.reference,
+        }
 
 
 def load_experiment(path: Path) -> Experiment:
@@ -113,7 +124,10 @@ def _origin(path: Path, scenario: Any) -> str:
 
 
 def _refuse_strange_keys(stated: ExperimentFile) -> None:
-    for where, pairs in [("matrix", stated.matrix), *((f"include[{k}]", one) for k, one in enumerate(stated.include))]:
+    for where, pairs in [
+        ("matrix", stated.matrix),
+        *((f"include[{k}]", one) for k, one in enumerate(stated.include)),
+    ]:
         for key in pairs:
             if key in _OWN_KEYS:
                 raise ValueError(f"{where}: {key} is no factor, {_OWN_KEYS[key]}")
@@ -125,7 +139,9 @@ def _refuse_strange_keys(stated: ExperimentFile) -> None:
                 raise ValueError(f"exclude[{place}]: {key} is no key of matrix, {hint}")
 
 
-def _cell(path: Path, base: dict[str, Any], factors: Combination, short: Mapping[str, str], seed: int) -> Cell:
+def _cell(
+    path: Path, base: dict[str, Any], factors: Combination, short: Mapping[str, str], seed: int
+) -> Cell:
     label = ", ".join(f"{short[key]}={value_text(value)}" for key, value in factors.items())
     mapping = copy.deepcopy(base)
     try:
@@ -150,7 +166,9 @@ def _short_names(found: Sequence[Combination]) -> dict[str, str]:
     for key in keys:
         parts = key.split(".")
         ends = [".".join(parts[-n:]) for n in range(1, len(parts) + 1)]
-        short[key] = next(end for end in ends if sum(f".{other}".endswith(f".{end}") for other in keys) == 1 or end == key)
+        short[key] = next(
+            end for end in ends if sum(f".{other}".endswith(f".{end}") for other in keys) == 1 or end == key
+        )
     return short
 
 
@@ -158,8 +176,8 @@ def _refuse_cold(path: Path, label: str, scenario: Scenario) -> None:
     kinds = [phase.kind for phase in scenario.phases]
     if "measure" in kinds and "warmup" not in kinds[: kinds.index("measure")]:
         raise ScenarioError(
-            f"{path}: cell {label}: phases: no warmup comes before {scenario.phases[kinds.index('measure')].name!r}, and"
-            " every run of a sweep needs one"
+            f"{path}: cell {label}: phases: no warmup comes before {scenario.phases[kinds.index('measure')].name!r},"
+            " and every run of a sweep needs one"
         )
 
 
@@ -169,7 +187,9 @@ def _refuse_twins(path: Path, cells: Sequence[Cell]) -> None:
     for cell in cells:
         twin = first.setdefault(cell.digest, cell)
         if twin is not cell:
-            raise ScenarioError(f"{path}: cells {twin.label} and {cell.label} are the same scenario, leave one out")
+            raise ScenarioError(
+                f"{path}: cells {twin.label} and {cell.label} are the same scenario, leave one out"
+            )
 
 
 def _refuse_restart(path: Path, stated: ExperimentFile, cells: Sequence[Cell]) -> None:
@@ -208,6 +228,8 @@ def _reference(path: Path, stated: ExperimentFile, cells: Sequence[Cell]) -> int
     ]
     if len(found) != 1:
         n = "no cell" if not found else f"{len(found)} cells"
-        raise ScenarioError(f"{path}: reference.cell: {n} of the sweep {'has' if len(found) < 2 else 'have'} "
-                            f"{pairs_text(wanted)}, name one")
+        raise ScenarioError(
+            f"{path}: reference.cell: {n} of the sweep {'has' if len(found) < 2 else 'have'} "
+            f"{pairs_text(wanted)}, name one"
+        )
     return found[0]

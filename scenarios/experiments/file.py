@@ -38,7 +38,8 @@ Values = Annotated[tuple[Any, ...], BeforeValidator(_values)]
 
 
 class ReferenceConfig(Section):
-    """The cell that is run again and again, to see the machine drift: at the start, after every so many runs, at the end."""
+    """The cell that is run again and again, to see the machine drift: at the start, after every so many runs, at the
+    end."""
 
     cell: Pairs  # pairs that one cell alone has
     every: Count | None = None  # none: after as many runs as there are cells
@@ -66,7 +67,9 @@ class ExperimentFile(Section):
     reference: ReferenceConfig | None = None
     restart: Restart | None = None
     cooldown: CooldownConfig | None = None
-    objectives: Annotated[tuple[Literal["p50", "p95", "p99", "throughput"], ...], Field(min_length=1, max_length=2)] = (
+    objectives: Annotated[
+        tuple[Literal["p50", "p95", "p99", "throughput"], ...], Field(min_length=1, max_length=2)
+    ] = (
         "p95",
         "throughput",
     )

@@ -2,8 +2,8 @@
 
 A combination maps key paths of a scenario to values. From the product of the matrix, its first key slowest,
 
-    exclude     takes away every combination that has all pairs of the entry
-    include     adds the pairs of an entry to every combination of the matrix of which they change no value of the matrix
+    exclude     takes away every combination that has all pairs of the entry include     adds the pairs of an entry to
+    every combination of the matrix of which they change no value of the matrix
                 (what an earlier entry added they may change); where there is none it is a combination of its own
 
 docs.github.com, "Workflow syntax", `jobs.<job_id>.strategy.matrix.include` and `.exclude`.
@@ -26,11 +26,14 @@ def combinations(
     include: Sequence[Mapping[str, Any]] = (),
     exclude: Sequence[Mapping[str, Any]] = (),
 ) -> list[Combination]:
-    """The combinations in order. Raises ValueError, one line, for none, too many, and an `exclude` that takes nothing."""
+    """The combinations in order. Raises ValueError, one line, for none, too many, and an `exclude` that takes
+    nothing."""
     n = math.prod(len(values) for values in matrix.values()) if matrix else 0
     if n > MOST_COMBINATIONS:
         raise ValueError(f"matrix: {n:,} cells are above the {MOST_COMBINATIONS:,} of a sweep")
-    product = [dict(zip(matrix, one, strict=True)) for one in itertools.product(*matrix.values())] if matrix else []
+    product = (
+        [dict(zip(matrix, one, strict=True)) for one in itertools.product(*matrix.values())] if matrix else []
+    )
     left = product
     for place, entry in enumerate(exclude):
         if not any(_holds(one, entry) for one in product):
@@ -45,7 +48,11 @@ def combinations(
         if not fitting:
             own.append(dict(entry))
     if not found and not own:
-        raise ValueError("matrix: is empty, exclude takes every cell" if product else "matrix: is empty, a sweep needs cells")
+        raise ValueError(
+            "matrix: is empty, exclude takes every cell"
+            if product
+            else "matrix: is empty, a sweep needs cells"
+        )
     return [*found, *own]
 
 

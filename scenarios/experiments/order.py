@@ -35,7 +35,8 @@ class PlannedRun:
 
 
 def cell_runs(digests: Sequence[str], seed: int, repeats: int, order: Order) -> list[PlannedRun]:
-    """Each cell once with each seed from `seed` on; `digests` tell the cells apart, whatever their order in the file."""
+    """Each cell once with each seed from `seed` on; `digests` tell the cells apart, whatever their order in the
+    file."""
     if order == "fixed":
         return [_of(cell, block, seed) for cell in range(len(digests)) for block in range(repeats)]
     found: list[PlannedRun] = []
