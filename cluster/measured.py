@@ -74,7 +74,7 @@ class Measurer:
 
 def folder_of_runs(out: Path, name: str, kind: str) -> Path:
     """A new `<name>-<kind>-<UTC>-<4 hex>` in `out`. Raises ScenarioError where `out` is no folder here, StoreError."""
-    if "://" in str(out):
+    if ":/" in str(out):  # a Path has one slash of s3://
         raise ScenarioError("--out: several runs are compared in a folder here, name one")
     stem = f"{name}-{kind}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
     try:
