@@ -51,7 +51,7 @@ def cell_figures(
     cell: int, label: str, factors: Mapping[str, Any], n_planned: int, rows: Sequence[RunRow]
 ) -> CellFigures:
     """The figures of one cell from its rows that choose."""
-    final = [row for row in rows if not row.is_replaced]
+    final = [row for row in rows if row.is_ended]
     valid = [row for row in final if row.outcome == DONE]
     promises = list(dict.fromkeys(name for row in valid for name in row.figures.promises))
     return CellFigures(

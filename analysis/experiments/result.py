@@ -84,8 +84,7 @@ def evaluate(design: Design, rows: Sequence[RunRow]) -> Sweep:
         for number, (label, factors) in enumerate(design.cells)
     )
     first = design.objectives[0]
-    final = [row for row in rows if not row.is_replaced]
-    n_ended = sum(row.role != CONFIRM for row in final)
+    n_ended = sum(row.role != CONFIRM for row in rows if row.is_ended)
     best = rankings[0].best
     confirming = [row for row in rows if row.role == CONFIRM and row.cell == best]
     return Sweep(

@@ -9,6 +9,8 @@ from typing import Any
 
 DONE, INVALID, FAILED = "done", "invalid", "failed"
 """Outcomes: a VALID run; one that is not; one that raised."""
+MOST_ATTEMPTS = 2
+"""Of a run that is INVALID."""
 CELL, REFERENCE, CONFIRM = "cell", "reference", "confirm"
 LATENCIES = {"p50": "p50_ns", "p95": "p95_ns", "p99": "p99_ns"}
 COLUMNS = {**LATENCIES, "throughput": "throughput_hz"}
@@ -67,6 +69,11 @@ class RunRow:
     gpu_c: float | None = None
     is_replaced: bool = False
     figures: Figures = field(default_factory=Figures)
+
+    @property
+    def is_ended(self) -> bool:
+        """Whether it stands, and nothing is to be run in its place."""
+        return not self.is_replaced and not (self.outcome == INVALID and self.attempt < MOST_ATTEMPTS)
 
     @property
     def is_counted(self) -> bool:

@@ -42,7 +42,8 @@ def runs_table(sweep: Sweep, factors: Factors) -> pa.Table:
 
 
 def cells_table(sweep: Sweep, factors: Factors) -> pa.Table:
-    """One row a cell: means over seeds with the ends of their 95 % intervals, and how it stands against the best."""
+    """One row a cell: means over seeds with the ends of their 95 % intervals, and how it stands against the best.
+    `kept: …`: in how many of the valid runs each promise was kept."""
     cells, rivals = sweep.cells, {one.cell: one for one in sweep.ranking.others}
     best = sweep.ranking.best
     columns: dict[str, Any] = {"cell": pa.array([one.cell for one in cells], pa.int64())}
@@ -55,6 +56,9 @@ def cells_table(sweep: Sweep, factors: Factors) -> pa.Table:
         columns[column] = pa.array(means, pa.float64())
         columns[f"{column}_low"] = pa.array([one.low for one in figures], pa.float64())
         columns[f"{column}_high"] = pa.array([one.high for one in figures], pa.float64())
+    for promise in dict.fromkeys(name for one in cells for name in one.promises_kept):
+        kept = [one.promises_kept.get(promise) for one in cells]
+        columns[f"kept: {promise}"] = pa.array(kept, pa.int64())
     columns["failed_ratio"] = pa.array([one.failed_ratio.mean for one in cells], pa.float64())
     columns["wall_s"] = pa.array([one.wall_s for one in cells], pa.float64())
     columns["front"] = pa.array([one.front for one in cells], pa.string())

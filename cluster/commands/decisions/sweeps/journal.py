@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from squall.analysis.experiments.rows import DONE, FAILED, INVALID, RunRow, row_from_json
+from squall.analysis.experiments.rows import DONE, FAILED, INVALID, MOST_ATTEMPTS, RunRow, row_from_json
 from squall.analysis.storage.part import error_reason
 from squall.analysis.tables.document import to_json
 from squall.scenarios.errors import ScenarioError, StoreError
@@ -26,8 +26,6 @@ from squall.scenarios.errors import ScenarioError, StoreError
 FILE = "sweep.jsonl"
 SCHEMA_VERSION = 1
 BEGUN, PLANNED, RUNNING = "begun", "planned", "running"
-MOST_ATTEMPTS = 2
-"""Of a run that is INVALID."""
 
 
 @dataclass(frozen=True)

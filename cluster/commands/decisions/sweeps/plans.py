@@ -52,7 +52,7 @@ def confirming_plans(
 def n_ended_elsewhere(state: State, site: str) -> int:
     """Runs of other sites that count as ended, without fresh ones of a chosen cell."""
     return sum(
-        plan.site != site and plan.role != CONFIRM and state.n_attempts(key) > 0
+        plan.site != site and plan.role != CONFIRM and state.is_finished(key)
         for key, plan in state.plans.items()
     )
 

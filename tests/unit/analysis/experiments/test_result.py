@@ -88,7 +88,7 @@ def test_a_sweep_that_is_not_done_says_so_first() -> None:
 
 def test_invalid_and_failed_runs_are_told_of() -> None:
     rows = rows_of([4.0, 5.0], [50.0] * 2)
-    rows[3] = replace(rows[3], outcome=INVALID, status="INVALID", reason="send lag")
+    rows[3] = replace(rows[3], outcome=INVALID, status="INVALID", reason="send lag", attempt=2)
     rows[7] = replace(rows[7], outcome=FAILED, status="", reason="it broke", figures=figures())
     found = found_in(rows, 2)
     assert [(one.n_valid, one.n_invalid, one.n_failed) for one in found.cells] == [(3, 1, 0), (3, 0, 1)]
@@ -133,7 +133,7 @@ def test_a_row_survives_the_journal() -> None:
 
 def test_the_page_answers_first_and_holds_every_run() -> None:
     rows = rows_of([4.0, 5.0], [50.0] * 2)
-    rows[5] = replace(rows[5], outcome=INVALID, status="INVALID", reason="<send> lag")
+    rows[5] = replace(rows[5], outcome=INVALID, status="INVALID", reason="<send> lag", attempt=2)
     found = found_in(rows, 2)
     page = page_of(found, "squall sweep experiment.yaml")
     assert page.answer == answer(found)

@@ -129,6 +129,9 @@ def test_ctrl_c_between_an_invalid_run_and_its_second_ends_it_there(tmp_path: Pa
     with Interrupts() as interrupts, pytest.raises(KeyboardInterrupt):
         sweep(experiment, tmp_path, runs, interrupts=interrupts)
     assert len(runs.digests) == 1
+    (folder,) = tmp_path.glob("held-sweep-*")
+    held = json.loads((folder / "sweep.json").read_text())
+    assert (held["n_ended"], len(held["runs"])) == (0, 1), "its second is still to come"
 
 
 def test_outside_of_a_sweep_the_first_ctrl_c_still_breaks_in() -> None:
