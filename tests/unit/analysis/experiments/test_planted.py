@@ -33,7 +33,7 @@ def n_drifting(found: list[Sweep]) -> int:
 def hold_drift(n: int, most: int) -> None:
     """Half a per cent slower with every run: a fixed order says that B is slower, blocks do not, the reference cell
     tells."""
-    fixed, blocked = (sweeps(n, Machine({}, DRIFT), order) for order in ("fixed", "blocked-random"))  # type: ignore[arg-type]
+    fixed, blocked = (sweeps(n, Machine({}, DRIFT), order) for order in ("fixed", "blocked-random"))
     assert n_apart(fixed) == n, "8 runs on: 4 % slower, and p95 at 80 % load grows five times as much"
     assert n_apart(blocked) <= most
     assert n_drifting(fixed) == n_drifting(blocked) == n

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import yaml
 
 from squall.scenarios.errors import ScenarioError
 from squall.scenarios.experiments.experiment import load_experiment
+from squall.scenarios.experiments.file import ExperimentFile
 from tests.sweep_runs import MATRIX, POISSON, SCENARIO, load, write_experiment
 
 URL = "http://127.0.0.1:1"
@@ -183,3 +185,35 @@ def test_restart_that_can_be_kept_is_taken(tmp_path: Path) -> None:
     assert (
         load(tmp_path, restart="never", scenario={**SCENARIO, "server": {"url": URL}}).file.restart == "never"
     )
+
+
+PAGE = (Path(__file__).parents[4] / "docs" / "sweep.md").read_text(encoding="utf-8")
+
+
+def test_the_experiment_on_the_page_is_one(tmp_path: Path) -> None:
+    (tmp_path / "base.yaml").write_text(yaml.safe_dump(SCENARIO))
+    path = tmp_path / "experiment.yaml"
+    path.write_text(PAGE.partition("```yaml\n")[2].partition("```")[0])
+    assert [cell.label for cell in load_experiment(path).cells] == [
+        "max_batch_size=1, queue_delay=0s",
+        "max_batch_size=8, queue_delay=0s",
+        "max_batch_size=8, queue_delay=2ms",
+        "max_batch_size=32, queue_delay=0s",
+        "max_batch_size=32, queue_delay=2ms",
+        "max_batch_size=32, queue_delay=10ms",
+    ]
+
+
+def test_the_page_has_just_the_keys_and_the_defaults_of_the_code() -> None:
+    rows = re.findall(r"^\| ((?:`\w+` ?)+)\| ([^|]*) \|", PAGE, re.MULTILINE)
+    stated = {key: default.strip("` ") for keys, default in rows for key in re.findall(r"`(\w+)`", keys)}
+    known = ExperimentFile.model_validate({"scenario": "x"}).model_dump(mode="json", by_alias=True)
+    expected = {
+        key: "required"
+        if key == "scenario"
+        else f"[{', '.join(value)}]"
+        if key == "objectives"
+        else str(value or "none")
+        for key, value in known.items()
+    }
+    assert stated == expected
