@@ -12,7 +12,6 @@ from scipy import stats
 from squall.analysis.experiments.drift import drift_of
 from squall.analysis.experiments.rivals import apart, rank, values_of
 from squall.analysis.experiments.rows import DONE, INVALID, REFERENCE, RunRow
-from squall.analysis.statistics.student import student_tail
 from tests.sweep_runs import figures
 
 SEEDS = [1.0, 1.7, 0.8, 1.2, 2.0, 0.9]
@@ -154,11 +153,3 @@ def test_too_few_reference_runs_say_nothing() -> None:
         False,
         "2 valid reference runs are too few",
     )
-
-
-def test_the_tail_of_students_distribution() -> None:
-    for t, degrees in ((0.1, 1), (1.0, 3), (2.5, 4), (9.0, 7), (40.0, 2)):
-        assert student_tail(t, degrees) == pytest.approx(float(stats.t.sf(t, degrees)), rel=1e-10)
-    assert (student_tail(0.0, 3), student_tail(math.inf, 3)) == (0.5, 0.0)
-    with pytest.raises(ValueError, match="no tail of -1"):
-        student_tail(-1.0, 3)

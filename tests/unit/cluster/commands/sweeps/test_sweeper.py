@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -105,6 +106,27 @@ def test_a_bad_scenario_and_a_full_disk_end_it_and_leave_what_was_found(
     _, found = sweep(experiment, tmp_path, rest, resume=folder)
     assert len(rest.digests) == 5
     assert found.is_complete
+
+
+def test_what_is_about_to_run_is_on_the_disk_before_it_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[int] = []
+    real = os.fsync
+
+    def sync(number: int) -> None:
+        synced.append(number)
+        real(number)
+
+    monkeypatch.setattr(os, "fsync", sync)
+    seen: list[tuple[str, int]] = []
+
+    def look(_number: int, _: object) -> None:
+        (folder,) = tmp_path.glob("held-sweep-*")
+        seen.append((states(folder)[-1], len(states(folder)) - len(synced)))
+
+    sweep(load(tmp_path), tmp_path, FakeRuns(before=look))
+    assert seen == [("running", 0)] * 8, "a sync for every line"
 
 
 class Killed(BaseException):
