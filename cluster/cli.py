@@ -9,6 +9,7 @@ import typer
 from squall.cluster.commands.analyze import analyze
 from squall.cluster.commands.decisions.check import check
 from squall.cluster.commands.decisions.compare import compare
+from squall.cluster.commands.decisions.sweep import sweep
 from squall.cluster.commands.demo import demo
 from squall.cluster.commands.doctor import doctor
 from squall.cluster.commands.ending import fail
@@ -31,7 +32,9 @@ app = typer.Typer(
     help="Replays bursty traffic against Triton servers, profiles them, joins every latency with its batch.",
     no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None,
 )  # fmt: skip
-for command in (demo, run, check, compare, doctor, inject, analyze, resume, report, selftest, bundle, deploy):
+for command in (
+    demo, run, check, sweep, compare, doctor, inject, analyze, resume, report, selftest, bundle, deploy,
+):  # fmt: skip
     app.command()(command)
 app.add_typer(models_app, name="models")
 app.add_typer(trace_app, name="trace")

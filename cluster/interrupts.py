@@ -20,10 +20,13 @@ class Interrupts:
 
     They break in only inside `allowed` and at `check`; anywhere else, in a clean-up or while rows are stored,
     they wait for the next of these. Only the first is raised; every signal that is not gets a line on stderr.
+    Inside `finishing` the first SIGINT asks for the end of what goes on, and counts as none.
     """
 
     def __init__(self) -> None:
         self.name = ""
+        self.is_asked_to_end = False
+        self._is_finishing = False
         self._is_allowed = False
         self._is_raised = False
         self._before: dict[int, object] = {}
@@ -55,6 +58,22 @@ class Interrupts:
         finally:
             self._is_allowed = False
 
+    @contextmanager
+    def finishing(self) -> Iterator[None]:
+        """Inside, the first SIGINT sets `is_asked_to_end` and breaks nothing off; the next acts as one does outside."""
+        self._is_finishing = True
+        try:
+            yield
+        finally:
+            self._is_finishing = False
+
+    def end_if_asked(self) -> None:
+        """Raises KeyboardInterrupt where `is_asked_to_end`, and for a signal that waited."""
+        self.check()
+        if self.is_asked_to_end and not self._is_raised:
+            self.name, self._is_raised = signal.SIGINT.name, True
+            raise KeyboardInterrupt
+
     def check(self) -> None:
         """Raises KeyboardInterrupt for a signal that waited."""
         if self.name and not self._is_raised:
@@ -62,11 +81,18 @@ class Interrupts:
             raise KeyboardInterrupt
 
     def _handle(self, number: int, _frame: FrameType | None) -> None:
+        if number == signal.SIGINT and self._is_finishing and not (self.is_asked_to_end or self.name):
+            self.is_asked_to_end = True
+            self._tell("SIGINT: the run that goes on is finished first; once more breaks it off")
+            return
         is_first, name = not self.name, signal.Signals(number).name
         self.name = self.name or name
         PATIENCE.hurry()
         if is_first and self._is_allowed:
             self.check()
+        self._tell(f"{name}: it is being ended in order, a moment")
+
+    def _tell(self, text: str) -> None:
         # a terminal that went away; a write that was cut into
         with contextlib.suppress(OSError, RuntimeError):
-            sys.stderr.write(f"\nsquall {name}: it is being ended in order, a moment\n")
+            sys.stderr.write(f"\nsquall {text}\n")

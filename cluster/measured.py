@@ -48,17 +48,18 @@ class Measurer:
 
         Raises SquallError where a run fails, KeyboardInterrupt after a Ctrl-C, once it has said where the runs are.
         """
-        first = self._run(scenario, title)
-        if first.result.status == "VALID":
-            return [first]
-        return [replace(first, is_replaced=True), self._run(scenario, f"{title}, once more")]
+        with self._telling():
+            first = self.once(scenario, title)
+            if first.result.status == "VALID":
+                return [first]
+            return [replace(first, is_replaced=True), self.once(scenario, f"{title}, once more")]
 
-    def _run(self, scenario: Scenario, title: str) -> Measured:
+    def once(self, scenario: Scenario, title: str) -> Measured:
+        """One run of `scenario`, whatever its status. Raises as `measure` does, and says nothing more."""
         self.screen.step(title, "bold")
         begun_s = time.monotonic()
-        with self._telling():
-            self.interrupts.check()
-            result = self.run_one(scenario, self.folder, self.ray_address, self.interrupts)
+        self.interrupts.check()
+        result = self.run_one(scenario, self.folder, self.ray_address, self.interrupts)
         return Measured(scenario, result, time.monotonic() - begun_s)
 
     @contextlib.contextmanager
@@ -73,7 +74,7 @@ class Measurer:
 
 def folder_of_runs(out: Path, name: str, kind: str) -> Path:
     """A new `<name>-<kind>-<UTC>-<4 hex>` in `out`. Raises ScenarioError where `out` is no folder here, StoreError."""
-    if "://" in str(out):
+    if ":/" in str(out):  # a Path has one slash of s3://
         raise ScenarioError("--out: several runs are compared in a folder here, name one")
     stem = f"{name}-{kind}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
     try:

@@ -6,7 +6,7 @@ Times are seconds from the agreed start, latencies ms, shares per cent: the unit
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import accumulate, pairwise
 from typing import Any
 
@@ -49,15 +49,20 @@ class Series:
 
 @dataclass(frozen=True)
 class Points(Series):
-    """Marks without a line between them; `low` and `high`, (n,) each or empty, are the ends of a whisker at each."""
+    """Marks without a line between them; `low` and `high`, (n,) each or empty, are the ends of a whisker at each,
+    `x_low` and `x_high` of one along x. `labels`, (n,) or empty: what each is, where a pointer rests on it."""
 
     low: list[float | None]
     high: list[float | None]
+    x_low: list[float | None] = field(default_factory=list)
+    x_high: list[float | None] = field(default_factory=list)
+    labels: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class Plot:
-    """One plot: `kind` is line, step, bar, stack or ccdf. `absent` says why there is none; then no series.
+    """One plot: `kind` is line, step, bar, stack, ccdf, loglog or points. `absent` says why there is none; then no
+    series.
 
     `x_ticks` names x = 0, 1, … where x counts things without a unit. `measured` holds name, start and end
     of the measure phases where x is time. `section`: `stimulus` where it belongs beside planned and sent load.

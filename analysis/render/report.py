@@ -187,17 +187,6 @@ def _traces(plot: Plot, series: Series, number: int) -> list[Any]:
 def _points_trace(points: Points, colour: str) -> Any:
     import plotly.graph_objects as go
 
-    whiskers = None
-    if points.low:
-        ends = zip(points.y, points.low, points.high, strict=True)
-        up_down = [
-            (0.0, 0.0) if y is None or low is None or high is None else (high - y, y - low)
-            for y, low, high in ends
-        ]
-        whiskers = {
-            "type": "data", "symmetric": False, "thickness": 1.2, "width": 4,
-            "array": [up for up, _ in up_down], "arrayminus": [down for _, down in up_down],
-        }  # fmt: skip
     marker = {"color": colour, "size": 8}
     return go.Scatter(
         name=points.name,
@@ -205,9 +194,27 @@ def _points_trace(points: Points, colour: str) -> Any:
         y=points.y,
         mode="markers",
         marker=marker,
-        error_y=whiskers,
+        error_y=_whiskers(points.y, points.low, points.high),
+        error_x=_whiskers(points.x, points.x_low, points.x_high),
+        hovertext=points.labels or None,
         cliponaxis=False,
     )
+
+
+def _whiskers(
+    at: Sequence[float | None], low: Sequence[float | None], high: Sequence[float | None]
+) -> dict[str, Any] | None:
+    """What plotly draws from each mark to both ends; None where there are none."""
+    if not low:
+        return None
+    up_down = [
+        (0.0, 0.0) if y is None or below is None or above is None else (above - y, y - below)
+        for y, below, above in zip(at, low, high, strict=True)
+    ]
+    return {
+        "type": "data", "symmetric": False, "thickness": 1.2, "width": 4,
+        "array": [up for up, _ in up_down], "arrayminus": [down for _, down in up_down],
+    }  # fmt: skip
 
 
 def _band_traces(band: Band, colour: str) -> list[Any]:

@@ -39,6 +39,16 @@ def student_quantile(probability: float, degrees: float) -> float:
     return high
 
 
+def student_tail(t: float, degrees: float) -> float:
+    """The probability of more than `t` >= 0, 0 of an infinite one. Raises ValueError for degrees of 0 or less, and a
+    `t` below 0."""
+    if not (t >= 0.0 and degrees > 0.0):
+        raise ValueError(f"no tail of {t:g} with {degrees:g} degrees of freedom")
+    if t == 0.0 or math.isinf(t):
+        return 0.5 if t == 0.0 else 0.0
+    return _above(t, degrees)
+
+
 def _near_normal(z: float, degrees: float) -> float:
     """The quantile of many degrees whose normal one is `z` (Abramowitz and Stegun 26.7.5)."""
     first = (z**3 + z) / 4

@@ -26,6 +26,11 @@ def node_facts() -> NodeFacts:
     )
 
 
+def cpu_facts() -> tuple[str, int]:
+    """Model of the CPU and the number of its logical cores."""
+    return _cpu_model(), os.cpu_count() or 0
+
+
 def _gpu_names() -> list[str]:
     if missing_reason() is not None:
         return []

@@ -34,11 +34,11 @@ def load_scenario(path: Path | str, overrides: Sequence[str] = ()) -> Scenario:
     or by index (`phases[1]`, `phases.1`); its value is YAML.
     """
     path = Path(path)
-    mapping = _file_mapping(path)
+    mapping = file_mapping(path)
     for override in overrides:
         apply_override(mapping, override)
     if overrides:
-        _resolve_paths(mapping, Path.cwd())
+        resolve_paths(mapping, Path.cwd())
     return scenario_from_mapping(mapping, str(path))
 
 
@@ -51,7 +51,7 @@ def make_scenario(
     "300/s"}`. A relative path in a mapping or in `values` is taken from the current folder.
     """
     if isinstance(source, Path | str):
-        mapping, origin = _file_mapping(Path(source)), str(source)
+        mapping, origin = file_mapping(Path(source)), str(source)
     else:
         plain = source.to_mapping() if isinstance(source, Scenario) else source
         if not isinstance(plain, Mapping):
@@ -59,23 +59,28 @@ def make_scenario(
                 f"{_IN_PYTHON}: a file, a mapping or a Scenario, not a {type(plain).__name__}"
             )
         mapping, origin = _as_mapping(dict(plain), _IN_PYTHON), _IN_PYTHON
-        _resolve_paths(mapping, Path.cwd())
+        resolve_paths(mapping, Path.cwd())
     for path, value in (values or {}).items():
         set_value(mapping, path, value)
     if values:
-        _resolve_paths(mapping, Path.cwd())
+        resolve_paths(mapping, Path.cwd())
     return scenario_from_mapping(mapping, origin)
 
 
-def _file_mapping(path: Path) -> dict[str, Any]:
-    """What the file says, its paths absolute."""
+def file_mapping(path: Path) -> dict[str, Any]:
+    """What a scenario file says, its paths absolute."""
+    mapping = read_mapping(path, "scenario")
+    resolve_paths(mapping, path.parent)
+    return mapping
+
+
+def read_mapping(path: Path, what: str) -> dict[str, Any]:
+    """The mapping of keys that a file of this kind holds, with no two parts of it shared."""
     try:
-        value = parse_yaml(_read_text(path), str(path))
+        value = parse_yaml(_read_text(path, what), str(path))
     except RecursionError as error:
         raise ScenarioError(f"{path}: lists and mappings are nested too deep") from error
-    mapping = _as_mapping(value, str(path))
-    _resolve_paths(mapping, path.parent)
-    return mapping
+    return _as_mapping(value, str(path), what)
 
 
 def scenario_from_mapping(mapping: Mapping[str, Any], origin: str) -> Scenario:
@@ -91,22 +96,24 @@ def section_from_mapping(section: type[_Section], mapping: Mapping[str, Any], or
         raise ScenarioError(f"{origin}: {describe_problem(error, mapping, section)}") from error
 
 
-def _read_text(path: Path) -> str:
+def _read_text(path: Path, what: str) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except FileNotFoundError as error:
-        raise ScenarioError(f"{path}: no such scenario file") from error
+        raise ScenarioError(f"{path}: no such {what} file") from error
     except UnicodeDecodeError as error:
         raise ScenarioError(f"{path}: is not UTF-8 text") from error
     except OSError as error:
         raise ScenarioError(f"{path}: cannot be read: {error.strerror}") from error
 
 
-def _as_mapping(value: object, origin: str) -> dict[str, Any]:
+def _as_mapping(value: object, origin: str, what: str = "scenario") -> dict[str, Any]:
     if value is None:
         raise ScenarioError(f"{origin}: the file is empty")
     if not isinstance(value, dict):
-        raise ScenarioError(f"{origin}: a scenario is a mapping of keys, not a {type(value).__name__}")
+        raise ScenarioError(
+            f"{origin}: {'an' if what[0] in 'aeiou' else 'a'} {what} is a mapping of keys, not a {type(value).__name__}"
+        )
     try:
         left = [MOST_VALUES]
         unshared = {key: _unshared(part, left) for key, part in value.items()}
@@ -132,7 +139,7 @@ def _unshared(value: Any, left: list[int]) -> Any:
     return [_unshared(part, left) for part in value] if isinstance(value, list) else value
 
 
-def _resolve_paths(mapping: dict[str, Any], folder: Path) -> None:
+def resolve_paths(mapping: dict[str, Any], folder: Path) -> None:
     """Makes relative paths absolute, in place; anything of the wrong type is left for validation."""
     clients, phases = mapping.get("clients"), mapping.get("phases")
     check = clients.get("check") if isinstance(clients, dict) else None

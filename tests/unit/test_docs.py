@@ -334,6 +334,7 @@ def test_the_schema_page_is_that_of_the_code() -> None:
         "docs/api.md",
         "docs/run.md",
         "docs/scenario.md",
+        "docs/sweep.md",
         "docs/arrivals.md",
         "docs/profiling.md",
         "docs/client.md",

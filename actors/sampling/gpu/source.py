@@ -59,6 +59,36 @@ def gpu_places(pci: Path = PCI) -> list[GpuPlace]:
     return found
 
 
+def driver_and_names() -> tuple[str, tuple[str, ...]]:
+    """Version of the driver and the product name of each GPU; empty where NVML cannot be used."""
+    import pynvml
+
+    try:
+        pynvml.nvmlInit()
+        driver = _text(pynvml.nvmlSystemGetDriverVersion())
+        pynvml.nvmlShutdown()
+    except pynvml.NVMLError:
+        return "", ()
+    return driver, tuple(name for _, name in gpu_identities())
+
+
+def temperatures_c() -> list[float]:
+    """Of each GPU that tells it, degrees Celsius; empty where NVML cannot be used."""
+    import pynvml
+
+    found = []
+    try:
+        pynvml.nvmlInit()
+        for index in range(pynvml.nvmlDeviceGetCount()):
+            with contextlib.suppress(pynvml.NVMLError):
+                one = pynvml.nvmlDeviceGetHandleByIndex(index)
+                found.append(float(pynvml.nvmlDeviceGetTemperature(one, pynvml.NVML_TEMPERATURE_GPU)))
+        pynvml.nvmlShutdown()
+    except pynvml.NVMLError:
+        return []
+    return found
+
+
 def gpu_sizes() -> list[tuple[str, tuple[int, ...], int]]:
     """UUID, compute capability and cores of each GPU that tells them; empty where NVML cannot be used.
 

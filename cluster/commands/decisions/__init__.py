@@ -1,1 +1,1 @@
-"""Commands that decide: whether promises are kept."""
+"""Commands that decide: whether promises are kept, which cell is best."""

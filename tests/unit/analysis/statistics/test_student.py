@@ -7,9 +7,9 @@ from statistics import NormalDist
 
 import numpy as np
 import pytest
-from scipy.special import stdtrit
+from scipy.special import stdtr, stdtrit
 
-from squall.analysis.statistics.student import student_quantile
+from squall.analysis.statistics.student import student_quantile, student_tail
 
 DEGREES = (0.5, 1, 1.5, 2, 4.7, 10, 20.2, 59.9, 60, 60.1, 99.5, 1_000, 12_345.6)
 
@@ -37,3 +37,11 @@ def test_of_many_degrees_it_is_the_normal_one(degrees: float) -> None:
 def test_what_has_none_is_refused(probability: float, degrees: float) -> None:
     with pytest.raises(ValueError, match="no quantile"):
         student_quantile(probability, degrees)
+
+
+def test_the_tail_of_students_distribution() -> None:
+    for t, degrees in ((0.1, 1), (1.0, 3), (2.5, 4), (9.0, 7), (40.0, 2)):
+        assert student_tail(t, degrees) == pytest.approx(float(stdtr(degrees, -t)), rel=1e-10)
+    assert (student_tail(0.0, 3), student_tail(math.inf, 3)) == (0.5, 0.0)
+    with pytest.raises(ValueError, match="no tail of -1"):
+        student_tail(-1.0, 3)

@@ -8,7 +8,14 @@ import pytest
 
 from squall.actors.sampling.gpu.device import _GONE, _UNSUPPORTED
 from squall.actors.sampling.gpu.gpm import METRICS
-from squall.actors.sampling.gpu.source import GpuProcessSource, GpuSource, gpu_sizes, missing_reason
+from squall.actors.sampling.gpu.source import (
+    GpuProcessSource,
+    GpuSource,
+    driver_and_names,
+    gpu_sizes,
+    missing_reason,
+    temperatures_c,
+)
 from squall.analysis.schema import arrow_schema
 from tests.unit.actors.fake_nvml import FakeGpu, FakeMig, FakeNvml
 
@@ -342,3 +349,13 @@ def test_sizes_are_those_of_gpus_that_tell_them(bench: Bench) -> None:
     assert nvml.n_inits == 0
     nvml.is_driver_missing = True
     assert gpu_sizes() == []
+
+
+def test_driver_names_and_temperatures_are_those_of_gpus_that_tell_them(bench: Bench) -> None:
+    nvml = bench.nvml(FakeGpu("GPU-0", values={"temperature": 61}), FakeGpu("GPU-1", values={}))
+    driver, names = driver_and_names()
+    assert (bool(driver), len(names)) == (True, 2)
+    assert temperatures_c() == [61.0]
+    assert nvml.n_inits == 0, "each gives NVML back"
+    nvml.is_driver_missing = True
+    assert (driver_and_names(), temperatures_c()) == (("", ()), [])
