@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from squall.cluster.commands.analyze import analyze
+from squall.cluster.commands.decisions.capacity import capacity
 from squall.cluster.commands.decisions.check import check
 from squall.cluster.commands.demo import demo
 from squall.cluster.commands.doctor import doctor
@@ -30,7 +31,20 @@ app = typer.Typer(
     help="Replays bursty traffic against Triton servers, profiles them, joins every latency with its batch.",
     no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None,
 )  # fmt: skip
-for command in (demo, run, check, doctor, inject, analyze, resume, report, selftest, bundle, deploy):
+for command in (
+    demo,
+    run,
+    check,
+    capacity,
+    doctor,
+    inject,
+    analyze,
+    resume,
+    report,
+    selftest,
+    bundle,
+    deploy,
+):
     app.command()(command)
 app.add_typer(models_app, name="models")
 app.add_typer(trace_app, name="trace")

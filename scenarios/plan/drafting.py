@@ -26,7 +26,6 @@ from squall.scenarios.plan.replay import TraceReplay
 from squall.scenarios.plan.scaling import scaled
 from squall.scenarios.plan.window import Drawn, FileState, changed
 from squall.scenarios.sizes import LARGEST_ARRIVAL_COUNT
-from squall.scenarios.units import NS_PER_S
 
 
 def plan_scenario(scenario: Scenario, seed: int | None = None, folder: Path | None = None) -> Plan:
@@ -45,27 +44,6 @@ def plan_scenario(scenario: Scenario, seed: int | None = None, folder: Path | No
     for index, span in enumerate(spans):
         draft.add_phase(index, span.start_ns)
     return draft.plan(spans)
-
-
-def mean_rate_hz(scenario: Scenario) -> float:
-    """Arrivals per second that the measured phases are expected to have, at their `speed`; of a trace those recorded.
-
-    Raises ScenarioError for a trace that cannot be used and parameters that do not suit a phase, ValueError for a
-    closed loop, which has no rate of its own.
-    """
-    expected, length_ns = 0.0, 0
-    for phase in scenario.phases:
-        if phase.kind != "measure":
-            continue
-        if phase.arrivals is None or isinstance(phase.arrivals, ClosedArrivals):
-            raise ValueError(f"phase {phase.name!r} is closed-loop: it has no rate")
-        try:
-            arrivals = build_arrivals(phase.arrivals, phase.drawn_ns)
-            expected += arrivals.expected_count(phase.drawn_ns)
-        except ValueError as error:
-            raise ScenarioError(f"phases.{phase.name}.arrivals: {error}") from error
-        length_ns += phase.duration_ns
-    return expected * NS_PER_S / length_ns
 
 
 def is_closed(scenario: Scenario) -> bool:

@@ -1,1 +1,1 @@
-"""Commands that decide: whether promises are kept."""
+"""Commands that decide: whether promises are kept, and up to what load."""

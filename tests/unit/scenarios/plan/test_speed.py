@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from squall.scenarios.config.loader import scenario_from_mapping
 from squall.scenarios.config.scenario import Scenario
 from squall.scenarios.errors import ScenarioError
-from squall.scenarios.plan.drafting import mean_rate_hz, plan_scenario
+from squall.scenarios.plan.drafting import plan_scenario
 from squall.scenarios.plan.plan import deal, merge
+from squall.scenarios.plan.rates import factor_of, mean_rate_hz, scaled_scenario
 from tests.unit.scenarios.plan.test_plan import S, scenario
 
 RATIOS = st.fractions(min_value=Fraction(1, 1_000), max_value=1_000, max_denominator=10**6)
@@ -110,3 +111,31 @@ def test_a_closed_loop_has_no_speed_and_no_rate() -> None:
         mean_rate_hz(closed)
     with pytest.raises(ScenarioError, match="a closed loop has no schedule"):
         at_speed(2, 0, base=closed)
+    with pytest.raises(ScenarioError, match="no rate that could be scaled"):
+        scaled_scenario(closed, Fraction(2), "time")
+
+
+def test_a_scenario_is_scaled_by_time_or_by_its_rates() -> None:
+    base, factor = scenario(), factor_of(1.4142135623)
+    assert factor == Fraction("1.41421")
+    fast, high = scaled_scenario(base, factor, "time"), scaled_scenario(base, factor, "amplitude")
+    for one in (fast, high):
+        assert mean_rate_hz(one) == pytest.approx(1.41421 * mean_rate_hz(base), rel=1e-6)
+    assert len(plan_scenario(fast)) == len(plan_scenario(base))
+    assert [phase.duration_ns for phase in high.phases] == [phase.duration_ns for phase in base.phases]
+    assert fast.phases[2].duration_ns == -int(-3 * S // factor)
+    assert scaled_scenario(scaled_scenario(base, Fraction(2), "time"), Fraction(1, 2), "time") == base
+
+
+def test_rates_of_parts_are_scaled_and_those_of_a_trace_are_not(tmp_path: Path) -> None:
+    mapping = scenario().to_mapping()
+    poisson = {"kind": "poisson", "rate": "10/s"}
+    parts = [{"duration": "1s", "arrivals": poisson}, {"duration": "1s", "arrivals": poisson}]
+    mapping["phases"][1]["arrivals"] = {"kind": "superpose", "parts": [poisson, poisson]}
+    mapping["phases"][2]["arrivals"] = {"kind": "concatenate", "parts": parts}
+    high = scaled_scenario(scenario_from_mapping(mapping, "test"), Fraction(3), "amplitude").to_mapping()
+    assert [part["rate"] for part in high["phases"][1]["arrivals"]["parts"]] == ["30/s", "30/s"]
+    assert [part["arrivals"]["rate"] for part in high["phases"][2]["arrivals"]["parts"]] == ["30/s", "30/s"]
+    mapping["phases"][1]["arrivals"] = {"kind": "trace", "file": str(tmp_path / "trace.txt")}
+    with pytest.raises(ScenarioError, match="use --scale time"):
+        scaled_scenario(scenario_from_mapping(mapping, "test"), Fraction(3), "amplitude")
