@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from squall.analysis.capacity.notes import cause_below, notes_of
-from squall.analysis.capacity.probe import BRACKET, LOW
+from squall.analysis.capacity.probe import BRACKET, LOW, Probe
 from squall.analysis.capacity.rows import Row
 from squall.analysis.capacity.search import CONFIDENCE, LEVEL, SHARE, Found, Interval, Safe, SeedEdge
 from squall.analysis.decisions.figures import BROKEN, INVALID, KEPT
@@ -122,6 +122,7 @@ class Answer:
     n_runs: int
     minutes: float
     reason: str
+    cause: str
     notes: tuple[str, ...]
 
     def to_json(self) -> dict[str, Any]:
@@ -140,6 +141,7 @@ def answer_of(variant: str, found: Found, settings: Settings, rows: Sequence[Row
     )
     if found.kind in ("nothing fails", "client limit"):
         capacity_hz = None
+    limit = _limit(found)
     near = _nearest(counted, capacity_hz, found.seeds)
     return Answer(
         variant=variant,
@@ -160,7 +162,8 @@ def answer_of(variant: str, found: Found, settings: Settings, rows: Sequence[Row
         saturation_hz=min((one.rate_hz for one in counted if one.is_saturated), default=None),
         n_runs=len(own),
         minutes=math.fsum(one.seconds for one in own) / 60.0,
-        reason=found.undecided or _limit_reason(found),
+        reason=found.undecided or (limit.reason if limit is not None else ""),
+        cause=limit.cause if limit is not None else "",
         notes=notes_of(found, settings.scale, counted, near.run if near is not None else None),
     )
 
@@ -212,12 +215,10 @@ def _feasible(found: Found, settings: Settings, capacity_hz: float | None) -> Fe
     return Feasible(found.low.rate_hz, capacity_hz, cause_below(settings.queue_delay_ns))
 
 
-def _limit_reason(found: Found) -> str:
-    """Why a level could not be measured, of the first seed that met one."""
-    for one in found.seeds:
-        if one.edge.high is not None and one.edge.high.verdict == INVALID:
-            return one.edge.high.reason
-    return ""
+def _limit(found: Found) -> Probe | None:
+    """The level that could not be measured, of the first seed that met one."""
+    highs = [one.edge.high for one in found.seeds if one.edge.high is not None]
+    return next((one for one in highs if one.is_invalid), None)
 
 
 def _nearest(rows: Sequence[Row], capacity_hz: float | None, seeds: Sequence[SeedEdge]) -> AtCapacity | None:

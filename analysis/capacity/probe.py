@@ -20,7 +20,7 @@ class Probe:
     `verdict`: kept, broken, undecided, or invalid where the load could not be measured, twice. `margin`: ln of the
     figure over its limit, of the promise nearest to broken or furthest beyond (`binding`): below 0 exactly where kept,
     None where it is infinite or not known. `is_saturated`: the backlog grew all along; None where not known. `reason`:
-    of undecided and invalid.
+    of undecided and invalid; `cause`: kind of that of an invalid run, of `squall.analysis.verdict.causes.ORDER`.
     """
 
     seed: int
@@ -30,6 +30,7 @@ class Probe:
     binding: str = ""
     is_saturated: bool | None = None
     reason: str = ""
+    cause: str = ""
 
     @property
     def is_kept(self) -> bool:

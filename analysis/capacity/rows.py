@@ -43,6 +43,7 @@ class Row:
     limit: float | None
     is_saturated: bool | None
     reason: str
+    cause: str
     bottleneck: str
     n_servers: int | None
     n: int | None
@@ -78,6 +79,7 @@ class Row:
             self.binding,
             self.is_saturated,
             self.reason,
+            self.cause,
         )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from squall.analysis.capacity.answer import Answer, Settings
 from squall.analysis.decisions.figures import UNDECIDED
+from squall.analysis.requests.failures import CLIENT
 from squall.analysis.wording import count_text, duration_text, rate_text
 
 
@@ -27,7 +28,8 @@ def sentence(answer: Answer, settings: Settings) -> str:
         case "client limit":
             told = f": {answer.reason}" if answer.reason else ""
             carried = f"carries {rate_text(edge.feasible_max_hz)} {within}{by}"
-            return f"client limit: {carried}; more could not be measured{told}"
+            name = "client limit" if answer.cause in ("", CLIENT) else "limit of what could be measured"
+            return f"{name}: {carried}; more could not be measured{told}"
         case "searching":
             return f"searching {within}{by}: {len(answer.per_seed)} of {settings.n_seeds} seeds"
         case _:

@@ -146,6 +146,7 @@ def _row(
         limit=None if place is None else float(promises[place].limit),
         is_saturated=None if seen.level is None else seen.level.is_saturated,
         reason=found.reason,
+        cause=_cause(summary) if found.verdict == INVALID else "",
         bottleneck="" if summary is None else bottleneck_text(summary),
         n_servers=seen.n_servers,
         **level_columns(seen.level),
@@ -158,6 +159,12 @@ def _margin(result: RunResult, promises: tuple[Promise, ...], figures: tuple[Pro
         reasons = summary.verdict.reasons if summary is not None else ()
         return Margin(INVALID, None, "", reasons[0] if reasons else f"the run is {result.status}")
     return margin_of(promises, figures)
+
+
+def _cause(summary: Summary | None) -> str:
+    """Kind of what made a run INVALID, as the verdict has it; empty where it names none."""
+    causes = summary.verdict.causes if summary is not None else ()
+    return causes[0].kind if causes else ""
 
 
 def bottleneck_text(summary: Summary) -> str:
