@@ -13,6 +13,7 @@ from squall.analysis.capacity.rows import Row
 from squall.analysis.capacity.search import CONFIDENCE, LEVEL, SHARE, Found, Interval, Safe, SeedEdge
 from squall.analysis.decisions.figures import BROKEN, INVALID, KEPT
 from squall.analysis.tables.document import to_json
+from squall.scenarios.plan.rates import Scale
 
 SCHEMA_VERSION = 1
 
@@ -87,7 +88,7 @@ class Settings:
     scenario: str
     scenario_digest: str
     promises: tuple[str, ...]
-    scale: str
+    scale: Scale
     base_hz: float
     n_seeds: int
     first_seed: int

@@ -95,7 +95,7 @@ def capacity(
     command = _command(scenario, promise or (), seeds, scale, precision, start, gpus, overrides or (), server)
     with interruptible() as interrupts:
         measurer = Measurer(folder, ray, interrupts, run_scenario, Screen())
-        found = CapacitySearch(loaded, settings, scale, measurer, command, rows)
+        found = CapacitySearch(loaded, settings, measurer, command, rows)
         answers = found.run(gpus)
     print_result(found.to_json(), lambda _: "\n".join([*lines(answers, settings), str(folder)]), as_json)
     code = _EXITS.get(answers[0].kind, EXIT_UNDECIDED)

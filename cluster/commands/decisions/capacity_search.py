@@ -21,7 +21,6 @@ from squall.cluster.commands.decisions.levels import Levels, ReadRun, read_run
 from squall.cluster.measured import Measurer, write_text
 from squall.scenarios.config.scenario import Scenario
 from squall.scenarios.errors import ScenarioError, SquallError, StoreError
-from squall.scenarios.plan.rates import Scale
 
 FILE, PROBES, PAGE = "capacity.json", "probes.parquet", "capacity.html"
 
@@ -35,7 +34,6 @@ class CapacitySearch:
 
     scenario: Scenario
     settings: Settings
-    scale: Scale
     measurer: Measurer
     command: str
     rows: list[Row] = field(default_factory=list)
@@ -89,7 +87,7 @@ class CapacitySearch:
         settings = self.settings
         self._variant, self._found = variant, Found("searching", ())
         levels = Levels(
-            scenario, settings.base_hz, self.scale, variant, self.measurer, self.rows, self._keep, self._drain,
+            scenario, settings.base_hz, settings.scale, variant, self.measurer, self.rows, self._keep, self._drain,
             self.read,
         )  # fmt: skip
         options = Options(
