@@ -49,5 +49,7 @@ def _notes(found: Found, scale: str, edge: Row | None) -> Iterator[str]:
         yield "the load far below the edge could not be measured: whether it is kept is not known"
     if found.safe is not None and found.safe.n_steps_down and found.safe.is_confirmed:
         yield f"fresh seeds broke the safe load that the seeds gave: it is {found.safe.n_steps_down} precisions below"
+    if is_found and found.safe is not None and found.safe.is_confirmed is None:
+        yield "the safe load is not confirmed: fresh seeds could not be measured there"
     if found.safe is not None and found.safe.is_confirmed is False:
         yield "the safe load is not confirmed: fresh seeds broke it at every step down"

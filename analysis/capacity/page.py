@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 
 from squall.analysis.capacity.answer import Answer, Settings
@@ -12,6 +13,7 @@ from squall.analysis.render.decision_page import DecisionPage, DecisionTable
 from squall.analysis.render.plots_data import NS_PER_MS, Plot, Points, Series
 from squall.analysis.render.trace_plots import Band, Styled
 from squall.analysis.wording import count_text, duration_text, rate_text, share_text
+from squall.scenarios.promises.promise import TIMES
 
 RATE = "offered rate, requests per s"
 
@@ -50,8 +52,8 @@ def _plots(answer: Answer, rows: Sequence[Row]) -> list[Plot]:
 def _margin_plot(answer: Answer, rows: Sequence[Row], of: str) -> Plot:
     """The promised figure against the rate: in ms where one time is promised, else the worst over its limit."""
     named = {(one.binding, one.limit) for one in rows if one.binding}
-    is_time = len(named) == 1 and all(one.limit and one.limit >= 1_000.0 for one in rows if one.binding)
-    ((promise, limit),) = named if len(named) == 1 else ((("", 1.0),))
+    promise, limit = next(iter(named)) if len(named) == 1 else ("", None)
+    is_time = re.split(r"[{ ]", promise)[0] in TIMES
     scale = float(limit or 1.0) / NS_PER_MS if is_time else 1.0
     label = f"{promise.rpartition('<')[0]}, ms" if is_time else "worst figure over its limit"
     values = {
@@ -67,7 +69,7 @@ def _margin_plot(answer: Answer, rows: Sequence[Row], of: str) -> Plot:
     if answer.interval is not None:
         ends = [answer.interval.low_hz, answer.interval.high_hz]
         series.append(Band(f"capacity, {answer.level:.0%}", ends, [high, high], [low, low]))
-    for seed in dict.fromkeys(one.seed for one in rows):
+    for seed in sorted({one.seed for one in rows}):
         own = [one for one in rows if one.seed == seed and id(one) in values]
         if own:
             series.append(

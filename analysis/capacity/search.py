@@ -27,6 +27,8 @@ LEVEL, SHARE, CONFIDENCE = 0.95, 0.9, 0.95
 N_CONFIRMING = 2
 MOST_STEPS_DOWN = 5
 """What is not kept after so many steps down is said to be unconfirmed."""
+MOST_UNMEASURED = 2
+"""Fresh seeds that cannot be measured at the safe load."""
 LOW_EDGE_PRECISION = 0.05
 
 
@@ -64,8 +66,8 @@ class Interval:
 
 @dataclass(frozen=True)
 class Safe:
-    """The safe load. `factor`: k; `is_confirmed`: by fresh seeds, None where none was run; `n_steps_down`: from what
-    the seeds alone give, `first_hz`."""
+    """The safe load. `factor`: k; `n_steps_down`: from what the seeds alone give, `first_hz`; `is_confirmed`: by fresh
+    seeds, None where they were not run or could not be measured."""
 
     rate_hz: float
     first_hz: float
@@ -148,14 +150,13 @@ def _with_seed(so_far: Found, measure: Measure, options: Options, seed: int) -> 
 
 
 def _together(so_far: Found) -> Found:
-    """What the edges of all seeds say."""
+    """What the edges of all seeds say: where one has none, none is said of all; one whose edge could not be measured is
+    left out."""
     kinds: list[Kind] = [one.edge.kind for one in so_far.seeds]
     order: Sequence[Kind] = ("nothing passes", "client limit", "nothing fails")
     kind = next((one for one in order if one in kinds), None)
-    if kind == "nothing passes" and kinds[0] != kind:
-        kind = "found" if kinds.count("found") > 1 else kind
     rates_hz = [one.edge.rate_hz for one in so_far.seeds if one.edge.rate_hz is not None]
-    if kind is None or kind == "found":
+    if kind is None:
         kind = "found" if rates_hz else "not measured"
     if kind != "found" or len(rates_hz) < 2:
         return replace(so_far, kind=kind)
@@ -176,13 +177,20 @@ def interval_of(rates_hz: Sequence[float]) -> Interval:
 
 
 def _confirmed(safe: Safe, measure: Measure, options: Options) -> Safe:
-    """The first load, from the safe one down, that two fresh seeds keep."""
-    seed = options.first_seed + options.n_seeds
+    """The first load, from the safe one down, that two fresh seeds keep. A seed that cannot be measured there says
+    nothing, and the next one is asked; where a few of them cannot, the load stays unconfirmed."""
+    seed, n_unmeasured = options.first_seed + options.n_seeds, 0
     for n_steps in range(MOST_STEPS_DOWN + 1):
-        rate_hz = safe.first_hz * math.exp(-n_steps * options.precision)
-        kept = [measure(seed + number, rate_hz, CONFIRM).is_kept for number in range(N_CONFIRMING)]
-        seed += N_CONFIRMING
-        if all(kept):
+        rate_hz, n_kept = safe.first_hz * math.exp(-n_steps * options.precision), 0
+        while n_kept < N_CONFIRMING:
+            probe = measure(seed, rate_hz, CONFIRM)
+            seed, n_kept = seed + 1, n_kept + probe.is_kept
+            n_unmeasured += probe.is_invalid
+            if n_unmeasured > MOST_UNMEASURED:
+                return replace(safe, rate_hz=rate_hz, n_steps_down=n_steps)
+            if probe.is_broken:
+                break
+        else:
             return replace(safe, rate_hz=rate_hz, is_confirmed=True, n_steps_down=n_steps)
     return replace(safe, rate_hz=rate_hz, is_confirmed=False, n_steps_down=MOST_STEPS_DOWN)
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from squall.analysis.capacity.answer import Answer, Settings
 from squall.analysis.decisions.figures import UNDECIDED
 from squall.analysis.requests.failures import CLIENT
-from squall.analysis.wording import count_text, duration_text, rate_text
+from squall.analysis.wording import count_text, duration_text, names_text, rate_text
 
 
 def sentence(answer: Answer, settings: Settings) -> str:
@@ -22,9 +22,12 @@ def sentence(answer: Answer, settings: Settings) -> str:
         case "found":
             return f"carries {_carried(answer)} {within}{by}{_safe(answer)}"
         case "nothing passes":
-            return f"nothing passes: broken at every load that was tried {within}{by}"
+            seeds = _seeds_of(answer, "nothing passes")
+            return f"nothing passes{seeds}: broken at every load that was tried {within}{by}"
         case "nothing fails":
-            return f"nothing fails: carries {rate_text(edge.feasible_max_hz)}, the most that was tried, {within}{by}"
+            seeds = _seeds_of(answer, "nothing fails")
+            most = ", the most that was tried," if not seeds else " in all seeds"
+            return f"nothing fails{seeds}: carries {rate_text(edge.feasible_max_hz)}{most} {within}{by}"
         case "client limit":
             told = f": {answer.reason}" if answer.reason else ""
             carried = f"carries {rate_text(edge.feasible_max_hz)} {within}{by}"
@@ -35,6 +38,12 @@ def sentence(answer: Answer, settings: Settings) -> str:
         case _:
             name = "undecided" if answer.kind == UNDECIDED else "not measured"
             return f"{name}{by}: {answer.reason or 'no load could be measured'}"
+
+
+def _seeds_of(answer: Answer, kind: str) -> str:
+    """Which seeds they are, where they are not all."""
+    own = [str(one.seed) for one in answer.per_seed if one.kind == kind]
+    return f" of seed {names_text(own)}" if len(own) < len(answer.per_seed) else ""
 
 
 def promises_text(settings: Settings) -> str:

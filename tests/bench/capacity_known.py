@@ -41,7 +41,6 @@ _ON_CORES = (
     "import os, sys; os.sched_setaffinity(0, map(int, sys.argv[1].split(',')));"
     "os.execvp(sys.argv[2], sys.argv[2:])"
 )
-_SCAN = 9
 _SCAN_REACH = 1.25
 
 
@@ -95,6 +94,9 @@ def _parser() -> argparse.ArgumentParser:
     out.add_argument("--service", default="1600us", help="D of the null server")
     out.add_argument("--low", default="25%", help="as of squall capacity")
     out.add_argument("--triton", action="store_true", help="a head on the CPU instead of the null server")
+    out.add_argument(
+        "--scan", type=int, default=9, help="loads of the scan, within a quarter of a first search"
+    )
     out.add_argument("--limit", default="50ms", help="of p95 with --triton")
     return out
 
@@ -130,10 +132,12 @@ def _of_triton(options: argparse.Namespace, folder: Path, cores: SimpleQueue[lis
         folder / "pilot", _head_scenario(100.0, options.requests, limit_ns), options, 500, own, [], 0.0, 1
     )
     about_hz = pilot["capacity_hz"]
+    if about_hz is None:
+        raise SystemExit(f"the first search found no capacity: {pilot['kind']}: {pilot['reason']}")
     scenario = _head_scenario(about_hz, options.requests, limit_ns)
     scan = []
-    for place in range(_SCAN):
-        ratio = _SCAN_REACH ** (2.0 * place / (_SCAN - 1) - 1.0)
+    for place in range(options.scan):
+        ratio = _SCAN_REACH ** (2.0 * place / (options.scan - 1) - 1.0)
         shares = []
         for seed in range(options.seeds):
             changes = ["--set", f"phases.main.speed={ratio:.5f}", "--seed", str(90_000 + seed)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from squall.analysis.capacity.search import Found, Options, search
 from squall.analysis.capacity.words import scaling, sentence
 from squall.analysis.render.decision_page import page_html
 from squall.analysis.storage.part import error_reason, open_for_write, write_atomically
-from squall.cluster.commands.decisions.draining import drain
+from squall.cluster.commands.decisions.draining import drain, wait_with
 from squall.cluster.commands.decisions.fewer_servers import ALL, fewer
 from squall.cluster.commands.decisions.levels import Levels, ReadRun, read_run
 from squall.cluster.measured import Measurer, write_text
@@ -125,7 +126,7 @@ class CapacitySearch:
         write_text(self.measurer.folder / PAGE, page_html(page))
 
     def _drain(self, scenario: Scenario, level: Level) -> None:
-        drain(scenario, level, self.measurer.screen, self.measurer.interrupts)
+        drain(scenario, level, self.measurer.screen, partial(wait_with, self.measurer.interrupts))
 
 
 def resumed_rows(folder: Path, settings: Settings) -> list[Row]:

@@ -18,12 +18,18 @@ LONGEST_S = 60.0
 _LOOK_EVERY_S = 0.2
 
 
-def drain(scenario: Scenario, level: Level, screen: Screen, interrupts: Interrupts) -> None:
+Wait = Callable[[float, Callable[[], bool]], bool]
+"""Waits so many seconds at most until something is over; whether it was in time."""
+
+
+def drain(
+    scenario: Scenario, level: Level, screen: Screen, wait: Wait, ask: Callable[[str], int] | None = None
+) -> None:
     """Waits until servers that run already have nothing left of a run, at most a minute; says so where they still have.
 
     A run ends with its drain phase: once every reply is there nothing is left. Else Triton's own count of pending
-    requests is asked for where `metrics_port` says where; where it does not, as long is waited as the unanswered ones
-    take at the run's throughput. A server that squall started ended with its run.
+    requests is asked for (`ask`) where `metrics_port` says where; where it does not, as long is waited as the unanswered
+    ones take at the run's throughput. A server that squall started ended with its run.
     """
     entries = [one for one in scenario.server_entries() or () if one.url is not None]
     if not entries or not level.n_unanswered:
@@ -36,8 +42,8 @@ def drain(scenario: Scenario, level: Level, screen: Screen, interrupts: Interrup
     if len(places) < len(entries):
         wait_s = min(level.n_unanswered / max(level.throughput_hz, 1e-3), LONGEST_S)
         screen.step(f"waits {wait_s:.1f} s for {level.n_unanswered} requests that the server may still have")
-        _wait(wait_s, lambda: False, interrupts)
-    elif not _wait(LONGEST_S, lambda: not any(map(pending, places)), interrupts):
+        wait(wait_s, lambda: False)
+    elif not wait(LONGEST_S, lambda: not any(map(ask or pending, places))):
         screen.step(f"after {LONGEST_S:.0f} s the server still has requests of the run before", "red")
 
 
@@ -51,8 +57,8 @@ def pending(url: str) -> int:
     return sum(one.pending_count or 0 for one in counters.values())
 
 
-def _wait(longest_s: float, is_over: Callable[[], bool], interrupts: Interrupts) -> bool:
-    """Whether it was over in time."""
+def wait_with(interrupts: Interrupts, longest_s: float, is_over: Callable[[], bool]) -> bool:
+    """A `Wait` that a signal ends with KeyboardInterrupt."""
     end_s = time.monotonic() + longest_s
     with interrupts.allowed():
         while not is_over():

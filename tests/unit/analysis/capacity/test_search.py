@@ -70,17 +70,29 @@ def test_a_step_down_takes_other_seeds_and_never_the_same_load() -> None:
     levels = Levels(edges)
     found = search(levels, OPTIONS)
     confirming = [(seed, rate_hz) for seed, rate_hz, purpose in levels.asked if purpose == CONFIRM]
-    assert [seed for seed, _ in confirming] == [4, 5, 6, 7]
+    assert [seed for seed, _ in confirming] == [4, 5, 6]
     assert found.safe is not None
     assert (found.safe.is_confirmed, found.safe.n_steps_down) == (True, 1)
     assert found.safe.rate_hz == pytest.approx(found.safe.first_hz * math.exp(-0.02))
-    assert confirming[0][1] == confirming[1][1] != confirming[2][1] == confirming[3][1]
+    assert confirming[0][1] != confirming[1][1] == confirming[2][1]
 
 
 def test_a_safe_load_that_fresh_seeds_never_keep_is_not_confirmed() -> None:
     found = search(Levels(dict.fromkeys(range(4, 40), 10.0)), OPTIONS)
     assert found.safe is not None
     assert (found.safe.is_confirmed, found.safe.n_steps_down) == (False, 5)
+
+
+def test_a_fresh_seed_that_cannot_be_measured_is_no_failure() -> None:
+    edges = {2: 104.0, 3: 97.0}
+    levels = Levels(edges, lambda seed, rate: invalid(seed, rate) if seed == 4 else None)
+    found = search(levels, OPTIONS)
+    assert found.safe is not None
+    assert (found.safe.is_confirmed, found.safe.n_steps_down) == (True, 0)
+    assert [seed for seed, _, purpose in levels.asked if purpose == CONFIRM] == [4, 5, 6]
+    found = search(Levels(edges, lambda seed, rate: invalid(seed, rate) if seed > 3 else None), OPTIONS)
+    assert found.safe is not None
+    assert (found.safe.is_confirmed, found.safe.n_steps_down) == (None, 0)
 
 
 def test_nothing_passes() -> None:
@@ -102,6 +114,15 @@ def test_nothing_fails_up_to_the_most() -> None:
     assert (found.kind, found.interval) == ("nothing fails", None)
     assert max(rate for _, rate, _ in levels.asked) == pytest.approx(400.0)
     assert [one.edge.low.rate_hz for one in found.seeds if one.edge.low] == [pytest.approx(400.0)] * 2
+
+
+def test_a_seed_without_an_edge_leaves_none_to_all() -> None:
+    def never(seed: int, rate: float) -> Probe | None:
+        return Probe(seed, rate, BROKEN, 1.0, "p", False) if seed == 2 else None
+
+    found = search(Levels(odd=never), OPTIONS)
+    assert (found.kind, found.interval) == ("nothing passes", None)
+    assert [one.edge.kind for one in found.seeds] == ["found", "nothing passes", "found"]
 
 
 def test_a_level_that_cannot_be_measured_is_a_limit_of_the_client_and_no_failure() -> None:

@@ -11,11 +11,15 @@ import pytest
 from typer.testing import CliRunner
 
 from squall.analysis.capacity.answer import Answer, Settings, answer_of
+from squall.analysis.capacity.page import page_of
 from squall.analysis.capacity.rows import Row, read_rows
 from squall.analysis.capacity.search import Found
+from squall.analysis.summary.summary import summarise
 from squall.cluster.cli import app
 from squall.cluster.commands.decisions.capacity import settings_of, with_promises
 from squall.cluster.commands.decisions.capacity_search import CapacitySearch, resumed_rows
+from squall.cluster.commands.decisions.levels import read_run
+from squall.cluster.driver.run import RunResult
 from squall.cluster.interrupts import Interrupts
 from squall.cluster.measured import Measurer
 from squall.cluster.progress import Screen
@@ -23,6 +27,7 @@ from squall.scenarios.config.loader import scenario_from_mapping
 from squall.scenarios.config.scenario import Scenario
 from squall.scenarios.errors import ScenarioError, StoreError
 from tests.simulated_runs import SimulatedRuns
+from tests.synthetic_runs import synthesise
 
 SERVICE_S = 0.01
 POISSON = {"kind": "poisson", "rate": "50/s"}
@@ -167,6 +172,14 @@ def test_nothing_passes_and_nothing_fails_are_answers_of_their_own(tmp_path: Pat
     (answer,) = searching(tmp_path / "b", SimulatedRuns(0.001), seeds=1, most="70/s").run(by_gpus=False)
     assert answer.kind == "nothing fails"
     assert "carries 70.0/s, the most that was tried" in stored(tmp_path / "b")["answer"]
+    (answer,) = searching(tmp_path / "c", SimulatedRuns(SERVICE_S), most="80.6/s", seeds=3).run(by_gpus=False)
+    told = stored(tmp_path / "c")["answer"]
+    kinds = {one.seed: one.kind for one in answer.per_seed}
+    assert sorted(kinds.values()) == ["found", "nothing fails", "nothing fails"]
+    assert told.startswith(
+        f"nothing fails of seed {', '.join(str(one) for one in kinds if kinds[one] != 'found')}: "
+    )
+    assert " in all seeds within p(95)<76.1ms" in told
 
 
 def test_the_amplitude_is_named_everywhere(tmp_path: Path) -> None:
@@ -198,6 +211,56 @@ def test_servers_are_measured_all_one_and_one_down(tmp_path: Path) -> None:
     assert whole is not None
     assert efficiency["all"] == pytest.approx(whole / (3 * single))
     assert "Capacity against servers" in (tmp_path / "capacity.html").read_text()
+
+
+def test_of_several_promises_the_one_that_breaks_first_is_named(tmp_path: Path) -> None:
+    promises = {"response": ["p(95)<76.1ms", "p(99)<1s"], "goodput{within:40ms}": "rate>0.9"}
+    (answer,) = searching(tmp_path, SimulatedRuns(SERVICE_S), scenario(promises=promises), seeds=2).run(
+        by_gpus=False
+    )
+    assert answer.boundary_summary.binding_constraint == "goodput{within:40ms} rate>0.9"
+    # p90 of the response time is below 40 ms up to a load of about 0.75, where p95 is 60 ms
+    assert answer.capacity_hz is not None
+    assert 70.0 < answer.capacity_hz < 79.0
+    told = stored(tmp_path)["answer"]
+    assert "within p(95)<76.1ms and p(99)<1s and goodput{within:40ms} rate>0.9" in told
+    rows = read_rows(str(tmp_path / "probes.parquet"))
+    stated = settings(scenario(promises=promises), seeds=2)
+    first, second, *_ = page_of([answer], stated, rows, ["squall capacity"]).plots
+    assert first.y_label == "worst figure over its limit"
+    assert [one.name for one in first.series] == [
+        "capacity, 95%",
+        "seed 1",
+        "seed 2",
+        "seed 3",
+        "seed 4",
+        "limit",
+    ]
+    assert [one.name for one in second.series] == ["ok and in time", "ok within the phases", "offered"]
+
+
+def test_the_curve_of_one_promised_time_is_in_ms(tmp_path: Path) -> None:
+    (answer,) = searching(tmp_path, SimulatedRuns(SERVICE_S), seeds=2).run(by_gpus=False)
+    rows = read_rows(str(tmp_path / "probes.parquet"))
+    plot = page_of([answer], settings(scenario(), seeds=2), rows, []).plots[0]
+    limit, seed = plot.series[-1], plot.series[1]
+    assert (plot.y_label, limit.y) == ("response p(95), ms", [76.1, 76.1])
+    own = {row.rate_hz: row.response_p95_ns for row in rows if row.seed == 1}
+    assert {
+        rate: pytest.approx(value * 1e6) for rate, value in zip(seed.x, seed.y, strict=True) if value
+    } == own
+
+
+def test_the_level_of_a_run_directory_is_that_of_its_measured_requests(tmp_path: Path) -> None:
+    store = synthesise().write(tmp_path)
+    summary = summarise(store)
+    seen = read_run(RunResult(store.run_dir, summary, "VALID"), 50_000_000)
+    assert seen.level is not None
+    assert (seen.n_servers, seen.n_server_nodes) == (1, 1)
+    assert seen.level.n == summary.measure.outcomes.n
+    assert seen.level.n_ok == summary.measure.outcomes.n_ok
+    assert seen.level.offered_hz == pytest.approx(seen.level.n * 1e9 / summary.measure.duration_ns)
+    assert read_run(RunResult(store.run_dir, None, "INVALID"), None).level is None
 
 
 def test_a_short_run_is_marked(tmp_path: Path) -> None:
