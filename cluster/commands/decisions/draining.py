@@ -28,8 +28,8 @@ def drain(
     """Waits until servers that run already have nothing left of a run, at most a minute; says so where they still have.
 
     A run ends with its drain phase: once every reply is there nothing is left. Else Triton's own count of pending
-    requests is asked for (`ask`) where `metrics_port` says where; where it does not, as long is waited as the unanswered
-    ones take at the run's throughput. A server that squall started ended with its run.
+    requests is asked for (`ask`) where `metrics_port` says where; where it does not, it waits for as long as the
+    unanswered ones take at the run's throughput. A server that squall started ended with its run.
     """
     entries = [one for one in scenario.server_entries() or () if one.url is not None]
     if not entries or not level.n_unanswered:
