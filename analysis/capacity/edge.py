@@ -31,6 +31,8 @@ _FIRST_SLOPE = 2.0
 _STEEPEST, _FLATTEST = 200.0, 0.3
 _CLIENT_PRECISION = 0.1
 """Where the client's own limit is above, the load it can send is not found closer than this: each try runs twice."""
+_MOST_UNMEASURED = 3
+"""Levels in a row, each half the one before, that cannot be measured: less load will not help."""
 _FLOOR_RATIO = 0.1
 """A search that fails, without a backlog, down to this share of where it began looks above."""
 _WITHIN = (0.5, 0.25, 0.75)
@@ -147,13 +149,15 @@ def _climb(levels: _Levels, kept: Probe) -> tuple[Probe, Probe | None]:
 
 def _descend(levels: _Levels, above: Probe) -> tuple[Probe | None, Probe]:
     """From a level that is not kept downwards until one is; None where it is no use: where there is no backlog and the
-    figure hardly moves, or a tenth of where a backlog last was is not kept either."""
+    figure hardly moves, or a tenth of where a backlog last was is not kept either, or nothing can be measured."""
     top, down = above.rate_hz, -0.25 * levels.precision
     while not levels.is_spent and above.rate_hz > levels.least_hz * (1.0 + 1e-6):
         down = max(min(-_reach(levels, above), (1.0 if levels.slope else 2.0) * down), _STEP_DOWN)
         found = levels.measure(math.log(above.rate_hz) + down)
         if found.is_kept:
             return found, above
+        if all(one.is_invalid for one in levels.probes) and len(levels.probes) >= _MOST_UNMEASURED:
+            return None, found
         if found.is_saturated or found.is_invalid:
             top = found.rate_hz
         elif found.is_saturated is False and (_is_flat(above, found) or found.rate_hz < _FLOOR_RATIO * top):

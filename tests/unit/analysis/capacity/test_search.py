@@ -146,7 +146,9 @@ def test_a_server_that_breaks_below_the_clients_limit_is_found_all_the_same() ->
 
 
 def test_no_load_can_be_measured() -> None:
-    found = search(Levels(odd=invalid), OPTIONS)
+    levels = Levels(odd=invalid)
+    found = search(levels, OPTIONS)
+    assert len(levels.asked) == 3
     assert (found.kind, found.seeds[0].edge.kind) == ("not measured", "not measured")
 
 
