@@ -82,6 +82,7 @@ asan: $(READY)
 
 bench: $(READY)
 	$(BIN)/python -m tests.bench.engine
+	$(BIN)/python -m tests.bench.capacity
 
 lint: $(READY)
 	$(BIN)/ruff check .

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from squall.cluster.commands.analyze import analyze
+from squall.cluster.commands.decisions.capacity import capacity
 from squall.cluster.commands.decisions.check import check
 from squall.cluster.commands.decisions.compare import compare
 from squall.cluster.commands.decisions.sweep import sweep
@@ -33,7 +34,7 @@ app = typer.Typer(
     no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None,
 )  # fmt: skip
 for command in (
-    demo, run, check, sweep, compare, doctor, inject, analyze, resume, report, selftest, bundle, deploy,
+    demo, run, check, sweep, capacity, compare, doctor, inject, analyze, resume, report, selftest, bundle, deploy,
 ):  # fmt: skip
     app.command()(command)
 app.add_typer(models_app, name="models")

@@ -186,6 +186,8 @@ def _mappings(folder: Path) -> Iterator[tuple[str, Mapped]]:
     for preset in get_args(ClientPresetName):
         yield f"clients preset {preset}", {"arrivals": {"kind": "clients", "preset": preset, **rate}}
     yield from _composed()
+    yield "speed", {"arrivals": {**UNITS["gamma"], **rate}, "speed": "12345/6789"}
+    yield "speed of a trace", {"arrivals": trace, "speed": "6789/12345"}
     for name, rows in ROWS.items():
         yield f"rows {name}", {"arrivals": {"kind": "constant", **rate}, "rows": rows}
     of_file = {"kind": "empirical", "file": trace["file"], "size": "tokens", "per_row": 3.7, "max": 200}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from fractions import Fraction
 from itertools import accumulate
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from squall.scenarios.plan.growing import PIECE_ROWS, Column
 from squall.scenarios.plan.mix import draw_rows, settled, trace_rows
 from squall.scenarios.plan.plan import COLUMNS, PhaseSpan, Plan, stream
 from squall.scenarios.plan.replay import TraceReplay
+from squall.scenarios.plan.scaling import scaled
 from squall.scenarios.plan.window import Drawn, FileState, changed
 from squall.scenarios.sizes import LARGEST_ARRIVAL_COUNT
 
@@ -30,12 +32,12 @@ def plan_scenario(scenario: Scenario, seed: int | None = None, folder: Path | No
     """The plan of the whole run, the same for the same scenario and seed; `seed` None means the scenario's.
 
     Phases are laid end to end. Each phase has its own streams for arrivals, rows and variants, so that a change to
-    one moves no other. The draws use nothing that depends on CPU or C library (`squall.scenarios.exact`), so that the
-    same release of squall plans the same anywhere; `sha256()` in the manifest shows whether two runs had one
-    schedule. `folder` takes the temporary files of a plan that is kept in files; None: the system's temporary folder.
-    Raises ScenarioError for a trace file that cannot be used, parameters that do not suit the phase, sessions that
-    are not there and a full disk, ValueError for a closed-loop scenario, which has no schedule:
-    `plan_closed` plans it.
+    one moves no other. A phase with a `speed` is drawn as without one, and its instants are divided by it in
+    integers. The draws use nothing that depends on CPU or C library (`squall.scenarios.exact`), so that the same
+    release of squall plans the same anywhere; `sha256()` in the manifest shows whether two runs had one schedule.
+    `folder` takes the temporary files of a plan that is kept in files; None: the system's temporary folder. Raises
+    ScenarioError for a trace file that cannot be used, parameters that do not suit the phase, sessions that are not
+    there and a full disk, ValueError for a closed-loop scenario, which has no schedule: `plan_closed` plans it.
     """
     spans = lay_out(scenario.phases)
     draft = _Draft(scenario, scenario.seed if seed is None else seed, folder)
@@ -97,9 +99,9 @@ class _Draft:
         size = rows.size if isinstance(rows, TraceRows) else None
         try:
             arrivals = build_arrivals(
-                phase.arrivals, phase.duration_ns, size, self._scenario.clients.routing.column
+                phase.arrivals, phase.drawn_ns, size, self._scenario.clients.routing.column
             )
-            parts = _parts(arrivals, stream(self._seed, "arrivals", index), phase.duration_ns, start_ns)
+            parts = _parts(arrivals, stream(self._seed, "arrivals", index), phase, start_ns)
         except (
             ValueError
         ) as error:  # what only the whole phase shows: a rate of 0 throughout, too many pieces
@@ -164,12 +166,18 @@ class _Draft:
             raise changed(replay.path)
 
 
-def _parts(arrivals: Arrivals, rng: np.random.Generator, horizon_ns: int, start_ns: int) -> Iterator[Drawn]:
+def _parts(
+    arrivals: Arrivals, rng: np.random.Generator, phase: PhaseConfig, start_ns: int
+) -> Iterator[Drawn]:
     """The arrivals of a phase on the timeline of the run: those of a trace in parts, others at once, where they are."""
+    speed = phase.speed or Fraction(1)
     if isinstance(arrivals, TraceReplay):
-        parts = arrivals.parts(rng, horizon_ns)
-        return (replace(part, offset_ns=part.offset_ns + start_ns) for part in parts)
-    offsets = arrivals.offsets_ns(rng, horizon_ns)
+        parts = arrivals.parts(rng, phase.drawn_ns)
+        return (replace(part, offset_ns=scaled(part.offset_ns, 1 / speed) + start_ns) for part in parts)
+    offsets = arrivals.offsets_ns(rng, phase.drawn_ns)
+    for first in range(0, offsets.size if speed != 1 else 0, PIECE_ROWS):
+        piece = slice(first, first + PIECE_ROWS)
+        offsets[piece] = scaled(offsets[piece], 1 / speed)
     offsets += start_ns
     return iter([Drawn(offsets)])
 

@@ -1,1 +1,1 @@
-"""Commands that decide: whether promises are kept, which cell is best."""
+"""Commands that decide: whether promises are kept, up to what load, which cell or side is better."""

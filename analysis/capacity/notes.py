@@ -1,0 +1,55 @@
+"""What is to be said of an answer beside its figures, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from squall.analysis.capacity.rows import Row
+from squall.analysis.capacity.search import Found
+from squall.analysis.decisions.figures import INVALID
+from squall.analysis.wording import duration_text
+
+
+def cause_below(queue_delay_ns: int) -> str:
+    """Why less load is not kept, in words."""
+    if queue_delay_ns:
+        return (
+            f"queue delay: at low load a batch is not full before its first request has waited for"
+            f" {duration_text(queue_delay_ns)} (model.queue_delay)"
+        )
+    return "not known: the scenario sets no queue delay of a batcher; the diagnosis of the low probe may say"
+
+
+def notes_of(found: Found, scale: str, rows: Sequence[Row], edge_run: str | None) -> tuple[str, ...]:
+    """The notes, none or more; `edge_run`: the run at the capacity."""
+    return tuple(_notes(found, scale, next((one for one in rows if one.run == edge_run), None)))
+
+
+def _notes(found: Found, scale: str, edge: Row | None) -> Iterator[str]:
+    is_found = found.kind == "found"
+    if scale == "amplitude":
+        yield (
+            "scaled by amplitude: other rates over the same durations, drawn anew at each load, so that the verdict of"
+            " a seed need not be monotone in the load"
+        )
+    if is_found and len(found.seeds) == 1:
+        yield "one seed: an interval and a safe load need two or more"
+    unmeasured = [str(one.seed) for one in found.seeds if one.edge.kind == "not measured"]
+    if unmeasured and is_found:
+        yield f"seed {', '.join(unmeasured)} could not be measured near the edge and is left out"
+    if edge is not None and edge.is_short:
+        bursts = f"{edge.n_bursts} bursts and " if edge.n_bursts else ""
+        yield (
+            f"short: the run at the capacity has {bursts}{edge.n_busy_periods} busy periods; fewer than 10 and 30"
+            " flatter: make the measured phases longer"
+        )
+    if is_found and found.low_probe is None:
+        yield "no load far below the edge was tried: whether it is kept is not known"
+    elif found.low_probe is not None and found.low_probe.verdict == INVALID:
+        yield "the load far below the edge could not be measured: whether it is kept is not known"
+    if found.safe is not None and found.safe.n_steps_down and found.safe.is_confirmed:
+        yield f"fresh seeds broke the safe load that the seeds gave: it is {found.safe.n_steps_down} precisions below"
+    if is_found and found.safe is not None and found.safe.is_confirmed is None:
+        yield "the safe load is not confirmed: fresh seeds could not be measured there"
+    if found.safe is not None and found.safe.is_confirmed is False:
+        yield "the safe load is not confirmed: fresh seeds broke it at every step down"

@@ -1,0 +1,87 @@
+"""A measured level of load: what became of the promises there, and by how much."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from squall.analysis.decisions.figures import BROKEN, INVALID, KEPT, UNDECIDED, PromiseFigures, worst_verdict
+from squall.scenarios.promises.promise import Promise
+
+BRACKET, LOW, CONFIRM = "bracket", "low", "confirm"
+"""What a probe is for: a seed's edge, whether it is monotone, whether the safe load is kept."""
+
+
+@dataclass(frozen=True)
+class Probe:
+    """The outcome at mean rate `rate_hz` of the schedule of `seed`.
+
+    `verdict`: kept, broken, undecided, or invalid where the load could not be measured, twice. `margin`: ln of the
+    figure over its limit, of the promise nearest to broken or furthest beyond (`binding`): below 0 exactly where kept,
+    None where it is infinite or not known. `is_saturated`: the backlog grew all along; None where not known. `reason`:
+    of undecided and invalid; `cause`: kind of that of an invalid run, of `squall.analysis.verdict.causes.ORDER`.
+    """
+
+    seed: int
+    rate_hz: float
+    verdict: str
+    margin: float | None = None
+    binding: str = ""
+    is_saturated: bool | None = None
+    reason: str = ""
+    cause: str = ""
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether all promises were kept."""
+        return self.verdict == KEPT
+
+    @property
+    def is_broken(self) -> bool:
+        """Whether a promise was broken."""
+        return self.verdict == BROKEN
+
+    @property
+    def is_invalid(self) -> bool:
+        """Whether the level could not be measured."""
+        return self.verdict == INVALID
+
+
+Measure = Callable[[int, float, str], Probe]
+"""Measures the schedule of a seed at a mean rate, Hz, for a purpose; the probe tells the rate that it had."""
+
+
+@dataclass(frozen=True)
+class Margin:
+    """Of all promises of a run: the verdict, the worst margin as in `Probe`, and of which promise it is."""
+
+    verdict: str
+    margin: float | None
+    binding: str
+    reason: str
+
+
+def margin_of(promises: Sequence[Promise], figures: Sequence[PromiseFigures]) -> Margin:
+    """The worst of the promises of one run, at least one, with its figures in the same order."""
+    verdict = worst_verdict([one.verdict for one in figures])
+    if verdict in (INVALID, UNDECIDED):
+        reason = next(one.reason for one in figures if one.verdict == verdict)
+        return Margin(verdict, None, "", reason)
+    margins = [_margin(promise, own) for promise, own in zip(promises, figures, strict=True)]
+    place = max(range(len(margins)), key=margins.__getitem__)
+    worst = margins[place]
+    return Margin(verdict, worst if math.isfinite(worst) else None, promises[place].text, "")
+
+
+def _margin(promise: Promise, figures: PromiseFigures) -> float:
+    """ln of a time over its limit; of counts ln of (late + 1/2) over (allowed + 1), which is below 0 exactly where no
+    more are late than may be, and finite where none is. Infinite where the time is."""
+    assert figures.n_allowed is not None
+    if not promise.is_of_times:
+        return math.log((figures.n_late + 0.5) / max(figures.n_allowed + 1, 0.25))
+    if figures.is_infinite or figures.value is None:
+        return math.inf
+    margin = math.log(max(figures.value, 1.0) / max(float(promise.limit), 1.0))
+    # at the very limit the sign is the verdict's
+    return max(margin, 0.0) if figures.verdict == BROKEN else min(margin, -1e-9)

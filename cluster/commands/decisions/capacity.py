@@ -1,0 +1,230 @@
+"""`squall capacity`: the most load that a deployment carries within its promises."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Sequence
+from decimal import Decimal, InvalidOperation
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from squall.cluster.commands.ending import EXIT_INVALID, EXIT_UNDECIDED, interruptible
+from squall.cluster.commands.options import JsonOption, RayOption, ServerOption, SetOption
+from squall.cluster.commands.printed import print_result
+from squall.cluster.commands.run import changes_of
+from squall.scenarios.errors import ScenarioError
+
+if TYPE_CHECKING:
+    from squall.analysis.capacity.answer import Settings
+    from squall.scenarios.config.scenario import Scenario
+
+_MOST_TIMES_START = 100.0
+_LEAST_PRECISION, _MOST_PRECISION = 0.001, 0.5
+_EXITS = {"found": 0, "client limit": EXIT_INVALID, "not measured": EXIT_INVALID}
+
+
+def capacity(
+    scenario: Annotated[Path, typer.Argument(help="A scenario file.", metavar="SCENARIO.yaml")],
+    promise: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--promise",
+            metavar="CONDITION",
+            help="p(95)<50ms, or failures: rate<0.1%. Repeatable; beside the scenario's.",
+        ),
+    ] = None,
+    seeds: Annotated[
+        int, typer.Option("--seeds", min=1, max=200, help="Schedules, each with an edge of its own.")
+    ] = 5,
+    seed: Annotated[
+        int | None, typer.Option("--seed", help="The first seed, the others follow it; none: the scenario's.")
+    ] = None,
+    precision: Annotated[
+        str, typer.Option("--precision", help="Of the edge of a seed, and of a step down.")
+    ] = "2%",
+    start: Annotated[
+        str | None,
+        typer.Option("--start", metavar="RATE", help="Where to begin: 300/s; none: the scenario's rate."),
+    ] = None,
+    most: Annotated[
+        str | None,
+        typer.Option("--most", metavar="RATE", help="No load above it; none: 100 times the start."),
+    ] = None,
+    low: Annotated[
+        str,
+        typer.Option("--low", help="Probe at this share of the first edge: is less load kept too? 0: none."),
+    ] = "10%",
+    scale: Annotated[
+        Literal["time", "amplitude"],
+        typer.Option(
+            "--scale", help="One schedule faster and slower, or other rates over the same durations."
+        ),
+    ] = "time",
+    gpus: Annotated[bool, typer.Option("--gpus", help="All servers, one, and one down.")] = False,
+    out: Annotated[Path, typer.Option("--out", help="Folder that takes a folder with all runs.")] = Path(
+        "runs"
+    ),
+    resume: Annotated[
+        Path | None, typer.Option("--resume", metavar="FOLDER", help="Go on with a search that was cut off.")
+    ] = None,
+    overrides: SetOption = None,
+    server: ServerOption = None,
+    ray: RayOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """The most load within the promises, over several seeds, and a load that is safe."""
+    from squall.analysis.capacity.words import lines
+    from squall.cluster.commands.decisions.capacity_search import CapacitySearch, resumed_rows
+    from squall.cluster.commands.decisions.fewer_servers import refuse_without_gpus
+    from squall.cluster.driver.run import run_scenario
+    from squall.cluster.measured import Measurer, folder_of_runs
+    from squall.cluster.progress import Screen
+    from squall.scenarios.config.loader import load_scenario
+
+    loaded = with_promises(
+        load_scenario(scenario, changes_of(overrides, seed, server)), promise or (), str(scenario)
+    )
+    if gpus:
+        refuse_without_gpus(loaded)
+    settings = settings_of(loaded, scale, seeds, precision, start, most, low)
+    rows = resumed_rows(resume, settings) if resume is not None else []
+    folder = resume if resume is not None else folder_of_runs(out, loaded.name, "capacity")
+    command = _command(scenario, promise or (), seeds, scale, precision, start, gpus, overrides or (), server)
+    with interruptible() as interrupts:
+        measurer = Measurer(folder, ray, interrupts, run_scenario, Screen())
+        found = CapacitySearch(loaded, settings, measurer, command, rows)
+        answers = found.run(gpus)
+    print_result(found.to_json(), lambda _: "\n".join([*lines(answers, settings), str(folder)]), as_json)
+    code = _EXITS.get(answers[0].kind, EXIT_UNDECIDED)
+    if code:
+        raise typer.Exit(code)
+
+
+def with_promises(scenario: Scenario, promises: Sequence[str], origin: str) -> Scenario:
+    """The scenario with further promises, each `CONDITION` of the response time or `METRIC{TAGS}: CONDITION`.
+
+    Raises ScenarioError for what is no promise, for none at all, and for those that are made at a load.
+    """
+    from squall.scenarios.config.loader import scenario_from_mapping
+
+    mapping: dict[str, Any] = scenario.to_mapping()
+    held = {key: list(conditions) for key, conditions in (mapping.get("promises") or {}).items()}
+    for text in promises:
+        key, condition = _promise_parts(text)
+        held.setdefault(key, []).append(condition)
+    if not held:
+        raise ScenarioError(
+            f"{origin}: promises nothing: add --promise 'p(95)<50ms', or promises to the scenario"
+        )
+    found = scenario_from_mapping({**mapping, "promises": held}, "--promise" if promises else origin)
+    for one in found.promises or ():
+        if one.at_hz is not None:
+            raise ScenarioError(f"{origin}: {one.text}: capacity looks for the load, leave out at")
+    return found
+
+
+def _promise_parts(text: str) -> tuple[str, str]:
+    """Key and condition: the metric, response where there is none."""
+    found = re.fullmatch(r"\s*([A-Za-z_]+\s*(?:\{[^}]*\})?)\s*(?::\s*|\s+)(\S.*)", text)
+    if found is None or found[1].strip() in ("p", "med", "max"):
+        return "response", text.strip()
+    return found[1].strip(), found[2].strip()
+
+
+def settings_of(
+    scenario: Scenario,
+    scale: Literal["time", "amplitude"],
+    seeds: int,
+    precision: str,
+    start: str | None,
+    most: str | None,
+    low: str,
+) -> Settings:
+    """What is searched. Raises ScenarioError for options that cannot be, a closed loop, and a load without a rate."""
+    from fractions import Fraction
+
+    from squall.analysis.capacity.answer import Settings
+    from squall.scenarios.plan.drafting import is_closed
+    from squall.scenarios.plan.rates import mean_rate_hz, scaled_scenario
+
+    if is_closed(scenario):
+        raise ScenarioError(
+            "capacity: a closed loop follows its server and has no rate to search: use open-loop arrivals"
+        )
+    scaled_scenario(scenario, Fraction(1, 2), scale)
+    base_hz = mean_rate_hz(scenario)
+    if base_hz <= 0.0:
+        raise ScenarioError("capacity: the measured phases have no arrivals, so there is no rate to scale")
+    start_hz = _rate("--start", start) or base_hz
+    most_hz = _rate("--most", most) or _MOST_TIMES_START * start_hz
+    if most_hz < start_hz:
+        if start is not None:
+            raise ScenarioError(f"--most: {most} is below --start {start}")
+        start_hz = most_hz
+    share = _share("--precision", precision)
+    if not _LEAST_PRECISION <= share <= _MOST_PRECISION:
+        raise ScenarioError(f"--precision: {precision} is not from 0.1% to 50%")
+    low_ratio = _share("--low", low)
+    if not 0.0 <= low_ratio <= 0.5:
+        raise ScenarioError(f"--low: {low} is not from 0 to 50%")
+    return Settings(
+        scenario=scenario.name,
+        scenario_digest=scenario.digest(),
+        promises=tuple(one.text for one in scenario.promises or ()),
+        scale=scale,
+        base_hz=base_hz,
+        n_seeds=seeds,
+        first_seed=scenario.seed,
+        precision=share,
+        start_hz=start_hz,
+        most_hz=most_hz,
+        low_ratio=low_ratio,
+        queue_delay_ns=scenario.model.queue_delay_ns,
+    )
+
+
+def _rate(option: str, text: str | None) -> float | None:
+    from squall.scenarios.units import parse_rate
+
+    if text is None:
+        return None
+    try:
+        found = parse_rate(text)
+    except ValueError as error:
+        raise ScenarioError(f"{option}: {error}") from error
+    if found <= 0.0:
+        raise ScenarioError(f"{option}: {text} must be above 0")
+    return found
+
+
+def _share(option: str, text: str) -> float:
+    number = text.strip()
+    try:
+        found = Decimal(number.removesuffix("%").strip())
+    except InvalidOperation as error:
+        raise ScenarioError(f"{option}: {text!r} is no share, write 2% or 0.02") from error
+    return float(found / 100 if number.endswith("%") else found)
+
+
+def _command(
+    scenario: Path,
+    promises: Sequence[str],
+    seeds: int,
+    scale: str,
+    precision: str,
+    start: str | None,
+    gpus: bool,
+    overrides: Sequence[str],
+    server: str | None,
+) -> str:
+    """What makes the search again."""
+    words = ["squall", "capacity", str(scenario), "--seeds", str(seeds), "--precision", precision]
+    for option, values in (("--promise", promises), ("--set", overrides)):
+        words += [word for value in values for word in (option, value)]
+    words += ["--scale", scale] if scale != "time" else []
+    words += ["--start", start] if start is not None else []
+    words += ["--server", server] if server is not None else []
+    return shlex.join([*words, *(["--gpus"] if gpus else [])])

@@ -1,0 +1,156 @@
+"""A capacity search on real runs: its folder, what is kept after each run, and how it is taken up again."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from squall.analysis.capacity.answer import SCHEMA_VERSION, Answer, Settings, answer_of
+from squall.analysis.capacity.level import Level
+from squall.analysis.capacity.page import page_of
+from squall.analysis.capacity.rows import Row, read_rows, rows_bytes
+from squall.analysis.capacity.search import Found, Options, search
+from squall.analysis.capacity.words import scaling, sentence
+from squall.analysis.render.decision_page import page_html
+from squall.analysis.storage.part import error_reason, open_for_write, write_atomically
+from squall.cluster.commands.decisions.draining import drain, wait_with
+from squall.cluster.commands.decisions.fewer_servers import ALL, fewer
+from squall.cluster.commands.decisions.levels import Levels, ReadRun, read_run
+from squall.cluster.measured import Measurer, write_text
+from squall.scenarios.config.scenario import Scenario
+from squall.scenarios.errors import ScenarioError, SquallError, StoreError
+
+FILE, PROBES, PAGE = "capacity.json", "probes.parquet", "capacity.html"
+
+
+@dataclass
+class CapacitySearch:
+    """Searches into `measurer.folder`. `command`: what makes it again, one a line of the page.
+
+    After each run `probes.parquet` and `capacity.json` are whole; the page is written at the end, and after each seed.
+    """
+
+    scenario: Scenario
+    settings: Settings
+    measurer: Measurer
+    command: str
+    rows: list[Row] = field(default_factory=list)
+    read: ReadRun = read_run
+    answers: list[Answer] = field(default_factory=list)
+    _variant: str = field(default=ALL, init=False)
+    _found: Found = field(default_factory=lambda: Found("searching", ()), init=False)
+
+    def run(self, by_gpus: bool) -> list[Answer]:
+        """The answers: of all servers, and `by_gpus` of one and of all but one.
+
+        Raises what a run raises, once it has said how to go on.
+        """
+        try:
+            levels = self._searched(ALL, self.scenario, 1.0)
+            if by_gpus:
+                self._search_fewer(levels)
+        except (SquallError, KeyboardInterrupt):
+            self.measurer.screen.step(f"goes on with --resume {self.measurer.folder}")
+            raise
+        finally:
+            if self.rows:
+                self._keep_page()
+        return self.answers
+
+    def to_json(self) -> dict[str, Any]:
+        """What `capacity.json` holds."""
+        answers = self._all_answers()
+        first = answers[0]
+        found = {
+            "schema_version": SCHEMA_VERSION,
+            "answer": sentence(first, self.settings),
+            "settings": asdict(self.settings),
+            **first.to_json(),
+        }
+        if len(answers) > 1:
+            found["by_servers"] = {one.variant: one.to_json() for one in answers}
+            found["scaling_efficiency_ratio"] = scaling(answers)
+        return found
+
+    def _search_fewer(self, levels: Levels) -> None:
+        """One server, and all but one, from what all of them carry on."""
+        first = self.answers[0]
+        n_servers = first.n_servers
+        for name, n, scenario in fewer(self.scenario, n_servers, levels.n_server_nodes or 1):
+            self._searched(name, scenario, n / n_servers, first.capacity_hz)
+
+    def _searched(
+        self, variant: str, scenario: Scenario, share: float, known_hz: float | None = None
+    ) -> Levels:
+        settings = self.settings
+        self._variant, self._found = variant, Found("searching", ())
+        levels = Levels(
+            scenario, settings.base_hz, settings.scale, variant, self.measurer, self.rows, self._keep, self._drain,
+            self.read,
+        )  # fmt: skip
+        options = Options(
+            settings.n_seeds,
+            settings.first_seed,
+            share * (known_hz or settings.start_hz),
+            settings.most_hz,
+            settings.precision,
+            settings.low_ratio,
+        )
+        found = search(levels.measure, options, self._tell)
+        self.answers.append(answer_of(variant, found, settings, self.rows, is_done=True))
+        self._keep()
+        return levels
+
+    def _tell(self, found: Found) -> None:
+        """What is known after a seed."""
+        self._found = found
+        self._keep()
+
+    def _all_answers(self) -> list[Answer]:
+        done = [one.variant for one in self.answers]
+        if self._variant in done:
+            return self.answers
+        return [*self.answers, answer_of(self._variant, self._found, self.settings, self.rows, is_done=False)]
+
+    def _keep(self) -> None:
+        folder = self.measurer.folder
+        _write(folder / PROBES, rows_bytes(self.rows))
+        write_text(folder / FILE, json.dumps(self.to_json(), indent=2) + "\n")
+
+    def _keep_page(self) -> None:
+        commands = [self.command, f"{self.command} --resume {self.measurer.folder.name}"]
+        page = page_of(self._all_answers(), self.settings, self.rows, commands)
+        write_text(self.measurer.folder / PAGE, page_html(page))
+
+    def _drain(self, scenario: Scenario, level: Level) -> None:
+        drain(scenario, level, self.measurer.screen, partial(wait_with, self.measurer.interrupts))
+
+
+def resumed_rows(folder: Path, settings: Settings) -> list[Row]:
+    """The runs of a search that was cut off.
+
+    Raises ScenarioError where `folder` has none, or one of another scenario, other promises or another scale.
+    """
+    try:
+        found = json.loads((folder / FILE).read_text(encoding="utf-8"))
+        before = found["settings"]
+        for key, what in (("scenario_digest", "scenario or promises"), ("scale", "--scale")):
+            then, now = before[key], getattr(settings, key)
+            if then != now:
+                told = f"{what} changed since: {then!s:.12} then, {now!s:.12} now"
+                raise ScenarioError(f"--resume {folder}: {told}")
+    except OSError as error:
+        raise ScenarioError(f"--resume {folder}: no search to go on with: {error_reason(error)}") from error
+    except (ValueError, KeyError, TypeError) as error:
+        raise ScenarioError(f"--resume {folder}: {FILE} is not that of a search") from error
+    return read_rows(str(folder / PROBES))
+
+
+def _write(path: Path, content: bytes) -> None:
+    try:
+        write_atomically(path, content, open_for_write)
+    except OSError as error:
+        raise StoreError(f"cannot write {path}: {error_reason(error)}") from error

@@ -1,0 +1,68 @@
+"""That a server has nothing left of one run before the next begins."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import closing
+
+from squall.actors.net.triton_control import Control, ControlError, authority
+from squall.actors.sampling.triton_metrics import MetricsError, model_counters
+from squall.analysis.capacity.level import Level
+from squall.cluster.interrupts import Interrupts
+from squall.cluster.node.endpoint import METRICS, bracketed
+from squall.cluster.progress import Screen
+from squall.scenarios.config.scenario import Scenario
+
+LONGEST_S = 60.0
+_LOOK_EVERY_S = 0.2
+
+
+Wait = Callable[[float, Callable[[], bool]], bool]
+"""Waits so many seconds at most until something is over; whether it was in time."""
+
+
+def drain(
+    scenario: Scenario, level: Level, screen: Screen, wait: Wait, ask: Callable[[str], int] | None = None
+) -> None:
+    """Waits until servers that run already have nothing left of a run, at most a minute; says so where they still have.
+
+    A run ends with its drain phase: once every reply is there nothing is left. Else Triton's own count of pending
+    requests is asked for (`ask`) where `metrics_port` says where; where it does not, it waits for as long as the
+    unanswered ones take at the run's throughput. A server that squall started ended with its run.
+    """
+    entries = [one for one in scenario.server_entries() or () if one.url is not None]
+    if not entries or not level.n_unanswered:
+        return
+    places = [
+        f"http://{bracketed(authority(one.url)[0])}:{one.metrics_port}"
+        for one in entries
+        if one.url is not None and one.metrics_port is not None
+    ]
+    if len(places) < len(entries):
+        wait_s = min(level.n_unanswered / max(level.throughput_hz, 1e-3), LONGEST_S)
+        screen.step(f"waits {wait_s:.1f} s for {level.n_unanswered} requests that the server may still have")
+        wait(wait_s, lambda: False)
+    elif not wait(LONGEST_S, lambda: not any(map(ask or pending, places))):
+        screen.step(f"after {LONGEST_S:.0f} s the server still has requests of the run before", "red")
+
+
+def pending(url: str) -> int:
+    """Requests that wait for execution at a server, of all its models; 0 where it does not tell."""
+    try:
+        with closing(Control(url)) as control:
+            counters = model_counters(control.ask(METRICS).decode())
+    except (ControlError, MetricsError, UnicodeDecodeError):
+        return 0
+    return sum(one.pending_count or 0 for one in counters.values())
+
+
+def wait_with(interrupts: Interrupts, longest_s: float, is_over: Callable[[], bool]) -> bool:
+    """A `Wait` that a signal ends with KeyboardInterrupt."""
+    end_s = time.monotonic() + longest_s
+    with interrupts.allowed():
+        while not is_over():
+            if time.monotonic() >= end_s:
+                return False
+            time.sleep(min(_LOOK_EVERY_S, max(0.0, end_s - time.monotonic())))
+    return True

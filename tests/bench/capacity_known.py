@@ -1,0 +1,321 @@
+"""`squall capacity` on real time: does its interval hold the answer that is known?
+
+    python -m tests.bench.capacity_known --searches 10 --parallel 1 --cv 1 3 --requests 6000
+    python -m tests.bench.capacity_known --triton --searches 10
+
+The null Triton with a constant service time D is a first-come-first-served queue: under Poisson arrivals (gamma gaps of
+cv 1) p95 is 7.61 D at a load of 0.8, under gamma gaps of cv 3 it is 63 D there. Each search is the command itself, with
+seeds of its own, against a null server of its own that has a core to itself; with `--parallel` several at once, each on
+cores of its own. `--triton`: a head on the CPU in a Triton that each run starts; its answer is read off a long scan of
+loads first. Prints one JSON object.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import math
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any
+
+import yaml
+
+from squall.scenarios.units import NS_PER_S, parse_duration
+from tests.null_process import NullProcess
+
+LOAD = 0.8
+LIMITS = {1.0: 7.61, 3.0: 63.0}
+"""p95 over D at that load (tests/unit/analysis/capacity holds both to a simulation)."""
+_ON_CORES = (
+    "import os, sys; os.sched_setaffinity(0, map(int, sys.argv[1].split(',')));"
+    "os.execvp(sys.argv[2], sys.argv[2:])"
+)
+_SCAN_REACH, _SCAN_SEED = 1.25, 90_000
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """0 where every search ended with an answer or a refusal of its own."""
+    options = _parser().parse_args(arguments)
+    begun = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="squall-capacity-") as folder:
+        cores = SimpleQueue[list[int]]()
+        for own in core_sets(options.parallel):
+            cores.put(own)
+        found = (
+            _of_triton(options, Path(folder), cores)
+            if options.triton
+            else _of_null(options, Path(folder), cores)
+        )
+    minutes = (time.monotonic() - begun) / 60.0
+    told = {
+        "host_cores": os.cpu_count(),
+        "python": platform.python_version(),
+        "minutes": round(minutes, 1),
+        **found,
+    }
+    print(json.dumps(told, indent=1))
+    return 0
+
+
+def alone_on(pid: int, core: int) -> None:
+    """Ties a null server to a core, in real time where that is allowed: it stands for a host of its own."""
+    os.sched_setaffinity(pid, [core])
+    with contextlib.suppress(PermissionError):
+        os.sched_setscheduler(pid, os.SCHED_RR, os.sched_param(1))
+
+
+def core_sets(n_parallel: int) -> list[list[int]]:
+    """As many sets of cores of this process, apart from one another, each of two at least. Raises SystemExit."""
+    cores = sorted(os.sched_getaffinity(0))
+    size = len(cores) // n_parallel
+    if size < 2:
+        raise SystemExit(f"{n_parallel} searches at once need {2 * n_parallel} cores, there are {len(cores)}")
+    return [cores[place * size : (place + 1) * size] for place in range(n_parallel)]
+
+
+def _parser() -> argparse.ArgumentParser:
+    out = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    out.add_argument("--searches", type=int, default=10, help="of each cv")
+    out.add_argument("--parallel", type=int, default=1, help="at once, each on cores of its own")
+    out.add_argument("--cv", type=float, nargs="+", default=[1.0, 3.0], choices=sorted(LIMITS))
+    out.add_argument("--requests", type=int, default=6_000, help="of a run")
+    out.add_argument("--seeds", type=int, default=5, help="of a search")
+    out.add_argument("--service", default="1600us", help="D of the null server")
+    out.add_argument("--low", default="25%", help="as of squall capacity")
+    out.add_argument("--triton", action="store_true", help="a head on the CPU instead of the null server")
+    out.add_argument(
+        "--scan", type=int, default=9, help="loads of the scan, within a quarter of a first search"
+    )
+    out.add_argument("--limit", default="50ms", help="of p95 with --triton")
+    return out
+
+
+def _of_null(options: argparse.Namespace, folder: Path, cores: SimpleQueue[list[int]]) -> dict[str, Any]:
+    service_ns = parse_duration(options.service)
+    truth_hz = LOAD * NS_PER_S / service_ns
+    found: dict[str, Any] = {"service": options.service, "truth_hz": truth_hz, "requests": options.requests}
+    for cv in options.cv:
+        limit_ns = round(LIMITS[cv] * service_ns)
+        scenario = _scenario(truth_hz, cv, options.requests, limit_ns)
+
+        def searched(number: int, scenario: dict[str, Any] = scenario, cv: float = cv) -> dict[str, Any]:
+            own = cores.get()
+            try:
+                with NullProcess(f"--service=constant:{service_ns}ns", "--servers=1") as null:
+                    alone_on(null.pid, own[0])
+                    url = f"http://127.0.0.1:{null.ports['http']}"
+                    place = folder / f"cv{cv:g}-{number}"
+                    return search(place, scenario, options, number, own[1:], ["--server", url], truth_hz)
+            finally:
+                cores.put(own)
+
+        found[f"cv_{cv:g}"] = _together(options, searched)
+    return found
+
+
+def _of_triton(options: argparse.Namespace, folder: Path, cores: SimpleQueue[list[int]]) -> dict[str, Any]:
+    """The truth is where the late share of all seeds of a scan, taken together, crosses 5 %."""
+    limit_ns = parse_duration(options.limit)
+    own = cores.get()
+    pilot = search(
+        folder / "pilot", _head_scenario(100.0, options.requests, limit_ns), options, 500, own, [], 0.0, 1
+    )
+    about_hz = pilot["capacity_hz"]
+    if about_hz is None:
+        raise SystemExit(f"the first search found no capacity: {pilot['kind']}: {pilot['reason']}")
+    scenario = _head_scenario(about_hz, options.requests, limit_ns)
+    scan = [
+        late_at(
+            folder / f"scan-{place}",
+            scenario,
+            about_hz,
+            _SCAN_REACH ** (2.0 * place / (options.scan - 1) - 1.0),
+            options,
+            own,
+        )
+        for place in range(options.scan)
+    ]
+    cores.put(own)
+    truth_hz = crossing_hz(scan, 0.05)
+
+    def searched(number: int) -> dict[str, Any]:
+        on = cores.get()
+        try:
+            return search(folder / f"triton-{number}", scenario, options, number, on, [], truth_hz)
+        finally:
+            cores.put(on)
+
+    return {
+        "limit": options.limit,
+        "truth_hz": truth_hz,
+        "scan": scan,
+        "searches": _together(options, searched),
+    }
+
+
+def late_at(
+    folder: Path,
+    scenario: dict[str, Any],
+    base_hz: float,
+    ratio: float,
+    options: argparse.Namespace,
+    own: Sequence[int],
+) -> dict[str, float]:
+    """The late share at a load, over seeds that no search has. Raises SystemExit where a run is INVALID twice."""
+    shares = []
+    for seed in range(_SCAN_SEED, _SCAN_SEED + options.seeds):
+        words = ["run", "--set", f"phases.main.speed={ratio:.5f}", "--seed", str(seed)]
+        for attempt in range(2):
+            summary = squall(folder / f"{seed}-{attempt}", scenario, words, own)
+            if summary["verdict"]["status"] == "VALID":
+                break
+        else:
+            raise SystemExit(f"a run of the scan is INVALID twice: {summary['verdict']['reasons'][0]}")
+        shares.append(summary["promises"][0]["late_ratio"])
+    return {"rate_hz": base_hz * ratio, "late_ratio": sum(shares) / len(shares)}
+
+
+def crossing_hz(scan: Sequence[dict[str, float]], share: float) -> float:
+    """The load at which the late share crosses `share`, between the two levels about it, in logarithms.
+
+    Raises SystemExit where the scan does not reach it.
+    """
+    for low, high in pairwise(scan):
+        if low["late_ratio"] <= share < high["late_ratio"]:
+            first, last = (math.log(max(one["late_ratio"], 1e-6)) for one in (low, high))
+            part = (math.log(share) - first) / (last - first)
+            return float(low["rate_hz"] * (high["rate_hz"] / low["rate_hz"]) ** part)
+    raise SystemExit(f"the scan does not cross {share:.0%}: {json.dumps(list(scan))}")
+
+
+def _together(options: argparse.Namespace, searched: Any) -> dict[str, Any]:
+    with ThreadPoolExecutor(options.parallel) as pool:
+        answers = list(pool.map(searched, range(options.searches)))
+    held = [one["holds_truth"] for one in answers]
+    widths = [one["width_ratio"] for one in answers if one["width_ratio"] is not None]
+    return {
+        "n_searches": len(answers),
+        "n_hold_truth": sum(held),
+        "n_safe_below_truth": sum(
+            bool(one["safe_hz"] and one["safe_hz"] < one["truth_hz"]) for one in answers
+        ),
+        "width_mean_ratio": sum(widths) / len(widths) if widths else None,
+        "searches": answers,
+    }
+
+
+def search(
+    folder: Path,
+    scenario: dict[str, Any],
+    options: argparse.Namespace,
+    number: int,
+    cores: Sequence[int],
+    more: Sequence[str],
+    truth_hz: float,
+    n_seeds: int | None = None,
+) -> dict[str, Any]:
+    """One search, its seeds a thousand from those of the others, and whether its interval holds the truth."""
+    begun = time.monotonic()
+    words = [
+        "capacity",
+        "--seeds",
+        str(n_seeds or options.seeds),
+        "--seed",
+        str(1 + 1_000 * number),
+        "--low",
+        options.low,
+    ]
+    answer = squall(folder, scenario, [*words, *more], cores)
+    interval = answer.get("interval")
+    found = {
+        "kind": answer["kind"],
+        "capacity_hz": answer["capacity_hz"],
+        "low_hz": interval and interval["low_hz"],
+        "high_hz": interval and interval["high_hz"],
+        "width_ratio": interval and (interval["high_hz"] - interval["low_hz"]) / interval["rate_hz"],
+        "safe_hz": answer["safe"] and answer["safe"]["rate_hz"],
+        "is_confirmed": answer["safe"] and answer["safe"]["is_confirmed"],
+        "truth_hz": truth_hz,
+        "holds_truth": bool(interval and interval["low_hz"] <= truth_hz <= interval["high_hz"]),
+        "per_seed_hz": [one["capacity_hz"] for one in answer["per_seed"]],
+        "reason": answer["reason"],
+        "n_runs": answer["n_runs"],
+        "minutes": round((time.monotonic() - begun) / 60.0, 2),
+    }
+    sys.stderr.write(f"{folder.name}: {json.dumps(found)}\n")
+    return found
+
+
+def squall(
+    folder: Path, scenario: dict[str, Any], words: Sequence[str], cores: Sequence[int]
+) -> dict[str, Any]:
+    """What a command says with --json, run on `cores`. Raises SystemExit with its last lines where it says nothing."""
+    folder.mkdir(parents=True)
+    path = folder / "scenario.yaml"
+    path.write_text(yaml.safe_dump(scenario), encoding="utf-8")
+    command = [str(Path(sys.executable).with_name("squall")), words[0], str(path), *words[1:], "--json"]
+    on_cores = [sys.executable, "-c", _ON_CORES, ",".join(map(str, cores))]
+    done = subprocess.run(
+        [*on_cores, *command, "--out", str(folder / "runs")], capture_output=True, text=True, check=False
+    )
+    try:
+        found: dict[str, Any] = json.loads(done.stdout)
+    except ValueError:
+        raise SystemExit(
+            f"{' '.join(command)}: exit code {done.returncode}\n{done.stderr[-2_000:]}"
+        ) from None
+    return found
+
+
+def _scenario(rate_hz: float, cv: float, n_requests: int, limit_ns: int) -> dict[str, Any]:
+    """So many requests at that rate for the null server; profilers off, one worker."""
+    arrivals = {"kind": "poisson"} if cv == 1.0 else {"kind": "gamma", "cv": cv}
+    return {
+        "name": f"known-cv{cv:g}",
+        "seed": 1,
+        "model": {"name": "linear_head", "settings": {"width": 4, "classes": 2}},
+        "clients": {"workers_per_node": 1, "timeout": "30s", "connections": 64, "payload_variants": 1},
+        "phases": _phases({**arrivals, "rate": f"{rate_hz}/s"}, rate_hz, n_requests),
+        "profile": {"kernels": "off", "nvml": "off", "batches": "off", "gpm": "off"},
+        "promises": {"response": f"p(95)<{limit_ns / 1e6:.6f}ms"},
+    }
+
+
+def _head_scenario(rate_hz: float, n_requests: int, limit_ns: int) -> dict[str, Any]:
+    """A head on the CPU, one request a batch."""
+    settings = {"width": 256, "layers": 6, "sequence": 32, "classes": 2}
+    return {
+        **_scenario(rate_hz, 1.0, n_requests, limit_ns),
+        "name": "known-head",
+        "model": {"name": "seqlen_head", "settings": settings, "max_batch_size": 1},
+    }
+
+
+def _phases(arrivals: dict[str, Any], rate_hz: float, n_requests: int) -> list[dict[str, Any]]:
+    """A second of a twentieth of the load before, so that nothing is cold."""
+    warm = {"kind": "poisson", "rate": f"{rate_hz / 20}/s"}
+    return [
+        {"name": "warm", "kind": "warmup", "duration": "1s", "arrivals": warm},
+        {
+            "name": "main",
+            "kind": "measure",
+            "duration": f"{round(n_requests / rate_hz * 1_000)}ms",
+            "arrivals": arrivals,
+        },
+        {"name": "drain", "kind": "drain", "duration": "30s"},
+    ]
+
+
+if __name__ == "__main__":
+    sys.exit(main())
