@@ -37,9 +37,7 @@ class Keepers:
                 remove_kept(store.run, self._handles)
             raise
         store.amend(replace(store.manifest, kept=folders))
-        store.kept.reach(
-            {label: NodeFolder(self._handles[label], folders[label], label) for label in folders}
-        )
+        _reach(store, {label: NodeFolder(self._handles[label], folders[label], label) for label in folders})
 
     def __getitem__(self, label: str) -> Handle[Keeper]:
         return self._handles[label]
@@ -52,7 +50,8 @@ class Keepers:
 
 @contextmanager
 def reached(store: RunStore, nodes: Sequence[Node]) -> Iterator[dict[str, Handle[Keeper]]]:
-    """The folders that `nodes` of a Ray keep of the run are read meanwhile; their keepers, by label in the run."""
+    """The folders that `nodes` of a Ray keep of the run are read meanwhile, and slices worked on there; their keepers,
+    by label in the run."""
     root = _root_of(store)
     asked = [spawn("keeper", node, _THREADS, Keeper, root) for node in nodes]
     try:
@@ -60,11 +59,15 @@ def reached(store: RunStore, nodes: Sequence[Node]) -> Iterator[dict[str, Handle
         for at, there in ask_all(dict(enumerate(asked)), Keeper.nodes_of, store.run).items():
             keeper = asked[at]
             wanted = {label: folder for label, folder in there.items() if label in store.manifest.kept}
-            store.kept.reach({label: NodeFolder(keeper, folder, label) for label, folder in wanted.items()})
+            _reach(store, {label: NodeFolder(keeper, folder, label) for label, folder in wanted.items()})
             found |= dict.fromkeys(wanted, keeper)
         yield found
     finally:
         end_all(asked)
+
+
+def _reach(store: RunStore, places: dict[str, NodeFolder]) -> None:
+    store.kept.reach(places, {label: place.work for label, place in places.items()})
 
 
 def _root_of(store: RunStore) -> str | None:

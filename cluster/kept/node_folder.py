@@ -5,16 +5,21 @@ from __future__ import annotations
 import errno
 import io
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
 
+from squall.analysis.storage.workplace import Errand
+from squall.analysis.tables.sealed import SealedFile
 from squall.cluster.kept.keeper import Keeper
 from squall.cluster.remote.spawn import Handle
 from squall.scenarios.errors import SquallError
 
 _PIECE_BYTES = 8 * 1024**2
+_WORK_TIMEOUT_S = 24 * 3600.0
+"""A slice takes seconds; whoever is silent or gone is found out long before."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +55,11 @@ class NodeFolder:
     def remove(self, name: str) -> None:
         with _Told():
             self.keeper.call(Keeper.remove, self.folder, name)
+
+    def work(self, table: str, made: str, number: int, errand: Errand) -> Sequence[SealedFile]:
+        """A `Workplace`. Raises SquallError: it waits as long as the process of the node lives."""
+        asked = self.keeper.begin(Keeper.work, self.folder, self.node, table, made, number, errand)
+        return self.keeper.wait(asked, _WORK_TIMEOUT_S)
 
 
 class _FileThere(io.RawIOBase):
