@@ -101,3 +101,9 @@ def set_to_work(store: RunStore) -> dict[str, Colleague]:
         {node: one.work for node, one in colleagues.items()},
     )
     return colleagues
+
+
+def plain(rows: pa.Table) -> pa.Table:
+    """Text as text: which words a part has in its dictionary depends on where parts are cut."""
+    types = [pa.string() if pa.types.is_dictionary(one.type) else one.type for one in rows.schema]
+    return rows.cast(pa.schema(list(zip(rows.column_names, types, strict=True))))

@@ -1,12 +1,17 @@
-"""What the analysis of a run that lies on its nodes brings to the driver, where they work on it and where they only read.
+"""What crosses to the driver when a run that lies on its nodes is analysed: read from there, or worked on there.
 
     python -m tests.bench.kept_nodes [--scale RATIO] [--memory SIZE]
 
 A run of `tests.bench.big_runs` (scale 0.02: 200,000 requests, 1 million kernels) lies on two nodes with clients and two
-with a server each, behind keepers in processes of their own that are asked over real channels. `squall analyze` without
-its commands is done in a process that has the run directory alone: once with all slices made there, once with those of
-`batch_costs` and `joined` made on the nodes. Prints by step the MiB that the driver sent and received, its peak memory
-(VmHWM) after it, and the MiB of tables in the run directory. Counts, not times: all is on one machine.
+with a server each, behind keepers in processes of their own that are asked over real channels. The steps of `squall
+analyze` are done in a process that has the run directory alone, three ways:
+
+    here                all slices made there, every query fetching for itself
+    here, kept          what was read kept until the end
+    on the nodes, kept  slices of `batch_costs` and `joined` made on the nodes too: what `squall analyze --ray` does
+
+Prints by step the MiB that the driver sent and received, its peak memory (VmHWM) so far, and the MiB of tables in the
+run directory. Counts, not times: all is on one machine.
 """
 
 from __future__ import annotations
@@ -25,6 +30,7 @@ from typing import Any
 from squall.analysis.derive import N_THREADS
 from squall.analysis.storage.query import in_threads
 from squall.analysis.storage.store import RunStore
+from squall.cluster.kept.fetched import Fetched
 from squall.cluster.kept.keeper import Keeper
 from squall.cluster.kept.node_folder import NodeFolder
 from squall.cluster.placement import Node
@@ -37,6 +43,8 @@ from tests.kept_runs import leave_on_nodes
 
 NODES = ("node-0", "node-1", "node-2", "node-3")
 MIB = 2**20
+WAYS = {"here": (False, False), "here, kept": (False, True), "on the nodes, kept": (True, True)}
+"""Whether slices are made on the nodes, and whether what was read is kept until the end."""
 
 
 def _steps(store: RunStore, memory: int) -> dict[str, Callable[[], Any]]:
@@ -57,19 +65,19 @@ def _steps(store: RunStore, memory: int) -> dict[str, Callable[[], Any]]:
     }
 
 
-def _analyse(run_dir: Path, memory: int, works_there: bool, answer: Connection) -> None:
+def _analyse(run_dir: Path, memory: int, works_there: bool, is_kept: bool, answer: Connection) -> None:
     """In a process of its own: by step (sent, received, peak, tables here), all in MiB."""
     store = RunStore.open(run_dir)
     counted = Counted()
     keepers = []
     with counted.counting():
-        places = {}
+        places, fetched = {}, Fetched(run_dir) if is_kept else None
         for label, folder in store.manifest.kept.items():
             keeper = spawn(
                 "keeper", Node(label, "", "127.0.0.1", 0, True), 4, Keeper, str(Path(folder).parent)
             )
             keepers.append(keeper)
-            places[label] = NodeFolder(keeper, folder, label)
+            places[label] = NodeFolder(keeper, folder, label, fetched)
         store.kept.reach(places, {label: one.work for label, one in places.items()} if works_there else {})
         found = {}
         try:
@@ -84,10 +92,12 @@ def _analyse(run_dir: Path, memory: int, works_there: bool, answer: Connection) 
     answer.send(found)
 
 
-def _measured(run_dir: Path, memory: int, works_there: bool) -> dict[str, tuple[float, float, float, float]]:
+def _measured(
+    run_dir: Path, memory: int, works_there: bool, is_kept: bool
+) -> dict[str, tuple[float, float, float, float]]:
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
-    process = context.Process(target=_analyse, args=(run_dir, memory, works_there, theirs))
+    process = context.Process(target=_analyse, args=(run_dir, memory, works_there, is_kept, theirs))
     process.start()
     theirs.close()
     try:
@@ -114,15 +124,15 @@ def main() -> None:
             f"{rows['requests']:,} requests, {rows['kernels']:,} kernels, {raw / MIB:.1f} MiB of raw tables\n"
         )
         print(
-            "| step | made | sent MiB | received MiB | peak MiB | tables here MiB |\n|---|---|---|---|---|---|"
+            "| step | way | sent MiB | received MiB | peak MiB | tables here MiB |\n|---|---|---|---|---|---|"
         )
-        for works_there in (False, True):
-            found = _measured(store.run_dir, options.memory, works_there)
+        for way, (works_there, is_kept) in WAYS.items():
+            found = _measured(store.run_dir, options.memory, works_there, is_kept)
             total = [sum(one[at] for one in found.values()) for at in (0, 1)]
             last = list(found.values())[-1]
             for name, figures in {**found, "all": (*total, *last[2:])}.items():
                 cells = " | ".join(f"{figure:.1f}" for figure in figures)
-                print(f"| {name} | {'on the nodes' if works_there else 'here'} | {cells} |")
+                print(f"| {name} | {way} | {cells} |")
             sys.stdout.flush()
 
 

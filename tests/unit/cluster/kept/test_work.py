@@ -18,7 +18,7 @@ from squall.analysis.storage.store import RunStore
 from squall.analysis.storage.workplace import Errand
 from squall.analysis.tables.sealed import SealedFile
 from squall.scenarios.errors import AnalysisError, ClusterError, LostActor
-from tests.kept_runs import leave_on_nodes, set_to_work
+from tests.kept_runs import leave_on_nodes, plain, set_to_work
 from tests.plain_runs import plain_run
 from tests.planted_runs import STYLES, Shape, plant
 from tests.unit.analysis.test_relations import of_two_models
@@ -43,12 +43,6 @@ def planted(tmp_path: Path, workers_here: Sequence[int] = (), n_twice: int = 0) 
 
 def derived(store: RunStore) -> dict[str, pa.Table]:
     return {name: plain(store.read(name)) for name in store.tables() if TABLES[name].is_derived}
-
-
-def plain(rows: pa.Table) -> pa.Table:
-    """Text as text: which words a part has in its dictionary depends on where parts are cut."""
-    types = [pa.string() if pa.types.is_dictionary(one.type) else one.type for one in rows.schema]
-    return rows.cast(pa.schema(list(zip(rows.column_names, types, strict=True))))
 
 
 def assert_same(found: dict[str, pa.Table], wanted: dict[str, pa.Table]) -> None:
