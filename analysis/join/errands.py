@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Literal
 
@@ -18,7 +19,7 @@ import pyarrow as pa
 
 from squall.analysis.arrays import Int64s
 from squall.analysis.join.slices import JoinSlice, join_slice
-from squall.analysis.join.sources import Homes, Sources
+from squall.analysis.join.sources import REQUESTS, Homes, Sources, Span
 from squall.analysis.join.step_rows import step_slice
 from squall.analysis.storage.part import parquet_bytes
 from squall.analysis.storage.places.place import FarPart, home_of
@@ -40,30 +41,70 @@ def slice_at(one: JoinSlice, homes: Homes, home: int) -> JoinSlice:
     return replace(one, requests=requests, nodes=nodes)
 
 
-def join_errand(table: Table, one: JoinSlice, home: int) -> Errand:
-    """For the node of `slice_at`, which works without anything of here. Raises StoreError."""
-    sources = one.sources
-    span = (sources.spans if table == "joined" else sources.step_spans)[one.number]
-    ids = sources.ids_at(home, span)
-    members = _rows(sources, _OF_BATCHES[table], "request_id", ids)
-    places = np.unique(members["place"].to_numpy())
-    rows = {
-        _OF_BATCHES[table]: members,
-        relations.EXECUTED: _rows(sources, relations.EXECUTED, "place", places),
-    }
-    rows |= {relation: _rows(sources, relation, "request_id", ids) for relation in _BY_ID[table]}
-    files = {relation.name: parquet_bytes(found) for relation, found in rows.items()}
-    files |= {relation.name: sources.path(relation).read_bytes() for relation in _WHOLE[table]}
-    requests = tuple(Path(part.file) for part in one.requests if isinstance(part, FarPart))
-    bare = replace(sources, folder=Path(), homes=None)
-    return _JoinErrand(table, replace(one, requests=requests, sources=bare), files)
+class Errands:
+    """Makes up the errands of one table. For several threads: nodes that are at the same slice share what it read."""
+
+    def __init__(self, table: Table) -> None:
+        self._table: Table = table
+        self._stretch = lru_cache(maxsize=2)(partial(_Stretch, table))
+
+    def make(self, one: JoinSlice, home: int) -> Errand:
+        """For the node of `slice_at`, which works without anything of here. Raises StoreError."""
+        sources, table = one.sources, self._table
+        stretch = self._stretch(sources.folder, _spans(table, sources)[one.number])
+        ids = stretch.ids(home)
+        members = stretch.rows(_OF_BATCHES[table], ids)
+        rows = {
+            _OF_BATCHES[table]: members,
+            relations.EXECUTED: stretch.rows(relations.EXECUTED, np.unique(members["place"].to_numpy())),
+        }
+        rows |= {relation: stretch.rows(relation, ids) for relation in _BY_ID[table]}
+        files = {relation.name: parquet_bytes(found) for relation, found in rows.items()}
+        files |= {relation.name: sources.path(relation).read_bytes() for relation in _WHOLE[table]}
+        requests = tuple(Path(part.file) for part in one.requests if isinstance(part, FarPart))
+        bare = replace(sources, folder=Path(), homes=None)
+        return _JoinErrand(table, replace(one, requests=requests, sources=bare), files)
 
 
-def _rows(sources: Sources, relation: relations.Relation, key: str, wanted: Int64s) -> pa.Table:
-    """The rows of a file whose `key` is one of `wanted`, which are sorted."""
-    first, last = (wanted[0], wanted[-1]) if len(wanted) else (0, -1)
-    found = pa.table(read_span([sources.path(relation)], key, int(first), int(last), list(relation.columns)))
-    return found.filter(pa.array(np.isin(found[key].to_numpy(), wanted)))
+def _spans(table: Table, sources: Sources) -> tuple[Span, ...]:
+    return sources.spans if table == "joined" else sources.step_spans
+
+
+class _Stretch:
+    """What the files have of the requests of one slice, wherever these lie."""
+
+    def __init__(self, table: Table, folder: Path, span: Span) -> None:
+        found = read_span([folder / REQUESTS], "request_id", *span, ["request_id", "home"])
+        ids, homes = found["request_id"].to_numpy(), found["home"].to_numpy()
+        order = np.argsort(homes, kind="stable")
+        self._ids, self._homes = ids[order], homes[order]
+        sources = Sources(folder, (span,))
+        self._found = {
+            relation: _read(sources, relation, "request_id", span)
+            for relation in (_OF_BATCHES[table], *_BY_ID[table])
+        }
+        places = self._found[_OF_BATCHES[table]]["place"].to_numpy()
+        of_places = (int(places.min()), int(places.max())) if len(places) else (0, -1)
+        self._found[relations.EXECUTED] = _read(sources, relations.EXECUTED, "place", of_places)
+
+    def ids(self, home: int) -> Int64s:
+        """Of the requests that lie at a home, in order."""
+        first, end = np.searchsorted(self._homes, (home, home + 1))
+        ids: Int64s = self._ids[first:end]
+        return ids
+
+    def rows(self, relation: relations.Relation, wanted: Int64s) -> pa.Table:
+        """Those with one of the `wanted` keys, which are sorted, as the rows are."""
+        found = self._found[relation]
+        keys = found["place" if relation is relations.EXECUTED else "request_id"].to_numpy()
+        first, end = (np.searchsorted(keys, wanted, side) for side in ("left", "right"))
+        n = end - first
+        at = np.repeat(first - np.cumsum(n) + n, n) + np.arange(n.sum())
+        return found.take(pa.array(at))
+
+
+def _read(sources: Sources, relation: relations.Relation, key: str, span: Span) -> pa.Table:
+    return pa.table(read_span([sources.path(relation)], key, *span, list(relation.columns)))
 
 
 @dataclass(frozen=True)

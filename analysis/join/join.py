@@ -26,7 +26,7 @@ from functools import partial
 from typing import Any
 
 from squall.analysis.join.batch_costs import write_batch_costs
-from squall.analysis.join.errands import Table, join_errand, slice_at
+from squall.analysis.join.errands import Errands, Table, slice_at
 from squall.analysis.join.named_ids import count_named, n_repeated
 from squall.analysis.join.server_parts import PARTS
 from squall.analysis.join.slices import JoinSlice, join_slice
@@ -121,8 +121,9 @@ def _write(store: RunStore, table: Table, sources: Sources, spread: Spread) -> N
             for number, span in enumerate(spans)
             for home in sources.homes.of_spans[span]
         ]
+        errands = Errands(table)
         orders = [
-            Order(sources.homes.names[home], one.number, partial(join_errand, table, one, home))
+            Order(sources.homes.names[home], one.number, partial(errands.make, one, home))
             for home, one in pairs
             if home
         ]

@@ -14,7 +14,6 @@ from pathlib import Path
 import duckdb
 import pyarrow as pa
 
-from squall.analysis.arrays import Int64s
 from squall.analysis.clocks.errors import ClockErrors
 from squall.analysis.join.executions import add_executions, add_named
 from squall.analysis.join.meanwhile import GPU_STATE, GPU_STATES, add_while_there
@@ -24,7 +23,6 @@ from squall.analysis.recorded import add_windows
 from squall.analysis.steps.children import find_children
 from squall.analysis.storage.places.place import home_of
 from squall.analysis.storage.query import attach_copy, connect
-from squall.analysis.storage.row_groups import read_span
 from squall.analysis.storage.store import RunStore
 from squall.analysis.tables import relations
 from squall.analysis.tables.columns import NO_DEVICE
@@ -95,7 +93,8 @@ _OF_REQUESTS = (
     "request_id", "node", "worker", "target", "phase", "outcome", "rows", "scheduled_ns", "sent_ns", "done_ns",
 )  # fmt: skip
 """Columns of `requests` that the files are made of: of requests that stay on their nodes, all that leaves these."""
-_REQUESTS = "requests.parquet"
+REQUESTS = "requests.parquet"
+"""File with these, and the place of the home of each in `Homes.names`, where any stay on nodes."""
 _HOMES = "SELECT DISTINCT home FROM requests WHERE request_id BETWEEN $first AND $last ORDER BY home"
 
 Span = tuple[int, int]
@@ -124,12 +123,6 @@ class Sources:
     homes: Homes | None = None
     """None: all is worked on here."""
 
-    def ids_at(self, home: int, span: Span) -> Int64s:
-        """Of the requests of a span the ids of those that lie at a home; sorted."""
-        found = read_span([self.folder / _REQUESTS], "request_id", *span, ["request_id", "home"])
-        ids: Int64s = found["request_id"].to_numpy()[found["home"].to_numpy() == home]
-        return ids
-
     def path(self, relation: relations.Relation) -> Path:
         """File of one of the relations above."""
         return self.folder / f"{relation.name}.parquet"
@@ -147,7 +140,7 @@ def write_sources(store: RunStore, folder: Path, rows_per_slice: int, memory_lim
     with connect(store, ["requests", *there] if is_here else there, memory_limit_bytes) as connection:
         if not is_here:
             homes = [[part for part in parts if home_of(part, store.workplaces) == name] for name in names]
-            attach_copy(connection, "requests", _OF_REQUESTS, homes, folder / _REQUESTS)
+            attach_copy(connection, "requests", _OF_REQUESTS, homes, folder / REQUESTS)
         add_executions(connection, store)
         add_named(connection, store)
         _add_first_rows(connection)
