@@ -6,14 +6,31 @@ any kernel ran, up to t, is what all kernels that start by t cover, less what li
 to the last end among them, for all of these began before.
 
 Of a server that the kernel library recorded in windows, requests that one window holds from send to end have sums.
+
+The state of a GPU at an instant is that of the NVML sample which holds it.
 """
 
 from __future__ import annotations
 
 import duckdb
 
-from squall.analysis.join.gpu_states import GPU_STATE
 from squall.analysis.tables import relations
+
+COLUMNS = ("util", "sm_util", "sm_clock_hz", "throttle_reasons")
+"""Columns of `gpu_samples` that are the state; `joined` has them with gpu_ in front."""
+
+# Of a GPU and its MIG instances the whole one counts, else the first.
+GPU_STATES = """
+SELECT node, gpu_uuid, t_ns, interval_ns, util, sm_util, sm_clock_hz, throttle_reasons,
+    count(DISTINCT gpu_uuid) OVER (PARTITION BY node) = 1 AS is_only
+FROM gpu_samples
+QUALIFY mig_instance = min(mig_instance) OVER (PARTITION BY node, gpu_uuid)
+"""
+"""Query for table `gpu_states`; is_only: no other GPU of the node was sampled."""
+GPU_STATE = ", ".join(
+    f"CASE WHEN g.t_ns - {{at}} < g.interval_ns THEN g.{name} END AS gpu_{name}" for name in COLUMNS
+)
+"""Of sample `g`, the first of its GPU that ends at instant `at` or after it, if it holds that."""
 
 # Servers that some request was for, with no request in any batch, or with some that belong to a decoupled model.
 _SERVERS = """

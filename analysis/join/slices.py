@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from squall.analysis.arrays import Bools, Int64s
 from squall.analysis.clocks.errors import ClockErrors
 from squall.analysis.join.executions import TRACE
-from squall.analysis.join.gpu_states import COLUMNS as GPU_COLUMNS
+from squall.analysis.join.meanwhile import COLUMNS as GPU_COLUMNS
 from squall.analysis.join.server_parts import server_parts, share_of
 from squall.analysis.join.sources import FIRST, Sources
 from squall.analysis.schema import arrow_schema

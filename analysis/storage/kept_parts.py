@@ -1,15 +1,21 @@
-"""Parts of a run's tables that stayed on the nodes which made them, each in a folder of its node."""
+"""Parts of a run's tables that stayed on the nodes which made them, each in a folder of its node.
+
+Parts of a derived table that a node makes lie there from when they are written, and are of the run from when its
+manifest names them. What a manifest does not name is nobody's: whoever makes the table again removes it first.
+"""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 from squall.analysis.storage.part import error_reason
 from squall.analysis.storage.places.local_folder import LocalFolder
 from squall.analysis.storage.places.place import FarPart, Place, fetch
+from squall.analysis.storage.workplace import Order, Workplace, work_there
 from squall.analysis.tables.manifest import Manifest
 from squall.analysis.tables.sealed import SealedFile, SealedTable
 from squall.scenarios.errors import StoreError
@@ -25,15 +31,21 @@ class KeptParts:
     def __init__(self, manifest: Manifest) -> None:
         self.folders = manifest.kept
         """The folder of the run on each node."""
+        self.workplaces: dict[str, Workplace] = {}
+        """Nodes that work on their own records."""
         self._places: dict[str, Place] = {}
+        self._made: dict[str, list[SealedFile]] = {}
+        """Parts of derived tables that the manifest does not name yet."""
         self._files: dict[str, list[SealedFile]] = {
             name: [file for file in table.files if file.node]
             for name, table in (manifest.tables or {}).items()
         }
 
-    def reach(self, places: Mapping[str, Place]) -> None:
-        """From now on the folder of each of these nodes is read through its place."""
+    def reach(self, places: Mapping[str, Place], workplaces: Mapping[str, Workplace] | None = None) -> None:
+        """From now on the folder of each of these nodes is read through its place, and slices of what lies there are
+        made by its workplace, if it has one."""
         self._places.update(places)
+        self.workplaces.update(workplaces or {})
 
     def add(self, table: str, files: Iterable[SealedFile]) -> None:
         """Parts that a node has made."""
@@ -63,6 +75,49 @@ class KeptParts:
                 raise StoreError(f"{self._told(node)}: {error_reason(error)}") from error
         stated = {file.path for file in self._files[table]} if sizes else set()
         return {name: size for name, size in sizes.items() if name in stated}
+
+    def make(self, table: str, made: str, orders: Sequence[Order]) -> int:
+        """Has nodes make parts of derived `table` (`RunStore.replacing`), and returns their rows. Raises AnalysisError
+        where one cannot, StoreError where one is not reached."""
+        if not orders:
+            return 0
+        self._sweep(table, {order.node for order in orders})
+        files = work_there(self.workplaces, table, made, orders)
+        self._made.setdefault(table, []).extend(files)
+        return sum(file.rows for file in files)
+
+    def made(self, table: str) -> list[SealedFile]:
+        """What `make` has of the table since it was settled or dropped."""
+        return self._made.get(table, [])
+
+    def settle(self, table: str) -> None:
+        """The manifest names what was made: the parts of before go."""
+        before = self._files.get(table, [])
+        self._files[table] = self._made.pop(table, [])
+        self._remove(before)
+
+    def drop(self, table: str) -> None:
+        """What was made is not wanted: it goes, as far as its nodes are there."""
+        self._remove(self._made.pop(table, []))
+
+    def _sweep(self, table: str, nodes: Iterable[str]) -> None:
+        """Removes what the nodes have of a derived table that the manifest does not name."""
+        named = {file.path for file in self._files.get(table, [])}
+        for node in sorted(nodes):
+            place = self._place_of(node)
+            assert place is not None, "who works there is reached"
+            try:
+                for name in place.sizes(f"{node}/tables/{table}/"):
+                    if name not in named:
+                        place.remove(name)
+            except OSError as error:
+                raise StoreError(f"{self._told(node)}: {error_reason(error)}") from error
+
+    def _remove(self, files: Iterable[SealedFile]) -> None:
+        for file in files:
+            if (place := self._place_of(file.node)) is not None:
+                with suppress(OSError):  # it is swept when the table is made again
+                    place.remove(file.path)
 
     def added_to(self, table: str, entry: SealedTable) -> SealedTable:
         """What a sealed manifest states of the table whose parts here are `entry`."""

@@ -43,6 +43,13 @@ def _encodings(schema: pa.Schema) -> dict[str, Any]:
     }
 
 
+def parquet_bytes(rows: pa.Table) -> bytes:
+    """`rows` as a Parquet file in memory."""
+    buffer = pa.BufferOutputStream()
+    pq.write_table(rows, buffer, compression="zstd")
+    return bytes(buffer.getvalue().to_pybytes())
+
+
 class OpenPart:
     """A part of one table being written at `path` + `.open`. Methods raise OSError or pa.ArrowException."""
 
@@ -90,6 +97,12 @@ class NewParts:
     table: str
     folder: Path
     open_file: FileOpener = open_for_write
+    made: str = ""
+    """Where parts lie in several folders, a word that the names of those made together have, and no others."""
+
+    def path(self, number: int) -> Path:
+        """Where part `number` is put."""
+        return self.folder / f"part-{number:05d}{self.made and f'-{self.made}'}.parquet"
 
     def write(self, number: int, data: pa.Table | pa.RecordBatchReader) -> int:
         """Writes part `number` (0, 1, …: their order is that of the table), whole or not, and returns its rows.
@@ -97,7 +110,7 @@ class NewParts:
         A reader is written batch by batch, so the part need not fit in memory. Raises `StoreError` (disk) and
         `SchemaMismatch`; what the query behind a reader raises passes.
         """
-        path = self.folder / f"part-{number:05d}.parquet"
+        path = self.path(number)
         try:
             part = OpenPart(path, self.table, self.open_file)
             with _dropped_on_failure(part):

@@ -17,8 +17,9 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -75,6 +76,7 @@ PART_ROWS = 1_000_000
 RESERVE_BYTES = 256 * 1024
 """Real bytes held back on the disk: several times the manifest of a large run."""
 RESERVE = ".reserve"
+_BY = "request_id"
 
 
 class RunStore:
@@ -157,6 +159,12 @@ class RunStore:
         return self._kept
 
     @property
+    def workplaces(self) -> Collection[str]:
+        """Nodes that make parts of derived tables of their own records, with `kept.make` in `replacing`: none before
+        the seal."""
+        return self._kept.workplaces if self.is_sealed else ()
+
+    @property
     def run(self) -> str:
         """Name of the run: the name of the directory when it was made."""
         return self._manifest.run
@@ -201,13 +209,22 @@ class RunStore:
         self._kept.add(table, files)
 
     def bring_home(self) -> None:
-        """Brings the parts that stayed on their nodes into the run directory, each held to its checksum.
+        """Brings the parts that stayed on their nodes into the run directory, each held to its checksum. A derived
+        table with parts there goes: it is to be made again here.
 
-        Raises `StoreError`: nothing has changed then. What lies on the nodes stays there.
+        Raises `StoreError`: no raw table has changed then. What lies on the nodes stays there.
         """
         brought: dict[str, list[Path]] = {}
+        stated = self._manifest.tables or {}
+        spread = {
+            name
+            for name, entry in stated.items()
+            if TABLES[name].is_derived and any(file.node for file in entry.files)
+        }
         try:
             for table in self.tables():
+                if table in spread:
+                    continue
                 n_here = len(self.path(table))
                 for number, part in enumerate(self._kept.parts(table), n_here):
                     path = self._table_dir(table) / f"part-{number:05d}.parquet"
@@ -216,7 +233,9 @@ class RunStore:
             tables = self._manifest.tables
             if tables is not None:
                 found = {name: table_entry(self.run_dir, self.path(name)) for name in brought}
-                tables = {**tables, **found}
+                tables = {name: entry for name, entry in tables.items() if name not in spread} | found
+            for name in spread:
+                shutil.rmtree(self.run_dir / "tables" / name, ignore_errors=True)
             self._write_manifest(replace(self._manifest, kept={}, tables=tables))
         except BaseException as error:
             for path in (path for paths in brought.values() for path in paths):
@@ -247,8 +266,22 @@ class RunStore:
 
     def parts(self, table: str) -> Sequence[Part]:
         """The closed parts of `table`, wherever they lie, in the order written; empty if the table is absent."""
+        if self._is_spread(table):
+            return self._parts_as_stated(table)
         here = self._far.parts(table, self._manifest) if self._far is not None else self.path(table)
         return [*here, *self._kept.parts(table)]
+
+    def _is_spread(self, table: str) -> bool:
+        """Whether parts of a derived table may lie on nodes: the manifest alone says which are of one making then."""
+        return bool(self._manifest.kept) and self.is_sealed and TABLES[table].is_derived
+
+    def _parts_as_stated(self, table: str) -> Sequence[Part]:
+        """By number. None where one that should lie here does not: whoever made the table again was cut off."""
+        stated = (self._manifest.tables or {}).get(table, SealedTable())
+        here = [self.run_dir / file.path for file in stated.files if not file.node]
+        if not all(path.exists() for path in here):
+            return []
+        return sorted([*here, *self._kept.parts(table)], key=lambda part: (part.name, str(part)))
 
     def path(self, table: str) -> list[Path]:
         """The closed parts of `table` in the folder here, in the order written."""
@@ -284,18 +317,24 @@ class RunStore:
     def read(
         self, table: str, columns: list[str] | None = None, keeps: pc.Expression | None = None
     ) -> pa.Table:
-        """The rows of all closed parts of `table`, those that `keeps` is true of, in the order appended.
+        """The rows of all closed parts of `table`, those that `keeps` is true of, in the order appended; of a derived
+        table with parts on nodes in order of their request ids, if it has these.
 
         Raises `MissingTable`.
         """
         parts = self.parts(table)
         if not parts:
             raise MissingTable(f"{self.where} has no table {table}")
+        by_id = self._is_spread(table) and _BY in TABLES[table].arrow().names
+        wanted = columns if columns is None or not by_id else [*dict.fromkeys((*columns, _BY))]
         try:
-            read = [rows_of(part, columns, keeps) for part in parts]
+            read = [rows_of(part, wanted, keeps) for part in parts]
         except (OSError, pa.ArrowException) as error:
             raise StoreError(f"cannot read {table} of {self.where}: {error_reason(error)}") from error
-        return pa.concat_tables(read).unify_dictionaries()
+        rows = pa.concat_tables(read).unify_dictionaries()
+        if by_id:  # which the nodes have in turn
+            rows = rows.take(pc.sort_indices(rows.column(_BY)))  # stable
+        return rows if wanted == columns else rows.select(columns)
 
     def replace_derived(self, table: str, data: pa.Table | pa.RecordBatchReader) -> int:
         """Writes derived `table` anew as one part, before or after the seal, and returns its rows: `replacing`."""
@@ -308,7 +347,7 @@ class RunStore:
 
         The old parts stay until the block ends without an error, then all new ones take their place; a process that
         is killed in between leaves the one or the other, never both. The manifest of a sealed run is brought up to
-        date after that. Raises `StoreError`.
+        date after that. What `kept.make` had nodes make within is of the table too. Raises `StoreError`.
         """
         if table not in TABLES or not TABLES[table].is_derived:
             raise StoreError(f"{table} is not a derived table: raw tables are never rewritten")
@@ -322,15 +361,18 @@ class RunStore:
             new.mkdir()
         except OSError as error:
             raise StoreError(f"cannot write {table} of {self.run_dir}: {error_reason(error)}") from error
+        made = secrets.token_hex(4) if self._is_spread(table) else ""
         try:
-            yield NewParts(table, new, self._open_file)
+            yield NewParts(table, new, self._open_file, made)
             self._put_in_place(table)
         finally:
+            self._kept.drop(table)
             shutil.rmtree(new, ignore_errors=True)
 
     def _put_in_place(self, table: str) -> None:
         new, current, old = (self.run_dir / name for name in _folders(table))
-        if not any(new.iterdir()):
+        made = self._kept.made(table)
+        if not any(new.iterdir()) and not made:
             NewParts(table, new, self._open_file).write(0, TABLES[table].arrow().empty_table())
         try:
             swap_folders(new, current, old)
@@ -344,7 +386,10 @@ class RunStore:
         for part in self.path(table):
             self._copy(name_of(part, self.run_dir))
         if self.is_sealed:
-            self._state_table(table, table_entry(self.run_dir, self.path(table)))
+            here = table_entry(self.run_dir, self.path(table))
+            files = sorted((*here.files, *made), key=lambda file: (Path(file.path).name, file.node))
+            self._state_table(table, SealedTable(rows=sum(file.rows for file in files), files=tuple(files)))
+            self._kept.settle(table)
 
     def _state_table(self, table: str, entry: SealedTable) -> None:
         self._write_manifest(replace(self._manifest, tables={**(self._manifest.tables or {}), table: entry}))

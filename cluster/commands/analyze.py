@@ -39,7 +39,7 @@ def analyze(
             metavar="ADDRESS|local",
             help="Spread a large run over the Ray there, each task with that memory; all nodes must see the run "
             "directory under one path. local: over this machine's CPUs. Of a run that left its records on nodes: a "
-            "Ray that has these.",
+            "Ray that has these, which work on what is theirs.",
         ),
     ] = None,
     as_json: JsonOption = False,
@@ -60,8 +60,8 @@ def analyze(
 
 @contextmanager
 def reaching(ray: str | None, store: RunStore, interrupts: Interrupts) -> Iterator[TaskSpread | None]:
-    """The Ray at that address, or one of this machine's; None without Ray, and for records that stayed on nodes of it,
-    which are read from here."""
+    """The Ray at that address, or one of this machine's; None without Ray, and for records that stayed on nodes of it:
+    these work on them meanwhile, and what no node has alone is worked on here."""
     if ray is None:
         yield None
         return

@@ -27,7 +27,7 @@ def bring_records(run_dir: Path, ray: str | None) -> None:
     folders = store.manifest.kept
     if not folders:
         return
-    with _held(store.run_dir), _nodes_of(ray) as nodes, reached(store, nodes) as keepers:
+    with _held(store.run_dir), _nodes_of(ray) as nodes, reached(store, nodes, is_read_once=True) as keepers:
         if store.is_sealed:
             store.bring_home()
         else:  # its driver was killed: nothing says what is whole there, the scratch folders have it

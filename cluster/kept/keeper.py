@@ -7,16 +7,20 @@ import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Lock
 
 import numpy as np
 import pyarrow as pa
 
 from squall.analysis.clocks.timeline import RunPhase
 from squall.analysis.clocks.track import ClockTrack
+from squall.analysis.schema import TABLES
+from squall.analysis.storage.held_folder import held_folder, sweep_folders
 from squall.analysis.storage.kept_parts import as_kept
-from squall.analysis.storage.part import error_reason, table_entry
+from squall.analysis.storage.part import NewParts, error_reason, table_entry
 from squall.analysis.storage.places.local_folder import LocalFolder
 from squall.analysis.storage.store import RunStore
+from squall.analysis.storage.workplace import Desk, Errand
 from squall.analysis.tables.manifest import Manifest
 from squall.analysis.tables.sealed import SealedFile
 from squall.cluster.driver.records.ingest import ingest_file
@@ -45,6 +49,8 @@ class Keeper:
         """`folder`: None for squall's cache."""
         self._folder = Path(folder) if folder is not None else cache_dir() / "records"
         self._stores: dict[str, RunStore] = {}
+        self._sweeping = Lock()
+        self._swept: set[Path] = set()
 
     def begin(self, run: str, node: str) -> str:
         """Makes the folder of a run and node here; the folder of the run."""
@@ -72,6 +78,25 @@ class Keeper:
         parts = [path for path in store.path(file.table) if path not in before]
         entry = table_entry(store.run_dir, parts)
         return Taken(as_kept(node, entry.files), pa.concat_tables(arrivals) if arrivals else None)
+
+    def work(
+        self, folder: str, node: str, table: str, made: str, number: int, errand: Errand
+    ) -> Sequence[SealedFile]:
+        """Makes part `number` of a derived table of what the node keeps in a run's folder; it stays there. For two
+        threads at a time: each holds a slice in memory."""
+        own = self._inside(folder) / node
+        if not TABLES[table].is_derived or not (own / "tables").is_dir():
+            raise ClusterError(f"{table} of {node} is not to be made in {folder}")
+        self._sweep(own)
+        try:
+            (own / "tables" / table).mkdir(exist_ok=True)
+            with held_folder(".scratch-", own) as scratch:
+                new = NewParts(table, own / "tables" / table, made=made)
+                errand(Desk(own.parent, scratch, new))
+                entry = table_entry(own, [new.path(number)])
+        except OSError as error:
+            raise ClusterError(f"cannot write to {own}: {error_reason(error)}") from error
+        return as_kept(node, entry.files)
 
     def nodes_of(self, run: str) -> dict[str, str]:
         """The nodes whose records of a run lie here, each with the folder of the run."""
@@ -108,6 +133,13 @@ class Keeper:
             path.parent.rmdir()
         except OSError:  # another node of this machine keeps some
             return
+
+    def _sweep(self, own: Path) -> None:
+        """What an earlier process left of its errands goes, before the first of this one: later a folder may be new."""
+        with self._sweeping:
+            if own not in self._swept:
+                sweep_folders(own)
+                self._swept.add(own)
 
     def _file(self, folder: str, name: str) -> Path:
         root = self._inside(folder)

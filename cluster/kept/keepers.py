@@ -7,6 +7,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 
 from squall.analysis.storage.store import RunStore
+from squall.cluster.kept.fetched import Fetched
 from squall.cluster.kept.keeper import Keeper
 from squall.cluster.kept.node_folder import NodeFolder
 from squall.cluster.placement import Node
@@ -24,6 +25,7 @@ class Keepers:
         self._config = config
         self._nodes = nodes
         self._handles: dict[str, Handle[Keeper]] = {}
+        self._fetched: Fetched | None = None
 
     def begin(self, store: RunStore) -> None:
         """Makes the folders, and says in the manifest where they are. Raises ClusterError, StoreError."""
@@ -37,8 +39,13 @@ class Keepers:
                 remove_kept(store.run, self._handles)
             raise
         store.amend(replace(store.manifest, kept=folders))
-        store.kept.reach(
-            {label: NodeFolder(self._handles[label], folders[label], label) for label in folders}
+        self._fetched = _fetched_into(store)
+        _reach(
+            store,
+            {
+                label: NodeFolder(self._handles[label], folders[label], label, self._fetched)
+                for label in folders
+            },
         )
 
     def __getitem__(self, label: str) -> Handle[Keeper]:
@@ -48,23 +55,44 @@ class Keepers:
         """Ends the processes; the folders stay."""
         end_all(self._handles.values())
         self._handles.clear()
+        if self._fetched is not None:
+            self._fetched.close()
 
 
 @contextmanager
-def reached(store: RunStore, nodes: Sequence[Node]) -> Iterator[dict[str, Handle[Keeper]]]:
-    """The folders that `nodes` of a Ray keep of the run are read meanwhile; their keepers, by label in the run."""
+def reached(
+    store: RunStore, nodes: Sequence[Node], is_read_once: bool = False
+) -> Iterator[dict[str, Handle[Keeper]]]:
+    """The folders that `nodes` of a Ray keep of the run are read meanwhile, and slices worked on there; their keepers,
+    by label in the run. What was read is kept in the run directory until the end, unless it `is_read_once`."""
     root = _root_of(store)
     asked = [spawn("keeper", node, _THREADS, Keeper, root) for node in nodes]
+    fetched = None if is_read_once else _fetched_into(store)
     try:
         found: dict[str, Handle[Keeper]] = {}
         for at, there in ask_all(dict(enumerate(asked)), Keeper.nodes_of, store.run).items():
             keeper = asked[at]
             wanted = {label: folder for label, folder in there.items() if label in store.manifest.kept}
-            store.kept.reach({label: NodeFolder(keeper, folder, label) for label, folder in wanted.items()})
+            places = {label: NodeFolder(keeper, folder, label, fetched) for label, folder in wanted.items()}
+            _reach(store, places)
             found |= dict.fromkeys(wanted, keeper)
         yield found
     finally:
         end_all(asked)
+        if fetched is not None:
+            fetched.close()
+
+
+def _fetched_into(store: RunStore) -> Fetched | None:
+    """None where the run directory cannot be written."""
+    try:
+        return Fetched(store.run_dir)
+    except OSError:
+        return None
+
+
+def _reach(store: RunStore, places: dict[str, NodeFolder]) -> None:
+    store.kept.reach(places, {label: place.work for label, place in places.items()})
 
 
 def _root_of(store: RunStore) -> str | None:

@@ -5,16 +5,22 @@ from __future__ import annotations
 import errno
 import io
 import os
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pyarrow as pa
 
+from squall.analysis.storage.workplace import Errand
+from squall.analysis.tables.sealed import SealedFile
+from squall.cluster.kept.fetched import Fetched
 from squall.cluster.kept.keeper import Keeper
 from squall.cluster.remote.spawn import Handle
 from squall.scenarios.errors import SquallError
 
 _PIECE_BYTES = 8 * 1024**2
+_WORK_TIMEOUT_S = 24 * 3600.0
+"""A slice takes seconds; whoever is silent or gone is found out long before."""
 
 
 @dataclass(frozen=True)
@@ -24,6 +30,8 @@ class NodeFolder:
     keeper: Handle[Keeper]
     folder: str
     node: str
+    fetched: Fetched | None = field(default=None, compare=False)
+    """Keeps what was read, if it is there."""
 
     @property
     def address(self) -> str:
@@ -50,6 +58,11 @@ class NodeFolder:
     def remove(self, name: str) -> None:
         with _Told():
             self.keeper.call(Keeper.remove, self.folder, name)
+
+    def work(self, table: str, made: str, number: int, errand: Errand) -> Sequence[SealedFile]:
+        """A `Workplace`. Raises SquallError: it waits as long as the process of the node lives."""
+        asked = self.keeper.begin(Keeper.work, self.folder, self.node, table, made, number, errand)
+        return self.keeper.wait(asked, _WORK_TIMEOUT_S)
 
 
 class _FileThere(io.RawIOBase):
@@ -78,17 +91,29 @@ class _FileThere(io.RawIOBase):
     def read(self, n_bytes: int | None = -1) -> bytes:
         left = max(0, self._n_bytes - self._at)
         wanted = left if n_bytes is None or n_bytes < 0 else min(n_bytes, left)
-        pieces = []
-        while wanted > 0:
+        if wanted <= 0:
+            return b""
+        kept = self._place.fetched
+        if kept is None:
+            found = self._fetch(self._at, wanted)
+        else:
+            found = kept.read(f"{self._place.folder}/{self._name}", self._at, wanted, self._fetch)
+        self._at += len(found)
+        return found
+
+    def _fetch(self, start: int, n_bytes: int) -> bytes:
+        """So many bytes of the file on its node. Raises OSError."""
+        pieces: list[bytes] = []
+        while n_bytes > 0:
             with _Told():
                 piece = self._place.keeper.call(
-                    Keeper.read, self._place.folder, self._name, self._at, min(wanted, _PIECE_BYTES)
+                    Keeper.read, self._place.folder, self._name, start, min(n_bytes, _PIECE_BYTES)
                 )
             if not piece:
                 raise OSError(errno.EIO, f"{self._name} of {self._place.node} has become shorter")
             pieces.append(piece)
-            self._at += len(piece)
-            wanted -= len(piece)
+            start += len(piece)
+            n_bytes -= len(piece)
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 

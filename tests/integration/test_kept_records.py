@@ -14,12 +14,14 @@ import pytest
 from squall.actors.inject.library import built_library
 from squall.analysis.derive import derive
 from squall.analysis.schema import TABLES
+from squall.analysis.storage.places.local_folder import LocalFolder
 from squall.analysis.storage.store import RunStore
 from squall.scenarios.errors import StoreError
 from tests.integration.disks import fill, small_disk
 from tests.integration.live_runs import Bench, planned_rows, scenario_mapping, titled, wait_until
 from tests.integration.namespaces import cluster
 from tests.integration.test_cluster import NODES, Site
+from tests.kept_runs import plain
 from tests.null_process import NullProcess
 
 pytestmark = pytest.mark.beside
@@ -27,7 +29,11 @@ pytestmark = pytest.mark.beside
 
 def rows_by_table(store: RunStore) -> dict[str, pa.Table]:
     """All tables, as they are read."""
-    return {name: store.read(name) for name in store.tables()}
+    return {name: plain(store.read(name)) for name in store.tables()}
+
+
+def derived_of(rows: dict[str, pa.Table]) -> dict[str, pa.Table]:
+    return {name: table for name, table in rows.items() if TABLES[name].is_derived}
 
 
 def assert_equal_rows(found: dict[str, pa.Table], wanted: dict[str, pa.Table]) -> None:
@@ -52,13 +58,19 @@ def test_records_kept_on_this_machine_are_analysed_there_brought_home_and_gone_t
     assert store.manifest.losses == ()
     assert store.manifest.kept == {"node-0": str(kept / store.run)}
     assert not list((store.run_dir / "tables").glob("requests/*"))
-    assert sorted(path.name for path in (kept / store.run / "node-0" / "tables").iterdir()) == sorted(
+    lying = {path.name for path in (kept / store.run / "node-0" / "tables").iterdir()}
+    assert {name for name in lying if not TABLES[name].is_derived} == {
         name for name in store.tables() if not TABLES[name].is_derived and name != "clock_probes"
-    )
+    }
+    assert "joined" in lying
+    assert not store.path("joined")
+    of_the_run = derived_of(rows_by_table(store))
     assert planned_rows(store)["request_id"]
     assert store.verify() == []
-    left, told = rows_by_table(store), figures(store)
-    assert_equal_rows(rows_by_table(store), left)
+    told = figures(store)
+    left = rows_by_table(store)
+    assert_equal_rows(derived_of(left), of_the_run)
+    assert not list((kept / store.run / "node-0" / "tables" / "joined").iterdir())
 
     moved = kept.with_name("elsewhere")
     kept.rename(moved)
@@ -162,13 +174,26 @@ def test_a_run_left_on_three_hosts_is_analysed_to_the_rows_of_the_run_gathered_o
     assert not list((store.run_dir / "tables").glob("requests/*"))
 
     def derived() -> dict[str, pa.Table]:
+        """Read past the keepers, from the disk of each host."""
         opened = bench.store()
-        made = [name for name, table in TABLES.items() if table.is_derived and opened.path(name)]
-        return {name: opened.read(name) for name in made}
+        places = {label: LocalFolder(site.host(name).seen(kept / store.run)) for name, label in nodes.items()}
+        opened.kept.reach(places)
+        assert opened.verify() == []
+        return derived_of(rows_by_table(opened))
+
+    def lying_at(table: str) -> dict[str, int]:
+        """Parts of a derived table: on each host, and in the run directory."""
+        folders = {
+            name: site.host(name).seen(kept / store.run) / label / "tables" for name, label in nodes.items()
+        }
+        folders["here"] = store.run_dir / "tables"
+        return {name: n for name, path in folders.items() if (n := len(list((path / table).glob("*"))))}
 
     of_the_run, told = derived(), json.loads((store.run_dir / "summary.json").read_text())
     assert {"joined", "windows", "batch_costs"} <= set(of_the_run)
     assert told["join"]["n_by_level"].get("exact"), told["join"]
+    assert lying_at("batch_costs") == {"gpu0": 1}
+    assert lying_at("joined") == {"head": 1, "client0": 1}
     live = bench.start("analyze", store.run_dir)
     assert live.end() == 1, live.lines
     line = live.error_line()
@@ -178,6 +203,7 @@ def test_a_run_left_on_three_hosts_is_analysed_to_the_rows_of_the_run_gathered_o
     assert live.end() == 0, live.lines
     left = derived()
     assert_equal_rows(left, of_the_run)
+    assert (lying_at("batch_costs"), lying_at("joined")) == ({"gpu0": 1}, {"head": 1, "client0": 1})
 
     live = bench.start("resume", store.run_dir, "--ray", site.cluster.ray)
     assert live.end() in (0, 3), live.lines
@@ -186,7 +212,8 @@ def test_a_run_left_on_three_hosts_is_analysed_to_the_rows_of_the_run_gathered_o
     assert home.verify() == []
     assert planned_rows(home)["request_id"]
     assert not any(list(site.host(name).seen(kept).rglob("*.parquet")) for name in nodes)
+    assert_equal_rows(derived_of(rows_by_table(home)), left)
+    assert json.loads((store.run_dir / "summary.json").read_text()) == told
     assert figures(home) == told
-    assert_equal_rows(derived(), left)
-    levels = derived()["joined"].column("join_level").cast(pa.string()).to_pylist()
+    levels = rows_by_table(home)["joined"].column("join_level").cast(pa.string()).to_pylist()
     assert levels.count("exact") == told["join"]["n_by_level"]["exact"]

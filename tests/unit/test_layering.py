@@ -34,6 +34,11 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         "squall.analysis.storage.places",
     ),
     "squall.analysis.storage.aside": (),
+    "squall.analysis.storage.workplace": (
+        *ERRORS_AND_UNITS,
+        "squall.analysis.tables",
+        "squall.analysis.storage.part",
+    ),
     "squall.analysis.storage.far_run": (
         *ERRORS_AND_UNITS,
         "squall.analysis.schema",
@@ -46,6 +51,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         "squall.analysis.tables",
         "squall.analysis.storage.part",
         "squall.analysis.storage.places",
+        "squall.analysis.storage.workplace",
     ),
     "squall.analysis.storage.manifest_file": (
         *ERRORS_AND_UNITS,
@@ -80,6 +86,7 @@ LEAVES = (
     "squall.analysis.storage.kept_parts",
     "squall.analysis.storage.manifest_file",
     "squall.analysis.storage.part",
+    "squall.analysis.storage.workplace",
     "squall.models.backend",
 )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -68,6 +69,12 @@ class FarPart:
 
 
 Part = Path | FarPart
+
+
+def home_of(part: Part, nodes: Collection[str]) -> str:
+    """Which of `nodes` the part lies on, as one that stayed there; empty: none of them."""
+    node = part.file.partition("/")[0] if isinstance(part, FarPart) else ""
+    return node if node in nodes else ""
 
 
 def opened(part: Part) -> Path | pa.NativeFile:
