@@ -218,7 +218,7 @@ class _Run:
         try:
             with self.aborting():
                 with self._interrupts.allowed():
-                    placement = self._place(session.nodes())  # may say which server each request of the plan is for
+                    placement = self._place(session.nodes())  # before the plan is read: it may route it
                     self._deployment.deploy(self._plan, placement)
                 self._follow()
                 return self._seal()
