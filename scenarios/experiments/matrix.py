@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import itertools
 import json
-import math
+import operator
 from collections.abc import Mapping, Sequence
+from functools import reduce
 from typing import Any
 
 Combination = dict[str, Any]
@@ -28,7 +29,7 @@ def combinations(
 ) -> list[Combination]:
     """The combinations in order. Raises ValueError, one line, for none, too many, and an `exclude` that takes
     nothing."""
-    n = math.prod(len(values) for values in matrix.values()) if matrix else 0
+    n = reduce(operator.mul, map(len, matrix.values()), 1) if matrix else 0
     if n > MOST_COMBINATIONS:
         raise ValueError(f"matrix: {n:,} cells are above the {MOST_COMBINATIONS:,} of a sweep")
     product = (
