@@ -20,9 +20,9 @@ def run_of(n: int, n_late: int, **changes: object) -> PromiseFigures:
     found = PromiseFigures(
         promise="response p(95)<50ms", metric="response", scope="", phase="", condition="p(95)<50ms",
         verdict=KEPT if n_late <= n_allowed else BROKEN, reason="", is_of_each_run=False, allowed_ratio=ALLOWED,
-        n=n, n_late=n_late, n_unknown=0, n_failed=0, n_allowed=n_allowed, late_ratio=n_late / n, used_ratio=None,
-        value=1.0, unit="ns", is_infinite=False, interval=None, n_parts=1, n_parts_broken=0, certain=None, worst=None,
-        failure="", late=None,
+        n=n, n_late=n_late, n_unknown=0, n_unsent=0, n_failed=0, n_allowed=n_allowed, late_ratio=n_late / n,
+        used_ratio=None, value=1.0, unit="ns", is_infinite=False, interval=None, n_parts=1, n_parts_broken=0,
+        certain=None, worst=None, failure="", late=None,
     )  # fmt: skip
     return replace(found, **changes)  # type: ignore[arg-type]
 

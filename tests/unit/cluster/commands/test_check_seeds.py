@@ -32,7 +32,7 @@ class Runs:
         if status == "FAILS":
             raise TargetError("the server is gone")
         verdict: dict[str, Any] = {} if status == "VALID" else {"verdict": "invalid", "reason": "INVALID"}
-        summary: Any = SimpleNamespace(promises=(run_of(1_000, 0, **verdict),))
+        summary: Any = SimpleNamespace(promises=(run_of(1_000, 0, **verdict),), decided=None)
         return RunResult(out / f"run-{len(self.seeds)}", summary, status)
 
 
