@@ -292,7 +292,12 @@ def _certain_of(parts: Sequence[_Part], verdict: str, own: Sequence[RunPhase]) -
         broken = [_certain(part, own) for part in parts if part.verdict == BROKEN]
         return min(broken, key=lambda one: _instant(one, own))
     if verdict == KEPT and any(part.n_unsent for part in parts):
-        return max((_certainly_kept(part, own) for part in parts), key=lambda one: _instant(one, own))
+        kept = [
+            _certainly_kept(part, own)
+            for part in parts
+            if not (part.rows.is_late | part.rows.is_unknown).all()
+        ]
+        return max(kept, key=lambda one: _instant(one, own), default=None)
     return None
 
 
