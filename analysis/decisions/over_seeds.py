@@ -11,8 +11,8 @@ The factor sqrt(a / M) is what makes it a score bound, as Wilson's is for a prop
 clusters, the busy periods of a queue; with a Poisson number of clusters the variance of a run's share is proportional
 to its mean, so that S² a / M is the variance that these runs would have were a the true share. Shares are skewed: their
 sample mean and deviation fall together, and Student's interval with S itself calls a server at its very limit kept too
-often, at load 0.9 in 8.4 % of sets, with the factor in 6.6 % (gamma gaps of cv 3, load 0.8: 16.4 % and 8.8 %; 500 sets
-of 8 runs of 6,000 requests). The bounds of the mean that are told solve the two lines above for a.
+often (docs/promises.md has how often this one does). The bounds of the mean that are told solve the two lines above for
+a.
 
 And besides, the number of late requests of all runs must be as unlikely as that by chance alone, were they independent:
 runs that happen to agree, or none of whose few requests was late, prove nothing. All promises are kept only if each is,
