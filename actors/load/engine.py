@@ -26,6 +26,7 @@ from squall.actors.net.loop import Loop
 from squall.models.payload import encode_id
 from squall.scenarios.plan.growing import pieces
 from squall.scenarios.plan.plan import Plan
+from squall.scenarios.promises.promise import DECIDED
 from squall.scenarios.sizes import LARGEST_PHASE_COUNT
 
 _SENDS_PER_EVENT = 4
@@ -116,6 +117,8 @@ class Engine:
         )
         self._readopted: set[int] = set()  # tokens in flight that came back from the lane: out of order
         self._is_stopped = False
+        self._cease_ns = NEVER_NS
+        self._has_ceased = False
         self._lease = lease if lease is not None else Lease()
         if lane is not None:
             self._lease.tell(lane.core.renew)
@@ -174,9 +177,11 @@ class Engine:
             if now_ns >= check_ns:
                 self._expire(now_ns)
                 check_ns = now_ns + _TIMEOUT_CHECK_NS
+            if now_ns >= self._cease_ns and pacing.cease(self._cease_ns):
+                self._has_ceased, self._cease_ns = True, NEVER_NS
             if now_ns >= pacing.next_ns:
                 self._send_due()
-            ready = self._wait(min(pacing.next_ns, check_ns, tick_ns, end_ns))
+            ready = self._wait(min(pacing.next_ns, check_ns, tick_ns, end_ns, self._cease_ns))
             if self._lapses(now()):  # it may have stood still meanwhile
                 return
             for fd, events in ready:
@@ -239,6 +244,14 @@ class Engine:
     def request_stop(self) -> None:
         """Makes `run` end at once: what is in flight is recorded as cancelled, the rest as unsent. Thread-safe."""
         self._is_stopped = True
+        self._loop.wake()
+
+    def cease(self, at_ns: int) -> None:
+        """What is due after `at_ns` of the node's clock is not sent; `run` ends when all else has. Thread-safe.
+
+        Those arrivals are `unsent`, with the detail `decided`. Where some were sent before this was heard, the rest.
+        """
+        self._cease_ns = at_ns
         self._loop.wake()
 
     def _is_done(self) -> bool:
@@ -359,7 +372,7 @@ class Engine:
             self._record_unsent(due, f"{end} while it was {_HELD}")
         self._held.clear()
         for due in self._pacing.rest():
-            self._record_unsent(due, f"{end} before its turn")
+            self._record_unsent(due, DECIDED if self._has_ceased else f"{end} before its turn")
 
     def _record_unsent(self, due: Due, why: str) -> None:
         is_planned = self._chooser is None and (self._lane is None or not self._lane.is_chooser)

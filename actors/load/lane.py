@@ -30,6 +30,7 @@ NOT_BUILT = "it was not built, no C compiler was at hand when squall was install
 BUILD_MEND = "install a C compiler and Python's headers (Debian: gcc python3-dev), then install squall again"
 _SHARE_OF_STRAYS = 4
 _MOST_STRAYS = 256
+_CHUNK_ROWS = 1_024
 LEAST_CHECK_EVERY = 8
 """Where more replies than every 8th are compared, all go through Python: each takes its connection with it."""
 
@@ -168,8 +169,15 @@ class LaneOpenLoop(_LanePacing):
         super().__init__(lane)
         self._plan = plan
         self._start_ns = 0
-        target: Any = 0 if plan.target is None else plan.target
-        self._templates = _table(lane)[target, plan.rows, plan.variant]
+        self._templates = self._numbers(slice(None))
+        self._ceased: Due | None = None
+
+    def _numbers(self, rows: slice) -> NDArray[np.int32]:
+        """Of the templates of these arrivals."""
+        plan = self._plan
+        target: Any = 0 if plan.target is None else plan.target[rows]
+        found: NDArray[np.int32] = _table(self._lane)[target, plan.rows[rows], plan.variant[rows]]
+        return found
 
     def begin(self, start_ns: int) -> None:
         plan, self._start_ns = self._plan, start_ns
@@ -194,9 +202,33 @@ class LaneOpenLoop(_LanePacing):
         del at_ns  # the plan does not care
         self._core.landed(due.template.target)
 
+    def cease(self, at_ns: int) -> bool:
+        if self._core.next_ns <= at_ns:
+            return False
+        if not self.is_over:
+            self._ceased = self.take()
+            self._core.halt()
+        return True
+
     def rest(self) -> Iterator[Due]:
         while not self.is_over:
             yield self.take()
+        if self._ceased is not None:
+            yield from self._after(self._ceased)
+
+    def _after(self, first: Due) -> Iterator[Due]:
+        """`first` and all that follow it."""
+        yield first
+        plan, templates = self._plan, self._lane.templates
+        begin = int(np.searchsorted(plan.seq, first.token)) + 1
+        for start in range(begin, len(plan), _CHUNK_ROWS):
+            rows = slice(start, start + _CHUNK_ROWS)
+            at_ns = (plan.offset_ns[rows] + self._start_ns).tolist()
+            numbers, tokens = self._numbers(rows).tolist(), plan.seq[rows].tolist()
+            for at, token, phase, number in zip(
+                at_ns, tokens, plan.phase[rows].tolist(), numbers, strict=True
+            ):
+                yield Due(at, at, token, phase, templates[number])
 
 
 class LaneClosedLoop(_LanePacing):
@@ -225,6 +257,11 @@ class LaneClosedLoop(_LanePacing):
     def ended(self, due: Due, at_ns: int) -> None:
         self._core.landed(due.template.target)
         self._core.ended(self.user_of(due.token), at_ns)
+
+    def cease(self, at_ns: int) -> bool:
+        """Not of users: how many requests they would have sent is not known."""
+        del at_ns
+        return False
 
     def rest(self) -> Iterator[Due]:
         """None: what a user would have sent is no arrival."""

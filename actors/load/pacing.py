@@ -59,6 +59,10 @@ class Pacing(Protocol):
     def user_of(self, token: int) -> int:
         """Index of the user who sent it, 0 where there are no users."""
 
+    def cease(self, at_ns: int) -> bool:
+        """From now on nothing is due any more, if all that was due by `at_ns` has been taken; whether it has. `rest`
+        has what was not."""
+
     def rest(self) -> Iterator[Due]:
         """All that were never taken."""
 
@@ -103,6 +107,12 @@ class OpenLoop:
     def user_of(self, token: int) -> int:
         del token
         return 0
+
+    def cease(self, at_ns: int) -> bool:
+        if self.next_ns <= at_ns:
+            return False
+        self.next_ns = NEVER_NS
+        return True
 
     def rest(self) -> Iterator[Due]:
         while self._next is not None:
@@ -198,6 +208,11 @@ class ClosedLoop:
 
     def user_of(self, token: int) -> int:
         return int(np.searchsorted(self._plan.users, token % self._plan.n_users))
+
+    def cease(self, at_ns: int) -> bool:
+        """Not of users: how many requests they would have sent is not known."""
+        del at_ns
+        return False
 
     def rest(self) -> Iterator[Due]:
         """None: what a user would have sent is no arrival."""

@@ -55,9 +55,10 @@ class Recorder:
         targets: Sequence[str],
         request_kinds: Sequence[str],
         is_redealt: bool = False,
+        listener: Callable[[np.ndarray[Any, np.dtype[np.void]]], None] | None = None,
     ) -> None:
         """`labels`: run and node of every row; `request_kinds`: one for each of `targets`; `is_redealt`: the arrivals
-        were dealt to another worker first.
+        were dealt to another worker first. `listener` hears of all rows, in the thread that writes them.
 
         Raises OSError where `path` cannot be opened.
         """
@@ -65,6 +66,7 @@ class Recorder:
         self._labels = labels
         self._worker = worker
         self._is_redealt = is_redealt
+        self._listener = listener
         self._phases = list(phases)
         self.unchosen = len(targets)
         self._targets = [*targets, ""]
@@ -149,7 +151,10 @@ class Recorder:
             job()
 
     def _write(self, buffer: bytearray, n_rows: int) -> None:
-        table = self._to_table(np.frombuffer(buffer, _RECORD, n_rows))
+        records = np.frombuffer(buffer, _RECORD, n_rows)
+        if self._listener is not None:
+            self._listener(records)
+        table = self._to_table(records)
         if not self._spill_file.write(table):
             self._kept.append(table)
         self._free.put(buffer)

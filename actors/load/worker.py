@@ -21,6 +21,7 @@ from squall.actors.load.choice import Choice, Chooser
 from squall.actors.load.client import Client
 from squall.actors.load.engine import Engine, Rules
 from squall.actors.load.lane import IS_BUILT, LEAST_CHECK_EVERY, NOT_BUILT, Lane, lane_pacing
+from squall.actors.load.lateness import LateCounts, Lateness
 from squall.actors.load.pacing import plain_pacing
 from squall.actors.load.recorder import Recorder
 from squall.actors.load.sender import WINDOW_NS, Governor, Sender
@@ -46,6 +47,7 @@ from squall.models.spec import ModelSpec
 from squall.scenarios.errors import ClusterError, SquallError, TargetError
 from squall.scenarios.plan.closed import ClosedPlan
 from squall.scenarios.plan.plan import Plan
+from squall.scenarios.promises.promise import LateLimit
 from squall.scenarios.units import NS_PER_S
 
 _SAMPLE_NS = NS_PER_S
@@ -63,7 +65,8 @@ class WorkerSettings:
     `targets`: the servers that it loads, each over `n_connections`, all over one protocol; `choice`: who says which
     request goes to which. `seed` is that of the
     payloads; `spill_dir` is on the worker's node. `core`: the sender's own on that node. `part`: 0 for what the worker
-    was dealt, then the number of the redeal whose arrivals it takes over.
+    was dealt, then the number of the redeal whose arrivals it takes over. `late_limits`: what is counted of an open
+    loop's requests while they are sent.
     """
 
     run: str
@@ -84,6 +87,7 @@ class WorkerSettings:
     core: int | None = None
     choice: Choice = "planned"
     part: int = 0
+    late_limits: tuple[LateLimit, ...] = ()
 
     def __post_init__(self) -> None:
         if not 1 <= len(self.targets) <= LARGEST_TARGET_COUNT:
@@ -93,13 +97,14 @@ class WorkerSettings:
 @dataclass(frozen=True)
 class Progress:
     """How a worker stands: counts since the start, and the last second's response times in ns, at most 4,096;
-    `FAILED_NS` for a request that failed."""
+    `FAILED_NS` for a request that failed. `late`: where late requests are counted, up to its last whole second."""
 
     n_sent: int
     n_done: int
     n_failed: int
     n_in_flight: int
     recent_response_ns: np.ndarray[Any, np.dtype[np.int64]]
+    late: LateCounts | None = None
 
 
 @dataclass(frozen=True)
@@ -173,6 +178,7 @@ class LoadWorker:
         self._taken: Taken[LoadWorker] = Taken(LoadWorker.stop)
         self._answers: Answers | None = None
         self._start_ns = 0
+        self._lateness: Lateness | None = None
 
     def prepare(self, plan: Plan | ClosedPlan, answers: Answers | None = None) -> None:
         """Encodes every request, opens files and connections. `answers`: the right outputs, where they are checked.
@@ -198,6 +204,8 @@ class LoadWorker:
         assert self._recorder is not None
         self._loop = loop = Loop(self._clock, settings.spin_ns)
         length_ns = plan.spans[-1].end_ns
+        if settings.late_limits and isinstance(plan, Plan):
+            self._lateness = Lateness(settings.late_limits, plan, len(settings.targets))
         try:
             self._lane = lane = self._make_lane(loop, templates)
             pacing = lane_pacing(plan, lane) if lane is not None else plain_pacing(plan, templates)
@@ -281,7 +289,8 @@ class LoadWorker:
                 self._samples = SpillFile(folder / f"worker_samples-{worker}.arrows", "worker_samples")
                 self._samples.rehearse(sample_table({}))
             path = folder / f"requests-{name}.arrows"
-            self._recorder = Recorder(path, labels, worker, phases, targets, kinds, part > 0)
+            listener = self._note_late if settings.late_limits else None
+            self._recorder = Recorder(path, labels, worker, phases, targets, kinds, part > 0, listener)
         except OSError as error:
             if self._samples is not None:
                 self._samples.close()
@@ -326,6 +335,8 @@ class LoadWorker:
             self._lease.begin(lease_until_ns)
         self._is_over.clear()
         self._start_ns = start_ns
+        if self._lateness is not None:
+            self._lateness.begin(start_ns)
         if self._settings.part:
             self._follow(start_ns)
             return
@@ -357,7 +368,7 @@ class LoadWorker:
             raise ClusterError(f"worker {self._settings.worker}: {what}") from error
         finally:
             self._sender.restore()
-            self._flush()
+            self._flush(self._clock.monotonic_ns())
             self._taken.close()
             self._tick(self._clock.monotonic_ns(), 0)
             self._give_up()
@@ -369,7 +380,7 @@ class LoadWorker:
         `number`: of the redeal, from 1 on. Raises ClusterError where its own arrivals have all been sent, or it has no
         lease any more, and what `prepare` raises.
         """
-        settings = replace(self._settings, part=number, core=None)
+        settings = replace(self._settings, part=number, core=None, late_limits=())
 
         def prepared() -> LoadWorker:
             one = LoadWorker(settings, self._clock, self._lease)
@@ -396,6 +407,15 @@ class LoadWorker:
         self._taken.stop()
         if self._engine is not None:
             self._engine.request_stop()
+
+    def cease(self, offset_ns: int) -> None:
+        """Arrivals due more than `offset_ns` after the start instant are not sent: see `Engine.cease`."""
+        if self._engine is not None:
+            self._engine.cease(self._start_ns + offset_ns)
+
+    def _note_late(self, records: np.ndarray[Any, np.dtype[np.void]]) -> None:
+        if self._lateness is not None:
+            self._lateness.note(records)
 
     def n_issued(self) -> int:
         """Requests that it has sent or was to send: in a closed loop, known at the end only."""
@@ -446,6 +466,7 @@ class LoadWorker:
             sum(engine.counters.n_failed for engine in engines),
             sum(engine.n_in_flight for engine in engines),
             np.array(recent[:_LARGEST_RECENT_COUNT], np.int64),
+            self._lateness.counts if self._lateness is not None else None,
         )
 
     def status(self) -> Standing:
@@ -481,7 +502,7 @@ class LoadWorker:
         """A second has passed: what was recorded goes to the file, with a sample of the process."""
         if self._samples is not None:
             self._take_sample(now_ns, loop_lag_ns)
-        self._flush()
+        self._flush(now_ns)
 
     def _take_sample(self, now_ns: int, loop_lag_ns: int) -> None:
         assert self._recorder
@@ -504,13 +525,15 @@ class LoadWorker:
         }  # fmt: skip
         self._recorder.later(partial(self._write_sample, row))
 
-    def _flush(self) -> None:
+    def _flush(self, now_ns: int) -> None:
         assert self._engine
         assert self._recorder
         self._last_response_ns = self._engine.take_recent()
         if self._lane is not None:
             self._lane.core.flush()
         self._recorder.flush()
+        if self._lateness is not None:
+            self._recorder.later(partial(self._lateness.look, now_ns))
 
     def _write_sample(self, row: dict[str, Any]) -> None:
         assert self._samples

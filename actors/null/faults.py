@@ -3,6 +3,7 @@
     503:0.73    that share is answered with the HTTP status, over gRPC with its counterpart
     wrong:1     answered with another request's id
     close:0.5   not answered: the connection is closed
+    hang:0.06   never answered: the connection stays
 
 The shares hold from the first request on: of any n requests in a row, n times the share fail, rounded down or up.
 """
@@ -31,12 +32,12 @@ GRPC_STATUS = {
     501: UNIMPLEMENTED,
     503: UNAVAILABLE,
 }
-_OTHERS = ("wrong", "close")
+_OTHERS = ("wrong", "close", "hang")
 
 
 @dataclass
 class Fault:
-    """`kind`: a status of `WORDS` as text, wrong or close; `share`: of the requests, above 0, at most 1."""
+    """`kind`: a status of `WORDS` as text, wrong, close or hang; `share`: of the requests, above 0, at most 1."""
 
     kind: str
     share: float
@@ -64,5 +65,5 @@ class Fault:
             peer.is_over = True
         elif self.kind == "wrong":
             peer.reply(stream, tally, b"9" * len(wire_id))
-        else:
+        elif self.kind != "hang":
             peer.refuse(stream, int(self.kind), WORDS[int(self.kind)])

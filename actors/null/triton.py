@@ -84,7 +84,7 @@ def parser() -> argparse.ArgumentParser:
         "--fault",
         type=_as_type(Fault.parse),
         metavar="KIND:SHARE",
-        help="that share of the requests fails: with a status (503:0.73), wrong:1 or close:0.5",
+        help="that share of the requests fails: with a status (503:0.73), wrong:1, close:0.5 or hang:0.06",
     )
     add(
         "--spin",

@@ -61,6 +61,13 @@ def measure_spans(manifest: Manifest) -> tuple[RunPhase, ...]:
     return tuple(span for span in phase_spans(manifest) if span.kind == MEASURE)
 
 
+def planned_measure_spans(manifest: Manifest) -> tuple[RunPhase, ...]:
+    """`measure_spans`, as the schedule has them, of a run that ended before its time too."""
+    facts = manifest.decided.phases if manifest.decided is not None else manifest.phases
+    rows = [RunPhase(p.name, p.kind, p.start_ns, p.end_ns) for p in facts if p.kind == MEASURE]
+    return tuple(sorted(rows, key=lambda span: span.start_ns))
+
+
 def assign_phase(table: str, data: pa.Table, spans: Sequence[RunPhase]) -> pa.Table:
     """`data` with `phase` set to the span that holds the instant by which `table` has its phases; empty outside spans,
     and for nulls. Rows of a table that brings its phases keep theirs.

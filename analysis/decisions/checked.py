@@ -20,7 +20,8 @@ _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 @dataclass(frozen=True)
 class CheckedRun:
     """The run of one seed: its directory, status and what it says of each promise, none where it has no requests.
-    `is_replaced`: it was INVALID, and run once more with the same seed."""
+    `is_replaced`: it was INVALID, and run once more with the same seed. `is_decided`: it ended when its promises were
+    decided."""
 
     seed: int
     run: str
@@ -28,6 +29,7 @@ class CheckedRun:
     seconds: float
     promises: tuple[PromiseFigures, ...]
     is_replaced: bool = False
+    is_decided: bool = False
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,8 @@ class PlaceInRun:
 
 @dataclass(frozen=True)
 class Certainty:
-    """When no answer of the rest could keep the promise any more: the plan's n is known, and so is what it allows."""
+    """When no answer of the rest could keep the promise any more: the plan's n is known, and so is what it allows. Of a
+    kept one in a run that ended when it was decided: when none could break it."""
 
     phase: str
     offset_ns: int
@@ -56,7 +57,8 @@ class PromiseFigures:
     may. `value` in `unit`: the quantile, longest time, share or count that is promised, None without requests and where
     `is_infinite`. Where each burst or window must keep it these are of the one that used most, which `worst` names, and
     of `n_parts` `n_parts_broken` broke it; else `worst` is the second in which most were late. `interval`: the 95 %
-    interval of a quantile in this one run. `n_unknown` requests may be of its GPU or not.
+    interval of a quantile in this one run. `n_unknown` requests may be of its GPU or not. `n_unsent` were not sent
+    since the promises were decided: `value` is then the least it can be where it is broken, the most where it is kept.
     """
 
     promise: str
@@ -71,6 +73,7 @@ class PromiseFigures:
     n: int
     n_late: int
     n_unknown: int
+    n_unsent: int
     n_failed: int
     n_allowed: int | None
     late_ratio: float | None

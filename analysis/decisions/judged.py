@@ -76,6 +76,7 @@ class _Part:
     n_late: int
     n_unknown: int
     n_allowed: int
+    n_unsent: int = 0
 
     @property
     def verdict(self) -> str:
@@ -112,7 +113,8 @@ def hold(promise: Promise, requests: Requests, spans: Sequence[RunPhase], gpus: 
         allowed_ratio=promise.allowed_ratio,
         n=worst.n if worst else 0,
         n_late=worst.n_late if worst else 0,
-        n_unknown=worst.n_unknown if worst else 0,
+        n_unknown=worst.n_unknown - worst.n_unsent if worst else 0,
+        n_unsent=worst.n_unsent if worst else 0,
         n_failed=int((~worst.rows.requests.is_ok & worst.rows.is_late).sum()) if worst else 0,
         n_allowed=worst.n_allowed if worst else None,
         late_ratio=worst.n_late / worst.n if worst else None,
@@ -121,13 +123,11 @@ def hold(promise: Promise, requests: Requests, spans: Sequence[RunPhase], gpus: 
         unit="ns" if promise.is_of_times else "count" if promise.statistic == "count" else "ratio",
         is_infinite=is_infinite,
         interval=None
-        if promise.scope.is_each or promise.q is None or worst is None
+        if promise.scope.is_each or promise.q is None or worst is None or worst.n_unsent
         else _interval(promise, rows),
         n_parts=len(parts),
         n_parts_broken=len(broken),
-        certain=min(
-            (_certain(part, own) for part in broken), key=lambda one: _instant(one, own), default=None
-        ),
+        certain=_certain_of(parts, verdict, own),
         worst=worst.place if promise.scope.is_each and worst else _worst_window(rows, own),
         failure=_failure(late),
         late=None,
@@ -137,14 +137,14 @@ def hold(promise: Promise, requests: Requests, spans: Sequence[RunPhase], gpus: 
 
 def _scope_rows(promise: Promise, requests: Requests, own: Sequence[RunPhase], gpus: Labels | None) -> _Rows:
     scope = promise.scope
-    is_own = requests.phase.is_any_of([span.name for span in own])
+    is_own = requests.planned_phase.is_any_of([span.name for span in own])
     if scope.server is not None:
         is_own &= requests.target.is_any_of([scope.server])
-    is_unknown = np.zeros(len(requests), dtype=np.bool_)
+    is_unknown = requests.is_decided
     if scope.gpu is not None:
         assert gpus is not None
         wanted = scope.gpu
-        is_unknown = gpus.is_any_of([""])
+        is_unknown = is_unknown | gpus.is_any_of([""])
         is_own &= gpus.is_any_of([word for word in gpus.words if word.startswith(wanted)]) | is_unknown
     kept = np.flatnonzero(is_own)
     taken = requests.take(kept)
@@ -206,7 +206,9 @@ def _parts(promise: Promise, rows: _Rows, own: Sequence[RunPhase]) -> Iterator[_
 
 def _part(promise: Promise, rows: _Rows, place: PlaceInRun | None) -> _Part:
     n = len(rows.requests)
-    return _Part(rows, place, n, int(rows.is_late.sum()), int(rows.is_unknown.sum()), promise.n_allowed(n))
+    n_unsent = int(rows.requests.is_decided.sum())
+    n_late, n_unknown = int(rows.is_late.sum()), int(rows.is_unknown.sum())
+    return _Part(rows, place, n, n_late, n_unknown, promise.n_allowed(n), n_unsent)
 
 
 def _stretches(
@@ -215,7 +217,7 @@ def _stretches(
     """Bursts or windows of each phase, [begin, end), with the places of the requests that begin in them."""
     window_ns = promise.scope.window_ns
     for span in own:
-        in_phase = np.flatnonzero(rows.requests.phase.is_any_of([span.name]))
+        in_phase = np.flatnonzero(rows.requests.planned_phase.is_any_of([span.name]))
         at_ns = rows.begin_ns[in_phase]
         edges: list[tuple[int, int]] = []
         if window_ns is not None:
@@ -249,20 +251,29 @@ def _verdict(
     if BROKEN in verdicts:
         return BROKEN, ""
     if UNDECIDED in verdicts:
+        if any(part.n_unsent for part in parts):
+            return UNDECIDED, "the load ended before, another promise being broken"
         n_unknown = sum(part.n_unknown for part in parts)
         return UNDECIDED, f"of {count_text(n_unknown)} requests it is not known which GPU they ran on"
     return KEPT, ""
 
 
 def _value(promise: Promise, part: _Part) -> tuple[float | None, bool]:
-    """The figure that is promised; whether it is infinite."""
+    """The figure that is promised; whether it is infinite. With requests that were not sent since it was decided: the
+    least that it can be where it is broken, the most where it is kept, none else."""
+    if part.n_unsent and part.verdict == UNDECIDED:
+        return None, False
+    n_late = part.n_late + (part.n_unsent if part.verdict == KEPT else 0)
     if promise.statistic == "count":
-        return float(part.n_late), False
+        return float(n_late), False
     if promise.statistic == "rate":
-        share = part.n_late / part.n
+        share = n_late / part.n
         return (1.0 - share if promise.metric == "goodput" else share), False
     rank = part.n if promise.q is None else part.n - promise.n_allowed(part.n)
-    value = float(np.partition(part.rows.time_ns, rank - 1)[rank - 1])
+    time_ns = part.rows.time_ns
+    if part.n_unsent and part.verdict == BROKEN:
+        time_ns = np.where(part.rows.requests.is_decided, 0.0, time_ns)
+    value = float(np.partition(time_ns, rank - 1)[rank - 1])
     return (None, True) if np.isinf(value) else (value, False)
 
 
@@ -273,6 +284,32 @@ def _interval(promise: Promise, rows: _Rows) -> Quantile:
     assert promise.q is not None
     (found,) = quantiles(values_ns, [float(promise.q)], is_infinite)
     return found
+
+
+def _certain_of(parts: Sequence[_Part], verdict: str, own: Sequence[RunPhase]) -> Certainty | None:
+    """The first part to be broken for certain; the last to be kept, of a run that ended when that was so."""
+    if verdict == BROKEN:
+        broken = [_certain(part, own) for part in parts if part.verdict == BROKEN]
+        return min(broken, key=lambda one: _instant(one, own))
+    if verdict == KEPT and any(part.n_unsent for part in parts):
+        kept = [
+            _certainly_kept(part, own)
+            for part in parts
+            if not (part.rows.is_late | part.rows.is_unknown).all()
+        ]
+        return max(kept, key=lambda one: _instant(one, own), default=None)
+    return None
+
+
+def _certainly_kept(part: _Part, own: Sequence[RunPhase]) -> Certainty:
+    """At the request in time that leaves no more than may be late."""
+    rows = part.rows
+    in_time = np.flatnonzero(~rows.is_late & ~rows.is_unknown)
+    known_ns = rows.requests.done_ns[in_time]
+    place = int(np.argsort(known_ns, kind="stable")[max(0, part.n - part.n_allowed - 1)])
+    row = int(in_time[place])
+    span = _span_of(rows, row, own)
+    return Certainty(span.name, int(known_ns[place]) - span.start_ns, int(rows.requests.request_id[row]))
 
 
 def _certain(part: _Part, own: Sequence[RunPhase]) -> Certainty:
@@ -287,7 +324,7 @@ def _certain(part: _Part, own: Sequence[RunPhase]) -> Certainty:
 
 def _span_of(rows: _Rows, row: int, own: Sequence[RunPhase]) -> RunPhase:
     """The phase of a request."""
-    phase = rows.requests.phase
+    phase = rows.requests.planned_phase
     return next(span for span in own if span.name == phase.words[int(phase.codes[row])])
 
 
@@ -299,7 +336,7 @@ def _worst_window(rows: _Rows, own: Sequence[RunPhase]) -> PlaceInRun | None:
     """The second of the schedule in which most requests of the scope were late, the first of several."""
     best = None
     for span in own:
-        in_phase = rows.requests.phase.is_any_of([span.name])
+        in_phase = rows.requests.planned_phase.is_any_of([span.name])
         windows = (rows.begin_ns[in_phase] - span.start_ns) // WINDOW_NS
         is_within = (windows >= 0) & (windows * WINDOW_NS < span.end_ns - span.start_ns)
         late = np.bincount(windows[is_within & rows.is_late[in_phase]])

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from squall.analysis.clocks.timeline import RunPhase
+from squall.analysis.clocks.timeline import RunPhase, planned_measure_spans
 from squall.analysis.decisions.figures import BROKEN, INVALID, PromiseFigures
 from squall.analysis.decisions.judged import Held, hold
 from squall.analysis.decisions.late_parts import late_parts
@@ -29,7 +29,8 @@ def promises_of(manifest: Manifest) -> tuple[Promise, ...]:
 
 
 def hold_run(store: RunStore, requests: Requests, spans: Sequence[RunPhase]) -> list[Held]:
-    """The promises of a run held to its `requests`, in the scenario's order; `spans` are its measured phases.
+    """The promises of a run held to its `requests`, in the scenario's order; `spans` are its measured phases as the
+    schedule has them.
 
     Only of a broken one are requests kept in it, for `diagnosed`.
     """
@@ -37,6 +38,21 @@ def hold_run(store: RunStore, requests: Requests, spans: Sequence[RunPhase]) -> 
     gpus = _gpus(store, requests) if any(one.scope.gpu is not None for one in promises) else None
     found = [hold(one, requests, spans, gpus) for one in promises]
     return [one if one.figures.verdict == BROKEN else one.without_requests() for one in found]
+
+
+def with_certain_request(store: RunStore) -> Manifest:
+    """The manifest of a run that ended when its promises were decided, with the request that made it certain."""
+    known = store.manifest
+    decided = known.decided
+    assert decided is not None
+    requests, spans = Requests.read(store), planned_measure_spans(known)
+    for held in hold_run(store, requests, spans):
+        figures = held.figures
+        if figures.promise == decided.promise and figures.certain is not None:
+            start_ns = next(span.start_ns for span in spans if span.name == figures.certain.phase)
+            certain_ns = start_ns + figures.certain.offset_ns
+            decided = replace(decided, request_id=figures.certain.request_id, certain_ns=certain_ns)
+    return replace(known, decided=replace(decided, n_unsent=int(requests.is_decided.sum())))
 
 
 def diagnosed(

@@ -1,13 +1,20 @@
 """Whether a promise is kept, of several runs of one scenario with different seeds.
 
 The unit is the run: requests of one run follow one another, runs of different seeds are independent. With s_i the share
-of late requests of run i and a the share that the promise allows, over K runs,
+of late requests of run i and a the share that the promise allows, over K runs with mean M and standard deviation S,
 
-    kept        mean(s) + t(1 - 5 %, K - 1) sd(s) / sqrt(K) < a
-    broken      mean(s) - t(1 - 5 % / m, K - 1) sd(s) / sqrt(K) > a        m promises are judged together
+    kept        a > M and   a - M > t(1 - 5 %, K - 1) S sqrt(a / M) / sqrt(K)
+    broken      a < M and   M - a > t(1 - 5 % / m, K - 1) S sqrt(a / M) / sqrt(K)      m promises are judged together
     undecided   else
 
-and besides, the number of late requests of all runs must be as unlikely as that by chance alone, were they independent:
+The factor sqrt(a / M) is what makes it a score bound, as Wilson's is for a proportion: late requests come in
+clusters, the busy periods of a queue; with a Poisson number of clusters the variance of a run's share is proportional
+to its mean, so that S² a / M is the variance that these runs would have were a the true share. Shares are skewed: their
+sample mean and deviation fall together, and Student's interval with S itself calls a server at its very limit kept too
+often (docs/promises.md has how often this one does). The bounds of the mean that are told solve the two lines above for
+a.
+
+And besides, the number of late requests of all runs must be as unlikely as that by chance alone, were they independent:
 runs that happen to agree, or none of whose few requests was late, prove nothing. All promises are kept only if each is,
 which needs no correction; one of m is broken by chance m times as often, so each has an m-th of 5 % (Bonferroni).
 
@@ -126,6 +133,16 @@ def _bounds(shares: Sequence[float], n_promises: int) -> tuple[float, float]:
     """One-sided bounds of the mean share of two runs or more."""
     k = len(shares)
     mean = math.fsum(shares) / k
+    if mean == 0.0:
+        return 0.0, 0.0
     error = math.sqrt(math.fsum((one - mean) ** 2 for one in shares) / (k - 1) / k)
-    low = mean - student_quantile(1.0 - LEVEL / n_promises, k - 1) * error
-    return low, mean + student_quantile(1.0 - LEVEL, k - 1) * error
+    low, high = (
+        student_quantile(1.0 - level, k - 1) * error / math.sqrt(mean)
+        for level in (LEVEL / n_promises, LEVEL)
+    )
+    return _root(mean, -low), _root(mean, high)
+
+
+def _root(mean: float, scaled: float) -> float:
+    """The share a with a - mean = scaled sqrt(a)."""
+    return ((scaled + math.sqrt(scaled * scaled + 4.0 * mean)) / 2.0) ** 2

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from squall.analysis.decisions.figures import BROKEN, INVALID, KEPT, PromiseFigures, worst_verdict
+from squall.analysis.tables.manifest import DecidedFacts
 from squall.analysis.wording import count_text, duration_text, figure_text, share_text
 
 SIGNS = {KEPT: "promises kept", BROKEN: "PROMISE BROKEN", INVALID: "promises not judged"}
@@ -27,6 +28,9 @@ def value_text(one: PromiseFigures) -> str:
     if one.is_infinite:
         return "infinite, for it falls on failures"
     text = figure_text(one.value, one.unit)
+    if one.n_unsent and one.value is not None:
+        is_least = (one.verdict == BROKEN) != (one.metric == "goodput")
+        return f"at {'least' if is_least else 'most'} {text}"
     interval = one.interval
     if interval is None or interval.interval_reason or interval.is_refused:
         return text
@@ -52,14 +56,14 @@ def _is_of_parts(one: PromiseFigures) -> bool:
 
 
 def breach_lines(one: PromiseFigures) -> list[str]:
-    """When it was certain, where it was worst, and what the late requests have in common; nothing of a promise that is
-    not broken."""
-    if one.verdict != BROKEN:
-        return []
+    """When it was certain, where it was worst, and what the late requests have in common; of a promise that is not
+    broken the first alone."""
     told = []
     if one.certain is not None:
         after = duration_text(one.certain.offset_ns)
         told.append(f"certain {after} into {one.certain.phase}, at request {one.certain.request_id}")
+    if one.verdict != BROKEN:
+        return told
     if one.worst is not None and not _is_of_parts(one):
         told.append(
             f"worst second at {duration_text(one.worst.offset_ns)} of {one.worst.phase}: {count_text(one.worst.n_late)}"
@@ -73,6 +77,22 @@ def breach_lines(one: PromiseFigures) -> list[str]:
     if one.n_failed:
         why.append(f"{count_text(one.n_failed)} failed: {one.failure}")
     return [line for line in ("; ".join(told), "; ".join(why)) if line]
+
+
+def decided_line(one: DecidedFacts | None) -> str:
+    """Why the load ended before its time; empty where it did not."""
+    if one is None:
+        return ""
+    first_ns = min((phase.start_ns for phase in one.phases), default=one.at_ns)
+    what = f"{one.promise} was broken" if one.verdict == BROKEN else "all promises were kept"
+    certain = ""
+    if one.certain_ns is not None:
+        at = duration_text(one.certain_ns - first_ns)
+        certain = f" with request {one.request_id}, {at} after the start"
+        if one.verdict == KEPT:
+            certain = f", last {one.promise}{certain}"
+    end = duration_text(one.at_ns - first_ns)
+    return f"{what} for certain{certain}: the load ended at {end}, {count_text(one.n_unsent)} arrivals were not sent"
 
 
 def outcome_text(promises: Sequence[PromiseFigures]) -> str:

@@ -23,7 +23,7 @@ from squall.analysis.render.figure_lines import (
 )
 from squall.analysis.render.observing_lines import cost_lines, profile_lines, recording_lines, under_text
 from squall.analysis.render.plots_data import Plot, Points, Series, report_plots
-from squall.analysis.render.promise_lines import breach_lines, value_text
+from squall.analysis.render.promise_lines import breach_lines, decided_line, value_text
 from squall.analysis.render.trace_plots import Band, Styled
 from squall.analysis.storage.store import RunStore
 from squall.analysis.summary.summary import summarise
@@ -111,6 +111,7 @@ def _environment() -> Environment:
         "users": users_text,
         "child": child_text,
         "promised": value_text,
+        "decided": decided_line,
         "breach": breach_lines,
         "pretty": lambda value: json.dumps(value, indent=2, ensure_ascii=False),
     }

@@ -38,7 +38,7 @@ from squall.analysis.render.observing_lines import (
     recording_lines,
     under_text,
 )
-from squall.analysis.render.promise_lines import outcome_text, promise_lines
+from squall.analysis.render.promise_lines import decided_line, outcome_text, promise_lines
 from squall.analysis.requests.stimulus import Stimulus
 from squall.analysis.summary.identities import Identity
 from squall.analysis.summary.summary_file import Summary
@@ -75,6 +75,7 @@ def render(summary: Summary, run_dir: str, width: int = WIDTH) -> RenderableType
     facts = {
         "Stimulus": _stimulus_lines(summary.stimulus),
         "Promises": promise_lines(summary.promises or ())[: 2 * MOST_LINES],
+        "Ended early": list(filter(None, [decided_line(summary.decided)])),
         "Users": list(users_text(measure.users)) if measure.users else [],
         "Outcomes": _outcome_lines(measure.outcomes),
         "Servers": _server_lines(summary),

@@ -10,24 +10,33 @@ of servers by p95 is of raw rows of each: no quantile of one is averaged with th
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any
+
+import numpy as np
 
 from squall.analysis.requests.requests import Requests, server_names
 from squall.analysis.statistics.latency import Quantile, quantiles
 from squall.analysis.statistics.stretches import run_lengths
+from squall.analysis.statistics.student import student_quantile
 from squall.analysis.tables.manifest import Manifest
 from squall.scenarios.config.routing import WEIGHED
 
 QUANTILES = (0.50, 0.95, 0.99)
 _P95 = QUANTILES.index(0.95)
+_N_SECTIONS = 10
+_LEAST_OF_SECTION = 40
+"""Requests of a server in a section: two are beyond its p95."""
 
 
 @dataclass(frozen=True)
 class ServerLoad:
     """A server's part of the requests of some phases. `n`: those for it; ratios are shares of all servers' together,
-    None of nothing. `quantiles`: of its latency, a request that did not end ok counts as infinitely slow."""
+    None of nothing. `quantiles`: of its latency, a request that did not end ok counts as infinitely slow.
+    `least_p95_ratio`: see `_least_p95_ratios`."""
 
     n: int
     planned_ratio: float | None
@@ -39,6 +48,7 @@ class ServerLoad:
     work_ratio: float | None
     work_of_asked_ratio: float | None
     quantiles: tuple[Quantile, ...]
+    least_p95_ratio: float | None = None
 
 
 @dataclass(frozen=True)
@@ -68,6 +78,8 @@ def by_server(
         name: _load(own.at_server(name), timed.at_server(name), asked[name], (len(own), n_sent, n_rows))
         for name in names
     }
+    ratios = _least_p95_ratios(timed, names)
+    found = {name: replace(one, least_p95_ratio=ratios.get(name)) for name, one in found.items()}
     p95s = [one.quantiles[_P95].value_ns for one in found.values()]
     known = [one for one in p95s if one is not None]
     is_whole = len(known) == len(p95s) and min(known) > 0
@@ -95,6 +107,35 @@ def _load(own: Requests, timed: Requests, asked: float, totals: tuple[int, int, 
         work_of_asked_ratio=None if work is None else work / asked,
         quantiles=tuple(spread),
     )
+
+
+def _least_p95_ratios(timed: Requests, names: Sequence[str]) -> dict[str, float]:
+    """Of each server the least that its p95 is beyond the median of the others': the lower bound, one-sided at 1 %, of
+    the mean log ratio over ten sections of the requests (Student). Empty where a section is too short for one.
+
+    A queue near its limit follows itself through a whole run, which then has no interval of its p95; what the servers
+    of one router did in the same section is a pair all the same.
+    """
+    edges = np.linspace(0, len(timed), _N_SECTIONS + 1).astype(np.int64)
+    rows: list[list[float]] = []
+    for first, end in pairwise(edges.tolist()):
+        part = timed.take(slice(first, end))
+        latency_ns = np.where(part.is_ok, part.latency_ns.astype(np.float64), np.inf)
+        own = [latency_ns[part.target.is_any_of([name])] for name in names]
+        if min(map(len, own)) < _LEAST_OF_SECTION:
+            return {}
+        rows.append(
+            [float(np.partition(one, rank)[rank]) for one in own for rank in [-(-len(one) * 19 // 20) - 1]]
+        )
+    p95_ns = np.array(rows)
+    if not np.isfinite(p95_ns).all() or not (p95_ns > 0).all():
+        return {}
+    found = {}
+    for place, name in enumerate(names):
+        ratio = np.log(p95_ns[:, place] / np.median(np.delete(p95_ns, place, axis=1), axis=1))
+        error = float(ratio.std(ddof=1)) / math.sqrt(_N_SECTIONS)
+        found[name] = math.exp(float(ratio.mean()) - student_quantile(0.99, _N_SECTIONS - 1) * error)
+    return found
 
 
 def asked_ratios(names: Sequence[str], scenario: Mapping[str, Any] | None) -> dict[str, float]:

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from squall.analysis.arrays import Bools, Int64s, Integers
 from squall.analysis.storage.store import RunStore
 from squall.analysis.tables.manifest import Manifest
+from squall.scenarios.promises.promise import DECIDED
 
 COLUMNS = [
     "request_id", "worker", "node", "target", "phase", "scheduled_ns", "sent_ns", "done_ns", "rows", "outcome",
@@ -92,6 +93,8 @@ class Requests:
     detail: Labels
     target: Labels
     """The server that each is for."""
+    scheduled_phase: Labels | None = None
+    """The phase of each in the schedule, where the load ended before its time; None: `phase`."""
 
     @classmethod
     def from_table(cls, table: pa.Table, is_open: bool = True) -> Requests:
@@ -144,7 +147,31 @@ class Requests:
             outcome=outcome,
             detail=detail,
             target=target,
-        )
+        )._without_decided()
+
+    def _without_decided(self) -> Requests:
+        """What was not sent since the promises were decided is in no phase of the run: it only is in one of the
+        schedule."""
+        is_decided = self.is_decided
+        if not is_decided.any():
+            return self
+        phase = self.phase
+        codes = phase.codes.astype(np.min_scalar_type(len(phase.words)))
+        codes[is_decided] = len(phase.words)
+        return replace(self, phase=Labels(codes, (*phase.words, "")), scheduled_phase=phase)
+
+    @property
+    def is_decided(self) -> Bools:
+        """Whether each was not sent since the outcome of the promises was certain."""
+        if DECIDED not in self.detail.words:
+            return np.zeros(len(self), dtype=np.bool_)
+        found: Bools = self.detail.is_any_of([DECIDED]) & self.outcome.is_any_of(["unsent"])
+        return found
+
+    @property
+    def planned_phase(self) -> Labels:
+        """The phase of each in the schedule."""
+        return self.phase if self.scheduled_phase is None else self.scheduled_phase
 
     def __len__(self) -> int:
         return len(self.request_id)
@@ -199,6 +226,7 @@ class Requests:
         taken: dict[str, Any] = {
             name: values.take(rows) if isinstance(values, Labels) else values[rows]
             for name, values in own.items()
+            if values is not None
         }
         return replace(self, **taken)
 

@@ -12,7 +12,6 @@ import pyarrow.compute as pc
 
 from squall.analysis.metrics.measures import NO_CLOCK_LIMIT
 from squall.analysis.requests.by_server import QUANTILES, ServerLoad, ServersFigures
-from squall.analysis.statistics.latency import Quantile
 from squall.analysis.summary.sampled import HostFigures
 from squall.analysis.tables.deployed import GpuPlace
 from squall.analysis.tables.manifest import Manifest
@@ -58,7 +57,8 @@ def stragglers(
     manifest: Manifest,
 ) -> tuple[Straggler, ...]:
     """Of a run of several servers those whose p95 is beyond the others', and not by chance: its 95 % interval is above
-    theirs. `samples`: rows of gpu_samples of the measure phases; `hosts`: by node, of the same.
+    theirs, or where there is none it is beyond theirs section by section (`by_server`). `samples`: rows of gpu_samples
+    of the measure phases; `hosts`: by node, of the same.
     """
     if figures is None:
         return ()
@@ -68,7 +68,7 @@ def stragglers(
     for name in names:
         others = [one for one in names if one != name]
         own = figures.servers[name]
-        slower = _beyond(own.quantiles[_P95], [figures.servers[one].quantiles[_P95] for one in others])
+        slower = _beyond(own, [figures.servers[one] for one in others])
         if slower is None:
             continue
         reasons = [
@@ -80,15 +80,18 @@ def stragglers(
     return tuple(found)
 
 
-def _beyond(own: Quantile, others: list[Quantile]) -> float | None:
+def _beyond(load: ServerLoad, loads: list[ServerLoad]) -> float | None:
     """Its p95 over the median of the others' where it is beyond them; 0 where it falls on failures, and theirs do not;
     None where it is not beyond."""
+    own, others = load.quantiles[_P95], [one.quantiles[_P95] for one in loads]
     values = [one.value_ns for one in others if one.value_ns is not None]
     highs = [one.high_ns for one in others if one.high_ns is not None]
     if own.is_infinite:
         return 0.0 if len(values) == len(others) else None
-    if own.value_ns is None or own.low_ns is None or not values or not highs:
+    if own.value_ns is None or not values:
         return None
+    if own.low_ns is None or not highs:
+        return own.value_ns / median(values) if (load.least_p95_ratio or 0.0) > P95_BEYOND else None
     return (
         own.value_ns / median(values)
         if own.low_ns > max(P95_BEYOND * median(values), median(highs))

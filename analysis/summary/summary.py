@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 
 import pyarrow as pa
 
-from squall.analysis.clocks.timeline import RunPhase, measure_spans, phase_spans
+from squall.analysis.clocks.timeline import RunPhase, measure_spans, phase_spans, planned_measure_spans
 from squall.analysis.compare.overhead_file import find_overhead
 from squall.analysis.compare.repeats import repeat_figures
 from squall.analysis.decisions.judged import Held
@@ -92,6 +92,7 @@ def summarise(store: RunStore, memory_limit_bytes: int = MEMORY_LIMIT_BYTES) -> 
         recording=of_requests.recording,
         verdict=verdict,
         promises=diagnosed(store, of_requests.held, verdict.status, memory_limit_bytes),
+        decided=manifest.decided,
         client_bottleneck=verdict.client_bottleneck,
         failures_rule=FAILURES_RULE if is_open else CLOSED_FAILURES_RULE,
         phases=tuple(phase_spans(manifest)),
@@ -190,7 +191,7 @@ def _request_figures(store: RunStore, accounts: _Accounts, sampled: Samples) -> 
         by_burst=by_burst(requests.in_phases(names), spans, QUANTILES),
         rejections=rejection_figures(requests, samples, names),
         recording=recording,
-        held=hold_run(store, requests, spans),
+        held=hold_run(store, requests, planned_measure_spans(manifest)),
     )
 
 

@@ -28,6 +28,7 @@ from squall.analysis.summary.step_figures import StepsFigures
 from squall.analysis.summary.stragglers import Straggler
 from squall.analysis.tables.collected import CollectorState, ValueChecks
 from squall.analysis.tables.document import to_json
+from squall.analysis.tables.manifest import DecidedFacts
 from squall.analysis.verdict.bottleneck import Bottleneck
 from squall.analysis.verdict.cpu_shares import CpuShares
 from squall.analysis.verdict.phase_figures import MeasureFigures, PhaseFigures
@@ -59,6 +60,7 @@ class Summary:
     recording: RecordingCosts | None
     verdict: VerdictFigures
     promises: tuple[PromiseFigures, ...] | None
+    decided: DecidedFacts | None
     client_bottleneck: Bottleneck | None
     failures_rule: str
     phases: tuple[RunPhase, ...]

@@ -60,6 +60,24 @@ class PhaseFacts:
 
 
 @dataclass(frozen=True, kw_only=True)
+class DecidedFacts:
+    """Why the load ended before its time: the outcome of the promises was certain (docs/promises.md)."""
+
+    verdict: Annotated[
+        str, "`broken`: the promise below is; `kept`: all are, and it was the last to be certain"
+    ]
+    promise: Annotated[str, "as the scenario states it"]
+    n: Annotated[int, "its requests in the plan"]
+    n_late: Annotated[int, "of these known to be late when that was seen"]
+    n_in_time: Annotated[int, "of these known to be in time then"]
+    at_ns: Annotated[int, "what was due after that instant of the run clock was not sent"]
+    phases: Annotated[tuple[PhaseFacts, ...], "of the schedule; `phases` of the run end at that instant"]
+    n_unsent: Annotated[int, "arrivals that were not sent for it, `unsent` with the detail `decided`"] = 0
+    request_id: Annotated[int | None, LEFT_OUT, "the request that made it certain"] = None
+    certain_ns: Annotated[int | None, LEFT_OUT, "the instant at which it did, on the run clock"] = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class Manifest:
     """What ran, where, when, and the verdict."""
 
@@ -82,6 +100,9 @@ class Manifest:
     )
     started_ns: Annotated[int | None, LEFT_OUT, "UTC at which the run was begun"] = None
     phases: Annotated[tuple[PhaseFacts, ...], "empty before the load began"] = ()
+    decided: Annotated[
+        DecidedFacts | None, LEFT_OUT, Since(5), "of a run that ended when its promises were decided"
+    ] = None
     nodes: Annotated[Mapping[str, NodeFacts], "by label: `node-0` and so on"] = field(default_factory=dict)
     servers: Annotated[Mapping[str, ServerFacts], "by name: `server-0`"] = field(default_factory=dict)
     workers: Annotated[tuple[WorkerFacts, ...], "by number"] = ()

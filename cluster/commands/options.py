@@ -24,6 +24,10 @@ SetOption = Annotated[
     ),
 ]
 SeedOption = Annotated[int | None, typer.Option("--seed", help="Seed of the plan and the payloads.")]
+StopWhenDecidedOption = Annotated[
+    bool,
+    typer.Option("--stop-when-decided", help="End the load once the outcome of all promises is certain."),
+]
 ServerOption = Annotated[
     str | None,
     typer.Option(

@@ -16,6 +16,7 @@ from squall.cluster.commands.options import (
     SeedOption,
     ServerOption,
     SetOption,
+    StopWhenDecidedOption,
 )
 from squall.cluster.commands.printed import print_result, print_summary
 from squall.scenarios.errors import ScenarioError
@@ -50,10 +51,11 @@ def run(
         bool,
         typer.Option("--dry-run", help="Say who would run where, and what each would send and record."),
     ] = False,
+    stop_when_decided: StopWhenDecidedOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """One run of a scenario, or pairs of them with --measure-overhead."""
-    changes = changes_of(overrides, seed, server)
+    changes = changes_of(overrides, seed, server, stop_when_decided)
     if is_dry:
         _rehearse(scenario, changes, ray, as_json)
         return
@@ -122,11 +124,15 @@ def _measure_overhead(
         raise typer.Exit(EXIT_INVALID)
 
 
-def changes_of(overrides: list[str] | None, seed: int | None, server: str | None) -> list[str]:
+def changes_of(
+    overrides: list[str] | None, seed: int | None, server: str | None, stop_when_decided: bool = False
+) -> list[str]:
     """All that the command line changes in the scenario, as `--set` texts."""
     found = list(overrides or [])
     if seed is not None:
         found.append(f"seed={seed}")
     if server is not None:
         found.append(f"server.url={server}")
+    if stop_when_decided:
+        found.append("stop_when=decided")
     return found

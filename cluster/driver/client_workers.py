@@ -20,6 +20,7 @@ from squall.actors.messages.value_check import ValueRule
 from squall.actors.process.priority import Scheduling
 from squall.analysis.tables.collected import ValueChecks
 from squall.analysis.tables.deployed import SenderScheduling, WorkerFacts
+from squall.cluster.driver.deciding import late_limits
 from squall.cluster.node.endpoint import Endpoint
 from squall.cluster.placement import Node, Placement
 from squall.cluster.progress import Screen
@@ -191,6 +192,7 @@ def _settings(
         rules=Rules(clients.timeout_ns, clients.max_in_flight, phase_timeouts(scenario)),
         n_connections=clients.connections, priority=clients.priority,
         check=expected.rule if expected is not None else None, spill_dir="",
+        late_limits=late_limits(scenario),
     )  # fmt: skip
 
 

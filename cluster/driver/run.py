@@ -23,6 +23,9 @@ from pathlib import Path
 from squall.actors.clock import utc_minus_monotonic_ns
 from squall.actors.process.sweep import hold
 from squall.analysis.clocks.timeline import RunPhase
+from squall.analysis.decisions.certainty import Outcome
+from squall.analysis.decisions.figures import BROKEN
+from squall.analysis.decisions.of_run import with_certain_request
 from squall.analysis.derive import derive
 from squall.analysis.storage.home import HERE, send_away
 from squall.analysis.storage.places.object_folder import ObjectFolder
@@ -30,11 +33,13 @@ from squall.analysis.storage.places.place import place_at
 from squall.analysis.storage.store import RunStore
 from squall.analysis.summary.summary_file import Summary
 from squall.analysis.tables.deployed import RedealFacts
-from squall.analysis.tables.manifest import Manifest, PhaseFacts, PlanFacts
+from squall.analysis.tables.manifest import DecidedFacts, Manifest, PhaseFacts, PlanFacts
 from squall.analysis.tables.sealed import SealedVerdict, Unfinished
 from squall.analysis.verdict.validity import judge_run
 from squall.analysis.wording import names_text
 from squall.cluster.driver.collectors.phase_profiler import PhaseProfiler
+from squall.cluster.driver.deciding import MARGIN_NS, clipped
+from squall.cluster.driver.deciding import deciding as decided_by
 from squall.cluster.driver.deployment import Deployment
 from squall.cluster.driver.gather import Collection
 from squall.cluster.driver.intent import announce, describe_plan, refuse_empty
@@ -179,6 +184,12 @@ def _first_manifest(scenario: Scenario, described: PlanFacts) -> Manifest:
     )
 
 
+def _phase_facts(phases: Sequence[RunPhase]) -> tuple[PhaseFacts, ...]:
+    return tuple(
+        PhaseFacts(name=one.name, kind=one.kind, start_ns=one.start_ns, end_ns=one.end_ns) for one in phases
+    )
+
+
 class _Run:
     """The state of one run: `execute` inside a Ray session; `abort` where that raised."""
 
@@ -301,6 +312,8 @@ class _Run:
         self._is_collected = False  # until it is sealed: a part that the disk does not take is dropped
         self._store.flush()
         self._note_troubles()
+        if self._store.manifest.decided is not None:
+            self._store.amend(with_certain_request(self._store))
         verdict = judge_run(self._store).sealed()
         self._store.seal(verdict, self._unfinished(is_aborted=False))
         self._is_collected = True
@@ -397,10 +410,7 @@ class _Run:
                 self._store.manifest,
                 start_ns=self._start_ns,
                 node_starts_ns=dict(self._node_starts_ns),
-                phases=tuple(
-                    PhaseFacts(name=one.name, kind=one.kind, start_ns=one.start_ns, end_ns=one.end_ns)
-                    for one in self._phases
-                ),
+                phases=_phase_facts(self._phases),
             )
         )
 
@@ -423,6 +433,7 @@ class _Run:
         due_ns = self._start_ns - self._anchor_ns
         edges_ns = [span.start_ns for span in self._plan.spans]
         last_ns = due_ns + self._plan.spans[-1].end_ns + OVERRUN_NS
+        deciding = decided_by(self._scenario, self._plan, tuple(self._store.manifest.servers))
         while not self._workers.is_done:
             self._workers.wait(due_ns)
             due_ns += _POLL_NS
@@ -433,12 +444,42 @@ class _Run:
                 edges_ns = [edge_ns for edge_ns in edges_ns if edge_ns > at_ns]
                 self._deployment.nodes.note_edge()
             self._hear_nodes()
-            self._screen.show(self._plan.spans, at_ns, self._workers.poll())
+            standing = self._workers.poll()
+            self._screen.show(self._plan.spans, at_ns, standing)
+            if deciding is not None and not self._workers.has_lost:
+                counts = [one.late for one in standing if one.late is not None]
+                certain = deciding.look(counts, at_ns)
+                if certain is not None:
+                    deciding = None
+                    self._cease(certain, at_ns + MARGIN_NS)
             if time.monotonic_ns() > last_ns:
                 self._workers.give_up()
             elif self._scenario.clients.on_client_loss == "stop" and self._workers.has_lost:
                 self._screen.step("the load stops, as clients.on_client_loss says", "red")
                 self._workers.stop()
+
+    def _cease(self, certain: Outcome, offset_ns: int) -> None:
+        """The promises are decided: nothing is sent that is due later than that after the start instant."""
+        self._workers.cease(offset_ns)
+        end_ns = self._start_ns + offset_ns
+        known = self._store.manifest
+        decided = DecidedFacts(
+            verdict=certain.verdict,
+            promise=certain.promise.text,
+            n=certain.count.n,
+            n_late=certain.count.n_late,
+            n_in_time=certain.count.n_in_time,
+            at_ns=end_ns,
+            phases=known.phases,
+        )
+        self._phases = clipped(self._phases, end_ns)
+        self._store.amend(replace(known, decided=decided, phases=_phase_facts(self._phases)))
+        told = (
+            f"{certain.promise.text} is {certain.verdict}"
+            if certain.verdict == BROKEN
+            else "all promises are kept"
+        )
+        self._screen.step(f"{told}, whatever the rest would do: the load ends", "bold")
 
     def _hear_nodes(self) -> None:
         """What has ended on a node that should run: the load goes on without it."""

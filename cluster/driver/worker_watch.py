@@ -38,6 +38,7 @@ class WorkerWatch:
         self._to_redeal: list[tuple[Worker, str]] = []
         self._n_redeals = 0
         self._taken_errors: set[tuple[int, str]] = set()
+        self._has_ceased = False
 
     def redeal_with(self, redealer: Redealer, tell: Callable[[RedealFacts], None]) -> None:
         """From the start on workers have leases, and what one that is lost had is dealt to the others; `tell` hears of
@@ -60,6 +61,15 @@ class WorkerWatch:
     def has_lost(self) -> bool:
         """A worker is lost, whose arrivals nobody sends."""
         return any(worker.is_lost for worker in self._workers)
+
+    def cease(self, offset_ns: int) -> None:
+        """Tells all to send nothing that is due later than that after the start instant. What one that is lost from now
+        on had is not dealt to others: it may be what nobody is to send."""
+        self._has_ceased = True
+        for worker in self._workers:
+            if not worker.is_lost and not worker.has_ended():
+                with suppress(LostActor):  # told when it is asked for its state
+                    worker.handle.begin(LoadWorker.cease, offset_ns)
 
     def give_up(self) -> None:
         """Stops workers that have not ended so long after the run; one that does not hear it is lost with its node."""
@@ -186,7 +196,7 @@ class WorkerWatch:
 
     def _lose(self, worker: Worker, error: Exception) -> None:
         worker.is_lost = True
-        if self._redealer is not None:
+        if self._redealer is not None and not self._has_ceased:
             self._to_redeal.append((worker, str(error)))
         if worker.state is not None:
             nothing = worker.state.recent_response_ns[:0]

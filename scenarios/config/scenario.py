@@ -322,6 +322,7 @@ class Scenario(Section):
     profile: ProfileConfig = ProfileConfig()
     expect: ExpectConfig = ExpectConfig()
     promises: PromisesField = None
+    stop_when: Literal["decided"] | None = None  # the load ends where the outcome of all promises is certain
     records: RecordsConfig = RecordsConfig()
 
     @model_validator(mode="before")
@@ -498,6 +499,13 @@ class Scenario(Section):
             refuse_strangers(self.promises or (), measured, servers, self.model.name, is_closed)
         except ValueError as error:
             raise ValueError(f"promises: {error}") from error
+        if self.stop_when is not None and (self.promises is None or is_closed):
+            why = (
+                "nothing is promised"
+                if self.promises is None
+                else "a closed loop has no known number of requests"
+            )
+            raise ValueError(f"stop_when: {self.stop_when} is for promises over a schedule, and {why}")
 
     def _refuse_redealt_users(self) -> None:
         """How far a user of a lost worker had come is not known, so its next request would bear an id of another."""

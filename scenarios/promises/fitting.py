@@ -40,6 +40,8 @@ def _refuse_schedule(one: Promise) -> None:
         what = "bursts"
     if one.at_hz is not None:
         what = "load that is asked for"
+    if one.aborts_on_fail:
+        what = "number of requests that is known before its end, by which abortOnFail decides"
     if what is not None:
         raise ValueError(f"{one.text}: a closed loop has no schedule and so no {what}; promise service times")
 

@@ -4,6 +4,7 @@
       response{phase:burst}: [p(95)<50ms, {threshold: p(99)<120ms, at: 300/s}]
       failures: rate<0.1%
       goodput{within:100ms,server:server-0}: rate>0.99
+      service: {threshold: p(99)<80ms, abortOnFail: true, delayAbortEval: 10s}
 
 A bare number of a time is ms, as k6 has it. Every failure is a ValueError of one line.
 """
@@ -18,7 +19,7 @@ from itertools import combinations
 from typing import Any, Literal, cast
 
 from squall.scenarios.promises.promise import BURSTS, METRICS, TAGS, Metric, Promise, PromiseScope, Sign
-from squall.scenarios.units import format_rate, parse_duration, parse_rate
+from squall.scenarios.units import format_duration, format_rate, parse_duration, parse_rate
 
 MOST_PROMISES = 100
 _KEY = re.compile(r"([A-Za-z_]+)\s*(?:\{(.*)\})?", re.ASCII)
@@ -55,8 +56,15 @@ def format_promises(promises: Sequence[Promise] | None) -> dict[str, list[Any]] 
         return None
     found: dict[str, list[Any]] = {}
     for one in promises:
-        at = None if one.at_hz is None else {"threshold": one.condition, "at": format_rate(one.at_hz)}
-        found.setdefault(one.key, []).append(at or one.condition)
+        beside: dict[str, Any] = {}
+        if one.at_hz is not None:
+            beside["at"] = format_rate(one.at_hz)
+        if one.aborts_on_fail:
+            beside["abortOnFail"] = True
+        if one.delay_ns:
+            beside["delayAbortEval"] = format_duration(one.delay_ns)
+        told = {"threshold": one.condition, **beside} if beside else one.condition
+        found.setdefault(one.key, []).append(told)
     return found
 
 
@@ -104,17 +112,9 @@ def _tag_value(key: str, tag: str, value: str) -> str | int:
 
 
 def _promise(key: str, metric: Metric, scope: PromiseScope, condition: object) -> Promise:
-    at_hz = None
+    beside: dict[str, Any] = {}
     if isinstance(condition, Mapping):
-        for name in condition:
-            _known(str(name), ("threshold", "at"), f"{key}: unknown key")
-        if "at" in condition:
-            try:
-                at_hz = parse_rate(condition["at"])
-            except ValueError as error:
-                raise ValueError(f"{key}: at: {error}") from error
-            if scope.burst is not None or scope.window_ns is not None:
-                raise ValueError(f"{key}: at is the load of whole phases, and the tags name parts of them")
+        beside = _beside(key, scope, condition)
         condition = condition.get("threshold")
     match = _CONDITION.fullmatch(condition.strip()) if isinstance(condition, str) else None
     if match is None:
@@ -137,9 +137,37 @@ def _promise(key: str, metric: Metric, scope: PromiseScope, condition: object) -
         sign=cast("Sign", sign),
         limit=_limit(where, metric, statistic, limit.strip()),
         q=q,
-        at_hz=at_hz,
+        **beside,
     )
     _refuse_empty(where, found)
+    return found
+
+
+def _beside(key: str, scope: PromiseScope, told: Mapping[Any, Any]) -> dict[str, Any]:
+    """What a mapping says beside its `threshold`, as `Promise` has it."""
+    for name in told:
+        _known(str(name), ("threshold", "at", "abortOnFail", "delayAbortEval"), f"{key}: unknown key")
+    found: dict[str, Any] = {}
+    if "at" in told:
+        try:
+            found["at_hz"] = parse_rate(told["at"])
+        except ValueError as error:
+            raise ValueError(f"{key}: at: {error}") from error
+        if scope.burst is not None or scope.window_ns is not None:
+            raise ValueError(f"{key}: at is the load of whole phases, and the tags name parts of them")
+    aborts = told.get("abortOnFail", False)
+    if not isinstance(aborts, bool):
+        raise ValueError(f"{key}: abortOnFail is true or false")
+    if aborts and (scope.gpu is not None or scope.burst is not None or scope.window_ns is not None):
+        raise ValueError(
+            f"{key}: abortOnFail: late requests are counted by phase and server while the load runs, not by gpu, burst"
+            " or window"
+        )
+    found["aborts_on_fail"] = aborts
+    if "delayAbortEval" in told:
+        if not aborts:
+            raise ValueError(f"{key}: delayAbortEval is for abortOnFail: true")
+        found["delay_ns"] = _time_ns(f"{key}: delayAbortEval", str(told["delayAbortEval"]))
     return found
 
 

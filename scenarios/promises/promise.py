@@ -27,6 +27,17 @@ TIMES: tuple[Metric, ...] = ("response", "service", "send_lag")
 METRICS: tuple[Metric, ...] = (*TIMES, "failures", "goodput")
 BURSTS: tuple[Burst, ...] = ("in", "out", "each")
 TAGS = ("phase", "model", "server", "gpu", "burst", "window", "within")
+DECIDED = "decided"
+"""The detail of arrivals that were not sent since the outcome of the promises was certain."""
+
+
+@dataclass(frozen=True)
+class LateLimit:
+    """What makes a request late: `span` is as long as `late_from_ns` or longer, or it did not end ok; without a limit
+    the latter alone. `send_lag` asks whether it was sent, not how it ended."""
+
+    span: Literal["response", "service", "send_lag"]
+    late_from_ns: int | None
 
 
 @dataclass(frozen=True)
@@ -73,6 +84,8 @@ class Promise:
 
     `statistic`: `p` with `q` in (0, 1), or `max`, of times; `rate` or `count` of failures; `rate` of goodput. `limit`:
     ns of times, a share of rates, else a number. `at_hz`: the load at which it is promised, None: any.
+    `aborts_on_fail`: the load ends once it is certain to be broken, `delay_ns` after its first phase began at the
+    earliest.
     """
 
     metric: Metric
@@ -82,6 +95,8 @@ class Promise:
     limit: Decimal
     q: Decimal | None = field(default=None)
     at_hz: float | None = None
+    aborts_on_fail: bool = False
+    delay_ns: int = 0
 
     @property
     def key(self) -> str:
@@ -122,6 +137,18 @@ class Promise:
         if not self.is_of_times:
             return None
         return int(self.limit) + (self.sign == "<=")
+
+    @property
+    def late_limit(self) -> LateLimit:
+        """What makes a request late."""
+        span = self.metric if self.metric in ("service", "send_lag") else "response"
+        return LateLimit(span, self.late_from_ns)
+
+    @property
+    def is_counted(self) -> bool:
+        """Whether its late requests are counted while the load runs: by phase and server they are, by GPU, burst and
+        window they are not."""
+        return self.scope.gpu is None and self.scope.burst is None and self.scope.window_ns is None
 
     @property
     def is_of_each_run(self) -> bool:

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import shlex
+import sys
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
 from squall.cluster.commands.ending import interruptible
-from squall.cluster.commands.options import JsonOption, RayOption, ServerOption, SetOption
+from squall.cluster.commands.options import (
+    JsonOption,
+    RayOption,
+    ServerOption,
+    SetOption,
+    StopWhenDecidedOption,
+)
 from squall.cluster.commands.printed import print_result
 from squall.cluster.commands.run import changes_of, end_by_promises
 from squall.scenarios.errors import ScenarioError
@@ -34,6 +42,7 @@ def check(
         Literal["pass", "fail"] | None,
         typer.Option("--undecided", help="End as if kept, or broken, where it is undecided."),
     ] = None,
+    stop_when_decided: StopWhenDecidedOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Runs a scenario with several seeds: are its promises kept, broken or undecided?"""
@@ -42,13 +51,13 @@ def check(
     from squall.cluster.commands.decisions.seeds import run_seeds
     from squall.scenarios.config.loader import load_scenario
 
-    loaded = load_scenario(scenario, changes_of(overrides, seed, server))
+    loaded = load_scenario(scenario, changes_of(overrides, seed, server, stop_when_decided))
     if loaded.promises is None:
         raise ScenarioError(f"{scenario}: promises nothing: add promises, such as response: p(95)<50ms")
     with interruptible() as interrupts:
-        folder, checked = run_seeds(
-            loaded, out, ray, interrupts, seeds, {"junit": junit, "markdown": markdown}
-        )
+        copies = {"junit": junit, "markdown": markdown}
+        again = shlex.join(["squall", *sys.argv[1:]])
+        folder, checked = run_seeds(loaded, out, ray, interrupts, seeds, copies, again=[again])
     print_result(checked.to_json(), lambda _: "\n".join([*lines(checked), str(folder)]), as_json)
     verdict = checked.verdict
     if verdict == UNDECIDED and undecided is not None:

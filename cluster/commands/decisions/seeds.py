@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from squall.analysis.decisions.checked import Checked, CheckedRun, evaluate, junit, markdown
+from squall.analysis.decisions.figures import BROKEN
+from squall.analysis.render.check_page import check_page
+from squall.analysis.render.decision_page import page_html
 from squall.cluster.driver.run import run_scenario
 from squall.cluster.interrupts import Interrupts
 from squall.cluster.measured import Measured, Measurer, RunOne, folder_of_runs, write_text
@@ -23,16 +27,19 @@ def run_seeds(
     n_seeds: int,
     copies: Mapping[str, Path | None],
     run_one: RunOne = run_scenario,
+    again: Sequence[str] = (),
 ) -> tuple[Path, Checked]:
     """Runs `n_seeds` seeds from the scenario's own on, into a new folder under `out`; the folder and the verdict.
 
     An INVALID run is run once more with its seed, and counts where it is INVALID again. After each run `check.json`,
-    `junit.xml` and `check.md` of what there is are written; `copies`: where `junit` and `markdown` go too, at the end.
+    `junit.xml`, `check.md` and `check.html` of what there is are written; `copies`: where `junit` and `markdown` go
+    too, at the end; `again`: the commands that make the check once more. A run that ended because a promise of each run
+    was broken is the last: no seed could mend that.
     Raises SquallError where a run fails, KeyboardInterrupt after a Ctrl-C: what was run stays.
     """
     folder = folder_of_runs(out, scenario.name, "check")
     runs = Measurer(folder, ray_address, interrupts, run_one, Screen())
-    mapping, done = scenario.to_mapping(), list[CheckedRun]()
+    mapping, done = for_seeds(scenario, n_seeds).to_mapping(), list[CheckedRun]()
     for number in range(n_seeds):
         seed = scenario.seed + number
         own = scenario_from_mapping({**mapping, "seed": seed}, scenario.name)
@@ -41,6 +48,9 @@ def run_seeds(
         write_text(folder / "check.json", json.dumps(checked.to_json(), indent=2) + "\n")
         write_text(folder / "junit.xml", junit(checked))
         write_text(folder / "check.md", markdown(checked))
+        write_text(folder / "check.html", page_html(check_page(checked, again)))
+        if n_seeds > 1 and done[-1].is_decided and checked.verdict == BROKEN:
+            break
     for kind, text in (("junit", junit(checked)), ("markdown", markdown(checked))):
         path = copies.get(kind)
         if path is not None:
@@ -48,9 +58,33 @@ def run_seeds(
     return folder, checked
 
 
+def for_seeds(scenario: Scenario, n_seeds: int) -> Scenario:
+    """The scenario as each of several seeds runs it. Over seeds a share is judged by its mean, to which every run owes
+    its whole share: only what each run must keep by itself may end one before its time."""
+    promises = scenario.promises or ()
+    if n_seeds == 1 or not promises:
+        return scenario
+    ends_all = scenario.stop_when is not None
+    held = tuple(
+        replace(one, aborts_on_fail=True)
+        if one.is_of_each_run and one.is_counted and (one.aborts_on_fail or ends_all)
+        else replace(one, aborts_on_fail=False, delay_ns=0)
+        for one in promises
+    )
+    keeps = ends_all and all(one.is_of_each_run for one in promises)
+    return scenario.model_copy(update={"promises": held, "stop_when": scenario.stop_when if keeps else None})
+
+
 def _checked(one: Measured) -> CheckedRun:
     result = one.result
     promises = result.summary.promises if result.summary is not None else None
+    is_decided = result.summary is not None and result.summary.decided is not None
     return CheckedRun(
-        one.scenario.seed, result.run_dir.name, result.status, one.seconds, promises or (), one.is_replaced
+        one.scenario.seed,
+        result.run_dir.name,
+        result.status,
+        one.seconds,
+        promises or (),
+        one.is_replaced,
+        is_decided,
     )

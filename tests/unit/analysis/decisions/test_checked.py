@@ -1,14 +1,27 @@
-"""The files of a check: read by two readers of JUnit, with names that need escapes."""
+"""The files of a check: JUnit by three readers, with names that need escapes; its page."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from xml.etree import ElementTree
 
 import pytest
+from junit2htmlreport.parser import Junit
 from junitparser import Error, Failure, JUnitXml
 
-from squall.analysis.decisions.checked import CheckedRun, evaluate, junit, lines, markdown
-from squall.analysis.decisions.figures import BROKEN, INVALID, KEPT, UNDECIDED, PromiseFigures
+from squall.analysis.decisions.checked import CheckedRun, decision_text, evaluate, junit, lines, markdown
+from squall.analysis.decisions.figures import (
+    BROKEN,
+    INVALID,
+    KEPT,
+    UNDECIDED,
+    Certainty,
+    LateParts,
+    PlaceInRun,
+    PromiseFigures,
+)
+from squall.analysis.render.check_page import check_page
+from squall.analysis.render.decision_page import page_html
 from tests.unit.analysis.decisions.test_over_seeds import run_of
 
 NAME = "response{phase:a&b} p(95)<50ms"
@@ -27,7 +40,7 @@ def runs(*figures: PromiseFigures) -> list[CheckedRun]:
         (0, {"verdict": INVALID, "reason": "the run is INVALID"}, INVALID, Error),
     ],
 )
-def test_two_readers_find_the_verdict_in_the_junit_file(
+def test_three_readers_find_the_verdict_in_the_junit_file(
     n_late: int, changes: dict[str, object], verdict: str, kind: type | None
 ) -> None:
     checked = evaluate("s", "d" * 64, runs(*[run_of(1_000, n_late, promise=NAME, **changes)] * 2))
@@ -38,6 +51,12 @@ def test_two_readers_find_the_verdict_in_the_junit_file(
     assert [child.get("type") for child in case] == ([] if kind is None else [verdict])
     (suite,) = JUnitXml.fromstring(text.encode())
     (read,) = suite
+    (other,) = Junit(xmlstring=text).suites[0].all()
+    assert other.name == read.name == NAME
+    assert other.failed() == (kind is not None)
+    if kind is not None:
+        told = decision_text(checked.promises[0]).replace("\x00", "\N{REPLACEMENT CHARACTER}")
+        assert [one.message for one in read.result] == [other.failure_msg] == [told]
     assert [type(one) for one in read.result] == ([] if kind is None else [kind])
     assert (suite.failures, suite.errors) == (int(kind is Failure), int(kind is Error))
     assert "a&amp;b} p(95)&lt;50ms" in markdown(checked)
@@ -55,3 +74,57 @@ def test_a_run_that_was_run_again_does_not_count() -> None:
     checked = evaluate("s", "d" * 64, [invalid, *runs(run_of(1_000, 0), run_of(1_000, 1))])
     assert (checked.verdict, checked.promises[0].n_seeds) == (KEPT, 2)
     assert "first" in markdown(checked)
+
+
+def test_the_page_answers_in_its_first_line_and_shows_each_seed() -> None:
+    late = replace(
+        run_of(1_000, 90, promise=NAME), certain=Certainty("a", 3 * 10**9, 41), n_failed=2,
+        worst=PlaceInRun("a", 10**9, 10**9, 50, 9), failure="2 x HTTP 503 <full>",
+        late=LateParts(90, 910, "queue", 0.7, {"queue": 9.0}, {"queue": 1.0}),
+    )  # fmt: skip
+    checked = evaluate("s", "d" * 64, runs(*[late] * 3))
+    page = check_page(checked, ["squall check s.yaml"])
+    assert page.answer == f"No: s broke {NAME}, over 3 seeds."
+    assert page.is_good is False
+    html = page_html(page)
+    for text in (
+        "response{phase:a&amp;b} p(95)&lt;50ms", "3.00 s into a, request 41", "9 of 50 late", "queue grows most",
+        "2 x HTTP 503 &lt;full&gt;", "squall check s.yaml", "squall report run-2", "9.00 %",
+    ):  # fmt: skip
+        assert text in html, text
+    (plot,) = page.plots
+    assert [one.name for one in plot.series] == [
+        "a seed's run",
+        "allowed",
+        "mean",
+        "lower bound",
+        "upper bound",
+    ]
+    assert plot.series[0].y == [9.0] * 3
+
+
+@pytest.mark.parametrize(
+    ("changes", "n_late", "answer", "is_good"),
+    [
+        ({}, 0, f"Yes: s kept {NAME}, over 2 seeds.", True),
+        ({"verdict": UNDECIDED, "reason": "why"}, 0, f"Undecided over 2 seeds: {NAME}.", None),
+        (
+            {"verdict": INVALID, "reason": "the run is INVALID"},
+            0,
+            "Not judged: a run of s is not VALID",
+            False,
+        ),
+    ],
+)
+def test_the_answer_is_a_sentence(
+    changes: dict[str, object], n_late: int, answer: str, is_good: bool | None
+) -> None:
+    page = check_page(evaluate("s", "d" * 64, runs(*[run_of(1_000, n_late, promise=NAME, **changes)] * 2)))
+    assert page.answer.startswith(answer)
+    assert page.is_good is is_good
+    assert page_html(page)
+
+
+def test_a_page_without_any_request_says_so() -> None:
+    page = check_page(evaluate("s", "d" * 64, [CheckedRun(1, "r", "INVALID", 1.0, ())]))
+    assert "seed 1, r: INVALID" in page_html(page)

@@ -20,9 +20,9 @@ def run_of(n: int, n_late: int, **changes: object) -> PromiseFigures:
     found = PromiseFigures(
         promise="response p(95)<50ms", metric="response", scope="", phase="", condition="p(95)<50ms",
         verdict=KEPT if n_late <= n_allowed else BROKEN, reason="", is_of_each_run=False, allowed_ratio=ALLOWED,
-        n=n, n_late=n_late, n_unknown=0, n_failed=0, n_allowed=n_allowed, late_ratio=n_late / n, used_ratio=None,
-        value=1.0, unit="ns", is_infinite=False, interval=None, n_parts=1, n_parts_broken=0, certain=None, worst=None,
-        failure="", late=None,
+        n=n, n_late=n_late, n_unknown=0, n_unsent=0, n_failed=0, n_allowed=n_allowed, late_ratio=n_late / n,
+        used_ratio=None, value=1.0, unit="ns", is_infinite=False, interval=None, n_parts=1, n_parts_broken=0,
+        certain=None, worst=None, failure="", late=None,
     )  # fmt: skip
     return replace(found, **changes)  # type: ignore[arg-type]
 
@@ -136,19 +136,46 @@ def test_a_server_well_within_its_limit_is_called_kept() -> None:
     assert found[BROKEN] == 0.0
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("load", "cv", "n", "most"),
+def test_the_bounds_are_those_whose_own_deviation_they_allow() -> None:
+    shares = [0.02, 0.05, 0.03, 0.06]
+    found = decide(
+        [SeedPromise(seed, "r", run_of(1_000, round(1_000 * one))) for seed, one in enumerate(shares)]
+    )
+    mean, deviation = 0.04, float(np.std(shares, ddof=1))
+    for bound in (found.late_low_ratio, found.late_high_ratio):
+        assert bound is not None
+        # 2.3534: Student's 95 % quantile of 3 degrees of freedom
+        assert abs(bound - mean) == pytest.approx(2.35336 * deviation * math.sqrt(bound / mean) / 2, rel=1e-5)
+    assert (found.late_low_ratio or 0) < mean < (found.late_high_ratio or 0)
+    none = decide([SeedPromise(seed, "r", run_of(1_000, 0)) for seed in range(3)])
+    assert (none.late_low_ratio, none.late_high_ratio) == (0.0, 0.0)
+
+
+SHAPES = pytest.mark.parametrize(
+    ("load", "cv", "n", "most", "power"),
     [
-        (0.5, 1.0, 6_000, 0.08), (0.8, 1.0, 6_000, 0.08), (0.9, 1.0, 6_000, 0.08),
-        (0.8, 3.0, 6_000, 0.13), (0.8, 3.0, 20_000, 0.09),
+        (0.5, 1.0, 6_000, 0.08, 0.99), (0.8, 1.0, 6_000, 0.08, 0.98), (0.9, 1.0, 6_000, 0.08, 0.62),
+        (0.8, 3.0, 6_000, 0.13, 0.45), (0.8, 3.0, 20_000, 0.09, 0.70),
     ],
 )  # fmt: skip
+
+
+@pytest.mark.slow
+@SHAPES
 def test_how_often_eight_seeds_at_the_exact_limit_are_called_kept(
-    load: float, cv: float, n: int, most: float
+    load: float, cv: float, n: int, most: float, power: float
 ) -> None:
+    """And with p95 at 0.8 of the limit, how often they are: `power` is what is asked for, less than was measured."""
     rng = np.random.default_rng(3)
-    limit = float(np.quantile(np.concatenate([responses(rng, 50, 40_000, load, cv) for _ in range(6)]), 0.95))
+    limit = float(
+        np.quantile(np.concatenate([responses(rng, 50, 40_000, load, cv) for _ in range(20)]), 0.95)
+    )
     n_sets = 400
-    found = share_of_verdicts(late_shares(rng, n_sets * 8, n, load, cv, limit), n, 8)
-    assert found[KEPT] <= most + 2 * math.sqrt(most * (1 - most) / n_sets)
+    at_limit = share_of_verdicts(late_shares(rng, n_sets * 8, n, load, cv, limit), n, 8)
+    below = share_of_verdicts(late_shares(rng, n_sets * 8, n, load, cv, 1.25 * limit), n, 8)
+    print(f"load {load:g}, cv {cv:g}, n {n}: at the limit {at_limit}; at 0.8 of it {below}")
+    assert at_limit[KEPT] <= most
+    # Nominal 5 %; a binomial count of 400 sets is above 7.2 % in one of forty trials.
+    assert at_limit[BROKEN] <= 0.072
+    assert below[KEPT] >= power
+    assert below[BROKEN] == 0.0

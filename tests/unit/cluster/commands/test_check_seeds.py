@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from squall.cluster.commands.decisions.seeds import run_seeds
+from squall.cluster.commands.decisions.seeds import for_seeds, run_seeds
 from squall.cluster.driver.run import RunResult
 from squall.cluster.interrupts import Interrupts
+from squall.scenarios.config.loader import scenario_from_mapping
 from squall.scenarios.config.scenario import Scenario
 from squall.scenarios.errors import TargetError
 from tests.unit.analysis.decisions.test_over_seeds import run_of
@@ -32,7 +34,7 @@ class Runs:
         if status == "FAILS":
             raise TargetError("the server is gone")
         verdict: dict[str, Any] = {} if status == "VALID" else {"verdict": "invalid", "reason": "INVALID"}
-        summary: Any = SimpleNamespace(promises=(run_of(1_000, 0, **verdict),))
+        summary: Any = SimpleNamespace(promises=(run_of(1_000, 0, **verdict),), decided=None)
         return RunResult(out / f"run-{len(self.seeds)}", summary, status)
 
 
@@ -62,3 +64,32 @@ def test_a_run_that_fails_ends_it_and_leaves_what_was_found(tmp_path: Path) -> N
         run(tmp_path, Runs("VALID", "FAILS"), 2)
     (found,) = tmp_path.glob("*/check.json")
     assert len(json.loads(found.read_text())["runs"]) == 1
+
+
+def test_over_seeds_only_what_each_run_must_keep_ends_a_run() -> None:
+    aborting = {"threshold": "p(95)<50ms", "abortOnFail": True}
+    both = scenario({"response": [aborting, "max<1s"]})
+    assert for_seeds(both, 1) == both
+    found = for_seeds(both, 8)
+    assert [one.aborts_on_fail for one in found.promises or ()] == [False, False]
+    found = for_seeds(scenario({"response": [aborting, "max<1s"]}, stop_when="decided"), 8)
+    assert [one.aborts_on_fail for one in found.promises or ()] == [False, True]
+    assert found.stop_when is None, "a share needs its runs whole"
+    found = for_seeds(scenario({"response": "max<1s"}, stop_when="decided"), 8)
+    assert found.stop_when == "decided"
+    assert scenario_from_mapping(found.to_mapping(), "x") == found
+
+
+def test_a_run_that_a_promise_of_each_run_ended_is_the_last(tmp_path: Path) -> None:
+    class Ended(Runs):
+        def __call__(self, one: Scenario, out: Path, ray: str | None, interrupts: Interrupts) -> RunResult:
+            result = super().__call__(one, out, ray, interrupts)
+            broken = run_of(1_000, 1, is_of_each_run=True, allowed_ratio=None, verdict="broken")
+            summary: Any = SimpleNamespace(promises=(broken,), decided="yes")
+            return replace(result, summary=summary)
+
+    runs = Ended("VALID", "VALID", "VALID")
+    promised = scenario({"response": "max<50ms"}, stop_when="decided")
+    folder, checked = run_seeds(promised, tmp_path, None, Interrupts(), 3, {}, runs, ["squall check"])
+    assert (runs.seeds, checked.verdict) == ([1], "broken")
+    assert "squall check" in (folder / "check.html").read_text()

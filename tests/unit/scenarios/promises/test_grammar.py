@@ -116,7 +116,10 @@ def test_promises_are_part_of_the_resolved_scenario_and_its_digest() -> None:
         ({"response": ["p(95)<50", "p(99)<40"]}, "p(99)<40ms contradicts p(95)<50ms"),
         ({"response": ["p(95)<50", "max<40"]}, "max<40ms contradicts p(95)<50ms"),
         ({"response": {"threshold": "p(95)<50", "at": 300}}, "at: 300 has no unit"),
-        ({"response": {"threshold": "p(95)<50", "abortOnFail": True}}, "unknown key 'abortOnFail'"),
+        ({"response": {"threshold": "p(95)<50", "abortonfail": True}}, "unknown key 'abortonfail'"),
+        ({"response": {"threshold": "p(95)<50", "abortOnFail": "yes"}}, "abortOnFail is true or false"),
+        ({"response": {"threshold": "p(95)<50", "delayAbortEval": "1s"}}, "is for abortOnFail: true"),
+        ({"response{window:1s}": {"threshold": "p(95)<50", "abortOnFail": True}}, "not by gpu, burst or window"),
         ({"response{burst:in}": {"threshold": "p(95)<50", "at": "300/s"}}, "load of whole phases"),
         ({"response": []}, "has no condition"),
         ({"response": 50}, "50 is not a condition"),
@@ -183,3 +186,34 @@ def test_the_longest_time_and_a_count_allow_what_they_say() -> None:
     assert one("response", "p(95)<50").late_from_ns == 50 * MS
     assert one("response", "p(95)<=50").late_from_ns == 50 * MS + 1
     assert one("goodput{within:50}", "rate>0.9").late_from_ns == 50 * MS + 1
+
+
+def test_what_ends_the_load_is_read_and_written_back() -> None:
+    told = {"threshold": "p(95)<50ms", "at": "300/s", "abortOnFail": True, "delayAbortEval": "2s"}
+    found = one("response", told)
+    assert (found.aborts_on_fail, found.delay_ns) == (True, 2 * 1_000 * MS)
+    assert format_promises([found]) == {"response": [told]}
+    assert (
+        one("response", {"threshold": "p(95)<50", "abortOnFail": True, "delayAbortEval": 500}).delay_ns
+        == 500 * MS
+    )
+
+
+def test_the_digest_of_a_scenario_that_ends_nothing_has_no_trace_of_it() -> None:
+    mapping = scenario({"response": "p(95)<50ms"}).to_mapping()
+    assert "stop_when" not in mapping
+    assert mapping["promises"] == {"response": ["p(95)<50ms"]}
+
+
+def test_a_load_without_a_known_number_of_requests_is_not_ended() -> None:
+    users = [
+        {"name": "m", "kind": "measure", "duration": "5s", "arrivals": {"kind": "closed", "users": 2}},
+        {"name": "end", "kind": "drain", "duration": "1s"},
+    ]
+    aborting = {"service": {"threshold": "p(95)<50", "abortOnFail": True}}
+    with pytest.raises(ScenarioError, match="number of requests"):
+        scenario(aborting, phases=users)
+    with pytest.raises(ScenarioError, match="a closed loop has no known number"):
+        scenario({"service": "p(95)<50"}, phases=users, stop_when="decided")
+    with pytest.raises(ScenarioError, match="nothing is promised"):
+        scenario(None, stop_when="decided")
