@@ -1,6 +1,6 @@
 """`squall capacity` of linear_head on a real GPU: under a bursty envelope, and under Poisson of the same mean.
 
-    python -m tests.bench.capacity_gpu OUT [--gpu N] [--seconds S] [--seeds N] [--promise TEXT] [--device gpu|cpu]
+    python -m tests.bench.capacity_gpu OUT [--gpu N] [--seconds S] [--seeds N] [--shapes poisson envelope]
 
 The server is started once, as a user starts one, with what `squall inject` prints; the two searches follow one another
 on it. It has half of this process's cores, the clients have the rest. Prints one JSON object; exit code 1 where a
@@ -120,17 +120,19 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=12, help="of the measured phase at the start's rate")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--promise", default="p(95)<8ms")
-    parser.add_argument("--start", default="2000/s")
+    parser.add_argument("--start", default="4000/s")
+    parser.add_argument("--low", default="25%", help="as of squall capacity")
+    parser.add_argument("--shapes", nargs="+", choices=list(SHAPES), default=list(SHAPES))
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
     servers, clients = halves()
     found = {}
     with served(options, servers) as endpoint:
-        for shape in SHAPES:
+        for shape in options.shapes:
             found[shape] = told(
                 options, shape, clients, "capacity", str(scenario(options, shape)),
                 "--server", f"http://{endpoint.host}:{endpoint.port}", "--promise", options.promise,
-                "--seeds", str(options.seeds), "--start", options.start,
+                "--seeds", str(options.seeds), "--start", options.start, "--low", options.low,
             )  # fmt: skip
     print(json.dumps(found, indent=1))
     sys.exit(any(one["rc"] not in _CODES for one in found.values()))
