@@ -90,7 +90,7 @@ def test_an_end_that_is_told_late_cuts_off_what_was_not_sent_yet(tmp_path: Path)
     rows = requests_of(settings)
     assert_one_row_each(rows, plan)
     n_sent = column(rows, "detail").index(DECIDED)
-    assert 100 < n_sent < 400
+    assert 21 < n_sent < 400, "more than were due by 100 ms: it had gone on until it was told"
     assert column(rows, "outcome") == ["ok"] * n_sent + ["unsent"] * (400 - n_sent)
 
 
