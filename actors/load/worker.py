@@ -15,13 +15,14 @@ import numpy as np
 import pyarrow as pa
 
 from squall.actors.clock import Clock
+from squall.actors.counting.lateness import LateCounts, Lateness
+from squall.actors.counting.usage import GcWatch, Usage, cpu_ns, gc_count, sample_table
 from squall.actors.lease.lease import Lease
 from squall.actors.lease.taken import Taken
 from squall.actors.load.choice import Choice, Chooser
 from squall.actors.load.client import Client
 from squall.actors.load.engine import Engine, Rules
 from squall.actors.load.lane import IS_BUILT, LEAST_CHECK_EVERY, NOT_BUILT, Lane, lane_pacing
-from squall.actors.load.lateness import LateCounts, Lateness
 from squall.actors.load.pacing import plain_pacing
 from squall.actors.load.recorder import Recorder
 from squall.actors.load.sender import WINDOW_NS, Governor, Sender
@@ -34,7 +35,6 @@ from squall.actors.load.targets import (
     keys_needed,
     shared,
 )
-from squall.actors.load.usage import GcWatch, Usage, cpu_ns, gc_count, sample_table
 from squall.actors.messages.template import Template, TemplateKey
 from squall.actors.messages.value_check import Tally, ValueCheck, ValueRule
 from squall.actors.net.loop import Loop

@@ -239,7 +239,8 @@ def _verdict(
     if not parts:
         what = "burst" if promise.scope.burst in ("in", "each") else "request"
         return UNDECIDED, f"the run has no {what} that it is about"
-    if not rows.requests.is_sent.any():
+    is_stopped = any(part.n_unsent and part.verdict == BROKEN for part in parts)
+    if not rows.requests.is_sent.any() and not is_stopped:
         return UNDECIDED, "none of its requests was sent"
     if promise.at_hz is not None:
         n = len(rows.requests)

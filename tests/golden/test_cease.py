@@ -90,7 +90,7 @@ def test_an_end_that_is_told_late_cuts_off_what_was_not_sent_yet(tmp_path: Path)
     rows = requests_of(settings)
     assert_one_row_each(rows, plan)
     n_sent = column(rows, "detail").index(DECIDED)
-    assert 100 < n_sent < 400
+    assert 21 < n_sent < 400, "more than were due by 100 ms: it had gone on until it was told"
     assert column(rows, "outcome") == ["ok"] * n_sent + ["unsent"] * (400 - n_sent)
 
 
@@ -118,9 +118,7 @@ def test_the_counts_of_late_requests_are_those_of_the_records(tmp_path: Path) ->
     assert_one_row_each(rows, plan)
     is_ok = np.array([one == "ok" for one in column(rows, "outcome")])
     due_ns, sent_ns, done_ns = (numbers(rows, name) for name in ("scheduled_ns", "sent_ns", "done_ns"))
-    late_by_ns = np.where(
-        is_ok, np.minimum(done_ns, due_ns + LIMIT.late_from_ns), due_ns + LIMIT.late_from_ns
-    )
+    late_by_ns = np.where(is_ok, np.minimum(done_ns, due_ns + 150 * MS), due_ns + 150 * MS)
     is_late = ~is_ok | (done_ns - due_ns >= 150 * MS)
     assert is_late.sum() >= 30
     last = worker.progress().late

@@ -62,7 +62,7 @@ def test_6_percent_that_hang_end_the_load_before_its_time(tmp_path: Path) -> Non
     assert decided["n_late"] > 0.05 * decided["n"]
     first_ns, last_ns = decided["phases"][0]["start_ns"], decided["phases"][1]["end_ns"]
     assert first_ns < decided["certain_ns"] < decided["at_ns"] < last_ns
-    assert summary["phases"][-1][3] == decided["at_ns"]
+    assert summary["phases"][-1]["end_ns"] == decided["at_ns"]
     # No arrival lacks a row, and the checks look at what was before.
     rows = (
         store.read("requests", ["request_id", "outcome", "detail", "scheduled_ns"])

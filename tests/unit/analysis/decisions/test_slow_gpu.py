@@ -172,7 +172,7 @@ def near(values: Floats, expected: float) -> bool:
     """Within a tenth, and four standard errors of the mean: the figures that are expected are of other draws."""
     error = float(values.std(ddof=1)) / np.sqrt(len(values))
     print(f"{values.mean():.1f} +- {error:.1f}, expected {expected}")
-    return abs(float(values.mean()) - expected) <= 0.1 * expected + 4 * error
+    return bool(abs(float(values.mean()) - expected) <= 0.1 * expected + 4 * error)
 
 
 @pytest.mark.slow

@@ -81,7 +81,8 @@ class Lateness:
         target: Any = n_targets if n_targets > 1 else 0
         if plan.target is not None:
             target = plan.target[rows]
-        return plan.phase[rows].astype(np.int64) * self._n_places + target
+        found: NDArray[np.int64] = plan.phase[rows].astype(np.int64) * self._n_places + target
+        return found
 
     def _by_cell(self, cells: NDArray[np.int64]) -> NDArray[np.int64]:
         found: NDArray[np.int64] = np.bincount(cells, minlength=self._n_late.shape[1])
