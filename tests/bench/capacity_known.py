@@ -264,7 +264,7 @@ def squall(
     folder.mkdir(parents=True)
     path = folder / "scenario.yaml"
     path.write_text(yaml.safe_dump(scenario), encoding="utf-8")
-    command = [str(Path(sys.executable).with_name("squall")), words[0], str(path), *words[1:], "--json"]
+    command = [sys.executable, "-m", "squall.cluster.cli", words[0], str(path), *words[1:], "--json"]
     on_cores = [sys.executable, "-c", _ON_CORES, ",".join(map(str, cores))]
     done = subprocess.run(
         [*on_cores, *command, "--out", str(folder / "runs")], capture_output=True, text=True, check=False
