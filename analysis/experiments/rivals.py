@@ -21,6 +21,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from squall.analysis.experiments.rows import LATENCIES, RunRow
+from squall.analysis.statistics.holm import holm
 from squall.analysis.statistics.paired import LEAST_PAIRS, PairedRatio, paired_ratio
 from squall.analysis.statistics.student import student_quantile, student_tail
 
@@ -92,7 +93,7 @@ def rank(values: Values, n_cells: int, objective: str) -> Ranking:
     order = sorted(ranked, key=lambda cell: (sign * effects[cell], cell))
     best = order[0]
     pairs = {pair: _ratio(values, *pair) for pair in itertools.combinations(sorted(ranked), 2)}
-    adjusted = _holm({pair: _p(found) for pair, found in pairs.items() if found is not None})
+    adjusted = _adjusted(pairs)
     others = tuple(_rival(cell, best, values, adjusted) for cell in order[1:])
     return Ranking(objective, best, others, unranked)
 
@@ -100,7 +101,7 @@ def rank(values: Values, n_cells: int, objective: str) -> Ranking:
 def apart(values: Values, cells: Sequence[int]) -> set[tuple[int, int]]:
     """Pairs of `cells` (the smaller number first) that differ, Holm over all of them."""
     pairs = {pair: _ratio(values, *pair) for pair in itertools.combinations(sorted(cells), 2)}
-    adjusted = _holm({pair: _p(found) for pair, found in pairs.items() if found is not None})
+    adjusted = _adjusted(pairs)
     return {pair for pair, p in adjusted.items() if p <= LEVEL}
 
 
@@ -133,13 +134,10 @@ def _p(found: PairedRatio) -> float:
     return 2.0 * student_tail(centre * student_quantile(_UPPER, degrees) / half, degrees)
 
 
-def _holm(p_of: Mapping[tuple[int, int], float]) -> dict[tuple[int, int], float]:
-    """Adjusted p-values: the largest of (m - i + 1) p(i) up to their own place, at most 1."""
-    adjusted, largest = {}, 0.0
-    for place, pair in enumerate(sorted(p_of, key=p_of.__getitem__)):
-        largest = max(largest, min(1.0, (len(p_of) - place) * p_of[pair]))
-        adjusted[pair] = largest
-    return adjusted
+def _adjusted(pairs: Mapping[tuple[int, int], PairedRatio | None]) -> dict[tuple[int, int], float]:
+    """Holm's p-values of the pairs that have one."""
+    p_of = {pair: _p(found) for pair, found in pairs.items() if found is not None}
+    return dict(zip(p_of, holm(list(p_of.values())), strict=True))
 
 
 def _effects(logs: Mapping[int, Mapping[Block, float]]) -> dict[int, float]:

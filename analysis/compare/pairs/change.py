@@ -23,7 +23,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from squall.analysis.arrays import Floats
-from squall.analysis.statistics.student import student_quantile
+from squall.analysis.statistics.student import student_quantile, student_tail
 
 DIFFERENT, SAME, UNDECIDED = "different", "same", "undecided"
 SHARE_MARGIN = 0.001
@@ -83,9 +83,7 @@ def _student_p(centre: float, error: float, n: int) -> float:
     """Two-sided; of differences that are all one value 0, or 1 where that is 0."""
     if error == 0.0:
         return 1.0 if centre == 0.0 else 0.0
-    from scipy import special
-
-    return float(2.0 * special.stdtr(n - 1, -abs(centre) / error))
+    return 2.0 * student_tail(abs(centre) / error, n - 1)
 
 
 def wilcoxon_p(d: Floats) -> float | None:

@@ -1,8 +1,6 @@
-"""Levels of tests that are several: at many metrics (Holm), and at several looks (Pocock)."""
+"""Levels of tests at several looks (Pocock)."""
 
 from __future__ import annotations
-
-from collections.abc import Sequence
 
 from squall.scenarios.errors import ScenarioError
 
@@ -12,17 +10,6 @@ NOMINAL = (0.05, 0.0294, 0.0221, 0.0182, 0.0158)
 """By the number of looks, from one: the level of each look, so that all together have `LEVEL` (Pocock 1977, Biometrika
 64(2), table 1: two-sided, looks after equal numbers of pairs)."""
 MOST_LOOKS = len(NOMINAL)
-
-
-def holm(p_values: Sequence[float]) -> list[float]:
-    """The p-values corrected for their number, in their order: each is below a level exactly if Holm's procedure
-    rejects at that level (Holm 1979, Scand. J. Statist. 6(2))."""
-    order = sorted(range(len(p_values)), key=lambda place: p_values[place])
-    found, largest = [1.0] * len(p_values), 0.0
-    for rank, place in enumerate(order):
-        largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[place]))
-        found[place] = largest
-    return found
 
 
 def nominal_level(n_looks: int) -> float:

@@ -20,10 +20,10 @@ from squall.analysis.compare.pairs.change import (
     n_more_pairs,
     shown_by,
 )
-from squall.analysis.compare.pairs.corrections import holm
 from squall.analysis.compare.pairs.pairing import LEAST_PAIRS, Pair
 from squall.analysis.compare.pairs.side_run import FAILURES, SideRun
 from squall.analysis.compare.run_figures import METRICS, THROUGHPUT, Reading
+from squall.analysis.statistics.holm import holm
 
 PRIMARY = ("p50_ns", "p95_ns", FAILURES, THROUGHPUT)
 WORSE, BETTER = "worse", "better"

@@ -18,7 +18,8 @@ from squall.analysis.compare.pairs.change import (
     walsh_interval,
     wilcoxon_p,
 )
-from squall.analysis.compare.pairs.corrections import LEVEL, NOMINAL, holm, looks_after, nominal_level
+from squall.analysis.compare.pairs.corrections import LEVEL, NOMINAL, looks_after, nominal_level
+from squall.analysis.statistics.holm import holm
 from squall.scenarios.errors import ScenarioError
 
 MARGIN = math.log(1.03)
