@@ -142,7 +142,9 @@ def plot_html(plot: Plot, number: int) -> str:
         figure.update_xaxes(type="log", exponentformat="none")
         figure.update_yaxes(type="log", dtick=1, tickformat="~%", rangemode="normal")
     if plot.x_ticks:
-        figure.update_xaxes(tickvals=list(range(len(plot.x_ticks))), ticktext=list(plot.x_ticks))
+        figure.update_xaxes(
+            tickvals=list(range(len(plot.x_ticks))), ticktext=list(plot.x_ticks), automargin=True
+        )
     for name, start_s, end_s in plot.measured:
         figure.add_vrect(
             start_s, end_s, fillcolor="#0072B2", opacity=0.06, line_width=0, layer="below",
