@@ -61,7 +61,7 @@ test-slow: $(READY)
 	exit $$failed
 
 lane-slow-pure: $(READY)
-	$(call aside,slow-unit,$(call part,slow-unit,-m slow -n 2 --dist worksteal tests/contract tests/unit,$(BEHIND)))
+	$(call aside,slow-unit,$(call part,slow-unit,-m "slow and not long" -n 2 --dist worksteal tests/contract tests/unit,$(BEHIND)))
 
 lane-slow-single: $(READY)
 	$(call aside,slow-single,$(call part,slow-single,-m "slow and single" $(SINGLE)))
@@ -72,8 +72,9 @@ lane-slow-real: $(READY)
 test-all: export SQUALL_LONGEST_FAULT_S ?= 120
 test-all: test test-slow test-long asan
 
-# Faults on several hosts, and what is fetched from them, one by one.
+# Statistics over hundreds of simulated decisions; then faults on several hosts, and what is fetched from them, one by one.
 test-long: $(READY)
+	$(call part,long-unit,-m long -n 2 --dist worksteal tests/unit)
 	$(call part,long,-m long $(REAL))
 
 # The C lane and what leads it everywhere, under ASan, LSan and UBSan; in one line that it is left out where there are none.

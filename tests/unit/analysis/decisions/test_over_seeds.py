@@ -161,6 +161,7 @@ SHAPES = pytest.mark.parametrize(
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @SHAPES
 def test_how_often_eight_seeds_at_the_exact_limit_are_called_kept(
     load: float, cv: float, n: int, most: float, power: float

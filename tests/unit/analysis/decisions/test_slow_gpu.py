@@ -129,6 +129,7 @@ def named(seed: int, service: tuple[float, ...], policy: str) -> set[str]:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_how_often_a_server_is_called_slower() -> None:
     n_runs = 50
     for service in (EQUAL, SLOW):
@@ -176,6 +177,7 @@ def near(values: Floats, expected: float) -> bool:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_figures_of_routing_under_equal_and_unequal_gpus() -> None:
     n_runs = 100
     whole, _ = p95s(EQUAL, "round-robin", n_runs)

@@ -48,11 +48,13 @@ def test_a_drift_makes_a_fixed_order_see_a_difference_and_blocks_see_none() -> N
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_a_drift_in_200_sweeps() -> None:
     hold_drift(200, MOST_OF_200)
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(("n_cells", "repeats", "cv"), [(2, 8, 1.0), (6, 5, 1.0), (4, 5, 3.0)])
 def test_equal_cells_are_seldom_called_different_and_no_drift_seldom_a_drift(
     n_cells: int, repeats: int, cv: float

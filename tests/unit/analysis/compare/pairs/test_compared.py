@@ -267,6 +267,7 @@ def test_the_band_holds_the_true_shift_of_the_whole_curve() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(("n_pairs", "least"), [(4, 88), (8, 90), (16, 90)])
 def test_bands_of_few_pairs_hold_the_curve_nearly_as_often_as_they_say(n_pairs: int, least: int) -> None:
     assert n_bands_that_hold(100, n_pairs) >= least

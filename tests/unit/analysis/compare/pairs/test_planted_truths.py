@@ -60,6 +60,7 @@ def test_a_server_that_is_three_percent_slower_is_found_and_its_parts_say_why() 
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_of_two_hundred_comparisons_alike_at_most_sixteen_are_called_different(shape: Shape) -> None:
     # Binomial(200, 5 %): more than 16 have a chance of 3 %.
@@ -68,6 +69,7 @@ def test_of_two_hundred_comparisons_alike_at_most_sixteen_are_called_different(s
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_three_percent_are_found_in_ninety_five_of_a_hundred(shape: Shape) -> None:
     assert n_found(shape, 200, 6_000) >= 190
@@ -130,6 +132,7 @@ def test_a_drift_makes_a_fixed_order_differ_and_not_blocks_of_random_order() -> 
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_of_sixty_drifting_machines_a_fixed_order_is_always_called_different_and_blocks_seldom() -> None:
     # Binomial(60, 5 %): more than 8 have a chance of 0.4 %.
     assert sum(differs(drifting("A" * 8 + "B" * 8, seed)) for seed in range(60)) == 60
