@@ -90,8 +90,13 @@ def folder_of_runs(out: Path, name: str, kind: str) -> Path:
 
 
 def write_text(path: Path, text: str) -> None:
+    """As `write_bytes`, in UTF-8."""
+    write_bytes(path, text.encode())
+
+
+def write_bytes(path: Path, content: bytes) -> None:
     """The whole file or none. Raises StoreError."""
     try:
-        write_atomically(path, text.encode(), open_for_write)
+        write_atomically(path, content, open_for_write)
     except OSError as error:
         raise StoreError(f"cannot write {path}: {error_reason(error)}") from error

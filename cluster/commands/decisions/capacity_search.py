@@ -15,13 +15,13 @@ from squall.analysis.capacity.rows import Row, read_rows, rows_bytes
 from squall.analysis.capacity.search import Found, Options, search
 from squall.analysis.capacity.words import scaling, sentence
 from squall.analysis.render.decision_page import page_html
-from squall.analysis.storage.part import error_reason, open_for_write, write_atomically
+from squall.analysis.storage.part import error_reason
 from squall.cluster.commands.decisions.draining import drain, wait_with
 from squall.cluster.commands.decisions.fewer_servers import ALL, fewer
 from squall.cluster.commands.decisions.levels import Levels, ReadRun, read_run
-from squall.cluster.measured import Measurer, write_text
+from squall.cluster.measured import Measurer, write_bytes, write_text
 from squall.scenarios.config.scenario import Scenario
-from squall.scenarios.errors import ScenarioError, SquallError, StoreError
+from squall.scenarios.errors import ScenarioError, SquallError
 
 FILE, PROBES, PAGE = "capacity.json", "probes.parquet", "capacity.html"
 
@@ -117,7 +117,7 @@ class CapacitySearch:
 
     def _keep(self) -> None:
         folder = self.measurer.folder
-        _write(folder / PROBES, rows_bytes(self.rows))
+        write_bytes(folder / PROBES, rows_bytes(self.rows))
         write_text(folder / FILE, json.dumps(self.to_json(), indent=2) + "\n")
 
     def _keep_page(self) -> None:
@@ -147,10 +147,3 @@ def resumed_rows(folder: Path, settings: Settings) -> list[Row]:
     except (ValueError, KeyError, TypeError) as error:
         raise ScenarioError(f"--resume {folder}: {FILE} is not that of a search") from error
     return read_rows(str(folder / PROBES))
-
-
-def _write(path: Path, content: bytes) -> None:
-    try:
-        write_atomically(path, content, open_for_write)
-    except OSError as error:
-        raise StoreError(f"cannot write {path}: {error_reason(error)}") from error

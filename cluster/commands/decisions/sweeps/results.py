@@ -10,10 +10,8 @@ from squall.analysis.experiments.result import Design, Sweep, evaluate
 from squall.analysis.experiments.tables import as_csv, as_parquet, cells_table, runs_table
 from squall.analysis.experiments.words import answer, cell_lines, facts
 from squall.analysis.render.decision_page import page_html
-from squall.analysis.storage.part import error_reason, open_for_write, write_atomically
 from squall.cluster.commands.decisions.sweeps.journal import State
-from squall.cluster.measured import write_text
-from squall.scenarios.errors import StoreError
+from squall.cluster.measured import write_bytes, write_text
 from squall.scenarios.experiments.experiment import Experiment, is_running
 
 
@@ -46,8 +44,8 @@ def write_results(folder: Path, experiment: Experiment, sweep: Sweep, command: s
         ("runs", runs_table(sweep, experiment.factors)),
         ("cells", cells_table(sweep, experiment.factors)),
     ):
-        _write(folder / f"{name}.parquet", as_parquet(table))
-        _write(folder / f"{name}.csv", as_csv(table))
+        write_bytes(folder / f"{name}.parquet", as_parquet(table))
+        write_bytes(folder / f"{name}.csv", as_csv(table))
     write_text(folder / "sweep.json", json.dumps(sweep_json(sweep), indent=2, allow_nan=False) + "\n")
     write_text(folder / "sweep.html", page_html(page_of(sweep, command)))
 
@@ -55,13 +53,6 @@ def write_results(folder: Path, experiment: Experiment, sweep: Sweep, command: s
 def sweep_json(sweep: Sweep) -> dict[str, object]:
     """What `sweep.json` holds: the answer in words, then all of `Sweep`."""
     return {"answer": answer(sweep), "facts": facts(sweep), **sweep.to_json()}
-
-
-def _write(path: Path, content: bytes) -> None:
-    try:
-        write_atomically(path, content, open_for_write)
-    except OSError as error:
-        raise StoreError(f"cannot write {path}: {error_reason(error)}") from error
 
 
 def screen_lines(sweep: Sweep) -> list[str]:
