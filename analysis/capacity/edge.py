@@ -35,6 +35,8 @@ _MOST_UNMEASURED = 3
 """Levels in a row, each half the one before, that cannot be measured: less load will not help."""
 _FLOOR_RATIO = 0.1
 """A search that fails, without a backlog, down to this share of where it began looks above."""
+_FLAT_STEPS = 2
+"""So many steps down in a row that help next to nothing say that less load will not: one may be the host's noise."""
 _WITHIN = (0.5, 0.25, 0.75)
 """Where in a bracket it is tried again when the level that was chosen cannot be measured."""
 
@@ -64,6 +66,7 @@ class _Levels:
     least_hz: float
     precision: float
     slope: float | None
+    kept_hz: float | None = None
     probes: list[Probe] = field(default_factory=list)
 
     def measure(self, log_rate: float) -> Probe:
@@ -85,13 +88,15 @@ def upper_edge(
     precision: float,
     slope: float | None = None,
     least_hz: float | None = None,
+    kept_hz: float | None = None,
 ) -> Edge:
     """The highest load that is kept, searched from `start_hz` on up to `most_hz`, to `precision` of itself.
 
     `slope`: that of another seed at its edge. `least_hz`: nothing is asked for below; a thousandth of the start where
-    None.
+    None. `kept_hz`: the least load that another seed kept, below an edge of its own: down to there less load is known
+    to help, however little it seems to, and above the start nothing is to be found.
     """
-    levels = _Levels(ask, most_hz, least_hz or start_hz / 1_000.0, precision, slope)
+    levels = _Levels(ask, most_hz, least_hz or start_hz / 1_000.0, precision, slope, kept_hz)
     kept, above = _bracket(levels, math.log(min(start_hz, most_hz)))
     if kept is None:
         is_unknown = all(one.is_invalid for one in levels.probes)
@@ -122,7 +127,7 @@ def _bracket(levels: _Levels, start: float) -> tuple[Probe | None, Probe | None]
     if first.is_kept:
         return _climb(levels, first)
     kept, above = _descend(levels, first)
-    if kept is not None:
+    if kept is not None or levels.kept_hz is not None:
         return kept, above
     kept = _look_above(levels, first)
     if kept is None:
@@ -150,7 +155,7 @@ def _climb(levels: _Levels, kept: Probe) -> tuple[Probe, Probe | None]:
 def _descend(levels: _Levels, above: Probe) -> tuple[Probe | None, Probe]:
     """From a level that is not kept downwards until one is; None where it is no use: where there is no backlog and the
     figure hardly moves, or a tenth of where a backlog last was is not kept either, or nothing can be measured."""
-    top, down = above.rate_hz, -0.25 * levels.precision
+    top, down, n_flat = above.rate_hz, -0.25 * levels.precision, 0
     while not levels.is_spent and above.rate_hz > levels.least_hz * (1.0 + 1e-6):
         down = max(min(-_reach(levels, above), (1.0 if levels.slope else 2.0) * down), _STEP_DOWN)
         found = levels.measure(math.log(above.rate_hz) + down)
@@ -158,10 +163,13 @@ def _descend(levels: _Levels, above: Probe) -> tuple[Probe | None, Probe]:
             return found, above
         if all(one.is_invalid for one in levels.probes) and len(levels.probes) >= _MOST_UNMEASURED:
             return None, found
+        n_flat = n_flat + 1 if _is_flat(above, found) else 0
         if found.is_saturated or found.is_invalid:
             top = found.rate_hz
-        elif found.is_saturated is False and (_is_flat(above, found) or found.rate_hz < _FLOOR_RATIO * top):
-            return None, found
+        elif found.is_saturated is False:
+            is_no_help = n_flat >= _FLAT_STEPS and found.rate_hz < (levels.kept_hz or math.inf)
+            if is_no_help or found.rate_hz < _FLOOR_RATIO * top:
+                return None, found
         above = found
     return None, above
 

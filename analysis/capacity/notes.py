@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
+from itertools import combinations
 
+from squall.analysis.capacity.probe import BRACKET
 from squall.analysis.capacity.rows import Row
 from squall.analysis.capacity.search import Found
 from squall.analysis.decisions.figures import INVALID
-from squall.analysis.wording import duration_text
+from squall.analysis.wording import duration_text, rate_text, share_text
+
+_DISORDER = 0.2
+"""Of the logarithm of a figure, 22 %: several times what a step of one precision moves it on a server near its edge."""
 
 
 def cause_below(queue_delay_ns: int) -> str:
@@ -22,7 +28,32 @@ def cause_below(queue_delay_ns: int) -> str:
 
 def notes_of(found: Found, scale: str, rows: Sequence[Row], edge_run: str | None) -> tuple[str, ...]:
     """The notes, none or more; `edge_run`: the run at the capacity."""
-    return tuple(_notes(found, scale, next((one for one in rows if one.run == edge_run), None)))
+    notes = list(_notes(found, scale, next((one for one in rows if one.run == edge_run), None)))
+    if scale == "time" and found.low is None:
+        notes += _disorder(rows)
+    return tuple(notes)
+
+
+def _disorder(rows: Sequence[Row]) -> Iterator[str]:
+    """Where one schedule did much worse at less load, which no queue makes it do."""
+    known = sorted(
+        (one for one in rows if one.purpose == BRACKET and one.margin is not None),
+        key=lambda one: (one.seed, one.rate_hz),
+    )
+    drops = [
+        ((low.margin or 0.0) - (high.margin or 0.0), low, high)
+        for low, high in combinations(known, 2)
+        if low.seed == high.seed
+    ]
+    if not drops:
+        return
+    drop, low, high = max(drops, key=lambda one: one[0])
+    if drop >= _DISORDER:
+        yield (
+            f"noise: the schedule of seed {low.seed} had a figure {share_text(math.expm1(drop))} higher at"
+            f" {rate_text(low.rate_hz)} than at {rate_text(high.rate_hz)}, which no load does but the host: use a"
+            " quieter host or longer phases"
+        )
 
 
 def _notes(found: Found, scale: str, edge: Row | None) -> Iterator[str]:

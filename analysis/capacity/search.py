@@ -137,6 +137,7 @@ def _with_seed(so_far: Found, measure: Measure, options: Options, seed: int) -> 
         options.precision,
         slope,
         least_hz,
+        _least_kept_hz(so_far),
     )
     so_far = replace(so_far, seeds=(*so_far.seeds, SeedEdge(seed, edge)))
     if len(so_far.seeds) > 1 or edge.low is None or options.low_ratio <= 0.0:
@@ -147,6 +148,16 @@ def _with_seed(so_far: Found, measure: Measure, options: Options, seed: int) -> 
     precision = max(options.precision, LOW_EDGE_PRECISION)
     low = lower_edge(lambda rate_hz: measure(seed, rate_hz, LOW), below, edge.low, precision)
     return replace(so_far, low_probe=below, low=low)
+
+
+def _least_kept_hz(so_far: Found) -> float | None:
+    """The least load below an edge that a seed is known to keep; None where no seed has an edge yet."""
+    known = [one.edge.low for one in so_far.seeds if one.edge.kind == "found"]
+    if known and so_far.low is not None:
+        known.append(so_far.low.low)
+    elif known:
+        known.append(so_far.low_probe)
+    return min((one.rate_hz for one in known if one is not None and one.is_kept), default=None)
 
 
 def _together(so_far: Found) -> Found:

@@ -241,3 +241,29 @@ def test_an_edge_is_found_from_anywhere_to_the_precision(start: float, precision
     assert edge.rate_hz == pytest.approx(100.0, rel=precision)
     assert edge.slope == pytest.approx(4.0, rel=1e-6)
     assert edge.n_probes <= 20
+
+
+def stalling(seed: int) -> Callable[[int, float], Probe | None]:
+    """A host that stalls: of this seed the figure is above its limit from 85/s on, and higher below 96/s than above."""
+
+    def odd(asked: int, rate: float) -> Probe | None:
+        if asked != seed or not 85.0 < rate < 120.0:
+            return None
+        return Probe(seed, rate, BROKEN, 0.5 if rate < 96.0 else 0.2, "p", False)
+
+    return odd
+
+
+def test_a_stall_below_the_edge_of_a_later_seed_does_not_send_the_search_above() -> None:
+    """It did: 19 runs up to five times the edge, and "nothing passes" of all seeds, on a GPU host that stalled."""
+    levels = Levels(odd=stalling(2))
+    found = search(levels, OPTIONS)
+    assert found.kind == "found"
+    assert max(rate for seed, rate, _ in levels.asked if seed == 2) < 110.0
+    assert found.seeds[1].edge.rate_hz == pytest.approx(85.0, rel=0.02)
+
+
+def test_one_step_down_that_does_not_help_is_not_the_end_for_the_first_seed() -> None:
+    edge = upper_edge(lambda rate: Levels(odd=stalling(1))(1, rate, ""), 104.0, 5_000.0, 0.02)
+    assert edge.kind == "found"
+    assert edge.rate_hz == pytest.approx(85.0, rel=0.02)
