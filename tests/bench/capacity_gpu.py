@@ -1,10 +1,11 @@
 """`squall capacity` of linear_head on a real GPU: under a bursty envelope, and under Poisson of the same mean.
 
-    python -m tests.bench.capacity_gpu OUT [--gpu N] [--seconds S] [--seeds N] [--shapes poisson envelope]
+    python -m tests.bench.capacity_gpu OUT [--gpu N …] [--seconds S] [--seeds N] [--shapes poisson envelope]
 
 The server is started once, as a user starts one, with what `squall inject` prints; the two searches follow one another
-on it. It has half of this process's cores, the clients have the rest. Prints one JSON object; exit code 1 where a
-search did not end with an answer.
+on it. It has half of this process's cores, the clients have the rest. Several `--gpu`: a server each, the load goes to
+them in turn; `--by-servers` then searches one of them, and all but one, too. Prints one JSON object; exit code 1 where
+a search did not end with an answer.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -48,9 +49,9 @@ def model(options: argparse.Namespace) -> dict[str, Any]:
 
 
 @contextmanager
-def served(options: argparse.Namespace, cores: set[int]) -> Iterator[Endpoint]:
-    """A Triton on the GPU and some cores, with the variables that `squall inject` prints."""
-    folder: Path = options.out / "server"
+def served(options: argparse.Namespace, gpu: int, cores: Sequence[int]) -> Iterator[Endpoint]:
+    """A Triton on a GPU and some cores, with the variables that `squall inject` prints."""
+    folder: Path = options.out / f"server-{gpu}"
     folder.mkdir(parents=True)
     printed = subprocess.run(
         [*_SQUALL, "inject", "--folder", str(folder / "rings")], capture_output=True, text=True, check=True
@@ -58,8 +59,8 @@ def served(options: argparse.Namespace, cores: set[int]) -> Iterator[Endpoint]:
     injected = dict(word.split("=", 1) for word in printed.stdout.split() if "=" in word)
     server = TritonServer(
         ModelConfig.model_validate(model(options)), ServerConfig(), folder, None,
-        has_gpu=options.device == "gpu", cores=tuple(sorted(cores)), injected=injected,
-        gpus=(str(options.gpu),) if options.device == "gpu" else None,
+        has_gpu=options.device == "gpu", cores=tuple(cores), injected=injected,
+        gpus=(str(gpu),) if options.device == "gpu" else None,
     )  # fmt: skip
     try:
         yield server.start()
@@ -67,8 +68,8 @@ def served(options: argparse.Namespace, cores: set[int]) -> Iterator[Endpoint]:
         server.stop()
 
 
-def scenario(options: argparse.Namespace, shape: str) -> Path:
-    """The file of a scenario with a warm-up and one measured phase."""
+def scenario(options: argparse.Namespace, shape: str, urls: Sequence[str]) -> Path:
+    """The file of a scenario with a warm-up and one measured phase, for the servers at `urls`."""
     arrivals: dict[str, Any] = {**SHAPES[shape], "rate": options.start}
     poisson = {**SHAPES["poisson"], "rate": options.start}
     if shape == "envelope":
@@ -81,7 +82,7 @@ def scenario(options: argparse.Namespace, shape: str) -> Path:
             {"name": "measured", "kind": "measure", "duration": f"{options.seconds:g}s", "arrivals": arrivals},
             {"name": "drain", "kind": "drain", "duration": "3s"},
         ],
-        "profile": {"nsys": "off"},
+        "profile": {"nsys": "off"}, "servers": [{"url": url} for url in urls],
     }  # fmt: skip
     path: Path = options.out / f"{shape}.yaml"
     path.write_text(yaml.safe_dump(mapping))
@@ -104,10 +105,13 @@ def told(options: argparse.Namespace, name: str, cores: set[int], *words: str) -
     return {"rc": done.returncode, "seconds": round(time.monotonic() - begun, 1), "answer": answer}
 
 
-def halves() -> tuple[set[int], set[int]]:
-    """Cores of the server and of its clients."""
+def halves(n_servers: int) -> tuple[list[list[int]], set[int]]:
+    """Cores of each server and of their clients."""
     cores = sorted(os.sched_getaffinity(0))
-    return set(cores[: len(cores) // 2]), set(cores[len(cores) // 2 :])
+    each = len(cores) // 2 // n_servers
+    return [cores[place * each : (place + 1) * each] for place in range(n_servers)], set(
+        cores[n_servers * each :]
+    )
 
 
 def main() -> None:
@@ -115,7 +119,8 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("out", type=Path)
-    parser.add_argument("--gpu", type=int, default=0)
+    parser.add_argument("--gpu", type=int, nargs="+", default=[0])
+    parser.add_argument("--by-servers", action="store_true", help="as --gpus of squall capacity")
     parser.add_argument("--device", choices=["gpu", "cpu"], default="gpu")
     parser.add_argument("--seconds", type=float, default=12, help="of the measured phase at the start's rate")
     parser.add_argument("--seeds", type=int, default=5)
@@ -125,14 +130,20 @@ def main() -> None:
     parser.add_argument("--shapes", nargs="+", choices=list(SHAPES), default=list(SHAPES))
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
-    servers, clients = halves()
+    servers, clients = halves(len(options.gpu))
+    more = ["--gpus"] if options.by_servers else []
     found = {}
-    with served(options, servers) as endpoint:
+    with ExitStack() as stack:
+        endpoints = [
+            stack.enter_context(served(options, gpu, cores))
+            for gpu, cores in zip(options.gpu, servers, strict=True)
+        ]
+        urls = [f"http://{one.host}:{one.port}" for one in endpoints]
         for shape in options.shapes:
             found[shape] = told(
-                options, shape, clients, "capacity", str(scenario(options, shape)),
-                "--server", f"http://{endpoint.host}:{endpoint.port}", "--promise", options.promise,
-                "--seeds", str(options.seeds), "--start", options.start, "--low", options.low,
+                options, shape, clients, "capacity", str(scenario(options, shape, urls)),
+                "--promise", options.promise, "--seeds", str(options.seeds), "--start", options.start,
+                "--low", options.low, *more,
             )  # fmt: skip
     print(json.dumps(found, indent=1))
     sys.exit(any(one["rc"] not in _CODES for one in found.values()))

@@ -107,7 +107,7 @@ def _of_null(options: argparse.Namespace, folder: Path, cores: SimpleQueue[list[
     found: dict[str, Any] = {"service": options.service, "truth_hz": truth_hz, "requests": options.requests}
     for cv in options.cv:
         limit_ns = round(LIMITS[cv] * service_ns)
-        scenario = _scenario(truth_hz, cv, options.requests, limit_ns)
+        scenario = null_scenario(truth_hz, cv, options.requests, limit_ns)
 
         def searched(number: int, scenario: dict[str, Any] = scenario, cv: float = cv) -> dict[str, Any]:
             own = cores.get()
@@ -278,7 +278,7 @@ def squall(
     return found
 
 
-def _scenario(rate_hz: float, cv: float, n_requests: int, limit_ns: int) -> dict[str, Any]:
+def null_scenario(rate_hz: float, cv: float, n_requests: int, limit_ns: int) -> dict[str, Any]:
     """So many requests at that rate for the null server; profilers off, one worker."""
     arrivals = {"kind": "poisson"} if cv == 1.0 else {"kind": "gamma", "cv": cv}
     return {
@@ -296,7 +296,7 @@ def _head_scenario(rate_hz: float, n_requests: int, limit_ns: int) -> dict[str, 
     """A head on the CPU, one request a batch."""
     settings = {"width": 256, "layers": 6, "sequence": 32, "classes": 2}
     return {
-        **_scenario(rate_hz, 1.0, n_requests, limit_ns),
+        **null_scenario(rate_hz, 1.0, n_requests, limit_ns),
         "name": "known-head",
         "model": {"name": "seqlen_head", "settings": settings, "max_batch_size": 1},
     }

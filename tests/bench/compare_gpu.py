@@ -1,6 +1,6 @@
 """`squall compare` on a GPU: linear_head eager against CUDA graphs, with the kernels and calls of both recorded.
 
-    python -m tests.bench.compare_gpu OUT [--pairs N] [--seconds S] [--rate HZ] [--arrivals KIND] [--device gpu|cpu]
+    python -m tests.bench.compare_gpu OUT [--pairs N] [--seconds S] [--rate HZ] [--arrivals KIND] [--gpu N]
 
 The head is 20 layers in PyTorch fp16, bound by launches where it is eager: what a comparison must name as changed is
 the time in which the GPU waits for launches. `--arrivals` is poisson, or gamma with a cv of 2. `--device cpu` tries the
@@ -47,6 +47,7 @@ def scenario_of(options: argparse.Namespace) -> dict[str, Any]:
         ],
         "profile": {"nsys": "off", "kernels": "required" if on_gpu else "off", "kernel_kinds": kinds,
                     "duty": "200ms/400ms"},
+        **({"servers": [{"gpus": [options.gpu]}]} if on_gpu else {}),
     }  # fmt: skip
 
 
@@ -116,6 +117,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=8.0)
     parser.add_argument("--rate", type=float, default=800.0)
     parser.add_argument("--arrivals", choices=("poisson", "gamma"), default="poisson")
+    parser.add_argument("--gpu", type=int, default=0)
     parser.add_argument("--device", choices=("gpu", "cpu"), default="gpu")
     options = parser.parse_args()
     found = told(compared(options))
