@@ -14,6 +14,7 @@ from typing import Any
 import psutil
 
 from squall.actors.process.priority import POLICY_NAMES
+from squall.scenarios.units import NS_PER_S
 
 _IOPRIO_GET = {"x86_64": 252, "aarch64": 31}
 _IOPRIO_CLASSES = ("none", "realtime", "best-effort", "idle")
@@ -24,7 +25,7 @@ _LIMITS = {
     "Max stack size": "stack_bytes", "Max resident set": "resident_bytes", "Max processes": "processes",
     "Max open files": "open_files", "Max locked memory": "locked_bytes", "Max address space": "address_bytes",
 }  # fmt: skip
-_NICE, _RT_PRIORITY, _POLICY = 16, 37, 38
+_NICE, _START, _RT_PRIORITY, _POLICY = 16, 19, 37, 38
 """Fields of /proc/PID/stat, counted from the state (proc(5): field 3 is 0 here)."""
 _ORDINARY: dict[str, tuple[Any, ...]] = {
     "policy": ("other", None), "oom_score_adj": (0, None), "io_class": ("none", "best-effort", None),
@@ -95,6 +96,18 @@ def states_of(pids: Iterable[int]) -> list[dict[str, Any]]:
         else:
             found.append({**state, "n_processes": 1})
     return found
+
+
+def uptime_ns(pids: Iterable[int], proc: Path = Path("/proc")) -> int | None:
+    """Age of the oldest of these processes; None without any that can be looked at. To a tick of the kernel, 10 ms."""
+    ticks = []
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            stat = (proc / str(pid) / "stat").read_text(encoding="utf-8", errors="replace")
+            ticks.append(int(stat.rpartition(")")[2].split()[_START]))
+    if not ticks:
+        return None
+    return time.clock_gettime_ns(time.CLOCK_BOOTTIME) - min(ticks) * NS_PER_S // os.sysconf("SC_CLK_TCK")
 
 
 def what_is_unusual(states: Sequence[dict[str, Any]], niceness: int) -> list[str]:

@@ -132,6 +132,12 @@ class ServerFacts:
         Since(5),
         "UUIDs of the GPUs that it sees, by its own ordinals; empty: all of its node, or not known",
     ] = ()
+    uptime_ns: Annotated[
+        int | None,
+        LEFT_OUT,
+        Since(5),
+        "age of its oldest process before the load, where that can be looked at",
+    ] = None
 
 
 @dataclass(frozen=True, kw_only=True)

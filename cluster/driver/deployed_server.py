@@ -149,7 +149,15 @@ class DeployedServer:
             decoupled=tuple(endpoint.decoupled),
             scheduling=self._scheduling(),
             gpus=self._gpus(),
+            uptime_ns=self.agent.call(NodeAgent.server_uptime_ns, self._foreign_port)
+            if self.is_here
+            else None,
         )
+
+    @property
+    def _foreign_port(self) -> int | None:
+        """Where one listens that somebody else started; None of our own."""
+        return None if self.is_started else self.endpoint.port
 
     def _gpus(self) -> tuple[str, ...]:
         """UUIDs of those that it was given; empty where it sees all, or NVML tells none."""
@@ -161,8 +169,8 @@ class DeployedServer:
         """How it is scheduled and limited, told where nobody deploys one so; empty where it is elsewhere."""
         if not self.is_here:
             return ServerScheduling()
-        port, niceness = (None, self._seat.entry.nice) if self.is_started else (self.endpoint.port, 0)
-        found = self.agent.call(NodeAgent.server_scheduling, port, niceness)
+        niceness = self._seat.entry.nice if self.is_started else 0
+        found = self.agent.call(NodeAgent.server_scheduling, self._foreign_port, niceness)
         for what in found.unusual:
             told = f"the server is not scheduled as one that is deployed: {what}"
             self._screen.step(told, "yellow")

@@ -240,6 +240,10 @@ class NodeAgent:
         """
         return self._server.scheduling(port, niceness)
 
+    def server_uptime_ns(self, port: int | None) -> int | None:
+        """How long the server has run; `port` as in `server_scheduling`. None without a process to look at."""
+        return self._server.uptime_ns(port)
+
     def server_pids(self) -> tuple[int, ...]:
         """Processes of the server that was started here; empty if none was."""
         return tuple(self._server.pids())

@@ -228,6 +228,9 @@ def test_what_senders_and_server_got_is_in_the_manifest(full_run: FullRun) -> No
     assert {"tritonserver"} <= {one.name for one in server.processes}
     assert any(one.name.startswith("triton_python") for one in server.processes)
     assert server.unusual == ()
+    up_ns = manifest.servers["server-0"].uptime_ns
+    assert up_ns is not None
+    assert 0 < up_ns < 600e9, "squall started it for this run"
 
 
 def test_nothing_is_left_in_the_temporary_folder(full_run: FullRun) -> None:
@@ -249,7 +252,10 @@ def test_a_running_server_is_loaded_as_it_is_and_five_workers_follow_one_plan(
     store = joined.store()
     assert "batches" not in store.tables()
     assert store.manifest.collectors["batches"].status == "missing"
-    names = [one.name for one in store.manifest.servers["server-0"].scheduling.processes]
+    server = store.manifest.servers["server-0"]
+    assert server.uptime_ns is not None
+    assert server.uptime_ns > 0
+    names = [one.name for one in server.scheduling.processes]
     assert "tritonserver" in names
     plan = plan_scenario(load_scenario(joined.folder / "scenario.yaml", [f"server.url={own_triton}"]))
     ids, workers = _column(store, "requests", "request_id"), _column(store, "requests", "worker")

@@ -13,12 +13,14 @@ from squall.analysis.wording import duration_text, names_text
 
 _WATCHED = ("kernels", "triton_trace", "batches", "nvml", "gpm")
 _STATES = {
-    "sm_clock_hz": ("the SM clock", 0.01),
-    "temperature_c": ("the temperature of the GPU", 0.05),
-    "throttled_ratio": ("the share of samples with clocks held down", 0.05),
-    "others_ratio": ("the share of the CPU that others had", 0.05),
+    "sm_clock_hz": ("the SM clock", 0.01, 0.0),
+    "temperature_c": ("the temperature of the GPU", 0.05, 0.0),
+    "throttled_ratio": ("the share of samples with clocks held down", 0.0, 0.05),
+    "others_ratio": ("the share of the CPU that others had", 0.0, 0.05),
+    "uptime_ns": ("the time for which the server had run", 0.5, 60e9),
 }
-"""By figure of `states`: what it is, and from which difference on it is told: of the mean, or of a share itself."""
+"""By figure of `states`: what it is, and from which difference on it is told: as a share of the mean, and itself. A
+server's p99 may double within an hour of load (vLLM issue 42484), and its start takes seconds more or less."""
 _NS_PER_MINUTE = 60 * 10**9
 
 
@@ -134,9 +136,9 @@ def _order(pairs: Sequence[Pair]) -> list[str]:
 
 
 def _states(pairs: Sequence[Pair]) -> list[str]:
-    """States of GPUs and CPU in which the sides differ by more than chance, and by more than is nothing."""
+    """States of GPUs, CPU and servers in which the sides differ by more than chance, and by more than is nothing."""
     found = []
-    for name, (label, least) in _STATES.items():
+    for name, (label, least_ratio, least) in _STATES.items():
         both = [
             (pair.a.states[name], pair.b.states[name])
             for pair in pairs
@@ -148,7 +150,7 @@ def _states(pairs: Sequence[Pair]) -> list[str]:
         mean, n = math.fsum(d) / len(d), len(d)
         error = math.sqrt(math.fsum((one - mean) ** 2 for one in d) / (n - 1) / n)
         level = math.fsum(a for a, _ in both) / n
-        floor = least if name.endswith("_ratio") else least * abs(level)
+        floor = max(least, least_ratio * abs(level))
         if abs(mean) > floor and abs(mean) > student_quantile(0.975, n - 1) * error:
             found.append(
                 f"{label} differs: {_state_text(name, level)} → {_state_text(name, level + mean)};"
@@ -160,6 +162,8 @@ def _states(pairs: Sequence[Pair]) -> list[str]:
 def _state_text(name: str, value: float) -> str:
     if name == "sm_clock_hz":
         return f"{value / 1e6:,.0f} MHz"
+    if name == "uptime_ns":
+        return duration_text(value)
     return f"{value:.0f} °C" if name == "temperature_c" else f"{100 * value:.0f} %"
 
 

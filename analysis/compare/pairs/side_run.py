@@ -44,7 +44,8 @@ class SideRun:
 
     `figures` by metric, those of `compare.run_figures` and `FAILURES`; `quantiles_ns`: (99,), of `SHIFT_PERCENTS`, None
     where infinite or where its requests carry none. `request_bytes_per_row`: median of the sent requests. `gpus`: UUIDs
-    that it ran on; `states`: of GPUs and CPU, means over the measured phases. `problem`: why it cannot be read.
+    that it ran on; `states`: by the names of `squall.analysis.compare.pairs.settings`, of GPUs and CPU means over the
+    measured phases; what was not sampled is absent. `problem`: why it cannot be read.
     """
 
     name: str
@@ -142,7 +143,7 @@ def _reduced(path: Path, store: RunStore, manifest: Manifest) -> SideRun:
         **_head(path, manifest),
         request_bytes_per_row=_bytes_per_row(store),
         gpus=_gpus(store, manifest),
-        states=_states(store),
+        states={**_gpu_states(store), **_cpu_states(store), **_uptime(manifest)},
         figures=figures,
         quantiles_ns=_quantiles(measured),
         account=run_account(store),
@@ -188,9 +189,10 @@ def _gpus(store: RunStore, manifest: Manifest) -> tuple[str, ...]:
     return tuple(sorted(found))
 
 
-def _states(store: RunStore) -> dict[str, float]:
-    """By name, those of `squall.analysis.compare.pairs.settings`; what was not sampled is absent."""
-    return {**_gpu_states(store), **_cpu_states(store)}
+def _uptime(manifest: Manifest) -> dict[str, float]:
+    """Of the server that has run longest, before the load; absent where it is not known."""
+    known = [one.uptime_ns for one in manifest.servers.values() if one.uptime_ns is not None]
+    return {"uptime_ns": float(max(known))} if known else {}
 
 
 def _cpu_states(store: RunStore) -> dict[str, float]:

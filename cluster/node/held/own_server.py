@@ -8,7 +8,7 @@ from pathlib import Path
 
 from squall.actors.clock import SystemClock
 from squall.actors.net.triton_control import ControlError
-from squall.actors.process.state import listening_pids, states_of, what_is_unusual
+from squall.actors.process.state import listening_pids, states_of, uptime_ns, what_is_unusual
 from squall.actors.process.supervisor import remove_leftovers
 from squall.actors.sampling.gpu.source import gpu_identities, missing_reason
 from squall.actors.sampling.triton_trace import TRACE, TraceSwitch, trace_holds, trace_reason
@@ -115,9 +115,16 @@ class OwnServer:
 
     def scheduling(self, port: int | None, niceness: int) -> ServerScheduling:
         """See `squall.cluster.node.agent.NodeAgent.server_scheduling`."""
-        states = states_of(self.pids() if port is None else listening_pids(port))
+        states = states_of(self._processes(port))
         found = {"processes": states, "unusual": what_is_unusual(states, niceness)} if states else {}
         return read_section(ServerScheduling, found, "scheduling")
+
+    def uptime_ns(self, port: int | None) -> int | None:
+        """See `squall.cluster.node.agent.NodeAgent.server_uptime_ns`."""
+        return uptime_ns(self._processes(port))
+
+    def _processes(self, port: int | None) -> list[int]:
+        return self.pids() if port is None else list(listening_pids(port))
 
     def missing_batches(self) -> str | None:
         """Why one that was started with the batch library records nothing; None if it does."""

@@ -7,12 +7,13 @@ import os
 import resource
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 import squall.actors.process.ordinary
-from squall.actors.process.state import process_state, states_of, what_is_unusual
+from squall.actors.process.state import process_state, states_of, uptime_ns, what_is_unusual
 
 STAT = (
     "42 (a) b (c) S 1 42 42 0 -1 4194560 1 0 0 0 5 6 0 0 {priority} {nice} 1 0 99 0 0 18446744073709551615"
@@ -129,3 +130,16 @@ def test_a_command_that_is_not_there_ends_as_in_a_shell() -> None:
     command = [sys.executable, "-I", "-S", squall.actors.process.ordinary.__file__, "0", "-", "/not/there"]
     done = subprocess.run(command, capture_output=True, check=False)
     assert (done.returncode, done.stderr) == (127, b"/not/there: No such file or directory\n")
+
+
+def test_the_uptime_is_that_of_the_oldest_process_that_can_be_looked_at(tmp_path: Path) -> None:
+    planted(tmp_path, 0, 0)
+    up_s = time.clock_gettime(time.CLOCK_BOOTTIME)
+    found = uptime_ns([41, 42], tmp_path)
+    assert found is not None
+    assert found / 1e9 == pytest.approx(up_s - 99 / os.sysconf("SC_CLK_TCK"), abs=5.0)
+    assert uptime_ns([41], tmp_path) is None
+    own, older = uptime_ns([os.getpid()]), uptime_ns([os.getpid(), os.getppid()])
+    assert own is not None
+    assert older is not None
+    assert 0 < own <= older

@@ -193,6 +193,20 @@ def test_what_speaks_against_a_comparison_is_marked(alike: Runs) -> None:
     assert compared((a, b)).marks == ()
 
 
+@pytest.mark.parametrize(
+    ("a_s", "b_s", "is_marked"),
+    [(10.0, 13.0, False), (10.0, 65.0, False), (20.0, 600.0, True), (36_000.0, 35_000.0, False)],
+)
+def test_a_server_that_had_run_for_long_against_a_fresh_one_is_marked(
+    alike: Runs, a_s: float, b_s: float, is_marked: bool
+) -> None:
+    def up(runs: list[SideRun], seconds: float) -> list[SideRun]:
+        return [replace(run, states={"uptime_ns": 1e9 * (seconds + place)}) for place, run in enumerate(runs)]
+
+    marks = compared((up(alike[0], a_s), up(alike[1], b_s))).marks
+    assert any("time for which the server had run differs" in one for one in marks) == is_marked
+
+
 def test_gpus_that_change_sides_half_way_are_no_mark(alike: Runs) -> None:
     def on(runs: list[SideRun], first: str, last: str) -> list[SideRun]:
         return [replace(run, gpus=(first if place < 4 else last,)) for place, run in enumerate(runs)]
