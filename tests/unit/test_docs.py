@@ -21,7 +21,11 @@ from squall.scenarios.config import rows as rows_config
 from squall.scenarios.config import scenario, servers
 from squall.scenarios.config import shapes as shapes_config
 from squall.scenarios.config import trace as trace_config
+from squall.scenarios.config.clients import ClientConfig, SharedMemoryConfig, ValueCheckConfig
 from squall.scenarios.config.loader import load_scenario, scenario_from_mapping
+from squall.scenarios.config.model import ModelConfig
+from squall.scenarios.config.phases import PhaseConfig
+from squall.scenarios.config.profile import ProfileConfig
 from squall.scenarios.config.records import RecordsConfig
 from squall.scenarios.traces.parts.options import Repair, TraceFormat
 
@@ -31,20 +35,20 @@ ARRIVALS_DOC = (ROOT / "docs" / "arrivals.md").read_text(encoding="utf-8")
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 SECTIONS: dict[str, type[BaseModel]] = {
-    "## `model`": scenario.ModelConfig,
+    "## `model`": ModelConfig,
     "## `server`": servers.ServerConfig,
-    "## `clients`": scenario.ClientConfig,
-    "## Value checks": scenario.ValueCheckConfig,
-    "## Shared memory": scenario.SharedMemoryConfig,
+    "## `clients`": ClientConfig,
+    "## Value checks": ValueCheckConfig,
+    "## Shared memory": SharedMemoryConfig,
     "## TLS": servers.TlsConfig,
-    "## `phases[]`": scenario.PhaseConfig,
-    "## `profile`": scenario.ProfileConfig,
+    "## `phases[]`": PhaseConfig,
+    "## `profile`": ProfileConfig,
     "## `expect`": scenario.ExpectConfig,
     "## `records`": RecordsConfig,
 }
 MINIMAL: dict[type[BaseModel], dict[str, Any]] = {
-    scenario.ModelConfig: {"name": "x"},
-    scenario.PhaseConfig: {"name": "x", "kind": "drain", "duration": "1s"},
+    ModelConfig: {"name": "x"},
+    PhaseConfig: {"name": "x", "kind": "drain", "duration": "1s"},
 }
 
 
@@ -90,7 +94,7 @@ def fields(model: type[BaseModel], prefix: str = "") -> dict[str, FieldInfo]:
         nested = field.annotation
         if key == "queue" and isinstance(nested, type) and issubclass(nested, BaseModel):
             found |= fields(nested, "queue.")
-        elif key != "kind" or model is scenario.PhaseConfig:
+        elif key != "kind" or model is PhaseConfig:
             found[key] = field
     return found
 
@@ -256,7 +260,7 @@ def test_the_arrivals_page_names_every_preset_format_repair_and_deal() -> None:
     repairs = re.findall(r"^\| `([\w-]+)`", section(ARRIVALS_DOC, "### Repairs"), re.MULTILINE)
     assert set(repairs) == set(get_args(Repair))
     deals = re.findall(r"^\| `([\w-]+)`", section(ARRIVALS_DOC, "## Who sends what"), re.MULTILINE)
-    assert set(deals) == set(get_args(scenario.ClientConfig.model_fields["deal"].annotation))
+    assert set(deals) == set(get_args(ClientConfig.model_fields["deal"].annotation))
 
 
 @pytest.mark.parametrize("preset", PRESETS)
