@@ -83,7 +83,10 @@ class Knee:
 
 @dataclass(frozen=True)
 class Settings:
-    """What was asked: `promises` in words; `scale`: time or amplitude; `base_hz`: the scenario's own rate."""
+    """What was asked: `promises` in words; `scale`: time or amplitude; `base_hz`: the scenario's own rate.
+
+    `most_reason`: why no load above `most_hz` can be tried; empty where it can.
+    """
 
     scenario: str
     scenario_digest: str
@@ -97,6 +100,7 @@ class Settings:
     most_hz: float
     low_ratio: float
     queue_delay_ns: int
+    most_reason: str = ""
 
 
 @dataclass(frozen=True)
@@ -165,7 +169,9 @@ def answer_of(variant: str, found: Found, settings: Settings, rows: Sequence[Row
         minutes=math.fsum(one.seconds for one in own) / 60.0,
         reason=found.undecided or (limit.reason if limit is not None else ""),
         cause=limit.cause if limit is not None else "",
-        notes=notes_of(found, settings.scale, counted, near.run if near is not None else None),
+        notes=notes_of(
+            found, settings.scale, settings.most_reason, counted, near.run if near is not None else None
+        ),
     )
 
 

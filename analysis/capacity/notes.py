@@ -26,9 +26,13 @@ def cause_below(queue_delay_ns: int) -> str:
     return "not known: the scenario sets no queue delay of a batcher; the diagnosis of the low probe may say"
 
 
-def notes_of(found: Found, scale: str, rows: Sequence[Row], edge_run: str | None) -> tuple[str, ...]:
-    """The notes, none or more; `edge_run`: the run at the capacity."""
+def notes_of(
+    found: Found, scale: str, most_reason: str, rows: Sequence[Row], edge_run: str | None
+) -> tuple[str, ...]:
+    """The notes, none or more; `most_reason`: as in `Settings`; `edge_run`: the run at the capacity."""
     notes = list(_notes(found, scale, next((one for one in rows if one.run == edge_run), None)))
+    if most_reason and any(one.edge.kind == "nothing fails" for one in found.seeds):
+        notes.append(most_reason)
     if scale == "time" and found.low is None:
         notes += _disorder(rows)
     return tuple(notes)

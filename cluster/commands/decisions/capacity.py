@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import shlex
 from collections.abc import Sequence
@@ -16,12 +17,15 @@ from squall.cluster.commands.options import JsonOption, RayOption, ServerOption,
 from squall.cluster.commands.printed import print_result
 from squall.cluster.commands.run import changes_of
 from squall.scenarios.errors import ScenarioError
+from squall.scenarios.units import NS_PER_S
 
 if TYPE_CHECKING:
     from squall.analysis.capacity.answer import Settings
     from squall.scenarios.config.scenario import Scenario
 
 _MOST_TIMES_START = 100.0
+SHORTEST_MEASURED_NS = NS_PER_S
+"""Workers are sampled once a second: a shorter phase may hold no sample, so that nobody knows if the tool kept up."""
 _LEAST_PRECISION, _MOST_PRECISION = 0.001, 0.5
 _EXITS = {"found": 0, "client limit": EXIT_INVALID, "not measured": EXIT_INVALID}
 
@@ -147,6 +151,7 @@ def settings_of(
     from fractions import Fraction
 
     from squall.analysis.capacity.answer import Settings
+    from squall.analysis.wording import rate_text
     from squall.scenarios.plan.drafting import is_closed
     from squall.scenarios.plan.rates import mean_rate_hz, scaled_scenario
 
@@ -159,7 +164,13 @@ def settings_of(
     if base_hz <= 0.0:
         raise ScenarioError("capacity: the measured phases have no arrivals, so there is no rate to scale")
     start_hz = _rate("--start", start) or base_hz
-    most_hz = _rate("--most", most) or _MOST_TIMES_START * start_hz
+    reach_hz, why = _reach(scenario, scale, base_hz)
+    if start_hz > reach_hz:
+        raise ScenarioError(f"capacity: at {rate_text(start_hz)} {why}, or --start lower")
+    asked_hz = _rate("--most", most)
+    if asked_hz is not None and asked_hz > reach_hz:
+        raise ScenarioError(f"--most: above {rate_text(reach_hz)} {why}")
+    most_hz = asked_hz or min(_MOST_TIMES_START * start_hz, reach_hz)
     if most_hz < start_hz:
         if start is not None:
             raise ScenarioError(f"--most: {most} is below --start {start}")
@@ -181,9 +192,27 @@ def settings_of(
         precision=share,
         start_hz=start_hz,
         most_hz=most_hz,
+        most_reason=f"no load above {rate_text(most_hz)} was tried: there {why}"
+        if most_hz == reach_hz
+        else "",
         low_ratio=low_ratio,
         queue_delay_ns=scenario.model.queue_delay_ns,
     )
+
+
+def _reach(scenario: Scenario, scale: str, base_hz: float) -> tuple[float, str]:
+    """Up to which rate every measured phase can be measured, and why not beyond; infinite where durations stay."""
+    from squall.scenarios.units import format_duration
+
+    if scale != "time":
+        return math.inf, ""
+    shortest = min((one for one in scenario.phases if one.kind == "measure"), key=lambda one: one.duration_ns)
+    least = format_duration(SHORTEST_MEASURED_NS)
+    why = (
+        f"phase {shortest.name!r}, {format_duration(shortest.duration_ns)} at the scenario's own rate, lasts less than"
+        f" {least}, too short to be measured: make it longer"
+    )
+    return base_hz * shortest.duration_ns / SHORTEST_MEASURED_NS, why
 
 
 def _rate(option: str, text: str | None) -> float | None:

@@ -20,7 +20,7 @@ def row(seed: int, rate_hz: float, margin: float | None, purpose: str = "bracket
 
 
 def said(*rows: Row, scale: str = "time") -> list[str]:
-    return [one for one in notes_of(Found("found", ()), scale, rows, None) if one.startswith("noise")]
+    return [one for one in notes_of(Found("found", ()), scale, "", rows, None) if one.startswith("noise")]
 
 
 def test_a_figure_that_is_higher_at_less_load_is_the_hosts_noise() -> None:

@@ -284,6 +284,28 @@ def test_promises_of_the_command_line_stand_beside_the_scenarios() -> None:
     assert held("max < 1s", promises=None) == ["response max<1s"]
 
 
+def test_no_load_is_tried_at_which_a_phase_is_too_short_to_be_measured(tmp_path: Path) -> None:
+    """At 20 times its rate a phase of 20 s lasts 1 s: less may lie between two samples of the workers."""
+    short = scenario(phases=[{**one, "duration": "20s"} for one in PHASES])
+    base_hz = settings(short).base_hz
+    stated = settings(short)
+    assert stated.most_hz == pytest.approx(20.0 * base_hz)
+    long = settings(scenario(phases=[{**one, "duration": "200s"} for one in PHASES]))
+    assert long.most_hz == pytest.approx(100.0 * long.start_hz)
+    assert long.most_reason == ""
+    assert settings(short, scale="amplitude").most_hz == pytest.approx(100.0 * base_hz)
+    (answer,) = searching(tmp_path, SimulatedRuns(1e-5), short, seeds=2).run(by_gpus=False)
+    assert answer.kind == "nothing fails"
+    (note,) = [one for one in answer.notes if "was tried" in one]
+    assert (
+        "phase 'main', 20s at the scenario's own rate, lasts less than 1s, too short to be measured" in note
+    )
+    with pytest.raises(ScenarioError, match=r"--most: above .* too short to be measured: make it longer"):
+        settings(short, most=f"{21.0 * base_hz}/s")
+    with pytest.raises(ScenarioError, match=r"capacity: at .*/s phase 'main', 900ms"):
+        settings(scenario(phases=[{**one, "duration": "900ms"} for one in PHASES]))
+
+
 @pytest.mark.parametrize(
     ("words", "told"),
     [
