@@ -97,6 +97,10 @@ def _parser() -> argparse.ArgumentParser:
     out.add_argument(
         "--scan", type=int, default=9, help="loads of the scan, within a quarter of a first search"
     )
+    out.add_argument(
+        "--scan-requests", type=int, default=30_000, help="of a run of the scan: short runs flatter"
+    )
+    out.add_argument("--scan-seeds", type=int, default=2, help="at each load of the scan")
     out.add_argument("--limit", default="50ms", help="of p95 with --triton")
     return out
 
@@ -135,18 +139,18 @@ def _of_triton(options: argparse.Namespace, folder: Path, cores: SimpleQueue[lis
     if about_hz is None:
         raise SystemExit(f"the first search found no capacity: {pilot['kind']}: {pilot['reason']}")
     scenario = _head_scenario(about_hz, options.requests, limit_ns)
-    scan = [
-        late_at(
-            folder / f"scan-{place}",
-            scenario,
-            about_hz,
-            _SCAN_REACH ** (2.0 * place / (options.scan - 1) - 1.0),
-            options,
-            own,
-        )
-        for place in range(options.scan)
-    ]
     cores.put(own)
+    long = _head_scenario(about_hz, options.scan_requests, limit_ns)
+
+    def scanned(place: int) -> dict[str, float]:
+        on, ratio = cores.get(), _SCAN_REACH ** (2.0 * place / (options.scan - 1) - 1.0)
+        try:
+            return late_at(folder / f"scan-{place}", long, about_hz, ratio, options, on)
+        finally:
+            cores.put(on)
+
+    with ThreadPoolExecutor(options.parallel) as pool:
+        scan = list(pool.map(scanned, range(options.scan)))
     truth_hz = crossing_hz(scan, 0.05)
 
     def searched(number: int) -> dict[str, Any]:
@@ -174,7 +178,7 @@ def late_at(
 ) -> dict[str, float]:
     """The late share at a load, over seeds that no search has. Raises SystemExit where a run is INVALID twice."""
     shares = []
-    for seed in range(_SCAN_SEED, _SCAN_SEED + options.seeds):
+    for seed in range(_SCAN_SEED, _SCAN_SEED + options.scan_seeds):
         words = ["run", "--set", f"phases.main.speed={ratio:.5f}", "--seed", str(seed)]
         for attempt in range(2):
             summary = squall(folder / f"{seed}-{attempt}", scenario, words, own)
