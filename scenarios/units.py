@@ -82,6 +82,18 @@ def parse_rate(value: object) -> float:
     return float(rate_hz)
 
 
+def parse_share(text: str) -> float:
+    """`"3%"`, `"12.5 %"` or `"0.03"` as a ratio, exact. Raises ValueError for what is no number, infinite or not."""
+    number = text.strip()
+    try:
+        found = Decimal(number.removesuffix("%").strip())
+    except InvalidOperation as error:
+        raise ValueError(f"{text!r} is no share, use 3% or 0.03") from error
+    if not found.is_finite():
+        raise ValueError(f"{text!r} is no share, use 3% or 0.03")
+    return float(found / 100 if number.endswith("%") else found)
+
+
 def parse_size(value: object) -> int:
     """Size in bytes of `"512 B"`, `"64 MiB"` (2^20 each) or `"1KB"` (1000 each), exact."""
     number, unit = _quantity(value, "a size", "64 MiB or 1 KB")

@@ -6,7 +6,6 @@ import math
 import re
 import shlex
 from collections.abc import Sequence
-from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -17,7 +16,7 @@ from squall.cluster.commands.options import JsonOption, RayOption, ServerOption,
 from squall.cluster.commands.printed import print_result
 from squall.cluster.commands.run import changes_of
 from squall.scenarios.errors import ScenarioError
-from squall.scenarios.units import NS_PER_S
+from squall.scenarios.units import NS_PER_S, format_duration, parse_rate, parse_share
 
 if TYPE_CHECKING:
     from squall.analysis.capacity.answer import Settings
@@ -202,8 +201,6 @@ def settings_of(
 
 def _reach(scenario: Scenario, scale: str, base_hz: float) -> tuple[float, str]:
     """Up to which rate every measured phase can be measured, and why not beyond; infinite where durations stay."""
-    from squall.scenarios.units import format_duration
-
     if scale != "time":
         return math.inf, ""
     shortest = min((one for one in scenario.phases if one.kind == "measure"), key=lambda one: one.duration_ns)
@@ -216,8 +213,6 @@ def _reach(scenario: Scenario, scale: str, base_hz: float) -> tuple[float, str]:
 
 
 def _rate(option: str, text: str | None) -> float | None:
-    from squall.scenarios.units import parse_rate
-
     if text is None:
         return None
     try:
@@ -230,12 +225,10 @@ def _rate(option: str, text: str | None) -> float | None:
 
 
 def _share(option: str, text: str) -> float:
-    number = text.strip()
     try:
-        found = Decimal(number.removesuffix("%").strip())
-    except InvalidOperation as error:
-        raise ScenarioError(f"{option}: {text!r} is no share, write 2% or 0.02") from error
-    return float(found / 100 if number.endswith("%") else found)
+        return parse_share(text)
+    except ValueError as error:
+        raise ScenarioError(f"{option}: {error}") from error
 
 
 def _command(

@@ -14,6 +14,7 @@ from squall.cluster.commands.options import JsonOption, RayOption, SetOption
 from squall.cluster.commands.printed import print_result
 from squall.cluster.commands.run import changes_of
 from squall.scenarios.errors import ScenarioError
+from squall.scenarios.units import parse_share
 
 if TYPE_CHECKING:
     from squall.analysis.compare.pairs.compared import Comparison
@@ -107,9 +108,9 @@ def compare(
 def parse_margin(text: str) -> float:
     """`3%` or `0.03` as a ratio between 0 and 1. Raises ScenarioError."""
     try:
-        value = float(text.removesuffix("%")) / (100.0 if text.endswith("%") else 1.0)
+        value = parse_share(text)
     except ValueError as error:
-        raise ScenarioError(f"--margin: {text!r} is no share: use 3% or 0.03") from error
+        raise ScenarioError(f"--margin: {error}") from error
     if not 0.0 < value < 1.0:
         raise ScenarioError(f"--margin: {text} is not between 0 and 100 %: use 3% or 0.03")
     return value

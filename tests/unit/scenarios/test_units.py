@@ -15,6 +15,7 @@ from squall.scenarios.units import (
     parse_bandwidth,
     parse_duration,
     parse_rate,
+    parse_share,
     parse_size,
 )
 
@@ -59,6 +60,17 @@ def test_a_duration_is_read_exactly(text: str, duration_ns: int) -> None:
 )
 def test_a_rate_is_read_exactly(text: str, rate_hz: float) -> None:
     assert parse_rate(text) == rate_hz
+
+
+@pytest.mark.parametrize(("text", "ratio"), [("3%", 0.03), (" 12.5 % ", 0.125), ("0.03", 0.03), ("0", 0.0)])
+def test_a_share_is_read_exactly(text: str, ratio: float) -> None:
+    assert parse_share(text) == ratio
+
+
+@pytest.mark.parametrize("text", ["", "%", "much", "nan", "inf%", "3 %%"])
+def test_what_is_no_share_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="is no share"):
+        parse_share(text)
 
 
 @pytest.mark.parametrize(
