@@ -59,7 +59,7 @@ def capacity(
     low: Annotated[
         str,
         typer.Option("--low", help="Probe at this share of the first edge: is less load kept too? 0: none."),
-    ] = "10%",
+    ] = "25%",
     scale: Annotated[
         Literal["time", "amplitude"],
         typer.Option(
