@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from squall.analysis.capacity.probe import Probe
+from squall.analysis.requests.failures import CLIENT
 
 Kind = Literal["found", "nothing passes", "nothing fails", "client limit", "not measured"]
 
@@ -55,6 +56,12 @@ class Edge:
     rate_hz: float | None
     slope: float | None
     n_probes: int
+
+    @property
+    def is_stopped_by_host(self) -> bool:
+        """Whether more load could not be measured for another reason than that the client was full."""
+        stop = self.high if self.kind == "client limit" else None
+        return stop is not None and stop.cause not in ("", CLIENT)
 
 
 @dataclass

@@ -69,7 +69,7 @@ def _notes(found: Found, scale: str, edge: Row | None) -> Iterator[str]:
         )
     if is_found and len(found.seeds) == 1:
         yield "one seed: an interval and a safe load need two or more"
-    unmeasured = [str(one.seed) for one in found.seeds if one.edge.kind == "not measured"]
+    unmeasured = [str(one.seed) for one in found.seeds if one.edge.rate_hz is None]
     if unmeasured and is_found:
         yield f"seed {', '.join(unmeasured)} could not be measured near the edge and is left out"
     if edge is not None and edge.is_short:

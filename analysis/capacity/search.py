@@ -30,6 +30,8 @@ MOST_STEPS_DOWN = 5
 MOST_UNMEASURED = 2
 """Fresh seeds that cannot be measured at the safe load."""
 LOW_EDGE_PRECISION = 0.05
+LEAST_MEASURED = 2.0 / 3.0
+"""Of the seeds must have an edge, where what stopped the others was the host."""
 
 
 @dataclass(frozen=True)
@@ -162,11 +164,12 @@ def _least_kept_hz(so_far: Found) -> float | None:
 
 def _together(so_far: Found) -> Found:
     """What the edges of all seeds say: where one has none, none is said of all; one whose edge could not be measured is
-    left out."""
-    kinds: list[Kind] = [one.edge.kind for one in so_far.seeds]
+    left out, as by a host whose CPU others took, while two of three seeds have theirs."""
+    rates_hz = [one.edge.rate_hz for one in so_far.seeds if one.edge.rate_hz is not None]
+    is_enough = len(rates_hz) >= LEAST_MEASURED * len(so_far.seeds)
+    kinds = [one.edge.kind for one in so_far.seeds if not (is_enough and one.edge.is_stopped_by_host)]
     order: Sequence[Kind] = ("nothing passes", "client limit", "nothing fails")
     kind = next((one for one in order if one in kinds), None)
-    rates_hz = [one.edge.rate_hz for one in so_far.seeds if one.edge.rate_hz is not None]
     if kind is None:
         kind = "found" if rates_hz else "not measured"
     if kind != "found" or len(rates_hz) < 2:

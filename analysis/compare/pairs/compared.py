@@ -22,6 +22,8 @@ from squall.analysis.tables.document import to_json
 SCHEMA_VERSION = 1
 INVALID = "invalid"
 DEFAULT_MARGIN = 0.03
+MOST_LEFT_OUT = 0.2
+"""Share of the pairs that may be left out, as a run of theirs is not VALID: more, and what is left is a selection."""
 
 
 @dataclass(frozen=True)
@@ -117,7 +119,7 @@ def evaluate(
         n_pairs_planned=n_planned,
         changes=changes,
         differs=what_differs(whole or paired.pairs),
-        marks=tuple(marks(whole)),
+        marks=(*marks(whole), *_left_out(paired)),
         pairs=tuple(_row(pair) for pair in paired.pairs),
         unpaired=tuple(_unpaired(one) for one in paired.unpaired),
         replaced=tuple(f"{one.name}: {one.why_left_out}" for one in paired.replaced),
@@ -133,7 +135,7 @@ def evaluate(
 def _verdict(paired: Paired, changes: Sequence[MetricChange], answers: AnswersCompared) -> str:
     """What outranks what: a run that measured nothing, a regression, what is not decided. Nothing is better that
     answers otherwise."""
-    if len(paired.whole) < len(paired.pairs):
+    if len(paired.whole) < (1.0 - MOST_LEFT_OUT) * len(paired.pairs):
         return INVALID
     outcomes = [one.outcome for one in changes if one.is_primary]
     for one in (WORSE, UNDECIDED):
@@ -142,6 +144,17 @@ def _verdict(paired: Paired, changes: Sequence[MetricChange], answers: AnswersCo
     if BETTER in outcomes:
         return UNDECIDED if answers.has_differences else BETTER
     return SAME
+
+
+def _left_out(paired: Paired) -> list[str]:
+    """Of pairs that do not count: on which side, since what makes a run INVALID may be what is compared."""
+    bad = [pair for pair in paired.pairs if not pair.is_whole]
+    if not bad:
+        return []
+    of_a, of_b = (sum(not run.is_valid for run in side) for side in ([p.a for p in bad], [p.b for p in bad]))
+    return [
+        f"{len(bad)} of {len(paired.pairs)} pairs left out, with a run that is not VALID: {of_a} of A, {of_b} of B"
+    ]
 
 
 def _row(pair: Pair) -> PairRow:

@@ -137,6 +137,29 @@ def test_a_level_that_cannot_be_measured_is_a_limit_of_the_client_and_no_failure
         assert one.edge.high.is_invalid
 
 
+@pytest.mark.parametrize(
+    ("n_stopped", "cause", "kind"),
+    [
+        (1, "others took the CPU", "found"),
+        (2, "others took the CPU", "client limit"),
+        (1, "client", "client limit"),
+        (1, "", "client limit"),
+    ],
+)
+def test_a_seed_that_the_host_stopped_is_left_out_while_two_of_three_have_an_edge(
+    n_stopped: int, cause: str, kind: str
+) -> None:
+    def odd(seed: int, rate: float) -> Probe | None:
+        is_stopped = seed > 3 - n_stopped and rate > 90.0
+        return Probe(seed, rate, INVALID, reason="-", cause=cause) if is_stopped else None
+
+    found = search(Levels({1: 100.0, 2: 103.0}, odd=odd), OPTIONS)
+    assert found.kind == kind
+    assert (found.interval is not None) == (kind == "found")
+    if found.interval is not None:
+        assert found.interval.n_seeds == 2
+
+
 def test_a_server_that_breaks_below_the_clients_limit_is_found_all_the_same() -> None:
     levels = Levels(odd=lambda seed, rate: invalid(seed, rate) if rate > 108.0 else None)
     found = search(levels, Options(3, 1, 90.0, 5_000.0))

@@ -196,7 +196,7 @@ def folder_of(parent: Path, slower: float, spread: float = 0.002, status: str = 
     for place in range(5):
         ratio = slower * (1 + spread * (place % 3))
         manifest = {"seed": place, "plan": {"load": "open", "sha256": f"plan {place}"}}
-        write_run(parent, ratio, status=status if place == 2 else "VALID", manifest=manifest)
+        write_run(parent, ratio, status=status if place in (2, 3) else "VALID", manifest=manifest)
     return str(parent)
 
 

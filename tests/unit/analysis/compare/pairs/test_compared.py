@@ -111,13 +111,23 @@ def test_better_is_not_said_of_what_answers_otherwise(slower: Runs) -> None:
     assert answer(found).endswith("but B answers otherwise")
 
 
-def test_an_invalid_run_is_visible_and_outranks(slower: Runs) -> None:
+@pytest.mark.parametrize(("n_bad", "verdict"), [(1, "worse"), (2, "invalid"), (7, "invalid")])
+def test_an_invalid_run_is_visible_and_more_than_a_fifth_outrank(
+    slower: Runs, n_bad: int, verdict: str
+) -> None:
     a, b = slower
-    bad = replace(b[3], status="INVALID", reasons=("the client was full",))
-    found = compared((a, [*b[:3], bad, *b[4:]]))
-    assert (found.verdict, found.n_pairs, found.n_pairs_planned) == ("invalid", 7, 8)
+    bad = [replace(run, status="INVALID", reasons=("the client was full",)) for run in b[:n_bad]]
+    found = compared((a, [*bad, *b[n_bad:]]))
+    assert (found.verdict, found.n_pairs, found.n_pairs_planned) == (verdict, 8 - n_bad, 8)
     told = "\n".join(lines(found)) + markdown(found)
-    assert told.count("the client was full") == 2
+    assert told.count("the client was full") == 2 * n_bad
+    assert f"{n_bad} of 8 pairs left out, with a run that is not VALID: 0 of A, {n_bad} of B" in told
+
+
+def test_of_three_pairs_none_may_be_left_out(slower: Runs) -> None:
+    a, b = slower
+    found = compared((a[:3], [*b[:2], replace(b[2], status="INVALID")]))
+    assert found.verdict == "invalid"
 
 
 def test_an_invalid_run_that_was_run_again_is_told_and_does_not_count(slower: Runs) -> None:
