@@ -144,7 +144,7 @@ def answer_of(variant: str, found: Found, settings: Settings, rows: Sequence[Row
     capacity_hz = (
         found.interval.rate_hz if found.interval is not None else edges[0] if len(edges) == 1 else None
     )
-    if found.kind in ("nothing fails", "client limit"):
+    if found.kind not in ("found", "searching"):
         capacity_hz = None
     limit = _limit(found)
     near = _nearest(counted, capacity_hz, found.seeds)

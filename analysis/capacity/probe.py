@@ -68,10 +68,13 @@ def margin_of(promises: Sequence[Promise], figures: Sequence[PromiseFigures]) ->
     if verdict in (INVALID, UNDECIDED):
         reason = next(one.reason for one in figures if one.verdict == verdict)
         return Margin(verdict, None, "", reason)
-    margins = [_margin(promise, own) for promise, own in zip(promises, figures, strict=True)]
-    place = max(range(len(margins)), key=margins.__getitem__)
-    worst = margins[place]
-    return Margin(verdict, worst if math.isfinite(worst) else None, promises[place].text, "")
+    margins = {
+        promise.text: _margin(promise, own)
+        for promise, own in zip(promises, figures, strict=True)
+        if own.verdict in (KEPT, BROKEN)  # beside a broken one another may be open, or about no request
+    }
+    binding = max(margins, key=margins.__getitem__)
+    return Margin(verdict, margins[binding] if math.isfinite(margins[binding]) else None, binding, "")
 
 
 def _margin(promise: Promise, figures: PromiseFigures) -> float:

@@ -18,8 +18,10 @@ And besides, the number of late requests of all runs must be as unlikely as that
 runs that happen to agree, or none of whose few requests was late, prove nothing. All promises are kept only if each is,
 which needs no correction; one of m is broken by chance m times as often, so each has an m-th of 5 % (Bonferroni).
 
-What each run must keep (the longest time, a count, each burst, each window) is broken by one run that broke it, and
-kept where no run did. One run alone is judged as it is: k6's meaning, of this one drawing of the arrivals.
+What each run must keep (the longest time, a count, each burst, each window, a share of none) is broken by one run that
+broke it, and kept where no run did. A share below 1 (`failures: rate<1`) is broken where all requests of all runs were
+late, and kept where one was in time: no bound is needed. One run alone is judged as it is: k6's meaning, of this one
+drawing of the arrivals.
 """
 
 from __future__ import annotations
@@ -115,6 +117,8 @@ def _verdict(figures: Sequence[PromiseFigures], n_promises: int) -> tuple[str, s
     allowed = figures[0].allowed_ratio
     assert allowed is not None
     n, n_late = sum(one.n for one in figures), sum(one.n_late for one in figures)
+    if allowed >= 1.0:
+        return BROKEN if n_late == n else KEPT, ""
     low, high = _bounds([one.late_ratio or 0.0 for one in figures], n_promises)
     if high < allowed and n_late < binomial_quantile(LEVEL, n, allowed):
         return KEPT, ""

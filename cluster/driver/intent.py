@@ -13,6 +13,8 @@ from squall.analysis.tables.manifest import PlanFacts
 from squall.analysis.verdict.figures import series_figures
 from squall.analysis.verdict.phase_figures import SeriesFigures
 from squall.analysis.wording import count_text
+from squall.models.spec import head_of
+from squall.scenarios.config.scenario import Scenario
 from squall.scenarios.errors import ScenarioError
 from squall.scenarios.plan.closed import ClosedPlan
 from squall.scenarios.plan.plan import Plan
@@ -45,6 +47,15 @@ def refuse_empty(plan: PlanFacts) -> None:
             f"phases: no arrival falls into {' or '.join(plan.stimulus)}; use a higher rate, a longer phase or"
             " another seed"
         )
+
+
+def refuse_strange_head(scenario: Scenario) -> None:
+    """Raises ScenarioError where squall needs a head of the zoo, to start or to know right answers, that is not there,
+    or not with these settings."""
+    entries, check = scenario.server_entries(), scenario.clients.check
+    is_started = entries is None or any(entry.url is None for entry in entries)
+    if (is_started and scenario.model.repository is None) or (check is not None and check.reference is None):
+        head_of(scenario.model.name).sizes(scenario.model.settings)
 
 
 def announce(plan: PlanFacts) -> list[str]:

@@ -42,7 +42,7 @@ from squall.cluster.driver.deciding import MARGIN_NS, clipped
 from squall.cluster.driver.deciding import deciding as decided_by
 from squall.cluster.driver.deployment import Deployment
 from squall.cluster.driver.gather import Collection
-from squall.cluster.driver.intent import announce, describe_plan, refuse_empty
+from squall.cluster.driver.intent import announce, describe_plan, refuse_empty, refuse_strange_head
 from squall.cluster.driver.preflight import check_before_ray, server_addresses
 from squall.cluster.driver.records.copies import remove_copies
 from squall.cluster.driver.records.fetching import Fetching
@@ -54,7 +54,6 @@ from squall.cluster.kept.keepers import Keepers
 from squall.cluster.placement import Node, Placement, place
 from squall.cluster.progress import Screen
 from squall.cluster.remote.session import Session
-from squall.models.spec import head_of
 from squall.scenarios.config.scenario import Scenario
 from squall.scenarios.errors import ScenarioError, SquallError, StoreError
 from squall.scenarios.plan.closed import ClosedPlan
@@ -100,13 +99,8 @@ def run_scenario(
     Raises SquallError for what stopped it, and KeyboardInterrupt after a Ctrl-C; the run is sealed as aborted
     then, with all that was received. A bad scenario or trace raises before the directory is made.
     """
-    entries = scenario.server_entries()
-    is_started = entries is None or any(entry.url is None for entry in entries)
-    is_head = is_started and scenario.model.repository is None
-    check = scenario.clients.check
-    if is_head or (check is not None and check.reference is None):
-        head_of(scenario.model.name).sizes(scenario.model.settings)
-    plan = plan_run(scenario, entries)
+    refuse_strange_head(scenario)
+    plan = plan_run(scenario, scenario.server_entries())
     screen = Screen()
     described = describe_plan(plan)
     refuse_empty(described)

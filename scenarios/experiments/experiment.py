@@ -24,6 +24,7 @@ from squall.scenarios.errors import ScenarioError
 from squall.scenarios.experiments.file import ExperimentFile
 from squall.scenarios.experiments.matrix import Combination, combinations, is_same, pairs_text, value_text
 from squall.scenarios.experiments.order import PlannedRun, cell_runs, confirming_runs, with_reference
+from squall.scenarios.promises.whole_load import without_early_end
 
 _OWN_KEYS = {
     "seed": "repeats and seed of the experiment say which",
@@ -33,7 +34,8 @@ _OWN_KEYS = {
 
 @dataclass(frozen=True)
 class Cell:
-    """A combination of `factors`, key path to value, and the scenario that it makes. `digest`: of all but its seed."""
+    """A combination of `factors`, key path to value, and the scenario that it makes, whose load nothing ends early.
+    `digest`: of all but its seed."""
 
     label: str
     factors: Mapping[str, Any]
@@ -151,7 +153,9 @@ def _cell(
         raise ScenarioError(f"{path}: {error}") from error
     mapping["seed"] = seed
     resolve_paths(mapping, path.parent)
-    scenario = scenario_from_mapping(mapping, f"{path}: cell {pairs_text(factors)}")
+    origin = f"{path}: cell {pairs_text(factors)}"
+    scenario = scenario_from_mapping(mapping, origin)
+    scenario = scenario_from_mapping(without_early_end(scenario.to_mapping()), origin)
     _refuse_cold(path, label, scenario)
     plain = scenario.to_mapping()
     del plain["seed"]

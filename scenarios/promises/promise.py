@@ -152,13 +152,14 @@ class Promise:
 
     @property
     def is_of_each_run(self) -> bool:
-        """Whether one run that breaks it breaks it: of the longest time, a count, each burst, each window. Of the
-        others the share of late requests is what is promised, over all that the process of arrivals may bring."""
-        return self.statistic in ("max", "count") or self.scope.is_each
+        """Whether one run that breaks it breaks it: of the longest time, a count, each burst, each window, and where
+        none may be late. Of the others the share of late requests is what is promised, over all that the process of
+        arrivals may bring."""
+        return self.statistic in ("max", "count") or self.scope.is_each or self.allowed_ratio == 0
 
     @property
     def allowed_ratio(self) -> float | None:
-        """Share of requests that may be late; None where `is_of_each_run` through its statistic."""
+        """Share of requests that may be late; None of `max` and `count`."""
         if self.q is not None:
             return float(1 - self.q)
         if self.statistic != "rate":

@@ -23,7 +23,8 @@ SCHEMA_VERSION = 1
 INVALID = "invalid"
 DEFAULT_MARGIN = 0.03
 MOST_LEFT_OUT = 0.2
-"""Share of the pairs that may be left out, as a run of theirs is not VALID: more, and what is left is a selection."""
+"""Share of the pairs that may be left out, as a run of theirs is not VALID or ended early: more, and what is left is
+a selection."""
 
 
 @dataclass(frozen=True)
@@ -153,7 +154,8 @@ def _left_out(paired: Paired) -> list[str]:
         return []
     of_a, of_b = (sum(not run.is_valid for run in side) for side in ([p.a for p in bad], [p.b for p in bad]))
     return [
-        f"{len(bad)} of {len(paired.pairs)} pairs left out, with a run that is not VALID: {of_a} of A, {of_b} of B"
+        f"{len(bad)} of {len(paired.pairs)} pairs left out, with a run that is not VALID or ended early:"
+        f" {of_a} of A, {of_b} of B"
     ]
 
 

@@ -40,7 +40,7 @@ class Pair:
 @dataclass(frozen=True)
 class Paired:
     """`unpaired`: runs that did not run to their end, and those whose schedule and seed no run of the other side has.
-    `replaced`: INVALID ones that another of the same side, schedule and seed follows."""
+    `replaced`: INVALID ones, and those that ended early, that another of the same side, schedule and seed follows."""
 
     pairs: tuple[Pair, ...]
     unpaired: tuple[SideRun, ...]
@@ -91,7 +91,7 @@ def _grouped(runs: Sequence[SideRun], key_of: Callable[[SideRun], _Key]) -> dict
 
 
 def _kept(runs: Sequence[SideRun]) -> tuple[list[SideRun], list[SideRun]]:
-    """What counts, and what was run again. Of a schedule and seed without a VALID run the last stays."""
+    """What counts, and what was run again. Of a schedule and seed without a run that counts the last stays."""
     kept, replaced = [run for run in runs if not run.schedule], list[SideRun]()
     for own in _grouped(runs, _by_schedule).values():
         counted = [run for run in own if run.is_valid] or own[-1:]

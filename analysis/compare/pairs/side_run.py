@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from squall.analysis.clocks.timeline import measure_spans
 from squall.analysis.compare.pairs.run_account import NO_ACCOUNT, RunAccount, run_account
@@ -28,7 +30,7 @@ SHIFT_PERCENTS = tuple(range(1, 100))
 
 @dataclass(frozen=True)
 class Answers:
-    """Of the replies of a run. `sha256`: of id and size in bytes of each that ended ok; None where a request did not.
+    """Of the replies of the measured phases. `sha256`: of id and size in bytes of each; None where one did not end ok.
     `n_checked` values were compared with the reference, `n_wrong` were wrong; None: none were compared."""
 
     sha256: str | None = None
@@ -45,13 +47,15 @@ class SideRun:
     `figures` by metric, those of `compare.run_figures` and `FAILURES`; `quantiles_ns`: (99,), of `SHIFT_PERCENTS`, None
     where infinite or where its requests carry none. `request_bytes_per_row`: median of the sent requests. `gpus`: UUIDs
     that it ran on; `states`: by the names of `squall.analysis.compare.pairs.settings`, of GPUs and CPU means over the
-    measured phases; what was not sampled is absent. `problem`: why it cannot be read.
+    measured phases; what was not sampled is absent. `ended_early`: its load was ended once the outcome of its promises
+    was certain. `problem`: why it cannot be read.
     """
 
     name: str
     path: Path
     status: str
     reasons: tuple[str, ...] = ()
+    ended_early: bool = False
     seed: int | None = None
     schedule: str = ""
     load: str = ""
@@ -73,7 +77,7 @@ class SideRun:
     @property
     def is_valid(self) -> bool:
         """Whether its figures are of the load that was asked for."""
-        return self.status == "VALID" and not self.problem
+        return self.status == "VALID" and not self.ended_early and not self.problem
 
     @property
     def has_verdict(self) -> bool:
@@ -82,7 +86,9 @@ class SideRun:
 
     @property
     def why_left_out(self) -> str:
-        """Of a run that is not valid: its status and how its first reason begins."""
+        """Of a run that is not valid: its status and how its first reason begins, or that it ended early."""
+        if self.ended_early and self.status == "VALID":
+            return self.problem or "ended early, once its promises were decided"
         return self.problem or "; ".join(
             [self.status or "not sealed", *(one.split(":")[0] for one in self.reasons[:1])]
         )
@@ -93,7 +99,7 @@ def read_side_run(path: Path) -> SideRun:
     try:
         store = RunStore.open(path)
         manifest = store.manifest
-        if manifest.status != "VALID":
+        if manifest.status != "VALID" or manifest.decided is not None:
             return SideRun(**_head(path, manifest))
         return _reduced(path, store, manifest)
     except (SquallError, OSError, KeyError, ValueError) as error:
@@ -106,6 +112,7 @@ def _head(path: Path, manifest: Manifest) -> dict[str, Any]:
         "path": path,
         "status": manifest.status or manifest.state,
         "reasons": tuple(manifest.reasons),
+        "ended_early": manifest.decided is not None,
         "seed": manifest.seed,
         "schedule": manifest.plan.sha256 or "",
         "load": load_digest(manifest),
@@ -246,9 +253,14 @@ def _quantiles(measured: Requests) -> tuple[float | None, ...]:
 
 
 def _answers(store: RunStore, manifest: Manifest, n_failed: int) -> Answers:
+    """`n_failed`: of the measured requests."""
     digest = None
     if not n_failed:
-        table = store.read("requests", ["request_id", "response_bytes"]).sort_by("request_id")
+        table = store.read("requests", ["request_id", "response_bytes", "phase"])
+        phases = pa.array([span.name for span in measure_spans(manifest)], pa.string())
+        table = table.filter(pc.is_in(table.column("phase").cast("string"), value_set=phases)).sort_by(
+            "request_id"
+        )
         digest = hashlib.sha256(
             b"".join(
                 np.ascontiguousarray(table.column(name).to_numpy(), np.int64).tobytes()

@@ -31,7 +31,8 @@ def answer(found: Comparison) -> str:
     if found.verdict == INVALID:
         n_bad = sum(bool(one.left_out) for one in found.pairs)
         return (
-            f"Invalid: of {n_bad} of {len(found.pairs)} pairs a run is not VALID, so that nothing is decided"
+            f"Invalid: of {n_bad} of {len(found.pairs)} pairs a run is not VALID or ended early, so that nothing is"
+            " decided"
         )
     if found.verdict == SAME:
         return f"B is the same as A within {margin} in p50, p95, failures and throughput ({n})"

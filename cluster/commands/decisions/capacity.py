@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 import shlex
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -20,6 +21,7 @@ from squall.scenarios.units import NS_PER_S, format_duration, parse_rate, parse_
 
 if TYPE_CHECKING:
     from squall.analysis.capacity.answer import Settings
+    from squall.scenarios.config.phases import PhaseConfig
     from squall.scenarios.config.scenario import Scenario
 
 _MOST_TIMES_START = 100.0
@@ -95,7 +97,7 @@ def capacity(
     settings = settings_of(loaded, scale, seeds, precision, start, most, low)
     rows = resumed_rows(resume, settings) if resume is not None else []
     folder = resume if resume is not None else folder_of_runs(out, loaded.name, "capacity")
-    command = _command(scenario, promise or (), seeds, scale, precision, start, gpus, overrides or (), server)
+    command = shlex.join(["squall", *sys.argv[1:]])
     with interruptible() as interrupts:
         measurer = Measurer(folder, ray, interrupts, run_scenario, Screen())
         found = CapacitySearch(loaded, settings, measurer, command, rows)
@@ -107,11 +109,13 @@ def capacity(
 
 
 def with_promises(scenario: Scenario, promises: Sequence[str], origin: str) -> Scenario:
-    """The scenario with further promises, each `CONDITION` of the response time or `METRIC{TAGS}: CONDITION`.
+    """The scenario with further promises, each `CONDITION` of the response time or `METRIC{TAGS}: CONDITION`; none ends
+    a load early, since a level's figures are of all of it.
 
     Raises ScenarioError for what is no promise, for none at all, and for those that are made at a load.
     """
     from squall.scenarios.config.loader import scenario_from_mapping
+    from squall.scenarios.promises.whole_load import without_early_end
 
     mapping: dict[str, Any] = scenario.to_mapping()
     held = {key: list(conditions) for key, conditions in (mapping.get("promises") or {}).items()}
@@ -122,7 +126,8 @@ def with_promises(scenario: Scenario, promises: Sequence[str], origin: str) -> S
         raise ScenarioError(
             f"{origin}: promises nothing: add --promise 'p(95)<50ms', or promises to the scenario"
         )
-    found = scenario_from_mapping({**mapping, "promises": held}, "--promise" if promises else origin)
+    whole = without_early_end({**mapping, "promises": held})
+    found = scenario_from_mapping(whole, "--promise" if promises else origin)
     for one in found.promises or ():
         if one.at_hz is not None:
             raise ScenarioError(f"{origin}: {one.text}: capacity looks for the load, leave out at")
@@ -203,13 +208,18 @@ def _reach(scenario: Scenario, scale: str, base_hz: float) -> tuple[float, str]:
     """Up to which rate every measured phase can be measured, and why not beyond; infinite where durations stay."""
     if scale != "time":
         return math.inf, ""
-    shortest = min((one for one in scenario.phases if one.kind == "measure"), key=lambda one: one.duration_ns)
-    least = format_duration(SHORTEST_MEASURED_NS)
+
+    def least_ns(phase: PhaseConfig) -> int:
+        scopes = [one.scope for one in scenario.promises or () if one.scope.phase in (None, phase.name)]
+        return max([SHORTEST_MEASURED_NS, *(one.window_ns or 0 for one in scopes)])
+
+    measured = [one for one in scenario.phases if one.kind == "measure"]
+    first = min(measured, key=lambda one: one.duration_ns / least_ns(one))
     why = (
-        f"phase {shortest.name!r}, {format_duration(shortest.duration_ns)} at the scenario's own rate, lasts less than"
-        f" {least}, too short to be measured: make it longer"
+        f"phase {first.name!r}, {format_duration(first.duration_ns)} at the scenario's own rate, lasts less than"
+        f" {format_duration(least_ns(first))}, too short to be measured: make it longer"
     )
-    return base_hz * shortest.duration_ns / SHORTEST_MEASURED_NS, why
+    return base_hz * first.duration_ns / least_ns(first), why
 
 
 def _rate(option: str, text: str | None) -> float | None:
@@ -229,24 +239,3 @@ def _share(option: str, text: str) -> float:
         return parse_share(text)
     except ValueError as error:
         raise ScenarioError(f"{option}: {error}") from error
-
-
-def _command(
-    scenario: Path,
-    promises: Sequence[str],
-    seeds: int,
-    scale: str,
-    precision: str,
-    start: str | None,
-    gpus: bool,
-    overrides: Sequence[str],
-    server: str | None,
-) -> str:
-    """What makes the search again."""
-    words = ["squall", "capacity", str(scenario), "--seeds", str(seeds), "--precision", precision]
-    for option, values in (("--promise", promises), ("--set", overrides)):
-        words += [word for value in values for word in (option, value)]
-    words += ["--scale", scale] if scale != "time" else []
-    words += ["--start", start] if start is not None else []
-    words += ["--server", server] if server is not None else []
-    return shlex.join([*words, *(["--gpus"] if gpus else [])])

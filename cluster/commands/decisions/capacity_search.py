@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
@@ -121,7 +122,9 @@ class CapacitySearch:
         write_text(folder / FILE, json.dumps(self.to_json(), indent=2) + "\n")
 
     def _keep_page(self) -> None:
-        commands = [self.command, f"{self.command} --resume {self.measurer.folder.name}"]
+        folder = shlex.quote(str(self.measurer.folder))
+        resumed = self.command if " --resume " in self.command else f"{self.command} --resume {folder}"
+        commands = list(dict.fromkeys([self.command, resumed]))
         page = page_of(self._all_answers(), self.settings, self.rows, commands)
         write_text(self.measurer.folder / PAGE, page_html(page))
 

@@ -29,8 +29,9 @@ def compare(
         Path | None, typer.Argument(help="The other side; none: the same scenario file.", metavar="[B]")
     ] = None,
     margin: Annotated[
-        str, typer.Option("--margin", help="Differences within it are as none: 3% or 0.03.")
-    ] = "3%",
+        str | None,
+        typer.Option("--margin", help="Differences within it are as none: 3% or 0.03.  [default: 3%]"),
+    ] = None,
     pairs: Annotated[
         int | None,
         typer.Option(
@@ -41,8 +42,9 @@ def compare(
         int | None, typer.Option("--seed", help="The first seed, the others follow it; none: that of A.")
     ] = None,
     looks: Annotated[
-        int, typer.Option("--looks", help="Look so often, 1 to 5, and end once it is decided.")
-    ] = 1,
+        int | None,
+        typer.Option("--looks", help="Look so often, 1 to 5, and end once it is decided.  [default: 1]"),
+    ] = None,
     overrides: SetOption = None,
     set_a: Annotated[
         list[str] | None,
@@ -71,10 +73,11 @@ def compare(
     as_json: JsonOption = False,
 ) -> None:
     """Is B better than A, worse or the same, and why? Of runs in pairs, or of scenarios that it runs."""
+    from squall.analysis.compare.pairs.compared import DEFAULT_MARGIN
     from squall.cluster.commands.decisions.compared_runs import PairPlan, run_pairs
     from squall.scenarios.config.loader import load_scenario
 
-    margin_ratio = parse_margin(margin)
+    margin_ratio = None if margin is None else parse_margin(margin)
     sides = [side for side in (a, b) if side is not None]
     are_files = [side.suffix in _SUFFIXES and not side.is_dir() for side in sides]
     if any(are_files) and not all(are_files):
@@ -98,7 +101,8 @@ def compare(
     names = [" ".join([str(path), *changes[side]]) for path, side in ((a, "a"), (b or a, "b"))]
     plan = PairPlan(
         scenarios[0], scenarios[1], names[0], names[1], pairs or _DEFAULT_PAIRS,
-        scenarios[0].seed if seed is None else seed, margin_ratio, looks, swap_gpus,
+        scenarios[0].seed if seed is None else seed, DEFAULT_MARGIN if margin_ratio is None else margin_ratio,
+        1 if looks is None else looks, swap_gpus,
     )  # fmt: skip
     with interruptible() as interrupts:
         folder, found = run_pairs(plan, out or Path("runs"), ray, interrupts, _typed())
@@ -117,12 +121,19 @@ def parse_margin(text: str) -> float:
 
 
 def _of_runs(
-    a: Path, b: Path | None, margin_ratio: float, looks: int, out: Path | None, as_json: bool
+    a: Path, b: Path | None, margin_ratio: float | None, looks: int | None, out: Path | None, as_json: bool
 ) -> None:
-    from squall.cluster.commands.decisions.compared_folders import compare_folders, sides_of
+    """Margin and looks that are not stated are those of the folder, where a comparison made it."""
+    from squall.analysis.compare.pairs.compared import DEFAULT_MARGIN
+    from squall.cluster.commands.decisions.compared_folders import compare_folders, made_with, sides_of
     from squall.cluster.commands.decisions.compared_runs import write_files
 
-    found = compare_folders(*sides_of(a, b), margin_ratio, looks)
+    folders = sides_of(a, b)
+    is_stated = margin_ratio is not None and looks is not None
+    own_margin, own_looks = (DEFAULT_MARGIN, 1) if b is not None or is_stated else made_with(a)
+    found = compare_folders(
+        *folders, own_margin if margin_ratio is None else margin_ratio, own_looks if looks is None else looks
+    )
     if out is not None:
         write_files(out, found, [_typed()])
     _end(found, out, as_json)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
-from squall.analysis.compare.pairs.compared import Comparison, evaluate
+from squall.analysis.compare.pairs.compared import DEFAULT_MARGIN, Comparison, evaluate
 from squall.analysis.compare.pairs.pairing import pair_runs, refuse_incomparable
 from squall.analysis.compare.pairs.side_run import SideRun, read_side_run
+from squall.analysis.storage.part import error_reason
 from squall.scenarios.errors import ScenarioError
 
 SIDES = ("a", "b")
@@ -21,6 +23,22 @@ def sides_of(a: Path, b: Path | None) -> tuple[Path, Path]:
     if not all(one.is_dir() for one in own):
         raise ScenarioError(f"compare: {a} is one side: name the other, or a folder that squall compare made")
     return own[0], own[1]
+
+
+def made_with(folder: Path) -> tuple[float, int]:
+    """Margin and looks of the comparison that made `folder`, as its `compare.json` has them; without one the defaults.
+    Raises ScenarioError where that cannot be read."""
+    path = folder / "compare.json"
+    if not path.is_file():
+        return DEFAULT_MARGIN, 1
+    try:
+        told = json.loads(path.read_text(encoding="utf-8"))
+        return float(told["margin_ratio"]), int(told["n_looks"])
+    except OSError as error:
+        reason = error_reason(error)
+    except (ValueError, KeyError, TypeError):
+        reason = "it has no margin_ratio and n_looks"
+    raise ScenarioError(f"compare: {path} cannot be read: {reason}; state --margin and --looks")
 
 
 def compare_folders(a: Path, b: Path, margin_ratio: float, n_looks: int = 1) -> Comparison:

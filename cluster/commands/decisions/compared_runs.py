@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from squall.analysis.compare.pairs.change import UNDECIDED
-from squall.analysis.compare.pairs.compared import Comparison, evaluate
+from squall.analysis.compare.pairs.compared import INVALID, Comparison, evaluate
 from squall.analysis.compare.pairs.corrections import looks_after
 from squall.analysis.compare.pairs.page import compare_page
 from squall.analysis.compare.pairs.pairing import pair_runs, refuse_incomparable
@@ -50,7 +50,8 @@ class PairPlan:
         mapping = {**own.to_mapping(), "seed": self.seed + block}
         if self.swaps_gpus and block >= (self.n_pairs + 1) // 2:
             mapping = with_gpus_of(mapping, other.to_mapping())
-        mapping.pop("promises", None)
+        for key in ("promises", "stop_when"):
+            mapping.pop(key, None)
         return scenario_from_mapping(mapping, own.name)
 
     def order(self) -> list[tuple[int, str]]:
@@ -95,7 +96,7 @@ def run_pairs(
         n_done = (at + 1) // 2
         if at % 2 and n_done >= 2:
             refuse_incomparable(pair_runs(runs["a"], runs["b"]), runs["a"], runs["b"])
-            if n_done in looks and n_done < plan.n_pairs and found.verdict != UNDECIDED:
+            if n_done in looks and n_done < plan.n_pairs and found.verdict not in (UNDECIDED, INVALID):
                 screen.step(f"decided after {n_done} of {plan.n_pairs} pairs")
                 break
             screen.step(answer(found))

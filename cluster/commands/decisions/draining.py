@@ -18,18 +18,18 @@ LONGEST_S = 60.0
 _LOOK_EVERY_S = 0.2
 
 
+Ask = Callable[[str], int | None]
+"""`pending`, or what stands for it in a test."""
 Wait = Callable[[float, Callable[[], bool]], bool]
 """Waits so many seconds at most until something is over; whether it was in time."""
 
 
-def drain(
-    scenario: Scenario, level: Level, screen: Screen, wait: Wait, ask: Callable[[str], int] | None = None
-) -> None:
+def drain(scenario: Scenario, level: Level, screen: Screen, wait: Wait, ask: Ask | None = None) -> None:
     """Waits until servers that run already have nothing left of a run, at most a minute; says so where they still have.
 
     A run ends with its drain phase: once every reply is there nothing is left. Else Triton's own count of pending
-    requests is asked for (`ask`) where `metrics_port` says where; where it does not, it waits for as long as the
-    unanswered ones take at the run's throughput. A server that squall started ended with its run.
+    requests is asked for (`ask`) where `metrics_port` says where; where it does not, or a server does not tell, as long
+    is waited as the unanswered ones take at the run's throughput. A server that squall started ended with its run.
     """
     entries = [one for one in scenario.server_entries() or () if one.url is not None]
     if not entries or not level.n_unanswered:
@@ -39,22 +39,24 @@ def drain(
         for one in entries
         if one.url is not None and one.metrics_port is not None
     ]
-    if len(places) < len(entries):
+    asked = ask or pending
+    if len(places) < len(entries) or any(asked(place) is None for place in places):
         wait_s = min(level.n_unanswered / max(level.throughput_hz, 1e-3), LONGEST_S)
         screen.step(f"waits {wait_s:.1f} s for {level.n_unanswered} requests that the server may still have")
         wait(wait_s, lambda: False)
-    elif not wait(LONGEST_S, lambda: not any(map(ask or pending, places))):
+    elif not wait(LONGEST_S, lambda: not any(map(asked, places))):
         screen.step(f"after {LONGEST_S:.0f} s the server still has requests of the run before", "red")
 
 
-def pending(url: str) -> int:
-    """Requests that wait for execution at a server, of all its models; 0 where it does not tell."""
+def pending(url: str) -> int | None:
+    """Requests that wait for execution at a server, of all its models; None where it does not tell."""
     try:
         with closing(Control(url)) as control:
             counters = model_counters(control.ask(METRICS).decode())
     except (ControlError, MetricsError, UnicodeDecodeError):
-        return 0
-    return sum(one.pending_count or 0 for one in counters.values())
+        return None
+    told = [one.pending_count for one in counters.values() if one.pending_count is not None]
+    return sum(told) if told else None
 
 
 def wait_with(interrupts: Interrupts, longest_s: float, is_over: Callable[[], bool]) -> bool:

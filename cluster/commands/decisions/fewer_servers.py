@@ -13,7 +13,8 @@ ALL, ONE, ONE_DOWN = "all", "one", "one down"
 
 
 def refuse_without_gpus(scenario: Scenario) -> None:
-    """Raises ScenarioError for a scenario whose servers cannot be made fewer by GPU."""
+    """Raises ScenarioError for a scenario whose servers cannot be made fewer by GPU, or with a promise about one that
+    would be left out."""
     servers = scenario.servers
     is_per_gpu = isinstance(servers, ServersCount) and servers.per == "gpu"
     is_list = isinstance(servers, tuple) and len(servers) > 1
@@ -24,6 +25,10 @@ def refuse_without_gpus(scenario: Scenario) -> None:
             "--gpus: needs servers: {per: gpu}, or a list of two or more, each with gpus or url: all, one, and all but"
             " one are measured"
         )
+    try:
+        _with(scenario, 1)
+    except ScenarioError as error:
+        raise ScenarioError(f"--gpus: one server alone is measured too: {error}") from error
 
 
 def fewer(scenario: Scenario, n_servers: int, n_server_nodes: int) -> list[tuple[str, int, Scenario]]:

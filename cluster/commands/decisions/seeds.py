@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -11,12 +12,14 @@ from squall.analysis.decisions.checked import Checked, CheckedRun, evaluate, jun
 from squall.analysis.decisions.figures import BROKEN
 from squall.analysis.render.check_page import check_page
 from squall.analysis.render.decision_page import page_html
+from squall.analysis.storage.part import error_reason
 from squall.cluster.driver.run import run_scenario
 from squall.cluster.interrupts import Interrupts
 from squall.cluster.measured import Measured, Measurer, RunOne, folder_of_runs, write_text
 from squall.cluster.progress import Screen
 from squall.scenarios.config.loader import scenario_from_mapping
 from squall.scenarios.config.scenario import Scenario
+from squall.scenarios.errors import ScenarioError
 
 
 def run_seeds(
@@ -33,10 +36,14 @@ def run_seeds(
 
     An INVALID run is run once more with its seed, and counts where it is INVALID again. After each run `check.json`,
     `junit.xml`, `check.md` and `check.html` of what there is are written; `copies`: where `junit` and `markdown` go
-    too, at the end; `again`: the commands that make the check once more. A run that ended because a promise of each run
-    was broken is the last: no seed could mend that.
-    Raises SquallError where a run fails, KeyboardInterrupt after a Ctrl-C: what was run stays.
+    too, in folders that are made before the first run; `again`: the commands that make the check once more. A run that
+    ended because a promise of each run was broken is the last: no seed could mend that.
+    Raises ScenarioError where a copy has no folder, SquallError where a run fails, KeyboardInterrupt after a Ctrl-C:
+    what was run stays.
     """
+    for kind, path in copies.items():
+        if path is not None:
+            _make_folder(kind, path)
     folder = folder_of_runs(out, scenario.name, "check")
     runs = Measurer(folder, ray_address, interrupts, run_one, Screen())
     mapping, done = for_seeds(scenario, n_seeds).to_mapping(), list[CheckedRun]()
@@ -46,16 +53,30 @@ def run_seeds(
         done += [_checked(one) for one in runs.measure(own, f"seed {seed}, {number + 1} of {n_seeds}")]
         checked = evaluate(scenario.name, scenario.digest(), done)
         write_text(folder / "check.json", json.dumps(checked.to_json(), indent=2) + "\n")
-        write_text(folder / "junit.xml", junit(checked))
-        write_text(folder / "check.md", markdown(checked))
         write_text(folder / "check.html", page_html(check_page(checked, again)))
+        for kind, name, text in (
+            ("junit", "junit.xml", junit(checked)),
+            ("markdown", "check.md", markdown(checked)),
+        ):
+            write_text(folder / name, text)
+            copy = copies.get(kind)
+            if copy is not None:
+                write_text(copy, text)
         if n_seeds > 1 and done[-1].is_decided and checked.verdict == BROKEN:
             break
-    for kind, text in (("junit", junit(checked)), ("markdown", markdown(checked))):
-        path = copies.get(kind)
-        if path is not None:
-            write_text(path, text)
     return folder, checked
+
+
+def _make_folder(kind: str, path: Path) -> None:
+    """Makes the folder that takes the copy `path`. Raises ScenarioError."""
+    if path.is_dir():
+        raise ScenarioError(f"--{kind}: {path} is a folder, name a file")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ScenarioError(f"--{kind}: cannot create {path.parent}: {error_reason(error)}") from error
+    if not os.access(path.parent, os.W_OK | os.X_OK):
+        raise ScenarioError(f"--{kind}: cannot write into {path.parent}")
 
 
 def for_seeds(scenario: Scenario, n_seeds: int) -> Scenario:

@@ -68,9 +68,13 @@ class State:
         return len(self.rows.get(key, ()))
 
     def is_finished(self, key: str) -> bool:
-        """Whether no more is to be run of it: VALID, failed, or INVALID for the last time."""
+        """Whether one command runs no more of it: VALID, failed, or INVALID for the last time."""
         rows = self.rows.get(key, [])
         return bool(rows) and (rows[-1].outcome != INVALID or len(rows) >= MOST_ATTEMPTS)
+
+    def is_settled(self, key: str) -> bool:
+        """Whether the next command runs no more of it either: it is finished, and did not fail."""
+        return self.is_finished(key) and self.rows[key][-1].outcome != FAILED
 
     def all_rows(self) -> list[RunRow]:
         """Every row, in order of sites, then of the plan; those that another row stands for are marked."""

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from squall.analysis.experiments.rows import CELL, CONFIRM
 from squall.cluster.commands.decisions.sweeps.journal import Plan, State
-from squall.scenarios.experiments.experiment import Experiment
+from squall.scenarios.experiments.experiment import Cell, Experiment
 from squall.scenarios.experiments.order import PlannedRun
 
 
@@ -26,7 +26,7 @@ def choosing_plans(experiment: Experiment, state: State, site: str, is_forced: b
             done = {
                 plan.cell
                 for key, plan in state.plans.items()
-                if (plan.site, plan.role, plan.block) == (other, CELL, block) and state.is_finished(key)
+                if (plan.site, plan.role, plan.block) == (other, CELL, block) and state.is_settled(key)
             }
             if len(done) == n_cells:
                 elsewhere.add(block)
@@ -41,12 +41,18 @@ def confirming_plans(
     finished_elsewhere = {
         (plan.cell, plan.block)
         for key, plan in state.plans.items()
-        if plan.role == CONFIRM and plan.site != site and state.is_finished(key) and not is_forced
+        if plan.role == CONFIRM and plan.site != site and state.is_settled(key) and not is_forced
     }
     runs = [
         run for run in experiment.confirming_runs(cell) if (run.cell, run.block) not in finished_elsewhere
     ]
     return _plans(experiment, runs, site, first)
+
+
+def cells_to_run(experiment: Experiment, state: State, plans: Sequence[Plan], is_forced: bool) -> list[Cell]:
+    """The cells of which a command still runs something, in their order."""
+    left = {plan.cell for plan in plans if is_forced or not state.is_settled(plan.key)}
+    return [experiment.cells[number] for number in sorted(left)]
 
 
 def n_ended_elsewhere(state: State, site: str) -> int:

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from squall.cluster.commands.decisions.sweeps.journal import Plan, State, read_state
-from squall.cluster.commands.decisions.sweeps.plans import choosing_plans
+from squall.cluster.commands.decisions.sweeps.plans import cells_to_run, choosing_plans
+from squall.cluster.commands.decisions.sweeps.runnable import refuse_unrunnable
 from squall.cluster.commands.decisions.sweeps.site import Site
 from squall.cluster.commands.decisions.sweeps.sweeper import refuse_changed
 from squall.scenarios.experiments.experiment import Experiment
@@ -56,12 +57,14 @@ class Rehearsal:
 def rehearse(
     experiment: Experiment, resume: Path | None, path: Path, site: Site, is_forced: bool
 ) -> Rehearsal:
-    """Raises ScenarioError where the sweep in `resume` is of another experiment, or damaged."""
+    """Raises ScenarioError where the sweep in `resume` is of another experiment, or damaged, and for a cell that cannot
+    be run."""
     state = State()
     if resume is not None:
         state = read_state(resume)
         refuse_changed(experiment, state.experiment, resume, path)
     plans = choosing_plans(experiment, state, site.digest, is_forced)
+    refuse_unrunnable(cells_to_run(experiment, state, plans, is_forced), path)
     phases_s = [_phases_s(experiment, cell) for cell in range(len(experiment.cells))]
     start_s, n_measured = _start_s(state, phases_s)
     pause_s = experiment.file.cooldown.pause_ns / NS_PER_S if experiment.file.cooldown is not None else 0.0
@@ -84,7 +87,7 @@ def _described(
     return {
         "position": plan.position, "role": plan.role, "cell": plan.cell, "label": experiment.cells[plan.cell].label,
         "block": plan.block, "seed": plan.seed, "seconds": phases_s[plan.cell] + start_s,
-        "is_finished": state.is_finished(plan.key) and not is_forced,
+        "is_finished": state.is_settled(plan.key) and not is_forced,
     }  # fmt: skip
 
 

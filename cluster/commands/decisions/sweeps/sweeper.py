@@ -13,9 +13,15 @@ from squall.analysis.experiments.result import Sweep
 from squall.analysis.experiments.rows import DONE, FAILED, INVALID, Figures, RunRow
 from squall.cluster.commands.decisions.sweeps.cooldown import Cooldown
 from squall.cluster.commands.decisions.sweeps.journal import PLANNED, RUNNING, Journal, Plan
-from squall.cluster.commands.decisions.sweeps.plans import choosing_plans, confirming_plans, n_ended_elsewhere
+from squall.cluster.commands.decisions.sweeps.plans import (
+    cells_to_run,
+    choosing_plans,
+    confirming_plans,
+    n_ended_elsewhere,
+)
 from squall.cluster.commands.decisions.sweeps.reading import ReadRun, read_run
 from squall.cluster.commands.decisions.sweeps.results import found_by, write_results
+from squall.cluster.commands.decisions.sweeps.runnable import refuse_unrunnable
 from squall.cluster.commands.decisions.sweeps.site import Site, this_site
 from squall.cluster.driver.run import run_scenario
 from squall.cluster.interrupts import Interrupts
@@ -55,12 +61,19 @@ def run_sweep(
     """Runs what is not finished; the folder and what was found. However it ends, the files of what was run are written.
 
     The first SIGINT ends it after the run that goes on, the second breaks that off: KeyboardInterrupt. A run that
-    fails is a row; ScenarioError and StoreError end the sweep.
+    fails is a row, and is run again by the next command; ScenarioError and StoreError end the sweep. A cell that
+    cannot be run is a ScenarioError before the first run.
     """
     around = around or Surroundings()
+    if asked.resume is None:
+        with interrupts.allowed():
+            refuse_unrunnable(experiment.cells, asked.path)
     journal = _journal(experiment, asked)
     with journal, interrupts.finishing():
         sweeper = _Sweeper(experiment, asked, interrupts, around, journal)
+        if asked.resume is not None:
+            with interrupts.allowed():
+                sweeper.refuse_unrunnable()
         with sweeper.telling():
             sweeper.choose()
             sweeper.confirm()
@@ -113,6 +126,11 @@ class _Sweeper:
         self._n_run = 0
         self._plans = choosing_plans(experiment, journal.state, self._site.digest, asked.is_forced)
 
+    def refuse_unrunnable(self) -> None:
+        """Raises ScenarioError for a cell that is to be run and cannot be."""
+        state, is_forced = self._journal.state, self._asked.is_forced
+        refuse_unrunnable(cells_to_run(self._experiment, state, self._plans, is_forced), self._asked.path)
+
     def choose(self) -> None:
         """The runs that choose a cell."""
         self._cooldown.tell()
@@ -163,8 +181,11 @@ class _Sweeper:
     def _go_through(self, plans: Sequence[Plan]) -> None:
         state = self._journal.state
         for plan in plans:
-            is_again = self._asked.is_forced and state.n_attempts(plan.key) > 0
-            if plan.key not in state.plans or is_again:
+            is_ended = state.n_attempts(plan.key) > 0
+            is_again = self._asked.is_forced or (
+                state.is_finished(plan.key) and not state.is_settled(plan.key)
+            )
+            if plan.key not in state.plans or (is_ended and is_again):
                 self._journal.append({"state": PLANNED, **vars(plan)})
         last = plans[-1].position + 1 if plans else 0
         for plan in plans:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -60,6 +61,16 @@ def test_the_worst_promise_binds() -> None:
         "failures"
     )
     assert found(figures(1_000, 20, 50, value=49.9 * MS), figures(1_000, 2, 9)).binding.startswith("response")
+
+
+def test_beside_a_broken_promise_one_without_requests_says_nothing() -> None:
+    """It ended the search with an AssertionError."""
+    nobody = replace(run_of(1, 0, verdict=UNDECIDED), n=0, n_allowed=None)
+    broken = figures(1_000, 90, 50, value=60 * MS)
+    both = parse_promises({"response": "p(95)<50ms", "response{burst:in}": "p(95)<80ms"}) or ()
+    one = margin_of(both, [broken, nobody])
+    assert (one.verdict, one.binding) == (BROKEN, "response p(95)<50ms")
+    assert one.margin == pytest.approx(math.log(60 / 50))
 
 
 def test_infinite_figures_have_a_sign_only() -> None:

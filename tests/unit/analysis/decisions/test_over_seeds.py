@@ -11,6 +11,7 @@ import pytest
 from squall.analysis.arrays import Floats
 from squall.analysis.decisions.figures import BROKEN, INVALID, KEPT, UNDECIDED, PromiseFigures
 from squall.analysis.decisions.over_seeds import SeedPromise, decide, least_share
+from tests.unit.analysis.decisions.test_judged import evenly, held
 
 ALLOWED = 0.05
 
@@ -72,6 +73,19 @@ def test_what_each_run_must_keep_is_broken_by_one() -> None:
     assert (found.verdict, found.n_kept, found.late_high_ratio) == (KEPT, 8, None)
     # 8 of 8 came of a chance p with p^8 = 5 %.
     assert found.kept_least_ratio == pytest.approx(0.05 ** (1 / 8), abs=1e-8)
+
+
+@pytest.mark.parametrize(("key", "condition"), [("failures", "rate<=0"), ("goodput{within:1s}", "rate>=1")])
+def test_a_share_of_none_is_broken_by_one_late_request(key: str, condition: str) -> None:
+    kept, broken = (held(key, condition, evenly(40, outcome=failed)) for failed in ({}, {7: 1}))
+    assert verdict([kept] * 4) == KEPT
+    assert verdict([kept, broken, kept, kept]) == BROKEN
+
+
+def test_a_share_below_one_is_broken_where_all_were_late() -> None:
+    none, some, all_late = (run_of(100, n_late, allowed_ratio=1.0) for n_late in (0, 99, 100))
+    assert [verdict([none] * 3), verdict([some, all_late])] == [KEPT, KEPT]
+    assert verdict([all_late] * 3) == BROKEN
 
 
 def test_the_least_share_is_the_exact_binomial_bound() -> None:

@@ -302,6 +302,10 @@ def test_no_load_is_tried_at_which_a_phase_is_too_short_to_be_measured(tmp_path:
     )
     with pytest.raises(ScenarioError, match=r"--most: above .* too short to be measured: make it longer"):
         settings(short, most=f"{21.0 * base_hz}/s")
+    windowed = scenario(promises={"response{window:10s}": "p(90)<80ms"})
+    assert settings(windowed).most_hz == pytest.approx(6.0 * base_hz), (
+        "60 s hold a window of 10 s up to there"
+    )
     with pytest.raises(ScenarioError, match=r"capacity: at .*/s phase 'main', 900ms"):
         settings(scenario(phases=[{**one, "duration": "900ms"} for one in PHASES]))
 

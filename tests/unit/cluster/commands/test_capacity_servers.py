@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
+from squall.actors.net.triton_control import ControlError
 from squall.analysis.capacity.level import level_of
-from squall.cluster.commands.decisions.draining import drain
+from squall.cluster.commands.decisions.draining import drain, pending
 from squall.cluster.commands.decisions.fewer_servers import fewer, refuse_without_gpus
 from squall.cluster.progress import Screen
 from squall.scenarios.config.scenario import Scenario
@@ -45,6 +46,9 @@ def test_what_cannot_be_fewer_is_one_line() -> None:
     about_third = scenario({"response{server:server-2}": "p(95)<50ms"}, servers=GPUS)
     with pytest.raises(ScenarioError, match="server-2"):
         fewer(about_third, 3, 1)
+    for servers in (GPUS, {"per": "gpu"}):
+        with pytest.raises(ScenarioError, match=r"--gpus: one server alone is measured too: .*server-1"):
+            refuse_without_gpus(scenario({"response{server:server-1}": "p(95)<50ms"}, servers=servers))
 
 
 class Clock:
@@ -65,7 +69,9 @@ class Clock:
 RUNS_ALREADY: dict[str, Any] = {"url": "http://127.0.0.1:8000"}
 
 
-def drained(clock: Clock, one: Scenario, n_unanswered: int, ask: Callable[[str], int] | None = None) -> None:
+def drained(
+    clock: Clock, one: Scenario, n_unanswered: int, ask: Callable[[str], int | None] | None = None
+) -> None:
     level = replace(level_of(evenly(200), [MAIN], None), n_unanswered=n_unanswered)
     drain(one, level, Screen(), clock.wait, ask)
 
@@ -100,3 +106,17 @@ def test_with_metrics_nothing_may_be_pending(capsys: pytest.CaptureFixture[str])
     drained(clock, told, 50, lambda _url: 1)
     assert clock.now_s == pytest.approx(64.0)
     assert "still has requests of the run before" in capsys.readouterr().err
+
+
+def test_where_a_server_does_not_tell_as_long_is_waited_as_without_metrics(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def nobody(_url: str) -> None:
+        raise ControlError("Connection refused")
+
+    clock = Clock()
+    told = scenario(PROMISE, server={**RUNS_ALREADY, "metrics_port": 8002})
+    drained(clock, told, 50, lambda _url: None)
+    assert clock.now_s == pytest.approx(2.5)
+    monkeypatch.setattr("squall.cluster.commands.decisions.draining.Control", nobody)
+    assert pending("http://127.0.0.1:8002") is None

@@ -15,7 +15,7 @@ from squall.cluster.driver.run import RunResult
 from squall.cluster.interrupts import Interrupts
 from squall.scenarios.config.loader import scenario_from_mapping
 from squall.scenarios.config.scenario import Scenario
-from squall.scenarios.errors import TargetError
+from squall.scenarios.errors import ScenarioError, TargetError
 from tests.unit.analysis.decisions.test_over_seeds import run_of
 from tests.unit.scenarios.promises.test_grammar import scenario
 
@@ -64,6 +64,29 @@ def test_a_run_that_fails_ends_it_and_leaves_what_was_found(tmp_path: Path) -> N
         run(tmp_path, Runs("VALID", "FAILS"), 2)
     (found,) = tmp_path.glob("*/check.json")
     assert len(json.loads(found.read_text())["runs"]) == 1
+
+
+def test_copies_are_written_after_each_run_into_a_folder_that_is_made(tmp_path: Path) -> None:
+    promised = scenario({"response": "p(95)<50ms"})
+    copies = {"junit": tmp_path / "new" / "a" / "j.xml", "markdown": tmp_path / "new" / "b" / "c.md"}
+    with pytest.raises(TargetError):
+        run_seeds(promised, tmp_path / "runs", None, Interrupts(), 2, copies, Runs("VALID", "FAILS"))
+    for kind, name in (("junit", "junit.xml"), ("markdown", "check.md")):
+        (own,) = (tmp_path / "runs").glob(f"*/{name}")
+        assert copies[kind].read_text() == own.read_text()
+
+
+@pytest.mark.parametrize("kind", ["junit", "markdown"])
+@pytest.mark.parametrize("place", ["file/copy", "folder"])
+def test_a_copy_that_cannot_be_is_refused_before_the_first_run(tmp_path: Path, kind: str, place: str) -> None:
+    (tmp_path / "file").write_text("")
+    (tmp_path / "folder").mkdir()
+    runs, out = Runs("VALID"), tmp_path / "runs"
+    with pytest.raises(ScenarioError, match=f"^--{kind}: "):
+        run_seeds(
+            scenario({"response": "p(95)<50ms"}), out, None, Interrupts(), 1, {kind: tmp_path / place}, runs
+        )
+    assert (runs.seeds, out.exists()) == ([], False)
 
 
 def test_over_seeds_only_what_each_run_must_keep_ends_a_run() -> None:

@@ -101,7 +101,7 @@ def test_blocks_hold_one_of_each_side_in_an_order_of_the_seed(tmp_path: Path) ->
 
 
 def test_runs_of_a_comparison_promise_nothing_so_that_none_ends_early() -> None:
-    promised = scenario(promises={"response": "p(95)<50ms"})
+    promised = scenario(promises={"response": "p(95)<50ms"}, stop_when="decided")
     assert plan_of(promised, promised).scenario("b", 1).to_mapping() == scenario(seed=8).to_mapping()
 
 
@@ -145,6 +145,13 @@ def test_looks_end_it_once_it_is_decided(tmp_path: Path) -> None:
     assert (found.verdict, found.level) == ("worse", 0.0182)
     assert len(runs.scenarios) < 16
     assert len(runs.scenarios) % 4 == 0
+
+
+def test_a_look_at_too_many_bad_pairs_decides_nothing(tmp_path: Path) -> None:
+    runs = Runs(endings={0: "INVALID", 1: "INVALID"})
+    _, found = run(tmp_path, runs, plan_of(A, B, 8, n_looks=4))
+    assert len(runs.scenarios) > 5
+    assert (found.verdict != "invalid", len(found.pairs) > 2) == (True, True)
 
 
 def test_gpus_change_sides_half_way(tmp_path: Path) -> None:
@@ -219,6 +226,23 @@ def test_the_command_ends_by_its_verdict(tmp_path: Path) -> None:
         "compare.md",
         "compare.html",
     }
+
+
+def test_a_folder_is_read_again_with_its_own_margin_and_looks(tmp_path: Path) -> None:
+    plan = PairPlan(A, B, "a.yaml", "b.yaml", 4, 7, 0.5, n_looks=2)
+    folder, found = run(tmp_path, Runs(slower=1.2), plan)
+    again = json.loads(ended(str(folder), "--json")[1])
+    assert (again["margin_ratio"], again["n_looks"], again["verdict"]) == (0.5, 2, found.verdict)
+    stated = json.loads(ended(str(folder), "--margin", "3%", "--json")[1])
+    assert (stated["margin_ratio"], stated["n_looks"], stated["verdict"]) == (0.03, 2, "undecided")
+    other = json.loads(ended(str(folder / "a"), str(folder / "b"), "--json")[1])
+    assert (other["margin_ratio"], other["n_looks"]) == (0.03, 1)
+    (folder / "compare.json").write_text("{}")
+    code, said = ended(str(folder))
+    assert (code, "state --margin and --looks" in said) == (2, True)
+    assert ended(str(folder), "--margin", "3%", "--looks", "2")[0] == 4
+    (folder / "compare.json").unlink()
+    assert json.loads(ended(str(folder), "--json")[1])["margin_ratio"] == 0.03
 
 
 def test_bad_input_is_one_line_and_exit_code_two(tmp_path: Path) -> None:

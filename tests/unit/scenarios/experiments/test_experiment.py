@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -9,6 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
+from squall.scenarios.config.loader import scenario_from_mapping
 from squall.scenarios.errors import ScenarioError
 from squall.scenarios.experiments.experiment import load_experiment
 from squall.scenarios.experiments.file import ExperimentFile
@@ -46,6 +49,35 @@ def test_a_scenario_file_and_what_it_names_are_found_from_their_folders(tmp_path
 def test_short_names_of_factors_tell_them_apart(tmp_path: Path) -> None:
     matrix = {f"phases.{phase}.arrivals.rate": ["50/s"] for phase in ("warm", "burst")}
     assert load(tmp_path, matrix=matrix).cells[0].label == "warm.arrivals.rate=50/s, burst.arrivals.rate=50/s"
+
+
+def test_no_cell_ends_its_load_before_its_time(tmp_path: Path) -> None:
+    aborting = {"threshold": "p(95)<50ms", "abortOnFail": True, "delayAbortEval": "1s"}
+    ending = load(
+        tmp_path, scenario={**SCENARIO, "stop_when": "decided", "promises": {"response": aborting}}
+    ).cells  # fmt: skip
+    whole = load(tmp_path, scenario={**SCENARIO, "promises": {"response": "p(95)<50ms"}}).cells
+    for one in ending:
+        seeded = one.with_seed(3)
+        (promise,) = seeded.promises or ()
+        assert (seeded.stop_when, promise.aborts_on_fail, promise.condition) == (None, False, "p(95)<50ms")
+    assert [one.digest for one in ending] == [one.digest for one in whole]
+
+
+def test_digests_of_cells_are_of_their_whole_mapping(tmp_path: Path) -> None:
+    for cell in load(tmp_path).cells:
+        plain = scenario_from_mapping(
+            {
+                **SCENARIO,
+                "model": {
+                    "name": "linear_head",
+                    **{key.partition(".")[2]: value for key, value in cell.factors.items()},
+                },
+            },
+            "plain",
+        ).to_mapping()
+        del plain["seed"]
+        assert cell.digest == hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
 
 
 def test_a_cell_differs_from_its_seeds_by_the_seed_alone(tmp_path: Path) -> None:

@@ -69,6 +69,18 @@ def test_a_promise_is_read_and_written_back(key: str, condition: object, text: s
     assert parse_promises(format_promises([found])) == (found,)
 
 
+@pytest.mark.parametrize(
+    ("key", "condition", "is_of_each_run"),
+    [
+        ("failures", "rate<=0", True), ("failures", "rate<=0.1%", False), ("failures", "rate<1", False),
+        ("goodput{within:1s}", "rate>=1", True), ("goodput{within:1s}", "rate>0", False),
+        ("response", "p(95)<1s", False), ("response", "max<1s", True), ("failures", "count<9", True),
+    ],
+)  # fmt: skip
+def test_each_run_must_keep_what_allows_no_share(key: str, condition: str, is_of_each_run: bool) -> None:
+    assert one(key, condition).is_of_each_run == is_of_each_run
+
+
 def test_promises_are_part_of_the_resolved_scenario_and_its_digest() -> None:
     promised = scenario({"response{phase:burst}": ["p(95)<50", "p(99)<0.2s"], "failures": "rate<1%"})
     mapping = promised.to_mapping()

@@ -19,9 +19,10 @@ from squall.analysis.compare.pairs.side_run import FAILURES, Answers, SideRun, r
 from squall.analysis.compare.pairs.words import answer, lines, markdown
 from squall.analysis.compare.run_figures import Reading
 from squall.analysis.render.decision_page import page_html
+from squall.analysis.tables.sealed import SealedVerdict
 from squall.scenarios.errors import ScenarioError
 from tests.compared_runs import Shape, pairs_of, side_run
-from tests.overhead_runs import write_run
+from tests.overhead_runs import LENGTH_NS, START_NS, table, write_run
 
 EASY = Shape(0.5)
 Runs = tuple[list[SideRun], list[SideRun]]
@@ -121,13 +122,25 @@ def test_an_invalid_run_is_visible_and_more_than_a_fifth_outrank(
     assert (found.verdict, found.n_pairs, found.n_pairs_planned) == (verdict, 8 - n_bad, 8)
     told = "\n".join(lines(found)) + markdown(found)
     assert told.count("the client was full") == 2 * n_bad
-    assert f"{n_bad} of 8 pairs left out, with a run that is not VALID: 0 of A, {n_bad} of B" in told
+    assert (
+        f"{n_bad} of 8 pairs left out, with a run that is not VALID or ended early: 0 of A, {n_bad} of B"
+        in told
+    )
 
 
 def test_of_three_pairs_none_may_be_left_out(slower: Runs) -> None:
     a, b = slower
     found = compared((a[:3], [*b[:2], replace(b[2], status="INVALID")]))
     assert found.verdict == "invalid"
+
+
+def test_a_run_that_ended_early_is_left_out_and_told(slower: Runs) -> None:
+    a, b = slower
+    early = [replace(run, ended_early=True) for run in b]
+    found = compared((a, [early[0], *b[1:]]))
+    assert (found.verdict, found.n_pairs) == ("worse", 7)
+    assert found.pairs[0].left_out == "b0: ended early, once its promises were decided"
+    assert compared((a, early)).verdict == "invalid"
 
 
 def test_an_invalid_run_that_was_run_again_is_told_and_does_not_count(slower: Runs) -> None:
@@ -308,3 +321,40 @@ def test_a_run_is_read_with_its_figures_and_one_that_is_not_there_says_so(tmp_pa
     assert read_side_run(tmp_path / "none").problem.startswith("cannot be read")
     invalid = read_side_run(write_run(tmp_path, status="INVALID").run_dir)
     assert (invalid.is_valid, invalid.why_left_out) == (False, "INVALID; it was made so")
+
+
+def test_a_run_whose_promises_ended_it_is_read_as_ended_early(tmp_path: Path) -> None:
+    decided = {
+        "verdict": "broken", "promise": "p(95)<50ms", "n": 1_000, "n_late": 51, "n_in_time": 100, "at_ns": 1,
+        "phases": [],
+    }  # fmt: skip
+    run = read_side_run(write_run(tmp_path, manifest={"decided": decided}).run_dir)
+    assert (run.status, run.is_valid, run.has_verdict) == ("VALID", False, True)
+    assert run.why_left_out == "ended early, once its promises were decided"
+
+
+def warmed(parent: Path, is_answered: bool, response_bytes: int) -> Answers:
+    """Of a run whose first request was to warm up; each measured reply has `response_bytes`."""
+    rows = write_run(parent / "rows", phases=("warm", "burst")).read("requests").to_pylist()
+    for row in rows:
+        row["response_bytes"] = response_bytes
+    if not is_answered:
+        rows[0] |= {"outcome": "timeout", "response_bytes": 0}
+    spans = [
+        {"name": name, "kind": kind, "start_ns": START_NS + at * LENGTH_NS, "end_ns": START_NS + (at + 1) * LENGTH_NS}
+        for at, (name, kind) in enumerate((("warm", "warmup"), ("burst", "measure")))
+    ]  # fmt: skip
+    store = write_run(
+        parent, status=None, phases=("warm", "burst"), omit=("requests",), manifest={"phases": spans}
+    )
+    store.append("requests", table("requests", rows))
+    store.flush()
+    store.seal(SealedVerdict(status="VALID", reasons=()))
+    return read_side_run(store.run_dir).answers
+
+
+def test_a_failed_warm_up_request_is_no_other_answer(tmp_path: Path) -> None:
+    whole = warmed(tmp_path / "whole", True, 8)
+    assert whole.sha256 is not None
+    assert warmed(tmp_path / "failed", False, 8) == whole
+    assert warmed(tmp_path / "other", True, 9) != whole

@@ -14,8 +14,19 @@ import pytest
 
 from squall.analysis.experiments.rows import DONE, FAILED, INVALID
 from squall.cluster.commands.decisions.sweeps.journal import FILE
+from squall.cluster.commands.decisions.sweeps.rehearsal import rehearse
 from squall.scenarios.errors import ClusterError, ScenarioError, StoreError, TargetError
-from tests.sweep_runs import OTHER_SITE, FakeRuns, comparable, figures, load, sweep, write_experiment
+from tests.sweep_runs import (
+    OTHER_SITE,
+    POISSON,
+    SITE,
+    FakeRuns,
+    comparable,
+    figures,
+    load,
+    sweep,
+    write_experiment,
+)
 
 REFERENCE = {"cell": {"model.max_batch_size": 8, "model.queue_delay": "0s"}, "every": 3}
 
@@ -176,15 +187,93 @@ def test_between_an_invalid_run_and_its_second_a_cut_loses_neither(tmp_path: Pat
 
 def test_a_finished_sweep_that_is_resumed_runs_nothing(tmp_path: Path) -> None:
     experiment = load(tmp_path, confirm=1)
-    folder, whole = sweep(
-        experiment, tmp_path, FakeRuns(statuses={1: "INVALID", 2: "INVALID", 4: ClusterError("no")})
-    )
+    folder, whole = sweep(experiment, tmp_path, FakeRuns(statuses={1: "INVALID", 2: "INVALID"}))
     (folder / "runs.csv").unlink()
     rest = FakeRuns()
     _, found = sweep(experiment, tmp_path, rest, resume=folder)
     assert rest.digests == []
     assert found == whole
     assert (folder / "runs.csv").exists(), "its files are made anew"
+
+
+def test_runs_that_failed_are_run_again_when_the_sweep_is_taken_up_again(tmp_path: Path) -> None:
+    experiment, gone = load(tmp_path), TargetError("the server is down")
+    first = FakeRuns(statuses=dict.fromkeys(range(3, 8), gone))
+    folder, _ = sweep(experiment, tmp_path, first)
+    assert len(first.digests) == 8, "within one command each fails once"
+    planned = rehearse(experiment, folder, Path("experiment.yaml"), SITE, False).runs
+    assert [run["is_finished"] for run in planned] == [True] * 3 + [False] * 5
+    second = FakeRuns(statuses={0: gone})
+    _, found = sweep(experiment, tmp_path, second, resume=folder)
+    assert second.digests == first.digests[3:]
+    assert Counter((row.outcome, row.is_replaced) for row in found.runs) == {
+        (DONE, False): 7, (FAILED, False): 1, (FAILED, True): 5,
+    }  # fmt: skip
+    third = FakeRuns()
+    _, found = sweep(experiment, tmp_path, third, resume=folder)
+    assert third.digests == first.digests[3:4]
+    assert sum(cell.n_valid for cell in found.cells) == 8
+
+
+def test_a_block_in_which_a_run_failed_is_run_whole_on_another_host(tmp_path: Path) -> None:
+    experiment = load(tmp_path)
+    folder, _ = sweep(experiment, tmp_path, FakeRuns(statuses={5: TargetError("the server is down")}))
+    rest = FakeRuns()
+    _, found = sweep(experiment, tmp_path, rest, resume=folder, site=OTHER_SITE)
+    assert {row.block for row in found.runs if row.site == OTHER_SITE.digest} == {1}
+    assert len(rest.digests) == 4
+
+
+@pytest.mark.parametrize(
+    ("changes", "line"),
+    [
+        (
+            {"matrix": {"model.name": ["linear_head", "seqlen_haed"]}},
+            "cell name=seqlen_haed: model.name: unknown model 'seqlen_haed': did you mean 'seqlen_head'?",
+        ),
+        (
+            {"matrix": {"model.settings.width": [64], "model.settings.clases": [4]}},
+            "cell width=64, clases=4: model.settings.clases: unknown key, did you mean 'classes'?",
+        ),
+        (
+            {"matrix": {"phases.burst.arrivals": [POISSON, {"kind": "trace", "file": "gone.csv"}]}},
+            'cell arrivals={"kind": "trace", "file": "gone.csv"}: ',
+        ),
+        (
+            {"matrix": {"phases.burst.arrivals.rate": ["60/s", "0.0001/s"]}},
+            "cell rate=0.0001/s: phases: no arrival falls into burst",
+        ),
+    ],
+)
+def test_a_cell_that_cannot_be_run_is_one_line_before_anything_runs(
+    tmp_path: Path, changes: dict[str, Any], line: str
+) -> None:
+    experiment, runs = load(tmp_path, **changes), FakeRuns()
+    with pytest.raises(ScenarioError) as raised:
+        sweep(experiment, tmp_path, runs)
+    assert str(raised.value).startswith(f"experiment.yaml: {line}")
+    assert "\n" not in str(raised.value)
+    assert (runs.digests, list(tmp_path.glob("held-sweep-*"))) == ([], [])
+    with pytest.raises(ScenarioError) as rehearsed:
+        rehearse(experiment, None, Path("experiment.yaml"), SITE, False)
+    assert str(rehearsed.value) == str(raised.value)
+
+
+def test_a_trace_that_is_gone_refuses_only_what_is_still_to_be_run(tmp_path: Path) -> None:
+    trace = tmp_path / "a.csv"
+    trace.write_text("time\n" + "".join(f"{k / 100}\n" for k in range(100)))
+    arrivals = {"kind": "trace", "file": str(trace), "column": "time", "unit": "s"}
+    experiment = load(tmp_path, matrix={"phases.burst.arrivals": [POISSON, arrivals]})
+    gone = TargetError("the server is down")
+    (tmp_path / "whole").mkdir()
+    whole, _ = sweep(experiment, tmp_path / "whole", FakeRuns())
+    folder, _ = sweep(experiment, tmp_path, FakeRuns(statuses=dict.fromkeys(range(4), gone)))
+    trace.unlink()
+    rest = FakeRuns()
+    sweep(experiment, tmp_path, rest, resume=whole)
+    with pytest.raises(ScenarioError, match=r"a\.csv"):
+        sweep(experiment, tmp_path, rest, resume=folder)
+    assert rest.digests == []
 
 
 def test_force_runs_all_again_and_keeps_the_rows_that_were(tmp_path: Path) -> None:
