@@ -85,7 +85,8 @@ class Knee:
 class Settings:
     """What was asked: `promises` in words; `scale`: time or amplitude; `base_hz`: the scenario's own rate.
 
-    `most_reason`: why no load above `most_hz` can be tried; empty where it can.
+    `most_reason`: why no load above `most_hz` can be tried; empty where it can. `schedule_sha256`: of the plan of the
+    first seed at the scenario's own rate, which is another where a trace is.
     """
 
     scenario: str
@@ -101,6 +102,7 @@ class Settings:
     low_ratio: float
     queue_delay_ns: int
     most_reason: str = ""
+    schedule_sha256: str = ""
 
 
 @dataclass(frozen=True)

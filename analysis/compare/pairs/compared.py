@@ -22,9 +22,8 @@ from squall.analysis.tables.document import to_json
 SCHEMA_VERSION = 1
 INVALID = "invalid"
 DEFAULT_MARGIN = 0.03
-MOST_LEFT_OUT = 0.2
-"""Share of the pairs that may be left out, as a run of theirs is not VALID or ended early: more, and what is left is
-a selection."""
+LEFT_OUT_ONE_IN = 5
+"""One pair in so many may be left out, if a run of it is not VALID or ended early: with more the rest is a selection."""
 
 
 @dataclass(frozen=True)
@@ -136,7 +135,7 @@ def evaluate(
 def _verdict(paired: Paired, changes: Sequence[MetricChange], answers: AnswersCompared) -> str:
     """What outranks what: a run that measured nothing, a regression, what is not decided. Nothing is better that
     answers otherwise."""
-    if len(paired.whole) < (1.0 - MOST_LEFT_OUT) * len(paired.pairs):
+    if LEFT_OUT_ONE_IN * (len(paired.pairs) - len(paired.whole)) > len(paired.pairs):
         return INVALID
     outcomes = [one.outcome for one in changes if one.is_primary]
     for one in (WORSE, UNDECIDED):

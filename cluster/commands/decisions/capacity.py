@@ -158,6 +158,7 @@ def settings_of(
     from squall.analysis.wording import rate_text
     from squall.scenarios.plan.drafting import is_closed
     from squall.scenarios.plan.rates import mean_rate_hz, scaled_scenario
+    from squall.scenarios.plan.routed import plan_run
 
     if is_closed(scenario):
         raise ScenarioError(
@@ -201,6 +202,7 @@ def settings_of(
         else "",
         low_ratio=low_ratio,
         queue_delay_ns=scenario.model.queue_delay_ns,
+        schedule_sha256=plan_run(scenario, scenario.server_entries()).sha256(),
     )
 
 

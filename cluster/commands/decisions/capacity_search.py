@@ -135,12 +135,16 @@ class CapacitySearch:
 def resumed_rows(folder: Path, settings: Settings) -> list[Row]:
     """The runs of a search that was cut off.
 
-    Raises ScenarioError where `folder` has none, or one of another scenario, other promises or another scale.
+    Raises ScenarioError where `folder` has none, or one of another scenario, schedule, promises or scale.
     """
     try:
         found = json.loads((folder / FILE).read_text(encoding="utf-8"))
         before = found["settings"]
-        for key, what in (("scenario_digest", "scenario or promises"), ("scale", "--scale")):
+        defining = {
+            "scenario_digest": "scenario or promises", "scale": "--scale",
+            "schedule_sha256": "the schedule (a trace, or squall itself)",
+        }  # fmt: skip
+        for key, what in defining.items():
             then, now = before[key], getattr(settings, key)
             if then != now:
                 told = f"{what} changed since: {then!s:.12} then, {now!s:.12} now"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from squall.analysis.capacity.answer import Answer, Settings, answer_of
 from squall.analysis.capacity.page import page_of
-from squall.analysis.capacity.rows import Row, read_rows
+from squall.analysis.capacity.rows import Row, read_rows, rows_bytes
 from squall.analysis.capacity.search import Found
 from squall.analysis.summary.summary import summarise
 from squall.cluster.cli import app
@@ -140,6 +140,20 @@ def test_another_scenario_promise_or_scale_is_not_resumed(tmp_path: Path) -> Non
     (tmp_path / "capacity.json").write_text("{}")
     with pytest.raises(ScenarioError, match="is not that of a search"):
         resumed_rows(tmp_path, settings(scenario()))
+
+
+def test_a_trace_that_was_made_anew_is_not_resumed(tmp_path: Path) -> None:
+    trace = tmp_path / "trace.txt"
+    phases = [PHASES[0], {**PHASES[1], "arrivals": {"kind": "trace", "file": str(trace)}}, PHASES[2]]
+    one = scenario(phases=phases)
+    trace.write_text("".join(f"{place / 40}\n" for place in range(2_400)))
+    stated = settings(one)
+    (tmp_path / "capacity.json").write_text(json.dumps({"settings": asdict(stated)}))
+    (tmp_path / "probes.parquet").write_bytes(rows_bytes([]))
+    assert resumed_rows(tmp_path, settings(one)) == []
+    trace.write_text("".join(f"{place / 41}\n" for place in range(2_400)))
+    with pytest.raises(ScenarioError, match=r"the schedule \(a trace, or squall itself\) changed since"):
+        resumed_rows(tmp_path, settings(one))
 
 
 def test_an_invalid_run_is_run_once_more_and_then_bounds_from_above(tmp_path: Path) -> None:
