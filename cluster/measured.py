@@ -72,10 +72,15 @@ class Measurer:
             raise
 
 
-def folder_of_runs(out: Path, name: str, kind: str) -> Path:
-    """A new `<name>-<kind>-<UTC>-<4 hex>` in `out`. Raises ScenarioError where `out` is no folder here, StoreError."""
+def refuse_address(out: Path) -> None:
+    """Raises ScenarioError where `out` is no folder here, but an address."""
     if ":/" in str(out):  # a Path has one slash of s3://
         raise ScenarioError("--out: several runs are compared in a folder here, name one")
+
+
+def folder_of_runs(out: Path, name: str, kind: str) -> Path:
+    """A new `<name>-<kind>-<UTC>-<4 hex>` in `out`. Raises ScenarioError where `out` is no folder here, StoreError."""
+    refuse_address(out)
     stem = f"{name}-{kind}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
     try:
         out.mkdir(parents=True, exist_ok=True)

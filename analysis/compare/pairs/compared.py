@@ -23,7 +23,7 @@ SCHEMA_VERSION = 1
 INVALID = "invalid"
 DEFAULT_MARGIN = 0.03
 LEFT_OUT_ONE_IN = 5
-"""One pair in so many may be left out, if a run of it is not VALID or ended early: with more the rest is a selection."""
+"""One pair in so many may be left out, for a run that is not VALID or ended early: of more the rest is a selection."""
 
 
 @dataclass(frozen=True)

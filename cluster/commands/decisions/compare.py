@@ -127,7 +127,10 @@ def _of_runs(
     from squall.analysis.compare.pairs.compared import DEFAULT_MARGIN
     from squall.cluster.commands.decisions.compared_folders import compare_folders, made_with, sides_of
     from squall.cluster.commands.decisions.compared_runs import write_files
+    from squall.cluster.measured import refuse_address
 
+    if out is not None:
+        refuse_address(out)
     folders = sides_of(a, b)
     is_stated = margin_ratio is not None and looks is not None
     own_margin, own_looks = (DEFAULT_MARGIN, 1) if b is not None or is_stated else made_with(a)
