@@ -8,36 +8,293 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Mapping
+from fractions import Fraction
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, PlainSerializer, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, model_validator
 
-from squall.scenarios.config.arrivals import ClosedArrivals
-from squall.scenarios.config.clients import ClientConfig
-from squall.scenarios.config.fields import Number, Section, Slug, Whole
-from squall.scenarios.config.model import ModelConfig
-from squall.scenarios.config.phases import PhaseConfig
-from squall.scenarios.config.profile import ProfileConfig
+from squall.scenarios.config.arrivals import ArrivalsConfig, ClosedArrivals, EnvelopeArrivals, expected_count
+from squall.scenarios.config.duty import Duty, DutyField
+from squall.scenarios.config.fields import (
+    Count,
+    Duration,
+    Number,
+    PositiveDuration,
+    Section,
+    Slug,
+    Text,
+    Version,
+    Whole,
+)
 from squall.scenarios.config.recordings import too_close
 from squall.scenarios.config.records import RecordsConfig
-from squall.scenarios.config.routing import NO_MIRROR, WEIGHED
-from squall.scenarios.config.rows import RowsConfig, TraceRows, max_rows
+from squall.scenarios.config.routing import NO_MIRROR, WEIGHED, RoutingConfig
+from squall.scenarios.config.rows import ConstantRows, RowsConfig, TraceRows, max_rows
 from squall.scenarios.config.servers import (
     ServerConfig,
     ServerEntry,
     ServersField,
+    TlsConfig,
     alike,
     refuse_bad_servers,
     refuse_tls_without_its_server,
     with_shared_keys,
     without_shared_keys,
 )
-from squall.scenarios.config.trace import OTHER_SESSIONS, TraceArrivals
+from squall.scenarios.config.trace import OTHER_SESSIONS, Ratio, TraceArrivals
 from squall.scenarios.promises.fitting import refuse_strangers
 from squall.scenarios.promises.grammar import format_promises, parse_promises
 from squall.scenarios.promises.promise import Promise
-from squall.scenarios.sizes import LARGEST_PHASE_COUNT
+from squall.scenarios.sizes import (
+    LARGEST_ARRIVAL_COUNT,
+    LARGEST_BATCH,
+    LARGEST_PHASE_COUNT,
+    LARGEST_VARIANT_COUNT,
+)
+from squall.scenarios.units import NS_PER_S, format_duration
+
+LARGEST_SPIN_NS = NS_PER_S // 1_000  # longer is a mistyped unit: a sleeping thread wakes within 0.1 ms
+SMALLEST_SHARE = 1e-9  # less is a mistyped number: no run has a billion requests
+HeaderName = Annotated[str, Field(strict=True, pattern=r"^[A-Za-z0-9_.-]+$")]
+HeaderValue = Annotated[str, Field(strict=True, pattern=r"^[ -~]*$")]
+
+
+class QueuePolicy(Section):
+    """Triton's queue of a model: longest length (0 = unbounded) and longest wait (0 = no limit)."""
+
+    max_size: Whole = 0
+    timeout_ns: Duration = Field(default=0, alias="timeout")
+    on_timeout: Literal["reject", "delay"] = "reject"
+
+
+class ModelConfig(Section):
+    """The model that is served: a head of the zoo, or one from a user's own repository."""
+
+    name: Text
+    version: Version | None = None  # the latest that the server has ready; 1 of a head that squall writes
+    settings: dict[str, Whole] = Field(default_factory=dict)
+    instances: Count = 1
+    max_batch_size: Annotated[Count, Field(le=LARGEST_BATCH)] = 32
+    preferred_batch_sizes: tuple[Count, ...] = ()
+    queue_delay_ns: Duration = Field(default=0, alias="queue_delay")
+    queue: QueuePolicy = QueuePolicy()
+    framework: Literal["numpy", "torch"] = "numpy"  # what computes a head of the zoo
+    device: Literal["cpu", "gpu"] | None = None  # else the CPU for numpy, a GPU for torch
+    precision: Literal["fp32", "fp16"] = "fp32"
+    cuda_graphs: bool = False  # torch on a GPU: one graph per batch size, captured before the server is ready
+    repository: Text | None = None
+    shapes: dict[str, tuple[Count, ...]] = Field(default_factory=dict)  # dims of inputs the model leaves open
+
+    @model_validator(mode="after")
+    def _parts_fit(self) -> ModelConfig:
+        if self.framework == "numpy" and (self.device == "gpu" or self.precision != "fp32"):
+            raise ValueError("framework numpy computes in fp32 on the CPU: use framework torch")
+        if self.cuda_graphs and (self.framework != "torch" or self.device == "cpu"):
+            raise ValueError("cuda_graphs needs framework torch on a GPU")
+        too_large = [size for size in self.preferred_batch_sizes if size > self.max_batch_size]
+        if too_large:
+            raise ValueError(
+                f"preferred batch size {too_large[0]} is above max_batch_size {self.max_batch_size}"
+            )
+        return self
+
+
+class ValueCheckConfig(Section):
+    """Comparison of the values of some replies with those that the head's weights give, or a file of the user's.
+
+    A value is right where |value - expected| <= atol + rtol * |expected|.
+    """
+
+    share: Annotated[Number, Field(ge=SMALLEST_SHARE, le=1)] = 0.01  # at least this share of the requests
+    rtol: Annotated[Number, Field(ge=0)] = 1e-3
+    atol: Annotated[Number, Field(ge=0)] = 1e-5
+    reference: Text | None = None  # .npz on the driver's node, for a model that is no head of the zoo
+
+    def every(self, n_parties: int) -> int:
+        """Requests whose id is a multiple of it are checked, by every one of `n_parties` in its turn.
+
+        Parties (workers times servers; users of a closed loop) take ids in turn, so the two must have no common factor:
+        the largest such number that still gives `share`.
+        """
+        every = max(1, int(1 / self.share + 1e-9))
+        while math.gcd(every, n_parties) != 1:
+            every -= 1
+        return every
+
+
+def _both_tensors(value: object) -> object:
+    """`true` stands for both kinds, `false` for none."""
+    return {True: {}, False: None}[value] if isinstance(value, bool) else value
+
+
+class SharedMemoryConfig(Section):
+    """Which tensors lie in POSIX shared memory instead of in messages; for a server on the client's node."""
+
+    inputs: bool = True
+    outputs: bool = True
+
+    @model_validator(mode="after")
+    def _some_tensors(self) -> SharedMemoryConfig:
+        if not (self.inputs or self.outputs):
+            raise ValueError("neither inputs nor outputs: use shared_memory: false")
+        return self
+
+
+def _cores_named(value: object) -> object:
+    """One sentence for four forms."""
+    is_number = type(value) is int and value >= 1
+    is_list = isinstance(value, list | tuple) and value and all(type(i) is int and i >= 0 for i in value)
+    if value in ("auto", "off") or is_number or is_list:
+        return value
+    raise ValueError("use auto, off, a number of cores from 1, or a list of them: [6, 7]")
+
+
+SHORTEST_LEASE_NS = 3 * NS_PER_S
+"""It is renewed once a second, by a driver that may be late."""
+
+
+class ClientConfig(Section):
+    """The load generators on each client node."""
+
+    workers_per_node: Count = 2
+    priority: Literal["auto", "realtime", "normal"] = "auto"  # of the threads that send
+    cores: Annotated[Literal["auto", "off"] | int | tuple[int, ...], BeforeValidator(_cores_named)] = "auto"
+    protocol: Literal["http", "grpc"] = "http"
+    tls: TlsConfig | None = None
+    unix: Text | None = None  # path on the client nodes, loaded instead of the port
+    headers: dict[HeaderName, HeaderValue] = Field(default_factory=dict)  # gRPC: metadata
+    spin_ns: Annotated[Duration, Field(le=LARGEST_SPIN_NS)] = Field(default=0, alias="spin")
+    timeout_ns: PositiveDuration = Field(default=5 * NS_PER_S, alias="timeout")
+    max_in_flight: Count | None = None
+    on_client_loss: Literal["continue", "stop", "redeal"] = "continue"  # what the others do when one is lost
+    lease_ns: Annotated[Duration, Field(ge=SHORTEST_LEASE_NS)] = Field(default=5 * NS_PER_S, alias="lease")
+    connections: Count = 16  # opened per worker before the start; the pool grows to need
+    rows: RowsConfig = ConstantRows()
+    deal: Literal["sequence", "hash", "session"] = "sequence"  # which worker sends an arrival
+    routing: RoutingConfig = RoutingConfig()  # and which of several servers gets it
+    payload_variants: Annotated[Count, Field(le=LARGEST_VARIANT_COUNT)] = 4  # seeded inputs per row count
+    check: ValueCheckConfig | None = None  # compares values of replies
+    shared_memory: Annotated[SharedMemoryConfig | None, BeforeValidator(_both_tensors)] = None
+
+
+def _none_of_one(speed: Fraction) -> Fraction | None:
+    """A speed of 1 is none: one schedule has one digest."""
+    return None if speed == 1 else speed
+
+
+class PhaseConfig(Section):
+    """A stretch of the run; phases follow each other without a gap.
+
+    Its arrivals are drawn over `drawn_ns`, and their instants divided by `speed`: the same requests, shape and routing
+    at `speed` times the rate, in a stretch of `duration_ns`.
+    """
+
+    name: Slug
+    kind: Literal["warmup", "measure", "drain"]
+    drawn_ns: PositiveDuration = Field(alias="duration")
+    arrivals: ArrivalsConfig | None = None
+    speed: Annotated[Ratio, AfterValidator(_none_of_one)] | None = None  # None: 1
+    timeout_ns: PositiveDuration | None = Field(default=None, alias="timeout")  # else that of the clients
+    rows: RowsConfig | None = None  # else those of the clients
+
+    @model_validator(mode="after")
+    def _arrivals_by_kind(self) -> PhaseConfig:
+        if (self.kind == "drain") != (self.arrivals is None):
+            raise ValueError(
+                "a drain sends nothing, remove arrivals"
+                if self.arrivals
+                else f"a {self.kind} phase needs arrivals"
+            )
+        expected = (
+            0.0
+            if self.arrivals is None or isinstance(self.arrivals, ClosedArrivals)
+            else expected_count(self.arrivals, self.drawn_ns)
+        )
+        if expected > LARGEST_ARRIVAL_COUNT:
+            raise ValueError(f"{expected:.3g} requests are above the {LARGEST_ARRIVAL_COUNT:.0e} of a phase")
+        if isinstance(self.arrivals, EnvelopeArrivals) and self.arrivals.curve is not None:
+            assert self.arrivals.bin_ns is not None
+            n_bins = math.ceil(self.drawn_ns / self.arrivals.bin_ns)
+            if not any(self.arrivals.curve[:n_bins]):
+                raise ValueError(f"the curve is 0 over the whole phase, which holds its first {n_bins} bins")
+        if isinstance(self.arrivals, ClosedArrivals) and self.arrivals.ramp_ns > self.duration_ns:
+            ramp, duration = format_duration(self.arrivals.ramp_ns), format_duration(self.duration_ns)
+            raise ValueError(f"the ramp of {ramp} is longer than the phase of {duration}")
+        return self
+
+    @model_validator(mode="after")
+    def _speed_of_a_schedule(self) -> PhaseConfig:
+        if self.speed is not None and (self.arrivals is None or isinstance(self.arrivals, ClosedArrivals)):
+            without = "a drain" if self.arrivals is None else "a closed loop"
+            raise ValueError(f"speed: {without} has no schedule that could be faster or slower; leave it out")
+        return self
+
+    @property
+    def duration_ns(self) -> int:
+        """Length of the phase in the run: drawn_ns / speed, rounded up, so that every arrival is before its end."""
+        return self.drawn_ns if self.speed is None else math.ceil(self.drawn_ns / self.speed)
+
+
+SampleInterval = Annotated[Duration, Field(ge=NS_PER_S // 100)]
+"""Between two samples: at shorter ones a sampler reads without a pause and takes the cores from what it observes."""
+
+
+def _kinds_named(value: tuple[str, ...]) -> tuple[str, ...]:
+    """Calls and waits alone say nothing of the GPU."""
+    if not {"kernels", "copies"} & set(value):
+        raise ValueError("name kernels, copies or both: without them nothing on the GPU is recorded")
+    twice = [kind for index, kind in enumerate(value) if kind in value[:index]]
+    if twice:
+        raise ValueError(f"{twice[0]} is named twice")
+    return value
+
+
+class ProfileConfig(Section):
+    """What is observed beside the requests, and how often."""
+
+    nsys: Literal["auto", "off", "required"] = "off"  # it changes the latency: only for who asks
+    nsys_session: Annotated[str, Field(strict=True, pattern=r"^[A-Za-z][A-Za-z0-9_.-]{0,126}$")] | None = (
+        None  # of a server at server.url that somebody started with `nsys launch --session-new=NAME`
+    )
+    on_nsys_failure: Literal["keep", "restart"] = "keep"  # the server, where its session is lost
+    trace: Annotated[tuple[Literal["cuda", "nvtx", "osrt"], ...], Field(min_length=1)] = (
+        "cuda",
+        "nvtx",
+        "osrt",
+    )
+    cuda_graph_trace: Literal["graph", "node"] = "node"  # whole graphs cost less and hide their kernels
+    keep_raw_report: bool = False  # the report that still holds environments and output, on its node
+    batches: Literal["auto", "off", "required"] = (
+        "auto"  # by the library, of models that record none themselves
+    )
+    kernels: Literal["auto", "off", "required"] = "auto"  # by the library that CUDA loads into its processes
+    kernel_kinds: Annotated[
+        tuple[Literal["kernels", "copies", "sync", "runtime", "driver", "events"], ...],
+        AfterValidator(_kinds_named),
+    ] = ("kernels", "copies")
+    duty: DutyField = Duty(
+        NS_PER_S // 5, 2 * NS_PER_S
+    )  # which part of each measured phase they are recorded in
+    nvml: Literal["auto", "off", "required"] = "auto"
+    gpm: Literal["auto", "off"] = "auto"
+    triton_trace: Literal["auto", "off", "required"] = (
+        "auto"  # per-request server times; auto: from Triton 2.57 on
+    )
+    triton_interval_ns: SampleInterval = Field(default=NS_PER_S // 10, alias="triton_interval")
+    host_interval_ns: SampleInterval = Field(default=NS_PER_S, alias="host_interval")
+    thread_interval_ns: SampleInterval = Field(default=NS_PER_S, alias="thread_interval")
+    gpu_interval_ns: SampleInterval = Field(default=NS_PER_S // 10, alias="gpu_interval")
+    osrt_threshold_ns: Duration = Field(default=100_000, alias="osrt_threshold")
+
+    @model_validator(mode="after")
+    def _one_of_cupti(self) -> ProfileConfig:
+        if self.kernels == self.nsys == "required" and "cuda" in self.trace:
+            raise ValueError(
+                "nsys with cuda in trace and kernels cannot both be required: one has CUPTI at a time"
+            )
+        return self
 
 
 class ExpectConfig(Section):

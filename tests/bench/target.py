@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from squall.cluster.node.server import TritonServer
 from squall.models.payload import PREFIX, encode_body, encode_id, make_inputs
 from squall.models.spec import ModelSpec
-from squall.scenarios.config.model import ModelConfig
+from squall.scenarios.config.scenario import ModelConfig
 from squall.scenarios.config.servers import ServerConfig
 
 REQUEST_ID = encode_id(42).decode()

@@ -15,7 +15,7 @@ from squall.actors.net.stream import TlsSettings
 from squall.actors.net.triton_control import Control, ControlError
 from squall.actors.sampling.triton_source import TritonSource
 from squall.cluster.node.endpoint import attach
-from squall.scenarios.config.model import ModelConfig
+from squall.scenarios.config.scenario import ModelConfig
 from squall.scenarios.config.servers import ServerConfig
 from squall.scenarios.errors import TargetError
 from tests.certificates import Authority

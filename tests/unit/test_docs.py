@@ -21,11 +21,7 @@ from squall.scenarios.config import rows as rows_config
 from squall.scenarios.config import scenario, servers
 from squall.scenarios.config import shapes as shapes_config
 from squall.scenarios.config import trace as trace_config
-from squall.scenarios.config.clients import ClientConfig, SharedMemoryConfig, ValueCheckConfig
 from squall.scenarios.config.loader import load_scenario, scenario_from_mapping
-from squall.scenarios.config.model import ModelConfig
-from squall.scenarios.config.phases import PhaseConfig
-from squall.scenarios.config.profile import ProfileConfig
 from squall.scenarios.config.records import RecordsConfig
 from squall.scenarios.traces.parts.options import Repair, TraceFormat
 
@@ -35,20 +31,20 @@ ARRIVALS_DOC = (ROOT / "docs" / "arrivals.md").read_text(encoding="utf-8")
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 SECTIONS: dict[str, type[BaseModel]] = {
-    "## `model`": ModelConfig,
+    "## `model`": scenario.ModelConfig,
     "## `server`": servers.ServerConfig,
-    "## `clients`": ClientConfig,
-    "## Value checks": ValueCheckConfig,
-    "## Shared memory": SharedMemoryConfig,
+    "## `clients`": scenario.ClientConfig,
+    "## Value checks": scenario.ValueCheckConfig,
+    "## Shared memory": scenario.SharedMemoryConfig,
     "## TLS": servers.TlsConfig,
-    "## `phases[]`": PhaseConfig,
-    "## `profile`": ProfileConfig,
+    "## `phases[]`": scenario.PhaseConfig,
+    "## `profile`": scenario.ProfileConfig,
     "## `expect`": scenario.ExpectConfig,
     "## `records`": RecordsConfig,
 }
 MINIMAL: dict[type[BaseModel], dict[str, Any]] = {
-    ModelConfig: {"name": "x"},
-    PhaseConfig: {"name": "x", "kind": "drain", "duration": "1s"},
+    scenario.ModelConfig: {"name": "x"},
+    scenario.PhaseConfig: {"name": "x", "kind": "drain", "duration": "1s"},
 }
 
 
@@ -94,7 +90,7 @@ def fields(model: type[BaseModel], prefix: str = "") -> dict[str, FieldInfo]:
         nested = field.annotation
         if key == "queue" and isinstance(nested, type) and issubclass(nested, BaseModel):
             found |= fields(nested, "queue.")
-        elif key != "kind" or model is PhaseConfig:
+        elif key != "kind" or model is scenario.PhaseConfig:
             found[key] = field
     return found
 
@@ -260,7 +256,7 @@ def test_the_arrivals_page_names_every_preset_format_repair_and_deal() -> None:
     repairs = re.findall(r"^\| `([\w-]+)`", section(ARRIVALS_DOC, "### Repairs"), re.MULTILINE)
     assert set(repairs) == set(get_args(Repair))
     deals = re.findall(r"^\| `([\w-]+)`", section(ARRIVALS_DOC, "## Who sends what"), re.MULTILINE)
-    assert set(deals) == set(get_args(ClientConfig.model_fields["deal"].annotation))
+    assert set(deals) == set(get_args(scenario.ClientConfig.model_fields["deal"].annotation))
 
 
 @pytest.mark.parametrize("preset", PRESETS)

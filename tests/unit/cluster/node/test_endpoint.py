@@ -9,7 +9,7 @@ import pytest
 import squall.cluster.node.endpoint
 from squall.actors.net.triton_control import ControlError
 from squall.cluster.node.endpoint import attach, latest
-from squall.scenarios.config.model import ModelConfig
+from squall.scenarios.config.scenario import ModelConfig
 from squall.scenarios.config.servers import ServerConfig
 from squall.scenarios.errors import TargetError
 
