@@ -21,7 +21,6 @@ from squall.scenarios.units import NS_PER_S, format_duration, parse_rate, parse_
 
 if TYPE_CHECKING:
     from squall.analysis.capacity.answer import Settings
-
     from squall.scenarios.config.scenario import PhaseConfig, Scenario
 
 _MOST_TIMES_START = 100.0
