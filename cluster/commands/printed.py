@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import sys
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,11 @@ if TYPE_CHECKING:
 NARROWEST, WIDEST = 80, 140
 """Tables of figures take 80 columns; a line of text beyond 140 is hard to read."""
 _BLANKS = re.compile(r" +(?=(?:\x1b\[[0-9;]*m)*$)", re.MULTILINE)
+
+
+def typed() -> str:
+    """The command as it was typed, quoted for a shell: what makes a result again."""
+    return shlex.join(["squall", *sys.argv[1:]])
 
 
 def print_result(result: Mapping[str, Any], render: Callable[[int], RenderableType], as_json: bool) -> None:

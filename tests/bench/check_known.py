@@ -21,13 +21,13 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from math import comb
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
 from squall.scenarios.units import NS_PER_S, parse_duration
 from tests.bench.capacity_known import LIMITS, LOAD, alone_on, core_sets, null_scenario, squall
+from tests.bench.compare_known import chance_of_as_many
 from tests.null_process import NullProcess
 
 KEPT_AT_LIMIT = 0.13
@@ -101,10 +101,7 @@ def faults(verdicts: dict[float, dict[str, int]]) -> list[str]:
     found = []
     for load, counts in verdicts.items():
         n, kept = sum(counts.values()), counts.get("kept", 0)
-        chance = sum(
-            comb(n, k) * KEPT_AT_LIMIT**k * (1 - KEPT_AT_LIMIT) ** (n - k) for k in range(kept, n + 1)
-        )
-        if (load == LOAD and chance < 0.001) or (load > LOAD and kept):
+        if (load == LOAD and chance_of_as_many(kept, n, KEPT_AT_LIMIT) < 0.001) or (load > LOAD and kept):
             found.append(f"load {load:g}: {kept} of {n} sets kept")
         if load < LOAD and counts.get("broken", 0):
             found.append(f"load {load:g}: {counts['broken']} of {n} sets broken")

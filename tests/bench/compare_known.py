@@ -162,6 +162,11 @@ def summary(done: Sequence[dict[str, Any]], options: argparse.Namespace) -> dict
     return {**asked, "cores": len(os.sched_getaffinity(0)), "cases": cases, "comparisons_done": list(done)}
 
 
+def chance_of_as_many(n_found: int, n: int, share: float) -> float:
+    """Binomial: that of `n` so many or more are found, each with the chance `share`."""
+    return sum(comb(n, k) * share**k * (1.0 - share) ** (n - k) for k in range(n_found, n + 1))
+
+
 def faults(done: Sequence[dict[str, Any]]) -> list[str]:
     """What no correct comparison finds so often."""
     found = []
@@ -169,8 +174,7 @@ def faults(done: Sequence[dict[str, Any]]) -> list[str]:
         verdicts = Counter(one["verdict"] for one in done if one["case"] == case)
         n, n_other = sum(verdicts.values()), verdicts["worse"] + verdicts["better"]
         if case.endswith("1.00"):
-            chance = sum(comb(n, k) * 0.05**k * 0.95 ** (n - k) for k in range(n_other, n + 1))
-            if chance < 0.001:
+            if chance_of_as_many(n_other, n, 0.05) < 0.001:
                 found.append(f"{case}: {n_other} of {n} called different")
         elif verdicts["better"]:
             found.append(f"{case}: {verdicts['better']} of {n} called better")

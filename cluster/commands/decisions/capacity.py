@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-import shlex
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -14,7 +12,7 @@ import typer
 
 from squall.cluster.commands.ending import EXIT_INVALID, EXIT_UNDECIDED, interruptible
 from squall.cluster.commands.options import JsonOption, RayOption, ServerOption, SetOption
-from squall.cluster.commands.printed import print_result
+from squall.cluster.commands.printed import print_result, typed
 from squall.cluster.commands.run import changes_of
 from squall.scenarios.errors import ScenarioError
 from squall.scenarios.units import NS_PER_S, format_duration, parse_rate, parse_share
@@ -96,7 +94,7 @@ def capacity(
     settings = settings_of(loaded, scale, seeds, precision, start, most, low)
     rows = resumed_rows(resume, settings) if resume is not None else []
     folder = resume if resume is not None else folder_of_runs(out, loaded.name, "capacity")
-    command = shlex.join(["squall", *sys.argv[1:]])
+    command = typed()
     with interruptible() as interrupts:
         measurer = Measurer(folder, ray, interrupts, run_scenario, Screen())
         found = CapacitySearch(loaded, settings, measurer, command, rows)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
-import sys
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -17,7 +15,7 @@ from squall.cluster.commands.options import (
     SetOption,
     StopWhenDecidedOption,
 )
-from squall.cluster.commands.printed import print_result
+from squall.cluster.commands.printed import print_result, typed
 from squall.cluster.commands.run import changes_of, end_by_promises
 from squall.scenarios.errors import ScenarioError
 
@@ -56,7 +54,7 @@ def check(
         raise ScenarioError(f"{scenario}: promises nothing: add promises, such as response: p(95)<50ms")
     with interruptible() as interrupts:
         copies = {"junit": junit, "markdown": markdown}
-        again = shlex.join(["squall", *sys.argv[1:]])
+        again = typed()
         folder, checked = run_seeds(loaded, out, ray, interrupts, seeds, copies, again=[again])
     print_result(checked.to_json(), lambda _: "\n".join([*lines(checked), str(folder)]), as_json)
     verdict = checked.verdict

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,7 +9,7 @@ import typer
 
 from squall.cluster.commands.ending import EXIT_BROKEN, EXIT_INVALID, EXIT_UNDECIDED, interruptible
 from squall.cluster.commands.options import JsonOption, RayOption, SetOption
-from squall.cluster.commands.printed import print_result
+from squall.cluster.commands.printed import print_result, typed
 from squall.cluster.commands.run import changes_of
 from squall.scenarios.errors import ScenarioError
 from squall.scenarios.units import parse_share
@@ -105,7 +103,7 @@ def compare(
         1 if looks is None else looks, swap_gpus,
     )  # fmt: skip
     with interruptible() as interrupts:
-        folder, found = run_pairs(plan, out or Path("runs"), ray, interrupts, _typed())
+        folder, found = run_pairs(plan, out or Path("runs"), ray, interrupts, typed())
     _end(found, folder, as_json)
 
 
@@ -138,13 +136,8 @@ def _of_runs(
         *folders, own_margin if margin_ratio is None else margin_ratio, own_looks if looks is None else looks
     )
     if out is not None:
-        write_files(out, found, [_typed()])
+        write_files(out, found, [typed()])
     _end(found, out, as_json)
-
-
-def _typed() -> str:
-    """The command as it was typed."""
-    return shlex.join(["squall", *sys.argv[1:]])
 
 
 def _end(found: Comparison, folder: Path | None, as_json: bool) -> None:
