@@ -19,7 +19,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
 
-from squall.analysis.capacity.probe import Probe
+from squall.analysis.capacity.probe import Probe, disorder
 from squall.analysis.requests.failures import CLIENT
 
 Kind = Literal["found", "nothing passes", "nothing fails", "client limit", "not measured"]
@@ -38,6 +38,8 @@ _FLOOR_RATIO = 0.1
 """A search that fails, without a backlog, down to this share of where it began looks above."""
 _FLAT_STEPS = 2
 """So many steps down in a row that help next to nothing say that less load will not: one may be the host's noise."""
+_BELOW_KEPT = 0.5
+"""Where other seeds have edges, less load is known to help: flat steps say something only below this share of those."""
 _WITHIN = (0.5, 0.25, 0.75)
 """Where in a bracket it is tried again when the level that was chosen cannot be measured."""
 
@@ -47,7 +49,8 @@ class Edge:
     """Where a seed's verdict turns, `rate_hz` by interpolation; else `low` and `high` say how far it was looked.
 
     `low`: the highest load that was kept, `high`: the lowest above it that was not, or could not be measured (client
-    limit). `slope`: d margin / d ln(rate) there, None where not known.
+    limit). `slope`: d margin / d ln(rate) there, None where not known. `is_in_disorder`: whether less load did much
+    worse than more, as no queue does.
     """
 
     kind: Kind
@@ -56,6 +59,7 @@ class Edge:
     rate_hz: float | None
     slope: float | None
     n_probes: int
+    is_in_disorder: bool
 
     @property
     def is_stopped_by_host(self) -> bool:
@@ -100,8 +104,8 @@ def upper_edge(
     """The highest load that is kept, searched from `start_hz` on up to `most_hz`, to `precision` of itself.
 
     `slope`: that of another seed at its edge. `least_hz`: nothing is asked for below; a thousandth of the start where
-    None. `kept_hz`: the least load that another seed kept, below an edge of its own: down to there less load is known
-    to help, however little it seems to, and above the start nothing is to be found.
+    None. `kept_hz`: the least load that another seed kept, below an edge of its own: down to half of it less load is
+    expected to help, however little it seems to, and above the start nothing is to be found.
     """
     levels = _Levels(ask, most_hz, least_hz or start_hz / 1_000.0, precision, slope, kept_hz)
     kept, above = _bracket(levels, math.log(min(start_hz, most_hz)))
@@ -125,7 +129,7 @@ def _edge(levels: _Levels, kind: Kind, low: Probe | None, high: Probe | None) ->
         assert low is not None
         assert high is not None
         rate_hz, slope = _root_hz(low, high), _slope(levels, low, high)
-    return Edge(kind, low, high, rate_hz, slope, len(levels.probes))
+    return Edge(kind, low, high, rate_hz, slope, len(levels.probes), disorder(levels.probes) is not None)
 
 
 def _bracket(levels: _Levels, start: float) -> tuple[Probe | None, Probe | None]:
@@ -174,7 +178,7 @@ def _descend(levels: _Levels, above: Probe) -> tuple[Probe | None, Probe]:
         if found.is_saturated or found.is_invalid:
             top = found.rate_hz
         elif found.is_saturated is False:
-            is_no_help = n_flat >= _FLAT_STEPS and found.rate_hz < (levels.kept_hz or math.inf)
+            is_no_help = n_flat >= _FLAT_STEPS and found.rate_hz < _BELOW_KEPT * (levels.kept_hz or math.inf)
             if is_no_help or found.rate_hz < _FLOOR_RATIO * top:
                 return None, found
         above = found

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
-from itertools import combinations
+from itertools import groupby
+from operator import attrgetter
 
-from squall.analysis.capacity.probe import BRACKET
+from squall.analysis.capacity.probe import BRACKET, disorder
 from squall.analysis.capacity.rows import Row
 from squall.analysis.capacity.search import Found
 from squall.analysis.decisions.figures import INVALID
 from squall.analysis.wording import duration_text, rate_text, share_text
-
-_DISORDER = 0.2
-"""Of the logarithm of a figure, 22 %: several times what a step of one precision moves it on a server near its edge."""
 
 
 def cause_below(queue_delay_ns: int) -> str:
@@ -40,21 +37,13 @@ def notes_of(
 
 def _disorder(rows: Sequence[Row]) -> Iterator[str]:
     """Where one schedule did much worse at less load, which no queue makes it do."""
-    known = sorted(
-        (one for one in rows if one.purpose == BRACKET and one.margin is not None),
-        key=lambda one: (one.seed, one.rate_hz),
-    )
-    drops = [
-        ((low.margin or 0.0) - (high.margin or 0.0), low, high)
-        for low, high in combinations(known, 2)
-        if low.seed == high.seed
-    ]
-    if not drops:
-        return
-    drop, low, high = max(drops, key=lambda one: one[0])
-    if drop >= _DISORDER:
+    tried = sorted((one for one in rows if one.purpose == BRACKET), key=attrgetter("seed"))
+    found = [disorder(own) for _, own in groupby(tried, attrgetter("seed"))]
+    worst = max((one for one in found if one is not None), key=lambda one: one[0], default=None)
+    if worst is not None:
+        share, low, high = worst
         yield (
-            f"noise: the schedule of seed {low.seed} had a figure {share_text(math.expm1(drop))} higher at"
+            f"noise: the schedule of seed {low.seed} had a figure {share_text(share)} higher at"
             f" {rate_text(low.rate_hz)} than at {rate_text(high.rate_hz)}, which no load does but the host: use a"
             " quieter host or longer phases"
         )

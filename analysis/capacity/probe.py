@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import combinations
+from typing import Protocol, TypeVar
 
 from squall.analysis.decisions.figures import BROKEN, INVALID, KEPT, UNDECIDED, PromiseFigures, worst_verdict
 from squall.scenarios.promises.promise import Promise
 
 BRACKET, LOW, CONFIRM = "bracket", "low", "confirm"
 """What a probe is for: a seed's edge, whether it is monotone, whether the safe load is kept."""
+_DISORDER = 0.2
+"""Of the logarithm of a figure, 22 %: several times what a step of one precision moves it on a server near its edge."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +54,34 @@ class Probe:
 
 Measure = Callable[[int, float, str], Probe]
 """Measures the schedule of a seed at a mean rate, Hz, for a purpose; the probe tells the rate that it had."""
+
+
+class HasMargin(Protocol):
+    """A level with the margin of its figure, as `Probe` has them."""
+
+    @property
+    def rate_hz(self) -> float: ...
+
+    @property
+    def margin(self) -> float | None: ...
+
+
+Level = TypeVar("Level", bound=HasMargin)
+
+
+def disorder(levels: Iterable[Level]) -> tuple[float, Level, Level] | None:
+    """By how much, as a share of the figure, one schedule did worse at less load than at more: the largest of all pairs
+    with its two levels, the lower one first. None below 22 %: what no queue does to a schedule scaled in time."""
+    known = sorted((one for one in levels if one.margin is not None), key=lambda one: one.rate_hz)
+    drops = [
+        ((low.margin or 0.0) - (high.margin or 0.0), low, high)
+        for low, high in combinations(known, 2)
+        if low.rate_hz < high.rate_hz
+    ]
+    drop, low, high = max(drops, key=lambda one: one[0], default=(0.0, None, None))
+    if low is None or high is None or drop < _DISORDER:
+        return None
+    return math.expm1(drop), low, high
 
 
 @dataclass(frozen=True)

@@ -169,6 +169,11 @@ def _together(so_far: Found) -> Found:
     is_enough = len(rates_hz) >= LEAST_MEASURED * len(so_far.seeds)
     kinds = [one.edge.kind for one in so_far.seeds if not (is_enough and one.edge.is_stopped_by_host)]
     order: Sequence[Kind] = ("nothing passes", "client limit", "nothing fails")
+    noisy = [
+        one.seed for one in so_far.seeds if one.edge.kind == "nothing passes" and one.edge.is_in_disorder
+    ]
+    if rates_hz and noisy:
+        return replace(so_far, kind=UNDECIDED, undecided=_disorder_text(noisy[0]))
     kind = next((one for one in order if one in kinds), None)
     if kind is None:
         kind = "found" if rates_hz else "not measured"
@@ -178,6 +183,13 @@ def _together(so_far: Found) -> Found:
     factor = tolerance_factor(len(rates_hz), SHARE, CONFIDENCE)
     first_hz = interval.rate_hz * math.exp(-factor * interval.spread)
     return replace(so_far, kind=kind, interval=interval, safe=Safe(first_hz, first_hz, factor, None, 0))
+
+
+def _disorder_text(seed: int) -> str:
+    return (
+        f"other seeds have an edge, and seed {seed} kept no load, but did much worse at less of it, which no queue does"
+        " to a schedule scaled in time: use a quieter host or longer phases"
+    )
 
 
 def interval_of(rates_hz: Sequence[float]) -> Interval:

@@ -6,8 +6,8 @@
 The null Triton with a constant service time D is a first-come-first-served queue: under Poisson arrivals (gamma gaps of
 cv 1) p95 is 7.61 D at a load of 0.8, under gamma gaps of cv 3 it is 63 D there. Each search is the command itself, with
 seeds of its own, against a null server of its own that has a core to itself; with `--parallel` several at once, each on
-cores of its own. `--triton`: a head on the CPU in a Triton that each run starts; its answer is read off a long scan of
-loads first. Prints one JSON object.
+cores of its own. `--triton`: a head on the CPU in a Triton that has a core; its answer is read off a long scan of loads.
+Prints one JSON object.
 """
 
 from __future__ import annotations
@@ -24,13 +24,18 @@ import tempfile
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Any
+from typing import Any, TypeVar
 
 import yaml
 
+from squall.cluster.node.server import TritonServer
+from squall.scenarios.config.scenario import ModelConfig
+from squall.scenarios.config.servers import ServerConfig
 from squall.scenarios.units import NS_PER_S, parse_duration
 from tests.null_process import NullProcess
 
@@ -41,7 +46,13 @@ _ON_CORES = (
     "import os, sys; os.sched_setaffinity(0, map(int, sys.argv[1].split(',')));"
     "os.execvp(sys.argv[2], sys.argv[2:])"
 )
-_SCAN_REACH, _SCAN_SEED = 1.25, 90_000
+_SCAN_SEED = 90_000
+_HEAD = {
+    "name": "seqlen_head",
+    "settings": {"width": 256, "layers": 6, "sequence": 32, "classes": 2},
+    "max_batch_size": 1,
+}
+_One = TypeVar("_One")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -49,14 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     begun = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="squall-capacity-") as folder:
-        cores = SimpleQueue[list[int]]()
-        for own in core_sets(options.parallel):
-            cores.put(own)
-        found = (
-            _of_triton(options, Path(folder), cores)
-            if options.triton
-            else _of_null(options, Path(folder), cores)
-        )
+        found = (_of_triton if options.triton else _of_null)(options, Path(folder))
     minutes = (time.monotonic() - begun) / 60.0
     told = {
         "host_cores": os.cpu_count(),
@@ -94,9 +98,8 @@ def _parser() -> argparse.ArgumentParser:
     out.add_argument("--service", default="1600us", help="D of the null server")
     out.add_argument("--low", default="25%", help="as of squall capacity")
     out.add_argument("--triton", action="store_true", help="a head on the CPU instead of the null server")
-    out.add_argument(
-        "--scan", type=int, default=9, help="loads of the scan, within a quarter of a first search"
-    )
+    out.add_argument("--scan", type=int, default=9, help="loads of the scan")
+    out.add_argument("--reach", type=float, default=1.25, help="of the scan, up and down from a first search")
     out.add_argument(
         "--scan-requests", type=int, default=30_000, help="of a run of the scan: short runs flatter"
     )
@@ -111,15 +114,18 @@ def _parser() -> argparse.ArgumentParser:
 
 
 @contextlib.contextmanager
-def _taken(cores: SimpleQueue[list[int]]) -> Iterator[list[int]]:
-    own = cores.get()
+def _taken(queue: SimpleQueue[_One]) -> Iterator[_One]:
+    one = queue.get()
     try:
-        yield own
+        yield one
     finally:
+        queue.put(one)
+
+
+def _of_null(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
+    cores = SimpleQueue[list[int]]()
+    for own in core_sets(options.parallel):
         cores.put(own)
-
-
-def _of_null(options: argparse.Namespace, folder: Path, cores: SimpleQueue[list[int]]) -> dict[str, Any]:
     service_ns = parse_duration(options.service)
     truth_hz = LOAD * NS_PER_S / service_ns
     found: dict[str, Any] = {"service": options.service, "truth_hz": truth_hz, "requests": options.requests}
@@ -140,26 +146,39 @@ def _of_null(options: argparse.Namespace, folder: Path, cores: SimpleQueue[list[
     return found
 
 
-def _of_triton(options: argparse.Namespace, folder: Path, cores: SimpleQueue[list[int]]) -> dict[str, Any]:
+@dataclass(frozen=True)
+class _Slot:
+    """A Triton with a core to itself, and the cores of who asks it."""
+
+    url: str
+    cores: list[int]
+
+
+def _of_triton(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
     """The truth is where the late share of all seeds of a scan, taken together, crosses 5 %."""
-    found: dict[str, Any] = {}
-    for cv in options.cv:
-        limit_ns = round(parse_duration(options.limit) * LIMITS[cv] / LIMITS[1.0])
-        found[f"cv_{cv:g}"] = {
-            "limit_ms": limit_ns / 1e6,
-            **_of_head(options, folder / f"cv{cv:g}", cores, cv, limit_ns),
-        }
-    return found
+    slots = SimpleQueue[_Slot]()
+    with ExitStack() as stack:
+        for number, own in enumerate(core_sets(options.parallel)):
+            model = ModelConfig.model_validate(_HEAD)
+            place = folder / f"server-{number}"
+            place.mkdir()
+            server = TritonServer(model, ServerConfig(), place, None, has_gpu=False, cores=(own[0],))
+            stack.callback(server.stop)
+            at = server.start()
+            slots.put(_Slot(f"http://{at.host}:{at.port}", own[1:]))
+        # the searches of both shapes, and the scans beside them, take turns on the same servers
+        with ThreadPoolExecutor(len(options.cv)) as pool:
+            found = pool.map(lambda cv: _of_head(options, folder / f"cv{cv:g}", slots, cv), options.cv)
+            return {f"cv_{cv:g}": one for cv, one in zip(options.cv, found, strict=True)}
 
 
 def _of_head(
-    options: argparse.Namespace, folder: Path, cores: SimpleQueue[list[int]], cv: float, limit_ns: int
+    options: argparse.Namespace, folder: Path, slots: SimpleQueue[_Slot], cv: float
 ) -> dict[str, Any]:
-    """The scan goes on beside the searches: all take turns on the same sets of cores."""
-
+    limit_ns = round(parse_duration(options.limit) * LIMITS[cv] / LIMITS[1.0])
     first = _head_scenario(options.about, cv, options.requests, limit_ns)
-    with _taken(cores) as own:
-        pilot = search(folder / "pilot", first, options, 500, own, [], 1)
+    with _taken(slots) as on:
+        pilot = search(folder / "pilot", first, options, 500, on.cores, ["--server", on.url], 1)
     about_hz = pilot["capacity_hz"]
     if about_hz is None:
         raise SystemExit(f"the first search found no capacity: {pilot['kind']}: {pilot['reason']}")
@@ -167,21 +186,27 @@ def _of_head(
     long = _head_scenario(about_hz, cv, options.scan_requests, limit_ns)
 
     def scanned(place: int) -> dict[str, float]:
-        ratio = _SCAN_REACH ** (2.0 * place / (options.scan - 1) - 1.0)
-        with _taken(cores) as own:
-            return late_at(folder / f"scan-{place}", long, about_hz, ratio, options, own)
+        ratio = options.reach ** (2.0 * place / (options.scan - 1) - 1.0)
+        with _taken(slots) as on:
+            return late_at(folder / f"scan-{place}", long, about_hz, ratio, options, on)
 
     def searched(number: int) -> dict[str, Any]:
-        with _taken(cores) as own:
-            return search(folder / f"{number}", scenario, options, number, own, [])
+        with _taken(slots) as on:
+            more = ["--server", on.url]
+            return search(folder / f"{number}", scenario, options, number, on.cores, more)
 
     with ThreadPoolExecutor(options.parallel) as pool:
         scan = pool.map(scanned, range(options.scan))
         answers = pool.map(searched, range(options.searches))
         levels = list(scan)
+        sys.stderr.write(f"scan of cv {cv:g}: {json.dumps(levels)}\n")
         truth_hz = crossing_hz(levels, 0.05)
-        sys.stderr.write(f"the scan crosses at {truth_hz:.1f}/s: {json.dumps(levels)}\n")
-        return {"truth_hz": truth_hz, "scan": levels, "searches": _counted(answers, truth_hz)}
+        return {
+            "limit_ms": limit_ns / 1e6,
+            "truth_hz": truth_hz,
+            "scan": levels,
+            "searches": _counted(answers, truth_hz),
+        }
 
 
 def late_at(
@@ -190,14 +215,14 @@ def late_at(
     base_hz: float,
     ratio: float,
     options: argparse.Namespace,
-    own: Sequence[int],
+    on: _Slot,
 ) -> dict[str, float]:
     """The late share at a load, over seeds that no search has. Raises SystemExit where a run is INVALID twice."""
     shares = []
     for seed in range(_SCAN_SEED, _SCAN_SEED + options.scan_seeds):
-        words = ["run", "--set", f"phases.main.speed={ratio:.5f}", "--seed", str(seed)]
+        words = ["run", "--set", f"phases.main.speed={ratio:.5f}", "--seed", str(seed), "--server", on.url]
         for attempt in range(2):
-            summary = squall(folder / f"{seed}-{attempt}", scenario, words, own)
+            summary = squall(folder / f"{seed}-{attempt}", scenario, words, on.cores)
             if summary["verdict"]["status"] == "VALID":
                 break
         else:
@@ -311,12 +336,7 @@ def null_scenario(rate_hz: float, cv: float, n_requests: int, limit_ns: int) -> 
 
 def _head_scenario(rate_hz: float, cv: float, n_requests: int, limit_ns: int) -> dict[str, Any]:
     """A head on the CPU, one request a batch."""
-    settings = {"width": 256, "layers": 6, "sequence": 32, "classes": 2}
-    return {
-        **null_scenario(rate_hz, cv, n_requests, limit_ns),
-        "name": "known-head",
-        "model": {"name": "seqlen_head", "settings": settings, "max_batch_size": 1},
-    }
+    return {**null_scenario(rate_hz, cv, n_requests, limit_ns), "name": "known-head", "model": _HEAD}
 
 
 def _phases(arrivals: dict[str, Any], rate_hz: float, n_requests: int) -> list[dict[str, Any]]:

@@ -286,6 +286,29 @@ def test_a_stall_below_the_edge_of_a_later_seed_does_not_send_the_search_above()
     assert found.seeds[1].edge.rate_hz == pytest.approx(85.0, rel=0.02)
 
 
+def test_steps_down_that_do_not_help_a_later_seed_are_not_the_end_where_others_keep_as_much() -> None:
+    """They were, with "nothing passes" of all seeds, where five searches at once met a host that got slower."""
+    margins = iter([0.1, 0.2, 0.9, 0.8])
+
+    def stalled(seed: int, rate: float) -> Probe | None:
+        margin = next(margins, None) if seed == 2 else None
+        return None if margin is None else Probe(seed, rate, BROKEN, margin, "p", False)
+
+    found = search(Levels(odd=stalled), OPTIONS)
+    assert found.kind == "found"
+    assert found.interval is not None
+    assert found.interval.low_hz < 100.0 < found.interval.high_hz
+
+
+def test_a_seed_that_keeps_nothing_and_does_worse_at_less_load_leaves_it_undecided() -> None:
+    def worse(seed: int, rate: float) -> Probe | None:
+        return Probe(seed, rate, BROKEN, 0.1 + 10.0 / rate, "p", False) if seed == 2 else None
+
+    found = search(Levels(odd=worse), OPTIONS)
+    assert (found.kind, found.interval, found.safe) == (UNDECIDED, None, None)
+    assert "seed 2 kept no load, but did much worse at less of it" in found.undecided
+
+
 def test_one_step_down_that_does_not_help_is_not_the_end_for_the_first_seed() -> None:
     edge = upper_edge(lambda rate: Levels(odd=stalling(1))(1, rate, ""), 104.0, 5_000.0, 0.02)
     assert edge.kind == "found"
