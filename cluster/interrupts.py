@@ -19,7 +19,9 @@ class Interrupts:
     """Turns SIGINT, SIGTERM and SIGHUP into KeyboardInterrupt in the main thread; use as a context manager.
 
     They break in only inside `allowed` and at `check`; anywhere else, in a clean-up or while rows are stored,
-    they wait for the next of these. Only the first is raised; every signal that is not gets a line on stderr.
+    they wait for the next of these. Only the first is raised; every signal that is not gets a line on stderr. Where
+    Python drops what was raised, as in the finalizer of an object that happened to die then, the next `check` raises
+    it once more, the end of `allowed` at the latest.
     Inside `finishing` the first SIGINT asks for the end of what goes on, and counts as none.
     """
 
@@ -28,7 +30,7 @@ class Interrupts:
         self.is_asked_to_end = False
         self._is_finishing = False
         self._is_allowed = False
-        self._is_raised = False
+        self._is_out = False
         self._before: dict[int, object] = {}
 
     def __enter__(self) -> Self:
@@ -51,12 +53,17 @@ class Interrupts:
     @contextmanager
     def allowed(self) -> Iterator[None]:
         """Inside, a signal raises at once; one that waited raises at the start. Not nested."""
-        self._is_allowed = True
         try:
+            self._is_allowed = True
+            try:
+                self.check()
+                yield
+            finally:
+                self._is_allowed = False
             self.check()
-            yield
-        finally:
-            self._is_allowed = False
+        except KeyboardInterrupt:
+            self._is_allowed, self._is_out = False, True
+            raise
 
     @contextmanager
     def finishing(self) -> Iterator[None]:
@@ -69,15 +76,14 @@ class Interrupts:
 
     def end_if_asked(self) -> None:
         """Raises KeyboardInterrupt where `is_asked_to_end`, and for a signal that waited."""
+        if self.is_asked_to_end and not self.name:
+            self.name = signal.SIGINT.name
         self.check()
-        if self.is_asked_to_end and not self._is_raised:
-            self.name, self._is_raised = signal.SIGINT.name, True
-            raise KeyboardInterrupt
 
     def check(self) -> None:
-        """Raises KeyboardInterrupt for a signal that waited."""
-        if self.name and not self._is_raised:
-            self._is_raised = True
+        """Raises KeyboardInterrupt for a signal that waited, or whose exception was dropped."""
+        if self.name and not self._is_out:
+            self._is_out = not self._is_allowed  # else once it has left that
             raise KeyboardInterrupt
 
     def _handle(self, number: int, _frame: FrameType | None) -> None:
@@ -89,7 +95,7 @@ class Interrupts:
         self.name = self.name or name
         PATIENCE.hurry()
         if is_first and self._is_allowed:
-            self.check()
+            raise KeyboardInterrupt
         self._tell(f"{name}: it is being ended in order, a moment")
 
     def _tell(self, text: str) -> None:

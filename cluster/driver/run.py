@@ -430,6 +430,7 @@ class _Run:
         deciding = decided_by(self._scenario, self._plan, tuple(self._store.manifest.servers))
         while not self._workers.is_done:
             self._workers.wait(due_ns)
+            self._interrupts.check()
             due_ns += _POLL_NS
             at_ns = time.monotonic_ns() + self._anchor_ns - self._start_ns
             if profiler is not None:

@@ -6,8 +6,8 @@
 The null Triton with a constant service time D is a first-come-first-served queue: under Poisson arrivals (gamma gaps of
 cv 1) p95 is 7.61 D at a load of 0.8, under gamma gaps of cv 3 it is 63 D there. Each search is the command itself, with
 seeds of its own, against a null server of its own that has a core to itself; with `--parallel` several at once, each on
-cores of its own. `--triton`: a head on the CPU in a Triton that has a core; its answer is read off a long scan of loads.
-Prints one JSON object.
+cores of its own. `--triton`: a head on the CPU in a Triton that has a core to itself; a long scan of loads gives its
+answer. Prints one JSON object.
 """
 
 from __future__ import annotations
