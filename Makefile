@@ -72,7 +72,8 @@ lane-slow-real: $(READY)
 test-all: export SQUALL_LONGEST_FAULT_S ?= 120
 test-all: test test-slow test-long asan
 
-# Statistics over hundreds of simulated decisions; then faults on several hosts, and what is fetched from them, one by one.
+# Statistics over hundreds of simulated decisions and queues; then long runs of full queues, faults on several hosts, and what is
+# fetched from them, one by one.
 test-long: $(READY)
 	$(call part,long-unit,-m long -n 2 --dist worksteal tests/unit)
 	$(call part,long,-m long $(REAL))

@@ -91,6 +91,9 @@ def core_sets(n_parallel: int) -> list[list[int]]:
 def _parser() -> argparse.ArgumentParser:
     out = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     out.add_argument("--searches", type=int, default=10, help="of each cv")
+    out.add_argument(
+        "--first", type=int, default=0, help="number of the first search: each has seeds of its own"
+    )
     out.add_argument("--parallel", type=int, default=1, help="at once, each on cores of its own")
     out.add_argument("--cv", type=float, nargs="+", default=[1.0, 3.0], choices=sorted(LIMITS))
     out.add_argument("--requests", type=int, default=6_000, help="of a run")
@@ -142,7 +145,9 @@ def _of_null(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
                 return search(place, scenario, options, number, own[1:], ["--server", url])
 
         with ThreadPoolExecutor(options.parallel) as pool:
-            found[f"cv_{cv:g}"] = _counted(pool.map(searched, range(options.searches)), truth_hz)
+            found[f"cv_{cv:g}"] = _counted(
+                pool.map(searched, range(options.first, options.first + options.searches)), truth_hz
+            )
     return found
 
 
@@ -197,7 +202,7 @@ def _of_head(
 
     with ThreadPoolExecutor(options.parallel) as pool:
         scan = pool.map(scanned, range(options.scan))
-        answers = pool.map(searched, range(options.searches))
+        answers = pool.map(searched, range(options.first, options.first + options.searches))
         levels = list(scan)
         sys.stderr.write(f"scan of cv {cv:g}: {json.dumps(levels)}\n")
         truth_hz = crossing_hz(levels, 0.05)

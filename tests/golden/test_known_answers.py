@@ -75,6 +75,7 @@ def test_response_times_are_those_of_the_queue(
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("options", "law", "n_lanes", "load", "number"),
     [

@@ -236,6 +236,7 @@ def test_a_link_that_is_down_for_seconds_and_a_worker_that_stands_still_cost_no_
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_what_a_client_kept_whose_link_stays_down_is_brought_by_resume_there(
     site: Site, bench: Bench
 ) -> None:

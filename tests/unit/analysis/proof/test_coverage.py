@@ -85,6 +85,7 @@ def test_rare_pauses_on_quick_rows_are_held() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("case", [BURSTY, BURSTIER])
 def test_the_known_quantiles_of_bursty_queues_are_those_of_a_simulation(case: QueueCase) -> None:
     for q, (value_ns, error_ns) in zip((0.5, 0.95, 0.99), truth(case), strict=True):
