@@ -6,11 +6,12 @@ import contextlib
 import secrets
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 from squall.analysis.storage.part import error_reason, open_for_write, write_atomically
+from squall.cluster.draining import Draining
 from squall.cluster.driver.run import RunResult
 from squall.cluster.interrupts import Interrupts
 from squall.cluster.progress import Screen
@@ -35,13 +36,15 @@ class Measured:
 
 @dataclass(frozen=True)
 class Measurer:
-    """Runs scenarios into `folder`, one after another."""
+    """Runs scenarios into `folder`, one after another; a server that runs already gets each once it has nothing left of
+    the one before. `draining` is shared where runs into several folders follow one another."""
 
     folder: Path
     ray_address: str | None
     interrupts: Interrupts
     run_one: RunOne
     screen: Screen
+    draining: Draining = field(default_factory=Draining)
 
     def measure(self, scenario: Scenario, title: str) -> list[Measured]:
         """The run of `scenario`, the last of one or two: one that is not VALID is run once more. `title` is told.
@@ -56,10 +59,12 @@ class Measurer:
 
     def once(self, scenario: Scenario, title: str) -> Measured:
         """One run of `scenario`, whatever its status. Raises as `measure` does, and says nothing more."""
+        self.draining.wait(self.screen, self.interrupts)
         self.screen.step(title, "bold")
         begun_s = time.monotonic()
         self.interrupts.check()
         result = self.run_one(scenario, self.folder, self.ray_address, self.interrupts)
+        self.draining.heard(scenario, result)
         return Measured(scenario, result, time.monotonic() - begun_s)
 
     @contextlib.contextmanager

@@ -16,6 +16,7 @@ from squall.analysis.clocks.timeline import RunPhase
 from squall.analysis.decisions.figures import INVALID
 from squall.analysis.decisions.judged import hold
 from squall.analysis.requests.requests import Labels, Requests
+from squall.analysis.requests.unanswered import Unanswered, unanswered
 from squall.cluster.commands.decisions.levels import Seen
 from squall.cluster.driver.run import RunResult
 from squall.cluster.interrupts import Interrupts
@@ -67,6 +68,11 @@ class SimulatedRuns:
         """In place of `squall.cluster.commands.decisions.levels.read_run`."""
         found, spans, n_servers = self._requests[result.run_dir.name]
         return Seen(level_of(found, spans, late_from_ns), n_servers, 1)
+
+    def left(self, result: RunResult) -> Unanswered:
+        """In place of `squall.cluster.draining.left_of`."""
+        found, spans, _ = self._requests[result.run_dir.name]
+        return unanswered(found, spans)
 
     def _served(self, scenario: Scenario, n_servers: int) -> tuple[Requests, list[RunPhase]]:
         plan = plan_scenario(scenario)

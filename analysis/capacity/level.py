@@ -12,6 +12,7 @@ from squall.analysis.clocks.timeline import RunPhase
 from squall.analysis.limits import LIMITS
 from squall.analysis.requests.burst_spans import find_bursts
 from squall.analysis.requests.requests import Requests
+from squall.analysis.requests.unanswered import unanswered
 from squall.scenarios.series.burstiness import window_counts
 from squall.scenarios.units import NS_PER_S
 
@@ -78,7 +79,7 @@ def level_of(requests: Requests, spans: Sequence[RunPhase], late_from_ns: int | 
     return Level(
         n=len(own),
         n_ok=int(is_ok.sum()),
-        n_unanswered=int((~own.outcome.is_any_of(_ANSWERED)).sum()),
+        n_unanswered=unanswered(own, spans).n,
         offered_hz=len(own) * NS_PER_S / length_ns,
         throughput_hz=sum(int(_within(done_ns, span).sum()) for span in spans) * NS_PER_S / length_ns,
         good_hz=int(is_good.sum()) * NS_PER_S / length_ns,
@@ -93,10 +94,6 @@ def level_of(requests: Requests, spans: Sequence[RunPhase], late_from_ns: int | 
         n_bursts=sum(len(one.begins_ns) for one in bursts if one is not None and one.is_burst),
         n_busy_periods=_n_busy_periods(own),
     )
-
-
-_ANSWERED = ("ok", "rejected", "server_error", "bad_reply", "unsent")
-"""Outcomes after which the server has nothing more of the request."""
 
 
 def _within(instants_ns: Int64s, span: RunPhase) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:

@@ -5,19 +5,16 @@ from __future__ import annotations
 import json
 import shlex
 from dataclasses import asdict, dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from squall.analysis.capacity.answer import SCHEMA_VERSION, Answer, Settings, answer_of
-from squall.analysis.capacity.level import Level
 from squall.analysis.capacity.page import page_of
 from squall.analysis.capacity.rows import Row, read_rows, rows_bytes
 from squall.analysis.capacity.search import Found, Options, search
 from squall.analysis.capacity.words import scaling, sentence
 from squall.analysis.render.decision_page import page_html
 from squall.analysis.storage.part import error_reason
-from squall.cluster.commands.decisions.draining import drain, wait_with
 from squall.cluster.commands.decisions.fewer_servers import ALL, fewer
 from squall.cluster.commands.decisions.levels import Levels, ReadRun, read_run
 from squall.cluster.measured import Measurer, write_bytes, write_text
@@ -89,8 +86,7 @@ class CapacitySearch:
         settings = self.settings
         self._variant, self._found = variant, Found("searching", ())
         levels = Levels(
-            scenario, settings.base_hz, settings.scale, variant, self.measurer, self.rows, self._keep, self._drain,
-            self.read,
+            scenario, settings.base_hz, settings.scale, variant, self.measurer, self.rows, self._keep, self.read,
         )  # fmt: skip
         options = Options(
             settings.n_seeds,
@@ -127,9 +123,6 @@ class CapacitySearch:
         commands = list(dict.fromkeys([self.command, resumed]))
         page = page_of(self._all_answers(), self.settings, self.rows, commands)
         write_text(self.measurer.folder / PAGE, page_html(page))
-
-    def _drain(self, scenario: Scenario, level: Level) -> None:
-        drain(scenario, level, self.measurer.screen, partial(wait_with, self.measurer.interrupts))
 
 
 def resumed_rows(folder: Path, settings: Settings) -> list[Row]:

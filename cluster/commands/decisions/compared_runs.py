@@ -19,6 +19,7 @@ from squall.analysis.compare.pairs.words import answer, markdown
 from squall.analysis.render.decision_page import page_html
 from squall.analysis.storage.part import error_reason
 from squall.cluster.commands.decisions.compared_folders import SIDES
+from squall.cluster.draining import Draining
 from squall.cluster.driver.run import run_scenario
 from squall.cluster.interrupts import Interrupts
 from squall.cluster.measured import Measurer, RunOne, folder_of_runs, write_text
@@ -81,7 +82,10 @@ def run_pairs(
         with_gpus_of(plan.a.to_mapping(), plan.b.to_mapping())
     folder = folder_of_runs(out, plan.a.name, "compare")
     screen = Screen()
-    measurers = {side: Measurer(folder / side, ray_address, interrupts, run_one, screen) for side in SIDES}
+    draining = Draining()  # both sides may be at one server
+    measurers = {
+        side: Measurer(folder / side, ray_address, interrupts, run_one, screen, draining) for side in SIDES
+    }
     for side in SIDES:
         (folder / side).mkdir()
     runs: dict[str, list[SideRun]] = {side: [] for side in SIDES}

@@ -54,7 +54,7 @@ class Levels:
     """Measures levels of one scenario, and keeps a row of each run.
 
     `base_hz`: the scenario's own mean rate. What `rows` has already, by the digest of what would run, is not run again.
-    `kept`: hears after each run. `drain`: waits until the servers have nothing left of a run.
+    `kept`: hears after each run.
     """
 
     scenario: Scenario
@@ -64,7 +64,6 @@ class Levels:
     measurer: Measurer
     rows: list[Row]
     kept: Callable[[], None]
-    drain: Callable[[Scenario, Level], None]
     read: ReadRun = read_run
     n_server_nodes: int | None = field(default=None, init=False)
 
@@ -102,8 +101,6 @@ class Levels:
         self.n_server_nodes = seen.n_server_nodes or self.n_server_nodes
         self.rows.append(_row(one, promises, seen, self.variant, at_hz, str(factor), purpose))
         self.kept()
-        if seen.level is not None:
-            self.drain(one.scenario, seen.level)
 
 
 def _late_from_ns(promises: tuple[Promise, ...]) -> int | None:

@@ -19,6 +19,7 @@ from squall.cluster.cli import app
 from squall.cluster.commands.decisions.capacity import settings_of, with_promises
 from squall.cluster.commands.decisions.capacity_search import CapacitySearch, resumed_rows
 from squall.cluster.commands.decisions.levels import read_run
+from squall.cluster.draining import Draining
 from squall.cluster.driver.run import RunResult
 from squall.cluster.interrupts import Interrupts
 from squall.cluster.measured import Measurer
@@ -68,7 +69,7 @@ def searching(
 ) -> CapacitySearch:
     one = one or scenario()
     folder.mkdir(exist_ok=True)
-    measurer = Measurer(folder, None, Interrupts(), runs, Screen())
+    measurer = Measurer(folder, None, Interrupts(), runs, Screen(), Draining(runs.left))
     stated = settings(one, **more)
     command = "squall capacity carried.yaml"
     return CapacitySearch(one, stated, measurer, command, rows or [], runs.read)

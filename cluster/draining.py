@@ -1,14 +1,19 @@
-"""That a server has nothing left of one run before the next begins."""
+"""That servers which run already have nothing left of one run before the next begins."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
 from contextlib import closing
+from functools import partial
 
 from squall.actors.net.triton_control import Control, ControlError, authority
 from squall.actors.sampling.triton_metrics import MetricsError, model_counters
-from squall.analysis.capacity.level import Level
+from squall.analysis.clocks.timeline import measure_spans
+from squall.analysis.requests.requests import Requests
+from squall.analysis.requests.unanswered import Unanswered, unanswered
+from squall.analysis.storage.store import RunStore
+from squall.cluster.driver.run import RunResult
 from squall.cluster.interrupts import Interrupts
 from squall.cluster.node.endpoint import METRICS, bracketed
 from squall.cluster.progress import Screen
@@ -24,15 +29,50 @@ Wait = Callable[[float, Callable[[], bool]], bool]
 """Waits so many seconds at most until something is over; whether it was in time."""
 
 
-def drain(scenario: Scenario, level: Level, screen: Screen, wait: Wait, ask: Ask | None = None) -> None:
+def left_of(result: RunResult) -> Unanswered | None:
+    """What a run left unanswered; None where it had no requests."""
+    if result.summary is None:
+        return None
+    store = RunStore.open(result.run_dir)
+    return unanswered(Requests.read(store), measure_spans(store.manifest))
+
+
+class Draining:
+    """Of runs that follow one another, in whatever folders: the next waits for what the last one left (`read`)."""
+
+    def __init__(self, read: Callable[[RunResult], Unanswered | None] = left_of) -> None:
+        self._read = read
+        self._last: tuple[Scenario, RunResult] | None = None
+
+    def heard(self, scenario: Scenario, result: RunResult) -> None:
+        """A run has ended."""
+        self._last = scenario, result
+
+    def wait(self, screen: Screen, interrupts: Interrupts) -> None:
+        """Before the next run. Raises KeyboardInterrupt."""
+        if self._last is not None:
+            scenario, result = self._last
+            self._last = None
+            drain(scenario, partial(self._read, result), screen, partial(wait_with, interrupts))
+
+
+def drain(
+    scenario: Scenario,
+    read: Callable[[], Unanswered | None],
+    screen: Screen,
+    wait: Wait,
+    ask: Ask | None = None,
+) -> None:
     """Waits until servers that run already have nothing left of a run, at most a minute; says so where they still have.
 
     A run ends with its drain phase: once every reply is there nothing is left. Else Triton's own count of pending
     requests is asked for (`ask`) where `metrics_port` says where; where it does not, or a server does not tell, as long
     is waited as the unanswered ones take at the run's throughput. A server that squall started ended with its run.
+    `read`: what the run left, read only where a server runs on.
     """
     entries = [one for one in scenario.server_entries() or () if one.url is not None]
-    if not entries or not level.n_unanswered:
+    left = read() if entries else None
+    if left is None or not left.n:
         return
     places = [
         f"http://{bracketed(authority(one.url)[0])}:{one.metrics_port}"
@@ -41,8 +81,8 @@ def drain(scenario: Scenario, level: Level, screen: Screen, wait: Wait, ask: Ask
     ]
     asked = ask or pending
     if len(places) < len(entries) or any(asked(place) is None for place in places):
-        wait_s = min(level.n_unanswered / max(level.throughput_hz, 1e-3), LONGEST_S)
-        screen.step(f"waits {wait_s:.1f} s for {level.n_unanswered} requests that the server may still have")
+        wait_s = min(left.n / max(left.throughput_hz, 1e-3), LONGEST_S)
+        screen.step(f"waits {wait_s:.1f} s for {left.n} requests that the server may still have")
         wait(wait_s, lambda: False)
     elif not wait(LONGEST_S, lambda: not any(map(asked, places))):
         screen.step(f"after {LONGEST_S:.0f} s the server still has requests of the run before", "red")
