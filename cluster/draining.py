@@ -5,19 +5,18 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextlib import closing
+from dataclasses import dataclass
 from functools import partial
 
 from squall.actors.net.triton_control import Control, ControlError, authority
 from squall.actors.sampling.triton_metrics import MetricsError, model_counters
-from squall.analysis.clocks.timeline import measure_spans
-from squall.analysis.requests.requests import Requests
-from squall.analysis.requests.unanswered import Unanswered, unanswered
-from squall.analysis.storage.store import RunStore
+from squall.analysis.requests.failures import ANSWERED
 from squall.cluster.driver.run import RunResult
 from squall.cluster.interrupts import Interrupts
 from squall.cluster.node.endpoint import METRICS, bracketed
 from squall.cluster.progress import Screen
 from squall.scenarios.config.scenario import Scenario
+from squall.scenarios.units import NS_PER_S
 
 LONGEST_S = 60.0
 _LOOK_EVERY_S = 0.2
@@ -29,12 +28,22 @@ Wait = Callable[[float, Callable[[], bool]], bool]
 """Waits so many seconds at most until something is over; whether it was in time."""
 
 
+@dataclass(frozen=True)
+class Unanswered:
+    """`n` requests of the measured phases; `throughput_hz`: what was answered ok of these over their length."""
+
+    n: int
+    throughput_hz: float
+
+
 def left_of(result: RunResult) -> Unanswered | None:
     """What a run left unanswered; None where it had no requests."""
     if result.summary is None:
         return None
-    store = RunStore.open(result.run_dir)
-    return unanswered(Requests.read(store), measure_spans(store.manifest))
+    measured = result.summary.measure
+    counts = measured.outcomes.counts
+    n = sum(of_one for outcome, of_one in counts.items() if outcome not in ANSWERED)
+    return Unanswered(n, measured.outcomes.n_ok * NS_PER_S / max(measured.duration_ns, 1))
 
 
 class Draining:

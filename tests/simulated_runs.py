@@ -16,8 +16,8 @@ from squall.analysis.clocks.timeline import RunPhase
 from squall.analysis.decisions.figures import INVALID
 from squall.analysis.decisions.judged import hold
 from squall.analysis.requests.requests import Labels, Requests
-from squall.analysis.requests.unanswered import Unanswered, unanswered
 from squall.cluster.commands.decisions.levels import Seen
+from squall.cluster.draining import Unanswered
 from squall.cluster.driver.run import RunResult
 from squall.cluster.interrupts import Interrupts
 from squall.scenarios.config.scenario import Scenario
@@ -71,8 +71,9 @@ class SimulatedRuns:
 
     def left(self, result: RunResult) -> Unanswered:
         """In place of `squall.cluster.draining.left_of`."""
-        found, spans, _ = self._requests[result.run_dir.name]
-        return unanswered(found, spans)
+        level = self.read(result, None).level
+        assert level is not None
+        return Unanswered(level.n_unanswered, level.throughput_hz)
 
     def _served(self, scenario: Scenario, n_servers: int) -> tuple[Requests, list[RunPhase]]:
         plan = plan_scenario(scenario)

@@ -11,8 +11,8 @@ from squall.analysis.arrays import Int64s
 from squall.analysis.clocks.timeline import RunPhase
 from squall.analysis.limits import LIMITS
 from squall.analysis.requests.burst_spans import find_bursts
+from squall.analysis.requests.failures import ANSWERED
 from squall.analysis.requests.requests import Requests
-from squall.analysis.requests.unanswered import unanswered
 from squall.scenarios.series.burstiness import window_counts
 from squall.scenarios.units import NS_PER_S
 
@@ -79,7 +79,7 @@ def level_of(requests: Requests, spans: Sequence[RunPhase], late_from_ns: int | 
     return Level(
         n=len(own),
         n_ok=int(is_ok.sum()),
-        n_unanswered=unanswered(own, spans).n,
+        n_unanswered=int((~own.outcome.is_any_of(ANSWERED)).sum()),
         offered_hz=len(own) * NS_PER_S / length_ns,
         throughput_hz=sum(int(_within(done_ns, span).sum()) for span in spans) * NS_PER_S / length_ns,
         good_hz=int(is_good.sum()) * NS_PER_S / length_ns,

@@ -187,8 +187,8 @@ def _together(so_far: Found) -> Found:
 
 def _disorder_text(seed: int) -> str:
     return (
-        f"other seeds have an edge, and seed {seed} kept no load, but did much worse at less of it, which no queue does"
-        " to a schedule scaled in time: use a quieter host or longer phases"
+        f"seed {seed} kept no load, and did much worse at less of it than at more, where other seeds have an edge: use"
+        " a quieter host or longer phases"
     )
 
 

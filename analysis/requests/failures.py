@@ -23,6 +23,8 @@ ABSENT, REFUSES, WRONG, SLOW, CLIENT = (
 SERVER_KINDS = (ABSENT, REFUSES, WRONG, SLOW)
 """Whose fault a failure is, in the order in which one explains the next."""
 
+ANSWERED = ("ok", "rejected", "server_error", "bad_reply", "unsent")
+"""Outcomes after which the server has nothing more of the request."""
 _KINDS = {
     "transport_error": ABSENT,
     "rejected": REFUSES,

@@ -10,14 +10,13 @@ from typing import Any
 import pytest
 
 from squall.actors.net.triton_control import ControlError
-from squall.analysis.requests.unanswered import Unanswered, unanswered
-from squall.cluster.draining import Draining, drain, pending
+from squall.cluster.draining import Draining, Unanswered, drain, left_of, pending
 from squall.cluster.driver.run import RunResult
 from squall.cluster.interrupts import Interrupts
 from squall.cluster.measured import Measurer
 from squall.cluster.progress import Screen
 from squall.scenarios.config.scenario import Scenario
-from tests.unit.analysis.decisions.test_judged import MAIN, evenly
+from squall.scenarios.units import NS_PER_S
 from tests.unit.scenarios.promises.test_grammar import scenario
 
 PROMISE = {"response": "p(95)<50ms"}
@@ -94,8 +93,11 @@ def test_where_a_server_does_not_tell_as_long_is_waited_as_without_metrics(
 
 
 def test_what_a_server_may_still_have_is_what_timed_out_and_not_what_it_refused() -> None:
-    found = evenly(200, outcome={3: 3, 4: 3, 5: 1, 6: 2})
-    assert unanswered(found, [MAIN]) == Unanswered(2, 19.6)
+    counts = {"ok": 196, "timeout": 1, "cancelled": 1, "rejected": 1, "unsent": 1}
+    measured = SimpleNamespace(outcomes=SimpleNamespace(counts=counts, n_ok=196), duration_ns=10 * NS_PER_S)
+    summary: Any = SimpleNamespace(measure=measured)
+    assert left_of(RunResult(Path("run"), summary, "VALID")) == Unanswered(2, 19.6)
+    assert left_of(RunResult(Path("run"), None, "VALID")) is None
 
 
 class Runs:
