@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from squall.cluster.commands.decisions.sweeps.identity import refuse_changed
 from squall.cluster.commands.decisions.sweeps.journal import Plan, State, read_state
 from squall.cluster.commands.decisions.sweeps.plans import cells_to_run, choosing_plans
 from squall.cluster.commands.decisions.sweeps.runnable import refuse_unrunnable
 from squall.cluster.commands.decisions.sweeps.site import Site
-from squall.cluster.commands.decisions.sweeps.sweeper import refuse_changed
 from squall.scenarios.experiments.experiment import Experiment
 from squall.scenarios.units import NS_PER_S
 

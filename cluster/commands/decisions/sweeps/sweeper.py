@@ -12,6 +12,7 @@ from squall.actors.sampling.gpu.source import temperatures_c
 from squall.analysis.experiments.result import Sweep
 from squall.analysis.experiments.rows import DONE, FAILED, INVALID, Figures, RunRow
 from squall.cluster.commands.decisions.sweeps.cooldown import Cooldown
+from squall.cluster.commands.decisions.sweeps.identity import described, refuse_changed
 from squall.cluster.commands.decisions.sweeps.journal import PLANNED, RUNNING, Journal, Plan
 from squall.cluster.commands.decisions.sweeps.plans import (
     cells_to_run,
@@ -80,20 +81,9 @@ def run_sweep(
         return journal.folder, sweeper.found()
 
 
-def refuse_changed(experiment: Experiment, begun: object, where: Path, path: Path) -> None:
-    """Raises ScenarioError, which names the keys, where the experiment is not the one that was begun."""
-    own, before = experiment.described(), begun if isinstance(begun, dict) else {}
-    changed = [key for key in {**before, **own} if own.get(key) != before.get(key)]
-    if changed:
-        raise ScenarioError(
-            f"{path}: is not the experiment that {where} was begun with: {', '.join(changed)} changed; begin"
-            " a new sweep"
-        )
-
-
 def _journal(experiment: Experiment, asked: Asked) -> Journal:
     if asked.resume is None:
-        return Journal.begin(folder_of_runs(asked.out, experiment.name, "sweep"), experiment.described())
+        return Journal.begin(folder_of_runs(asked.out, experiment.name, "sweep"), described(experiment))
     journal = Journal.resume(asked.resume)
     try:
         refuse_changed(experiment, journal.state.experiment, asked.resume, asked.path)

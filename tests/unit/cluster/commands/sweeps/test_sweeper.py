@@ -276,6 +276,20 @@ def test_a_trace_that_is_gone_refuses_only_what_is_still_to_be_run(tmp_path: Pat
     assert rest.digests == []
 
 
+def test_a_trace_that_was_made_anew_is_another_experiment(tmp_path: Path) -> None:
+    trace = tmp_path / "a.csv"
+    trace.write_text("time\n" + "".join(f"{k / 100}\n" for k in range(100)))
+    arrivals = {"kind": "trace", "file": str(trace), "column": "time", "unit": "s"}
+    experiment = load(tmp_path, matrix={"phases.burst.arrivals": [POISSON, arrivals]})
+    folder, _ = sweep(experiment, tmp_path, FakeRuns())
+    sweep(experiment, tmp_path, FakeRuns(), resume=folder)
+    trace.write_text(trace.read_text() + "1.5\n")
+    with pytest.raises(ScenarioError, match=r"was begun with: trace .*a\.csv changed; begin a new sweep"):
+        sweep(experiment, tmp_path, FakeRuns(), resume=folder)
+    with pytest.raises(ScenarioError, match=r"trace .*a\.csv changed"):
+        rehearse(experiment, folder, Path("experiment.yaml"), SITE, False)
+
+
 def test_force_runs_all_again_and_keeps_the_rows_that_were(tmp_path: Path) -> None:
     experiment = load(tmp_path)
     folder, _ = sweep(experiment, tmp_path, FakeRuns())
