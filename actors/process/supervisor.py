@@ -18,6 +18,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Collection
 from pathlib import Path
 
 _PR_SET_PDEATHSIG = 1
@@ -35,6 +36,8 @@ _STARTED = "started"
 """Of a server's folder: its time is that of the latest launch."""
 _WITHIN_S = 2.0
 """What the start of a process is known to (/proc/stat has the boot to a second), and more."""
+_OPENED_S = 30.0
+"""After nsys made a semaphore its process has opened it: the name is no longer needed."""
 
 
 def _set_up_child() -> None:
@@ -92,13 +95,16 @@ def _wait_until_gone(wanted: str | None, timeout_s: float) -> bool:
     return False
 
 
-def _clean_up(name: str, stop_timeout_s: float) -> None:
+def _clean_up(name: str, stop_timeout_s: float) -> set[int]:
+    """Ends every descendant; those that there were."""
+    found = set(descendants())
     _signal([pid for pid, called in descendants().items() if called == name], signal.SIGTERM)
     _wait_until_gone(name, stop_timeout_s)
     for number in (signal.SIGTERM, signal.SIGKILL):
         _signal(list(descendants()), number)
         if _wait_until_gone(None, _KILL_GRACE_S):
-            return
+            break
+    return found
 
 
 def region_prefix(folder: str) -> str:
@@ -107,18 +113,23 @@ def region_prefix(folder: str) -> str:
 
 
 def remove_leftovers(
-    folder: str, since_s: float | None = None, memory: Path = _MEMORY, environments: Path = _ENVIRONMENTS
+    folder: str,
+    since_s: float | None = None,
+    memory: Path = _MEMORY,
+    environments: Path = _ENVIRONMENTS,
+    ended: Collection[int] = (),
 ) -> None:
     """What a killed server with that folder left: its shared memory, 1 MiB an instance or more, nsys's semaphores of
     it, and the empty folders that were made since it was launched and that no server which lives can have made.
 
-    `since_s`: of its launch, Unix seconds; None: as the folder says.
+    `since_s`: of its launch, Unix seconds; None: as the folder says. `ended`: processes of it that are known to have
+    ended.
     """
     for path in memory.glob(f"{region_prefix(folder)}*"):
         path.unlink(missing_ok=True)
     with contextlib.suppress(OSError):
         since_s = since_s or Path(folder, _STARTED).stat().st_mtime
-        _remove_semaphores(memory, since_s)
+        _remove_semaphores(memory, since_s, ended)
         starts = _server_starts(environments)
         for path in environments.glob("python_env_*"):
             with contextlib.suppress(OSError):  # gone meanwhile, or not empty
@@ -128,13 +139,20 @@ def remove_leftovers(
                     path.rmdir()
 
 
-def _remove_semaphores(memory: Path, since_s: float) -> None:
-    """Those that nsys has for each process it observes, of processes that have ended since."""
+def _remove_semaphores(memory: Path, since_s: float, ended: Collection[int]) -> None:
+    """Those that nsys has for each process it observes, of processes that have ended since.
+
+    Who shares this memory may have processes that are not seen here, as a container has: what is not known to be of
+    one of `ended` is left until such a process has opened it.
+    """
+    now_s = time.time()
     for path in memory.glob(f"{_NSYS_SEMAPHORE}*"):
         with contextlib.suppress(OSError):  # gone meanwhile
             found = path.lstat()
+            number = path.name.removeprefix(_NSYS_SEMAPHORE)
             is_ours = found.st_uid == os.getuid() and found.st_mtime >= since_s - _WITHIN_S
-            if is_ours and not Path("/proc", path.name.removeprefix(_NSYS_SEMAPHORE)).exists():
+            is_opened = found.st_mtime < now_s - _OPENED_S or number in map(str, ended)
+            if is_ours and is_opened and not Path("/proc", number).exists():
                 path.unlink()
 
 
@@ -178,15 +196,17 @@ def _supervise(stop_timeout_s: float, name: str, folder: str, command: list[str]
     ready, _, _ = select.select([0, watch], [], [])
     code = command_process.wait() if watch in ready else 0
     # a launcher (nsys) may end before what it launched
-    while 0 not in ready and name in descendants().values():
+    own = {command_process.pid}
+    while 0 not in ready and name in (living := descendants()).values():
+        own |= living.keys()
         ready, _, _ = select.select([0], [], [], _POLL_S)
     # then nsys, if it recorded the server, writes its report
     deadline = time.monotonic() + _REPORT_S
     while 0 not in ready and "nsys" in descendants().values() and time.monotonic() < deadline:
         ready, _, _ = select.select([0], [], [], _POLL_S)
-    _clean_up(name, stop_timeout_s)
+    own |= _clean_up(name, stop_timeout_s)
     if folder != "-":
-        remove_leftovers(folder, since_s)
+        remove_leftovers(folder, since_s, ended=own)
     return code if code >= 0 else 128 - code
 
 

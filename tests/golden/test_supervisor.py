@@ -234,15 +234,20 @@ def test_a_wait_for_the_end_of_processes_reaps_children_and_has_a_deadline() -> 
 
 
 def test_semaphores_of_nsys_go_with_the_processes_that_it_observed(tmp_path: Path) -> None:
-    """Not that of a process that lives, nor one that is older than the server."""
-    with subprocess.Popen(["true"]) as ended:
+    """Not that of a process that lives, nor one that is older than the server; nor, yet, a young one of a process that
+    may live where it is not seen: nsys makes it before the process opens it, and a server that finds none ends."""
+    with subprocess.Popen(["true"]) as ended, subprocess.Popen(["true"]) as unknown:
         ended.wait()
-    dead, living, old = (
-        tmp_path / f"sem.nsys_sem_{number}" for number in (ended.pid, os.getpid(), 2**22 + 1)
-    )
-    for path in (dead, living, old):
-        path.touch()
+        unknown.wait()
     now_s = time.time()
-    os.utime(old, (now_s - 60, now_s - 60))
-    squall.actors.process.supervisor.remove_leftovers(str(tmp_path), now_s - 10, tmp_path, tmp_path)
-    assert [path.exists() for path in (dead, living, old)] == [False, True, True]
+    own, living, old, young, opened = (
+        tmp_path / f"sem.nsys_sem_{number}"
+        for number in (ended.pid, os.getpid(), 2**22 + 1, unknown.pid, 2**22 + 2)
+    )
+    for path, age_s in ((own, 0), (living, 0), (old, 90), (young, 0), (opened, 40)):
+        path.touch()
+        os.utime(path, (now_s - age_s, now_s - age_s))
+    squall.actors.process.supervisor.remove_leftovers(
+        str(tmp_path), now_s - 60, tmp_path, tmp_path, {ended.pid}
+    )
+    assert [path.exists() for path in (own, living, old, young, opened)] == [False, True, True, True, False]
