@@ -38,7 +38,7 @@ def notes_of(
 def _disorder(rows: Sequence[Row]) -> Iterator[str]:
     """Where one schedule did much worse at less load, which no queue makes it do."""
     tried = sorted((one for one in rows if one.purpose == BRACKET), key=attrgetter("seed"))
-    found = [disorder(own) for _, own in groupby(tried, attrgetter("seed"))]
+    found = [disorder(one.probe for one in own) for _, own in groupby(tried, attrgetter("seed"))]
     worst = max((one for one in found if one is not None), key=lambda one: one[0], default=None)
     if worst is not None:
         share, low, high = worst

@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from typing import Protocol, TypeVar
 
 from squall.analysis.decisions.figures import BROKEN, INVALID, KEPT, UNDECIDED, PromiseFigures, worst_verdict
 from squall.scenarios.promises.promise import Promise
@@ -56,20 +55,7 @@ Measure = Callable[[int, float, str], Probe]
 """Measures the schedule of a seed at a mean rate, Hz, for a purpose; the probe tells the rate that it had."""
 
 
-class HasMargin(Protocol):
-    """A level with the margin of its figure, as `Probe` has them."""
-
-    @property
-    def rate_hz(self) -> float: ...
-
-    @property
-    def margin(self) -> float | None: ...
-
-
-Level = TypeVar("Level", bound=HasMargin)
-
-
-def disorder(levels: Iterable[Level]) -> tuple[float, Level, Level] | None:
+def disorder(levels: Iterable[Probe]) -> tuple[float, Probe, Probe] | None:
     """By how much, as a share of the figure, one schedule did worse at less load than at more: the largest of all pairs
     with its two levels, the lower one first. None below 22 %: what no queue does to a schedule scaled in time."""
     known = sorted((one for one in levels if one.margin is not None), key=lambda one: one.rate_hz)
