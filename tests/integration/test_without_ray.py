@@ -97,6 +97,7 @@ def test_a_session_whose_ray_died_takes_next_to_no_cpu(alone: Bench, names: tupl
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_a_load_that_outlives_the_gcs_by_more_than_rays_patience_is_whole(alone: Bench) -> None:
     live = alone.start_run(_run_of(75))
     alone.wait_for_phase("burst", 1)

@@ -24,6 +24,7 @@ def parent(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @many(60)
 @given(shape=shapes(most_requests=60))
 def test_many_planted_runs_come_out_as_loops_find_them(shape: Shape, parent: Path) -> None:
@@ -36,6 +37,7 @@ def test_many_planted_runs_come_out_as_loops_find_them(shape: Shape, parent: Pat
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @many(60)
 @given(shape=shapes(most_requests=60), on_ms=st.integers(1, 120), pause_ms=st.integers(1, 100))
 def test_many_runs_in_windows_come_out_as_loops_find_them(
