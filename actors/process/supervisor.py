@@ -97,14 +97,14 @@ def _wait_until_gone(wanted: str | None, timeout_s: float) -> bool:
 
 def _clean_up(name: str, stop_timeout_s: float) -> set[int]:
     """Ends every descendant; those that there were."""
-    found = set(descendants())
-    _signal([pid for pid, called in descendants().items() if called == name], signal.SIGTERM)
+    found = descendants()
+    _signal([pid for pid, called in found.items() if called == name], signal.SIGTERM)
     _wait_until_gone(name, stop_timeout_s)
     for number in (signal.SIGTERM, signal.SIGKILL):
         _signal(list(descendants()), number)
         if _wait_until_gone(None, _KILL_GRACE_S):
             break
-    return found
+    return set(found)
 
 
 def region_prefix(folder: str) -> str:
@@ -145,13 +145,13 @@ def _remove_semaphores(memory: Path, since_s: float, ended: Collection[int]) -> 
     Who shares this memory may have processes that are not seen here, as a container has: what is not known to be of
     one of `ended` is left until such a process has opened it.
     """
-    now_s = time.time()
+    now_s, own = time.time(), {str(pid) for pid in ended}
     for path in memory.glob(f"{_NSYS_SEMAPHORE}*"):
         with contextlib.suppress(OSError):  # gone meanwhile
             found = path.lstat()
             number = path.name.removeprefix(_NSYS_SEMAPHORE)
             is_ours = found.st_uid == os.getuid() and found.st_mtime >= since_s - _WITHIN_S
-            is_opened = found.st_mtime < now_s - _OPENED_S or number in map(str, ended)
+            is_opened = found.st_mtime < now_s - _OPENED_S or number in own
             if is_ours and is_opened and not Path("/proc", number).exists():
                 path.unlink()
 

@@ -116,8 +116,17 @@ def _parser() -> argparse.ArgumentParser:
     return out
 
 
+def queued(values: Iterable[_One]) -> SimpleQueue[_One]:
+    """What works that go on at once take turns on."""
+    found = SimpleQueue[_One]()
+    for one in values:
+        found.put(one)
+    return found
+
+
 @contextlib.contextmanager
-def _taken(queue: SimpleQueue[_One]) -> Iterator[_One]:
+def taken(queue: SimpleQueue[_One]) -> Iterator[_One]:
+    """One of `queue`, which has it back at the end; waits for it."""
     one = queue.get()
     try:
         yield one
@@ -126,9 +135,7 @@ def _taken(queue: SimpleQueue[_One]) -> Iterator[_One]:
 
 
 def _of_null(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
-    cores = SimpleQueue[list[int]]()
-    for own in core_sets(options.parallel):
-        cores.put(own)
+    cores = queued(core_sets(options.parallel))
     service_ns = parse_duration(options.service)
     truth_hz = LOAD * NS_PER_S / service_ns
     found: dict[str, Any] = {"service": options.service, "truth_hz": truth_hz, "requests": options.requests}
@@ -138,7 +145,7 @@ def _of_null(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
 
         def searched(number: int, scenario: dict[str, Any] = scenario, cv: float = cv) -> dict[str, Any]:
             served = NullProcess(f"--service=constant:{service_ns}ns", "--servers=1")
-            with _taken(cores) as own, served as null:
+            with taken(cores) as own, served as null:
                 alone_on(null.pid, own[0])
                 url = f"http://127.0.0.1:{null.ports['http']}"
                 place = folder / f"cv{cv:g}-{number}"
@@ -182,7 +189,7 @@ def _of_head(
 ) -> dict[str, Any]:
     limit_ns = round(parse_duration(options.limit) * LIMITS[cv] / LIMITS[1.0])
     first = _head_scenario(options.about, cv, options.requests, limit_ns)
-    with _taken(slots) as on:
+    with taken(slots) as on:
         pilot = search(folder / "pilot", first, options, 500, on.cores, ["--server", on.url], 1)
     about_hz = pilot["capacity_hz"]
     if about_hz is None:
@@ -192,11 +199,11 @@ def _of_head(
 
     def scanned(place: int) -> dict[str, float]:
         ratio = options.reach ** (2.0 * place / (options.scan - 1) - 1.0)
-        with _taken(slots) as on:
+        with taken(slots) as on:
             return late_at(folder / f"scan-{place}", long, about_hz, ratio, options, on)
 
     def searched(number: int) -> dict[str, Any]:
-        with _taken(slots) as on:
+        with taken(slots) as on:
             more = ["--server", on.url]
             return search(folder / f"{number}", scenario, options, number, on.cores, more)
 

@@ -22,11 +22,10 @@ from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from queue import SimpleQueue
 from typing import Any
 
 from squall.scenarios.units import NS_PER_S, parse_duration
-from tests.bench.capacity_known import LIMITS, LOAD, alone_on, core_sets, null_scenario, squall
+from tests.bench.capacity_known import LIMITS, LOAD, alone_on, core_sets, null_scenario, queued, squall, taken
 from tests.bench.compare_known import chance_of_as_many
 from tests.null_process import NullProcess
 
@@ -59,17 +58,12 @@ def checked_once(
 
 def run_all(options: argparse.Namespace) -> list[dict[str, Any]]:
     """All sets, `--parallel` at a time, the loads in turn; what there is so far is written after each."""
-    groups = SimpleQueue[list[int]]()
-    for group in core_sets(options.parallel):
-        groups.put(group)
+    groups = queued(core_sets(options.parallel))
     done: list[dict[str, Any]] = []
 
     def one(job: tuple[float, int]) -> None:
-        cores = groups.get()
-        try:
+        with taken(groups) as cores:
             done.append(checked_once(*job, cores, options))
-        finally:
-            groups.put(cores)
         (options.out / "check_known.json").write_text(json.dumps(summary(done, options), indent=1))
 
     jobs = [

@@ -26,11 +26,11 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from math import comb
 from pathlib import Path
-from queue import Queue
 from typing import Any
 
 import yaml
 
+from tests.bench.capacity_known import queued, taken
 from tests.null_process import NullProcess
 
 CASES = ("null-1.00", "null-1.03", "null-1.10", "triton-1.00", "triton-1.03", "triton-1.10")
@@ -126,17 +126,12 @@ def core_groups(n: int) -> list[list[int] | None]:
 
 def run_all(options: argparse.Namespace) -> list[dict[str, Any]]:
     """All comparisons, `--parallel` at a time; what there is so far is written after each."""
-    groups = Queue[list[int] | None]()
-    for group in core_groups(options.parallel):
-        groups.put(group)
+    groups = queued(core_groups(options.parallel))
     done = list[dict[str, Any]]()
 
     def one(job: tuple[str, int]) -> None:
-        cores = groups.get()
-        try:
+        with taken(groups) as cores:
             done.append(compare_once(*job, cores, options))
-        finally:
-            groups.put(cores)
         told = done[-1]
         print(
             f"{told['case']} {told['number']}: {told['verdict']}, {told['seconds']} s",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,14 +19,14 @@ def described(experiment: Experiment) -> dict[str, Any]:
     return {**experiment.described(), _TRACES: _digests(experiment)}
 
 
-def refuse_changed(experiment: Experiment, begun: Mapping[str, Any], where: Path, path: Path) -> None:
+def refuse_changed(experiment: Experiment, begun: object, where: Path, path: Path) -> None:
     """Raises ScenarioError, which names the keys and traces, where the experiment is not the one that was begun.
 
     A trace that is gone since has not changed: what is still to be run with it is refused when it is planned.
     """
-    own, before = experiment.described(), {key: value for key, value in begun.items() if key != _TRACES}
+    own, before = experiment.described(), dict(begun) if isinstance(begun, dict) else {}
+    then = before.pop(_TRACES, {})
     changed = [key for key in {**before, **own} if own.get(key) != before.get(key)]
-    then = begun.get(_TRACES, {})
     changed += [
         f"trace {trace}" for trace, sha in _digests(experiment).items() if then.get(trace, sha) != sha
     ]
