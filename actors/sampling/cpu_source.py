@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence, Sized
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -35,17 +35,19 @@ _N_FIELDS = 8
 class _Limits:
     """What bounds a group of processes: cores that it may run on, its tightest quota, its pressure file."""
 
-    n_cores: int | None = None
+    cores: frozenset[int] | None = None
     quota: Quota | None = None
     pressure: str | None = None
 
 
 @dataclass(frozen=True)
 class _Counts:
-    """Everything cumulative at one instant. CPU by process; time waited, and times run, by thread's file."""
+    """Everything cumulative at one instant. Ticks of the node and of each core; CPU by process; time waited, and times
+    run, by thread's file."""
 
     at_ns: int
     ticks: tuple[int, ...]
+    ticks_of: dict[int, tuple[int, ...]]
     cpu_ns: dict[str, dict[int, int]]
     waited: dict[str, dict[str, tuple[int, int]]]
     psi: dict[str, int | None]
@@ -74,7 +76,7 @@ class CpuSource:
     agent: int
     proc: str = "/proc"
     cpu_clock: Callable[[int], int | None] = process_cpu_ns
-    affinity: Callable[[int], Sized] = os.sched_getaffinity
+    affinity: Callable[[int], Collection[int]] = os.sched_getaffinity
     table: str = field(default="cpu_samples", init=False)
 
     def __post_init__(self) -> None:
@@ -136,10 +138,10 @@ class CpuSource:
         """Of the first process that is there: all of a group are started alike."""
         for pid in pids:
             try:
-                n_cores = len(self.affinity(pid))
+                cores = frozenset(self.affinity(pid))
             except OSError:
                 continue
-            return _Limits(n_cores, tightest_quota(pid, self.proc), pressure_file(pid, self.proc))
+            return _Limits(cores, tightest_quota(pid, self.proc), pressure_file(pid, self.proc))
         return _Limits()
 
     def _read(self, now_ns: int) -> _Counts:
@@ -149,9 +151,13 @@ class CpuSource:
         pressure = self._pressure.read()
         own = self._limits["server"].pressure
         of_server = read_once(own) if own is not None else None
+        node, *each = (
+            line.split(None, _N_FIELDS + 1) for line in stat.splitlines() if line.startswith(b"cpu")
+        )
         return _Counts(
             now_ns,
-            tuple(map(int, stat.split(None, _N_FIELDS + 1)[1 : _N_FIELDS + 1])),
+            _ticks(node),
+            {int(words[0][3:]): _ticks(words) for words in each},
             {name: self._clocks(pids) for name, pids in self._groups.items()},
             {name: self._waited(self._groups[name]) for name in ("server", "clients")},
             {
@@ -182,9 +188,7 @@ class CpuSource:
         return found
 
     def _row(self, current: _Counts, before: _Counts) -> Row:
-        spent = [
-            max(0, now - then) * self._tick_ns for now, then in zip(current.ticks, before.ticks, strict=True)
-        ]
+        spent = self._spent(current.ticks, before.ticks)
         for path in {path for of in before.waited.values() for path in of} - {
             path for of in current.waited.values() for path in of
         }:
@@ -192,7 +196,6 @@ class CpuSource:
         idle_ns, steal_ns = sum(spent[index] for index in _IDLE), spent[_STEAL]
         own = {name: _gained(current.cpu_ns[name], before.cpu_ns.get(name, {})) for name in current.cpu_ns}
         busy_ns = sum(spent) - idle_ns - steal_ns
-        server = self._limits["server"]
         return {
             "t_ns": current.at_ns, "interval_ns": current.at_ns - before.at_ns,
             "n_cores": os.cpu_count() or 1,
@@ -200,11 +203,25 @@ class CpuSource:
             "clients_ns": own["clients"], "squall_ns": own["squall"],
             "others_ns": max(0, busy_ns - sum(own.values())), "idle_ns": idle_ns, "steal_ns": steal_ns,
             **self._waits("server", current, before), **self._waits("clients", current, before),
-            "server_cores": server.n_cores,
+            **self._of_server_cores(current, before),
             "is_quota_shared": self._is_shared,
             **{name: gained(now, before.psi[name]) for name, now in current.psi.items()},
             **_held("server", current, before), **_held("clients", current, before),
         }  # fmt: skip
+
+    def _of_server_cores(self, current: _Counts, before: _Counts) -> Row:
+        """How many there are, and who had them: null where no process of the server is known here."""
+        cores = self._limits["server"].cores
+        if cores is None:
+            return {"server_cores": None, "server_cores_busy_ns": None}
+        known = cores & current.ticks_of.keys() & before.ticks_of.keys()
+        spent = [self._spent(current.ticks_of[core], before.ticks_of[core]) for core in known]
+        busy_ns = sum(sum(one) - sum(one[index] for index in (*_IDLE, _STEAL)) for one in spent)
+        return {"server_cores": len(cores), "server_cores_busy_ns": busy_ns if known == cores else None}
+
+    def _spent(self, now: tuple[int, ...], before: tuple[int, ...]) -> list[int]:
+        """Nanoseconds by field of a cpu line."""
+        return [max(0, later - then) * self._tick_ns for later, then in zip(now, before, strict=True)]
 
     def _waits(self, group: str, current: _Counts, before: _Counts) -> Row:
         names = (f"{group}_wait_ns", f"{group}_runs")
@@ -218,6 +235,11 @@ class CpuSource:
             )
             for index, name in enumerate(names)
         }
+
+
+def _ticks(words: Sequence[bytes]) -> tuple[int, ...]:
+    """Of a cpu line of /proc/stat."""
+    return tuple(map(int, words[1 : _N_FIELDS + 1]))
 
 
 def _gained(now: Mapping[Any, int], before: Mapping[Any, int]) -> int:

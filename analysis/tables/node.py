@@ -230,6 +230,7 @@ TABLES = (
             count("server_runs", "times a thread of the server got a CPU (schedstat)", nullable=True),
             count("clients_runs", "the same of the load workers' threads", nullable=True),
             count("server_cores", "logical CPUs that the server may run on (its affinity)", nullable=True),
+            ns("server_cores_busy_ns", "CPU time that anybody had of these", nullable=True),
             flag("is_quota_shared", "load workers use up the server's CPU quota too", nullable=True),
             ns(
                 "psi_cpu_some_ns", "time in which some task of the node waited for a CPU (PSI)", nullable=True

@@ -7,7 +7,7 @@ another. So of each second it is asked how much CPU the server lacked that someb
 
     wait     time in which its threads could run and had no CPU, summed over them, less 50 us for each time one got
              one: a wake-up costs that where nobody is in its way
-    foreign  CPU time of all that is not the server
+    foreign  CPU time of all that is not the server, on the cores that the server may run on
     allowed  CPU time that it could have had at most: its cores, or its quota if that is less, times the interval
     had      its own CPU time
 
@@ -167,11 +167,12 @@ def _taken(rows: pa.Table, limits: Limits) -> tuple[dict[str, float], Floats]:
     is_own_quota = (_numbers(rows, "server_throttled_periods") > 0) & _flags(rows, "is_quota_shared")
     by_whom["others"] = np.where(is_own_quota, 0.0, by_whom["others"])
     foreign: Floats = np.sum(list(by_whom.values()), axis=0)
+    on_its_cores = np.maximum(0.0, _numbers(rows, "server_cores_busy_ns", float("inf")) - had)
     cores = _numbers(rows, "server_cores", float("inf"))
     quota = _numbers(rows, "server_quota_cores", float("inf"))
     n_cores = _numbers(rows, "n_cores")
     allowed = np.minimum(np.minimum(cores, quota), n_cores) * interval
-    lacked = np.minimum(np.minimum(wait, foreign), np.maximum(0.0, allowed - had))
+    lacked = np.minimum.reduce([wait, foreign, on_its_cores, np.maximum(0.0, allowed - had)])
     stolen = _stolen(rows, had)
     wanted = had + lacked + stolen
     total = float(wanted.sum())
@@ -243,7 +244,9 @@ def _known(rows: pa.Table, name: str) -> Floats:
 
 
 def _numbers(rows: pa.Table, name: str, null: float = 0.0) -> Floats:
-    """The column, with `null` for what is null."""
+    """The column, with `null` for what is null, as all is of a column that a run of before does not have."""
+    if name not in rows.column_names:
+        return np.full(rows.num_rows, null)
     found = rows.column(name).cast(pa.float64()).fill_null(null)
     return np.asarray(found.to_numpy(), dtype=np.float64)
 

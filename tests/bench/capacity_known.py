@@ -18,17 +18,19 @@ import json
 import math
 import os
 import platform
+import random
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from queue import SimpleQueue
+from statistics import fmean
 from typing import Any, TypeVar
 
 import yaml
@@ -80,12 +82,27 @@ def alone_on(pid: int, core: int) -> None:
 
 
 def core_sets(n_parallel: int) -> list[list[int]]:
-    """As many sets of cores of this process, apart from one another, each of two at least. Raises SystemExit."""
-    cores = sorted(os.sched_getaffinity(0))
+    """As many sets of cores of this process, apart from one another, each of two at least. Raises SystemExit.
+
+    The threads of one physical core lie beside one another.
+    """
+    cores = sorted(os.sched_getaffinity(0), key=lambda core: (min(_siblings(core)), core))
     size = len(cores) // n_parallel
     if size < 2:
         raise SystemExit(f"{n_parallel} searches at once need {2 * n_parallel} cores, there are {len(cores)}")
     return [cores[place * size : (place + 1) * size] for place in range(n_parallel)]
+
+
+def _siblings(core: int) -> set[int]:
+    """The hardware threads of a core's physical core, itself among them; itself alone where Linux does not tell."""
+    try:
+        text = Path(f"/sys/devices/system/cpu/cpu{core}/topology/thread_siblings_list").read_text(
+            encoding="ascii"
+        )
+    except OSError:
+        return {core}
+    ranges = [one.split("-") for one in text.strip().split(",")]
+    return {core for ends in ranges for core in range(int(ends[0]), int(ends[-1]) + 1)}
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -177,7 +194,8 @@ def _of_triton(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
             server = TritonServer(model, ServerConfig(), place, None, has_gpu=False, cores=(own[0],))
             stack.callback(server.stop)
             at = server.start()
-            slots.put(_Slot(f"http://{at.host}:{at.port}", own[1:]))
+            own = [core for core in own if core not in _siblings(own[0])] or own[1:]
+            slots.put(_Slot(f"http://{at.host}:{at.port}", own))
         # the searches of both shapes, and the scans beside them, take turns on the same servers
         with ThreadPoolExecutor(len(options.cv)) as pool:
             found = pool.map(lambda cv: _of_head(options, folder / f"cv{cv:g}", slots, cv), options.cv)
@@ -197,50 +215,57 @@ def _of_head(
     scenario = _head_scenario(about_hz, cv, options.requests, limit_ns)
     long = _head_scenario(about_hz, cv, options.scan_requests, limit_ns)
 
-    def scanned(place: int) -> dict[str, float]:
+    def scanned(place: int, seed: int) -> float:
         ratio = options.reach ** (2.0 * place / (options.scan - 1) - 1.0)
         with taken(slots) as on:
-            return late_at(folder / f"scan-{place}", long, about_hz, ratio, options, on)
+            return late_at(folder / f"scan-{place}-{seed}", long, ratio, seed, on)
 
     def searched(number: int) -> dict[str, Any]:
         with taken(slots) as on:
             more = ["--server", on.url]
             return search(folder / f"{number}", scenario, options, number, on.cores, more)
 
+    seeds = range(_SCAN_SEED, _SCAN_SEED + options.scan_seeds)
+    runs = [(place, seed) for place in range(options.scan) for seed in seeds]
+    numbers = range(options.first, options.first + options.searches)
+    # in an order drawn at random, so that a host that drifts does so under the scan and the searches alike
+    works: list[tuple[int, int | None]] = [*runs, *((number, None) for number in numbers)]
+    random.Random(_SCAN_SEED).shuffle(works)
+    lates: dict[tuple[int, int], Future[float]] = {}
+    answers: dict[int, Future[dict[str, Any]]] = {}
     with ThreadPoolExecutor(options.parallel) as pool:
-        scan = pool.map(scanned, range(options.scan))
-        answers = pool.map(searched, range(options.first, options.first + options.searches))
-        levels = list(scan)
+        for number, seed in works:
+            if seed is None:
+                answers[number] = pool.submit(searched, number)
+            else:
+                lates[number, seed] = pool.submit(scanned, number, seed)
+        levels = [
+            {
+                "rate_hz": about_hz * options.reach ** (2.0 * place / (options.scan - 1) - 1.0),
+                "late_ratio": fmean(lates[place, seed].result() for seed in seeds),
+            }
+            for place in range(options.scan)
+        ]
         sys.stderr.write(f"scan of cv {cv:g}: {json.dumps(levels)}\n")
         truth_hz = crossing_hz(levels, 0.05)
         return {
             "limit_ms": limit_ns / 1e6,
             "truth_hz": truth_hz,
             "scan": levels,
-            "searches": _counted(answers, truth_hz),
+            "searches": _counted((answers[number].result() for number in numbers), truth_hz),
         }
 
 
-def late_at(
-    folder: Path,
-    scenario: dict[str, Any],
-    base_hz: float,
-    ratio: float,
-    options: argparse.Namespace,
-    on: _Slot,
-) -> dict[str, float]:
-    """The late share at a load, over seeds that no search has. Raises SystemExit where a run is INVALID twice."""
-    shares = []
-    for seed in range(_SCAN_SEED, _SCAN_SEED + options.scan_seeds):
-        words = ["run", "--set", f"phases.main.speed={ratio:.5f}", "--seed", str(seed), "--server", on.url]
-        for attempt in range(2):
-            summary = squall(folder / f"{seed}-{attempt}", scenario, words, on.cores)
-            if summary["verdict"]["status"] == "VALID":
-                break
-        else:
-            raise SystemExit(f"a run of the scan is INVALID twice: {summary['verdict']['reasons'][0]}")
-        shares.append(summary["promises"][0]["late_ratio"])
-    return {"rate_hz": base_hz * ratio, "late_ratio": sum(shares) / len(shares)}
+def late_at(folder: Path, scenario: dict[str, Any], ratio: float, seed: int, on: _Slot) -> float:
+    """The late share at a load, of a seed that no search has. Raises SystemExit where the run is INVALID twice."""
+    words = ["run", "--set", f"phases.main.speed={ratio:.5f}", "--seed", str(seed), "--server", on.url]
+    for attempt in range(2):
+        summary = squall(folder / f"{attempt}", scenario, words, on.cores)
+        if summary["verdict"]["status"] == "VALID":
+            late = summary["promises"][0]["late_ratio"]
+            sys.stderr.write(f"{folder.name} at {ratio:.3f}: {late:.4f}\n")
+            return float(late)
+    raise SystemExit(f"a run of the scan is INVALID twice: {summary['verdict']['reasons'][0]}")
 
 
 def crossing_hz(scan: Sequence[dict[str, float]], share: float) -> float:

@@ -43,9 +43,13 @@ class Node:
     def waited(self, pid: int, ns: int, thread: int | None = None, runs: int = 7) -> None:
         self.write(f"{pid}/task/{thread or pid}/schedstat", f"5 {ns} {runs}\n")
 
-    def busy(self, user: int, idle: int, steal: int = 0) -> None:
-        """Ticks of 10 ms so far."""
-        self.write("stat", f"cpu {user} 0 0 {idle} 0 0 0 {steal} 0 0\n")
+    def busy(self, user: int, idle: int, steal: int = 0, of_cores: tuple[tuple[int, int], ...] = ()) -> None:
+        """Ticks of 10 ms so far; `of_cores`: those of each core, user and idle."""
+        lines = [f"cpu {user} 0 0 {idle} 0 0 0 {steal} 0 0"]
+        lines += [
+            f"cpu{core} {busy} 0 0 {free} 0 0 0 {steal} 0 0" for core, (busy, free) in enumerate(of_cores)
+        ]
+        self.write("stat", "\n".join([*lines, "intr 5 5", ""]))
 
     def group(self, name: str, **files: str) -> None:
         folder = self.groups / name
@@ -96,6 +100,19 @@ def test_every_process_is_counted_to_whom_it_belongs_and_the_rest_is_the_others(
     assert (row["others_ns"], row["idle_ns"], row["steal_ns"]) == (S, S // 2, 0)
     assert (row["server_wait_ns"], row["clients_wait_ns"], row["server_cores"]) == (40 + 100 + 2, 9, 2)
     assert (row["server_runs"], row["clients_runs"]) == (3, 0)
+
+
+@pytest.mark.parametrize(
+    ("cores", "busy_ns"), [({1}, S * 3 // 10), ({0, 1}, S * 6 // 5), ({0, 7}, None), ({0, 1, 2}, S * 6 // 5)]
+)
+def test_who_had_the_cores_of_the_server_is_counted_on_them_alone(
+    node: Node, cores: set[int], busy_ns: int | None
+) -> None:
+    source = node.source()
+    source.affinity = lambda _: cores
+    node.busy(10, 0, of_cores=((5, 0), (5, 0), (0, 0)))
+    row = one_second(source, lambda: node.busy(130, 180, of_cores=((95, 10), (35, 70), (0, 100))))
+    assert (row["server_cores"], row["server_cores_busy_ns"]) == (len(cores), busy_ns)
 
 
 def test_a_server_that_is_not_here_has_no_cpu_and_no_waiting(node: Node) -> None:

@@ -59,14 +59,37 @@ def test_a_server_beside_spinners_is_starved_by_others() -> None:
         {"server": 0.99, "others": 1.0, "wait": 3.0, "server_cores": 1},  # pinned to one core, which it fills
         {"server": 0.5, "others": 1.4, "wait": 2.0, "server_quota_cores": 0.5},  # at the end of its quota
         {"server": 0.2, "others": 1.0, "wait": 0.2, "runs": 5_000},  # small waits: wake-ups
+        # its threads hand a request on to one another on the one core that it has, and nobody else is there
+        {
+            "server": 0.2,
+            "others": 1.0,
+            "wait": 0.18,
+            "server_cores": 1,
+            "server_cores_busy_ns": S * 21 // 100,
+        },
         {},
     ],
-    ids=["its own threads", "cores enough", "its own core", "its own quota", "wake-ups", "idle"],
+    ids=[
+        "its own threads",
+        "cores enough",
+        "its own core",
+        "its own quota",
+        "wake-ups",
+        "alone on its core",
+        "idle",
+    ],
 )
 def test_a_server_that_nobody_takes_cpu_from_is_not_starved(second: dict[str, Any]) -> None:
     starved = judge_starvation(shares(second))
     assert starved.starved_by == "none"
     assert [check.is_met for check in cpu_checks([starved])] == [True]
+
+
+def test_a_server_tied_to_a_core_lacks_what_others_had_of_that_core() -> None:
+    second = {"server": 0.2, "others": 1.5, "wait": 0.6, "server_cores": 1}
+    found = shares({**second, "server_cores_busy_ns": S * 7 // 10})
+    assert found.taken_ratio == pytest.approx(0.5 / 0.7)
+    assert judge_starvation(found).starved_by == "others"
 
 
 def test_a_full_server_that_shares_its_cores_lacks_what_the_others_had() -> None:
@@ -133,6 +156,12 @@ def test_what_the_hypervisor_took_counts_as_the_others() -> None:
     assert starved.starved_by == "others"
     assert starved.ratio == pytest.approx(1.0 / 1.6)  # nobody else ran, so that all that was stolen was its
     assert starved.sentence.startswith("The hypervisor")
+
+
+def test_a_run_of_before_does_not_tell_who_had_the_servers_cores() -> None:
+    table = samples({"server": 0.2, "others": 1.5, "wait": 0.6}).drop_columns("server_cores_busy_ns")
+    (found,) = cpu_shares(table, ["burst"])
+    assert found.taken_ratio == pytest.approx(0.6 / 0.8)
 
 
 @pytest.mark.parametrize("column", ["server_ns", "server_wait_ns"])
