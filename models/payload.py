@@ -1,4 +1,4 @@
-"""Seeded inputs and the encoded bodies of inference requests (KServe v2 with Triton's binary tensor extension).
+"""Tensors as bytes, and the encoded bodies of inference requests (KServe v2 with Triton's binary tensor extension).
 
 A body is made once and sent many times; only the request id, of fixed width, differs:
 
@@ -13,6 +13,7 @@ the JSON in the header `Inference-Header-Content-Length`).
 from __future__ import annotations
 
 import json
+import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -20,18 +21,19 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from squall.models.spec import ModelSpec, TensorSpec
-from squall.scenarios.errors import ScenarioError
+from squall.models.spec import ModelSpec
 
 ID_DIGITS = 12
 PREFIX = b'{"id":"'
 
-_NUMPY = {
+NUMPY = {
     "BOOL": np.bool_, "UINT8": np.uint8, "UINT16": np.uint16, "UINT32": np.uint32, "UINT64": np.uint64,
     "INT8": np.int8, "INT16": np.int16, "INT32": np.int32, "INT64": np.int64,
     "FP16": np.float16, "FP32": np.float32, "FP64": np.float64,
 }  # fmt: skip
-_INTEGER_LIMIT = 100
+"""What holds each datatype of a fixed size but BF16."""
+_PREFIX = struct.Struct("<I")
+"""In front of each element of a BYTES tensor: its length (Triton's extension_binary_data.md)."""
 
 
 class Place(NamedTuple):
@@ -69,58 +71,48 @@ def encode_id(request_id: int) -> bytes:
 
 
 def read_tensor(datatype: str, shape: tuple[int, ...], data: bytes) -> NDArray[np.generic]:
-    """The array that raw little-endian `data` holds; BF16 becomes FP32.
+    """The array that raw little-endian `data` holds; BF16 becomes FP32, BYTES an array of bytes objects.
 
-    Raises ValueError for a datatype without a fixed size, and where shape and length disagree.
+    Raises ValueError for an unknown datatype, and where shape and length disagree.
     """
+    if datatype == "BYTES":
+        return objects(_elements_of(data)).reshape(shape)
     if datatype == "BF16":
         upper = np.frombuffer(data, "<u2").astype(np.uint32)
         return (upper << np.uint32(16)).view(np.float32).reshape(shape)
-    if datatype not in _NUMPY:
-        raise ValueError(f"{datatype} has no fixed size")
-    return np.frombuffer(data, np.dtype(_NUMPY[datatype]).newbyteorder("<")).reshape(shape)
+    if datatype not in NUMPY:
+        raise ValueError(f"{datatype} is no datatype of the protocol")
+    return np.frombuffer(data, np.dtype(NUMPY[datatype]).newbyteorder("<")).reshape(shape)
 
 
-def make_input(tensor: TensorSpec, rows: int | None, rng: np.random.Generator) -> NDArray[np.generic]:
-    """A random tensor of `rows` rows (None: no batch dimension).
-
-    Floats are standard normal, integers uniform in 0..99, booleans fair. BF16 is the upper half of FP32.
-    """
-    shape = tensor.dims if rows is None else (rows, *tensor.dims)
-    if tensor.datatype == "BF16":
-        upper = rng.standard_normal(shape, np.float32).view(np.uint32) >> np.uint32(16)
-        return upper.astype(np.uint16)
-    dtype = np.dtype(_NUMPY[tensor.datatype])
-    if dtype.kind == "f":
-        return rng.standard_normal(shape).astype(dtype)
-    return rng.integers(0, 2 if dtype.kind == "b" else _INTEGER_LIMIT, shape).astype(dtype)
+def write_tensor(array: NDArray[np.generic]) -> bytes:
+    """The array as it travels: its numbers; of bytes objects each with its length in front, in C order."""
+    if array.dtype.kind == "O":
+        elements: list[bytes] = array.ravel().tolist()
+        return b"".join(part for one in elements for part in (_PREFIX.pack(len(one)), one))
+    return np.ascontiguousarray(array).tobytes()
 
 
-def make_inputs(
-    spec: ModelSpec, rows: int, variant: int, seed: int, shapes: Mapping[str, tuple[int, ...]] | None = None
-) -> dict[str, NDArray[np.generic]]:
-    """The inputs of one payload variant, by tensor name; the same for the same arguments on any machine.
+def _elements_of(data: bytes) -> list[bytes]:
+    """Raises ValueError where lengths and bytes disagree."""
+    elements, at = [], 0
+    while at < len(data):
+        if at + _PREFIX.size > len(data):
+            raise ValueError("its last length is cut off")
+        (length,) = _PREFIX.unpack_from(data, at)
+        at += _PREFIX.size
+        if at + length > len(data):
+            raise ValueError(f"an element of {length} bytes is cut off")
+        elements.append(data[at : at + length])
+        at += length
+    return elements
 
-    `shapes` gives the dims of inputs that the model leaves open (-1). Raises ScenarioError where one is missing or
-    where `rows` is more than the model takes.
-    """
-    most = spec.max_batch_size if spec.is_batched else 1
-    if rows > most:
-        raise ScenarioError(
-            f"clients.rows: {rows} rows, but model {spec.name} takes at most {most} a request"
-        )
-    rng = np.random.default_rng(np.random.SeedSequence([seed, rows, variant]))
-    shapes = shapes or {}
-    inputs = {}
-    for tensor in spec.inputs:
-        dims = tuple(shapes.get(tensor.name, tensor.dims))
-        if -1 in dims:
-            raise ScenarioError(
-                f"model.shapes.{tensor.name}: model {spec.name} leaves the size open ({list(tensor.dims)}), state it"
-            )
-        fixed = TensorSpec(tensor.name, tensor.datatype, dims)
-        inputs[tensor.name] = make_input(fixed, rows if spec.is_batched else None, rng)
-    return inputs
+
+def objects(elements: list[bytes]) -> NDArray[np.object_]:
+    """An array of them, whatever their lengths."""
+    found = np.empty(len(elements), np.object_)
+    found[:] = elements
+    return found
 
 
 def encode_body(
@@ -135,7 +127,7 @@ def encode_body(
     for tensor in spec.inputs:
         array = inputs[tensor.name]
         place = input_places.get(tensor.name)
-        blob = np.ascontiguousarray(array).tobytes() if place is None else b""
+        blob = write_tensor(array) if place is None else b""
         blobs.append(blob)
         described.append(
             {

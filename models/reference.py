@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from squall.models.heads import Array, forward, make_weights
-from squall.models.payload import make_inputs
+from squall.models.made import Made, make_inputs
 from squall.models.spec import DATATYPE_BYTES, ModelSpec, head_of, head_spec
 from squall.scenarios.errors import ScenarioError, TargetError
 
@@ -32,12 +32,12 @@ Kind = tuple[int, int]
 
 
 def reference_answers(
-    spec: ModelSpec, settings: Mapping[str, int], seed: int, kinds: Iterable[Kind]
+    spec: ModelSpec, settings: Mapping[str, int], seed: int, kinds: Iterable[Kind], made: Made | None = None
 ) -> dict[Kind, dict[str, NDArray[np.generic]]]:
     """Outputs by name for each (rows, variant) of the head `spec.name`; in float32 as the served model computes.
 
-    `seed` is that of the payloads. Raises ScenarioError for an unknown head or size, TargetError where `spec`, that of
-    the running model, is not that of the head.
+    `seed` is that of the payloads, `made` says how they are made. Raises ScenarioError for an unknown head or size,
+    TargetError where `spec`, that of the running model, is not that of the head.
     """
     sizes = head_of(spec.name).sizes(settings)
     promised = head_spec(spec.name, spec.version, sizes, spec.max_batch_size)
@@ -52,7 +52,7 @@ def reference_answers(
     wanted = sorted(set(kinds))
     answers: dict[Kind, dict[str, NDArray[np.generic]]] = {}
     for chunk in _chunks(wanted):
-        inputs = [make_inputs(spec, rows, variant, seed)["INPUT"] for rows, variant in chunk]
+        inputs = [make_inputs(spec, rows, variant, seed, made=made)["INPUT"] for rows, variant in chunk]
         outputs = forward(spec.name, weights, np.concatenate(inputs).astype(np.float32))
         ends = np.cumsum([rows for rows, _ in chunk])[:-1]
         answers |= {kind: {"OUTPUT": part} for kind, part in zip(chunk, _split(outputs, ends), strict=True)}

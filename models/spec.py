@@ -58,15 +58,15 @@ class ModelSpec:
     def from_config(cls, config: Mapping[str, Any], version: str) -> ModelSpec:
         """Spec of a running model from the server's `/v2/models/M/config`.
 
-        Raises TargetError for an input squall cannot make: BYTES or an unknown datatype.
+        Raises TargetError for an input of an unknown datatype.
         """
         max_batch_size = int(config.get("max_batch_size", 0))
         inputs = tuple(_tensor(item) for item in config.get("input", ()))
         for tensor in inputs:
-            if tensor.datatype not in DATATYPE_BYTES:
+            if tensor.datatype not in (*DATATYPE_BYTES, "BYTES"):
                 raise TargetError(
                     f"model {config['name']}: input {tensor.name} has datatype {tensor.datatype}, "
-                    f"squall makes {', '.join(DATATYPE_BYTES)}"
+                    f"squall makes {', '.join(DATATYPE_BYTES)}, BYTES"
                 )
         outputs = tuple(_tensor(item) for item in config.get("output", ()))
         return cls(str(config["name"]), version, inputs, outputs, max_batch_size)

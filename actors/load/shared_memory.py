@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from squall.actors.net.stream import TlsSettings
 from squall.actors.net.triton_control import Control, ControlError
 from squall.actors.process.sweep import hold, sweep
-from squall.models.payload import Place
+from squall.models.payload import Place, write_tensor
 from squall.models.spec import ModelSpec
 from squall.scenarios.errors import ClusterError, ScenarioError, TargetError
 
@@ -132,23 +132,24 @@ def place_tensors(
         theirs: dict[str, Place] = {}
         if settings.inputs:
             for tensor in spec.inputs:
-                ours[tensor.name] = Place(name, end, arrays[tensor.name].nbytes)
-                end = _aligned(end + arrays[tensor.name].nbytes)
+                n_bytes = len(write_tensor(arrays[tensor.name]))
+                ours[tensor.name] = Place(name, end, n_bytes)
+                end = _aligned(end + n_bytes)
         if settings.outputs:
             for tensor in spec.outputs:
-                n_bytes = tensor.n_bytes(kind[0] if spec.is_batched else 1)
-                if n_bytes is None:
+                size = tensor.n_bytes(kind[0] if spec.is_batched else 1)
+                if size is None:
                     raise ScenarioError(
                         f"clients.shared_memory: output {tensor.name} of model {spec.name} has no fixed size, "
                         "no memory can be set aside for it; use {inputs: true, outputs: false}"
                     )
-                theirs[tensor.name] = Place(name, end, n_bytes)
-                end = _aligned(end + n_bytes)
+                theirs[tensor.name] = Place(name, end, size)
+                end = _aligned(end + size)
         places[kind] = Places(ours, theirs)
     region = Region(name, max(end, 1), folder)
     for kind, arrays in inputs.items():
         for tensor_name, place in places[kind].inputs.items():
-            region.write(place, np.ascontiguousarray(arrays[tensor_name]).tobytes())
+            region.write(place, write_tensor(arrays[tensor_name]))
         for place in places[kind].outputs.values():
             region.write(place, _UNWRITTEN * place.n_bytes)
     return region, places

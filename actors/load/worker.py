@@ -42,7 +42,7 @@ from squall.actors.net.stream import allow_many_files, words
 from squall.actors.process.priority import Priority, Scheduling
 from squall.actors.process.sweep import share
 from squall.actors.spill import SpillFile
-from squall.models.payload import make_inputs
+from squall.models.made import Made, make_inputs
 from squall.models.spec import ModelSpec
 from squall.scenarios.errors import ClusterError, SquallError, TargetError
 from squall.scenarios.plan.closed import ClosedPlan
@@ -66,7 +66,7 @@ class WorkerSettings:
     request goes to which. `seed` is that of the
     payloads; `spill_dir` is on the worker's node. `core`: the sender's own on that node. `part`: 0 for what the worker
     was dealt, then the number of the redeal whose arrivals it takes over. `late_limits`: what is counted of an open
-    loop's requests while they are sent.
+    loop's requests while they are sent. `made`: how inputs are made.
     """
 
     run: str
@@ -88,6 +88,7 @@ class WorkerSettings:
     choice: Choice = "planned"
     part: int = 0
     late_limits: tuple[LateLimit, ...] = ()
+    made: Made | None = None
 
     def __post_init__(self) -> None:
         if not 1 <= len(self.targets) <= LARGEST_TARGET_COUNT:
@@ -241,7 +242,9 @@ class LoadWorker:
             target = settings.targets[number]
             for kind in of_target:
                 if (target.spec, kind) not in made:
-                    made[target.spec, kind] = make_inputs(target.spec, *kind, settings.seed, settings.shapes)
+                    made[target.spec, kind] = make_inputs(
+                        target.spec, *kind, settings.seed, settings.shapes, settings.made
+                    )
             inputs = {kind: made[target.spec, kind] for kind in of_target}
             region, places = shared(
                 target, region_name(settings.run, settings.worker, number, settings.part), inputs

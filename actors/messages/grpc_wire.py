@@ -26,7 +26,7 @@ from squall.actors.messages.template import (
 )
 from squall.actors.net import protobuf
 from squall.actors.net.protobuf import BrokenMessage
-from squall.models.payload import ID_DIGITS, Place
+from squall.models.payload import ID_DIGITS, Place, write_tensor
 from squall.models.spec import ModelSpec
 
 PATH = "/inference.GRPCInferenceService/ModelInfer"
@@ -159,7 +159,7 @@ def grpc_template(
         place = input_places.get(tensor.name)
         described.append(protobuf.field(5, head + _parameters(4, place)))
         if place is None:
-            raw.append(protobuf.field(7, np.ascontiguousarray(array).tobytes()))
+            raw.append(protobuf.field(7, write_tensor(array)))
     wanted = [
         protobuf.field(6, protobuf.field(1, tensor.name) + _parameters(2, output_places.get(tensor.name)))
         for tensor in spec.outputs

@@ -133,7 +133,9 @@ def expected_replies(
     if config.reference is not None:
         return Expected(rule, *read_answers(Path(config.reference), spec, kinds))
     screen.step(f"computing the answers to {len(kinds)} payloads")
-    return Expected(rule, reference_answers(spec, scenario.model.settings, scenario.seed, kinds))
+    return Expected(
+        rule, reference_answers(spec, scenario.model.settings, scenario.seed, kinds, scenario.clients.inputs)
+    )
 
 
 def spawn_workers(
@@ -188,7 +190,7 @@ def _settings(
     return WorkerSettings(
         run=run, node="", worker=0, targets=targets, choice=choice_of(clients.routing), protocol=clients.protocol,
         headers=expand_headers(clients.headers, os.environ), spin_ns=clients.spin_ns,
-        seed=scenario.seed, shapes=dict(scenario.model.shapes),
+        seed=scenario.seed, shapes=dict(scenario.model.shapes), made=clients.inputs,
         rules=Rules(clients.timeout_ns, clients.max_in_flight, phase_timeouts(scenario)),
         n_connections=clients.connections, priority=clients.priority,
         check=expected.rule if expected is not None else None, spill_dir="",

@@ -9,7 +9,7 @@ import urllib.parse
 from squall.cluster.driver.client_workers import expand_headers
 from squall.cluster.node.endpoint import attach, tls_of
 from squall.cluster.node.server import free_ports, refuse_no_model
-from squall.models.payload import make_inputs
+from squall.models.made import make_inputs
 from squall.models.spec import ModelSpec
 from squall.scenarios.config.scenario import Scenario
 from squall.scenarios.errors import TargetError
@@ -54,4 +54,4 @@ def refuse_payloads(scenario: Scenario, plan: Plan | ClosedPlan, spec: ModelSpec
     else:
         most = int(plan.rows.max(initial=0))
     if most:
-        make_inputs(spec, most, 0, scenario.seed, dict(scenario.model.shapes))
+        make_inputs(spec, most, 0, scenario.seed, scenario.model.shapes, scenario.clients.inputs)

@@ -182,8 +182,10 @@ def _shorten(value: object) -> str:
 def _sections(location: _Location, root: type[BaseModel] = Scenario) -> list[type[BaseModel]]:
     """Section classes that may stand at `location`; of a list without its index, those of its items."""
     candidates: list[Any] = [root]
+    is_name = False
     for index, part in enumerate(location):
-        if isinstance(part, int):
+        if isinstance(part, int) or is_name:
+            is_name = False
             continue
         sections = [section for candidate in candidates for section in _named_in(candidate)]
         is_indexed = index + 1 < len(location) and isinstance(location[index + 1], int)
@@ -197,6 +199,7 @@ def _sections(location: _Location, root: type[BaseModel] = Scenario) -> list[typ
         ]
         of_kind = [section for section in sections if part == _kind(section)]
         candidates = deeper or of_kind
+        is_name = any(_is_named(form) for form in deeper)
     return [section for candidate in candidates for section in _named_in(candidate)]
 
 
@@ -206,6 +209,15 @@ def _forms(annotation: Any, is_indexed: bool) -> list[Any]:
     lists = [member for member in members if get_origin(member) is tuple]
     others = [member for member in members if get_origin(member) is not tuple and _named_in(member)]
     return (lists if is_indexed else others) if lists and others else [annotation]
+
+
+def _is_named(annotation: Any) -> bool:
+    """Whether it is a mapping whose keys are names."""
+    return get_origin(annotation) is dict or any(
+        get_origin(member) is dict
+        for member in get_args(annotation)
+        if get_origin(annotation) in (Union, UnionType)
+    )
 
 
 def _is_kind(part: str | int, location: _Location, root: type[BaseModel]) -> bool:

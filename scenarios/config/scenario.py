@@ -31,7 +31,7 @@ from squall.scenarios.config.fields import (
 from squall.scenarios.config.recordings import too_close
 from squall.scenarios.config.records import RecordsConfig
 from squall.scenarios.config.routing import NO_MIRROR, WEIGHED, RoutingConfig
-from squall.scenarios.config.rows import ConstantRows, RowsConfig, TraceRows, max_rows
+from squall.scenarios.config.rows import ConstantRows, InputConfig, RowsConfig, TraceRows, max_rows
 from squall.scenarios.config.servers import (
     ServerConfig,
     ServerEntry,
@@ -175,6 +175,7 @@ class ClientConfig(Section):
     deal: Literal["sequence", "hash", "session"] = "sequence"  # which worker sends an arrival
     routing: RoutingConfig = RoutingConfig()  # and which of several servers gets it
     payload_variants: Annotated[Count, Field(le=LARGEST_VARIANT_COUNT)] = 4  # seeded inputs per row count
+    inputs: dict[str, InputConfig] | None = None  # how some are made, by name; else numbers as they come
     check: ValueCheckConfig | None = None  # compares values of replies
     shared_memory: Annotated[SharedMemoryConfig | None, BeforeValidator(_both_tensors)] = None
 

@@ -24,7 +24,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from squall.cluster.node.server import TritonServer
-from squall.models.payload import PREFIX, encode_body, encode_id, make_inputs
+from squall.models.made import make_inputs
+from squall.models.payload import PREFIX, encode_body, encode_id
 from squall.models.spec import ModelSpec
 from squall.scenarios.config.scenario import ModelConfig
 from squall.scenarios.config.servers import ServerConfig

@@ -17,7 +17,8 @@ from squall.actors.messages.http_wire import http_template
 from squall.actors.messages.template import Template
 from squall.actors.net.loop import Loop
 from squall.actors.net.stream import Address, Route
-from squall.models.payload import encode_body, encode_id, make_inputs
+from squall.models.made import make_inputs
+from squall.models.payload import encode_body, encode_id
 from tests.fakes import Behaviour, Kind, StubTriton
 from tests.fakes_grpc import GrpcBehaviour, GrpcKind, StubGrpc
 from tests.golden.driving import MS, REPLY_BYTES, SPEC, S

@@ -13,7 +13,8 @@ from squall.actors.null.grpc import GrpcService
 from squall.actors.null.http import HttpPeer, HttpService
 from squall.actors.null.http2 import GrpcPeer
 from squall.actors.null.model import QUEUE_FULL, NullModel, Peer, Submit, Tally
-from squall.models.payload import encode_body, encode_id, make_inputs
+from squall.models.made import make_inputs
+from squall.models.payload import encode_body, encode_id
 from squall.models.spec import head_spec
 from tests.unit.actors.messages.test_grpc import Ends
 

@@ -30,7 +30,8 @@ from tritonclient.utils import InferenceServerException
 
 from squall.actors.net import http2
 from squall.actors.null.queue import Service, service_times
-from squall.models.payload import encode_body, encode_id, make_inputs
+from squall.models.made import make_inputs
+from squall.models.payload import encode_body, encode_id
 from squall.models.spec import head_spec
 
 _TIMEOUT_S = 20.0

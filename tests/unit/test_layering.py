@@ -70,6 +70,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "squall.actors": (
         "squall.scenarios",
         "squall.models.spec",
+        "squall.models.made",
         "squall.models.payload",
         "squall.analysis.schema",
     ),

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from squall.models.heads import forward, make_weights
-from squall.models.payload import make_inputs
+from squall.models.made import make_inputs
 from squall.models.reference import TOLERANCE, read_answers, reference_answers
 from squall.models.spec import HEADS, ModelSpec, TensorSpec, head_spec
 from squall.scenarios.config.scenario import ValueCheckConfig

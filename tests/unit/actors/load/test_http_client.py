@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from squall.actors.load.http_client import HttpClient, HttpExchange
 from squall.actors.messages.http_wire import http_template
-from squall.models.payload import encode_body, encode_id, make_inputs
+from squall.models.made import make_inputs
+from squall.models.payload import encode_body, encode_id
 from squall.models.spec import ModelSpec, TensorSpec
 from tests.fakes import FakeClock
 

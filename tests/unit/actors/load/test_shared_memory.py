@@ -24,7 +24,8 @@ from squall.actors.messages.http_wire import http_template
 from squall.actors.messages.template import NOT_IN_SLOT, Template
 from squall.actors.messages.value_check import Tally, ValueCheck, ValueRule
 from squall.actors.net import protobuf
-from squall.models.payload import Place, encode_body, encode_id, make_inputs
+from squall.models.made import make_inputs
+from squall.models.payload import Place, encode_body, encode_id
 from squall.models.spec import ModelSpec, TensorSpec
 from squall.scenarios.errors import ClusterError, ScenarioError
 from tests.unit.actors.messages.test_value_check import Reply

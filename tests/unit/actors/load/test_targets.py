@@ -9,7 +9,7 @@ import pytest
 
 from squall.actors.load.choice import Choice
 from squall.actors.load.targets import TargetSettings, encoded, keys_needed
-from squall.models.payload import make_inputs
+from squall.models.made import make_inputs
 from tests.golden.driving import SPEC, S, plan_of
 
 HERE = TargetSettings("server-0", "127.0.0.1", 8000, SPEC)

@@ -16,7 +16,8 @@ from squall.actors.messages.grpc_headers import call_headers
 from squall.actors.messages.grpc_wire import GrpcTemplate, grpc_template
 from squall.actors.messages.template import NO_ID
 from squall.actors.net import http2, protobuf
-from squall.models.payload import ID_DIGITS, encode_id, make_inputs
+from squall.models.made import make_inputs
+from squall.models.payload import ID_DIGITS, encode_id
 from squall.models.spec import ModelSpec, TensorSpec
 
 SPEC = ModelSpec("m", "3", (TensorSpec("INPUT", "FP32", (4,)),), (TensorSpec("OUTPUT", "FP32", (2,)),), 8)

@@ -9,7 +9,8 @@ import pytest
 
 from squall.actors.messages.http_wire import HttpTemplate, error_text, http_template, judge_reply
 from squall.actors.messages.template import NO_ID
-from squall.models.payload import ID_DIGITS, encode_body, encode_id, make_inputs
+from squall.models.made import make_inputs
+from squall.models.payload import ID_DIGITS, encode_body, encode_id
 from squall.models.spec import ModelSpec, TensorSpec
 
 SPEC = ModelSpec("m", "3", (TensorSpec("INPUT", "FP32", (4,)),), (TensorSpec("OUTPUT", "FP32", (2,)),), 8)

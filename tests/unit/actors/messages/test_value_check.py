@@ -17,7 +17,8 @@ from squall.actors.messages.http_wire import http_template
 from squall.actors.messages.template import NO_ID, Template
 from squall.actors.messages.value_check import Tally, ValueCheck, ValueRule
 from squall.actors.net import protobuf
-from squall.models.payload import encode_body, encode_id, make_inputs, read_tensor
+from squall.models.made import make_inputs
+from squall.models.payload import encode_body, encode_id, read_tensor
 from squall.models.spec import ModelSpec, TensorSpec
 
 ROWS = 2
@@ -171,8 +172,8 @@ def test_raw_data_of_each_datatype_is_read_as_numpy_wrote_it() -> None:
         assert np.array_equal(read_tensor(datatype, (2, 3), values.astype(dtype).tobytes()), values)
     upper = (values.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16)
     assert np.array_equal(read_tensor("BF16", (2, 3), upper.tobytes()), values)
-    with pytest.raises(ValueError, match="no fixed size"):
-        read_tensor("BYTES", (1,), b"\1\0\0\0x")
+    with pytest.raises(ValueError, match="TYPE_FP32 is no datatype"):
+        read_tensor("TYPE_FP32", (1,), b"\1\0\0\0")
 
 
 def test_an_output_whose_values_are_not_known_is_not_compared(wire: Wire) -> None:

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from squall.actors.null.faults import GRPC_STATUS, WORDS, Fault
 from squall.actors.null.http import HttpPeer, HttpService
 from squall.actors.null.model import NullModel, Peer, Tally
-from squall.models.payload import encode_body, encode_id, make_inputs
+from squall.models.made import make_inputs
+from squall.models.payload import encode_body, encode_id
 from squall.models.spec import head_spec
 
 SPEC = head_spec("linear_head", "1", {"width": 4, "classes": 2}, 8)

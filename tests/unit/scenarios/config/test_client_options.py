@@ -83,3 +83,52 @@ def test_a_reference_is_taken_from_the_folder_of_the_scenario_file(tmp_path: Pat
     check = load_scenario(path).clients.check
     assert check is not None
     assert check.reference == str(tmp_path / "right.npz")
+
+
+def test_laws_of_inputs_are_written_as_they_were_given() -> None:
+    given: dict[str, Any] = {
+        "ids": {
+            "sizes": [{"kind": "lognormal", "mean": 80.0, "cv": 1.0, "max": 512}, 4],
+            "low": 0.0,
+            "high": 9.0,
+        },
+        "mask": {"like": "ids"},
+        "text": {"length": {"kind": "uniform", "low": 1, "high": 9}},
+    }
+    scenario = scenario_of({"inputs": given})
+    assert scenario.to_mapping()["clients"]["inputs"] == given
+    assert scenario_from_mapping(scenario.to_mapping(), "again") == scenario
+    short = {**given, "ids": {**given["ids"], "sizes": 7}}
+    assert scenario_of({"inputs": short}).to_mapping()["clients"]["inputs"]["ids"]["sizes"] == [7]
+
+
+@pytest.mark.parametrize(
+    ("how", "text"),
+    [
+        ({"low": 1.0}, "clients.inputs.a: low and high go together"),
+        ({"low": 2.0, "high": 1.0}, "clients.inputs.a: low 2 is above high 1"),
+        (
+            {"low": 0.0, "high": 1.0, "length": 3},
+            "clients.inputs.a: length is of a BYTES input, low and high",
+        ),
+        ({"length": 0}, "clients.inputs.a.length: 0 must be at least 1"),
+        ({"length": {"kind": "trace", "size": "s", "max": 3}}, "clients.inputs.a.length: kind"),
+        (
+            {"length": {"kind": "empirical", "file": "f", "size": "s", "max": 3}},
+            "a law from a file is for rows",
+        ),
+        ({"sizes": []}, "clients.inputs.a.sizes: [] is empty, it needs at least one entry"),
+        ({"sizes": "b"}, "clients.inputs.a.sizes: 'b' is not a list"),
+        ({"sizes": [3, {"kind": "zipf"}]}, "clients.inputs.a.sizes[1].exponent: missing, it must be given"),
+        (
+            {"sizes": 3, "like": "b"},
+            "clients.inputs.a: has sizes of its own, or those of another input",
+        ),
+        ({"lenght": 3}, "clients.inputs.a.lenght: unknown key, did you mean 'length'?"),
+    ],
+)
+def test_a_wrong_input_is_one_line(how: dict[str, Any], text: str) -> None:
+    with pytest.raises(ScenarioError) as caught:
+        scenario_of({"inputs": {"a": how}})
+    assert text in str(caught.value)
+    assert "\n" not in str(caught.value).strip()

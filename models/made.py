@@ -1,0 +1,155 @@
+"""Inputs that squall makes: seeded numbers and text, of sizes, ranges and lengths that a scenario may state."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Mapping
+from difflib import get_close_matches
+from math import prod
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from squall.models.payload import NUMPY, objects
+from squall.models.spec import ModelSpec, TensorSpec
+from squall.scenarios.errors import ScenarioError
+
+if TYPE_CHECKING:  # of a file's sections: a worker whose inputs are made as they come starts without them
+    from squall.scenarios.config.rows import InputConfig, Law
+
+_INTEGER_LIMIT = 100
+_LENGTH = 16
+_LETTERS = np.frombuffer(b"abcdefghijklmnopqrstuvwxyz      ", np.uint8)
+Made = Mapping[str, "InputConfig"]
+"""How inputs are made, by name."""
+
+
+def make_input(
+    tensor: TensorSpec, rows: int | None, rng: np.random.Generator, how: InputConfig | None = None
+) -> NDArray[np.generic]:
+    """A random tensor of `rows` rows (None: no batch dimension).
+
+    Floats are standard normal, integers uniform in 0..99, booleans fair, where `how` does not say their range; bytes
+    are letters and spaces, 16 where it does not say their length. BF16 is the upper half of FP32. Raises ScenarioError
+    where `how` does not suit the datatype.
+    """
+    shape = tensor.dims if rows is None else (rows, *tensor.dims)
+    low, high = (None, None) if how is None else (how.low, how.high)
+    where, is_text = f"clients.inputs.{tensor.name}", tensor.datatype == "BYTES"
+    if (low is not None and (is_text or tensor.datatype == "BOOL")) or (
+        how is not None and how.length is not None and not is_text
+    ):
+        what = "length is of BYTES" if low is None else "low and high are of numbers"
+        raise ScenarioError(f"{where}: {what}, and the input is {tensor.datatype}")
+    if is_text:
+        return _made_text(shape, rng, None if how is None else how.length)
+    if tensor.datatype == "BF16":
+        upper = _made_floats(shape, rng, low, high).astype(np.float32).view(np.uint32) >> np.uint32(16)
+        return upper.astype(np.uint16)
+    dtype = np.dtype(NUMPY[tensor.datatype])
+    if dtype.kind == "f":
+        return _made_floats(shape, rng, low, high).astype(dtype)
+    if low is None or high is None:
+        return rng.integers(0, 2 if dtype.kind == "b" else _INTEGER_LIMIT, shape).astype(dtype)
+    limits = np.iinfo(dtype.name)
+    if not limits.min <= low <= high <= limits.max or low % 1 or high % 1:
+        raise ScenarioError(f"{where}: {low:g} to {high:g} are no whole numbers that {tensor.datatype} holds")
+    return rng.integers(int(low), int(high), shape, dtype, endpoint=True)
+
+
+def make_inputs(
+    spec: ModelSpec,
+    rows: int,
+    variant: int,
+    seed: int,
+    shapes: Mapping[str, tuple[int, ...]] | None = None,
+    made: Made | None = None,
+) -> dict[str, NDArray[np.generic]]:
+    """The inputs of one payload variant, by tensor name; the same for the same arguments on any machine.
+
+    `shapes` gives the dims of inputs that the model leaves open (-1), `made` the law of these, of values and lengths.
+    The sizes of a variant are the same for any number of rows. Raises ScenarioError where a dim is not stated, where
+    `rows` is more than the model takes, and where `made` does not suit the model.
+    """
+    most = spec.max_batch_size if spec.is_batched else 1
+    if rows > most:
+        raise ScenarioError(
+            f"clients.rows: {rows} rows, but model {spec.name} takes at most {most} a request"
+        )
+    made = made or {}
+    _refuse_strangers(spec, made)
+    rng = np.random.default_rng(np.random.SeedSequence([seed, rows, variant]))
+    inputs = {}
+    for tensor in spec.inputs:
+        dims = _dims_of(tensor, spec, variant, seed, shapes or {}, made)
+        fixed = TensorSpec(tensor.name, tensor.datatype, dims)
+        inputs[tensor.name] = make_input(fixed, rows if spec.is_batched else None, rng, made.get(tensor.name))
+    return inputs
+
+
+def _dims_of(
+    tensor: TensorSpec,
+    spec: ModelSpec,
+    variant: int,
+    seed: int,
+    shapes: Mapping[str, tuple[int, ...]],
+    made: Made,
+) -> tuple[int, ...]:
+    """The dims of an input in that variant. Raises ScenarioError where one is open and nothing says it."""
+    dims = tuple(shapes.get(tensor.name, tensor.dims))
+    how, n_open, where = made.get(tensor.name), dims.count(-1), f"clients.inputs.{tensor.name}"
+    if how is None or (how.sizes is None and how.like is None):
+        if n_open:
+            raise ScenarioError(
+                f"model.shapes.{tensor.name}: model {spec.name} leaves the size open ({list(tensor.dims)}), state it,"
+                f" or the law of it in {where}.sizes"
+            )
+        return dims
+    whose = how.like or tensor.name
+    laws = made[whose].sizes if whose in made else None
+    if laws is None:
+        raise ScenarioError(f"{where}.like: {whose!r} is no input with sizes in clients.inputs")
+    if len(laws) != n_open:
+        raise ScenarioError(f"{where}: {len(laws)} sizes are stated, and {n_open} of {list(dims)} are open")
+    rng = np.random.default_rng(np.random.SeedSequence([seed, variant, zlib.crc32(whose.encode())]))
+    sizes = iter([_drawn(law, rng, 1)[0] for law in laws])
+    return tuple(next(sizes) if dim == -1 else dim for dim in dims)
+
+
+def _drawn(law: Law, rng: np.random.Generator, count: int) -> list[int]:
+    """`count` whole numbers from 1 on."""
+    from squall.scenarios.plan.mix import draw_rows
+
+    drawn: list[int] = draw_rows(law, rng, count).tolist()
+    return drawn
+
+
+def _refuse_strangers(spec: ModelSpec, made: Made) -> None:
+    """Raises ScenarioError for an input that the model has not."""
+    names = [tensor.name for tensor in spec.inputs]
+    for name in made:
+        if name not in names:
+            near = get_close_matches(name, names, 1)
+            hint = f"did you mean {near[0]!r}?" if near else f"it has {', '.join(names)}"
+            raise ScenarioError(f"clients.inputs.{name}: model {spec.name} has no such input, {hint}")
+
+
+def _made_floats(
+    shape: tuple[int, ...], rng: np.random.Generator, low: float | None, high: float | None
+) -> NDArray[np.floating]:
+    if low is None or high is None:
+        return rng.standard_normal(shape, np.float32)
+    return low + (high - low) * rng.random(shape)
+
+
+def _made_text(shape: tuple[int, ...], rng: np.random.Generator, law: Law | None) -> NDArray[np.object_]:
+    """Letters and spaces, of lengths that the law gives."""
+    n = prod(shape)
+    lengths = [_LENGTH] * n if law is None else _drawn(law, rng, n)
+    letters = _LETTERS[rng.integers(0, _LETTERS.size, sum(lengths))].tobytes()
+    elements, at = [], 0
+    for length in lengths:
+        elements.append(letters[at : at + length])
+        at += length
+    return objects(elements).reshape(shape)

@@ -1,0 +1,138 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import TypeAdapter
+
+from squall.models.made import make_inputs
+from squall.models.payload import read_tensor, write_tensor
+from squall.models.spec import ModelSpec, TensorSpec
+from squall.scenarios.config.rows import InputConfig
+from squall.scenarios.errors import ScenarioError
+
+IDS = TensorSpec("input_ids", "INT64", (-1,))
+MASK = TensorSpec("attention_mask", "INT64", (-1,))
+TEXT = TensorSpec("TEXT", "BYTES", (1,))
+LAW = {"kind": "uniform", "low": 3, "high": 40}
+
+
+def spec_of(*inputs: TensorSpec, max_batch_size: int = 8) -> ModelSpec:
+    return ModelSpec("m", "1", inputs, (TensorSpec("OUT", "FP32", (2,)),), max_batch_size)
+
+
+def made_of(**how: dict[str, Any]) -> dict[str, InputConfig]:
+    return TypeAdapter(dict[str, InputConfig]).validate_python(how)
+
+
+def test_open_sizes_follow_their_law_and_inputs_that_share_them_have_the_same() -> None:
+    made = made_of(
+        input_ids={"sizes": LAW, "low": 0, "high": 30_521},
+        attention_mask={"like": "input_ids", "low": 1, "high": 1},
+    )
+    inputs = [make_inputs(spec_of(IDS, MASK), 2, variant, 7, made=made) for variant in range(2_000)]
+    lengths = np.array([one["input_ids"].shape[1] for one in inputs])
+    assert all(one["attention_mask"].shape == one["input_ids"].shape for one in inputs)
+    assert all((one["attention_mask"] == 1).all() for one in inputs)
+    counts = np.bincount(lengths, minlength=41)[3:]
+    # 38 values, 2,000 draws: chi-square above 80 has a probability of 5e-5 with 37 degrees of freedom
+    assert ((counts - 2_000 / 38) ** 2 / (2_000 / 38)).sum() < 80
+    tokens = np.concatenate([one["input_ids"].ravel() for one in inputs])
+    assert (tokens.min(), tokens.dtype) >= (0, np.dtype(np.int64))
+    assert 30_400 < tokens.max() <= 30_521
+
+
+def test_a_variants_sizes_do_not_depend_on_its_rows_nor_on_other_inputs() -> None:
+    made = made_of(input_ids={"sizes": LAW})
+    sizes = {make_inputs(spec_of(IDS), rows, 5, 7, made=made)["input_ids"].shape[1] for rows in (1, 2, 8)}
+    beside = make_inputs(spec_of(TEXT, IDS), 1, 5, 7, made=made)["input_ids"].shape[1]
+    assert sizes == {beside}
+    assert make_inputs(spec_of(IDS), 3, 5, 7, made=made)["input_ids"].shape[0] == 3
+
+
+def test_text_has_the_length_asked_for_and_travels_with_it_in_front() -> None:
+    spec = spec_of(TensorSpec("TEXT", "BYTES", (2,)))
+    array = make_inputs(spec, 3, 0, 7, made=made_of(TEXT={"length": LAW}))["TEXT"]
+    assert array.shape == (3, 2)
+    text: list[bytes] = array.ravel().tolist()
+    assert all(3 <= len(one) <= 40 for one in text)
+    assert set(b"".join(text)) <= set(b"abcdefghijklmnopqrstuvwxyz ")
+    assert len({len(one) for one in text}) > 1
+    data = write_tensor(array)
+    assert data[: 4 + len(text[0])] == len(text[0]).to_bytes(4, "little") + text[0]
+    assert (read_tensor("BYTES", (3, 2), data) == array).all()
+    plain: list[bytes] = make_inputs(spec, 2, 0, 7)["TEXT"].ravel().tolist()
+    assert {len(one) for one in plain} == {16}
+
+
+@given(st.lists(st.binary(max_size=20), max_size=8))
+def test_any_bytes_come_back(elements: list[bytes]) -> None:
+    array = np.empty(len(elements), np.object_)
+    array[:] = elements
+    assert read_tensor("BYTES", (len(elements),), write_tensor(array)).tolist() == elements
+
+
+@pytest.mark.parametrize("data", [b"\x01", b"\x05\x00\x00\x00abc", b"\x00\x00\x00\x00x"])
+def test_bytes_that_are_cut_off_are_refused(data: bytes) -> None:
+    with pytest.raises(ValueError, match="cut off"):
+        read_tensor("BYTES", (1,), data)
+
+
+@pytest.mark.parametrize(("datatype", "low", "high"), [
+    ("FP32", -2.5, 2.5), ("FP16", 0, 1), ("INT8", -128, 127), ("UINT8", 0, 255), ("INT32", 7, 7),
+])  # fmt: skip
+def test_numbers_keep_their_range(datatype: str, low: float, high: float) -> None:
+    tensor = TensorSpec("A", datatype, (400,))
+    values = make_inputs(spec_of(tensor), 4, 0, 1, made=made_of(A={"low": low, "high": high}))["A"]
+    assert low <= values.min()
+    assert values.max() <= high
+    # of 1,600 draws the least and the largest are within 1 % of the ends but for a probability of 2e-7
+    assert float(values.max()) - float(values.min()) >= 0.98 * (high - low) - 1
+
+
+def test_without_how_inputs_are_what_they_were() -> None:
+    spec = spec_of(TensorSpec("A", "FP32", (4,)), TensorSpec("B", "INT32", (2,)))
+    plain = make_inputs(spec, 2, 1, 5)
+    rng = np.random.default_rng(np.random.SeedSequence([5, 2, 1]))
+    assert np.array_equal(plain["A"], rng.standard_normal((2, 4), np.float32))
+    assert np.array_equal(plain["B"], rng.integers(0, 100, (2, 2)))
+
+
+NAMELESS = "is no input with sizes in clients.inputs"
+
+
+@pytest.mark.parametrize(
+    ("tensor", "how", "text"),
+    [
+        (IDS, {"input_id": {"sizes": LAW}}, "input_id: model m has no such input, did you mean 'input_ids'?"),
+        (IDS, {"zz": {"sizes": LAW}}, "zz: model m has no such input, it has input_ids"),
+        (TEXT, {"TEXT": {"low": 0, "high": 1}}, "TEXT: low and high are of numbers, and the input is BYTES"),
+        (("FP32", 1), {"A": {"length": 3}}, "A: length is of BYTES, and the input is FP32"),
+        (("BOOL", 1), {"A": {"low": 0, "high": 1}}, "A: low and high are of numbers, and the input is BOOL"),
+        (("INT8", 1), {"A": {"low": 0, "high": 128}}, "A: 0 to 128 are no whole numbers that INT8 holds"),
+        (("INT8", 1), {"A": {"low": 0.5, "high": 2}}, "A: 0.5 to 2 are no whole numbers that INT8 holds"),
+        (("FP32", -1, -1), {"A": {"sizes": LAW}}, "A: 1 sizes are stated, and 2 of [-1, -1] are open"),
+        (("FP32", 3), {"A": {"sizes": LAW}}, "A: 1 sizes are stated, and 0 of [3] are open"),
+        (IDS, {"input_ids": {"like": "ids"}}, f"input_ids.like: 'ids' {NAMELESS}"),
+        (IDS, {"input_ids": {"like": "input_ids"}}, f"input_ids.like: 'input_ids' {NAMELESS}"),
+    ],
+)
+def test_what_does_not_suit_the_model_is_one_line(
+    tensor: TensorSpec | tuple[Any, ...], how: dict[str, Any], text: str
+) -> None:
+    given = tensor if isinstance(tensor, TensorSpec) else TensorSpec("A", tensor[0], tensor[1:])
+    with pytest.raises(ScenarioError) as caught:
+        make_inputs(spec_of(given), 1, 0, 1, made=made_of(**how))
+    assert str(caught.value) == f"clients.inputs.{text}"
+
+
+def test_a_size_that_is_left_open_must_be_stated() -> None:
+    with pytest.raises(ScenarioError) as caught:
+        make_inputs(spec_of(IDS), 1, 0, 1)
+    assert str(caught.value) == (
+        "model.shapes.input_ids: model m leaves the size open ([-1]), state it, or the law of it in"
+        " clients.inputs.input_ids.sizes"
+    )
