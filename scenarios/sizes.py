@@ -5,5 +5,7 @@ from __future__ import annotations
 LARGEST_ARRIVAL_COUNT = 100_000_000  # of a phase: 2.2 GB of plan; more is a mistyped rate
 LARGEST_BATCH = 2**31 - 1  # rows: a plan keeps them in an int32
 LARGEST_PHASE_COUNT = 255  # a plan keeps the phase in a uint8
-LARGEST_VARIANT_COUNT = 256  # and the payload variant too
+LARGEST_VARIANT_COUNT = (
+    65_536  # a plan keeps the payload variant in a uint8 up to 256 of them, else in a uint16
+)
 LARGEST_SERVER_COUNT = 64  # that one schedule loads; a plan keeps the server in a uint8

@@ -393,4 +393,4 @@ def templates_needed(plan: Plan, target: int | None = None) -> set[tuple[int, in
     return {divmod(code, _VARIANTS) for code in codes}
 
 
-_VARIANTS = 256  # a variant is a uint8
+_VARIANTS = 65_536  # a variant is a uint16 at most

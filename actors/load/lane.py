@@ -98,6 +98,7 @@ class Lane:
             RECORD_FIELDS, OUTCOME_CODE["ok"], n_targets,
         )  # fmt: skip
         self.templates = list(templates.values())
+        self._layouts: dict[int, int] = {}
         self._numbers = {id(template): self._added(template) for template in self.templates}
         self.number_of_key = {key: self._numbers[id(template)] for key, template in templates.items()}
         self.is_chooser = choice != "planned"
@@ -114,19 +115,20 @@ class Lane:
         return not self.is_over and self._n_strays[target] < _MOST_STRAYS + n_done // _SHARE_OF_STRAYS
 
     def _added(self, one: Template) -> int:
-        return self.core.add_template(one.head, one.tail, one.rows, one.n_bytes, one.check_every, one.target)
+        number = self._layouts.setdefault(id(one.known), len(self._layouts))
+        return self.core.add_template(
+            one.head, one.tail, one.rows, one.n_bytes, one.check_every, one.target, number
+        )
 
     def number_of(self, template: Template) -> int:
         return self._numbers[id(template)]
 
     def learn(self, template: Template) -> None:
         """A reply to `template` was right: the next of its layout need not be judged."""
-        layout = template.layout
-        if layout is not None and self._taught.get(id(template)) is not layout:
-            self._taught[id(template)] = layout
-            self.core.know_layout(
-                self.number_of(template), layout.prefix, layout.suffix, layout.n_bytes, layout.n_json_bytes
-            )
+        layout, number = template.layout, self._layouts[id(template.known)]
+        if layout is not None and self._taught.get(number) is not layout:
+            self._taught[number] = layout
+            self.core.know_layout(number, layout.prefix, layout.suffix, layout.n_bytes, layout.n_json_bytes)
 
     def read(self, items: list[Any]) -> list[Stray]:
         """What the core gave back."""

@@ -26,7 +26,7 @@ from squall.actors.load.shared_memory import (
 )
 from squall.actors.messages.grpc_wire import grpc_template
 from squall.actors.messages.http_wire import http_template
-from squall.actors.messages.template import Template, TemplateKey
+from squall.actors.messages.template import Layout, Template, TemplateKey
 from squall.actors.net.loop import Loop
 from squall.actors.net.stream import Address, Route, TlsSettings
 from squall.models.payload import encode_body
@@ -109,6 +109,7 @@ def encoded(
     Raises ScenarioError for a payload that the model does not take.
     """
     templates: dict[TemplateKey, Template] = {}
+    known: dict[tuple[object, ...], list[Layout]] = {}  # by rows and shapes, which say those of the answers
     for kind, arrays in inputs.items():
         theirs = places.get(kind, _NO_PLACES)
         template: Template
@@ -120,6 +121,9 @@ def encoded(
         if theirs.outputs:
             assert region is not None
             template = template.answered_in(Slots(region, theirs.outputs))
+        else:
+            shapes = (array.shape for array in arrays.values())
+            template = template.alike(known.setdefault((kind[0], *shapes), []))
         templates[number, *kind] = template.sent_to(number)
     return templates
 

@@ -51,7 +51,7 @@ class GrpcTemplate(Template):
 
     def judge(self, reply: Reply, wire_id: bytes) -> tuple[str, str]:
         """(outcome, detail) of the reply to the request that carried `wire_id`."""
-        body, known, every = reply.body, self._known, self.check_every
+        body, known, every = reply.body, self.known, self.check_every
         if reply.grpc_status == _OK and reply.http_status == _HTTP_OK:
             if known and (not every or int(wire_id) % every):
                 layout = known[0]

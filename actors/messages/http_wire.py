@@ -39,7 +39,7 @@ class HttpTemplate(Template):
 
     def judge(self, reply: Reply, wire_id: bytes) -> tuple[str, str]:
         """(outcome, detail) of the reply to the request that carried `wire_id`."""
-        body, known, every = reply.body, self._known, self.check_every
+        body, known, every = reply.body, self.known, self.check_every
         if known and reply.status == _OK and (not every or int(wire_id) % every):
             layout = known[0]
             start = layout.prefix + wire_id + layout.suffix

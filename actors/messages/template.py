@@ -48,7 +48,8 @@ class Template(ABC):
 
     `check_every`: of requests whose id is a multiple of it the values are compared too; 0: of none. `slots`: gives the
     bytes of an output by name where outputs lie in shared memory, None where replies carry them. `target`: number of
-    the server that it is for, among those of the worker.
+    the server that it is for, among those of the worker. `known`: the layout of the last reply that was found right, if
+    there was one; requests for one server, of so many rows, may share it.
     """
 
     head: bytes
@@ -59,7 +60,7 @@ class Template(ABC):
     check: ValueCheck | None = field(default=None, compare=False, repr=False)
     slots: Callable[[str], bytes] | None = field(default=None, compare=False, repr=False)
     target: int = 0
-    _known: list[Layout] = field(default_factory=list, compare=False, repr=False)
+    known: list[Layout] = field(default_factory=list, compare=False, repr=False)
 
     @property
     def n_bytes(self) -> int:
@@ -70,7 +71,7 @@ class Template(ABC):
     @property
     def layout(self) -> Layout | None:
         """Of the replies that were found right, the last one's."""
-        return self._known[0] if self._known else None
+        return self.known[0] if self.known else None
 
     @abstractmethod
     def judge(self, reply: Any, wire_id: bytes) -> tuple[str, str]:
@@ -84,13 +85,17 @@ class Template(ABC):
         """The same request, whose outputs the server writes where `slots` reads."""
         return replace(self, slots=slots)
 
+    def alike(self, known: list[Layout]) -> Self:
+        """The same request, which shares what is known of its replies with others whose replies have its layout."""
+        return replace(self, known=known)
+
     def sent_to(self, target: int) -> Self:
         """The same request, for the server of that number."""
         return replace(self, target=target)
 
     def _remember(self, layout: Layout) -> None:
         if self.layout != layout:
-            self._known[:] = [layout]
+            self.known[:] = [layout]
 
     def _is_checked(self, wire_id: bytes) -> bool:
         return self.check_every > 0 and int(wire_id) % self.check_every == 0

@@ -159,17 +159,19 @@ static int on_frame(Lane *lane, Conn *conn, const char *frame, Py_ssize_t n, int
   if (kind != HEADERS && kind != DATA) return 0;
   Request *request = request_of(conn, stream);
   if (!request) return 0;
-  const Template *template = &lane->templates[request->template];
-  if (request->sent_ns < 0 || request->body || is_to_be_checked(template, request) || template->n_reply < 0) return 0;
+  const Layout *layout = layout_of(lane, request);
+  if (request->sent_ns < 0 || request->body || is_to_be_checked(&lane->templates[request->template], request) ||
+      layout->n_reply < 0)
+    return 0;
   if (kind == HEADERS && flags == END_HEADERS && !request->has_head && is_known(&conn->heads, payload, n)) {
     request->has_head = 1;
     request->first_ns = at_ns;
     return 1;
   }
   if (kind == DATA && flags == 0 && request->has_head) {
-    Py_ssize_t n_start = template->prefix.n + ID_DIGITS + template->suffix.n;
-    if (!request->n_got ? n < n_start || !is_layout(template, request, payload)
-                        : request->n_got + n > template->n_reply)
+    Py_ssize_t n_start = layout->prefix.n + ID_DIGITS + layout->suffix.n;
+    if (!request->n_got ? n < n_start || !is_layout(layout, request, payload)
+                        : request->n_got + n > layout->n_reply)
       return 0;
     request->n_got += n;
     conn->n_received += n;
@@ -184,7 +186,7 @@ static int on_frame(Lane *lane, Conn *conn, const char *frame, Py_ssize_t n, int
     return 1;
   }
   if (kind == HEADERS && flags == (END_HEADERS | END_STREAM) && request->has_head &&
-      request->n_got == template->n_reply && is_known(&conn->trailers, payload, n)) {
+      request->n_got == layout->n_reply && is_known(&conn->trailers, payload, n)) {
     record(lane, request, at_ns, request->n_got);
     int32_t user = request->user;
     drop_stream(conn, request);

@@ -18,10 +18,10 @@ void send_http(Lane *lane, Conn *conn, int32_t number) {
   write_parts(lane, conn, parts, 3);
 }
 
-int is_layout(const Template *template, const Request *request, const char *body) {
-  const char *id = body + template->prefix.n;
-  return !memcmp(body, template->prefix.data, template->prefix.n) && !memcmp(id, request->id, ID_DIGITS) &&
-         !memcmp(id + ID_DIGITS, template->suffix.data, template->suffix.n);
+int is_layout(const Layout *layout, const Request *request, const char *body) {
+  const char *id = body + layout->prefix.n;
+  return !memcmp(body, layout->prefix.data, layout->prefix.n) && !memcmp(id, request->id, ID_DIGITS) &&
+         !memcmp(id + ID_DIGITS, layout->suffix.data, layout->suffix.n);
 }
 
 int is_to_be_checked(const Template *template, const Request *request) {
@@ -59,11 +59,11 @@ void on_http(Lane *lane, Conn *conn) {
     return;
   }
   if (request->first_ns < 0) request->first_ns = at_ns;
-  const Template *template = &lane->templates[request->template];
+  const Layout *layout = layout_of(lane, request);
   if (!conn->n_head) {
     const Head *head = head_of(&lane->pools[conn->target], data, n);
-    if (!head || head->n_body != template->n_reply || head->n_json != template->n_json ||
-        is_to_be_checked(template, request)) {
+    if (!head || head->n_body != layout->n_reply || head->n_json != layout->n_json ||
+        is_to_be_checked(&lane->templates[request->template], request)) {
       stray_with(lane, conn, data, n, at_ns);
       return;
     }
@@ -78,8 +78,8 @@ void on_http(Lane *lane, Conn *conn) {
       memcpy(conn->rx.data, data, n);
       conn->rx.n = n;
     }
-  } else if (n > n_whole || conn->n_body != template->n_reply || conn->n_json != template->n_json ||
-             !is_layout(template, request, data + n_head)) {
+  } else if (n > n_whole || conn->n_body != layout->n_reply || conn->n_json != layout->n_json ||
+             !is_layout(layout, request, data + n_head)) {
     stray_with(lane, conn, data, n, at_ns);
   } else {
     record(lane, request, at_ns, conn->n_body);

@@ -73,10 +73,15 @@ typedef struct { /* one row of `requests`, as squall.actors.load.recorder reads 
   uint8_t target;
 } __attribute__((packed)) Record;
 
+typedef struct { /* of replies that are alike but for their ids and their tensors' data */
+  Bytes prefix, suffix;
+  int64_t n_reply, n_json; /* n_reply -1: none was judged yet */
+} Layout;
+
 typedef struct {
-  Bytes head, tail, prefix, suffix;
-  int32_t rows, n_bytes, target;
-  int64_t check_every, n_reply, n_json; /* n_reply -1: no reply of it was judged yet */
+  Bytes head, tail;
+  int32_t rows, n_bytes, target, layout;
+  int64_t check_every;
 } Template;
 
 typedef struct {
@@ -150,6 +155,8 @@ typedef struct {
   /* what is sent */
   Template *templates;
   int n_templates;
+  Layout *layouts;
+  int n_layouts;
   Py_buffer offsets, tokens, phases; /* open loop */
   int32_t *kinds; /* templates of the arrivals; copied, so that nobody changes them after they were checked */
   int64_t n_planned, next, start_ns, n_taken;
@@ -230,7 +237,7 @@ void write_parts(Lane *lane, Conn *conn, struct iovec *parts, int n_parts);
 
 /* http.c */
 void send_http(Lane *lane, Conn *conn, int32_t number);
-int is_layout(const Template *template, const Request *request, const char *body);
+int is_layout(const Layout *layout, const Request *request, const char *body);
 int is_to_be_checked(const Template *template, const Request *request);
 void on_http(Lane *lane, Conn *conn);
 
@@ -253,6 +260,7 @@ int follow(Lane *lane, int64_t until_ns, struct epoll_event *foreign);
   PyObject *Lane_##name(Lane *lane, PyObject *arg)
 
 /* templates.c */
+const Layout *layout_of(const Lane *lane, const Request *request);
 PyObject *body_of(const Lane *lane, const Request *request);
 ENTRY(add_template);
 ENTRY(know_layout);

@@ -182,8 +182,6 @@ static void Lane_dealloc(Lane *lane) {
   for (int i = 0; i < lane->n_templates; i++) {
     free(lane->templates[i].head.data);
     free(lane->templates[i].tail.data);
-    free(lane->templates[i].prefix.data);
-    free(lane->templates[i].suffix.data);
   }
   for (int i = 0; i < lane->n_pools; i++) {
     for (int j = 0; j < MOST_HEADS; j++) free(lane->pools[i].heads[j].bytes.data);
@@ -194,6 +192,11 @@ static void Lane_dealloc(Lane *lane) {
     free(request);
   }
   free(lane->templates);
+  for (int i = 0; i < lane->n_layouts; i++) {
+    free(lane->layouts[i].prefix.data);
+    free(lane->layouts[i].suffix.data);
+  }
+  free(lane->layouts);
   free(lane->kinds);
   free(lane->users);
   free(lane->heap);

@@ -130,7 +130,9 @@ class ClosedPlan:
             if is_first:
                 think_ns[0], is_first = 0, False
             rows = draw_rows(closed.rows, streams[1], _CHUNK_STEPS)
-            variants = streams[2].integers(0, self.n_variants, _CHUNK_STEPS, dtype=np.uint8)
+            variants = streams[2].integers(
+                0, self.n_variants, _CHUNK_STEPS, dtype=variant_dtype(self.n_variants)
+            )
             yield think_ns, rows, variants
 
     def request_kinds(self) -> set[tuple[int, int]]:
@@ -151,6 +153,11 @@ def deal_closed(plan: ClosedPlan, n_workers: int) -> tuple[ClosedPlan, ...]:
         replace(plan, users=plan.users[share], target=None if plan.target is None else plan.target[share])
         for share in shares
     )
+
+
+def variant_dtype(n_variants: int) -> type[np.uint8 | np.uint16]:
+    """What holds a payload variant. A wider one is drawn otherwise: it is part of what a seed means."""
+    return np.uint8 if n_variants <= 256 else np.uint16
 
 
 def request_id(plan_n_users: int, user: int, index: int) -> int:

@@ -17,11 +17,11 @@ from squall.scenarios.config.rows import RowsConfig, TraceRows
 from squall.scenarios.config.scenario import PhaseConfig, Scenario
 from squall.scenarios.errors import ScenarioError
 from squall.scenarios.plan.build import build_arrivals
-from squall.scenarios.plan.closed import ClosedPhase, ClosedPlan
+from squall.scenarios.plan.closed import ClosedPhase, ClosedPlan, variant_dtype
 from squall.scenarios.plan.deal import affinity_of
 from squall.scenarios.plan.growing import PIECE_ROWS, Column
 from squall.scenarios.plan.mix import draw_rows, settled, trace_rows
-from squall.scenarios.plan.plan import COLUMNS, PhaseSpan, Plan, stream
+from squall.scenarios.plan.plan import COLUMNS, MANY_VARIANTS, PhaseSpan, Plan, stream
 from squall.scenarios.plan.replay import TraceReplay
 from squall.scenarios.plan.scaling import scaled
 from squall.scenarios.plan.window import Drawn, FileState, changed
@@ -82,8 +82,10 @@ class _Draft:
     def __init__(self, scenario: Scenario, seed: int, folder: Path | None) -> None:
         self._scenario = scenario
         self._seed = seed
-        self._columns = {name: Column(dtype, folder) for name, dtype in COLUMNS.items()}
         clients = scenario.clients
+        self._of_variant = variant_dtype(clients.payload_variants)
+        types = COLUMNS if self._of_variant == np.uint8 else {**COLUMNS, **MANY_VARIANTS}
+        self._columns = {name: Column(dtype, folder) for name, dtype in types.items()}
         is_by_session = clients.deal == "session" or clients.routing.kind in ("sticky", "trace")
         self._affinity = Column("<u4", folder) if is_by_session else None
         self._states: dict[Path, FileState] = {}
@@ -147,7 +149,9 @@ class _Draft:
         of_rows, of_variants = stream(self._seed, "rows", index), stream(self._seed, "variants", index)
         if not isinstance(rows, TraceRows):
             columns["rows"].fill(count, lambda n: draw_rows(rows, of_rows, n))
-        columns["variant"].fill(count, lambda n: of_variants.integers(0, n_variants, n, dtype=np.uint8))
+        columns["variant"].fill(
+            count, lambda n: of_variants.integers(0, n_variants, n, dtype=self._of_variant)
+        )
         columns["phase"].fill(count, lambda n: np.full(n, index, np.uint8))
         numbers = itertools.count(len(columns["seq"]), PIECE_ROWS)
         columns["seq"].fill(count, lambda n: np.arange(first := next(numbers), first + n, dtype=np.int64))

@@ -17,6 +17,8 @@ from squall.scenarios.plan.deal import DealRule, Redeal, owners_of, workers_of
 from squall.scenarios.plan.growing import PIECE_ROWS, Column, blank, pieces
 
 COLUMNS = {"seq": "<i8", "offset_ns": "<i8", "phase": "<u1", "rows": "<i4", "variant": "<u1"}
+MANY_VARIANTS = {"variant": "<u2"}
+"""In place of that column's type where there are more than 256."""
 TARGET = "target"
 """The column that a plan for several servers has besides."""
 _AT_ONCE_BYTES = 2**27
@@ -37,16 +39,16 @@ class PhaseSpan:
 class Plan:
     """Arrivals of a run, or one worker's part of them: columns of equal length, sorted by offset, then seq.
 
-    22 bytes an arrival, 23 with `target`, in temporary files from 2²⁴ arrivals on (`squall.scenarios.plan.growing`).
-    Two plans are the same schedule exactly if their `sha256()` are; `deal` and `affinity`, which say who sends what,
-    are not part of it.
+    22 bytes an arrival, one more with `target` and one with more than 256 variants; from 2²⁴ arrivals on in temporary
+    files (`squall.scenarios.plan.growing`). Two plans are the same schedule exactly if their `sha256()` are; `deal` and
+    `affinity`, which say who sends what, are not part of it.
     """
 
     seq: NDArray[np.int64]  # place in the plan of the whole run, 0..n-1
     offset_ns: NDArray[np.int64]  # from the run's start instant
     phase: NDArray[np.uint8]  # index into `spans`, and into the scenario's phases
     rows: NDArray[np.int32]
-    variant: NDArray[np.uint8]  # which of the seeded inputs of that row count
+    variant: NDArray[np.uint8] | NDArray[np.uint16]  # which of the seeded inputs of that row count
     spans: tuple[PhaseSpan, ...]
     deal: DealRule = "sequence"
     affinity: NDArray[np.uint32] | None = (
@@ -68,7 +70,8 @@ class Plan:
     @property
     def columns(self) -> dict[str, str]:
         """The columns that the plan has, with their types."""
-        return COLUMNS if self.target is None else {**COLUMNS, TARGET: "<u1"}
+        many = MANY_VARIANTS if self.variant.dtype == np.uint16 else {}
+        return {**COLUMNS, **many, **({} if self.target is None else {TARGET: "<u1"})}
 
     @property
     def n_bytes(self) -> int:

@@ -2,6 +2,7 @@
 
     python -m tests.bench.engine [SECONDS]
     python -m tests.bench.engine --lease [SECONDS]    ours alone, with and without a lease in turn
+    python -m tests.bench.engine --payloads [SECONDS]    ours alone, few and many distinct payloads of 4 KiB in turn
 
 prints one JSON object; see `tests.bench.rivals` for where the other tools are looked for and how their figures are
 made. Ours are made alike: one worker in a process of its own, scheduled as in a run, records and schedule included,
@@ -49,6 +50,9 @@ _LEAD_NS = 100_000_000
 _SHORT_SHARE = 0.4
 _LEASE_NS = 5 * _S
 _LEASE_ROUNDS = 2
+_PAYLOAD_WIDTH = 1_024
+_PAYLOAD_VARIANTS = (4, 10_000)
+_PAYLOAD_ROUNDS = 3
 _USERS = (1, 8, 64)
 _GAMMA_CV = 2.0
 _GAMMA_RATES_HZ = (500.0, 1_000.0, 2_000.0, 4_000.0)
@@ -56,14 +60,14 @@ _SPIN_NS = (0, 100_000)
 _DISPERSION_MS = (10, 100, 1_000)
 
 
-def closed_plan(n_users: int, seconds: float) -> ClosedPlan:
+def closed_plan(n_users: int, seconds: float, n_variants: int = 4) -> ClosedPlan:
     """Users without think time."""
     end_ns = round(seconds * _S)
     return ClosedPlan(
         users=np.arange(n_users, dtype=np.int64), n_users=n_users,
         spans=(PhaseSpan("m", "measure", 0, end_ns), PhaseSpan("d", "drain", end_ns, end_ns + 5 * _S)),
         phases=(ClosedPhase(n_users, ConstantThink(kind="constant"), 0, ConstantRows()), None),
-        n_variants=4, seed=1,
+        n_variants=n_variants, seed=1,
     )  # fmt: skip
 
 
@@ -142,13 +146,12 @@ def closed(
     seconds: float,
     has_lane: bool = IS_BUILT,
     has_lease: bool = False,
+    n_variants: int = 4,
 ) -> dict[str, Any]:
     """Ours in a closed loop without think time, through the lane or all in Python."""
     n_connections = n_users if protocol == "http" else min(n_users, 4)
-    runs = [
-        run_once(target, protocol, closed_plan(n_users, length_s), n_connections, 0, has_lane, has_lease)
-        for length_s in (seconds * _SHORT_SHARE, seconds)
-    ]
+    plans = [closed_plan(n_users, length_s, n_variants) for length_s in (seconds * _SHORT_SHARE, seconds)]
+    runs = [run_once(target, protocol, plan, n_connections, 0, has_lane, has_lease) for plan in plans]
     (short_cpu_s, _, short), (cpu_s, peak_mib, rows) = runs
     n_more = rows.num_rows - short.num_rows
     sent, done = (rows.column(name).to_numpy() for name in ("sent_ns", "done_ns"))
@@ -209,7 +212,28 @@ def leases(target: Target, seconds: float) -> list[dict[str, Any]]:
     return figures
 
 
+def payloads(target: Target, seconds: float) -> list[dict[str, Any]]:
+    """CPU per request with few and many distinct payloads, in turn; the median of each and their ratio."""
+    figures = []
+    for protocol in ("http", "grpc"):
+        found: dict[int, list[float]] = {n: [] for n in _PAYLOAD_VARIANTS}
+        for n in (*_PAYLOAD_VARIANTS, *reversed(_PAYLOAD_VARIANTS)) * _PAYLOAD_ROUNDS:
+            figure = closed(target, protocol, _USERS[-1], seconds, n_variants=n)
+            found[n].append(figure["cpu_us_per_request"])
+        few, many = (statistics.median(found[n]) for n in _PAYLOAD_VARIANTS)
+        figures.append({
+            "protocol": protocol, "load": figure["load"], "payload_bytes": 4 * _PAYLOAD_WIDTH,
+            "cpu_us_per_request": {str(n): sorted(values) for n, values in found.items()},
+            "medians": [few, many], "ratio": round(many / few, 2),
+        })  # fmt: skip
+    return figures
+
+
 def main() -> None:
+    if "--payloads" in sys.argv:
+        with real_triton(width=_PAYLOAD_WIDTH) as target:
+            print(json.dumps(payloads(target, float(sys.argv[2]) if len(sys.argv) > 2 else 4.0), indent=2))
+        return
     if "--lease" in sys.argv:
         with real_triton() as target:
             print(json.dumps(leases(target, float(sys.argv[2]) if len(sys.argv) > 2 else 4.0), indent=2))

@@ -116,6 +116,25 @@ def test_what_is_common_does_not_come_to_python(protocol: Protocol, tmp_path: Pa
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_payloads_that_are_all_distinct_share_what_was_learned(protocol: Protocol, tmp_path: Path) -> None:
+    """Each is sent once: with a layout of its own each would go through Python."""
+    n = 400
+    plan = replace(plan_of([i * 4 * MS for i in range(n)], 20 * S), variant=np.arange(n, dtype=np.uint16))
+    with stub_of(protocol) as stub:
+        settings = settings_of(
+            tmp_path, stub.port, Rules(30 * S), 32 if protocol == "http" else 4, protocol=protocol
+        )
+        worker = LoadWorker(settings, SystemClock())
+        worker.prepare(plan)
+        worker.run(SystemClock().monotonic_ns() + 30 * MS)
+    rows = requests_of(settings)
+    assert_one_row_each(rows, plan)
+    assert column(rows, "outcome") == ["ok"] * n
+    assert worker._lane is not None
+    assert worker._lane.n_done > n // 2
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_requests_of_several_frames_and_replies_in_pieces_stay_in_the_lane(
     protocol: Protocol, tmp_path: Path
 ) -> None:

@@ -35,7 +35,7 @@ class Bench:
         self.sockets: list[socket.socket] = []
         self.filled: list[tuple[Any, int]] = []
         self.lane = self.made()
-        assert self.lane.add_template(HEAD, TAIL, 1, N_BYTES, 0, 0) == 0
+        assert self.lane.add_template(HEAD, TAIL, 1, N_BYTES, 0, 0, 0) == 0
 
     def made(self, *changes: tuple[int, Any], **named: Any) -> Any:
         """A lane, with other arguments at the places that `changes` says."""
@@ -151,19 +151,21 @@ def test_what_is_packed_row_by_row_reads_as_the_records_that_both_know() -> None
 @pytest.mark.parametrize(
     ("method", "values", "error", "words"),
     [
-        ("add_template", (HEAD, TAIL, 1, N_BYTES + 1, 0, 0), ValueError, "is not of"),
-        ("add_template", (HEAD, TAIL, 1, -N_BYTES, 0, 0), ValueError, "is not of"),
-        ("add_template", (HEAD, TAIL, -1, N_BYTES, 0, 0), ValueError, "rows of a request: -1"),
-        ("add_template", (HEAD, TAIL, 1, N_BYTES, -1, 0), ValueError, "check_every: -1"),
-        ("add_template", (HEAD, TAIL, 2**31, N_BYTES, 0, 0), OverflowError, "int|large|greater"),
-        ("add_template", ("text", TAIL, 1, N_BYTES, 0, 0), TypeError, "bytes-like"),
-        ("know_layout", (1, b"", b"", 12, 0), ValueError, "no such template"),
-        ("know_layout", (-1, b"", b"", 12, 0), ValueError, "no such template"),
+        ("add_template", (HEAD, TAIL, 1, N_BYTES + 1, 0, 0, 0), ValueError, "is not of"),
+        ("add_template", (HEAD, TAIL, 1, -N_BYTES, 0, 0, 0), ValueError, "is not of"),
+        ("add_template", (HEAD, TAIL, -1, N_BYTES, 0, 0, 0), ValueError, "rows of a request: -1"),
+        ("add_template", (HEAD, TAIL, 1, N_BYTES, -1, 0, 0), ValueError, "check_every: -1"),
+        ("add_template", (HEAD, TAIL, 2**31, N_BYTES, 0, 0, 0), OverflowError, "int|large|greater"),
+        ("add_template", ("text", TAIL, 1, N_BYTES, 0, 0, 0), TypeError, "bytes-like"),
+        ("add_template", (HEAD, TAIL, 1, N_BYTES, 0, 0, 2), ValueError, "a layout: 2 is not from 0 to 1"),
+        ("add_template", (HEAD, TAIL, 1, N_BYTES, 0, 0, -1), ValueError, "a layout: -1 is not from 0 to 1"),
+        ("know_layout", (1, b"", b"", 12, 0), ValueError, "no such layout"),
+        ("know_layout", (-1, b"", b"", 12, 0), ValueError, "no such layout"),
         ("know_layout", (0, b"ab", b"", 13, 0), ValueError, "longer than its reply"),
         ("know_layout", (0, b"", b"", 2**31, 0), ValueError, "bytes of a reply"),
         ("know_layout", (0, b"", b"", -1, 0), ValueError, "bytes of a reply: -1"),
         ("know_layout", (0, b"", b"", 12, 13), ValueError, "bytes of its JSON"),
-        ("add_template", (HEAD, TAIL, 1, N_BYTES, 0, 2), ValueError, "a target: 2 is not from 0 to 1"),
+        ("add_template", (HEAD, TAIL, 1, N_BYTES, 0, 2, 0), ValueError, "a target: 2 is not from 0 to 1"),
         ("know_head", (b"", 0, 12, 0), ValueError, "bytes of a head"),
         ("know_head", (bytes(65_537), 0, 12, 0), ValueError, "bytes of a head"),
         ("know_head", (b"HTTP", 0, -1, 0), ValueError, "bytes of a reply: -1"),
@@ -308,7 +310,7 @@ def test_an_http_connection_is_lent_no_call(bench: Bench) -> None:
 
 
 def test_no_call_is_lent_to_another_server(bench: Bench) -> None:
-    template = bench.lane.add_template(HEAD, TAIL, 1, N_BYTES, 0, 1)
+    template = bench.lane.add_template(HEAD, TAIL, 1, N_BYTES, 0, 1, 1)
     bench.begin_open()
     fd = bench.park_grpc()
     with pytest.raises(ValueError, match="for another server"):
@@ -405,7 +407,7 @@ def test_no_users_begin_with(bench: Bench, change: tuple[int, Any], error: Any, 
 
 
 def test_what_the_lane_is_to_choose_is_named_for_the_first_server(bench: Bench) -> None:
-    bench.lane.add_template(HEAD, TAIL, 1, N_BYTES, 0, 1)
+    bench.lane.add_template(HEAD, TAIL, 1, N_BYTES, 0, 1, 1)
     bench.lane.choose_by(1, 1)
     with pytest.raises(ValueError, match="no such template"):
         bench.begin_open(2, (4, np.ones(2, np.int32)))
@@ -415,7 +417,7 @@ def test_what_the_lane_is_to_choose_is_named_for_the_first_server(bench: Bench) 
 
 
 def test_the_lane_chooses_among_requests_of_each_server_in_turn_alone(bench: Bench) -> None:
-    bench.lane.add_template(HEAD, TAIL, 1, N_BYTES, 0, 0)
+    bench.lane.add_template(HEAD, TAIL, 1, N_BYTES, 0, 0, 0)
     with pytest.raises(ValueError, match="not the same kinds for each server"):
         bench.lane.choose_by(1, 1)
 
@@ -462,7 +464,7 @@ def test_buffers_are_held_while_they_are_lent(bench: Bench) -> None:
     records = bytearray(4 * ROW_BYTES)
     plan = bytearray(16)
     lane = bench.made((3, records))
-    lane.add_template(HEAD, TAIL, 1, N_BYTES, 0, 0)
+    lane.add_template(HEAD, TAIL, 1, N_BYTES, 0, 0, 0)
     columns = memoryview(plan).cast("q"), np.arange(2), np.zeros(2, np.uint8), np.zeros(2, np.int32)
     lane.begin_open(10**18, *columns)
     with pytest.raises(BufferError):
@@ -505,7 +507,7 @@ def test_a_swap_that_gives_no_buffer_ends_the_lane_and_not_the_process(
     bench: Bench, swap: Callable[..., Any], error: Any, words: str
 ) -> None:
     bench.lane = bench.made((2, swap), (3, bytearray(ROW_BYTES)))
-    bench.lane.add_template(HEAD, TAIL, 1, N_BYTES, 0, 0)
+    bench.lane.add_template(HEAD, TAIL, 1, N_BYTES, 0, 0, 0)
     bench.begin_closed((1, np.array([0])))
     with pytest.raises(error, match=words):
         served(bench)
@@ -523,7 +525,7 @@ def test_a_smaller_buffer_is_filled_no_further_than_it_goes(bench: Bench) -> Non
         return bytearray(rooms[len(given) % 3] * ROW_BYTES)
 
     bench.lane = bench.made((2, swap))
-    bench.lane.add_template(HEAD, TAIL, 1, N_BYTES, 0, 0)
+    bench.lane.add_template(HEAD, TAIL, 1, N_BYTES, 0, 0, 0)
     bench.begin_closed((1, np.array([0])))
     served(bench)
     for _ in range(6):
@@ -577,7 +579,7 @@ def test_a_lane_is_not_called_by_a_second_thread_while_it_waits(bench: Bench) ->
     ("method", "values"),
     [
         ("turn", (0,)), ("expire", (0, b"")), ("reclaim", (3,)), ("park_http", (3, None, 0)), ("take", ()),
-        ("add_template", (HEAD, TAIL, 1, N_BYTES, 0, 0)), ("know_layout", (0, b"", b"", 12, 0)), ("halt", ()),
+        ("add_template", (HEAD, TAIL, 1, N_BYTES, 0, 0, 0)), ("know_layout", (0, b"", b"", 12, 0)), ("halt", ()),
         ("choose_by", (1, 0)), ("landed", (0,)), ("know_head", (b"HTTP", 0, 12, 0)), ("set_waiting", (0, 0)),
         ("set_others", (0, 0)), ("ended", (0, 0)), ("n_due_by", (0,)),
     ],

@@ -33,6 +33,16 @@ def test_each_server_has_requests_of_its_own() -> None:
         assert f"Host: {target.authority}\r\n".encode() in template.head
 
 
+def test_requests_whose_answers_have_one_layout_share_what_is_known_of_it() -> None:
+    open_spec = replace(SPEC, inputs=(replace(SPEC.inputs[0], dims=(-1,)),))
+    sizes = {(1, 0): 3, (1, 1): 3, (1, 2): 4, (2, 0): 3}
+    inputs = {kind: make_inputs(open_spec, *kind, 1, {"INPUT": (size,)}) for kind, size in sizes.items()}
+    for protocol in ("http", "grpc"):
+        of = encoded(replace(HERE, spec=open_spec), 0, protocol, {}, inputs, None, {})
+        assert of[0, 1, 0].known is of[0, 1, 1].known
+        assert len({id(of[0, *kind].known) for kind in sizes}) == 3
+
+
 def test_only_what_is_sent_to_a_server_is_needed_of_it() -> None:
     plan = plan_of(range(4), S)
     plan.rows[:] = [1, 1, 2, 3]

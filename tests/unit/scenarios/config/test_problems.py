@@ -173,7 +173,7 @@ def problem_of(mapping: dict[str, Any]) -> str:
             "server.url: 'localhost:8000' must be of the form http://host:port or https://host:port",
         ),
         (("server",), {"http_port": 70000}, "server.http_port: 70000 must be at most 65535"),
-        (("clients",), {"payload_variants": 257}, "clients.payload_variants: 257 must be at most 256"),
+        (("clients",), {"payload_variants": 65_537}, "clients.payload_variants: 65537 must be at most 65536"),
         # parts that do not fit
         (
             (*ARRIVALS,),

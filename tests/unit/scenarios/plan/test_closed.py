@@ -52,6 +52,13 @@ def first(plan: ClosedPlan, user: int, phase: int, n: int = 200) -> list[Step]:
     return list(islice(plan.steps(user, phase), n))
 
 
+def test_users_draw_of_all_payload_variants() -> None:
+    plan = plan_closed(scenario(payload_variants=1_000))
+    drawn = [step.variant for step in islice(plan.steps(0, 0), 640)]
+    assert 900 < max(drawn) < 1_000
+    assert plan.request_kinds() >= {(1, 0), (1, 999)}
+
+
 def test_a_plan_has_the_users_of_its_largest_phase_and_the_spans_of_the_scenario() -> None:
     plan = plan_closed(scenario())
     assert (plan.n_users, len(plan), plan.users.tolist()) == (10, 10, list(range(10)))

@@ -88,6 +88,18 @@ def test_an_arrival_takes_22_bytes() -> None:
     assert sum(getattr(plan, name).nbytes for name in COLUMNS) == 22 * len(plan)
 
 
+@pytest.mark.parametrize(("n_variants", "n_bytes"), [(256, 22), (257, 23), (65_536, 23)])
+def test_more_than_256_payload_variants_take_a_byte_more(
+    n_variants: int, n_bytes: int, in_files: Path
+) -> None:
+    plan = plan_scenario(scenario(payload_variants=n_variants))
+    assert plan.n_bytes == n_bytes * len(plan)
+    assert n_variants // 3 < plan.variant.max() < n_variants
+    parts = list(deal(plan, 3))
+    assert_same(merge(parts, len(plan), in_files), plan)
+    assert merge(parts).variant.dtype == plan.variant.dtype
+
+
 @given(st.integers(0, 2**64))
 @settings(max_examples=20)
 def test_the_same_seed_gives_the_same_plan(seed: int) -> None:
