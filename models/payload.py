@@ -85,6 +85,13 @@ def read_tensor(datatype: str, shape: tuple[int, ...], data: bytes) -> NDArray[n
     return np.frombuffer(data, np.dtype(NUMPY[datatype]).newbyteorder("<")).reshape(shape)
 
 
+def n_written(array: NDArray[np.generic]) -> int:
+    """Bytes of `write_tensor(array)`."""
+    if array.dtype.kind == "O":
+        return sum(_PREFIX.size + len(one) for one in array.ravel().tolist())
+    return array.nbytes
+
+
 def write_tensor(array: NDArray[np.generic]) -> bytes:
     """The array as it travels: its numbers; of bytes objects each with its length in front, in C order."""
     if array.dtype.kind == "O":

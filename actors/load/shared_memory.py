@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from squall.actors.net.stream import TlsSettings
 from squall.actors.net.triton_control import Control, ControlError
 from squall.actors.process.sweep import hold, sweep
-from squall.models.payload import Place, write_tensor
+from squall.models.payload import Place, n_written, write_tensor
 from squall.models.spec import ModelSpec
 from squall.scenarios.errors import ClusterError, ScenarioError, TargetError
 
@@ -132,7 +132,7 @@ def place_tensors(
         theirs: dict[str, Place] = {}
         if settings.inputs:
             for tensor in spec.inputs:
-                n_bytes = len(write_tensor(arrays[tensor.name]))
+                n_bytes = n_written(arrays[tensor.name])
                 ours[tensor.name] = Place(name, end, n_bytes)
                 end = _aligned(end + n_bytes)
         if settings.outputs:

@@ -205,7 +205,7 @@ def _sections(location: _Location, root: type[BaseModel] = Scenario) -> list[typ
 
 def _forms(annotation: Any, is_indexed: bool) -> list[Any]:
     """Of a key that takes a list or a mapping, the one meant; else its type as it is."""
-    members = get_args(annotation) if get_origin(annotation) in (Union, UnionType) else ()
+    members = _members(annotation)
     lists = [member for member in members if get_origin(member) is tuple]
     others = [member for member in members if get_origin(member) is not tuple and _named_in(member)]
     return (lists if is_indexed else others) if lists and others else [annotation]
@@ -213,11 +213,12 @@ def _forms(annotation: Any, is_indexed: bool) -> list[Any]:
 
 def _is_named(annotation: Any) -> bool:
     """Whether it is a mapping whose keys are names."""
-    return get_origin(annotation) is dict or any(
-        get_origin(member) is dict
-        for member in get_args(annotation)
-        if get_origin(annotation) in (Union, UnionType)
-    )
+    return any(get_origin(form) is dict for form in (annotation, *_members(annotation)))
+
+
+def _members(annotation: Any) -> tuple[Any, ...]:
+    """Of a union; none of another type."""
+    return get_args(annotation) if get_origin(annotation) in (Union, UnionType) else ()
 
 
 def _is_kind(part: str | int, location: _Location, root: type[BaseModel]) -> bool:

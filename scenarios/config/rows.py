@@ -1,6 +1,6 @@
 """How many rows each request carries, and how its inputs are made: configuration.
 
-`squall.scenarios.plan.mix` draws the rows, `squall.models.payload` makes the inputs.
+`squall.scenarios.plan.mix` draws the rows, `squall.models.made` makes the inputs.
 """
 
 from __future__ import annotations
@@ -110,10 +110,10 @@ class TraceRows(Section):
     max: Count
 
 
-RowsConfig = Annotated[
-    ConstantRows | UniformRows | LognormalRows | ParetoRows | ZipfRows | EmpiricalRows | TraceRows,
-    Field(discriminator="kind"),
-]
+Drawn = ConstantRows | UniformRows | LognormalRows | ParetoRows | ZipfRows | EmpiricalRows
+"""The laws that a number can be drawn by without a trace."""
+Law = Annotated[Drawn, Field(discriminator="kind")]
+RowsConfig = Annotated[Drawn | TraceRows, Field(discriminator="kind")]
 
 
 def _law_named(value: object) -> object:
@@ -127,10 +127,6 @@ def _law_written(law: ConstantRows | Any) -> Any:
     return law.value if isinstance(law, ConstantRows) else law
 
 
-Law = Annotated[
-    ConstantRows | UniformRows | LognormalRows | ParetoRows | ZipfRows | EmpiricalRows,
-    Field(discriminator="kind"),
-]
 WholeLaw = Annotated[Law, BeforeValidator(_law_named), PlainSerializer(_law_written)]
 """A whole number from 1 on, or the law that it is drawn by."""
 
@@ -163,10 +159,7 @@ class InputConfig(Section):
             raise ValueError("has sizes of its own, or those of another input that it is like")
         if self.length is not None and self.low is not None:
             raise ValueError("length is of a BYTES input, low and high are of numbers")
-        laws = [
-            *(self.sizes if isinstance(self.sizes, tuple) else ()),
-            *([self.length] if self.length else []),
-        ]
+        laws = [*(self.sizes or ()), *([] if self.length is None else [self.length])]
         if any(isinstance(law, EmpiricalRows) and law.file is not None for law in laws):
             raise ValueError("a law from a file is for rows; use values and weights")
         return self

@@ -215,10 +215,11 @@ def _of_head(
     scenario = _head_scenario(about_hz, cv, options.requests, limit_ns)
     long = _head_scenario(about_hz, cv, options.scan_requests, limit_ns)
 
+    ratios = [options.reach ** (2.0 * place / (options.scan - 1) - 1.0) for place in range(options.scan)]
+
     def scanned(place: int, seed: int) -> float:
-        ratio = options.reach ** (2.0 * place / (options.scan - 1) - 1.0)
         with taken(slots) as on:
-            return late_at(folder / f"scan-{place}-{seed}", long, ratio, seed, on)
+            return late_at(folder / f"scan-{place}-{seed}", long, ratios[place], seed, on)
 
     def searched(number: int) -> dict[str, Any]:
         with taken(slots) as on:
@@ -241,10 +242,10 @@ def _of_head(
                 lates[number, seed] = pool.submit(scanned, number, seed)
         levels = [
             {
-                "rate_hz": about_hz * options.reach ** (2.0 * place / (options.scan - 1) - 1.0),
+                "rate_hz": about_hz * ratio,
                 "late_ratio": fmean(lates[place, seed].result() for seed in seeds),
             }
-            for place in range(options.scan)
+            for place, ratio in enumerate(ratios)
         ]
         sys.stderr.write(f"scan of cv {cv:g}: {json.dumps(levels)}\n")
         truth_hz = crossing_hz(levels, 0.05)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
 from squall.models.made import make_inputs
-from squall.models.payload import read_tensor, write_tensor
+from squall.models.payload import n_written, read_tensor, write_tensor
 from squall.models.spec import ModelSpec, TensorSpec
 from squall.scenarios.config.rows import InputConfig
 from squall.scenarios.errors import ScenarioError
@@ -72,7 +72,9 @@ def test_text_has_the_length_asked_for_and_travels_with_it_in_front() -> None:
 def test_any_bytes_come_back(elements: list[bytes]) -> None:
     array = np.empty(len(elements), np.object_)
     array[:] = elements
-    assert read_tensor("BYTES", (len(elements),), write_tensor(array)).tolist() == elements
+    data = write_tensor(array)
+    assert read_tensor("BYTES", (len(elements),), data).tolist() == elements
+    assert n_written(array) == len(data)
 
 
 @pytest.mark.parametrize("data", [b"\x01", b"\x05\x00\x00\x00abc", b"\x00\x00\x00\x00x"])
