@@ -16,7 +16,8 @@ from squall.models.spec import ModelSpec, TensorSpec
 from squall.scenarios.errors import ScenarioError
 
 if TYPE_CHECKING:  # of a file's sections: a worker whose inputs are made as they come starts without them
-    from squall.scenarios.config.rows import InputConfig, Law
+    from squall.scenarios.config.clients.inputs import InputConfig
+    from squall.scenarios.config.clients.rows import Law
 
 _INTEGER_LIMIT = 100
 _LENGTH = 16

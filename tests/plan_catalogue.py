@@ -25,10 +25,10 @@ from squall.scenarios.config.arrivals import (
     SuperposeArrivals,
     ThinkConfig,
 )
+from squall.scenarios.config.clients.routing import RoutingConfig, RoutingKind
+from squall.scenarios.config.clients.rows import RowsConfig
 from squall.scenarios.config.loader import scenario_from_mapping
 from squall.scenarios.config.residuals import ResidualConfig
-from squall.scenarios.config.routing import RoutingConfig, RoutingKind
-from squall.scenarios.config.rows import RowsConfig
 from squall.scenarios.config.scenario import Scenario
 from squall.scenarios.config.shapes import ShapeConfig, Sojourn
 from squall.scenarios.config.trace import RateScaleConfig

@@ -19,7 +19,7 @@ from typing import TypeVar
 import squall.actors.process.supervisor
 from squall.actors.nsys.session import NsysSession, Timeouts
 from squall.actors.nsys.tools import NsysTools
-from squall.scenarios.config.scenario import ProfileConfig
+from squall.scenarios.config.profile import ProfileConfig
 from squall.scenarios.errors import ClusterError
 
 RECORD_S = 0.6  # two or three of the clock marks

@@ -20,7 +20,7 @@ from pathlib import Path
 import squall.actors.nsys.marker
 from squall.actors.nsys.step import SessionProcesses, SessionState, Step, run_step, sessions_in
 from squall.actors.nsys.tools import MEND, NsysTools, find_nsys
-from squall.scenarios.config.scenario import ProfileConfig
+from squall.scenarios.config.profile import ProfileConfig
 from squall.scenarios.errors import ClusterError
 
 __all__ = ["MEND", "NsysSession", "NsysTools", "SessionLost", "StepCost", "Timeouts", "find_nsys"]

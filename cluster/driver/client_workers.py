@@ -26,8 +26,9 @@ from squall.cluster.placement import Node, Placement
 from squall.cluster.progress import Screen
 from squall.cluster.remote.spawn import Handle, ask_all, spawn
 from squall.models.reference import read_answers, reference_answers
-from squall.scenarios.config.routing import CHOSEN_AT_SEND, RoutingConfig
-from squall.scenarios.config.scenario import ClientConfig, Scenario
+from squall.scenarios.config.clients.client import ClientConfig
+from squall.scenarios.config.clients.routing import CHOSEN_AT_SEND, RoutingConfig
+from squall.scenarios.config.scenario import Scenario
 from squall.scenarios.errors import ClusterError, ScenarioError
 from squall.scenarios.plan.closed import ClosedPlan, deal_closed
 from squall.scenarios.plan.plan import Plan, deal

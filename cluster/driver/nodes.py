@@ -24,7 +24,7 @@ from squall.cluster.node.scratch import remove_free, sweep_scratch, this_place
 from squall.cluster.placement import Node
 from squall.cluster.remote.spawn import Handle, end_all, same_code, spawn
 from squall.cluster.remote.turns import Turns
-from squall.scenarios.config.scenario import ProfileConfig
+from squall.scenarios.config.profile import ProfileConfig
 from squall.scenarios.errors import ClusterError, LostActor, SquallError
 
 _AGENT_THREADS = 4

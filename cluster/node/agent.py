@@ -25,7 +25,8 @@ from squall.cluster.node.scratch import Owner
 from squall.cluster.node.server import LOOPBACK
 from squall.cluster.node.spills import NodeFile, Piece, save_deleted
 from squall.scenarios.config.duty import Duty
-from squall.scenarios.config.scenario import ProfileConfig, Scenario
+from squall.scenarios.config.profile import ProfileConfig
+from squall.scenarios.config.scenario import Scenario
 from squall.scenarios.config.servers import ServerEntry
 from squall.scenarios.errors import ClusterError
 

@@ -29,7 +29,7 @@ from squall.analysis.nsys.scrub import scrub
 from squall.analysis.nsys.tables import EventLabels, event_tables
 from squall.analysis.tables.collected import NsysFacts, NsysProblem, NsysStep, ReportFacts, TiedEvents
 from squall.cluster.node.triton_home import cache_dir
-from squall.scenarios.config.scenario import ProfileConfig
+from squall.scenarios.config.profile import ProfileConfig
 from squall.scenarios.errors import ClusterError
 
 Spill = Callable[[str, str, Iterator[pa.Table]], list[str]]

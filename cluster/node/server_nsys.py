@@ -12,7 +12,7 @@ from squall.analysis.nsys.tables import EventLabels
 from squall.analysis.tables.collected import NsysFacts
 from squall.cluster.node.node_profiler import NodeProfiler, Spill
 from squall.cluster.node.triton_home import cache_dir
-from squall.scenarios.config.scenario import ProfileConfig
+from squall.scenarios.config.profile import ProfileConfig
 from squall.scenarios.errors import ClusterError, LostActor
 
 

@@ -16,7 +16,9 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, model_validator
 
 from squall.scenarios.config.arrivals import ArrivalsConfig, ClosedArrivals, EnvelopeArrivals, expected_count
-from squall.scenarios.config.duty import Duty, DutyField
+from squall.scenarios.config.clients.client import ClientConfig
+from squall.scenarios.config.clients.routing import NO_MIRROR, WEIGHED
+from squall.scenarios.config.clients.rows import RowsConfig, TraceRows, max_rows
 from squall.scenarios.config.fields import (
     Count,
     Duration,
@@ -28,15 +30,13 @@ from squall.scenarios.config.fields import (
     Version,
     Whole,
 )
+from squall.scenarios.config.profile import ProfileConfig
 from squall.scenarios.config.recordings import too_close
 from squall.scenarios.config.records import RecordsConfig
-from squall.scenarios.config.routing import NO_MIRROR, WEIGHED, RoutingConfig
-from squall.scenarios.config.rows import ConstantRows, InputConfig, RowsConfig, TraceRows, max_rows
 from squall.scenarios.config.servers import (
     ServerConfig,
     ServerEntry,
     ServersField,
-    TlsConfig,
     alike,
     refuse_bad_servers,
     refuse_tls_without_its_server,
@@ -51,14 +51,8 @@ from squall.scenarios.sizes import (
     LARGEST_ARRIVAL_COUNT,
     LARGEST_BATCH,
     LARGEST_PHASE_COUNT,
-    LARGEST_VARIANT_COUNT,
 )
-from squall.scenarios.units import NS_PER_S, format_duration
-
-LARGEST_SPIN_NS = NS_PER_S // 1_000  # longer is a mistyped unit: a sleeping thread wakes within 0.1 ms
-SMALLEST_SHARE = 1e-9  # less is a mistyped number: no run has a billion requests
-HeaderName = Annotated[str, Field(strict=True, pattern=r"^[A-Za-z0-9_.-]+$")]
-HeaderValue = Annotated[str, Field(strict=True, pattern=r"^[ -~]*$")]
+from squall.scenarios.units import format_duration
 
 
 class QueuePolicy(Section):
@@ -99,85 +93,6 @@ class ModelConfig(Section):
                 f"preferred batch size {too_large[0]} is above max_batch_size {self.max_batch_size}"
             )
         return self
-
-
-class ValueCheckConfig(Section):
-    """Comparison of the values of some replies with those that the head's weights give, or a file of the user's.
-
-    A value is right where |value - expected| <= atol + rtol * |expected|.
-    """
-
-    share: Annotated[Number, Field(ge=SMALLEST_SHARE, le=1)] = 0.01  # at least this share of the requests
-    rtol: Annotated[Number, Field(ge=0)] = 1e-3
-    atol: Annotated[Number, Field(ge=0)] = 1e-5
-    reference: Text | None = None  # .npz on the driver's node, for a model that is no head of the zoo
-
-    def every(self, n_parties: int) -> int:
-        """Requests whose id is a multiple of it are checked, by every one of `n_parties` in its turn.
-
-        Parties (workers times servers; users of a closed loop) take ids in turn, so the two must have no common factor:
-        the largest such number that still gives `share`.
-        """
-        every = max(1, int(1 / self.share + 1e-9))
-        while math.gcd(every, n_parties) != 1:
-            every -= 1
-        return every
-
-
-def _both_tensors(value: object) -> object:
-    """`true` stands for both kinds, `false` for none."""
-    return {True: {}, False: None}[value] if isinstance(value, bool) else value
-
-
-class SharedMemoryConfig(Section):
-    """Which tensors lie in POSIX shared memory instead of in messages; for a server on the client's node."""
-
-    inputs: bool = True
-    outputs: bool = True
-
-    @model_validator(mode="after")
-    def _some_tensors(self) -> SharedMemoryConfig:
-        if not (self.inputs or self.outputs):
-            raise ValueError("neither inputs nor outputs: use shared_memory: false")
-        return self
-
-
-def _cores_named(value: object) -> object:
-    """One sentence for four forms."""
-    is_number = type(value) is int and value >= 1
-    is_list = isinstance(value, list | tuple) and value and all(type(i) is int and i >= 0 for i in value)
-    if value in ("auto", "off") or is_number or is_list:
-        return value
-    raise ValueError("use auto, off, a number of cores from 1, or a list of them: [6, 7]")
-
-
-SHORTEST_LEASE_NS = 3 * NS_PER_S
-"""It is renewed once a second, by a driver that may be late."""
-
-
-class ClientConfig(Section):
-    """The load generators on each client node."""
-
-    workers_per_node: Count = 2
-    priority: Literal["auto", "realtime", "normal"] = "auto"  # of the threads that send
-    cores: Annotated[Literal["auto", "off"] | int | tuple[int, ...], BeforeValidator(_cores_named)] = "auto"
-    protocol: Literal["http", "grpc"] = "http"
-    tls: TlsConfig | None = None
-    unix: Text | None = None  # path on the client nodes, loaded instead of the port
-    headers: dict[HeaderName, HeaderValue] = Field(default_factory=dict)  # gRPC: metadata
-    spin_ns: Annotated[Duration, Field(le=LARGEST_SPIN_NS)] = Field(default=0, alias="spin")
-    timeout_ns: PositiveDuration = Field(default=5 * NS_PER_S, alias="timeout")
-    max_in_flight: Count | None = None
-    on_client_loss: Literal["continue", "stop", "redeal"] = "continue"  # what the others do when one is lost
-    lease_ns: Annotated[Duration, Field(ge=SHORTEST_LEASE_NS)] = Field(default=5 * NS_PER_S, alias="lease")
-    connections: Count = 16  # opened per worker before the start; the pool grows to need
-    rows: RowsConfig = ConstantRows()
-    deal: Literal["sequence", "hash", "session"] = "sequence"  # which worker sends an arrival
-    routing: RoutingConfig = RoutingConfig()  # and which of several servers gets it
-    payload_variants: Annotated[Count, Field(le=LARGEST_VARIANT_COUNT)] = 4  # seeded inputs per row count
-    inputs: dict[str, InputConfig] | None = None  # how some are made, by name; else numbers as they come
-    check: ValueCheckConfig | None = None  # compares values of replies
-    shared_memory: Annotated[SharedMemoryConfig | None, BeforeValidator(_both_tensors)] = None
 
 
 def _none_of_one(speed: Fraction) -> Fraction | None:
@@ -236,66 +151,6 @@ class PhaseConfig(Section):
     def duration_ns(self) -> int:
         """Length of the phase in the run: drawn_ns / speed, rounded up, so that every arrival is before its end."""
         return self.drawn_ns if self.speed is None else math.ceil(self.drawn_ns / self.speed)
-
-
-SampleInterval = Annotated[Duration, Field(ge=NS_PER_S // 100)]
-"""Between two samples: at shorter ones a sampler reads without a pause and takes the cores from what it observes."""
-
-
-def _kinds_named(value: tuple[str, ...]) -> tuple[str, ...]:
-    """Calls and waits alone say nothing of the GPU."""
-    if not {"kernels", "copies"} & set(value):
-        raise ValueError("name kernels, copies or both: without them nothing on the GPU is recorded")
-    twice = [kind for index, kind in enumerate(value) if kind in value[:index]]
-    if twice:
-        raise ValueError(f"{twice[0]} is named twice")
-    return value
-
-
-class ProfileConfig(Section):
-    """What is observed beside the requests, and how often."""
-
-    nsys: Literal["auto", "off", "required"] = "off"  # it changes the latency: only for who asks
-    nsys_session: Annotated[str, Field(strict=True, pattern=r"^[A-Za-z][A-Za-z0-9_.-]{0,126}$")] | None = (
-        None  # of a server at server.url that somebody started with `nsys launch --session-new=NAME`
-    )
-    on_nsys_failure: Literal["keep", "restart"] = "keep"  # the server, where its session is lost
-    trace: Annotated[tuple[Literal["cuda", "nvtx", "osrt"], ...], Field(min_length=1)] = (
-        "cuda",
-        "nvtx",
-        "osrt",
-    )
-    cuda_graph_trace: Literal["graph", "node"] = "node"  # whole graphs cost less and hide their kernels
-    keep_raw_report: bool = False  # the report that still holds environments and output, on its node
-    batches: Literal["auto", "off", "required"] = (
-        "auto"  # by the library, of models that record none themselves
-    )
-    kernels: Literal["auto", "off", "required"] = "auto"  # by the library that CUDA loads into its processes
-    kernel_kinds: Annotated[
-        tuple[Literal["kernels", "copies", "sync", "runtime", "driver", "events"], ...],
-        AfterValidator(_kinds_named),
-    ] = ("kernels", "copies")
-    duty: DutyField = Duty(
-        NS_PER_S // 5, 2 * NS_PER_S
-    )  # which part of each measured phase they are recorded in
-    nvml: Literal["auto", "off", "required"] = "auto"
-    gpm: Literal["auto", "off"] = "auto"
-    triton_trace: Literal["auto", "off", "required"] = (
-        "auto"  # per-request server times; auto: from Triton 2.57 on
-    )
-    triton_interval_ns: SampleInterval = Field(default=NS_PER_S // 10, alias="triton_interval")
-    host_interval_ns: SampleInterval = Field(default=NS_PER_S, alias="host_interval")
-    thread_interval_ns: SampleInterval = Field(default=NS_PER_S, alias="thread_interval")
-    gpu_interval_ns: SampleInterval = Field(default=NS_PER_S // 10, alias="gpu_interval")
-    osrt_threshold_ns: Duration = Field(default=100_000, alias="osrt_threshold")
-
-    @model_validator(mode="after")
-    def _one_of_cupti(self) -> ProfileConfig:
-        if self.kernels == self.nsys == "required" and "cuda" in self.trace:
-            raise ValueError(
-                "nsys with cuda in trace and kernels cannot both be required: one has CUPTI at a time"
-            )
-        return self
 
 
 class ExpectConfig(Section):

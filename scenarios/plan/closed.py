@@ -23,7 +23,7 @@ from squall.scenarios.plan.plan import PhaseSpan, stream
 
 if TYPE_CHECKING:  # of a file's sections: a worker that has no users starts without them
     from squall.scenarios.config.arrivals import ThinkConfig
-    from squall.scenarios.config.rows import RowsConfig
+    from squall.scenarios.config.clients.rows import RowsConfig
 
 _CHUNK_STEPS = 64
 """Steps drawn at a time: part of what a seed means, since a longer array is drawn differently."""
@@ -137,7 +137,7 @@ class ClosedPlan:
 
     def request_kinds(self) -> set[tuple[int, int]]:
         """Every (rows, variant) that `steps` can give, for encoding before the start."""
-        from squall.scenarios.config.rows import possible_rows
+        from squall.scenarios.config.clients.rows import possible_rows
 
         sizes = {rows for closed in self.phases if closed is not None for rows in possible_rows(closed.rows)}
         return {(rows, variant) for rows in sizes for variant in range(self.n_variants)}

@@ -13,7 +13,7 @@ import numpy as np
 
 from squall.scenarios.arrivals.process import Arrivals
 from squall.scenarios.config.arrivals import ClosedArrivals
-from squall.scenarios.config.rows import RowsConfig, TraceRows
+from squall.scenarios.config.clients.rows import RowsConfig, TraceRows
 from squall.scenarios.config.scenario import PhaseConfig, Scenario
 from squall.scenarios.errors import ScenarioError
 from squall.scenarios.plan.build import build_arrivals

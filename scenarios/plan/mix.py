@@ -10,7 +10,7 @@ from typing import assert_never
 import numpy as np
 from numpy.typing import NDArray
 
-from squall.scenarios.config.rows import (
+from squall.scenarios.config.clients.rows import (
     ConstantRows,
     EmpiricalRows,
     LognormalRows,

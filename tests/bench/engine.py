@@ -39,7 +39,7 @@ from squall.scenarios.arrivals.gaps import GammaGaps
 from squall.scenarios.arrivals.process import Stationary
 from squall.scenarios.arrivals.unit import UnitRenewal
 from squall.scenarios.config.arrivals import ConstantThink
-from squall.scenarios.config.rows import ConstantRows
+from squall.scenarios.config.clients.rows import ConstantRows
 from squall.scenarios.plan.closed import ClosedPhase, ClosedPlan
 from squall.scenarios.plan.plan import PhaseSpan, Plan
 from tests.bench import rivals

@@ -35,7 +35,8 @@ from squall.cluster.node.triton_home import cache_dir
 from squall.scenarios.arrivals.gaps import ExponentialGaps
 from squall.scenarios.arrivals.process import Stationary
 from squall.scenarios.arrivals.unit import UnitRenewal
-from squall.scenarios.config.scenario import ModelConfig, ProfileConfig
+from squall.scenarios.config.profile import ProfileConfig
+from squall.scenarios.config.scenario import ModelConfig
 from squall.scenarios.config.servers import ServerConfig
 from squall.scenarios.errors import ClusterError
 from squall.scenarios.plan.plan import PhaseSpan, Plan

@@ -35,7 +35,7 @@ from squall.cluster.node.node_facts import node_facts
 from squall.cluster.node.scratch import Owner
 from squall.cluster.remote import served
 from squall.cluster.remote.channel import Channel, listen
-from squall.scenarios.config.scenario import ProfileConfig
+from squall.scenarios.config.profile import ProfileConfig
 from squall.scenarios.plan.closed import ClosedPlan
 from squall.scenarios.plan.plan import Plan
 from squall.scenarios.units import NS_PER_S

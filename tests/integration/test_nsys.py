@@ -27,7 +27,7 @@ from squall.analysis.storage.store import RunStore
 from squall.cluster.node.node_profiler import NodeProfiler
 from squall.cluster.node.server import TritonServer
 from squall.scenarios.config.loader import scenario_from_mapping
-from squall.scenarios.config.scenario import ProfileConfig
+from squall.scenarios.config.profile import ProfileConfig
 from squall.scenarios.errors import ClusterError
 from tests.integration.live_runs import Bench, scenario_mapping, wait_until
 

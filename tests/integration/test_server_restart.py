@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from squall.actors.nsys.session import NsysSession, find_nsys
-from squall.scenarios.config.scenario import ProfileConfig
+from squall.scenarios.config.profile import ProfileConfig
 from tests.integration.live_runs import wait_until
 from tests.integration.serving import Array, answer, records, serving
 

@@ -16,12 +16,15 @@ from squall.analysis.schema import markdown
 from squall.scenarios.arrivals.presets import CLIENT_PRESETS, PRESETS
 from squall.scenarios.config import arrivals as arrivals_config
 from squall.scenarios.config import residuals as residuals_config
-from squall.scenarios.config import routing as routing_config
-from squall.scenarios.config import rows as rows_config
 from squall.scenarios.config import scenario, servers
 from squall.scenarios.config import shapes as shapes_config
 from squall.scenarios.config import trace as trace_config
+from squall.scenarios.config.clients import client
+from squall.scenarios.config.clients import routing as routing_config
+from squall.scenarios.config.clients import rows as rows_config
+from squall.scenarios.config.clients.check import ValueCheckConfig
 from squall.scenarios.config.loader import load_scenario, scenario_from_mapping
+from squall.scenarios.config.profile import ProfileConfig
 from squall.scenarios.config.records import RecordsConfig
 from squall.scenarios.traces.parts.options import Repair, TraceFormat
 
@@ -33,12 +36,12 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 SECTIONS: dict[str, type[BaseModel]] = {
     "## `model`": scenario.ModelConfig,
     "## `server`": servers.ServerConfig,
-    "## `clients`": scenario.ClientConfig,
-    "## Value checks": scenario.ValueCheckConfig,
-    "## Shared memory": scenario.SharedMemoryConfig,
+    "## `clients`": client.ClientConfig,
+    "## Value checks": ValueCheckConfig,
+    "## Shared memory": client.SharedMemoryConfig,
     "## TLS": servers.TlsConfig,
     "## `phases[]`": scenario.PhaseConfig,
-    "## `profile`": scenario.ProfileConfig,
+    "## `profile`": ProfileConfig,
     "## `expect`": scenario.ExpectConfig,
     "## `records`": RecordsConfig,
 }
@@ -256,7 +259,7 @@ def test_the_arrivals_page_names_every_preset_format_repair_and_deal() -> None:
     repairs = re.findall(r"^\| `([\w-]+)`", section(ARRIVALS_DOC, "### Repairs"), re.MULTILINE)
     assert set(repairs) == set(get_args(Repair))
     deals = re.findall(r"^\| `([\w-]+)`", section(ARRIVALS_DOC, "## Who sends what"), re.MULTILINE)
-    assert set(deals) == set(get_args(scenario.ClientConfig.model_fields["deal"].annotation))
+    assert set(deals) == set(get_args(client.ClientConfig.model_fields["deal"].annotation))
 
 
 @pytest.mark.parametrize("preset", PRESETS)

@@ -7,7 +7,7 @@ from squall.actors.sampling.observer import Observer, ObserverSettings, ServerTa
 from squall.analysis.tables.collected import ObserverCost
 from squall.analysis.tables.document import read_section
 from squall.cluster.node.endpoint import Endpoint
-from squall.scenarios.config.scenario import ProfileConfig
+from squall.scenarios.config.profile import ProfileConfig
 
 
 class NodeObserver:

@@ -20,7 +20,8 @@ from squall.cluster.node.server import TritonServer
 from squall.cluster.node.server_environment import visible_gpus
 from squall.cluster.node.server_log import without_own_folders
 from squall.cluster.node.server_nsys import ServerNsys
-from squall.scenarios.config.scenario import ProfileConfig, Scenario
+from squall.scenarios.config.profile import ProfileConfig
+from squall.scenarios.config.scenario import Scenario
 from squall.scenarios.config.servers import ServerEntry
 from squall.scenarios.errors import ClusterError, TargetError
 

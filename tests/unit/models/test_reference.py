@@ -14,7 +14,7 @@ from squall.models.heads import forward, make_weights
 from squall.models.made import make_inputs
 from squall.models.reference import TOLERANCE, read_answers, reference_answers
 from squall.models.spec import HEADS, ModelSpec, TensorSpec, head_spec
-from squall.scenarios.config.scenario import ValueCheckConfig
+from squall.scenarios.config.clients.check import ValueCheckConfig
 from squall.scenarios.errors import ScenarioError, TargetError
 
 SIZES = {"width": 16, "layers": 3, "classes": 2}

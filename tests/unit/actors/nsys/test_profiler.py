@@ -11,7 +11,7 @@ import pytest
 from squall.actors.nsys import marker as nsys_marker
 from squall.actors.nsys.session import NsysSession, NsysTools, SessionLost
 from squall.actors.nsys.step import SessionProcesses, SessionState, sessions_in, without_folders
-from squall.scenarios.config.scenario import ProfileConfig
+from squall.scenarios.config.profile import ProfileConfig
 from squall.scenarios.errors import ClusterError
 
 OF_2022 = frozenset(

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 import yaml
 
+from squall.scenarios.config.clients.check import ValueCheckConfig
 from squall.scenarios.config.loader import load_scenario, scenario_from_mapping
-from squall.scenarios.config.scenario import Scenario, ValueCheckConfig
+from squall.scenarios.config.scenario import Scenario
 from squall.scenarios.errors import ScenarioError
 
 

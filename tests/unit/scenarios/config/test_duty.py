@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from squall.scenarios.config.duty import LEAST_ON_NS, LONGEST_PERIOD_NS, WHOLE, Duty, format_duty, parse_duty
-from squall.scenarios.config.scenario import ProfileConfig
+from squall.scenarios.config.profile import ProfileConfig
 
 MS, S = 1_000_000, 1_000_000_000
 DUTIES = st.builds(

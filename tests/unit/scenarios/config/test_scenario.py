@@ -10,8 +10,8 @@ import yaml
 from pydantic import ValidationError
 
 from squall.scenarios.config.arrivals import EnvelopeArrivals, OpenArrivals
+from squall.scenarios.config.clients.rows import RowsConfig
 from squall.scenarios.config.loader import scenario_from_mapping
-from squall.scenarios.config.rows import RowsConfig
 from squall.scenarios.config.scenario import Scenario
 from squall.scenarios.config.shapes import ShapeConfig
 from squall.scenarios.errors import ScenarioError

@@ -7,8 +7,8 @@ from typing import Any, get_args
 import pytest
 import yaml
 
+from squall.scenarios.config.clients.routing import RoutingConfig, RoutingKind
 from squall.scenarios.config.loader import load_scenario, make_scenario, scenario_from_mapping
-from squall.scenarios.config.routing import RoutingConfig, RoutingKind
 from squall.scenarios.config.scenario import Scenario
 from squall.scenarios.errors import ScenarioError
 from squall.scenarios.sizes import LARGEST_SERVER_COUNT

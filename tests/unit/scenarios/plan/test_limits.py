@@ -13,8 +13,8 @@ from squall.scenarios.arrivals.process import MOST_DRAWN, Constant, Modulated, S
 from squall.scenarios.arrivals.random_paths import LogGaussianPath
 from squall.scenarios.arrivals.unit import UnitPoisson
 from squall.scenarios.config.arrivals import OpenArrivals, OpenPart, expected_count
+from squall.scenarios.config.clients.rows import EmpiricalRows, ParetoRows
 from squall.scenarios.config.loader import load_scenario, scenario_from_mapping
-from squall.scenarios.config.rows import EmpiricalRows, ParetoRows
 from squall.scenarios.errors import ScenarioError
 from squall.scenarios.plan.build import build_arrivals
 from squall.scenarios.plan.drafting import plan_scenario

@@ -17,9 +17,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from squall.scenarios.config.clients.check import ValueCheckConfig
+from squall.scenarios.config.clients.routing import RoutingConfig, RoutingKind
 from squall.scenarios.config.loader import scenario_from_mapping
-from squall.scenarios.config.routing import RoutingConfig, RoutingKind
-from squall.scenarios.config.scenario import ValueCheckConfig
 from squall.scenarios.errors import ScenarioError
 from squall.scenarios.plan.closed import ClosedPlan, deal_closed
 from squall.scenarios.plan.deal import DealRule, affinity_of

@@ -1,13 +1,10 @@
-"""How many rows each request carries, and how its inputs are made: configuration.
-
-`squall.scenarios.plan.mix` draws the rows, `squall.models.made` makes the inputs.
-"""
+"""How many rows each request carries: configuration. `squall.scenarios.plan.mix` draws them."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, assert_never
+from typing import Annotated, Literal, assert_never
 
-from pydantic import BeforeValidator, Field, PlainSerializer, model_validator
+from pydantic import Field, model_validator
 
 from squall.scenarios.config.fields import Count, Cv, Number, PositiveNumber, Section, Text
 
@@ -114,55 +111,6 @@ Drawn = ConstantRows | UniformRows | LognormalRows | ParetoRows | ZipfRows | Emp
 """The laws that a number can be drawn by without a trace."""
 Law = Annotated[Drawn, Field(discriminator="kind")]
 RowsConfig = Annotated[Drawn | TraceRows, Field(discriminator="kind")]
-
-
-def _law_named(value: object) -> object:
-    """A whole number stands for itself, every time."""
-    if type(value) is int and value < 1:
-        raise ValueError(f"{value} must be at least 1")
-    return {"kind": "constant", "value": value} if type(value) is int else value
-
-
-def _law_written(law: ConstantRows | Any) -> Any:
-    return law.value if isinstance(law, ConstantRows) else law
-
-
-WholeLaw = Annotated[Law, BeforeValidator(_law_named), PlainSerializer(_law_written)]
-"""A whole number from 1 on, or the law that it is drawn by."""
-
-
-def _laws_listed(value: object) -> object:
-    """One law stands for a list of one."""
-    return (value,) if isinstance(value, dict) or type(value) is int else value
-
-
-class InputConfig(Section):
-    """How an input of the model is made where squall makes it, for each payload variant anew.
-
-    `sizes`: of the dimensions that the model leaves open, in their order; `like`: the input whose sizes these are, too.
-    `length`: bytes of each element of a BYTES input. `low` and `high`: of numbers, both included for integers.
-    """
-
-    sizes: Annotated[tuple[WholeLaw, ...] | None, BeforeValidator(_laws_listed), Field(min_length=1)] = None
-    like: Text | None = None
-    length: WholeLaw | None = None
-    low: Number | None = None
-    high: Number | None = None
-
-    @model_validator(mode="after")
-    def _usable(self) -> InputConfig:
-        if (self.low is None) != (self.high is None):
-            raise ValueError("low and high go together")
-        if self.low is not None and self.high is not None and self.low > self.high:
-            raise ValueError(f"low {self.low:g} is above high {self.high:g}")
-        if self.sizes is not None and self.like is not None:
-            raise ValueError("has sizes of its own, or those of another input that it is like")
-        if self.length is not None and self.low is not None:
-            raise ValueError("length is of a BYTES input, low and high are of numbers")
-        laws = [*(self.sizes or ()), *([] if self.length is None else [self.length])]
-        if any(isinstance(law, EmpiricalRows) and law.file is not None for law in laws):
-            raise ValueError("a law from a file is for rows; use values and weights")
-        return self
 
 
 def possible_rows(config: RowsConfig) -> range:

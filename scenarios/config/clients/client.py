@@ -1,0 +1,76 @@
+"""The load generators on each client node: configuration."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BeforeValidator, Field, model_validator
+
+from squall.scenarios.config.clients.check import ValueCheckConfig
+from squall.scenarios.config.clients.inputs import InputConfig
+from squall.scenarios.config.clients.routing import RoutingConfig
+from squall.scenarios.config.clients.rows import ConstantRows, RowsConfig
+from squall.scenarios.config.fields import Count, Duration, PositiveDuration, Section, Text
+from squall.scenarios.config.servers import TlsConfig
+from squall.scenarios.sizes import LARGEST_VARIANT_COUNT
+from squall.scenarios.units import NS_PER_S
+
+LARGEST_SPIN_NS = NS_PER_S // 1_000  # longer is a mistyped unit: a sleeping thread wakes within 0.1 ms
+HeaderName = Annotated[str, Field(strict=True, pattern=r"^[A-Za-z0-9_.-]+$")]
+HeaderValue = Annotated[str, Field(strict=True, pattern=r"^[ -~]*$")]
+
+
+def _both_tensors(value: object) -> object:
+    """`true` stands for both kinds, `false` for none."""
+    return {True: {}, False: None}[value] if isinstance(value, bool) else value
+
+
+class SharedMemoryConfig(Section):
+    """Which tensors lie in POSIX shared memory instead of in messages; for a server on the client's node."""
+
+    inputs: bool = True
+    outputs: bool = True
+
+    @model_validator(mode="after")
+    def _some_tensors(self) -> SharedMemoryConfig:
+        if not (self.inputs or self.outputs):
+            raise ValueError("neither inputs nor outputs: use shared_memory: false")
+        return self
+
+
+def _cores_named(value: object) -> object:
+    """One sentence for four forms."""
+    is_number = type(value) is int and value >= 1
+    is_list = isinstance(value, list | tuple) and value and all(type(i) is int and i >= 0 for i in value)
+    if value in ("auto", "off") or is_number or is_list:
+        return value
+    raise ValueError("use auto, off, a number of cores from 1, or a list of them: [6, 7]")
+
+
+SHORTEST_LEASE_NS = 3 * NS_PER_S
+"""It is renewed once a second, by a driver that may be late."""
+
+
+class ClientConfig(Section):
+    """The load generators on each client node."""
+
+    workers_per_node: Count = 2
+    priority: Literal["auto", "realtime", "normal"] = "auto"  # of the threads that send
+    cores: Annotated[Literal["auto", "off"] | int | tuple[int, ...], BeforeValidator(_cores_named)] = "auto"
+    protocol: Literal["http", "grpc"] = "http"
+    tls: TlsConfig | None = None
+    unix: Text | None = None  # path on the client nodes, loaded instead of the port
+    headers: dict[HeaderName, HeaderValue] = Field(default_factory=dict)  # gRPC: metadata
+    spin_ns: Annotated[Duration, Field(le=LARGEST_SPIN_NS)] = Field(default=0, alias="spin")
+    timeout_ns: PositiveDuration = Field(default=5 * NS_PER_S, alias="timeout")
+    max_in_flight: Count | None = None
+    on_client_loss: Literal["continue", "stop", "redeal"] = "continue"  # what the others do when one is lost
+    lease_ns: Annotated[Duration, Field(ge=SHORTEST_LEASE_NS)] = Field(default=5 * NS_PER_S, alias="lease")
+    connections: Count = 16  # opened per worker before the start; the pool grows to need
+    rows: RowsConfig = ConstantRows()
+    deal: Literal["sequence", "hash", "session"] = "sequence"  # which worker sends an arrival
+    routing: RoutingConfig = RoutingConfig()  # and which of several servers gets it
+    payload_variants: Annotated[Count, Field(le=LARGEST_VARIANT_COUNT)] = 4  # seeded inputs per row count
+    inputs: dict[str, InputConfig] | None = None  # how some are made, by name; else numbers as they come
+    check: ValueCheckConfig | None = None  # compares values of replies
+    shared_memory: Annotated[SharedMemoryConfig | None, BeforeValidator(_both_tensors)] = None
