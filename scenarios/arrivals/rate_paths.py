@@ -52,6 +52,8 @@ class Curve:
             part += np.repeat(self.edges_ns[pieces], counts)
             ends = self.edges_ns[pieces.start + 1 : pieces.stop + 1]
             np.minimum(part, np.repeat(ends, counts), out=part)  # so that rounding keeps them sorted
+            if self.begins is not None:  # a root may be rounded below that of a smaller area
+                np.maximum.accumulate(part, out=part)
 
     def area_at(self, t_ns: float) -> float:
         """Cumulated level at `t_ns` of a curve of constant levels; beyond the last edge that of it."""

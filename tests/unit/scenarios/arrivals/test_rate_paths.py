@@ -55,6 +55,15 @@ def test_instants_invert_areas(path: FixedPath, shares: list[float]) -> None:
     assert (np.abs(np.array(found) - areas) <= top * 1.01 + 1e-9 * horizon_ns).all()
 
 
+def test_two_areas_next_to_each_other_keep_their_order_where_the_level_rises() -> None:
+    """Found by Hypothesis: the roots of the two were rounded past each other."""
+    path = piecewise(((0, 0.0), (184_380, 0.0), (368_760, 1.0)), 368_049)
+    areas = np.array([0.9999989999999999, 0.999999]) * path.area_ns(368_049)
+    assert areas[0] < areas[1]
+    drawn(path, 368_049).invert(areas)
+    assert areas[0] <= areas[1]
+
+
 @given(fixed_paths())
 @settings(max_examples=60)
 def test_the_area_is_the_horizon_and_the_integral_of_the_level(path: FixedPath) -> None:
