@@ -36,7 +36,8 @@ class TensorSpec:
 class ModelSpec:
     """What a request to a model holds and what its reply must hold.
 
-    `is_batched`: tensors have a leading batch dimension of 1 to `max_batch_size` rows.
+    `is_batched`: tensors have a leading batch dimension of 1 to `max_batch_size` rows. `is_decoupled`: it answers a
+    request with any number of responses.
     """
 
     name: str
@@ -44,6 +45,7 @@ class ModelSpec:
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
     max_batch_size: int
+    is_decoupled: bool = False
 
     @property
     def is_batched(self) -> bool:
@@ -69,7 +71,8 @@ class ModelSpec:
                     f"squall makes {', '.join(DATATYPE_BYTES)}, BYTES"
                 )
         outputs = tuple(_tensor(item) for item in config.get("output", ()))
-        return cls(str(config["name"]), version, inputs, outputs, max_batch_size)
+        is_decoupled = bool(config.get("model_transaction_policy", {}).get("decoupled", False))
+        return cls(str(config["name"]), version, inputs, outputs, max_batch_size, is_decoupled)
 
 
 def _tensor(item: Mapping[str, Any]) -> TensorSpec:

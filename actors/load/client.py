@@ -23,6 +23,11 @@ OnFailure = Callable[[int, int, int, str], None]
 """Called with token, sent_ns, first_ns (-1 if not reached) and why, when the transport failed the request."""
 
 
+OnResponse = Callable[[int, int, bytes], bool]
+"""Called with token, t_ns and the bytes of each response to a request that is answered response by response; whether
+the client is to hang up: then its call of a reply follows."""
+
+
 class Client(Protocol):
     """Each token given to `send` ends in one call back, of a reply or of a failure, unless `abandon` or `close`
     came before."""

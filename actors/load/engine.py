@@ -22,6 +22,7 @@ from squall.actors.load.client import Client, Exchange
 from squall.actors.load.lane import Flight, Lane
 from squall.actors.load.pacing import NEVER_NS, Due, Pacing
 from squall.actors.load.recorder import NEVER, OUTCOME_CODE, Recorder
+from squall.actors.load.streams import Streams
 from squall.actors.net.loop import Loop
 from squall.models.payload import encode_id
 from squall.scenarios.plan.growing import pieces
@@ -95,9 +96,11 @@ class Engine:
         lane: Lane | None = None,
         chooser: Chooser | None = None,
         lease: Lease | None = None,
+        streams: Streams | None = None,
     ) -> None:
         """With a `lane`, its pacing is `squall.actors.load.lane.lane_pacing`, and it chooses servers itself; else a
-        `chooser` does, if any. Without a `lease` it may send for ever."""
+        `chooser` does, if any. Without a `lease` it may send for ever. With `streams` each request is answered response
+        by response."""
         self.counters = Counters()
         self.recent_response_ns: list[int] = []
         self._pacing = pacing
@@ -112,6 +115,7 @@ class Engine:
         self._held: deque[Due] = deque()
         self._lane = lane
         self._chooser = chooser
+        self._streams = streams
         self._timeouts_ns = np.array(
             [rules.timeout_of(phase) for phase in range(LARGEST_PHASE_COUNT)], np.int64
         )
@@ -291,14 +295,23 @@ class Engine:
 
     # endings
 
+    def on_response(self, token: int, t_ns: int, message: bytes) -> bool:
+        """The client's callback for one of several responses; see `OnResponse`."""
+        assert self._streams is not None
+        _, due, _, wire_id = self._in_flight[token]
+        return self._streams.take(token, t_ns, message, due.template, wire_id)
+
     def on_reply(self, exchange: Exchange) -> None:
         """The client's callback for a whole reply."""
         token = exchange.token
         _, due, detail, wire_id = self._in_flight[token]
         template = due.template
         outcome, why = template.judge(exchange, wire_id)
+        n_bytes = len(exchange.body)
+        if self._streams is not None:
+            outcome, why, n_bytes = self._streams.end(token, due.phase, template, outcome, why)
         self._recorder.record(
-            token, due.scheduled_ns, exchange.sent_ns, exchange.first_ns, exchange.done_ns, len(exchange.body),
+            token, due.scheduled_ns, exchange.sent_ns, exchange.first_ns, exchange.done_ns, n_bytes,
             template.rows, template.n_bytes, due.phase, OUTCOME_CODE[outcome], why or detail, template.target,
         )  # fmt: skip
         del self._in_flight[token]
@@ -321,9 +334,11 @@ class Engine:
         self._readopted.discard(token)
         template = due.template
         n_bytes = template.n_bytes if sent_ns != NEVER else 0
-        done_ns = NEVER if outcome == "unsent" else self._now()
+        done_ns, n_received = NEVER if outcome == "unsent" else self._now(), 0
+        if self._streams is not None:
+            outcome, why, n_received = self._streams.end(token, due.phase, template, outcome, why)
         self._recorder.record(
-            token, due.scheduled_ns, sent_ns, first_ns, done_ns, 0, template.rows, n_bytes, due.phase,
+            token, due.scheduled_ns, sent_ns, first_ns, done_ns, n_received, template.rows, n_bytes, due.phase,
             OUTCOME_CODE[outcome], why, template.target,
         )  # fmt: skip
         self.recent_response_ns.append(FAILED_NS)

@@ -8,10 +8,11 @@ from functools import partial
 from typing import Any
 
 from squall.actors.clock import Clock
-from squall.actors.load.client import OnFailure
+from squall.actors.load.client import OnFailure, OnResponse
 from squall.actors.load.grpc_connection import GrpcConnection, GrpcExchange
 from squall.actors.load.lane import Lane
 from squall.actors.messages.grpc_headers import call_headers
+from squall.actors.messages.grpc_wire import PATH, STREAM_PATH
 from squall.actors.net.loop import Loop
 from squall.actors.net.stream import Route, SocketStream, words
 
@@ -40,9 +41,11 @@ class GrpcClient:
         lend: Callable[[int], LentCall] | None = None,
         readopt: Callable[[list[Any]], None] | None = None,
         target: int = 0,
+        on_response: OnResponse | None = None,
     ) -> None:
         """With a `lane`, `target` is the server's number there, `lend` gives up a call of the engine's and tells what
-        the lane must know of it, and `readopt` takes back what the lane returns."""
+        the lane must know of it, and `readopt` takes back what the lane returns. With `on_response` each call is a
+        stream of responses."""
         self.now = clock.monotonic_ns
         self.on_reply = on_reply
         self.on_failure = on_failure
@@ -56,7 +59,10 @@ class GrpcClient:
         self._loop = loop
         self._route = route
         scheme = "https" if route.tls else "http"
-        self._headers = call_headers(scheme, authority, metadata)
+        self._on_response = on_response
+        self._headers = call_headers(
+            scheme, authority, metadata, PATH if on_response is None else STREAM_PATH
+        )
         self._open: deque[GrpcConnection] = deque()  # the next to use first
         self._connecting: set[GrpcConnection] = set()
         self._leaving: set[GrpcConnection] = set()  # take no new calls
@@ -167,6 +173,18 @@ class GrpcClient:
     @property
     def has_waiting(self) -> bool:
         return bool(self._waiting)
+
+    @property
+    def is_streamed(self) -> bool:
+        return self._on_response is not None
+
+    def on_message(self, exchange: GrpcExchange, t_ns: int, message: bytes) -> None:
+        assert self._on_response is not None
+        if self._on_response(exchange.token, t_ns, message):
+            exchange.done_ns = t_ns
+            del self.by_token[exchange.token]
+            exchange.connection.cancel(exchange)
+            self.on_reply(exchange)
 
     def lend(self, exchange: GrpcExchange) -> None:
         assert self.lane is not None

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from squall.actors.load.client import OnFailure
 from squall.actors.load.lane import Flight, Lane, Stray
 from squall.actors.messages.grpc_headers import Fields, HeaderBlocks
+from squall.actors.messages.grpc_wire import MESSAGE_HEAD, message_end
 from squall.actors.net import http2
 from squall.actors.net.http2 import Frame, ProtocolFault
 from squall.actors.net.stream import SocketStream
@@ -41,7 +42,7 @@ class GrpcExchange:
         self.sent_ns = self.first_ns = self.done_ns = -1
         self.http_status = self.grpc_status = -1
         self.grpc_message = ""
-        self.body = b""
+        self.body = b""  # of responses that come one by one: what is not yet a whole one
         self.unsent: memoryview | None = None
 
 
@@ -68,6 +69,13 @@ class Calls(Protocol):
 
     @property
     def on_failure(self) -> OnFailure: ...
+
+    @property
+    def is_streamed(self) -> bool:
+        """Whether messages are told one by one, and not as the body of a reply."""
+
+    def on_message(self, exchange: GrpcExchange, t_ns: int, message: bytes) -> None:
+        """A whole message has come; it may end its call."""
 
     def mark_dirty(self, connection: GrpcConnection) -> None:
         """It has frames to write: call its `flush`."""
@@ -335,8 +343,21 @@ class GrpcConnection:
             raise ProtocolFault("DATA before HEADERS")
         payload = http2.unpadded(frame) if frame.flags & http2.PADDED else frame.payload
         exchange.body = exchange.body + payload if exchange.body else payload
+        if self._client.is_streamed and not self._tell_messages(exchange, now_ns):
+            return
         if frame.flags & http2.END_STREAM:
             self._end(exchange, now_ns)
+
+    def _tell_messages(self, exchange: GrpcExchange, now_ns: int) -> bool:
+        """Each whole message of what has come; False where one has ended the call."""
+        body, at = exchange.body, 0
+        while (end := message_end(body, at)) is not None:
+            self._client.on_message(exchange, now_ns, body[at + MESSAGE_HEAD.size : end])
+            if exchange.stream not in self._exchanges:
+                return False
+            at = end
+        exchange.body = body[at:]
+        return True
 
     def _on_headers(self, frame: Frame, now_ns: int) -> None:
         self._exchange_of(frame)

@@ -24,6 +24,8 @@ from squall.actors.load.shared_memory import (
     place_tensors,
     register,
 )
+from squall.actors.load.streams import StreamRule
+from squall.actors.messages.grpc_stream import streamed
 from squall.actors.messages.grpc_wire import grpc_template
 from squall.actors.messages.http_wire import http_template
 from squall.actors.messages.template import Layout, Template, TemplateKey
@@ -103,8 +105,10 @@ def encoded(
     inputs: Inputs,
     region: Region | None,
     places: Mapping[Kind, Places],
+    streams: StreamRule | None = None,
 ) -> dict[TemplateKey, Template]:
-    """The requests with these inputs for one server; `places` are those of its shared memory, in `region`.
+    """The requests with these inputs for one server; `places` are those of its shared memory, in `region`. With
+    `streams` they are answered response by response.
 
     Raises ScenarioError for a payload that the model does not take.
     """
@@ -115,6 +119,8 @@ def encoded(
         template: Template
         if protocol == "grpc":
             template = grpc_template(target.spec, arrays, kind[0], theirs.inputs, theirs.outputs)
+            if streams is not None:
+                template = streamed(template, streams.tokens)
         else:
             body = encode_body(target.spec, arrays, theirs.inputs, theirs.outputs)
             template = http_template(target.authority, target.spec, body, kind[0], headers)
@@ -154,6 +160,7 @@ def client_of(
     clock: Clock,
     engine: Engine,
     lane: Lane | None,
+    is_streamed: bool = False,
 ) -> Client:
     """Without connections yet. Raises OSError where the host has no address or the files of TLS cannot be used."""
     is_grpc, tls = protocol == "grpc", target.tls
@@ -176,4 +183,5 @@ def client_of(
         engine.lend,
         engine.readopt,
         number,
+        engine.on_response if is_streamed else None,
     )

@@ -27,6 +27,7 @@ from squall.actors.load.pacing import plain_pacing
 from squall.actors.load.recorder import Recorder
 from squall.actors.load.sender import WINDOW_NS, Governor, Sender
 from squall.actors.load.shared_memory import Kind, Region, region_name
+from squall.actors.load.streams import StreamRule, Streams
 from squall.actors.load.targets import (
     LARGEST_TARGET_COUNT,
     TargetSettings,
@@ -66,7 +67,8 @@ class WorkerSettings:
     request goes to which. `seed` is that of the
     payloads; `spill_dir` is on the worker's node. `core`: the sender's own on that node. `part`: 0 for what the worker
     was dealt, then the number of the redeal whose arrivals it takes over. `late_limits`: what is counted of an open
-    loop's requests while they are sent. `made`: how inputs are made.
+    loop's requests while they are sent. `made`: how inputs are made. `streams`: requests are answered response by
+    response.
     """
 
     run: str
@@ -89,6 +91,7 @@ class WorkerSettings:
     part: int = 0
     late_limits: tuple[LateLimit, ...] = ()
     made: Made | None = None
+    streams: StreamRule | None = None
 
     def __post_init__(self) -> None:
         if not 1 <= len(self.targets) <= LARGEST_TARGET_COUNT:
@@ -138,6 +141,7 @@ def why_no_lane(settings: WorkerSettings, templates: Iterable[Template]) -> str:
         "the settings leave it out": not settings.lane,
         "it speaks no TLS": any(target.tls is not None for target in settings.targets),
         "it knows no max_in_flight": settings.rules.max_in_flight is not None,
+        "responses come one by one": settings.streams is not None,
         "more than every eighth reply is compared in its values": any(
             0 < one.check_every < LEAST_CHECK_EVERY for one in templates
         ),
@@ -160,6 +164,7 @@ class LoadWorker:
         self._lane: Lane | None = None
         self._no_lane = ""
         self._recorder: Recorder | None = None
+        self._streams: Streams | None = None
         self._samples: SpillFile | None = None
         self._kept: list[pa.Table] = []
         self._last_response_ns: list[int] = []
@@ -223,6 +228,7 @@ class LoadWorker:
                 lane,
                 chooser,
                 self._lease,
+                self._streams,
             )
             for number, target in enumerate(settings.targets):
                 self._connect(number, target, loop, engine)
@@ -251,7 +257,9 @@ class LoadWorker:
             )
             if region is not None:
                 self._regions.append(region)
-            templates |= encoded(target, number, settings.protocol, settings.headers, inputs, region, places)
+            templates |= encoded(
+                target, number, settings.protocol, settings.headers, inputs, region, places, settings.streams
+            )
         return templates
 
     def _make_lane(self, loop: Loop, templates: Mapping[TemplateKey, Template]) -> Lane | None:
@@ -271,7 +279,15 @@ class LoadWorker:
         settings = self._settings
         try:
             client = client_of(
-                target, number, settings.protocol, settings.headers, loop, self._clock, engine, self._lane
+                target,
+                number,
+                settings.protocol,
+                settings.headers,
+                loop,
+                self._clock,
+                engine,
+                self._lane,
+                settings.streams is not None,
             )
             self._clients.append(client)
             client.open(settings.n_connections, self._clock.monotonic_ns() + _CONNECT_NS)
@@ -294,9 +310,14 @@ class LoadWorker:
             path = folder / f"requests-{name}.arrows"
             listener = self._note_late if settings.late_limits else None
             self._recorder = Recorder(path, labels, worker, phases, targets, kinds, part > 0, listener)
+            if settings.streams is not None:
+                path, rule = folder / f"responses-{name}.arrows", settings.streams
+                self._streams = Streams(path, labels, worker, phases, targets, rule, self._recorder)
         except OSError as error:
             if self._samples is not None:
                 self._samples.close()
+            if self._recorder is not None:
+                self._recorder.close()
             raise ClusterError(f"worker {worker}: cannot write {folder}: {error.strerror}") from error
 
     def _give_up(self) -> None:
@@ -311,6 +332,8 @@ class LoadWorker:
         self._loop.close()
         self._loop = None
         self._kept = self._recorder.close()
+        if self._streams is not None:
+            self._kept += self._streams.close()
         if self._samples is not None:
             self._samples.close()
         self._close_regions()
@@ -445,12 +468,14 @@ class LoadWorker:
         return Tally(sum(one.n_checked for one in tallies), sum(one.n_wrong for one in tallies))
 
     def leftovers(self) -> list[pa.Table]:
-        """Rows of `requests` that the spill file could not take."""
+        """Rows of `requests` and `responses` that the spill files could not take: what each is says its schema."""
         return [table for one in self._senders for table in one._kept]
 
     def spill_error(self) -> str:
         """Why the spill file cannot be written; empty while it can."""
-        errors = [one._recorder.error for one in self._senders if one._recorder is not None]
+        errors = [
+            file.error for one in self._senders for file in (one._recorder, one._streams) if file is not None
+        ]
         return next(filter(None, errors), "")
 
     @property
@@ -535,6 +560,8 @@ class LoadWorker:
         if self._lane is not None:
             self._lane.core.flush()
         self._recorder.flush()
+        if self._streams is not None:
+            self._streams.flush()
         if self._lateness is not None:
             self._recorder.later(partial(self._lateness.look, now_ns))
 

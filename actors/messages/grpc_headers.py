@@ -23,11 +23,13 @@ class Fields(NamedTuple):
     grpc_message: str
 
 
-def call_headers(scheme: str, authority: str, metadata: Mapping[str, str]) -> list[tuple[str, str]]:
-    """The headers of every call; doc/PROTOCOL-HTTP2.md, "Requests"."""
+def call_headers(
+    scheme: str, authority: str, metadata: Mapping[str, str], path: str = PATH
+) -> list[tuple[str, str]]:
+    """The headers of every call of the method `path`; doc/PROTOCOL-HTTP2.md, "Requests"."""
     own = [(name.lower(), value) for name, value in metadata.items()]
     return [
-        (":method", "POST"), (":scheme", scheme), (":path", PATH), (":authority", authority), ("te", "trailers"),
+        (":method", "POST"), (":scheme", scheme), (":path", path), (":authority", authority), ("te", "trailers"),
         ("content-type", "application/grpc"), ("user-agent", "squall"), *own,
     ]  # fmt: skip
 

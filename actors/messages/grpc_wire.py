@@ -30,7 +30,8 @@ from squall.models.payload import ID_DIGITS, Place, write_tensor
 from squall.models.spec import ModelSpec
 
 PATH = "/inference.GRPCInferenceService/ModelInfer"
-_MESSAGE_HEAD = struct.Struct(">BL")
+STREAM_PATH = "/inference.GRPCInferenceService/ModelStreamInfer"
+MESSAGE_HEAD = struct.Struct(">BL")
 """In front of each message: whether it is compressed, and its length."""
 _OK, _RESOURCE_EXHAUSTED, _UNAVAILABLE = 0, 8, 14
 _HTTP_OK = 200
@@ -46,6 +47,14 @@ class Reply(Protocol):
     body: bytes
 
 
+def message_end(body: bytes, at: int) -> int | None:
+    """The offset behind the message whose prefix is at `at`; None where it is not whole."""
+    if len(body) < at + MESSAGE_HEAD.size:
+        return None
+    end: int = at + MESSAGE_HEAD.size + MESSAGE_HEAD.unpack_from(body, at)[1]
+    return end if end <= len(body) else None
+
+
 class GrpcTemplate(Template):
     """A ModelInferRequest with its length prefix; the frames around it are the connection's."""
 
@@ -58,19 +67,19 @@ class GrpcTemplate(Template):
                 if len(body) == layout.n_bytes and body.startswith(layout.prefix + wire_id + layout.suffix):
                     return "ok", ""
             return self._judge_message(body, wire_id)
-        return _judge_error(reply, wire_id)
+        return judge_error(reply, wire_id)
 
     def _judge_message(self, body: bytes, wire_id: bytes) -> tuple[str, str]:
-        if len(body) < _MESSAGE_HEAD.size:
+        if len(body) < MESSAGE_HEAD.size:
             return "bad_reply", "the reply has no message"
-        is_compressed, n_bytes = _MESSAGE_HEAD.unpack_from(body)
-        message = body[_MESSAGE_HEAD.size :]
+        is_compressed, n_bytes = MESSAGE_HEAD.unpack_from(body)
+        message = body[MESSAGE_HEAD.size :]
         if is_compressed:
             return "bad_reply", "the reply is compressed, which was not asked for"
         if n_bytes != len(message):
             return "bad_reply", f"the reply's message says {n_bytes} bytes and has {len(message)}"
         try:
-            reply_id, outputs, raw, raw_at = _read_response(message)
+            reply_id, outputs, raw, raw_at = read_response(message)
         except BrokenMessage as error:
             return "bad_reply", str(error)
         if reply_id != wire_id:
@@ -83,7 +92,7 @@ class GrpcTemplate(Template):
         if why:
             return "bad_reply", why
         # up to the first raw tensor: with one output, all but its data
-        prefix, _, suffix = body[: None if self.slots else raw_at + _MESSAGE_HEAD.size].partition(wire_id)
+        prefix, _, suffix = body[: None if self.slots else raw_at + MESSAGE_HEAD.size].partition(wire_id)
         if (self.slots or (len(outputs) == 1 and raw_at)) and wire_id not in suffix:
             self._remember(Layout(prefix, suffix, len(body)))
         if self._is_checked(wire_id):
@@ -91,13 +100,14 @@ class GrpcTemplate(Template):
         return "ok", ""
 
 
-def _judge_error(reply: Reply, wire_id: bytes) -> tuple[str, str]:
+def judge_error(reply: Reply, wire_id: bytes) -> tuple[str, str]:
+    """(outcome, detail) of a call that did not end with status OK."""
     if reply.http_status != _HTTP_OK:
         status = f"HTTP status {reply.http_status}" if reply.http_status >= 0 else "no headers"
         return "server_error" if reply.http_status >= 0 else "bad_reply", f"the reply has {status}"
     if reply.grpc_status < 0:
         return "bad_reply", "the reply has no grpc-status"
-    text = unquote(reply.grpc_message).replace(f"[request id: {wire_id.decode()}] ", "")
+    text = without_id(unquote(reply.grpc_message), wire_id)
     detail = one_line(f"{reply.grpc_status} {text}")
     is_rejected = reply.grpc_status in (_UNAVAILABLE, _RESOURCE_EXHAUSTED)
     if is_rejected or any(rejection.decode() in text for rejection in REJECTIONS):
@@ -105,7 +115,12 @@ def _judge_error(reply: Reply, wire_id: bytes) -> tuple[str, str]:
     return "server_error", detail
 
 
-def _read_response(message: bytes) -> tuple[bytes, list[Output], list[bytes], int]:
+def without_id(text: str, wire_id: bytes) -> str:
+    """What Triton says of a request, without the id that is before most of it: equal failures have equal details."""
+    return text.replace(f"[request id: {wire_id.decode()}] ", "")
+
+
+def read_response(message: bytes) -> tuple[bytes, list[Output], list[bytes], int]:
     """Id, outputs, their raw data and the offset of the first of it (0: none) of a ModelInferResponse."""
     reply_id, raw_at = b"", 0
     described: list[tuple[str, str, tuple[int, ...]]] = []
@@ -165,7 +180,7 @@ def grpc_template(
         for tensor in spec.outputs
     ]
     tail = b"".join((*described, *wanted, *raw))
-    length = _MESSAGE_HEAD.pack(0, len(prefix) + ID_DIGITS + len(tail))
+    length = MESSAGE_HEAD.pack(0, len(prefix) + ID_DIGITS + len(tail))
     return GrpcTemplate(length + prefix, tail, rows, spec)
 
 

@@ -32,6 +32,14 @@ class Output(NamedTuple):
     n_bytes: int | None
 
 
+class Response(NamedTuple):
+    """What one of the responses to a request is; `n_tokens` -1 where nothing says which elements are tokens."""
+
+    outcome: str
+    detail: str
+    n_tokens: int = -1
+
+
 class Layout(NamedTuple):
     """A reply that was found right: another of the same bytes but for the id, and for its tensors' data, is so too."""
 
@@ -120,7 +128,10 @@ class Template(ABC):
 
 
 def fault_of(spec: ModelSpec, rows: int, outputs: Sequence[Output]) -> str:
-    """What is wrong with the outputs of a request of `rows` rows, in a few words; empty where nothing is."""
+    """What is wrong with the outputs of a request of `rows` rows, in a few words; empty where nothing is.
+
+    `rows` -1: any number of them.
+    """
     names = sorted(output.name for output in outputs)
     if names != sorted(tensor.name for tensor in spec.outputs):
         return f"the reply has outputs {', '.join(names) or '(none)'}, not those of the model"
@@ -135,7 +146,7 @@ def fault_of(spec: ModelSpec, rows: int, outputs: Sequence[Output]) -> str:
                 f"output {tensor.name} is {output.datatype} {list(output.shape)}, "
                 f"the model's spec says {tensor.datatype} {list(dims)}"
             )
-        n_bytes = tensor.n_bytes(rows if spec.is_batched else 1)
+        n_bytes = None if rows < 0 else tensor.n_bytes(rows if spec.is_batched else 1)
         if n_bytes is not None and output.n_bytes is not None and output.n_bytes != n_bytes:
             return f"output {tensor.name} has {output.n_bytes} bytes, the model's spec says {n_bytes}"
     return ""

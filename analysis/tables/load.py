@@ -93,6 +93,8 @@ REQUEST = made_in(
     ),
 )
 
+_RESPONDED = ("actors/load/streams.py",)
+
 TABLES = (
     Table(
         "requests",
@@ -102,6 +104,31 @@ TABLES = (
         ),
         RECORDED,
         REQUEST,
+    ),
+    Table(
+        "responses",
+        "response to a request that is answered response by response (`clients.stream`, decoupled models)",
+        PhaseFrom("its request", _RESPONDED),
+        _RESPONDED,
+        (
+            *made_in(_LABELS, RUN),
+            text("phase", "phase of its request"),
+            *made_in((_WORKER, INGEST), text("node", "node of the client worker")),
+            id_("worker", "client worker that received it"),
+            text("target", "server that sent it"),
+            id_("request_id", "the request that it answers, as in `requests`"),
+            count("index", "responses to that request before it"),
+            at("t_ns", "all of it had arrived"),
+            bytes_("response_bytes", "its length: gRPC the message, HTTP the event"),
+            count(
+                "tokens",
+                "elements of the output that `clients.stream.tokens` names; null where none is named",
+                nullable=True,
+            ),
+            flag(
+                "is_final", "the last one of a request that ended ok, and that the client did not cut short"
+            ),
+        ),
     ),
     Table(
         "worker_samples",

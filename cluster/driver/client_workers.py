@@ -14,6 +14,7 @@ from squall.actors.clock import SystemClock
 from squall.actors.load.choice import Choice
 from squall.actors.load.engine import Rules, templates_needed
 from squall.actors.load.shared_memory import SharedMemorySettings
+from squall.actors.load.streams import StreamRule
 from squall.actors.load.targets import TargetSettings
 from squall.actors.load.worker import Answers, LoadWorker, Progress, Standing, WorkerSettings
 from squall.actors.messages.value_check import ValueRule
@@ -28,6 +29,8 @@ from squall.cluster.remote.spawn import Handle, ask_all, spawn
 from squall.models.reference import read_answers, reference_answers
 from squall.scenarios.config.clients.client import ClientConfig
 from squall.scenarios.config.clients.routing import CHOSEN_AT_SEND, RoutingConfig
+from squall.scenarios.config.clients.shares import every_of
+from squall.scenarios.config.clients.stream import StreamConfig
 from squall.scenarios.config.scenario import Scenario
 from squall.scenarios.errors import ClusterError, ScenarioError
 from squall.scenarios.plan.closed import ClosedPlan, deal_closed
@@ -160,7 +163,9 @@ def spawn_workers(
         deal_closed(plan, n) if isinstance(plan, ClosedPlan) else deal(plan, n)
     )
     sending = Sending(_MOST_SENT_BYTES)
-    alike = _settings(run, scenario, endpoints, expected)
+    alike = replace(
+        _settings(run, scenario, endpoints, expected), streams=stream_rule(scenario, plan, n, endpoints)
+    )
     left = {label: iter(of_node) for label, of_node in cores.items()}
     for index, (node, part) in enumerate(zip(seats, parts, strict=True)):
         settings = replace(
@@ -172,6 +177,37 @@ def spawn_workers(
         answers = expected.answers if expected is not None else None
         sending.add(handle, handle.begin(LoadWorker.prepare, part, answers), n_bytes)
     sending.finish()
+
+
+def stream_rule(
+    scenario: Scenario, plan: Plan | ClosedPlan, n_workers: int, endpoints: Mapping[str, Endpoint]
+) -> StreamRule | None:
+    """How responses that come one by one are taken; None where each request has one reply.
+
+    Raises ScenarioError where the scenario asks what streams cannot do, or names an output that the model has not.
+    """
+    clients, specs = scenario.clients, [one.spec for one in endpoints.values()]
+    decoupled = [spec.name for spec in specs if spec.is_decoupled]
+    if clients.stream is None and not decoupled:
+        return None
+    config = clients.stream or StreamConfig()
+    why = f"model {decoupled[0]} is decoupled" if decoupled else "clients.stream"
+    if clients.check is not None:
+        raise ScenarioError(f"clients.check: compares replies, and responses come one by one ({why})")
+    if clients.shared_memory is not None and clients.shared_memory.outputs:
+        raise ScenarioError(
+            f"clients.shared_memory: an output has one place, and responses come one by one ({why}); use outputs: false"
+        )
+    outputs = [tensor.name for tensor in specs[0].outputs]
+    if config.tokens is not None and config.tokens not in outputs:
+        raise ScenarioError(
+            f"clients.stream.tokens: model {specs[0].name} has no output {config.tokens!r}, it has {', '.join(outputs)}"
+        )
+    if config.cancel is None:
+        return StreamRule(config.tokens)
+    n_parties = plan.n_users if isinstance(plan, ClosedPlan) else n_workers
+    every = every_of(config.cancel.share, n_parties * len(endpoints))
+    return StreamRule(config.tokens, every, config.cancel.after)
 
 
 def _settings(

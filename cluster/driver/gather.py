@@ -420,11 +420,13 @@ class Collection:
             raise
 
     def _take_leftovers(self, worker: Worker, tables: Sequence[Any]) -> None:
-        """Rows that the worker's spill file did not take."""
-        for data in map(self._kept("requests"), tables):
-            label = worker.node.label
-            ingest_table(self._store, "requests", data, self._clocks[label], self._phases)
-            self._note("requests", label, data)
+        """Rows that the worker's spill files did not take."""
+        label = worker.node.label
+        for data in tables:
+            table = data.schema.metadata[b"table"].decode()
+            kept = self._kept(table)(data)
+            ingest_table(self._store, table, kept, self._clocks[label], self._phases)
+            self._note(table, label, kept)
 
     def _add_checks(self) -> None:
         """How many replies were compared; a lost worker cannot say how many it did."""

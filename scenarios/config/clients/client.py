@@ -10,6 +10,7 @@ from squall.scenarios.config.clients.check import ValueCheckConfig
 from squall.scenarios.config.clients.inputs import InputConfig
 from squall.scenarios.config.clients.routing import RoutingConfig
 from squall.scenarios.config.clients.rows import ConstantRows, RowsConfig
+from squall.scenarios.config.clients.stream import StreamConfig
 from squall.scenarios.config.fields import Count, Duration, PositiveDuration, Section, Text
 from squall.scenarios.config.servers import TlsConfig
 from squall.scenarios.sizes import LARGEST_VARIANT_COUNT
@@ -20,8 +21,8 @@ HeaderName = Annotated[str, Field(strict=True, pattern=r"^[A-Za-z0-9_.-]+$")]
 HeaderValue = Annotated[str, Field(strict=True, pattern=r"^[ -~]*$")]
 
 
-def _both_tensors(value: object) -> object:
-    """`true` stands for both kinds, `false` for none."""
+def _on_or_off(value: object) -> object:
+    """`true` stands for a section with its defaults, `false` for none."""
     return {True: {}, False: None}[value] if isinstance(value, bool) else value
 
 
@@ -73,4 +74,5 @@ class ClientConfig(Section):
     payload_variants: Annotated[Count, Field(le=LARGEST_VARIANT_COUNT)] = 4  # seeded inputs per row count
     inputs: dict[str, InputConfig] | None = None  # how some are made, by name; else numbers as they come
     check: ValueCheckConfig | None = None  # compares values of replies
-    shared_memory: Annotated[SharedMemoryConfig | None, BeforeValidator(_both_tensors)] = None
+    shared_memory: Annotated[SharedMemoryConfig | None, BeforeValidator(_on_or_off)] = None
+    stream: Annotated[StreamConfig | None, BeforeValidator(_on_or_off)] = None  # responses one by one

@@ -64,6 +64,8 @@ class Ends:
         self.lane: Lane | None = None
         self.target = 0
         self.has_waiting = False
+        self.is_streamed = False
+        self.messages: list[tuple[int, int, bytes]] = []
         self.why = ""
         self.connection = GrpcConnection(self, call_headers("http", "h:1", {}))
         self.socket = SocketStream()
@@ -79,6 +81,9 @@ class Ends:
     def on_failure(self, token: int, sent_ns: int, first_ns: int, why: str) -> None:
         del sent_ns, first_ns
         self.failures.append((token, why))
+
+    def on_message(self, exchange: GrpcExchange, t_ns: int, message: bytes) -> None:
+        self.messages.append((exchange.token, t_ns, message))
 
     def broken(self, connection: GrpcConnection, why: str) -> None:
         self.why = why

@@ -1,0 +1,146 @@
+"""Requests that are answered response by response: what came of each, judged as it comes, and its rows."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from squall.actors.load.recorder import Recorder
+from squall.actors.messages.grpc_stream import GrpcStreamTemplate
+from squall.actors.messages.template import Template
+from squall.actors.spill import SpillFile
+from squall.analysis.schema import arrow_schema
+
+_FIELDS = ("request_id", "index", "t_ns", "response_bytes", "tokens", "is_final", "phase", "target")
+_NONE = -1
+
+
+@dataclass(frozen=True)
+class StreamRule:
+    """`tokens`: the output whose elements are tokens, None: none. The client hangs up on requests whose id is a
+    multiple of `cancel_every` once `cancel_after` responses have come; 0: on none."""
+
+    tokens: str | None = None
+    cancel_every: int = 0
+    cancel_after: int = 0
+
+
+@dataclass
+class _Stream:
+    """What has come of a request: (t_ns, bytes, tokens) of each response, and what was wrong first."""
+
+    responses: list[tuple[int, int, int]] = field(default_factory=list)
+    outcome: str = "ok"
+    detail: str = ""
+    is_hung_up: bool = False
+
+
+class Streams:
+    """`take` and `end` in the thread that sends; rows go to a file of their own, in that of the `recorder`.
+
+    Rows that the file does not take (full disk) stay in memory, for `close` to return.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        labels: dict[str, str],
+        worker: int,
+        phases: Sequence[str],
+        targets: Sequence[str],
+        rule: StreamRule,
+        recorder: Recorder,
+    ) -> None:
+        """`labels`: run and node of every row. Raises OSError where `path` cannot be opened."""
+        self._labels = labels
+        self._worker = worker
+        self._words = {"phase": list(phases), "target": list(targets)}
+        self._rule = rule
+        self._recorder = recorder
+        self._streams: dict[int, _Stream] = {}
+        self._rows = array("q")
+        self._kept: list[pa.Table] = []
+        self._file = SpillFile(path, "responses")
+        self._file.rehearse(self._to_table(np.zeros((1, len(_FIELDS)), np.int64)))
+
+    @property
+    def error(self) -> str:
+        """Why the file could not be written; empty while it can."""
+        return self._file.error
+
+    def take(self, token: int, t_ns: int, message: bytes, template: Template, wire_id: bytes) -> bool:
+        """A response has come; whether the client is to hang up. What follows a wrong one counts, and is not judged."""
+        assert isinstance(template, GrpcStreamTemplate)
+        stream = self._streams.get(token)
+        if stream is None:
+            stream = self._streams[token] = _Stream()
+        n_tokens = _NONE
+        if stream.outcome == "ok":
+            stream.outcome, stream.detail, n_tokens = template.judge_response(message, wire_id)
+        if stream.outcome in ("server_error", "rejected"):  # what Triton says of a failure is no response
+            return False
+        stream.responses.append((t_ns, len(message), n_tokens))
+        rule, n = self._rule, len(stream.responses)
+        stream.is_hung_up = (
+            bool(rule.cancel_every) and not token % rule.cancel_every and n >= rule.cancel_after
+        )
+        return stream.is_hung_up
+
+    def end(self, token: int, phase: int, template: Template, outcome: str, why: str) -> tuple[str, str, int]:
+        """The request has ended with that outcome as its call tells it. (outcome, detail, bytes of all responses)."""
+        stream = self._streams.pop(token, None) or _Stream()
+        n = len(stream.responses)
+        if stream.is_hung_up:
+            outcome, why = "ok", f"hung up after {n} responses, as clients.stream.cancel asks"
+        elif outcome == "ok" and not n and stream.outcome == "ok" and not template.spec.is_decoupled:
+            outcome, why = "bad_reply", "the stream ended without a response"
+        if stream.outcome != "ok":
+            outcome, why = stream.outcome, stream.detail
+        is_whole = outcome == "ok" and not stream.is_hung_up
+        for index, (t_ns, n_bytes, n_tokens) in enumerate(stream.responses):
+            is_final = is_whole and index == n - 1
+            self._rows.extend((token, index, t_ns, n_bytes, n_tokens, is_final, phase, template.target))
+        return outcome, why, sum(n_bytes for _, n_bytes, _ in stream.responses)
+
+    def flush(self) -> None:
+        """Hands the rows so far to the thread that writes."""
+        if self._rows:
+            rows, self._rows = self._rows, array("q")
+            self._recorder.later(partial(self._write, rows))
+
+    def close(self) -> list[pa.Table]:
+        """Closes the file, once the recorder is closed; the rows that it could not take."""
+        if self._rows:
+            self._write(self._rows)
+        self._file.close()
+        return self._kept
+
+    def _write(self, rows: array[int]) -> None:
+        table = self._to_table(np.frombuffer(rows, np.int64).reshape(-1, len(_FIELDS)))
+        if not self._file.write(table):
+            self._kept.append(table)
+
+    def _to_table(self, rows: NDArray[np.int64]) -> pa.Table:
+        n, of = len(rows), dict(zip(_FIELDS, rows.T.copy(), strict=True))
+
+        def coded(codes: NDArray[np.int64], words: Sequence[str]) -> pa.Array:
+            return pa.DictionaryArray.from_arrays(pa.array(codes.astype(np.int32)), pa.array(words))
+
+        constant = {name: coded(np.zeros(n, np.int64), [text]) for name, text in self._labels.items()}
+        columns = {
+            **constant,
+            **{name: coded(of[name], words) for name, words in self._words.items()},
+            **{name: pa.array(of[name]) for name in ("request_id", "index", "t_ns", "response_bytes")},
+            "worker": pa.array(np.full(n, self._worker, np.int64)),
+            "tokens": pa.array(of["tokens"], mask=of["tokens"] == _NONE),
+            "is_final": pa.array(of["is_final"] != 0),
+        }
+        schema = arrow_schema("responses")
+        return pa.table([columns[name] for name in schema.names], schema=schema)

@@ -1,0 +1,63 @@
+"""Bytes of gRPC requests that are answered response by response (ModelStreamInfer), without sockets.
+
+Each request is a call of its own, which ends when its last response has come. Source: KServe v2 protocol
+(grpc_predict_v2.proto of Triton: ModelStreamInferResponse) and Triton's decoupled_models.md.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+from squall.actors.messages.grpc_wire import GrpcTemplate, Reply, judge_error, read_response, without_id
+from squall.actors.messages.template import NO_ID, REJECTIONS, Output, Response, fault_of, one_line
+from squall.actors.net import protobuf
+from squall.actors.net.protobuf import BrokenMessage
+
+_OK, _HTTP_OK = 0, 200
+
+
+@dataclass(frozen=True)
+class GrpcStreamTemplate(GrpcTemplate):
+    """A ModelInferRequest whose responses come one by one. `tokens`: the output whose elements are tokens, if any."""
+
+    tokens: str | None = None
+
+    def judge(self, reply: Reply, wire_id: bytes) -> tuple[str, str]:
+        """(outcome, detail) of the call's end; its responses are judged as they come."""
+        is_over = reply.grpc_status == _OK and reply.http_status == _HTTP_OK
+        if is_over and reply.body:
+            return "bad_reply", "the stream ended within a response"
+        return ("ok", "") if is_over else judge_error(reply, wire_id)
+
+    def judge_response(self, message: bytes, wire_id: bytes) -> Response:
+        """A ModelStreamInferResponse to the request that carried `wire_id`."""
+        try:
+            error, inner = "", b""
+            for number, value, _ in protobuf.read_fields(message):
+                if number == 1:
+                    error = protobuf.as_bytes(value).decode(errors="replace")
+                elif number == 2:
+                    inner = protobuf.as_bytes(value)
+            if error:
+                is_rejected = any(rejection.decode() in error for rejection in REJECTIONS)
+                return Response(
+                    "rejected" if is_rejected else "server_error", one_line(without_id(error, wire_id))
+                )
+            reply_id, outputs, _, _ = read_response(inner)
+        except BrokenMessage as broken:
+            return Response("bad_reply", str(broken))
+        if reply_id != wire_id:
+            return Response("bad_reply", NO_ID)
+        why = fault_of(self.spec, -1, outputs)
+        return Response("bad_reply", why) if why else Response("ok", "", tokens_of(outputs, self.tokens))
+
+
+def streamed(unary: GrpcTemplate, tokens: str | None) -> GrpcStreamTemplate:
+    """The same request, whose responses come one by one."""
+    return GrpcStreamTemplate(unary.head, unary.tail, unary.rows, unary.spec, tokens=tokens)
+
+
+def tokens_of(outputs: list[Output], name: str | None) -> int:
+    """Elements of the output of that name; -1 where none is named."""
+    return -1 if name is None else sum(prod(one.shape) for one in outputs if one.name == name)

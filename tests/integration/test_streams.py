@@ -1,0 +1,159 @@
+"""Models that answer a request with many responses, over a real Triton."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.integration.live_runs import Bench, planned_rows, scenario_mapping, unmet
+
+pytestmark = [pytest.mark.slow, pytest.mark.beside]
+
+MODEL = '''
+import heapq
+import json
+import threading
+import time
+
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+
+class TritonPythonModel:
+    """Gives `n` responses, one each `gap_us`, from one thread; response i has i + 1 tokens. It writes down when it gave
+    each. A negative `n`: an error after -n of them; 0: none at all."""
+
+    def initialize(self, args):
+        given = json.loads(args["model_config"])["parameters"]
+        self._told = open(given["told"]["string_value"], "a")
+        self._due, self._n, self._is_over = [], 0, False
+        self._wake = threading.Condition()
+        self._thread = threading.Thread(target=self._follow)
+        self._thread.start()
+
+    def execute(self, requests):
+        now_ns = time.monotonic_ns()
+        with self._wake:
+            for request in requests:
+                n, gap_us = (
+                    int(np.from_dlpack(pb_utils.get_input_tensor_by_name(request, name)).ravel()[0])
+                    for name in ("n", "gap_us")
+                )
+                sender, gap_ns = request.get_response_sender(), gap_us * 1000
+                self._n += 1
+                what = [now_ns, self._n, sender, request.request_id(), n, gap_ns, 0, []]
+                heapq.heappush(self._due, (now_ns + gap_ns, self._n, what))
+            self._wake.notify()
+
+    def finalize(self):
+        with self._wake:
+            self._is_over = True
+            self._wake.notify()
+        self._thread.join()
+        self._told.close()
+
+    def _follow(self):
+        while True:
+            with self._wake:
+                while not self._due and not self._is_over:
+                    self._wake.wait()
+                if not self._due:
+                    return
+                at_ns, number, what = self._due[0]
+                wait_ns = at_ns - time.monotonic_ns()
+                if wait_ns > 0:
+                    self._wake.wait(wait_ns / 1e9)
+                    continue
+                heapq.heappop(self._due)
+            self._give(what, at_ns, number)
+
+    def _give(self, what, at_ns, number):
+        _, _, sender, request_id, n, gap_ns, index, given_ns = what
+        if index < abs(n):
+            tokens = np.arange(index + 1, dtype=np.int32).reshape(1, -1)
+            given_ns.append(time.monotonic_ns())
+            sender.send(pb_utils.InferenceResponse([pb_utils.Tensor.from_dlpack("tokens", tokens)]))
+            what[6] += 1
+            with self._wake:
+                heapq.heappush(self._due, (at_ns + gap_ns, number, what))
+            return
+        final = pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL
+        if n < 0:
+            sender.send(pb_utils.InferenceResponse(error=pb_utils.TritonError("out of words")), flags=final)
+        else:
+            sender.send(flags=final)
+        self._told.write(json.dumps({"id": request_id, "given_ns": given_ns}) + "\\n")
+        self._told.flush()
+'''
+CONFIG = """
+name: "writer"
+backend: "python"
+max_batch_size: 4
+model_transaction_policy {{ decoupled: true }}
+input [
+  {{ name: "n", data_type: TYPE_INT32, dims: [ 1 ] }},
+  {{ name: "gap_us", data_type: TYPE_INT32, dims: [ 1 ] }}
+]
+output [ {{ name: "tokens", data_type: TYPE_INT32, dims: [ -1 ] }} ]
+instance_group [ {{ kind: KIND_CPU, count: 1 }} ]
+parameters: {{ key: "told" value: {{ string_value: "{told}" }} }}
+"""
+Rows = Mapping[str, Any]
+
+
+def mapping_of(
+    folder: Path, n: int, gap_us: int, rate: str, protocol: str = "grpc", **clients: Any
+) -> dict[str, Any]:
+    version = folder / "models" / "writer" / "1"
+    version.mkdir(parents=True)
+    (version / "model.py").write_text(MODEL)
+    (version.parent / "config.pbtxt").write_text(CONFIG.format(told=folder / "told"))
+    return scenario_mapping(
+        model={"name": "writer", "repository": str(folder / "models"), "max_batch_size": 4},
+        clients={
+            "workers_per_node": 2, "timeout": "20s", "protocol": protocol, "payload_variants": 1,
+            "inputs": {"n": {"low": n, "high": n}, "gap_us": {"low": gap_us, "high": gap_us}},
+            **{"stream": {"tokens": "tokens"}, **clients},
+        },
+        phases=[
+            {"name": "main", "kind": "measure", "duration": "3s", "arrivals": {"kind": "poisson", "rate": rate}},
+            {"name": "drain", "kind": "drain", "duration": "20s"},
+        ],
+    )  # fmt: skip
+
+
+def told(folder: Path) -> dict[int, list[int]]:
+    """When the model gave each response, by request."""
+    lines = (folder / "told").read_text().splitlines()
+    return {int(one["id"]): one["given_ns"] for one in map(json.loads, lines)}
+
+
+def responses_of(joined: Bench) -> tuple[Rows, Rows]:
+    """The requests, and the responses in their order."""
+    store = joined.store()
+    keys = [("request_id", "ascending"), ("index", "ascending")]
+    return planned_rows(store), store.read("responses").sort_by(keys).to_pydict()
+
+
+def test_each_response_is_a_row_at_its_instant(joined: Bench, tmp_path: Path) -> None:
+    live = joined.start_run(mapping_of(tmp_path, n=5, gap_us=20_000, rate="40/s"))
+    assert live.end() in (0, 3), live.lines
+    requests, responses = responses_of(joined)
+    assert set(requests["outcome"]) == {"ok"}, set(requests["detail"])
+    assert unmet(joined.store()) == []
+    n, given = len(requests["request_id"]), told(tmp_path)
+    assert sorted(given) == requests["request_id"]
+    assert responses["request_id"] == np.repeat(requests["request_id"], 5).tolist()
+    assert responses["index"] == [0, 1, 2, 3, 4] * n
+    assert responses["tokens"] == [1, 2, 3, 4, 5] * n
+    assert responses["is_final"] == [False, False, False, False, True] * n
+    t_ns = np.array(responses["t_ns"]).reshape(n, 5)
+    server_ns = np.array([given[one] for one in requests["request_id"]])
+    behind_ns = t_ns - server_ns
+    behind_ns -= behind_ns.min()  # the run clock is UTC, the model's is not
+    assert np.median(behind_ns) < 5_000_000, "a response is seen when it comes, not when its request ends"
