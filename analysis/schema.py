@@ -20,10 +20,19 @@ from squall.analysis.tables.columns import (
     PhaseFrom,
     Table,
 )
-from squall.analysis.tables.load import OUTCOMES
+from squall.analysis.tables.load import HUNG_UP, OUTCOMES
 from squall.analysis.tables.manifest_page import manifest_lines
 
-__all__ = ["INSTANT", "NO_DEVICE", "OUTCOMES", "SCHEMA_VERSION", "TABLES", "arrow_schema", "markdown"]
+__all__ = [
+    "HUNG_UP",
+    "INSTANT",
+    "NO_DEVICE",
+    "OUTCOMES",
+    "SCHEMA_VERSION",
+    "TABLES",
+    "arrow_schema",
+    "markdown",
+]
 
 _TABLES = (*load.TABLES, *derived.TABLES, *server.TABLES, *node.TABLES, *nsys.TABLES)
 TABLES: dict[str, Table] = {table.name: table for table in _TABLES}

@@ -16,7 +16,7 @@ from squall.actors.load.recorder import Recorder
 from squall.actors.messages.grpc_stream import GrpcStreamTemplate
 from squall.actors.messages.template import Template
 from squall.actors.spill import SpillFile
-from squall.analysis.schema import arrow_schema
+from squall.analysis.schema import HUNG_UP, arrow_schema
 
 _FIELDS = ("request_id", "index", "t_ns", "response_bytes", "tokens", "is_final", "phase", "target")
 _NONE = -1
@@ -98,7 +98,7 @@ class Streams:
         stream = self._streams.pop(token, None) or _Stream()
         n = len(stream.responses)
         if stream.is_hung_up:
-            outcome, why = "ok", f"hung up after {n} responses, as clients.stream.cancel asks"
+            outcome, why = "ok", f"{HUNG_UP} {n} responses, as clients.stream.cancel asks"
         elif outcome == "ok" and not n and stream.outcome == "ok" and not template.spec.is_decoupled:
             outcome, why = "bad_reply", "the stream ended without a response"
         if stream.outcome != "ok":

@@ -8,6 +8,7 @@ from squall.analysis.requests.by_server import ServerLoad, ServersFigures
 from squall.analysis.requests.closed_loop import UserFigures
 from squall.analysis.requests.rejections import Rejections
 from squall.analysis.requests.stimulus import Stimulus
+from squall.analysis.requests.streams import StreamFigures
 from squall.analysis.statistics.latency import Quantile
 from squall.analysis.steps.children import ChildModel
 from squall.analysis.summary.step_figures import StepFigures
@@ -135,6 +136,30 @@ def _server_text(name: str, one: ServerLoad, latency_name: str) -> str:
         f"{name}: {share_text(one.planned_ratio)} of requests, {count_text(one.n_sent)} of {count_text(one.n)} sent"
         f"{failed}; {latency_name} p50 {p50}, p95 {p95}, p99 {p99}; work over asked {work}"
     )
+
+
+def stream_lines(figures: StreamFigures) -> list[str]:
+    """First responses, gaps and rates of requests that are answered response by response."""
+    mean, most = count_text(round(figures.responses_mean_count, 2)), count_text(figures.responses_most_count)
+    rates = [f"{rate_text(figures.responses_hz)} responses"]
+    rates += [f"{rate_text(figures.tokens_hz)} tokens"] if figures.tokens_hz is not None else []
+    at_once = f"in flight mean {count_text(round(figures.streams_mean_count, 1))}, most"
+    lines = [
+        f"first response {_spread_text(figures.first_response_mean_ns, figures.first_response)}",
+        f"gap {_spread_text(figures.gap_mean_ns, figures.gaps)}",
+        f"{count_text(figures.n_responses)} responses, {mean} a request (most {most}); {', '.join(rates)}",
+        f"{at_once} {count_text(figures.streams_most_count)}",
+    ]
+    if figures.n_cut or figures.n_hung_up:
+        cut, hung_up = count_text(figures.n_cut), count_text(figures.n_hung_up)
+        lines.append(f"{cut} failed after a response; {hung_up} were cut short by the client, as asked")
+    return lines
+
+
+def _spread_text(mean_ns: float | None, quantiles: Iterable[Quantile]) -> str:
+    """`mean 2.1 ms, p50 2 ms, p99 3 ms`: those quantiles that the rows carry."""
+    told = [f"p{100 * one.q:g} {quantile_text(one)}" for one in quantiles if not one.is_refused]
+    return ", ".join([f"mean {duration_text(mean_ns)}", *told])
 
 
 def step_text(one: StepFigures, latency_name: str) -> str:

@@ -29,6 +29,7 @@ from squall.analysis.render.figure_lines import (
     step_text,
     stimulus_lines,
     straggler_text,
+    stream_lines,
     users_text,
 )
 from squall.analysis.render.observing_lines import (
@@ -71,7 +72,7 @@ def render(summary: Summary, run_dir: str, width: int = WIDTH) -> RenderableType
 
     Text beside labels takes `width` columns; figures stand in tables of 80.
     """
-    measure = summary.measure
+    measure, streams = summary.measure, summary.measure.streams
     facts = {
         "Stimulus": _stimulus_lines(summary.stimulus),
         "Promises": promise_lines(summary.promises or ())[: 2 * MOST_LINES],
@@ -80,9 +81,10 @@ def render(summary: Summary, run_dir: str, width: int = WIDTH) -> RenderableType
         "Outcomes": _outcome_lines(measure.outcomes),
         "Servers": _server_lines(summary),
         "Rejected": list(rejections_text(summary.rejections)) if summary.rejections else [],
+        "Streams": stream_lines(streams) if streams else [],
         "Batches": _batch_lines(measure.batches, summary.collectors),
         "Triton": [*_triton_lines(measure.triton), *_model_lines(measure.models)],
-        "Mean time": _join_lines(measure.join, summary.latency_name),
+        "Mean time": _join_lines(measure.join, summary.latency_name, measure.streams is not None),
         "Steps": _step_lines(summary),
         "Tool, host": _host_lines(summary),
         "Counts": _identity_lines(summary.identities, check_lines(summary.self_checks)),
@@ -286,13 +288,15 @@ def _model_lines(models: Sequence[ModelFigures]) -> list[str]:
     return [*lines, f"and {rest} more models: see summary.json"] if rest > 0 else lines
 
 
-def _join_lines(join: JoinFigures | None, latency_name: str) -> list[str]:
+def _join_lines(join: JoinFigures | None, latency_name: str, is_streamed: bool) -> list[str]:
     """The parts of the mean latency that make a hundredth of it or more, and how sure the join is."""
     if join is None or join.accounting is None:
         return ["no request could be joined to its batch"]
     account = join.accounting
     whole_ns = account.parts[latency_name].mean_ns
     parts = {name: part.mean_ns for name, part in account.parts.items() if name != latency_name}
+    if is_streamed:  # what is neither queue nor execution is mostly what a model works on after it
+        parts = {"network and responses" if name == "network" else name: ns for name, ns in parts.items()}
     shown = {name: ns for name, ns in parts.items() if abs(ns) >= whole_ns / 100}
     means = " + ".join(f"{name} {duration_text(ns)}" for name, ns in shown.items()).replace(
         "+ residual -", "- residual "

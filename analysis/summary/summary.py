@@ -20,6 +20,7 @@ from squall.analysis.join.join import read_join_report
 from squall.analysis.metrics.model_statistics import model_figures, of_executed, of_models
 from squall.analysis.metrics.run import run_metrics
 from squall.analysis.recorded import library_windows
+from squall.analysis.requests import streams
 from squall.analysis.requests import workers as workers_of
 from squall.analysis.requests.burst_latency import BurstLatency, by_burst
 from squall.analysis.requests.recording_cost import (
@@ -173,7 +174,8 @@ def _request_figures(store: RunStore, accounts: _Accounts, sampled: Samples) -> 
     spans = measure_spans(manifest)
     names = [span.name for span in spans]
     recording, alone = _recording(store, requests, spans)
-    tables = RunTables(manifest, requests, accounts.counts, batches, samples, alone)
+    responses = _read(store, "responses", streams.COLUMNS)
+    tables = RunTables(manifest, requests, accounts.counts, batches, samples, responses, alone)
     stimuli = run_stimuli(requests, manifest)
 
     def figures(own: Sequence[RunPhase]) -> PhaseFigures:

@@ -39,6 +39,9 @@ when the drain or the run ended. `server_error`: any other error status. `transp
 failed. `bad_reply`: status 200, but not the reply that the model's spec promises, or wrong values. `unsent`: known
 never to have been sent. `lost`: its record is gone; it may have been sent, and answered."""
 
+HUNG_UP = "hung up after"
+"""How `detail` begins of a request that ended ok, and that the client cut short as the scenario asks."""
+
 RECORDED = ("actors/load/recorder.py", INGEST)
 """What a worker recorded of its requests; and a row for each arrival that none did, `lost` or `unsent`."""
 

@@ -23,6 +23,7 @@ from squall.analysis.requests.by_server import by_server
 from squall.analysis.requests.closed_loop import user_time
 from squall.analysis.requests.failures import failures_of
 from squall.analysis.requests.requests import Requests, in_order, rows_in, together
+from squall.analysis.requests.streams import stream_figures
 from squall.analysis.statistics.latency import quantiles
 from squall.analysis.statistics.order_statistics import rank_value
 from squall.analysis.statistics.stretches import run_lengths
@@ -73,6 +74,7 @@ class RunTables:
     joined: Mapping[str, JoinCounts] | None
     batches: pa.Table | None
     triton_samples: pa.Table | None
+    responses: pa.Table | None
     undisturbed: Requests | None = None
     """The requests that latencies are of, where these are not all: those sent outside the windows of a recording."""
 
@@ -101,6 +103,7 @@ def phase_figures(
         triton=triton_figures(rows_in(tables.triton_samples, names)),
         join=join_figures(tables.joined, names, account),
         servers=by_server(tables.requests, tables.undisturbed, names, tables.manifest),
+        streams=stream_figures(tables.responses, measured, spans, QUANTILES),
     )
 
 

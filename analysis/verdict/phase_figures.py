@@ -10,6 +10,7 @@ from squall.analysis.metrics.model_statistics import ModelFigures
 from squall.analysis.requests.by_server import ServersFigures
 from squall.analysis.requests.closed_loop import UserFigures
 from squall.analysis.requests.failures import FailureFigures
+from squall.analysis.requests.streams import StreamFigures
 from squall.analysis.statistics.latency import Quantile
 from squall.analysis.verdict.lag_parts import LagPart
 
@@ -163,7 +164,7 @@ class TritonFigures:
 @dataclass(frozen=True)
 class PhaseFigures:
     """All figures over the requests of some phases; None where their table is absent. `users` of a closed loop only,
-    `servers` of several."""
+    `servers` of several, `streams` where requests are answered response by response."""
 
     phases: tuple[str, ...]
     duration_ns: int
@@ -176,6 +177,7 @@ class PhaseFigures:
     triton: TritonFigures | None
     join: JoinFigures | None
     servers: ServersFigures | None
+    streams: StreamFigures | None
 
 
 @dataclass(frozen=True)

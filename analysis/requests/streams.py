@@ -1,0 +1,134 @@
+"""Figures of requests that are answered response by response: how soon, how evenly, how many at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from squall.analysis.arrays import Int64s
+from squall.analysis.clocks.timeline import RunPhase
+from squall.analysis.requests.requests import Requests, numbers, rows_in
+from squall.analysis.schema import HUNG_UP
+from squall.analysis.statistics.latency import Quantile, quantiles
+from squall.analysis.statistics.stretches import run_lengths
+from squall.scenarios.units import NS_PER_S
+
+COLUMNS = ["phase", "request_id", "index", "t_ns", "tokens"]
+"""Columns of `responses` that the figures are made of."""
+
+
+@dataclass(frozen=True)
+class StreamFigures:
+    """Over the requests of some phases, and their responses.
+
+    `first_response`: from the scheduled instant, in a closed loop from the send, to the first response; a request that
+    failed without one counts as infinitely slow, one that ended ok without any is left out. `gaps`: between a response
+    and the one before it of its request. `responses_hz` and `tokens_hz`: of what came within the phases.
+    `streams_mean_count` and `streams_most_count`: requests in flight over the phases. `n_cut`: requests that failed
+    after a response; `n_hung_up`: those that the client cut short, as the scenario asks.
+    """
+
+    n_requests: int
+    n_responses: int
+    responses_mean_count: float
+    responses_most_count: int
+    first_response: tuple[Quantile, ...]
+    first_response_mean_ns: float | None
+    gaps: tuple[Quantile, ...]
+    gap_mean_ns: float | None
+    responses_hz: float
+    tokens_hz: float | None
+    streams_mean_count: float
+    streams_most_count: int
+    n_cut: int
+    n_hung_up: int
+
+
+def stream_figures(
+    responses: pa.Table | None, measured: Requests, spans: Sequence[RunPhase], qs: Sequence[float]
+) -> StreamFigures | None:
+    """Of the requests `measured`, which are those of the phases `spans`; None where no table of responses is there.
+
+    `responses` has at least `COLUMNS`, of all phases.
+    """
+    if responses is None or not len(measured):
+        return None
+    own = rows_in(responses, [span.name for span in spans])
+    assert own is not None
+    ids, index, t_ns = (numbers(own, name) for name in ("request_id", "index", "t_ns"))
+    order = np.lexsort((index, ids))
+    ids, index, t_ns = ids[order], index[order], t_ns[order]
+    n_of, first_ns = _of_requests(measured.request_id, ids, t_ns)
+    has_any, is_ok = n_of > 0, measured.is_ok
+    counts = has_any | ~is_ok
+    waits = (first_ns - measured.begin_ns)[counts]
+    first = quantiles(waits, qs, ~has_any[counts], run_lengths(measured.phase.codes[counts]))
+    gaps = _gaps(ids, t_ns)
+    seconds = sum(span.end_ns - span.start_ns for span in spans) / NS_PER_S
+    within = sum(int(np.count_nonzero((t_ns >= span.start_ns) & (t_ns < span.end_ns))) for span in spans)
+    mean, most = _at_once(measured, spans)
+    hung_up = [word for word in measured.detail.words if word.startswith(HUNG_UP)]
+    return StreamFigures(
+        n_requests=len(measured),
+        n_responses=len(ids),
+        responses_mean_count=float(n_of.mean()),
+        responses_most_count=int(n_of.max()),
+        first_response=tuple(first),
+        first_response_mean_ns=float(waits[has_any[counts]].mean()) if has_any.any() else None,
+        gaps=tuple(quantiles(gaps, qs)),
+        gap_mean_ns=float(gaps.mean()) if len(gaps) else None,
+        responses_hz=within / seconds,
+        tokens_hz=_tokens_hz(responses, spans, seconds),
+        streams_mean_count=mean,
+        streams_most_count=most,
+        n_cut=int(np.count_nonzero(has_any & ~is_ok)),
+        n_hung_up=int(np.count_nonzero(measured.detail.is_any_of(hung_up) & is_ok)),
+    )
+
+
+def _of_requests(request_id: Int64s, ids: Int64s, t_ns: Int64s) -> tuple[Int64s, Int64s]:
+    """Of each request how many responses it has, and the instant of the first; `ids` sorted, then by instant."""
+    begin = np.searchsorted(ids, request_id)
+    n_of = np.searchsorted(ids, request_id, side="right") - begin
+    first_ns = np.zeros(len(request_id), np.int64)
+    first_ns[n_of > 0] = t_ns[begin[n_of > 0]]
+    return n_of, first_ns
+
+
+def _gaps(ids: Int64s, t_ns: Int64s) -> Int64s:
+    """Between responses that follow each other in one request, in order of the later one's instant."""
+    is_next = ids[1:] == ids[:-1]
+    gaps, ends_ns = np.diff(t_ns)[is_next], t_ns[1:][is_next]
+    found: Int64s = gaps[np.argsort(ends_ns, kind="stable")]
+    return found
+
+
+def _tokens_hz(responses: pa.Table, spans: Sequence[RunPhase], seconds: float) -> float | None:
+    """Tokens of the responses that came within the phases, a second; None where no output is named for them."""
+    tokens = responses.column("tokens")
+    if tokens.null_count:
+        return None
+    n, t_ns = numbers(responses, "tokens"), numbers(responses, "t_ns")
+    inside = [(t_ns >= span.start_ns) & (t_ns < span.end_ns) for span in spans]
+    return float(sum(int(n[one].sum()) for one in inside)) / seconds
+
+
+def _at_once(measured: Requests, spans: Sequence[RunPhase]) -> tuple[float, int]:
+    """Mean and most requests in flight within the phases."""
+    is_known = measured.is_sent & measured.is_done
+    sent_ns, done_ns = measured.sent_ns[is_known], measured.done_ns[is_known]
+    busy_ns, most = 0, 0
+    for span in spans:
+        begin, end = (
+            np.clip(sent_ns, span.start_ns, span.end_ns),
+            np.clip(done_ns, span.start_ns, span.end_ns),
+        )
+        busy_ns += int((end - begin).sum())
+        instants = np.concatenate([begin, end])
+        changes = np.repeat([1, -1], len(begin))
+        in_order = np.lexsort((changes, instants))  # of one instant ends come before begins
+        most = max(most, int(changes[in_order].cumsum().max(initial=0)))
+    return busy_ns / sum(span.end_ns - span.start_ns for span in spans), most
