@@ -9,8 +9,9 @@ from typing import NamedTuple
 import httptools
 
 from squall.actors.clock import Clock
-from squall.actors.load.client import OnFailure
+from squall.actors.load.client import OnFailure, OnResponse
 from squall.actors.load.lane import Flight, Lane, Stray
+from squall.actors.messages.http_stream import EVENT_END
 from squall.actors.net.loop import Loop
 from squall.actors.net.stream import CLOSED, Route, SocketStream, words
 
@@ -40,7 +41,9 @@ class HttpExchange:
 
     __slots__ = (
         "_chunks",
+        "_events",
         "_has_head",
+        "_is_answer",
         "_is_chunked",
         "_is_complete",
         "_is_fed",
@@ -65,8 +68,9 @@ class HttpExchange:
         self._pool = pool
         self._parser: httptools.HttpResponseParser | None = None
         self._chunks: list[bytes] = []
+        self._events: list[bytes] = []
         self._is_complete = self._is_fed = self._is_framed = self._is_spoilt = False
-        self._has_head = self._is_chunked = self._is_to_the_end = False
+        self._has_head = self._is_answer = self._is_chunked = self._is_to_the_end = False
         self._n_fed_bytes = 0
         self._new_head = b""
         self.socket: SocketStream | None = None
@@ -184,9 +188,16 @@ class HttpExchange:
         if not self._has_head and self._n_fed_bytes > _LARGEST_HEAD_BYTES:
             self._pool.broken(self, f"malformed reply: its head is longer than {_LARGEST_HEAD_BYTES} bytes")
             return
+        if self._pool.is_streamed and not self._tell_events(now_ns):
+            return
         # only here, where the parser has taken all of `data`: the next request must not get what follows this reply
         if self._is_complete:
             self._end(now_ns)
+
+    def _tell_events(self, now_ns: int) -> bool:
+        """Each event that has come whole; False where one has ended the request."""
+        events, self._events = self._events, []
+        return not any(self._pool.responded(self, now_ns, event) for event in events)
 
     def _end(self, now_ns: int) -> None:
         self.done_ns = now_ns
@@ -219,12 +230,19 @@ class HttpExchange:
     def on_headers_complete(self) -> None:
         """A body whose length nothing tells lasts to the end of the connection (RFC 9112, 6.3, rule 8)."""
         if not self._is_complete:
+            assert self._parser is not None
             self._has_head = True
+            self._is_answer = self._parser.get_status_code() == _OK
             self._is_to_the_end = not (self._is_framed or self._is_chunked)
 
     def on_body(self, body: bytes) -> None:
-        if not self._is_complete:
-            self._chunks.append(body)
+        if self._is_complete:
+            return
+        self._chunks.append(body)
+        if self._pool.is_streamed and self._is_answer:
+            *events, rest = b"".join(self._chunks).split(EVENT_END)
+            self._events += events
+            self._chunks = [rest]
 
     def on_message_complete(self) -> None:
         if not self._is_complete:
@@ -251,8 +269,9 @@ class HttpClient:
         on_failure: OnFailure,
         lane: Lane | None = None,
         target: int = 0,
+        on_response: OnResponse | None = None,
     ) -> None:
-        """`target`: the server's number in the `lane`."""
+        """`target`: the server's number in the `lane`. With `on_response` each reply is a stream of responses."""
         self.now = clock.monotonic_ns
         self.heads: dict[bytes, _Head] = {}
         self.n_write_pauses = 0
@@ -262,6 +281,8 @@ class HttpClient:
         self._on_reply = on_reply
         self._on_failure = on_failure
         self._lane = lane
+        self._on_response = on_response
+        self.is_streamed = on_response is not None
         self.target = target
         self._has_begun = False
         # not those parked in the lane; the one used last at its end; any of thousands may break
@@ -395,6 +416,15 @@ class HttpClient:
         self._connecting.discard(exchange)
         self._open.add(exchange)
         self._serve(exchange)
+
+    def responded(self, exchange: HttpExchange, t_ns: int, event: bytes) -> bool:
+        """A response has come; whether it ended the request, whose connection is then cut."""
+        assert self._on_response is not None
+        if not self._on_response(exchange.token, t_ns, event):
+            return False
+        exchange.done_ns, exchange.status, exchange.body = t_ns, _OK, b""
+        self.completed(exchange, False)
+        return True
 
     def completed(self, exchange: HttpExchange, is_kept: bool) -> None:
         del self._by_token[exchange.token]

@@ -14,28 +14,38 @@ from numpy.typing import NDArray
 
 from squall.actors.load.recorder import Recorder
 from squall.actors.messages.grpc_stream import GrpcStreamTemplate
+from squall.actors.messages.http_stream import HttpStreamTemplate
 from squall.actors.messages.template import Template
 from squall.actors.spill import SpillFile
 from squall.analysis.schema import HUNG_UP, arrow_schema
+from squall.scenarios.plan.hashing import mix64
 
 _FIELDS = ("request_id", "index", "t_ns", "response_bytes", "tokens", "is_final", "phase", "target")
 _NONE = -1
+_SALT = 0x57  # of what is drawn here, so that it is no draw of the plan's
 
 
 @dataclass(frozen=True)
 class StreamRule:
-    """`tokens`: the output whose elements are tokens, None: none. The client hangs up on requests whose id is a
-    multiple of `cancel_every` once `cancel_after` responses have come; 0: on none."""
+    """`tokens`: the output whose elements are tokens, None: none. The client hangs up on `cancel_share` of requests,
+    which their ids say, once `cancel_after` responses have come."""
 
     tokens: str | None = None
-    cancel_every: int = 0
+    cancel_share: float = 0.0
     cancel_after: int = 0
+
+    def is_cut_short(self, request_id: int) -> bool:
+        """Whether the client hangs up on it: the same for any number of workers."""
+        if not self.cancel_share:
+            return False
+        return int(mix64(np.array([request_id]), _SALT)[0]) < self.cancel_share * 2.0**64
 
 
 @dataclass
 class _Stream:
     """What has come of a request: (t_ns, bytes, tokens) of each response, and what was wrong first."""
 
+    is_cut_short: bool
     responses: list[tuple[int, int, int]] = field(default_factory=list)
     outcome: str = "ok"
     detail: str = ""
@@ -77,25 +87,22 @@ class Streams:
 
     def take(self, token: int, t_ns: int, message: bytes, template: Template, wire_id: bytes) -> bool:
         """A response has come; whether the client is to hang up. What follows a wrong one counts, and is not judged."""
-        assert isinstance(template, GrpcStreamTemplate)
+        assert isinstance(template, GrpcStreamTemplate | HttpStreamTemplate)
         stream = self._streams.get(token)
         if stream is None:
-            stream = self._streams[token] = _Stream()
+            stream = self._streams[token] = _Stream(self._rule.is_cut_short(token))
         n_tokens = _NONE
         if stream.outcome == "ok":
             stream.outcome, stream.detail, n_tokens = template.judge_response(message, wire_id)
         if stream.outcome in ("server_error", "rejected"):  # what Triton says of a failure is no response
             return False
         stream.responses.append((t_ns, len(message), n_tokens))
-        rule, n = self._rule, len(stream.responses)
-        stream.is_hung_up = (
-            bool(rule.cancel_every) and not token % rule.cancel_every and n >= rule.cancel_after
-        )
+        stream.is_hung_up = stream.is_cut_short and len(stream.responses) >= self._rule.cancel_after
         return stream.is_hung_up
 
     def end(self, token: int, phase: int, template: Template, outcome: str, why: str) -> tuple[str, str, int]:
         """The request has ended with that outcome as its call tells it. (outcome, detail, bytes of all responses)."""
-        stream = self._streams.pop(token, None) or _Stream()
+        stream = self._streams.pop(token, None) or _Stream(False)
         n = len(stream.responses)
         if stream.is_hung_up:
             outcome, why = "ok", f"{HUNG_UP} {n} responses, as clients.stream.cancel asks"

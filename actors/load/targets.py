@@ -27,6 +27,7 @@ from squall.actors.load.shared_memory import (
 from squall.actors.load.streams import StreamRule
 from squall.actors.messages.grpc_stream import streamed
 from squall.actors.messages.grpc_wire import grpc_template
+from squall.actors.messages.http_stream import http_stream_template
 from squall.actors.messages.http_wire import http_template
 from squall.actors.messages.template import Layout, Template, TemplateKey
 from squall.actors.net.loop import Loop
@@ -121,6 +122,10 @@ def encoded(
             template = grpc_template(target.spec, arrays, kind[0], theirs.inputs, theirs.outputs)
             if streams is not None:
                 template = streamed(template, streams.tokens)
+        elif streams is not None:
+            template = http_stream_template(
+                target.authority, target.spec, arrays, kind[0], headers, streams.tokens
+            )
         else:
             body = encode_body(target.spec, arrays, theirs.inputs, theirs.outputs)
             template = http_template(target.authority, target.spec, body, kind[0], headers)
@@ -164,13 +169,14 @@ def client_of(
 ) -> Client:
     """Without connections yet. Raises OSError where the host has no address or the files of TLS cannot be used."""
     is_grpc, tls = protocol == "grpc", target.tls
+    on_response = engine.on_response if is_streamed else None
     route = Route(
         Address.resolve(target.host, target.port, target.unix),
         tls.context("h2" if is_grpc else "http/1.1") if tls else None,
         (tls.server_name or target.host) if tls else None,
     )
     if not is_grpc:
-        return HttpClient(loop, clock, route, engine.on_reply, engine.on_failure, lane, number)
+        return HttpClient(loop, clock, route, engine.on_reply, engine.on_failure, lane, number, on_response)
     return GrpcClient(
         loop,
         clock,
@@ -183,5 +189,5 @@ def client_of(
         engine.lend,
         engine.readopt,
         number,
-        engine.on_response if is_streamed else None,
+        on_response,
     )

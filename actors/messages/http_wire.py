@@ -118,7 +118,7 @@ def judge_reply(
     ok needs status 200, our own id in the JSON and tensors of just the size that the model's spec gives.
     """
     if status != _OK:
-        return _judge_error(status, body, wire_id)
+        return judge_error(status, body, wire_id)
     said = _error_said(body)
     if said is not None:
         return "bad_reply", f"status 200 with an error: {said}"
@@ -137,8 +137,8 @@ def judge_reply(
     return "ok", ""
 
 
-def _judge_error(status: int, body: bytes, wire_id: bytes) -> tuple[str, str]:
-    """Rejections of the queue policy stand apart from errors of the server.
+def judge_error(status: int, body: bytes, wire_id: bytes) -> tuple[str, str]:
+    """(outcome, detail) of a reply of another status than 200: rejections of the queue policy stand apart.
 
     Triton puts "[request id: ID] " before most messages; without it equal failures have equal details.
     """

@@ -29,7 +29,6 @@ from squall.cluster.remote.spawn import Handle, ask_all, spawn
 from squall.models.reference import read_answers, reference_answers
 from squall.scenarios.config.clients.client import ClientConfig
 from squall.scenarios.config.clients.routing import CHOSEN_AT_SEND, RoutingConfig
-from squall.scenarios.config.clients.shares import every_of
 from squall.scenarios.config.clients.stream import StreamConfig
 from squall.scenarios.config.scenario import Scenario
 from squall.scenarios.errors import ClusterError, ScenarioError
@@ -163,9 +162,7 @@ def spawn_workers(
         deal_closed(plan, n) if isinstance(plan, ClosedPlan) else deal(plan, n)
     )
     sending = Sending(_MOST_SENT_BYTES)
-    alike = replace(
-        _settings(run, scenario, endpoints, expected), streams=stream_rule(scenario, plan, n, endpoints)
-    )
+    alike = replace(_settings(run, scenario, endpoints, expected), streams=stream_rule(scenario, endpoints))
     left = {label: iter(of_node) for label, of_node in cores.items()}
     for index, (node, part) in enumerate(zip(seats, parts, strict=True)):
         settings = replace(
@@ -179,9 +176,7 @@ def spawn_workers(
     sending.finish()
 
 
-def stream_rule(
-    scenario: Scenario, plan: Plan | ClosedPlan, n_workers: int, endpoints: Mapping[str, Endpoint]
-) -> StreamRule | None:
+def stream_rule(scenario: Scenario, endpoints: Mapping[str, Endpoint]) -> StreamRule | None:
     """How responses that come one by one are taken; None where each request has one reply.
 
     Raises ScenarioError where the scenario asks what streams cannot do, or names an output that the model has not.
@@ -194,6 +189,10 @@ def stream_rule(
     why = f"model {decoupled[0]} is decoupled" if decoupled else "clients.stream"
     if clients.check is not None:
         raise ScenarioError(f"clients.check: compares replies, and responses come one by one ({why})")
+    if clients.shared_memory is not None and clients.protocol == "http":
+        raise ScenarioError(
+            f"clients.shared_memory: generate_stream takes no tensors from there ({why}); use grpc"
+        )
     if clients.shared_memory is not None and clients.shared_memory.outputs:
         raise ScenarioError(
             f"clients.shared_memory: an output has one place, and responses come one by one ({why}); use outputs: false"
@@ -205,9 +204,7 @@ def stream_rule(
         )
     if config.cancel is None:
         return StreamRule(config.tokens)
-    n_parties = plan.n_users if isinstance(plan, ClosedPlan) else n_workers
-    every = every_of(config.cancel.share, n_parties * len(endpoints))
-    return StreamRule(config.tokens, every, config.cancel.after)
+    return StreamRule(config.tokens, config.cancel.share, config.cancel.after)
 
 
 def _settings(

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from squall.analysis.schema import HUNG_UP
 from tests.integration.live_runs import Bench, planned_rows, scenario_mapping, unmet
 
 pytestmark = [pytest.mark.slow, pytest.mark.beside]
@@ -140,8 +141,9 @@ def responses_of(joined: Bench) -> tuple[Rows, Rows]:
     return planned_rows(store), store.read("responses").sort_by(keys).to_pydict()
 
 
-def test_each_response_is_a_row_at_its_instant(joined: Bench, tmp_path: Path) -> None:
-    live = joined.start_run(mapping_of(tmp_path, n=5, gap_us=20_000, rate="40/s"))
+@pytest.mark.parametrize("protocol", ["http", "grpc"])
+def test_each_response_is_a_row_at_its_instant(joined: Bench, tmp_path: Path, protocol: str) -> None:
+    live = joined.start_run(mapping_of(tmp_path, n=5, gap_us=20_000, rate="40/s", protocol=protocol))
     assert live.end() in (0, 3), live.lines
     requests, responses = responses_of(joined)
     assert set(requests["outcome"]) == {"ok"}, set(requests["detail"])
@@ -157,3 +159,80 @@ def test_each_response_is_a_row_at_its_instant(joined: Bench, tmp_path: Path) ->
     behind_ns = t_ns - server_ns
     behind_ns -= behind_ns.min()  # the run clock is UTC, the model's is not
     assert np.median(behind_ns) < 5_000_000, "a response is seen when it comes, not when its request ends"
+
+
+@pytest.mark.parametrize("protocol", ["http", "grpc"])
+def test_a_stream_that_breaks_off_is_an_outcome_and_keeps_its_responses(
+    joined: Bench, tmp_path: Path, protocol: str
+) -> None:
+    live = joined.start_run(mapping_of(tmp_path, n=-3, gap_us=5_000, rate="40/s", protocol=protocol))
+    assert live.end() in (0, 3), live.lines
+    requests, responses = responses_of(joined)
+    assert set(requests["outcome"]) == {"server_error"}
+    assert set(requests["detail"]) == {"out of words"}
+    assert responses["request_id"] == np.repeat(requests["request_id"], 3).tolist()
+    assert not any(responses["is_final"])
+    assert all(n > 0 for n in requests["response_bytes"])
+
+
+@pytest.mark.parametrize("protocol", ["http", "grpc"])
+def test_a_stream_that_outlasts_its_timeout_keeps_what_came(
+    joined: Bench, tmp_path: Path, protocol: str
+) -> None:
+    mapping = mapping_of(tmp_path, n=40, gap_us=100_000, rate="20/s", protocol=protocol, timeout="1s")
+    live = joined.start_run(mapping)
+    assert live.end() in (0, 3), live.lines
+    requests, responses = responses_of(joined)
+    assert set(requests["outcome"]) == {"timeout"}
+    n_of = np.bincount(responses["request_id"], minlength=len(requests["request_id"]))
+    assert n_of.min() >= 1
+    assert n_of.max() <= 10, "9 gaps of 100 ms fit into a second, and the one before the first"
+    assert not any(responses["is_final"])
+
+
+@pytest.mark.parametrize("protocol", ["http", "grpc"])
+def test_clients_hang_up_as_often_as_asked(joined: Bench, tmp_path: Path, protocol: str) -> None:
+    stream = {"cancel": {"share": 0.5, "after": 2}}
+    live = joined.start_run(
+        mapping_of(tmp_path, n=6, gap_us=10_000, rate="60/s", protocol=protocol, stream=stream)
+    )
+    assert live.end() in (0, 3), live.lines
+    requests, responses = responses_of(joined)
+    assert set(requests["outcome"]) == {"ok"}, set(requests["detail"])
+    n_of = np.bincount(responses["request_id"], minlength=len(requests["request_id"]))
+    is_short = np.array([detail.startswith(HUNG_UP) for detail in requests["detail"]])
+    n = len(is_short)
+    assert abs(np.mean(is_short) - 0.5) < 4 * 0.5 / np.sqrt(n), "4 standard deviations of n fair draws"
+    assert set(n_of[is_short]) == {2}
+    assert set(n_of[~is_short]) == {6}
+    assert responses["tokens"] == [None] * len(responses["tokens"])
+
+
+def test_a_request_of_one_reply_may_be_a_stream_of_one(joined: Bench) -> None:
+    mapping = scenario_mapping()
+    mapping["clients"] |= {"protocol": "grpc", "stream": True}
+    live = joined.start_run(mapping)
+    assert live.end() in (0, 3), live.lines
+    requests, responses = responses_of(joined)
+    assert set(requests["outcome"]) == {"ok"}, set(requests["detail"])
+    assert responses["request_id"] == requests["request_id"]
+    assert all(responses["is_final"])
+
+
+def test_a_thousand_streams_are_open_at_once(joined: Bench, tmp_path: Path) -> None:
+    """Each user's stream has 4 responses, one a second."""
+    mapping = mapping_of(tmp_path, n=4, gap_us=1_000_000, rate="1/s")
+    mapping["phases"][0] |= {
+        "duration": "10s", "arrivals": {"kind": "closed", "users": 1000, "ramp": "1s"},
+    }  # fmt: skip
+    live = joined.start_run(mapping)
+    assert live.end() in (0, 3), live.lines
+    store = joined.store()
+    requests, responses = store.read("requests").to_pydict(), store.read("responses").to_pydict()
+    assert set(requests["outcome"]) == {"ok"}, set(requests["detail"])
+    n = len(requests["request_id"])
+    assert len(responses["request_id"]) == 4 * n
+    assert sum(responses["is_final"]) == n
+    figures = json.loads((store.run_dir / "summary.json").read_text())["measure"]["streams"]
+    assert figures["streams_most_count"] == 1000
+    assert n >= 2000

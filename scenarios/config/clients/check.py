@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from typing import Annotated
 
 from pydantic import Field
 
-from squall.scenarios.config.clients.shares import SMALLEST_SHARE, every_of
 from squall.scenarios.config.fields import Number, Section, Text
+
+SMALLEST_SHARE = 1e-9  # less is a mistyped number: no run has a billion requests
 
 
 class ValueCheckConfig(Section):
@@ -22,5 +24,12 @@ class ValueCheckConfig(Section):
     reference: Text | None = None  # .npz on the driver's node, for a model that is no head of the zoo
 
     def every(self, n_parties: int) -> int:
-        """Requests whose id is a multiple of it are checked; see `every_of`."""
-        return every_of(self.share, n_parties)
+        """Requests whose id is a multiple of it are checked, by every one of `n_parties` in its turn.
+
+        Parties (workers times servers; users of a closed loop) take ids in turn, so the two must have no common factor:
+        the largest such number that still gives `share`.
+        """
+        every = max(1, int(1 / self.share + 1e-9))
+        while math.gcd(every, n_parties) != 1:
+            every -= 1
+        return every
