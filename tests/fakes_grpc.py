@@ -22,7 +22,7 @@ GrpcKind = Literal[
     "answer", "rejected", "error", "bad_request", "trailers_only", "hang", "rst_stream", "goaway", "goaway_graceful",
     "reset", "close", "malformed", "wrong_id", "short_tensor", "oversized", "bytewise", "no_status", "split_headers",
     "padded", "ping_first", "compressed", "no_message", "two_messages", "half_message", "not_grpc", "answer_twice",
-    "huge_headers",
+    "huge_headers", "cut", "cut_close",
 ]  # fmt: skip
 """What the stub does with a request:
 
@@ -49,12 +49,14 @@ no_message two_messages half_message    none, two, and the front half of a messa
 not_grpc          status 502 and HTML, as a proxy without its server answers
 answer_twice      the answer two times on the same stream
 huge_headers      HEADERS and CONTINUATION with 2 MB of one header before the answer; ends the connection
+cut cut_close     HEADERS and two messages, then RST_STREAM, and the end of the connection
 """
 
 _EVERY_STREAM = (1 << 31) - 1
 _LEAVING = b"leaving!"
 _PREFIX = struct.Struct(">BL")
 _UNARY = "/inference.GRPCInferenceService/ModelInfer"
+_STREAM = "/inference.GRPCInferenceService/ModelStreamInfer"
 _OPEN = [(":status", "200"), ("content-type", "application/grpc")]
 _MESSAGE = "stub: broken 100 % on purpose ñ"
 """Of `error`; it cannot travel as it is."""
@@ -90,6 +92,7 @@ class StubGrpc(LoopbackServer[GrpcSeen]):
     `script(request_id)` gives the behaviour. `reads` False: connections are taken and never read.
     `stream_window_bytes`: what a client may send of a request at first; once that is used up it gets as much again
     for every `refill_s`. `max_concurrent_streams` is announced, and what a client opens beyond it is refused.
+    `is_streamed`: it takes ModelStreamInfer instead, one request a call.
     """
 
     def __init__(
@@ -100,8 +103,10 @@ class StubGrpc(LoopbackServer[GrpcSeen]):
         stream_window_bytes: int | None = None,
         refill_s: float = 0.001,
         max_concurrent_streams: int | None = None,
+        is_streamed: bool = False,
     ) -> None:
         super().__init__(GrpcSeen())
+        self.is_streamed = is_streamed
         self.script = script
         self.tensor_bytes = tensor_bytes
         self.reads = reads
@@ -233,7 +238,10 @@ class _Connection:
         if self._client_knows.is_set():
             raise http2.ProtocolFault(f"stream {frame.stream} after GOAWAY")
         self._last_stream = frame.stream
-        if headers.get(":path") != _UNARY or headers.get("te") != "trailers":
+        if (
+            headers.get(":path") != (_STREAM if self._stub.is_streamed else _UNARY)
+            or headers.get("te") != "trailers"
+        ):
             raise http2.ProtocolFault(f"no call of ModelInfer: {headers}")
         most = self._stub.max_concurrent_streams
         n_open = len(self._bodies) + len(self._tasks) + 1
@@ -280,6 +288,13 @@ class _Connection:
             await self._stub.halt.wait()
         elif kind == "rst_stream":
             await self._write(http2.rst_stream(stream, behaviour.code))
+        elif kind in ("cut", "cut_close"):
+            async with self._lock:
+                self._put(self._headers(stream, _OPEN))
+            await self._send(stream, self._payload("two_messages", request_id), 0, False)
+            await (
+                self._end() if kind == "cut_close" else self._write(http2.rst_stream(stream, behaviour.code))
+            )
         elif kind in ("reset", "close", "malformed", "goaway"):
             await self._end_with(kind, stream)
         elif kind == "goaway_graceful":
@@ -407,6 +422,8 @@ class _Connection:
         )
         response.outputs.add(name="OUTPUT", datatype="FP32", shape=[1, size // 4])
         response.raw_output_contents.append(bytes(size))
+        if self._stub.is_streamed:
+            response = service_pb2.ModelStreamInferResponse(infer_response=response)
         message: bytes = response.SerializeToString()
         payload = _PREFIX.pack(int(kind == "compressed"), len(message)) + message
         return {"two_messages": payload * 2, "half_message": payload[: len(payload) // 2]}.get(kind, payload)

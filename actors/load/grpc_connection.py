@@ -352,6 +352,8 @@ class GrpcConnection:
         """Each whole message of what has come; False where one has ended the call."""
         body, at = exchange.body, 0
         while (end := message_end(body, at)) is not None:
+            if body[at]:
+                raise ProtocolFault("a compressed message, which was not asked for")
             self._client.on_message(exchange, now_ns, body[at + MESSAGE_HEAD.size : end])
             if exchange.stream not in self._exchanges:
                 return False
