@@ -19,6 +19,7 @@ from tests.golden.driving import (
     S,
     assert_one_row_each,
     column,
+    numbers,
     plan_of,
     run_worker,
     settings_of,
@@ -78,7 +79,7 @@ def test_each_way_a_stream_ends_is_its_own_outcome_and_keeps_its_responses(
     if n_each:
         is_last = [index == n_each - 1 for _ in range(N) for index in range(n_each)]
         assert column(responses, "is_final") == (is_last if outcome == "ok" else [False] * len(is_last))
-        done = dict(zip(column(rows, "request_id"), column(rows, "done_ns"), strict=True))
+        done = numbers(rows, "done_ns")
         for one in responses.to_pylist():
             assert stub.seen.replied_ns[one["request_id"]] < one["t_ns"] <= done[one["request_id"]]
 

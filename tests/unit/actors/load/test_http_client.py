@@ -102,3 +102,73 @@ def test_whatever_a_server_sends_a_request_ends_at_most_once_and_nothing_is_rais
             bench.connection.on_data(data[place : place + n_bytes])
     assert len(bench.replies) + len(bench.failures) <= 1
     assert all(why.startswith(("malformed", "the server")) for _, why in bench.failures)
+
+
+class StreamBench(Bench):
+    """Whose replies are streams; `most`: responses after which it hangs up."""
+
+    def __init__(self, most: int = 1_000) -> None:
+        super().__init__()
+        self.events: list[tuple[int, bytes]] = []
+        self.client = HttpClient(
+            None, FakeClock(5), None, self.on_reply, self.on_failure, on_response=self.on_response  # type: ignore[arg-type]
+        )  # fmt: skip
+        self.connection = HttpExchange(self.client)
+        self.connection.socket = self.socket  # type: ignore[assignment]
+        self.client.connected(self.connection)
+        self._most = most
+
+    def on_reply(self, exchange: HttpExchange) -> None:
+        self.replies.append((exchange.status, exchange.body))
+
+    def on_response(self, token: int, t_ns: int, message: bytes) -> bool:
+        assert t_ns > 0
+        self.events.append((token, message))
+        return len(self.events) >= self._most
+
+
+def chunked(*chunks: bytes) -> bytes:
+    head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+    return head + b"".join(b"%x\r\n%s\r\n" % (len(one), one) for one in chunks if one) + b"0\r\n\r\n"
+
+
+@given(
+    st.lists(st.sampled_from([b"data: {}", b"data: [1]", b"x"]), max_size=6),
+    st.integers(1, 30),
+    st.integers(1, 200),
+)
+def test_events_are_told_once_each_however_chunks_and_reads_are_cut(
+    events: list[bytes], n_chunk_bytes: int, n_read_bytes: int
+) -> None:
+    bench = StreamBench()
+    bench.client.send(4, b"x", b"")
+    text = b"".join(one + b"\n\n" for one in events)
+    data = chunked(*(text[at : at + n_chunk_bytes] for at in range(0, len(text), n_chunk_bytes)))
+    for at in range(0, len(data), n_read_bytes):
+        bench.connection.on_data(data[at : at + n_read_bytes])
+    assert bench.events == [(4, one) for one in events]
+    assert bench.replies == [(200, b"")]
+    assert not bench.socket.is_closed
+
+
+def test_a_stream_that_ends_within_an_event_leaves_it_in_the_body() -> None:
+    bench = StreamBench()
+    bench.client.send(4, b"x", b"")
+    bench.connection.on_data(chunked(b"data: {}\n\nda"))
+    assert (bench.events, bench.replies) == ([(4, b"data: {}")], [(200, b"da")])
+
+
+def test_an_error_reply_to_a_stream_is_no_event() -> None:
+    bench = StreamBench()
+    bench.client.send(4, b"x", b"")
+    bench.connection.on_data(b"HTTP/1.1 400 No\r\nContent-Length: 16\r\n\r\n" + b'{"error":"no"}\n\n')
+    assert (bench.events, bench.replies) == ([], [(400, b'{"error":"no"}\n\n')])
+
+
+def test_who_hangs_up_gets_no_more_and_its_connection_is_cut() -> None:
+    bench = StreamBench(most=2)
+    bench.client.send(4, b"x", b"")
+    bench.connection.on_data(chunked(b"a\n\n", b"b\n\nc\n\n"))
+    assert bench.events == [(4, b"a"), (4, b"b")]
+    assert bench.replies == [(200, b"")]
+    assert bench.socket.is_closed

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import hpack
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 from squall.actors.load.grpc_connection import GrpcConnection, GrpcExchange
 from squall.actors.load.lane import Lane
 from squall.actors.messages.grpc_headers import call_headers
-from squall.actors.messages.grpc_wire import GrpcTemplate, grpc_template
+from squall.actors.messages.grpc_wire import MESSAGE_HEAD, GrpcTemplate, grpc_template
 from squall.actors.messages.template import NO_ID
 from squall.actors.net import http2, protobuf
 from squall.models.made import make_inputs
@@ -390,3 +391,51 @@ def test_any_message_is_judged_without_an_error(tail: bytes, place: int, byte: i
     good[min(place, len(good) - 1)] = byte
     for message in (bytes(good), b"\0" + len(tail).to_bytes(4, "big") + tail):
         assert template().judge(reply(message), b"0" * ID_DIGITS)[0] in ("ok", "bad_reply")
+
+
+@given(
+    texts=st.lists(st.binary(max_size=40), min_size=1, max_size=8),
+    cuts=st.lists(st.integers(1, 400), max_size=6),
+    padding=st.booleans(),
+)
+def test_messages_of_a_stream_are_told_once_each_however_they_are_cut(
+    texts: list[bytes], cuts: list[int], padding: bool
+) -> None:
+    ends = connected()
+    ends.is_streamed = True
+    begin(ends, 7)
+    whole = b"".join(MESSAGE_HEAD.pack(0, len(text)) + text for text in texts)
+    edges = sorted({0, *(cut for cut in cuts if cut < len(whole)), len(whole)})
+    ends.connection.on_data(headers(1, (":status", "200")))
+    for start, end in itertools.pairwise(edges):
+        payload, flags = whole[start:end], 0
+        if padding:
+            payload, flags = bytes([3]) + payload + bytes(3), http2.PADDED
+        ends.connection.on_data(http2.frame(http2.DATA, flags, 1, payload))
+    assert [(token, text) for token, _, text in ends.messages] == [(7, text) for text in texts]
+    instants = [t_ns for _, t_ns, _ in ends.messages]
+    assert instants == sorted(instants)
+    ends.connection.on_data(headers(1, ("grpc-status", "0"), end=True))
+    assert ends.replies == [(7, 0, "", b"")]
+
+
+def test_a_call_that_its_message_ends_gets_no_more_and_leaves_the_others_alone() -> None:
+    ends = connected()
+    ends.is_streamed = True
+    begin(ends, 7, 8)
+
+    def hang_up(exchange: GrpcExchange, t_ns: int, message: bytes) -> None:
+        Ends.on_message(ends, exchange, t_ns, message)
+        if exchange.token == 7:
+            del ends.by_token[7]
+            exchange.connection.cancel(exchange)
+
+    ends.on_message = hang_up  # type: ignore[method-assign]
+    two = 2 * (MESSAGE_HEAD.pack(0, 1) + b"x")
+    data = [
+        headers(stream, (":status", "200")) + http2.frame(http2.DATA, 0, stream, two) for stream in (1, 3)
+    ]
+    ends.connection.on_data(b"".join(data))
+    ends.connection.on_data(http2.frame(http2.DATA, 0, 1, two))
+    assert [token for token, _, _ in ends.messages] == [7, 8, 8]
+    assert (ends.replies, ends.failures, ends.why) == ([], [], "")

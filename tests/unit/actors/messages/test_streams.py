@@ -1,0 +1,122 @@
+"""Requests that are answered response by response, as bytes: what is sent, and what is made of each response."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+from tritonclient.grpc import service_pb2
+
+from squall.actors.messages.grpc_stream import streamed
+from squall.actors.messages.grpc_wire import grpc_template
+from squall.actors.messages.http_stream import HttpStreamTemplate, http_stream_template
+from squall.actors.messages.template import NO_ID
+from squall.models.payload import encode_id, objects
+from squall.models.spec import ModelSpec, TensorSpec
+from squall.scenarios.errors import ScenarioError
+
+SPEC = ModelSpec(
+    "chat", "2", (TensorSpec("PROMPT", "BYTES", (1,)), TensorSpec("temperature", "FP32", (1,))),
+    (TensorSpec("TEXT", "BYTES", (-1,)), TensorSpec("ids", "INT32", (-1,))), 4, is_decoupled=True,
+)  # fmt: skip
+INPUTS: dict[str, np.ndarray[Any, Any]] = {
+    "PROMPT": objects(['Straße "3"'.encode()]).reshape(1, 1),
+    "temperature": np.array([[0.5]], np.float32),
+}
+ID = encode_id(42)
+
+
+def grpc_message(request_id: str = "000000000042", error: str = "", ids: str = "INT32") -> bytes:
+    inner = service_pb2.ModelInferResponse(model_name="chat", id=request_id)
+    inner.outputs.add(name="TEXT", datatype="BYTES", shape=[1, 2])
+    inner.outputs.add(name="ids", datatype=ids, shape=[1, 3])
+    inner.raw_output_contents.extend([b"\x01\x00\x00\x00a\x00\x00\x00\x00", bytes(12)])
+    message = service_pb2.ModelStreamInferResponse(
+        error_message=error, infer_response=None if error else inner
+    )
+    return bytes(message.SerializeToString())
+
+
+def event(**changes: Any) -> bytes:
+    said = {"id": "000000000042", "model_name": "chat", "TEXT": "a", "ids": [1, 2, 3], **changes}
+    return b"data: " + json.dumps({name: value for name, value in said.items() if value is not None}).encode()
+
+
+@pytest.mark.parametrize("tokens", [None, "ids", "TEXT"])
+def test_a_grpc_response_counts_the_elements_of_the_output_that_is_named(tokens: str | None) -> None:
+    made = streamed(grpc_template(SPEC, INPUTS, 1), tokens)
+    assert made.judge_response(grpc_message(), ID) == ("ok", "", {None: -1, "ids": 3, "TEXT": 2}[tokens])
+
+
+@pytest.mark.parametrize(
+    ("message", "outcome", "detail"),
+    [
+        (grpc_message("000000000043"), "bad_reply", NO_ID),
+        (grpc_message(ids="INT64"), "bad_reply", "output ids is INT64 [1, 3]"),
+        (grpc_message(error="[request id: 000000000042] out of words"), "server_error", "out of words"),
+        (grpc_message(error="Exceeds maximum queue size"), "rejected", "Exceeds maximum queue size"),
+        (grpc_message()[:-3], "bad_reply", "the protobuf message is cut short"),
+    ],
+)
+def test_a_grpc_response_that_is_not_as_promised_says_why(message: bytes, outcome: str, detail: str) -> None:
+    found = streamed(grpc_template(SPEC, INPUTS, 1), "ids").judge_response(message, ID)
+    assert (found.outcome, found.n_tokens) == (outcome, -1)
+    assert found.detail.startswith(detail)
+
+
+def http_of(tokens: str | None = None) -> HttpStreamTemplate:
+    return http_stream_template("h:1", SPEC, INPUTS, 1, {"Accept": "text/event-stream"}, tokens)
+
+
+def test_an_http_request_is_the_json_that_generate_takes() -> None:
+    made = http_of()
+    head, _, body = (made.head + ID + made.tail).partition(b"\r\n\r\n")
+    assert head.startswith(b"POST /v2/models/chat/versions/2/generate_stream HTTP/1.1\r\nHost: h:1\r\n")
+    assert b"\r\nAccept: text/event-stream\r\n" in head
+    assert f"Content-Length: {len(body)}".encode() in head
+    assert json.loads(body) == {"id": "000000000042", "PROMPT": 'Straße "3"', "temperature": 0.5}
+
+
+@pytest.mark.parametrize("tokens", [None, "ids", "TEXT"])
+def test_an_http_event_counts_the_elements_of_the_output_that_is_named(tokens: str | None) -> None:
+    assert http_of(tokens).judge_response(event(), ID) == ("ok", "", {None: -1, "ids": 3, "TEXT": 1}[tokens])
+
+
+@pytest.mark.parametrize(
+    ("message", "outcome", "detail"),
+    [
+        (event(id="000000000043"), "bad_reply", NO_ID),
+        (event(id=None), "bad_reply", "a response's JSON is not that of an inference"),
+        (event(TEXT=None), "bad_reply", "the response has no output TEXT"),
+        (event(TEXT=3), "bad_reply", "output TEXT is not BYTES"),
+        (event(ids=["a"]), "bad_reply", "output ids is not INT32"),
+        (b'data: {"error":"out of words"}', "server_error", "out of words"),
+        (b'data: {"error":"Exceeds maximum queue size"}', "rejected", "Exceeds maximum queue size"),
+        (b"data: {", "bad_reply", "a response's JSON is not that of an inference"),
+        (b"data: []", "bad_reply", "a response's JSON is not that of an inference"),
+        (b": a comment", "bad_reply", "an event without data"),
+    ],
+)
+def test_an_http_event_that_is_not_as_promised_says_why(message: bytes, outcome: str, detail: str) -> None:
+    assert http_of("ids").judge_response(message, ID) == (outcome, detail, -1)
+
+
+@pytest.mark.parametrize(
+    ("rows", "inputs", "why"),
+    [
+        (2, INPUTS, "clients.rows: 2 rows, and generate_stream carries one"),
+        (
+            1,
+            {"temperature": np.ones((1, 2, 2), np.float32)},
+            "input temperature is [1, 2, 2], and generate_stream",
+        ),
+        (1, {"PROMPT": objects([b"\xff"]).reshape(1, 1)}, "input PROMPT is not UTF-8"),
+    ],
+)
+def test_what_generate_cannot_carry_is_refused_before_it_is_sent(rows: int, inputs: Any, why: str) -> None:
+    with pytest.raises(ScenarioError) as told:
+        http_stream_template("h:1", SPEC, {**INPUTS, **inputs}, rows, {}, None)
+    assert str(told.value).startswith(why)
+    assert "grpc" in str(told.value) or "UTF-8" in str(told.value)
