@@ -90,11 +90,18 @@ class _Part:
         return self.verdict == BROKEN, (self.n_late + 1) / (self.n_allowed + 1)
 
 
-def hold(promise: Promise, requests: Requests, spans: Sequence[RunPhase], gpus: Labels | None = None) -> Held:
+def hold(
+    promise: Promise,
+    requests: Requests,
+    spans: Sequence[RunPhase],
+    gpus: Labels | None = None,
+    first_ns: Int64s | None = None,
+) -> Held:
     """The promise held to the `requests` of a run; `spans` are its measured phases. `gpus`: UUID of each request, empty
-    where none is known; needed where the promise names a GPU."""
+    where none is known; needed where the promise names a GPU. `first_ns`: instant of each request's first response, 0
+    where none came; needed where the promise is about these."""
     own = [span for span in spans if promise.scope.phase in (None, span.name)]
-    rows = _scope_rows(promise, requests, own, gpus)
+    rows = _scope_rows(promise, requests, own, gpus, first_ns)
     parts = [] if not len(rows.requests) else list(_parts(promise, rows, own))
     worst = max(parts, key=lambda part: part.rank, default=None)
     verdict, reason = _verdict(promise, rows, parts, own)
@@ -135,7 +142,13 @@ def hold(promise: Promise, requests: Requests, spans: Sequence[RunPhase], gpus: 
     return Held(figures, rows.requests.request_id, rows.is_late)
 
 
-def _scope_rows(promise: Promise, requests: Requests, own: Sequence[RunPhase], gpus: Labels | None) -> _Rows:
+def _scope_rows(
+    promise: Promise,
+    requests: Requests,
+    own: Sequence[RunPhase],
+    gpus: Labels | None,
+    first_ns: Int64s | None,
+) -> _Rows:
     scope = promise.scope
     is_own = requests.planned_phase.is_any_of([span.name for span in own])
     if scope.server is not None:
@@ -150,7 +163,7 @@ def _scope_rows(promise: Promise, requests: Requests, own: Sequence[RunPhase], g
     taken = requests.take(kept)
     last_ns = max((span.end_ns for span in own), default=0)
     begin_ns = np.where(taken.has_begun, taken.begin_ns, last_ns)
-    time_ns, is_late = _times(promise, taken)
+    time_ns, is_late = _times(promise, taken, None if first_ns is None else first_ns[kept])
     known_ns = _known_ns(promise, taken, begin_ns)
     rows = _Rows(taken, begin_ns, time_ns, is_late & ~is_unknown[kept], is_unknown[kept], known_ns)
     in_time = rows.take(np.argsort(begin_ns, kind="stable"))
@@ -179,8 +192,12 @@ def _known_ns(promise: Promise, taken: Requests, begin_ns: Int64s) -> Int64s:
     return np.where(is_told, np.minimum(overdue_ns, taken.done_ns), overdue_ns)
 
 
-def _times(promise: Promise, taken: Requests) -> tuple[Floats, Bools]:
+def _times(promise: Promise, taken: Requests, first_ns: Int64s | None) -> tuple[Floats, Bools]:
     """What the promise bounds, ns, infinite where there is none; and which are late."""
+    if promise.metric == "first_response":
+        assert first_ns is not None
+        waits_ns = np.where(first_ns > 0, (first_ns - taken.begin_ns).astype(np.float64), np.inf)
+        return waits_ns, waits_ns >= (promise.late_from_ns or 0)
     if promise.metric == "send_lag":
         time_ns = np.where(taken.is_sent, taken.lag_ns.astype(np.float64), np.inf)
     else:

@@ -12,6 +12,7 @@ from squall.analysis.decisions.figures import BROKEN, INVALID, PromiseFigures
 from squall.analysis.decisions.judged import Held, hold
 from squall.analysis.decisions.late_parts import late_parts
 from squall.analysis.requests.requests import Labels, Requests
+from squall.analysis.requests.streams import first_responses_ns
 from squall.analysis.storage.query import connect
 from squall.analysis.storage.store import RunStore
 from squall.analysis.tables.manifest import Manifest
@@ -36,7 +37,9 @@ def hold_run(store: RunStore, requests: Requests, spans: Sequence[RunPhase]) -> 
     """
     promises = promises_of(store.manifest)
     gpus = _gpus(store, requests) if any(one.scope.gpu is not None for one in promises) else None
-    found = [hold(one, requests, spans, gpus) for one in promises]
+    has_first = any(one.metric == "first_response" for one in promises)
+    first_ns = first_responses_ns(store, requests) if has_first else None
+    found = [hold(one, requests, spans, gpus, first_ns) for one in promises]
     return [one if one.figures.verdict == BROKEN else one.without_requests() for one in found]
 
 

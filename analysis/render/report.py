@@ -19,6 +19,7 @@ from squall.analysis.render.figure_lines import (
     load_rows,
     quantile_text,
     straggler_text,
+    stream_lines,
     users_text,
 )
 from squall.analysis.render.observing_lines import cost_lines, profile_lines, recording_lines, under_text
@@ -73,6 +74,7 @@ def render_html(summary: Summary, manifest: Manifest, plots: list[Plot]) -> str:
         profile_lines=profile_lines(summary.profile or {}, summary.latency_under),
         recording_lines=recording_lines(summary.recording),
         finding_lines=finding_lines(summary.findings, len(summary.findings)),
+        stream_lines=stream_lines(summary.measure.streams) if summary.measure.streams else [],
         instance_text=instance_text,
     )
 

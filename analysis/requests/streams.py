@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from squall.analysis.arrays import Int64s
 from squall.analysis.clocks.timeline import RunPhase
@@ -14,6 +15,7 @@ from squall.analysis.requests.requests import Requests, numbers, rows_in
 from squall.analysis.schema import HUNG_UP
 from squall.analysis.statistics.latency import Quantile, quantiles
 from squall.analysis.statistics.stretches import run_lengths
+from squall.analysis.storage.store import RunStore
 from squall.scenarios.units import NS_PER_S
 
 COLUMNS = ["phase", "request_id", "index", "t_ns", "tokens"]
@@ -87,6 +89,17 @@ def stream_figures(
         n_cut=int(np.count_nonzero(has_any & ~is_ok)),
         n_hung_up=int(np.count_nonzero(measured.detail.is_any_of(hung_up) & is_ok)),
     )
+
+
+def first_responses_ns(store: RunStore, requests: Requests) -> Int64s:
+    """When the first response to each of `requests` came, 0 where none did."""
+    if not store.has("responses"):
+        return np.zeros(len(requests), np.int64)
+    first = store.read("responses", ["request_id", "index", "t_ns"])
+    first = first.filter(pc.equal(first.column("index"), 0))
+    ids, t_ns = numbers(first, "request_id"), numbers(first, "t_ns")
+    order = np.argsort(ids, kind="stable")
+    return _of_requests(requests.request_id, ids[order], t_ns[order])[1]
 
 
 def _of_requests(request_id: Int64s, ids: Int64s, t_ns: Int64s) -> tuple[Int64s, Int64s]:

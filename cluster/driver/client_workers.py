@@ -184,6 +184,11 @@ def stream_rule(scenario: Scenario, endpoints: Mapping[str, Endpoint]) -> Stream
     clients, specs = scenario.clients, [one.spec for one in endpoints.values()]
     decoupled = [spec.name for spec in specs if spec.is_decoupled]
     if clients.stream is None and not decoupled:
+        if any(one.metric == "first_response" for one in scenario.promises or ()):
+            raise ScenarioError(
+                f"promises.first_response: model {specs[0].name} answers with one reply; promise response times, or use"
+                " clients.stream: true"
+            )
         return None
     config = clients.stream or StreamConfig()
     why = f"model {decoupled[0]} is decoupled" if decoupled else "clients.stream"

@@ -27,6 +27,7 @@ _CONDITION = re.compile(r"([a-z]+)\s*(?:\(([^)]*)\))?\s*(===?|!=|<=|>=|<|>)\s*(\
 _NUMBER = re.compile(r"\d{1,18}(?:\.\d{1,18})?", re.ASCII)
 _STATISTICS = {
     "response": ("p", "med", "max"),
+    "first_response": ("p", "med", "max"),
     "service": ("p", "med", "max"),
     "send_lag": ("p", "med", "max"),
     "failures": ("rate", "count"),
@@ -140,6 +141,8 @@ def _promise(key: str, metric: Metric, scope: PromiseScope, condition: object) -
         **beside,
     )
     _refuse_empty(where, found)
+    if found.aborts_on_fail and metric == "first_response":
+        raise ValueError(f"{where}: abortOnFail: first responses are not counted while the load runs")
     return found
 
 

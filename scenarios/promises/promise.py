@@ -19,11 +19,11 @@ from typing import Literal
 
 from squall.scenarios.units import NS_PER_S, format_duration, format_rate
 
-Metric = Literal["response", "service", "send_lag", "failures", "goodput"]
+Metric = Literal["response", "first_response", "service", "send_lag", "failures", "goodput"]
 Burst = Literal["in", "out", "each"]
 Sign = Literal["<", "<=", ">", ">="]
 
-TIMES: tuple[Metric, ...] = ("response", "service", "send_lag")
+TIMES: tuple[Metric, ...] = ("response", "first_response", "service", "send_lag")
 METRICS: tuple[Metric, ...] = (*TIMES, "failures", "goodput")
 BURSTS: tuple[Burst, ...] = ("in", "out", "each")
 TAGS = ("phase", "model", "server", "gpu", "burst", "window", "within")
@@ -146,8 +146,10 @@ class Promise:
 
     @property
     def is_counted(self) -> bool:
-        """Whether its late requests are counted while the load runs: by phase and server they are, by GPU, burst and
-        window they are not."""
+        """Whether its late requests are counted while the load runs: by phase and server they are, by GPU, burst,
+        window and first response they are not."""
+        if self.metric == "first_response":
+            return False
         return self.scope.gpu is None and self.scope.burst is None and self.scope.window_ns is None
 
     @property

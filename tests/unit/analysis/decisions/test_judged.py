@@ -65,6 +65,20 @@ def test_a_promise_is_kept_up_to_the_last_late_request_that_it_allows() -> None:
     assert held("response", "p(95)<=50ms", broken).verdict == KEPT
 
 
+def test_a_first_response_is_late_where_it_came_late_or_never_did() -> None:
+    """Of 200 requests 12 have their first response after 50 ms, one never, and one fails after an early one."""
+    found = evenly(200, outcome={3: 1, 4: 3})
+    first_ns = found.scheduled_ns + 5 * MS
+    first_ns[50:62] += 45 * MS
+    first_ns[4] = 0
+    told = held("first_response", "p(95)<50ms", found, first_ns=first_ns)
+    assert (told.verdict, told.n, told.n_late, told.value) == (BROKEN, 200, 13, 50 * MS)
+    first_ns[50:53] -= 1
+    told = held("first_response", "p(95)<50ms", found, first_ns=first_ns)
+    assert (told.verdict, told.n_late, told.n_failed) == (KEPT, 10, 1)
+    assert held("first_response", "max<1s", found, first_ns=first_ns).is_infinite
+
+
 def test_it_is_certain_when_one_more_is_overdue_than_may_be() -> None:
     # 200 requests, one every 50 ms: places 100 … 110 are late, and the 11th of them overdue 50 ms after its instant.
     found = held("response", "p(95)<50ms", evenly(200, dict.fromkeys(range(100, 111), 60 * MS)))
