@@ -54,15 +54,23 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True)
 class RequestBody:
-    """An encoded request but for its id: PREFIX + id + suffix; `n_json_bytes` of it are JSON."""
+    """An encoded request but for its id: PREFIX + id + suffix; `n_json_bytes` of it are JSON.
+
+    `n_between_bytes`: of JSON that each request has of its own between id and suffix.
+    """
 
     suffix: bytes
     n_json_bytes: int
+    n_between_bytes: int = 0
 
     @property
     def n_bytes(self) -> int:
         """Length of the whole body."""
-        return len(PREFIX) + ID_DIGITS + len(self.suffix)
+        return len(PREFIX) + ID_DIGITS + self.n_between_bytes + len(self.suffix)
+
+    def with_between(self, n_bytes: int) -> RequestBody:
+        """The same body with so many bytes between, which end the id's text."""
+        return RequestBody(self.suffix.removeprefix(b'"'), self.n_json_bytes - 1 + n_bytes, n_bytes)
 
 
 def encode_id(request_id: int) -> bytes:

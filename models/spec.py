@@ -37,7 +37,7 @@ class ModelSpec:
     """What a request to a model holds and what its reply must hold.
 
     `is_batched`: tensors have a leading batch dimension of 1 to `max_batch_size` rows. `is_decoupled`: it answers a
-    request with any number of responses.
+    request with any number of responses. `is_stateful`: requests are of sequences.
     """
 
     name: str
@@ -46,6 +46,7 @@ class ModelSpec:
     outputs: tuple[TensorSpec, ...]
     max_batch_size: int
     is_decoupled: bool = False
+    is_stateful: bool = False
 
     @property
     def is_batched(self) -> bool:
@@ -72,7 +73,8 @@ class ModelSpec:
                 )
         outputs = tuple(_tensor(item) for item in config.get("output", ()))
         is_decoupled = bool(config.get("model_transaction_policy", {}).get("decoupled", False))
-        return cls(str(config["name"]), version, inputs, outputs, max_batch_size, is_decoupled)
+        is_stateful = "sequence_batching" in config
+        return cls(str(config["name"]), version, inputs, outputs, max_batch_size, is_decoupled, is_stateful)
 
 
 def _tensor(item: Mapping[str, Any]) -> TensorSpec:

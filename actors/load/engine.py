@@ -37,6 +37,8 @@ _HELD = "held back by max_in_flight"
 FAILED_NS = 2**63 - 1
 """Stands for a failed request among recent response times: it counts as infinitely slow."""
 
+Between = Callable[[int], bytes]
+"""By request id."""
 Ticker = Callable[[int], int]
 """Called with the clock when its time has come; returns when it wants to be called next."""
 
@@ -97,10 +99,11 @@ class Engine:
         chooser: Chooser | None = None,
         lease: Lease | None = None,
         streams: Streams | None = None,
+        between: Between | None = None,
     ) -> None:
         """With a `lane`, its pacing is `squall.actors.load.lane.lane_pacing`, and it chooses servers itself; else a
         `chooser` does, if any. Without a `lease` it may send for ever. With `streams` each request is answered response
-        by response."""
+        by response; `between` gives what each has of its own behind its id."""
         self.counters = Counters()
         self.recent_response_ns: list[int] = []
         self._pacing = pacing
@@ -116,6 +119,7 @@ class Engine:
         self._lane = lane
         self._chooser = chooser
         self._streams = streams
+        self._between = between
         self._timeouts_ns = np.array(
             [rules.timeout_of(phase) for phase in range(LARGEST_PHASE_COUNT)], np.int64
         )
@@ -291,7 +295,10 @@ class Engine:
             due = due._replace(template=template)
         wire_id = encode_id(token)
         self._in_flight[token] = (now_ns, due, detail, wire_id)
-        self._clients[template.target].send(token, template.head + wire_id, template.tail)
+        head = template.head + wire_id
+        if self._between is not None:
+            head += self._between(token)
+        self._clients[template.target].send(token, head, template.tail)
 
     # endings
 

@@ -107,9 +107,10 @@ def encoded(
     region: Region | None,
     places: Mapping[Kind, Places],
     streams: StreamRule | None = None,
+    n_between_bytes: int = 0,
 ) -> dict[TemplateKey, Template]:
     """The requests with these inputs for one server; `places` are those of its shared memory, in `region`. With
-    `streams` they are answered response by response.
+    `streams` they are answered response by response. `n_between_bytes`: of what each has of its own behind its id.
 
     Raises ScenarioError for a payload that the model does not take.
     """
@@ -119,7 +120,9 @@ def encoded(
         theirs = places.get(kind, _NO_PLACES)
         template: Template
         if protocol == "grpc":
-            template = grpc_template(target.spec, arrays, kind[0], theirs.inputs, theirs.outputs)
+            template = grpc_template(
+                target.spec, arrays, kind[0], theirs.inputs, theirs.outputs, n_between_bytes
+            )
             if streams is not None:
                 template = streamed(template, streams.tokens)
         elif streams is not None:
@@ -128,6 +131,7 @@ def encoded(
             )
         else:
             body = encode_body(target.spec, arrays, theirs.inputs, theirs.outputs)
+            body = body.with_between(n_between_bytes) if n_between_bytes else body
             template = http_template(target.authority, target.spec, body, kind[0], headers)
         if theirs.outputs:
             assert region is not None

@@ -36,6 +36,7 @@ from squall.actors.load.targets import (
     keys_needed,
     shared,
 )
+from squall.actors.messages.sequence_wire import SequenceBytes
 from squall.actors.messages.template import Template, TemplateKey
 from squall.actors.messages.value_check import Tally, ValueCheck, ValueRule
 from squall.actors.net.loop import Loop
@@ -48,6 +49,7 @@ from squall.models.spec import ModelSpec
 from squall.scenarios.errors import ClusterError, SquallError, TargetError
 from squall.scenarios.plan.closed import ClosedPlan
 from squall.scenarios.plan.plan import Plan
+from squall.scenarios.plan.sequences import SequenceRule, Sequences
 from squall.scenarios.promises.promise import LateLimit
 from squall.scenarios.units import NS_PER_S
 
@@ -67,7 +69,8 @@ class WorkerSettings:
     request goes to which. `seed` is that of the
     payloads; `spill_dir` is on the worker's node. `core`: the sender's own on that node. `part`: 0 for what the worker
     was dealt, then the number of the redeal whose arrivals it takes over. `late_limits`: what is counted of an open
-    loop's requests while they are sent. `made`: how inputs are made. `streams`: requests are answered response by
+    loop's requests while they are sent. `made`: how inputs are made. `sequences`: requests are of sequences.
+    `streams`: they are answered response by
     response.
     """
 
@@ -92,6 +95,7 @@ class WorkerSettings:
     late_limits: tuple[LateLimit, ...] = ()
     made: Made | None = None
     streams: StreamRule | None = None
+    sequences: SequenceRule | None = None
 
     def __post_init__(self) -> None:
         if not 1 <= len(self.targets) <= LARGEST_TARGET_COUNT:
@@ -141,6 +145,7 @@ def why_no_lane(settings: WorkerSettings, templates: Iterable[Template]) -> str:
         "the settings leave it out": not settings.lane,
         "it speaks no TLS": any(target.tls is not None for target in settings.targets),
         "it knows no max_in_flight": settings.rules.max_in_flight is not None,
+        "requests say which sequence they are of": settings.sequences is not None,
         "responses come one by one": settings.streams is not None,
         "more than every eighth reply is compared in its values": any(
             0 < one.check_every < LEAST_CHECK_EVERY for one in templates
@@ -165,6 +170,9 @@ class LoadWorker:
         self._no_lane = ""
         self._recorder: Recorder | None = None
         self._streams: Streams | None = None
+        self._between: SequenceBytes | None = None
+        if settings.sequences is not None:
+            self._between = SequenceBytes(Sequences(settings.sequences), settings.protocol)
         self._samples: SpillFile | None = None
         self._kept: list[pa.Table] = []
         self._last_response_ns: list[int] = []
@@ -229,6 +237,7 @@ class LoadWorker:
                 chooser,
                 self._lease,
                 self._streams,
+                self._between,
             )
             for number, target in enumerate(settings.targets):
                 self._connect(number, target, loop, engine)
@@ -258,7 +267,15 @@ class LoadWorker:
             if region is not None:
                 self._regions.append(region)
             templates |= encoded(
-                target, number, settings.protocol, settings.headers, inputs, region, places, settings.streams
+                target,
+                number,
+                settings.protocol,
+                settings.headers,
+                inputs,
+                region,
+                places,
+                settings.streams,
+                self._between.n_bytes if self._between is not None else 0,
             )
         return templates
 

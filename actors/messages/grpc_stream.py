@@ -55,7 +55,9 @@ class GrpcStreamTemplate(GrpcTemplate):
 
 def streamed(unary: GrpcTemplate, tokens: str | None) -> GrpcStreamTemplate:
     """The same request, whose responses come one by one."""
-    return GrpcStreamTemplate(unary.head, unary.tail, unary.rows, unary.spec, tokens=tokens)
+    return GrpcStreamTemplate(
+        unary.head, unary.tail, unary.rows, unary.spec, n_between_bytes=unary.n_between_bytes, tokens=tokens
+    )
 
 
 def tokens_of(outputs: list[Output], name: str | None) -> int:

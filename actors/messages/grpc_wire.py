@@ -159,9 +159,10 @@ def grpc_template(
     rows: int,
     input_places: Mapping[str, Place] | None = None,
     output_places: Mapping[str, Place] | None = None,
+    n_between_bytes: int = 0,
 ) -> GrpcTemplate:
     """The template of a ModelInferRequest that carries `inputs` as raw contents and asks for every output; tensors with
-    a place lie there instead."""
+    a place lie there instead. `n_between_bytes`: of the fields that each request has of its own behind its id."""
     input_places, output_places = input_places or {}, output_places or {}
     prefix = (
         protobuf.field(1, spec.name) + protobuf.field(2, spec.version) + protobuf.field_head(3, ID_DIGITS)
@@ -180,8 +181,8 @@ def grpc_template(
         for tensor in spec.outputs
     ]
     tail = b"".join((*described, *wanted, *raw))
-    length = MESSAGE_HEAD.pack(0, len(prefix) + ID_DIGITS + len(tail))
-    return GrpcTemplate(length + prefix, tail, rows, spec)
+    length = MESSAGE_HEAD.pack(0, len(prefix) + ID_DIGITS + n_between_bytes + len(tail))
+    return GrpcTemplate(length + prefix, tail, rows, spec, n_between_bytes=n_between_bytes)
 
 
 def _parameters(number: int, place: Place | None) -> bytes:

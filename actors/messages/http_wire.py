@@ -107,7 +107,7 @@ def http_template(
         f"Inference-Header-Content-Length: {body.n_json_bytes}\r\n"
         f"Content-Length: {body.n_bytes}\r\n\r\n"
     )
-    return HttpTemplate(head.encode() + PREFIX, body.suffix, rows, spec)
+    return HttpTemplate(head.encode() + PREFIX, body.suffix, rows, spec, n_between_bytes=body.n_between_bytes)
 
 
 def judge_reply(

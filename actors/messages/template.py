@@ -57,7 +57,8 @@ class Template(ABC):
     `check_every`: of requests whose id is a multiple of it the values are compared too; 0: of none. `slots`: gives the
     bytes of an output by name where outputs lie in shared memory, None where replies carry them. `target`: number of
     the server that it is for, among those of the worker. `known`: the layout of the last reply that was found right, if
-    there was one; requests for one server, of so many rows, may share it.
+    there was one; requests for one server, of so many rows, may share it. `n_between_bytes`: of what each request has
+    of its own between id and tail.
     """
 
     head: bytes
@@ -69,12 +70,13 @@ class Template(ABC):
     slots: Callable[[str], bytes] | None = field(default=None, compare=False, repr=False)
     target: int = 0
     known: list[Layout] = field(default_factory=list, compare=False, repr=False)
+    n_between_bytes: int = 0
 
     @property
     def n_bytes(self) -> int:
         """Bytes of the request, without what each connection adds: over HTTP all of it, over gRPC the message with
         its length prefix."""
-        return len(self.head) + ID_DIGITS + len(self.tail)
+        return len(self.head) + ID_DIGITS + self.n_between_bytes + len(self.tail)
 
     @property
     def layout(self) -> Layout | None:

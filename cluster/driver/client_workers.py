@@ -34,6 +34,7 @@ from squall.scenarios.config.scenario import Scenario
 from squall.scenarios.errors import ClusterError, ScenarioError
 from squall.scenarios.plan.closed import ClosedPlan, deal_closed
 from squall.scenarios.plan.plan import Plan, deal
+from squall.scenarios.plan.sequences import SequenceRule
 
 _MOST_SENT_BYTES = 512 * 2**20  # of plans on their way to workers: a part of 32 of the largest plan is 70 MB
 
@@ -162,7 +163,11 @@ def spawn_workers(
         deal_closed(plan, n) if isinstance(plan, ClosedPlan) else deal(plan, n)
     )
     sending = Sending(_MOST_SENT_BYTES)
-    alike = replace(_settings(run, scenario, endpoints, expected), streams=stream_rule(scenario, endpoints))
+    alike = replace(
+        _settings(run, scenario, endpoints, expected),
+        streams=stream_rule(scenario, endpoints),
+        sequences=sequence_rule(run, scenario, plan, n, endpoints),
+    )
     left = {label: iter(of_node) for label, of_node in cores.items()}
     for index, (node, part) in enumerate(zip(seats, parts, strict=True)):
         settings = replace(
@@ -210,6 +215,44 @@ def stream_rule(scenario: Scenario, endpoints: Mapping[str, Endpoint]) -> Stream
     if config.cancel is None:
         return StreamRule(config.tokens)
     return StreamRule(config.tokens, config.cancel.share, config.cancel.after)
+
+
+def sequence_rule(
+    run: str, scenario: Scenario, plan: Plan | ClosedPlan, n_workers: int, endpoints: Mapping[str, Endpoint]
+) -> SequenceRule | None:
+    """Which sequence each request is of; None where requests are not of sequences.
+
+    Raises ScenarioError for a stateful model without them, and where the requests of one sequence would go to several
+    workers or servers.
+    """
+    config, specs = scenario.clients.sequences, [one.spec for one in endpoints.values()]
+    where = "clients.sequences"
+    if config is None:
+        if any(spec.is_stateful for spec in specs):
+            raise ScenarioError(
+                f"{where}: model {specs[0].name} is stateful, state the length of its sequences"
+            )
+        return None
+    if scenario.clients.protocol == "http" and (
+        scenario.clients.stream or any(one.is_decoupled for one in specs)
+    ):
+        raise ScenarioError(f"{where}: generate_stream takes no sequences; use protocol: grpc")
+    if isinstance(plan, ClosedPlan):
+        if config.concurrent is not None:
+            raise ScenarioError(
+                f"{where}.concurrent: of a closed loop each user has a sequence; leave it out"
+            )
+        return SequenceRule(plan.n_users, config.length, scenario.seed, run)
+    if config.concurrent is None:
+        raise ScenarioError(f"{where}.concurrent: a schedule needs it: how many sequences go on at once")
+    if len(specs) > 1:
+        raise ScenarioError(f"{where}: several servers would share a sequence; use one, or a closed loop")
+    if plan.deal != "sequence" or config.concurrent % n_workers:
+        raise ScenarioError(
+            f"{where}.concurrent: {config.concurrent} is no multiple of {n_workers} workers that take arrivals in turn"
+            " (clients.deal: sequence), so that several would share a sequence"
+        )
+    return SequenceRule(config.concurrent, config.length, scenario.seed, run)
 
 
 def _settings(

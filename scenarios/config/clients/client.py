@@ -10,6 +10,7 @@ from squall.scenarios.config.clients.check import ValueCheckConfig
 from squall.scenarios.config.clients.inputs import InputConfig
 from squall.scenarios.config.clients.routing import RoutingConfig
 from squall.scenarios.config.clients.rows import ConstantRows, RowsConfig
+from squall.scenarios.config.clients.sequences import SequencesConfig
 from squall.scenarios.config.clients.stream import StreamConfig
 from squall.scenarios.config.fields import Count, Duration, PositiveDuration, Section, Text
 from squall.scenarios.config.servers import TlsConfig
@@ -75,4 +76,5 @@ class ClientConfig(Section):
     inputs: dict[str, InputConfig] | None = None  # how some are made, by name; else numbers as they come
     check: ValueCheckConfig | None = None  # compares values of replies
     shared_memory: Annotated[SharedMemoryConfig | None, BeforeValidator(_on_or_off)] = None
+    sequences: SequencesConfig | None = None  # of requests to a stateful model
     stream: Annotated[StreamConfig | None, BeforeValidator(_on_or_off)] = None  # responses one by one

@@ -1,0 +1,43 @@
+"""Which sequence a request is of, as bytes behind its id: as long for any request.
+
+Source: Triton's extension_sequence.md (`sequence_id`, `sequence_start`, `sequence_end` of the request's parameters).
+"""
+
+from __future__ import annotations
+
+from squall.actors.net import protobuf
+from squall.scenarios.plan.sequences import Place, Sequences
+
+
+def http_bytes(place: Place) -> bytes:
+    """What ends the id's text in the JSON, and the request's parameters."""
+    start, end = (b"true " if mark else b"false" for mark in (place.is_start, place.is_end))
+    marks = b'"sequence_start":%s,"sequence_end":%s' % (start, end)
+    return b'","parameters":{"sequence_id":%d,%s}' % (place.correlation_id, marks)
+
+
+def grpc_bytes(place: Place) -> bytes:
+    """Field 4 of a ModelInferRequest, map<string, InferParameter>, whose bool_param is field 1, int64_param field 2."""
+    values = {
+        "sequence_id": protobuf.number(2, place.correlation_id),
+        "sequence_start": protobuf.number(1, place.is_start),
+        "sequence_end": protobuf.number(1, place.is_end),
+    }
+    entries = (protobuf.field(1, key) + protobuf.field(2, value) for key, value in values.items())
+    return b"".join(protobuf.field(4, entry) for entry in entries)
+
+
+class SequenceBytes:
+    """What each request of a worker has behind its id."""
+
+    def __init__(self, sequences: Sequences, protocol: str) -> None:
+        self._sequences = sequences
+        self._encode = http_bytes if protocol == "http" else grpc_bytes
+
+    @property
+    def n_bytes(self) -> int:
+        """Of any request."""
+        return len(self(0))
+
+    def __call__(self, request_id: int) -> bytes:
+        return self._encode(self._sequences.place(request_id))

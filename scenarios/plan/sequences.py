@@ -1,0 +1,90 @@
+"""Which sequence a request is of, and where in it: a function of its id, the same for any number of workers.
+
+Requests are dealt to lanes in turn, id mod lanes; in each lane sequences follow each other, of lengths that are drawn:
+
+    lane 0    id 0  4  8 │ 12 16 │ 20 …      lengths 3, 2, …
+    lane 1    id 1  5 │ 9 13 17 21 …
+
+In a closed loop a lane is a user, whose ids are so already (`squall.scenarios.plan.closed.request_id`).
+"""
+
+from __future__ import annotations
+
+import zlib
+from bisect import bisect_right
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from squall.scenarios.plan.plan import stream
+
+if TYPE_CHECKING:  # of a file's sections: a worker without sequences starts without them
+    from squall.scenarios.config.clients.rows import Law
+
+_CHUNK = 64
+"""Lengths drawn at a time: part of what a seed means, since a longer array is drawn differently."""
+_LEAST_ID = 10**18
+"""Ids have 19 digits, and 9 bytes in protobuf, whatever they are: requests differ in these places only."""
+_SHARE_IDS = 2**31
+
+
+class Place(NamedTuple):
+    """Where a request stands: its sequence's correlation id, and its step in it from 0."""
+
+    correlation_id: int
+    step: int
+    is_start: bool
+    is_end: bool
+
+
+@dataclass(frozen=True)
+class SequenceRule:
+    """`n_lanes` sequences at once, of lengths that the law gives. `run`: name of the run, so that the ids of two runs
+    against one server differ."""
+
+    n_lanes: int
+    length: Law
+    seed: int
+    run: str
+
+
+class Sequences:
+    """Of one worker, or of a run that is read: remembers the lengths drawn so far, of each lane that is asked for."""
+
+    def __init__(self, rule: SequenceRule) -> None:
+        self._rule = rule
+        self._base = _LEAST_ID + (zlib.crc32(rule.run.encode()) >> 1) * _SHARE_IDS
+        self._lanes: dict[int, _Lane] = {}
+
+    def place(self, request_id: int) -> Place:
+        """Of a request of the run."""
+        rule = self._rule
+        number, lane = divmod(request_id, rule.n_lanes)
+        if lane not in self._lanes:
+            self._lanes[lane] = _Lane(rule, lane)
+        ordinal, index, length = self._lanes[lane].at(number)
+        return Place(self._base + ordinal * rule.n_lanes + lane, index, index == 0, index == length - 1)
+
+
+class _Lane:
+    """The sequences of a lane, drawn as far as was asked."""
+
+    def __init__(self, rule: SequenceRule, lane: int) -> None:
+        self._law = rule.length
+        self._rng = stream(rule.seed, "sequences", lane)
+        self._ends: list[int] = []
+
+    def at(self, number: int) -> tuple[int, int, int]:
+        """(which sequence of the lane, index in it, its length) of the lane's request `number`."""
+        while not self._ends or self._ends[-1] <= number:
+            self._draw()
+        ordinal = bisect_right(self._ends, number)
+        begin = self._ends[ordinal - 1] if ordinal else 0
+        return ordinal, number - begin, self._ends[ordinal] - begin
+
+    def _draw(self) -> None:
+        from squall.scenarios.plan.mix import draw_rows
+
+        end = self._ends[-1] if self._ends else 0
+        for length in draw_rows(self._law, self._rng, _CHUNK).tolist():
+            end += length
+            self._ends.append(end)

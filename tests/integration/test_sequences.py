@@ -1,0 +1,155 @@
+"""Sequences of requests to a stateful model of a real Triton: what the model sees, request by request."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from squall.scenarios.config.loader import scenario_from_mapping
+from squall.scenarios.plan.sequences import Place, SequenceRule, Sequences
+from tests.integration.live_runs import Bench, planned_rows, scenario_mapping, unmet
+
+pytestmark = [pytest.mark.slow, pytest.mark.beside]
+
+MODEL = '''
+import json
+
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+START = pb_utils.TRITONSERVER_REQUEST_FLAG_SEQUENCE_START
+END = pb_utils.TRITONSERVER_REQUEST_FLAG_SEQUENCE_END
+
+
+class TritonPythonModel:
+    """Adds up a sequence's inputs; the state is its own. It writes down what it was asked."""
+
+    def initialize(self, args):
+        self._seen = open(json.loads(args["model_config"])["parameters"]["seen"]["string_value"], "a")
+        self._sums = {}
+
+    def execute(self, requests):
+        answers = []
+        for request in requests:
+            value = float(np.from_dlpack(pb_utils.get_input_tensor_by_name(request, "IN")).ravel()[0])
+            sequence, flags = request.correlation_id(), request.flags()
+            if flags & START or not sequence:  # Triton fills the slots of a batch that wait with requests of its own
+                self._sums[sequence] = 0.0
+            self._sums[sequence] += value
+            if sequence:
+                self._seen.write(json.dumps({
+                    "id": request.request_id(), "sequence": sequence, "start": bool(flags & START),
+                    "end": bool(flags & END),
+                }) + "\\n")
+                self._seen.flush()
+            out = np.array([[self._sums[sequence]]], np.float32)
+            answers.append(pb_utils.InferenceResponse([pb_utils.Tensor.from_dlpack("OUT", out)]))
+        return answers
+'''
+CONFIG = """
+name: "adder"
+backend: "python"
+max_batch_size: 4
+sequence_batching {{ max_sequence_idle_microseconds: 30000000, {strategy} }}
+input [ {{ name: "IN", data_type: TYPE_FP32, dims: [ 1 ] }} ]
+output [ {{ name: "OUT", data_type: TYPE_FP32, dims: [ 1 ] }} ]
+instance_group [ {{ kind: KIND_CPU, count: 2 }} ]
+parameters: {{ key: "seen" value: {{ string_value: "{seen}" }} }}
+"""
+OLDEST = "oldest { max_candidate_sequences: 16 }"
+DIRECT = "direct { }"
+LENGTH = {"kind": "uniform", "low": 1, "high": 9}
+
+
+def mapping_of(folder: Path, protocol: str, strategy: str = OLDEST, **sequences: Any) -> dict[str, Any]:
+    version = folder / "models" / "adder" / "1"
+    version.mkdir(parents=True)
+    (version / "model.py").write_text(MODEL)
+    (version.parent / "config.pbtxt").write_text(CONFIG.format(seen=folder / "seen", strategy=strategy))
+    return scenario_mapping(
+        model={"name": "adder", "repository": str(folder / "models"), "max_batch_size": 4},
+        clients={
+            "workers_per_node": 2, "timeout": "20s", "protocol": protocol,
+            "sequences": {"length": LENGTH, **sequences},
+        },
+        phases=[
+            {"name": "main", "kind": "measure", "duration": "3s", "arrivals": {"kind": "poisson", "rate": "150/s"}},
+            {"name": "drain", "kind": "drain", "duration": "20s"},
+        ],
+    )  # fmt: skip
+
+
+def seen_by(folder: Path) -> dict[int, dict[str, Any]]:
+    """What the model was asked, by request, in the order in which it was."""
+    return {int(one["id"]): one for one in map(json.loads, (folder / "seen").read_text().splitlines())}
+
+
+def places_of(mapping: dict[str, Any], run: str, n_lanes: int, ids: list[int]) -> dict[int, Place]:
+    scenario = scenario_from_mapping(mapping, "test")
+    assert scenario.clients.sequences is not None
+    sequences = Sequences(SequenceRule(n_lanes, scenario.clients.sequences.length, scenario.seed, run))
+    return {one: sequences.place(one) for one in ids}
+
+
+def assert_as_laid_out(seen: dict[int, dict[str, Any]], places: dict[int, Place]) -> None:
+    assert sorted(seen) == sorted(places)
+    for request_id, place in places.items():
+        told = seen[request_id]
+        assert (told["sequence"], told["start"], told["end"]) == (
+            place.correlation_id,
+            place.is_start,
+            place.is_end,
+        )
+
+
+@pytest.mark.parametrize("strategy", [OLDEST, DIRECT], ids=["oldest", "direct"])
+@pytest.mark.parametrize("protocol", ["http", "grpc"])
+def test_a_schedule_is_dealt_to_sequences(
+    joined: Bench, tmp_path: Path, protocol: str, strategy: str
+) -> None:
+    mapping = mapping_of(tmp_path, protocol, strategy, concurrent=8)
+    live = joined.start_run(mapping)
+    assert live.end() in (0, 3), live.lines
+    store = joined.store()
+    rows = planned_rows(store)
+    assert set(rows["outcome"]) == {"ok"}, set(rows["detail"])
+    assert unmet(store) == []
+    places = places_of(mapping, store.run, 8, rows["request_id"])
+    assert_as_laid_out(seen_by(tmp_path), places)
+    lengths = np.array([place.step + 1 for place in places.values() if place.is_end])
+    assert len(lengths) > 40
+    assert abs(lengths.mean() - 5) < 4 * np.sqrt(60 / 9) / np.sqrt(len(lengths)), "1 to 9: variance 60/9"
+    assert set(store.read("joined").column("join_level").to_pylist()) == {"exact"}
+
+
+@pytest.mark.parametrize("protocol", ["http", "grpc"])
+def test_a_user_has_one_sequence_after_another(joined: Bench, tmp_path: Path, protocol: str) -> None:
+    mapping = mapping_of(tmp_path, protocol)
+    mapping["phases"][0]["arrivals"] = {"kind": "closed", "users": 6}
+    live = joined.start_run(mapping)
+    assert live.end() in (0, 3), live.lines
+    store = joined.store()
+    rows = store.read("requests").to_pydict()
+    assert set(rows["outcome"]) == {"ok"}, set(rows["detail"])
+    seen = seen_by(tmp_path)
+    assert_as_laid_out(seen, places_of(mapping, store.run, 6, rows["request_id"]))
+    order = defaultdict(list)
+    for request_id, told in seen.items():
+        order[told["sequence"]].append(request_id)
+    assert all(ids == sorted(ids) for ids in order.values()), "a user waits for its reply"
+
+
+def test_a_stateful_model_without_sequences_is_told_before_anything_is_sent(
+    joined: Bench, tmp_path: Path
+) -> None:
+    mapping = mapping_of(tmp_path, "http")
+    del mapping["clients"]["sequences"]
+    live = joined.start_run(mapping)
+    assert live.end() == 2
+    assert "clients.sequences: model adder is stateful" in live.error_line()
+    assert not (tmp_path / "seen").read_text()
