@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections import defaultdict
 
@@ -40,7 +41,7 @@ def test_requests_of_a_lane_follow_each_other_from_start_to_end(
         lanes[request_id % n_lanes].append(places[request_id])
     for lane in lanes.values():
         assert lane[0].is_start
-        for before, after in zip(lane, lane[1:], strict=False):
+        for before, after in itertools.pairwise(lane):
             assert after.is_start == before.is_end
             assert (after.correlation_id == before.correlation_id) != before.is_end
             assert after.step == (0 if before.is_end else before.step + 1)
