@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from squall.cluster.commands.perf.asked import Asked
 from squall.cluster.commands.perf.flags import FLAGS, Flag, Typed
 from squall.cluster.commands.perf.served import Served
@@ -22,6 +24,12 @@ _ONLY = {
     "grpc-compression-algorithm": ("none", "squall does not compress requests"),
 }
 """The one value that squall honours, and why."""
+
+
+def metrics_port(url: str) -> int | None:
+    """Of --metrics-url; None where it names none."""
+    found = re.search(r":(\d+)(?:/|$)", url.split("//")[-1])
+    return None if found is None else int(found[1])
 
 
 def reads_data() -> bool:
@@ -45,9 +53,14 @@ def _why(flag: Flag, typed: Typed) -> str | None:
     if flag.name == "shared-memory":
         return "cuda: squall shares the memory of the host: system" if value.lower() == "cuda" else None
     if flag.name in ("input-data", "data-directory"):
-        is_path = flag.name == "data-directory" or not set(typed[flag.name]) <= {"zero", "random"}
-        return "squall does not read inputs from files yet" if is_path and not reads_data() else None
+        return _why_no_data([one for one in typed[flag.name] if one not in ("zero", "random")])
     return flag.why if flag.kept == "refused" else None
+
+
+def _why_no_data(paths: list[str]) -> str | None:
+    if paths and not reads_data():
+        return "squall does not read inputs from files yet"
+    return "squall reads one file or folder" if len(paths) > 1 else None
 
 
 def refuse_payload(scenario: Scenario, served: Served) -> None:
@@ -84,6 +97,8 @@ def notes(typed: Typed, asked: Asked, served: Served) -> list[str]:
         told.append(
             f"model and statistics are asked over HTTP at {served.url} (--http-url says another place)"
         )
+    if asked.metrics_url is not None and metrics_port(asked.metrics_url) is None:
+        told.append(f"--metrics-url: {asked.metrics_url} has no port: Triton's metrics are not read")
     if served.has_cache:
         told.append(
             "the response cache is on: squall counts its hits and has no times of them, so the CSV has no columns of it"

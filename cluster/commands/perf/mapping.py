@@ -6,10 +6,11 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 from squall.cluster.commands.perf.asked import Asked
-from squall.cluster.commands.perf.honoured import reads_data
+from squall.cluster.commands.perf.honoured import metrics_port, reads_data
 from squall.cluster.commands.perf.served import Place, Served
 from squall.scenarios.config.loader import scenario_from_mapping
 from squall.scenarios.config.scenario import ModelConfig, Scenario
@@ -96,9 +97,9 @@ def _server(asked: Asked, place: Place) -> dict[str, Any]:
     found: dict[str, Any] = {"url": place.url}
     if place.grpc_port is not None:
         found["grpc_port"] = place.grpc_port
-    port = re.search(r":(\d+)(?:/|$)", asked.metrics_url.split("//")[-1]) if asked.metrics_url else None
+    port = None if asked.metrics_url is None else metrics_port(asked.metrics_url)
     if port is not None:
-        found["metrics_port"] = int(port[1])
+        found["metrics_port"] = port
     return found
 
 
@@ -127,7 +128,7 @@ def _clients(asked: Asked, place: Place, served: Served, load: Load, wait: str) 
 def _inputs(asked: Asked, served: Served) -> dict[str, Any]:
     """How inputs are made: from files, or text of the length that is asked for, and zeros where these are."""
     if asked.input_data not in (("zero",), ("random",)) and reads_data():
-        return {"data": {"path": asked.input_data[0]}}
+        return {"data": {"path": str(Path(asked.input_data[0]).resolve())}}
     found: dict[str, Mapping[str, Any]] = {}
     for tensor in served.spec.inputs:
         if tensor.datatype == "BYTES":

@@ -120,27 +120,20 @@ class Search:
         title = heading(self.asked.mode, shown)
         if title:
             self.say(title)
-        trial, n_windows = self._trial(level)
+        trial, n_windows = self._trial(level, shown)
         result = self._result(shown, trial)
         self.results.append(result)
         self._tell(shown, trial, result, n_windows)
         return result.ending == "stable"
 
-    def _trial(self, level: Fraction | None) -> tuple[Trial, int]:
+    def _trial(self, level: Fraction | None, shown: float) -> tuple[Trial, int]:
         """The run that counts: the first that is stable and VALID, else the last that is stable, else the last; and how
         many windows were looked at."""
         tried: list[Trial] = []
-        hz = self.rate_hz(level)
+        what, hz = self._what(shown), self.rate_hz(level)
         load = next_load(self.asked, level, hz, ())
         while load is not None:
-            seconds = format_duration(load.measured_ns)
-            what = f"{self.asked.mode} {number(float(level))}" if level is not None else "request intervals"
-            done = self.measurer.once(self.scenario(load), f"{what}: {seconds} to be measured")
-            result = done.result
-            reasons = result.summary.verdict.reasons if result.summary is not None else ()
-            reason = reasons[0] if reasons else f"the run is {result.status}"
-            store = RunStore.open(result.run_dir)
-            tried.append(read_trial(self.asked, load, store, result.status == "VALID", reason))
+            tried.append(self._once(load, what))
             if tried[-1].first is not None and tried[-1].is_valid:
                 break
             load = next_load(self.asked, level, hz, [one.seen for one in tried])
@@ -148,6 +141,13 @@ class Search:
                 self.warn(f"{what} once more: {_why_again(tried[-1])}")
         stable = [one for one in tried if one.first is not None]
         return (stable or tried)[-1], sum(len(one.windows) for one in tried)
+
+    def _once(self, load: Load, what: str) -> Trial:
+        length = format_duration(load.measured_ns)
+        result = self.measurer.once(self.scenario(load), f"{what}: {length} to be measured").result
+        reasons = result.summary.verdict.reasons if result.summary is not None else ()
+        reason = reasons[0] if reasons else f"the run is {result.status}"
+        return read_trial(self.asked, load, RunStore.open(result.run_dir), result.status == "VALID", reason)
 
     def _result(self, shown: float, trial: Trial) -> LevelResult:
         edges = [one.start_ns for one in trial.windows[:1]] + [one.end_ns for one in trial.windows]
@@ -157,10 +157,9 @@ class Search:
         experiment = Experiment(self.asked.mode, shown, edges, inside)
         if not trial.counted:
             return LevelResult("unstable", None, experiment, trial.is_valid)
-        first = trial.windows.index(trial.counted[0])
         figures = level_figures(
             shown, self.asked.batch_size, self.asked.percentile, joined(trial.counted, trial.requests), trial.windows,
-            first, trial.store,
+            trial.first_counted, trial.store,
         )  # fmt: skip
         return LevelResult(self._ending(trial, figures), figures, experiment, trial.is_valid)
 
@@ -186,6 +185,10 @@ class Search:
         if self.asked.collects_metrics:
             for line in metrics_lines(figures.gpus):
                 self.say(line)
+            if not figures.gpus:
+                self.warn(
+                    "no GPU was sampled: NVML is read on the server's node, where that is one of the cluster"
+                )
         if not result.is_valid:
             self.warn(f"[WARNING] {self._what(shown)} is INVALID: {trial.reason}")
         if result.ending == "over":

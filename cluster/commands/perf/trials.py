@@ -63,11 +63,14 @@ class Trial:
     reason: str
 
     @property
+    def first_counted(self) -> int:
+        """Of the windows that figures are made of: the stable ones, else the last three."""
+        return max(0, len(self.windows) - IN_A_ROW) if self.first is None else self.first
+
+    @property
     def counted(self) -> list[Window]:
-        """The windows that figures are made of: the stable ones, else the last."""
-        if self.first is None:
-            return self.windows[-IN_A_ROW:]
-        return self.windows[self.first : self.first + IN_A_ROW]
+        """These windows; none of a run without any."""
+        return self.windows[self.first_counted : self.first_counted + IN_A_ROW]
 
 
 def criterion_of(asked: Asked) -> Criterion:

@@ -153,6 +153,7 @@ def test_a_flag_that_changes_nothing_is_told_and_a_sequence_model_is_refused() -
         told("--num-of-sequences 4", sequence)
     with pytest.raises(ScenarioError, match="is decoupled and needs --streaming"):
         told("", Served("", SPEC, is_sequence=False, is_decoupled=True, has_cache=False))
+    assert "has no port" in told("--collect-metrics --metrics-url host/metrics")
     assert "response cache" in told(
         "", Served("", SPEC, is_sequence=False, is_decoupled=False, has_cache=True)
     )
