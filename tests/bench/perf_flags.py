@@ -1,11 +1,12 @@
 """`squall perf` beside perf_analyzer: the same command lines against one Triton, in turn.
 
-    python -m tests.bench.perf_flags [ROUNDS [FOLDER]]
+    python -m tests.bench.perf_flags [ROUNDS [FOLDER [null]]]
 
 perf_analyzer is the program that SQUALL_BENCH_PERF_ANALYZER names, else the one on the PATH. Each line runs ROUNDS
 times (3), the two tools in turn, so that drift of the host is in both. Printed as Markdown: throughput, p50 (the
 percentile asked for, or with --verbose-csv the average) and p99 of each round, whether the headers of the CSV are
-equal, and exit codes. FOLDER keeps what both wrote.
+equal, and exit codes. FOLDER keeps what both wrote. With `null` the server is the null Triton, which takes 5 ms for
+each request, so that the right figures are known; over HTTP alone, perf_analyzer asks more of gRPC than it answers.
 """
 
 from __future__ import annotations
@@ -14,12 +15,14 @@ import csv
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from tests.bench.rivals import perf_analyzer_path
-from tests.bench.target import Target, real_triton
+from tests.bench.target import real_triton
+from tests.null_process import NullProcess
 
 _COMMON = ("-p", "1000", "-s", "60")
 """Windows of a second, stable within 60 %: what is compared is the figures, and on a shared host 10 % is not met by
@@ -50,7 +53,35 @@ class Told:
     rows: tuple[dict[str, str], ...]
 
 
-def run(command: Sequence[str], target: Target, line: str, folder: Path) -> Told:
+@dataclass(frozen=True)
+class Place:
+    """Where a server answers, its model, and the command lines for it."""
+
+    host: str
+    http_port: int
+    grpc_port: int
+    model: str
+    lines: tuple[str, ...]
+
+
+@contextmanager
+def real() -> Iterator[Place]:
+    with real_triton() as target:
+        yield Place(target.host, target.http_port, target.grpc_port, target.model, LINES)
+
+
+@contextmanager
+def null() -> Iterator[Place]:
+    with NullProcess("--service=constant:5ms") as server:
+        lines = tuple(
+            line.removesuffix(" --shape INPUT:64")
+            for line in LINES
+            if "grpc" not in line and "shared" not in line
+        )
+        yield Place("127.0.0.1", server.ports["http"], server.ports["grpc"], "linear_head", lines)
+
+
+def run(command: Sequence[str], target: Place, line: str, folder: Path) -> Told:
     """One run; its output and CSV stay in `folder`."""
     folder.mkdir(parents=True)
     report = folder / "report.csv"
@@ -75,7 +106,7 @@ def _figures(told: Sequence[Told], level: str, column: str) -> str:
     return " / ".join(_of_level(one, level).get(column, "-") for one in told)
 
 
-def main(rounds: int = 3, keep: str | None = None) -> None:
+def main(rounds: int = 3, keep: str | None = None, server: str = "real") -> None:
     program = perf_analyzer_path()
     if program is None:
         raise SystemExit(
@@ -88,9 +119,9 @@ def main(rounds: int = 3, keep: str | None = None) -> None:
     print(
         "| flags | level | tool | infer/s | latency µs | p99 µs | header | exit |\n|---|---|---|---|---|---|---|---|"
     )
-    with tempfile.TemporaryDirectory() as name, real_triton() as target:
+    with tempfile.TemporaryDirectory() as name, {"real": real, "null": null}[server]() as target:
         folder = Path(keep or name)
-        for number, line in enumerate(LINES):
+        for number, line in enumerate(target.lines):
             told: dict[str, list[Told]] = {tool: [] for tool in tools}
             for at in range(rounds):
                 for tool in sorted(tools, reverse=bool(at % 2)):
@@ -122,4 +153,4 @@ def _print(line: str, told: dict[str, list[Told]]) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else 3, sys.argv[2] if len(sys.argv) > 2 else None)
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else 3, *sys.argv[2:])

@@ -41,12 +41,13 @@ _MARGIN = 1.25
 
 @dataclass(frozen=True)
 class Seen:
-    """What a run told. `hz`: requests a second of its measured phase; `is_over`: one of its last windows was above the
-    latency threshold."""
+    """What a run told. `hz`: requests a second of its measured phase; `is_stable`: its windows were, so that it was
+    INVALID if another is to follow it; `is_over`: one of its last windows was above the latency threshold."""
 
     n_windows: int
     hz: float
-    is_over: bool
+    is_stable: bool = False
+    is_over: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,7 +83,8 @@ def next_load(
 ) -> Load | None:
     """How long the next run of a level is; None where no more is to be tried. `known_hz`: of a schedule; `before`:
     runs that were not accepted."""
-    if len(before) >= _MOST_RUNS or any(one.is_over for one in before):
+    n_invalid = sum(one.is_stable for one in before)
+    if len(before) >= _MOST_RUNS or n_invalid > 1 or any(one.is_over for one in before):
         return None
     hz = known_hz if known_hz is not None else (before[-1].hz or None if before else None)
     if asked.n_requests:
@@ -101,9 +103,10 @@ def next_load(
 
 
 def _windows_left(max_trials: int, before: Sequence[Seen]) -> int:
-    """How many windows the next run has: 0 where no three of them are left. A run with too few windows, its length
-    being a guess, takes none of them away."""
-    used = sum(one.n_windows for one in before if one.n_windows >= min(IN_A_ROW, max_trials))
+    """How many windows the next run has: 0 where no three of them are left. A run that was INVALID takes none of them
+    away, and neither does one with too few, its length being a guess."""
+    tried = [one.n_windows for one in before if not one.is_stable]
+    used = sum(n for n in tried if n >= min(IN_A_ROW, max_trials))
     left = max_trials - used
     if used:
         return left if left >= IN_A_ROW else 0
@@ -135,7 +138,7 @@ def read_trial(asked: Asked, load: Load, store: RunStore, is_valid: bool, reason
         requests,
         windows,
         first,
-        Seen(len(windows), hz, _is_over(asked, windows)),
+        Seen(len(windows), hz, first is not None, _is_over(asked, windows)),
         is_valid,
         reason,
     )

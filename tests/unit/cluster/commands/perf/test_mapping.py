@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from squall.cluster.commands.perf.asked import asked_of
 from squall.cluster.commands.perf.flags import parse
@@ -171,23 +170,6 @@ def test_a_mapping_is_the_same_after_it_was_a_file(line: str) -> None:
     read = parse_yaml(yaml_text(made), "file")
     assert read == made
     assert scenario_from_mapping(read, "file").digest() == scenario_from_mapping(made, "made").digest()
-
-
-def test_a_text_that_would_be_read_as_another_value_is_quoted() -> None:
-    values = {
-        "a": "1e3",
-        "b": "off",
-        "c": "true",
-        "d": "1:30",
-        "e": "~",
-        "f": "007",
-        "g": 1e-7,
-        "h": [1, "2"],
-        "i": None,
-    }
-    text = yaml_text(values)
-    assert parse_yaml(text, "text") == values
-    assert yaml.safe_load(text)["a"] == "1e3"
 
 
 def test_a_name_of_a_run_is_made_of_any_name_of_a_model() -> None:

@@ -30,19 +30,29 @@ def loads(line: str, hz: float | None, *before: Seen) -> Load | None:
 
 def test_a_steady_level_takes_three_windows_and_a_restless_one_what_is_left() -> None:
     assert loads("-p 2000", None) == Load(Fraction(1), S, 6 * S)
-    again = loads("-p 2000", None, Seen(3, 10.0, is_over=False))
+    again = loads("-p 2000", None, Seen(3, 10.0))
     assert again == Load(Fraction(1), S, 14 * S)
-    assert loads("-p 2000", None, Seen(3, 10.0, is_over=False), Seen(7, 10.0, is_over=False)) is None
+    assert loads("-p 2000", None, Seen(3, 10.0), Seen(7, 10.0)) is None
 
 
 @given(trials=st.integers(1, 40), ms=st.integers(400, 4_000))
 def test_no_level_has_more_windows_than_max_trials(trials: int, ms: int) -> None:
     before: list[Seen] = []
     while (load := next_load(asked(f"-r {trials} -p {ms}"), Fraction(1), None, before)) is not None:
-        before.append(Seen(load.measured_ns // (ms * 1_000_000), 5.0, is_over=False))
+        before.append(Seen(load.measured_ns // (ms * 1_000_000), 5.0))
     n = sum(one.n_windows for one in before)
     assert n <= max(trials, -(-1_000 // ms))  # a phase is a second at least
     assert trials - n < 3
+
+
+def test_a_run_that_was_invalid_is_made_once_more_and_not_more_often() -> None:
+    invalid = Seen(3, 10.0, is_stable=True)
+    assert loads("-p 2000", None, invalid) == Load(Fraction(1), S, 6 * S)
+    assert loads("-p 2000", None, invalid, invalid) is None
+    assert loads("-p 2000", None, invalid, Seen(3, 10.0)) == Load(Fraction(1), S, 14 * S)
+    assert (
+        loads("--request-count 9", None, Seen(1, 10.0, is_stable=True), Seen(1, 10.0, is_stable=True)) is None
+    )
 
 
 def test_a_level_over_the_threshold_is_not_tried_again() -> None:
@@ -53,8 +63,8 @@ def test_windows_of_requests_are_as_long_as_the_rate_needs() -> None:
     line = "--measurement-mode count_windows --measurement-request-count 100"
     assert loads(line, None) == Load(Fraction(1), S, 3 * S)
     assert loads(line, 10.0) == Load(Fraction(1), S, 39 * S)  # 1.25 times 10 s, in whole seconds, three times
-    assert loads(line, None, Seen(1, 20.0, is_over=False)) == Load(Fraction(1), S, 21 * S)
-    assert loads(line, None, Seen(3, 200.0, is_over=False)) == Load(Fraction(1), S, 7 * S)
+    assert loads(line, None, Seen(1, 20.0)) == Load(Fraction(1), S, 21 * S)
+    assert loads(line, None, Seen(3, 200.0)) == Load(Fraction(1), S, 7 * S)
 
 
 def test_a_number_of_requests_is_looked_for_longer_each_time() -> None:
@@ -64,7 +74,7 @@ def test_a_number_of_requests_is_looked_for_longer_each_time() -> None:
     before: list[Seen] = []
     while (load := next_load(asked(line), Fraction(1), None, before)) is not None:
         lengths.append(load.measured_ns // S)
-        before.append(Seen(0, 10.0, is_over=False))
+        before.append(Seen(0, 10.0))
     assert lengths == [2, 14, 28, 56]
 
 
