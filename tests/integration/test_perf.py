@@ -16,8 +16,10 @@ from squall.analysis.clocks.timeline import measure_spans
 from squall.analysis.storage.store import RunStore
 from squall.cluster.node.endpoint import Endpoint
 from squall.scenarios.config.loader import load_scenario
+from tests.certificates import Authority
 from tests.integration.live_runs import Bench
 from tests.integration.serving import serving
+from tests.null_process import NullProcess
 
 pytestmark = pytest.mark.beside
 ANY_SPREAD = ("-s", "9999", "-r", "3")
@@ -34,12 +36,19 @@ def triton(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Endpoint]:
         yield endpoint
 
 
-def perf(bench: Bench, *flags: str) -> tuple[list[str], list[str]]:
-    """Lines of stdout and of stderr; 3: the host was too busy for a VALID run."""
+def ended(bench: Bench, *flags: str) -> tuple[list[str], list[str], int]:
+    """Lines of stdout and of stderr, and the exit code."""
     ray = ["--ray", bench.ray] if bench.ray else []
     live = bench.start("perf", "-m", "seqlen_head", "--out", bench.out, *ANY_SPREAD, *ray, *flags)
-    assert live.end() in (0, 3), live.lines
-    return bench.stdout().splitlines(), live.lines
+    code = live.end()
+    return bench.stdout().splitlines(), live.lines, code
+
+
+def perf(bench: Bench, *flags: str) -> tuple[list[str], list[str]]:
+    """The lines of a search that ended well, or with 3: the host was too busy for a VALID run."""
+    said, lines, code = ended(bench, *flags)
+    assert code in (0, 3), lines
+    return said, lines
 
 
 def runs(bench: Bench) -> list[RunStore]:
@@ -162,3 +171,34 @@ def test_what_cannot_be_done_is_one_line_before_anything_is_sent(
     assert live.end() == code
     assert said in live.error_line()
     assert alone.stdout() == ""
+
+
+@pytest.mark.slow
+def test_flags_of_tls_are_those_of_a_run_over_mutual_tls(joined: Bench, tmp_path: Path) -> None:
+    folder = tmp_path / "tls"
+    folder.mkdir()
+    authority = Authority(folder)
+    server, client = authority.issue("server", "DNS:localhost"), authority.issue("client", "DNS:client")
+    options = [f"--tls-certificate={server.certificate}", f"--tls-key={server.key}"]
+    with NullProcess(*options, f"--tls-client-ca={authority.ca}") as null:
+        said, _ = perf(
+            joined, "-m", "linear_head", "-u", f"https://localhost:{null.ports['http']}", "--request-count", "50",
+            "--ssl-https-ca-certificates-file", str(authority.ca),
+            "--ssl-https-client-certificate-file", str(client.certificate),
+            "--ssl-https-private-key-file", str(client.key),
+        )  # fmt: skip
+    assert "    Request count: 50" in said
+
+
+@pytest.mark.slow
+def test_requests_that_fail_are_counted_and_end_the_search(joined: Bench) -> None:
+    report = joined.folder / "a.csv"
+    with NullProcess("--service=constant:2ms", "--fault=503:0.05") as null:
+        said, lines, code = ended(
+            joined, "-m", "linear_head", "-u", f"127.0.0.1:{null.ports['http']}", "--concurrency-range", "2:4",
+            "-p", "500", "-f", str(report),
+        )  # fmt: skip
+    assert code == 99, lines
+    (row,) = csv.DictReader(report.read_text().splitlines())
+    assert (row["Concurrency"], row["p99 latency"]) == ("2", "inf")
+    assert any("of them failed" in line for line in said)

@@ -8,8 +8,7 @@ from squall.cluster.commands.perf.asked import Asked
 from squall.cluster.commands.perf.flags import FLAGS, Flag, Typed
 from squall.cluster.commands.perf.served import Served
 from squall.models.made import make_inputs
-from squall.scenarios.config.rows import max_rows
-from squall.scenarios.config.scenario import ClientConfig, Scenario
+from squall.scenarios.config.scenario import Scenario
 from squall.scenarios.errors import ScenarioError
 
 _SEQUENCE_FLAGS = tuple(
@@ -34,7 +33,7 @@ def metrics_port(url: str) -> int | None:
 
 def reads_data() -> bool:
     """Whether a scenario can state the files that its inputs come from: `clients.data`."""
-    return "data" in ClientConfig.model_fields
+    return "data" in type(Scenario.model_fields["clients"].default).model_fields
 
 
 def refuse(typed: Typed) -> None:
@@ -63,10 +62,10 @@ def _why_no_data(paths: list[str]) -> str | None:
     return "squall reads one file or folder" if len(paths) > 1 else None
 
 
-def refuse_payload(scenario: Scenario, served: Served) -> None:
+def refuse_payload(asked: Asked, scenario: Scenario, served: Served) -> None:
     """Makes one payload. Raises ScenarioError where the model does not take it."""
-    most = max_rows(scenario.clients.rows)
-    make_inputs(served.spec, most, 0, scenario.seed, scenario.model.shapes, scenario.clients.inputs)
+    shapes, inputs = scenario.model.shapes, scenario.clients.inputs
+    make_inputs(served.spec, asked.batch_size, 0, scenario.seed, shapes, inputs)
 
 
 def refuse_model(typed: Typed, served: Served) -> None:

@@ -65,7 +65,7 @@ def _search(asked: Asked, place: Place, served: Served) -> None:
     with interruptible() as interrupts, _folder(asked) as folder:
         measurer = Measurer(folder, asked.ray, interrupts, run_scenario, screen)
         search = Search(asked, place, served, measurer, typer.echo, screen.step)
-        refuse_payload(search.scenario(first_load(search)), served)
+        refuse_payload(asked, search.scenario(first_load(search)), served)
         if asked.save_scenario is not None:
             write_text(asked.save_scenario, scenario_text(search))
         for line in settings_lines(asked):

@@ -1,7 +1,8 @@
 """How a level is measured: runs one after another, until one has three windows in a row that are stable.
 
 perf_analyzer sends on and looks at one more window each time, up to --max-trials. A run of squall has its length from
-the start: the first has three windows, which is all that a steady server takes, the second as many as are left.
+the start: the first has three windows, which is all that a steady server takes, the next ones twice as many each time,
+up to what is left.
 """
 
 from __future__ import annotations
@@ -109,7 +110,9 @@ def _windows_left(max_trials: int, before: Sequence[Seen]) -> int:
     used = sum(n for n in tried if n >= min(IN_A_ROW, max_trials))
     left = max_trials - used
     if used:
-        return left if left >= IN_A_ROW else 0
+        more = 2 * used + 1  # twice as many each time: most levels settle soon
+        is_last = len(before) == _MOST_RUNS - 1 or left - more < IN_A_ROW
+        return (left if left >= IN_A_ROW else 0) if is_last else more
     return IN_A_ROW if max_trials >= 2 * IN_A_ROW else max_trials
 
 

@@ -45,6 +45,13 @@ def test_no_level_has_more_windows_than_max_trials(trials: int, ms: int) -> None
     assert trials - n < 3
 
 
+def test_of_many_trials_each_run_has_twice_as_many() -> None:
+    before: list[Seen] = []
+    while (load := next_load(asked("-r 100 -p 1000"), Fraction(1), None, before)) is not None:
+        before.append(Seen(load.measured_ns // S, 10.0))
+    assert [one.n_windows for one in before] == [3, 7, 21, 69]
+
+
 def test_a_run_that_was_invalid_is_made_once_more_and_not_more_often() -> None:
     invalid = Seen(3, 10.0, is_stable=True)
     assert loads("-p 2000", None, invalid) == Load(Fraction(1), S, 6 * S)
