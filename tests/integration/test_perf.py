@@ -52,10 +52,21 @@ def perf(bench: Bench, *flags: str) -> tuple[list[str], list[str]]:
 
 
 def runs(bench: Bench) -> list[RunStore]:
-    """In the order in which they were made."""
+    """In the order in which they were made: one that was INVALID is followed by another of its level."""
     (folder,) = bench.out.iterdir()
     found = [RunStore.open(path.parent) for path in folder.glob("*/manifest.json")]
     return sorted(found, key=lambda store: measure_spans(store.manifest)[0].start_ns)
+
+
+def runs_of(bench: Bench, document: dict[str, Any]) -> list[RunStore]:
+    """Of each level of an export the run that its windows are of."""
+
+    def holds(store: RunStore, experiment: dict[str, Any]) -> bool:
+        (span,) = measure_spans(store.manifest)
+        return span.start_ns <= experiment["window_boundaries"][0] < span.end_ns
+
+    stores = runs(bench)
+    return [next(one for one in stores if holds(one, experiment)) for experiment in document["experiments"]]
 
 
 def rows_between(store: RunStore, edges: list[int]) -> dict[str, Any]:
@@ -66,9 +77,9 @@ def rows_between(store: RunStore, edges: list[int]) -> dict[str, Any]:
     return {name: [table[name][index] for index in inside] for name in table}
 
 
-def hold_to_tables(csv_file: Path, export: Path, stores: list[RunStore], levels: list[float]) -> None:
+def hold_to_tables(bench: Bench, csv_file: Path, document: dict[str, Any], levels: list[float]) -> None:
     """Counts equal, percentiles those of numpy on the raw rows."""
-    document = json.loads(export.read_text())
+    stores = runs_of(bench, document)
     report = {
         float(next(iter(row.values()))): row for row in csv.DictReader(csv_file.read_text().splitlines())
     }
@@ -98,8 +109,9 @@ def test_a_range_of_concurrency_is_written_as_its_runs_have_it(joined: Bench, tr
         joined, "-u", f"127.0.0.1:{triton.port}", "--concurrency-range", "1:2", "-p", "400",
         "-f", str(files[0]), "--profile-export-file", str(files[1]), "--save-scenario", str(saved),
     )  # fmt: skip
-    stores = runs(joined)
-    hold_to_tables(*files, stores, [1, 2])
+    document = json.loads(files[1].read_text())
+    hold_to_tables(joined, files[0], document, [1, 2])
+    stores = runs_of(joined, document)
     assert files[0].read_text().splitlines()[0] == f"Concurrency,{HEADER}"
     assert [one for one in said if "Request concurrency" in one] == [
         f"Request concurrency: {n}" for n in (1, 2)
@@ -117,8 +129,8 @@ def test_poisson_rates_over_grpc_are_written_as_their_runs_have_them(joined: Ben
         "--request-rate-range", "60:90:30", "--request-distribution", "poisson", "-p", "1000", "--percentile", "95",
         "-b", "2", "-f", str(files[0]), "--profile-export-file", str(files[1]), "-v",
     )  # fmt: skip
-    stores = runs(joined)
     document = json.loads(files[1].read_text())
+    stores = runs_of(joined, document)
     report = list(csv.DictReader(files[0].read_text().splitlines()))
     assert files[0].read_text().splitlines()[0] == f"Request Rate,{HEADER}"
     for store, experiment, row in zip(stores, document["experiments"], report, strict=True):
@@ -137,7 +149,7 @@ def test_gaps_of_a_file_come_again_and_again_as_they_stand_there(joined: Bench, 
     gaps = joined.folder / "gaps.txt"
     gaps.write_text("10000\n20000\n50000\n")
     perf(joined, "-u", f"127.0.0.1:{triton.port}", "--request-intervals", str(gaps), "-p", "1000")
-    (store,) = runs(joined)
+    store, *_ = runs(joined)
     measured = store.read("requests", ["scheduled_ns"], pc.field("phase") == "measure")
     scheduled = np.sort(measured["scheduled_ns"].to_numpy())
     seen = np.diff(scheduled)[:36].tolist()
@@ -162,6 +174,7 @@ def test_a_number_of_requests_after_a_warm_up_in_shared_memory(joined: Bench, tr
         (["-m", "seqlen_head", "--streaming", "-i", "grpc"], 2, "--streaming (squall sends unary requests)"),
         (["-m", "nope"], 1, "model 'nope' is not ready"),
         (["-m", "seqlen_head", "-b", "9"], 2, "9 rows, but model seqlen_head takes at most 8"),
+        (["-m", "a", "-i", "grpc"], 1, "--http-url says where"),
     ],
 )
 def test_what_cannot_be_done_is_one_line_before_anything_is_sent(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -90,12 +91,18 @@ def _run(search: Search) -> None:
 
 @contextlib.contextmanager
 def _folder(asked: Asked) -> Iterator[Path]:
-    """Where the runs go: kept in --out, else removed."""
+    """Where the runs go: kept in --out; else removed, unless one failed, whose place has been told."""
     from squall.cluster.commands.perf.mapping import slug
     from squall.cluster.measured import folder_of_runs
 
     if asked.out is not None and not asked.is_dry:
         yield folder_of_runs(asked.out, slug(asked.model), "perf")
         return
-    with tempfile.TemporaryDirectory(prefix="squall-perf-") as folder:
-        yield Path(folder)
+    folder = Path(tempfile.mkdtemp(prefix="squall-perf-"))
+    try:
+        yield folder
+    except BaseException:
+        with contextlib.suppress(OSError):
+            folder.rmdir()  # nothing was run
+        raise
+    shutil.rmtree(folder, ignore_errors=True)

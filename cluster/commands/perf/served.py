@@ -87,7 +87,14 @@ def ask(asked: Asked, place: Place) -> Served:
         tls = TlsSettings(**section_from_mapping(TlsConfig, asked.tls.section, "--ssl-https-…").model_dump())
     model = section_from_mapping(ModelConfig, {"name": asked.model, **_version(asked)}, "-m, -x")
     server = section_from_mapping(ServerConfig, {"url": place.url}, "-u")
-    endpoint = attach(model, server, tls)
+    try:
+        endpoint = attach(model, server, tls)
+    except TargetError as error:
+        if asked.protocol == "http" or asked.http_url is not None:
+            raise
+        raise TargetError(
+            f"{error}; with -i grpc the model is asked over HTTP: --http-url says where"
+        ) from error
     path = f"/v2/models/{urllib.parse.quote(asked.model)}/versions/{endpoint.spec.version}/config"
     try:
         with closing(Control(place.url, tls)) as control:
