@@ -63,7 +63,8 @@ def runs_of(bench: Bench, document: dict[str, Any]) -> list[RunStore]:
 
     def holds(store: RunStore, experiment: dict[str, Any]) -> bool:
         (span,) = measure_spans(store.manifest)
-        return span.start_ns <= experiment["window_boundaries"][0] < span.end_ns
+        begin_ns: int = experiment["window_boundaries"][0]
+        return span.start_ns <= begin_ns < span.end_ns
 
     stores = runs(bench)
     return [next(one for one in stores if holds(one, experiment)) for experiment in document["experiments"]]
