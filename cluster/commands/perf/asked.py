@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -125,9 +126,9 @@ def asked_of(typed: Typed) -> Asked:
         shares_memory=get.choice("shared-memory") == "system",
         headers=dict(_header(one) for one in get.all("H")),
         tls=tls_of(typed, get.choice("i") == "grpc"),
-        report=get.path("latency-report-file"),
+        report=get.target("latency-report-file"),
         is_verbose_report=get.has("verbose-csv"),
-        export=get.path("profile-export-file"),
+        export=get.target("profile-export-file"),
         collects_metrics=get.has("collect-metrics"),
         metrics_url=get.text("metrics-url"),
         metrics_interval_ns=get.number("metrics-interval") * 1_000_000,
@@ -135,7 +136,7 @@ def asked_of(typed: Typed) -> Asked:
         seed=get.number("random-seed" if get.has("random-seed") else "seed"),
         ray=get.text("ray"),
         out=get.path("out"),
-        save_scenario=get.path("save-scenario"),
+        save_scenario=get.target("save-scenario"),
         is_dry=get.has("dry-run"),
     )
     _refuse_odd(found, get)
@@ -188,6 +189,14 @@ class _Values:
     def path(self, name: str) -> Path | None:
         text = self.text(name)
         return None if text is None else Path(text)
+
+    def target(self, name: str) -> Path | None:
+        """A file that is to be written when all has been measured."""
+        found = self.path(name)
+        if found is not None and (found.is_dir() or not os.access(found.parent, os.W_OK | os.X_OK)):
+            why = "is a folder" if found.is_dir() else f"{found.parent} is no folder that can be written to"
+            raise ScenarioError(f"{shown(name)}: {found}: {why}")
+        return found
 
     def file(self, name: str) -> Path | None:
         found = self.path(name)
