@@ -91,6 +91,11 @@ class Asked:
     save_scenario: Path | None
     is_dry: bool
 
+    @property
+    def is_from_files(self) -> bool:
+        """Whether inputs come from files."""
+        return self.input_data not in (("zero",), ("random",))
+
 
 def asked_of(typed: Typed) -> Asked:
     """Raises ScenarioError for a value that a flag does not take, and for flags that do not go together."""

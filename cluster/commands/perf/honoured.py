@@ -63,7 +63,9 @@ def _why_no_data(paths: list[str]) -> str | None:
 
 
 def refuse_payload(asked: Asked, scenario: Scenario, served: Served) -> None:
-    """Makes one payload. Raises ScenarioError where the model does not take it."""
+    """Makes one payload, where squall makes it. Raises ScenarioError where the model does not take it."""
+    if asked.is_from_files:
+        return
     shapes, inputs = scenario.model.shapes, scenario.clients.inputs
     make_inputs(served.spec, asked.batch_size, 0, scenario.seed, shapes, inputs)
 

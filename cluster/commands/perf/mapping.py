@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from squall.cluster.commands.perf.asked import Asked
-from squall.cluster.commands.perf.honoured import metrics_port, reads_data
+from squall.cluster.commands.perf.honoured import metrics_port
 from squall.cluster.commands.perf.served import Place, Served
 from squall.scenarios.config.loader import scenario_from_mapping
 from squall.scenarios.config.scenario import ModelConfig, Scenario
@@ -110,7 +110,6 @@ def _clients(asked: Asked, place: Place, served: Served, load: Load, wait: str) 
         "workers_per_node": workers,
         "protocol": asked.protocol,
         "timeout": wait,
-        "payload_variants": 1,
         "rows": {"kind": "constant", "value": asked.batch_size},
     }
     if users is not None:
@@ -126,8 +125,9 @@ def _clients(asked: Asked, place: Place, served: Served, load: Load, wait: str) 
 
 
 def _inputs(asked: Asked, served: Served) -> dict[str, Any]:
-    """How inputs are made: from files, or text of the length that is asked for, and zeros where these are."""
-    if asked.input_data not in (("zero",), ("random",)) and reads_data():
+    """How inputs are made: from files; or one set for all requests, with text of the length that is asked for, and
+    zeros where these are."""
+    if asked.is_from_files:
         return {"data": {"path": str(Path(asked.input_data[0]).resolve())}}
     found: dict[str, Mapping[str, Any]] = {}
     for tensor in served.spec.inputs:
@@ -135,7 +135,7 @@ def _inputs(asked: Asked, served: Served) -> dict[str, Any]:
             found[tensor.name] = {"length": asked.string_length}
         elif asked.input_data == ("zero",) and tensor.datatype != "BOOL":
             found[tensor.name] = {"low": 0, "high": 0}
-    return {"inputs": found} if found else {}
+    return {"payload_variants": 1, **({"inputs": found} if found else {})}
 
 
 def _profile(asked: Asked) -> dict[str, Any]:
