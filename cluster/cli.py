@@ -18,6 +18,7 @@ from squall.cluster.commands.inject import inject
 from squall.cluster.commands.models import models_app
 from squall.cluster.commands.nodes.bundle import bundle
 from squall.cluster.commands.nodes.deploy import deploy
+from squall.cluster.commands.perf.perf import UNREAD, perf
 from squall.cluster.commands.report import report
 from squall.cluster.commands.resume import resume
 from squall.cluster.commands.run import run
@@ -37,6 +38,7 @@ for command in (
     demo, run, check, sweep, capacity, compare, doctor, inject, analyze, resume, report, selftest, bundle, deploy,
 ):  # fmt: skip
     app.command()(command)
+app.command(context_settings=UNREAD)(perf)
 app.add_typer(models_app, name="models")
 app.add_typer(trace_app, name="trace")
 

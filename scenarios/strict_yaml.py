@@ -68,3 +68,28 @@ def parse_yaml(text: str, origin: str) -> Any:
         raise ScenarioError(f"{origin}: {place}{problem}") from error
     except (yaml.YAMLError, ValueError) as error:
         raise ScenarioError(f"{origin}: {' '.join(str(error).split())}") from error
+
+
+class _StrictDumper(yaml.SafeDumper):
+    """SafeDumper that quotes what `_StrictLoader` would read as another value."""
+
+    yaml_implicit_resolvers = _StrictLoader.yaml_implicit_resolvers
+
+    def ignore_aliases(self, data: Any) -> bool:
+        """Parts that are equal are written out."""
+        del data
+        return True
+
+
+def yaml_text(mapping: dict[str, Any]) -> str:
+    """YAML that `parse_yaml` reads back as an equal value: keys in their order, short parts on one line."""
+    return str(
+        yaml.dump(
+            mapping,
+            Dumper=_StrictDumper,
+            sort_keys=False,
+            default_flow_style=None,
+            allow_unicode=True,
+            width=100,
+        )
+    )

@@ -77,7 +77,8 @@ class Figure:
     send_lag_us: Quantiles
 
 
-def _perf_analyzer_path() -> str | None:
+def perf_analyzer_path() -> str | None:
+    """The program that SQUALL_BENCH_PERF_ANALYZER names, else the one on the PATH; None where there is none."""
     return shutil.which(os.environ.get("SQUALL_BENCH_PERF_ANALYZER", "perf_analyzer"))
 
 
@@ -98,7 +99,7 @@ def missing() -> dict[str, str]:
     found = {
         "wrk": (shutil.which("wrk"), "apt-get install wrk"),
         "perf_analyzer": (
-            _perf_analyzer_path(),
+            perf_analyzer_path(),
             "pip install perf-analyzer, and set SQUALL_BENCH_PERF_ANALYZER",
         ),
         "locust": (_imports("locust"), f"pip install locust, {python}"),
@@ -233,7 +234,7 @@ def _run(target: Target, tool: str, command: list[str], seconds: float) -> Clien
 
 def _perf_analyzer_run(target: Target, protocol: str, options: list[str], seconds: float) -> ClientRun:
     """Three windows that last `seconds` in all; the stability check, which would stop the tool, is off."""
-    program = _perf_analyzer_path() or "perf_analyzer"
+    program = perf_analyzer_path() or "perf_analyzer"
     about = subprocess.run([program, "--version"], capture_output=True, text=True)
     port = target.http_port if protocol == "http" else target.grpc_port
     with tempfile.TemporaryDirectory() as name:

@@ -1,0 +1,166 @@
+"""Figures of a level: what clients saw, and what Triton's statistics say of the same time."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from squall.analysis.perf.windows import Window, latency_ns, percentiles_ns
+from squall.analysis.storage.store import RunStore
+
+PERCENTILES = (50, 90, 95, 99)
+"""Always told; beside them the one that was asked for."""
+
+
+@dataclass(frozen=True)
+class ServerFigures:
+    """Sums of a model over the samples of the window; times over the requests that succeeded, ns."""
+
+    inference_count: int = 0
+    execution_count: int = 0
+    request_count: int = 0
+    queue_ns: int = 0
+    compute_input_ns: int = 0
+    compute_infer_ns: int = 0
+    compute_output_ns: int = 0
+    success_ns: int = 0
+
+    @property
+    def compute_ns(self) -> int:
+        return self.compute_input_ns + self.compute_infer_ns + self.compute_output_ns
+
+    def mean_us(self, total_ns: int) -> int:
+        """Whole us of a request, 0 without any."""
+        return total_ns // (self.request_count * 1_000) if self.request_count else 0
+
+
+@dataclass(frozen=True)
+class GpuFigures:
+    """Of a GPU over the window, None where no sample has it: mean utilisation and power, most memory used."""
+
+    uuid: str
+    util_ratio: float | None
+    power_w: float | None
+    memory_used_bytes: int | None
+
+
+@dataclass(frozen=True)
+class LevelFigures:
+    """Of the windows that count, as one. Times in ns; latency is service time: from the send to the last byte of the
+    reply.
+
+    `level`: users, or requests a second. `latency_mean_ns`, `latency_std_ns` and `receive_mean_ns` of requests that
+    succeeded; percentiles count failed ones as infinitely slow. `response_ns`: the same percentiles from the scheduled
+    instant, and `send_lag_p99_ns`: None of a closed loop. `server`: by model, the one under load first; empty where
+    Triton told nothing. `pass_hz` and `pass_latency_ns`: of every window that was looked at.
+    """
+
+    level: float
+    throughput_hz: float
+    n_requests: int
+    n_failed: int
+    latency_mean_ns: float
+    latency_std_ns: float
+    percentile_ns: dict[int, float]
+    receive_mean_ns: float
+    stable_in_ns: float
+    response_ns: dict[int, float] | None
+    send_lag_p99_ns: float | None
+    server: dict[str, ServerFigures]
+    gpus: tuple[GpuFigures, ...]
+    pass_hz: tuple[float, ...]
+    pass_latency_ns: tuple[float, ...]
+    first_counted: int
+
+
+def level_figures(
+    level: float,
+    rows: int,
+    percentile: int | None,
+    counted: Window,
+    windows: Sequence[Window],
+    first_counted: int,
+    store: RunStore,
+) -> LevelFigures:
+    """`counted`: the windows that count as one; `windows`: all of the run; `rows`: of each request."""
+    requests = counted.requests
+    service_ns = requests.done_ns - requests.sent_ns
+    ok_ns = service_ns[requests.is_ok]
+    shown = sorted({*PERCENTILES, *([] if percentile is None else [percentile])})
+    response, lag = None, None
+    if requests.scheduled_ns is not None:
+        response = dict(
+            zip(shown, percentiles_ns(requests.done_ns - requests.scheduled_ns, requests, shown), strict=True)
+        )
+        lag = percentiles_ns(requests.sent_ns - requests.scheduled_ns, requests, [99])[0]
+    return LevelFigures(
+        level=level,
+        throughput_hz=counted.throughput_hz(rows),
+        n_requests=len(requests),
+        n_failed=len(requests) - counted.n_ok,
+        latency_mean_ns=float(np.mean(ok_ns)) if len(ok_ns) else math.nan,
+        latency_std_ns=float(np.std(ok_ns, ddof=1)) if len(ok_ns) > 1 else math.nan,
+        percentile_ns=dict(zip(shown, percentiles_ns(service_ns, requests, shown), strict=True)),
+        receive_mean_ns=float(np.mean((requests.done_ns - requests.first_byte_ns)[requests.is_ok]))
+        if len(ok_ns)
+        else 0.0,
+        stable_in_ns=latency_ns(requests, percentile),
+        response_ns=response,
+        send_lag_p99_ns=lag,
+        server=server_figures(store, counted),
+        gpus=gpu_figures(store, counted),
+        pass_hz=tuple(window.throughput_hz(rows) for window in windows),
+        pass_latency_ns=tuple(latency_ns(window.requests, percentile) for window in windows),
+        first_counted=first_counted,
+    )
+
+
+def server_figures(store: RunStore, counted: Window) -> dict[str, ServerFigures]:
+    """Of each model that succeeded at anything in the window: those under load, then the steps of an ensemble."""
+    if not store.has("triton_samples"):
+        return {}
+    names = [one.name for one in fields(ServerFigures)]
+    table = _inside(store.read("triton_samples", ["model", "t_ns", "interval_ns", *names]), counted)
+    models = table["model"].cast(pa.string())
+    servers = store.manifest.servers.values()
+    wanted = dict.fromkeys(
+        [server.model for server in servers] + [step for server in servers for step in server.steps]
+    )
+    found = {}
+    for model in wanted:
+        own = table.filter(pc.equal(models, pa.scalar(model, pa.string())))
+        sums = ServerFigures(**{name: int(pc.sum(own[name]).as_py() or 0) for name in names})
+        if model is not None and sums.request_count:
+            found[model] = sums
+    return found
+
+
+def gpu_figures(store: RunStore, counted: Window) -> tuple[GpuFigures, ...]:
+    """Of each whole GPU that was sampled in the window."""
+    if not store.has("gpu_samples"):
+        return ()
+    columns = ["gpu_uuid", "mig_instance", "t_ns", "interval_ns", "util", "power_w", "memory_used_bytes"]
+    table = _inside(store.read("gpu_samples", columns), counted)
+    table = table.filter(pc.equal(table["mig_instance"].cast(pa.string()), ""))
+    uuids = table["gpu_uuid"].cast(pa.string())
+    found = []
+    for uuid in pc.unique(uuids).to_pylist():
+        own = table.filter(pc.equal(uuids, uuid))
+        used = pc.max(own["memory_used_bytes"]).as_py()
+        found.append(GpuFigures(uuid, pc.mean(own["util"]).as_py(), pc.mean(own["power_w"]).as_py(), used))
+    return tuple(found)
+
+
+def _inside(table: pa.Table, window: Window) -> pa.Table:
+    """Samples whose middle lies in the window; of one that is shorter than a sample those that it touches."""
+    begin = pc.subtract(table["t_ns"], table["interval_ns"])
+    middle = pc.subtract(table["t_ns"], pc.divide(table["interval_ns"], 2))
+    found = table.filter(pc.and_(pc.greater_equal(middle, window.start_ns), pc.less(middle, window.end_ns)))
+    if len(found):
+        return found
+    return table.filter(pc.and_(pc.greater(table["t_ns"], window.start_ns), pc.less(begin, window.end_ns)))

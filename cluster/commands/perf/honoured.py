@@ -1,0 +1,116 @@
+"""What of a command line squall cannot honour: refused where the answer would be another one, else told."""
+
+from __future__ import annotations
+
+import re
+
+from squall.cluster.commands.perf.asked import Asked
+from squall.cluster.commands.perf.flags import FLAGS, Flag, Typed
+from squall.cluster.commands.perf.served import Served
+from squall.models.made import make_inputs
+from squall.scenarios.config.scenario import Scenario
+from squall.scenarios.errors import ScenarioError
+
+_SEQUENCE_FLAGS = tuple(
+    flag.name
+    for flag in FLAGS
+    if flag.name.startswith("sequence-") or flag.name in ("num-of-sequences", "serial-sequences")
+)
+_ONLY = {
+    "service-kind": ("triton", "squall loads Triton over HTTP and gRPC"),
+    "input-tensor-format": ("binary", "squall sends binary tensors"),
+    "output-tensor-format": ("binary", "squall asks for binary tensors"),
+    "grpc-compression-algorithm": ("none", "squall does not compress requests"),
+}
+"""The one value that squall honours, and why."""
+
+
+def metrics_port(url: str) -> int | None:
+    """Of --metrics-url; None where it names none."""
+    found = re.search(r":(\d+)(?:/|$)", url.split("//")[-1])
+    return None if found is None else int(found[1])
+
+
+def reads_data() -> bool:
+    """Whether a scenario can state the files that its inputs come from: `clients.data`."""
+    return "data" in type(Scenario.model_fields["clients"].default).model_fields
+
+
+def refuse(typed: Typed) -> None:
+    """Raises ScenarioError that names every flag without which the answer would be another one."""
+    refused = [(flag, _why(flag, typed)) for flag in FLAGS if flag.name in typed]
+    lines = [f"{flag.shown.partition(',')[0].split()[0]} ({why})" for flag, why in refused if why]
+    if lines:
+        raise ScenarioError(f"perf: cannot be honoured: {'; '.join(lines)}")
+
+
+def _why(flag: Flag, typed: Typed) -> str | None:
+    value = typed[flag.name][-1]
+    if flag.name in _ONLY:
+        only, why = _ONLY[flag.name]
+        return None if value.lower() == only else f"{value}: {why}"
+    if flag.name == "shared-memory":
+        return "cuda: squall shares the memory of the host: system" if value.lower() == "cuda" else None
+    if flag.name in ("input-data", "data-directory"):
+        return _why_no_data([one for one in typed[flag.name] if one not in ("zero", "random")])
+    return flag.why if flag.kept == "refused" else None
+
+
+def _why_no_data(paths: list[str]) -> str | None:
+    if paths and not reads_data():
+        return "squall does not read inputs from files yet"
+    return "squall reads one file or folder" if len(paths) > 1 else None
+
+
+def refuse_payload(asked: Asked, scenario: Scenario, served: Served) -> None:
+    """Makes one payload, where squall makes it. Raises ScenarioError where the model does not take it."""
+    if asked.is_from_files:
+        return
+    shapes, inputs = scenario.model.shapes, scenario.clients.inputs
+    make_inputs(served.spec, asked.batch_size, 0, scenario.seed, shapes, inputs)
+
+
+def refuse_model(typed: Typed, served: Served) -> None:
+    """Raises ScenarioError for a model that squall does not load as perf_analyzer does."""
+    if served.is_sequence:
+        named = [f"--{name}" for name in _SEQUENCE_FLAGS if name in typed]
+        beside = f", and {', '.join(named)} with it" if named else ""
+        raise ScenarioError(
+            f"perf: cannot be honoured: model {served.spec.name} keeps sequences, and squall sends none{beside}"
+        )
+    if served.is_decoupled:
+        raise ScenarioError(
+            f"perf: cannot be honoured: model {served.spec.name} is decoupled and needs --streaming, and squall sends"
+            " unary requests"
+        )
+
+
+def notes(typed: Typed, asked: Asked, served: Served) -> list[str]:
+    """What is told: flags that change nothing here, and what differs for this command line."""
+    told = [
+        f"{flag.shown.partition(',')[0].split()[0]}: changes nothing: {flag.why}"
+        for flag in FLAGS
+        if flag.kept == "told" and flag.name in typed and _is_worth_telling(flag.name, typed)
+    ]
+    if asked.protocol == "grpc" and asked.headers:
+        told.append("-H: changes nothing with -i grpc, as in perf_analyzer")
+    if asked.protocol == "grpc" and asked.http_url is None:
+        told.append(
+            f"model and statistics are asked over HTTP at {served.url} (--http-url says another place)"
+        )
+    if asked.metrics_url is not None and metrics_port(asked.metrics_url) is None:
+        told.append(f"--metrics-url: {asked.metrics_url} has no port: Triton's metrics are not read")
+    if served.has_cache:
+        told.append(
+            "the response cache is on: squall counts its hits and has no times of them, so the CSV has no columns of it"
+        )
+    booleans = [tensor.name for tensor in served.spec.inputs if tensor.datatype == "BOOL"]
+    if asked.input_data == ("zero",) and booleans:
+        told.append(
+            f"--input-data=zero: {', '.join(booleans)} of datatype BOOL is drawn: squall states no range of booleans"
+        )
+    return told
+
+
+def _is_worth_telling(name: str, typed: Typed) -> bool:
+    return not (name == "trace-level" and set(typed[name]) == {"OFF"})

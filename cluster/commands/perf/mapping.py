@@ -1,0 +1,144 @@
+"""The scenario of a level: what is asked for, as a scenario file says it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+from squall.cluster.commands.perf.asked import Asked
+from squall.cluster.commands.perf.honoured import metrics_port
+from squall.cluster.commands.perf.served import Place, Served
+from squall.scenarios.config.loader import scenario_from_mapping
+from squall.scenarios.config.scenario import ModelConfig, Scenario
+from squall.scenarios.units import NS_PER_S, format_duration, format_rate
+
+MEASURED = "measure"
+"""The measured phase."""
+DEFAULT_BATCH = int(ModelConfig.model_fields["max_batch_size"].default)
+_WORKERS = 2
+_LONGEST_WAIT_NS = 30 * NS_PER_S
+_GRPC_CONNECTIONS = 16
+
+
+@dataclass(frozen=True)
+class Load:
+    """A level and how long it is loaded. `level`: users, or requests per second; None of request intervals."""
+
+    level: Fraction | None
+    warmup_ns: int
+    measured_ns: int
+
+
+def scenario_of(asked: Asked, place: Place, served: Served, load: Load) -> Scenario:
+    """Raises ScenarioError for what no scenario can say."""
+    return scenario_from_mapping(mapping_of(asked, place, served, load), "perf")
+
+
+def mapping_of(asked: Asked, place: Place, served: Served, load: Load) -> dict[str, Any]:
+    """What a scenario file of the level holds: keys that differ from their defaults."""
+    wait = format_duration(max(_LONGEST_WAIT_NS, 2 * asked.window_ns))
+    arrivals = _arrivals(asked, load)
+    phases = [
+        {
+            "name": "warmup",
+            "kind": "warmup",
+            "duration": format_duration(load.warmup_ns),
+            "arrivals": arrivals,
+        },
+        {
+            "name": MEASURED,
+            "kind": "measure",
+            "duration": format_duration(load.measured_ns),
+            "arrivals": arrivals,
+        },
+        {"name": "drain", "kind": "drain", "duration": wait},
+    ]
+    return {
+        "name": f"perf-{slug(asked.model)}",
+        "seed": asked.seed,
+        "model": _model(asked),
+        "server": _server(asked, place),
+        "clients": _clients(asked, place, served, load, wait),
+        "phases": phases if load.warmup_ns else phases[1:],
+        "profile": _profile(asked),
+    }
+
+
+def slug(model: str) -> str:
+    """Its name as a run's name may be: small letters, digits, hyphens."""
+    return re.sub(r"[^a-z0-9]+", "-", model.lower()).strip("-") or "model"
+
+
+def _arrivals(asked: Asked, load: Load) -> dict[str, Any]:
+    if asked.intervals is not None:
+        return asked.intervals.arrivals
+    assert load.level is not None
+    if asked.mode == "concurrency":
+        return {"kind": "closed", "users": int(load.level)}
+    return {"kind": "poisson" if asked.is_poisson else "constant", "rate": format_rate(float(load.level))}
+
+
+def _model(asked: Asked) -> dict[str, Any]:
+    found: dict[str, Any] = {"name": asked.model}
+    if asked.version is not None:
+        found["version"] = asked.version
+    if asked.shapes:
+        found["shapes"] = {name: list(dims) for name, dims in asked.shapes.items()}
+    if asked.batch_size > DEFAULT_BATCH:
+        found["max_batch_size"] = asked.batch_size
+    return found
+
+
+def _server(asked: Asked, place: Place) -> dict[str, Any]:
+    found: dict[str, Any] = {"url": place.url}
+    if place.grpc_port is not None:
+        found["grpc_port"] = place.grpc_port
+    port = None if asked.metrics_url is None else metrics_port(asked.metrics_url)
+    if port is not None:
+        found["metrics_port"] = port
+    return found
+
+
+def _clients(asked: Asked, place: Place, served: Served, load: Load, wait: str) -> dict[str, Any]:
+    users = int(load.level) if asked.mode == "concurrency" and load.level is not None else None
+    workers = _WORKERS if users is None else min(_WORKERS, users)
+    found: dict[str, Any] = {
+        "workers_per_node": workers,
+        "protocol": asked.protocol,
+        "timeout": wait,
+        "rows": {"kind": "constant", "value": asked.batch_size},
+    }
+    if users is not None:
+        of_each = -(-users // workers)
+        found["connections"] = of_each if asked.protocol == "http" else min(of_each, _GRPC_CONNECTIONS)
+    if asked.headers and asked.protocol == "http":
+        found["headers"] = asked.headers
+    if asked.tls.is_wanted or place.url.startswith("https:"):
+        found["tls"] = asked.tls.section
+    if asked.shares_memory:
+        found["shared_memory"] = True
+    return found | _inputs(asked, served)
+
+
+def _inputs(asked: Asked, served: Served) -> dict[str, Any]:
+    """How inputs are made: from files; or one set for all requests, with text of the length that is asked for, and
+    zeros where these are."""
+    if asked.is_from_files:
+        return {"data": {"path": str(Path(asked.input_data[0]).resolve())}}
+    found: dict[str, Mapping[str, Any]] = {}
+    for tensor in served.spec.inputs:
+        if tensor.datatype == "BYTES":
+            found[tensor.name] = {"length": asked.string_length}
+        elif asked.input_data == ("zero",) and tensor.datatype != "BOOL":
+            found[tensor.name] = {"low": 0, "high": 0}
+    return {"payload_variants": 1, **({"inputs": found} if found else {})}
+
+
+def _profile(asked: Asked) -> dict[str, Any]:
+    """Figures are of a server that nothing records kernels in, as perf_analyzer's are."""
+    interval = {"gpu_interval": format_duration(asked.metrics_interval_ns)} if asked.collects_metrics else {}
+    return {"kernels": "off", **interval}

@@ -1,0 +1,176 @@
+"""The scenario of a level: what a command line asks for stands in it, and it loads back from its file."""
+
+from __future__ import annotations
+
+import shlex
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from squall.cluster.commands.perf.asked import asked_of
+from squall.cluster.commands.perf.flags import parse
+from squall.cluster.commands.perf.honoured import notes, reads_data, refuse_model
+from squall.cluster.commands.perf.intervals import read_intervals
+from squall.cluster.commands.perf.mapping import Load, mapping_of, scenario_of, slug
+from squall.cluster.commands.perf.served import Served, place_of
+from squall.models.spec import ModelSpec, TensorSpec
+from squall.scenarios.config.loader import scenario_from_mapping
+from squall.scenarios.errors import ScenarioError
+from squall.scenarios.strict_yaml import parse_yaml, yaml_text
+
+SPEC = ModelSpec(
+    "My_Model", "1",
+    (TensorSpec("TEXT", "BYTES", (1,)), TensorSpec("IDS", "INT64", (-1,)), TensorSpec("FLAG", "BOOL", (1,))),
+    (TensorSpec("OUT", "FP32", (1,)),), 64,
+)  # fmt: skip
+SERVED = Served("http://localhost:8000", SPEC, is_sequence=False, is_decoupled=False, has_cache=False)
+LOAD = Load(Fraction(3), 1_000_000_000, 15_000_000_000)
+
+
+def mapping(line: str, load: Load = LOAD, served: Served = SERVED) -> dict[str, Any]:
+    asked = asked_of(parse(["-m", "My_Model", *shlex.split(line)]))
+    found = mapping_of(asked, place_of(asked), served, load)
+    scenario_of(asked, place_of(asked), served, load)
+    return found
+
+
+def told(line: str, served: Served = SERVED) -> str:
+    typed = parse(["-m", "My_Model", *shlex.split(line)])
+    refuse_model(typed, served)
+    return "\n".join(notes(typed, asked_of(typed), served))
+
+
+def test_a_plain_line_is_a_closed_loop_at_the_port_of_http() -> None:
+    found = mapping("")
+    assert found["server"] == {"url": "http://localhost:8000"}
+    assert [phase["name"] for phase in found["phases"]] == ["warmup", "measure", "drain"]
+    assert found["phases"][1] == {
+        "name": "measure", "kind": "measure", "duration": "15s", "arrivals": {"kind": "closed", "users": 3},
+    }  # fmt: skip
+    clients = found["clients"]
+    assert (clients["workers_per_node"], clients["connections"], clients["payload_variants"]) == (2, 2, 1)
+    assert clients["rows"] == {"kind": "constant", "value": 1}
+    assert found["name"] == "perf-my-model"
+
+
+def test_every_connection_of_http_is_opened_and_grpc_shares_a_few() -> None:
+    users = Load(Fraction(64), 1, 10**9)
+    assert mapping("", users)["clients"]["connections"] == 32
+    assert mapping("-i grpc", users)["clients"]["connections"] == 16
+    assert mapping("", Load(Fraction(1), 1, 10**9))["clients"]["workers_per_node"] == 1
+
+
+@pytest.mark.parametrize(
+    ("line", "arrivals"),
+    [
+        ("--request-rate-range 3", {"kind": "constant", "rate": "3/s"}),
+        ("--request-rate-range 3 --request-distribution poisson", {"kind": "poisson", "rate": "3/s"}),
+    ],
+)
+def test_a_rate_is_a_schedule(line: str, arrivals: dict[str, Any]) -> None:
+    assert mapping(line)["phases"][1]["arrivals"] == arrivals
+
+
+def test_intervals_are_a_trace_of_gaps_again_and_again(tmp_path: Path) -> None:
+    gaps = tmp_path / "gaps.txt"
+    gaps.write_text("100000\n200000\n500000\n")
+    found = mapping(f"--request-intervals {gaps}", Load(None, 10**9, 10**10))
+    assert found["phases"][1]["arrivals"] == {
+        "kind": "trace", "file": str(gaps), "format": "intervals", "unit": "us", "length": "800ms", "loop": True,
+    }  # fmt: skip
+    assert read_intervals(gaps).rate_hz == pytest.approx(3 / 0.8)
+
+
+@pytest.mark.parametrize("text", ["", "a\n", "1.5\n", "-3\n5\n", "0\n0\n"])
+def test_a_file_of_other_than_gaps_is_refused(tmp_path: Path, text: str) -> None:
+    gaps = tmp_path / "gaps.txt"
+    gaps.write_text(text)
+    with pytest.raises(ScenarioError, match="--request-intervals"):
+        read_intervals(gaps)
+
+
+def test_text_has_the_length_of_perf_analyzer_and_zeros_are_zeros() -> None:
+    assert mapping("")["clients"]["inputs"] == {"TEXT": {"length": 128}}
+    found = mapping("-z --string-length 7 --shape IDS:5")
+    assert found["clients"]["inputs"] == {"TEXT": {"length": 7}, "IDS": {"low": 0, "high": 0}}
+    assert found["model"]["shapes"] == {"IDS": [5]}
+    assert "FLAG of datatype BOOL is drawn" in told("-z")
+
+
+def test_what_else_a_line_asks_for_stands_in_the_scenario(tmp_path: Path) -> None:
+    ca = tmp_path / "ca.pem"
+    ca.touch()
+    found = mapping(
+        f"-x 2 -b 40 -u https://host:9000/ -H 'X-A: b:c' --shared-memory system --seed 7 --collect-metrics"
+        f" --metrics-url host:9002/metrics --metrics-interval 50 --ssl-https-ca-certificates-file {ca}"
+    )
+    assert found["server"] == {"url": "https://host:9000", "metrics_port": 9002}
+    assert found["model"] == {"name": "My_Model", "version": "2", "max_batch_size": 40}
+    assert (found["seed"], found["profile"]) == (7, {"kernels": "off", "gpu_interval": "50ms"})
+    clients = found["clients"]
+    assert (clients["headers"], clients["shared_memory"]) == ({"X-A": "b:c"}, True)
+    assert clients["tls"] == {"ca": str(ca)}
+    assert mapping("-u https://host --ssl-https-verify-peer 0")["clients"]["tls"] == {"verify": False}
+
+
+def test_grpc_is_loaded_at_its_port_and_the_model_is_asked_over_http() -> None:
+    found = mapping("-i grpc -u host:9001 -H a:b --ssl-grpc-use-ssl")
+    assert found["server"] == {"url": "http://host:8000", "grpc_port": 9001}
+    assert (found["clients"]["tls"], "headers" in found["clients"]) == ({}, False)
+    assert mapping("-i grpc --http-url http://other:70")["server"] == {
+        "url": "http://other:70",
+        "grpc_port": 8001,
+    }
+    assert "asked over HTTP" in told("-i grpc")
+    assert "-H: changes nothing" in told("-i grpc -H a:b")
+
+
+@pytest.mark.parametrize(
+    "line", ["-i grpc -u host", "-u host:1/path", "-u ftp://a:1", "-u ''", "--http-url x:1"]
+)
+def test_what_is_no_address_is_refused(line: str) -> None:
+    with pytest.raises(ScenarioError, match=r"^(-u|--http-url): "):
+        mapping(line)
+
+
+@pytest.mark.parametrize("url", ["host", "http://host", "host:80"])
+def test_an_address_without_a_port_has_the_one_of_its_scheme(url: str) -> None:
+    assert mapping(f"-u {url}")["server"]["url"] == "http://host:80"
+
+
+def test_a_flag_that_changes_nothing_is_told_and_a_sequence_model_is_refused() -> None:
+    assert told("") == ""
+    assert told("--trace-level OFF") == ""
+    assert "--max-threads: changes nothing" in told("--max-threads 4")
+    assert "--num-of-sequences: changes nothing" in told("--num-of-sequences 4")
+    sequence = Served("", SPEC, is_sequence=True, is_decoupled=False, has_cache=False)
+    with pytest.raises(
+        ScenarioError, match="keeps sequences, and squall sends none, and --num-of-sequences with it"
+    ):
+        told("--num-of-sequences 4", sequence)
+    with pytest.raises(ScenarioError, match="is decoupled and needs --streaming"):
+        told("", Served("", SPEC, is_sequence=False, is_decoupled=True, has_cache=False))
+    assert "has no port" in told("--collect-metrics --metrics-url host/metrics")
+    assert "response cache" in told(
+        "", Served("", SPEC, is_sequence=False, is_decoupled=False, has_cache=True)
+    )
+
+
+def test_files_of_inputs_are_refused_as_long_as_a_scenario_cannot_state_them() -> None:
+    assert reads_data() == ("data" in scenario_from_mapping(mapping(""), "x").clients.model_dump())
+
+
+@pytest.mark.parametrize(
+    "line", ["", "-i grpc", "-z --shape IDS:5", "--request-rate-range 0.1", "-H 'a: 1e3' -x 1"]
+)
+def test_a_mapping_is_the_same_after_it_was_a_file(line: str) -> None:
+    made = mapping(line)
+    read = parse_yaml(yaml_text(made), "file")
+    assert read == made
+    assert scenario_from_mapping(read, "file").digest() == scenario_from_mapping(made, "made").digest()
+
+
+def test_a_name_of_a_run_is_made_of_any_name_of_a_model() -> None:
+    assert [slug(one) for one in ("My_Model.v2", "日本", "--")] == ["my-model-v2", "model", "model"]

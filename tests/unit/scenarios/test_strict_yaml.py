@@ -1,0 +1,39 @@
+"""What is written as YAML is read back as the same values."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import yaml
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from squall.scenarios.strict_yaml import parse_yaml, yaml_text
+
+TEXTS = st.text(st.characters(codec="utf-8", exclude_categories=("Cs", "Cc")), max_size=12)
+TRAPS = st.sampled_from(
+    ["1e3", "off", "true", "1:30", "~", "007", "-.inf", "2026-01-01", "<<", "", "a: b", "# c", "- d"]
+)
+SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | TEXTS | TRAPS
+VALUES = st.recursive(
+    SCALARS, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXTS | TRAPS, inner, max_size=3)
+)
+
+
+@given(mapping=st.dictionaries(TEXTS, VALUES, max_size=4))
+@example(mapping={"a": "1e3", "b": "off", "c": 1e-7, "d": [1, "2"], "e": {"f": None}})
+def test_a_mapping_comes_back(mapping: dict[str, Any]) -> None:
+    read = parse_yaml(yaml_text(mapping), "text")
+    assert read == mapping
+    assert list(read) == list(mapping)
+
+
+def test_equal_parts_are_written_out_and_keys_keep_their_order() -> None:
+    part = {"kind": "closed", "users": 1}
+    assert yaml_text({"b": part, "a": [part, part]}) == (
+        "b: {kind: closed, users: 1}\na:\n- {kind: closed, users: 1}\n- {kind: closed, users: 1}\n"
+    )
+
+
+def test_other_readers_take_a_text_that_looks_like_a_number_for_a_text() -> None:
+    assert yaml.safe_load(yaml_text({"a": "1e3", "b": "12"})) == {"a": "1e3", "b": "12"}
