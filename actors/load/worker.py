@@ -49,8 +49,8 @@ from squall.models.spec import ModelSpec
 from squall.scenarios.errors import ClusterError, SquallError, TargetError
 from squall.scenarios.plan.closed import ClosedPlan
 from squall.scenarios.plan.plan import Plan
-from squall.scenarios.plan.sequences import SequenceRule, Sequences
 from squall.scenarios.promises.promise import LateLimit
+from squall.scenarios.sequences import SequenceRule, Sequences
 from squall.scenarios.units import NS_PER_S
 
 _SAMPLE_NS = NS_PER_S

@@ -6,7 +6,7 @@ Source: Triton's extension_sequence.md (`sequence_id`, `sequence_start`, `sequen
 from __future__ import annotations
 
 from squall.actors.net import protobuf
-from squall.scenarios.plan.sequences import Place, Sequences
+from squall.scenarios.sequences import Place, Sequences
 
 
 def http_bytes(place: Place) -> bytes:

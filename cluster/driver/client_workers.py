@@ -34,7 +34,7 @@ from squall.scenarios.config.scenario import Scenario
 from squall.scenarios.errors import ClusterError, ScenarioError
 from squall.scenarios.plan.closed import ClosedPlan, deal_closed
 from squall.scenarios.plan.plan import Plan, deal
-from squall.scenarios.plan.sequences import SequenceRule
+from squall.scenarios.sequences import SequenceRule
 
 _MOST_SENT_BYTES = 512 * 2**20  # of plans on their way to workers: a part of 32 of the largest plan is 70 MB
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from squall.scenarios.config.loader import scenario_from_mapping
-from squall.scenarios.plan.sequences import Place, SequenceRule, Sequences
+from squall.scenarios.sequences import Place, SequenceRule, Sequences
 from tests.integration.live_runs import Bench, planned_rows, scenario_mapping, unmet
 
 pytestmark = [pytest.mark.slow, pytest.mark.beside]

@@ -1,4 +1,4 @@
-"""Sequences of requests to stateful models: configuration. `squall.scenarios.plan.sequences` lays them out."""
+"""Sequences of requests to stateful models: configuration. `squall.scenarios.sequences` lays them out."""
 
 from __future__ import annotations
 

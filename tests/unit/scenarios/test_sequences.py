@@ -19,7 +19,7 @@ from squall.models.made import make_inputs
 from squall.models.payload import encode_body, encode_id
 from squall.models.spec import ModelSpec, TensorSpec
 from squall.scenarios.config.clients.rows import ConstantRows, UniformRows
-from squall.scenarios.plan.sequences import Place, SequenceRule, Sequences
+from squall.scenarios.sequences import Place, SequenceRule, Sequences
 
 LAW = UniformRows(kind="uniform", low=1, high=7)
 SPEC = ModelSpec("m", "3", (TensorSpec("INPUT", "FP32", (4,)),), (TensorSpec("OUTPUT", "FP32", (2,)),), 8)
