@@ -12,7 +12,7 @@ import pyarrow as pa
 from squall.analysis.schema import arrow_schema
 from squall.analysis.tables.manifest import PlanFacts
 from squall.analysis.wording import count_text
-from squall.cluster.driver.client_workers import seats_of
+from squall.cluster.driver.client_workers import asked_of, seats_of
 from squall.cluster.driver.intent import describe_plan, refuse_empty
 from squall.cluster.driver.preflight import server_addresses
 from squall.cluster.interrupts import Interrupts
@@ -86,7 +86,7 @@ def dry_run(scenario: Scenario, ray_address: str | None, interrupts: Interrupts)
     refuse_empty(facts)
     addresses = server_addresses(scenario)
     specs = [
-        attach(scenario.model, one, tls_of(scenario, one)).spec
+        asked_of(scenario, attach(scenario.model, one, tls_of(scenario, one)).spec)
         for one in entries or ()
         if one.url is not None
     ]
@@ -142,7 +142,11 @@ def _clients(
     seats = seats_of(scenario.clients, placement)
     n_of, rows_of = _shares(plan, len(seats))
     row_bytes = None if spec is None else [tensor.n_bytes(1) for tensor in spec.inputs]
-    per_row = None if row_bytes is None or None in row_bytes else sum(one or 0 for one in row_bytes)
+    request = scenario.clients.request
+    is_json = request is not None and not request.binary
+    per_row = (
+        None if row_bytes is None or None in row_bytes or is_json else sum(one or 0 for one in row_bytes)
+    )
     is_open = isinstance(plan, Plan)
     found = []
     for node in dict.fromkeys(seats):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from math import prod
 from typing import Any
@@ -53,6 +53,23 @@ class ModelSpec:
         """Bytes of all output tensors for `rows`; None where one of them has no fixed size."""
         sizes = [tensor.n_bytes(rows) for tensor in self.outputs]
         return None if None in sizes else sum(size for size in sizes if size is not None)
+
+    def asking_for(self, outputs: Sequence[str] | None) -> ModelSpec:
+        """The spec of a request for these outputs alone, which its reply then holds; None: for every one.
+
+        Raises ScenarioError for one that the model has not.
+        """
+        if outputs is None:
+            return self
+        of_name = {tensor.name: tensor for tensor in self.outputs}
+        for index, name in enumerate(outputs):
+            if name not in of_name:
+                near = get_close_matches(name, list(of_name), 1)
+                hint = f"did you mean {near[0]!r}?" if near else f"it has {', '.join(of_name)}"
+                raise ScenarioError(
+                    f"clients.request.outputs[{index}]: model {self.name} has no output {name!r}, {hint}"
+                )
+        return replace(self, outputs=tuple(of_name[name] for name in outputs))
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any], version: str) -> ModelSpec:

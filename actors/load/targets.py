@@ -29,7 +29,7 @@ from squall.actors.messages.http_wire import http_template
 from squall.actors.messages.template import Layout, Template, TemplateKey
 from squall.actors.net.loop import Loop
 from squall.actors.net.stream import Address, Route, TlsSettings
-from squall.models.payload import encode_body
+from squall.models.payload import PLAIN, RequestOptions, encode_body
 from squall.models.spec import ModelSpec
 from squall.scenarios.errors import ClusterError, TargetError
 from squall.scenarios.plan.closed import ClosedPlan
@@ -103,8 +103,10 @@ def encoded(
     inputs: Inputs,
     region: Region | None,
     places: Mapping[Kind, Places],
+    options: RequestOptions = PLAIN,
 ) -> dict[TemplateKey, Template]:
-    """The requests with these inputs for one server; `places` are those of its shared memory, in `region`.
+    """The requests with these inputs for one server; `places` are those of its shared memory, in `region`; `options`:
+    what they say beside.
 
     Raises ScenarioError for a payload that the model does not take.
     """
@@ -114,9 +116,11 @@ def encoded(
         theirs = places.get(kind, _NO_PLACES)
         template: Template
         if protocol == "grpc":
-            template = grpc_template(target.spec, arrays, kind[0], theirs.inputs, theirs.outputs)
+            template = grpc_template(
+                target.spec, arrays, kind[0], theirs.inputs, theirs.outputs, options.parameters
+            )
         else:
-            body = encode_body(target.spec, arrays, theirs.inputs, theirs.outputs)
+            body = encode_body(target.spec, arrays, theirs.inputs, theirs.outputs, options)
             template = http_template(target.authority, target.spec, body, kind[0], headers)
         if theirs.outputs:
             assert region is not None

@@ -43,6 +43,7 @@ from squall.actors.process.priority import Priority, Scheduling
 from squall.actors.process.sweep import share
 from squall.actors.spill import SpillFile
 from squall.models.made import Made, make_inputs
+from squall.models.payload import PLAIN, RequestOptions
 from squall.models.spec import ModelSpec
 from squall.scenarios.errors import ClusterError, SquallError, TargetError
 from squall.scenarios.plan.closed import ClosedPlan
@@ -66,7 +67,7 @@ class WorkerSettings:
     request goes to which. `seed` is that of the
     payloads; `spill_dir` is on the worker's node. `core`: the sender's own on that node. `part`: 0 for what the worker
     was dealt, then the number of the redeal whose arrivals it takes over. `late_limits`: what is counted of an open
-    loop's requests while they are sent. `made`: how inputs are made.
+    loop's requests while they are sent. `made`: how inputs are made; `options`: what each request says beside them.
     """
 
     run: str
@@ -89,6 +90,7 @@ class WorkerSettings:
     part: int = 0
     late_limits: tuple[LateLimit, ...] = ()
     made: Made | None = None
+    options: RequestOptions = PLAIN
 
     def __post_init__(self) -> None:
         if not 1 <= len(self.targets) <= LARGEST_TARGET_COUNT:
@@ -251,7 +253,9 @@ class LoadWorker:
             )
             if region is not None:
                 self._regions.append(region)
-            templates |= encoded(target, number, settings.protocol, settings.headers, inputs, region, places)
+            templates |= encoded(
+                target, number, settings.protocol, settings.headers, inputs, region, places, settings.options
+            )
         return templates
 
     def _make_lane(self, loop: Loop, templates: Mapping[TemplateKey, Template]) -> Lane | None:

@@ -19,7 +19,7 @@ from squall.actors.messages.template import (
     fault_of,
     one_line,
 )
-from squall.models.payload import PREFIX, RequestBody
+from squall.models.payload import PREFIX, RequestBody, read_json_data, read_tensor
 from squall.models.spec import ModelSpec
 
 _UNAVAILABLE = 503
@@ -46,7 +46,10 @@ class HttpTemplate(Template):
             is_as_long = len(body) == layout.n_bytes and reply.n_json_bytes == layout.n_json_bytes
             if is_as_long and body.startswith(start):
                 return "ok", ""
-        reply_bytes = None if self.slots else self.spec.reply_bytes(self.rows if self.spec.is_batched else 1)
+        is_elsewhere = self.slots is not None or self.is_json
+        reply_bytes = (
+            None if is_elsewhere else self.spec.reply_bytes(self.rows if self.spec.is_batched else 1)
+        )
         outcome, why = judge_reply(reply.status, reply.n_json_bytes, body, wire_id, reply_bytes)
         return (outcome, why) if outcome != "ok" else self._judge_outputs(reply, wire_id)
 
@@ -59,7 +62,8 @@ class HttpTemplate(Template):
             reply_id = content["id"]
             outputs = [_output_of(item) for item in content["outputs"]]
             is_carried = len(described) != len(reply.body) or any("data" in one for one in content["outputs"])
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            in_json = [_carried(item) for item in content["outputs"]] if self.is_json else []
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError):
             return "bad_reply", "the reply's JSON is not that of an inference"
         if reply_id != wire_id.decode():
             return "bad_reply", NO_ID
@@ -68,12 +72,34 @@ class HttpTemplate(Template):
             return "bad_reply", why
         if self.slots and is_carried:
             return "bad_reply", NOT_IN_SLOT
+        if self.is_json and not self.slots:
+            why = _json_fault(outputs, in_json)
+            if why:
+                return "bad_reply", why
+            return self._judge_values(outputs, in_json) if self._is_checked(wire_id) else ("ok", "")
         prefix, _, suffix = described.partition(wire_id)
         if (n_json or self.slots) and wire_id not in suffix:
             self._remember(Layout(prefix, suffix, len(reply.body), n_json))
         if self._is_checked(wire_id):
             return self._judge_values(outputs, _split(reply.body[n_json:] if n_json else b"", outputs))
         return "ok", ""
+
+
+def _carried(item: Mapping[str, Any]) -> bytes | None:
+    """The bytes of a tensor whose numbers or texts stand in the JSON; None where none stand there."""
+    return read_json_data(item["datatype"], item["data"]) if "data" in item else None
+
+
+def _json_fault(outputs: Sequence[Output], data: Sequence[bytes | None]) -> str:
+    """What is wrong with tensors that were to be in the JSON, in a few words; empty where nothing is."""
+    for output, part in zip(outputs, data, strict=True):
+        if part is None:
+            return f"output {output.name} is not in the JSON, where it was asked for"
+        try:
+            read_tensor(output.datatype, output.shape, part)
+        except ValueError:
+            return f"output {output.name} has not as many numbers as its shape {list(output.shape)} says"
+    return ""
 
 
 def _split(tensors: bytes, outputs: Sequence[Output]) -> list[bytes | None]:
@@ -99,15 +125,19 @@ def http_template(
 ) -> HttpTemplate:
     """The template of a POST to `/v2/models/MODEL/versions/VERSION/infer`; `headers` are sent with it."""
     own = "".join(f"{name}: {value}\r\n" for name, value in (headers or {}).items())
+    framed = (
+        f"Content-Type: application/octet-stream\r\nInference-Header-Content-Length: {body.n_json_bytes}\r\n"
+        if body.is_binary
+        else "Content-Type: application/json\r\n"
+    )
     head = (
         f"POST /v2/models/{spec.name}/versions/{spec.version}/infer HTTP/1.1\r\n"
         f"Host: {host}\r\n"
         f"{own}"
-        "Content-Type: application/octet-stream\r\n"
-        f"Inference-Header-Content-Length: {body.n_json_bytes}\r\n"
+        f"{framed}"
         f"Content-Length: {body.n_bytes}\r\n\r\n"
     )
-    return HttpTemplate(head.encode() + PREFIX, body.suffix, rows, spec)
+    return HttpTemplate(head.encode() + PREFIX, body.suffix, rows, spec, is_json=not body.is_binary)
 
 
 def judge_reply(

@@ -16,6 +16,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, model_validator
 
 from squall.scenarios.config.arrivals import ArrivalsConfig, ClosedArrivals, EnvelopeArrivals, expected_count
+from squall.scenarios.config.clients.request import RequestConfig
 from squall.scenarios.config.duty import Duty, DutyField
 from squall.scenarios.config.fields import (
     Count,
@@ -176,8 +177,15 @@ class ClientConfig(Section):
     routing: RoutingConfig = RoutingConfig()  # and which of several servers gets it
     payload_variants: Annotated[Count, Field(le=LARGEST_VARIANT_COUNT)] = 4  # seeded inputs per row count
     inputs: dict[str, InputConfig] | None = None  # how some are made, by name; else numbers as they come
+    request: RequestConfig | None = None  # what each request says beside its inputs
     check: ValueCheckConfig | None = None  # compares values of replies
     shared_memory: Annotated[SharedMemoryConfig | None, BeforeValidator(_both_tensors)] = None
+
+    @model_validator(mode="after")
+    def _json_over_http(self) -> ClientConfig:
+        if self.protocol == "grpc" and self.request is not None and not self.request.binary:
+            raise ValueError("request.binary: false is for protocol http, gRPC carries tensors as bytes")
+        return self
 
 
 def _none_of_one(speed: Fraction) -> Fraction | None:

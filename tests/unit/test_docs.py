@@ -21,6 +21,7 @@ from squall.scenarios.config import rows as rows_config
 from squall.scenarios.config import scenario, servers
 from squall.scenarios.config import shapes as shapes_config
 from squall.scenarios.config import trace as trace_config
+from squall.scenarios.config.clients.request import RequestConfig
 from squall.scenarios.config.loader import load_scenario, scenario_from_mapping
 from squall.scenarios.config.records import RecordsConfig
 from squall.scenarios.traces.parts.options import Repair, TraceFormat
@@ -34,6 +35,7 @@ SECTIONS: dict[str, type[BaseModel]] = {
     "## `model`": scenario.ModelConfig,
     "## `server`": servers.ServerConfig,
     "## `clients`": scenario.ClientConfig,
+    "## What a request says": RequestConfig,
     "## Value checks": scenario.ValueCheckConfig,
     "## Shared memory": scenario.SharedMemoryConfig,
     "## TLS": servers.TlsConfig,

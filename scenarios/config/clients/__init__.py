@@ -1,0 +1,1 @@
+"""What the load generators send and how: protocol, rows, inputs, checks, routing."""
