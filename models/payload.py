@@ -153,7 +153,7 @@ def encode_body(
     """The body that carries `inputs` and asks for every output; tensors with a place lie there instead."""
     input_places, output_places = input_places or {}, output_places or {}
     described, blobs = [], []
-    for tensor in spec.inputs:
+    for tensor in spec.carried(inputs):
         array = inputs[tensor.name]
         place = input_places.get(tensor.name)
         if place is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from math import prod
@@ -19,11 +19,13 @@ DATATYPE_BYTES = {
 
 @dataclass(frozen=True)
 class TensorSpec:
-    """One tensor: `dims` without the batch dimension; -1 stands for a size the request chooses."""
+    """One tensor: `dims` without the batch dimension; -1 stands for a size the request chooses. `is_optional`: of an
+    input that a request may leave out."""
 
     name: str
     datatype: str
     dims: tuple[int, ...]
+    is_optional: bool = False
 
     def n_bytes(self, rows: int) -> int | None:
         """Size in bytes of a batch of `rows`; None where the datatype or a dimension is not fixed."""
@@ -53,6 +55,10 @@ class ModelSpec:
         """Bytes of all output tensors for `rows`; None where one of them has no fixed size."""
         sizes = [tensor.n_bytes(rows) for tensor in self.outputs]
         return None if None in sizes else sum(size for size in sizes if size is not None)
+
+    def carried(self, names: Collection[str]) -> tuple[TensorSpec, ...]:
+        """The inputs of a request that has those of `names`; an optional one may be missing."""
+        return tuple(tensor for tensor in self.inputs if tensor.name in names or not tensor.is_optional)
 
     def asking_for(self, outputs: Sequence[str] | None) -> ModelSpec:
         """The spec of a request for these outputs alone, which its reply then holds; None: for every one.
@@ -91,7 +97,8 @@ class ModelSpec:
 
 def _tensor(item: Mapping[str, Any]) -> TensorSpec:
     datatype = str(item["data_type"]).removeprefix("TYPE_").replace("STRING", "BYTES")
-    return TensorSpec(str(item["name"]), datatype, tuple(int(dim) for dim in item["dims"]))
+    dims = tuple(int(dim) for dim in item["dims"])
+    return TensorSpec(str(item["name"]), datatype, dims, item.get("optional") is True)
 
 
 @dataclass(frozen=True)

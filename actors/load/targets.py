@@ -111,7 +111,7 @@ def encoded(
     Raises ScenarioError for a payload that the model does not take.
     """
     templates: dict[TemplateKey, Template] = {}
-    known: dict[tuple[object, ...], list[Layout]] = {}  # by rows and shapes, which say those of the answers
+    known: dict[tuple[object, ...], list[Layout]] = {}  # by rows and inputs, which say the answers' shapes
     for kind, arrays in inputs.items():
         theirs = places.get(kind, _NO_PLACES)
         template: Template
@@ -126,7 +126,7 @@ def encoded(
             assert region is not None
             template = template.answered_in(Slots(region, theirs.outputs))
         else:
-            shapes = (array.shape for array in arrays.values())
+            shapes = ((name, array.shape) for name, array in arrays.items())
             template = template.alike(known.setdefault((kind[0], *shapes), []))
         templates[number, *kind] = template.sent_to(number)
     return templates

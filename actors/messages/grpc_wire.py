@@ -153,7 +153,7 @@ def grpc_template(
         protobuf.field(1, spec.name) + protobuf.field(2, spec.version) + protobuf.field_head(3, ID_DIGITS)
     )
     described, raw = [], []
-    for tensor in spec.inputs:
+    for tensor in spec.carried(inputs):
         array = inputs[tensor.name]
         shape = protobuf.packed(3, array.shape)
         head = protobuf.field(1, tensor.name) + protobuf.field(2, tensor.datatype) + shape

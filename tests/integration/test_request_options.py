@@ -70,7 +70,7 @@ parameters: {{ key: "sleep_s" value: {{ string_value: "{sleep_s}" }} }}
 {batching}
 """
 SPEC = ModelSpec(
-    "teller", "1", (TensorSpec("x", "FP32", (4,)), TensorSpec("hint", "INT32", (-1,))),
+    "teller", "1", (TensorSpec("x", "FP32", (4,)), TensorSpec("hint", "INT32", (-1,), is_optional=True)),
     (TensorSpec("a", "FP32", (2,)), TensorSpec("b", "INT32", (3,)), TensorSpec("c", "BOOL", (1,))), 4,
 )  # fmt: skip
 
@@ -132,6 +132,33 @@ def test_outputs_parameters_and_timeout_reach_the_model(joined: Bench, tmp_path:
     for one in seen:
         assert one["parameters"] == parameters
         assert (one["outputs"], one["timeout_us"]) == (["a", "c"], 1_500)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("protocol", ["http", "grpc"])
+@pytest.mark.parametrize("is_shared", [False, True])
+def test_an_optional_input_is_in_its_share_of_the_payloads(
+    joined: Bench, tmp_path: Path, protocol: str, is_shared: bool
+) -> None:
+    hinted = {
+        "inputs": {"hint": {"present": 0.4}}, "payload_variants": 64,
+        "shared_memory": {"outputs": False} if is_shared else False,
+    }  # fmt: skip
+    mapping = mapping_of(tmp_path, protocol, hinted)
+    rows = run_of(joined, mapping)
+    assert set(rows["outcome"]) == {"ok"}, rows["detail"]
+    scenario = scenario_from_mapping(mapping, "test")
+    variants = plan_scenario(scenario).variant.tolist()
+    told_of = {int(one["id"]): one for one in told(tmp_path)}
+    assert sorted(told_of) == rows["request_id"]
+    for number, of_request in zip(rows["request_id"], rows["rows"], strict=True):
+        sent = make_inputs(
+            SPEC, of_request, variants[number], scenario.seed, scenario.model.shapes, scenario.clients.inputs
+        )
+        assert told_of[number]["inputs"] == sorted(sent)
+        total = sum(float(array.astype(np.float64).sum()) for array in sent.values())
+        assert told_of[number]["sum"] == pytest.approx(total, abs=1e-5)
+    assert 0 < sum("hint" in one["inputs"] for one in told_of.values()) < len(told_of)
 
 
 @pytest.mark.slow

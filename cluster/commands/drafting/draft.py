@@ -124,7 +124,7 @@ def _clients(model: ServedModel, wanted: Wanted) -> Iterator[Line]:
         + (", and so many draws of each law" if is_several else ""),
     )
     yield Line("  inputs:", "how each input is made, for each variant anew")
-    yield from input_lines(spec, model.optional)
+    yield from input_lines(spec)
     yield Line(
         '  # headers: {Authorization: "Bearer ${TOKEN}"}',
         "where callers must say who they are; gRPC: metadata",

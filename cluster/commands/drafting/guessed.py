@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from math import prod
 
 from squall.cluster.commands.drafting.lines import Line, scalar
@@ -25,14 +25,16 @@ def is_drawn(spec: ModelSpec) -> bool:
     return any(-1 in tensor.dims or tensor.datatype == "BYTES" for tensor in spec.inputs)
 
 
-def input_lines(spec: ModelSpec, optional: Collection[str]) -> Iterator[Line]:
-    """The entry of each input, two levels in; `optional`: those that a request may leave out."""
+def input_lines(spec: ModelSpec) -> Iterator[Line]:
+    """The entry of each input, two levels in."""
     for index, tensor in enumerate(spec.inputs):
         alike = [one.name for one in spec.inputs[:index] if -1 in one.dims and one.dims == tensor.dims]
         keys = [*_size_lines(tensor, alike), *_value_lines(tensor)]
+        if tensor.is_optional:
+            keys.append(
+                Line("      present: 1", "share of the payloads that carry it: the model calls it optional")
+            )
         what = f"{tensor.datatype} {list(tensor.dims)}"
-        if tensor.name in optional:
-            what += ", optional: it is sent with every request"
         if not keys:
             what += ", fair coins: there is nothing to state"
         yield Line(f"    {scalar(tensor.name)}:{'' if keys else ' {}'}", what)

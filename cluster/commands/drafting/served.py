@@ -56,13 +56,6 @@ class ServedModel:
         return "batched" if int(self.config.get("max_batch_size", 0)) > 0 else "unbatched"
 
     @property
-    def optional(self) -> frozenset[str]:
-        """Inputs that a request may leave out."""
-        return frozenset(
-            str(one["name"]) for one in self.config.get("input") or () if one.get("optional") is True
-        )
-
-    @property
     def inputs(self) -> str:
         """In words, whatever datatypes they have: `INPUT FP32 [4], IDS INT64 [-1]`."""
         return ", ".join(

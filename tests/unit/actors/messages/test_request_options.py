@@ -210,3 +210,32 @@ def test_what_triton_has_as_bytes_only_is_refused(what: str, datatype: str) -> N
         f"clients.request.binary: false: {what} odd of model m is {datatype}, which Triton has as bytes only"
     )
     refuse_json(SPEC)
+
+
+HINTED = replace(SPEC, inputs=(*SPEC.inputs, TensorSpec("hint", "INT32", (3,), is_optional=True)))
+
+
+@pytest.mark.parametrize("names", [{"x"}, {"x", "hint"}])
+def test_an_optional_input_may_be_missing(names: set[str]) -> None:
+    every = make_inputs(HINTED, 2, 0, 1)
+    inputs = {(2, 0): {name: every[name] for name in every if name in names}}
+    target = TargetSettings("server-0", "h", 8000, HINTED)
+    made = {one: encoded(target, 0, one, {}, inputs, None, {})[0, 2, 0] for one in ("http", "grpc")}
+    in_json = encoded(target, 0, "http", {}, inputs, None, {}, JSON)[0, 2, 0]
+    assert {one["name"] for one in http_content(made["http"])["inputs"]} == names  # type: ignore[arg-type]
+    message = grpc_content(made["grpc"])  # type: ignore[arg-type]
+    assert {one.name for one in message.inputs} == names
+    assert len(message.raw_input_contents) == len(names)
+    body = (in_json.head + encode_id(7) + in_json.tail).partition(b"\r\n\r\n")[2]
+    assert {one["name"] for one in json.loads(body)["inputs"]} == names
+    with pytest.raises(KeyError):  # one that is needed
+        encoded(target, 0, "http", {}, {(2, 0): {"hint": every["hint"]}}, None, {})
+
+
+def test_requests_with_and_without_an_input_do_not_share_what_is_known_of_replies() -> None:
+    spec = replace(HINTED, inputs=tuple(replace(one, dims=(3,), is_optional=True) for one in HINTED.inputs))
+    every = make_inputs(spec, 2, 0, 1)
+    inputs = {(2, 0): {"x": every["x"]}, (2, 1): {"hint": every["hint"]}, (2, 2): {"x": every["x"]}}
+    made = encoded(TargetSettings("server-0", "h", 8000, spec), 0, "http", {}, inputs, None, {})
+    assert made[0, 2, 0].known is made[0, 2, 2].known
+    assert made[0, 2, 0].known is not made[0, 2, 1].known
