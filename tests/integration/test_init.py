@@ -171,6 +171,12 @@ def test_several_models_are_listed_and_what_cannot_be_loaded_is_said(
         refused = joined.start("init", "--server", triton.url, "--model", name, "--out", path)
         assert refused.end() == 1
         assert refused.error_line().startswith(f"squall: squall cannot load model '{name}': {why}")
+    nobody = ("--protocol", "grpc", "--grpc-port", "1")
+    refused = joined.start("init", "--server", triton.url, "--model", "mixed", *nobody, "--out", path)
+    assert refused.end() == 1
+    assert refused.error_line() == (
+        "squall: nothing listens for gRPC at 127.0.0.1:1: Connection refused; its port is given with --grpc-port"
+    )
     assert not path.exists()
     tensor = {"name": "IN", "shape": [1, 4], "datatype": "FP32", "data": [0, 1, 2, 3]}
     for name in ("stream", "late"):  # Triton itself refuses a request for one answer

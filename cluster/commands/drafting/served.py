@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from squall.actors.net.stream import TlsSettings
+from squall.actors.net.stream import CLOSED, TlsSettings
 from squall.actors.net.triton_control import Control, ControlError
 from squall.cluster.node.endpoint import (
     READY,
@@ -23,6 +23,8 @@ from squall.models.spec import ModelSpec
 from squall.scenarios.errors import TargetError
 
 _REFUSED = ("status 401", "status 403")
+_CUT = ("does not speak HTTP", "reset by peer", CLOSED)
+"""What a request in the clear meets at a port that speaks TLS."""
 
 
 @dataclass(frozen=True)
@@ -118,11 +120,8 @@ def _hint(url: str, why: str) -> str:
             "; init trusts the system's authorities and has no certificate of its own: for others write the scenario by"
             " hand with clients.tls"
         )
-    return (
-        "; a server that speaks TLS has an https:// URL"
-        if "does not speak HTTP" in why or "closed" in why
-        else ""
-    )
+    is_cut = any(word in why for word in _CUT)
+    return "; a server that speaks TLS has an https:// URL" if is_cut else ""
 
 
 def _described(control: Control, name: str, version: str | None) -> ServedModel | None:

@@ -8,7 +8,7 @@ import pytest
 
 from squall.cluster.driver.client_workers import request_options
 from squall.scenarios.config.clients.request import LARGEST_PRIORITY
-from squall.scenarios.config.loader import scenario_from_mapping
+from squall.scenarios.config.loader import make_scenario, scenario_from_mapping
 from squall.scenarios.errors import ScenarioError
 from tests.unit.scenarios.config.test_client_options import scenario_of
 
@@ -86,6 +86,12 @@ def test_a_wrong_option_is_one_line(request_: dict[str, Any], text: str) -> None
         scenario_of({"request": request_})
     assert text in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_an_option_may_be_set_where_there_was_none() -> None:
+    given = make_scenario(scenario_of({}), {"clients.request.priority": 2, "clients.request.outputs": ["a"]})
+    assert given.clients.request is not None
+    assert (given.clients.request.priority, given.clients.request.outputs) == (2, ("a",))
 
 
 def test_json_is_of_http() -> None:
