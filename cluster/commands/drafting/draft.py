@@ -125,6 +125,12 @@ def _clients(model: ServedModel, wanted: Wanted) -> Iterator[Line]:
     )
     yield Line("  inputs:", "how each input is made, for each variant anew")
     yield from input_lines(spec)
+    if len(spec.outputs) > 1:
+        names = [scalar(tensor.name) for tensor in spec.outputs]
+        yield Line(
+            f"  # request: {{outputs: [{names[0]}]}}",
+            f"where callers ask for some outputs only, of {', '.join(names)}",
+        )
     yield Line(
         '  # headers: {Authorization: "Bearer ${TOKEN}"}',
         "where callers must say who they are; gRPC: metadata",

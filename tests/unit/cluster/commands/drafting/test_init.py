@@ -131,7 +131,8 @@ def test_payloads_are_many_where_sizes_or_lengths_are_drawn_only() -> None:
 
 
 def test_what_is_only_suggested_loads_too() -> None:
-    text, _ = drafted(config_of(tensor("x", "FP32", 4)), protocol="grpc", grpc_port=9)
+    more = [*OUT, tensor("b, c", "INT32", 1)]
+    text, _ = drafted({**config_of(tensor("x", "FP32", 4)), "output": more}, protocol="grpc", grpc_port=9)
     taken = re.sub(r"^( *)# ?( *\w+:( |$))", r"\1\2", text, flags=re.MULTILINE)
     scenario = scenario_from_text(taken, "with suggestions")
     assert scenario.promises is not None
@@ -139,6 +140,9 @@ def test_what_is_only_suggested_loads_too() -> None:
     assert (scenario.server.metrics_port, scenario.server.grpc_port) == (8_002, 9)
     assert list(scenario.clients.headers) == ["Authorization"]
     assert scenario.clients.tls is not None
+    assert scenario.clients.request is not None
+    assert scenario.clients.request.outputs == ("OUT",)
+    assert 'where callers ask for some outputs only, of OUT, "b, c"' in text
     text, _ = drafted(config_of(tensor("x", "FP32", 4)), urls=("https://h",))
     taken = re.sub(r"^( *)# ?( *\w+:( |$))", r"\1\2", text, flags=re.MULTILINE)
     tls = scenario_from_text(taken, "with suggestions").clients.tls
