@@ -53,6 +53,8 @@ class RequestOptions:
 PLAIN = RequestOptions()
 """Nothing beside the tensors."""
 _NOT_IN_JSON = ("FP16", "BF16")
+_SAID_AS = {"b": "b", "i": "iu", "u": "iu", "f": "iuf"}
+"""Kinds of numpy that numbers of a JSON have, by that of the datatype: 3 is a number of FP32 too, 1.5 none of INT32."""
 
 
 class Place(NamedTuple):
@@ -202,7 +204,11 @@ def read_json_data(datatype: str, data: Sequence[Any]) -> bytes:
         return write_tensor(objects([str(one).encode() for one in data]))
     if datatype not in NUMPY:
         raise ValueError(f"{datatype} is no datatype of JSON")
-    return write_tensor(np.array(data, NUMPY[datatype]))
+    dtype = np.dtype(NUMPY[datatype])
+    found = np.array(data)
+    if found.size and found.dtype.kind not in _SAID_AS[dtype.kind]:
+        raise ValueError(f"{found.dtype} is not said of {datatype}")
+    return write_tensor(np.array(data, dtype))
 
 
 def _json_data(array: NDArray[np.generic]) -> list[Any]:

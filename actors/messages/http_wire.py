@@ -62,8 +62,7 @@ class HttpTemplate(Template):
             reply_id = content["id"]
             outputs = [_output_of(item) for item in content["outputs"]]
             is_carried = len(described) != len(reply.body) or any("data" in one for one in content["outputs"])
-            in_json = [_carried(item) for item in content["outputs"]] if self.is_json else []
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError):
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             return "bad_reply", "the reply's JSON is not that of an inference"
         if reply_id != wire_id.decode():
             return "bad_reply", NO_ID
@@ -73,10 +72,7 @@ class HttpTemplate(Template):
         if self.slots and is_carried:
             return "bad_reply", NOT_IN_SLOT
         if self.is_json and not self.slots:
-            why = _json_fault(outputs, in_json)
-            if why:
-                return "bad_reply", why
-            return self._judge_values(outputs, in_json) if self._is_checked(wire_id) else ("ok", "")
+            return self._judge_json(outputs, content["outputs"], self._is_checked(wire_id))
         prefix, _, suffix = described.partition(wire_id)
         if (n_json or self.slots) and wire_id not in suffix:
             self._remember(Layout(prefix, suffix, len(reply.body), n_json))
@@ -84,22 +80,21 @@ class HttpTemplate(Template):
             return self._judge_values(outputs, _split(reply.body[n_json:] if n_json else b"", outputs))
         return "ok", ""
 
-
-def _carried(item: Mapping[str, Any]) -> bytes | None:
-    """The bytes of a tensor whose numbers or texts stand in the JSON; None where none stand there."""
-    return read_json_data(item["datatype"], item["data"]) if "data" in item else None
-
-
-def _json_fault(outputs: Sequence[Output], data: Sequence[bytes | None]) -> str:
-    """What is wrong with tensors that were to be in the JSON, in a few words; empty where nothing is."""
-    for output, part in zip(outputs, data, strict=True):
-        if part is None:
-            return f"output {output.name} is not in the JSON, where it was asked for"
-        try:
-            read_tensor(output.datatype, output.shape, part)
-        except ValueError:
-            return f"output {output.name} has not as many numbers as its shape {list(output.shape)} says"
-    return ""
+    def _judge_json(
+        self, outputs: Sequence[Output], items: Sequence[Mapping[str, Any]], is_checked: bool
+    ) -> tuple[str, str]:
+        """Outputs that are as the spec says: do their numbers and texts stand in the JSON, as many as they must be?"""
+        data = []
+        for output, item in zip(outputs, items, strict=True):
+            if "data" not in item:
+                return "bad_reply", f"output {output.name} is not in the JSON, where it was asked for"
+            try:
+                data.append(read_json_data(output.datatype, item["data"]))
+                read_tensor(output.datatype, output.shape, data[-1])
+            except (ValueError, TypeError, OverflowError):
+                what = f"{output.datatype} {list(output.shape)}"
+                return "bad_reply", f"output {output.name} has not the data of {what} in the JSON"
+        return self._judge_values(outputs, data) if is_checked else ("ok", "")
 
 
 def _split(tensors: bytes, outputs: Sequence[Output]) -> list[bytes | None]:

@@ -165,10 +165,12 @@ RIGHT_C = {"name": "c", "datatype": "BOOL", "shape": [2, 1], "data": [True, Fals
         (
             {**RIGHT_A, "data": [1, 2, 3]},
             "bad_reply",
-            "output a has not as many numbers as its shape [2, 2] says",
+            "output a has not the data of FP32 [2, 2] in the JSON",
         ),
-        ({**RIGHT_A, "data": [1, 2, 3, "x"]}, "bad_reply", "the reply's JSON is not that of an inference"),
-        ({**RIGHT_A, "data": [1, 2, 3, [4]]}, "bad_reply", "the reply's JSON is not that of an inference"),
+        ({**RIGHT_A, "data": [1, 2, 3, "x"]}, "bad_reply", "output a has not the data of FP32 [2, 2]"),
+        ({**RIGHT_A, "data": [1, 2, 3, [4]]}, "bad_reply", "output a has not the data of FP32 [2, 2]"),
+        ({**RIGHT_A, "data": 4}, "bad_reply", "output a has not the data of FP32 [2, 2] in the JSON"),
+        ({**RIGHT_A, "data": None}, "bad_reply", "output a has not the data of FP32 [2, 2] in the JSON"),
         ({**RIGHT_A, "datatype": "INT32"}, "bad_reply", "output a is INT32 [2, 2]"),
         (
             {key: RIGHT_A[key] for key in ("name", "datatype", "shape")},
@@ -185,10 +187,17 @@ def test_a_reply_in_json_is_held_to_the_spec(first: dict[str, Any], outcome: str
     assert made.layout is None  # its length is that of its numbers, so no other's is known
 
 
-def test_numbers_that_are_too_large_for_their_datatype_are_no_reply() -> None:
-    spec = replace(SPEC, outputs=(B,))
-    one = {"name": "b", "datatype": "INT32", "shape": [2, 3], "data": [2**40] * 6}
-    assert template("http", spec, JSON).judge(*json_reply([one]))[0] == "bad_reply"
+@pytest.mark.parametrize(
+    ("of", "value", "outcome"),
+    [
+        (B, -3, "ok"), (B, 2**40, "bad_reply"), (B, 1.5, "bad_reply"), (B, True, "bad_reply"), (B, None, "bad_reply"),
+        (A, 2, "ok"), (A, 0.1, "ok"), (A, "1", "bad_reply"), (A, True, "bad_reply"),
+        (C, True, "ok"), (C, 1, "bad_reply"),
+    ],
+)  # fmt: skip
+def test_numbers_in_json_are_of_their_datatype(of: TensorSpec, value: object, outcome: str) -> None:
+    one = {"name": of.name, "datatype": of.datatype, "shape": [2, *of.dims], "data": [value] * 2 * of.dims[0]}
+    assert template("http", replace(SPEC, outputs=(of,)), JSON).judge(*json_reply([one]))[0] == outcome
 
 
 def test_values_in_json_are_compared_too() -> None:
