@@ -13,6 +13,7 @@ from squall.cluster.commands.decisions.compare import compare
 from squall.cluster.commands.decisions.sweep import sweep
 from squall.cluster.commands.demo import demo
 from squall.cluster.commands.doctor import doctor
+from squall.cluster.commands.drafting.init import init
 from squall.cluster.commands.ending import fail
 from squall.cluster.commands.inject import inject
 from squall.cluster.commands.models import models_app
@@ -35,7 +36,7 @@ app = typer.Typer(
     no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None,
 )  # fmt: skip
 for command in (
-    demo, run, check, sweep, capacity, compare, doctor, inject, analyze, resume, report, selftest, bundle, deploy,
+    demo, init, run, check, sweep, capacity, compare, doctor, inject, analyze, resume, report, selftest, bundle, deploy,
 ):  # fmt: skip
     app.command()(command)
 app.command(context_settings=UNREAD)(perf)

@@ -12,14 +12,14 @@ import pyarrow as pa
 from squall.analysis.schema import arrow_schema
 from squall.analysis.tables.manifest import PlanFacts
 from squall.analysis.wording import count_text
-from squall.cluster.driver.client_workers import seats_of
+from squall.cluster.driver.client_workers import asked_of, seats_of
 from squall.cluster.driver.intent import describe_plan, refuse_empty
 from squall.cluster.driver.preflight import server_addresses
 from squall.cluster.interrupts import Interrupts
 from squall.cluster.node.endpoint import attach, tls_of
 from squall.cluster.placement import Placement, place
 from squall.cluster.remote.session import Session
-from squall.models.spec import ModelSpec, head_of, head_spec
+from squall.models.spec import ModelSpec, TensorSpec, head_of, head_spec
 from squall.scenarios.config.scenario import Scenario
 from squall.scenarios.plan.closed import ClosedPlan
 from squall.scenarios.plan.deal import workers_of
@@ -86,7 +86,7 @@ def dry_run(scenario: Scenario, ray_address: str | None, interrupts: Interrupts)
     refuse_empty(facts)
     addresses = server_addresses(scenario)
     specs = [
-        attach(scenario.model, one, tls_of(scenario, one)).spec
+        asked_of(scenario, attach(scenario.model, one, tls_of(scenario, one)).spec)
         for one in entries or ()
         if one.url is not None
     ]
@@ -141,8 +141,12 @@ def _clients(
 ) -> tuple[dict[str, Any], ...]:
     seats = seats_of(scenario.clients, placement)
     n_of, rows_of = _shares(plan, len(seats))
-    row_bytes = None if spec is None else [tensor.n_bytes(1) for tensor in spec.inputs]
-    per_row = None if row_bytes is None or None in row_bytes else sum(one or 0 for one in row_bytes)
+    row_bytes = None if spec is None else [_mean_bytes(scenario, tensor) for tensor in spec.inputs]
+    request = scenario.clients.request
+    is_json = request is not None and not request.binary
+    per_row = (
+        None if row_bytes is None or None in row_bytes or is_json else sum(one or 0 for one in row_bytes)
+    )
     is_open = isinstance(plan, Plan)
     found = []
     for node in dict.fromkeys(seats):
@@ -152,9 +156,16 @@ def _clients(
             "node": node.label, "n_workers": len(mine), "n_planned": n,
             "plan_bytes": n * _PLAN_BYTES,
             "record_bytes": n * _record_bytes() if is_open else None,
-            "input_bytes": rows * per_row if is_open and per_row is not None else None,
+            "input_bytes": round(rows * per_row) if is_open and per_row is not None else None,
         })  # fmt: skip
     return tuple(found)
+
+
+def _mean_bytes(scenario: Scenario, tensor: TensorSpec) -> float | None:
+    """Of an input for each row, over the requests that carry it and those that do not."""
+    how, n_bytes = (scenario.clients.inputs or {}).get(tensor.name), tensor.n_bytes(1)
+    share = 1.0 if how is None or how.present is None else how.present
+    return None if n_bytes is None else share * n_bytes
 
 
 def _shares(plan: Plan | ClosedPlan, n_workers: int) -> tuple[Sequence[int], Sequence[int]]:

@@ -70,8 +70,8 @@ def make_inputs(
     """The inputs of one payload variant, by tensor name; the same for the same arguments on any machine.
 
     `shapes` gives the dims of inputs that the model leaves open (-1), `made` the law of these, of values and lengths.
-    The sizes of a variant are the same for any number of rows. Raises ScenarioError where a dim is not stated, where
-    `rows` is more than the model takes, and where `made` does not suit the model.
+    The sizes of a variant, and which optional inputs it has, are the same for any number of rows. Raises ScenarioError
+    where a dim is not stated, where `rows` is more than the model takes, and where `made` does not suit the model.
     """
     most = spec.max_batch_size if spec.is_batched else 1
     if rows > most:
@@ -80,13 +80,42 @@ def make_inputs(
         )
     made = made or {}
     _refuse_strangers(spec, made)
+    _refuse_needed(spec, made)
     rng = np.random.default_rng(np.random.SeedSequence([seed, rows, variant]))
     inputs = {}
     for tensor in spec.inputs:
+        how = made.get(tensor.name)
+        if how is not None and how.present == 0:
+            continue  # whose sizes need not be stated
         dims = _dims_of(tensor, spec, variant, seed, shapes or {}, made)
-        fixed = TensorSpec(tensor.name, tensor.datatype, dims)
-        inputs[tensor.name] = make_input(fixed, rows if spec.is_batched else None, rng, made.get(tensor.name))
+        if _is_present(how, tensor.name, variant, seed):
+            fixed = TensorSpec(tensor.name, tensor.datatype, dims)
+            inputs[tensor.name] = make_input(fixed, rows if spec.is_batched else None, rng, how)
     return inputs
+
+
+def _is_present(how: InputConfig | None, name: str, variant: int, seed: int) -> bool:
+    """Whether that variant carries the input: drawn apart from its sizes."""
+    if how is None or how.present is None:
+        return True
+    rng = np.random.default_rng(np.random.SeedSequence([seed, variant, zlib.crc32(name.encode()), 1]))
+    return bool(rng.random() < how.present)
+
+
+def _refuse_needed(spec: ModelSpec, made: Made) -> None:
+    """Raises ScenarioError where an input is to be left out that requests must carry, and where all may be."""
+    left_out = {name for name, how in made.items() if how.present is not None and how.present < 1}
+    for tensor in spec.inputs:
+        if tensor.name in left_out and not tensor.is_optional:
+            raise ScenarioError(
+                f"clients.inputs.{tensor.name}.present: model {spec.name} needs the input in every request, its"
+                " configuration does not call it optional"
+            )
+    if left_out and left_out == {tensor.name for tensor in spec.inputs}:
+        raise ScenarioError(
+            f"clients.inputs: every input of model {spec.name} is to be left out of some requests, and a request"
+            " carries one at least; let one have present: 1"
+        )
 
 
 def _dims_of(

@@ -14,14 +14,15 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from squall.models.spec import ModelSpec
+from squall.scenarios.errors import ScenarioError
 
 ID_DIGITS = 12
 PREFIX = b'{"id":"'
@@ -34,6 +35,26 @@ NUMPY = {
 """What holds each datatype of a fixed size but BF16."""
 _PREFIX = struct.Struct("<I")
 """In front of each element of a BYTES tensor: its length (Triton's extension_binary_data.md)."""
+
+
+Parameter = bool | int | float | str
+"""Of a request, as the KServe v2 protocol has them; whole numbers have 64 bits."""
+
+
+@dataclass(frozen=True)
+class RequestOptions:
+    """What each request says beside its tensors. `is_binary`: over HTTP these travel as bytes behind the JSON, else as
+    numbers and texts in it."""
+
+    parameters: Mapping[str, Parameter] = field(default_factory=dict)
+    is_binary: bool = True
+
+
+PLAIN = RequestOptions()
+"""Nothing beside the tensors."""
+_NOT_IN_JSON = ("FP16", "BF16")
+_SAID_AS = {"b": "b", "i": "iu", "u": "iu", "f": "iuf"}
+"""Kinds of numpy that numbers of a JSON have, by that of the datatype: 3 is a number of FP32 too, 1.5 none of INT32."""
 
 
 class Place(NamedTuple):
@@ -54,13 +75,14 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True)
 class RequestBody:
-    """An encoded request but for its id: PREFIX + id + suffix; `n_json_bytes` of it are JSON.
-
-    `n_between_bytes`: of JSON that each request has of its own between id and suffix.
+    """An encoded request but for its id: PREFIX + id + suffix; `n_json_bytes` of it are JSON. `is_binary`: tensors in
+    the message are bytes behind it, and are to be so in the reply. `n_between_bytes`: of JSON that each request has of
+    its own between id and suffix.
     """
 
     suffix: bytes
     n_json_bytes: int
+    is_binary: bool = True
     n_between_bytes: int = 0
 
     @property
@@ -70,7 +92,8 @@ class RequestBody:
 
     def with_between(self, n_bytes: int) -> RequestBody:
         """The same body with so many bytes between, which end the id's text."""
-        return RequestBody(self.suffix.removeprefix(b'"'), self.n_json_bytes - 1 + n_bytes, n_bytes)
+        own = self.suffix.removeprefix(b'"')
+        return RequestBody(own, self.n_json_bytes - 1 + n_bytes, self.is_binary, n_bytes)
 
 
 def encode_id(request_id: int) -> bytes:
@@ -135,33 +158,68 @@ def encode_body(
     inputs: Mapping[str, NDArray[np.generic]],
     input_places: Mapping[str, Place] | None = None,
     output_places: Mapping[str, Place] | None = None,
+    options: RequestOptions = PLAIN,
 ) -> RequestBody:
-    """The body that carries `inputs` and asks for every output as binary; tensors with a place lie there instead."""
+    """The body that carries `inputs` and asks for every output; tensors with a place lie there instead."""
     input_places, output_places = input_places or {}, output_places or {}
     described, blobs = [], []
-    for tensor in spec.inputs:
+    for tensor in spec.carried(inputs):
         array = inputs[tensor.name]
         place = input_places.get(tensor.name)
-        blob = write_tensor(array) if place is None else b""
-        blobs.append(blob)
+        if place is not None:
+            carried: dict[str, Any] = {"parameters": place.parameters()}
+        elif options.is_binary:
+            blobs.append(write_tensor(array))
+            carried = {"parameters": {"binary_data_size": len(blobs[-1])}}
+        else:
+            carried = {"data": _json_data(array)}
         described.append(
-            {
-                "name": tensor.name,
-                "shape": list(array.shape),
-                "datatype": tensor.datatype,
-                "parameters": {"binary_data_size": len(blob)} if place is None else place.parameters(),
-            }
+            {"name": tensor.name, "shape": list(array.shape), "datatype": tensor.datatype, **carried}
         )
-    in_message = {"binary_data": True}
     outputs = [
         {
             "name": tensor.name,
             "parameters": output_places[tensor.name].parameters()
             if tensor.name in output_places
-            else in_message,
+            else {"binary_data": options.is_binary},
         }
         for tensor in spec.outputs
     ]
-    rest = json.dumps({"inputs": described, "outputs": outputs}, separators=(",", ":")).encode()
+    content = {"parameters": dict(options.parameters)} if options.parameters else {}
+    rest = json.dumps({**content, "inputs": described, "outputs": outputs}, separators=(",", ":")).encode()
     suffix_json = b'",' + rest[1:]
-    return RequestBody(suffix_json + b"".join(blobs), len(PREFIX) + ID_DIGITS + len(suffix_json))
+    n_json_bytes = len(PREFIX) + ID_DIGITS + len(suffix_json)
+    return RequestBody(suffix_json + b"".join(blobs), n_json_bytes, options.is_binary)
+
+
+def refuse_json(spec: ModelSpec) -> None:
+    """Raises ScenarioError for a tensor whose numbers Triton neither takes nor gives as JSON."""
+    for what, tensors in (("input", spec.inputs), ("output", spec.outputs)):
+        for tensor in tensors:
+            if tensor.datatype in _NOT_IN_JSON:
+                raise ScenarioError(
+                    f"clients.request.binary: false: {what} {tensor.name} of model {spec.name} is {tensor.datatype},"
+                    " which Triton has as bytes only"
+                )
+
+
+def read_json_data(datatype: str, data: Sequence[Any]) -> bytes:
+    """A tensor's numbers or texts in a JSON reply as the bytes that would have carried them.
+
+    Raises ValueError, TypeError or OverflowError for what no tensor of that datatype holds.
+    """
+    if datatype == "BYTES":
+        return write_tensor(objects([str(one).encode() for one in data]))
+    if datatype not in NUMPY:
+        raise ValueError(f"{datatype} is no datatype of JSON")
+    dtype = np.dtype(NUMPY[datatype])
+    found = np.array(data)
+    if found.size and found.dtype.kind not in _SAID_AS[dtype.kind]:
+        raise ValueError(f"{found.dtype} is not said of {datatype}")
+    return write_tensor(np.array(data, dtype))
+
+
+def _json_data(array: NDArray[np.generic]) -> list[Any]:
+    """In C order; bytes are of UTF-8."""
+    flat: list[Any] = array.ravel().tolist()
+    return [one.decode() for one in flat] if array.dtype.kind == "O" else flat

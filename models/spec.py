@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from math import prod
 from typing import Any
@@ -19,11 +19,13 @@ DATATYPE_BYTES = {
 
 @dataclass(frozen=True)
 class TensorSpec:
-    """One tensor: `dims` without the batch dimension; -1 stands for a size the request chooses."""
+    """One tensor: `dims` without the batch dimension; -1 stands for a size the request chooses. `is_optional`: of an
+    input that a request may leave out."""
 
     name: str
     datatype: str
     dims: tuple[int, ...]
+    is_optional: bool = False
 
     def n_bytes(self, rows: int) -> int | None:
         """Size in bytes of a batch of `rows`; None where the datatype or a dimension is not fixed."""
@@ -57,6 +59,27 @@ class ModelSpec:
         sizes = [tensor.n_bytes(rows) for tensor in self.outputs]
         return None if None in sizes else sum(size for size in sizes if size is not None)
 
+    def carried(self, names: Collection[str]) -> tuple[TensorSpec, ...]:
+        """The inputs of a request that has those of `names`; an optional one may be missing."""
+        return tuple(tensor for tensor in self.inputs if tensor.name in names or not tensor.is_optional)
+
+    def asking_for(self, outputs: Sequence[str] | None) -> ModelSpec:
+        """The spec of a request for these outputs alone, which its reply then holds; None: for every one.
+
+        Raises ScenarioError for one that the model has not.
+        """
+        if outputs is None:
+            return self
+        of_name = {tensor.name: tensor for tensor in self.outputs}
+        for index, name in enumerate(outputs):
+            if name not in of_name:
+                near = get_close_matches(name, list(of_name), 1)
+                hint = f"did you mean {near[0]!r}?" if near else f"it has {', '.join(of_name)}"
+                raise ScenarioError(
+                    f"clients.request.outputs[{index}]: model {self.name} has no output {name!r}, {hint}"
+                )
+        return replace(self, outputs=tuple(of_name[name] for name in outputs))
+
     @classmethod
     def from_config(cls, config: Mapping[str, Any], version: str) -> ModelSpec:
         """Spec of a running model from the server's `/v2/models/M/config`.
@@ -72,14 +95,32 @@ class ModelSpec:
                     f"squall makes {', '.join(DATATYPE_BYTES)}, BYTES"
                 )
         outputs = tuple(_tensor(item) for item in config.get("output", ()))
-        is_decoupled = bool(config.get("model_transaction_policy", {}).get("decoupled", False))
-        is_stateful = "sequence_batching" in config
-        return cls(str(config["name"]), version, inputs, outputs, max_batch_size, is_decoupled, is_stateful)
+        return cls(
+            str(config["name"]),
+            version,
+            inputs,
+            outputs,
+            max_batch_size,
+            is_decoupled(config),
+            is_stateful(config),
+        )
+
+
+def is_decoupled(config: Mapping[str, Any]) -> bool:
+    """Whether the model of that configuration may answer a request never, or more than once."""
+    policy = config.get("model_transaction_policy")
+    return isinstance(policy, Mapping) and policy.get("decoupled") is True
+
+
+def is_stateful(config: Mapping[str, Any]) -> bool:
+    """Whether requests to the model of that configuration are of sequences."""
+    return config.get("sequence_batching") is not None
 
 
 def _tensor(item: Mapping[str, Any]) -> TensorSpec:
     datatype = str(item["data_type"]).removeprefix("TYPE_").replace("STRING", "BYTES")
-    return TensorSpec(str(item["name"]), datatype, tuple(int(dim) for dim in item["dims"]))
+    dims = tuple(int(dim) for dim in item["dims"])
+    return TensorSpec(str(item["name"]), datatype, dims, item.get("optional") is True)
 
 
 @dataclass(frozen=True)

@@ -131,7 +131,7 @@ def place_tensors(
         ours: dict[str, Place] = {}
         theirs: dict[str, Place] = {}
         if settings.inputs:
-            for tensor in spec.inputs:
+            for tensor in spec.carried(arrays):
                 n_bytes = n_written(arrays[tensor.name])
                 ours[tensor.name] = Place(name, end, n_bytes)
                 end = _aligned(end + n_bytes)

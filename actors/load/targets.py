@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,7 +32,7 @@ from squall.actors.messages.http_wire import http_template
 from squall.actors.messages.template import Layout, Template, TemplateKey
 from squall.actors.net.loop import Loop
 from squall.actors.net.stream import Address, Route, TlsSettings
-from squall.models.payload import encode_body
+from squall.models.payload import PLAIN, RequestOptions, encode_body
 from squall.models.spec import ModelSpec
 from squall.scenarios.errors import ClusterError, TargetError
 from squall.scenarios.plan.closed import ClosedPlan
@@ -106,22 +106,30 @@ def encoded(
     inputs: Inputs,
     region: Region | None,
     places: Mapping[Kind, Places],
+    options: RequestOptions = PLAIN,
     streams: StreamRule | None = None,
     n_between_bytes: int = 0,
 ) -> dict[TemplateKey, Template]:
-    """The requests with these inputs for one server; `places` are those of its shared memory, in `region`. With
-    `streams` they are answered response by response. `n_between_bytes`: of what each has of its own behind its id.
+    """The requests with these inputs for one server; `places` are those of its shared memory, in `region`; `options`:
+    what they say beside. With `streams` they are answered response by response. `n_between_bytes`: of what each has of
+    its own behind its id, over HTTP the parameters among it.
 
     Raises ScenarioError for a payload that the model does not take.
     """
     templates: dict[TemplateKey, Template] = {}
-    known: dict[tuple[object, ...], list[Layout]] = {}  # by rows and shapes, which say those of the answers
+    known: dict[tuple[object, ...], list[Layout]] = {}  # by rows and inputs, which say the answers' shapes
     for kind, arrays in inputs.items():
         theirs = places.get(kind, _NO_PLACES)
         template: Template
         if protocol == "grpc":
             template = grpc_template(
-                target.spec, arrays, kind[0], theirs.inputs, theirs.outputs, n_between_bytes
+                target.spec,
+                arrays,
+                kind[0],
+                theirs.inputs,
+                theirs.outputs,
+                options.parameters,
+                n_between_bytes,
             )
             if streams is not None:
                 template = streamed(template, streams.tokens)
@@ -130,14 +138,15 @@ def encoded(
                 target.authority, target.spec, arrays, kind[0], headers, streams.tokens
             )
         else:
-            body = encode_body(target.spec, arrays, theirs.inputs, theirs.outputs)
+            said = replace(options, parameters={}) if n_between_bytes else options
+            body = encode_body(target.spec, arrays, theirs.inputs, theirs.outputs, said)
             body = body.with_between(n_between_bytes) if n_between_bytes else body
             template = http_template(target.authority, target.spec, body, kind[0], headers)
         if theirs.outputs:
             assert region is not None
             template = template.answered_in(Slots(region, theirs.outputs))
         else:
-            shapes = (array.shape for array in arrays.values())
+            shapes = ((name, array.shape) for name, array in arrays.items())
             template = template.alike(known.setdefault((kind[0], *shapes), []))
         templates[number, *kind] = template.sent_to(number)
     return templates

@@ -45,6 +45,7 @@ from squall.actors.process.priority import Priority, Scheduling
 from squall.actors.process.sweep import share
 from squall.actors.spill import SpillFile
 from squall.models.made import Made, make_inputs
+from squall.models.payload import PLAIN, RequestOptions
 from squall.models.spec import ModelSpec
 from squall.scenarios.errors import ClusterError, SquallError, TargetError
 from squall.scenarios.plan.closed import ClosedPlan
@@ -69,9 +70,8 @@ class WorkerSettings:
     request goes to which. `seed` is that of the
     payloads; `spill_dir` is on the worker's node. `core`: the sender's own on that node. `part`: 0 for what the worker
     was dealt, then the number of the redeal whose arrivals it takes over. `late_limits`: what is counted of an open
-    loop's requests while they are sent. `made`: how inputs are made. `sequences`: requests are of sequences.
-    `streams`: they are answered response by
-    response.
+    loop's requests while they are sent. `made`: how inputs are made; `options`: what each request says beside them.
+    `sequences`: requests are of sequences. `streams`: they are answered response by response.
     """
 
     run: str
@@ -94,6 +94,7 @@ class WorkerSettings:
     part: int = 0
     late_limits: tuple[LateLimit, ...] = ()
     made: Made | None = None
+    options: RequestOptions = PLAIN
     streams: StreamRule | None = None
     sequences: SequenceRule | None = None
 
@@ -172,7 +173,9 @@ class LoadWorker:
         self._streams: Streams | None = None
         self._between: SequenceBytes | None = None
         if settings.sequences is not None:
-            self._between = SequenceBytes(Sequences(settings.sequences), settings.protocol)
+            self._between = SequenceBytes(
+                Sequences(settings.sequences), settings.protocol, settings.options.parameters
+            )
         self._samples: SpillFile | None = None
         self._kept: list[pa.Table] = []
         self._last_response_ns: list[int] = []
@@ -274,6 +277,7 @@ class LoadWorker:
                 inputs,
                 region,
                 places,
+                settings.options,
                 settings.streams,
                 self._between.n_bytes if self._between is not None else 0,
             )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping
-from typing import Protocol
+from typing import Protocol, assert_never
 from urllib.parse import unquote
 
 import numpy as np
@@ -26,7 +26,7 @@ from squall.actors.messages.template import (
 )
 from squall.actors.net import protobuf
 from squall.actors.net.protobuf import BrokenMessage
-from squall.models.payload import ID_DIGITS, Place, write_tensor
+from squall.models.payload import ID_DIGITS, Parameter, Place, write_tensor
 from squall.models.spec import ModelSpec
 
 PATH = "/inference.GRPCInferenceService/ModelInfer"
@@ -159,6 +159,7 @@ def grpc_template(
     rows: int,
     input_places: Mapping[str, Place] | None = None,
     output_places: Mapping[str, Place] | None = None,
+    parameters: Mapping[str, Parameter] | None = None,
     n_between_bytes: int = 0,
 ) -> GrpcTemplate:
     """The template of a ModelInferRequest that carries `inputs` as raw contents and asks for every output; tensors with
@@ -168,27 +169,45 @@ def grpc_template(
         protobuf.field(1, spec.name) + protobuf.field(2, spec.version) + protobuf.field_head(3, ID_DIGITS)
     )
     described, raw = [], []
-    for tensor in spec.inputs:
+    for tensor in spec.carried(inputs):
         array = inputs[tensor.name]
         shape = protobuf.packed(3, array.shape)
         head = protobuf.field(1, tensor.name) + protobuf.field(2, tensor.datatype) + shape
         place = input_places.get(tensor.name)
-        described.append(protobuf.field(5, head + _parameters(4, place)))
+        described.append(protobuf.field(5, head + _of_place(4, place)))
         if place is None:
             raw.append(protobuf.field(7, write_tensor(array)))
     wanted = [
-        protobuf.field(6, protobuf.field(1, tensor.name) + _parameters(2, output_places.get(tensor.name)))
+        protobuf.field(6, protobuf.field(1, tensor.name) + _of_place(2, output_places.get(tensor.name)))
         for tensor in spec.outputs
     ]
-    tail = b"".join((*described, *wanted, *raw))
+    tail = b"".join((_parameters(4, parameters or {}), *described, *wanted, *raw))
     length = MESSAGE_HEAD.pack(0, len(prefix) + ID_DIGITS + n_between_bytes + len(tail))
     return GrpcTemplate(length + prefix, tail, rows, spec, n_between_bytes=n_between_bytes)
 
 
-def _parameters(number: int, place: Place | None) -> bytes:
-    """Field `number` as map<string, InferParameter>, whose int64_param is field 2 and string_param field 3."""
-    entries = []
-    for key, value in place.parameters().items() if place is not None else ():
-        parameter = protobuf.field(3, value) if isinstance(value, str) else protobuf.number(2, value)
-        entries.append(protobuf.field(number, protobuf.field(1, key) + protobuf.field(2, parameter)))
-    return b"".join(entries)
+def _of_place(number: int, place: Place | None) -> bytes:
+    return b"" if place is None else _parameters(number, place.parameters())
+
+
+def _parameters(number: int, values: Mapping[str, Parameter]) -> bytes:
+    """Field `number` as map<string, InferParameter>."""
+    return b"".join(
+        protobuf.field(number, protobuf.field(1, key) + protobuf.field(2, _parameter(value)))
+        for key, value in values.items()
+    )
+
+
+def _parameter(value: Parameter) -> bytes:
+    """An InferParameter: bool_param is its field 1, int64_param 2, string_param 3, double_param 4."""
+    match value:
+        case bool():
+            return protobuf.number(1, value)
+        case int():
+            return protobuf.number(2, value)
+        case str():
+            return protobuf.field(3, value)
+        case float():
+            return protobuf.double(4, value)
+        case _:
+            assert_never(value)

@@ -19,7 +19,7 @@ from squall.actors.messages.template import (
     fault_of,
     one_line,
 )
-from squall.models.payload import PREFIX, RequestBody
+from squall.models.payload import PREFIX, RequestBody, read_json_data, read_tensor
 from squall.models.spec import ModelSpec
 
 _UNAVAILABLE = 503
@@ -46,7 +46,10 @@ class HttpTemplate(Template):
             is_as_long = len(body) == layout.n_bytes and reply.n_json_bytes == layout.n_json_bytes
             if is_as_long and body.startswith(start):
                 return "ok", ""
-        reply_bytes = None if self.slots else self.spec.reply_bytes(self.rows if self.spec.is_batched else 1)
+        is_elsewhere = self.slots is not None or self.is_json
+        reply_bytes = (
+            None if is_elsewhere else self.spec.reply_bytes(self.rows if self.spec.is_batched else 1)
+        )
         outcome, why = judge_reply(reply.status, reply.n_json_bytes, body, wire_id, reply_bytes)
         return (outcome, why) if outcome != "ok" else self._judge_outputs(reply, wire_id)
 
@@ -68,12 +71,30 @@ class HttpTemplate(Template):
             return "bad_reply", why
         if self.slots and is_carried:
             return "bad_reply", NOT_IN_SLOT
+        if self.is_json and not self.slots:
+            return self._judge_json(outputs, content["outputs"], self._is_checked(wire_id))
         prefix, _, suffix = described.partition(wire_id)
         if (n_json or self.slots) and wire_id not in suffix:
             self._remember(Layout(prefix, suffix, len(reply.body), n_json))
         if self._is_checked(wire_id):
             return self._judge_values(outputs, _split(reply.body[n_json:] if n_json else b"", outputs))
         return "ok", ""
+
+    def _judge_json(
+        self, outputs: Sequence[Output], items: Sequence[Mapping[str, Any]], is_checked: bool
+    ) -> tuple[str, str]:
+        """Outputs that are as the spec says: do their numbers and texts stand in the JSON, as many as they must be?"""
+        data = []
+        for output, item in zip(outputs, items, strict=True):
+            if "data" not in item:
+                return "bad_reply", f"output {output.name} is not in the JSON, where it was asked for"
+            try:
+                data.append(read_json_data(output.datatype, item["data"]))
+                read_tensor(output.datatype, output.shape, data[-1])
+            except (ValueError, TypeError, OverflowError):
+                what = f"{output.datatype} {list(output.shape)}"
+                return "bad_reply", f"output {output.name} has not the data of {what} in the JSON"
+        return self._judge_values(outputs, data) if is_checked else ("ok", "")
 
 
 def _split(tensors: bytes, outputs: Sequence[Output]) -> list[bytes | None]:
@@ -99,15 +120,26 @@ def http_template(
 ) -> HttpTemplate:
     """The template of a POST to `/v2/models/MODEL/versions/VERSION/infer`; `headers` are sent with it."""
     own = "".join(f"{name}: {value}\r\n" for name, value in (headers or {}).items())
+    framed = (
+        f"Content-Type: application/octet-stream\r\nInference-Header-Content-Length: {body.n_json_bytes}\r\n"
+        if body.is_binary
+        else "Content-Type: application/json\r\n"
+    )
     head = (
         f"POST /v2/models/{spec.name}/versions/{spec.version}/infer HTTP/1.1\r\n"
         f"Host: {host}\r\n"
         f"{own}"
-        "Content-Type: application/octet-stream\r\n"
-        f"Inference-Header-Content-Length: {body.n_json_bytes}\r\n"
+        f"{framed}"
         f"Content-Length: {body.n_bytes}\r\n\r\n"
     )
-    return HttpTemplate(head.encode() + PREFIX, body.suffix, rows, spec, n_between_bytes=body.n_between_bytes)
+    return HttpTemplate(
+        head.encode() + PREFIX,
+        body.suffix,
+        rows,
+        spec,
+        is_json=not body.is_binary,
+        n_between_bytes=body.n_between_bytes,
+    )
 
 
 def judge_reply(

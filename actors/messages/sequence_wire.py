@@ -5,15 +5,20 @@ Source: Triton's extension_sequence.md (`sequence_id`, `sequence_start`, `sequen
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable, Mapping
+from functools import partial
+
 from squall.actors.net import protobuf
+from squall.models.payload import Parameter
 from squall.scenarios.sequences import Place, Sequences
 
 
-def http_bytes(place: Place) -> bytes:
-    """What ends the id's text in the JSON, and the request's parameters."""
+def http_bytes(place: Place, others: bytes = b"") -> bytes:
+    """What ends the id's text in the JSON, and the request's parameters; `others` as `,"name":value` each."""
     start, end = (b"true " if mark else b"false" for mark in (place.is_start, place.is_end))
     marks = b'"sequence_start":%s,"sequence_end":%s' % (start, end)
-    return b'","parameters":{"sequence_id":%d,%s}' % (place.correlation_id, marks)
+    return b'","parameters":{"sequence_id":%d,%s%s}' % (place.correlation_id, marks, others)
 
 
 def grpc_bytes(place: Place) -> bytes:
@@ -30,9 +35,15 @@ def grpc_bytes(place: Place) -> bytes:
 class SequenceBytes:
     """What each request of a worker has behind its id."""
 
-    def __init__(self, sequences: Sequences, protocol: str) -> None:
+    def __init__(
+        self, sequences: Sequences, protocol: str, parameters: Mapping[str, Parameter] | None = None
+    ) -> None:
+        """`parameters`: others of the request, which over HTTP stand in one place with the sequence's."""
         self._sequences = sequences
-        self._encode = http_bytes if protocol == "http" else grpc_bytes
+        self._encode: Callable[[Place], bytes] = grpc_bytes
+        if protocol == "http":
+            others = json.dumps(dict(parameters or {}), separators=(",", ":"))[1:-1].encode()
+            self._encode = partial(http_bytes, others=b"," + others if others else b"")
 
     @property
     def n_bytes(self) -> int:

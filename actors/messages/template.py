@@ -56,7 +56,8 @@ class Template(ABC):
 
     `check_every`: of requests whose id is a multiple of it the values are compared too; 0: of none. `slots`: gives the
     bytes of an output by name where outputs lie in shared memory, None where replies carry them. `target`: number of
-    the server that it is for, among those of the worker. `known`: the layout of the last reply that was found right, if
+    the server that it is for, among those of the worker. `is_json`: over HTTP, its tensors and those of its reply
+    are in the JSON. `known`: the layout of the last reply that was found right, if
     there was one; requests for one server, of so many rows, may share it. `n_between_bytes`: of what each request has
     of its own between id and tail.
     """
@@ -69,6 +70,7 @@ class Template(ABC):
     check: ValueCheck | None = field(default=None, compare=False, repr=False)
     slots: Callable[[str], bytes] | None = field(default=None, compare=False, repr=False)
     target: int = 0
+    is_json: bool = False
     known: list[Layout] = field(default_factory=list, compare=False, repr=False)
     n_between_bytes: int = 0
 

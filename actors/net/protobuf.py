@@ -5,6 +5,7 @@ Source: protobuf.dev, "Encoding". What a request pays for is patched bytes; this
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterable, Iterator
 
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
@@ -41,6 +42,11 @@ def field_head(number: int, n_bytes: int) -> bytes:
 def number(number: int, value: int) -> bytes:
     """A field of one number."""
     return varint(number << 3 | VARINT) + varint(value)
+
+
+def double(number: int, value: float) -> bytes:
+    """A field of one double."""
+    return varint(number << 3 | FIXED64) + struct.pack("<d", value)
 
 
 def packed(number: int, values: Iterable[int]) -> bytes:

@@ -26,7 +26,9 @@ from squall.cluster.node.endpoint import Endpoint
 from squall.cluster.placement import Node, Placement
 from squall.cluster.progress import Screen
 from squall.cluster.remote.spawn import Handle, ask_all, spawn
+from squall.models.payload import PLAIN, RequestOptions, refuse_json
 from squall.models.reference import read_answers, reference_answers
+from squall.models.spec import ModelSpec
 from squall.scenarios.config.clients.client import ClientConfig
 from squall.scenarios.config.clients.routing import CHOSEN_AT_SEND, RoutingConfig
 from squall.scenarios.config.clients.stream import StreamConfig
@@ -132,7 +134,7 @@ def expected_replies(
         every, kinds = config.every(plan.n_users * len(endpoints)), plan.request_kinds()
     else:
         every, kinds = config.every(n_workers * len(endpoints)), templates_needed(plan)
-    spec = next(iter(endpoints.values())).spec
+    spec = asked_of(scenario, next(iter(endpoints.values())).spec)
     rule = ValueRule(every, config.rtol, config.atol)
     if config.reference is not None:
         return Expected(rule, *read_answers(Path(config.reference), spec, kinds))
@@ -186,8 +188,8 @@ def stream_rule(scenario: Scenario, endpoints: Mapping[str, Endpoint]) -> Stream
 
     Raises ScenarioError where the scenario asks what streams cannot do, or names an output that the model has not.
     """
-    clients, specs = scenario.clients, [one.spec for one in endpoints.values()]
-    decoupled = [spec.name for spec in specs if spec.is_decoupled]
+    clients, specs = scenario.clients, [asked_of(scenario, one.spec) for one in endpoints.values()]
+    decoupled = [one.spec.name for one in endpoints.values() if one.is_streamed]
     if clients.stream is None and not decoupled:
         if any(one.metric == "first_response" for one in scenario.promises or ()):
             raise ScenarioError(
@@ -196,9 +198,13 @@ def stream_rule(scenario: Scenario, endpoints: Mapping[str, Endpoint]) -> Stream
             )
         return None
     config = clients.stream or StreamConfig()
-    why = f"model {decoupled[0]} is decoupled" if decoupled else "clients.stream"
+    why = f"model {decoupled[0]} is decoupled, or a step of it" if decoupled else "clients.stream"
     if clients.check is not None:
         raise ScenarioError(f"clients.check: compares replies, and responses come one by one ({why})")
+    if clients.request is not None and request_options(clients) != PLAIN and clients.protocol == "http":
+        raise ScenarioError(
+            f"clients.request: generate_stream takes outputs alone ({why}); use protocol: grpc"
+        )
     if clients.shared_memory is not None and clients.protocol == "http":
         raise ScenarioError(
             f"clients.shared_memory: generate_stream takes no tensors from there ({why}); use grpc"
@@ -263,7 +269,8 @@ def _settings(
     is_plain = clients.protocol == "grpc" and clients.tls is None  # https says only what HTTP speaks
     targets = tuple(
         TargetSettings(
-            name, one.host, one.port if clients.protocol == "http" else one.grpc_port, one.spec,
+            name, one.host, one.port if clients.protocol == "http" else one.grpc_port,
+            asked_of(scenario, one.spec),
             None if is_plain else one.tls, clients.unix,
             None if memory is None else SharedMemorySettings(memory.inputs, memory.outputs, one.url, one.tls),
         )
@@ -276,8 +283,26 @@ def _settings(
         rules=Rules(clients.timeout_ns, clients.max_in_flight, phase_timeouts(scenario)),
         n_connections=clients.connections, priority=clients.priority,
         check=expected.rule if expected is not None else None, spill_dir="",
-        late_limits=late_limits(scenario),
+        late_limits=late_limits(scenario), options=request_options(clients),
     )  # fmt: skip
+
+
+def asked_of(scenario: Scenario, spec: ModelSpec) -> ModelSpec:
+    """What requests ask of a model, and replies hold. Raises ScenarioError for an output that it has not, and for a
+    tensor that does not travel as it is to."""
+    request = scenario.clients.request
+    if request is None:
+        return spec
+    asked = spec.asking_for(request.outputs)
+    if not request.binary:
+        refuse_json(asked)
+    return asked
+
+
+def request_options(clients: ClientConfig) -> RequestOptions:
+    """What each request says beside its tensors."""
+    request = clients.request
+    return PLAIN if request is None else RequestOptions(request.sent_parameters(), request.binary)
 
 
 def choice_of(routing: RoutingConfig) -> Choice:

@@ -10,14 +10,15 @@ from typing import Any
 
 from squall.actors.net.stream import TlsSettings
 from squall.actors.net.triton_control import Control, ControlError, authority
-from squall.models.spec import ModelSpec
+from squall.models.spec import ModelSpec, is_decoupled
 from squall.scenarios.config.scenario import ModelConfig, Scenario
 from squall.scenarios.config.servers import ServerConfig
 from squall.scenarios.errors import TargetError
 
 READY = "/v2/health/ready"
 METRICS = "/metrics"
-_TRITON_GRPC_PORT = 8_001  # Triton's default; server.grpc_port says another
+TRITON_GRPC_PORT = 8_001
+"""Triton's default; server.grpc_port says another."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,11 @@ class Endpoint:
     """Those models of the server that are, by name."""
 
     @property
+    def is_streamed(self) -> bool:
+        """Whether Triton gives its model's answers response by response alone: it, or a step of it, is decoupled."""
+        return self.spec.is_decoupled or not set(self.steps).isdisjoint(self.decoupled)
+
+    @property
     def host(self) -> str:
         return authority(self.url)[0]
 
@@ -55,7 +61,13 @@ def tls_of(scenario: Scenario, server: ServerConfig) -> TlsSettings | None:
     tls, url = scenario.clients.tls, server.url
     if tls is not None:
         return TlsSettings(**tls.model_dump())
-    return TlsSettings() if url is not None and url.startswith("https:") else None
+    return None if url is None else default_tls(url)
+
+
+def default_tls(url: str) -> TlsSettings | None:
+    """How everything speaks TLS with a server at `url` of which nothing else is said: the system's authorities; None
+    without TLS."""
+    return TlsSettings() if url.startswith("https:") else None
 
 
 def attach(model: ModelConfig, server: ServerConfig, tls: TlsSettings | None = None) -> Endpoint:
@@ -65,7 +77,7 @@ def attach(model: ModelConfig, server: ServerConfig, tls: TlsSettings | None = N
     """
     assert server.url is not None
     url = server.url.rstrip("/")
-    grpc_port = server.grpc_port or _TRITON_GRPC_PORT
+    grpc_port = server.grpc_port or TRITON_GRPC_PORT
     metrics_url = None
     if server.metrics_port is not None:
         metrics_url = f"http://{bracketed(authority(url)[0])}:{server.metrics_port}"
@@ -99,7 +111,7 @@ def inspect(
         not_live = why_not(control, READY)
         if not_live is not None:
             raise TargetError(f"no Triton is ready at {url}: {not_live}")
-        named = f"/v2/models/{urllib.parse.quote(model.name)}"
+        named = path_of(model.name)
         path = f"{named}/versions/{model.version}" if model.version is not None else named
         not_ready = why_not(control, f"{path}/ready")
         if not_ready is not None:
@@ -107,17 +119,22 @@ def inspect(
             raise TargetError(
                 f"model {model.name!r}{which} is not ready at {url}: {not_ready}{_what_it_has(control, model.name)}"
             )
-        of_model = model.version or latest(_object(control, named))
-        config = _object(control, f"{named}/versions/{of_model}/config")
+        of_model = model.version or latest(object_of(control, named))
+        config = object_of(control, f"{named}/versions/{of_model}/config")
         spec = ModelSpec.from_config(config, of_model)
         steps = _steps(control, config)
         decoupled = _decoupled(control, {model.name: config}, steps)
-        version = str(_object(control, "/v2").get("version", "unknown"))
+        version = str(object_of(control, "/v2").get("version", "unknown"))
     except (ControlError, ValueError, KeyError) as error:
         raise TargetError(f"{url} does not answer like a Triton server: {error}") from error
     finally:
         control.close()
     return Endpoint(url, tls, grpc_port, metrics_url, source, version, spec, has_records, steps, decoupled)
+
+
+def path_of(model: str) -> str:
+    """Where a server answers about the model of that name."""
+    return f"/v2/models/{urllib.parse.quote(model)}"
 
 
 def why_not(control: Control, path: str) -> str | None:
@@ -136,9 +153,7 @@ def _steps(control: Control, config: dict[str, Any], n_levels: int = 8) -> tuple
         name = str(step["model_name"])
         inner: tuple[str, ...] = ()
         if n_levels:
-            inner = _steps(
-                control, _object(control, f"/v2/models/{urllib.parse.quote(name)}/config"), n_levels - 1
-            )
+            inner = _steps(control, object_of(control, f"{path_of(name)}/config"), n_levels - 1)
         found.update(dict.fromkeys(inner or (name,)))
     return tuple(found)
 
@@ -147,18 +162,13 @@ def _decoupled(control: Control, known: Mapping[str, Any], steps: Sequence[str])
     """Of the models of `known` configurations, the steps, and all others that are ready, which the model may ask: those
     that may answer after their execution has returned. One that does not say is not told."""
     configs = dict(known)
-    for name in {*steps, *_ready(control)} - configs.keys():
+    for name in {*steps, *ready_models(control)} - configs.keys():
         with suppress(ControlError, ValueError):  # unloaded since
-            configs[name] = _object(control, f"/v2/models/{urllib.parse.quote(name)}/config")
-    return tuple(sorted(name for name, config in configs.items() if _is_decoupled(config)))
+            configs[name] = object_of(control, f"{path_of(name)}/config")
+    return tuple(sorted(name for name, config in configs.items() if is_decoupled(config)))
 
 
-def _is_decoupled(config: Mapping[str, Any]) -> bool:
-    policy = config.get("model_transaction_policy")
-    return isinstance(policy, dict) and policy.get("decoupled") is True
-
-
-def _ready(control: Control) -> set[str]:
+def ready_models(control: Control) -> set[str]:
     """Models that the server says are ready; none where it does not list them."""
     try:
         index = control.ask_json("/v2/repository/index", "POST")
@@ -167,7 +177,8 @@ def _ready(control: Control) -> set[str]:
         return set()
 
 
-def _object(control: Control, path: str) -> dict[str, Any]:
+def object_of(control: Control, path: str) -> dict[str, Any]:
+    """The JSON object that the server has at `path`. Raises ControlError, and ValueError for any other JSON."""
     content = control.ask_json(path)
     if not isinstance(content, dict):
         raise ValueError(f"{path} gave {type(content).__name__}, not an object")

@@ -42,6 +42,11 @@ def load_scenario(path: Path | str, overrides: Sequence[str] = ()) -> Scenario:
     return scenario_from_mapping(mapping, str(path))
 
 
+def scenario_from_text(text: str, origin: str) -> Scenario:
+    """The scenario that a file of this text would be; `origin` stands first in errors."""
+    return scenario_from_mapping(_as_mapping(parse_yaml(text, origin), origin), origin)
+
+
 def make_scenario(
     source: Scenario | Mapping[str, Any] | Path | str, values: Mapping[str, object] | None = None
 ) -> Scenario:

@@ -10,10 +10,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from squall.actors.net.stream import TlsSettings
 from squall.actors.net.triton_control import Control, ControlError
 from squall.actors.sampling.triton_source import TritonSource
+from squall.cluster.cli import app
 from squall.cluster.node.endpoint import attach
 from squall.scenarios.config.scenario import ModelConfig
 from squall.scenarios.config.servers import ServerConfig
@@ -63,6 +65,18 @@ def test_attach_reads_a_server_over_mutual_tls_under_another_name(secured: Secur
         secured.url, "127.0.0.1", secured.null.ports["http"]
     )  # fmt: skip
     assert (endpoint.grpc_port, endpoint.tls, endpoint.source) == (9, secured.tls, "url")
+
+
+def test_a_first_look_that_tls_ends_says_what_to_do(secured: Secured) -> None:
+    for url, hint in (
+        (secured.url.replace("https", "http"), "; a server that speaks TLS has an https:// URL"),
+        (secured.url, " write the scenario by hand with clients.tls"),
+    ):
+        done = CliRunner().invoke(app, ["init", "--server", url, "--model", "linear_head", "--out", "-"])
+        assert isinstance(done.exception, TargetError)
+        assert str(done.exception).startswith(f"no Triton is ready at {url}: ")
+        assert str(done.exception).endswith(hint)
+        assert done.stdout == ""
 
 
 def test_attach_says_on_one_line_why_tls_does_not_do(secured: Secured) -> None:

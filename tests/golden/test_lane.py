@@ -15,7 +15,9 @@ from squall.actors.clock import SystemClock
 from squall.actors.load.engine import Rules
 from squall.actors.load.lane import _MOST_STRAYS, IS_BUILT
 from squall.actors.load.worker import LoadWorker
+from squall.models.payload import RequestOptions
 from squall.models.spec import ModelSpec, TensorSpec
+from squall.scenarios.config.clients.inputs import InputConfig
 from squall.scenarios.plan.plan import PhaseSpan
 from tests.fakes import Behaviour, Kind, StubTriton
 from tests.fakes_grpc import GrpcBehaviour, GrpcKind, StubGrpc
@@ -130,6 +132,33 @@ def test_payloads_that_are_all_distinct_share_what_was_learned(protocol: Protoco
     rows = requests_of(settings)
     assert_one_row_each(rows, plan)
     assert column(rows, "outcome") == ["ok"] * n
+    assert worker._lane is not None
+    assert worker._lane.n_done > n // 2
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_what_requests_say_beside_and_leave_out_stays_in_the_lane(protocol: Protocol, tmp_path: Path) -> None:
+    """Parameters are part of the template; requests with and without an optional input have two layouts."""
+    n = 300
+    plan = replace(
+        plan_of([i * 4 * MS for i in range(n)], 20 * S), variant=np.arange(n, dtype=np.uint16) % 64
+    )
+    hint = TensorSpec("hint", "INT32", (3,), is_optional=True)
+    with stub_of(protocol) as stub:
+        settings = replace(
+            settings_of(
+                tmp_path, stub.port, Rules(30 * S), 32 if protocol == "http" else 4, protocol=protocol,
+                spec=replace(SPEC, inputs=(*SPEC.inputs, hint)),
+            ),
+            made={"hint": InputConfig(present=0.5)}, options=RequestOptions({"lang": "de", "priority": 1, "t": 0.5}),
+        )  # fmt: skip
+        worker = LoadWorker(settings, SystemClock())
+        worker.prepare(plan)
+        worker.run(SystemClock().monotonic_ns() + 30 * MS)
+    rows = requests_of(settings)
+    assert_one_row_each(rows, plan)
+    assert column(rows, "outcome") == ["ok"] * n
+    assert len(set(column(rows, "request_bytes"))) == 2
     assert worker._lane is not None
     assert worker._lane.n_done > n // 2
 

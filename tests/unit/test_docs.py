@@ -23,6 +23,7 @@ from squall.scenarios.config.clients import client
 from squall.scenarios.config.clients import routing as routing_config
 from squall.scenarios.config.clients import rows as rows_config
 from squall.scenarios.config.clients.check import ValueCheckConfig
+from squall.scenarios.config.clients.request import RequestConfig
 from squall.scenarios.config.loader import load_scenario, scenario_from_mapping
 from squall.scenarios.config.profile import ProfileConfig
 from squall.scenarios.config.records import RecordsConfig
@@ -37,6 +38,7 @@ SECTIONS: dict[str, type[BaseModel]] = {
     "## `model`": scenario.ModelConfig,
     "## `server`": servers.ServerConfig,
     "## `clients`": client.ClientConfig,
+    "## What a request says": RequestConfig,
     "## Value checks": ValueCheckConfig,
     "## Shared memory": client.SharedMemoryConfig,
     "## TLS": servers.TlsConfig,

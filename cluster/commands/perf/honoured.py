@@ -76,12 +76,12 @@ def refuse_model(typed: Typed, served: Served) -> None:
         named = [f"--{name}" for name in _SEQUENCE_FLAGS if name in typed]
         beside = f", and {', '.join(named)} with it" if named else ""
         raise ScenarioError(
-            f"perf: cannot be honoured: model {served.spec.name} keeps sequences, and squall sends none{beside}"
+            f"perf: cannot be honoured: model {served.spec.name} keeps sequences, and squall perf sends none{beside}"
         )
     if served.is_decoupled:
         raise ScenarioError(
-            f"perf: cannot be honoured: model {served.spec.name} is decoupled and needs --streaming, and squall sends"
-            " unary requests"
+            f"perf: cannot be honoured: model {served.spec.name} is decoupled and needs --streaming, and squall perf"
+            " sends unary requests"
         )
 
 

@@ -8,6 +8,7 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from squall.scenarios.config.clients.check import ValueCheckConfig
 from squall.scenarios.config.clients.inputs import InputConfig
+from squall.scenarios.config.clients.request import RequestConfig
 from squall.scenarios.config.clients.routing import RoutingConfig
 from squall.scenarios.config.clients.rows import ConstantRows, RowsConfig
 from squall.scenarios.config.clients.sequences import SequencesConfig
@@ -74,7 +75,14 @@ class ClientConfig(Section):
     routing: RoutingConfig = RoutingConfig()  # and which of several servers gets it
     payload_variants: Annotated[Count, Field(le=LARGEST_VARIANT_COUNT)] = 4  # seeded inputs per row count
     inputs: dict[str, InputConfig] | None = None  # how some are made, by name; else numbers as they come
+    request: RequestConfig | None = None  # what each request says beside its inputs
     check: ValueCheckConfig | None = None  # compares values of replies
     shared_memory: Annotated[SharedMemoryConfig | None, BeforeValidator(_on_or_off)] = None
     sequences: SequencesConfig | None = None  # of requests to a stateful model
     stream: Annotated[StreamConfig | None, BeforeValidator(_on_or_off)] = None  # responses one by one
+
+    @model_validator(mode="after")
+    def _json_over_http(self) -> ClientConfig:
+        if self.protocol == "grpc" and self.request is not None and not self.request.binary:
+            raise ValueError("request.binary: false is for protocol http, gRPC carries tensors as bytes")
+        return self

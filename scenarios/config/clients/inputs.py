@@ -35,6 +35,7 @@ class InputConfig(Section):
 
     `sizes`: of the dimensions that the model leaves open, in their order; `like`: the input whose sizes these are, too.
     `length`: bytes of each element of a BYTES input. `low` and `high`: of numbers, both included for integers.
+    `present`: share of the variants that carry it, where the model calls it optional.
     """
 
     sizes: Annotated[tuple[WholeLaw, ...] | None, BeforeValidator(_laws_listed), Field(min_length=1)] = None
@@ -42,6 +43,7 @@ class InputConfig(Section):
     length: WholeLaw | None = None
     low: Number | None = None
     high: Number | None = None
+    present: Annotated[Number, Field(ge=0, le=1)] | None = None
 
     @model_validator(mode="after")
     def _usable(self) -> InputConfig:

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 import squall.cluster.dry_run
-from squall.cluster.dry_run import DryRun, dry_run
+from squall.cluster.dry_run import DryRun, _mean_bytes, dry_run
 from squall.cluster.interrupts import Interrupts
 from squall.cluster.placement import Node
+from squall.models.spec import TensorSpec
 from squall.scenarios.config.loader import scenario_from_mapping
 from squall.scenarios.plan.drafting import plan_scenario
 
@@ -72,6 +73,18 @@ def test_it_says_who_is_where_and_what_each_sends() -> None:
     assert sum(one["n_planned"] for one in found_.clients) == n
     assert sum(one["input_bytes"] for one in found_.clients) == n * 2 * 8 * 4, "FP32 [2, 8] each"
     assert all(one["record_bytes"] > 80 * one["n_planned"] for one in found_.clients)
+
+
+def test_inputs_in_json_have_no_bytes_that_are_known() -> None:
+    as_json = {**mapping()["clients"], "request": {"binary": False}}
+    assert {one["input_bytes"] for one in found(clients=as_json).clients} == {None}
+
+
+def test_an_input_that_some_requests_leave_out_counts_for_its_share() -> None:
+    scenario = scenario_from_mapping(mapping(clients={"inputs": {"hint": {"present": 0.25}}}), "test")
+    hint = TensorSpec("hint", "INT32", (4,), is_optional=True)
+    tensors = (TensorSpec("INPUT", "FP32", (8,)), hint, TensorSpec("t", "BYTES", (1,)))
+    assert [_mean_bytes(scenario, one) for one in tensors] == [32.0, 4.0, None]
 
 
 def test_lines_name_every_node_and_fit_what_the_json_says() -> None:

@@ -103,6 +103,46 @@ def test_without_how_inputs_are_what_they_were() -> None:
     assert np.array_equal(plain["B"], rng.integers(0, 100, (2, 2)))
 
 
+HINT = TensorSpec("hint", "INT32", (-1,), is_optional=True)
+
+
+def test_an_optional_input_is_in_its_share_of_the_variants_whatever_the_rows() -> None:
+    made = made_of(input_ids={"sizes": LAW}, hint={"like": "input_ids", "present": 0.3})
+    spec, n = spec_of(IDS, HINT), 2_000
+    carriers = {
+        rows: [v for v in range(n) if "hint" in make_inputs(spec, rows, v, 7, made=made)] for rows in (1, 3)
+    }
+    assert carriers[1] == carriers[3]
+    # a binomial share of 2,000: 4 standard errors are 4 sqrt(0.3 * 0.7 / 2,000)
+    assert abs(len(carriers[1]) / n - 0.3) < 4 * np.sqrt(0.3 * 0.7 / n)
+    one = make_inputs(spec, 2, carriers[1][0], 7, made=made)
+    assert one["hint"].shape == one["input_ids"].shape
+    others = [v for v in range(n) if "hint" in make_inputs(spec, 1, v, 8, made=made)]
+    assert others != carriers[1]
+
+
+def test_an_optional_input_is_there_unless_its_share_says_otherwise() -> None:
+    spec = spec_of(TEXT, HINT)
+    assert set(make_inputs(spec, 1, 0, 7, {"hint": (2,)})) == {"TEXT", "hint"}
+    for variant in range(50):
+        assert set(make_inputs(spec, 1, variant, 7, made=made_of(hint={"present": 0}))) == {"TEXT"}
+        always = made_of(hint={"sizes": 3, "present": 1})
+        assert set(make_inputs(spec, 1, variant, 7, made=always)) == {"TEXT", "hint"}
+
+
+def test_a_variant_without_an_input_still_needs_its_size() -> None:
+    for variant in range(20):
+        with pytest.raises(ScenarioError, match=r"model\.shapes\.hint: model m leaves the size open"):
+            make_inputs(spec_of(TEXT, HINT), 1, variant, 7, made=made_of(hint={"present": 0.1}))
+
+
+def test_some_input_is_in_every_request() -> None:
+    with pytest.raises(
+        ScenarioError, match=r"clients\.inputs: every input of model m is to be left out of some"
+    ):
+        make_inputs(spec_of(HINT), 1, 0, 7, made=made_of(hint={"sizes": 3, "present": 0.5}))
+
+
 NAMELESS = "is no input with sizes in clients.inputs"
 
 
@@ -118,6 +158,11 @@ NAMELESS = "is no input with sizes in clients.inputs"
         (("INT8", 1), {"A": {"low": 0.5, "high": 2}}, "A: 0.5 to 2 are no whole numbers that INT8 holds"),
         (("FP32", -1, -1), {"A": {"sizes": LAW}}, "A: 1 sizes are stated, and 2 of [-1, -1] are open"),
         (("FP32", 3), {"A": {"sizes": LAW}}, "A: 1 sizes are stated, and 0 of [3] are open"),
+        (
+            TEXT,
+            {"TEXT": {"present": 0.5}},
+            "TEXT.present: model m needs the input in every request, its configuration does not call it optional",
+        ),
         (IDS, {"input_ids": {"like": "ids"}}, f"input_ids.like: 'ids' {NAMELESS}"),
         (IDS, {"input_ids": {"like": "input_ids"}}, f"input_ids.like: 'input_ids' {NAMELESS}"),
     ],

@@ -108,6 +108,9 @@ def test_a_spec_is_read_from_the_servers_config() -> None:
     assert (spec.version, spec.is_batched, spec.reply_bytes(2)) == ("2", True, None)
     text = {"name": "A", "data_type": "TYPE_STRING", "dims": [1]}
     assert ModelSpec.from_config({**config, "input": [text]}, "1").inputs == (TensorSpec("A", "BYTES", (1,)),)
+    for said, is_optional in ((True, True), (False, False), ("true", False)):
+        (given,) = ModelSpec.from_config({**config, "input": [{**text, "optional": said}]}, "1").inputs
+        assert given.is_optional is is_optional
     strange = {**config, "input": [{**text, "data_type": "TYPE_INVALID"}]}
     with pytest.raises(TargetError, match="input A has datatype INVALID, squall makes BOOL"):
         ModelSpec.from_config(strange, "1")

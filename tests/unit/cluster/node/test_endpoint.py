@@ -7,38 +7,15 @@ from typing import Any
 import pytest
 
 import squall.cluster.node.endpoint
-from squall.actors.net.triton_control import ControlError
 from squall.cluster.node.endpoint import attach, latest
 from squall.scenarios.config.scenario import ModelConfig
 from squall.scenarios.config.servers import ServerConfig
 from squall.scenarios.errors import TargetError
+from tests.scripted_control import ScriptedControl
 
 READY, INDEX, CONFIG = "/v2/health/ready", "/v2/repository/index", "/config"
 IO = [{"name": "INPUT", "data_type": "TYPE_FP32", "dims": [4]}]
 MODEL: dict[str, Any] = {"name": "vers", "max_batch_size": 8, "input": IO, "output": IO}
-
-
-class ScriptedControl:
-    """Answers by path, or refuses with status 404; `asked` has what all of them were asked."""
-
-    answers: dict[str, Any]
-    asked: list[str]
-
-    def __init__(self, url: str, *_: object) -> None:
-        self._url = url
-
-    def ask(self, path: str, *_: object) -> bytes:
-        self.ask_json(path)
-        return b""
-
-    def ask_json(self, path: str, *_: object) -> Any:
-        self.asked.append(f"{self._url}{path}")
-        if path not in self.answers:
-            raise ControlError("status 404")
-        return self.answers[path]
-
-    def close(self) -> None:
-        pass
 
 
 @pytest.fixture

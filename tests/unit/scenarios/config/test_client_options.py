@@ -112,6 +112,7 @@ def test_laws_of_inputs_are_written_as_they_were_given() -> None:
             {"low": 0.0, "high": 1.0, "length": 3},
             "clients.inputs.a: length is of a BYTES input, low and high",
         ),
+        ({"present": 1.5}, "clients.inputs.a.present: 1.5 must be at most 1"),
         ({"length": 0}, "clients.inputs.a.length: 0 must be at least 1"),
         ({"length": {"kind": "trace", "size": "s", "max": 3}}, "clients.inputs.a.length: kind"),
         (

@@ -1,0 +1,173 @@
+"""`squall init`: a first scenario for a Triton that runs already. It asks the server and sends no request."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from squall.scenarios.errors import ScenarioError, TargetError
+
+if TYPE_CHECKING:
+    from squall.cluster.commands.drafting.draft import Wanted
+    from squall.cluster.commands.drafting.served import ServedModel
+    from squall.cluster.node.endpoint import Endpoint
+
+_STDOUT = "-"
+_DEFAULT = "scenario.yaml"
+_CONNECT_S = 5.0
+
+
+class Protocol(StrEnum):
+    """Over which the load goes."""
+
+    HTTP = "http"
+    GRPC = "grpc"
+
+
+def init(
+    server: Annotated[
+        list[str],
+        typer.Option(
+            "--server", "-u", "--url",
+            help="URL of a Triton: http://host:port or https://host:port. Repeatable, for several.",
+        ),
+    ],
+    model: Annotated[str | None, typer.Option("--model", "-m", help="As the server calls it.")] = None,
+    version: Annotated[str | None, typer.Option("--version", help="Of the model; else the latest.")] = None,
+    protocol: Annotated[Protocol, typer.Option("--protocol", help="Over which the load goes.")] = Protocol.HTTP,
+    grpc_port: Annotated[
+        int | None, typer.Option("--grpc-port", help="Of the server's gRPC.  [default: 8001]")
+    ] = None,
+    out: Annotated[str, typer.Option("--out", metavar="FILE|-", help="The scenario; -: stdout.")] = _DEFAULT,
+    is_forced: Annotated[bool, typer.Option("--force", help="Replace the file.")] = False,
+) -> None:  # fmt: skip
+    """Writes a first scenario for a model of a Triton that runs: it is asked what it serves, no load is sent."""
+    from squall.cluster.commands.drafting.draft import Wanted, draft
+
+    path = None if out == _STDOUT else Path(out)
+    if path is not None and not is_forced:
+        _refuse_existing(path)
+    port = _grpc_port(grpc_port) if protocol is Protocol.GRPC else grpc_port
+    urls = tuple(dict.fromkeys(url.rstrip("/") for url in server))
+    wanted = Wanted(urls, protocol.value, version, port, _DEFAULT if path is None else path.name)
+    chosen, endpoints = _chosen(wanted, model)
+    text = draft(chosen, endpoints[0].steps, wanted)
+    _refuse_unloadable(text, chosen)
+    if path is None:
+        typer.echo(text, nl=False)
+        return
+    _write(path, text, is_forced)
+    typer.echo(f"{path} is written: squall run {path}", err=True)
+
+
+def _grpc_port(given: int | None) -> int:
+    from squall.cluster.node.endpoint import TRITON_GRPC_PORT
+
+    return TRITON_GRPC_PORT if given is None else given
+
+
+def _refuse_existing(path: Path) -> None:
+    if path.exists():
+        raise ScenarioError(f"--out {path}: is there already; --force replaces it, --out names another file")
+
+
+def _chosen(wanted: Wanted, name: str | None) -> tuple[ServedModel, list[Endpoint]]:
+    """The model that is to be loaded, and every server as a run would see it. Raises ScenarioError where it is not
+    told which, TargetError where a server or the model is not ready, or squall cannot load it."""
+    from squall.cluster.commands.drafting.served import served_models
+    from squall.cluster.node.endpoint import attach, default_tls
+    from squall.scenarios.config.loader import section_from_mapping
+    from squall.scenarios.config.scenario import ModelConfig
+    from squall.scenarios.config.servers import ServerConfig
+
+    ports = {} if wanted.grpc_port is None else {"grpc_port": wanted.grpc_port}
+    servers = [section_from_mapping(ServerConfig, {"url": url, **ports}, "--server") for url in wanted.urls]
+    if name is not None or wanted.version is not None:
+        stated = {"name": name or "any", **({} if wanted.version is None else {"version": wanted.version})}
+        section_from_mapping(ModelConfig, stated, "--model")
+    found = served_models(wanted.urls[0], default_tls(wanted.urls[0]), name, wanted.version)
+    if name is None and len(found) != 1:
+        raise _which(found, wanted.urls[0])
+    asked = section_from_mapping(
+        ModelConfig, {"name": name or found[0].name, "version": wanted.version}, "--model"
+    )
+    endpoints = [attach(asked, one, default_tls(url)) for url, one in zip(wanted.urls, servers, strict=True)]
+    if not found:
+        raise TargetError(f"model {asked.name!r} was unloaded while it was asked for at {wanted.urls[0]}")
+    _refuse_what_cannot_be_loaded(found[0], wanted, endpoints)
+    return found[0], endpoints
+
+
+def _which(found: Sequence[ServedModel], url: str) -> ScenarioError:
+    """Prints a table of the models on stderr: stdout is for the scenario."""
+    if found:
+        import sys
+
+        from rich.console import Console
+
+        from squall.cluster.commands.drafting.listing import listing
+        from squall.cluster.commands.printed import screen_text
+
+        sys.stderr.write(screen_text(Console(stderr=True, highlight=False), lambda _: listing(found)))
+    names = ", ".join(one.name for one in found)
+    return ScenarioError(
+        f"--model: {url} has {len(found)} models that are ready, name one: {names or '(none now)'}"
+    )
+
+
+def _refuse_what_cannot_be_loaded(model: ServedModel, wanted: Wanted, endpoints: Sequence[Endpoint]) -> None:
+    first = endpoints[0]
+    why = model.obstacle()
+    if why is not None:
+        raise TargetError(f"squall cannot load model {model.name!r}: {why}")
+    deep = next((one.name for one in model.spec.inputs if len(one.dims) > 1), None)
+    if first.is_streamed and wanted.protocol == "http" and deep is not None:
+        raise TargetError(
+            f"model {model.name!r} answers response by response, which over HTTP carries inputs of one dimension, and"
+            f" {deep} has more: use --protocol grpc"
+        )
+    for endpoint in endpoints[1:]:
+        if endpoint.spec != first.spec:
+            raise TargetError(
+                f"model {model.name!r} is another at {endpoint.url} than at {first.url}: version, inputs, outputs or"
+                " max_batch_size differ, and one scenario loads one model"
+            )
+    if wanted.protocol == "grpc":
+        for endpoint in endpoints:
+            _refuse_no_listener(endpoint)
+
+
+def _refuse_no_listener(endpoint: Endpoint) -> None:
+    """Connects and closes: whether anything listens where the load is to go."""
+    import socket
+
+    try:
+        socket.create_connection((endpoint.host, endpoint.grpc_port), _CONNECT_S).close()
+    except OSError as error:
+        raise TargetError(
+            f"nothing listens for gRPC at {endpoint.host}:{endpoint.grpc_port}: {error.strerror or error}; its port is"
+            " given with --grpc-port"
+        ) from error
+
+
+def _refuse_unloadable(text: str, model: ServedModel) -> None:
+    """What is about to be written loads, and the model takes the payloads that it makes. Raises ScenarioError."""
+    from squall.models.made import make_inputs
+    from squall.scenarios.config.loader import scenario_from_text
+
+    scenario = scenario_from_text(text, "the scenario that was drafted")
+    make_inputs(model.spec, 1, 0, scenario.seed, scenario.model.shapes, scenario.clients.inputs)
+
+
+def _write(path: Path, text: str, is_forced: bool) -> None:
+    """The whole file or none. Raises ScenarioError."""
+    from squall.scenarios.traces.writing import whole_or_not
+
+    with whole_or_not(path) as part:
+        part.write_text(text, encoding="utf-8")
+        if not is_forced:
+            _refuse_existing(path)

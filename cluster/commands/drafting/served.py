@@ -1,0 +1,145 @@
+"""What the models of a running server are, as far as a scenario needs to know: asked of the server, nothing is sent."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from squall.actors.net.stream import CLOSED, TlsSettings
+from squall.actors.net.triton_control import Control, ControlError
+from squall.cluster.node.endpoint import (
+    READY,
+    latest,
+    object_of,
+    path_of,
+    ready_models,
+    why_not,
+)
+from squall.models.spec import ModelSpec, is_decoupled, is_stateful
+from squall.scenarios.errors import TargetError
+
+_REFUSED = ("status 401", "status 403")
+_CUT = ("does not speak HTTP", "reset by peer", CLOSED)
+"""What a request in the clear meets at a port that speaks TLS."""
+
+
+@dataclass(frozen=True)
+class ServedModel:
+    """A model that is ready, in one version; `config` as the server has it.
+
+    `n_answered`: requests that its statistics count, of which each took `infer_ns` in the model on average (0: none).
+    """
+
+    name: str
+    version: str
+    versions: tuple[str, ...]
+    config: Mapping[str, Any]
+    n_answered: int = 0
+    infer_ns: float = 0.0
+
+    @cached_property
+    def spec(self) -> ModelSpec:
+        """Raises TargetError for an input of a datatype that squall does not make."""
+        return ModelSpec.from_config(self.config, self.version)
+
+    @property
+    def kind(self) -> str:
+        """In one word; the first that holds."""
+        if is_decoupled(self.config):
+            return "decoupled"
+        if is_stateful(self.config):
+            return "stateful"
+        if "ensemble_scheduling" in self.config:
+            return "ensemble"
+        return "batched" if int(self.config.get("max_batch_size", 0)) > 0 else "unbatched"
+
+    @property
+    def inputs(self) -> str:
+        """In words, whatever datatypes they have: `INPUT FP32 [4], IDS INT64 [-1]`."""
+        return ", ".join(
+            f"{one.get('name')} {str(one.get('data_type')).removeprefix('TYPE_')} {_dims(one.get('dims') or ())}"
+            for one in self.config.get("input") or ()
+        )
+
+    def obstacle(self) -> str | None:
+        """Why squall cannot load it, None where it can."""
+        shapes = [one["name"] for one in self.config.get("input") or () if one.get("is_shape_tensor") is True]
+        if shapes:
+            return f"its input {shapes[0]} is a shape tensor (is_shape_tensor), whose values squall does not make"
+        try:
+            return None if self.spec.inputs else "its configuration on the server names no inputs"
+        except TargetError as error:
+            return str(error).removeprefix(f"model {self.name}: ")
+
+
+def _dims(dims: Sequence[object]) -> str:
+    return f"[{', '.join(map(str, dims))}]"
+
+
+def served_models(
+    url: str, tls: TlsSettings | None, name: str | None, version: str | None
+) -> list[ServedModel]:
+    """Models that are ready at `url`, by name; only `name` where it is given, in `version` or the latest that is ready.
+
+    One that was unloaded meanwhile is left out. Raises TargetError where the server is not ready, does not list its
+    models, or does not answer like a Triton.
+    """
+    try:
+        control = Control(url, tls)
+    except OSError as error:
+        raise TargetError(f"no Triton is ready at {url}: {error}") from error
+    with closing(control):
+        not_live = why_not(control, READY)
+        if not_live is not None:
+            raise TargetError(f"no Triton is ready at {url}: {not_live}{_hint(url, not_live)}")
+        names = sorted(ready_models(control)) if name is None else [name]
+        if not names:
+            raise TargetError(f"{url} lists no model that is ready; if it has one, name it with --model")
+        try:
+            found = [_described(control, one, version) for one in names]
+        except (ValueError, KeyError, TypeError) as error:
+            raise TargetError(f"{url} does not answer like a Triton server: {error}") from error
+        return [one for one in found if one is not None]
+
+
+def _hint(url: str, why: str) -> str:
+    """What a first look at a server cannot do, where that may be the reason."""
+    if why in _REFUSED:
+        return "; it asks who calls: init has no credentials, write the scenario by hand with clients.headers"
+    if url.startswith("https:"):
+        return (
+            "; init trusts the system's authorities and has no certificate of its own: for others write the scenario by"
+            " hand with clients.tls"
+        )
+    is_cut = any(word in why for word in _CUT)
+    return "; a server that speaks TLS has an https:// URL" if is_cut else ""
+
+
+def _described(control: Control, name: str, version: str | None) -> ServedModel | None:
+    """None where it is not ready. Raises ValueError and KeyError for an answer that is none of Triton's."""
+    path = path_of(name)
+    try:
+        metadata = object_of(control, path)
+        served = version or latest(metadata)
+        config = object_of(control, f"{path}/versions/{served}/config")
+    except ControlError:
+        return None
+    versions = tuple(str(one) for one in metadata.get("versions") or ())
+    return ServedModel(
+        name, served, versions, config, *_statistics(control, f"{path}/versions/{served}/stats")
+    )
+
+
+def _statistics(control: Control, path: str) -> tuple[int, float]:
+    """Requests that were answered, and the mean time in ns of their executions; zeros where it does not say."""
+    try:
+        (found,) = control.ask_json(path)["model_stats"]
+        counted = found["inference_stats"]
+        n_answered, infer = int(counted["success"]["count"]), counted["compute_infer"]
+        n_inferred = int(infer["count"])
+        return n_answered, int(infer["ns"]) / n_inferred if n_inferred else 0.0
+    except (ControlError, ValueError, KeyError, TypeError):
+        return 0, 0.0
