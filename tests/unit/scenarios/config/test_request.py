@@ -70,7 +70,7 @@ def test_priority_and_timeout_travel_as_parameters() -> None:
             {"parameters": {"priority": 5}},
             "clients.request.parameters: priority: is clients.request.priority",
         ),
-        ({"parameters": {"sequence_id": 5}}, "sequence_id: is of models with a sequence batcher"),
+        ({"parameters": {"sequence_id": 5}}, "sequence_id: is clients.sequences"),
         ({"parameters": {"triton_x": 5}}, "triton_x: Triton keeps names that begin with triton_ for itself"),
         ({"parameters": {"binary_data_output": True}}, "binary_data_output: is clients.request.binary"),
         ({"parameters": {"x": 2**63}}, f"x: {2**63} is no text, true, false, whole number of 64 bits"),

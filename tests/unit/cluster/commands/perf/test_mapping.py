@@ -147,7 +147,7 @@ def test_a_flag_that_changes_nothing_is_told_and_a_sequence_model_is_refused() -
     assert "--num-of-sequences: changes nothing" in told("--num-of-sequences 4")
     sequence = Served("", SPEC, is_sequence=True, is_decoupled=False, has_cache=False)
     with pytest.raises(
-        ScenarioError, match="keeps sequences, and squall sends none, and --num-of-sequences with it"
+        ScenarioError, match="keeps sequences, and squall perf sends none, and --num-of-sequences with it"
     ):
         told("--num-of-sequences 4", sequence)
     with pytest.raises(ScenarioError, match="is decoupled and needs --streaming"):
