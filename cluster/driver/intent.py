@@ -54,7 +54,7 @@ def refuse_strange_head(scenario: Scenario) -> None:
     or not with these settings."""
     entries, check = scenario.server_entries(), scenario.clients.check
     is_started = entries is None or any(entry.url is None for entry in entries)
-    if (is_started and scenario.model.repository is None) or (check is not None and check.reference is None):
+    if (is_started and scenario.model.repository is None) or (check is not None and check.is_of_zoo):
         head_of(scenario.model.name).sizes(scenario.model.settings)
 
 

@@ -209,9 +209,9 @@ class Scenario(Section):
             refuse_tls_without_its_server(self.clients.tls, self.clients.protocol, where, server)
             self._refuse_close_recordings(server)
         check = self.clients.check
-        if check is not None and check.reference is None and self.model.repository is not None:
+        if check is not None and check.is_of_zoo and self.model.repository is not None:
             raise ValueError(
-                "clients.check: for a model in model.repository it needs reference, its right values"
+                "clients.check: for a model in model.repository it needs function or reference, its right values"
             )
         for phase in self.phases:
             self._refuse_bad_rows(phase)
