@@ -231,8 +231,7 @@ class KernelRecordingFacts:
 
 @dataclass(frozen=True, kw_only=True)
 class ValueChecks:
-    """How the values of replies were compared: floats are right where |value - expected| <= atol + rtol * |expected|,
-    all else where it is the same."""
+    """How values of replies were compared: floats within atol + rtol * |expected|, all else exactly."""
 
     every: Annotated[int, "of the requests those whose id is a multiple of it"]
     rtol: Annotated[float, "relative tolerance"]

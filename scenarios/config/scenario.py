@@ -79,7 +79,7 @@ class ModelConfig(Section):
     precision: Literal["fp32", "fp16"] = "fp32"
     cuda_graphs: bool = False  # torch on a GPU: one graph per batch size, captured before the server is ready
     repository: Text | None = None
-    shapes: dict[str, tuple[Count, ...]] = Field(default_factory=dict)  # dims of inputs the model leaves open
+    shapes: dict[str, tuple[Whole, ...]] = Field(default_factory=dict)  # dims of inputs the model leaves open
 
     @model_validator(mode="after")
     def _parts_fit(self) -> ModelConfig:
