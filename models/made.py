@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from difflib import get_close_matches
 from math import prod
 from typing import TYPE_CHECKING
@@ -78,8 +78,9 @@ def make_inputs(
         raise ScenarioError(
             f"clients.rows: {rows} rows, but model {spec.name} takes at most {most} a request"
         )
-    made = made or {}
-    _refuse_strangers(spec, made)
+    shapes, made = shapes or {}, made or {}
+    _refuse_strangers(spec, "clients.inputs", made)
+    _refuse_strangers(spec, "model.shapes", shapes)
     _refuse_needed(spec, made)
     rng = np.random.default_rng(np.random.SeedSequence([seed, rows, variant]))
     inputs = {}
@@ -87,7 +88,7 @@ def make_inputs(
         how = made.get(tensor.name)
         if how is not None and how.present == 0:
             continue  # whose sizes need not be stated
-        dims = _dims_of(tensor, spec, variant, seed, shapes or {}, made)
+        dims = _dims_of(tensor, spec, variant, seed, shapes, made)
         if _is_present(how, tensor.name, variant, seed):
             fixed = TensorSpec(tensor.name, tensor.datatype, dims)
             inputs[tensor.name] = make_input(fixed, rows if spec.is_batched else None, rng, how)
@@ -126,8 +127,15 @@ def _dims_of(
     shapes: Mapping[str, tuple[int, ...]],
     made: Made,
 ) -> tuple[int, ...]:
-    """The dims of an input in that variant. Raises ScenarioError where one is open and nothing says it."""
+    """The dims of an input in that variant. Raises ScenarioError where one is open and nothing says it, and where what
+    is said is not the model's."""
     dims = tuple(shapes.get(tensor.name, tensor.dims))
+    if len(dims) != len(tensor.dims) or any(
+        dim not in (-1, size) for dim, size in zip(tensor.dims, dims, strict=True)
+    ):
+        raise ScenarioError(
+            f"model.shapes.{tensor.name}: {list(dims)}, but model {spec.name} takes {list(tensor.dims)}"
+        )
     how, n_open, where = made.get(tensor.name), dims.count(-1), f"clients.inputs.{tensor.name}"
     if how is None or (how.sizes is None and how.like is None):
         if n_open:
@@ -155,14 +163,14 @@ def _drawn(law: Law, rng: np.random.Generator, count: int) -> list[int]:
     return drawn
 
 
-def _refuse_strangers(spec: ModelSpec, made: Made) -> None:
+def _refuse_strangers(spec: ModelSpec, where: str, stated: Collection[str]) -> None:
     """Raises ScenarioError for an input that the model has not."""
     names = [tensor.name for tensor in spec.inputs]
-    for name in made:
+    for name in stated:
         if name not in names:
             near = get_close_matches(name, names, 1)
             hint = f"did you mean {near[0]!r}?" if near else f"it has {', '.join(names)}"
-            raise ScenarioError(f"clients.inputs.{name}: model {spec.name} has no such input, {hint}")
+            raise ScenarioError(f"{where}.{name}: model {spec.name} has no such input, {hint}")
 
 
 def _made_floats(

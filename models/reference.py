@@ -1,5 +1,5 @@
 """The answers that a model must give to seeded payloads: a head of the zoo by the weights that its repository serves,
-another model by a file of the user's.
+another model by a file of the user's (by a function: `answer_function.py`).
 """
 
 from __future__ import annotations
@@ -10,13 +10,14 @@ import zipfile
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from squall.models.heads import Array, forward, make_weights
 from squall.models.made import Made, make_inputs
-from squall.models.spec import DATATYPE_BYTES, ModelSpec, head_of, head_spec
+from squall.models.spec import DATATYPE_BYTES, ModelSpec, TensorSpec, head_of, head_spec
 from squall.scenarios.errors import ScenarioError, TargetError
 
 TOLERANCE = {"fp32": (1e-3, 1e-5), "fp16": (2e-2, 2e-2)}
@@ -44,7 +45,7 @@ def reference_answers(
     if (spec.inputs, spec.outputs) != (promised.inputs, promised.outputs):
         raise TargetError(
             f"clients.check: the model {spec.name} that is served has other tensors than the head of the zoo with "
-            "the scenario's model.settings; give clients.check.reference, its right values"
+            "the scenario's model.settings; give clients.check.function or reference, its right values"
         )
     weights = make_weights(spec.name, sizes)
     if "position" in weights:  # no layer mixes positions, and only the first is read
@@ -77,10 +78,10 @@ def read_answers(
     except (ValueError, EOFError, TypeError, zipfile.BadZipFile, zlib.error) as error:
         raise ScenarioError(f"{where}: is no .npz file of plain arrays") from error
     names = sorted({name.partition("/")[0] for name in arrays})
-    fixed = {tensor.name for tensor in spec.outputs if tensor.datatype in DATATYPE_BYTES}
-    if not names or not set(names) <= fixed:
+    tensors = {tensor.name: tensor for tensor in spec.outputs if tensor.datatype in DATATYPE_BYTES}
+    if not names or not set(names) <= set(tensors):
         raise ScenarioError(
-            f"{where}: has {names}, the model's outputs that can be compared are {sorted(fixed)}"
+            f"{where}: has {names}, the model's outputs that can be compared are {sorted(tensors)}"
         )
     answers: dict[Kind, dict[str, NDArray[np.generic]]] = {}
     for rows, variant in set(kinds):
@@ -88,8 +89,14 @@ def read_answers(
             array = arrays.get(f"{name}/{rows}/{variant}")
             if array is None or array.dtype.kind not in _COMPARABLE_KINDS:
                 raise ScenarioError(f"{where}: has no array of numbers {name}/{rows}/{variant}")
-            answers.setdefault((rows, variant), {})[name] = array
+            answers.setdefault((rows, variant), {})[name] = comparable(array, tensors[name])
     return answers, hashlib.sha256(content).hexdigest()
+
+
+def comparable(array: NDArray[Any], tensor: TensorSpec) -> NDArray[Any]:
+    """Right values of an output of floats as floats, so that they are compared within a tolerance."""
+    is_float = tensor.datatype == "BF16" or tensor.datatype.startswith("FP")
+    return array.astype(np.float64) if is_float and array.dtype.kind != "f" else array
 
 
 def _split(outputs: Array, ends: NDArray[np.int64]) -> list[Array]:

@@ -9,12 +9,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+_SHOWN_BYTES, _SHOWN_BEFORE = 16, 4
+
 
 @dataclass(frozen=True)
 class ValueRule:
     """Which replies are compared, those whose request id is a multiple of `every`, and how close they must be.
 
-    A value is right where |value - expected| <= atol + rtol * |expected| (`numpy.isclose`).
+    A float is right where |value - expected| <= atol + rtol * |expected| (`numpy.isclose`), anything else where it is
+    the same.
     """
 
     every: int
@@ -36,7 +39,7 @@ class ValueCheck:
     def __init__(self, expected: Mapping[str, NDArray[Any]], rule: ValueRule, tally: Tally) -> None:
         self.rule = rule
         self._tally = tally
-        self._outputs = {name: _Expected(array.astype(np.float64), rule) for name, array in expected.items()}
+        self._outputs = {name: _expected(array, rule) for name, array in expected.items()}
 
     def covers(self, output: str) -> bool:
         """Whether values are known for that output."""
@@ -53,8 +56,35 @@ class ValueCheck:
         return ""
 
 
-class _Expected:
-    """One output: its values, and how far each may be off; below 0 where it is NaN or infinite."""
+def _expected(array: NDArray[Any], rule: ValueRule) -> _Same | _Near:
+    return _Near(array.astype(np.float64), rule) if array.dtype.kind == "f" else _Same(array)
+
+
+class _Same:
+    """One output of whole numbers, booleans, or bytes objects."""
+
+    def __init__(self, values: NDArray[Any]) -> None:
+        self._values = values
+
+    def difference(self, found: NDArray[Any]) -> str:
+        """Of numbers the largest; of bytes the first."""
+        values = self._values
+        if found.shape != values.shape:
+            return _other_shape(found, values)
+        is_other = found != values
+        if not is_other.any():
+            return ""
+        if values.dtype.kind == "O":
+            at = _largest(is_other)
+            what = _other_bytes(found[at], values[at], _place(at))
+            return f"{what}: the first of {int(is_other.sum())} that differ"
+        distance = np.where(is_other, np.abs(found.astype(np.float64) - values.astype(np.float64)), -1.0)
+        at = _largest(distance)
+        return f"is {found[at]} at {_place(at)}, expected {values[at]}: the largest difference"
+
+
+class _Near:
+    """One output of floats: its values, and how far each may be off; below 0 where it is NaN or infinite."""
 
     def __init__(self, values: NDArray[np.float64], rule: ValueRule) -> None:
         self._values = values
@@ -65,7 +95,7 @@ class _Expected:
         """NaN and infinities are right only where the same are expected, and else differ most."""
         values = self._values
         if found.shape != values.shape:
-            return f"has shape {list(found.shape)}, expected is {list(values.shape)}"
+            return _other_shape(found, values)
         found = found.astype(np.float64)
         with np.errstate(invalid="ignore", over="ignore"):
             distance = np.abs(found - values)
@@ -76,6 +106,28 @@ class _Expected:
             return ""
         distance[np.isnan(distance)] = np.inf
         distance[is_close] = -1.0
-        at = np.unravel_index(int(np.argmax(distance)), distance.shape)
-        where = [int(index) for index in at]
-        return f"is {found[at]:.6g} at {where}, expected {values[at]:.6g}: the largest difference"
+        at = _largest(distance)
+        return f"is {found[at]:.6g} at {_place(at)}, expected {values[at]:.6g}: the largest difference"
+
+
+def _other_shape(found: NDArray[Any], values: NDArray[Any]) -> str:
+    return f"has shape {list(found.shape)}, expected is {list(values.shape)}"
+
+
+def _largest(distance: NDArray[Any]) -> tuple[np.intp, ...]:
+    return np.unravel_index(int(np.argmax(distance)), distance.shape)
+
+
+def _place(at: tuple[np.intp, ...]) -> list[int]:
+    return [int(index) for index in at]
+
+
+def _other_bytes(found: bytes, expected: bytes, place: list[int]) -> str:
+    """What differs, from a few bytes before the first that does."""
+    n_both = min(len(found), len(expected))
+    n_same = next((i for i in range(n_both) if found[i] != expected[i]), n_both)
+    start = max(0, n_same - _SHOWN_BEFORE)
+    shown, right = (one[start : start + _SHOWN_BYTES] for one in (found, expected))
+    return (
+        f"has {shown!r} at {place} from byte {start} of {len(found)}, expected {right!r} of {len(expected)}"
+    )

@@ -41,7 +41,8 @@ def statistics_finding(
     named = next((one for one in found if one.model == server.model), None)
     if named is None or not named.n_requests:
         return None
-    parts = _parts(named, found, server.steps)
+    steps = tuple(dict.fromkeys(server.steps))
+    parts = _parts(named, found, steps)
     total_ns = sum(parts.values())
     if not total_ns:
         return None
@@ -57,7 +58,7 @@ def statistics_finding(
         confidence.lower("low", f"{count_text(named.n_requests)} requests, fewer than {_LEAST_REQUESTS}")
     weigh_cpu(confidence, cpu or {})
     weigh_run(confidence, state)
-    where = _where(model, named.model, server.steps)
+    where = _where(model, named.model, steps)
     mean_ns = parts[model, kind] / named.n_requests
     verb = "queues" if rule == QUEUES else "computes"
     claim = (

@@ -112,7 +112,7 @@ def model_figures(samples: pa.Table | None, phases: Sequence[str], manifest: Man
     """Figures of the models behind those that the load is for: an ensemble's steps in order, then the busiest."""
     servers = manifest.servers.values()
     own = {server.model for server in servers}
-    steps = [step for server in servers for step in server.steps]
+    steps = list(dict.fromkeys(step for server in servers for step in server.steps))
     by_model: dict[str, list[ModelStatistics]] = {}
     for one in model_statistics(samples, phases):
         if one.model not in own and own:

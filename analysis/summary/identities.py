@@ -90,12 +90,14 @@ def _of_server(
         stated.append(Identity(f"triton success{where}", meaning, n_success, n_ok, most))
     if tables.batches is not None:
         models = set(tables.batches.column("model").cast(pa.string()).unique().to_pylist())
-        steps = sorted({step for server in manifest.servers.values() for step in server.steps})
-        steps = steps if models & {*steps} else []  # else the ensemble stands for them
+        passed: Counter[str] = Counter()
+        for facts in manifest.servers.values():  # of one ensemble, or of others
+            passed |= Counter(facts.steps)
+        steps = sorted(passed) if models & passed.keys() else []  # else the ensemble stands for them
         for step in steps:
             batches, samples = _rows_of(tables.batches, "model", step), _rows_of(executed, "model", step)
             assert batches is not None
-            stated += _batch_identities(batches, samples, requests, f" of {step}{where}")
+            stated += _batch_identities(batches, samples, requests, f" of {step}{where}", passed[step])
         if not steps:
             stated += _batch_identities(tables.batches, tables.triton_samples, requests, where)
     if tables.joined is not None and tables.batches is not None:
@@ -118,23 +120,23 @@ def _known_of(table: pa.Table | None, server: str) -> pa.Table | None:
 
 
 def _batch_identities(
-    batches: pa.Table, samples: pa.Table | None, requests: Requests, of_what: str = ""
+    batches: pa.Table, samples: pa.Table | None, requests: Requests, of_what: str = "", n_passes: int = 1
 ) -> list[Identity]:
-    """`batches` and `samples` of one model, which every request passes."""
+    """`batches` and `samples` of one model, which every request passes `n_passes` times."""
     is_maybe = requests.outcome.is_any_of(MAY_HAVE_RUN)
     ok_rows, maybe_rows = int(requests.rows[requests.is_ok].sum()), int(requests.rows[is_maybe].sum())
     stated = []
     if _total(batches, "n_foreign") == 0:
-        meaning = f"rows in all batches{of_what} = rows of the requests that ended ok"
+        often = f", {n_passes} times" if n_passes > 1 else ""
+        meaning = f"rows in all batches{of_what} = rows of the requests that ended ok{often}"
         rows = _total(batches, "rows")
         largest = np.sort(requests.rows[requests.is_ok])[::-1]
-        cached_rows = int(
-            largest[: cache_hits(samples)].sum()
-        )  # at most: which were in the cache is not known
+        # at most: which were in the cache is not known
+        cached_rows = int(np.repeat(largest, n_passes)[: cache_hits(samples)].sum())
         # a model's error may be that of a request which was in a batch
         error_rows = int(requests.rows[requests.outcome.is_any_of(["server_error"])].sum())
-        most = ok_rows + maybe_rows + error_rows
-        stated.append(Identity(f"batch rows{of_what}", meaning, rows, ok_rows - cached_rows, most))
+        most = n_passes * (ok_rows + maybe_rows + error_rows)
+        stated.append(Identity(f"batch rows{of_what}", meaning, rows, n_passes * ok_rows - cached_rows, most))
     if samples is not None:
         n_executions = _total(samples, "execution_count")
         meaning = f"batches{of_what} that were recorded = executions that Triton counts"

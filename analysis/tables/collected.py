@@ -231,11 +231,13 @@ class KernelRecordingFacts:
 
 @dataclass(frozen=True, kw_only=True)
 class ValueChecks:
-    """How the values of replies were compared: right where |value - expected| <= atol + rtol * |expected|."""
+    """How values of replies were compared: floats within atol + rtol * |expected|, all else exactly."""
 
     every: Annotated[int, "of the requests those whose id is a multiple of it"]
     rtol: Annotated[float, "relative tolerance"]
     atol: Annotated[float, "absolute tolerance"]
-    reference_sha256: Annotated[str | None, LEFT_OUT, "of the user's file of answers"] = None
+    reference_sha256: Annotated[
+        str | None, LEFT_OUT, "of the user's file of answers, or with their function"
+    ] = None
     n_checked: Annotated[int | None, LEFT_OUT, "replies compared; a lost worker cannot say its own"] = None
     n_wrong: Annotated[int | None, LEFT_OUT, "of these the wrong ones"] = None

@@ -118,7 +118,11 @@ class ServerFacts:
     source: Annotated[str | None, "where the server comes from"] = None
     server_version: Annotated[str | None, "version of Triton"] = None
     batch_record: Annotated[bool | None, "the model writes a record of each batch"] = None
-    steps: Annotated[tuple[str, ...], Since(5), "of an ensemble the models behind it, in order"] = ()
+    steps: Annotated[
+        tuple[str, ...],
+        Since(5),
+        "of an ensemble the models behind it, in order, as often as a request passes them",
+    ] = ()
     decoupled: Annotated[
         tuple[str, ...],
         LEFT_OUT,

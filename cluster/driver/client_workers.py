@@ -26,6 +26,7 @@ from squall.cluster.node.endpoint import Endpoint
 from squall.cluster.placement import Node, Placement
 from squall.cluster.progress import Screen
 from squall.cluster.remote.spawn import Handle, ask_all, spawn
+from squall.models.answer_function import function_answers, load_function
 from squall.models.payload import PLAIN, RequestOptions, refuse_json
 from squall.models.reference import read_answers, reference_answers
 from squall.models.spec import ModelSpec
@@ -105,7 +106,7 @@ class Sending:
 
 @dataclass(frozen=True)
 class Expected:
-    """How replies are compared and with what; `reference_sha256` of the user's file, None for a head of the zoo."""
+    """How replies are compared and with what; `reference_sha256` of the user's file, None where there is none."""
 
     rule: ValueRule
     answers: Answers
@@ -138,10 +139,14 @@ def expected_replies(
     rule = ValueRule(every, config.rtol, config.atol)
     if config.reference is not None:
         return Expected(rule, *read_answers(Path(config.reference), spec, kinds))
+    inputs = scenario.clients.inputs
+    if config.function is not None:
+        screen.step(f"asking {config.function} for the answers to {len(kinds)} payloads")
+        function = load_function(config.function)
+        answers = function_answers(function, spec, kinds, scenario.seed, scenario.model.shapes, inputs)
+        return Expected(rule, answers, function.sha256)
     screen.step(f"computing the answers to {len(kinds)} payloads")
-    return Expected(
-        rule, reference_answers(spec, scenario.model.settings, scenario.seed, kinds, scenario.clients.inputs)
-    )
+    return Expected(rule, reference_answers(spec, scenario.model.settings, scenario.seed, kinds, inputs))
 
 
 def spawn_workers(

@@ -13,7 +13,7 @@ from squall.analysis.tables.manifest import PlanFacts
 from squall.analysis.verdict.figures import series_figures
 from squall.analysis.verdict.phase_figures import SeriesFigures
 from squall.analysis.wording import count_text
-from squall.models.spec import head_of
+from squall.models.spec import HEADS, head_of
 from squall.scenarios.config.scenario import Scenario
 from squall.scenarios.errors import ScenarioError
 from squall.scenarios.plan.closed import ClosedPlan
@@ -54,7 +54,12 @@ def refuse_strange_head(scenario: Scenario) -> None:
     or not with these settings."""
     entries, check = scenario.server_entries(), scenario.clients.check
     is_started = entries is None or any(entry.url is None for entry in entries)
-    if (is_started and scenario.model.repository is None) or (check is not None and check.reference is None):
+    is_of_zoo = is_started and scenario.model.repository is None
+    if check is not None and check.is_of_zoo and not is_of_zoo and scenario.model.name not in HEADS:
+        raise ScenarioError(
+            f"clients.check: {scenario.model.name} is no head of the zoo; give function or reference, its right values"
+        )
+    if is_of_zoo or (check is not None and check.is_of_zoo):
         head_of(scenario.model.name).sizes(scenario.model.settings)
 
 

@@ -9,6 +9,7 @@ import urllib.parse
 from squall.cluster.driver.client_workers import asked_of, expand_headers
 from squall.cluster.node.endpoint import attach, tls_of
 from squall.cluster.node.server import free_ports, refuse_no_model
+from squall.models.answer_function import load_function
 from squall.models.made import make_inputs
 from squall.models.spec import ModelSpec
 from squall.scenarios.config.scenario import Scenario
@@ -33,11 +34,14 @@ def _address(url: str) -> str:
 
 def check_before_ray(scenario: Scenario, plan: Plan | ClosedPlan, is_local: bool) -> None:
     """Servers that run already are ready, have the model, and it takes what the plan sends; of those to be started by a
-    local session, the ports are free and the repository has the model.
+    local session, the ports are free and the repository has the model. The function that knows right answers is there.
 
     Raises TargetError, and ScenarioError for a payload that the model does not take.
     """
     expand_headers(scenario.clients.headers, os.environ)
+    check = scenario.clients.check
+    if check is not None and check.function is not None:
+        load_function(check.function)
     server_addresses(scenario)
     for entry in scenario.server_entries() or ():
         if entry.url is not None:

@@ -38,7 +38,7 @@ class Endpoint:
     spec: ModelSpec
     has_records: bool
     steps: tuple[str, ...] = ()
-    """Models that the steps of an ensemble end in; empty for any other model."""
+    """Models that the steps of an ensemble end in, one that a request passes twice twice; empty for any other model."""
     decoupled: tuple[str, ...] = ()
     """Those models of the server that are, by name."""
 
@@ -147,14 +147,15 @@ def why_not(control: Control, path: str) -> str | None:
 
 
 def _steps(control: Control, config: dict[str, Any], n_levels: int = 8) -> tuple[str, ...]:
-    """Models at the ends of an ensemble's steps, each once; of a step that is an ensemble its own. Empty of others."""
-    found: dict[str, None] = {}
+    """Models at the ends of an ensemble's steps, as often as they are one; of a step that is an ensemble its own. Empty
+    of others."""
+    found: list[str] = []
     for step in (config.get("ensemble_scheduling") or {}).get("step") or ():
         name = str(step["model_name"])
         inner: tuple[str, ...] = ()
         if n_levels:
             inner = _steps(control, object_of(control, f"{path_of(name)}/config"), n_levels - 1)
-        found.update(dict.fromkeys(inner or (name,)))
+        found += inner or (name,)
     return tuple(found)
 
 

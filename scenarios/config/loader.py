@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
+from squall.scenarios.config.clients.check import function_from
 from squall.scenarios.config.fields import Section
 from squall.scenarios.config.overrides import apply_override, set_value
 from squall.scenarios.config.problems import describe_problem
@@ -29,7 +30,7 @@ MOST_VALUES = 1_000_000
 def load_scenario(path: Path | str, overrides: Sequence[str] = ()) -> Scenario:
     """The scenario in `path`, changed by each `key.path=value` of `overrides` in turn.
 
-    A relative trace file, model repository or reference file in the file is taken from the file's folder, one in an
+    A relative trace file, model repository or file of right answers in it is taken from its folder, one in an
     override from the current folder. An override reaches a phase by name (`phases.burst.arrivals.rate=300/s`)
     or by index (`phases[1]`, `phases.1`); its value is YAML.
     """
@@ -154,6 +155,8 @@ def resolve_paths(mapping: dict[str, Any], folder: Path) -> None:
         named = section.get(key) if isinstance(section, dict) else None
         if isinstance(section, dict) and isinstance(named, str | Path) and named:
             section[key] = str((folder / named).resolve())
+    if isinstance(check, dict) and isinstance(check.get("function"), str):
+        check["function"] = function_from(check["function"], folder)
 
 
 def _sections(value: Any) -> list[dict[str, Any]]:

@@ -79,7 +79,7 @@ class ModelConfig(Section):
     precision: Literal["fp32", "fp16"] = "fp32"
     cuda_graphs: bool = False  # torch on a GPU: one graph per batch size, captured before the server is ready
     repository: Text | None = None
-    shapes: dict[str, tuple[Count, ...]] = Field(default_factory=dict)  # dims of inputs the model leaves open
+    shapes: dict[str, tuple[Whole, ...]] = Field(default_factory=dict)  # dims of inputs the model leaves open
 
     @model_validator(mode="after")
     def _parts_fit(self) -> ModelConfig:
@@ -209,9 +209,9 @@ class Scenario(Section):
             refuse_tls_without_its_server(self.clients.tls, self.clients.protocol, where, server)
             self._refuse_close_recordings(server)
         check = self.clients.check
-        if check is not None and check.reference is None and self.model.repository is not None:
+        if check is not None and check.is_of_zoo and self.model.repository is not None:
             raise ValueError(
-                "clients.check: for a model in model.repository it needs reference, its right values"
+                "clients.check: for a model in model.repository it needs function or reference, its right values"
             )
         for phase in self.phases:
             self._refuse_bad_rows(phase)

@@ -22,7 +22,7 @@ from squall.analysis.storage.store import RunStore
 from squall.cluster.node.agent import FIRST_SERVER
 from squall.cluster.node.checkup import NodeCheckup
 from squall.cluster.node.injected.ring_folder import rings_of
-from squall.cluster.node.server import free_ports, triton_options
+from squall.cluster.node.server import Ports, free_ports, triton_options
 from squall.cluster.node.server_environment import server_environment
 from squall.cluster.node.triton_home import find_triton
 from squall.scenarios.config.servers import ServerConfig
@@ -182,15 +182,17 @@ def their_server(
     injected: list[str],
     cache_bytes: int = 0,
     others: Sequence[str] = (),
+    further: Sequence[str] = (),
+    ports: Ports | None = None,
 ) -> Iterator[str]:
     """URL of a Triton that somebody else started, with `injected` in its environment: NAME=VALUE. `others`: models that
-    it loads beside."""
-    home, ports = find_triton(), free_ports(ServerConfig())
+    it loads beside; `further`: options of tritonserver; `ports`: free ones, where the caller must know them."""
+    home, ports = find_triton(), ports or free_ports(ServerConfig())
     folder.mkdir()
     environment = server_environment(folder, home.library_dirs) | dict(one.split("=", 1) for one in injected)
     backends = ["--backend-directory", str(home.backends)] if home.backends else []
     options = triton_options(str(models), model, ports, region_prefix(str(folder)), "theirs")
-    options += [f"--load-model={other}" for other in others]
+    options += [*(f"--load-model={other}" for other in others), *further]
     if cache_bytes:
         caches = home.binary.parents[1] / "caches"
         options += ["--cache-directory", str(caches), "--cache-config", f"local,size={cache_bytes}"]

@@ -183,3 +183,24 @@ def test_a_size_that_is_left_open_must_be_stated() -> None:
         "model.shapes.input_ids: model m leaves the size open ([-1]), state it, or the law of it in"
         " clients.inputs.input_ids.sizes"
     )
+
+
+@pytest.mark.parametrize("size", [0, 1, 7])
+def test_a_size_may_be_stated_also_none(size: int) -> None:
+    arrays = make_inputs(spec_of(IDS), 2, 0, 1, {"input_ids": (size,)})
+    assert arrays["input_ids"].shape == (2, size)
+
+
+@pytest.mark.parametrize(
+    ("shapes", "why"),
+    [
+        ({"input_idz": (3,)}, "input_idz: model m has no such input, did you mean 'input_ids'?"),
+        ({"input_ids": (3, 4)}, "input_ids: [3, 4], but model m takes [-1]"),
+        ({"input_ids": ()}, "input_ids: [], but model m takes [-1]"),
+        ({"input_ids": (3,), "B": (3, 4)}, "B: [3, 4], but model m takes [-1, 5]"),
+    ],
+)
+def test_sizes_that_are_not_the_models_are_refused(shapes: dict[str, tuple[int, ...]], why: str) -> None:
+    with pytest.raises(ScenarioError) as caught:
+        make_inputs(spec_of(IDS, TensorSpec("B", "FP32", (-1, 5))), 1, 0, 1, shapes)
+    assert str(caught.value) == f"model.shapes.{why}"

@@ -67,6 +67,9 @@ def test_a_file_of_answers_names_output_rows_and_variant(tmp_path: Path) -> None
         (3, 1): {"A": [[1, 1]] * 3},
         (1, 0): {"A": [[0, 0]]},
     }
+    assert (
+        answers[1, 0]["A"].dtype == np.float64
+    )  # whole numbers in the file, floats of the model: within a tolerance
 
 
 @pytest.mark.parametrize(

@@ -166,6 +166,56 @@ def test_an_output_without_its_bytes_cannot_be_compared_and_is_not_passed_over()
     assert made.judge(Reply(body + bytes(8), n_json_bytes=len(body)), encode_id(3)) == ("bad_reply", why)
 
 
+def fault(expected: NDArray[Any], found: NDArray[Any]) -> str:
+    """With a tolerance in which most is right."""
+    tally = Tally()
+    why = ValueCheck({"OUT": expected}, ValueRule(1, 1.0, 1.0), tally).fault_of({"OUT": found})
+    assert tally == Tally(1, int(why != ""))
+    return why
+
+
+@pytest.mark.parametrize(
+    ("expected", "found", "why"),
+    [
+        (np.array([2**60], np.int64), np.array([2**60 + 1], np.int64),
+         "is 1152921504606846977 at [0], expected 1152921504606846976: the largest difference"),
+        (np.array([2**64 - 1], np.uint64), np.array([2**64 - 2], np.uint64),
+         "is 18446744073709551614 at [0], expected 18446744073709551615: the largest difference"),
+        (np.array([1000], np.int32), np.array([1001], np.int32),
+         "is 1001 at [0], expected 1000: the largest difference"),
+        (np.array([[3, 250]], np.uint8), np.array([[4, 0]], np.uint8),
+         "is 0 at [0, 1], expected 250: the largest difference"),
+        (np.array([True, False]), np.array([True, True]), "is True at [1], expected False: the largest difference"),
+        (np.array([1], np.int8), np.array([[1]], np.int8), "has shape [1, 1], expected is [1]"),
+        (np.zeros((0, 2), np.int8), np.zeros((0, 2), np.int8), ""),
+        (np.zeros((0,)), np.zeros((0,), np.float32), ""),
+        (np.array([2**60], np.int64), np.array([2**60], np.int64), ""),
+    ],
+)  # fmt: skip
+def test_whole_numbers_and_booleans_are_compared_exactly(
+    expected: NDArray[Any], found: NDArray[Any], why: str
+) -> None:
+    assert fault(expected, found) == (f"output OUT {why}" if why else "")
+
+
+@pytest.mark.parametrize(
+    ("expected", "found", "why"),
+    [
+        ([b"a", b""], [b"a", b""], ""),
+        ([b"a\0", b""], [b"a", b""],
+         r"has b'a' at [0, 0] from byte 0 of 1, expected b'a\x00' of 2: the first of 1 that differ"),
+        ([b"0123456789abcdefghijklmnop", b"x"], [b"0123456789ab_defghijklmnop", b"y"],
+         "has b'89ab_defghijklmn' at [0, 0] from byte 8 of 26, expected b'89abcdefghijklmn' of 26: the first of 2 that"
+         " differ"),
+    ],
+)  # fmt: skip
+def test_bytes_are_compared_exactly_and_shown_where_they_differ(
+    expected: list[bytes], found: list[bytes], why: str
+) -> None:
+    arrays = [np.array([elements], object) for elements in (expected, found)]
+    assert fault(*arrays) == (f"output OUT {why}" if why else "")
+
+
 def test_raw_data_of_each_datatype_is_read_as_numpy_wrote_it() -> None:
     values = np.array([[0, 1, 1], [1, 0, 1]])
     for datatype, dtype in (("BOOL", np.bool_), ("UINT8", np.uint8), ("FP64", np.float64)):

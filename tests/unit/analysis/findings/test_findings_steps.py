@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pytest
 
 from squall.analysis.storage.store import RunStore
 from squall.analysis.summary.summary import summarise
@@ -57,3 +58,29 @@ def test_a_neighbour_under_another_load_has_no_finding_and_breaks_no_count(tmp_p
     found, _ = diagnose(store)
     assert {one.scope.instance for one in found if one.level == "window"} == {"seqlen_head_0_0"}
     assert all(one.is_met for one in summarise(store).identities)
+
+
+def with_steps(steps: list[str], is_twice: bool) -> SyntheticRun:
+    """The model is a step of an ensemble, `other` another, which each request passes once more where it `is_twice`."""
+    run = run_of(length_ns=SHORT_NS, is_foreign=False)
+    run.manifest["servers"]["server-0"] |= {"model": "pipe", "steps": steps}
+    batches = run.tables["batches"]
+    for place in range(len(batches["phase"])):
+        if is_twice and batches["model"][place] == "other":
+            row = {name: values[place] for name, values in batches.items()}
+            row |= {"start_ns": row["end_ns"], "end_ns": row["end_ns"] + SHORT_NS}
+            for name, value in row.items():
+                batches[name].append(value)
+    return run
+
+
+@pytest.mark.parametrize("is_twice", [True, False])
+@pytest.mark.parametrize("is_said", [True, False])
+def test_a_step_has_the_rows_of_a_request_as_often_as_it_is_one(
+    tmp_path: Path, is_twice: bool, is_said: bool
+) -> None:
+    steps = ["seqlen_head", "other", *(["other"] if is_said else [])]
+    summary = summarise(with_steps(steps, is_twice).write(tmp_path))
+    (rows,) = [one for one in summary.identities if one.name == "batch rows of other"]
+    assert rows.is_met == (is_twice == is_said)
+    assert rows.meaning.endswith(", 2 times") == is_said

@@ -10,7 +10,7 @@ import pytest
 from squall.analysis.tables.document import read_section, to_json
 from squall.analysis.tables.manifest import PlanFacts
 from squall.analysis.verdict.figures import series_figures
-from squall.cluster.driver.intent import announce, describe_plan, refuse_empty
+from squall.cluster.driver.intent import announce, describe_plan, refuse_empty, refuse_strange_head
 from squall.scenarios.config.loader import scenario_from_mapping
 from squall.scenarios.errors import ScenarioError
 from squall.scenarios.plan.drafting import plan_closed
@@ -80,3 +80,29 @@ def test_a_closed_loop_announces_its_users_and_no_schedule() -> None:
     assert announce(described) == [
         f"closed loop of 1,200 users: no schedule; plan sha256 {plan.sha256()[:12]}"
     ]
+
+
+@pytest.mark.parametrize(
+    ("check", "why"),
+    [
+        ({}, "clients.check: mine is no head of the zoo; give function or reference, its right values"),
+        ({"function": "numpy:negative"}, None),
+        ({"reference": "right.npz"}, None),
+    ],
+)
+def test_answers_of_a_model_that_is_no_head_must_be_given(check: dict[str, str], why: str | None) -> None:
+    mapping = {
+        "name": "x", "seed": 1, "model": {"name": "mine"}, "server": {"url": "http://h:8000"},
+        "clients": {"check": check},
+        "phases": [
+            {"name": "main", "kind": "measure", "duration": "1s", "arrivals": {"kind": "poisson", "rate": "9/s"}},
+            {"name": "drain", "kind": "drain", "duration": "1s"},
+        ],
+    }  # fmt: skip
+    scenario = scenario_from_mapping(mapping, "test")
+    if why is None:
+        refuse_strange_head(scenario)
+        return
+    with pytest.raises(ScenarioError) as caught:
+        refuse_strange_head(scenario)
+    assert str(caught.value) == why

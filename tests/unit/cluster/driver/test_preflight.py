@@ -57,6 +57,17 @@ def test_rows_that_the_model_does_not_take_are_refused(
         check_before_ray(one, plan, is_local=False)
 
 
+def test_a_function_that_knows_the_answers_must_be_there(tmp_path: Path) -> None:
+    path = tmp_path / "right.py"
+    clients = {"check": {"function": f"{path}:right"}}
+    one = scenario(server={}, clients=clients, model={"name": "linear_head"})
+    plan = plan_scenario(one)
+    with pytest.raises(ScenarioError, match=r"right\.py:right: cannot be read: No such file or directory$"):
+        check_before_ray(one, plan, is_local=False)
+    path.write_text("def right(inputs): return {}")
+    check_before_ray(one, plan, is_local=False)
+
+
 def test_a_size_that_the_model_leaves_open_must_be_stated(monkeypatch: pytest.MonkeyPatch) -> None:
     served(monkeypatch, 8, (-1,))
     one = scenario()

@@ -75,6 +75,20 @@ def test_models_that_answer_after_their_execution_are_told_whoever_asks_them(
     assert attached().decoupled == ("step", "vers")
 
 
+def test_steps_are_told_in_their_order_and_as_often_as_a_request_passes_them(
+    server: type[ScriptedControl],
+) -> None:
+    """Also those of an ensemble that is a step."""
+
+    def of(*steps: str) -> dict[str, Any]:
+        return {**MODEL, "ensemble_scheduling": {"step": [{"model_name": name} for name in steps]}}
+
+    for name, config in {"inner": of("a", "b"), "a": MODEL, "b": MODEL}.items():
+        server.answers[f"/v2/models/{name}/config"] = config
+    server.answers["/v2/models/vers/versions/10/config"] = of("inner", "b", "a")
+    assert attached().steps == ("a", "b", "b", "a")
+
+
 def test_a_model_that_names_no_version_is_no_triton(server: type[ScriptedControl]) -> None:
     server.answers["/v2/models/vers"] = {"name": "vers", "versions": []}
     with pytest.raises(TargetError, match="names no version of itself"):

@@ -65,7 +65,19 @@ def test_without_shared_memory_and_checks_a_scenario_is_what_it_was() -> None:
         (
             {"check": {}},
             {"repository": "/x"},
-            "clients.check: for a model in model.repository it needs reference",
+            "clients.check: for a model in model.repository it needs function or reference",
+        ),
+        (
+            {"check": {"function": "right.npz"}},
+            {},
+            "clients.check.function: 'right.npz' must be package.module:function or path/to/file.py:function",
+        ),
+        ({"check": {"function": "right.py:"}}, {}, "clients.check.function: 'right.py:' must be"),
+        ({"check": {"function": "own.right:a.b"}}, {}, "clients.check.function: 'own.right:a.b' must be"),
+        (
+            {"check": {"function": "own.right:answers", "reference": "right.npz"}},
+            {},
+            "clients.check: the right values come from function or from reference, not from both",
         ),
         ({"shared_memory": {"input": True}}, {}, "clients.shared_memory.input: unknown key"),
         ({"shared_memory": {"inputs": False, "outputs": False}}, {}, "use shared_memory: false"),
@@ -84,6 +96,30 @@ def test_a_reference_is_taken_from_the_folder_of_the_scenario_file(tmp_path: Pat
     check = load_scenario(path).clients.check
     assert check is not None
     assert check.reference == str(tmp_path / "right.npz")
+
+
+@pytest.mark.parametrize(
+    ("named", "kept"),
+    [
+        ("right.py:answers", "{folder}/right.py:answers"),
+        ("../own/right.py:answers", "{above}/own/right.py:answers"),
+        ("/own/right.py:answers", "/own/right.py:answers"),
+        ("own.right:answers", "own.right:answers"),
+        ("numpy:negative", "numpy:negative"),
+    ],
+)
+def test_a_function_in_a_file_is_taken_from_the_folder_of_the_scenario_file(
+    tmp_path: Path, named: str, kept: str
+) -> None:
+    path = tmp_path / "s.yaml"
+    loaded = scenario_of({"check": {"function": named}}, repository="/models")
+    path.write_text(yaml.safe_dump(loaded.to_mapping()))
+    check = load_scenario(path).clients.check
+    assert check is not None
+    assert check.function == kept.format(folder=tmp_path, above=tmp_path.parent)
+    changed = load_scenario(path, ["clients.check.function=here.py:answers"]).clients.check
+    assert changed is not None
+    assert changed.function == f"{Path.cwd()}/here.py:answers"
 
 
 def test_laws_of_inputs_are_written_as_they_were_given() -> None:

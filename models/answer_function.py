@@ -1,0 +1,157 @@
+"""Right answers from a function of the user's: found by its name, called for each payload, held to the model's spec."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import sys
+import traceback
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import redirect_stdout
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from squall.models.made import Made, make_inputs
+from squall.models.payload import NUMPY, read_tensor, write_tensor
+from squall.models.reference import Kind, comparable
+from squall.models.spec import ModelSpec, TensorSpec
+from squall.scenarios.errors import ScenarioError
+
+Arrays = Mapping[str, NDArray[Any]]
+_MOST_CHARACTERS = 300
+
+
+@dataclass(frozen=True)
+class AnswerFunction:
+    """`call` gives outputs by name for inputs by name. `sha256`: of the file that holds it, in hex; None where none
+    does."""
+
+    name: str
+    call: Callable[[dict[str, NDArray[Any]]], Arrays]
+    sha256: str | None
+
+    @property
+    def where(self) -> str:
+        """What an error begins with."""
+        return f"clients.check.function: {self.name}"
+
+
+def load_function(name: str) -> AnswerFunction:
+    """The function that `package.module:function` or `path/to/file.py:function` names; a file is read anew each time.
+
+    What it prints goes to stderr. Raises ScenarioError of one line where the module cannot be imported or has none.
+    """
+    where = f"clients.check.function: {name}"
+    place, _, attribute = name.rpartition(":")
+    try:
+        source = Path(place).read_bytes() if place.endswith(".py") else None
+    except OSError as error:
+        raise ScenarioError(f"{where}: cannot be read: {error.strerror or error}") from error
+    try:
+        with redirect_stdout(sys.stderr):
+            module = importlib.import_module(place) if source is None else _module_of(Path(place), source)
+    except (Exception, SystemExit) as error:  # whatever the user's code does as it is imported
+        raise ScenarioError(f"{where}: cannot be imported: {_said(error)}") from error
+    call = getattr(module, attribute, None)
+    if not callable(call):
+        what = "has no function" if call is None else "has something else, no function, of the name"
+        raise ScenarioError(f"{where}: {place} {what} {attribute}")
+    file = getattr(module, "__file__", None)
+    sha256 = hashlib.sha256(Path(file).read_bytes()).hexdigest() if file and Path(file).is_file() else None
+    return AnswerFunction(name, call, sha256)
+
+
+def function_answers(
+    function: AnswerFunction,
+    spec: ModelSpec,
+    kinds: Iterable[Kind],
+    seed: int,
+    shapes: Mapping[str, tuple[int, ...]] | None = None,
+    made: Made | None = None,
+) -> dict[Kind, dict[str, NDArray[Any]]]:
+    """Outputs by name for each (rows, variant), as the function gives them to the inputs that squall makes.
+
+    `seed`, `shapes` and `made` are those of the payloads. BF16 goes in and comes out as FP32, BYTES as an array of
+    bytes objects; integers become those of the output's datatype. Outputs that it leaves out are not compared. Raises
+    ScenarioError of one line where it raises, and for an output that the model has not, or not in this shape or kind.
+    """
+    answers = {}
+    for rows, variant in sorted(set(kinds)):
+        inputs = make_inputs(spec, rows, variant, seed, shapes, made)
+        for tensor in spec.inputs:
+            if tensor.datatype == "BF16":
+                array = inputs[tensor.name]
+                inputs[tensor.name] = read_tensor("BF16", array.shape, write_tensor(array))
+        of = f"{function.where}: for {rows} rows of payload variant {variant} it"
+        try:
+            with redirect_stdout(sys.stderr):
+                outputs = function.call(inputs)
+        except (Exception, SystemExit) as error:  # whatever the user's code does
+            raise ScenarioError(f"{of} raised {_said(error)}") from error
+        if not isinstance(outputs, Mapping) or not outputs:
+            what = "no output" if isinstance(outputs, Mapping) else f"a {type(outputs).__name__}"
+            raise ScenarioError(f"{of} gave {what}, it must give arrays by name of the output")
+        answers[rows, variant] = {
+            str(name): _fitting(name, array, spec, rows, of) for name, array in outputs.items()
+        }
+    return answers
+
+
+def _module_of(path: Path, source: bytes) -> ModuleType:
+    """Raises what its code raises."""
+    name = f"squall_answers_{hashlib.sha256(str(path).encode()).hexdigest()[:16]}"
+    module = ModuleType(name)
+    module.__file__ = str(path)
+    code = compile(source, str(path), "exec", dont_inherit=True)
+    sys.modules[name] = module  # dataclasses and pickle look their module up
+    exec(code, module.__dict__)
+    return module
+
+
+def _fitting(name: object, array: Any, spec: ModelSpec, rows: int, of: str) -> NDArray[Any]:
+    """The array as it is compared. Raises ScenarioError where the model has no such output."""
+    tensor = next((one for one in spec.outputs if one.name == name), None)
+    if tensor is None:
+        names = ", ".join(one.name for one in spec.outputs)
+        raise ScenarioError(f"{of} gave output {name}, model {spec.name} has {names}")
+    if not isinstance(array, np.ndarray | np.generic):
+        raise ScenarioError(f"{of} gave a {type(array).__name__} as output {name}, it must be a numpy array")
+    found = np.asarray(array)
+    dims = (rows, *tensor.dims) if spec.is_batched else tensor.dims
+    fits = len(dims) == found.ndim and all(
+        dim in (-1, size) for dim, size in zip(dims, found.shape, strict=True)
+    )
+    why = "" if fits else f"shape {list(found.shape)}"
+    if not why and not _holds(found, tensor):
+        why = f"values of {found.dtype}"
+    if why:
+        raise ScenarioError(f"{of} gave output {name} {why}, the model's is {tensor.datatype} {list(dims)}")
+    is_whole = tensor.datatype in NUMPY and np.dtype(NUMPY[tensor.datatype]).kind in "iu"
+    return found.astype(NUMPY[tensor.datatype]) if is_whole else comparable(found, tensor)
+
+
+def _holds(found: NDArray[Any], tensor: TensorSpec) -> bool:
+    """Whether the output's datatype can hold these values."""
+    if tensor.datatype == "BYTES":
+        return found.dtype.kind == "O" and all(isinstance(one, bytes) for one in found.ravel().tolist())
+    dtype = np.dtype(NUMPY.get(tensor.datatype, np.float32))  # BF16 is compared as FP32
+    if dtype.kind == "f":
+        return found.dtype.kind in "iuf"
+    if dtype.kind == "b":
+        return found.dtype.kind == "b"
+    limits = np.iinfo(dtype.name)
+    is_whole = found.dtype.kind in "iu"
+    return is_whole and (not found.size or limits.min <= int(found.min()) <= int(found.max()) <= limits.max)
+
+
+def _said(error: BaseException) -> str:
+    """In one line: its kind, its text, and where it was raised."""
+    frames = traceback.extract_tb(error.__traceback__)
+    at = f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
+    text = " ".join(str(error).split())[:_MOST_CHARACTERS]
+    return f"{type(error).__name__}: {text}{at}" if text else f"{type(error).__name__}{at}"

@@ -1,0 +1,211 @@
+"""Right answers from a function: how it is found, what it is given, and what it may give."""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from squall.models.answer_function import AnswerFunction, function_answers, load_function
+from squall.models.made import make_inputs
+from squall.models.payload import read_tensor, write_tensor
+from squall.models.spec import ModelSpec, TensorSpec
+from squall.scenarios.config.clients.inputs import InputConfig
+from squall.scenarios.errors import ScenarioError
+
+SPEC = ModelSpec(
+    "own", "1",
+    (TensorSpec("X", "FP32", (-1,)), TensorSpec("HALF", "BF16", (2,)), TensorSpec("TEXT", "BYTES", (1,))),
+    (TensorSpec("SUM", "FP32", (1,)), TensorSpec("SMALL", "UINT8", (2,)), TensorSpec("IS", "BOOL", (1,)),
+     TensorSpec("TEXT", "BYTES", (-1,)), TensorSpec("BF", "BF16", (1,))),
+    8,
+)  # fmt: skip
+MADE = {"X": InputConfig.model_validate({"sizes": {"kind": "uniform", "low": 1, "high": 9}})}
+SEED = 5
+Arrays = dict[str, NDArray[Any]]
+
+
+def answers(call: Callable[[Arrays], Any], kinds: list[tuple[int, int]]) -> dict[tuple[int, int], Arrays]:
+    return function_answers(AnswerFunction("own:right", call, None), SPEC, kinds, SEED, None, MADE)
+
+
+def test_it_is_given_what_is_sent_once_for_each_kind_of_request() -> None:
+    seen: list[Arrays] = []
+
+    def right(inputs: Arrays) -> Arrays:
+        seen.append(inputs)
+        return {"SUM": inputs["X"].sum(axis=1, keepdims=True), "TEXT": inputs["TEXT"]}
+
+    found = answers(right, [(2, 1), (1, 0), (2, 1), (2, 0)])
+    assert list(found) == [(1, 0), (2, 0), (2, 1)]
+    for (rows, variant), given in zip(found, seen, strict=True):
+        sent = make_inputs(SPEC, rows, variant, SEED, None, MADE)
+        assert np.array_equal(given["X"], sent["X"])
+        assert given["TEXT"].tolist() == sent["TEXT"].tolist()
+        assert np.array_equal(given["HALF"], read_tensor("BF16", (rows, 2), write_tensor(sent["HALF"])))
+        assert given["HALF"].dtype == np.float32
+        assert found[rows, variant].keys() == {"SUM", "TEXT"}
+        assert np.array_equal(found[rows, variant]["SUM"][:, 0], sent["X"].sum(axis=1))
+    assert len({given["X"].shape[1] for given in seen}) > 1  # sizes of their own
+
+
+def given_for_one_row(name: str, array: Any) -> NDArray[Any]:
+    return answers(lambda _: {name: array}, [(1, 0)])[1, 0][name]
+
+
+@pytest.mark.parametrize(
+    ("name", "array", "dtype"),
+    [
+        ("SUM", np.array([[1.5]]), np.float64),
+        ("SUM", np.array([[3]]), np.float64),
+        ("SUM", np.array([[np.nan]], np.float16), np.float16),
+        ("BF", np.array([[0.5]], np.float32), np.float32),
+        ("BF", np.array([[2]]), np.float64),
+        ("SMALL", np.array([[0, 255]]), np.uint8),
+        ("IS", np.array([[True]]), np.bool_),
+        ("TEXT", np.array([[b"a\0", b""]], object), np.object_),
+        ("TEXT", np.zeros((1, 0), object), np.object_),
+    ],
+)
+def test_what_the_datatype_holds_is_taken(name: str, array: NDArray[Any], dtype: type) -> None:
+    found = given_for_one_row(name, array)
+    assert found.dtype == dtype
+    assert found.tolist() == array.tolist() or np.isnan(array.astype(float)).all()
+
+
+_IT = r"clients\.check\.function: own:right: for 1 rows of payload variant 0 it"
+
+
+@pytest.mark.parametrize(
+    ("name", "array", "why"),
+    [
+        ("SUMM", np.zeros((1, 1)), "gave output SUMM, model own has SUM, SMALL, IS, TEXT, BF"),
+        ("SUM", [[1.0]], "gave a list as output SUM, it must be a numpy array"),
+        ("SUM", np.zeros(1), r"gave output SUM shape \[1\], the model's is FP32 \[1, 1\]"),
+        ("SUM", np.zeros((2, 1)), r"gave output SUM shape \[2, 1\], the model's is FP32 \[1, 1\]"),
+        ("SUM", np.array([["x"]]), r"gave output SUM values of <U1, the model's is FP32 \[1, 1\]"),
+        ("SUM", np.array([[True]]), r"gave output SUM values of bool, the model's is FP32 \[1, 1\]"),
+        ("SMALL", np.array([[0, 256]]), r"gave output SMALL values of int64, the model's is UINT8 \[1, 2\]"),
+        ("SMALL", np.array([[0, -1]]), r"gave output SMALL values of int64, the model's is UINT8 \[1, 2\]"),
+        ("SMALL", np.array([[0.0, 1.0]]), r"gave output SMALL values of float64, the model's is UINT8"),
+        ("IS", np.array([[1]]), r"gave output IS values of int64, the model's is BOOL \[1, 1\]"),
+        ("TEXT", np.array([[b"a"]]), r"gave output TEXT values of \|S1, the model's is BYTES \[1, -1\]"),
+        ("TEXT", np.array([["a"]], object), r"gave output TEXT values of object, the model's is BYTES"),
+    ],
+)
+def test_what_the_model_cannot_answer_is_refused(name: str, array: Any, why: str) -> None:
+    with pytest.raises(ScenarioError, match=f"^{_IT} {why}"):
+        given_for_one_row(name, array)
+
+
+@pytest.mark.parametrize(("given", "what"), [(None, "a NoneType"), ({}, "no output"), ([1], "a list")])
+def test_it_must_give_outputs_by_name(given: Any, what: str) -> None:
+    with pytest.raises(ScenarioError, match=f"{_IT} gave {what}, it must give arrays by name of the output"):
+        answers(lambda _: given, [(1, 0)])
+
+
+def ends(_: Arrays) -> Arrays:
+    raise SystemExit(3)
+
+
+def fails(_: Arrays) -> Arrays:
+    raise ValueError("of two\nlines")
+
+
+@pytest.mark.parametrize(
+    ("call", "why"), [(fails, "ValueError: of two lines"), (ends, "SystemExit: 3"), (lambda x: x["Y"], "KeyError: 'Y'")]
+)  # fmt: skip
+def test_what_it_raises_is_told_in_one_line_with_its_place(
+    call: Callable[[Arrays], Arrays], why: str
+) -> None:
+    with pytest.raises(ScenarioError) as caught:
+        answers(call, [(1, 0)])
+    line = str(caught.value)
+    assert f" it raised {why} (test_answer_function.py, line " in line
+    assert "\n" not in line
+
+
+FILE = """
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+print("as it is imported")
+VALUE = 3
+
+
+@dataclass
+class Held:
+    value: int
+
+
+def right(inputs):
+    print("as it is called")
+    return {"SUM": inputs["X"].sum(axis=1, keepdims=True) * Held(1).value}
+"""
+
+
+def test_a_function_of_a_file_is_called_and_prints_nothing_to_stdout(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "right.py"
+    path.write_text(FILE)
+    function = load_function(f"{path}:right")
+    assert function.sha256 == hashlib.sha256(FILE.encode()).hexdigest()
+    found = function_answers(function, SPEC, [(2, 0)], SEED, None, MADE)
+    sent = make_inputs(SPEC, 2, 0, SEED, None, MADE)
+    assert np.array_equal(found[2, 0]["SUM"][:, 0], sent["X"].sum(axis=1))
+    shown = capsys.readouterr()
+    assert (shown.out, shown.err) == ("", "as it is imported\nas it is called\n")
+    path.write_text(FILE.replace("def right", "def left"))
+    with pytest.raises(ScenarioError, match=r"right\.py has no function right$"):
+        load_function(f"{path}:right")
+
+
+def test_a_function_of_a_module_is_found_as_python_finds_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = tmp_path / "their_own_answers"
+    package.mkdir()
+    (package / "right.py").write_text("def right(inputs): return {}\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    function = load_function("their_own_answers.right:right")
+    assert function.call is sys.modules["their_own_answers.right"].right
+    assert function.sha256 == hashlib.sha256(b"def right(inputs): return {}\n").hexdigest()
+    assert load_function("builtins:dict").sha256 is None
+
+
+@pytest.mark.parametrize(
+    ("code", "why"),
+    [
+        (None, r"cannot be read: No such file or directory"),
+        ("def right(:", r"cannot be imported: SyntaxError: .*"),
+        ("import surely_not_there", r"cannot be imported: ModuleNotFoundError: .* \(right\.py, line 1\)"),
+        ("\nraise ValueError('odd\\nin lines')", r"cannot be imported: ValueError: odd in lines \(right\.py, line 2\)"),
+        ("import sys; sys.exit()", r"cannot be imported: SystemExit \(right\.py, line 1\)"),
+        ("open('/surely/not')", r"cannot be imported: FileNotFoundError: .*'/surely/not' \(right\.py, line 1\)"),
+        ("left = 1", r".*/right\.py has no function right"),
+        ("right = 1", r".*/right\.py has something else, no function, of the name right"),
+    ],
+)  # fmt: skip
+def test_a_file_without_the_function_is_refused_in_one_line(
+    tmp_path: Path, code: str | None, why: str
+) -> None:
+    path = tmp_path / "right.py"
+    if code is not None:
+        path.write_text(code)
+    with pytest.raises(ScenarioError, match=f"^clients.check.function: {path}:right: {why}$"):
+        load_function(f"{path}:right")
+
+
+def test_a_module_that_is_not_there_is_refused() -> None:
+    with pytest.raises(
+        ScenarioError, match=r"surely_not\.there:right: cannot be imported: ModuleNotFoundError"
+    ):
+        load_function("surely_not.there:right")
