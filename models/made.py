@@ -83,13 +83,13 @@ def make_inputs(
     rng = np.random.default_rng(np.random.SeedSequence([seed, rows, variant]))
     inputs = {}
     for tensor in spec.inputs:
-        dims = _dims_of(tensor, spec, variant, seed, shapes or {}, made)
+        dims = dims_of(tensor, spec, variant, seed, shapes or {}, made)
         fixed = TensorSpec(tensor.name, tensor.datatype, dims)
         inputs[tensor.name] = make_input(fixed, rows if spec.is_batched else None, rng, made.get(tensor.name))
     return inputs
 
 
-def _dims_of(
+def dims_of(
     tensor: TensorSpec,
     spec: ModelSpec,
     variant: int,

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,12 +25,15 @@ from squall.actors.load.shared_memory import (
     place_tensors,
     register,
 )
-from squall.actors.messages.grpc_wire import grpc_template
-from squall.actors.messages.http_wire import http_template
+from squall.actors.messages.grpc_wire import GrpcTemplate, grpc_head, grpc_template
+from squall.actors.messages.http_wire import HttpTemplate, http_head, http_template
+from squall.actors.messages.packed import PackFile, PackWriter
+from squall.actors.messages.packed_templates import Form, PackedTemplates
 from squall.actors.messages.template import Layout, Template, TemplateKey
+from squall.actors.messages.value_check import ValueCheck
 from squall.actors.net.loop import Loop
 from squall.actors.net.stream import Address, Route, TlsSettings
-from squall.models.payload import encode_body
+from squall.models.payload import ID_DIGITS, PREFIX, encode_body
 from squall.models.spec import ModelSpec
 from squall.scenarios.errors import ClusterError, TargetError
 from squall.scenarios.plan.closed import ClosedPlan
@@ -68,23 +72,28 @@ class TargetSettings:
         return self.unix or f"{self.host}:{self.port}"
 
 
-def keys_needed(plan: Plan | ClosedPlan, n_targets: int, choice: Choice) -> set[TemplateKey]:
-    """The distinct (target, rows, variant) that a plan may need.
-
-    Raises ClusterError for a plan that is not of these targets, or says them where the worker is to choose.
-    """
+def refuse_strange_plan(plan: Plan | ClosedPlan, n_targets: int, choice: Choice) -> None:
+    """Raises ClusterError for a plan that is not of these targets, or says them where the worker is to choose."""
     target = plan.target
     if choice != "planned":
         if target is not None:
             raise ClusterError(
                 "the plan says which server each request is for, and the worker is to choose it"
             )
-        kinds = plan.request_kinds() if isinstance(plan, ClosedPlan) else templates_needed(plan)
-        return {(number, *kind) for number in range(n_targets) for kind in kinds}
+        return
     if target is None and n_targets > 1 and len(plan):
         raise ClusterError(f"the plan does not say which of {n_targets} servers each request is for")
     if target is not None and len(target) and int(target.max()) >= n_targets:
         raise ClusterError(f"the plan is for server number {int(target.max())}, there are {n_targets}")
+
+
+def keys_needed(plan: Plan | ClosedPlan, n_targets: int, choice: Choice) -> set[TemplateKey]:
+    """The distinct (target, rows, variant) that a plan may need. Raises as `refuse_strange_plan` does."""
+    refuse_strange_plan(plan, n_targets, choice)
+    target = plan.target
+    if choice != "planned":
+        kinds = plan.request_kinds() if isinstance(plan, ClosedPlan) else templates_needed(plan)
+        return {(number, *kind) for number in range(n_targets) for kind in kinds}
     if isinstance(plan, ClosedPlan):
         used = {0} if target is None else set(np.unique(target).tolist())
         return {(number, *kind) for number in used for kind in plan.request_kinds()}
@@ -126,6 +135,45 @@ def encoded(
             template = template.alike(known.setdefault((kind[0], *shapes), []))
         templates[number, *kind] = template.sent_to(number)
     return templates
+
+
+def packed(
+    path: Path,
+    targets: Sequence[TargetSettings],
+    protocol: str,
+    headers: Mapping[str, str],
+    check: Callable[[TemplateKey], ValueCheck] | None,
+) -> PackedTemplates:
+    """The requests of the file at `path` for each of the servers. Raises ClusterError where it cannot be read."""
+    try:
+        file = PackFile(path)
+    except (OSError, ValueError) as error:
+        raise ClusterError(f"the encoded requests cannot be read: {error}") from error
+    return PackedTemplates(file, [_form(target, protocol, headers) for target in targets], check)
+
+
+def _form(target: TargetSettings, protocol: str, headers: Mapping[str, str]) -> Form:
+    spec, authority = target.spec, target.authority
+    if protocol == "grpc":
+        return Form(GrpcTemplate, spec, lambda n_tail, _: grpc_head(spec, n_tail))
+    n_before = len(PREFIX) + ID_DIGITS
+    return Form(
+        HttpTemplate,
+        spec,
+        lambda n_tail, n_json: http_head(authority, spec, n_json, n_before + n_tail, headers),
+    )
+
+
+def pack(
+    writer: PackWriter, spec: ModelSpec, protocol: str, kind: Kind, inputs: Mapping[str, NDArray[np.generic]]
+) -> None:
+    """Encodes a request with these inputs, but for what depends on its server. OSError passes."""
+    layout = (kind[0], *(array.shape for array in inputs.values()))  # says the shapes of the answers
+    if protocol == "grpc":
+        writer.add(*kind, grpc_template(spec, inputs, kind[0]).tail, 0, layout)
+        return
+    body = encode_body(spec, inputs)
+    writer.add(*kind, body.suffix, body.n_json_bytes, layout)
 
 
 def shared(target: TargetSettings, name: str, inputs: Inputs) -> tuple[Region | None, Mapping[Kind, Places]]:

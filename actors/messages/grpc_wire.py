@@ -148,9 +148,6 @@ def grpc_template(
     """The template of a ModelInferRequest that carries `inputs` as raw contents and asks for every output; tensors with
     a place lie there instead."""
     input_places, output_places = input_places or {}, output_places or {}
-    prefix = (
-        protobuf.field(1, spec.name) + protobuf.field(2, spec.version) + protobuf.field_head(3, ID_DIGITS)
-    )
     described, raw = [], []
     for tensor in spec.inputs:
         array = inputs[tensor.name]
@@ -165,8 +162,15 @@ def grpc_template(
         for tensor in spec.outputs
     ]
     tail = b"".join((*described, *wanted, *raw))
-    length = _MESSAGE_HEAD.pack(0, len(prefix) + ID_DIGITS + len(tail))
-    return GrpcTemplate(length + prefix, tail, rows, spec)
+    return GrpcTemplate(grpc_head(spec, len(tail)), tail, rows, spec)
+
+
+def grpc_head(spec: ModelSpec, n_tail_bytes: int) -> bytes:
+    """What stands before the id of a message with so many bytes behind it."""
+    prefix = (
+        protobuf.field(1, spec.name) + protobuf.field(2, spec.version) + protobuf.field_head(3, ID_DIGITS)
+    )
+    return _MESSAGE_HEAD.pack(0, len(prefix) + ID_DIGITS + n_tail_bytes) + prefix
 
 
 def _parameters(number: int, place: Place | None) -> bytes:

@@ -98,16 +98,28 @@ def http_template(
     host: str, spec: ModelSpec, body: RequestBody, rows: int, headers: Mapping[str, str] | None = None
 ) -> HttpTemplate:
     """The template of a POST to `/v2/models/MODEL/versions/VERSION/infer`; `headers` are sent with it."""
+    head = http_head(host, spec, body.n_json_bytes, body.n_bytes, headers)
+    return HttpTemplate(head, body.suffix, rows, spec)
+
+
+def http_head(
+    host: str,
+    spec: ModelSpec,
+    n_json_bytes: int,
+    n_body_bytes: int,
+    headers: Mapping[str, str] | None = None,
+) -> bytes:
+    """What stands before the id of a request whose body has so many bytes, so many of them JSON."""
     own = "".join(f"{name}: {value}\r\n" for name, value in (headers or {}).items())
     head = (
         f"POST /v2/models/{spec.name}/versions/{spec.version}/infer HTTP/1.1\r\n"
         f"Host: {host}\r\n"
         f"{own}"
         "Content-Type: application/octet-stream\r\n"
-        f"Inference-Header-Content-Length: {body.n_json_bytes}\r\n"
-        f"Content-Length: {body.n_bytes}\r\n\r\n"
+        f"Inference-Header-Content-Length: {n_json_bytes}\r\n"
+        f"Content-Length: {n_body_bytes}\r\n\r\n"
     )
-    return HttpTemplate(head.encode() + PREFIX, body.suffix, rows, spec)
+    return head.encode() + PREFIX
 
 
 def judge_reply(

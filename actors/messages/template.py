@@ -49,7 +49,8 @@ class Template(ABC):
     `check_every`: of requests whose id is a multiple of it the values are compared too; 0: of none. `slots`: gives the
     bytes of an output by name where outputs lie in shared memory, None where replies carry them. `target`: number of
     the server that it is for, among those of the worker. `known`: the layout of the last reply that was found right, if
-    there was one; requests for one server, of so many rows, may share it.
+    there was one; requests for one server, of so many rows, may share it. `number`: among those of a file of encoded
+    requests, where it is of one.
     """
 
     head: bytes
@@ -61,6 +62,7 @@ class Template(ABC):
     slots: Callable[[str], bytes] | None = field(default=None, compare=False, repr=False)
     target: int = 0
     known: list[Layout] = field(default_factory=list, compare=False, repr=False)
+    number: int | None = field(default=None, compare=False, repr=False)
 
     @property
     def n_bytes(self) -> int:

@@ -21,11 +21,12 @@ from squall.actors.process.priority import Scheduling
 from squall.analysis.tables.collected import ValueChecks
 from squall.analysis.tables.deployed import SenderScheduling, WorkerFacts
 from squall.cluster.driver.deciding import late_limits
+from squall.cluster.driver.payloads.packing import GivenRequests
 from squall.cluster.node.endpoint import Endpoint
 from squall.cluster.placement import Node, Placement
 from squall.cluster.progress import Screen
 from squall.cluster.remote.spawn import Handle, ask_all, spawn
-from squall.models.reference import read_answers, reference_answers
+from squall.models.reference import answers_to, read_answers, reference_answers
 from squall.scenarios.config.clients.client import ClientConfig
 from squall.scenarios.config.clients.routing import CHOSEN_AT_SEND, RoutingConfig
 from squall.scenarios.config.scenario import Scenario
@@ -120,8 +121,10 @@ def expected_replies(
     n_workers: int,
     endpoints: Mapping[str, Endpoint],
     screen: Screen,
+    given: GivenRequests | None = None,
 ) -> Expected | None:
-    """What the scenario asks replies to be held to; None where it does not. `endpoints`: by name of the server."""
+    """What the scenario asks replies to be held to; None where it does not. `endpoints`: by name of the server;
+    `given`: the requests of the user's data."""
     config = scenario.clients.check
     if config is None:
         return None
@@ -134,6 +137,8 @@ def expected_replies(
     if config.reference is not None:
         return Expected(rule, *read_answers(Path(config.reference), spec, kinds))
     screen.step(f"computing the answers to {len(kinds)} payloads")
+    if given is not None:
+        return Expected(rule, answers_to(spec, scenario.model.settings, given.read()))
     return Expected(
         rule, reference_answers(spec, scenario.model.settings, scenario.seed, kinds, scenario.clients.inputs)
     )
@@ -148,12 +153,13 @@ def spawn_workers(
     spill_dirs: Mapping[str, str],
     expected: Expected | None,
     cores: Mapping[str, Sequence[int]],
+    packed: Mapping[str, str],
 ) -> Iterator[Worker]:
     """A worker on each of `seats`, as soon as its process is asked for; at the end all are prepared and connected.
 
     `endpoints`: by name of the server, in the order in which the plan counts them. `spill_dirs`: by label of the node;
-    so `cores`, of its workers in their order. Raises SquallError where one cannot
-    be had.
+    so `cores`, of its workers in their order, and `packed`, the file of encoded requests where there is one. Raises
+    SquallError where one cannot be had.
     """
     n = len(seats)
     parts: Iterable[Plan | ClosedPlan] = (
@@ -164,7 +170,8 @@ def spawn_workers(
     left = {label: iter(of_node) for label, of_node in cores.items()}
     for index, (node, part) in enumerate(zip(seats, parts, strict=True)):
         settings = replace(
-            alike, worker=index, node=node.label, spill_dir=spill_dirs[node.label], core=next(left[node.label], None)
+            alike, worker=index, node=node.label, spill_dir=spill_dirs[node.label], core=next(left[node.label], None),
+            packed=packed.get(node.label),
         )  # fmt: skip
         handle = spawn(f"worker {index}", node, _THREADS, LoadWorker, settings, SystemClock())
         yield Worker(handle, node, len(part))
