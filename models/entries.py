@@ -54,6 +54,11 @@ class Fitting:
                 raise ScenarioError(
                     f"clients.{key}.{name}: model {spec.name} has no such input, it has {', '.join(names)}"
                 )
+        for name in columns:
+            if name in self._made:
+                raise ScenarioError(
+                    f"clients.inputs.{name}: clients.data.columns has it too; it is made or given"
+                )
         given = [name for name in names if name not in self._made]
         self._columns = {name: columns.get(name, name) for name in given}
         if len(given) == 1 and data.format in _NAMELESS and not columns:

@@ -37,9 +37,11 @@ class ArraySource(Source):
     def __init__(self, path: Path, is_zip: bool) -> None:
         self._path, self._is_zip = path, is_zip
         self._headers: dict[str, _Header] = {}
+        n_before = 0
         with ExitStack() as stack:
             for name, file in self._opened(stack).items():
                 self._headers[name] = _header(file, name if is_zip else None)
+                n_before = file.tell()
         if not self._headers:
             raise RowFault(None, "holds no array")
         self.names = tuple(self._headers)
@@ -49,9 +51,9 @@ class ArraySource(Source):
             raise RowFault(None, f"its arrays have different lengths, and each is an entry a row: {told}")
         self.n_entries = next(iter(lengths.values()))
         if not is_zip:
-            needed, (header,) = self.n_entries, self._headers.values()
-            if path.stat().st_size < header.n_row_bytes * needed:
-                raise RowFault(None, f"is cut short: it says {needed} rows and has bytes for fewer")
+            (header,) = self._headers.values()
+            if path.stat().st_size < n_before + header.n_row_bytes * self.n_entries:
+                raise RowFault(None, f"is cut short: it says {self.n_entries} rows and has bytes for fewer")
 
     def read(self, wanted: Wanted, names: Collection[str]) -> Iterator[tuple[int, Entry]]:
         """See `Source`."""

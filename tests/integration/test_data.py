@@ -75,7 +75,9 @@ def token_ids(number: int) -> list[int]:
 
 
 def tokens(path: Path) -> Path:
-    table = pa.table({"tokens": pa.array([token_ids(number) for number in range(N_ENTRIES)], pa.list_(pa.int32()))})
+    table = pa.table(
+        {"tokens": pa.array([token_ids(number) for number in range(N_ENTRIES)], pa.list_(pa.int32()))}
+    )
     pq.write_table(table, path, row_group_size=100)
     return path
 
@@ -150,7 +152,11 @@ def test_the_server_sees_the_entries_of_the_data_however_many_workers_send(
     assert np.abs(shares[0] - shares[1]).max() < 2.23 * np.sqrt((n + m) / (n * m))
     facts = store.manifest.data
     assert facts is not None
-    assert (facts.format, facts.n_entries, facts.n_encoded) == ("parquet", N_ENTRIES, len(set(plan.variant.tolist())))
+    assert (facts.format, facts.n_entries, facts.n_encoded) == (
+        "parquet",
+        N_ENTRIES,
+        len(set(plan.variant.tolist())),
+    )
     assert all(worker.has_lane for worker in store.manifest.workers)
 
 
@@ -161,7 +167,7 @@ def test_replies_to_entries_are_compared_value_by_value(
     """Through the lane where a tenth are compared, in Python where all are; several rows are entries that follow."""
     values = np.random.default_rng(5).standard_normal((50, 7)).astype(np.float32)
     np.save(tmp_path / "values.npy", values)
-    answers = {
+    answers: dict[str, Any] = {
         f"OUTPUT/{rows}/{entry}": values[np.arange(entry, entry + rows) % 50]
         for rows in (1, 2, 3)
         for entry in range(50)
@@ -176,6 +182,7 @@ def test_replies_to_entries_are_compared_value_by_value(
     checks = store.manifest.value_checks
     assert checks is not None
     assert checks.n_wrong == 0
+    assert checks.n_checked is not None
     assert checks.n_checked >= 0.9 * share * len(rows["outcome"])
     popular = Counter(plan.variant.tolist())
     assert popular[0] > popular[40]
