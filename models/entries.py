@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from math import prod
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -208,9 +209,11 @@ def _typed(array: NDArray[np.generic], datatype: str) -> Array:
     if datatype == "BF16":
         return _rounded_to_bf16(array)
     dtype = np.dtype(NUMPY[datatype])
+    if np.can_cast(array.dtype, dtype):
+        return array.astype(dtype, copy=False)
     if dtype.kind == "f":
         return _as_float(array, dtype)
-    limits, low, high = np.iinfo(dtype.name), int(array.min()), int(array.max())
+    limits, low, high = np.iinfo(cast(Any, dtype)), int(array.min()), int(array.max())
     if low < limits.min or high > limits.max:
         raise ValueError(f"is {datatype}, which does not hold {low if low < limits.min else high}")
     return array.astype(dtype)

@@ -115,7 +115,9 @@ def test_a_users_data_reaches_clients_that_do_not_see_its_disk(
 ) -> None:
     """One client shares the driver's disk, two do not; each reply is held to the entry that its request carried."""
     ours = np.random.default_rng(1).standard_normal(500).astype(np.float32)
-    values = np.repeat(ours[:, None], 4, axis=1)  # Triton 2.51's `as_numpy` repeats a row's first under NumPy 2
+    values = np.repeat(
+        ours[:, None], 4, axis=1
+    )  # Triton 2.51's `as_numpy` repeats a row's first under NumPy 2
     np.save(tmp_path / "values.npy", values)
     mapping = site.scenario(2)
     mapping["clients"] |= {

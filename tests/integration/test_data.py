@@ -188,6 +188,21 @@ def test_replies_to_entries_are_compared_value_by_value(
     assert popular[0] > popular[40]
 
 
+def test_a_head_of_the_zoo_is_held_to_its_answers_to_the_entries(joined: Bench, tmp_path: Path) -> None:
+    values = np.random.default_rng(6).standard_normal((30, 16)).astype(np.float64)
+    pq.write_table(pa.table({"x": pa.array(values.tolist())}), tmp_path / "x.parquet")
+    mapping = scenario_mapping(phases=phases(seconds=2))
+    mapping["clients"] |= {
+        "data": {"path": str(tmp_path / "x.parquet"), "columns": {"INPUT": "x"}, "order": "random"},
+        "check": {"share": 0.5},
+    }
+    store, rows, _ = ended_well(joined, mapping)
+    checks = store.manifest.value_checks
+    assert checks is not None
+    assert checks.n_checked is not None
+    assert (checks.n_wrong, checks.n_checked >= 0.45 * len(rows["outcome"])) == (0, True)
+
+
 @pytest.mark.parametrize("protocol", ["http", "grpc"])
 def test_lines_of_text_come_back_as_long_as_they_are(joined: Bench, tmp_path: Path, protocol: str) -> None:
     lines = ["é" * (1 + 37 * number % 900) for number in range(40)]

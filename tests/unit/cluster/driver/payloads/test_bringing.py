@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import zlib
 from pathlib import Path
 from types import SimpleNamespace
@@ -66,7 +67,7 @@ def test_where_there_are_no_links_it_is_copied(
     def refuse(*_: object) -> None:
         raise OSError(18, "another file system")
 
-    monkeypatch.setattr(bringing.os, "link", refuse)
+    monkeypatch.setattr(os, "link", refuse)
     here = tmp_path / "here"
     here.mkdir()
     bring(packed, nodes(here, None), ["node-0"])
