@@ -35,6 +35,15 @@ class Lane:
     def add_template(
         self, head: bytes, tail: bytes, rows: int, n_bytes: int, check_every: int, target: int, layout: int
     ) -> int: ...
+    def add_templates(
+        self,
+        tails: memoryview,
+        heads: list[bytes],
+        table: NDArray[np.int64],
+        check_every: int,
+        target: int,
+        n_layouts: int,
+    ) -> int: ...
     def know_layout(
         self, layout: int, prefix: bytes, suffix: bytes, n_reply_bytes: int, n_json_bytes: int
     ) -> None: ...

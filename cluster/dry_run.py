@@ -10,10 +10,13 @@ import numpy as np
 import pyarrow as pa
 
 from squall.analysis.schema import arrow_schema
-from squall.analysis.tables.manifest import PlanFacts
+from squall.analysis.tables.document import to_json
+from squall.analysis.tables.manifest import DataFacts, PlanFacts
 from squall.analysis.wording import count_text
-from squall.cluster.driver.client_workers import asked_of, seats_of
+from squall.cluster.driver.client_workers import seats_of
 from squall.cluster.driver.intent import describe_plan, refuse_empty
+from squall.cluster.driver.payloads.packing import GivenRequests, check_without_spec, one_spec
+from squall.cluster.driver.payloads.wires import asked_of
 from squall.cluster.driver.preflight import server_addresses
 from squall.cluster.interrupts import Interrupts
 from squall.cluster.node.endpoint import attach, tls_of
@@ -40,6 +43,7 @@ class DryRun:
     servers: tuple[dict[str, Any], ...]
     clients: tuple[dict[str, Any], ...]
     note: str
+    data: DataFacts | None = None
 
     def to_json(self) -> dict[str, Any]:
         """For `--json`."""
@@ -48,6 +52,7 @@ class DryRun:
             "servers": list(self.servers),
             "clients": list(self.clients),
             "note": self.note,
+            **({} if self.data is None else {"data": to_json(self.data)}),
         }
 
     def lines(self) -> list[str]:
@@ -57,6 +62,9 @@ class DryRun:
         found = [
             f"plan      {count_text(n)} {what} in {self.plan['seconds']:g} s; sha256 {self.plan['sha256'][:12]}"
         ]
+        if self.data is not None:
+            data, n = self.data, count_text(self.data.n_entries)
+            found.append(f"data      {data.path}: {data.format}, {n} entries; sha256 {data.sha256[:12]}")
         for one in self.servers:
             gpus = "" if one["gpus"] is None else f", GPU {', '.join(map(str, one['gpus']))}"
             origin = one["url"] or f"started by squall, answers on {one['listens']}"
@@ -97,12 +105,24 @@ def dry_run(scenario: Scenario, ray_address: str | None, interrupts: Interrupts)
         plan = routed(plan, scenario, [seat.entry for seat in placement.servers])
         facts = describe_plan(plan)
     spec = specs[0] if specs else _head(scenario)
+    data = None if scenario.clients.data is None else _checked_data(scenario, plan, specs or [spec])
     return DryRun(
         plan=_plan_facts(plan, facts),
         servers=_servers(plan, placement),
         clients=_clients(scenario, plan, placement, spec),
         note=placement.note,
+        data=data,
     )
+
+
+def _checked_data(
+    scenario: Scenario, plan: Plan | ClosedPlan, specs: Sequence[ModelSpec | None]
+) -> DataFacts:
+    """All of the user's data that can be sent, held to the model where that is known."""
+    known = [spec for spec in specs if spec is not None]
+    if not known:
+        return check_without_spec(scenario, plan)
+    return GivenRequests(scenario, plan, one_spec(known)).check()
 
 
 def _head(scenario: Scenario) -> ModelSpec | None:

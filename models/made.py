@@ -88,7 +88,7 @@ def make_inputs(
         how = made.get(tensor.name)
         if how is not None and how.present == 0:
             continue  # whose sizes need not be stated
-        dims = _dims_of(tensor, spec, variant, seed, shapes, made)
+        dims = dims_of(tensor, spec, variant, seed, shapes, made)
         if _is_present(how, tensor.name, variant, seed):
             fixed = TensorSpec(tensor.name, tensor.datatype, dims)
             inputs[tensor.name] = make_input(fixed, rows if spec.is_batched else None, rng, how)
@@ -119,7 +119,7 @@ def _refuse_needed(spec: ModelSpec, made: Made) -> None:
         )
 
 
-def _dims_of(
+def dims_of(
     tensor: TensorSpec,
     spec: ModelSpec,
     variant: int,

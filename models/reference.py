@@ -29,7 +29,9 @@ and seeds. fp32's are the defaults of `clients.check`.
 _CHUNK_ROWS = 256
 _COMPARABLE_KINDS = "biuf"
 Kind = tuple[int, int]
-"""Rows and payload variant: what tells one template from another."""
+"""Rows and payload variant, or entry of the data: what tells one template from another."""
+Request = tuple[int, int, Mapping[str, NDArray[np.generic]]]
+"""These two, and inputs by name."""
 
 
 def reference_answers(
@@ -37,9 +39,17 @@ def reference_answers(
 ) -> dict[Kind, dict[str, NDArray[np.generic]]]:
     """Outputs by name for each (rows, variant) of the head `spec.name`; in float32 as the served model computes.
 
-    `seed` is that of the payloads, `made` says how they are made. Raises ScenarioError for an unknown head or size,
-    TargetError where `spec`, that of the running model, is not that of the head.
+    `seed` is that of the payloads, `made` says how they are made. Raises as `answers_to`.
     """
+    requests = ((*kind, make_inputs(spec, *kind, seed, made=made)) for kind in sorted(set(kinds)))
+    return answers_to(spec, settings, requests)
+
+
+def answers_to(
+    spec: ModelSpec, settings: Mapping[str, int], requests: Iterable[Request]
+) -> dict[Kind, dict[str, NDArray[np.generic]]]:
+    """The same for requests with these inputs. Raises ScenarioError for an unknown head or size, TargetError where
+    `spec`, that of the running model, is not that of the head."""
     sizes = head_of(spec.name).sizes(settings)
     promised = head_spec(spec.name, spec.version, sizes, spec.max_batch_size)
     if (spec.inputs, spec.outputs) != (promised.inputs, promised.outputs):
@@ -50,13 +60,15 @@ def reference_answers(
     weights = make_weights(spec.name, sizes)
     if "position" in weights:  # no layer mixes positions, and only the first is read
         weights["position"] = weights["position"][:1]
-    wanted = sorted(set(kinds))
     answers: dict[Kind, dict[str, NDArray[np.generic]]] = {}
-    for chunk in _chunks(wanted):
-        inputs = [make_inputs(spec, rows, variant, seed, made=made)["INPUT"] for rows, variant in chunk]
-        outputs = forward(spec.name, weights, np.concatenate(inputs).astype(np.float32))
-        ends = np.cumsum([rows for rows, _ in chunk])[:-1]
-        answers |= {kind: {"OUTPUT": part} for kind, part in zip(chunk, _split(outputs, ends), strict=True)}
+    for chunk in _chunks(requests):
+        inputs = np.concatenate([arrays["INPUT"] for _, _, arrays in chunk]).astype(np.float32)
+        outputs = forward(spec.name, weights, inputs)
+        ends = np.cumsum([rows for rows, _, _ in chunk])[:-1]
+        parts = _split(outputs, ends)
+        answers |= {
+            (rows, number): {"OUTPUT": part} for (rows, number, _), part in zip(chunk, parts, strict=True)
+        }
     return answers
 
 
@@ -103,13 +115,13 @@ def _split(outputs: Array, ends: NDArray[np.int64]) -> list[Array]:
     return [part.copy() for part in np.split(outputs, ends)]
 
 
-def _chunks(kinds: Iterable[Kind]) -> Iterator[list[Kind]]:
+def _chunks(requests: Iterable[Request]) -> Iterator[list[Request]]:
     """Groups of few enough rows to compute at once."""
-    chunk: list[Kind] = []
-    for kind in kinds:
-        if chunk and sum(rows for rows, _ in chunk) + kind[0] > _CHUNK_ROWS:
+    chunk: list[Request] = []
+    for one in requests:
+        if chunk and sum(rows for rows, _, _ in chunk) + one[0] > _CHUNK_ROWS:
             yield chunk
             chunk = []
-        chunk.append(kind)
+        chunk.append(one)
     if chunk:
         yield chunk

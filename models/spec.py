@@ -38,8 +38,8 @@ class TensorSpec:
 class ModelSpec:
     """What a request to a model holds and what its reply must hold.
 
-    `is_batched`: tensors have a leading batch dimension of 1 to `max_batch_size` rows. `is_decoupled`: it answers a
-    request with any number of responses. `is_stateful`: requests are of sequences.
+    `is_batched`: tensors have a leading batch dimension of 1 to `max_batch_size` rows. `is_decoupled`: it, or a
+    step of it, answers a request with any number of responses. `is_stateful`: requests are of sequences.
     """
 
     name: str

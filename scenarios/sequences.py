@@ -22,7 +22,7 @@ if TYPE_CHECKING:  # of a file's sections: a worker without sequences starts wit
 
 _CHUNK = 64
 """Lengths drawn at a time: part of what a seed means, since a longer array is drawn differently."""
-_LEAST_ID = 10**18
+LEAST_ID = 10**18
 """Ids have 19 digits, and 9 bytes in protobuf, whatever they are: requests differ in these places only."""
 _SHARE_IDS = 2**31
 
@@ -52,7 +52,7 @@ class Sequences:
 
     def __init__(self, rule: SequenceRule) -> None:
         self._rule = rule
-        self._base = _LEAST_ID + (zlib.crc32(rule.run.encode()) >> 1) * _SHARE_IDS
+        self._base = LEAST_ID + (zlib.crc32(rule.run.encode()) >> 1) * _SHARE_IDS
         self._lanes: dict[int, _Lane] = {}
 
     def place(self, request_id: int) -> Place:

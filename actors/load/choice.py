@@ -10,6 +10,7 @@ from typing import Literal
 
 import numpy as np
 
+from squall.actors.messages.packed_templates import PackedTemplates
 from squall.actors.messages.template import Template, TemplateKey
 from squall.scenarios.plan.hashing import mix64
 
@@ -24,22 +25,28 @@ _SALT = 3  # other than those by which arrivals are dealt to workers
 class Chooser:
     """Chooses by what it was told of requests in flight."""
 
-    def __init__(self, rule: Choice, n_targets: int, templates: Mapping[TemplateKey, Template]) -> None:
+    def __init__(
+        self, rule: Choice, n_targets: int, templates: Mapping[TemplateKey, Template] | PackedTemplates
+    ) -> None:
         """`templates` has each request for each of the targets."""
         self.n_in_flight = [0] * n_targets
         self._rule = rule
         self._last = n_targets - 1
         self._turns = [[(last + i) % n_targets for i in range(1, n_targets + 1)] for last in range(n_targets)]
-        self._alike = {
+        if isinstance(templates, PackedTemplates):
+            self._for_target = templates.for_target
+            return
+        alike = {
             id(template): [templates[target, *key[1:]] for target in range(n_targets)]
             for key, template in templates.items()
         }
+        self._for_target = lambda template, target: alike[id(template)][target]
 
     def sent(self, token: int, template: Template) -> Template:
         """The same request for the server that is chosen, which has one more in flight."""
         target = self.target_of(token)
         self.took(target)
-        return self._alike[id(template)][target]
+        return self._for_target(template, target)
 
     def took(self, target: int) -> None:
         """A request was sent to that server."""

@@ -25,8 +25,7 @@ from squall.actors.load.recorder import NEVER, OUTCOME_CODE, Recorder
 from squall.actors.load.streams import Streams
 from squall.actors.net.loop import Loop
 from squall.models.payload import encode_id
-from squall.scenarios.plan.growing import pieces
-from squall.scenarios.plan.plan import Plan
+from squall.scenarios.plan.plan import Plan, kinds_of
 from squall.scenarios.promises.promise import DECIDED
 from squall.scenarios.sizes import LARGEST_PHASE_COUNT
 
@@ -406,13 +405,5 @@ class Engine:
 
 def templates_needed(plan: Plan, target: int | None = None) -> set[tuple[int, int]]:
     """The distinct (rows, variant) of a plan, or of its arrivals for one target."""
-    codes: set[int] = set()
-    for part in pieces((plan.rows, plan.variant)):
-        kinds = plan.rows[part].astype(np.int64) * _VARIANTS + plan.variant[part]
-        if target is not None and plan.target is not None:
-            kinds = kinds[plan.target[part] == target]
-        codes.update(np.unique(kinds).tolist())
-    return {divmod(code, _VARIANTS) for code in codes}
-
-
-_VARIANTS = 65_536  # a variant is a uint16 at most
+    rows, variants = kinds_of(plan.kind_codes(target))
+    return set(zip(rows.tolist(), variants.tolist(), strict=True))

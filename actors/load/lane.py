@@ -6,7 +6,7 @@ in flight, the engine does the same in Python, at several times the CPU time.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from squall.actors.load.choice import RULES, Choice
 from squall.actors.load.pacing import NEVER_NS, Due, begin_of
 from squall.actors.load.recorder import BUFFER_ROWS, NEVER, OUTCOME_CODE, RECORD_FIELDS, ROW_BYTES, Recorder
+from squall.actors.messages.packed_templates import PackedTemplates
 from squall.actors.messages.template import Template, TemplateKey
 from squall.actors.net.loop import Loop
 from squall.scenarios.plan.closed import ClosedPlan
@@ -84,7 +85,7 @@ class Lane:
         self,
         loop: Loop,
         recorder: Recorder,
-        templates: Mapping[TemplateKey, Template],
+        templates: Mapping[TemplateKey, Template] | PackedTemplates,
         n_targets: int = 1,
         choice: Choice = "planned",
     ) -> None:
@@ -97,10 +98,19 @@ class Lane:
             loop.epoll_fd, loop.spin_ns, recorder.take_filled, bytearray(BUFFER_ROWS * ROW_BYTES), ROW_BYTES,
             RECORD_FIELDS, OUTCOME_CODE["ok"], n_targets,
         )  # fmt: skip
-        self.templates = list(templates.values())
         self._layouts: dict[int, int] = {}
-        self._numbers = {id(template): self._added(template) for template in self.templates}
-        self.number_of_key = {key: self._numbers[id(template)] for key, template in templates.items()}
+        self._numbers: dict[int, int] = {}
+        self.numbers: Callable[[Any, Any, Any], NDArray[np.int32]]
+        """Of the templates of these targets, rows and variants."""
+        if isinstance(templates, PackedTemplates):
+            self.templates: Sequence[Template] = templates
+            self._add_packed(templates)
+            self.numbers = templates.numbers
+        else:
+            self.templates = list(templates.values())
+            self._numbers = {id(template): self._added(template) for template in self.templates}
+            table = _table({key: self._numbers[id(template)] for key, template in templates.items()})
+            self.numbers = lambda target, rows, variants: table[target, rows, variants]
         self.is_chooser = choice != "planned"
         if self.is_chooser:
             self.core.choose_by(RULES.index(choice), len(templates) // n_targets)
@@ -120,8 +130,17 @@ class Lane:
             one.head, one.tail, one.rows, one.n_bytes, one.check_every, one.target, number
         )
 
+    def _add_packed(self, templates: PackedTemplates) -> None:
+        """All at once, their tails where they are."""
+        check_every = templates[0].check_every if len(templates) else 0
+        for target in range(templates.n_targets):
+            heads, table = templates.places(target)
+            view, n_layouts = templates.file.view, templates.file.n_layouts
+            self.core.add_templates(view, heads, table, check_every, target, n_layouts)
+        self._layouts = {id(known): number for number, known in enumerate(templates.known)}
+
     def number_of(self, template: Template) -> int:
-        return self._numbers[id(template)]
+        return template.number if template.number is not None else self._numbers[id(template)]
 
     def learn(self, template: Template) -> None:
         """A reply to `template` was right: the next of its layout need not be judged."""
@@ -178,8 +197,7 @@ class LaneOpenLoop(_LanePacing):
         """Of the templates of these arrivals."""
         plan = self._plan
         target: Any = 0 if plan.target is None else plan.target[rows]
-        found: NDArray[np.int32] = _table(self._lane)[target, plan.rows[rows], plan.variant[rows]]
-        return found
+        return self._lane.numbers(target, plan.rows[rows], plan.variant[rows])
 
     def begin(self, start_ns: int) -> None:
         plan, self._start_ns = self._plan, start_ns
@@ -241,7 +259,6 @@ class LaneClosedLoop(_LanePacing):
         super().__init__(lane)
         self._plan = plan
         self._start_ns = 0
-        self._templates = _table(lane)
         self._chunks: dict[int, Any] = {}
 
     def begin(self, start_ns: int) -> None:
@@ -282,7 +299,7 @@ class LaneClosedLoop(_LanePacing):
     def _refill(self, index: int) -> tuple[bytes, bytes]:
         think_ns, rows, variants = next(self._chunks[index])
         target = 0 if self._plan.target is None else self._plan.target[index]
-        return think_ns.astype(np.int64).tobytes(), self._templates[target, rows, variants].tobytes()
+        return think_ns.astype(np.int64).tobytes(), self._lane.numbers(target, rows, variants).tobytes()
 
 
 def lane_pacing(plan: Plan | ClosedPlan, lane: Lane) -> LaneOpenLoop | LaneClosedLoop:
@@ -290,9 +307,8 @@ def lane_pacing(plan: Plan | ClosedPlan, lane: Lane) -> LaneOpenLoop | LaneClose
     return LaneClosedLoop(plan, lane) if isinstance(plan, ClosedPlan) else LaneOpenLoop(plan, lane)
 
 
-def _table(lane: Lane) -> NDArray[np.int32]:
+def _table(keys: Mapping[TemplateKey, int]) -> NDArray[np.int32]:
     """Numbers of the templates by target, rows and variant."""
-    keys = lane.number_of_key
     shape = [max(key[axis] for key in keys) + 1 for axis in range(3)] if keys else [1, 0, 0]
     table = np.full(shape, NEVER, np.int32)
     for key, number in keys.items():

@@ -11,6 +11,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from squall.actors.load.recorder import NEVER
+from squall.actors.messages.packed_templates import ByKey, PackedTemplates
 from squall.actors.messages.template import Template, TemplateKey
 from squall.scenarios.plan.closed import ClosedPlan, Step, request_id
 from squall.scenarios.plan.plan import Plan
@@ -232,8 +233,11 @@ class ClosedLoop:
         self.next_ns = self._waiting[0][0] if self._waiting else NEVER_NS
 
 
-def plain_pacing(plan: Plan | ClosedPlan, templates: Mapping[TemplateKey, Template]) -> Pacing:
+def plain_pacing(
+    plan: Plan | ClosedPlan, templates: Mapping[TemplateKey, Template] | PackedTemplates
+) -> Pacing:
     """The pacing of a plan, without a lane."""
+    templates = ByKey(templates) if isinstance(templates, PackedTemplates) else templates
     return ClosedLoop(plan, templates) if isinstance(plan, ClosedPlan) else OpenLoop(plan, templates)
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,14 +27,17 @@ from squall.actors.load.shared_memory import (
     register,
 )
 from squall.actors.load.streams import StreamRule
-from squall.actors.messages.grpc_stream import streamed
-from squall.actors.messages.grpc_wire import grpc_template
-from squall.actors.messages.http_stream import http_stream_template
-from squall.actors.messages.http_wire import http_template
+from squall.actors.messages.grpc_stream import GrpcStreamTemplate, streamed
+from squall.actors.messages.grpc_wire import GrpcTemplate, grpc_head, grpc_template
+from squall.actors.messages.http_stream import HttpStreamTemplate, http_stream_head, http_stream_template
+from squall.actors.messages.http_wire import HttpTemplate, http_head, http_template
+from squall.actors.messages.packed import PackFile, PackWriter
+from squall.actors.messages.packed_templates import Form, PackedTemplates
 from squall.actors.messages.template import Layout, Template, TemplateKey
+from squall.actors.messages.value_check import ValueCheck
 from squall.actors.net.loop import Loop
 from squall.actors.net.stream import Address, Route, TlsSettings
-from squall.models.payload import PLAIN, RequestOptions, encode_body
+from squall.models.payload import ID_DIGITS, PLAIN, PREFIX, RequestBody, RequestOptions, encode_body
 from squall.models.spec import ModelSpec
 from squall.scenarios.errors import ClusterError, TargetError
 from squall.scenarios.plan.closed import ClosedPlan
@@ -71,23 +76,28 @@ class TargetSettings:
         return self.unix or f"{self.host}:{self.port}"
 
 
-def keys_needed(plan: Plan | ClosedPlan, n_targets: int, choice: Choice) -> set[TemplateKey]:
-    """The distinct (target, rows, variant) that a plan may need.
-
-    Raises ClusterError for a plan that is not of these targets, or says them where the worker is to choose.
-    """
+def refuse_strange_plan(plan: Plan | ClosedPlan, n_targets: int, choice: Choice) -> None:
+    """Raises ClusterError for a plan that is not of these targets, or says them where the worker is to choose."""
     target = plan.target
     if choice != "planned":
         if target is not None:
             raise ClusterError(
                 "the plan says which server each request is for, and the worker is to choose it"
             )
-        kinds = plan.request_kinds() if isinstance(plan, ClosedPlan) else templates_needed(plan)
-        return {(number, *kind) for number in range(n_targets) for kind in kinds}
+        return
     if target is None and n_targets > 1 and len(plan):
         raise ClusterError(f"the plan does not say which of {n_targets} servers each request is for")
     if target is not None and len(target) and int(target.max()) >= n_targets:
         raise ClusterError(f"the plan is for server number {int(target.max())}, there are {n_targets}")
+
+
+def keys_needed(plan: Plan | ClosedPlan, n_targets: int, choice: Choice) -> set[TemplateKey]:
+    """The distinct (target, rows, variant) that a plan may need. Raises as `refuse_strange_plan` does."""
+    refuse_strange_plan(plan, n_targets, choice)
+    target = plan.target
+    if choice != "planned":
+        kinds = plan.request_kinds() if isinstance(plan, ClosedPlan) else templates_needed(plan)
+        return {(number, *kind) for number in range(n_targets) for kind in kinds}
     if isinstance(plan, ClosedPlan):
         used = {0} if target is None else set(np.unique(target).tolist())
         return {(number, *kind) for number in used for kind in plan.request_kinds()}
@@ -98,21 +108,81 @@ def keys_needed(plan: Plan | ClosedPlan, n_targets: int, choice: Choice) -> set[
     }
 
 
+@dataclass(frozen=True)
+class Wire:
+    """How requests travel, whichever server they are for, and what each says beside its inputs.
+
+    With `streams` they are answered response by response. `n_between_bytes`: of what each has of its own behind its id,
+    over HTTP the parameters among it.
+    """
+
+    protocol: str
+    headers: Mapping[str, str] = field(default_factory=dict)
+    options: RequestOptions = PLAIN
+    streams: StreamRule | None = None
+    n_between_bytes: int = 0
+
+    def template(
+        self,
+        authority: str,
+        spec: ModelSpec,
+        inputs: Mapping[str, NDArray[np.generic]],
+        rows: int,
+        places: Places,
+    ) -> Template:
+        """The request that carries `inputs`. Raises ScenarioError for what it cannot carry."""
+        if self.protocol == "grpc":
+            unary = grpc_template(
+                spec,
+                inputs,
+                rows,
+                places.inputs,
+                places.outputs,
+                self.options.parameters,
+                self.n_between_bytes,
+            )
+            return unary if self.streams is None else streamed(unary, self.streams.tokens)
+        if self.streams is not None:
+            return http_stream_template(authority, spec, inputs, rows, self.headers, self.streams.tokens)
+        return http_template(authority, spec, self.body(spec, inputs, places), rows, self.headers)
+
+    def body(self, spec: ModelSpec, inputs: Mapping[str, NDArray[np.generic]], places: Places) -> RequestBody:
+        """That of a request over HTTP with one reply."""
+        said = replace(self.options, parameters={}) if self.n_between_bytes else self.options
+        body = encode_body(spec, inputs, places.inputs, places.outputs, said)
+        return body.with_between(self.n_between_bytes) if self.n_between_bytes else body
+
+    def form(self, target: TargetSettings) -> Form:
+        """How the tails of encoded requests become requests for a server."""
+        spec, authority, n_between = target.spec, target.authority, self.n_between_bytes
+        tokens = None if self.streams is None else self.streams.tokens
+        if self.protocol == "grpc":
+            grpc: Callable[..., Template] = partial(GrpcTemplate, n_between_bytes=n_between)
+            if self.streams is not None:
+                grpc = partial(GrpcStreamTemplate, n_between_bytes=n_between, tokens=tokens)
+            return Form(grpc, spec, lambda n_tail, _: grpc_head(spec, n_between + n_tail))
+        if self.streams is not None:
+            stream = partial(HttpStreamTemplate, tokens=tokens)
+            return Form(
+                stream, spec, lambda n_tail, _: http_stream_head(authority, spec, n_tail, self.headers)
+            )
+        is_binary, n_before = self.options.is_binary, len(PREFIX) + ID_DIGITS + n_between
+
+        def head(n_tail: int, n_json: int) -> bytes:
+            return http_head(authority, spec, n_json, n_before + n_tail, self.headers, is_binary)
+
+        return Form(partial(HttpTemplate, is_json=not is_binary, n_between_bytes=n_between), spec, head)
+
+
 def encoded(
     target: TargetSettings,
     number: int,
-    protocol: str,
-    headers: Mapping[str, str],
+    wire: Wire,
     inputs: Inputs,
     region: Region | None,
     places: Mapping[Kind, Places],
-    options: RequestOptions = PLAIN,
-    streams: StreamRule | None = None,
-    n_between_bytes: int = 0,
 ) -> dict[TemplateKey, Template]:
-    """The requests with these inputs for one server; `places` are those of its shared memory, in `region`; `options`:
-    what they say beside. With `streams` they are answered response by response. `n_between_bytes`: of what each has of
-    its own behind its id, over HTTP the parameters among it.
+    """The requests with these inputs for one server; `places` are those of its shared memory, in `region`.
 
     Raises ScenarioError for a payload that the model does not take.
     """
@@ -120,28 +190,7 @@ def encoded(
     known: dict[tuple[object, ...], list[Layout]] = {}  # by rows and inputs, which say the answers' shapes
     for kind, arrays in inputs.items():
         theirs = places.get(kind, _NO_PLACES)
-        template: Template
-        if protocol == "grpc":
-            template = grpc_template(
-                target.spec,
-                arrays,
-                kind[0],
-                theirs.inputs,
-                theirs.outputs,
-                options.parameters,
-                n_between_bytes,
-            )
-            if streams is not None:
-                template = streamed(template, streams.tokens)
-        elif streams is not None:
-            template = http_stream_template(
-                target.authority, target.spec, arrays, kind[0], headers, streams.tokens
-            )
-        else:
-            said = replace(options, parameters={}) if n_between_bytes else options
-            body = encode_body(target.spec, arrays, theirs.inputs, theirs.outputs, said)
-            body = body.with_between(n_between_bytes) if n_between_bytes else body
-            template = http_template(target.authority, target.spec, body, kind[0], headers)
+        template = wire.template(target.authority, target.spec, arrays, kind[0], theirs)
         if theirs.outputs:
             assert region is not None
             template = template.answered_in(Slots(region, theirs.outputs))
@@ -150,6 +199,35 @@ def encoded(
             template = template.alike(known.setdefault((kind[0], *shapes), []))
         templates[number, *kind] = template.sent_to(number)
     return templates
+
+
+def packed(
+    path: Path,
+    targets: Sequence[TargetSettings],
+    wire: Wire,
+    check: Callable[[TemplateKey], ValueCheck] | None,
+) -> PackedTemplates:
+    """The requests of the file at `path` for each of the servers. Raises ClusterError where it cannot be read."""
+    try:
+        file = PackFile(path)
+    except (OSError, ValueError) as error:
+        raise ClusterError(f"the encoded requests cannot be read: {error}") from error
+    return PackedTemplates(file, [wire.form(target) for target in targets], check)
+
+
+def pack(
+    writer: PackWriter, spec: ModelSpec, wire: Wire, kind: Kind, inputs: Mapping[str, NDArray[np.generic]]
+) -> None:
+    """Encodes a request with these inputs, but for what depends on its server. OSError passes."""
+    layout = (
+        kind[0],
+        *((name, array.shape) for name, array in inputs.items()),
+    )  # says the shapes of the answers
+    if wire.protocol == "http" and wire.streams is None:
+        body = wire.body(spec, inputs, _NO_PLACES)
+        writer.add(*kind, body.suffix, body.n_json_bytes, layout)
+        return
+    writer.add(*kind, wire.template("", spec, inputs, kind[0], _NO_PLACES).tail, 0, layout)
 
 
 def shared(target: TargetSettings, name: str, inputs: Inputs) -> tuple[Region | None, Mapping[Kind, Places]]:
@@ -172,17 +250,15 @@ def shared(target: TargetSettings, name: str, inputs: Inputs) -> tuple[Region | 
 def client_of(
     target: TargetSettings,
     number: int,
-    protocol: str,
-    headers: Mapping[str, str],
+    wire: Wire,
     loop: Loop,
     clock: Clock,
     engine: Engine,
     lane: Lane | None,
-    is_streamed: bool = False,
 ) -> Client:
     """Without connections yet. Raises OSError where the host has no address or the files of TLS cannot be used."""
-    is_grpc, tls = protocol == "grpc", target.tls
-    on_response = engine.on_response if is_streamed else None
+    is_grpc, tls = wire.protocol == "grpc", target.tls
+    on_response = engine.on_response if wire.streams is not None else None
     route = Route(
         Address.resolve(target.host, target.port, target.unix),
         tls.context("h2" if is_grpc else "http/1.1") if tls else None,
@@ -195,7 +271,7 @@ def client_of(
         clock,
         route,
         target.authority,
-        headers,
+        wire.headers,
         engine.on_reply,
         engine.on_failure,
         lane,

@@ -31,11 +31,15 @@ from squall.actors.load.streams import StreamRule, Streams
 from squall.actors.load.targets import (
     LARGEST_TARGET_COUNT,
     TargetSettings,
+    Wire,
     client_of,
     encoded,
     keys_needed,
+    packed,
+    refuse_strange_plan,
     shared,
 )
+from squall.actors.messages.packed_templates import PackedTemplates
 from squall.actors.messages.sequence_wire import SequenceBytes
 from squall.actors.messages.template import Template, TemplateKey
 from squall.actors.messages.value_check import Tally, ValueCheck, ValueRule
@@ -70,8 +74,9 @@ class WorkerSettings:
     request goes to which. `seed` is that of the
     payloads; `spill_dir` is on the worker's node. `core`: the sender's own on that node. `part`: 0 for what the worker
     was dealt, then the number of the redeal whose arrivals it takes over. `late_limits`: what is counted of an open
-    loop's requests while they are sent. `made`: how inputs are made; `options`: what each request says beside them.
-    `sequences`: requests are of sequences. `streams`: they are answered response by response.
+    loop's requests while they are sent. `made`: how inputs are made; `packed`: path on the worker's node of requests
+    that are encoded already: none is made then. `options`: what each request says beside its inputs. `sequences`:
+    requests are of sequences. `streams`: they are answered response by response.
     """
 
     run: str
@@ -94,6 +99,7 @@ class WorkerSettings:
     part: int = 0
     late_limits: tuple[LateLimit, ...] = ()
     made: Made | None = None
+    packed: str | None = None
     options: RequestOptions = PLAIN
     streams: StreamRule | None = None
     sequences: SequenceRule | None = None
@@ -176,6 +182,8 @@ class LoadWorker:
             self._between = SequenceBytes(
                 Sequences(settings.sequences), settings.protocol, settings.options.parameters
             )
+        n_between = 0 if self._between is None else self._between.n_bytes
+        self._wire = Wire(settings.protocol, settings.headers, settings.options, settings.streams, n_between)
         self._samples: SpillFile | None = None
         self._kept: list[pa.Table] = []
         self._last_response_ns: list[int] = []
@@ -208,12 +216,7 @@ class LoadWorker:
         allow_many_files()
         self._sender.rehearse()
         try:
-            templates = self._encode(keys_needed(plan, len(settings.targets), settings.choice))
-            if settings.check is not None:
-                assert answers is not None
-                for key, template in templates.items():
-                    check = ValueCheck(answers[key[1:]], settings.check, self._tally)
-                    templates[key] = template.checked_by(check)
+            templates = self._requests(plan)
             self._open_files([span.name for span in plan.spans])
         except SquallError:
             self._close_regions()
@@ -248,6 +251,26 @@ class LoadWorker:
             self._give_up()
             raise
 
+    def _requests(self, plan: Plan | ClosedPlan) -> Mapping[TemplateKey, Template] | PackedTemplates:
+        """Every request that the plan may need, with the comparison of its replies' values."""
+        settings, answers = self._settings, self._answers
+
+        def checked(key: TemplateKey) -> ValueCheck:
+            assert settings.check is not None
+            assert answers is not None
+            return ValueCheck(answers[key[1:]], settings.check, self._tally)
+
+        check = None if settings.check is None else checked
+        if settings.packed is not None:
+            refuse_strange_plan(plan, len(settings.targets), settings.choice)
+            return packed(Path(settings.packed), settings.targets, self._wire, check)
+        templates = self._encode(keys_needed(plan, len(settings.targets), settings.choice))
+        return (
+            templates
+            if check is None
+            else {key: one.checked_by(check(key)) for key, one in templates.items()}
+        )
+
     def _encode(self, keys: Iterable[TemplateKey]) -> dict[TemplateKey, Template]:
         """Every request that is needed; servers of one model get the same inputs, which are made once."""
         settings = self._settings
@@ -269,24 +292,16 @@ class LoadWorker:
             )
             if region is not None:
                 self._regions.append(region)
-            templates |= encoded(
-                target,
-                number,
-                settings.protocol,
-                settings.headers,
-                inputs,
-                region,
-                places,
-                settings.options,
-                settings.streams,
-                self._between.n_bytes if self._between is not None else 0,
-            )
+            templates |= encoded(target, number, self._wire, inputs, region, places)
         return templates
 
-    def _make_lane(self, loop: Loop, templates: Mapping[TemplateKey, Template]) -> Lane | None:
+    def _make_lane(
+        self, loop: Loop, templates: Mapping[TemplateKey, Template] | PackedTemplates
+    ) -> Lane | None:
         """None where the lane is not built or cannot do what the settings ask."""
         settings = self._settings
-        self._no_lane = why_no_lane(settings, templates.values())
+        some = templates[:1] if isinstance(templates, PackedTemplates) else templates.values()
+        self._no_lane = why_no_lane(settings, some)  # of one file all are checked alike
         if self._no_lane:
             return None
         assert self._recorder is not None
@@ -299,17 +314,7 @@ class LoadWorker:
         """Makes the client of one server, and its connections."""
         settings = self._settings
         try:
-            client = client_of(
-                target,
-                number,
-                settings.protocol,
-                settings.headers,
-                loop,
-                self._clock,
-                engine,
-                self._lane,
-                settings.streams is not None,
-            )
+            client = client_of(target, number, self._wire, loop, self._clock, engine, self._lane)
             self._clients.append(client)
             client.open(settings.n_connections, self._clock.monotonic_ns() + _CONNECT_NS)
         except OSError as error:

@@ -165,9 +165,6 @@ def grpc_template(
     """The template of a ModelInferRequest that carries `inputs` as raw contents and asks for every output; tensors with
     a place lie there instead. `n_between_bytes`: of the fields that each request has of its own behind its id."""
     input_places, output_places = input_places or {}, output_places or {}
-    prefix = (
-        protobuf.field(1, spec.name) + protobuf.field(2, spec.version) + protobuf.field_head(3, ID_DIGITS)
-    )
     described, raw = [], []
     for tensor in spec.carried(inputs):
         array = inputs[tensor.name]
@@ -182,8 +179,16 @@ def grpc_template(
         for tensor in spec.outputs
     ]
     tail = b"".join((_parameters(4, parameters or {}), *described, *wanted, *raw))
-    length = MESSAGE_HEAD.pack(0, len(prefix) + ID_DIGITS + n_between_bytes + len(tail))
-    return GrpcTemplate(length + prefix, tail, rows, spec, n_between_bytes=n_between_bytes)
+    head = grpc_head(spec, n_between_bytes + len(tail))
+    return GrpcTemplate(head, tail, rows, spec, n_between_bytes=n_between_bytes)
+
+
+def grpc_head(spec: ModelSpec, n_bytes: int) -> bytes:
+    """What stands before the id of a message with so many bytes behind it."""
+    prefix = (
+        protobuf.field(1, spec.name) + protobuf.field(2, spec.version) + protobuf.field_head(3, ID_DIGITS)
+    )
+    return MESSAGE_HEAD.pack(0, len(prefix) + ID_DIGITS + n_bytes) + prefix
 
 
 def _of_place(number: int, place: Place | None) -> bytes:

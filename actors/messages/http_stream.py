@@ -84,15 +84,21 @@ def http_stream_template(
         tensor.name: _values(tensor.name, tensor.datatype, inputs[tensor.name]) for tensor in spec.inputs
     }
     rest = b'",' + json.dumps(fields, separators=(",", ":"), ensure_ascii=False).encode()[1:]
+    head = http_stream_head(host, spec, len(rest), headers)
+    return HttpStreamTemplate(head, rest, rows, spec, tokens=tokens)
+
+
+def http_stream_head(host: str, spec: ModelSpec, n_tail_bytes: int, headers: Mapping[str, str]) -> bytes:
+    """What stands before the id of such a request with so many bytes behind it."""
     own = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
     head = (
         f"POST /v2/models/{spec.name}/versions/{spec.version}/generate_stream HTTP/1.1\r\n"
         f"Host: {host}\r\n"
         f"{own}"
         "Content-Type: application/json\r\n"
-        f"Content-Length: {len(PREFIX) + ID_DIGITS + len(rest)}\r\n\r\n"
+        f"Content-Length: {len(PREFIX) + ID_DIGITS + n_tail_bytes}\r\n\r\n"
     )
-    return HttpStreamTemplate(head.encode() + PREFIX, rest, rows, spec, tokens=tokens)
+    return head.encode() + PREFIX
 
 
 def _values(name: str, datatype: str, array: NDArray[np.generic]) -> Any:

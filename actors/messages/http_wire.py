@@ -119,10 +119,25 @@ def http_template(
     host: str, spec: ModelSpec, body: RequestBody, rows: int, headers: Mapping[str, str] | None = None
 ) -> HttpTemplate:
     """The template of a POST to `/v2/models/MODEL/versions/VERSION/infer`; `headers` are sent with it."""
+    head = http_head(host, spec, body.n_json_bytes, body.n_bytes, headers, body.is_binary)
+    is_json, n_between = not body.is_binary, body.n_between_bytes
+    return HttpTemplate(head, body.suffix, rows, spec, is_json=is_json, n_between_bytes=n_between)
+
+
+def http_head(
+    host: str,
+    spec: ModelSpec,
+    n_json_bytes: int,
+    n_body_bytes: int,
+    headers: Mapping[str, str] | None = None,
+    is_binary: bool = True,
+) -> bytes:
+    """What stands before the id of a request whose body has so many bytes, so many of them JSON, and behind these
+    tensors if `is_binary`."""
     own = "".join(f"{name}: {value}\r\n" for name, value in (headers or {}).items())
     framed = (
-        f"Content-Type: application/octet-stream\r\nInference-Header-Content-Length: {body.n_json_bytes}\r\n"
-        if body.is_binary
+        f"Content-Type: application/octet-stream\r\nInference-Header-Content-Length: {n_json_bytes}\r\n"
+        if is_binary
         else "Content-Type: application/json\r\n"
     )
     head = (
@@ -130,16 +145,9 @@ def http_template(
         f"Host: {host}\r\n"
         f"{own}"
         f"{framed}"
-        f"Content-Length: {body.n_bytes}\r\n\r\n"
+        f"Content-Length: {n_body_bytes}\r\n\r\n"
     )
-    return HttpTemplate(
-        head.encode() + PREFIX,
-        body.suffix,
-        rows,
-        spec,
-        is_json=not body.is_binary,
-        n_between_bytes=body.n_between_bytes,
-    )
+    return head.encode() + PREFIX
 
 
 def judge_reply(

@@ -11,7 +11,7 @@ from functools import partial
 
 from squall.actors.net import protobuf
 from squall.models.payload import Parameter
-from squall.scenarios.sequences import Place, Sequences
+from squall.scenarios.sequences import LEAST_ID, Place, Sequences
 
 
 def http_bytes(place: Place, others: bytes = b"") -> bytes:
@@ -40,10 +40,7 @@ class SequenceBytes:
     ) -> None:
         """`parameters`: others of the request, which over HTTP stand in one place with the sequence's."""
         self._sequences = sequences
-        self._encode: Callable[[Place], bytes] = grpc_bytes
-        if protocol == "http":
-            others = json.dumps(dict(parameters or {}), separators=(",", ":"))[1:-1].encode()
-            self._encode = partial(http_bytes, others=b"," + others if others else b"")
+        self._encode = _encoder(protocol, parameters)
 
     @property
     def n_bytes(self) -> int:
@@ -52,3 +49,15 @@ class SequenceBytes:
 
     def __call__(self, request_id: int) -> bytes:
         return self._encode(self._sequences.place(request_id))
+
+
+def n_bytes_of(protocol: str, parameters: Mapping[str, Parameter]) -> int:
+    """Bytes of what any request has behind its id."""
+    return len(_encoder(protocol, parameters)(Place(LEAST_ID, 0, True, False)))
+
+
+def _encoder(protocol: str, parameters: Mapping[str, Parameter] | None) -> Callable[[Place], bytes]:
+    if protocol == "grpc":
+        return grpc_bytes
+    others = json.dumps(dict(parameters or {}), separators=(",", ":"))[1:-1].encode()
+    return partial(http_bytes, others=b"," + others if others else b"")

@@ -59,7 +59,7 @@ class Template(ABC):
     the server that it is for, among those of the worker. `is_json`: over HTTP, its tensors and those of its reply
     are in the JSON. `known`: the layout of the last reply that was found right, if
     there was one; requests for one server, of so many rows, may share it. `n_between_bytes`: of what each request has
-    of its own between id and tail.
+    of its own between id and tail. `number`: among those of a file of encoded requests, where it is of one.
     """
 
     head: bytes
@@ -73,6 +73,7 @@ class Template(ABC):
     is_json: bool = False
     known: list[Layout] = field(default_factory=list, compare=False, repr=False)
     n_between_bytes: int = 0
+    number: int | None = field(default=None, compare=False, repr=False)
 
     @property
     def n_bytes(self) -> int:

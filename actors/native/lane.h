@@ -82,7 +82,14 @@ typedef struct {
   Bytes head, tail;
   int32_t rows, n_bytes, target, layout;
   int64_t check_every;
+  int is_lent; /* its bytes are those of a Packed, not its own */
 } Template;
+
+typedef struct { /* templates whose tails lie in a buffer of Python's, and whose heads are shared */
+  Py_buffer tails;
+  Bytes *heads;
+  Py_ssize_t n_heads;
+} Packed;
 
 typedef struct {
   Bytes bytes;
@@ -155,6 +162,8 @@ typedef struct {
   /* what is sent */
   Template *templates;
   int n_templates;
+  Packed *packed;
+  int n_packed;
   Layout *layouts;
   int n_layouts;
   Py_buffer offsets, tokens, phases; /* open loop */
@@ -260,9 +269,11 @@ int follow(Lane *lane, int64_t until_ns, struct epoll_event *foreign);
   PyObject *Lane_##name(Lane *lane, PyObject *arg)
 
 /* templates.c */
+void free_templates(Lane *lane);
 const Layout *layout_of(const Lane *lane, const Request *request);
 PyObject *body_of(const Lane *lane, const Request *request);
 ENTRY(add_template);
+ENTRY(add_templates);
 ENTRY(know_layout);
 ENTRY(know_head);
 

@@ -179,10 +179,7 @@ static PyObject *Lane_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) 
 static void Lane_dealloc(Lane *lane) {
   PyTypeObject *type = Py_TYPE((PyObject *)lane);
   Py_XDECREF(Lane_close(lane, NULL));
-  for (int i = 0; i < lane->n_templates; i++) {
-    free(lane->templates[i].head.data);
-    free(lane->templates[i].tail.data);
-  }
+  free_templates(lane);
   for (int i = 0; i < lane->n_pools; i++) {
     for (int j = 0; j < MOST_HEADS; j++) free(lane->pools[i].heads[j].bytes.data);
     free(lane->pools[i].ready);
@@ -191,7 +188,6 @@ static void Lane_dealloc(Lane *lane) {
     next = request->next;
     free(request);
   }
-  free(lane->templates);
   for (int i = 0; i < lane->n_layouts; i++) {
     free(lane->layouts[i].prefix.data);
     free(lane->layouts[i].suffix.data);
@@ -218,6 +214,7 @@ static PyMethodDef lane_methods[] = {
     METHOD(park_http, METH_VARARGS, park_http_doc),
     METHOD(park_grpc, METH_VARARGS, park_grpc_doc),
     METHOD(add_template, METH_VARARGS, add_template_doc),
+    METHOD(add_templates, METH_VARARGS, add_templates_doc),
     METHOD(know_layout, METH_VARARGS, know_layout_doc),
     METHOD(choose_by, METH_VARARGS, choose_by_doc),
     METHOD(landed, METH_O, landed_doc),

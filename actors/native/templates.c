@@ -20,6 +20,27 @@ PyObject *body_of(const Lane *lane, const Request *request) {
   return body;
 }
 
+static void add_layouts(Lane *lane, int n) {
+  lane->layouts = grown(lane->layouts, (lane->n_layouts + (size_t)n) * sizeof *lane->layouts);
+  for (int i = 0; i < n; i++) lane->layouts[lane->n_layouts++] = (Layout){.n_reply = -1};
+}
+
+void free_templates(Lane *lane) {
+  for (int i = 0; i < lane->n_templates; i++)
+    if (!lane->templates[i].is_lent) {
+      free(lane->templates[i].head.data);
+      free(lane->templates[i].tail.data);
+    }
+  free(lane->templates);
+  for (int i = 0; i < lane->n_packed; i++) {
+    Packed *packed = &lane->packed[i];
+    for (Py_ssize_t j = 0; j < packed->n_heads; j++) free(packed->heads[j].data);
+    free(packed->heads);
+    PyBuffer_Release(&packed->tails);
+  }
+  free(lane->packed);
+}
+
 const char add_template_doc[] =
     "add_template(head, tail, rows, n_bytes, check_every, target, layout) -> its number\n\nRequests whose replies have "
     "one layout share its number; the next that is not taken is a new one's.";
@@ -39,10 +60,7 @@ PyObject *Lane_add_template(Lane *lane, PyObject *args) {
     PyErr_Format(PyExc_ValueError, "a request of %zd bytes, an id and %zd bytes is not of %d", n_head, n_tail, n_bytes);
     return NULL;
   }
-  if (layout == lane->n_layouts) {
-    lane->layouts = grown(lane->layouts, (lane->n_layouts + 1) * sizeof *lane->layouts);
-    lane->layouts[lane->n_layouts++] = (Layout){.n_reply = -1};
-  }
+  if (layout == lane->n_layouts) add_layouts(lane, 1);
   lane->templates = grown(lane->templates, (lane->n_templates + 1) * sizeof *lane->templates);
   Template *template = &lane->templates[lane->n_templates];
   memset(template, 0, sizeof *template);
@@ -54,6 +72,74 @@ PyObject *Lane_add_template(Lane *lane, PyObject *args) {
   template->target = target;
   template->layout = layout;
   return PyLong_FromLong(lane->n_templates++);
+}
+
+enum { HEAD_AT, TAIL_AT, N_TAIL, ROWS_AT, LAYOUT_AT, N_PLACES }; /* columns of a table of templates */
+
+/* Whether the heads are bytes; copies them. Sets an exception where they are not. */
+static int take_heads(Packed *packed, PyObject *heads) {
+  Py_ssize_t n = PyList_Size(heads);
+  if (n < 0) return 0;
+  packed->heads = grown(NULL, n * sizeof *packed->heads);
+  for (; packed->n_heads < n; packed->n_heads++) {
+    char *data;
+    Py_ssize_t n_bytes;
+    if (PyBytes_AsStringAndSize(PyList_GetItem(heads, packed->n_heads), &data, &n_bytes)) return 0;
+    packed->heads[packed->n_heads] = copied(data, n_bytes);
+  }
+  return 1;
+}
+
+/* Whether each row of the table names a head, a layout, and bytes of the buffer, of a request that is none too long. */
+static int is_table(const Packed *packed, const int64_t *row, Py_ssize_t n, int64_t n_layouts) {
+  int64_t n_all = packed->tails.len;
+  for (; n; n--, row += N_PLACES) {
+    if (row[HEAD_AT] < 0 || row[HEAD_AT] >= packed->n_heads || row[TAIL_AT] < 0 || row[TAIL_AT] > n_all ||
+        row[N_TAIL] < 0 || row[N_TAIL] > n_all - row[TAIL_AT] || row[ROWS_AT] < 0 || row[ROWS_AT] > INT32_MAX ||
+        row[LAYOUT_AT] < 0 || row[LAYOUT_AT] >= n_layouts ||
+        packed->heads[row[HEAD_AT]].n + ID_DIGITS + row[N_TAIL] > INT32_MAX)
+      return 0;
+  }
+  return 1;
+}
+
+const char add_templates_doc[] =
+    "add_templates(tails, heads, table, check_every, target, n_layouts) -> number of the first\n\nMany requests whose "
+    "tails stay where they are, in the buffer `tails`, which lives as long as the lane. A row of `table`, int64: number "
+    "of its head in `heads`, begin and length of its tail, rows, layout, from 0 on, of so many new ones.";
+PyObject *Lane_add_templates(Lane *lane, PyObject *args) {
+  Packed packed = {0};
+  PyObject *heads;
+  Py_buffer table;
+  long long check_every;
+  int target, n_layouts;
+  if (!PyArg_ParseTuple(args, "y*O!y*Lii", &packed.tails, &PyList_Type, &heads, &table, &check_every, &target, &n_layouts)) return NULL;
+  Py_ssize_t n = table.len / (Py_ssize_t)(N_PLACES * sizeof(int64_t));
+  int is_sound = may_enter(lane) && is_within("check_every", check_every, 0, INT64_MAX) && is_target(lane, target) &&
+                 is_within("layouts", n_layouts, 0, INT32_MAX - lane->n_layouts) &&
+                 is_within("templates", n, 0, INT32_MAX - lane->n_templates) && take_heads(&packed, heads);
+  if (is_sound && ((size_t)table.len % (N_PLACES * sizeof(int64_t)) ||
+                   !is_table(&packed, table.buf, n, n_layouts))) {
+    PyErr_SetString(PyExc_ValueError, "the table names heads, tails, rows or layouts that there are not");
+    is_sound = 0;
+  }
+  lane->packed = grown(lane->packed, (lane->n_packed + 1) * sizeof *lane->packed);
+  lane->packed[lane->n_packed++] = packed; /* also where it is refused: it goes with the lane */
+  int first = lane->n_templates;
+  if (is_sound) {
+    lane->templates = grown(lane->templates, (first + (size_t)n) * sizeof *lane->templates);
+    const int64_t *row = table.buf;
+    for (Py_ssize_t i = 0; i < n; i++, row += N_PLACES) {
+      Bytes head = packed.heads[row[HEAD_AT]], tail = {(char *)packed.tails.buf + row[TAIL_AT], row[N_TAIL]};
+      lane->templates[lane->n_templates++] = (Template){
+          .head = head, .tail = tail, .rows = (int32_t)row[ROWS_AT], .n_bytes = (int32_t)(head.n + ID_DIGITS + tail.n),
+          .target = target, .layout = lane->n_layouts + (int32_t)row[LAYOUT_AT], .check_every = check_every,
+          .is_lent = 1};
+    }
+    add_layouts(lane, n_layouts);
+  }
+  PyBuffer_Release(&table);
+  return is_sound ? PyLong_FromLong(first) : NULL;
 }
 
 const char know_layout_doc[] =

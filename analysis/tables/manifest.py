@@ -50,6 +50,18 @@ class PlanFacts:
 
 
 @dataclass(frozen=True, kw_only=True)
+class DataFacts:
+    """The data of a scenario that has inputs of the user's."""
+
+    path: Annotated[str, "of the file or folder on the driver's machine"]
+    format: Annotated[str, "as which it was read"]
+    sha256: Annotated[str, "of the file; of a folder, of the digests and names of its files"]
+    n_entries: Annotated[int, "entries to draw from"]
+    n_encoded: Annotated[int, "different requests that the plan can send, each encoded once"] = 0
+    encoded_bytes: Annotated[int, "of the file with these, one for all workers of a node"] = 0
+
+
+@dataclass(frozen=True, kw_only=True)
 class PhaseFacts:
     """A stretch of the run's timeline, [start, end) on the run clock."""
 
@@ -95,6 +107,9 @@ class Manifest:
     )
     seed: Annotated[int | None, LEFT_OUT, "of the scenario"] = None
     plan: Annotated[PlanFacts, LEFT_OUT, "what was to be sent"] = field(default_factory=PlanFacts)
+    data: Annotated[
+        DataFacts | None, LEFT_OUT, Since(5), "inputs of the user's; absent: squall made them"
+    ] = None
     versions: Annotated[Mapping[str, str], LEFT_OUT, "of squall, Python and libraries"] = field(
         default_factory=dict
     )

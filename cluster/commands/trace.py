@@ -268,7 +268,7 @@ def _parts(settings: Any, seed: int) -> Iterator[TracePart]:
     from squall.scenarios.plan.plan import stream
     from squall.scenarios.plan.replay import TraceReplay
 
-    replay = TraceReplay(settings, None)
+    replay = TraceReplay(settings)
     yield from replay.trace_parts(stream(seed, "arrivals", 0), LONGEST_NS)
 
 

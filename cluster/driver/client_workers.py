@@ -14,7 +14,6 @@ from squall.actors.clock import SystemClock
 from squall.actors.load.choice import Choice
 from squall.actors.load.engine import Rules, templates_needed
 from squall.actors.load.shared_memory import SharedMemorySettings
-from squall.actors.load.streams import StreamRule
 from squall.actors.load.targets import TargetSettings
 from squall.actors.load.worker import Answers, LoadWorker, Progress, Standing, WorkerSettings
 from squall.actors.messages.value_check import ValueRule
@@ -22,22 +21,20 @@ from squall.actors.process.priority import Scheduling
 from squall.analysis.tables.collected import ValueChecks
 from squall.analysis.tables.deployed import SenderScheduling, WorkerFacts
 from squall.cluster.driver.deciding import late_limits
+from squall.cluster.driver.payloads.packing import GivenRequests
+from squall.cluster.driver.payloads.wires import asked_of, request_options, sequence_rule, stream_rule
 from squall.cluster.node.endpoint import Endpoint
 from squall.cluster.placement import Node, Placement
 from squall.cluster.progress import Screen
 from squall.cluster.remote.spawn import Handle, ask_all, spawn
 from squall.models.answer_function import function_answers, load_function
-from squall.models.payload import PLAIN, RequestOptions, refuse_json
-from squall.models.reference import read_answers, reference_answers
-from squall.models.spec import ModelSpec
+from squall.models.reference import answers_to, read_answers, reference_answers
 from squall.scenarios.config.clients.client import ClientConfig
 from squall.scenarios.config.clients.routing import CHOSEN_AT_SEND, RoutingConfig
-from squall.scenarios.config.clients.stream import StreamConfig
 from squall.scenarios.config.scenario import Scenario
 from squall.scenarios.errors import ClusterError, ScenarioError
 from squall.scenarios.plan.closed import ClosedPlan, deal_closed
 from squall.scenarios.plan.plan import Plan, deal
-from squall.scenarios.sequences import SequenceRule
 
 _MOST_SENT_BYTES = 512 * 2**20  # of plans on their way to workers: a part of 32 of the largest plan is 70 MB
 
@@ -126,8 +123,10 @@ def expected_replies(
     n_workers: int,
     endpoints: Mapping[str, Endpoint],
     screen: Screen,
+    given: GivenRequests | None = None,
 ) -> Expected | None:
-    """What the scenario asks replies to be held to; None where it does not. `endpoints`: by name of the server."""
+    """What the scenario asks replies to be held to; None where it does not. `endpoints`: by name of the server;
+    `given`: the requests of the user's data."""
     config = scenario.clients.check
     if config is None:
         return None
@@ -146,6 +145,8 @@ def expected_replies(
         answers = function_answers(function, spec, kinds, scenario.seed, scenario.model.shapes, inputs)
         return Expected(rule, answers, function.sha256)
     screen.step(f"computing the answers to {len(kinds)} payloads")
+    if given is not None:
+        return Expected(rule, answers_to(spec, scenario.model.settings, given.read()))
     return Expected(rule, reference_answers(spec, scenario.model.settings, scenario.seed, kinds, inputs))
 
 
@@ -158,27 +159,30 @@ def spawn_workers(
     spill_dirs: Mapping[str, str],
     expected: Expected | None,
     cores: Mapping[str, Sequence[int]],
+    packed: Mapping[str, str],
 ) -> Iterator[Worker]:
     """A worker on each of `seats`, as soon as its process is asked for; at the end all are prepared and connected.
 
     `endpoints`: by name of the server, in the order in which the plan counts them. `spill_dirs`: by label of the node;
-    so `cores`, of its workers in their order. Raises SquallError where one cannot
-    be had.
+    so `cores`, of its workers in their order, and `packed`, the file of encoded requests where there is one. Raises
+    SquallError where one cannot be had.
     """
     n = len(seats)
     parts: Iterable[Plan | ClosedPlan] = (
         deal_closed(plan, n) if isinstance(plan, ClosedPlan) else deal(plan, n)
     )
     sending = Sending(_MOST_SENT_BYTES)
+    specs = [one.spec for one in endpoints.values()]
     alike = replace(
         _settings(run, scenario, endpoints, expected),
-        streams=stream_rule(scenario, endpoints),
-        sequences=sequence_rule(run, scenario, plan, n, endpoints),
+        streams=stream_rule(scenario, specs),
+        sequences=sequence_rule(run, scenario, plan, n, specs),
     )
     left = {label: iter(of_node) for label, of_node in cores.items()}
     for index, (node, part) in enumerate(zip(seats, parts, strict=True)):
         settings = replace(
-            alike, worker=index, node=node.label, spill_dir=spill_dirs[node.label], core=next(left[node.label], None)
+            alike, worker=index, node=node.label, spill_dir=spill_dirs[node.label], core=next(left[node.label], None),
+            packed=packed.get(node.label),
         )  # fmt: skip
         handle = spawn(f"worker {index}", node, _THREADS, LoadWorker, settings, SystemClock())
         yield Worker(handle, node, len(part))
@@ -186,84 +190,6 @@ def spawn_workers(
         answers = expected.answers if expected is not None else None
         sending.add(handle, handle.begin(LoadWorker.prepare, part, answers), n_bytes)
     sending.finish()
-
-
-def stream_rule(scenario: Scenario, endpoints: Mapping[str, Endpoint]) -> StreamRule | None:
-    """How responses that come one by one are taken; None where each request has one reply.
-
-    Raises ScenarioError where the scenario asks what streams cannot do, or names an output that the model has not.
-    """
-    clients, specs = scenario.clients, [asked_of(scenario, one.spec) for one in endpoints.values()]
-    decoupled = [one.spec.name for one in endpoints.values() if one.is_streamed]
-    if clients.stream is None and not decoupled:
-        if any(one.metric == "first_response" for one in scenario.promises or ()):
-            raise ScenarioError(
-                f"promises.first_response: model {specs[0].name} answers with one reply; promise response times, or use"
-                " clients.stream: true"
-            )
-        return None
-    config = clients.stream or StreamConfig()
-    why = f"model {decoupled[0]} is decoupled, or a step of it" if decoupled else "clients.stream"
-    if clients.check is not None:
-        raise ScenarioError(f"clients.check: compares replies, and responses come one by one ({why})")
-    if clients.request is not None and request_options(clients) != PLAIN and clients.protocol == "http":
-        raise ScenarioError(
-            f"clients.request: generate_stream takes outputs alone ({why}); use protocol: grpc"
-        )
-    if clients.shared_memory is not None and clients.protocol == "http":
-        raise ScenarioError(
-            f"clients.shared_memory: generate_stream takes no tensors from there ({why}); use grpc"
-        )
-    if clients.shared_memory is not None and clients.shared_memory.outputs:
-        raise ScenarioError(
-            f"clients.shared_memory: an output has one place, and responses come one by one ({why}); use outputs: false"
-        )
-    outputs = [tensor.name for tensor in specs[0].outputs]
-    if config.tokens is not None and config.tokens not in outputs:
-        raise ScenarioError(
-            f"clients.stream.tokens: model {specs[0].name} has no output {config.tokens!r}, it has {', '.join(outputs)}"
-        )
-    if config.cancel is None:
-        return StreamRule(config.tokens)
-    return StreamRule(config.tokens, config.cancel.share, config.cancel.after)
-
-
-def sequence_rule(
-    run: str, scenario: Scenario, plan: Plan | ClosedPlan, n_workers: int, endpoints: Mapping[str, Endpoint]
-) -> SequenceRule | None:
-    """Which sequence each request is of; None where requests are not of sequences.
-
-    Raises ScenarioError for a stateful model without them, and where the requests of one sequence would go to several
-    workers or servers.
-    """
-    config, specs = scenario.clients.sequences, [one.spec for one in endpoints.values()]
-    where = "clients.sequences"
-    if config is None:
-        if any(spec.is_stateful for spec in specs):
-            raise ScenarioError(
-                f"{where}: model {specs[0].name} is stateful, state the length of its sequences"
-            )
-        return None
-    if scenario.clients.protocol == "http" and (
-        scenario.clients.stream or any(one.is_decoupled for one in specs)
-    ):
-        raise ScenarioError(f"{where}: generate_stream takes no sequences; use protocol: grpc")
-    if isinstance(plan, ClosedPlan):
-        if config.concurrent is not None:
-            raise ScenarioError(
-                f"{where}.concurrent: of a closed loop each user has a sequence; leave it out"
-            )
-        return SequenceRule(plan.n_users, config.length, scenario.seed, run)
-    if config.concurrent is None:
-        raise ScenarioError(f"{where}.concurrent: a schedule needs it: how many sequences go on at once")
-    if len(specs) > 1:
-        raise ScenarioError(f"{where}: several servers would share a sequence; use one, or a closed loop")
-    if plan.deal != "sequence" or config.concurrent % n_workers:
-        raise ScenarioError(
-            f"{where}.concurrent: {config.concurrent} is no multiple of {n_workers} workers that take arrivals in turn"
-            " (clients.deal: sequence), so that several would share a sequence"
-        )
-    return SequenceRule(config.concurrent, config.length, scenario.seed, run)
 
 
 def _settings(
@@ -290,24 +216,6 @@ def _settings(
         check=expected.rule if expected is not None else None, spill_dir="",
         late_limits=late_limits(scenario), options=request_options(clients),
     )  # fmt: skip
-
-
-def asked_of(scenario: Scenario, spec: ModelSpec) -> ModelSpec:
-    """What requests ask of a model, and replies hold. Raises ScenarioError for an output that it has not, and for a
-    tensor that does not travel as it is to."""
-    request = scenario.clients.request
-    if request is None:
-        return spec
-    asked = spec.asking_for(request.outputs)
-    if not request.binary:
-        refuse_json(asked)
-    return asked
-
-
-def request_options(clients: ClientConfig) -> RequestOptions:
-    """What each request says beside its tensors."""
-    request = clients.request
-    return PLAIN if request is None else RequestOptions(request.sent_parameters(), request.binary)
 
 
 def choice_of(routing: RoutingConfig) -> Choice:

@@ -25,8 +25,10 @@ from squall.cluster.driver.client_workers import (
 from squall.cluster.driver.collectors.observed import together
 from squall.cluster.driver.deployed_server import DeployedServer
 from squall.cluster.driver.nodes import Nodes
+from squall.cluster.driver.payloads.bringing import bring, packing_place
+from squall.cluster.driver.payloads.packing import GivenRequests, one_spec
 from squall.cluster.node.agent import NodeAgent
-from squall.cluster.placement import Placement
+from squall.cluster.placement import Node, Placement
 from squall.cluster.progress import Screen
 from squall.cluster.remote.spawn import ask_all, end_all, wait_all
 from squall.scenarios.config.scenario import Scenario
@@ -178,16 +180,32 @@ class Deployment:
         for server in self.servers:
             server.keep_log(self._store)
 
+    def _pack(
+        self, plan: Plan | ClosedPlan, seats: Sequence[Node]
+    ) -> tuple[GivenRequests | None, dict[str, str]]:
+        """The requests of the user's data, held to the model, and the file with them on each node of `seats`."""
+        config = self._scenario.clients.data
+        if config is None:
+            return None, {}
+        given = GivenRequests(
+            self._scenario, plan, one_spec([server.endpoint.spec for server in self.servers])
+        )
+        self._screen.step(f"encoding {given.codes.size} requests of {config.path}")
+        with packing_place() as path:
+            self._store.amend(replace(self._store.manifest, data=given.write(path)))
+            return given, bring(path, self.nodes, (node.label for node in seats))
+
     def _spawn_workers(self, plan: Plan | ClosedPlan, placement: Placement) -> None:
         seats = seats_of(self._scenario.clients, placement)
         endpoints = {server.name: server.endpoint for server in self.servers}
-        expected = expected_replies(self._scenario, plan, len(seats), endpoints, self._screen)
+        given, packed = self._pack(plan, seats)
+        expected = expected_replies(self._scenario, plan, len(seats), endpoints, self._screen, given)
         if expected is not None:
             self._store.amend(replace(self._store.manifest, value_checks=expected.checks()))
         spill_dirs = ask_all(self.nodes.hosts, NodeAgent.spill_dir)
         cores = {label: split.of_workers for label, split in self._splits.items()}
         for worker in spawn_workers(
-            self._store.run, self._scenario, plan, endpoints, seats, spill_dirs, expected, cores
+            self._store.run, self._scenario, plan, endpoints, seats, spill_dirs, expected, cores, packed
         ):
             self.workers.append(worker)
         facts = worker_facts(self.workers, isinstance(plan, ClosedPlan))

@@ -6,7 +6,9 @@ import os
 import socket
 import urllib.parse
 
-from squall.cluster.driver.client_workers import asked_of, expand_headers
+from squall.cluster.driver.client_workers import expand_headers
+from squall.cluster.driver.payloads.packing import GivenRequests
+from squall.cluster.driver.payloads.wires import asked_of
 from squall.cluster.node.endpoint import attach, tls_of
 from squall.cluster.node.server import free_ports, refuse_no_model
 from squall.models.answer_function import load_function
@@ -52,9 +54,12 @@ def check_before_ray(scenario: Scenario, plan: Plan | ClosedPlan, is_local: bool
 
 
 def refuse_payloads(scenario: Scenario, plan: Plan | ClosedPlan, spec: ModelSpec) -> None:
-    """Makes one payload of the most rows. Raises ScenarioError where the model does not take it, or has no output of a
-    name that is asked for."""
+    """Makes one payload of the most rows, or looks at the data's columns. Raises ScenarioError where the model does not
+    take it, or has no output of a name that is asked for."""
     asked_of(scenario, spec)
+    if scenario.clients.data is not None:
+        GivenRequests(scenario, plan, spec)
+        return
     if isinstance(plan, ClosedPlan):
         most = max((rows for rows, _ in plan.request_kinds()), default=0)
     else:

@@ -307,6 +307,10 @@ class NodeAgent:
         """Folder on this node for the spill files of workers and observer."""
         return str(self._files.spills.spill_dir)
 
+    def take_in(self, name: str, offset: int, piece: Piece) -> None:
+        """See `Spills.take_in`."""
+        self._files.spills.take_in(name, offset, piece)
+
     def files(self) -> list[NodeFile]:
         """See `Spills.files`."""
         return self._files.spills.files()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import urllib.parse
 from collections.abc import Mapping, Sequence
 from contextlib import closing, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from squall.actors.net.stream import TlsSettings
@@ -41,11 +41,6 @@ class Endpoint:
     """Models that the steps of an ensemble end in, one that a request passes twice twice; empty for any other model."""
     decoupled: tuple[str, ...] = ()
     """Those models of the server that are, by name."""
-
-    @property
-    def is_streamed(self) -> bool:
-        """Whether Triton gives its model's answers response by response alone: it, or a step of it, is decoupled."""
-        return self.spec.is_decoupled or not set(self.steps).isdisjoint(self.decoupled)
 
     @property
     def host(self) -> str:
@@ -124,6 +119,8 @@ def inspect(
         spec = ModelSpec.from_config(config, of_model)
         steps = _steps(control, config)
         decoupled = _decoupled(control, {model.name: config}, steps)
+        if not set(steps).isdisjoint(decoupled):
+            spec = replace(spec, is_decoupled=True)  # Triton answers an ensemble so that has such a step
         version = str(object_of(control, "/v2").get("version", "unknown"))
     except (ControlError, ValueError, KeyError) as error:
         raise TargetError(f"{url} does not answer like a Triton server: {error}") from error

@@ -16,7 +16,7 @@ import pyarrow as pa
 from squall.actors.sampling.triton_trace import read_traces, trace_files
 from squall.actors.spill import SpillFile
 from squall.cluster.node.batches import read_batches, read_recorded
-from squall.scenarios.errors import StoreError
+from squall.scenarios.errors import ClusterError, StoreError
 
 _HASHED_BYTES = 2**20
 _DELETED = " (deleted)"
@@ -117,6 +117,18 @@ class Spills:
         losses: list[str] = []
         found = [path for file in files for path in trace_files(file)]
         return self.write("triton_traces", "all", read_traces(found, labels, losses)) + losses
+
+    def take_in(self, name: str, offset: int, piece: Piece) -> None:
+        """Puts a piece of the driver's into the file `name` of the scratch folder. Raises ClusterError where it came
+        damaged, or the disk takes no more."""
+        if zlib.crc32(piece.data) != piece.crc32:
+            raise ClusterError(f"{self._node}: a piece of {name} came damaged")
+        try:
+            with self._file(name).open("r+b" if offset else "wb") as file:
+                file.seek(offset)
+                file.write(piece.data)
+        except OSError as error:
+            raise ClusterError(f"{self._node}: no room for {name}: {error.strerror}") from error
 
     def files(self) -> list[NodeFile]:
         """Every spill file, and every file of a scrubbed report (table empty)."""

@@ -150,8 +150,10 @@ def resolve_paths(mapping: dict[str, Any], folder: Path) -> None:
     clients, phases = mapping.get("clients"), mapping.get("phases")
     check = clients.get("check") if isinstance(clients, dict) else None
     rows = clients.get("rows") if isinstance(clients, dict) else None
+    data = clients.get("data") if isinstance(clients, dict) else None
     files = [(section, "file") for section in (*_sections(phases), *_sections(rows))]
-    for section, key in [*files, (mapping.get("model"), "repository"), (check, "reference")]:
+    paths = [*files, (mapping.get("model"), "repository"), (check, "reference"), (data, "path")]
+    for section, key in paths:
         named = section.get(key) if isinstance(section, dict) else None
         if isinstance(section, dict) and isinstance(named, str | Path) and named:
             section[key] = str((folder / named).resolve())

@@ -216,6 +216,7 @@ class Scenario(Section):
         for phase in self.phases:
             self._refuse_bad_rows(phase)
         self._refuse_strange_promises()
+        self._refuse_named_entries()
         return self
 
     def rows_of(self, phase: PhaseConfig) -> RowsConfig:
@@ -303,6 +304,18 @@ class Scenario(Section):
                 raise ValueError(
                     f"phases.{phase.name}.arrivals.rate_scale: {arrivals.rate_scale.kind!r} makes other sessions, and"
                     f" clients.routing takes column {clients.routing.column!r} for them; use thin or envelope"
+                )
+
+    def _refuse_named_entries(self) -> None:
+        """Entries of the data that a trace names need the trace."""
+        data = self.clients.data
+        if data is None or data.order.kind != "trace":
+            return
+        for phase in self.phases:
+            if phase.kind == "measure" and not isinstance(phase.arrivals, TraceArrivals):
+                raise ValueError(
+                    f"clients.data.order: kind 'trace' needs arrivals of kind 'trace', and phase {phase.name!r} has"
+                    " others; use sequence, random or zipf"
                 )
 
     def _refuse_session_elsewhere(self, where: str, server: ServerConfig) -> None:

@@ -76,11 +76,11 @@ LARGEST_FIXED = 1 << 24
 
 
 def build_arrivals(
-    config: OpenArrivals, horizon_ns: int, size: str | None = None, session: str | None = None
+    config: OpenArrivals, horizon_ns: int, sizes: tuple[str, ...] = (), session: str | None = None
 ) -> Arrivals:
     """The process that `config` describes; `horizon_ns` is the phase, over which a fixed rate curve has its mean.
 
-    `size` names the column of a trace that the rows of its requests follow, `session` that of its
+    `sizes` names the columns of a trace that the rows or entries of its requests follow, `session` that of its
     sessions. Raises ScenarioError, with file and row, for a trace that cannot be used, and ValueError for parameters
     that only the whole phase shows to be wrong.
     """
@@ -88,7 +88,7 @@ def build_arrivals(
         case ConstantArrivals():
             return Constant(config.rate_hz)
         case TraceArrivals():
-            return TraceReplay(config, size, session)
+            return TraceReplay(config, sizes, session)
         case ClientsArrivals():
             return _clients(config)
         case TicksArrivals():
@@ -263,7 +263,7 @@ def _trace_path(shape: TraceShape, horizon_ns: int) -> FixedPath:
     """The counts of the replayed trace per bin, over the phase; what its scaling draws is drawn from seed 0."""
     n_bins = -(-horizon_ns // shape.bin_ns)
     _refuse_long(n_bins, "bins of the shape")
-    replay = TraceReplay(shape, None)
+    replay = TraceReplay(shape)
     counts = np.zeros(n_bins, np.int64)
     for part in replay.parts(np.random.default_rng(0), horizon_ns):
         bins = part.offset_ns // shape.bin_ns

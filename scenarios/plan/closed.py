@@ -19,10 +19,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from squall.scenarios.plan.plan import PhaseSpan, stream
+from squall.scenarios.data.drawing import drawn
+from squall.scenarios.plan.plan import PhaseSpan, kind_code, stream
 
 if TYPE_CHECKING:  # of a file's sections: a worker that has no users starts without them
     from squall.scenarios.config.arrivals import ThinkConfig
+    from squall.scenarios.config.clients.data import DrawnOrder
     from squall.scenarios.config.clients.rows import RowsConfig
 
 _CHUNK_STEPS = 64
@@ -64,6 +66,7 @@ class ClosedPlan:
     target: NDArray[np.uint8] | None = (
         None  # index of each user's server, as `users`; None: there is one, or the worker chooses
     )
+    order: DrawnOrder | None = None  # of the entries of data, where variants are these; None: equally often
 
     def __post_init__(self) -> None:
         if self.target is not None and (
@@ -82,7 +85,9 @@ class ClosedPlan:
         """
         phases = [(phase, _first_steps(self, index)) for index, phase in enumerate(self.phases)]
         spans = [(span.name, span.kind, span.start_ns, span.end_ns) for span in self.spans]
-        stated = (self.n_users, spans, phases, self.n_variants, self.seed)
+        stated: tuple[Any, ...] = (self.n_users, spans, phases, self.n_variants, self.seed)
+        if self.order is not None:
+            stated = (*stated, self.order)
         digest = hashlib.sha256(repr(stated).encode())
         digest.update(np.ascontiguousarray(self.users, dtype="<i8").data)
         if self.target is not None:
@@ -125,15 +130,13 @@ class ClosedPlan:
 
         streams = [stream(self.seed, name, phase, user) for name in ("think", "rows", "variants")]
         is_first = True
+        draw = drawn(self.order, self.n_variants, streams[2], user, closed.n_users)
         while True:
             think_ns = draw_think_ns(closed.think, streams[0], _CHUNK_STEPS)
             if is_first:
                 think_ns[0], is_first = 0, False
             rows = draw_rows(closed.rows, streams[1], _CHUNK_STEPS)
-            variants = streams[2].integers(
-                0, self.n_variants, _CHUNK_STEPS, dtype=variant_dtype(self.n_variants)
-            )
-            yield think_ns, rows, variants
+            yield think_ns, rows, draw(_CHUNK_STEPS)
 
     def request_kinds(self) -> set[tuple[int, int]]:
         """Every (rows, variant) that `steps` can give, for encoding before the start."""
@@ -141,6 +144,14 @@ class ClosedPlan:
 
         sizes = {rows for closed in self.phases if closed is not None for rows in possible_rows(closed.rows)}
         return {(rows, variant) for rows in sizes for variant in range(self.n_variants)}
+
+    def kind_codes(self) -> NDArray[np.int64]:
+        """`request_kinds` as sorted codes: see `squall.scenarios.plan.plan.kind_code`."""
+        from squall.scenarios.config.clients.rows import possible_rows
+
+        sizes = {rows for closed in self.phases if closed is not None for rows in possible_rows(closed.rows)}
+        variants = np.arange(self.n_variants, dtype=np.int64)
+        return np.concatenate([kind_code(np.int64(rows), variants) for rows in sorted(sizes)])
 
 
 def deal_closed(plan: ClosedPlan, n_workers: int) -> tuple[ClosedPlan, ...]:
@@ -153,11 +164,6 @@ def deal_closed(plan: ClosedPlan, n_workers: int) -> tuple[ClosedPlan, ...]:
         replace(plan, users=plan.users[share], target=None if plan.target is None else plan.target[share])
         for share in shares
     )
-
-
-def variant_dtype(n_variants: int) -> type[np.uint8 | np.uint16]:
-    """What holds a payload variant. A wider one is drawn otherwise: it is part of what a seed means."""
-    return np.uint8 if n_variants <= 256 else np.uint16
 
 
 def request_id(plan_n_users: int, user: int, index: int) -> int:

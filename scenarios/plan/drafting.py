@@ -13,15 +13,20 @@ import numpy as np
 
 from squall.scenarios.arrivals.process import Arrivals
 from squall.scenarios.config.arrivals import ClosedArrivals
+from squall.scenarios.config.clients.data import IN_SEQUENCE, DrawnOrder, TraceOrder
 from squall.scenarios.config.clients.rows import RowsConfig, TraceRows
 from squall.scenarios.config.scenario import PhaseConfig, Scenario
+from squall.scenarios.config.trace import TraceArrivals
+from squall.scenarios.data.drawing import drawn, entry_dtype
+from squall.scenarios.data.named import named_entries
+from squall.scenarios.data.opening import count_entries
 from squall.scenarios.errors import ScenarioError
 from squall.scenarios.plan.build import build_arrivals
-from squall.scenarios.plan.closed import ClosedPhase, ClosedPlan, variant_dtype
+from squall.scenarios.plan.closed import ClosedPhase, ClosedPlan
 from squall.scenarios.plan.deal import affinity_of
 from squall.scenarios.plan.growing import PIECE_ROWS, Column
 from squall.scenarios.plan.mix import draw_rows, settled, trace_rows
-from squall.scenarios.plan.plan import COLUMNS, MANY_VARIANTS, PhaseSpan, Plan, stream
+from squall.scenarios.plan.plan import COLUMNS, VARIANT_TYPES, PhaseSpan, Plan, stream
 from squall.scenarios.plan.replay import TraceReplay
 from squall.scenarios.plan.scaling import scaled
 from squall.scenarios.plan.window import Drawn, FileState, changed
@@ -62,9 +67,24 @@ def plan_closed(scenario: Scenario, seed: int | None = None) -> ClosedPlan:
         n_users=n_users,
         spans=lay_out(scenario.phases),
         phases=phases,
-        n_variants=scenario.clients.payload_variants,
+        n_variants=n_payloads(scenario),
         seed=scenario.seed if seed is None else seed,
+        order=_drawn_order(scenario),
     )
+
+
+def n_payloads(scenario: Scenario) -> int:
+    """Payload variants, or entries of the data. Raises ScenarioError where these cannot be counted."""
+    data = scenario.clients.data
+    return scenario.clients.payload_variants if data is None else count_entries(data)
+
+
+def _drawn_order(scenario: Scenario) -> DrawnOrder | None:
+    """Of entries that no trace names; None of variants that squall makes."""
+    data = scenario.clients.data
+    if data is None:
+        return None
+    return IN_SEQUENCE if isinstance(data.order, TraceOrder) else data.order
 
 
 def lay_out(phases: Sequence[PhaseConfig]) -> tuple[PhaseSpan, ...]:
@@ -83,11 +103,13 @@ class _Draft:
         self._scenario = scenario
         self._seed = seed
         clients = scenario.clients
-        self._of_variant = variant_dtype(clients.payload_variants)
-        types = COLUMNS if self._of_variant == np.uint8 else {**COLUMNS, **MANY_VARIANTS}
+        self._n_payloads = n_payloads(scenario)
+        self._of_variant = np.dtype(entry_dtype(self._n_payloads))
+        types = {**COLUMNS, "variant": VARIANT_TYPES[self._of_variant]}
         self._columns = {name: Column(dtype, folder) for name, dtype in types.items()}
         is_by_session = clients.deal == "session" or clients.routing.kind in ("sticky", "trace")
         self._affinity = Column("<u4", folder) if is_by_session else None
+        self._named = named_entries(clients.data, self._n_payloads) if clients.data is not None else None
         self._states: dict[Path, FileState] = {}
 
     def add_phase(self, index: int, start_ns: int) -> None:
@@ -98,10 +120,12 @@ class _Draft:
         if isinstance(phase.arrivals, ClosedArrivals):
             raise ValueError(f"phase {phase.name!r} is closed-loop: it has no schedule")
         rows = settled(self._scenario.rows_of(phase))
-        size = rows.size if isinstance(rows, TraceRows) else None
+        named = self._named if isinstance(phase.arrivals, TraceArrivals) else None
+        sizes = {rows.size} if isinstance(rows, TraceRows) else set()
+        sizes |= {named.column} if named is not None else set()
         try:
             arrivals = build_arrivals(
-                phase.arrivals, phase.drawn_ns, size, self._scenario.clients.routing.column
+                phase.arrivals, phase.drawn_ns, tuple(sorted(sizes)), self._scenario.clients.routing.column
             )
             parts = _parts(arrivals, stream(self._seed, "arrivals", index), phase, start_ns)
         except (
@@ -112,11 +136,14 @@ class _Draft:
         for part in parts:
             if isinstance(rows, TraceRows):
                 self._columns["rows"].append(trace_rows(rows, part.sizes[rows.size]))
+            if named is not None:
+                entries = named.entries(part.sizes[named.column])
+                self._columns["variant"].append(entries.astype(self._of_variant))
             self._add(phase, part)
             self._refuse_too_many(phase, len(self._columns["offset_ns"]) - n_before)
         if isinstance(arrivals, TraceReplay):
             self._refuse_change(arrivals)
-        self._draw(index, rows, len(self._columns["offset_ns"]) - n_before)
+        self._draw(index, rows, len(self._columns["offset_ns"]) - n_before, named is not None)
 
     def plan(self, spans: tuple[PhaseSpan, ...]) -> Plan:
         """The plan; the draft is empty afterwards."""
@@ -143,15 +170,14 @@ class _Draft:
             session = None if part.session is None else part.session[start:stop]
             self._affinity.append(affinity_of(session, seq))
 
-    def _draw(self, index: int, rows: RowsConfig, count: int) -> None:
+    def _draw(self, index: int, rows: RowsConfig, count: int, are_named: bool) -> None:
         """What does not depend on the instants, in pieces of a fixed size: it is part of what a seed means."""
-        columns, n_variants = self._columns, self._scenario.clients.payload_variants
+        columns = self._columns
         of_rows, of_variants = stream(self._seed, "rows", index), stream(self._seed, "variants", index)
         if not isinstance(rows, TraceRows):
             columns["rows"].fill(count, lambda n: draw_rows(rows, of_rows, n))
-        columns["variant"].fill(
-            count, lambda n: of_variants.integers(0, n_variants, n, dtype=self._of_variant)
-        )
+        if not are_named:
+            columns["variant"].fill(count, drawn(_drawn_order(self._scenario), self._n_payloads, of_variants))
         columns["phase"].fill(count, lambda n: np.full(n, index, np.uint8))
         numbers = itertools.count(len(columns["seq"]), PIECE_ROWS)
         columns["seq"].fill(count, lambda n: np.arange(first := next(numbers), first + n, dtype=np.int64))

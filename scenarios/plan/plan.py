@@ -17,8 +17,8 @@ from squall.scenarios.plan.deal import DealRule, Redeal, owners_of, workers_of
 from squall.scenarios.plan.growing import PIECE_ROWS, Column, blank, pieces
 
 COLUMNS = {"seq": "<i8", "offset_ns": "<i8", "phase": "<u1", "rows": "<i4", "variant": "<u1"}
-MANY_VARIANTS = {"variant": "<u2"}
-"""In place of that column's type where there are more than 256."""
+VARIANT_TYPES = {np.dtype(np.uint8): "<u1", np.dtype(np.uint16): "<u2", np.dtype(np.uint32): "<u4"}
+"""Of the column `variant`: wider where there are more than 256, and more than 65,536."""
 TARGET = "target"
 """The column that a plan for several servers has besides."""
 _AT_ONCE_BYTES = 2**27
@@ -39,16 +39,18 @@ class PhaseSpan:
 class Plan:
     """Arrivals of a run, or one worker's part of them: columns of equal length, sorted by offset, then seq.
 
-    22 bytes an arrival, one more with `target` and one with more than 256 variants; from 2²⁴ arrivals on in temporary
-    files (`squall.scenarios.plan.growing`). Two plans are the same schedule exactly if their `sha256()` are; `deal` and
-    `affinity`, which say who sends what, are not part of it.
+    22 bytes an arrival, one more with `target`, one with more than 256 variants and three with more than 65,536; from
+    2²⁴ arrivals on in temporary files (`squall.scenarios.plan.growing`). Two plans are the same schedule exactly if
+    their `sha256()` are; `deal` and `affinity`, which say who sends what, are not part of it.
     """
 
     seq: NDArray[np.int64]  # place in the plan of the whole run, 0..n-1
     offset_ns: NDArray[np.int64]  # from the run's start instant
     phase: NDArray[np.uint8]  # index into `spans`, and into the scenario's phases
     rows: NDArray[np.int32]
-    variant: NDArray[np.uint8] | NDArray[np.uint16]  # which of the seeded inputs of that row count
+    variant: NDArray[
+        np.unsignedinteger[Any]
+    ]  # which of the seeded inputs of that row count, or entry of the data
     spans: tuple[PhaseSpan, ...]
     deal: DealRule = "sequence"
     affinity: NDArray[np.uint32] | None = (
@@ -70,8 +72,18 @@ class Plan:
     @property
     def columns(self) -> dict[str, str]:
         """The columns that the plan has, with their types."""
-        many = MANY_VARIANTS if self.variant.dtype == np.uint16 else {}
-        return {**COLUMNS, **many, **({} if self.target is None else {TARGET: "<u1"})}
+        of_variant = {"variant": VARIANT_TYPES.get(self.variant.dtype, COLUMNS["variant"])}
+        return {**COLUMNS, **of_variant, **({} if self.target is None else {TARGET: "<u1"})}
+
+    def kind_codes(self, target: int | None = None) -> NDArray[np.int64]:
+        """The distinct (rows, variant) of all arrivals, or of those for one target: sorted codes, see `kind_code`."""
+        found = np.empty(0, np.int64)
+        for part in pieces((self.rows, self.variant)):
+            codes = kind_code(self.rows[part], self.variant[part])
+            if target is not None and self.target is not None:
+                codes = codes[self.target[part] == target]
+            found = np.union1d(found, codes)
+        return found
 
     @property
     def n_bytes(self) -> int:
@@ -93,6 +105,16 @@ class Plan:
         }
         content = {"n": len(self), "spans": [_span_key(span) for span in self.spans], "columns": digests}
         return hashlib.sha256(json.dumps(content).encode("ascii")).hexdigest()
+
+
+def kind_code(rows: Any, variant: Any) -> NDArray[np.int64]:
+    """One number for (rows, variant), sorted as these: rows · 2³² + variant."""
+    return np.asarray(rows, np.int64) << 32 | np.asarray(variant, np.int64)
+
+
+def kinds_of(codes: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Rows and variants of such codes."""
+    return codes >> 32, codes & 0xFFFFFFFF
 
 
 def deal(plan: Plan, n_workers: int) -> Iterator[Plan]:

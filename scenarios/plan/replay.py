@@ -44,17 +44,19 @@ _LARGEST_NS = 2**62
 class TraceReplay:
     """`Arrivals` of a trace. `parts` gives them with what their requests carry; `offsets_ns` the instants alone.
 
-    `size` names the size column that `parts` has beside the sessions; `trace_parts` has all of them. `session`: the
+    `sizes` names the size columns that `parts` has beside the sessions; `trace_parts` has all of them. `session`: the
     column of the sessions, where it is not found by its name.
     """
 
-    def __init__(self, config: TraceArrivals, size: str | None = None, session: str | None = None) -> None:
+    def __init__(
+        self, config: TraceArrivals, sizes: tuple[str, ...] = (), session: str | None = None
+    ) -> None:
         self.path = Path(config.file)
         self._config = config
         self._scale = config.rate_scale
         self._width_ns = config.quantum_width_ns or 0
         self._session = session
-        self._window = self._open(() if size is None else (size,))
+        self._window = self._open(sizes)
 
     @property
     def state(self) -> FileState | None:

@@ -3,6 +3,7 @@
     python -m tests.bench.engine [SECONDS]
     python -m tests.bench.engine --lease [SECONDS]    ours alone, with and without a lease in turn
     python -m tests.bench.engine --payloads [SECONDS]    ours alone, few and many distinct payloads of 4 KiB in turn
+    python -m tests.bench.engine --data [SECONDS]    the same of payloads from a file
 
 prints one JSON object; see `tests.bench.rivals` for where the other tools are looked for and how their figures are
 made. Ours are made alike: one worker in a process of its own, scheduled as in a run, records and schedule included,
@@ -32,8 +33,9 @@ import pyarrow as pa
 from squall.actors.clock import SystemClock
 from squall.actors.load.engine import Rules
 from squall.actors.load.lane import IS_BUILT
-from squall.actors.load.targets import TargetSettings
+from squall.actors.load.targets import TargetSettings, Wire, pack
 from squall.actors.load.worker import LoadWorker, WorkerSettings
+from squall.actors.messages.packed import PackWriter
 from squall.actors.spill import read_spill
 from squall.scenarios.arrivals.gaps import GammaGaps
 from squall.scenarios.arrivals.process import Stationary
@@ -112,6 +114,7 @@ def run_once(
     spin_ns: int = 0,
     has_lane: bool = True,
     has_lease: bool = False,
+    packed: str | None = None,
 ) -> Any:
     """(CPU s, peak MiB, rows of `requests`) of one run; raises RuntimeError where a request is not ok."""
     port = target.grpc_port if protocol == "grpc" else target.http_port
@@ -119,6 +122,7 @@ def run_once(
         settings = WorkerSettings(
             "r", "node-0", 0, (TargetSettings("server-0", target.host, port, target.spec),), 1, {}, Rules(5 * _S),
             n_connections, folder, protocol, spin_ns=spin_ns, lane=has_lane, priority="auto",
+            packed=packed,
         )  # fmt: skip
         ours, theirs = multiprocessing.Pipe()
         process = multiprocessing.get_context("spawn").Process(
@@ -147,11 +151,12 @@ def closed(
     has_lane: bool = IS_BUILT,
     has_lease: bool = False,
     n_variants: int = 4,
+    packed: str | None = None,
 ) -> dict[str, Any]:
     """Ours in a closed loop without think time, through the lane or all in Python."""
     n_connections = n_users if protocol == "http" else min(n_users, 4)
     plans = [closed_plan(n_users, length_s, n_variants) for length_s in (seconds * _SHORT_SHARE, seconds)]
-    runs = [run_once(target, protocol, plan, n_connections, 0, has_lane, has_lease) for plan in plans]
+    runs = [run_once(target, protocol, plan, n_connections, 0, has_lane, has_lease, packed) for plan in plans]
     (short_cpu_s, _, short), (cpu_s, peak_mib, rows) = runs
     n_more = rows.num_rows - short.num_rows
     sent, done = (rows.column(name).to_numpy() for name in ("sent_ns", "done_ns"))
@@ -212,17 +217,33 @@ def leases(target: Target, seconds: float) -> list[dict[str, Any]]:
     return figures
 
 
-def payloads(target: Target, seconds: float) -> list[dict[str, Any]]:
-    """CPU per request with few and many distinct payloads, in turn; the median of each and their ratio."""
+def packed_payloads(target: Target, protocol: str, n: int, folder: Path) -> str:
+    """A file of so many encoded requests, as the driver makes it of a user's data."""
+    path = folder / f"{protocol}-{n}"
+    writer, rng = PackWriter(path), np.random.default_rng(1)
+    for number in range(n):
+        inputs = {"INPUT": rng.standard_normal((1, _PAYLOAD_WIDTH), np.float32)}
+        pack(writer, target.spec, Wire(protocol), (1, number), inputs)
+    writer.close()
+    return str(path)
+
+
+def payloads(target: Target, seconds: float, folder: Path | None = None) -> list[dict[str, Any]]:
+    """CPU per request with few and many distinct payloads, in turn; the median of each and their ratio.
+
+    `folder`: takes files of payloads; None: squall makes them.
+    """
     figures = []
     for protocol in ("http", "grpc"):
         found: dict[int, list[float]] = {n: [] for n in _PAYLOAD_VARIANTS}
+        files = {n: packed_payloads(target, protocol, n, folder) for n in _PAYLOAD_VARIANTS if folder}
         for n in (*_PAYLOAD_VARIANTS, *reversed(_PAYLOAD_VARIANTS)) * _PAYLOAD_ROUNDS:
-            figure = closed(target, protocol, _USERS[-1], seconds, n_variants=n)
+            figure = closed(target, protocol, _USERS[-1], seconds, n_variants=n, packed=files.get(n))
             found[n].append(figure["cpu_us_per_request"])
         few, many = (statistics.median(found[n]) for n in _PAYLOAD_VARIANTS)
         figures.append({
             "protocol": protocol, "load": figure["load"], "payload_bytes": 4 * _PAYLOAD_WIDTH,
+            "from": "file" if folder else "seed",
             "cpu_us_per_request": {str(n): sorted(values) for n, values in found.items()},
             "medians": [few, many], "ratio": round(many / few, 2),
         })  # fmt: skip
@@ -233,6 +254,11 @@ def main() -> None:
     if "--payloads" in sys.argv:
         with real_triton(width=_PAYLOAD_WIDTH) as target:
             print(json.dumps(payloads(target, float(sys.argv[2]) if len(sys.argv) > 2 else 4.0), indent=2))
+        return
+    if "--data" in sys.argv:
+        with real_triton(width=_PAYLOAD_WIDTH) as target, tempfile.TemporaryDirectory() as folder:
+            seconds = float(sys.argv[2]) if len(sys.argv) > 2 else 4.0
+            print(json.dumps(payloads(target, seconds, Path(folder)), indent=2))
         return
     if "--lease" in sys.argv:
         with real_triton() as target:

@@ -110,6 +110,34 @@ def _assert_clocks_true(store: RunStore) -> None:
 
 
 @pytest.mark.beside
+def test_a_users_data_reaches_clients_that_do_not_see_its_disk(
+    site: Site, bench: Bench, tmp_path: Path
+) -> None:
+    """One client shares the driver's disk, two do not; each reply is held to the entry that its request carried."""
+    ours = np.random.default_rng(1).standard_normal(500).astype(np.float32)
+    values = np.repeat(
+        ours[:, None], 4, axis=1
+    )  # Triton 2.51's `as_numpy` repeats a row's first under NumPy 2
+    np.save(tmp_path / "values.npy", values)
+    mapping = site.scenario(2)
+    mapping["clients"] |= {
+        "data": {"path": str(tmp_path / "values.npy"), "order": "random"},
+        "rows": {"kind": "constant", "value": 1},
+        "check": {"share": 1.0, "reference": str(tmp_path / "answers.npz"), "rtol": 0.0, "atol": 0.0},
+    }
+    answers: dict[str, Any] = {f"OUT/1/{entry}": values[entry : entry + 1] for entry in range(500)}
+    np.savez(tmp_path / "answers.npz", **answers)
+    live = bench.start_run(mapping)
+    assert live.end() in (0, 3), live.lines
+    store = bench.store()
+    assert _outcomes(store) == ALL_OK
+    checks = store.manifest.value_checks
+    assert checks is not None
+    assert (checks.n_checked, checks.n_wrong) == (store.manifest.plan.n_arrivals, 0)
+    site.cluster.wait_until_clean()
+
+
+@pytest.mark.beside
 def test_a_burst_from_three_nodes_is_sent_whole_on_one_clock_and_joined_to_its_batches(
     site: Site, bench: Bench
 ) -> None:

@@ -121,6 +121,7 @@ ONLY_IN: dict[str, tuple[str, ...]] = {
     "sqlite3": ("squall.analysis",),
     "pandas": ("squall.analysis.run",),
     "polars": ("squall.analysis.run",),
+    "PIL": ("squall.models.pictures",),
 }
 """Libraries that only some modules may import."""
 

@@ -133,7 +133,7 @@ def _write(folder: Path, found: Comparison) -> None:
 def refuse_other_load(a: Scenario, b: Scenario) -> None:
     """Raises ScenarioError, before anything runs, where both cannot be sent the same requests."""
     of_a, of_b = a.to_mapping(), b.to_mapping()
-    for key in ("phases", "clients.rows", "clients.payload_variants"):
+    for key in ("phases", "clients.rows", "clients.payload_variants", "clients.data"):
         if _at(of_a, key) != _at(of_b, key):
             raise ScenarioError(
                 f"compare: A and B differ in {key}: a pair is of one schedule, so that the load must be the same"

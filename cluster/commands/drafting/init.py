@@ -125,7 +125,7 @@ def _refuse_what_cannot_be_loaded(model: ServedModel, wanted: Wanted, endpoints:
     if why is not None:
         raise TargetError(f"squall cannot load model {model.name!r}: {why}")
     deep = next((one.name for one in model.spec.inputs if len(one.dims) > 1), None)
-    if first.is_streamed and wanted.protocol == "http" and deep is not None:
+    if first.spec.is_decoupled and wanted.protocol == "http" and deep is not None:
         raise TargetError(
             f"model {model.name!r} answers response by response, which over HTTP carries inputs of one dimension, and"
             f" {deep} has more: use --protocol grpc"

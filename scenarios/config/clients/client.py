@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Field, model_validator
 
 from squall.scenarios.config.clients.check import ValueCheckConfig
+from squall.scenarios.config.clients.data import DataConfig
 from squall.scenarios.config.clients.inputs import InputConfig
 from squall.scenarios.config.clients.request import RequestConfig
 from squall.scenarios.config.clients.routing import RoutingConfig
@@ -50,6 +51,7 @@ def _cores_named(value: object) -> object:
     raise ValueError("use auto, off, a number of cores from 1, or a list of them: [6, 7]")
 
 
+DEFAULT_VARIANTS = 4
 SHORTEST_LEASE_NS = 3 * NS_PER_S
 """It is renewed once a second, by a driver that may be late."""
 
@@ -73,8 +75,11 @@ class ClientConfig(Section):
     rows: RowsConfig = ConstantRows()
     deal: Literal["sequence", "hash", "session"] = "sequence"  # which worker sends an arrival
     routing: RoutingConfig = RoutingConfig()  # and which of several servers gets it
-    payload_variants: Annotated[Count, Field(le=LARGEST_VARIANT_COUNT)] = 4  # seeded inputs per row count
+    payload_variants: Annotated[Count, Field(le=LARGEST_VARIANT_COUNT)] = (
+        DEFAULT_VARIANTS  # seeded inputs per row count
+    )
     inputs: dict[str, InputConfig] | None = None  # how some are made, by name; else numbers as they come
+    data: DataConfig | None = None  # inputs of the user's in place of made ones
     request: RequestConfig | None = None  # what each request says beside its inputs
     check: ValueCheckConfig | None = None  # compares values of replies
     shared_memory: Annotated[SharedMemoryConfig | None, BeforeValidator(_on_or_off)] = None
@@ -85,4 +90,13 @@ class ClientConfig(Section):
     def _json_over_http(self) -> ClientConfig:
         if self.protocol == "grpc" and self.request is not None and not self.request.binary:
             raise ValueError("request.binary: false is for protocol http, gRPC carries tensors as bytes")
+        return self
+
+    @model_validator(mode="after")
+    def _made_or_given(self) -> ClientConfig:
+        """Of data each entry is a payload, and its tensors travel in messages."""
+        if self.data is not None and self.payload_variants != DEFAULT_VARIANTS:
+            raise ValueError("data: each entry is a payload of its own; leave payload_variants out")
+        if self.data is not None and self.shared_memory is not None:
+            raise ValueError("data: its entries travel in messages; leave shared_memory out")
         return self

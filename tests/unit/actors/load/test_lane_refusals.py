@@ -148,6 +148,14 @@ def test_what_is_packed_row_by_row_reads_as_the_records_that_both_know() -> None
     assert np.frombuffer(_PACK.pack(*values), _RECORD)[0].tolist() == values
 
 
+def table(*place: int) -> Any:
+    """Of one template: number of its head, begin and length of its tail, rows, layout."""
+    return np.array([place], np.int64)
+
+
+NO_PLACE = "the table names heads, tails, rows or layouts that there are not"
+
+
 @pytest.mark.parametrize(
     ("method", "values", "error", "words"),
     [
@@ -159,6 +167,28 @@ def test_what_is_packed_row_by_row_reads_as_the_records_that_both_know() -> None
         ("add_template", ("text", TAIL, 1, N_BYTES, 0, 0, 0), TypeError, "bytes-like"),
         ("add_template", (HEAD, TAIL, 1, N_BYTES, 0, 0, 2), ValueError, "a layout: 2 is not from 0 to 1"),
         ("add_template", (HEAD, TAIL, 1, N_BYTES, 0, 0, -1), ValueError, "a layout: -1 is not from 0 to 1"),
+        ("add_templates", (TAIL, [HEAD], table(0, 0, 1, 1, 0), 0, 2, 1), ValueError, "a target: 2"),
+        ("add_templates", (TAIL, [HEAD], table(0, 0, 1, 1, 0), -1, 0, 1), ValueError, "check_every: -1"),
+        ("add_templates", (TAIL, [HEAD], table(0, 0, 1, 1, 0), 0, 0, -1), ValueError, "layouts: -1"),
+        (
+            "add_templates",
+            (TAIL, [HEAD], table(0, 0, 1, 1, 0)[:, :4].tobytes(), 0, 0, 1),
+            ValueError,
+            NO_PLACE,
+        ),
+        ("add_templates", (TAIL, [HEAD], table(1, 0, 1, 1, 0), 0, 0, 1), ValueError, NO_PLACE),
+        ("add_templates", (TAIL, [HEAD], table(-1, 0, 1, 1, 0), 0, 0, 1), ValueError, NO_PLACE),
+        ("add_templates", (TAIL, [HEAD], table(0, -1, 1, 1, 0), 0, 0, 1), ValueError, NO_PLACE),
+        ("add_templates", (TAIL, [HEAD], table(0, len(TAIL), 1, 1, 0), 0, 0, 1), ValueError, NO_PLACE),
+        ("add_templates", (TAIL, [HEAD], table(0, 2**63 - 1, 2, 1, 0), 0, 0, 1), ValueError, NO_PLACE),
+        ("add_templates", (TAIL, [HEAD], table(0, 0, len(TAIL) + 1, 1, 0), 0, 0, 1), ValueError, NO_PLACE),
+        ("add_templates", (TAIL, [HEAD], table(0, 0, -1, 1, 0), 0, 0, 1), ValueError, NO_PLACE),
+        ("add_templates", (TAIL, [HEAD], table(0, 0, 1, -1, 0), 0, 0, 1), ValueError, NO_PLACE),
+        ("add_templates", (TAIL, [HEAD], table(0, 0, 1, 2**31, 0), 0, 0, 1), ValueError, NO_PLACE),
+        ("add_templates", (TAIL, [HEAD], table(0, 0, 1, 1, 1), 0, 0, 1), ValueError, NO_PLACE),
+        ("add_templates", (TAIL, [HEAD, "x"], table(0, 0, 1, 1, 0), 0, 0, 1), TypeError, "bytes"),
+        ("add_templates", (TAIL, (HEAD,), table(0, 0, 1, 1, 0), 0, 0, 1), TypeError, "list"),
+        ("add_templates", ("text", [HEAD], table(0, 0, 1, 1, 0), 0, 0, 1), TypeError, "bytes-like"),
         ("know_layout", (1, b"", b"", 12, 0), ValueError, "no such layout"),
         ("know_layout", (-1, b"", b"", 12, 0), ValueError, "no such layout"),
         ("know_layout", (0, b"ab", b"", 13, 0), ValueError, "longer than its reply"),

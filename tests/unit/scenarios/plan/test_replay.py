@@ -111,7 +111,9 @@ def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def replay(path: Path, size: str | None = "tokens", **config: Any) -> TraceReplay:
-    return TraceReplay(TraceArrivals.model_validate({"kind": "trace", "file": str(path), **config}), size)
+    return TraceReplay(
+        TraceArrivals.model_validate({"kind": "trace", "file": str(path), **config}), (size,) if size else ()
+    )
 
 
 def rows_of(one: TraceReplay, horizon_ns: int = HOUR, seed: int = 1) -> Drawn:

@@ -1,0 +1,120 @@
+"""What requests say beside their inputs, and how they are answered, as a scenario and its models have it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from squall.actors.load.streams import StreamRule
+from squall.actors.load.targets import Wire
+from squall.actors.messages.sequence_wire import n_bytes_of
+from squall.models.payload import PLAIN, RequestOptions, refuse_json
+from squall.models.spec import ModelSpec
+from squall.scenarios.config.clients.client import ClientConfig
+from squall.scenarios.config.clients.stream import StreamConfig
+from squall.scenarios.config.scenario import Scenario
+from squall.scenarios.errors import ScenarioError
+from squall.scenarios.plan.closed import ClosedPlan
+from squall.scenarios.plan.plan import Plan
+from squall.scenarios.sequences import SequenceRule
+
+
+def wire_of(scenario: Scenario, spec: ModelSpec) -> Wire:
+    """How requests to a model of that spec are encoded, but for headers. Raises ScenarioError as `stream_rule`."""
+    clients, options = scenario.clients, request_options(scenario.clients)
+    n_between = n_bytes_of(clients.protocol, options.parameters) if clients.sequences is not None else 0
+    return Wire(clients.protocol, {}, options, stream_rule(scenario, [spec]), n_between)
+
+
+def stream_rule(scenario: Scenario, specs: Sequence[ModelSpec]) -> StreamRule | None:
+    """How responses that come one by one are taken; None where each request has one reply.
+
+    Raises ScenarioError where the scenario asks what streams cannot do, or names an output that the model has not.
+    """
+    clients, specs = scenario.clients, [asked_of(scenario, spec) for spec in specs]
+    decoupled = [spec.name for spec in specs if spec.is_decoupled]
+    if clients.stream is None and not decoupled:
+        if any(one.metric == "first_response" for one in scenario.promises or ()):
+            raise ScenarioError(
+                f"promises.first_response: model {specs[0].name} answers with one reply; promise response times, or use"
+                " clients.stream: true"
+            )
+        return None
+    config = clients.stream or StreamConfig()
+    why = f"model {decoupled[0]} is decoupled, or a step of it" if decoupled else "clients.stream"
+    if clients.check is not None:
+        raise ScenarioError(f"clients.check: compares replies, and responses come one by one ({why})")
+    if clients.request is not None and request_options(clients) != PLAIN and clients.protocol == "http":
+        raise ScenarioError(
+            f"clients.request: generate_stream takes outputs alone ({why}); use protocol: grpc"
+        )
+    if clients.shared_memory is not None and clients.protocol == "http":
+        raise ScenarioError(
+            f"clients.shared_memory: generate_stream takes no tensors from there ({why}); use grpc"
+        )
+    if clients.shared_memory is not None and clients.shared_memory.outputs:
+        raise ScenarioError(
+            f"clients.shared_memory: an output has one place, and responses come one by one ({why}); use outputs: false"
+        )
+    outputs = [tensor.name for tensor in specs[0].outputs]
+    if config.tokens is not None and config.tokens not in outputs:
+        raise ScenarioError(
+            f"clients.stream.tokens: model {specs[0].name} has no output {config.tokens!r}, it has {', '.join(outputs)}"
+        )
+    if config.cancel is None:
+        return StreamRule(config.tokens)
+    return StreamRule(config.tokens, config.cancel.share, config.cancel.after)
+
+
+def sequence_rule(
+    run: str, scenario: Scenario, plan: Plan | ClosedPlan, n_workers: int, specs: Sequence[ModelSpec]
+) -> SequenceRule | None:
+    """Which sequence each request is of; None where requests are not of sequences.
+
+    Raises ScenarioError for a stateful model without them, and where the requests of one sequence would go to several
+    workers or servers.
+    """
+    config, where = scenario.clients.sequences, "clients.sequences"
+    if config is None:
+        if any(spec.is_stateful for spec in specs):
+            raise ScenarioError(
+                f"{where}: model {specs[0].name} is stateful, state the length of its sequences"
+            )
+        return None
+    if scenario.clients.protocol == "http" and (
+        scenario.clients.stream or any(one.is_decoupled for one in specs)
+    ):
+        raise ScenarioError(f"{where}: generate_stream takes no sequences; use protocol: grpc")
+    if isinstance(plan, ClosedPlan):
+        if config.concurrent is not None:
+            raise ScenarioError(
+                f"{where}.concurrent: of a closed loop each user has a sequence; leave it out"
+            )
+        return SequenceRule(plan.n_users, config.length, scenario.seed, run)
+    if config.concurrent is None:
+        raise ScenarioError(f"{where}.concurrent: a schedule needs it: how many sequences go on at once")
+    if len(specs) > 1:
+        raise ScenarioError(f"{where}: several servers would share a sequence; use one, or a closed loop")
+    if plan.deal != "sequence" or config.concurrent % n_workers:
+        raise ScenarioError(
+            f"{where}.concurrent: {config.concurrent} is no multiple of {n_workers} workers that take arrivals in turn"
+            " (clients.deal: sequence), so that several would share a sequence"
+        )
+    return SequenceRule(config.concurrent, config.length, scenario.seed, run)
+
+
+def asked_of(scenario: Scenario, spec: ModelSpec) -> ModelSpec:
+    """What requests ask of a model, and replies hold. Raises ScenarioError for an output that it has not, and for a
+    tensor that does not travel as it is to."""
+    request = scenario.clients.request
+    if request is None:
+        return spec
+    asked = spec.asking_for(request.outputs)
+    if not request.binary:
+        refuse_json(asked)
+    return asked
+
+
+def request_options(clients: ClientConfig) -> RequestOptions:
+    """What each request says beside its tensors."""
+    request = clients.request
+    return PLAIN if request is None else RequestOptions(request.sent_parameters(), request.binary)

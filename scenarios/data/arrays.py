@@ -1,0 +1,102 @@
+"""NumPy's .npy, and .npz with an array for each input: the entries are along the first axis."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Collection, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from squall.scenarios.data.source import Entry, Source, Wanted, fault
+from squall.scenarios.data.values import array_of, n_elements
+from squall.scenarios.traces.parts.faults import RowFault
+
+ONLY_COLUMN = "array"
+_KINDS = "biufSU"
+_SUFFIX = ".npy"
+
+
+@dataclass(frozen=True)
+class _Header:
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+    @property
+    def n_row_bytes(self) -> int:
+        return self.dtype.itemsize * n_elements(self.shape[1:])
+
+
+class ArraySource(Source):
+    """An array, or a zip file of them; read a row at a time, also where they are compressed."""
+
+    def __init__(self, path: Path, is_zip: bool) -> None:
+        self._path, self._is_zip = path, is_zip
+        self._headers: dict[str, _Header] = {}
+        n_before = 0
+        with ExitStack() as stack:
+            for name, file in self._opened(stack).items():
+                self._headers[name] = _header(file, name if is_zip else None)
+                n_before = file.tell()
+        if not self._headers:
+            raise RowFault(None, "holds no array")
+        self.names = tuple(self._headers)
+        lengths = {name: header.shape[0] for name, header in self._headers.items()}
+        if len(set(lengths.values())) > 1:
+            told = ", ".join(f"{name} {n}" for name, n in lengths.items())
+            raise RowFault(None, f"its arrays have different lengths, and each is an entry a row: {told}")
+        self.n_entries = next(iter(lengths.values()))
+        if not is_zip:
+            (header,) = self._headers.values()
+            if path.stat().st_size < n_before + header.n_row_bytes * self.n_entries:
+                raise RowFault(None, f"is cut short: it says {self.n_entries} rows and has bytes for fewer")
+
+    def read(self, wanted: Wanted, names: Collection[str]) -> Iterator[tuple[int, Entry]]:
+        """See `Source`."""
+        used = [name for name in self.names if name in names]
+        with ExitStack() as stack:
+            files = self._opened(stack)
+            starts = {}
+            for name in used:
+                _header(files[name], name)
+                starts[name] = files[name].tell()
+            for number in np.flatnonzero(wanted).tolist():
+                yield number, {name: self._row(files[name], name, starts[name], number) for name in used}
+
+    def _row(self, file: IO[bytes], name: str, start: int, number: int) -> NDArray[Any]:
+        header = self._headers[name]
+        file.seek(start + number * header.n_row_bytes)
+        data = file.read(header.n_row_bytes)
+        if len(data) < header.n_row_bytes:
+            raise fault(number, "the file is cut short here")
+        row = np.frombuffer(data, header.dtype).reshape(header.shape[1:])
+        return array_of(row.tolist()) if header.dtype.kind in "SU" else row
+
+    def _opened(self, stack: ExitStack) -> dict[str, IO[bytes]]:
+        if not self._is_zip:
+            return {ONLY_COLUMN: stack.enter_context(self._path.open("rb"))}
+        archive = stack.enter_context(zipfile.ZipFile(self._path))
+        members = [name for name in archive.namelist() if name.endswith(_SUFFIX)]
+        return {name.removesuffix(_SUFFIX): stack.enter_context(archive.open(name)) for name in members}
+
+
+def _header(file: IO[bytes], name: str | None) -> _Header:
+    """Of an array at the begin of `file`, which stands at its data then."""
+    what = "the array" if name is None else f"array {name!r}"
+    read = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+    try:
+        version = np.lib.format.read_magic(file)
+        shape, is_fortran, dtype = read[version](file)
+    except (ValueError, KeyError) as error:
+        raise RowFault(None, f"{what} is no array of NumPy's: {' '.join(str(error).split())}") from error
+    if dtype.kind not in _KINDS:
+        raise RowFault(None, f"{what} is of {dtype}, which no input takes; use numbers, booleans or text")
+    if is_fortran and len(shape) > 1:
+        raise RowFault(None, f"{what} lies in Fortran's order; save np.ascontiguousarray of it")
+    if not shape:
+        raise RowFault(None, f"{what} is one number, and its first axis was to be the entries")
+    return _Header(shape, dtype)

@@ -1,0 +1,62 @@
+"""Which entry of the data a request carries, drawn from a seeded stream; the same bits on every CPU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, assert_never
+
+import numpy as np
+from numpy.typing import NDArray
+
+from squall.scenarios.exact import arrays
+
+if TYPE_CHECKING:  # of a file's sections: a worker without data starts without them
+    from squall.scenarios.config.clients.data import DrawnOrder
+
+Draw = Callable[[int], NDArray[Any]]
+"""The entries of the next n requests, from 0 on."""
+
+
+def entry_dtype(n_entries: int) -> type[np.uint8 | np.uint16 | np.uint32]:
+    """What holds the number of a payload variant, or of an entry. A wider one is drawn otherwise: it is part of what a
+    seed means."""
+    if n_entries <= 256:
+        return np.uint8
+    return np.uint16 if n_entries <= 65_536 else np.uint32
+
+
+def drawn(
+    order: DrawnOrder | None, n_entries: int, rng: np.random.Generator, first: int = 0, step: int = 1
+) -> Draw:
+    """Draws of `order` (None: of variants that squall makes, equally often); in sequence the requests are number
+    `first`, `first + step`, … of all."""
+    dtype = entry_dtype(n_entries)
+    place = first
+
+    def in_turn(count: int) -> NDArray[Any]:
+        nonlocal place
+        found = (place + step * np.arange(count, dtype=np.int64)) % n_entries
+        place = (place + step * count) % n_entries
+        return found.astype(dtype)
+
+    if order is None or order.kind == "random":
+        return lambda count: rng.integers(0, n_entries, count, dtype=dtype)
+    match order.kind:
+        case "sequence":
+            return in_turn
+        case "zipf":
+            bounds = zipf_bounds(n_entries, order.exponent)
+            return lambda count: np.searchsorted(bounds[:-1], rng.random(count), side="right").astype(dtype)
+        case _:
+            assert_never(order.kind)
+
+
+@lru_cache(maxsize=8)
+def zipf_bounds(n_entries: int, exponent: float) -> NDArray[np.float64]:
+    """(n_entries,): the probability of an entry up to each; that of entry k, from 0 on, is as (k+1)^-exponent."""
+    bounds: NDArray[np.float64] = np.cumsum(
+        arrays.power(np.arange(1, n_entries + 1, dtype=np.float64), -exponent)
+    )
+    bounds /= bounds[-1]
+    return bounds

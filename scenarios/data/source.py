@@ -1,0 +1,66 @@
+"""A file or folder as entries: what every format has in common.
+
+An entry is what one row of a request carries: a cell for each of its columns. Cells know no model: whether they suit
+one is for `squall.models.entries` to say.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from squall.scenarios.traces.parts.faults import RowFault
+
+
+@dataclass(frozen=True)
+class Raw:
+    """A tensor's own bytes, little-endian in row-major order, and its shape where that is stated.
+
+    Of a BYTES tensor: each element with its length in front; `is_lines`: a line of text each instead.
+    """
+
+    data: bytes
+    shape: tuple[int, ...] | None = None
+    is_lines: bool = False
+
+
+@dataclass(frozen=True)
+class Picture:
+    """The bytes of an image file."""
+
+    data: bytes
+
+
+Cell = NDArray[Any] | Raw | Picture
+"""An array of numbers, of booleans or of bytes objects; or what only the model's input says how to read."""
+Entry = Mapping[str, Cell]
+Wanted = NDArray[np.bool_]
+"""(n_entries,), true for those that are to be read."""
+
+
+class Source(ABC):
+    """Entries of a file or folder. `names` are its columns; its errors are RowFault, or those of the file's library."""
+
+    names: tuple[str, ...]
+    n_entries: int
+
+    @abstractmethod
+    def read(self, wanted: Wanted, names: Collection[str]) -> Iterator[tuple[int, Entry]]:
+        """Number from 0 on and cells of each wanted entry, in their order, with the columns `names`.
+
+        Holds few entries at a time, however large the file is.
+        """
+
+    def place(self, number: int) -> str:
+        """Where the entry stands, for people: its row, from 1 on."""
+        return f"row {number + 1}"
+
+
+def fault(number: int, what: str) -> RowFault:
+    """Of the entry `number`, from 0 on."""
+    return RowFault(number + 1, what)

@@ -1,0 +1,170 @@
+"""Bad data is one line with the file and its row."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from squall.scenarios.config.clients.data import DataConfig
+from squall.scenarios.data.opening import open_data
+from squall.scenarios.errors import ScenarioError
+
+
+def cut_parquet(path: Path) -> None:
+    pq.write_table(pa.table({"a": [1, 2, 3]}), path)
+    path.write_bytes(path.read_bytes()[:-9])
+
+
+def torn_parquet(path: Path) -> None:
+    """Its footer is whole, and a page of it is not."""
+    pq.write_table(
+        pa.table({"a": np.random.default_rng(1).integers(0, 99, 5_000)}), path, compression="snappy"
+    )
+    data = bytearray(path.read_bytes())
+    data[200:3_000] = bytes(2_800)
+    path.write_bytes(data)
+
+
+def cut_arrow(path: Path) -> None:
+    table = pa.table({"a": list(range(10_000))})
+    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_stream(file, table.schema) as writer:
+        writer.write_table(table)
+    path.write_bytes(path.read_bytes()[:20_000])
+
+
+def table(**columns: Any) -> Callable[[Path], None]:
+    return lambda path: pq.write_table(pa.table(columns), path)
+
+
+def text(content: str | bytes) -> Callable[[Path], object]:
+    return lambda path: path.write_bytes(content.encode() if isinstance(content, str) else content)
+
+
+def sparse_line(path: Path) -> None:
+    """1 GB without a line end, after one line."""
+    path.write_bytes(b"first\n")
+    with path.open("r+b") as file:
+        file.truncate(10**9)
+
+
+def cut_npy(path: Path) -> None:
+    np.save(path, np.zeros((10, 10)))
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+def fortran_npy(path: Path) -> None:
+    np.save(path, np.asfortranarray(np.zeros((3, 2))))
+
+
+def pickled_npy(path: Path) -> None:
+    np.save(path, np.array([{}]), allow_pickle=True)
+
+
+def uneven_npz(path: Path) -> None:
+    np.savez(path, A=np.zeros(3), B=np.zeros(4))
+
+
+def torn_npz(path: Path) -> None:
+    np.savez_compressed(path, A=np.random.default_rng(1).random(1_000))
+    path.write_bytes(path.read_bytes()[:-100])
+
+
+def folder(**files: bytes) -> Callable[[Path], None]:
+    def made(path: Path) -> None:
+        path.mkdir()
+        for name, content in files.items():
+            (path / name.replace("__", "/")).parent.mkdir(exist_ok=True)
+            (path / name.replace("__", "/")).write_bytes(content)
+
+    return made
+
+
+def read_all(path: Path) -> None:
+    data = open_data(DataConfig(path=str(path)))
+    for _ in data.read(np.arange(data.n_entries), data.names):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("name", "make", "told"),
+    [
+        ("gone.parquet", Path, "no such file or folder of data"),
+        ("a.parquet", text(""), "is empty"),
+        ("a.txt", text(""), "is empty"),
+        ("a.parquet", table(a=pa.array([], pa.int64())), "holds no entry"),
+        ("a.parquet", cut_parquet, "cannot be read, is it whole?"),
+        ("a.parquet", torn_parquet, "cannot be read, is it whole?"),
+        ("a.arrow", cut_arrow, "cannot be read, is it whole?"),
+        ("a.parquet", table(a=[1, None, 3]), "row 2: column 'a' is empty (null)"),
+        ("a.parquet", table(a=[[1], [2, None]]), "row 2: column 'a' holds null and whole numbers, and a tensor is"),
+        ("a.parquet", table(a=[[[1], [2]], [[1, 2], [3]]]), "row 2: column 'a' is ragged: a list of 1 stands beside"),
+        ("a.parquet", table(a=[{"x": 1}]), "column 'a' is struct<x: int64>, which no input takes"),
+        ("a.bin", text("what?"), "nothing says what it is; state format: parquet, arrow, json, npy, npz, text"),
+        ("a.txt", text(b"ok\n\xff\n"), "row 2: is not UTF-8 text, from its byte 1 on"),
+        ("a.txt", sparse_line, "row 2: the line is longer than 16 MiB; is it lines of text?"),
+        ("a.json", text("[1]"), "row 1: is not a JSON object with data: '[1]' stands in place of '{'"),
+        ("a.json", text('{"dat": []}'), 'has no "data", the list of entries of perf_analyzer\'s format'),
+        ("a.json", text('{"data": []}'), "holds no entry"),
+        ("a.json", text('{"data": [{"A": [1]}, 7]}'), "row 2: an entry is an object of inputs by name, not 7"),
+        ("a.json", text('{"data": [{"A": [1]}, {"A": [1'), "row 2: is no JSON: "),
+        ("a.json", text(b'{"data": [{"A": ["\xff"]}]}'), "row 1: is not UTF-8 text"),
+        ("a.json", text('{"data": ' + "[" * 100_000), "row 1: is nested too deep"),
+        ("a.json", text(json.dumps({"data": [{"A": [1]}, {"B": [1]}]})), "row 2: has no 'A'"),
+        ("a.json", text(json.dumps({"data": [{"A": {"b64": "?"}}]})), "row 1: 'A' is neither a list, nor content"),
+        ("a.json", text(json.dumps({"data": [{"A": {"content": [1], "shape": [2]}}]})), "row 1: 'A' has 1 elements"),
+        ("a.json", text(json.dumps({"data": [{"A": {"content": [1], "shape": [-1]}}]})), "row 1: 'A' has a shape"),
+        ("a.json", text(json.dumps({"data": [{"A": [1, "x"]}]})), "row 1: 'A' holds text and whole numbers"),
+        ("a.json", text(json.dumps({"data": [{"A": [2**64]}]})), "row 1: 'A' holds 18446744073709551616, which no"),
+        ("a.npy", cut_npy, "is cut short: it says 10 rows and has bytes for fewer"),
+        ("a.npy", text("what?"), "the array is no array of NumPy's"),
+        ("a.npy", fortran_npy, "the array lies in Fortran's order"),
+        ("a.npy", pickled_npy, "the array is of object, which no input takes"),
+        ("a.npy", lambda path: np.save(path, np.float32(1)), "the array is one number"),
+        ("a.npz", uneven_npz, "its arrays have different lengths"),
+        ("a.npz", torn_npz, "cannot be read, is it whole?"),
+        ("d", folder(), "holds no entry"),
+        ("d", folder(IN=b"x", more__IN=b"y"), "holds files beside folders"),
+        ("d", folder(a__IN=b"x", b__IM=b"y"), "row 2: the folder b has no file 'IN'"),
+    ],
+)  # fmt: skip
+def test_a_fault_names_file_and_row(
+    tmp_path: Path, name: str, make: Callable[[Path], object], told: str
+) -> None:
+    path = tmp_path / name
+    make(path)
+    with pytest.raises(ScenarioError) as caught:
+        read_all(path)
+    said = str(caught.value)
+    assert said.startswith(f"{path}: {told}")
+    assert "\n" not in said
+
+
+@pytest.mark.parametrize(("form", "is_folder"), [("images", False), ("folder", False), ("parquet", True)])
+def test_a_folder_is_no_file_and_no_file_a_folder(tmp_path: Path, form: str, is_folder: bool) -> None:
+    path = tmp_path / "a"
+    if is_folder:
+        path.mkdir()
+    else:
+        path.write_bytes(b"x")
+    with pytest.raises(ScenarioError, match=f"and format is {form}"):
+        open_data(DataConfig.model_validate({"path": str(path), "format": form}))
+
+
+def test_json_whose_entry_does_not_end_is_not_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("squall.scenarios.data.jsondata.LARGEST_ENTRY_CHARACTERS", 2**20)
+    (tmp_path / "a.json").write_text('{"data": [{"A": [' + "1, " * 2**21)
+    with pytest.raises(ScenarioError, match="row 1: no entry ends within 1 MiB"):
+        open_data(DataConfig(path=str(tmp_path / "a.json")))
+
+
+def test_faults_of_entries_that_are_not_wanted_are_not_told(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_bytes(b"ok\n\xff\nfine\n")
+    data = open_data(DataConfig(path=str(tmp_path / "a.txt")))
+    assert [number for number, _ in data.read(np.array([0, 2]), data.names)] == [0, 2]
