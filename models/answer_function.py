@@ -16,9 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from squall.models.made import Made, make_inputs
 from squall.models.payload import NUMPY, read_tensor, write_tensor
-from squall.models.reference import Kind, comparable
+from squall.models.reference import Kind, Request, comparable
 from squall.models.spec import ModelSpec, TensorSpec
 from squall.scenarios.errors import ScenarioError
 
@@ -69,25 +68,22 @@ def load_function(name: str) -> AnswerFunction:
 def function_answers(
     function: AnswerFunction,
     spec: ModelSpec,
-    kinds: Iterable[Kind],
-    seed: int,
-    shapes: Mapping[str, tuple[int, ...]] | None = None,
-    made: Made | None = None,
+    requests: Iterable[Request],
 ) -> dict[Kind, dict[str, NDArray[Any]]]:
-    """Outputs by name for each (rows, variant), as the function gives them to the inputs that squall makes.
+    """Outputs by name for each (rows, variant or entry), as the function gives them to the inputs of these requests.
 
-    `seed`, `shapes` and `made` are those of the payloads. BF16 goes in and comes out as FP32, BYTES as an array of
+    BF16 goes in and comes out as FP32, BYTES as an array of
     bytes objects; integers become those of the output's datatype. Outputs that it leaves out are not compared. Raises
     ScenarioError of one line where it raises, and for an output that the model has not, or not in this shape or kind.
     """
     answers = {}
-    for rows, variant in sorted(set(kinds)):
-        inputs = make_inputs(spec, rows, variant, seed, shapes, made)
-        for tensor in spec.inputs:
+    for rows, variant, arrays in requests:
+        inputs = dict(arrays)
+        for tensor in spec.carried(inputs):
             if tensor.datatype == "BF16":
                 array = inputs[tensor.name]
                 inputs[tensor.name] = read_tensor("BF16", array.shape, write_tensor(array))
-        of = f"{function.where}: for {rows} rows of payload variant {variant} it"
+        of = f"{function.where}: for {rows} rows of payload {variant} it"
         try:
             with redirect_stdout(sys.stderr):
                 outputs = function.call(inputs)

@@ -34,22 +34,25 @@ Request = tuple[int, int, Mapping[str, NDArray[np.generic]]]
 """These two, and inputs by name."""
 
 
-def reference_answers(
-    spec: ModelSpec, settings: Mapping[str, int], seed: int, kinds: Iterable[Kind], made: Made | None = None
-) -> dict[Kind, dict[str, NDArray[np.generic]]]:
-    """Outputs by name for each (rows, variant) of the head `spec.name`; in float32 as the served model computes.
-
-    `seed` is that of the payloads, `made` says how they are made. Raises as `answers_to`.
-    """
-    requests = ((*kind, make_inputs(spec, *kind, seed, made=made)) for kind in sorted(set(kinds)))
-    return answers_to(spec, settings, requests)
+def made_requests(
+    spec: ModelSpec,
+    kinds: Iterable[Kind],
+    seed: int,
+    shapes: Mapping[str, tuple[int, ...]] | None = None,
+    made: Made | None = None,
+) -> Iterator[Request]:
+    """Each (rows, variant) once, with the inputs that squall makes; see `make_inputs`, which raises."""
+    return ((*kind, make_inputs(spec, *kind, seed, shapes, made)) for kind in sorted(set(kinds)))
 
 
 def answers_to(
     spec: ModelSpec, settings: Mapping[str, int], requests: Iterable[Request]
 ) -> dict[Kind, dict[str, NDArray[np.generic]]]:
-    """The same for requests with these inputs. Raises ScenarioError for an unknown head or size, TargetError where
-    `spec`, that of the running model, is not that of the head."""
+    """Outputs by name for each of these requests to the head `spec.name`, in float32 as the served model computes.
+
+    Raises ScenarioError for an unknown head or size, TargetError where `spec`, that of the running model, is not that
+    of the head.
+    """
     sizes = head_of(spec.name).sizes(settings)
     promised = head_spec(spec.name, spec.version, sizes, spec.max_batch_size)
     if (spec.inputs, spec.outputs) != (promised.inputs, promised.outputs):

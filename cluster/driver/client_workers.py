@@ -28,7 +28,7 @@ from squall.cluster.placement import Node, Placement
 from squall.cluster.progress import Screen
 from squall.cluster.remote.spawn import Handle, ask_all, spawn
 from squall.models.answer_function import function_answers, load_function
-from squall.models.reference import answers_to, read_answers, reference_answers
+from squall.models.reference import answers_to, made_requests, read_answers
 from squall.scenarios.config.clients.client import ClientConfig
 from squall.scenarios.config.clients.routing import CHOSEN_AT_SEND, RoutingConfig
 from squall.scenarios.config.scenario import Scenario
@@ -138,16 +138,15 @@ def expected_replies(
     rule = ValueRule(every, config.rtol, config.atol)
     if config.reference is not None:
         return Expected(rule, *read_answers(Path(config.reference), spec, kinds))
-    inputs = scenario.clients.inputs
+    inputs, shapes = scenario.clients.inputs, scenario.model.shapes
+    made = made_requests(spec, kinds, scenario.seed, shapes, inputs)
+    requests = made if given is None else given.read()
     if config.function is not None:
         screen.step(f"asking {config.function} for the answers to {len(kinds)} payloads")
         function = load_function(config.function)
-        answers = function_answers(function, spec, kinds, scenario.seed, scenario.model.shapes, inputs)
-        return Expected(rule, answers, function.sha256)
+        return Expected(rule, function_answers(function, spec, requests), function.sha256)
     screen.step(f"computing the answers to {len(kinds)} payloads")
-    if given is not None:
-        return Expected(rule, answers_to(spec, scenario.model.settings, given.read()))
-    return Expected(rule, reference_answers(spec, scenario.model.settings, scenario.seed, kinds, inputs))
+    return Expected(rule, answers_to(spec, scenario.model.settings, requests))
 
 
 def spawn_workers(

@@ -17,7 +17,7 @@ from squall.actors.net.triton_control import Control
 from squall.analysis.tables.document import to_json
 from squall.cluster.node.endpoint import Endpoint
 from squall.cluster.node.server import TritonServer
-from squall.models.reference import reference_answers
+from squall.models.reference import answers_to, made_requests
 from squall.scenarios.config.loader import scenario_from_mapping
 from tests.golden.driving import MS, S, column, numbers, plan_of, run_worker, settings_of, toward
 from tests.integration.live_runs import Bench, scenario_mapping
@@ -51,7 +51,7 @@ def test_served_values_are_those_of_the_weights_and_of_no_others(
     settings = replace(settings, check=ValueRule(3, 1e-3, 1e-5))
     plan = plan_of([i * MS for i in range(30)], 10 * S)
     sizes = SETTINGS | {"weights_seed": weights_seed}
-    answers = reference_answers(endpoint.spec, sizes, settings.seed, KINDS)
+    answers = answers_to(endpoint.spec, sizes, made_requests(endpoint.spec, KINDS, settings.seed))
     tallies: list[Tally] = []
     rows = run_worker(settings, plan, answers=answers, after=lambda worker: tallies.append(worker.tally()))
     assert tallies == [Tally(10, n_wrong)]
@@ -105,7 +105,7 @@ def test_a_real_server_reads_and_writes_the_regions(
         ),
         run=run, check=ValueRule(3, 1e-3, 1e-5),
     )  # fmt: skip
-    answers = reference_answers(endpoint.spec, SETTINGS, settings.seed, KINDS)
+    answers = answers_to(endpoint.spec, SETTINGS, made_requests(endpoint.spec, KINDS, settings.seed))
     tallies: list[Tally] = []
     rows = run_worker(
         settings,
@@ -126,7 +126,9 @@ def test_a_run_with_checks_in_shared_memory_counts_them_and_leaves_the_server_as
     joined: Bench, endpoint: Endpoint
 ) -> None:
     kinds = [(rows, variant) for rows in range(1, 5) for variant in range(4)]
-    answers = reference_answers(endpoint.spec, SETTINGS, scenario_mapping()["seed"], kinds)
+    answers = answers_to(
+        endpoint.spec, SETTINGS, made_requests(endpoint.spec, kinds, scenario_mapping()["seed"])
+    )
     named = {f"OUTPUT/{kind[0]}/{kind[1]}": outputs["OUTPUT"] for kind, outputs in answers.items()}
     reference = joined.folder / "right.npz"
     np.savez(reference, allow_pickle=False, **named)

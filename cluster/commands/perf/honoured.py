@@ -31,11 +31,6 @@ def metrics_port(url: str) -> int | None:
     return None if found is None else int(found[1])
 
 
-def reads_data() -> bool:
-    """Whether a scenario can state the files that its inputs come from: `clients.data`."""
-    return "data" in type(Scenario.model_fields["clients"].default).model_fields
-
-
 def refuse(typed: Typed) -> None:
     """Raises ScenarioError that names every flag without which the answer would be another one."""
     refused = [(flag, _why(flag, typed)) for flag in FLAGS if flag.name in typed]
@@ -52,14 +47,10 @@ def _why(flag: Flag, typed: Typed) -> str | None:
     if flag.name == "shared-memory":
         return "cuda: squall shares the memory of the host: system" if value.lower() == "cuda" else None
     if flag.name in ("input-data", "data-directory"):
-        return _why_no_data([one for one in typed[flag.name] if one not in ("zero", "random")])
+        paths = [one for name in ("input-data", "data-directory") if name in typed for one in typed[name]]
+        is_one = len([path for path in paths if path not in ("zero", "random")]) <= 1
+        return None if is_one else "squall reads one file or folder"
     return flag.why if flag.kept == "refused" else None
-
-
-def _why_no_data(paths: list[str]) -> str | None:
-    if paths and not reads_data():
-        return "squall does not read inputs from files yet"
-    return "squall reads one file or folder" if len(paths) > 1 else None
 
 
 def refuse_payload(asked: Asked, scenario: Scenario, served: Served) -> None:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from squall.models.answer_function import AnswerFunction, function_answers, load_function
 from squall.models.made import make_inputs
 from squall.models.payload import read_tensor, write_tensor
+from squall.models.reference import made_requests
 from squall.models.spec import ModelSpec, TensorSpec
 from squall.scenarios.config.clients.inputs import InputConfig
 from squall.scenarios.errors import ScenarioError
@@ -32,7 +33,9 @@ Arrays = dict[str, NDArray[Any]]
 
 
 def answers(call: Callable[[Arrays], Any], kinds: list[tuple[int, int]]) -> dict[tuple[int, int], Arrays]:
-    return function_answers(AnswerFunction("own:right", call, None), SPEC, kinds, SEED, None, MADE)
+    return function_answers(
+        AnswerFunction("own:right", call, None), SPEC, made_requests(SPEC, kinds, SEED, None, MADE)
+    )
 
 
 def test_it_is_given_what_is_sent_once_for_each_kind_of_request() -> None:
@@ -158,7 +161,7 @@ def test_a_function_of_a_file_is_called_and_prints_nothing_to_stdout(
     path.write_text(FILE)
     function = load_function(f"{path}:right")
     assert function.sha256 == hashlib.sha256(FILE.encode()).hexdigest()
-    found = function_answers(function, SPEC, [(2, 0)], SEED, None, MADE)
+    found = function_answers(function, SPEC, made_requests(SPEC, [(2, 0)], SEED, None, MADE))
     sent = make_inputs(SPEC, 2, 0, SEED, None, MADE)
     assert np.array_equal(found[2, 0]["SUM"][:, 0], sent["X"].sum(axis=1))
     shown = capsys.readouterr()

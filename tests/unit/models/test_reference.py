@@ -12,7 +12,7 @@ import pytest
 
 from squall.models.heads import forward, make_weights
 from squall.models.made import make_inputs
-from squall.models.reference import TOLERANCE, read_answers, reference_answers
+from squall.models.reference import TOLERANCE, answers_to, made_requests, read_answers
 from squall.models.spec import HEADS, ModelSpec, TensorSpec, head_spec
 from squall.scenarios.config.clients.check import ValueCheckConfig
 from squall.scenarios.errors import ScenarioError, TargetError
@@ -29,7 +29,7 @@ def test_each_payload_has_the_answer_of_the_head_to_it(head: str) -> None:
     settings = {**SIZES, **EXTRA[head]}
     sizes = HEADS[head].sizes(settings)
     spec = head_spec(head, "1", sizes, 128)
-    answers = reference_answers(spec, settings, 5, reversed(KINDS))
+    answers = answers_to(spec, settings, made_requests(spec, reversed(KINDS), 5))
     assert set(answers) == set(KINDS)
     for rows, variant in KINDS:
         x = make_inputs(spec, rows, variant, 5)["INPUT"].astype(np.float32)
@@ -41,7 +41,7 @@ def test_each_payload_has_the_answer_of_the_head_to_it(head: str) -> None:
 def test_another_seed_has_other_answers() -> None:
     spec = head_spec("linear_head", "1", HEADS["linear_head"].sizes(SIZES), 8)
     one, other = (
-        reference_answers(spec, {**SIZES, "weights_seed": seed}, 5, [(2, 0)])[2, 0]["OUTPUT"]
+        answers_to(spec, {**SIZES, "weights_seed": seed}, made_requests(spec, [(2, 0)], 5))[2, 0]["OUTPUT"]
         for seed in (1, 2)
     )
     assert not np.isclose(one, other, rtol=0.01).any()
@@ -51,7 +51,7 @@ def test_a_served_model_of_other_tensors_is_refused() -> None:
     spec = head_spec("linear_head", "1", HEADS["linear_head"].sizes(SIZES), 8)
     other = ModelSpec(spec.name, "1", spec.inputs, (TensorSpec("OUTPUT", "FP32", (3,)),), 8)
     with pytest.raises(TargetError, match="other tensors than the head of the zoo"):
-        reference_answers(other, SIZES, 5, [(1, 0)])
+        answers_to(other, SIZES, made_requests(other, [(1, 0)], 5))
 
 
 SPEC = ModelSpec("own", "1", (), (TensorSpec("A", "FP32", (2,)), TensorSpec("B", "BYTES", (1,))), 8)

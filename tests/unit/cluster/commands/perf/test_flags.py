@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from squall.cluster.cli import app
 from squall.cluster.commands.perf.asked import Asked, asked_of
 from squall.cluster.commands.perf.flags import FLAGS, help_text, parse
-from squall.cluster.commands.perf.honoured import reads_data, refuse
+from squall.cluster.commands.perf.honoured import refuse
 from squall.scenarios.errors import ScenarioError
 
 HONOURED = [
@@ -84,9 +84,13 @@ def test_a_command_line_of_its_documentation_is_taken(line: str) -> None:
 
 @pytest.mark.parametrize("line", REFUSED)
 def test_what_cannot_be_honoured_is_named_flag_by_flag(line: str) -> None:
-    named = [flag for flag in REFUSED[line] if flag != "--input-data" or not reads_data()]
+    named = [flag for flag in REFUSED[line] if flag != "--input-data"]
     if not named:
-        pytest.skip("scenarios read files of inputs")
+        with pytest.raises(
+            ScenarioError, match=r"--input-data: '.*' is neither zero nor random, and no such file"
+        ):
+            asked(line)
+        return
     with pytest.raises(ScenarioError, match="cannot be honoured") as refused:
         asked(line)
     assert all(f"{flag} (" in str(refused.value) for flag in named)

@@ -11,7 +11,7 @@ import pytest
 
 from squall.cluster.commands.perf.asked import asked_of
 from squall.cluster.commands.perf.flags import parse
-from squall.cluster.commands.perf.honoured import notes, reads_data, refuse_model
+from squall.cluster.commands.perf.honoured import notes, refuse, refuse_model
 from squall.cluster.commands.perf.intervals import read_intervals
 from squall.cluster.commands.perf.mapping import Load, mapping_of, scenario_of, slug
 from squall.cluster.commands.perf.served import Served, place_of
@@ -158,8 +158,14 @@ def test_a_flag_that_changes_nothing_is_told_and_a_sequence_model_is_refused() -
     )
 
 
-def test_files_of_inputs_are_refused_as_long_as_a_scenario_cannot_state_them() -> None:
-    assert reads_data() == ("data" in scenario_from_mapping(mapping(""), "x").clients.model_dump())
+def test_a_file_of_inputs_is_the_scenario_s_data(tmp_path: Path) -> None:
+    path = tmp_path / "data.json"
+    path.write_text('{"data": []}')
+    data = scenario_from_mapping(mapping(f"--input-data {path}"), "x").clients.data
+    assert data is not None
+    assert Path(data.path) == path
+    with pytest.raises(ScenarioError, match="one file or folder"):
+        refuse(parse(["-m", "m", "--input-data", str(path), "--data-directory", str(tmp_path)]))
 
 
 @pytest.mark.parametrize(
