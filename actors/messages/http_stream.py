@@ -103,7 +103,7 @@ def http_stream_head(host: str, spec: ModelSpec, n_tail_bytes: int, headers: Map
 
 def _values(name: str, datatype: str, array: NDArray[np.generic]) -> Any:
     """The input as JSON has it: a value, or a list of them."""
-    if max(array.shape, default=1) != array.size:
+    if sum(size != 1 for size in array.shape) > 1:
         shape = list(array.shape)
         raise ScenarioError(
             f"input {name} is {shape}, and generate_stream carries one dimension; use protocol: grpc"

@@ -82,7 +82,7 @@ def test_what_the_datatype_holds_is_taken(name: str, array: NDArray[Any], dtype:
     assert found.tolist() == array.tolist() or np.isnan(array.astype(float)).all()
 
 
-_IT = r"clients\.check\.function: own:right: for 1 rows of payload variant 0 it"
+_IT = r"clients\.check\.function: own:right: for 1 rows of payload 0 it"
 
 
 @pytest.mark.parametrize(
