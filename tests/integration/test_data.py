@@ -131,7 +131,9 @@ def ended_well(bench: Bench, mapping: dict[str, Any]) -> tuple[RunStore, dict[st
     return store, rows, plan
 
 
-@pytest.mark.parametrize(("protocol", "n_workers"), [("http", 1), ("http", 5), ("grpc", 2)])
+@pytest.mark.parametrize(
+    ("protocol", "n_workers"), [pytest.param("http", 1, marks=pytest.mark.long), ("http", 5), ("grpc", 2)]
+)
 def test_the_server_sees_the_entries_of_the_data_however_many_workers_send(
     joined: Bench, tmp_path: Path, protocol: str, n_workers: int
 ) -> None:
@@ -160,7 +162,9 @@ def test_the_server_sees_the_entries_of_the_data_however_many_workers_send(
     assert all(worker.has_lane for worker in store.manifest.workers)
 
 
-@pytest.mark.parametrize(("protocol", "share"), [("http", 0.1), ("grpc", 0.1), ("http", 1.0)])
+@pytest.mark.parametrize(
+    ("protocol", "share"), [pytest.param("http", 0.1, marks=pytest.mark.long), ("grpc", 0.1), ("http", 1.0)]
+)
 def test_replies_to_entries_are_compared_value_by_value(
     joined: Bench, tmp_path: Path, protocol: str, share: float
 ) -> None:
@@ -203,7 +207,7 @@ def test_a_head_of_the_zoo_is_held_to_its_answers_to_the_entries(joined: Bench, 
     assert (checks.n_wrong, checks.n_checked >= 0.45 * len(rows["outcome"])) == (0, True)
 
 
-@pytest.mark.parametrize("protocol", ["http", "grpc"])
+@pytest.mark.parametrize("protocol", [pytest.param("http", marks=pytest.mark.long), "grpc"])
 def test_lines_of_text_come_back_as_long_as_they_are(joined: Bench, tmp_path: Path, protocol: str) -> None:
     lines = ["é" * (1 + 37 * number % 900) for number in range(40)]
     (tmp_path / "prompts.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
@@ -228,7 +232,15 @@ def test_users_of_a_closed_loop_go_through_the_data_in_turn(joined: Bench, tmp_p
     assert all(entry == number % N_ENTRIES for number, entry in told.items())
 
 
-@pytest.mark.parametrize("fault", ["column", "dtype", "ragged", "cut"])
+@pytest.mark.parametrize(
+    "fault",
+    [
+        "column",
+        pytest.param("dtype", marks=pytest.mark.long),
+        pytest.param("ragged", marks=pytest.mark.long),
+        "cut",
+    ],
+)
 def test_bad_data_ends_in_one_line_and_nothing_is_sent(joined: Bench, tmp_path: Path, fault: str) -> None:
     path = tmp_path / "bad.parquet"
     rows: list[Any] = [[1, 2]] * 30

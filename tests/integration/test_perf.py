@@ -146,6 +146,7 @@ def test_poisson_rates_over_grpc_are_written_as_their_runs_have_them(joined: Ben
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_gaps_of_a_file_come_again_and_again_as_they_stand_there(joined: Bench, triton: Endpoint) -> None:
     gaps = joined.folder / "gaps.txt"
     gaps.write_text("10000\n20000\n50000\n")
@@ -158,6 +159,7 @@ def test_gaps_of_a_file_come_again_and_again_as_they_stand_there(joined: Bench, 
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_a_number_of_requests_after_a_warm_up_in_shared_memory(joined: Bench, triton: Endpoint) -> None:
     export = joined.folder / "a.json"
     said, _ = perf(
@@ -188,6 +190,7 @@ def test_what_cannot_be_done_is_one_line_before_anything_is_sent(
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_flags_of_tls_are_those_of_a_run_over_mutual_tls(joined: Bench, tmp_path: Path) -> None:
     folder = tmp_path / "tls"
     folder.mkdir()
@@ -205,6 +208,7 @@ def test_flags_of_tls_are_those_of_a_run_over_mutual_tls(joined: Bench, tmp_path
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_requests_that_fail_are_counted_and_end_the_search(joined: Bench) -> None:
     report = joined.folder / "a.csv"
     with NullProcess("--service=constant:2ms", "--fault=503:0.05") as null:

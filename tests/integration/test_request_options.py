@@ -136,7 +136,7 @@ def test_outputs_parameters_and_timeout_reach_the_model(joined: Bench, tmp_path:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("protocol", ["http", "grpc"])
-@pytest.mark.parametrize("is_shared", [False, True])
+@pytest.mark.parametrize("is_shared", [False, pytest.param(True, marks=pytest.mark.long)])
 def test_an_optional_input_is_in_its_share_of_the_payloads(
     joined: Bench, tmp_path: Path, protocol: str, is_shared: bool
 ) -> None:

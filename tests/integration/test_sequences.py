@@ -107,7 +107,9 @@ def assert_as_laid_out(seen: dict[int, dict[str, Any]], places: dict[int, Place]
         )
 
 
-@pytest.mark.parametrize("strategy", [OLDEST, DIRECT], ids=["oldest", "direct"])
+@pytest.mark.parametrize(
+    "strategy", [OLDEST, pytest.param(DIRECT, marks=pytest.mark.long)], ids=["oldest", "direct"]
+)
 @pytest.mark.parametrize("protocol", ["http", "grpc"])
 def test_a_schedule_is_dealt_to_sequences(
     joined: Bench, tmp_path: Path, protocol: str, strategy: str

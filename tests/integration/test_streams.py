@@ -167,7 +167,7 @@ def test_each_response_is_a_row_at_its_instant(joined: Bench, tmp_path: Path, pr
     assert np.median(behind_ns) < 5_000_000, "a response is seen when it comes, not when its request ends"
 
 
-@pytest.mark.parametrize("protocol", ["http", "grpc"])
+@pytest.mark.parametrize("protocol", [pytest.param("http", marks=pytest.mark.long), "grpc"])
 def test_a_stream_that_breaks_off_is_an_outcome_and_keeps_its_responses(
     joined: Bench, tmp_path: Path, protocol: str
 ) -> None:
@@ -181,7 +181,7 @@ def test_a_stream_that_breaks_off_is_an_outcome_and_keeps_its_responses(
     assert all(n > 0 for n in requests["response_bytes"])
 
 
-@pytest.mark.parametrize("protocol", ["http", "grpc"])
+@pytest.mark.parametrize("protocol", [pytest.param("http", marks=pytest.mark.long), "grpc"])
 def test_a_stream_that_outlasts_its_timeout_keeps_what_came(
     joined: Bench, tmp_path: Path, protocol: str
 ) -> None:
@@ -196,7 +196,7 @@ def test_a_stream_that_outlasts_its_timeout_keeps_what_came(
     assert not any(responses["is_final"])
 
 
-@pytest.mark.parametrize("protocol", ["http", "grpc"])
+@pytest.mark.parametrize("protocol", [pytest.param("http", marks=pytest.mark.long), "grpc"])
 def test_clients_hang_up_as_often_as_asked(joined: Bench, tmp_path: Path, protocol: str) -> None:
     stream = {"cancel": {"share": 0.5, "after": 2}}
     live = joined.start_run(

@@ -37,10 +37,20 @@ pytestmark = [
 MODELS = {one.name: one for one in ZOO}
 N_VARIANTS = 8
 QUICK = {("integers", "http"), ("pipeline", "grpc")}
+
+
+def marks_of(number: int, name: str, protocol: str) -> list[pytest.MarkDecorator]:
+    """Two are quick, every fifth model's are slow, over one protocol in turn, and the rest long."""
+    if (name, protocol) in QUICK:
+        return []
+    is_slow = number % 5 == 0 and (number // 5) % 2 == (protocol == "grpc")
+    return [pytest.mark.slow] if is_slow else [pytest.mark.slow, pytest.mark.long]
+
+
 CASES = [
     pytest.param(
         one.name, protocol, share,
-        marks=[] if (one.name, protocol) in QUICK else [pytest.mark.slow], id=f"{one.name}-{protocol}-{share}",
+        marks=marks_of(number, one.name, protocol), id=f"{one.name}-{protocol}-{share}",
     )
     for number, one in enumerate(one for one in ZOO if one.is_asked)
     for protocol, share in (("http", (0.1, 1.0)[number % 2]), ("grpc", (1.0, 0.1)[number % 2]))
