@@ -242,3 +242,19 @@ def test_a_thousand_streams_are_open_at_once(joined: Bench, tmp_path: Path) -> N
     figures = json.loads((store.run_dir / "summary.json").read_text())["measure"]["streams"]
     assert figures["streams_most_count"] == 1000
     assert n >= 2000
+
+
+@pytest.mark.parametrize("protocol", [pytest.param("http", marks=pytest.mark.long), "grpc"])
+def test_entries_of_a_users_data_are_streamed(joined: Bench, tmp_path: Path, protocol: str) -> None:
+    """Each asks for as many responses as its `n`."""
+    asked = [1, 4, 2, 7, 3]
+    mapping = mapping_of(tmp_path, n=1, gap_us=1_000, rate="40/s", protocol=protocol)
+    np.savez(tmp_path / "asked.npz", n=np.array(asked, np.int32).reshape(-1, 1))
+    del mapping["clients"]["payload_variants"], mapping["clients"]["inputs"]["n"]
+    mapping["clients"]["data"] = {"path": str(tmp_path / "asked.npz"), "order": "sequence"}
+    live = joined.start_run(mapping)
+    assert live.end() in (0, 3), live.lines
+    requests, responses = responses_of(joined)
+    assert set(requests["outcome"]) == {"ok"}, set(requests["detail"])
+    n_of = np.bincount(responses["request_id"], minlength=len(requests["request_id"])).tolist()
+    assert n_of == [asked[one % len(asked)] for one in requests["request_id"]]
