@@ -109,6 +109,7 @@ def _assert_clocks_true(store: RunStore) -> None:
         assert (np.abs(track.convert(node_ns) - run_ns) <= track.error_at(node_ns)).all(), label
 
 
+@pytest.mark.slow
 @pytest.mark.beside
 def test_a_users_data_reaches_clients_that_do_not_see_its_disk(
     site: Site, bench: Bench, tmp_path: Path

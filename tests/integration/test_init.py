@@ -108,7 +108,7 @@ def grpc_port(triton: ForeignTriton) -> str:
 @pytest.mark.parametrize(
     ("model", "protocol"),
     [
-        ("mixed", "http"),
+        pytest.param("mixed", "http", marks=pytest.mark.slow),
         pytest.param("text", "grpc", marks=pytest.mark.slow),
         pytest.param("mixed", "grpc", marks=[pytest.mark.slow, pytest.mark.long]),
         pytest.param("text", "http", marks=[pytest.mark.slow, pytest.mark.long]),

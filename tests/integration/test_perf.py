@@ -103,6 +103,7 @@ def hold_to_tables(bench: Bench, csv_file: Path, document: dict[str, Any], level
         assert float(report[level]["Inferences/Second"]) == pytest.approx(len(service) / seconds, rel=1e-5)
 
 
+@pytest.mark.slow
 def test_a_range_of_concurrency_is_written_as_its_runs_have_it(joined: Bench, triton: Endpoint) -> None:
     files = joined.folder / "a.csv", joined.folder / "a.json"
     saved = joined.folder / "saved.yaml"

@@ -36,11 +36,11 @@ pytestmark = [
 
 MODELS = {one.name: one for one in ZOO}
 N_VARIANTS = 8
-QUICK = {("integers", "http"), ("pipeline", "grpc")}
+QUICK = {("integers", "http")}
 
 
 def marks_of(number: int, name: str, protocol: str) -> list[pytest.MarkDecorator]:
-    """Two are quick, every fifth model's are slow, over one protocol in turn, and the rest long."""
+    """One is quick, every fifth model's are slow, over one protocol in turn, and the rest long."""
     if (name, protocol) in QUICK:
         return []
     is_slow = number % 5 == 0 and (number // 5) % 2 == (protocol == "grpc")
