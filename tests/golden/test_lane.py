@@ -140,7 +140,7 @@ def test_payloads_that_are_all_distinct_share_what_was_learned(protocol: Protoco
 @pytest.mark.serial  # late requests come to Python
 def test_what_requests_say_beside_and_leave_out_stays_in_the_lane(protocol: Protocol, tmp_path: Path) -> None:
     """Parameters are part of the template; requests with and without an optional input have two layouts."""
-    n = 600  # of which each connection's first reply, and what follows another layout's for the first time, go to Python
+    n = 600  # first replies of connections, and of each layout, go to Python
     plan = replace(
         plan_of([i * 4 * MS for i in range(n)], 20 * S), variant=np.arange(n, dtype=np.uint16) % 64
     )
