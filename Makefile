@@ -64,7 +64,7 @@ lane-slow-pure: $(READY)
 	$(call aside,slow-unit,$(call part,slow-unit,-m "slow and not long" -n 2 --dist worksteal tests/contract tests/unit,$(BEHIND)))
 
 lane-slow-single: $(READY)
-	$(call aside,slow-single,$(call part,slow-single,-m "slow and single" $(SINGLE)))
+	$(call aside,slow-single,$(call part,slow-single,-m "slow and single and not long" $(SINGLE)))
 
 lane-slow-real: $(READY)
 	$(call part,slow-beside,-m "slow and not serial and not single and not long" $(BESIDE))
