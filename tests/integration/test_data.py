@@ -192,6 +192,7 @@ def test_replies_to_entries_are_compared_value_by_value(
     assert popular[0] > popular[40]
 
 
+@pytest.mark.long
 def test_a_head_of_the_zoo_is_held_to_its_answers_to_the_entries(joined: Bench, tmp_path: Path) -> None:
     values = np.random.default_rng(6).standard_normal((30, 16)).astype(np.float64)
     pq.write_table(pa.table({"x": pa.array(values.tolist())}), tmp_path / "x.parquet")
@@ -207,6 +208,7 @@ def test_a_head_of_the_zoo_is_held_to_its_answers_to_the_entries(joined: Bench, 
     assert (checks.n_wrong, checks.n_checked >= 0.45 * len(rows["outcome"])) == (0, True)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("protocol", [pytest.param("http", marks=pytest.mark.long), "grpc"])
 def test_lines_of_text_come_back_as_long_as_they_are(joined: Bench, tmp_path: Path, protocol: str) -> None:
     lines = ["é" * (1 + 37 * number % 900) for number in range(40)]
@@ -221,6 +223,7 @@ def test_lines_of_text_come_back_as_long_as_they_are(joined: Bench, tmp_path: Pa
     assert max(beside) - min(beside) <= 6  # digits of the lengths that a reply states
 
 
+@pytest.mark.long
 def test_users_of_a_closed_loop_go_through_the_data_in_turn(joined: Bench, tmp_path: Path) -> None:
     data = {"path": str(tokens(tmp_path / "tokens.parquet")), "columns": {"ids": "tokens"}}
     mapping, seen = reader(tmp_path, data)

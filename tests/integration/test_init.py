@@ -108,11 +108,11 @@ def grpc_port(triton: ForeignTriton) -> str:
 @pytest.mark.parametrize(
     ("model", "protocol"),
     [
-        pytest.param("mixed", "http", marks=pytest.mark.slow),
+        pytest.param("mixed", "http", marks=[pytest.mark.slow, pytest.mark.long]),
         pytest.param("text", "grpc", marks=pytest.mark.slow),
         pytest.param("mixed", "grpc", marks=[pytest.mark.slow, pytest.mark.long]),
         pytest.param("text", "http", marks=[pytest.mark.slow, pytest.mark.long]),
-        pytest.param("lone", "http", marks=pytest.mark.slow),
+        pytest.param("lone", "http", marks=[pytest.mark.slow, pytest.mark.long]),
         pytest.param("lone", "grpc", marks=[pytest.mark.slow, pytest.mark.long]),
         pytest.param("pipe", "http", marks=[pytest.mark.slow, pytest.mark.long]),
         pytest.param("pipe", "grpc", marks=pytest.mark.slow),

@@ -123,6 +123,7 @@ def test_a_range_of_concurrency_is_written_as_its_runs_have_it(joined: Bench, tr
     assert load_scenario(saved).digest() == stores[0].manifest.scenario_digest
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_poisson_rates_over_grpc_are_written_as_their_runs_have_them(joined: Bench, triton: Endpoint) -> None:
     files = joined.folder / "a.csv", joined.folder / "a.json"

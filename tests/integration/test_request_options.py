@@ -189,6 +189,7 @@ dynamic_batching {
 """A queue of one for urgent requests, and of any length for others, which may say how long they wait."""
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("protocol", "request_", "outcomes", "why"),

@@ -141,7 +141,7 @@ def responses_of(joined: Bench) -> tuple[Rows, Rows]:
     return planned_rows(store), store.read("responses").sort_by(keys).to_pydict()
 
 
-@pytest.mark.parametrize("protocol", ["http", "grpc"])
+@pytest.mark.parametrize("protocol", ["http", pytest.param("grpc", marks=pytest.mark.long)])
 def test_each_response_is_a_row_at_its_instant(joined: Bench, tmp_path: Path, protocol: str) -> None:
     mapping = mapping_of(tmp_path, n=5, gap_us=20_000, rate="40/s", protocol=protocol)
     # the first response comes after 20 ms, the last one after 100
@@ -181,6 +181,7 @@ def test_a_stream_that_breaks_off_is_an_outcome_and_keeps_its_responses(
     assert all(n > 0 for n in requests["response_bytes"])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("protocol", [pytest.param("http", marks=pytest.mark.long), "grpc"])
 def test_a_stream_that_outlasts_its_timeout_keeps_what_came(
     joined: Bench, tmp_path: Path, protocol: str
@@ -214,6 +215,7 @@ def test_clients_hang_up_as_often_as_asked(joined: Bench, tmp_path: Path, protoc
     assert responses["tokens"] == [None] * len(responses["tokens"])
 
 
+@pytest.mark.long
 def test_a_request_of_one_reply_may_be_a_stream_of_one(joined: Bench) -> None:
     mapping = scenario_mapping()
     mapping["clients"] |= {"protocol": "grpc", "stream": True}
