@@ -118,7 +118,7 @@ def test_a_schedule_is_dealt_to_sequences(
     mapping["phases"][0] |= {
         "duration": "5s",
         "arrivals": {"kind": "poisson", "rate": "30/s"},
-    }  # none overtakes another
+    }  # in order
     live = joined.start_run(mapping)
     assert live.end() in (0, 3), live.lines
     store = joined.store()
