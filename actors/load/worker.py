@@ -40,7 +40,7 @@ from squall.actors.load.targets import (
     shared,
 )
 from squall.actors.messages.packed_templates import PackedTemplates
-from squall.actors.messages.sequence_wire import SequenceBytes
+from squall.actors.messages.sequence_wire import SequenceBytes, n_bytes_of
 from squall.actors.messages.template import Template, TemplateKey
 from squall.actors.messages.value_check import Tally, ValueCheck, ValueRule
 from squall.actors.net.loop import Loop
@@ -178,11 +178,11 @@ class LoadWorker:
         self._recorder: Recorder | None = None
         self._streams: Streams | None = None
         self._between: SequenceBytes | None = None
+        n_between = 0
         if settings.sequences is not None:
-            self._between = SequenceBytes(
-                Sequences(settings.sequences), settings.protocol, settings.options.parameters
-            )
-        n_between = 0 if self._between is None else self._between.n_bytes
+            protocol, parameters = settings.protocol, settings.options.parameters
+            self._between = SequenceBytes(Sequences(settings.sequences), protocol, parameters)
+            n_between = n_bytes_of(protocol, parameters)
         self._wire = Wire(settings.protocol, settings.headers, settings.options, settings.streams, n_between)
         self._samples: SpillFile | None = None
         self._kept: list[pa.Table] = []

@@ -178,7 +178,7 @@ def grpc_template(
         protobuf.field(6, protobuf.field(1, tensor.name) + _of_place(2, output_places.get(tensor.name)))
         for tensor in spec.outputs
     ]
-    tail = b"".join((_parameters(4, parameters or {}), *described, *wanted, *raw))
+    tail = b"".join((parameters_field(4, parameters or {}), *described, *wanted, *raw))
     head = grpc_head(spec, n_between_bytes + len(tail))
     return GrpcTemplate(head, tail, rows, spec, n_between_bytes=n_between_bytes)
 
@@ -192,10 +192,10 @@ def grpc_head(spec: ModelSpec, n_bytes: int) -> bytes:
 
 
 def _of_place(number: int, place: Place | None) -> bytes:
-    return b"" if place is None else _parameters(number, place.parameters())
+    return b"" if place is None else parameters_field(number, place.parameters())
 
 
-def _parameters(number: int, values: Mapping[str, Parameter]) -> bytes:
+def parameters_field(number: int, values: Mapping[str, Parameter]) -> bytes:
     """Field `number` as map<string, InferParameter>."""
     return b"".join(
         protobuf.field(number, protobuf.field(1, key) + protobuf.field(2, _parameter(value)))

@@ -9,7 +9,7 @@ import json
 from collections.abc import Callable, Mapping
 from functools import partial
 
-from squall.actors.net import protobuf
+from squall.actors.messages.grpc_wire import parameters_field
 from squall.models.payload import Parameter
 from squall.scenarios.sequences import LEAST_ID, Place, Sequences
 
@@ -22,14 +22,15 @@ def http_bytes(place: Place, others: bytes = b"") -> bytes:
 
 
 def grpc_bytes(place: Place) -> bytes:
-    """Field 4 of a ModelInferRequest, map<string, InferParameter>, whose bool_param is field 1, int64_param field 2."""
-    values = {
-        "sequence_id": protobuf.number(2, place.correlation_id),
-        "sequence_start": protobuf.number(1, place.is_start),
-        "sequence_end": protobuf.number(1, place.is_end),
-    }
-    entries = (protobuf.field(1, key) + protobuf.field(2, value) for key, value in values.items())
-    return b"".join(protobuf.field(4, entry) for entry in entries)
+    """Field 4 of a ModelInferRequest: its parameters."""
+    return parameters_field(
+        4,
+        {
+            "sequence_id": place.correlation_id,
+            "sequence_start": place.is_start,
+            "sequence_end": place.is_end,
+        },
+    )
 
 
 class SequenceBytes:
@@ -41,11 +42,6 @@ class SequenceBytes:
         """`parameters`: others of the request, which over HTTP stand in one place with the sequence's."""
         self._sequences = sequences
         self._encode = _encoder(protocol, parameters)
-
-    @property
-    def n_bytes(self) -> int:
-        """Of any request."""
-        return len(self(0))
 
     def __call__(self, request_id: int) -> bytes:
         return self._encode(self._sequences.place(request_id))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer
@@ -51,3 +52,8 @@ Text = Annotated[str, Field(strict=True, min_length=1)]
 Slug = Annotated[str, Field(strict=True, pattern=r"^[a-z0-9][a-z0-9-]*$", max_length=64)]
 Version = Annotated[str, BeforeValidator(_triton_version), Field(strict=True, pattern=r"^[1-9][0-9]*$")]
 Port = Annotated[int, Field(strict=True, ge=1, le=65535)]
+
+
+def slug(text: str) -> str:
+    """A text as a name may be that is a `Slug`, however long: small letters, digits, hyphens; "model" of nothing."""
+    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-") or "model"

@@ -35,7 +35,6 @@ _SUFFIXES: dict[str, DataFormat] = {
 _MAGIC: tuple[tuple[bytes, DataFormat], ...] = (
     (b"PAR1", "parquet"), (b"ARROW1", "arrow"), (b"\x93NUMPY", "npy"), (b"PK\x03\x04", "npz"),
 )  # fmt: skip
-_HASHED_BYTES = 2**20
 State = tuple[tuple[str, int, int], ...]
 """Name, bytes and time of the last change of each file."""
 
@@ -157,11 +156,8 @@ def _state(path: Path) -> State:
 
 
 def _file_sha256(path: Path) -> str:
-    digest = hashlib.sha256()
     with path.open("rb") as file:
-        while piece := file.read(_HASHED_BYTES):
-            digest.update(piece)
-    return digest.hexdigest()
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -134,6 +135,24 @@ def test_outputs_parameters_and_timeout_reach_the_model(joined: Bench, tmp_path:
         assert (one["outputs"], one["timeout_us"]) == (["a", "c"], 1_500)
 
 
+def told_and_sent(
+    folder: Path, mapping: dict[str, Any], rows: dict[str, Any]
+) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
+    """Of each request what the model says of it, and the inputs that were sent: all were answered, and sums agree."""
+    assert set(rows["outcome"]) == {"ok"}, rows["detail"]
+    scenario = scenario_from_mapping(mapping, "test")
+    variants = plan_scenario(scenario).variant.tolist()
+    told_of = {int(one["id"]): one for one in told(folder)}
+    assert sorted(told_of) == rows["request_id"]
+    for number, of_request in zip(rows["request_id"], rows["rows"], strict=True):
+        sent = make_inputs(
+            SPEC, of_request, variants[number], scenario.seed, scenario.model.shapes, scenario.clients.inputs
+        )
+        total = sum(float(array.astype(np.float64).sum()) for array in sent.values())
+        assert told_of[number]["sum"] == pytest.approx(total, abs=1e-5)
+        yield told_of[number], sent
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("protocol", ["http", "grpc"])
 @pytest.mark.parametrize("is_shared", [False, pytest.param(True, marks=pytest.mark.long)])
@@ -146,18 +165,10 @@ def test_an_optional_input_is_in_its_share_of_the_payloads(
     }  # fmt: skip
     mapping = mapping_of(tmp_path, protocol, hinted)
     rows = run_of(joined, mapping)
-    assert set(rows["outcome"]) == {"ok"}, rows["detail"]
-    scenario = scenario_from_mapping(mapping, "test")
-    variants = plan_scenario(scenario).variant.tolist()
-    told_of = {int(one["id"]): one for one in told(tmp_path)}
-    assert sorted(told_of) == rows["request_id"]
-    for number, of_request in zip(rows["request_id"], rows["rows"], strict=True):
-        sent = make_inputs(
-            SPEC, of_request, variants[number], scenario.seed, scenario.model.shapes, scenario.clients.inputs
-        )
-        assert told_of[number]["inputs"] == sorted(sent)
-        total = sum(float(array.astype(np.float64).sum()) for array in sent.values())
-        assert told_of[number]["sum"] == pytest.approx(total, abs=1e-5)
+    told_of = {}
+    for one, sent in told_and_sent(tmp_path, mapping, rows):
+        assert one["inputs"] == sorted(sent)
+        told_of[one["id"]] = one
     assert 0 < sum("hint" in one["inputs"] for one in told_of.values()) < len(told_of)
 
 
@@ -165,16 +176,8 @@ def test_an_optional_input_is_in_its_share_of_the_payloads(
 def test_tensors_may_travel_as_json(joined: Bench, tmp_path: Path) -> None:
     mapping = mapping_of(tmp_path, "http", {"request": {"binary": False, "outputs": ["a", "b"]}})
     rows = run_of(joined, mapping)
-    assert set(rows["outcome"]) == {"ok"}, rows["detail"]
-    scenario = scenario_from_mapping(mapping, "test")
-    variants = plan_scenario(scenario).variant.tolist()
-    told_of = {int(one["id"]): one for one in told(tmp_path)}
-    assert sorted(told_of) == rows["request_id"]
-    for number, of_request in zip(rows["request_id"], rows["rows"], strict=True):
-        sent = make_inputs(SPEC, of_request, variants[number], scenario.seed, scenario.model.shapes)
-        total = sum(float(array.astype(np.float64).sum()) for array in sent.values())
-        assert told_of[number]["sum"] == pytest.approx(total, abs=1e-5)
-        assert told_of[number]["outputs"] == ["a", "b"]
+    for one, _ in told_and_sent(tmp_path, mapping, rows):
+        assert one["outputs"] == ["a", "b"]
 
 
 QUEUES = """

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -11,6 +10,7 @@ from squall.analysis.wording import duration_text
 from squall.cluster.commands.drafting.guessed import N_VARIANTS, input_lines, is_drawn
 from squall.cluster.commands.drafting.lines import Line, scalar, written
 from squall.cluster.commands.drafting.served import ServedModel
+from squall.scenarios.config.fields import slug
 from squall.scenarios.sizes import LARGEST_BATCH
 from squall.scenarios.units import NS_PER_S, format_rate
 
@@ -66,13 +66,11 @@ def _head(model: ServedModel, steps: Sequence[str], wanted: Wanted) -> Iterator[
             f"It has answered {model.n_answered:,} requests; an execution took {duration_text(model.infer_ns)} on"
             " average.",
         )
-    yield Line(f"name: {_slug(model.name)}", "names the run: small letters, digits and hyphens")
+    yield Line(
+        f"name: {scalar(slug(model.name)[:_NAME_CHARACTERS])}",
+        "names the run: small letters, digits and hyphens",
+    )
     yield Line("seed: 1", "the same seed gives the same schedule and payloads on any cluster")
-
-
-def _slug(name: str) -> str:
-    slug = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:_NAME_CHARACTERS]
-    return scalar(slug) if slug else "model"
 
 
 def _model(model: ServedModel, wanted: Wanted) -> Iterator[Line]:

@@ -63,13 +63,13 @@ def refuse_payload(asked: Asked, scenario: Scenario, served: Served) -> None:
 
 def refuse_model(typed: Typed, served: Served) -> None:
     """Raises ScenarioError for a model that squall does not load as perf_analyzer does."""
-    if served.is_sequence:
+    if served.spec.is_stateful:
         named = [f"--{name}" for name in _SEQUENCE_FLAGS if name in typed]
         beside = f", and {', '.join(named)} with it" if named else ""
         raise ScenarioError(
             f"perf: cannot be honoured: model {served.spec.name} keeps sequences, and squall perf sends none{beside}"
         )
-    if served.is_decoupled:
+    if served.spec.is_decoupled:
         raise ScenarioError(
             f"perf: cannot be honoured: model {served.spec.name} is decoupled and needs --streaming, and squall perf"
             " sends unary requests"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
@@ -12,6 +11,7 @@ from typing import Any
 from squall.cluster.commands.perf.asked import Asked
 from squall.cluster.commands.perf.honoured import metrics_port
 from squall.cluster.commands.perf.served import Place, Served
+from squall.scenarios.config.fields import slug
 from squall.scenarios.config.loader import scenario_from_mapping
 from squall.scenarios.config.scenario import ModelConfig, Scenario
 from squall.scenarios.units import NS_PER_S, format_duration, format_rate
@@ -66,11 +66,6 @@ def mapping_of(asked: Asked, place: Place, served: Served, load: Load) -> dict[s
         "phases": phases if load.warmup_ns else phases[1:],
         "profile": _profile(asked),
     }
-
-
-def slug(model: str) -> str:
-    """Its name as a run's name may be: small letters, digits, hyphens."""
-    return re.sub(r"[^a-z0-9]+", "-", model.lower()).strip("-") or "model"
 
 
 def _arrivals(asked: Asked, load: Load) -> dict[str, Any]:

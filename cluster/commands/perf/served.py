@@ -43,8 +43,6 @@ class Served:
 
     url: str
     spec: ModelSpec
-    is_sequence: bool
-    is_decoupled: bool
     has_cache: bool
 
 
@@ -104,8 +102,6 @@ def ask(asked: Asked, place: Place) -> Served:
     return Served(
         url=place.url,
         spec=endpoint.spec,
-        is_sequence="sequence_batching" in config,
-        is_decoupled=asked.model in endpoint.decoupled,
         has_cache=bool((config.get("response_cache") or {}).get("enable")),
     )
 

@@ -14,7 +14,7 @@ from tritonclient.grpc import service_pb2
 
 from squall.actors.messages.grpc_wire import grpc_template
 from squall.actors.messages.http_wire import http_template
-from squall.actors.messages.sequence_wire import SequenceBytes
+from squall.actors.messages.sequence_wire import SequenceBytes, n_bytes_of
 from squall.models.made import make_inputs
 from squall.models.payload import encode_body, encode_id
 from squall.models.spec import ModelSpec, TensorSpec
@@ -83,7 +83,7 @@ def test_ids_have_19_digits_and_are_int64(run: str) -> None:
 def test_the_bytes_are_the_parameters_that_triton_takes(request_id: int) -> None:
     place = sequences().place(request_id)
     between = SequenceBytes(sequences(), "grpc")
-    made = grpc_template(SPEC, INPUTS, 1, n_between_bytes=between.n_bytes)
+    made = grpc_template(SPEC, INPUTS, 1, n_between_bytes=n_bytes_of("grpc", {}))
     data = made.head + encode_id(request_id) + between(request_id) + made.tail
     assert made.n_bytes == len(data)
     asked = service_pb2.ModelInferRequest.FromString(data[5:])
@@ -93,7 +93,7 @@ def test_the_bytes_are_the_parameters_that_triton_takes(request_id: int) -> None
     assert asked.parameters["sequence_end"].bool_param is place.is_end
 
     between = SequenceBytes(sequences(), "http")
-    body = encode_body(SPEC, INPUTS).with_between(between.n_bytes)
+    body = encode_body(SPEC, INPUTS).with_between(n_bytes_of("http", {}))
     http = http_template("h", SPEC, body, 1)
     data = http.head + encode_id(request_id) + between(request_id) + http.tail
     assert http.n_bytes == len(data)

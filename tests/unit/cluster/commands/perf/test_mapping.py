@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -13,9 +14,10 @@ from squall.cluster.commands.perf.asked import asked_of
 from squall.cluster.commands.perf.flags import parse
 from squall.cluster.commands.perf.honoured import notes, refuse, refuse_model
 from squall.cluster.commands.perf.intervals import read_intervals
-from squall.cluster.commands.perf.mapping import Load, mapping_of, scenario_of, slug
+from squall.cluster.commands.perf.mapping import Load, mapping_of, scenario_of
 from squall.cluster.commands.perf.served import Served, place_of
 from squall.models.spec import ModelSpec, TensorSpec
+from squall.scenarios.config.fields import slug
 from squall.scenarios.config.loader import scenario_from_mapping
 from squall.scenarios.errors import ScenarioError
 from squall.scenarios.strict_yaml import parse_yaml, yaml_text
@@ -25,7 +27,7 @@ SPEC = ModelSpec(
     (TensorSpec("TEXT", "BYTES", (1,)), TensorSpec("IDS", "INT64", (-1,)), TensorSpec("FLAG", "BOOL", (1,))),
     (TensorSpec("OUT", "FP32", (1,)),), 64,
 )  # fmt: skip
-SERVED = Served("http://localhost:8000", SPEC, is_sequence=False, is_decoupled=False, has_cache=False)
+SERVED = Served("http://localhost:8000", SPEC, has_cache=False)
 LOAD = Load(Fraction(3), 1_000_000_000, 15_000_000_000)
 
 
@@ -145,17 +147,15 @@ def test_a_flag_that_changes_nothing_is_told_and_a_sequence_model_is_refused() -
     assert told("--trace-level OFF") == ""
     assert "--max-threads: changes nothing" in told("--max-threads 4")
     assert "--num-of-sequences: changes nothing" in told("--num-of-sequences 4")
-    sequence = Served("", SPEC, is_sequence=True, is_decoupled=False, has_cache=False)
+    sequence = Served("", replace(SPEC, is_stateful=True), has_cache=False)
     with pytest.raises(
         ScenarioError, match="keeps sequences, and squall perf sends none, and --num-of-sequences with it"
     ):
         told("--num-of-sequences 4", sequence)
     with pytest.raises(ScenarioError, match="is decoupled and needs --streaming"):
-        told("", Served("", SPEC, is_sequence=False, is_decoupled=True, has_cache=False))
+        told("", Served("", replace(SPEC, is_decoupled=True), has_cache=False))
     assert "has no port" in told("--collect-metrics --metrics-url host/metrics")
-    assert "response cache" in told(
-        "", Served("", SPEC, is_sequence=False, is_decoupled=False, has_cache=True)
-    )
+    assert "response cache" in told("", Served("", SPEC, has_cache=True))
 
 
 def test_a_file_of_inputs_is_the_scenario_s_data(tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ from tests.plain_runs import START_NS, plain_run
 
 MS = NS_PER_S // 1_000
 SPEC = ModelSpec("m", "1", (TensorSpec("IN", "FP32", (4,)),), (TensorSpec("OUT", "FP32", (2,)),), 8)
-SERVED = Served("http://localhost:8000", SPEC, is_sequence=False, is_decoupled=False, has_cache=False)
+SERVED = Served("http://localhost:8000", SPEC, has_cache=False)
 
 
 class Server:
