@@ -21,8 +21,9 @@ ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```(python|text)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 ASKS = """
-import json, sys
+import json, signal, sys
 import squall
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a suite in a shell's background hands on that it is ignored
 try:
     squall.run(json.loads(sys.argv[1]), out=sys.argv[2], ray=sys.argv[3])
 except KeyboardInterrupt as interrupt:
