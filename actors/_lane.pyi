@@ -32,6 +32,7 @@ class Lane:
         self, fd: int, owner: object, block: bytes, heads: list[bytes], trailers: list[bytes],
         state: tuple[int, int, int], stream_window: int, frame_bytes: int, n_most_streams: int, target: int,
     ) -> None: ...  # fmt: skip
+    def set_between(self, base: bytes, flips: bytes) -> None: ...
     def add_template(
         self, head: bytes, tail: bytes, rows: int, n_bytes: int, check_every: int, target: int, layout: int
     ) -> int: ...

@@ -26,6 +26,8 @@ from squall.scenarios.errors import ScenarioError
 
 ID_DIGITS = 12
 PREFIX = b'{"id":"'
+GZIP = "gzip"
+"""As the headers Content-Encoding and grpc-encoding name it (RFC 9110, 8.4.1.3)."""
 
 NUMPY = {
     "BOOL": np.bool_, "UINT8": np.uint8, "UINT16": np.uint16, "UINT32": np.uint32, "UINT64": np.uint64,
@@ -44,10 +46,11 @@ Parameter = bool | int | float | str
 @dataclass(frozen=True)
 class RequestOptions:
     """What each request says beside its tensors. `is_binary`: over HTTP these travel as bytes behind the JSON, else as
-    numbers and texts in it."""
+    numbers and texts in it. `is_gzip`: the request is compressed."""
 
     parameters: Mapping[str, Parameter] = field(default_factory=dict)
     is_binary: bool = True
+    is_gzip: bool = False
 
 
 PLAIN = RequestOptions()
@@ -75,20 +78,22 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True)
 class RequestBody:
-    """An encoded request but for its id: PREFIX + id + suffix; `n_json_bytes` of it are JSON. `is_binary`: tensors in
+    """An encoded request but for its id: `front` + id + suffix; `n_json_bytes` of it are JSON. `is_binary`: tensors in
     the message are bytes behind it, and are to be so in the reply. `n_between_bytes`: of JSON that each request has of
-    its own between id and suffix.
+    its own between id and suffix. Of a compressed one (`squall.actors.messages.gzip_wire`) front and suffix are so, and
+    `n_json_bytes` are those of what it was.
     """
 
     suffix: bytes
     n_json_bytes: int
     is_binary: bool = True
     n_between_bytes: int = 0
+    front: bytes = PREFIX
 
     @property
     def n_bytes(self) -> int:
         """Length of the whole body."""
-        return len(PREFIX) + ID_DIGITS + self.n_between_bytes + len(self.suffix)
+        return len(self.front) + ID_DIGITS + self.n_between_bytes + len(self.suffix)
 
     def with_between(self, n_bytes: int) -> RequestBody:
         """The same body with so many bytes between, which end the id's text."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gzip
 import json
 import os
 import socket
@@ -192,6 +193,8 @@ class StubTriton(LoopbackServer[Seen]):
         """One request; True if the connection goes on."""
         head = (await reader.readuntil(b"\r\n\r\n")).lower()
         body = await reader.readexactly(int(head.partition(b"\r\ncontent-length: ")[2].split(b"\r\n")[0]))
+        if b"\r\ncontent-encoding: gzip\r\n" in head:
+            body = gzip.decompress(body)
         request_id = int(body[7:19])
         self.seen.arrived_ns[request_id] = time.monotonic_ns()
         behaviour = self._script(request_id)

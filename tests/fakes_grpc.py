@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import socket
 import struct
 import time
@@ -260,7 +261,9 @@ class _Connection:
             return
         self._bodies[stream] += http2.unpadded(frame)
         if frame.flags & http2.END_STREAM:
-            message = bytes(self._bodies.pop(stream)[_PREFIX.size :])
+            body = bytes(self._bodies.pop(stream))
+            is_compressed, _ = _PREFIX.unpack_from(body)
+            message = gzip.decompress(body[_PREFIX.size :]) if is_compressed else body[_PREFIX.size :]
             self._tasks[stream] = asyncio.create_task(self._answer(stream, message))
         elif n_bytes:
             if self._stub.stream_window_bytes is not None:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from squall.actors.load.choice import RULES, Choice
 from squall.actors.load.pacing import NEVER_NS, Due, begin_of
 from squall.actors.load.recorder import BUFFER_ROWS, NEVER, OUTCOME_CODE, RECORD_FIELDS, ROW_BYTES, Recorder
+from squall.actors.messages.gzip_wire import Settling
 from squall.actors.messages.packed_templates import PackedTemplates
 from squall.actors.messages.template import Template, TemplateKey
 from squall.actors.net.loop import Loop
@@ -88,8 +89,10 @@ class Lane:
         templates: Mapping[TemplateKey, Template] | PackedTemplates,
         n_targets: int = 1,
         choice: Choice = "planned",
+        settling: Settling | None = None,
     ) -> None:
-        """Where it is to choose, `templates` has each request for each of the targets, in the same order.
+        """Where it is to choose, `templates` has each request for each of the targets, in the same order. `settling`:
+        what each has behind its id.
 
         Raises OSError where the system gives no timer.
         """
@@ -98,6 +101,8 @@ class Lane:
             loop.epoll_fd, loop.spin_ns, recorder.take_filled, bytearray(BUFFER_ROWS * ROW_BYTES), ROW_BYTES,
             RECORD_FIELDS, OUTCOME_CODE["ok"], n_targets,
         )  # fmt: skip
+        if settling is not None:
+            self.core.set_between(settling.base, b"".join(b"".join(digits) for digits in settling.table))
         self._layouts: dict[int, int] = {}
         self._numbers: dict[int, int] = {}
         self.numbers: Callable[[Any, Any, Any], NDArray[np.int32]]

@@ -29,6 +29,13 @@ from squall.actors.load.shared_memory import (
 from squall.actors.load.streams import StreamRule
 from squall.actors.messages.grpc_stream import GrpcStreamTemplate, streamed
 from squall.actors.messages.grpc_wire import GrpcTemplate, grpc_head, grpc_template
+from squall.actors.messages.gzip_wire import (
+    grpc_gzip_head,
+    grpc_gzipped,
+    gzipped,
+    http_front,
+    settling_of,
+)
 from squall.actors.messages.http_stream import HttpStreamTemplate, http_stream_head, http_stream_template
 from squall.actors.messages.http_wire import HttpTemplate, http_head, http_template
 from squall.actors.messages.packed import PackFile, PackWriter
@@ -37,7 +44,7 @@ from squall.actors.messages.template import Layout, Template, TemplateKey
 from squall.actors.messages.value_check import ValueCheck
 from squall.actors.net.loop import Loop
 from squall.actors.net.stream import Address, Route, TlsSettings
-from squall.models.payload import ID_DIGITS, PLAIN, PREFIX, RequestBody, RequestOptions, encode_body
+from squall.models.payload import GZIP, ID_DIGITS, PLAIN, PREFIX, RequestBody, RequestOptions, encode_body
 from squall.models.spec import ModelSpec
 from squall.scenarios.errors import ClusterError, TargetError
 from squall.scenarios.plan.closed import ClosedPlan
@@ -113,7 +120,7 @@ class Wire:
     """How requests travel, whichever server they are for, and what each says beside its inputs.
 
     With `streams` they are answered response by response. `n_between_bytes`: of what each has of its own behind its id,
-    over HTTP the parameters among it.
+    over HTTP the parameters among it; requests of which `options` says that they are compressed have none but that.
     """
 
     protocol: str
@@ -121,6 +128,11 @@ class Wire:
     options: RequestOptions = PLAIN
     streams: StreamRule | None = None
     n_between_bytes: int = 0
+
+    @property
+    def metadata(self) -> Mapping[str, str]:
+        """Over gRPC, of each call."""
+        return {**self.headers, "grpc-encoding": GZIP} if self.options.is_gzip else self.headers
 
     def template(
         self,
@@ -141,6 +153,7 @@ class Wire:
                 self.options.parameters,
                 self.n_between_bytes,
             )
+            unary = grpc_gzipped(unary, spec) if self.options.is_gzip else unary
             return unary if self.streams is None else streamed(unary, self.streams.tokens)
         if self.streams is not None:
             return http_stream_template(authority, spec, inputs, rows, self.headers, self.streams.tokens)
@@ -150,26 +163,34 @@ class Wire:
         """That of a request over HTTP with one reply."""
         said = replace(self.options, parameters={}) if self.n_between_bytes else self.options
         body = encode_body(spec, inputs, places.inputs, places.outputs, said)
+        if self.options.is_gzip:
+            return gzipped(body)
         return body.with_between(self.n_between_bytes) if self.n_between_bytes else body
 
     def form(self, target: TargetSettings) -> Form:
         """How the tails of encoded requests become requests for a server."""
         spec, authority, n_between = target.spec, target.authority, self.n_between_bytes
+        is_gzip = self.options.is_gzip
+        if is_gzip:
+            n_between = settling_of(self.protocol).n_bytes
         tokens = None if self.streams is None else self.streams.tokens
         if self.protocol == "grpc":
             grpc: Callable[..., Template] = partial(GrpcTemplate, n_between_bytes=n_between)
             if self.streams is not None:
                 grpc = partial(GrpcStreamTemplate, n_between_bytes=n_between, tokens=tokens)
+            if is_gzip:
+                return Form(grpc, spec, lambda n_tail, _: grpc_gzip_head(spec, n_tail))
             return Form(grpc, spec, lambda n_tail, _: grpc_head(spec, n_between + n_tail))
         if self.streams is not None:
             stream = partial(HttpStreamTemplate, tokens=tokens)
             return Form(
                 stream, spec, lambda n_tail, _: http_stream_head(authority, spec, n_tail, self.headers)
             )
-        is_binary, n_before = self.options.is_binary, len(PREFIX) + ID_DIGITS + n_between
+        front = http_front() if is_gzip else PREFIX
+        is_binary, n_before = self.options.is_binary, len(front) + ID_DIGITS + n_between
 
         def head(n_tail: int, n_json: int) -> bytes:
-            return http_head(authority, spec, n_json, n_before + n_tail, self.headers, is_binary)
+            return http_head(authority, spec, n_json, n_before + n_tail, self.headers, is_binary, front)
 
         return Form(partial(HttpTemplate, is_json=not is_binary, n_between_bytes=n_between), spec, head)
 
@@ -271,7 +292,7 @@ def client_of(
         clock,
         route,
         target.authority,
-        wire.headers,
+        wire.metadata,
         engine.on_reply,
         engine.on_failure,
         lane,

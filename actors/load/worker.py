@@ -21,7 +21,7 @@ from squall.actors.lease.lease import Lease
 from squall.actors.lease.taken import Taken
 from squall.actors.load.choice import Choice, Chooser
 from squall.actors.load.client import Client
-from squall.actors.load.engine import Engine, Rules
+from squall.actors.load.engine import Between, Engine, Rules
 from squall.actors.load.lane import IS_BUILT, LEAST_CHECK_EVERY, NOT_BUILT, Lane, lane_pacing
 from squall.actors.load.pacing import plain_pacing
 from squall.actors.load.recorder import Recorder
@@ -39,6 +39,7 @@ from squall.actors.load.targets import (
     refuse_strange_plan,
     shared,
 )
+from squall.actors.messages.gzip_wire import SettlingBytes, settling_of
 from squall.actors.messages.packed_templates import PackedTemplates
 from squall.actors.messages.sequence_wire import SequenceBytes, n_bytes_of
 from squall.actors.messages.template import Template, TemplateKey
@@ -177,12 +178,14 @@ class LoadWorker:
         self._no_lane = ""
         self._recorder: Recorder | None = None
         self._streams: Streams | None = None
-        self._between: SequenceBytes | None = None
+        self._between: Between | None = None
         n_between = 0
         if settings.sequences is not None:
             protocol, parameters = settings.protocol, settings.options.parameters
             self._between = SequenceBytes(Sequences(settings.sequences), protocol, parameters)
             n_between = n_bytes_of(protocol, parameters)
+        elif settings.options.is_gzip:
+            self._between = SettlingBytes(settling_of(settings.protocol))
         self._wire = Wire(settings.protocol, settings.headers, settings.options, settings.streams, n_between)
         self._samples: SpillFile | None = None
         self._kept: list[pa.Table] = []
@@ -306,7 +309,8 @@ class LoadWorker:
             return None
         assert self._recorder is not None
         try:
-            return Lane(loop, self._recorder, templates, len(settings.targets), settings.choice)
+            settling = settling_of(settings.protocol) if settings.options.is_gzip else None
+            return Lane(loop, self._recorder, templates, len(settings.targets), settings.choice, settling)
         except OSError as error:
             raise ClusterError(f"worker {settings.worker}: no timer: {words(error)}") from error
 

@@ -19,7 +19,7 @@ from squall.actors.messages.template import (
     fault_of,
     one_line,
 )
-from squall.models.payload import PREFIX, RequestBody, read_json_data, read_tensor
+from squall.models.payload import GZIP, PREFIX, RequestBody, read_json_data, read_tensor
 from squall.models.spec import ModelSpec
 
 _UNAVAILABLE = 503
@@ -119,7 +119,7 @@ def http_template(
     host: str, spec: ModelSpec, body: RequestBody, rows: int, headers: Mapping[str, str] | None = None
 ) -> HttpTemplate:
     """The template of a POST to `/v2/models/MODEL/versions/VERSION/infer`; `headers` are sent with it."""
-    head = http_head(host, spec, body.n_json_bytes, body.n_bytes, headers, body.is_binary)
+    head = http_head(host, spec, body.n_json_bytes, body.n_bytes, headers, body.is_binary, body.front)
     is_json, n_between = not body.is_binary, body.n_between_bytes
     return HttpTemplate(head, body.suffix, rows, spec, is_json=is_json, n_between_bytes=n_between)
 
@@ -131,23 +131,26 @@ def http_head(
     n_body_bytes: int,
     headers: Mapping[str, str] | None = None,
     is_binary: bool = True,
+    front: bytes = PREFIX,
 ) -> bytes:
     """What stands before the id of a request whose body has so many bytes, so many of them JSON, and behind these
-    tensors if `is_binary`."""
+    tensors if `is_binary`. `front`: what is before the id in the body; another than that of JSON: it is gzip's."""
     own = "".join(f"{name}: {value}\r\n" for name, value in (headers or {}).items())
     framed = (
         f"Content-Type: application/octet-stream\r\nInference-Header-Content-Length: {n_json_bytes}\r\n"
         if is_binary
         else "Content-Type: application/json\r\n"
     )
+    packed = "" if front == PREFIX else f"Content-Encoding: {GZIP}\r\n"
     head = (
         f"POST /v2/models/{spec.name}/versions/{spec.version}/infer HTTP/1.1\r\n"
         f"Host: {host}\r\n"
         f"{own}"
         f"{framed}"
+        f"{packed}"
         f"Content-Length: {n_body_bytes}\r\n\r\n"
     )
-    return head.encode() + PREFIX
+    return head.encode() + front
 
 
 def judge_reply(

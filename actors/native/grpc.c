@@ -92,6 +92,11 @@ void send_grpc(Lane *lane, Conn *conn, int32_t number) {
   conn->tx.n += FRAME_HEAD;
   put(conn, template->head.data, template->head.n);
   put(conn, request->id, ID_DIGITS);
+  if (lane->n_between) {
+    char between[MOST_BETWEEN];
+    put_between(lane, request, between);
+    put(conn, between, lane->n_between);
+  }
   put(conn, template->tail.data, template->tail.n);
   for (int64_t i = n_more, n = n_bytes - n_more * conn->frame_bytes; i >= 0; i--, n = conn->frame_bytes) {
     char *at = first + i * (conn->frame_bytes + FRAME_HEAD);

@@ -10,12 +10,15 @@ void send_http(Lane *lane, Conn *conn, int32_t number) {
   conn->request = request;
   conn->n_head = 0;
   conn->rx.n = 0;
+  char between[MOST_BETWEEN];
   struct iovec parts[] = {{template->head.data, template->head.n},
                           {request->id, ID_DIGITS},
+                          {between, lane->n_between},
                           {template->tail.data, template->tail.n}};
+  if (lane->n_between) put_between(lane, request, between);
   request->sent_ns = now_ns();
   note_lag(lane, request, request->sent_ns);
-  write_parts(lane, conn, parts, 3);
+  write_parts(lane, conn, parts, 4);
 }
 
 int is_layout(const Layout *layout, const Request *request, const char *body) {

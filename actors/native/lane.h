@@ -38,6 +38,8 @@
 #define LATEST_NS (INT64_MAX / 4) /* of instants and spans that Python gives: sums of them do not overflow */
 #define NS_PER_S 1000000000LL
 #define ID_DIGITS 12
+#define BETWEEN_WORDS 5
+#define MOST_BETWEEN (BETWEEN_WORDS * 8)
 #define LARGEST_TOKEN 999999999999LL
 #define SCRATCH_BYTES 65536
 #define MOST_EVENTS 256
@@ -162,6 +164,8 @@ typedef struct {
   /* what is sent */
   Template *templates;
   int n_templates;
+  int n_between; /* bytes that each request has behind its id */
+  uint64_t between[BETWEEN_WORDS], (*flips)[10][BETWEEN_WORDS]; /* with the id 0; and what a digit flips of it */
   Packed *packed;
   int n_packed;
   Layout *layouts;
@@ -233,6 +237,9 @@ int is_due(const Lane *lane);
 int32_t next_template(const Lane *lane);
 void take_due(Lane *lane, Request *request, int32_t template);
 
+/* between.c */
+void put_between(const Lane *lane, const Request *request, char *out);
+
 /* flight.c */
 void begin_flight(Lane *lane, Request *request, int fd);
 void order_by_send(Lane *lane, Request *request, int64_t sent_ns);
@@ -267,6 +274,9 @@ int follow(Lane *lane, int64_t until_ns, struct epoll_event *foreign);
 #define ENTRY(name) \
   extern const char name##_doc[]; \
   PyObject *Lane_##name(Lane *lane, PyObject *arg)
+
+/* between.c */
+ENTRY(set_between);
 
 /* templates.c */
 void free_templates(Lane *lane);

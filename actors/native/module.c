@@ -180,6 +180,7 @@ static void Lane_dealloc(Lane *lane) {
   PyTypeObject *type = Py_TYPE((PyObject *)lane);
   Py_XDECREF(Lane_close(lane, NULL));
   free_templates(lane);
+  free(lane->flips);
   for (int i = 0; i < lane->n_pools; i++) {
     for (int j = 0; j < MOST_HEADS; j++) free(lane->pools[i].heads[j].bytes.data);
     free(lane->pools[i].ready);
@@ -214,6 +215,7 @@ static PyMethodDef lane_methods[] = {
     METHOD(park_http, METH_VARARGS, park_http_doc),
     METHOD(park_grpc, METH_VARARGS, park_grpc_doc),
     METHOD(add_template, METH_VARARGS, add_template_doc),
+    METHOD(set_between, METH_VARARGS, set_between_doc),
     METHOD(add_templates, METH_VARARGS, add_templates_doc),
     METHOD(know_layout, METH_VARARGS, know_layout_doc),
     METHOD(choose_by, METH_VARARGS, choose_by_doc),

@@ -56,8 +56,9 @@ PyObject *Lane_add_template(Lane *lane, PyObject *args) {
       !is_within("check_every", check_every, 0, INT64_MAX) || !is_target(lane, target) ||
       !is_within("a layout", layout, 0, lane->n_layouts))
     return NULL;
-  if (n_head + ID_DIGITS + n_tail != n_bytes) {
-    PyErr_Format(PyExc_ValueError, "a request of %zd bytes, an id and %zd bytes is not of %d", n_head, n_tail, n_bytes);
+  if (n_head + ID_DIGITS + lane->n_between + n_tail != n_bytes) {
+    PyErr_Format(PyExc_ValueError, "a request of %zd bytes, an id with %d and %zd bytes is not of %d", n_head,
+                 lane->n_between, n_tail, n_bytes);
     return NULL;
   }
   if (layout == lane->n_layouts) add_layouts(lane, 1);
@@ -90,14 +91,15 @@ static int take_heads(Packed *packed, PyObject *heads) {
   return 1;
 }
 
-/* Whether each row of the table names a head, a layout, and bytes of the buffer, of a request that is none too long. */
-static int is_table(const Packed *packed, const int64_t *row, Py_ssize_t n, int64_t n_layouts) {
+/* Whether each row of the table names a head, a layout, and bytes of the buffer, of a request that is none too long with
+   its `n_own` bytes. */
+static int is_table(const Packed *packed, const int64_t *row, Py_ssize_t n, int64_t n_layouts, int n_own) {
   int64_t n_all = packed->tails.len;
   for (; n; n--, row += N_PLACES) {
     if (row[HEAD_AT] < 0 || row[HEAD_AT] >= packed->n_heads || row[TAIL_AT] < 0 || row[TAIL_AT] > n_all ||
         row[N_TAIL] < 0 || row[N_TAIL] > n_all - row[TAIL_AT] || row[ROWS_AT] < 0 || row[ROWS_AT] > INT32_MAX ||
         row[LAYOUT_AT] < 0 || row[LAYOUT_AT] >= n_layouts ||
-        packed->heads[row[HEAD_AT]].n + ID_DIGITS + row[N_TAIL] > INT32_MAX)
+        packed->heads[row[HEAD_AT]].n + n_own + row[N_TAIL] > INT32_MAX)
       return 0;
   }
   return 1;
@@ -115,11 +117,12 @@ PyObject *Lane_add_templates(Lane *lane, PyObject *args) {
   int target, n_layouts;
   if (!PyArg_ParseTuple(args, "y*O!y*Lii", &packed.tails, &PyList_Type, &heads, &table, &check_every, &target, &n_layouts)) return NULL;
   Py_ssize_t n = table.len / (Py_ssize_t)(N_PLACES * sizeof(int64_t));
+  int n_own = ID_DIGITS + lane->n_between;
   int is_sound = may_enter(lane) && is_within("check_every", check_every, 0, INT64_MAX) && is_target(lane, target) &&
                  is_within("layouts", n_layouts, 0, INT32_MAX - lane->n_layouts) &&
                  is_within("templates", n, 0, INT32_MAX - lane->n_templates) && take_heads(&packed, heads);
   if (is_sound && ((size_t)table.len % (N_PLACES * sizeof(int64_t)) ||
-                   !is_table(&packed, table.buf, n, n_layouts))) {
+                   !is_table(&packed, table.buf, n, n_layouts, n_own))) {
     PyErr_SetString(PyExc_ValueError, "the table names heads, tails, rows or layouts that there are not");
     is_sound = 0;
   }
@@ -132,7 +135,7 @@ PyObject *Lane_add_templates(Lane *lane, PyObject *args) {
     for (Py_ssize_t i = 0; i < n; i++, row += N_PLACES) {
       Bytes head = packed.heads[row[HEAD_AT]], tail = {(char *)packed.tails.buf + row[TAIL_AT], row[N_TAIL]};
       lane->templates[lane->n_templates++] = (Template){
-          .head = head, .tail = tail, .rows = (int32_t)row[ROWS_AT], .n_bytes = (int32_t)(head.n + ID_DIGITS + tail.n),
+          .head = head, .tail = tail, .rows = (int32_t)row[ROWS_AT], .n_bytes = (int32_t)(head.n + n_own + tail.n),
           .target = target, .layout = lane->n_layouts + (int32_t)row[LAYOUT_AT], .check_every = check_every,
           .is_lent = 1};
     }

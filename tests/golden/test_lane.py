@@ -165,6 +165,37 @@ def test_what_requests_say_beside_and_leave_out_stays_in_the_lane(protocol: Prot
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.serial  # late requests come to Python
+def test_compressed_requests_stay_in_the_lane_and_the_server_unpacks_each(
+    protocol: Protocol, tmp_path: Path
+) -> None:
+    """The server ends where a CRC is not that of what it unpacked."""
+    n = 300
+    with stub_of(protocol) as stub:
+        settings = replace(
+            settings_of(
+                tmp_path,
+                stub.port,
+                Rules(30 * S),
+                32 if protocol == "http" else 4,
+                protocol=protocol,
+                spec=WIDE_SPEC,
+            ),
+            options=RequestOptions({"lang": "de"}, is_gzip=True),
+        )
+        plan = plan_of([i * 6 * MS for i in range(n)], 20 * S)
+        worker = LoadWorker(settings, SystemClock())
+        worker.prepare(plan)
+        worker.run(SystemClock().monotonic_ns() + 30 * MS)
+    rows = requests_of(settings)
+    assert_one_row_each(rows, plan)
+    assert column(rows, "outcome") == ["ok"] * n
+    assert max(numbers(rows, "request_bytes")) < 39_996  # 10,000 numbers, drawn at random
+    assert worker._lane is not None
+    assert worker._lane.n_done > 20
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_requests_of_several_frames_and_replies_in_pieces_stay_in_the_lane(
     protocol: Protocol, tmp_path: Path
 ) -> None:

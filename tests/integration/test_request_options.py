@@ -173,6 +173,20 @@ def test_an_optional_input_is_in_its_share_of_the_payloads(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("protocol", ["http", "grpc"])
+def test_a_compressed_request_is_to_the_model_what_the_plain_one_is(
+    joined: Bench, tmp_path: Path, protocol: str
+) -> None:
+    parameters = {"lang": "de"}
+    request = {"compression": "gzip", "parameters": parameters, "outputs": ["a", "b"]}
+    mapping = mapping_of(tmp_path, protocol, {"request": request})
+    rows = run_of(joined, mapping)
+    for one, _ in told_and_sent(tmp_path, mapping, rows):
+        assert (one["outputs"], one["parameters"]) == (["a", "b"], parameters)
+    assert all(worker.has_lane for worker in joined.store().manifest.workers)
+
+
+@pytest.mark.slow
 def test_tensors_may_travel_as_json(joined: Bench, tmp_path: Path) -> None:
     mapping = mapping_of(tmp_path, "http", {"request": {"binary": False, "outputs": ["a", "b"]}})
     rows = run_of(joined, mapping)

@@ -117,4 +117,6 @@ def asked_of(scenario: Scenario, spec: ModelSpec) -> ModelSpec:
 def request_options(clients: ClientConfig) -> RequestOptions:
     """What each request says beside its tensors."""
     request = clients.request
-    return PLAIN if request is None else RequestOptions(request.sent_parameters(), request.binary)
+    if request is None:
+        return PLAIN
+    return RequestOptions(request.sent_parameters(), request.binary, request.compression is not None)

@@ -93,6 +93,14 @@ class ClientConfig(Section):
         return self
 
     @model_validator(mode="after")
+    def _one_thing_behind_the_id(self) -> ClientConfig:
+        if self.sequences is not None and self.request is not None and self.request.compression is not None:
+            raise ValueError(
+                "request.compression: requests of sequences are not compressed; leave one of both out"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _made_or_given(self) -> ClientConfig:
         """Of data each entry is a payload, and its tensors travel in messages."""
         if self.data is not None and self.payload_variants != DEFAULT_VARIANTS:

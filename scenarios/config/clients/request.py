@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
@@ -57,7 +57,8 @@ class RequestConfig(Section):
     """Of every request: the outputs it asks for, parameters of the KServe v2 protocol, Triton's priority and timeout.
 
     `timeout_ns` is how long the server lets it wait, not the client: that is `clients.timeout`. `binary`: over HTTP
-    tensors travel as bytes behind the JSON, else as numbers and texts in it.
+    tensors travel as bytes behind the JSON, else as numbers and texts in it. `compression`: of requests; replies come
+    as they are.
     """
 
     outputs: Annotated[tuple[Text, ...], Field(min_length=1), AfterValidator(_each_once)] | None = None
@@ -67,6 +68,7 @@ class RequestConfig(Section):
         default=None, alias="timeout"
     )
     binary: bool = True
+    compression: Literal["gzip"] | None = None
 
     def sent_parameters(self) -> dict[str, Parameter]:
         """All that travel, by name: the timeout in µs."""

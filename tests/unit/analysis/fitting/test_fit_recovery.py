@@ -158,10 +158,7 @@ def test_a_fit_to_another_process_is_further_off_than_three_standard_errors(name
         "poisson",
         "gamma",
         "hawkes",
-        *(
-            pytest.param(name, marks=pytest.mark.slow)
-            for name in ("weibull", "pareto", "mmpp", "b-model")
-        ),
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("weibull", "pareto", "mmpp", "b-model")),
         pytest.param("fgn", marks=(pytest.mark.slow, pytest.mark.long)),
     ],
 )

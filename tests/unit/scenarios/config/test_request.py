@@ -54,9 +54,19 @@ def test_priority_and_timeout_travel_as_parameters() -> None:
     assert sent.is_binary
 
 
+def test_requests_of_sequences_are_not_compressed() -> None:
+    given = {"request": {"compression": "gzip"}}
+    assert request_options(scenario_of(given).clients).is_gzip
+    with pytest.raises(
+        ScenarioError, match=r"clients: request\.compression: requests of sequences are not compressed"
+    ):
+        scenario_of({**given, "sequences": {"length": 3, "concurrent": 2}})
+
+
 @pytest.mark.parametrize(
     ("request_", "text"),
     [
+        ({"compression": "deflate"}, "clients.request.compression: 'deflate'"),
         ({"outputs": []}, "clients.request.outputs: [] is empty, it needs at least one entry"),
         ({"outputs": ["a", "a"]}, "clients.request.outputs: 'a' is named twice"),
         ({"outputs": "a"}, "clients.request.outputs: 'a' is not a list"),
