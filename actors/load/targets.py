@@ -156,7 +156,8 @@ class Wire:
             unary = grpc_gzipped(unary, spec) if self.options.is_gzip else unary
             return unary if self.streams is None else streamed(unary, self.streams.tokens)
         if self.streams is not None:
-            return http_stream_template(authority, spec, inputs, rows, self.headers, self.streams.tokens)
+            tokens, parameters = self.streams.tokens, self.options.parameters
+            return http_stream_template(authority, spec, inputs, rows, self.headers, tokens, parameters)
         return http_template(authority, spec, self.body(spec, inputs, places), rows, self.headers)
 
     def body(self, spec: ModelSpec, inputs: Mapping[str, NDArray[np.generic]], places: Places) -> RequestBody:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from squall.actors.messages.http_wire import HttpTemplate, Reply, error_text, judge_error
 from squall.actors.messages.template import NO_ID, REJECTIONS, Response
-from squall.models.payload import ID_DIGITS, PREFIX, read_tensor, write_tensor
+from squall.models.payload import ID_DIGITS, PREFIX, Parameter, read_tensor, write_tensor
 from squall.models.spec import ModelSpec
 from squall.scenarios.errors import ScenarioError
 
@@ -72,8 +72,10 @@ def http_stream_template(
     rows: int,
     headers: Mapping[str, str],
     tokens: str | None,
+    parameters: Mapping[str, Parameter] | None = None,
 ) -> HttpStreamTemplate:
-    """The template of a POST to `/v2/models/MODEL/versions/VERSION/generate_stream`; `headers` are sent with it.
+    """The template of a POST to `/v2/models/MODEL/versions/VERSION/generate_stream`; `headers` are sent with it, and
+    `parameters` in it.
 
     Raises ScenarioError for what such a request cannot carry: more than a row, inputs of several dimensions, and text
     that is not UTF-8.
@@ -83,6 +85,8 @@ def http_stream_template(
     fields = {
         tensor.name: _values(tensor.name, tensor.datatype, inputs[tensor.name]) for tensor in spec.inputs
     }
+    if parameters:
+        fields["parameters"] = dict(parameters)
     rest = b'",' + json.dumps(fields, separators=(",", ":"), ensure_ascii=False).encode()[1:]
     head = http_stream_head(host, spec, len(rest), headers)
     return HttpStreamTemplate(head, rest, rows, spec, tokens=tokens)

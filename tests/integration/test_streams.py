@@ -47,7 +47,8 @@ class TritonPythonModel:
                 )
                 sender, gap_ns = request.get_response_sender(), gap_us * 1000
                 self._n += 1
-                what = [now_ns, self._n, sender, request.request_id(), n, gap_ns, 0, []]
+                asked = request.request_id(), request.parameters()
+                what = [now_ns, self._n, sender, asked, n, gap_ns, 0, []]
                 heapq.heappush(self._due, (now_ns + gap_ns, self._n, what))
             self._wake.notify()
 
@@ -74,7 +75,7 @@ class TritonPythonModel:
             self._give(what, at_ns, number)
 
     def _give(self, what, at_ns, number):
-        _, _, sender, request_id, n, gap_ns, index, given_ns = what
+        _, _, sender, (request_id, parameters), n, gap_ns, index, given_ns = what
         if index < abs(n):
             tokens = np.arange(index + 1, dtype=np.int32).reshape(1, -1)
             given_ns.append(time.monotonic_ns())
@@ -88,7 +89,8 @@ class TritonPythonModel:
             sender.send(pb_utils.InferenceResponse(error=pb_utils.TritonError("out of words")), flags=final)
         else:
             sender.send(flags=final)
-        self._told.write(json.dumps({"id": request_id, "given_ns": given_ns}) + "\\n")
+        parameters = json.loads(parameters or "{}")
+        self._told.write(json.dumps({"id": request_id, "parameters": parameters, "given_ns": given_ns}) + "\\n")
         self._told.flush()
 '''
 CONFIG = """
@@ -128,10 +130,10 @@ def mapping_of(
     )  # fmt: skip
 
 
-def told(folder: Path) -> dict[int, list[int]]:
-    """When the model gave each response, by request."""
+def told(folder: Path, what: str = "given_ns") -> dict[int, Any]:
+    """When the model gave each response, or its "parameters", by request."""
     lines = (folder / "told").read_text().splitlines()
-    return {int(one["id"]): one["given_ns"] for one in map(json.loads, lines)}
+    return {int(one["id"]): one[what] for one in map(json.loads, lines)}
 
 
 def responses_of(joined: Bench) -> tuple[Rows, Rows]:
@@ -143,7 +145,10 @@ def responses_of(joined: Bench) -> tuple[Rows, Rows]:
 
 @pytest.mark.parametrize("protocol", ["http", pytest.param("grpc", marks=pytest.mark.long)])
 def test_each_response_is_a_row_at_its_instant(joined: Bench, tmp_path: Path, protocol: str) -> None:
-    mapping = mapping_of(tmp_path, n=5, gap_us=20_000, rate="40/s", protocol=protocol)
+    parameters = {"lang": "de", "top_k": 50, "is_long": True}
+    mapping = mapping_of(
+        tmp_path, n=5, gap_us=20_000, rate="40/s", protocol=protocol, request={"parameters": parameters}
+    )
     # the first response comes after 20 ms, the last one after 100
     mapping["promises"] = {"first_response": ["p(50)<15ms", "max<80ms"]}
     live = joined.start_run(mapping)
@@ -153,6 +158,8 @@ def test_each_response_is_a_row_at_its_instant(joined: Bench, tmp_path: Path, pr
     assert unmet(joined.store()) == []
     n, given = len(requests["request_id"]), told(tmp_path)
     assert sorted(given) == requests["request_id"]
+    of_requests = told(tmp_path, "parameters").values()  # over HTTP Triton adds the id
+    assert all(parameters.items() <= one.items() for one in of_requests)
     assert responses["request_id"] == np.repeat(requests["request_id"], 5).tolist()
     assert responses["index"] == [0, 1, 2, 3, 4] * n
     assert responses["tokens"] == [1, 2, 3, 4, 5] * n

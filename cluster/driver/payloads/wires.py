@@ -10,6 +10,7 @@ from squall.actors.messages.sequence_wire import n_bytes_of
 from squall.models.payload import PLAIN, RequestOptions, refuse_json
 from squall.models.spec import ModelSpec
 from squall.scenarios.config.clients.client import ClientConfig
+from squall.scenarios.config.clients.request import RequestConfig
 from squall.scenarios.config.clients.stream import StreamConfig
 from squall.scenarios.config.scenario import Scenario
 from squall.scenarios.errors import ScenarioError
@@ -43,10 +44,8 @@ def stream_rule(scenario: Scenario, specs: Sequence[ModelSpec]) -> StreamRule | 
     why = f"model {decoupled[0]} is decoupled, or a step of it" if decoupled else "clients.stream"
     if clients.check is not None:
         raise ScenarioError(f"clients.check: compares replies, and responses come one by one ({why})")
-    if clients.request is not None and request_options(clients) != PLAIN and clients.protocol == "http":
-        raise ScenarioError(
-            f"clients.request: generate_stream takes outputs alone ({why}); use protocol: grpc"
-        )
+    if clients.request is not None and clients.protocol == "http":
+        _refuse_not_generated(clients.request, why)
     if clients.shared_memory is not None and clients.protocol == "http":
         raise ScenarioError(
             f"clients.shared_memory: generate_stream takes no tensors from there ({why}); use grpc"
@@ -63,6 +62,20 @@ def stream_rule(scenario: Scenario, specs: Sequence[ModelSpec]) -> StreamRule | 
     if config.cancel is None:
         return StreamRule(config.tokens)
     return StreamRule(config.tokens, config.cancel.share, config.cancel.after)
+
+
+def _refuse_not_generated(request: RequestConfig, why: str) -> None:
+    """Raises ScenarioError for what `generate_stream` does not carry."""
+    asked = {
+        "priority": request.priority is not None,
+        "timeout": request.timeout_ns is not None,
+        "binary": not request.binary,
+        "compression": request.compression is not None,
+    }
+    for key in filter(asked.get, asked):
+        raise ScenarioError(
+            f"clients.request.{key}: generate_stream takes outputs and parameters alone ({why}); use protocol: grpc"
+        )
 
 
 def sequence_rule(
