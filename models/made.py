@@ -21,6 +21,7 @@ if TYPE_CHECKING:  # of a file's sections: a worker whose inputs are made as the
 
 _INTEGER_LIMIT = 100
 _LENGTH = 16
+_LARGEST_DRAWN = 2**31 - 1  # of `draw_rows`
 _LETTERS = np.frombuffer(b"abcdefghijklmnopqrstuvwxyz      ", np.uint8)
 Made = Mapping[str, "InputConfig"]
 """How inputs are made, by name."""
@@ -37,13 +38,13 @@ def make_input(
     """
     shape = tensor.dims if rows is None else (rows, *tensor.dims)
     low, high = (None, None) if how is None else (how.low, how.high)
-    where, is_text = f"clients.inputs.{tensor.name}", tensor.datatype == "BYTES"
-    if (low is not None and (is_text or tensor.datatype == "BOOL")) or (
-        how is not None and how.length is not None and not is_text
-    ):
-        what = "length is of BYTES" if low is None else "low and high are of numbers"
-        raise ScenarioError(f"{where}: {what}, and the input is {tensor.datatype}")
-    if is_text:
+    where = f"clients.inputs.{tensor.name}"
+    if how is not None:
+        _refuse_other_datatype(where, tensor.datatype, how)
+    if tensor.datatype == "BYTES":
+        if how is not None and how.words is not None:
+            words = objects([word.encode() for word in how.words])
+            return words[rng.integers(0, words.size, shape)]
         return _made_text(shape, rng, None if how is None else how.length)
     if tensor.datatype == "BF16":
         upper = _made_floats(shape, rng, low, high).astype(np.float32).view(np.uint32) >> np.uint32(16)
@@ -51,12 +52,40 @@ def make_input(
     dtype = np.dtype(NUMPY[tensor.datatype])
     if dtype.kind == "f":
         return _made_floats(shape, rng, low, high).astype(dtype)
+    limits = np.iinfo(dtype.name) if dtype.kind != "b" else None
+    if how is not None and how.values is not None:
+        assert limits is not None
+        _refuse_larger(f"{where}.values", how.values, limits.max, tensor.datatype)
+        return np.array(_drawn(how.values, rng, prod(shape)), dtype).reshape(shape)
     if low is None or high is None:
         return rng.integers(0, 2 if dtype.kind == "b" else _INTEGER_LIMIT, shape).astype(dtype)
-    limits = np.iinfo(dtype.name)
+    assert limits is not None
     if not limits.min <= low <= high <= limits.max or low % 1 or high % 1:
         raise ScenarioError(f"{where}: {low:g} to {high:g} are no whole numbers that {tensor.datatype} holds")
     return rng.integers(int(low), int(high), shape, dtype, endpoint=True)
+
+
+def _refuse_other_datatype(where: str, datatype: str, how: InputConfig) -> None:
+    """Raises ScenarioError where elements are stated that an input of that datatype has not."""
+    is_number, is_integer = datatype not in ("BYTES", "BOOL"), "INT" in datatype
+    stated = {
+        "length is of BYTES": how.length is not None and datatype != "BYTES",
+        "words are of BYTES": how.words is not None and datatype != "BYTES",
+        "low and high are of numbers": how.low is not None and not is_number,
+        "values are of integers": how.values is not None and not is_integer,
+    }
+    for what in filter(stated.get, stated):
+        raise ScenarioError(f"{where}: {what}, and the input is {datatype}")
+
+
+def _refuse_larger(where: str, law: Law, largest: int, datatype: str) -> None:
+    """Raises ScenarioError where a number of that law may be more than its datatype, or a draw, holds."""
+    from squall.scenarios.config.clients.rows import max_rows
+
+    most = max_rows(law)
+    if most > min(largest, _LARGEST_DRAWN):
+        holder = datatype if most > largest else "a draw"
+        raise ScenarioError(f"{where}: up to {most} is more than {holder} holds")
 
 
 def make_inputs(

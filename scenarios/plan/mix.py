@@ -58,6 +58,7 @@ def trace_rows(config: TraceRows | EmpiricalRows, sizes: NDArray[np.int64]) -> N
     return np.clip(rows, 1, config.max).astype(np.int32)
 
 
+@lru_cache(maxsize=64)
 def zipf_weights(config: ZipfRows) -> NDArray[np.float64]:
     """Unnormalised probabilities k^-exponent of k = 1 … max rows."""
     return arrays.power(np.arange(1, config.max + 1, dtype=np.float64), -config.exponent)

@@ -39,7 +39,7 @@ class TritonPythonModel:
                 np.from_dlpack(pb_utils.get_input_tensor_by_name(request, name)) for name in ("ids", "mask", "scale")
             )
             self._seen.write(json.dumps({
-                "id": request.request_id(), "ids": ids.shape, "mask": mask.shape, "ones": bool((mask == 1).all()),
+                "id": request.request_id(), "ids": ids.shape, "mask": mask.shape, "marks": mask.sum().item(),
                 "low": int(ids.min()), "high": int(ids.max()), "sum": int(ids.sum()),
                 "scale": [float(scale.min()), float(scale.max())], "rows": len(scale),
             }) + "\\n")
@@ -83,7 +83,7 @@ INPUTS: dict[str, Any] = {
         "low": 0.0,
         "high": 30_521.0,
     },
-    "mask": {"like": "ids", "low": 1.0, "high": 1.0},
+    "mask": {"like": "ids", "values": {"kind": "zipf", "exponent": 1.0, "max": 3}},
     "scale": {"low": 0.5, "high": 2.0},
 }
 N_VARIANTS = 256
@@ -122,12 +122,11 @@ def test_a_model_sees_what_was_asked_for(joined: Bench, tmp_path: Path, protocol
     variants = plan_scenario(scenario).variant.tolist()
     for number, of_request in zip(rows["request_id"], rows["rows"], strict=True):
         one = told[number]
-        sent = make_inputs(SPEC, of_request, variants[number], scenario.seed, made=scenario.clients.inputs)[
-            "ids"
-        ]
+        made = make_inputs(SPEC, of_request, variants[number], scenario.seed, made=scenario.clients.inputs)
+        sent = made["ids"]
         assert one["ids"] == one["mask"] == list(sent.shape)
         assert one["sum"] == int(sent.astype(np.int64).sum())
-        assert one["ones"]
+        assert one["marks"] == made["mask"].sum()
         assert one["rows"] == of_request
         assert 0 <= one["low"] <= one["high"] <= 30_521
         assert 0.5 <= one["scale"][0] <= one["scale"][1] <= 2.0

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, PlainSerializer, model_validator
 
-from squall.scenarios.config.clients.rows import ConstantRows, EmpiricalRows, Law
+from squall.scenarios.config.clients.rows import LARGEST_EMPIRICAL, ConstantRows, EmpiricalRows, Law
 from squall.scenarios.config.fields import Number, Section, Text
 
 
@@ -34,8 +34,9 @@ class InputConfig(Section):
     """How an input of the model is made where squall makes it, for each payload variant anew.
 
     `sizes`: of the dimensions that the model leaves open, in their order; `like`: the input whose sizes these are, too.
-    `length`: bytes of each element of a BYTES input. `low` and `high`: of numbers, both included for integers.
-    `present`: share of the variants that carry it, where the model calls it optional.
+    `length`: bytes of each element of a BYTES input, or `words`: what they are drawn from, equally often. `low` and
+    `high`: of numbers, both included for integers, or `values`: the law of each. `present`: share of the variants
+    that carry it, where the model calls it optional.
     """
 
     sizes: Annotated[tuple[WholeLaw, ...] | None, BeforeValidator(_laws_listed), Field(min_length=1)] = None
@@ -43,6 +44,8 @@ class InputConfig(Section):
     length: WholeLaw | None = None
     low: Number | None = None
     high: Number | None = None
+    values: WholeLaw | None = None
+    words: Annotated[tuple[Text, ...], Field(min_length=1, max_length=LARGEST_EMPIRICAL)] | None = None
     present: Annotated[Number, Field(ge=0, le=1)] | None = None
 
     @model_validator(mode="after")
@@ -53,9 +56,12 @@ class InputConfig(Section):
             raise ValueError(f"low {self.low:g} is above high {self.high:g}")
         if self.sizes is not None and self.like is not None:
             raise ValueError("has sizes of its own, or those of another input that it is like")
-        if self.length is not None and self.low is not None:
-            raise ValueError("length is of a BYTES input, low and high are of numbers")
-        laws = [*(self.sizes or ()), *([] if self.length is None else [self.length])]
+        said = [name for name in ("length", "words", "values", "low") if getattr(self, name) is not None]
+        if len(said) > 1:
+            raise ValueError(
+                "says its elements once: length or words of a BYTES input, low and high or values of numbers"
+            )
+        laws = [*(self.sizes or ()), *filter(None, (self.length, self.values))]
         if any(isinstance(law, EmpiricalRows) and law.file is not None for law in laws):
             raise ValueError("a law from a file is for rows; use values and weights")
         return self

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
 from squall.models.made import make_inputs
-from squall.models.payload import n_written, read_tensor, write_tensor
+from squall.models.payload import NUMPY, n_written, read_tensor, write_tensor
 from squall.models.spec import ModelSpec, TensorSpec
 from squall.scenarios.config.clients.inputs import InputConfig
 from squall.scenarios.errors import ScenarioError
@@ -95,6 +96,41 @@ def test_numbers_keep_their_range(datatype: str, low: float, high: float) -> Non
     assert float(values.max()) - float(values.min()) >= 0.98 * (high - low) - 1
 
 
+@pytest.mark.parametrize("datatype", ["INT8", "INT32", "UINT64"])
+def test_integers_follow_their_law(datatype: str) -> None:
+    """Zipf over 100 words of a vocabulary: the first comes as often as it should within 4 standard errors."""
+    tensor = TensorSpec("A", datatype, (10_000,))
+    law = {"kind": "zipf", "exponent": 1, "max": 100}
+    values = make_inputs(spec_of(tensor), 1, 0, 1, made=made_of(A={"values": law}))["A"]
+    assert values.dtype == NUMPY[datatype]
+    assert values.min() == 1
+    assert values.max() <= 100
+    share = 1 / sum(1 / k for k in range(1, 101))
+    assert abs(np.mean(values == 1) - share) < 4 * np.sqrt(share * (1 - share) / values.size)
+    assert set(make_inputs(spec_of(tensor), 1, 0, 1, made=made_of(A={"values": 7}))["A"].ravel()) == {7}
+
+
+def test_text_is_drawn_from_its_words() -> None:
+    words = ["red", "grün", "a b"]
+    values = make_inputs(
+        spec_of(TensorSpec("T", "BYTES", (2, 300))), 4, 3, 1, made=made_of(T={"words": words})
+    )["T"]
+    assert values.shape == (4, 2, 300)
+    counts = Counter(values.ravel().tolist())
+    assert set(counts) == {word.encode() for word in words}
+    assert all(abs(n - 800) < 4 * np.sqrt(2_400 / 3 * 2 / 3) for n in counts.values())
+
+
+def test_elements_are_stated_once() -> None:
+    for twice in (
+        {"values": 3, "low": 0, "high": 1},
+        {"words": ["a"], "length": 3},
+        {"words": ["a"], "values": 3},
+    ):
+        with pytest.raises(ValueError, match="says its elements once"):
+            made_of(A=twice)
+
+
 def test_without_how_inputs_are_what_they_were() -> None:
     spec = spec_of(TensorSpec("A", "FP32", (4,)), TensorSpec("B", "INT32", (2,)))
     plain = make_inputs(spec, 2, 1, 5)
@@ -154,6 +190,10 @@ NAMELESS = "is no input with sizes in clients.inputs"
         (TEXT, {"TEXT": {"low": 0, "high": 1}}, "TEXT: low and high are of numbers, and the input is BYTES"),
         (("FP32", 1), {"A": {"length": 3}}, "A: length is of BYTES, and the input is FP32"),
         (("BOOL", 1), {"A": {"low": 0, "high": 1}}, "A: low and high are of numbers, and the input is BOOL"),
+        (("FP32", 1), {"A": {"values": 3}}, "A: values are of integers, and the input is FP32"),
+        (("INT32", 1), {"A": {"words": ["x"]}}, "A: words are of BYTES, and the input is INT32"),
+        (("INT8", 1), {"A": {"values": 128}}, "A.values: up to 128 is more than INT8 holds"),
+        (("INT64", 1), {"A": {"values": 2**31}}, "A.values: up to 2147483648 is more than a draw holds"),
         (("INT8", 1), {"A": {"low": 0, "high": 128}}, "A: 0 to 128 are no whole numbers that INT8 holds"),
         (("INT8", 1), {"A": {"low": 0.5, "high": 2}}, "A: 0.5 to 2 are no whole numbers that INT8 holds"),
         (("FP32", -1, -1), {"A": {"sizes": LAW}}, "A: 1 sizes are stated, and 2 of [-1, -1] are open"),

@@ -146,7 +146,7 @@ def test_laws_of_inputs_are_written_as_they_were_given() -> None:
         ({"low": 2.0, "high": 1.0}, "clients.inputs.a: low 2 is above high 1"),
         (
             {"low": 0.0, "high": 1.0, "length": 3},
-            "clients.inputs.a: length is of a BYTES input, low and high",
+            "clients.inputs.a: says its elements once: length or words of a BYTES input",
         ),
         ({"present": 1.5}, "clients.inputs.a.present: 1.5 must be at most 1"),
         ({"length": 0}, "clients.inputs.a.length: 0 must be at least 1"),
