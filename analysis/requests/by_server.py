@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from squall.analysis.requests.load_share import LoadShare, load_share
 from squall.analysis.requests.requests import Requests, server_names
 from squall.analysis.statistics.latency import Quantile, quantiles
 from squall.analysis.statistics.stretches import run_lengths
@@ -33,18 +34,11 @@ _LEAST_OF_SECTION = 40
 
 
 @dataclass(frozen=True)
-class ServerLoad:
-    """A server's part of the requests of some phases. `n`: those for it; ratios are shares of all servers' together,
-    None of nothing. `quantiles`: of its latency, a request that did not end ok counts as infinitely slow.
-    `least_p95_ratio`: see `_least_p95_ratios`."""
+class ServerLoad(LoadShare):
+    """A server's part of the requests of some phases: those for it. `work_ratio`: its share of the rows answered ok;
+    `quantiles`: of its latency, a request that did not end ok counts as infinitely slow. `least_p95_ratio`: see
+    `_least_p95_ratios`."""
 
-    n: int
-    planned_ratio: float | None
-    n_sent: int
-    sent_ratio: float | None
-    n_failed: int
-    counts: Mapping[str, int]
-    asked_ratio: float
     work_ratio: float | None
     work_of_asked_ratio: float | None
     quantiles: tuple[Quantile, ...]
@@ -73,9 +67,13 @@ def by_server(
     timed = own if undisturbed is None else undisturbed.in_phases(phases)
     asked = asked_ratios(names, manifest.scenario)
     n_rows = int(own.rows[own.is_ok].sum(dtype="int64"))
-    n_sent = int(own.is_sent.sum())
     found = {
-        name: _load(own.at_server(name), timed.at_server(name), asked[name], (len(own), n_sent, n_rows))
+        name: _load(
+            load_share(own.at_server(name), own, asked[name]),
+            own.at_server(name),
+            timed.at_server(name),
+            n_rows,
+        )
         for name in names
     }
     ratios = _least_p95_ratios(timed, names)
@@ -86,25 +84,15 @@ def by_server(
     return ServersFigures(found, max(known) / min(known) if is_whole else None)
 
 
-def _load(own: Requests, timed: Requests, asked: float, totals: tuple[int, int, int]) -> ServerLoad:
-    """`totals`: requests, those sent, and rows answered ok, of all servers."""
-    is_failed = ~own.is_ok
+def _load(share: LoadShare, own: Requests, timed: Requests, n_rows: int) -> ServerLoad:
+    """`n_rows`: answered ok, of all servers."""
     rows = int(own.rows[own.is_ok].sum(dtype="int64"))
-    n_sent = int(own.is_sent.sum())
-    planned, sent, work = (
-        part / whole if whole else None for part, whole in zip((len(own), n_sent, rows), totals, strict=True)
-    )
+    work = rows / n_rows if n_rows else None
     spread = quantiles(timed.latency_ns, QUANTILES, ~timed.is_ok, run_lengths(timed.phase.codes))
     return ServerLoad(
-        n=len(own),
-        planned_ratio=planned,
-        n_sent=n_sent,
-        sent_ratio=sent,
-        n_failed=int(is_failed.sum()),
-        counts=dict(sorted(own.outcome.counts().items(), key=lambda item: -item[1])),
-        asked_ratio=asked,
+        **vars(share),
         work_ratio=work,
-        work_of_asked_ratio=None if work is None else work / asked,
+        work_of_asked_ratio=None if work is None or not share.asked_ratio else work / share.asked_ratio,
         quantiles=tuple(spread),
     )
 

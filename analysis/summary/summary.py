@@ -46,7 +46,8 @@ from squall.analysis.summary.stragglers import stragglers
 from squall.analysis.summary.summary_file import Summary
 from squall.analysis.tables.document import to_json
 from squall.analysis.verdict.cpu_shares import cpu_lines, cpu_shares
-from squall.analysis.verdict.figures import BATCH_COLUMNS, QUANTILES, RunTables, phase_figures
+from squall.analysis.verdict.figures import phase_figures
+from squall.analysis.verdict.measured import BATCH_COLUMNS, QUANTILES, RunTables
 from squall.analysis.verdict.phase_figures import MeasureFigures, PhaseFigures
 from squall.analysis.verdict.validity import Samples, judge, run_stimuli
 from squall.analysis.verdict.verdict import VerdictFigures, as_sealed
@@ -136,7 +137,7 @@ def summarise(store: RunStore, memory_limit_bytes: int = MEMORY_LIMIT_BYTES) -> 
 class _Accounts:
     """What is known of `joined` before the requests are read: its counts, and where the time went, by phases."""
 
-    counts: Mapping[str, JoinCounts] | None
+    counts: Mapping[str, Sequence[JoinCounts]] | None
     by_phases: Mapping[tuple[str, ...], Accounting | None]
 
 

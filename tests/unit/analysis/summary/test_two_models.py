@@ -1,0 +1,171 @@
+"""Runs of two models on two servers: what is said of each is of its own requests, batches, counts and join."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from squall.analysis.statistics.latency import INFINITE_NS
+from squall.analysis.storage.store import RunStore
+from squall.analysis.summary.summary import summarise
+from squall.analysis.summary.summary_file import Summary
+from tests.known import known
+from tests.synthetic_runs import MIXED, MODEL, OTHER, SLOWER_NS, SyntheticRun, synthesise_two_models
+
+OF_EACH = ("triton success", "batch rows", "executions", "joined")
+PLACES = [(f"of {model} at {server}") for server, model in MIXED]
+
+
+@pytest.fixture
+def mixed() -> SyntheticRun:
+    """To be broken."""
+    return synthesise_two_models()
+
+
+def unmet(store: RunStore) -> set[str]:
+    return {one.name for one in summarise(store).identities if not one.is_met}
+
+
+def test_a_run_of_two_models_agrees_with_itself_model_by_model(mixed_summary: Summary) -> None:
+    assert mixed_summary.verdict.status == "VALID", mixed_summary.verdict.reasons
+    of_each = {f"{name} {place}" for name in OF_EACH for place in PLACES}
+    assert {one.name for one in mixed_summary.identities} == {"rows", "batch costs", *of_each}
+    assert [one.name for one in mixed_summary.identities if not one.is_met] == []
+    assert [one.name for one in mixed_summary.self_checks if one.status == "unmet"] == ["in flight"], (
+        "made up"
+    )
+
+
+def test_every_request_is_joined_to_a_batch_of_the_model_that_it_asks(mixed_run: RunStore) -> None:
+    model_of = {
+        (row["server"], row["instance"], row["batch_id"]): row["model"]
+        for row in mixed_run.read("batches").to_pylist()
+    }
+    rows = [row for row in mixed_run.read("joined").to_pylist() if row["outcome"] == "ok"]
+    assert len(rows) > 5_000
+    for row in rows:
+        assert row["join_level"] == "exact"
+        assert model_of[row["server"], row["instance"], row["batch_id"]] == row["request_kind"]
+
+
+def moved(column: str, n: int) -> Callable[[SyntheticRun], None]:
+    """Triton counts of one model what is the other's on the same server."""
+
+    def change(run: SyntheticRun) -> None:
+        run.derived = False
+        run.tables["triton_samples"][column][9] -= n  # rows come in triplets
+        run.tables["triton_samples"][column][10] += n
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("column", "name"), [("request_count", "triton success"), ("execution_count", "executions")]
+)
+def test_what_one_model_counts_too_much_makes_up_for_no_loss_of_the_other(
+    tmp_path: Path, mixed: SyntheticRun, column: str, name: str
+) -> None:
+    moved(column, 5)(mixed)
+    assert unmet(mixed.write(tmp_path)) == {f"{name} {place}" for place in PLACES[:2]}
+
+
+def test_rows_of_a_batch_count_for_its_own_model(tmp_path: Path, mixed: SyntheticRun) -> None:
+    """On one server, where the sums over its models agree all the same."""
+    mixed.derived = False
+    mixed.tables["batches"]["rows"][9] += 1
+    mixed.tables["batches"]["rows"][10] -= 1
+    assert unmet(mixed.write(tmp_path)) >= {f"batch rows {PLACES[0]}"}
+
+
+def test_requests_of_an_ensemble_count_for_the_step_that_others_ask_too(
+    tmp_path: Path, mixed: SyntheticRun
+) -> None:
+    """`OTHER` becomes an ensemble on server 0, with `MODEL` as its one step: its batches are those of the step."""
+    mixed.derived = False
+    batches, samples = mixed.tables["batches"], mixed.tables["triton_samples"]
+    for table in (batches, samples):
+        ours = [at for at, server in enumerate(table["server"]) if server == "server-0"]
+        if table is batches:
+            for at in ours:
+                table["model"][at] = MODEL
+    for at in range(0, len(samples["phase"]), 3):
+        for column in ("request_count", "inference_count", "execution_count"):
+            samples[column][at] += samples[column][at + 1]
+        samples["execution_count"][at + 1] = 0
+    first = mixed.manifest["servers"]["server-0"]
+    first["others"][0]["steps"] = [MODEL]
+    store = mixed.write(tmp_path)
+    found = {one.name: one for one in summarise(store).identities}
+    assert [name for name, one in found.items() if not one.is_met] == []
+    n_ok = Counter(
+        row["request_kind"]
+        for row in store.read("requests").to_pylist()
+        if row["outcome"] == "ok" and row["target"] == "server-0"
+    )
+    assert found[f"triton success of {MODEL} at server-0"].least == n_ok[MODEL] + n_ok[OTHER]
+    assert found[f"triton success of {OTHER} at server-0"].least == n_ok[OTHER]
+
+
+def test_each_model_has_the_figures_of_its_own_requests(mixed_run: RunStore, mixed_summary: Summary) -> None:
+    rows = [row for row in mixed_run.read("requests").to_pylist() if row["phase"] == "burst"]
+    batches = [row for row in mixed_run.read("batches").to_pylist() if row["phase"] == "burst"]
+    models = known(mixed_summary.measure.by_model)
+    assert list(models) == [MODEL, OTHER]
+    for name, one in models.items():
+        own = [row for row in rows if row["request_kind"] == name]
+        ok = [row for row in own if row["outcome"] == "ok"]
+        late_ns = sorted(
+            row["done_ns"] - row["scheduled_ns"] if row["outcome"] == "ok" else INFINITE_NS for row in own
+        )
+        assert one.counts == one.outcomes.counts == Counter(row["outcome"] for row in own)
+        assert (one.n, one.n_failed) == (len(own), len(own) - len(ok))
+        share = 1 / 3 if name == MODEL else 2 / 3
+        assert (one.asked_ratio, one.planned_ratio, one.sent_ratio) == (share, share, share)
+        assert one.throughput_hz == pytest.approx(len(ok) / 12)
+        assert one.rows_hz == pytest.approx(sum(row["rows"] for row in ok) / 12)
+        for quantile in one.latency.spreads["response"].quantiles[:3]:
+            assert quantile.value_ns == late_ns[-(-round(100 * quantile.q) * len(own) // 100) - 1]
+        of_batches = [row["rows"] for row in batches if row["model"] == name]
+        assert (known(one.batches).n, known(one.batches).rows_total_count) == (
+            len(of_batches),
+            sum(of_batches),
+        )
+        assert (one.joined_ratio, one.join_levels) == (1.0, {"exact": len(ok)})
+    assert models[MODEL].servers == ("server-0",)
+    assert models[OTHER].servers == ("server-0", "server-1")
+    first, other = (one.latency.spreads["service"].mean_of_finite_ns for one in models.values())
+    assert known(other) - known(first) == pytest.approx(1.5 * SLOWER_NS, abs=1)
+    assert known(models[OTHER].triton).request_count == 2 * known(models[MODEL].triton).request_count
+    assert mixed_summary.by_phase["burst"].by_model == models
+    assert mixed_summary.measure.models == (), "none is behind the models under load"
+
+
+def test_a_model_under_load_on_one_server_stands_behind_the_other_there(
+    tmp_path: Path, mixed: SyntheticRun
+) -> None:
+    """Server 1 serves `OTHER` alone; there `MODEL` is what it calls."""
+    mixed.derived = False
+    samples = mixed.tables["triton_samples"]
+    row = {name: values[0] for name, values in samples.items() if values}
+    row |= {"server": "server-1", "phase": "burst"}
+    for name, value in row.items():
+        samples[name].append(value)
+    found = summarise(mixed.write(tmp_path))
+    (behind,) = found.measure.models
+    assert (behind.model, behind.request_count) == (MODEL, row["request_count"])
+    own = known(known(found.measure.by_model)[MODEL].triton)
+    of_server = [
+        n
+        for n, server, model, phase in zip(
+            samples["request_count"], samples["server"], samples["model"], samples["phase"], strict=True
+        )
+        if (server, model, phase) == ("server-0", MODEL, "burst")
+    ]
+    assert own.request_count == sum(of_server)
+
+
+def test_a_run_of_one_model_says_nothing_of_models(whole_summary: Summary) -> None:
+    assert whole_summary.measure.by_model is None
