@@ -78,7 +78,7 @@ class FailureFigures:
     kind: str
     sentence: str
     groups: tuple[Group, ...]
-    model: str
+    model: str = ""
 
 
 @dataclass(frozen=True)
