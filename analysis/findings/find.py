@@ -94,10 +94,10 @@ def find(
                 if view.is_asked(phase, key):
                     found += view.instance(phase, key, instance.measures)
             found += view.absent(phase, instances)
-            for (at, server), end in ends.items():
+            for (at, *served), end in ends.items():
                 if at == phase:
                     own = {key: of_tail for (other, key), of_tail in slowest.items() if other == phase}
-                    found.append(view.tail(phase, server, end, instances, own))
+                    found.append(view.tail((phase, *served), end, instances, own))
     return found
 
 
@@ -214,21 +214,29 @@ class _View:
 
     def tail(
         self,
-        phase: str,
-        server: str,
+        of_tail: tuple[str, str, str],
         end: Tail | int,
         instances: Mapping[str, InstanceMetrics],
         slowest: Mapping[str, Measures],
     ) -> Finding:
-        """The finding about the p99 requests of a server. `slowest`: measures over their batches, by instance."""
+        """The finding about the p99 requests of a phase, server and model. `slowest`: measures over their batches, by
+        instance."""
+        phase, server, model = of_tail
         bodies = {}
         for key, own in slowest.items():
-            if key in instances and key.startswith(f"{server}/") and isinstance(end, Tail):
+            is_own = key.startswith(f"{server}/") and self._may_serve(phase, key, server, model)
+            if key in instances and is_own and isinstance(end, Tail):
                 everything = self.facts(phase, key, instances[key].measures)
                 bodies[key] = _compared(key, everything, facts({**everything, **own}))
         return tail_finding(
-            self.connection, (phase, server), end, bodies, self.state, self.sent.of(phase, server)
+            self.connection, of_tail, end, bodies, self.state, self.sent.of(phase, server, model)
         )
+
+    def _may_serve(self, phase: str, key: str, server: str, model: str) -> bool:
+        """Whether an instance is of the model that requests ask, or of a step of it; of any where the run has one."""
+        own = next((one for one in self._server(server).models if one.model == model), None)
+        sums = self.sums.get((phase, key))
+        return not model or sums is None or sums.model in (model, *(own.steps if own is not None else ()))
 
     def facts(self, phase: str, key: str, measures: Measures) -> dict[str, float | None]:
         """What the rules are tried on, of an instance in a phase."""

@@ -1,6 +1,7 @@
 """What each of several servers got of the load, how much of it each did, and how alike they answered.
 
-    asked      the share that routing asks of a server: by weight, or as much of one as of any other
+    asked      the share that routing asks of a server: by weight, or as much of one as of any other; of several models
+               under load the share of each model's requests, among the servers that serve it
     planned    its share of the plan; of a closed loop, and where workers choose, of what was issued
     work       its share of the rows that were answered ok, by all servers together
 
@@ -65,7 +66,7 @@ def by_server(
         return None
     own = requests.in_phases(phases)
     timed = own if undisturbed is None else undisturbed.in_phases(phases)
-    asked = asked_ratios(names, manifest.scenario)
+    asked = asked_ratios(names, manifest, own)
     n_rows = int(own.rows[own.is_ok].sum(dtype="int64"))
     found = {
         name: _load(
@@ -126,11 +127,43 @@ def _least_p95_ratios(timed: Requests, names: Sequence[str]) -> dict[str, float]
     return found
 
 
-def asked_ratios(names: Sequence[str], scenario: Mapping[str, Any] | None) -> dict[str, float]:
-    """By server the share of the load that the scenario's routing asks of it; `names` in the order of its entries."""
+def asked_ratios(names: Sequence[str], manifest: Manifest, own: Requests) -> dict[str, float]:
+    """By server the share of the load `own` that the scenario's routing asks of it; `names` in the order of its
+    entries."""
+    weights = _weights(names, manifest.scenario)
+    serving = served_models(names, manifest)
+    whole = {frozenset(names): 1.0}
+    if len(set(serving.values())) > 1 and len(own):
+        n_by_model = own.request_kind.counts()
+        parts = [
+            (frozenset(name for name in names if model in serving[name]) or frozenset(names), n / len(own))
+            for model, n in n_by_model.items()
+        ]
+        whole = {servers: sum(part for one, part in parts if one == servers) for servers, _ in parts}
+    return {
+        name: sum(
+            part * weights[name] / sum(weights[one] for one in servers)
+            for servers, part in whole.items()
+            if name in servers
+        )
+        for name in names
+    }
+
+
+def served_models(names: Sequence[str], manifest: Manifest) -> dict[str, frozenset[str]]:
+    """By server the models under load that it serves; all there are of one that the manifest does not know."""
+    known = {
+        name: frozenset(one.model for one in server.models if one.model is not None)
+        for name, server in manifest.servers.items()
+    }
+    every = frozenset[str]().union(*known.values())
+    return {name: known.get(name) or every for name in names}
+
+
+def _weights(names: Sequence[str], scenario: Mapping[str, Any] | None) -> dict[str, float]:
     routing = ((scenario or {}).get("clients") or {}).get("routing") or {}
     entries = (scenario or {}).get("servers")
     weights = [1.0] * len(names)
     if routing.get("kind") in WEIGHED and isinstance(entries, list | tuple) and len(entries) == len(names):
         weights = [float(one.get("weight", 1.0)) for one in entries]
-    return {name: weight / sum(weights) for name, weight in zip(names, weights, strict=True)}
+    return dict(zip(names, weights, strict=True))
