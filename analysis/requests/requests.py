@@ -248,11 +248,14 @@ def server_names(requests: Requests, manifest: Manifest) -> list[str]:
 
 
 def model_names(requests: Requests, manifest: Manifest) -> list[str]:
-    """The models under load that requests ask, those without a request too, in the order of the scenario and of the
-    manifest, then of their names. Requests that name no model have none."""
-    served = [one.model for server in manifest.servers.values() for one in server.models]
-    known = [*manifest.stated_models, *served, *sorted(requests.request_kind.counts())]
-    return list(dict.fromkeys(name for name in known if name))
+    """The models that requests ask, those without a request too, in the order of the scenario and of the manifest, then
+    of their names; of a run of one model that of its requests."""
+    stated, kinds = list(manifest.stated_models), sorted(requests.request_kind.counts().keys() - {""})
+    servers = manifest.servers.values()
+    if len(stated) < 2 and len(kinds) < 2 and not any(server.others for server in servers):
+        return kinds
+    served = [one.model for server in servers for one in server.models]
+    return list(dict.fromkeys(name for name in (*stated, *served, *kinds) if name))
 
 
 def together(is_kept: Bools) -> slice | Bools:

@@ -136,6 +136,8 @@ def load_digest(manifest: Manifest) -> str:
         scenario.get("phases"), clients.get("rows"), clients.get("payload_variants"), scenario.get("seed"),
         dict(manifest.plan.n_by_phase), manifest.plan.n_users, manifest.versions.get("squall"),
     ]  # fmt: skip
+    if scenario.get("models"):
+        said.append([one.get("share") for one in manifest.stated_models.values()])
     if manifest.data is not None:
         said += [manifest.data.sha256, {**clients["data"], "path": None}]
     return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()

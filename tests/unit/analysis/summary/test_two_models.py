@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections import Counter
 from collections.abc import Callable
+from io import StringIO
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
+from squall.analysis.compare.pairs.side_run import read_side_run
+from squall.analysis.compare.run_figures import run_figures
+from squall.analysis.render.report import render_html
+from squall.analysis.render.screen import render
 from squall.analysis.statistics.latency import INFINITE_NS
 from squall.analysis.storage.store import RunStore
 from squall.analysis.summary.summary import summarise
@@ -169,3 +177,90 @@ def test_a_model_under_load_on_one_server_stands_behind_the_other_there(
 
 def test_a_run_of_one_model_says_nothing_of_models(whole_summary: Summary) -> None:
     assert whole_summary.measure.by_model is None
+
+
+def test_screen_and_report_have_each_model(mixed_run: RunStore, mixed_summary: Summary) -> None:
+    console = Console(width=80, file=StringIO(), force_terminal=False)
+    console.print(render(mixed_summary, "runs/x"))
+    assert isinstance(console.file, StringIO)
+    screen = " ".join(console.file.getvalue().split())
+    assert re.search(
+        rf"Models {MODEL}: 33\.3 % of requests \(33\.3 % asked\), [\d,]+ of [\d,]+ sent, \d+ not ok, [\d,]+/s ok; resp",
+        screen,
+    )
+    assert re.search(
+        rf"{OTHER}: [\d,]+ batches of [\d.]+ rows; queue .* infer .*; 100 % joined by id", screen
+    )
+    for server, model in MIXED:
+        assert f"burst, {server}, {model}, p99: " in screen
+    page = render_html(mixed_summary, mixed_run.manifest, [])
+    assert page.count("<h2>Models</h2>") == 1
+    for model in (MODEL, OTHER):
+        assert page.count(f"<tr><td>{model}</td>") == 2
+    assert "server-0, server-1" in page
+    assert f"burst · server-1, {OTHER} · p99 requests" in page
+
+
+def test_a_stored_summary_of_several_models_is_read_as_it_was(mixed_summary: Summary) -> None:
+    stored = json.loads(json.dumps(mixed_summary.to_json(), allow_nan=False))
+    assert Summary.from_json(stored) == mixed_summary
+
+
+def test_a_server_is_asked_for_the_models_that_it_serves(mixed_summary: Summary) -> None:
+    """Server 0: all of the one model's third, and half of the other's two thirds."""
+    servers = known(mixed_summary.measure.servers).servers
+    assert [one.asked_ratio for one in servers.values()] == pytest.approx([2 / 3, 1 / 3])
+    assert [one.work_of_asked_ratio for one in servers.values()] == pytest.approx([1.0, 1.0])
+    assert mixed_summary.stragglers == (), "one is slower, for it serves the slower model alone"
+
+
+def test_the_p99_of_each_model_is_of_its_own_requests(mixed_run: RunStore, mixed_summary: Summary) -> None:
+    rows = mixed_run.read("joined").to_pylist()
+    tails = {
+        (one.scope.server, one.scope.model): one for one in mixed_summary.findings if one.level == "tail"
+    }
+    assert set(tails) == set(MIXED)
+    for (server, model), one in tails.items():
+        worst = {row["request_id"] for row in known(one.rows).worst}
+        own = [
+            row
+            for row in rows
+            if (row["target"], row["request_kind"], row["phase"]) == (server, model, "burst")
+        ]
+        late = sorted((row for row in own if row["outcome"] == "ok"), key=lambda row: -row["response_ns"])
+        assert worst == {row["request_id"] for row in late[: len(worst)]}
+
+
+def test_a_model_without_batches_beside_one_with_them_is_told_by_its_statistics(
+    tmp_path: Path, mixed: SyntheticRun
+) -> None:
+    batches = mixed.tables["batches"]
+    kept = [
+        at
+        for at, place in enumerate(zip(batches["server"], batches["model"], strict=True))
+        if place != MIXED[1]
+    ]
+    mixed.tables["batches"] = {name: [values[at] for at in kept] for name, values in batches.items()}
+    mixed.manifest["servers"]["server-0"]["others"][0]["batch_record"] = False
+    found = summarise(mixed.write(tmp_path))
+    windows = {(one.scope.server, one.scope.instance): one for one in found.findings if one.level == "window"}
+    told = windows["server-0", OTHER]
+    assert told.rule in ("queue-bound", "compute-bound")
+    assert f"odel {OTHER} " in told.claim
+    assert set(told.shares) == {f"{OTHER} queue", f"{OTHER} compute"}, (
+        "what the other model takes is not in it"
+    )
+    assert {place for place, one in windows.items() if one is not told} == {
+        ("server-0", f"{MODEL}_0_0"), ("server-1", f"{OTHER}_0_0")
+    }  # fmt: skip
+    models = known(found.measure.by_model)
+    assert known(models[OTHER].join_levels)["none"] > 0
+    assert 0.49 < known(models[OTHER].joined_ratio) < 0.51
+    assert models[MODEL].joined_ratio == 1.0
+
+
+def test_figures_of_the_requests_that_runs_are_compared_by_are_there(mixed_run: RunStore) -> None:
+    whole = run_figures(mixed_run)
+    assert {name for name, one in whole.pooled.items() if one.value is None} == set()
+    side = read_side_run(mixed_run.run_dir)
+    assert (side.status, side.problem) == ("VALID", "")
