@@ -94,10 +94,10 @@ def find(
                 if view.is_asked(phase, key):
                     found += view.instance(phase, key, instance.measures)
             found += view.absent(phase, instances)
-            for (at, *served), end in ends.items():
+            for (at, server, model), end in ends.items():
                 if at == phase:
                     own = {key: of_tail for (other, key), of_tail in slowest.items() if other == phase}
-                    found.append(view.tail((phase, *served), end, instances, own))
+                    found.append(view.tail((phase, server, model), end, instances, own))
     return found
 
 

@@ -27,7 +27,7 @@ def asked(request_id: int, model: str, at_ns: int) -> Row:
 
 
 def served(*others: str, model: str = PARENT) -> dict[str, Row]:
-    more = [{"model": name, "steps": [], "version": "1", "batch_record": None} for name in others]
+    more: list[Row] = [{"model": name, "steps": [], "version": "1", "batch_record": None} for name in others]
     return {"server-0": {"node": "node-0", "model": model, "version": "1", "others": more}}
 
 
