@@ -140,8 +140,8 @@ def model_load_lines(name: str, one: ModelLoad, latency_name: str) -> list[str]:
             duration_text(one.triton.compute_infer_mean_ns),
         )
         told.append(f"queue {queue}, infer {infer}")
-    if one.join_levels is not None:
-        told.append(f"{share_text(one.joined_ratio)} joined by id")
+    if one.join is not None:
+        told.append(f"{share_text(one.join.joined_ratio)} joined by id")
     return [first, f"{name}: {'; '.join(told)}"] if told else [first]
 
 

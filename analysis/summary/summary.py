@@ -139,6 +139,8 @@ class _Accounts:
 
     counts: Mapping[str, Sequence[JoinCounts]] | None
     by_phases: Mapping[tuple[str, ...], Accounting | None]
+    by_model: Mapping[tuple[str, ...], Mapping[str, Accounting | None]]
+    """Of several models under load, likewise; else empty of each group of phases."""
 
 
 def _accounts(store: RunStore, spans: Sequence[RunPhase], memory_limit_bytes: int) -> _Accounts:
@@ -146,8 +148,15 @@ def _accounts(store: RunStore, spans: Sequence[RunPhase], memory_limit_bytes: in
     is_open = is_open_load(store.manifest)
     names = tuple(span.name for span in spans)
     groups = dict.fromkeys([names, *((name,) for name in names)]) if counts is not None else {}
+    models = sorted({one.model for own in (counts or {}).values() for one in own if one.model})
+    models = models if len(models) > 1 else []
     return _Accounts(
-        counts, {group: accounting(store, group, is_open, memory_limit_bytes) for group in groups}
+        counts,
+        {group: accounting(store, group, is_open, memory_limit_bytes) for group in groups},
+        {
+            group: {name: accounting(store, group, is_open, memory_limit_bytes, name) for name in models}
+            for group in groups
+        },
     )
 
 
@@ -180,7 +189,8 @@ def _request_figures(store: RunStore, accounts: _Accounts, sampled: Samples) -> 
     stimuli = run_stimuli(requests, manifest)
 
     def figures(own: Sequence[RunPhase]) -> PhaseFigures:
-        return phase_figures(tables, own, accounts.by_phases.get(tuple(span.name for span in own)))
+        group = tuple(span.name for span in own)
+        return phase_figures(tables, own, accounts.by_phases.get(group), accounts.by_model.get(group, {}))
 
     whole = figures(spans)
     own = {one.name: getattr(whole, one.name) for one in fields(whole)}

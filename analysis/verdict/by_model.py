@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from squall.analysis.clocks.timeline import RunPhase
-from squall.analysis.join.counts import JoinCounts, join_figures
+from squall.analysis.join.counts import Accounting, JoinCounts, join_figures
 from squall.analysis.requests.load_share import load_share
 from squall.analysis.requests.requests import model_names, rows_in
 from squall.analysis.verdict.measured import (
@@ -30,8 +30,11 @@ from squall.analysis.verdict.phase_figures import ModelLoad
 from squall.scenarios.units import NS_PER_S
 
 
-def by_model(tables: RunTables, spans: Sequence[RunPhase]) -> dict[str, ModelLoad] | None:
-    """The models of a run over its requests of the phases `spans`; None of a run of one model."""
+def by_model(
+    tables: RunTables, spans: Sequence[RunPhase], accounts: Mapping[str, Accounting | None]
+) -> dict[str, ModelLoad] | None:
+    """The models of a run over its requests of the phases `spans`; None of a run of one model. `accounts`: where the
+    time of each model's went."""
     names = model_names(tables.requests, tables.manifest)
     if len(names) < 2:
         return None
@@ -45,7 +48,6 @@ def by_model(tables: RunTables, spans: Sequence[RunPhase]) -> dict[str, ModelLoa
     for name in names:
         requests = own.of_model(name)
         counts = _counts_of(tables.joined, name)
-        join = join_figures(counts, phases, None)
         found[name] = ModelLoad(
             **vars(load_share(requests, own, asked[name])),
             servers=tuple(sorted(requests.target.counts())),
@@ -55,7 +57,7 @@ def by_model(tables: RunTables, spans: Sequence[RunPhase]) -> dict[str, ModelLoa
             outcomes=outcome_figures(requests),
             batches=batch_figures(rows_of_model(batches, name)),
             triton=triton_figures(rows_of_model(samples, name)),
-            joined_ratio=None if join is None else join.joined_ratio,
+            join=join_figures(counts, phases, accounts.get(name)),
             join_levels=None if counts is None else _levels(counts, phases),
         )
     return found

@@ -5,7 +5,8 @@ Each function returns a record of `phase_figures`, or None where its table is ab
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 import numpy as np
 
@@ -47,11 +48,15 @@ _SAFE_WINDOWS_NS = (60 * NS_PER_S, 10 * NS_PER_S, NS_PER_S)
 
 
 def phase_figures(
-    tables: RunTables, spans: Sequence[RunPhase], account: Accounting | None = None
+    tables: RunTables,
+    spans: Sequence[RunPhase],
+    account: Accounting | None = None,
+    of_models: Mapping[str, Accounting | None] = MappingProxyType({}),
 ) -> PhaseFigures:
     """All figures over the requests of the phases `spans`; `users` only of a closed loop.
 
-    `account`: where their time went, from `squall.analysis.summary.accounting.accounting`.
+    `account`: where their time went, from `squall.analysis.summary.accounting.accounting`; `of_models`: that of the
+    requests of each of several models.
     """
     names = [span.name for span in spans]
     measured = tables.requests.in_phases(names)
@@ -71,7 +76,7 @@ def phase_figures(
         join=join_figures(tables.joined, names, account),
         servers=by_server(tables.requests, tables.undisturbed, names, tables.manifest),
         streams=stream_figures(tables.responses, measured, spans, QUANTILES),
-        by_model=by_model(tables, spans),
+        by_model=by_model(tables, spans, of_models),
     )
 
 

@@ -177,7 +177,7 @@ class ModelLoad(LoadShare):
     outcomes: OutcomeFigures
     batches: BatchFigures | None
     triton: TritonFigures | None
-    joined_ratio: float | None
+    join: JoinFigures | None
     join_levels: Mapping[str, int] | None
 
 

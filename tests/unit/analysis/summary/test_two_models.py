@@ -141,7 +141,7 @@ def test_each_model_has_the_figures_of_its_own_requests(mixed_run: RunStore, mix
             len(of_batches),
             sum(of_batches),
         )
-        assert (one.joined_ratio, one.join_levels) == (1.0, {"exact": len(ok)})
+        assert (known(one.join).joined_ratio, one.join_levels) == (1.0, {"exact": len(ok)})
     assert models[MODEL].servers == ("server-0",)
     assert models[OTHER].servers == ("server-0", "server-1")
     first, other = (one.latency.spreads["service"].mean_of_finite_ns for one in models.values())
@@ -196,7 +196,7 @@ def test_screen_and_report_have_each_model(mixed_run: RunStore, mixed_summary: S
     page = render_html(mixed_summary, mixed_run.manifest, [])
     assert page.count("<h2>Models</h2>") == 1
     for model in (MODEL, OTHER):
-        assert page.count(f"<tr><td>{model}</td>") == 2
+        assert page.count(f"<tr><td>{model}</td>") == 3
     assert "server-0, server-1" in page
     assert f"burst · server-1, {OTHER} · p99 requests" in page
 
@@ -204,6 +204,19 @@ def test_screen_and_report_have_each_model(mixed_run: RunStore, mixed_summary: S
 def test_a_stored_summary_of_several_models_is_read_as_it_was(mixed_summary: Summary) -> None:
     stored = json.loads(json.dumps(mixed_summary.to_json(), allow_nan=False))
     assert Summary.from_json(stored) == mixed_summary
+
+
+def test_the_parts_of_each_models_latency_are_of_its_own_requests(
+    mixed_run: RunStore, mixed_summary: Summary
+) -> None:
+    rows = [row for row in mixed_run.read("joined").to_pylist() if row["phase"] == "burst"]
+    for name, one in known(mixed_summary.measure.by_model).items():
+        own = [row for row in rows if row["request_kind"] == name and row["outcome"] == "ok"]
+        account = known(known(one.join).accounting)
+        assert (account.level, account.n, account.n_of) == ("server", len(own), len(own))
+        for part, column in {"response": "response_ns", "queue": "queue_ns", "network": "network_ns"}.items():
+            mean_ns = sum(row[column] for row in own) / len(own)
+            assert account.parts[part].mean_ns == pytest.approx(mean_ns, abs=1)
 
 
 def test_a_server_is_asked_for_the_models_that_it_serves(mixed_summary: Summary) -> None:
@@ -255,8 +268,8 @@ def test_a_model_without_batches_beside_one_with_them_is_told_by_its_statistics(
     }  # fmt: skip
     models = known(found.measure.by_model)
     assert known(models[OTHER].join_levels)["none"] > 0
-    assert 0.49 < known(models[OTHER].joined_ratio) < 0.51
-    assert models[MODEL].joined_ratio == 1.0
+    assert 0.49 < known(known(models[OTHER].join).joined_ratio) < 0.51
+    assert known(models[MODEL].join).joined_ratio == 1.0
 
 
 def test_figures_of_the_requests_that_runs_are_compared_by_are_there(mixed_run: RunStore) -> None:
