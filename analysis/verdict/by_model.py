@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -18,7 +17,8 @@ import pyarrow.compute as pc
 from squall.analysis.clocks.timeline import RunPhase
 from squall.analysis.join.counts import Accounting, JoinCounts, join_figures
 from squall.analysis.requests.load_share import load_share
-from squall.analysis.requests.requests import model_names, rows_in
+from squall.analysis.requests.requests import Requests, model_names, rows_in
+from squall.analysis.tables.manifest import Manifest
 from squall.analysis.verdict.measured import (
     RunTables,
     batch_figures,
@@ -42,7 +42,7 @@ def by_model(
     own = tables.requests.in_phases(phases)
     timed = own if tables.undisturbed is None else tables.undisturbed.in_phases(phases)
     batches, samples = rows_in(tables.batches, phases), rows_in(tables.triton_samples, phases)
-    asked = _asked_ratios(names, tables.manifest.stated_models)
+    asked = _asked_ratios(names, own, tables.manifest)
     length_ns = sum(span.end_ns - span.start_ns for span in spans)
     found = {}
     for name in names:
@@ -71,13 +71,28 @@ def rows_of_model(table: pa.Table | None, name: str) -> pa.Table | None:
     return own if own.num_rows else None
 
 
-def _asked_ratios(names: Sequence[str], stated: Mapping[str, Mapping[str, Any]]) -> dict[str, float | None]:
-    """By model the share that the scenario asks of it; None where it does not say it of each."""
-    shares = {name: stated.get(name, {}).get("share") for name in names}
-    known = {name: float(share) for name, share in shares.items() if isinstance(share, int | float)}
-    whole = sum(known.values())
-    is_told = len(known) == len(names) and whole > 0
-    return {name: known[name] / whole if is_told else None for name in names}
+def _asked_ratios(names: Sequence[str], own: Requests, manifest: Manifest) -> dict[str, float | None]:
+    """By model the share that the scenario asks of it, phases weighed by their requests; None where it does not say it."""
+    asked = dict.fromkeys(names, 0.0)
+    for phase, n in own.phase.counts().items():
+        shares = _shares(phase, manifest)
+        whole = sum(shares.get(name, 0.0) for name in names)
+        if not shares or whole <= 0:
+            return dict.fromkeys(names)
+        for name in names:
+            asked[name] += n / len(own) * shares.get(name, 0.0) / whole
+    return {name: asked[name] if len(own) else None for name in names}
+
+
+def _shares(phase: str, manifest: Manifest) -> dict[str, float]:
+    """By model, as the phase states them, else the models; empty where neither does."""
+    stated = manifest.stated_models
+    for one in (manifest.scenario or {}).get("phases") or ():
+        if one.get("name") == phase and one.get("shares"):
+            return {str(name): float(share) for name, share in one["shares"].items()}
+    if any("share" not in one for one in stated.values()):
+        return {}
+    return {name: float(one["share"]) for name, one in stated.items()}
 
 
 def _counts_of(

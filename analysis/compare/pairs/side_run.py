@@ -137,7 +137,8 @@ def load_digest(manifest: Manifest) -> str:
         dict(manifest.plan.n_by_phase), manifest.plan.n_users, manifest.versions.get("squall"),
     ]  # fmt: skip
     if scenario.get("models"):
-        said.append([one.get("share") for one in manifest.stated_models.values()])
+        keys = ("share", "rows", "payload_variants")
+        said.append([[one.get(key) for key in keys] for one in manifest.stated_models.values()])
     if manifest.data is not None:
         said += [manifest.data.sha256, {**clients["data"], "path": None}]
     return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable
 from io import StringIO
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -149,6 +150,33 @@ def test_each_model_has_the_figures_of_its_own_requests(mixed_run: RunStore, mix
     assert known(models[OTHER].triton).request_count == 2 * known(models[MODEL].triton).request_count
     assert mixed_summary.by_phase["burst"].by_model == models
     assert mixed_summary.measure.models == (), "none is behind the models under load"
+
+
+@pytest.mark.parametrize(
+    ("own", "models", "asked"),
+    [
+        ({"shares": {OTHER: 3, MODEL: 1}}, [1, 1], [0.25, 0.75]),
+        ({"shares": {OTHER: 3}}, [1, 1], [0.0, 1.0]),
+        ({}, [3, 1], [0.75, 0.25]),
+        ({}, [None, 1], [None, None]),
+    ],
+)
+def test_the_share_that_is_asked_is_the_phases_own_else_the_models(
+    tmp_path: Path,
+    mixed: SyntheticRun,
+    own: dict[str, Any],
+    models: list[int | None],
+    asked: list[float | None],
+) -> None:
+    mixed.derived = False
+    scenario = mixed.manifest["scenario"]
+    scenario["phases"] = [{"name": "warmup"}, {"name": "burst", **own}]
+    scenario["models"] = [
+        {"name": name} | ({} if share is None else {"share": share})
+        for name, share in zip((MODEL, OTHER), models, strict=True)
+    ]
+    found = known(summarise(mixed.write(tmp_path)).measure.by_model)
+    assert [one.asked_ratio for one in found.values()] == pytest.approx(asked)
 
 
 def test_a_model_under_load_on_one_server_stands_behind_the_other_there(
