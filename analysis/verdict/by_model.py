@@ -72,7 +72,7 @@ def rows_of_model(table: pa.Table | None, name: str) -> pa.Table | None:
 
 
 def _asked_ratios(names: Sequence[str], own: Requests, manifest: Manifest) -> dict[str, float | None]:
-    """By model the share that the scenario asks of it, phases weighed by their requests; None where it does not say it."""
+    """By model the share that the scenario asks, phases weighed by their requests; None where it does not say it."""
     asked = dict.fromkeys(names, 0.0)
     for phase, n in own.phase.counts().items():
         shares = _shares(phase, manifest)
