@@ -100,4 +100,5 @@ def _requests(at_ns: Int64s, response_s: Any, phase: Labels) -> Requests:
         scheduled_ns=at_ns, sent_ns=at_ns, is_sent=np.ones(n, np.bool_),
         done_ns=at_ns + (response_s * NS_PER_S).astype(np.int64), is_done=np.ones(n, np.bool_),
         rows=np.ones(n, np.int64), outcome=Labels(np.zeros(n, np.int64), ("ok",)), detail=none, target=none,
+        request_kind=none,
     )  # fmt: skip

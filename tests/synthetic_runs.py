@@ -8,6 +8,7 @@ test breaks one.
 from __future__ import annotations
 
 import pickle
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -86,29 +87,68 @@ def synthesise_two_servers(seed: int = 1) -> SyntheticRun:
     """The open run twice at once: each request has a twin of the same instants for `server-1`, which has all that
     `server-0` has, and answers `SLOWER_NS` later."""
     run = synthesise(seed)
-    for name in ("requests", "batches", "triton_samples"):
-        run.tables[name] = _twice(name, run.tables[name])
-    plan, servers = run.manifest["plan"], run.manifest["servers"]
-    plan["n_arrivals"] *= 2
-    plan["n_by_phase"] = {phase: 2 * n for phase, n in plan["n_by_phase"].items()}
+    _multiply(run, [("server-0", MODEL), ("server-1", MODEL)])
+    servers = run.manifest["servers"]
     servers["server-1"] = dict(servers["server-0"])
     return run
 
 
-def _twice(table: str, columns: Columns) -> Columns:
-    """Each row and, behind it, its twin of the other server."""
-    changes: dict[str, Any] = {"server": lambda _, twin: f"server-{twin}"}
+MODEL, OTHER = "seqlen_head", "linear_head"
+"""Models of the made-up runs; those of one have the first alone."""
+MIXED = (("server-0", MODEL), ("server-0", OTHER), ("server-1", OTHER))
+"""Server and model of each request of a triplet; the second answers `SLOWER_NS` later than the first, the third twice
+that."""
+
+
+def synthesise_two_models(seed: int = 1, places: Sequence[tuple[str, str]] = MIXED) -> SyntheticRun:
+    """The open run once for each of `places` at once: each request has copies of the same instants that ask the other
+    servers and models. The second model is on both servers, the first on one alone."""
+    run = synthesise(seed)
+    _multiply(run, places)
+    manifest = run.manifest
+    one = manifest["servers"].pop("server-0")
+    scenario = manifest["scenario"]
+    names = list(dict.fromkeys(model for _, model in places))
+    scenario["models"] = [
+        {**scenario["model"], "name": name, "share": sum(model == name for _, model in places)}
+        for name in names
+    ]
+    del scenario["model"]
+    for server in dict.fromkeys(server for server, _ in places):
+        first, *others = [model for at, model in places if at == server]
+        more = [{"model": model, "version": "1", "steps": [], "batch_record": True} for model in others]
+        manifest["servers"][server] = {**one, "model": first, "others": more}
+    return run
+
+
+def _multiply(run: SyntheticRun, places: Sequence[tuple[str, str]]) -> None:
+    for name in ("requests", "batches", "triton_samples"):
+        run.tables[name] = _copies(name, run.tables[name], places)
+    plan = run.manifest["plan"]
+    plan["n_arrivals"] *= len(places)
+    plan["n_by_phase"] = {phase: len(places) * n for phase, n in plan["n_by_phase"].items()}
+
+
+def _copies(table: str, columns: Columns, places: Sequence[tuple[str, str]]) -> Columns:
+    """Each row and, behind it, its copies, one for each of `places`: server and model."""
+    n = len(places)
+    changes: dict[str, Any] = {
+        "server": lambda _, copy: places[copy][0],
+        "model": lambda _, copy: places[copy][1],
+        "instance": lambda _, copy: f"{places[copy][1]}_0_0",
+    }
     if table == "requests":
         changes = {
-            "request_id": lambda one, twin: 2 * one + twin,
-            "target": lambda _, twin: f"server-{twin}",
-            "first_byte_ns": lambda one, twin: one + twin * SLOWER_NS,
-            "done_ns": lambda one, twin: one + twin * SLOWER_NS,
+            "request_id": lambda one, copy: n * one + copy,
+            "target": lambda _, copy: places[copy][0],
+            "request_kind": lambda _, copy: places[copy][1],
+            "first_byte_ns": lambda one, copy: one + copy * SLOWER_NS,
+            "done_ns": lambda one, copy: one + copy * SLOWER_NS,
         }
     if table == "batches":
-        changes["request_ids"] = lambda ids, twin: [2 * one + twin for one in ids]
+        changes["request_ids"] = lambda ids, copy: [n * one + copy for one in ids]
     return {
-        name: [changes[name](one, twin) if name in changes else one for one in values for twin in (0, 1)]
+        name: [changes[name](one, copy) if name in changes else one for one in values for copy in range(n)]
         for name, values in columns.items()
     }
 

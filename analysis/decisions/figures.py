@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from squall.analysis.statistics.latency import Quantile
@@ -19,6 +19,14 @@ class PlaceInRun:
     phase: str
     offset_ns: int
     duration_ns: int
+    n: int
+    n_late: int
+
+
+@dataclass(frozen=True)
+class LateOfModel:
+    """Of `n` requests that asked a model `n_late` were late."""
+
     n: int
     n_late: int
 
@@ -57,8 +65,10 @@ class PromiseFigures:
     may. `value` in `unit`: the quantile, longest time, share or count that is promised, None without requests and where
     `is_infinite`. Where each burst or window must keep it these are of the one that used most, which `worst` names, and
     of `n_parts` `n_parts_broken` broke it; else `worst` is the second in which most were late. `interval`: the 95 %
-    interval of a quantile in this one run. `n_unknown` requests may be of its GPU or not. `n_unsent` were not sent
-    since the promises were decided: `value` is then the least it can be where it is broken, the most where it is kept.
+    interval of a quantile in this one run. `n_unknown` requests may be of its model or GPU, or not. `n_unsent` were not
+    sent since the promises were decided: `value` is then the least it can be where it is broken, the most where it is
+    kept.
+    `late_by_model`: of a broken one about requests of several models, the model of most late requests first.
     """
 
     promise: str
@@ -88,6 +98,7 @@ class PromiseFigures:
     worst: PlaceInRun | None
     failure: str
     late: LateParts | None
+    late_by_model: Mapping[str, LateOfModel]
 
 
 def worst_verdict(verdicts: Sequence[str]) -> str:

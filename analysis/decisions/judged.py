@@ -14,6 +14,7 @@ from squall.analysis.decisions.figures import (
     KEPT,
     UNDECIDED,
     Certainty,
+    LateOfModel,
     PlaceInRun,
     PromiseFigures,
 )
@@ -138,6 +139,7 @@ def hold(
         worst=worst.place if promise.scope.is_each and worst else _worst_window(rows, own),
         failure=_failure(late),
         late=None,
+        late_by_model=_late_by_model(rows) if verdict == BROKEN else {},
     )
     return Held(figures, rows.requests.request_id, rows.is_late)
 
@@ -154,6 +156,10 @@ def _scope_rows(
     if scope.server is not None:
         is_own &= requests.target.is_any_of([scope.server])
     is_unknown = requests.is_decided
+    if scope.model is not None:
+        is_nobodys = requests.request_kind.is_any_of([""])
+        is_own &= requests.request_kind.is_any_of([scope.model]) | is_nobodys
+        is_unknown = is_unknown | is_nobodys
     if scope.gpu is not None:
         assert gpus is not None
         wanted = scope.gpu
@@ -272,7 +278,8 @@ def _verdict(
         if any(part.n_unsent for part in parts):
             return UNDECIDED, "the load ended before, another promise being broken"
         n_unknown = sum(part.n_unknown for part in parts)
-        return UNDECIDED, f"of {count_text(n_unknown)} requests it is not known which GPU they ran on"
+        what = "which GPU they ran on" if promise.scope.gpu is not None else "which model they ask"
+        return UNDECIDED, f"of {count_text(n_unknown)} requests it is not known {what}"
     return KEPT, ""
 
 
@@ -366,6 +373,16 @@ def _worst_window(rows: _Rows, own: Sequence[RunPhase]) -> PlaceInRun | None:
         n = int((windows == window).sum())
         best = PlaceInRun(span.name, offset_ns, length_ns, n, int(late[window]))
     return best
+
+
+def _late_by_model(rows: _Rows) -> dict[str, LateOfModel]:
+    """Of a scope of several models what of each was late, the most late first; nothing of one."""
+    n = rows.requests.request_kind.counts()
+    late = rows.requests.take(rows.is_late).request_kind.counts()
+    if len(n) < 2:
+        return {}
+    found = {name: LateOfModel(n[name], late.get(name, 0)) for name in n if name}
+    return dict(sorted(found.items(), key=lambda item: (-item[1].n_late, item[0])))
 
 
 def _failure(late: Requests) -> str:

@@ -42,7 +42,7 @@ from squall.analysis.recorded import library_windows
 from squall.analysis.requests.requests import is_open_load
 from squall.analysis.storage.query import MEMORY_LIMIT_BYTES, connect
 from squall.analysis.storage.store import RunStore
-from squall.analysis.tables.deployed import ServerFacts
+from squall.analysis.tables.deployed import ModelFacts, ServerFacts
 from squall.analysis.tables.manifest import Manifest
 from squall.analysis.tables.nsys import OPERATIONS
 from squall.analysis.tables.sealed import SealedVerdict
@@ -94,10 +94,10 @@ def find(
                 if view.is_asked(phase, key):
                     found += view.instance(phase, key, instance.measures)
             found += view.absent(phase, instances)
-            for (at, server), end in ends.items():
+            for (at, server, model), end in ends.items():
                 if at == phase:
                     own = {key: of_tail for (other, key), of_tail in slowest.items() if other == phase}
-                    found.append(view.tail(phase, server, end, instances, own))
+                    found.append(view.tail((phase, server, model), end, instances, own))
     return found
 
 
@@ -182,27 +182,39 @@ class _View:
     def absent(self, phase: str, instances: Mapping[str, InstanceMetrics]) -> list[Finding]:
         """A finding for each instance, and each server without any, that had requests here and began no batch."""
         models = {key: own.model for (_, key), own in self.sums.items()}
-        busy = {server_of(key) for key in models}
-        known = {**models, **{server: "" for server in self.sent.servers if server not in busy}}
+        known = [(_scope(phase, key), model) for key, model in models.items() if key not in instances]
+        busy = {(server_of(key), model) for key, model in models.items()}
+        known += [
+            (Scope(phase, server, model=model), model)
+            for server in self.sent.servers
+            for model in self.sent.models(server)
+            if not any(at == server and self._is_behind(server, model, own) for at, own in busy)
+        ]
         return [
-            self._of_statistics(
-                absent_finding(self.connection, _scope(phase, key), model, self.sent, self.state)
-            )
-            for key, model in known.items()
-            if key not in instances and self.sent.of(phase, server_of(key), model).n
+            self._of_statistics(absent_finding(self.connection, scope, model, self.sent, self.state))
+            for scope, model in known
+            if self.sent.of(phase, scope.server, model).n
         ]
 
     def _of_statistics(self, finding: Finding) -> Finding:
-        """Of a server without any batch what Triton's statistics tell; `finding` where they tell nothing."""
+        """Of a server, or model, without any batch what Triton's statistics tell; `finding` where they tell nothing."""
         scope = finding.scope
-        if finding.rule != UNASSESSED or self.sent.knows_batches(scope.server):
+        if finding.rule != UNASSESSED or self.sent.knows_batches(scope.server, scope.model):
             return finding
         span = next((one for one in measure_spans(self.manifest) if one.name == scope.phase), None)
-        own = [one for one in self.models if (one.phase, one.server) == (scope.phase, scope.server)]
+        models = self._server(scope.server).models
+        under_load = next((one for one in models if scope.model in ("", one.model)), ModelFacts())
+        others = {name for one in models if one is not under_load for name in (one.model, *one.steps)}
+        others -= {under_load.model, *under_load.steps}
+        own = [
+            one
+            for one in self.models
+            if (one.phase, one.server) == (scope.phase, scope.server) and one.model not in others
+        ]
         found = statistics_finding(
-            replace(scope, instance=self._server(scope.server).model or ""),
+            replace(scope, instance=under_load.model or "", model=""),
             own,
-            self._server(scope.server),
+            under_load,
             span.end_ns - span.start_ns if span is not None else 0,
             self.state,
             cpu_measures(self.cpus, scope.phase, self._node_of(scope.server)),
@@ -214,21 +226,32 @@ class _View:
 
     def tail(
         self,
-        phase: str,
-        server: str,
+        of_tail: tuple[str, str, str],
         end: Tail | int,
         instances: Mapping[str, InstanceMetrics],
         slowest: Mapping[str, Measures],
     ) -> Finding:
-        """The finding about the p99 requests of a server. `slowest`: measures over their batches, by instance."""
+        """The finding about the p99 requests of a phase, server and model. `slowest`: measures over their batches, by
+        instance."""
+        phase, server, model = of_tail
         bodies = {}
         for key, own in slowest.items():
-            if key in instances and key.startswith(f"{server}/") and isinstance(end, Tail):
+            sums = self.sums.get((phase, key))
+            is_own = key.startswith(f"{server}/") and (
+                sums is None or self._is_behind(server, model, sums.model)
+            )
+            if key in instances and is_own and isinstance(end, Tail):
                 everything = self.facts(phase, key, instances[key].measures)
                 bodies[key] = _compared(key, everything, facts({**everything, **own}))
         return tail_finding(
-            self.connection, (phase, server), end, bodies, self.state, self.sent.of(phase, server)
+            self.connection, of_tail, end, bodies, self.state, self.sent.of(phase, server, model)
         )
+
+    def _is_behind(self, server: str, model: str, executed: str) -> bool:
+        """Whether requests that ask `model` of a server pass the one that was `executed` there: itself, a step of it;
+        any of the server where the run has one model, which then has no name here."""
+        own = next((one for one in self._server(server).models if one.model == model), ModelFacts())
+        return not model or executed in (model, *own.steps)
 
     def facts(self, phase: str, key: str, measures: Measures) -> dict[str, float | None]:
         """What the rules are tried on, of an instance in a phase."""

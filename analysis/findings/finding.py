@@ -21,7 +21,8 @@ UNASSESSED = "not assessed"
 class Scope:
     """What a finding is about. `requests`: all, or p99: those at or beyond the p99 of the latency among the ok.
 
-    `instance`: of the model, empty for all of a server; `instance_device` as in table `batches`.
+    `instance`: of the model, empty for all of a server; `instance_device` as in table `batches`. `model`: of several
+    under load the one that the requests ask, else empty; an instance has its own.
     """
 
     phase: str
@@ -29,6 +30,7 @@ class Scope:
     instance: str = ""
     requests: str = "all"
     instance_device: int = NO_DEVICE
+    model: str = ""
 
 
 @dataclass(frozen=True)

@@ -66,9 +66,21 @@ class SentRequests:
         """Whether any request of the run names this model of the server."""
         return any((own, kind) == (server, model) for _, own, kind in self._counts)
 
-    def knows_batches(self, server: str) -> bool:
-        """Whether any request for the server is known by its batch, in any phase."""
-        return any(one.n_in_batches for (_, own, _), one in self._counts.items() if own == server)
+    def models(self, server: str) -> list[str]:
+        """What requests for a server ask, in order of their first request, where those of the run ask several models;
+        else one that has no name, for all."""
+        if len({kind for *_, kind in self._counts if kind}) < 2:
+            return [""]
+        return list(dict.fromkeys(kind for _, own, kind in self._counts if own == server and kind))
+
+    def knows_batches(self, server: str, model: str = "") -> bool:
+        """Whether any request for the server is known by its batch, in any phase; of `model` alone as `of`."""
+        is_named = self.names(server, model)
+        return any(
+            one.n_in_batches
+            for (_, own, kind), one in self._counts.items()
+            if own == server and (not is_named or kind == model)
+        )
 
     def measures(self, phase: str, server: str, model: str) -> dict[str, float | None]:
         """`n_requests` that were sent, `unserved_ratio`, and its two parts: `refused_ratio`, which the server answered,
@@ -76,7 +88,7 @@ class SentRequests:
 
         None where no request is known by its batch in any phase: then it is open which ones were served.
         """
-        if not self.knows_batches(server):
+        if not self.knows_batches(server, model):
             return dict.fromkeys(("n_requests", *_RATIOS))
         return sent_measures(self.of(phase, server, model))
 

@@ -14,7 +14,7 @@ from squall.analysis.findings.finding import Evidence, Finding, Scope
 from squall.analysis.findings.rules.confidence import Confidence, RunState, weigh_cpu, weigh_run
 from squall.analysis.findings.rules.rule import Measures
 from squall.analysis.metrics.model_statistics import ModelStatistics
-from squall.analysis.tables.deployed import ServerFacts
+from squall.analysis.tables.deployed import ModelFacts
 from squall.analysis.wording import count_text, duration_text, share_text
 
 QUEUES, COMPUTES = "queue-bound", "compute-bound"
@@ -28,20 +28,20 @@ _STEPS = {
 def statistics_finding(
     scope: Scope,
     found: Sequence[ModelStatistics],
-    server: ServerFacts,
+    under_load: ModelFacts,
     length_ns: int,
     state: RunState,
     cpu: Measures | None = None,
 ) -> Finding | None:
     """The finding of the window level; None where no request of the phase succeeded at the model under load.
 
-    `found`: the models of the phase and server; `server`: the manifest's entry, with `model` and, of an ensemble,
-    `steps`; `length_ns`: of the phase; `cpu`: `cpu_rules.cpu_measures` of it.
+    `found`: the models of the phase and server but those of other loads; `under_load`: the manifest's entry, with
+    `model` and, of an ensemble, `steps`; `length_ns`: of the phase; `cpu`: `cpu_rules.cpu_measures` of it.
     """
-    named = next((one for one in found if one.model == server.model), None)
+    named = next((one for one in found if one.model == under_load.model), None)
     if named is None or not named.n_requests:
         return None
-    steps = tuple(dict.fromkeys(server.steps))
+    steps = tuple(dict.fromkeys(under_load.steps))
     parts = _parts(named, found, steps)
     total_ns = sum(parts.values())
     if not total_ns:

@@ -1,7 +1,8 @@
 """Where the time of the p99 requests goes, and what grew most against those up to the median.
 
-Of the requests of a phase and server that ended ok: the tail are those at or beyond the p99 of the latency, the base
-those up to its median (both by nearest rank). Each latency is the sum of its parts, row by row:
+Of the requests of a phase and server that ended ok, of several models under load of each: the tail are those at or
+beyond the p99 of the latency, the base those up to its median (both by nearest rank). Each latency is the sum of its
+parts, row by row:
 
     lag + network + queue + input + handover + output + residual + batch         where these parts are known
     lag + wait + reply + batch                                                   where only the batch is
@@ -56,10 +57,12 @@ NEXT_STEPS = {
 
 @dataclass(frozen=True)
 class Tail:
-    """Means over the `n` requests of the tail and the `n_base` of the base, ns, by part; all parts of both."""
+    """Means over the `n` requests of the tail and the `n_base` of the base, ns, by part; all parts of both. `model`:
+    what they ask, empty where the run has one."""
 
     phase: str
     server: str
+    model: str
     n: int
     n_base: int
     p99_ns: int
@@ -86,35 +89,45 @@ class Tail:
     def where(self) -> str:
         """SQL condition for its rows in `joined`."""
         own = f"phase = {literal(self.phase)} AND target = {literal(self.server)} AND outcome = 'ok'"
+        if self.model:
+            own += f" AND request_kind = {literal(self.model)}"
         return f"{own} AND {LATENCY} >= {self.p99_ns}"
 
 
-def tails(connection: duckdb.DuckDBPyConnection, phases: Sequence[str]) -> dict[tuple[str, str], Tail | int]:
-    """By phase, of `phases`, and server of view `joined`: the tail, or the number of ok requests where these carry no
-    p99."""
+Key = tuple[str, str, str]
+"""Phase, server and, of several models under load, the model; else that is empty."""
+
+
+def tails(connection: duckdb.DuckDBPyConnection, phases: Sequence[str]) -> dict[Key, Tail | int]:
+    """By phase, of `phases`, server and model of view `joined`: the tail, or the number of ok requests where these
+    carry no p99."""
+    ((n_models,),) = connection.execute(_N_MODELS).fetchall()
+    model = "request_kind" if n_models > 1 else "''"
     edges = connection.execute(
-        f"""SELECT phase, target, count(*), quantile_disc({LATENCY}, [{Q}, 0.5]) FROM joined
-        WHERE outcome = 'ok' AND list_contains($phases, phase) GROUP BY phase, target ORDER BY min(sent_ns), target""",
+        f"""SELECT phase, target, {model} AS model, count(*), quantile_disc({LATENCY}, [{Q}, 0.5]) FROM joined
+        WHERE outcome = 'ok' AND list_contains($phases, phase) GROUP BY ALL ORDER BY min(sent_ns), target, model""",
         {"phases": list(phases)},
     ).fetchall()
-    ranks = {
-        (phase, server): _Ranks(*quantiles) for phase, server, n, quantiles in edges if n >= smallest_n(Q)
-    }
-    found: dict[tuple[str, str], Tail | int] = {(phase, server): n for phase, server, n, _ in edges}
-    return {**found, **_tails(connection, ranks)}
+    ranks = {tuple(key): _Ranks(*quantiles) for *key, n, quantiles in edges if n >= smallest_n(Q)}
+    found: dict[Key, Tail | int] = {tuple(key): n for *key, n, _ in edges}
+    return {**found, **_tails(connection, ranks, model)}
+
+
+_N_MODELS = "SELECT count(DISTINCT request_kind) FILTER (request_kind <> '') FROM joined"
 
 
 def tail_finding(
     connection: duckdb.DuckDBPyConnection,
-    key: tuple[str, str],
+    key: Key,
     found: Tail | int,
     bodies: Mapping[str, str],
     state: RunState = RunState(),  # noqa: B008
     sent: Sent = Sent(),  # noqa: B008
 ) -> Finding:
-    """The finding about the tail of a phase and server. `bodies`: a sentence by instance about their batches; `sent`:
-    what became of all requests of the phase to the server."""
-    finding = _of_ok(connection, Scope(*key, requests="p99"), found, bodies)
+    """The finding about the tail of a phase, server and model. `bodies`: a sentence by instance about their batches;
+    `sent`: what became of all such requests."""
+    phase, server, model = key
+    finding = _of_ok(connection, Scope(phase, server, requests="p99", model=model), found, bodies)
     confidence = Confidence(finding.confidence, list(finding.confidence_reasons))
     claim = finding.claim
     if sent.n_failed > FAILED_RATIO * sent.n:
@@ -164,31 +177,30 @@ def _of_ok(
 
 
 class _Ranks(NamedTuple):
-    """Order statistics of the latency of the ok requests of a phase and server, ns."""
+    """Order statistics of the latency of the ok requests of a phase, server and model, ns."""
 
     p99_ns: int
     median_ns: int
 
 
-def _tails(
-    connection: duckdb.DuckDBPyConnection, ranks: Mapping[tuple[str, str], _Ranks]
-) -> dict[tuple[str, str], Tail]:
-    """The tail of each phase and server of `ranks`: `joined` is read once for all of them."""
+def _tails(connection: duckdb.DuckDBPyConnection, ranks: Mapping[Key, _Ranks], model: str) -> dict[Key, Tail]:
+    """The tail of each phase, server and model of `ranks`: `joined` is read once for all of them. `model`: SQL of
+    it."""
     if not ranks:
         return {}
     columns = ", ".join(f"avg({part})" for part in part_columns().values())
     edges = ", ".join(
-        f"({literal(phase)}, {literal(server)}, {own.p99_ns}, {own.median_ns})"
-        for (phase, server), own in ranks.items()
+        f"({', '.join(map(literal, key))}, {own.p99_ns}, {own.median_ns})" for key, own in ranks.items()
     )
     rows = connection.execute(
-        f"""SELECT phase, target, {LATENCY} >= p99_ns AS is_tail, count(*), avg({LATENCY}), {columns}
-        FROM joined JOIN (VALUES {edges}) edges(phase, target, p99_ns, median_ns) USING (phase, target)
+        f"""SELECT phase, target, model, {LATENCY} >= p99_ns AS is_tail, count(*), avg({LATENCY}), {columns}
+        FROM (SELECT *, {model} AS model FROM joined)
+        JOIN (VALUES {edges}) edges(phase, target, model, p99_ns, median_ns) USING (phase, target, model)
         WHERE outcome = 'ok' AND ({LATENCY} >= p99_ns OR {LATENCY} <= median_ns) GROUP BY ALL"""
     ).fetchall()
     means = {
-        (phase, server, is_tail): (n, whole_parts(latency_ns, values))
-        for phase, server, is_tail, n, latency_ns, *values in rows
+        (phase, server, model, is_tail): (n, whole_parts(latency_ns, values))
+        for phase, server, model, is_tail, n, latency_ns, *values in rows
     }
     return {key: _tail(key, own, means) for key, own in ranks.items()}
 
@@ -211,7 +223,7 @@ def part_columns() -> dict[str, str]:
 
 
 def _tail(
-    key: tuple[str, str], own: _Ranks, means: Mapping[tuple[str, str, bool], tuple[int, dict[str, float]]]
+    key: Key, own: _Ranks, means: Mapping[tuple[str, str, str, bool], tuple[int, dict[str, float]]]
 ) -> Tail:
     """`means`: number and parts of tail and base. Where all latencies are one value, these are the same."""
     n, of_tail = means[*key, True]

@@ -13,6 +13,7 @@ import numpy as np
 
 from squall.analysis.findings.rules.rule import Measures
 from squall.analysis.findings.rules.shares import Key
+from squall.analysis.findings.tail import Key as TailKey
 from squall.analysis.findings.tail import Tail
 from squall.analysis.metrics.figures.batch_figures import batch_measures, batch_sums, pick
 from squall.analysis.metrics.figures.issue_figures import issue_measures
@@ -53,7 +54,7 @@ _SLICE_ROWS = 200_000
 
 
 def tail_measures(
-    connection: duckdb.DuckDBPyConnection, tables: Sequence[str], ends: Mapping[Key, Tail | int]
+    connection: duckdb.DuckDBPyConnection, tables: Sequence[str], ends: Mapping[TailKey, Tail | int]
 ) -> dict[Key, Measures]:
     """Measures over the batches of the tails' requests, by phase and instance key; empty where there are none.
 

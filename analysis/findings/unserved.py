@@ -29,7 +29,7 @@ def absent_finding(
     any phase, none may be missing: there it takes a phase in which no request ended ok.
     """
     own = sent.of(scope.phase, scope.server, model)
-    is_idle = sent.knows_batches(scope.server) or (own.n_sent > 0 and not own.n_ok)
+    is_idle = sent.knows_batches(scope.server, model) or (own.n_sent > 0 and not own.n_ok)
     known = {**sent_measures(own), "n_batches": 0.0, "wall_exec_ratio": 0.0 if is_idle else None}
     rules = (REFUSED, UNSERVED) if 2 * own.n_refused >= own.n_unserved else (UNSERVED, REFUSED)
     found = classify(rules, known)

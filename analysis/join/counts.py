@@ -11,24 +11,31 @@ from squall.analysis.storage.store import RunStore
 
 _BY_ID = "outcome = 'ok' AND join_level IN ('exact', 'batch')"
 _COUNTS = f"""
-SELECT phase, count(*), count(*) FILTER (outcome = 'ok'), count(*) FILTER ({_BY_ID}),
-    histogram(target) FILTER (outcome = 'ok' AND join_level = 'exact'), max(clock_error_ns) FILTER ({_BY_ID})
-FROM joined GROUP BY phase
+SELECT phase, target, request_kind, count(*), count(*) FILTER (outcome = 'ok'),
+    histogram(join_level) FILTER (outcome = 'ok'), max(clock_error_ns) FILTER ({_BY_ID})
+FROM joined GROUP BY ALL ORDER BY ALL
 """
+LEVELS_BY_ID = ("exact", "batch")
+"""Join levels of requests that are joined to their batch by id."""
 
 
 class JoinCounts(NamedTuple):
-    """Rows of `joined` in a phase: all, those that ended ok, of these those joined by id (exact or batch), and those
-    joined exactly by the server that they were for.
+    """Rows of `joined` in a phase of a server and model that they ask: all, those that ended ok, and these by level.
 
     `clock_error_max_ns`: the largest of those joined by id; None where none is known.
     """
 
+    target: str
+    model: str
     n: int
     n_ok: int
-    n_ok_joined: int
-    n_ok_exact: Mapping[str, int]
+    n_ok_by_level: Mapping[str, int]
     clock_error_max_ns: int | None
+
+    @property
+    def n_ok_joined(self) -> int:
+        """Joined by id, exact or batch."""
+        return sum(self.n_ok_by_level.get(level, 0) for level in LEVELS_BY_ID)
 
 
 @dataclass(frozen=True)
@@ -69,26 +76,26 @@ class JoinFigures:
 
 def join_counts(
     store: RunStore, memory_limit_bytes: int = MEMORY_LIMIT_BYTES
-) -> dict[str, JoinCounts] | None:
-    """The counts by phase; None if the run has no table `joined`."""
+) -> dict[str, tuple[JoinCounts, ...]] | None:
+    """The counts by phase, of each server and model that requests of it ask; None if the run has no table `joined`."""
     if not store.has("joined"):
         return None
     with connect(store, ["joined"], memory_limit_bytes) as connection:
         rows = connection.execute(_COUNTS).fetchall()
-    return {
-        phase: JoinCounts(n, n_ok, n_joined, exact or {}, error_ns)
-        for phase, n, n_ok, n_joined, exact, error_ns in rows
-    }
+    found: dict[str, list[JoinCounts]] = {}
+    for phase, target, model, n, n_ok, levels, error_ns in rows:
+        found.setdefault(phase, []).append(JoinCounts(target, model, n, n_ok, levels or {}, error_ns))
+    return {phase: tuple(counts) for phase, counts in found.items()}
 
 
 def join_figures(
-    counts: Mapping[str, JoinCounts] | None, phases: Sequence[str], account: Accounting | None
+    counts: Mapping[str, Sequence[JoinCounts]] | None, phases: Sequence[str], account: Accounting | None
 ) -> JoinFigures | None:
     """Share of the ok requests of `phases` that are joined to their batch by id, and where their time went:
     `accounting`. None without `counts`."""
     if counts is None:
         return None
-    own = [counts[phase] for phase in dict.fromkeys(phases) if phase in counts]
+    own = [one for phase in dict.fromkeys(phases) for one in counts.get(phase, ())]
     n_ok, n_ok_joined = sum(one.n_ok for one in own), sum(one.n_ok_joined for one in own)
     errors_ns = [one.clock_error_max_ns for one in own if one.clock_error_max_ns is not None]
     return JoinFigures(

@@ -1,5 +1,5 @@
-"""What the GPU did while a request was at a server that gives no ids, or whose model is decoupled: sums over its
-kernels up to any instant.
+"""What the GPU did while a request was at a server whose batches of its model give no ids, or whose model is decoupled:
+sums over the server's kernels up to any instant. Of several models these are of all: no kernel is said to be a model's.
 
 A kernel counts for an interval if it starts in it, so that intervals that touch count each kernel once. Time in which
 any kernel ran, up to t, is what all kernels that start by t cover, less what lies beyond t: that is one piece, from t
@@ -32,12 +32,13 @@ GPU_STATE = ", ".join(
 )
 """Of sample `g`, the first of its GPU that ends at instant `at` or after it, if it holds that."""
 
-# Servers that some request was for, with no request in any batch, or with some that belong to a decoupled model.
+# Servers and what some request asks of them, with none of these in any batch, or some that belong to a decoupled model.
 _SERVERS = """
-SELECT DISTINCT target AS server, false AS has_ids FROM requests
-WHERE target NOT IN (SELECT p.server FROM placed p SEMI JOIN served USING (place))
+SELECT DISTINCT target AS server, request_kind, false AS has_ids FROM requests
+WHERE (target, request_kind) NOT IN (SELECT (p.server, s.request_kind) FROM served s JOIN placed p USING (place))
 UNION ALL
-SELECT DISTINCT p.server, true FROM placed p SEMI JOIN served USING (place) SEMI JOIN decoupled USING (server, model)
+SELECT DISTINCT p.server, s.request_kind, true FROM served s JOIN placed p USING (place)
+SEMI JOIN decoupled USING (server, model)
 """
 _OF_DECOUPLED = """
 SELECT s.request_id FROM served s JOIN (FROM placed SEMI JOIN decoupled USING (server, model)) p USING (place)
@@ -63,7 +64,8 @@ WINDOW own AS (PARTITION BY server ORDER BY start_ns)
 _GONE = f"""
 SELECT r.request_id, r.target, r.sent_ns, r.done_ns, p.node, p.gpu_uuid
 FROM first_rows r JOIN silent_phases p ON p.server = r.target AND p.phase = r.phase
-JOIN silent s ON s.server = r.target AND (NOT s.has_ids OR r.request_id IN ({_OF_DECOUPLED}))
+JOIN silent s ON s.server = r.target AND s.request_kind = r.request_kind
+    AND (NOT s.has_ids OR r.request_id IN ({_OF_DECOUPLED}))
 ASOF LEFT JOIN recorded_windows v ON v.server = r.target AND r.sent_ns >= v.start_ns
 WHERE r.sent_ns IS NOT NULL AND r.done_ns IS NOT NULL
     AND (r.done_ns <= v.end_ns OR r.target NOT IN (SELECT server FROM recorded_windows))
@@ -84,10 +86,10 @@ ORDER BY w.request_id
 
 
 def add_while_there(connection: duckdb.DuckDBPyConnection) -> str:
-    """Query for what the GPU did from the send to the end of each request at a server that gives no ids, and of each
-    that belongs to a decoupled model, in a phase in which the server has kernels: request_id, n_kernels, kernel_ns,
-    kernel_busy_ns, gpu_uuid with most kernel time in that phase and its state at the send. No rows if there is no such
-    request. Of a repeated id the first row counts.
+    """Query for what the GPU did from the send to the end of each request that asks a model whose batches at its server
+    give no ids, and of each that belongs to a decoupled model, in a phase in which the server has kernels: request_id,
+    n_kernels, kernel_ns, kernel_busy_ns, gpu_uuid with most kernel time in that phase and its state at the send. No
+    rows if there is no such request. Of a repeated id the first row counts.
 
     Needs tables `placed`, `served`, `decoupled`, `gpu_states` and `recorded_windows` and views `requests`, `first_rows`
     and `kernels`.

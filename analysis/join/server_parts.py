@@ -28,6 +28,8 @@ statistics  Means of the second in which the request ended, by server and model.
             The residual is then what is left of the time after its batch. In the mean it is how far the queue so found
             is from Triton's own, and 0 where nothing was cut at 0; of one request it is how far it is from the mean.
             With fewer than `LEAST_REQUESTS` of either kind in the second, the means are those of the request's phase.
+            A model that requests of several kinds belong to, those that ask it and those of an ensemble with it as a
+            step, has no such means: Triton's do not tell them apart.
 none        neither is there: the parts are null.
 
 A request that its client gave up before its batch ended has its parts all the same; the residual is then negative.
@@ -62,10 +64,14 @@ LEVELS = ("none", "trace", "statistics")
 Columns = Mapping[str, pa.Array]
 """Columns of the same rows, by name; int64."""
 
+_OF_SEVERAL = """
+SELECT (e.server, e.model) FROM served r JOIN placed e USING (place) WHERE r.is_ok
+GROUP BY e.server, e.model HAVING count(DISTINCT r.request_kind) > 1
+"""
 SERVED_SUMS = f"""
 SELECT e.server, e.model, r.phase, r.done_ns // {NS_PER_S} AS second, count(*) AS n_joined,
     sum(r.done_ns - r.sent_ns) AS service_ns, sum(e.end_ns - e.start_ns) AS compute_ns
-FROM served r JOIN placed e USING (place) WHERE r.is_ok
+FROM served r JOIN placed e USING (place) WHERE r.is_ok AND (e.server, e.model) NOT IN ({_OF_SEVERAL})
 GROUP BY ALL
 """
 TRITON_SUMS = f"""

@@ -28,6 +28,7 @@ from squall.analysis.tables import relations
 from squall.analysis.tables.columns import NO_DEVICE
 from squall.analysis.tables.deployed import NodeFacts, ServerFacts
 from squall.analysis.tables.derived import DEVICE_COSTS
+from squall.analysis.tables.manifest import Manifest
 
 _USED = ("batches", "batch_costs", "triton_samples", "triton_traces", "gpu_samples", "kernels")
 _COSTS = ", ".join(f"b.{column.name}" for column in DEVICE_COSTS)
@@ -67,7 +68,7 @@ SELECT DISTINCT ON (request_id) * FROM requests ORDER BY request_id, {", ".join(
 """
 
 _SERVED = """
-SELECT n.request_id, n.place, r.rows, r.phase, r.sent_ns, r.done_ns,
+SELECT n.request_id, n.place, r.request_kind, r.rows, r.phase, r.sent_ns, r.done_ns,
     r.outcome = 'ok' AND r.sent_ns IS NOT NULL AND r.done_ns IS NOT NULL AS is_ok
 FROM named n JOIN first_rows r USING (request_id)
 """
@@ -90,7 +91,8 @@ WHERE n_steps > 1 ORDER BY request_id, place
 
 
 _OF_REQUESTS = (
-    "request_id", "node", "worker", "target", "phase", "outcome", "rows", "scheduled_ns", "sent_ns", "done_ns",
+    "request_id", "node", "worker", "target", "request_kind", "phase", "outcome", "rows", "scheduled_ns", "sent_ns",
+    "done_ns",
 )  # fmt: skip
 """Columns of `requests` that the files are made of: of requests that stay on their nodes, all that leaves these."""
 REQUESTS = "requests.parquet"
@@ -144,7 +146,7 @@ def write_sources(store: RunStore, folder: Path, rows_per_slice: int, memory_lim
         add_executions(connection, store)
         add_named(connection, store)
         _add_first_rows(connection)
-        _add_children(connection, has_batches="batches" in there)
+        _add_children(connection, store.manifest if "batches" in there else None)
         _add_clocks(connection, store.manifest.nodes)
         _add_server_gpus(connection, store.manifest.servers)
         add_windows(connection, store)
@@ -199,10 +201,10 @@ def _add_first_rows(connection: duckdb.DuckDBPyConnection) -> None:
     connection.execute(relations.FIRST_ROWS.view(query))
 
 
-def _add_children(connection: duckdb.DuckDBPyConnection, has_batches: bool) -> None:
-    """Table `children`."""
+def _add_children(connection: duckdb.DuckDBPyConnection, manifest: Manifest | None) -> None:
+    """Table `children`; None of a run without batches."""
     connection.execute(relations.CHILDREN.new())
-    for one in find_children(connection, is_placed=True) if has_batches else ():
+    for one in find_children(connection, manifest, is_placed=True) if manifest is not None else ():
         rows = pa.table({"place": one.place, "parent_place": one.parent_place})
         connection.register("child_rows", rows)
         connection.execute("INSERT INTO children SELECT * FROM child_rows")

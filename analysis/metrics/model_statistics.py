@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import reduce
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from squall.analysis.tables.manifest import Manifest
 
@@ -110,12 +112,12 @@ def model_statistics(samples: pa.Table | None, phases: Sequence[str]) -> list[Mo
 
 def model_figures(samples: pa.Table | None, phases: Sequence[str], manifest: Manifest) -> list[ModelFigures]:
     """Figures of the models behind those that the load is for: an ensemble's steps in order, then the busiest."""
-    servers = manifest.servers.values()
-    own = {server.model for server in servers}
-    steps = list(dict.fromkeys(step for server in servers for step in server.steps))
+    own = _under_load(manifest)
+    models = [one for server in manifest.servers.values() for one in server.models]
+    steps = list(dict.fromkeys(step for one in models for step in one.steps))
     by_model: dict[str, list[ModelStatistics]] = {}
     for one in model_statistics(samples, phases):
-        if one.model not in own and own:
+        if own and (one.server, one.model) not in own:
             by_model.setdefault(one.model, []).append(one)
     names = [*(step for step in steps if step in by_model), *(name for name in by_model if name not in steps)]
     return [_added(by_model[name]).figures() for name in names]
@@ -129,17 +131,25 @@ def _added(found: Sequence[ModelStatistics]) -> ModelStatistics:
 
 def of_models(samples: pa.Table | None, manifest: Manifest) -> pa.Table | None:
     """The samples of the models that the load is for; all of them where the manifest does not tell."""
-    return _of(samples, {server.model for server in manifest.servers.values() if server.model is not None})
+    return _of(samples, _under_load(manifest))
 
 
 def of_executed(rows: pa.Table | None, manifest: Manifest) -> pa.Table | None:
     """The batches or samples of the models that the load is for and of an ensemble's steps. All as `of_models`."""
-    servers = [server for server in manifest.servers.values() if server.model is not None]
-    return _of(rows, {name for server in servers for name in (server.model, *server.steps)})
+    facts = manifest.servers.items()
+    steps = {(name, step) for name, server in facts for one in server.models for step in one.steps}
+    return _of(rows, _under_load(manifest) | steps)
 
 
-def _of(rows: pa.Table | None, models: Collection[str | None]) -> pa.Table | None:
+def _under_load(manifest: Manifest) -> set[tuple[str, str]]:
+    """Server and model of each that requests are for, by the manifest."""
+    facts = manifest.servers.items()
+    return {(name, one.model) for name, server in facts for one in server.models if one.model is not None}
+
+
+def _of(rows: pa.Table | None, models: Collection[tuple[str, str]]) -> pa.Table | None:
     if rows is None or not models:
         return rows
-    names = rows.column("model").cast(pa.string()).to_pylist()
-    return rows.filter(pa.array([name in models for name in names], pa.bool_()))
+    servers, names = (rows.column(name).cast(pa.string()) for name in ("server", "model"))
+    own = [pc.and_(pc.equal(servers, server), pc.equal(names, name)) for server, name in sorted(models)]
+    return rows.filter(reduce(pc.or_, own))

@@ -126,14 +126,12 @@ def server_figures(store: RunStore, counted: Window) -> dict[str, ServerFigures]
         return {}
     names = [one.name for one in fields(ServerFigures)]
     table = _inside(store.read("triton_samples", ["model", "t_ns", "interval_ns", *names]), counted)
-    models = table["model"].cast(pa.string())
-    servers = store.manifest.servers.values()
-    wanted = dict.fromkeys(
-        [server.model for server in servers] + [step for server in servers for step in server.steps]
-    )
+    names_of_rows = table["model"].cast(pa.string())
+    models = [one for server in store.manifest.servers.values() for one in server.models]
+    wanted = dict.fromkeys([one.model for one in models] + [step for one in models for step in one.steps])
     found = {}
     for model in wanted:
-        own = table.filter(pc.equal(models, pa.scalar(model, pa.string())))
+        own = table.filter(pc.equal(names_of_rows, pa.scalar(model, pa.string())))
         sums = ServerFigures(**{name: int(pc.sum(own[name]).as_py() or 0) for name in names})
         if model is not None and sums.request_count:
             found[model] = sums

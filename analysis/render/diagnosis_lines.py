@@ -30,7 +30,8 @@ def finding_lines(findings: Sequence[Finding], n_most: int = MOST_FINDINGS) -> l
             body = next((other for other in findings if _is_body_of(other, one)), None)
             lines.append(_instance_line(one, body, instance_text(one.scope, findings)))
         elif one.level == "tail" and one.rule != UNASSESSED:
-            lines.append(f"{where}, p99: {_tail_text(one)}")
+            asked = f", {one.scope.model}" if one.scope.model else ""
+            lines.append(f"{where}{asked}, p99: {_tail_text(one)}")
     if len(lines) > n_most:
         return [*lines[:n_most], f"and {len(lines) - n_most} more: see report.html"]
     return lines
@@ -67,7 +68,7 @@ def instance_text(scope: Scope, findings: Sequence[Finding]) -> str:
     """
     name, device = scope.instance, scope.instance_device
     if not name:
-        return scope.server
+        return f"{scope.server}, {scope.model}" if scope.model else scope.server
     alike = [one.scope for one in findings if one.scope.instance == name]
     text = f"{scope.server}/{name}" if len({one.server for one in alike}) > 1 else name
     if len({one.instance_device for one in alike if one.server == scope.server}) < 2:

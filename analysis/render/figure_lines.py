@@ -13,7 +13,7 @@ from squall.analysis.statistics.latency import Quantile
 from squall.analysis.steps.children import ChildModel
 from squall.analysis.summary.step_figures import StepFigures
 from squall.analysis.summary.stragglers import Straggler
-from squall.analysis.verdict.phase_figures import LoadFigures, RateFigures, SeriesFigures
+from squall.analysis.verdict.phase_figures import LoadFigures, ModelLoad, RateFigures, SeriesFigures
 from squall.analysis.wording import change_text, count_text, duration_text, rate_text, share_text
 
 
@@ -119,6 +119,30 @@ def server_lines(figures: ServersFigures, latency_name: str) -> list[str]:
     lines = [_server_text(name, one, latency_name) for name, one in figures.servers.items()]
     spread = count_text(figures.p95_ratio) if figures.p95_ratio is None else f"{figures.p95_ratio:.2f}"
     return [*lines, f"largest p95 over smallest: {spread}"]
+
+
+def model_load_lines(name: str, one: ModelLoad, latency_name: str) -> list[str]:
+    """Two lines for one of several models: what of the load asked it and how it answered, and what its server did."""
+    asked = f" ({share_text(one.asked_ratio)} asked)" if one.asked_ratio is not None else ""
+    failed = f", {count_text(one.n_failed)} not ok" if one.n_failed else ""
+    spread = {quantile.q: quantile_text(quantile) for quantile in one.latency.spreads[latency_name].quantiles}
+    first = (
+        f"{name}: {share_text(one.planned_ratio)} of requests{asked}, {count_text(one.n_sent)} of {count_text(one.n)} "
+        f"sent{failed}, {rate_text(one.throughput_hz)} ok; {latency_name} p50 {spread[0.50]}, p95 {spread[0.95]}, p99 "
+        f"{spread[0.99]}"
+    )
+    told = []
+    if one.batches is not None:
+        told.append(f"{count_text(one.batches.n)} batches of {count_text(one.batches.rows_mean_count)} rows")
+    if one.triton is not None:
+        queue, infer = (
+            duration_text(one.triton.queue_mean_ns),
+            duration_text(one.triton.compute_infer_mean_ns),
+        )
+        told.append(f"queue {queue}, infer {infer}")
+    if one.join is not None:
+        told.append(f"{share_text(one.join.joined_ratio)} joined by id")
+    return [first, f"{name}: {'; '.join(told)}"] if told else [first]
 
 
 def straggler_text(one: Straggler) -> str:

@@ -69,6 +69,7 @@ def breach_lines(one: PromiseFigures) -> list[str]:
             f"worst second at {duration_text(one.worst.offset_ns)} of {one.worst.phase}: {count_text(one.worst.n_late)}"
             f" of {count_text(one.worst.n)} late"
         )
+    told += _late_models(one)
     why = []
     if one.late is not None:
         why.append(
@@ -77,6 +78,16 @@ def breach_lines(one: PromiseFigures) -> list[str]:
     if one.n_failed:
         why.append(f"{count_text(one.n_failed)} failed: {one.failure}")
     return [line for line in ("; ".join(told), "; ".join(why)) if line]
+
+
+def _late_models(one: PromiseFigures) -> list[str]:
+    """Which of several models most of the late requests ask."""
+    for name, most in one.late_by_model.items():
+        n_late = sum(of_model.n_late for of_model in one.late_by_model.values())
+        return [
+            f"most late ask {name}: {count_text(most.n_late)} of {count_text(n_late)}, of {count_text(most.n)} that do"
+        ]
+    return []
 
 
 def decided_line(one: DecidedFacts | None) -> str:

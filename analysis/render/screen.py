@@ -23,6 +23,7 @@ from squall.analysis.render.figure_lines import (
     child_text,
     interval_text,
     load_rows,
+    model_load_lines,
     quantile_text,
     rejections_text,
     server_lines,
@@ -80,6 +81,7 @@ def render(summary: Summary, run_dir: str, width: int = WIDTH) -> RenderableType
         "Users": list(users_text(measure.users)) if measure.users else [],
         "Outcomes": _outcome_lines(measure.outcomes),
         "Servers": _server_lines(summary),
+        "Models": _model_load_lines(summary),
         "Rejected": list(rejections_text(summary.rejections)) if summary.rejections else [],
         "Streams": stream_lines(streams) if streams else [],
         "Batches": _batch_lines(measure.batches, summary.collectors),
@@ -245,6 +247,18 @@ def _server_lines(summary: Summary) -> list[str]:
     rest = len(lines) - MOST_LINES
     more = [f"and {rest} more servers: see the report"] if rest > 0 else []
     return [*lines[:MOST_LINES], *more, alike, *map(straggler_text, summary.stragglers[:MOST_LINES])]
+
+
+def _model_load_lines(summary: Summary) -> list[str]:
+    """Of several models under load the first; the report has all."""
+    models = list((summary.measure.by_model or {}).items())
+    lines = [
+        line
+        for name, one in models[:MOST_LINES]
+        for line in model_load_lines(name, one, summary.latency_name)
+    ]
+    rest = len(models) - MOST_LINES
+    return [*lines, f"and {rest} more models: see the report"] if rest > 0 else lines
 
 
 def _batch_lines(batches: BatchFigures | None, collectors: Mapping[str, CollectorState]) -> list[str]:

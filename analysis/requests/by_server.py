@@ -1,6 +1,7 @@
 """What each of several servers got of the load, how much of it each did, and how alike they answered.
 
-    asked      the share that routing asks of a server: by weight, or as much of one as of any other
+    asked      the share that routing asks of a server: by weight, or as much of one as of any other; of several models
+               under load the share of each model's requests, among the servers that serve it
     planned    its share of the plan; of a closed loop, and where workers choose, of what was issued
     work       its share of the rows that were answered ok, by all servers together
 
@@ -18,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from squall.analysis.requests.load_share import LoadShare, load_share
 from squall.analysis.requests.requests import Requests, server_names
 from squall.analysis.statistics.latency import Quantile, quantiles
 from squall.analysis.statistics.stretches import run_lengths
@@ -33,18 +35,11 @@ _LEAST_OF_SECTION = 40
 
 
 @dataclass(frozen=True)
-class ServerLoad:
-    """A server's part of the requests of some phases. `n`: those for it; ratios are shares of all servers' together,
-    None of nothing. `quantiles`: of its latency, a request that did not end ok counts as infinitely slow.
-    `least_p95_ratio`: see `_least_p95_ratios`."""
+class ServerLoad(LoadShare):
+    """A server's part of the requests of some phases: those for it. `work_ratio`: its share of the rows answered ok;
+    `quantiles`: of its latency, a request that did not end ok counts as infinitely slow. `least_p95_ratio`: see
+    `_least_p95_ratios`."""
 
-    n: int
-    planned_ratio: float | None
-    n_sent: int
-    sent_ratio: float | None
-    n_failed: int
-    counts: Mapping[str, int]
-    asked_ratio: float
     work_ratio: float | None
     work_of_asked_ratio: float | None
     quantiles: tuple[Quantile, ...]
@@ -71,11 +66,15 @@ def by_server(
         return None
     own = requests.in_phases(phases)
     timed = own if undisturbed is None else undisturbed.in_phases(phases)
-    asked = asked_ratios(names, manifest.scenario)
+    asked = asked_ratios(names, manifest, own)
     n_rows = int(own.rows[own.is_ok].sum(dtype="int64"))
-    n_sent = int(own.is_sent.sum())
     found = {
-        name: _load(own.at_server(name), timed.at_server(name), asked[name], (len(own), n_sent, n_rows))
+        name: _load(
+            load_share(own.at_server(name), own, asked[name]),
+            own.at_server(name),
+            timed.at_server(name),
+            n_rows,
+        )
         for name in names
     }
     ratios = _least_p95_ratios(timed, names)
@@ -86,25 +85,15 @@ def by_server(
     return ServersFigures(found, max(known) / min(known) if is_whole else None)
 
 
-def _load(own: Requests, timed: Requests, asked: float, totals: tuple[int, int, int]) -> ServerLoad:
-    """`totals`: requests, those sent, and rows answered ok, of all servers."""
-    is_failed = ~own.is_ok
+def _load(share: LoadShare, own: Requests, timed: Requests, n_rows: int) -> ServerLoad:
+    """`n_rows`: answered ok, of all servers."""
     rows = int(own.rows[own.is_ok].sum(dtype="int64"))
-    n_sent = int(own.is_sent.sum())
-    planned, sent, work = (
-        part / whole if whole else None for part, whole in zip((len(own), n_sent, rows), totals, strict=True)
-    )
+    work = rows / n_rows if n_rows else None
     spread = quantiles(timed.latency_ns, QUANTILES, ~timed.is_ok, run_lengths(timed.phase.codes))
     return ServerLoad(
-        n=len(own),
-        planned_ratio=planned,
-        n_sent=n_sent,
-        sent_ratio=sent,
-        n_failed=int(is_failed.sum()),
-        counts=dict(sorted(own.outcome.counts().items(), key=lambda item: -item[1])),
-        asked_ratio=asked,
+        **vars(share),
         work_ratio=work,
-        work_of_asked_ratio=None if work is None else work / asked,
+        work_of_asked_ratio=None if work is None or not share.asked_ratio else work / share.asked_ratio,
         quantiles=tuple(spread),
     )
 
@@ -138,11 +127,43 @@ def _least_p95_ratios(timed: Requests, names: Sequence[str]) -> dict[str, float]
     return found
 
 
-def asked_ratios(names: Sequence[str], scenario: Mapping[str, Any] | None) -> dict[str, float]:
-    """By server the share of the load that the scenario's routing asks of it; `names` in the order of its entries."""
+def asked_ratios(names: Sequence[str], manifest: Manifest, own: Requests) -> dict[str, float]:
+    """By server the share of the load `own` that the scenario's routing asks of it; `names` in the order of its
+    entries."""
+    weights = _weights(names, manifest.scenario)
+    serving = served_models(names, manifest)
+    whole = {frozenset(names): 1.0}
+    if len(set(serving.values())) > 1 and len(own):
+        n_by_model = own.request_kind.counts()
+        parts = [
+            (frozenset(name for name in names if model in serving[name]) or frozenset(names), n / len(own))
+            for model, n in n_by_model.items()
+        ]
+        whole = {servers: sum(part for one, part in parts if one == servers) for servers, _ in parts}
+    return {
+        name: sum(
+            part * weights[name] / sum(weights[one] for one in servers)
+            for servers, part in whole.items()
+            if name in servers
+        )
+        for name in names
+    }
+
+
+def served_models(names: Sequence[str], manifest: Manifest) -> dict[str, frozenset[str]]:
+    """By server the models under load that it serves; all there are of one that the manifest does not know."""
+    known = {
+        name: frozenset(one.model for one in server.models if one.model is not None)
+        for name, server in manifest.servers.items()
+    }
+    every = frozenset[str]().union(*known.values())
+    return {name: known.get(name) or every for name in names}
+
+
+def _weights(names: Sequence[str], scenario: Mapping[str, Any] | None) -> dict[str, float]:
     routing = ((scenario or {}).get("clients") or {}).get("routing") or {}
     entries = (scenario or {}).get("servers")
     weights = [1.0] * len(names)
     if routing.get("kind") in WEIGHED and isinstance(entries, list | tuple) and len(entries) == len(names):
         weights = [float(one.get("weight", 1.0)) for one in entries]
-    return {name: weight / sum(weights) for name, weight in zip(names, weights, strict=True)}
+    return dict(zip(names, weights, strict=True))

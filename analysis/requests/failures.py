@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from squall.analysis.arrays import Bools
-from squall.analysis.requests.requests import Requests
+from squall.analysis.requests.requests import Labels, Requests
 from squall.analysis.wording import count_text, share_text
 
 ABSENT, REFUSES, WRONG, SLOW, CLIENT = (
@@ -45,8 +45,8 @@ _CLAIMS = {
 _OWN_LIMITS = ("Too many open files", "Cannot assign requested address")
 """The kernel's words for a connection that the client's own node cannot make."""
 _ALONE_RATIO = 0.95
-"""Of the failures: a server of several that has so many of them, and fewer of the requests, is named as the one that
-failed. The others may have a stray one."""
+"""Of the failures: a server, or a model, of several that has so many of them, and fewer of the requests, is named as
+the one that failed. The others may have a stray one."""
 _MOST_GROUPS = 2
 _MOST_CHARACTERS = 60
 _DEFAULT_ALLOWED = 0.01
@@ -66,7 +66,8 @@ class Group:
 
 @dataclass(frozen=True)
 class FailureFigures:
-    """`Failures` with what follows from them: of `n` measured requests those that failed, commonest group first."""
+    """`Failures` with what follows from them: of `n` measured requests those that failed, commonest group first;
+    `model`: of several the one that nearly all of them ask, else empty."""
 
     n: int
     n_failed: int
@@ -77,6 +78,7 @@ class FailureFigures:
     kind: str
     sentence: str
     groups: tuple[Group, ...]
+    model: str = ""
 
 
 @dataclass(frozen=True)
@@ -84,8 +86,9 @@ class Failures:
     """Of `n` measured requests those that failed, the most frequent group first.
 
     `n_unreached`: failed before they could be sent, since there was no connection to the server. `allowed_ratio`:
-    `expect.failures`. `protocol`: http or grpc. `server`: of several the one that failed alone, else empty;
-    `has_answered`: it, or any, ever did.
+    `expect.failures`. `protocol`: http or grpc. `server`: of several the one that failed alone, else empty; `model`:
+    likewise of several models that are asked, of that server if there is
+    one; `has_answered`: it, or any, ever did.
     """
 
     n: int
@@ -95,6 +98,7 @@ class Failures:
     allowed_ratio: float = _DEFAULT_ALLOWED
     protocol: str = "http"
     server: str = ""
+    model: str = ""
     has_answered: bool = True
 
     @property
@@ -133,7 +137,8 @@ class Failures:
         claim = _CLAIMS[BROKE if self._broke else self.kind].replace(
             "the server", self.server or "the server"
         )
-        head = f"{share_text(self.ratio)} of {count_text(self.n)} requests failed, {claim}"
+        whose = f", nearly all that did ask {self.model}" if self.model else ""
+        head = f"{share_text(self.ratio)} of {count_text(self.n)} requests failed{whose}, {claim}"
         shown = ", ".join(f"{count_text(one.n)} x {self.words(one)}" for one in self.groups[:_MOST_GROUPS])
         n_rest = sum(one.n for one in self.groups[_MOST_GROUPS:])
         return f"{head}: {shown}{f', {count_text(n_rest)} x other' if n_rest else ''}."
@@ -166,13 +171,14 @@ class Failures:
             kind=self.kind,
             sentence=self.sentence,
             groups=self.groups,
+            model=self.model,
         )
 
 
 def failures_of(measured: Requests, scenario: Mapping[str, Any] | None = None) -> Failures:
     """The failures among the measured requests; `scenario` is that of the manifest, for what is expected."""
     groups = _groups(measured)
-    server = _failed_alone(measured)
+    server = _failed_alone(measured, measured.target)
     of_server = measured.at_server(server) if server else measured
     has_answered = any(one.kind != SLOW for one in _groups(of_server)) or bool(of_server.is_ok.any())
     if not has_answered:  # nobody ever said anything: not slow, not there
@@ -186,14 +192,16 @@ def failures_of(measured: Requests, scenario: Mapping[str, Any] | None = None) -
         allowed_ratio=float((own.get("expect") or {}).get("failures", _DEFAULT_ALLOWED)),
         protocol=str((own.get("clients") or {}).get("protocol", "http")),
         server=server,
+        model=_failed_alone(of_server, of_server.request_kind),
         has_answered=has_answered,
     )
 
 
-def _failed_alone(measured: Requests) -> str:
-    """Name of the server of several that nearly all failures are of; empty where there is none such."""
-    at_all = measured.target.counts()
-    failed = measured.target.take(measured.outcome.is_any_of(_KINDS)).counts()
+def _failed_alone(measured: Requests, labels: Labels) -> str:
+    """Of several servers, or models, the one that nearly all failures are of; empty where there is none such. `labels`:
+    that of each request."""
+    at_all = labels.counts()
+    failed = labels.take(measured.outcome.is_any_of(_KINDS)).counts()
     worst = max(failed, key=lambda name: failed[name], default="")
     if len(at_all) < 2 or not worst:
         return ""

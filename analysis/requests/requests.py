@@ -21,8 +21,8 @@ from squall.analysis.tables.manifest import Manifest
 from squall.scenarios.promises.promise import DECIDED
 
 COLUMNS = [
-    "request_id", "worker", "node", "target", "phase", "scheduled_ns", "sent_ns", "done_ns", "rows", "outcome",
-    "detail",
+    "request_id", "worker", "node", "target", "request_kind", "phase", "scheduled_ns", "sent_ns", "done_ns", "rows",
+    "outcome", "detail",
 ]  # fmt: skip
 """Columns of `requests` that `Requests` is made of."""
 
@@ -93,6 +93,8 @@ class Requests:
     detail: Labels
     target: Labels
     """The server that each is for."""
+    request_kind: Labels
+    """The model that each asks."""
     scheduled_phase: Labels | None = None
     """The phase of each in the schedule, where the load ended before its time; None: `phase`."""
 
@@ -131,7 +133,7 @@ class Requests:
         )
         rows, worker = _narrow(rows), _narrow(worker)
         node, phase, outcome, detail = map(labels, columns("node", "phase", "outcome", "detail"))
-        (target,) = map(labels, columns("target"))
+        target, request_kind = map(labels, columns("target", "request_kind"))
         return cls(
             is_open=is_open,
             request_id=arranged(ids),
@@ -147,6 +149,7 @@ class Requests:
             outcome=outcome,
             detail=detail,
             target=target,
+            request_kind=request_kind,
         )._without_decided()
 
     def _without_decided(self) -> Requests:
@@ -184,6 +187,10 @@ class Requests:
     def at_server(self, name: str) -> Requests:
         """Those that are for a server."""
         return self.take(together(self.target.is_any_of([name])))
+
+    def of_model(self, name: str) -> Requests:
+        """Those that ask a model."""
+        return self.take(together(self.request_kind.is_any_of([name])))
 
     @property
     def latency_name(self) -> str:
@@ -238,6 +245,17 @@ class Requests:
 def server_names(requests: Requests, manifest: Manifest) -> list[str]:
     """The servers of the run, those without a request too, in the order of the manifest, then of their names."""
     return list(dict.fromkeys([*manifest.servers, *sorted(requests.target.counts())]))
+
+
+def model_names(requests: Requests, manifest: Manifest) -> list[str]:
+    """The models that requests ask, those without a request too, in the order of the scenario and of the manifest, then
+    of their names; of a run of one model that of its requests."""
+    stated, kinds = list(manifest.stated_models), sorted(requests.request_kind.counts().keys() - {""})
+    servers = manifest.servers.values()
+    if len(stated) < 2 and len(kinds) < 2 and not any(server.others for server in servers):
+        return kinds
+    served = [one.model for server in servers for one in server.models]
+    return list(dict.fromkeys(name for name in (*stated, *served, *kinds) if name))
 
 
 def together(is_kept: Bools) -> slice | Bools:

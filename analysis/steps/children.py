@@ -10,6 +10,9 @@ somebody else's that bear no id come whenever they like, and so are held by nobo
 batch belongs to the one that holds it; what several hold, as of two instances, belongs to none.
 
 Only batches between the first and the last that names a request count: warm-ups come before.
+
+Where a server has several models under load, one of them whose batches never name a request has those of its own
+requests, and is nobody's child.
 """
 
 from __future__ import annotations
@@ -22,6 +25,7 @@ import numpy as np
 
 from squall.analysis.arrays import Bools, Int64s
 from squall.analysis.steps.holders import AMBIGUOUS, UNHELD, Stretches, holder_of
+from squall.analysis.tables.manifest import Manifest
 
 if TYPE_CHECKING:
     import duckdb
@@ -70,7 +74,9 @@ class Found:
     parent_place: Int64s
 
 
-def find_children(connection: duckdb.DuckDBPyConnection, is_placed: bool) -> Iterator[Found]:
+def find_children(
+    connection: duckdb.DuckDBPyConnection, manifest: Manifest, is_placed: bool
+) -> Iterator[Found]:
     """Each model of each server with batches that name no request, one after the other; needs view `batches`.
 
     `is_placed`: table `placed` is there too, else places are 0.
@@ -78,10 +84,18 @@ def find_children(connection: duckdb.DuckDBPyConnection, is_placed: bool) -> Ite
     for server, model in connection.execute(_NAMELESS).fetchall():
         naming = connection.execute(_NAMING, {"server": server}).fetchall()
         others = [other for other, _, _ in naming if other != model]
+        if len(others) == len(naming) and model in _asked(manifest, server):
+            continue
         own = _Batches.read(connection, server, model, is_placed)
         first_ns, last_ns = min(first for _, first, _ in naming), max(last for _, _, last in naming)
         own = own.only(own.is_nameless & (own.start_ns >= first_ns) & (own.end_ns <= last_ns))
         yield _found(connection, own, server, model, others, is_placed)
+
+
+def _asked(manifest: Manifest, server: str) -> set[str | None]:
+    """The models under load there, of several."""
+    facts = manifest.servers.get(server)
+    return {one.model for one in facts.models} if facts is not None and facts.others else set()
 
 
 @dataclass(frozen=True, eq=False)

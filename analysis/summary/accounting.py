@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from squall.analysis.findings.rows import literal
 from squall.analysis.join.counts import Accounting, Part
 from squall.analysis.storage.query import MEMORY_LIMIT_BYTES, connect
 from squall.analysis.storage.store import RunStore
@@ -54,11 +55,17 @@ _JOINED = "outcome = 'ok' AND join_level IN ('exact', 'batch') AND service_ns IS
 
 
 def accounting(
-    store: RunStore, phases: Sequence[str], is_open: bool, memory_limit_bytes: int = MEMORY_LIMIT_BYTES
+    store: RunStore,
+    phases: Sequence[str],
+    is_open: bool,
+    memory_limit_bytes: int = MEMORY_LIMIT_BYTES,
+    model: str | None = None,
 ) -> Accounting | None:
-    """The parts of the latency over the requests of `phases`; None where none is joined. Raises MissingTable."""
+    """The parts of the latency over the requests of `phases`, of those that ask `model` alone where one is given; None
+    where none is joined. Raises MissingTable."""
     with connect(store, ["joined"], memory_limit_bytes) as connection:
-        kept = f"{_JOINED} AND list_contains($phases, phase)"
+        of_model = "" if model is None else f" AND request_kind = {literal(model)}"
+        kept = f"{_JOINED} AND list_contains($phases, phase){of_model}"
         counts = ", ".join(f"count(*) FILTER ({condition})" for condition in _HAS.values())
         sql = f"SELECT count(*), {counts} FROM joined WHERE {kept}"
         ((n_of, *n_by_level),) = connection.execute(sql, {"phases": list(phases)}).fetchall()

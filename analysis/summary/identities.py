@@ -3,13 +3,15 @@
 A request that the client gave up (timeout, cancelled, transport error), refused the reply of (bad reply) or lost the
 record of may still have been served. Such requests bound by how much the server's counts may exceed the client's.
 
-Of several servers each is held to the requests that were for it: what one counts too much makes up for no other's loss.
-One that records no batches, or that nobody sampled, has no identity of these.
+Of several servers each is held to the requests that were for it, of several models under load each to those that ask
+it: what one counts too much makes up for no other's loss. One that records no batches, or that nobody sampled, has no
+identity of these.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -19,11 +21,12 @@ import pyarrow.compute as pc
 
 from squall.analysis.recorded import TABLE as WINDOWS
 from squall.analysis.recorded import WHOLE
-from squall.analysis.requests.requests import Requests, server_names
+from squall.analysis.requests.requests import Requests, model_names, server_names
 from squall.analysis.storage.query import MEMORY_LIMIT_BYTES, connect
 from squall.analysis.storage.store import RunStore
 from squall.analysis.tables.manifest import Manifest
-from squall.analysis.verdict.figures import RunTables, cache_hits
+from squall.analysis.verdict.by_model import rows_of_model
+from squall.analysis.verdict.measured import RunTables, cache_hits
 
 MAY_HAVE_RUN = ("timeout", "cancelled", "transport_error", "bad_reply", "lost")
 """Outcomes after which the server may have served the request all the same."""
@@ -47,6 +50,19 @@ class Identity:
         return self.least <= self.found <= self.most
 
 
+@dataclass(frozen=True, eq=False)
+class _Passing:
+    """Requests of one model under load, each of which passes some model `n_times`."""
+
+    requests: Requests
+    n_times: int
+
+    def n(self, outcomes: Sequence[str], is_rows: bool = False) -> int:
+        """How many passes of requests, or of their rows, ended so."""
+        chosen = self.requests.outcome.is_any_of(outcomes)
+        return self.n_times * int(self.requests.rows[chosen].sum() if is_rows else chosen.sum())
+
+
 def identities(tables: RunTables, manifest: Manifest, executed: pa.Table | None = None) -> list[Identity]:
     """The identities that the tables there are can state, over the whole run, all phases.
 
@@ -57,11 +73,9 @@ def identities(tables: RunTables, manifest: Manifest, executed: pa.Table | None 
     what = "planned arrivals" if requests.is_open else "requests that the workers issued"
     rows = Identity("rows", f"rows of `requests` = {what}", len(requests), n_planned, n_planned)
     servers = server_names(requests, manifest)
-    n_exact: Counter[str] = Counter()
-    for counts in (tables.joined or {}).values():
-        n_exact.update(counts.n_ok_exact)
+    of_server = _of_server if len(model_names(requests, manifest)) < 2 else _of_each_model
     if len(servers) < 2:
-        return [rows, *_of_server(tables, manifest, executed, n_exact.total())]
+        return [rows, *of_server(tables, executed, servers, "")]
     stated = [rows]
     for server in servers:
         own = replace(
@@ -70,43 +84,87 @@ def identities(tables: RunTables, manifest: Manifest, executed: pa.Table | None 
             batches=_known_of(tables.batches, server),
             triton_samples=_known_of(tables.triton_samples, server),
         )
-        stated += _of_server(own, manifest, _known_of(executed, server), n_exact[server], f" at {server}")
+        stated += of_server(own, _known_of(executed, server), [server], f" at {server}")
     return stated
 
 
 def _of_server(
-    tables: RunTables, manifest: Manifest, executed: pa.Table | None, n_exact: int, where: str = ""
+    tables: RunTables, executed: pa.Table | None, servers: Sequence[str], where: str
 ) -> list[Identity]:
-    """The identities of one server, whose `tables` these are; `n_exact` of its ok requests are joined by id."""
+    """The identities of one server of one model under load, whose `tables` these are; `servers`: its name."""
     requests, stated = tables.requests, []
-    n_ok = int(requests.is_ok.sum())
-    n_maybe = int(requests.outcome.is_any_of(MAY_HAVE_RUN).sum())
+    once = [_Passing(requests, 1)]
     if tables.triton_samples is not None:
-        n_success = _total(tables.triton_samples, "request_count")
-        meaning = f"requests that Triton counts as succeeded{where} = requests that ended ok at the client"
-        # an error that a model gives as the answer of one request counts as a success in Triton
-        n_error = int(requests.outcome.is_any_of(["server_error"]).sum())
-        most = n_ok + n_maybe + n_error
-        stated.append(Identity(f"triton success{where}", meaning, n_success, n_ok, most))
+        stated.append(_success(tables.triton_samples, once, where))
     if tables.batches is not None:
         models = set(tables.batches.column("model").cast(pa.string()).unique().to_pylist())
         passed: Counter[str] = Counter()
-        for facts in manifest.servers.values():  # of one ensemble, or of others
+        for facts in tables.manifest.servers.values():  # of one ensemble, or of others
             passed |= Counter(facts.steps)
         steps = sorted(passed) if models & passed.keys() else []  # else the ensemble stands for them
         for step in steps:
             batches, samples = _rows_of(tables.batches, "model", step), _rows_of(executed, "model", step)
             assert batches is not None
-            stated += _batch_identities(batches, samples, requests, f" of {step}{where}", passed[step])
+            often = [_Passing(requests, passed[step])]
+            stated += _batch_identities(batches, samples, often, f" of {step}{where}")
         if not steps:
-            stated += _batch_identities(tables.batches, tables.triton_samples, requests, where)
-    if tables.joined is not None and tables.batches is not None:
-        meaning = (
-            f"requests that ended ok{where} and are joined to their batch by id = requests that ended ok"
-        )
-        n_cached = cache_hits(tables.triton_samples)  # answered without a batch
-        stated.append(Identity(f"joined{where}", meaning, n_exact, n_ok - n_cached, n_ok))
+            stated += _batch_identities(tables.batches, tables.triton_samples, once, where)
+        stated += _joined(tables, servers if where else None, None, tables.triton_samples, where)
     return stated
+
+
+def _of_each_model(
+    tables: RunTables, executed: pa.Table | None, servers: Sequence[str], where: str
+) -> list[Identity]:
+    """The same of a server of several: each model is held to the requests that ask it, and to those of the ensembles
+    under load there that pass it."""
+    known = [
+        one for server in servers if (facts := tables.manifest.servers.get(server)) for one in facts.models
+    ]
+    passes = {name: Counter([name]) for name in sorted(tables.requests.request_kind.counts())}
+    passes |= {one.model: Counter([one.model, *one.steps]) for one in known if one.model is not None}
+    of_model = {name: tables.requests.of_model(name) for name in passes}
+    stated = []
+    for name in dict.fromkeys([*passes, *(step for own in passes.values() for step in own)]):
+        passing = [_Passing(of_model[asked], own[name]) for asked, own in passes.items() if own[name]]
+        batches, samples = rows_of_model(tables.batches, name), rows_of_model(executed, name)
+        if name in passes and samples is not None:
+            stated.append(_success(samples, passing, f" of {name}{where}"))
+        if batches is not None:
+            stated += _batch_identities(batches, samples, passing, f" of {name}{where}")
+        if name in passes and any(rows_of_model(tables.batches, one) is not None for one in passes[name]):
+            own = replace(tables, requests=of_model[name])
+            stated += _joined(own, servers if where else None, name, samples, f" of {name}{where}")
+    return stated
+
+
+def _success(samples: pa.Table, passing: Sequence[_Passing], where: str) -> Identity:
+    """`samples` of the model that they pass."""
+    n_success = _total(samples, "request_count")
+    meaning = f"requests that Triton counts as succeeded{where} = requests that ended ok at the client"
+    # an error that a model gives as the answer of one request counts as a success in Triton
+    n_ok, n_maybe, n_error = (
+        sum(one.n(outcomes) for one in passing) for outcomes in (["ok"], MAY_HAVE_RUN, ["server_error"])
+    )
+    return Identity(f"triton success{where}", meaning, n_success, n_ok, n_ok + n_maybe + n_error)
+
+
+def _joined(
+    tables: RunTables, servers: Sequence[str] | None, model: str | None, samples: pa.Table | None, where: str
+) -> list[Identity]:
+    """Of `tables.requests`, which are for `servers` and ask `model`, None each: any. None without `joined`."""
+    if tables.joined is None:
+        return []
+    n_exact = sum(
+        one.n_ok_by_level.get("exact", 0)
+        for counts in tables.joined.values()
+        for one in counts
+        if (servers is None or one.target in servers) and model in (None, one.model)
+    )
+    n_ok = int(tables.requests.is_ok.sum())
+    meaning = f"requests that ended ok{where} and are joined to their batch by id = requests that ended ok"
+    # what the cache answered has no batch
+    return [Identity(f"joined{where}", meaning, n_exact, n_ok - cache_hits(samples), n_ok)]
 
 
 def _rows_of(table: pa.Table | None, column: str, name: str) -> pa.Table | None:
@@ -120,23 +178,26 @@ def _known_of(table: pa.Table | None, server: str) -> pa.Table | None:
 
 
 def _batch_identities(
-    batches: pa.Table, samples: pa.Table | None, requests: Requests, of_what: str = "", n_passes: int = 1
+    batches: pa.Table, samples: pa.Table | None, passing: Sequence[_Passing], of_what: str = ""
 ) -> list[Identity]:
-    """`batches` and `samples` of one model, which every request passes `n_passes` times."""
-    is_maybe = requests.outcome.is_any_of(MAY_HAVE_RUN)
-    ok_rows, maybe_rows = int(requests.rows[requests.is_ok].sum()), int(requests.rows[is_maybe].sum())
+    """`batches` and `samples` of one model, which every request of `passing` passes."""
     stated = []
     if _total(batches, "n_foreign") == 0:
-        often = f", {n_passes} times" if n_passes > 1 else ""
+        n_times = max(one.n_times for one in passing)
+        often = f", {n_times} times" if n_times > 1 else ""
         meaning = f"rows in all batches{of_what} = rows of the requests that ended ok{often}"
         rows = _total(batches, "rows")
-        largest = np.sort(requests.rows[requests.is_ok])[::-1]
         # at most: which were in the cache is not known
-        cached_rows = int(np.repeat(largest, n_passes)[: cache_hits(samples)].sum())
+        sizes = [np.repeat(one.requests.rows[one.requests.is_ok], one.n_times) for one in passing]
+        largest = np.sort(np.concatenate(sizes))[::-1]
+        cached_rows = int(largest[: cache_hits(samples)].sum())
         # a model's error may be that of a request which was in a batch
-        error_rows = int(requests.rows[requests.outcome.is_any_of(["server_error"])].sum())
-        most = n_passes * (ok_rows + maybe_rows + error_rows)
-        stated.append(Identity(f"batch rows{of_what}", meaning, rows, n_passes * ok_rows - cached_rows, most))
+        ok_rows, maybe_rows, error_rows = (
+            sum(one.n(outcomes, is_rows=True) for one in passing)
+            for outcomes in (["ok"], MAY_HAVE_RUN, ["server_error"])
+        )
+        most = ok_rows + maybe_rows + error_rows
+        stated.append(Identity(f"batch rows{of_what}", meaning, rows, ok_rows - cached_rows, most))
     if samples is not None:
         n_executions = _total(samples, "execution_count")
         meaning = f"batches{of_what} that were recorded = executions that Triton counts"

@@ -11,7 +11,7 @@ import pyarrow as pa
 from squall.analysis.arrays import Floats
 from squall.analysis.requests import workers as workers_of
 from squall.analysis.statistics.order_statistics import rank_value
-from squall.analysis.verdict.figures import mean
+from squall.analysis.verdict.measured import mean
 
 
 @dataclass(frozen=True)

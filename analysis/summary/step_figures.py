@@ -92,7 +92,7 @@ def _children(store: RunStore, memory_limit_bytes: int) -> tuple[ChildModel, ...
     if not store.has("batches"):
         return ()
     with connect(store, ["batches"], memory_limit_bytes) as connection:
-        found = [one.model for one in find_children(connection, is_placed=False)]
+        found = [one.model for one in find_children(connection, store.manifest, is_placed=False)]
     return tuple(one for one in found if one.n_batches)
 
 

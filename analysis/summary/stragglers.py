@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from squall.analysis.metrics.measures import NO_CLOCK_LIMIT
-from squall.analysis.requests.by_server import QUANTILES, ServerLoad, ServersFigures
+from squall.analysis.requests.by_server import QUANTILES, ServerLoad, ServersFigures, served_models
 from squall.analysis.summary.sampled import HostFigures
 from squall.analysis.tables.deployed import GpuPlace
 from squall.analysis.tables.manifest import Manifest
@@ -63,6 +63,8 @@ def stragglers(
     if figures is None:
         return ()
     names = list(figures.servers)
+    if len(set(served_models(names, manifest).values())) > 1:
+        return ()
     gpus = {name: _gpus_of(name, samples, manifest) for name in names}
     found = []
     for name in names:

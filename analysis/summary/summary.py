@@ -46,7 +46,8 @@ from squall.analysis.summary.stragglers import stragglers
 from squall.analysis.summary.summary_file import Summary
 from squall.analysis.tables.document import to_json
 from squall.analysis.verdict.cpu_shares import cpu_lines, cpu_shares
-from squall.analysis.verdict.figures import BATCH_COLUMNS, QUANTILES, RunTables, phase_figures
+from squall.analysis.verdict.figures import phase_figures
+from squall.analysis.verdict.measured import BATCH_COLUMNS, QUANTILES, RunTables
 from squall.analysis.verdict.phase_figures import MeasureFigures, PhaseFigures
 from squall.analysis.verdict.validity import Samples, judge, run_stimuli
 from squall.analysis.verdict.verdict import VerdictFigures, as_sealed
@@ -136,8 +137,10 @@ def summarise(store: RunStore, memory_limit_bytes: int = MEMORY_LIMIT_BYTES) -> 
 class _Accounts:
     """What is known of `joined` before the requests are read: its counts, and where the time went, by phases."""
 
-    counts: Mapping[str, JoinCounts] | None
+    counts: Mapping[str, Sequence[JoinCounts]] | None
     by_phases: Mapping[tuple[str, ...], Accounting | None]
+    by_model: Mapping[tuple[str, ...], Mapping[str, Accounting | None]]
+    """Of several models under load, likewise; else empty of each group of phases."""
 
 
 def _accounts(store: RunStore, spans: Sequence[RunPhase], memory_limit_bytes: int) -> _Accounts:
@@ -145,8 +148,15 @@ def _accounts(store: RunStore, spans: Sequence[RunPhase], memory_limit_bytes: in
     is_open = is_open_load(store.manifest)
     names = tuple(span.name for span in spans)
     groups = dict.fromkeys([names, *((name,) for name in names)]) if counts is not None else {}
+    models = sorted({one.model for own in (counts or {}).values() for one in own if one.model})
+    models = models if len(models) > 1 else []
     return _Accounts(
-        counts, {group: accounting(store, group, is_open, memory_limit_bytes) for group in groups}
+        counts,
+        {group: accounting(store, group, is_open, memory_limit_bytes) for group in groups},
+        {
+            group: {name: accounting(store, group, is_open, memory_limit_bytes, name) for name in models}
+            for group in groups
+        },
     )
 
 
@@ -179,7 +189,8 @@ def _request_figures(store: RunStore, accounts: _Accounts, sampled: Samples) -> 
     stimuli = run_stimuli(requests, manifest)
 
     def figures(own: Sequence[RunPhase]) -> PhaseFigures:
-        return phase_figures(tables, own, accounts.by_phases.get(tuple(span.name for span in own)))
+        group = tuple(span.name for span in own)
+        return phase_figures(tables, own, accounts.by_phases.get(group), accounts.by_model.get(group, {}))
 
     whole = figures(spans)
     own = {one.name: getattr(whole, one.name) for one in fields(whole)}

@@ -68,7 +68,7 @@ REQUEST = made_in(
     ),
     *made_in(
         ("actors/load/recorder.py", "cluster/driver/gather.py"),
-        text("request_kind", "kind of request: the model's name"),
+        text("request_kind", "kind of request: the name of the model that it asks"),
     ),
     at(
         "scheduled_ns",

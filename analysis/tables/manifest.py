@@ -173,6 +173,13 @@ class Manifest:
         """Of the verdict; empty without one."""
         return self.verdict.reasons if self.verdict is not None else ()
 
+    @property
+    def stated_models(self) -> dict[str, Mapping[str, Any]]:
+        """The models under load as the scenario states them, by name and in its order: `models`, or its one `model`."""
+        scenario = self.scenario or {}
+        stated = scenario.get("models") or [scenario.get("model")]
+        return {str(one["name"]): one for one in stated if isinstance(one, Mapping) and one.get("name")}
+
     def is_without_gpu(self, server: str) -> bool:
         """Whether the node of a server is known to have no GPU."""
         node = self.nodes.get(self.servers[server].node) if server in self.servers else None

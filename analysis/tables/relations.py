@@ -168,7 +168,7 @@ FIRST_ROWS = Relation(
     "first_rows",
     "request id: the first of its rows of `requests`",
     _IN_SOURCES,
-    _of("requests", "request_id", "phase", "target", "sent_ns", "done_ns", "rows", "outcome"),
+    _of("requests", "request_id", "phase", "target", "request_kind", "sent_ns", "done_ns", "rows", "outcome"),
 )
 CLOCKS = Relation(
     "clocks",
@@ -181,7 +181,7 @@ SERVED = Relation(
     "request that a batch names; ok ones were sent and ended",
     _IN_SOURCES,
     {
-        **_of("requests", "request_id", "rows", "phase", "sent_ns", "done_ns"),
+        **_of("requests", "request_id", "request_kind", "rows", "phase", "sent_ns", "done_ns"),
         "place": INT,
         "is_ok": FLAG,
     },
@@ -228,9 +228,9 @@ TRITON_SUMS = Relation(
 )
 SILENT = Relation(
     "silent",
-    "server with requests, of which no batch names any, or has_ids: some of them to a decoupled model",
+    "server and model with requests, of which no batch names any, or has_ids: some of them to a decoupled model",
     "analysis/join/meanwhile.py",
-    {"server": TEXT, "has_ids": FLAG},
+    {"server": TEXT, **_of("requests", "request_kind"), "has_ids": FLAG},
 )
 SILENT_PHASES = Relation(
     "silent_phases",

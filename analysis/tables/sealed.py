@@ -75,6 +75,7 @@ class SealedFailures:
     kind: Annotated[str, "kind of the most frequent group"] = ""
     sentence: Annotated[str, "what a reader is told; empty where nothing failed"] = ""
     groups: Annotated[tuple[FailureGroup, ...], "the most frequent first"] = ()
+    model: Annotated[str, LEFT_OUT, Since(5), "of several models the one that nearly all of them ask"] = ""
 
 
 @dataclass(frozen=True, kw_only=True)

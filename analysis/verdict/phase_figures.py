@@ -10,6 +10,7 @@ from squall.analysis.metrics.model_statistics import ModelFigures
 from squall.analysis.requests.by_server import ServersFigures
 from squall.analysis.requests.closed_loop import UserFigures
 from squall.analysis.requests.failures import FailureFigures
+from squall.analysis.requests.load_share import LoadShare
 from squall.analysis.requests.streams import StreamFigures
 from squall.analysis.statistics.latency import Quantile
 from squall.analysis.verdict.lag_parts import LagPart
@@ -162,9 +163,29 @@ class TritonFigures:
 
 
 @dataclass(frozen=True)
+class ModelLoad(LoadShare):
+    """One of several models under load: the requests that ask it, and what is known of its own batches, statistics and
+    join. `servers`: those that its requests were for; `throughput_hz` and `rows_hz`: requests that ended ok and their
+    rows, over the length of the phases. `triton`: of the model itself, also where others than these requests asked it.
+    `join_levels`: its ok requests by how far they are joined, None without `joined`.
+    """
+
+    servers: tuple[str, ...]
+    throughput_hz: float | None
+    rows_hz: float | None
+    latency: OpenLatency | ClosedLatency
+    outcomes: OutcomeFigures
+    batches: BatchFigures | None
+    triton: TritonFigures | None
+    join: JoinFigures | None
+    join_levels: Mapping[str, int] | None
+
+
+@dataclass(frozen=True)
 class PhaseFigures:
     """All figures over the requests of some phases; None where their table is absent. `users` of a closed loop only,
-    `servers` of several, `streams` where requests are answered response by response."""
+    `servers` of several, `streams` where requests are answered response by response, `by_model` of several models
+    under load, by name."""
 
     phases: tuple[str, ...]
     duration_ns: int
@@ -178,6 +199,7 @@ class PhaseFigures:
     join: JoinFigures | None
     servers: ServersFigures | None
     streams: StreamFigures | None
+    by_model: Mapping[str, ModelLoad] | None
 
 
 @dataclass(frozen=True)

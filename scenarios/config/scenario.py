@@ -365,7 +365,7 @@ class Scenario(Section):
         measured = {phase.name: phase.duration_ns for phase in self.phases if phase.kind == "measure"}
         is_closed = any(isinstance(phase.arrivals, ClosedArrivals) for phase in self.phases)
         try:
-            refuse_strangers(self.promises or (), measured, servers, self.model.name, is_closed)
+            refuse_strangers(self.promises or (), measured, servers, [self.model.name], is_closed)
         except ValueError as error:
             raise ValueError(f"promises: {error}") from error
         if self.stop_when is not None and (self.promises is None or is_closed):

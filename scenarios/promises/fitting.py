@@ -1,4 +1,4 @@
-"""Whether promises are about what a scenario has: its phases, servers, model and kind of load."""
+"""Whether promises are about what a scenario has: its phases, servers, models and kind of load."""
 
 from __future__ import annotations
 
@@ -12,19 +12,20 @@ def refuse_strangers(
     promises: Sequence[Promise],
     phases_ns: Mapping[str, int],
     servers: Sequence[str] | None,
-    model: str,
+    models: Sequence[str],
     is_closed: bool,
 ) -> None:
     """Raises ValueError for a tag that names nothing of the scenario. `phases_ns`: the measured phases and how long
-    they are; `servers` None: only the nodes say."""
+    they are; `servers` None: only the nodes say; `models`: those under load."""
     for one in promises:
         scope = one.scope
         if scope.phase is not None and scope.phase not in phases_ns:
             raise ValueError(f"{one.key}: no measured phase {scope.phase!r}, there is {_listed(phases_ns)}")
         if scope.server is not None and servers is not None and scope.server not in servers:
             raise ValueError(f"{one.key}: no server {scope.server!r}, there is {_listed(servers)}")
-        if scope.model is not None and scope.model != model:
-            raise ValueError(f"{one.key}: the model under load is {model!r}")
+        if scope.model is not None and scope.model not in models:
+            what = "model under load is" if len(models) == 1 else "models under load are"
+            raise ValueError(f"{one.key}: the {what} {', '.join(map(repr, models))}")
         if is_closed:
             _refuse_schedule(one)
         own = [ns for name, ns in phases_ns.items() if scope.phase in (None, name)]

@@ -161,10 +161,10 @@ def _beside(key: str, scope: PromiseScope, told: Mapping[Any, Any]) -> dict[str,
     aborts = told.get("abortOnFail", False)
     if not isinstance(aborts, bool):
         raise ValueError(f"{key}: abortOnFail is true or false")
-    if aborts and (scope.gpu is not None or scope.burst is not None or scope.window_ns is not None):
+    if aborts and any(one is not None for one in (scope.model, scope.gpu, scope.burst, scope.window_ns)):
         raise ValueError(
-            f"{key}: abortOnFail: late requests are counted by phase and server while the load runs, not by gpu, burst"
-            " or window"
+            f"{key}: abortOnFail: late requests are counted by phase and server while the load runs, not by model, gpu,"
+            " burst or window"
         )
     found["aborts_on_fail"] = aborts
     if "delayAbortEval" in told:

@@ -146,11 +146,13 @@ class Promise:
 
     @property
     def is_counted(self) -> bool:
-        """Whether its late requests are counted while the load runs: by phase and server they are, by GPU, burst,
-        window and first response they are not."""
-        if self.metric == "first_response":
-            return False
-        return self.scope.gpu is None and self.scope.burst is None and self.scope.window_ns is None
+        """Whether its late requests are counted while the load runs: by phase and server they are, by model, GPU,
+        burst, window and first response they are not."""
+        scope = self.scope
+        is_of_all = (
+            scope.model is None and scope.gpu is None and scope.burst is None and scope.window_ns is None
+        )
+        return is_of_all and self.metric != "first_response"
 
     @property
     def is_of_each_run(self) -> bool:

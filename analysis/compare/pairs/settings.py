@@ -48,6 +48,7 @@ def marks(pairs: Sequence[Pair]) -> list[str]:
         return []
     return [
         *_settings(pairs),
+        *_models(pairs),
         *_collectors(pairs),
         *_one_configuration("A", [pair.a for pair in pairs]),
         *_one_configuration("B", [pair.b for pair in pairs]),
@@ -67,6 +68,20 @@ def _settings(pairs: Sequence[Pair]) -> list[str]:
         if first.a.setting.get(key) != first.b.setting.get(key)
     ]
     return [f"the sides stood on different ground: {names_text(other)}"] if other else []
+
+
+def _models(pairs: Sequence[Pair]) -> list[str]:
+    """That figures are of several models together."""
+    scenarios = [run.scenario for pair in pairs for run in (pair.a, pair.b)]
+    names = dict.fromkeys(
+        str(one.get("name")) for scenario in scenarios for one in scenario.get("models") or ()
+    )
+    if len(names) < 2:
+        return []
+    return [
+        f"requests ask several models, {names_text(list(names))}: the figures are of all of them together, what changed"
+        " for one alone is not assessed; scenarios with one of them tell that"
+    ]
 
 
 def _collectors(pairs: Sequence[Pair]) -> list[str]:

@@ -136,8 +136,8 @@ def is_cpu(sums: Sums | None, server: str, manifest: Manifest, has_cuda: bool | 
         return 0.0
     if manifest.is_without_gpu(server) or (sums is not None and sums.n_tied and has_cuda):
         return 1.0
-    model = (manifest.scenario or {}).get("model") or {}
-    if sums is not None and model.get("name") == sums.model:
+    model = manifest.stated_models.get(sums.model) if sums is not None else None
+    if model is not None:
         on_cpu = model.get("device") == "cpu" or (
             not model.get("device") and model.get("framework") == "numpy"
         )

@@ -19,7 +19,7 @@ from squall.analysis.storage.query import MEMORY_LIMIT_BYTES, connect
 from squall.analysis.storage.store import RunStore
 from squall.analysis.tables.manifest import Manifest
 from squall.analysis.tables.nsys import EVENT_TABLES
-from squall.analysis.verdict.figures import cache_hits
+from squall.analysis.verdict.measured import cache_hits
 
 if TYPE_CHECKING:
     import duckdb

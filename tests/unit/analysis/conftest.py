@@ -12,7 +12,7 @@ from squall.analysis.storage.store import RunStore
 from squall.analysis.summary.summary import summarise
 from squall.analysis.summary.summary_file import Summary
 from tests.made_once import run_once, value_once
-from tests.synthetic_runs import SyntheticRun, synthesise, synthesise_closed
+from tests.synthetic_runs import SyntheticRun, synthesise, synthesise_closed, synthesise_two_models
 from tests.unit.analysis.h200_fixtures import cuda_graphs, h200, h200_report, two_heads, two_heads_metrics
 
 __all__ = ["cuda_graphs", "h200", "h200_report", "two_heads", "two_heads_metrics"]
@@ -83,6 +83,17 @@ def two_nodes_run(tmp_path_factory: pytest.TempPathFactory) -> RunStore:
 @pytest.fixture(scope="session")
 def two_nodes_summary(two_nodes_run: RunStore, tmp_path_factory: pytest.TempPathFactory) -> Summary:
     return value_once(tmp_path_factory, "two_nodes_summary", lambda: summarise(two_nodes_run))
+
+
+@pytest.fixture(scope="session")
+def mixed_run(tmp_path_factory: pytest.TempPathFactory) -> RunStore:
+    """Of two models, one on both of its servers."""
+    return run_once(tmp_path_factory, "mixed_run", synthesise_two_models().write)
+
+
+@pytest.fixture(scope="session")
+def mixed_summary(mixed_run: RunStore, tmp_path_factory: pytest.TempPathFactory) -> Summary:
+    return value_once(tmp_path_factory, "mixed_summary", lambda: summarise(mixed_run))
 
 
 @pytest.fixture(scope="session")

@@ -85,6 +85,7 @@ def as_requests(records: np.ndarray[Any, Any], is_cut: np.ndarray[Any, Any] | No
         sent_ns=np.where(sent < 0, 0, sent), is_sent=sent >= 0, done_ns=np.where(done < 0, 0, done), is_done=done >= 0,
         rows=np.ones(n, np.int64), outcome=Labels(codes, words), detail=Labels(cut.astype(np.int64), ("", "decided")),
         target=Labels(np.array(records["target"], np.int64), ("server-0", "server-1")),
+        request_kind=Labels(np.zeros(len(records), np.int64), ("m",)),
     )  # fmt: skip
     return found._without_decided()
 

@@ -33,7 +33,7 @@ def requests(at_ns: Int64s, response_ns: Int64s, outcome: Int64s | None = None, 
         "done_ns": np.where(outcome < 2, at_ns + response_ns, 0), "is_done": outcome < 2, "rows": np.ones(n, np.int64),
         "outcome": Labels(outcome, ("ok", "rejected", "unsent", "timeout")),
         "detail": Labels((outcome == 1).astype(np.int64), ("", "503 full")),
-        "target": Labels(np.arange(n) % 2, ("server-0", "server-1")),
+        "target": Labels(np.arange(n) % 2, ("server-0", "server-1")), "request_kind": none,
     }  # fmt: skip
     return Requests(**{**columns, **changes})
 

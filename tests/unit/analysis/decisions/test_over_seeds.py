@@ -23,7 +23,7 @@ def run_of(n: int, n_late: int, **changes: object) -> PromiseFigures:
         verdict=KEPT if n_late <= n_allowed else BROKEN, reason="", is_of_each_run=False, allowed_ratio=ALLOWED,
         n=n, n_late=n_late, n_unknown=0, n_unsent=0, n_failed=0, n_allowed=n_allowed, late_ratio=n_late / n,
         used_ratio=None, value=1.0, unit="ns", is_infinite=False, interval=None, n_parts=1, n_parts_broken=0,
-        certain=None, worst=None, failure="", late=None,
+        certain=None, worst=None, failure="", late=None, late_by_model={},
     )  # fmt: skip
     return replace(found, **changes)  # type: ignore[arg-type]
 

@@ -12,13 +12,13 @@ from squall.analysis.findings.finding import Finding, Scope
 from squall.analysis.findings.rules.confidence import RunState
 from squall.analysis.findings.statistics import statistics_finding
 from squall.analysis.metrics.model_statistics import ModelStatistics
-from squall.analysis.tables.deployed import ServerFacts
+from squall.analysis.tables.deployed import ModelFacts
 from tests.cpu_runs import make_ensemble
 from tests.regime_runs import diagnose
 from tests.synthetic_runs import MS, S, synthesise
 
 SCOPE = Scope("burst", "server-0", "pipe")
-PIPE = ServerFacts(node="node-0", model="pipe", steps=("tokenize", "classify"))
+PIPE = ModelFacts(model="pipe", steps=("tokenize", "classify"))
 
 
 def model(
@@ -33,7 +33,7 @@ def model(
     )  # fmt: skip
 
 
-def found(*models: ModelStatistics, server: ServerFacts = PIPE, state: RunState = RunState()) -> Finding:  # noqa: B008
+def found(*models: ModelStatistics, server: ModelFacts = PIPE, state: RunState = RunState()) -> Finding:  # noqa: B008
     finding = statistics_finding(SCOPE, models, server, 10 * S, state)
     assert finding is not None
     return finding

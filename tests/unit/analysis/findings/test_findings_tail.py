@@ -54,7 +54,7 @@ def request(number: int, queue_ns: int, is_split: bool = True, is_profiled: bool
 
 
 def of_burst(rows: list[Row]) -> Tail:
-    found = tails(connection_with(rows), ["burst"])["burst", "server-0"]
+    found = tails(connection_with(rows), ["burst"])["burst", "server-0", ""]
     assert isinstance(found, Tail)
     return found
 
@@ -67,7 +67,9 @@ def test_the_tail_names_the_part_that_grew_most() -> None:
     assert tail.grew_most == "queue"
     assert tail.growth_ns["queue"] == pytest.approx(sum(tail.growth_ns.values()))
     connection = connection_with(rows)
-    finding = tail_finding(connection, ("burst", "server-0"), tail, {"m": "Their batches are launch-bound."})
+    finding = tail_finding(
+        connection, ("burst", "server-0", ""), tail, {"m": "Their batches are launch-bound."}
+    )
     assert finding.rule == "queue grows"
     assert "queue grew most, by 40.0 ms, 100 % of the difference." in finding.claim
     assert finding.claim.endswith("Their batches are launch-bound.")
@@ -110,9 +112,9 @@ def test_without_calls_waits_and_launches_are_one_part_and_the_tail_is_told_all_
 
 def test_a_p99_that_the_requests_do_not_carry_is_not_assessed() -> None:
     rows = [request(i, i) for i in range(100)]
-    found = tails(connection_with(rows), ["burst"])["burst", "server-0"]
+    found = tails(connection_with(rows), ["burst"])["burst", "server-0", ""]
     assert found == 100
-    finding = tail_finding(connection_with(rows), ("burst", "server-0"), found, {})
+    finding = tail_finding(connection_with(rows), ("burst", "server-0", ""), found, {})
     assert finding.rule == "not assessed"
     assert "100 ok requests carry no p99, which takes 368" in finding.claim
 
@@ -134,7 +136,7 @@ def test_a_tail_says_how_many_requests_are_missing_from_it(n_failed: int, is_tol
     connection = connection_with([*rows, *lost])
     sent = SentRequests.read(connection).of("burst", "server-0")
     assert (sent.n, sent.n_ok, sent.n_unserved) == (1_000 + n_failed, 1_000, n_failed)
-    finding = tail_finding(connection, ("burst", "server-0"), of_burst(rows), {}, RunState(), sent)
+    finding = tail_finding(connection, ("burst", "server-0", ""), of_burst(rows), {}, RunState(), sent)
     start = "11 of 1,011 requests did not end ok and are not among these. The 11 requests at or beyond"
     assert finding.claim.startswith(start) == is_told
     assert (finding.confidence == "medium") == is_told
@@ -145,10 +147,10 @@ def test_a_tail_says_how_many_requests_are_missing_from_it(n_failed: int, is_tol
 )
 def test_a_tail_of_a_run_that_lost_something_is_less_sure(state: RunState) -> None:
     rows = [request(i, 50_000 if i % 50 else 40_000_000 + i) for i in range(1_000)]
-    finding = tail_finding(connection_with(rows), ("burst", "server-0"), of_burst(rows), {}, state)
+    finding = tail_finding(connection_with(rows), ("burst", "server-0", ""), of_burst(rows), {}, state)
     assert (finding.confidence, len(finding.confidence_reasons)) == ("medium", 1)
     flat = [request(i, 50_000) for i in range(1_000)]
-    none = tail_finding(connection_with(flat), ("burst", "server-0"), of_burst(flat), {}, state)
+    none = tail_finding(connection_with(flat), ("burst", "server-0", ""), of_burst(flat), {}, state)
     assert (none.rule, none.confidence) == ("none", "medium")
 
 
@@ -168,7 +170,7 @@ def test_parts_add_up_to_the_latency_and_their_growth_to_its_growth(n: int, most
     growth = sum(own) / len(own) - sum(base) / len(base)
     assert sum(tail.growth_ns.values()) == pytest.approx(growth, abs=1.0)
     assert set(tail.parts_ns) == set(TAIL_PARTS)
-    finding = tail_finding(connection_with(rows), ("burst", "server-0"), tail, {})
+    finding = tail_finding(connection_with(rows), ("burst", "server-0", ""), tail, {})
     assert (finding.rule == "none") == (growth < 1.0)
     assert finding.rule == "none" or sum(
         value for value in finding.shares.values() if value

@@ -64,7 +64,7 @@ def steps(store: RunStore) -> list[Row]:
 
 def told(store: RunStore) -> list[ChildModel]:
     with connect(store, ["batches"]) as connection:
-        return [one.model for one in find_children(connection, is_placed=False)]
+        return [one.model for one in find_children(connection, store.manifest, is_placed=False)]
 
 
 def check_steps(store: RunStore) -> None:

@@ -117,6 +117,15 @@ def test_an_ensemble_comes_before_its_steps(tmp_path: Path) -> None:
     assert list(server_figures(store, window)) == ["top", "first", "second"]
 
 
+def test_every_model_under_load_comes_before_the_steps_of_any(tmp_path: Path) -> None:
+    others = [{"model": "beside", "version": "1", "steps": ["second", "third"], "batch_record": None}]
+    servers = {"server-0": {**SERVERS["server-0"], "others": others}}
+    samples = [sample(name, 500, 10) for name in ("third", "second", "top", "beside", "first", "stranger")]
+    store = plain_run(tmp_path, {"requests": [request(0, 5)], "triton_samples": samples}, servers=servers)
+    window = Window(START_NS, START_NS + S, EndedRequests.read(store))
+    assert list(server_figures(store, window)) == ["top", "beside", "first", "second", "third"]
+
+
 def test_gpus_are_told_one_by_one_without_their_parts(tmp_path: Path) -> None:
     def gpu(uuid: str, at_ms: int, util: float | None, **more: Any) -> dict[str, Any]:
         return {

@@ -40,7 +40,7 @@ def requests(
         "sent_ns": scheduled_ns, "is_sent": np.ones(n, np.bool_), "done_ns": scheduled_ns + response_ns,
         "is_done": is_ok, "rows": np.ones(n, np.int64),
         "outcome": Labels((~is_ok).astype(np.int32), ("ok", "timeout")), "detail": one,
-        "target": one,
+        "target": one, "request_kind": one,
     }  # fmt: skip
     return Requests(**{**columns, **changes})
 

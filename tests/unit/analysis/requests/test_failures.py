@@ -28,7 +28,15 @@ from squall.analysis.verdict.bottleneck import Bottleneck
 from squall.analysis.verdict.causes import ORDER, Cause, in_order
 from squall.analysis.verdict.validity import Samples, Verdict, judge
 from squall.scenarios.units import NS_PER_S
-from tests.synthetic_runs import START_NS, S, SyntheticRun, as_table, synthesise_two_servers
+from tests.synthetic_runs import (
+    OTHER,
+    START_NS,
+    S,
+    SyntheticRun,
+    as_table,
+    synthesise_two_models,
+    synthesise_two_servers,
+)
 from tests.unit.analysis.render.test_screen import screen_lines
 
 MakeRun = Callable[..., RunStore]
@@ -251,6 +259,46 @@ def test_of_two_servers_the_one_that_failed_alone_is_named(
     failures = verdict_of(run).failures
     assert f"requests failed, {words}: " in failures.sentence
     assert failures.groups[0].kind == kind
+
+
+def of_mixed(fails: Callable[[str, str], bool]) -> Failures:
+    """Requests of the mixed run where `fails` says of server and model that they are refused."""
+    run = synthesise_two_models()
+    requests = run.tables["requests"]
+    for at, place in enumerate(zip(requests["target"], requests["request_kind"], strict=True)):
+        if fails(*place):
+            requests["outcome"][at], requests["detail"][at] = "server_error", "400 no such model"
+        else:
+            requests["outcome"][at], requests["detail"][at] = "ok", ""
+    return verdict_of(run).failures
+
+
+@pytest.mark.parametrize(
+    ("server", "model", "told", "named"),
+    [
+        ("", OTHER, "failed, nearly all that did ask linear_head, the server refused: ", ("", OTHER)),
+        (
+            "server-0",
+            OTHER,
+            "failed, nearly all that did ask linear_head, server-0 refused: ",
+            ("server-0", OTHER),
+        ),
+        ("server-1", OTHER, "failed, server-1 refused: ", ("server-1", "")),  # it serves no other
+        ("server-0", "", "failed, server-0 refused: ", ("server-0", "")),
+    ],
+)
+def test_of_two_models_the_one_that_failed_alone_is_named(
+    server: str, model: str, told: str, named: tuple[str, str]
+) -> None:
+    found = of_mixed(lambda at, kind: server in ("", at) and model in ("", kind))
+    assert (found.server, found.model) == named
+    assert told in found.sentence
+    assert found.figures().model == named[1]
+
+
+def test_where_all_models_fail_none_is_named() -> None:
+    found = of_mixed(lambda *_: True)
+    assert (found.server, found.model, found.n) == ("", "", found.n_failed)
 
 
 def test_of_two_servers_that_both_fail_none_is_named() -> None:

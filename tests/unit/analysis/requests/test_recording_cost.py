@@ -53,7 +53,7 @@ def requests(sent: Any, service: Any, outcome: Any = "ok", phases: Any = "steady
         "request_id": np.arange(n), "worker": np.zeros(n, np.int64), "node": column("node-0"), "phase": column(phases),
         "scheduled_ns": np.asarray(sent) - 1_000, "sent_ns": np.asarray(sent),
         "done_ns": np.asarray(sent) + np.asarray(service), "rows": np.ones(n, np.int64), "outcome": column(outcome),
-        "detail": column(""), "target": column("server-0"),
+        "detail": column(""), "target": column("server-0"), "request_kind": column("m"),
     }))  # fmt: skip
 
 

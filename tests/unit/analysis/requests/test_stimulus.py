@@ -458,7 +458,7 @@ def test_the_rows_of_a_phase_come_in_the_order_of_the_schedule_with_their_worker
             "sent_ns": pa.array([31, 1, None, 12], pa.int64()),
             "done_ns": pa.array([32, 2, None, 13], pa.int64()),
             "rows": [1, 1, 1, 1],
-            **dict.fromkeys(("node", "target", "outcome", "detail"), [""] * 4),
+            **dict.fromkeys(("node", "target", "request_kind", "outcome", "detail"), [""] * 4),
         }
     )
     spans = [RunPhase("b", "measure", 10, 40), RunPhase("c", "measure", 40, 50)]

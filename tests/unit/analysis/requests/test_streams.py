@@ -29,11 +29,12 @@ def requests_of(ends: list[dict[str, Any]], is_open: bool = True) -> Requests:
         {
             "request_id": index, "worker": 0, "node": "node-0", "target": "server-0", "phase": one.get("phase", "main"),
             "scheduled_ns": one["begin"] if is_open else None, "sent_ns": one.get("sent", one["begin"]),
-            "done_ns": one["done"], "rows": 1, "outcome": one.get("outcome", "ok"), "detail": one.get("detail", ""),
+            "done_ns": one["done"], "rows": 1, "request_kind": "m", "outcome": one.get("outcome", "ok"),
+            "detail": one.get("detail", ""),
         }
         for index, one in enumerate(ends)
     ]  # fmt: skip
-    texts = ("node", "target", "phase", "outcome", "detail")
+    texts = ("node", "target", "request_kind", "phase", "outcome", "detail")
     schema = pa.schema([(name, pa.string() if name in texts else pa.int64()) for name in rows[0]])
     return Requests.from_table(pa.Table.from_pylist(rows, schema), is_open)
 

@@ -19,7 +19,7 @@ from squall.analysis.summary.summary import summarise
 from squall.analysis.summary.summary_file import Summary
 from squall.analysis.tables.document import to_json
 from squall.analysis.tables.sealed import SealedVerdict
-from squall.analysis.verdict.figures import MOST_DETAILS, RunTables, outcome_figures
+from squall.analysis.verdict.measured import MOST_DETAILS, RunTables, outcome_figures
 from squall.analysis.verdict.phase_figures import SeriesFigures
 from squall.scenarios.errors import AnalysisError, MissingTable, StoreError
 from tests.known import known

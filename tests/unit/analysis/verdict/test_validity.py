@@ -16,8 +16,8 @@ from squall.analysis.requests.stimulus import Sends, verify
 from squall.analysis.storage.store import RunStore
 from squall.analysis.tables.document import to_json
 from squall.analysis.verdict.check import Check
-from squall.analysis.verdict.figures import latency_figures, outcome_figures
 from squall.analysis.verdict.lag_parts import JUDGED
+from squall.analysis.verdict.measured import latency_figures, outcome_figures
 from squall.analysis.verdict.stimulus_checks import AllowedLag, stimulus_checks
 from squall.analysis.verdict.validity import Samples, Verdict, judge, judge_run
 from tests.cpu_runs import cpu_of_the_node

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from squall.scenarios.config.loader import scenario_from_mapping
 from squall.scenarios.config.scenario import Scenario
 from squall.scenarios.errors import ScenarioError
+from squall.scenarios.promises.fitting import refuse_strangers
 from squall.scenarios.promises.grammar import format_promises, parse_promises
 from squall.scenarios.promises.promise import Promise
 
@@ -132,7 +133,8 @@ def test_promises_are_part_of_the_resolved_scenario_and_its_digest() -> None:
         ({"response": {"threshold": "p(95)<50", "abortonfail": True}}, "unknown key 'abortonfail'"),
         ({"response": {"threshold": "p(95)<50", "abortOnFail": "yes"}}, "abortOnFail is true or false"),
         ({"response": {"threshold": "p(95)<50", "delayAbortEval": "1s"}}, "is for abortOnFail: true"),
-        ({"response{window:1s}": {"threshold": "p(95)<50", "abortOnFail": True}}, "not by gpu, burst or window"),
+        ({"response{window:1s}": {"threshold": "p(95)<50", "abortOnFail": True}}, "not by model, gpu, burst or window"),
+        ({"response{model:m}": {"threshold": "p(95)<50", "abortOnFail": True}}, "not by model, gpu, burst or window"),
         ({"response{burst:in}": {"threshold": "p(95)<50", "at": "300/s"}}, "load of whole phases"),
         ({"response": []}, "has no condition"),
         ({"response": 50}, "50 is not a condition"),
@@ -230,3 +232,10 @@ def test_a_load_without_a_known_number_of_requests_is_not_ended() -> None:
         scenario({"service": "p(95)<50"}, phases=users, stop_when="decided")
     with pytest.raises(ScenarioError, match="nothing is promised"):
         scenario(None, stop_when="decided")
+
+
+def test_of_several_models_a_promise_is_about_one_that_there_is() -> None:
+    promises = parse_promises({"response{model:b}": "p(95)<50"}) or ()
+    refuse_strangers(promises, {"burst": 10**9}, None, ["a", "b"], is_closed=False)
+    with pytest.raises(ValueError, match="the models under load are 'a', 'c'"):
+        refuse_strangers(promises, {"burst": 10**9}, None, ["a", "c"], is_closed=False)

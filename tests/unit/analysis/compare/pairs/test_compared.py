@@ -15,10 +15,11 @@ from squall.analysis.compare.pairs.compared import Comparison, evaluate
 from squall.analysis.compare.pairs.page import compare_page
 from squall.analysis.compare.pairs.pairing import pair_runs, refuse_incomparable
 from squall.analysis.compare.pairs.shift import shift
-from squall.analysis.compare.pairs.side_run import FAILURES, Answers, SideRun, read_side_run
+from squall.analysis.compare.pairs.side_run import FAILURES, Answers, SideRun, load_digest, read_side_run
 from squall.analysis.compare.pairs.words import answer, lines, markdown
 from squall.analysis.compare.run_figures import Reading
 from squall.analysis.render.decision_page import page_html
+from squall.analysis.tables.manifest import Manifest
 from squall.analysis.tables.sealed import SealedVerdict
 from squall.scenarios.errors import ScenarioError
 from tests.compared_runs import Shape, pairs_of, side_run
@@ -214,6 +215,27 @@ def test_what_speaks_against_a_comparison_is_marked(alike: Runs) -> None:
     ):
         assert text in marks
     assert compared((a, b)).marks == ()
+
+
+def test_of_several_models_it_is_marked_that_figures_are_of_all_together(alike: Runs) -> None:
+    a, b = alike
+    mixed = {"models": [{"name": "small", "share": 0.9}, {"name": "large", "share": 0.1}]}
+    (mark,) = compared((changed(a, scenario=mixed), changed(b, scenario=mixed))).marks
+    assert mark.startswith(
+        "requests ask several models, small, large: the figures are of all of them together"
+    )
+
+
+def test_other_shares_of_models_are_another_load(slower: Runs) -> None:
+    def load(*shares: float) -> tuple[str, dict[str, Any]]:
+        scenario = {"models": [{"name": f"m{n}", "share": share} for n, share in enumerate(shares)]}
+        return load_digest(Manifest(scenario=scenario)), scenario
+
+    (one, scenario), (other, changed_scenario) = load(0.9, 0.1), load(0.5, 0.5)
+    assert one == load(0.9, 0.1)[0] != other
+    a = changed(slower[0], load=one, scenario=scenario)
+    b = changed(slower[1], load=other, schedule="x", scenario=changed_scenario)
+    assert "they differ in models.m0.share" in refused(a, b)
 
 
 @pytest.mark.parametrize(
