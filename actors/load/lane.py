@@ -127,7 +127,7 @@ class Lane:
     def _added(self, one: Template) -> int:
         number = self._layouts.setdefault(id(one.known), len(self._layouts))
         return self.core.add_template(
-            one.head, one.tail, one.rows, one.n_bytes, one.check_every, one.target, number
+            one.head, one.tail, one.rows, one.n_bytes, one.check_every, one.target, number, one.kind
         )
 
     def _add_packed(self, templates: PackedTemplates) -> None:

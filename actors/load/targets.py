@@ -51,7 +51,8 @@ _NO_PLACES = Places({}, {})
 
 @dataclass(frozen=True)
 class TargetSettings:
-    """One server as a worker loads it; `name` is what the rows call it.
+    """One server as a worker loads it; `name` is what the rows call it. `specs`: of each model under load, None of one
+    that it does not serve.
 
     `unix`: path on the worker's node of a Unix socket that is loaded instead of host and port, which then only name
     the server.
@@ -60,7 +61,7 @@ class TargetSettings:
     name: str
     host: str
     port: int
-    spec: ModelSpec
+    specs: tuple[ModelSpec | None, ...]
     tls: TlsSettings | None = None
     unix: str | None = None
     shared_memory: SharedMemorySettings | None = None
@@ -69,6 +70,13 @@ class TargetSettings:
     def authority(self) -> str:
         """The server as HTTP names it; an IPv6 address in brackets (RFC 3986, 3.2.2)."""
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    @property
+    def spec(self) -> ModelSpec:
+        """That of the one model under load."""
+        (spec,) = self.specs
+        assert spec is not None
+        return spec
 
     @property
     def where(self) -> str:
@@ -176,13 +184,14 @@ class Wire:
 
 def encoded(
     target: TargetSettings,
+    spec: ModelSpec,
     number: int,
     wire: Wire,
     inputs: Inputs,
     region: Region | None,
     places: Mapping[Kind, Places],
 ) -> dict[TemplateKey, Template]:
-    """The requests with these inputs for one server; `places` are those of its shared memory, in `region`.
+    """The requests with these inputs to one model of a server; `places` are those of its shared memory, in `region`.
 
     Raises ScenarioError for a payload that the model does not take.
     """
@@ -190,7 +199,7 @@ def encoded(
     known: dict[tuple[object, ...], list[Layout]] = {}  # by rows and inputs, which say the answers' shapes
     for kind, arrays in inputs.items():
         theirs = places.get(kind, _NO_PLACES)
-        template = wire.template(target.authority, target.spec, arrays, kind[0], theirs)
+        template = wire.template(target.authority, spec, arrays, kind[0], theirs)
         if theirs.outputs:
             assert region is not None
             template = template.answered_in(Slots(region, theirs.outputs))

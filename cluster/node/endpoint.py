@@ -11,7 +11,8 @@ from typing import Any
 from squall.actors.net.stream import TlsSettings
 from squall.actors.net.triton_control import Control, ControlError, authority
 from squall.models.spec import ModelSpec, is_decoupled
-from squall.scenarios.config.scenario import ModelConfig, Scenario
+from squall.scenarios.config.models.model import ModelConfig
+from squall.scenarios.config.scenario import Scenario
 from squall.scenarios.config.servers import ServerConfig
 from squall.scenarios.errors import TargetError
 

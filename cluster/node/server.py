@@ -30,7 +30,7 @@ from squall.cluster.node.server_environment import server_environment
 from squall.cluster.node.stub_watch import StubWatch, stubs_below
 from squall.cluster.node.triton_home import find_triton
 from squall.models.repository import ComputeConfig, ServingConfig, write_repository
-from squall.scenarios.config.scenario import ModelConfig
+from squall.scenarios.config.models.model import ModelConfig
 from squall.scenarios.config.servers import ServerConfig
 from squall.scenarios.errors import TargetError
 from squall.scenarios.units import NS_PER_S

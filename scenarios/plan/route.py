@@ -26,6 +26,7 @@ from squall.scenarios.plan.deal import affinity_of
 from squall.scenarios.plan.growing import PIECE_ROWS, Column, pieces
 from squall.scenarios.plan.hashing import mix64
 from squall.scenarios.plan.plan import Plan
+from squall.scenarios.shares.ranges import models_of
 from squall.scenarios.sizes import LARGEST_ARRIVAL_COUNT, LARGEST_SERVER_COUNT
 from squall.scenarios.traces.parts.part import session_number
 
@@ -39,7 +40,12 @@ _Rule = Callable[[NDArray[np.int64], _Affinity], _Targets]
 
 
 def route(
-    plan: Plan, routing: RoutingConfig, weights: Sequence[float], seed: int, folder: Path | None = None
+    plan: Plan,
+    routing: RoutingConfig,
+    weights: Sequence[float],
+    seed: int,
+    folder: Path | None = None,
+    served: Sequence[Sequence[int]] = (),
 ) -> Plan:
     """The whole plan with the server of each arrival, one of as many as there are `weights`.
 
@@ -48,10 +54,12 @@ def route(
     leaves it all. `random`, `weighted`: a hash of seq. `sticky`: a hash of the session. `trace`: the
     server of the session's name, else a hash of the session, whatever the seed. `mirror`: each arrival once for
     every server, at the same instant and with the same request; seq becomes seq · servers + server. `folder` takes the
-    temporary files of a plan that is kept in files.
+    temporary files of a plan that is kept in files. `served`: the servers of each model, sorted; where some do not
+    serve all, an arrival goes to one of those of its model by the same rule, `round-robin` over the arrivals of that
+    model.
 
     Raises ScenarioError for more arrivals than a plan takes, ValueError for a plan that is routed already and, where
-    routing is `sticky` or `trace`, one without affinity.
+    routing is `sticky` or `trace`, one without affinity, and for a rule that knows no models.
     """
     n_servers = _n_servers(weights)
     if plan.target is not None:
@@ -62,8 +70,15 @@ def route(
         return _mirrored(plan, n_servers, folder)
     if routing.kind in ("sticky", "trace") and plan.affinity is None:
         raise ValueError(f"{routing.kind} routing needs the affinity of the arrivals")
-    rule, target = _rule(routing, weights, seed), Column("<u1", folder)
+    target = Column("<u1", folder)
     affinity: NDArray[Any] = plan.seq if plan.affinity is None else plan.affinity  # no other kind looks at it
+    if any(len(servers) < n_servers for servers in served):
+        by_model = _ByModel(routing, weights, seed, served)
+        for piece in pieces([plan.seq, affinity, plan.variant]):
+            models = models_of(plan.variant[piece], plan.models)
+            target.append(by_model.targets(models, plan.seq[piece], affinity[piece]))
+        return replace(plan, target=target.join())
+    rule = _rule(routing, weights, seed)
     for piece in pieces([plan.seq, affinity]):
         target.append(rule(plan.seq[piece], affinity[piece]))
     return replace(plan, target=target.join())
@@ -112,6 +127,30 @@ def _rule(routing: RoutingConfig, weights: Sequence[float], seed: int) -> _Rule:
         return lambda _, affinity: _named(affinity, n_servers)
     bounds = _bounds(weights if routing.kind == "weighted" else [1.0] * n_servers)
     return lambda seq, _: np.searchsorted(bounds, mix64(seq, salt), side="right").astype(np.uint8)
+
+
+class _ByModel:
+    """The rule of a kind among the servers of each model."""
+
+    def __init__(
+        self, routing: RoutingConfig, weights: Sequence[float], seed: int, served: Sequence[Sequence[int]]
+    ) -> None:
+        if routing.kind == "trace":
+            raise ValueError("trace routing names servers, whichever model they serve")
+        self._is_in_turn = routing.kind == "round-robin"
+        self._servers = [np.array(servers, np.uint8) for servers in served]
+        self._rules = [_rule(routing, [weights[server] for server in servers], seed) for servers in served]
+        self._n_before = [0] * len(served)
+
+    def targets(self, models: NDArray[np.int64], seq: NDArray[np.int64], affinity: _Affinity) -> _Targets:
+        """The server of each of the next arrivals, (n,)."""
+        found = np.empty(seq.size, np.uint8)
+        for model, (servers, rule) in enumerate(zip(self._servers, self._rules, strict=True)):
+            places = np.flatnonzero(models == model)
+            numbers = self._n_before[model] + np.arange(places.size) if self._is_in_turn else seq[places]
+            self._n_before[model] += places.size
+            found[places] = servers[rule(numbers, affinity[places])]
+        return found
 
 
 def _named(affinity: _Affinity, n_servers: int) -> _Targets:

@@ -25,4 +25,4 @@ def routed(plan: Plan | ClosedPlan, scenario: Scenario, entries: Sequence[Server
     routing, weights = scenario.clients.routing, [entry.weight for entry in entries]
     if isinstance(plan, ClosedPlan):
         return route_closed(plan, routing, weights, scenario.seed)
-    return route(plan, routing, weights, scenario.seed)
+    return route(plan, routing, weights, scenario.seed, served=scenario.served_at(len(entries)))

@@ -1,4 +1,4 @@
-"""Whether promises are about what a scenario has: its phases, servers, model and kind of load."""
+"""Whether promises are about what a scenario has: its phases, servers, models and kind of load."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def refuse_strangers(
     promises: Sequence[Promise],
     phases_ns: Mapping[str, int],
     servers: Sequence[str] | None,
-    model: str,
+    models: Sequence[str],
     is_closed: bool,
 ) -> None:
     """Raises ValueError for a tag that names nothing of the scenario. `phases_ns`: the measured phases and how long
@@ -23,8 +23,9 @@ def refuse_strangers(
             raise ValueError(f"{one.key}: no measured phase {scope.phase!r}, there is {_listed(phases_ns)}")
         if scope.server is not None and servers is not None and scope.server not in servers:
             raise ValueError(f"{one.key}: no server {scope.server!r}, there is {_listed(servers)}")
-        if scope.model is not None and scope.model != model:
-            raise ValueError(f"{one.key}: the model under load is {model!r}")
+        if scope.model is not None and scope.model not in models:
+            are = "model under load is" if len(models) == 1 else "models under load are"
+            raise ValueError(f"{one.key}: the {are} {', '.join(map(repr, models))}")
         if is_closed:
             _refuse_schedule(one)
         own = [ns for name, ns in phases_ns.items() if scope.phase in (None, name)]

@@ -27,7 +27,7 @@ from squall.cluster.node.server import TritonServer
 from squall.models.made import make_inputs
 from squall.models.payload import PREFIX, encode_body, encode_id
 from squall.models.spec import ModelSpec
-from squall.scenarios.config.scenario import ModelConfig
+from squall.scenarios.config.models.model import ModelConfig
 from squall.scenarios.config.servers import ServerConfig
 
 REQUEST_ID = encode_id(42).decode()

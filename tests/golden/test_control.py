@@ -17,7 +17,7 @@ from squall.actors.net.triton_control import Control, ControlError
 from squall.actors.sampling.triton_source import TritonSource
 from squall.cluster.cli import app
 from squall.cluster.node.endpoint import attach
-from squall.scenarios.config.scenario import ModelConfig
+from squall.scenarios.config.models.model import ModelConfig
 from squall.scenarios.config.servers import ServerConfig
 from squall.scenarios.errors import TargetError
 from tests.certificates import Authority

@@ -81,7 +81,7 @@ def _chosen(wanted: Wanted, name: str | None) -> tuple[ServedModel, list[Endpoin
     from squall.cluster.commands.drafting.served import served_models
     from squall.cluster.node.endpoint import attach, default_tls
     from squall.scenarios.config.loader import section_from_mapping
-    from squall.scenarios.config.scenario import ModelConfig
+    from squall.scenarios.config.models.model import ModelConfig
     from squall.scenarios.config.servers import ServerConfig
 
     ports = {} if wanted.grpc_port is None else {"grpc_port": wanted.grpc_port}

@@ -14,7 +14,7 @@ from squall.cluster.commands.perf.asked import Asked
 from squall.cluster.node.endpoint import attach
 from squall.models.spec import ModelSpec
 from squall.scenarios.config.loader import section_from_mapping
-from squall.scenarios.config.scenario import ModelConfig
+from squall.scenarios.config.models.model import ModelConfig
 from squall.scenarios.config.servers import ServerConfig, TlsConfig
 from squall.scenarios.errors import ScenarioError, TargetError
 

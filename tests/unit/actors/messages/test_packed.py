@@ -33,7 +33,7 @@ SPEC = ModelSpec(
     (TensorSpec("O", "FP32", (2,)),),
     8,
 )
-TARGETS = tuple(TargetSettings(f"server-{n}", "127.0.0.1", 8_000 + n, SPEC) for n in range(3))
+TARGETS = tuple(TargetSettings(f"server-{n}", "127.0.0.1", 8_000 + n, (SPEC,)) for n in range(3))
 KINDS = [(1, 0), (1, 3), (2, 1), (1, 70_000), (4, 2)]
 PROTOCOLS = ("http", "grpc")
 HEADERS = {"x": "y"}

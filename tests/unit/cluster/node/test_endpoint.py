@@ -8,7 +8,7 @@ import pytest
 
 import squall.cluster.node.endpoint
 from squall.cluster.node.endpoint import attach, latest
-from squall.scenarios.config.scenario import ModelConfig
+from squall.scenarios.config.models.model import ModelConfig
 from squall.scenarios.config.servers import ServerConfig
 from squall.scenarios.errors import TargetError
 from tests.scripted_control import ScriptedControl
