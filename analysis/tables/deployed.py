@@ -109,8 +109,20 @@ class ServerScheduling:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ModelFacts:
+    """A model under load of a server."""
+
+    model: Annotated[str | None, "its name"] = None
+    version: Annotated[str | None, "its version"] = None
+    steps: Annotated[
+        tuple[str, ...], "of an ensemble the models behind it, in order, as often as a request passes them"
+    ] = ()
+    batch_record: Annotated[bool | None, "the model writes a record of each batch"] = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class ServerFacts:
-    """A server under load."""
+    """A server under load. `model`, `version`, `steps` and `batch_record` are of the first model under load there."""
 
     node: Annotated[str, "its node; of a server elsewhere the driver's"]
     model: Annotated[str | None, "model under load"] = None
@@ -142,6 +154,17 @@ class ServerFacts:
         Since(5),
         "age of its oldest process before the load, where that can be looked at",
     ] = None
+    others: Annotated[
+        tuple[ModelFacts, ...], LEFT_OUT, Since(5), "further models under load there, in the scenario's order"
+    ] = ()
+
+    @property
+    def models(self) -> tuple[ModelFacts, ...]:
+        """All models under load there, the first one first; empty where not even that one is known."""
+        first = ModelFacts(
+            model=self.model, version=self.version, steps=self.steps, batch_record=self.batch_record
+        )
+        return (first, *self.others) if self.model is not None else ()
 
 
 @dataclass(frozen=True, kw_only=True)
