@@ -299,7 +299,7 @@ class LoadWorker:
     def _encode(
         self, plan: Plan | ClosedPlan, keys: Sequence[TemplateKey], models: Sequence[int]
     ) -> dict[TemplateKey, Template]:
-        """Every request that is needed, `keys` sorted; servers of one model get the same inputs, which are made once."""
+        """Every request of `keys`, which are sorted; servers of one model get the same inputs, which are made once."""
         settings = self._settings
         kinds: dict[tuple[int, int], list[Kind]] = {}
         for (number, rows, variant), model in zip(keys, models, strict=True):
@@ -310,7 +310,9 @@ class LoadWorker:
             target, own = settings.targets[number], settings.models[model]
             spec, first = target.specs[model], plan.models[model].first if plan.models else 0
             if spec is None:
-                raise ClusterError(f"the plan sends requests to {target.name} for a model that it does not serve")
+                raise ClusterError(
+                    f"the plan sends requests to {target.name} for a model that it does not serve"
+                )
             for rows, variant in of_model:
                 if (spec, (rows, variant)) not in made:
                     made[spec, (rows, variant)] = make_inputs(

@@ -59,8 +59,8 @@ class Template(ABC):
     the server that it is for, among those of the worker. `is_json`: over HTTP, its tensors and those of its reply
     are in the JSON. `known`: the layout of the last reply that was found right, if
     there was one; requests for one server, of so many rows, may share it. `n_between_bytes`: of what each request has
-    of its own between id and tail. `number`: among those of a file of encoded requests, where it is of one. `kind`: number of the
-    model's name among those of the worker.
+    of its own between id and tail. `number`: among those of a file of encoded requests, where it is of one. `kind`:
+    number of the model's name among those of the worker.
     """
 
     head: bytes

@@ -79,7 +79,9 @@ class PhaseConfig(Section):
     speed: Annotated[Ratio, AfterValidator(_none_of_one)] | None = None  # None: 1
     timeout_ns: PositiveDuration | None = Field(default=None, alias="timeout")  # else that of the clients
     rows: RowsConfig | None = None  # else those of the clients
-    shares: dict[Text, Share] | None = None  # by model, one that is left out has none; else those of the models
+    shares: dict[Text, Share] | None = (
+        None  # by model, one that is left out has none; else those of the models
+    )
 
     @model_validator(mode="after")
     def _arrivals_by_kind(self) -> PhaseConfig:
@@ -176,7 +178,7 @@ class Scenario(Section):
             self._refuse_session_elsewhere(where, server)
             refuse_tls_without_its_server(self.clients.tls, self.clients.protocol, where, server)
             self._refuse_close_recordings(server)
-        for where, one in zip(self._model_keys(), self.each_model(), strict=True):
+        for where, one in zip(self.model_keys, self.each_model(), strict=True):
             check = one.clients.check
             if check is not None and check.is_of_zoo and one.model.repository is not None:
                 raise ValueError(
@@ -205,7 +207,12 @@ class Scenario(Section):
             phases = self.phases
             if entry.rows is not None:
                 phases = tuple(phase.model_copy(update={"rows": None}) for phase in phases)
-            own = {"lone": entry, "several": None, "phases": phases, "clients": entry.clients_of(self.clients)}
+            own = {
+                "lone": entry,
+                "several": None,
+                "phases": phases,
+                "clients": entry.clients_of(self.clients),
+            }
             found.append(self.model_copy(update=own))
         return tuple(found)
 
@@ -237,7 +244,8 @@ class Scenario(Section):
         """How many rows the requests of a phase carry: its own law, else that of the clients."""
         return phase.rows if phase.rows is not None else self.clients.rows
 
-    def _model_keys(self) -> tuple[str, ...]:
+    @property
+    def model_keys(self) -> tuple[str, ...]:
         """The key path of each model."""
         return ("model",) if self.several is None else tuple(f"models[{i}]" for i in range(len(self.several)))
 

@@ -201,12 +201,17 @@ class _Draft:
         """Rows and variants of requests to several models: each by the law of its model, from streams of its own."""
         scenario, dtype = self._scenario, self._of_variant
         loads = model_loads(scenario, index)
-        numbers = [drawn_models([one.share for one in loads], stream(self._seed, "models", index)) for _ in "12"]
+        numbers = [
+            drawn_models([one.share for one in loads], stream(self._seed, "models", index)) for _ in "12"
+        ]
         rows = [
-            _rows_draw(one.rows, stream(self._seed, "rows", index, number)) for number, one in enumerate(loads)
+            _rows_draw(one.rows, stream(self._seed, "rows", index, number))
+            for number, one in enumerate(loads)
         ]
         variants = [
-            shifted(drawn(None, one.n_variants, stream(self._seed, "variants", index, number)), one.first, dtype)
+            shifted(
+                drawn(None, one.n_variants, stream(self._seed, "variants", index, number)), one.first, dtype
+            )
             for number, one in enumerate(variant_ranges(scenario))
         ]
         self._columns["rows"].fill(count, mixed(numbers[0], rows, np.int32))

@@ -121,7 +121,7 @@ def real_triton(
     http_port, grpc_port = _free_ports(2)
     ports = ServerConfig.model_validate({"http_port": http_port, "grpc_port": grpc_port})
     with tempfile.TemporaryDirectory(prefix="squall-bench-") as folder:
-        server = TritonServer(model, ports, Path(folder), None, has_gpu=False)
+        server = TritonServer([model], ports, Path(folder), None, has_gpu=False)
         try:
             endpoint = server.start()
             yield Target(

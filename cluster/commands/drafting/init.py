@@ -95,7 +95,9 @@ def _chosen(wanted: Wanted, name: str | None) -> tuple[ServedModel, list[Endpoin
     asked = section_from_mapping(
         ModelConfig, {"name": name or found[0].name, "version": wanted.version}, "--model"
     )
-    endpoints = [attach(asked, one, default_tls(url)) for url, one in zip(wanted.urls, servers, strict=True)]
+    endpoints = [
+        attach([asked], one, default_tls(url)) for url, one in zip(wanted.urls, servers, strict=True)
+    ]
     if not found:
         raise TargetError(f"model {asked.name!r} was unloaded while it was asked for at {wanted.urls[0]}")
     _refuse_what_cannot_be_loaded(found[0], wanted, endpoints)

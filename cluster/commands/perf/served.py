@@ -86,7 +86,7 @@ def ask(asked: Asked, place: Place) -> Served:
     model = section_from_mapping(ModelConfig, {"name": asked.model, **_version(asked)}, "-m, -x")
     server = section_from_mapping(ServerConfig, {"url": place.url}, "-u")
     try:
-        endpoint = attach(model, server, tls)
+        endpoint = attach([model], server, tls)
     except TargetError as error:
         if asked.protocol == "http" or asked.http_url is not None:
             raise

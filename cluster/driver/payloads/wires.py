@@ -30,6 +30,9 @@ def stream_rule(scenario: Scenario, specs: Sequence[ModelSpec]) -> StreamRule | 
 
     Raises ScenarioError where the scenario asks what streams cannot do, or names an output that the model has not.
     """
+    if scenario.several is not None:
+        _refuse_of_one_model(scenario, specs)
+        return None
     clients, specs = scenario.clients, [asked_of(scenario, spec) for spec in specs]
     decoupled = [spec.name for spec in specs if spec.is_decoupled]
     if clients.stream is None and not decoupled:
@@ -63,6 +66,22 @@ def stream_rule(scenario: Scenario, specs: Sequence[ModelSpec]) -> StreamRule | 
     if config.cancel is None:
         return StreamRule(config.tokens)
     return StreamRule(config.tokens, config.cancel.share, config.cancel.after)
+
+
+def _refuse_of_one_model(scenario: Scenario, specs: Sequence[ModelSpec]) -> None:
+    """Raises ScenarioError for what only a scenario with one model can load."""
+    for spec in specs:
+        what = (
+            "decoupled, or a step of it is" if spec.is_decoupled else "stateful" if spec.is_stateful else None
+        )
+        if what is not None:
+            raise ScenarioError(
+                f"models.{spec.name}: it is {what}, and such a model is loaded alone; use model instead of models"
+            )
+    if any(one.metric == "first_response" for one in scenario.promises or ()):
+        raise ScenarioError(
+            "promises.first_response: several models answer with one reply each; promise response times"
+        )
 
 
 def sequence_rule(

@@ -28,7 +28,9 @@ class ModelEntry(ModelConfig):
     """One of several models: its share of the requests to those of the others, and what is other than in `clients`."""
 
     share: Share = 1.0
-    servers: Annotated[tuple[Whole | Text, ...], Field(min_length=1)] | None = None  # that serve it; none: all
+    servers: Annotated[tuple[Whole | Text, ...], Field(min_length=1)] | None = (
+        None  # that serve it; none: all
+    )
     rows: RowsConfig | None = None  # in every phase
     inputs: dict[str, InputConfig] | None = None
     request: RequestConfig | None = None
@@ -46,7 +48,9 @@ ModelsField = Annotated[tuple[ModelEntry, ...], Field(min_length=2, max_length=L
 
 def served_at(models: Sequence[ModelEntry], n_servers: int) -> tuple[tuple[int, ...], ...]:
     """The servers of each model, by their numbers, sorted. Raises ValueError for one that there is not."""
-    return tuple(_servers_of(entry, f"models[{index}].servers", n_servers) for index, entry in enumerate(models))
+    return tuple(
+        _servers_of(entry, f"models[{index}].servers", n_servers) for index, entry in enumerate(models)
+    )
 
 
 def _servers_of(entry: ModelEntry, where: str, n_servers: int) -> tuple[int, ...]:
@@ -107,7 +111,9 @@ def _refuse_bad_places(
         return
     where = f"models[{placed[0]}].servers"
     if n_servers is None:
-        raise ValueError(f"{where}: only the nodes say how many servers there are; write servers as a list, or its count")
+        raise ValueError(
+            f"{where}: only the nodes say how many servers there are; write servers as a list, or its count"
+        )
     of_model = served_at(models, n_servers)
     idle = set(range(n_servers)) - {server for servers in of_model for server in servers}
     if idle:
@@ -126,9 +132,7 @@ def _refuse_bad_places(
         )
 
 
-def shares_of(
-    models: Sequence[ModelEntry], own: Mapping[str, float] | None, where: str
-) -> tuple[float, ...]:
+def shares_of(models: Sequence[ModelEntry], own: Mapping[str, float] | None, where: str) -> tuple[float, ...]:
     """Of each model, in order, where a phase at `where` has shares of its `own` or none. Raises ValueError for a model
     that there is not, and where nothing is left."""
     names = [entry.name for entry in models]

@@ -144,7 +144,7 @@ def test_a_lane_takes_no_names(bench: Bench) -> None:
 
 
 def test_what_is_packed_row_by_row_reads_as_the_records_that_both_know() -> None:
-    values = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12)
+    values = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13)
     assert np.frombuffer(_PACK.pack(*values), _RECORD)[0].tolist() == values
 
 

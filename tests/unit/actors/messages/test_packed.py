@@ -84,7 +84,7 @@ def test_a_packed_request_is_the_one_that_would_be_encoded(tmp_path: Path, wire:
     expected = {
         key: one
         for number, target in enumerate(TARGETS)
-        for key, one in encoded(target, number, wire, inputs(most), None, {}).items()
+        for key, one in encoded(target, SPEC, number, wire, inputs(most), None, {}).items()
     }
     assert dict(ByKey(found)) == expected
     assert {type(one) for one in found} == {type(one) for one in expected.values()}

@@ -229,7 +229,9 @@ def test_an_optional_input_may_be_missing(names: set[str]) -> None:
     every = make_inputs(HINTED, 2, 0, 1)
     inputs = {(2, 0): {name: every[name] for name in every if name in names}}
     target = TargetSettings("server-0", "h", 8000, (HINTED,))
-    made = {one: encoded(target, target.spec, 0, Wire(one), inputs, None, {})[0, 2, 0] for one in ("http", "grpc")}
+    made = {
+        one: encoded(target, target.spec, 0, Wire(one), inputs, None, {})[0, 2, 0] for one in ("http", "grpc")
+    }
     in_json = encoded(target, target.spec, 0, Wire("http", options=JSON), inputs, None, {})[0, 2, 0]
     assert {one["name"] for one in http_content(made["http"])["inputs"]} == names  # type: ignore[arg-type]
     message = grpc_content(made["grpc"])  # type: ignore[arg-type]

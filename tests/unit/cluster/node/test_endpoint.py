@@ -39,7 +39,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> type[ScriptedControl]:
 
 def attached(version: str | None = None, name: str = "vers", **ports: int) -> Any:
     model = ModelConfig(name=name, version=version)
-    return attach(model, ServerConfig(url="http://h:8000", **ports))
+    return attach([model], ServerConfig(url="http://h:8000", **ports))
 
 
 @pytest.mark.parametrize(("given", "served"), [(None, "10"), ("2", "2")])
