@@ -33,8 +33,9 @@ class Lane:
         state: tuple[int, int, int], stream_window: int, frame_bytes: int, n_most_streams: int, target: int,
     ) -> None: ...  # fmt: skip
     def add_template(
-        self, head: bytes, tail: bytes, rows: int, n_bytes: int, check_every: int, target: int, layout: int
-    ) -> int: ...
+        self, head: bytes, tail: bytes, rows: int, n_bytes: int, check_every: int, target: int, layout: int,
+        kind: int = 0,
+    ) -> int: ...  # fmt: skip
     def add_templates(
         self,
         tails: memoryview,

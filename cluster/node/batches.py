@@ -23,8 +23,8 @@ def read_batches(folder: Path, labels: Mapping[str, str], losses: list[str]) -> 
     """Tables of at most 20,000 rows, instants on the node's monotonic clock.
 
     `labels`: run, node, server, model and version of every row; of a file in MODEL/VERSION/ these two are its own,
-    where a server has several models that record. A line cut off by the server's end, and records the model could not write,
-    are told in `losses`.
+    where a server has several models that record. A line cut off by the server's end, and records the model could
+    not write, are told in `losses`.
     """
     for path in sorted([*folder.glob("*.jsonl"), *folder.glob("*/*/*.jsonl")]):
         if path.parent != folder:

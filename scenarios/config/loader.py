@@ -150,7 +150,9 @@ def resolve_paths(mapping: dict[str, Any], folder: Path) -> None:
     clients, models = mapping.get("clients"), mapping.get("models")
     asked = [one for one in (clients, *(models if isinstance(models, list) else ())) if isinstance(one, dict)]
     rows = [section for one in asked for section in _sections(one.get("rows"))]
-    paths = [(section, "file") for section in (*_sections(mapping.get("phases")), *rows)]
+    paths: list[tuple[Any, str]] = [
+        (section, "file") for section in (*_sections(mapping.get("phases")), *rows)
+    ]
     paths += [(one, "repository") for one in (mapping.get("model"), *asked)]
     paths += [(one.get("data"), "path") for one in asked]
     checks = [one.get("check") for one in asked]

@@ -30,4 +30,5 @@ def models_of(variants: Any, ranges: Sequence[VariantRange]) -> NDArray[np.int64
     if not ranges:
         return np.zeros(np.shape(variants), np.int64)
     firsts = np.array([one.first for one in ranges], np.int64)
-    return np.searchsorted(firsts, variants, side="right") - 1
+    found: NDArray[np.int64] = np.searchsorted(firsts, variants, side="right").astype(np.int64) - 1
+    return found

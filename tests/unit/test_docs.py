@@ -25,6 +25,7 @@ from squall.scenarios.config.clients import rows as rows_config
 from squall.scenarios.config.clients.check import ValueCheckConfig
 from squall.scenarios.config.clients.request import RequestConfig
 from squall.scenarios.config.loader import load_scenario, scenario_from_mapping
+from squall.scenarios.config.models.model import ModelConfig
 from squall.scenarios.config.profile import ProfileConfig
 from squall.scenarios.config.records import RecordsConfig
 from squall.scenarios.traces.parts.options import Repair, TraceFormat
@@ -35,7 +36,7 @@ ARRIVALS_DOC = (ROOT / "docs" / "arrivals.md").read_text(encoding="utf-8")
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 SECTIONS: dict[str, type[BaseModel]] = {
-    "## `model`": scenario.ModelConfig,
+    "## `model`": ModelConfig,
     "## `server`": servers.ServerConfig,
     "## `clients`": client.ClientConfig,
     "## What a request says": RequestConfig,
@@ -48,7 +49,7 @@ SECTIONS: dict[str, type[BaseModel]] = {
     "## `records`": RecordsConfig,
 }
 MINIMAL: dict[type[BaseModel], dict[str, Any]] = {
-    scenario.ModelConfig: {"name": "x"},
+    ModelConfig: {"name": "x"},
     scenario.PhaseConfig: {"name": "x", "kind": "drain", "duration": "1s"},
 }
 
