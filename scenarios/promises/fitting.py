@@ -16,7 +16,7 @@ def refuse_strangers(
     is_closed: bool,
 ) -> None:
     """Raises ValueError for a tag that names nothing of the scenario. `phases_ns`: the measured phases and how long
-    they are; `servers` None: only the nodes say."""
+    they are; `servers` None: only the nodes say; `models`: those under load."""
     for one in promises:
         scope = one.scope
         if scope.phase is not None and scope.phase not in phases_ns:
@@ -24,8 +24,8 @@ def refuse_strangers(
         if scope.server is not None and servers is not None and scope.server not in servers:
             raise ValueError(f"{one.key}: no server {scope.server!r}, there is {_listed(servers)}")
         if scope.model is not None and scope.model not in models:
-            are = "model under load is" if len(models) == 1 else "models under load are"
-            raise ValueError(f"{one.key}: the {are} {', '.join(map(repr, models))}")
+            what = "model under load is" if len(models) == 1 else "models under load are"
+            raise ValueError(f"{one.key}: the {what} {', '.join(map(repr, models))}")
         if is_closed:
             _refuse_schedule(one)
         own = [ns for name, ns in phases_ns.items() if scope.phase in (None, name)]
