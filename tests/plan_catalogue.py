@@ -162,7 +162,13 @@ def _scenario(mapping: Mapped) -> Scenario:
     servers, models = mapping.pop("servers", None), mapping.pop("models", None)
     phases = [{"name": "load", "kind": "measure", "duration": DURATION} | mapping]
     phases += [{"name": "drain", "kind": "drain", "duration": "1s"}]
-    whole: Mapped = {"name": "digest", "seed": 20261122, "clients": clients, "phases": phases, "servers": servers}
+    whole: Mapped = {
+        "name": "digest",
+        "seed": 20261122,
+        "clients": clients,
+        "phases": phases,
+        "servers": servers,
+    }
     if models is None:
         whole["model"] = {"name": "any", "max_batch_size": 2**31 - 1}
     else:
