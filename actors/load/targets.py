@@ -42,6 +42,7 @@ from squall.models.spec import ModelSpec
 from squall.scenarios.errors import ClusterError, TargetError
 from squall.scenarios.plan.closed import ClosedPlan
 from squall.scenarios.plan.plan import Plan
+from squall.scenarios.shares.ranges import models_of
 
 LARGEST_TARGET_COUNT = 64
 Inputs = Mapping[Kind, Mapping[str, NDArray[np.generic]]]
@@ -107,8 +108,9 @@ def keys_needed(plan: Plan | ClosedPlan, n_targets: int, choice: Choice) -> set[
         kinds = plan.request_kinds() if isinstance(plan, ClosedPlan) else templates_needed(plan)
         return {(number, *kind) for number in range(n_targets) for kind in kinds}
     if isinstance(plan, ClosedPlan):
-        used = {0} if target is None else set(np.unique(target).tolist())
-        return {(number, *kind) for number in used for kind in plan.request_kinds()}
+        kinds, used = plan.request_kinds(), plan.servers_used()
+        models = models_of([variant for _, variant in kinds], plan.models).tolist()
+        return {(number, *kind) for kind, model in zip(kinds, models, strict=True) for number in used[model]}
     if target is None:
         return {(0, *kind) for kind in templates_needed(plan)}
     return {
@@ -239,15 +241,18 @@ def pack(
     writer.add(*kind, wire.template("", spec, inputs, kind[0], _NO_PLACES).tail, 0, layout)
 
 
-def shared(target: TargetSettings, name: str, inputs: Inputs) -> tuple[Region | None, Mapping[Kind, Places]]:
-    """The inputs in shared memory, in a region `name` of which the server was told; none where it has no such.
+def shared(
+    target: TargetSettings, spec: ModelSpec, name: str, inputs: Inputs
+) -> tuple[Region | None, Mapping[Kind, Places]]:
+    """The inputs to one of its models in shared memory, in a region `name` of which the server was told; none where it
+    has no such.
 
     Raises TargetError where the server does not take it, ClusterError where the memory cannot be had, ScenarioError
     where an output has no fixed size.
     """
     if target.shared_memory is None:
         return None, {}
-    region, places = place_tensors(name, target.spec, inputs, target.shared_memory)
+    region, places = place_tensors(name, spec, inputs, target.shared_memory)
     try:
         register(region, target.shared_memory)
     except TargetError:

@@ -319,8 +319,8 @@ class LoadWorker:
                         spec, rows, variant - first, settings.seed, own.shapes, own.made
                     )
             inputs = {kind: made[spec, kind] for kind in of_model}
-            name = region_name(settings.run, settings.worker, number, settings.part)
-            region, places = shared(target, name, inputs)
+            name = region_name(settings.run, settings.worker, number, settings.part, model)
+            region, places = shared(target, spec, name, inputs)
             if region is not None:
                 self._regions.append(region)
             wire = replace(self._wire, options=own.options)

@@ -264,9 +264,7 @@ class Scenario(Section):
         if self.several is None:
             return
         entries = self.server_entries()
-        refuse_bad_models(
-            self.several, self.clients, None if entries is None else len(entries), self._is_closed
-        )
+        refuse_bad_models(self.several, self.clients, None if entries is None else len(entries))
         for phase in self.phases:
             refuse_trace_rows(f"phases.{phase.name}.rows", phase.rows)
             if phase.arrivals is not None:

@@ -76,15 +76,15 @@ class ClosedPlan:
     n_variants: int
     seed: int
     target: NDArray[np.uint8] | None = (
-        None  # index of each user's server, as `users`; None: there is one, or the worker chooses
+        None  # index of each user's server, (users,), or of its server for each model where some do not serve all,
+        # (users, models); None: there is one, or the worker chooses
     )
     order: DrawnOrder | None = None  # of the entries of data, where variants are these; None: equally often
     models: tuple[VariantRange, ...] = ()  # which variants are whose, where there are several; else empty
 
     def __post_init__(self) -> None:
-        if self.target is not None and (
-            self.target.dtype != np.uint8 or self.target.shape != self.users.shape
-        ):
+        shapes = (self.users.shape, (*self.users.shape, len(self.models)))
+        if self.target is not None and (self.target.dtype != np.uint8 or self.target.shape not in shapes):
             raise ValueError(f"target must be uint8 of shape {self.users.shape}, an index for each user")
 
     def __len__(self) -> int:
@@ -118,6 +118,21 @@ class ClosedPlan:
         if closed is None or user >= closed.n_users:
             return None
         return self.spans[phase].start_ns + closed.ramp_ns * user // closed.n_users
+
+    def targets_of(self, user: int) -> list[int]:
+        """The server of the user at that place for each model, 0 where there is one."""
+        n_models = max(len(self.models), 1)
+        if self.target is None:
+            return [0] * n_models
+        own = self.target[user]
+        return own.tolist() if self.target.ndim == 2 else [int(own)] * n_models
+
+    def servers_used(self) -> list[list[int]]:
+        """The servers at which some user here asks each model."""
+        n_models = max(len(self.models), 1)
+        if self.target is None or self.target.ndim == 1:
+            return [[0] if self.target is None else np.unique(self.target).tolist()] * n_models
+        return [np.unique(self.target[:, model]).tolist() for model in range(n_models)]
 
     def steps(self, user: int, phase: int) -> Iterator[Step]:
         """What `user` does in the phase, without end; before the first request nobody thinks.

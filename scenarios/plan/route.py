@@ -84,8 +84,15 @@ def route(
     return replace(plan, target=target.join())
 
 
-def route_closed(plan: ClosedPlan, routing: RoutingConfig, weights: Sequence[float], seed: int) -> ClosedPlan:
-    """The plan with the server of each user, who stays with it; the plan itself as `route` says.
+def route_closed(
+    plan: ClosedPlan,
+    routing: RoutingConfig,
+    weights: Sequence[float],
+    seed: int,
+    served: Sequence[Sequence[int]] = (),
+) -> ClosedPlan:
+    """The plan with the server of each user, who stays with it; the plan itself as `route` says. Where some servers do
+    not serve all models, a user has one for each model.
 
     The rules are those of arrivals, by the user's number; `sticky` takes each user for a session. Raises ScenarioError
     for `mirror`, ValueError for `trace`, which a scenario with users cannot have.
@@ -96,14 +103,25 @@ def route_closed(plan: ClosedPlan, routing: RoutingConfig, weights: Sequence[flo
         raise ValueError("users have no trace")
     if _n_servers(weights) == 1 or not routing.is_planned:
         return plan
-    rule = _rule(routing, weights, seed)
-    return replace(plan, target=rule(plan.users, affinity_of(None, plan.users)))
+    affinity = affinity_of(None, plan.users)
+    if any(len(servers) < len(weights) for servers in served):
+        found = [
+            np.array(servers, np.uint8)[
+                _rule(routing, [weights[server] for server in servers], seed)(plan.users, affinity)
+            ]
+            for servers in served
+        ]
+        return replace(plan, target=np.stack(found, axis=1))
+    return replace(plan, target=_rule(routing, weights, seed)(plan.users, affinity))
 
 
 def planned_by_server(plan: Plan | ClosedPlan, n_servers: int) -> list[int] | None:
-    """Arrivals of each server, or users of a closed loop; None where there are several and the workers choose."""
+    """Arrivals of each server, or users of a closed loop, each at all of its servers; None where there are several and
+    the workers choose."""
     if plan.target is None:
         return [len(plan)] if n_servers == 1 else None
+    if isinstance(plan, ClosedPlan) and plan.target.ndim == 2:
+        return [int((plan.target == server).any(axis=1).sum()) for server in range(n_servers)]
     counts = np.zeros(n_servers, np.int64)
     for piece in pieces([plan.target]):
         counts += np.bincount(plan.target[piece], minlength=n_servers)

@@ -90,12 +90,20 @@ def assert_counted_alike(store: RunStore, rows: dict[str, Any]) -> None:
     assert +counted == Counter(zip(rows["target"], rows["request_kind"], strict=True))
 
 
-@pytest.mark.parametrize("protocol", ["http", pytest.param("grpc", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "clients",
+    [
+        {"protocol": "http"},
+        pytest.param({"protocol": "grpc"}, marks=pytest.mark.slow),
+        pytest.param({"protocol": "http", "shared_memory": True}, marks=[pytest.mark.slow, pytest.mark.long]),
+    ],
+    ids=["http", "grpc", "shared memory"],
+)
 def test_three_models_of_one_server_are_asked_as_planned_and_answer_rightly(
-    joined: Bench, tmp_path: Path, protocol: str
+    joined: Bench, tmp_path: Path, clients: dict[str, Any]
 ) -> None:
     mapping = mapping_of(tmp_path)
-    mapping["clients"] |= {"protocol": protocol}
+    mapping["clients"] |= clients
     store = run_of(joined, mapping)
     rows, (kinds, plan) = columns(store), planned_kinds(mapping)
     assert set(rows["outcome"]) == {"ok"}

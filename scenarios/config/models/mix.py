@@ -17,7 +17,7 @@ from squall.scenarios.config.models.model import ModelConfig
 from squall.scenarios.sizes import LARGEST_MODEL_COUNT, LARGEST_VARIANT_COUNT
 
 Share = Annotated[Number, Field(ge=0)]
-_OF_ONE_MODEL: Final = ("data", "stream", "sequences", "shared_memory")
+_OF_ONE_MODEL: Final = ("data", "stream", "sequences")
 """Keys of `clients` that requests to several models cannot have yet."""
 _OWN_OF_CLIENTS: Final = ("rows", "inputs", "request", "check", "payload_variants")
 _BY_SERVER: Final = ("round-robin", "random", "weighted", "sticky")
@@ -68,9 +68,7 @@ def _servers_of(entry: ModelEntry, where: str, n_servers: int) -> tuple[int, ...
     return tuple(sorted(found))
 
 
-def refuse_bad_models(
-    models: Sequence[ModelEntry], clients: ClientConfig, n_servers: int | None, is_closed: bool
-) -> None:
+def refuse_bad_models(models: Sequence[ModelEntry], clients: ClientConfig, n_servers: int | None) -> None:
     """Raises ValueError for models, clients and servers that do not go together; `n_servers` None: the nodes say it."""
     names = [entry.name for entry in models]
     twice = [name for index, name in enumerate(names) if name in names[:index]]
@@ -90,7 +88,7 @@ def refuse_bad_models(
             raise ValueError(
                 f"models[{index}].request.binary: false is for protocol http, gRPC carries tensors as bytes"
             )
-    _refuse_bad_places(models, clients, n_servers, is_closed)
+    _refuse_bad_places(models, clients, n_servers)
 
 
 def refuse_trace_rows(where: str, rows: RowsConfig | None) -> None:
@@ -102,9 +100,7 @@ def refuse_trace_rows(where: str, rows: RowsConfig | None) -> None:
         )
 
 
-def _refuse_bad_places(
-    models: Sequence[ModelEntry], clients: ClientConfig, n_servers: int | None, is_closed: bool
-) -> None:
+def _refuse_bad_places(models: Sequence[ModelEntry], clients: ClientConfig, n_servers: int | None) -> None:
     """Servers that are not there, that serve nothing, or among which the routing cannot choose."""
     placed = [index for index, entry in enumerate(models) if entry.servers is not None]
     if not placed:
@@ -125,10 +121,6 @@ def _refuse_bad_places(
         raise ValueError(
             f"{where}: clients.routing {kind!r} is for servers that all serve the same models; use"
             f" {', '.join(_BY_SERVER)}"
-        )
-    if is_closed:
-        raise ValueError(
-            f"{where}: a user of a closed loop stays with one server, which must serve every model; leave it out"
         )
 
 

@@ -18,7 +18,7 @@ from squall.scenarios.errors import ScenarioError
 from squall.scenarios.plan.closed import ClosedPlan, deal_closed
 from squall.scenarios.plan.deal import affinity_of
 from squall.scenarios.plan.plan import Plan, deal, merge
-from squall.scenarios.plan.route import route
+from squall.scenarios.plan.route import planned_by_server, route
 from squall.scenarios.plan.routed import plan_run
 from squall.scenarios.shares.drawing import drawn_models
 from squall.scenarios.shares.ranges import VariantRange, models_of, ranges_of
@@ -205,6 +205,18 @@ def test_a_user_does_the_same_whichever_worker_it_belongs_to() -> None:
     assert list(islice(part.steps(1, 0), 200)) == list(islice(plan.steps(1, 0), 200))
     shared = closed_plan([MODELS[0] | {"share": 2}, *MODELS[1:]])
     assert shared.sha256() != plan.sha256() == closed_plan().sha256()
+
+
+def test_a_user_has_a_server_for_each_model_where_not_all_serve_all() -> None:
+    served = [MODELS[0] | {"servers": [1, 2]}, MODELS[1] | {"servers": [0, 2]}, MODELS[2]]
+    scenario = scenario_of(served, n_servers=3, closed=True)
+    plan = plan_run(scenario, scenario.server_entries())
+    assert isinstance(plan, ClosedPlan)
+    assert [plan.targets_of(user) for user in range(3)] == [[1, 0, 0], [2, 2, 1], [1, 0, 2]]
+    assert plan.servers_used() == [[1, 2], [0, 2], [0, 1, 2]]
+    assert planned_by_server(plan, 3) == [2, 3, 2]  # users that ask it anything
+    (_, part, _) = deal_closed(plan, 3)
+    assert part.targets_of(0) == [2, 2, 1]
 
 
 def test_ranges_follow_one_another_and_name_the_model_of_a_variant() -> None:
