@@ -34,8 +34,9 @@ class Lane:
     ) -> None: ...  # fmt: skip
     def set_between(self, base: bytes, flips: bytes) -> None: ...
     def add_template(
-        self, head: bytes, tail: bytes, rows: int, n_bytes: int, check_every: int, target: int, layout: int
-    ) -> int: ...
+        self, head: bytes, tail: bytes, rows: int, n_bytes: int, check_every: int, target: int, layout: int,
+        kind: int = 0,
+    ) -> int: ...  # fmt: skip
     def add_templates(
         self,
         tails: memoryview,

@@ -8,18 +8,19 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from squall.analysis.schema import arrow_schema
 from squall.analysis.tables.document import to_json
 from squall.analysis.tables.manifest import DataFacts, PlanFacts
-from squall.analysis.wording import count_text
+from squall.analysis.wording import count_text, share_text
 from squall.cluster.driver.client_workers import seats_of
 from squall.cluster.driver.intent import describe_plan, refuse_empty
 from squall.cluster.driver.payloads.packing import GivenRequests, check_without_spec, one_spec
 from squall.cluster.driver.payloads.wires import asked_of
 from squall.cluster.driver.preflight import server_addresses
 from squall.cluster.interrupts import Interrupts
-from squall.cluster.node.endpoint import attach, tls_of
+from squall.cluster.node.endpoint import Endpoint, attach, tls_of
 from squall.cluster.placement import Placement, place
 from squall.cluster.remote.session import Session
 from squall.models.spec import ModelSpec, TensorSpec, head_of, head_spec
@@ -30,6 +31,7 @@ from squall.scenarios.plan.growing import pieces
 from squall.scenarios.plan.plan import Plan
 from squall.scenarios.plan.route import planned_by_server
 from squall.scenarios.plan.routed import plan_run, routed
+from squall.scenarios.shares.ranges import models_of
 
 _PLAN_BYTES = 23
 """An arrival in a worker's memory: the columns of `Plan`, with its server."""
@@ -37,13 +39,15 @@ _PLAN_BYTES = 23
 
 @dataclass(frozen=True)
 class DryRun:
-    """See `dry_run`. `n_planned`: arrivals, or users of a closed loop; None where workers choose the server."""
+    """See `dry_run`. `n_planned`: arrivals, or users of a closed loop; None where workers choose the server. `models`:
+    of several, the share of each and its arrivals, None of a closed loop, by phase."""
 
     plan: dict[str, Any]
     servers: tuple[dict[str, Any], ...]
     clients: tuple[dict[str, Any], ...]
     note: str
     data: DataFacts | None = None
+    models: tuple[dict[str, Any], ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """For `--json`."""
@@ -53,6 +57,7 @@ class DryRun:
             "clients": list(self.clients),
             "note": self.note,
             **({} if self.data is None else {"data": to_json(self.data)}),
+            **({"models": list(self.models)} if self.models else {}),
         }
 
     def lines(self) -> list[str]:
@@ -65,6 +70,10 @@ class DryRun:
         if self.data is not None:
             data, n = self.data, count_text(self.data.n_entries)
             found.append(f"data      {data.path}: {data.format}, {n} entries; sha256 {data.sha256[:12]}")
+        for one in self.models:
+            told = [f"{_share_text(own)} of {name}" for name, own in one["phases"].items()]
+            served = "" if one["servers"] is None else f"; on {', '.join(one['servers'])}"
+            found.append(f"model     {one['name']}: {'; '.join(told)}{served}")
         for one in self.servers:
             gpus = "" if one["gpus"] is None else f", GPU {', '.join(map(str, one['gpus']))}"
             origin = one["url"] or f"started by squall, answers on {one['listens']}"
@@ -93,26 +102,80 @@ def dry_run(scenario: Scenario, ray_address: str | None, interrupts: Interrupts)
     facts = describe_plan(plan)
     refuse_empty(facts)
     addresses = server_addresses(scenario)
-    specs = [
-        asked_of(scenario, attach(scenario.model, one, tls_of(scenario, one)).spec)
-        for one in entries or ()
+    endpoints = [
+        attach(scenario.models_at(f"server-{number}"), one, tls_of(scenario, one))
+        for number, one in enumerate(entries or ())
         if one.url is not None
     ]
+    specs = [_spec(one, endpoints) for one in scenario.each_model()]
     with interrupts.allowed(), Session(ray_address) as session:
         nodes = session.nodes()
     placement = place(nodes, scenario, addresses)
     if entries is None:
         plan = routed(plan, scenario, [seat.entry for seat in placement.servers])
         facts = describe_plan(plan)
-    spec = specs[0] if specs else _head(scenario)
-    data = None if scenario.clients.data is None else _checked_data(scenario, plan, specs or [spec])
+    data = None
+    if scenario.clients.data is not None:
+        found = [asked_of(scenario, one.spec) for one in endpoints]
+        data = _checked_data(scenario, plan, found or specs)
     return DryRun(
         plan=_plan_facts(plan, facts),
         servers=_servers(plan, placement),
-        clients=_clients(scenario, plan, placement, spec),
+        clients=_clients(scenario, plan, placement, specs),
         note=placement.note,
         data=data,
+        models=_models(scenario, plan, [seat.name for seat in placement.servers]),
     )
+
+
+def _spec(one: Scenario, endpoints: Sequence[Endpoint]) -> ModelSpec | None:
+    """Of the one model of a scenario, as a server that runs has it, else as a head of the zoo; None: not known yet."""
+    for endpoint in endpoints:
+        spec = endpoint.spec_of(one.model.name)
+        if spec is not None:
+            return asked_of(one, spec)
+    return _head(one)
+
+
+def _models(
+    scenario: Scenario, plan: Plan | ClosedPlan, servers: Sequence[str]
+) -> tuple[dict[str, Any], ...]:
+    """Of several models; see `DryRun`."""
+    if scenario.several is None:
+        return ()
+    names, served = scenario.model_names, scenario.served_at(len(servers))
+    found: list[dict[str, Any]] = [
+        {
+            "name": name,
+            "servers": None if len(own) == len(servers) else [servers[i] for i in own],
+            "phases": {},
+        }
+        for name, own in zip(names, served, strict=True)
+    ]
+    n_of = None if isinstance(plan, ClosedPlan) else _by_phase_and_model(plan)
+    for index, phase in enumerate(scenario.phases):
+        if phase.arrivals is None:
+            continue
+        shares = scenario.shares_of(phase)
+        for number, one in enumerate(found):
+            n = None if n_of is None else int(n_of[index, number])
+            one["phases"][phase.name] = {"share": shares[number] / sum(shares), "n_planned": n}
+    return tuple(found)
+
+
+def _by_phase_and_model(plan: Plan) -> NDArray[np.int64]:
+    """Arrivals, (phases, models)."""
+    shape = len(plan.spans), len(plan.models)
+    found = np.zeros(shape[0] * shape[1], np.int64)
+    for piece in pieces([plan.phase, plan.variant]):
+        places = plan.phase[piece].astype(np.int64) * shape[1] + models_of(plan.variant[piece], plan.models)
+        found += np.bincount(places, minlength=found.size)
+    return found.reshape(shape)
+
+
+def _share_text(own: dict[str, Any]) -> str:
+    n = own["n_planned"]
+    return share_text(own["share"]) + ("" if n is None else f" ({count_text(n)} arrivals)")
 
 
 def _checked_data(
@@ -157,28 +220,34 @@ def _servers(plan: Plan | ClosedPlan, placement: Placement) -> tuple[dict[str, A
 
 
 def _clients(
-    scenario: Scenario, plan: Plan | ClosedPlan, placement: Placement, spec: ModelSpec | None
+    scenario: Scenario, plan: Plan | ClosedPlan, placement: Placement, specs: Sequence[ModelSpec | None]
 ) -> tuple[dict[str, Any], ...]:
     seats = seats_of(scenario.clients, placement)
     n_of, rows_of = _shares(plan, len(seats))
-    row_bytes = None if spec is None else [_mean_bytes(scenario, tensor) for tensor in spec.inputs]
-    request = scenario.clients.request
-    is_json = request is not None and not request.binary
-    per_row = (
-        None if row_bytes is None or None in row_bytes or is_json else sum(one or 0 for one in row_bytes)
-    )
+    per_row = [_row_bytes(one, spec) for one, spec in zip(scenario.each_model(), specs, strict=True)]
     is_open = isinstance(plan, Plan)
     found = []
     for node in dict.fromkeys(seats):
         mine = [index for index, seat in enumerate(seats) if seat == node]
-        n, rows = sum(n_of[index] for index in mine), sum(rows_of[index] for index in mine)
+        n, rows = sum(n_of[index] for index in mine), rows_of[mine].sum(axis=0).tolist()
+        n_bytes = [None if size is None else count * size for count, size in zip(rows, per_row, strict=True)]
+        is_known = is_open and None not in n_bytes
         found.append({
             "node": node.label, "n_workers": len(mine), "n_planned": n,
             "plan_bytes": n * _PLAN_BYTES,
             "record_bytes": n * _record_bytes() if is_open else None,
-            "input_bytes": round(rows * per_row) if is_open and per_row is not None else None,
+            "input_bytes": round(sum(one or 0 for one in n_bytes)) if is_known else None,
         })  # fmt: skip
     return tuple(found)
+
+
+def _row_bytes(one: Scenario, spec: ModelSpec | None) -> float | None:
+    """Of all inputs of a row to the one model of a scenario; None where that is not fixed, or not known."""
+    request = one.clients.request
+    if spec is None or (request is not None and not request.binary):
+        return None
+    sizes = [_mean_bytes(one, tensor) for tensor in spec.inputs]
+    return None if None in sizes else sum(size or 0 for size in sizes)
 
 
 def _mean_bytes(scenario: Scenario, tensor: TensorSpec) -> float | None:
@@ -188,18 +257,20 @@ def _mean_bytes(scenario: Scenario, tensor: TensorSpec) -> float | None:
     return None if n_bytes is None else share * n_bytes
 
 
-def _shares(plan: Plan | ClosedPlan, n_workers: int) -> tuple[Sequence[int], Sequence[int]]:
-    """Arrivals (or users) of each worker, and the rows of their requests."""
-    n_of, rows_of = np.zeros(n_workers, np.int64), np.zeros(n_workers, np.int64)
+def _shares(plan: Plan | ClosedPlan, n_workers: int) -> tuple[Sequence[int], NDArray[np.int64]]:
+    """Arrivals (or users) of each worker, and the rows of their requests by model, (workers, models)."""
+    n_models = max(len(plan.models), 1)
+    n_of, rows_of = np.zeros(n_workers, np.int64), np.zeros((n_workers, n_models), np.int64)
     if isinstance(plan, ClosedPlan):
         n_of += np.bincount(plan.users % n_workers, minlength=n_workers)
-        return n_of.tolist(), rows_of.tolist()
+        return n_of.tolist(), rows_of
     for piece in pieces([plan.seq]):
         affinity = None if plan.affinity is None else plan.affinity[piece]
         workers = workers_of(plan.deal, plan.seq[piece], affinity, n_workers)
         n_of += np.bincount(workers, minlength=n_workers)
-        rows_of += np.bincount(workers, plan.rows[piece], n_workers).astype(np.int64)
-    return n_of.tolist(), rows_of.tolist()
+        places = workers * n_models + models_of(plan.variant[piece], plan.models)
+        rows_of += np.bincount(places, plan.rows[piece], rows_of.size).astype(np.int64).reshape(rows_of.shape)
+    return n_of.tolist(), rows_of
 
 
 def _record_bytes() -> int:

@@ -12,7 +12,7 @@ import numpy as np
 
 from squall.models.heads import make_weights
 from squall.models.spec import ModelSpec, TensorSpec, head_of, head_spec
-from squall.scenarios.config.scenario import ModelConfig
+from squall.scenarios.config.models.model import ModelConfig
 from squall.scenarios.errors import ScenarioError, StoreError
 
 _NS_PER_US = 1_000

@@ -131,8 +131,9 @@ class HeadSpec:
     about: str
     defaults: Mapping[str, int]
 
-    def sizes(self, settings: Mapping[str, int]) -> dict[str, int]:
-        """`defaults` overridden by `settings`. Raises ScenarioError for an unknown key or a size below 1."""
+    def sizes(self, settings: Mapping[str, int], where: str = "model") -> dict[str, int]:
+        """`defaults` overridden by `settings`. Raises ScenarioError for an unknown key or a size below 1; `where`: key
+        path of the model."""
         for key, value in settings.items():
             if key not in self.defaults:
                 near = get_close_matches(key, list(self.defaults), 1)
@@ -141,11 +142,11 @@ class HeadSpec:
                     if near
                     else f"; {self.name} has {', '.join(self.defaults)}"
                 )
-                raise ScenarioError(f"model.settings.{key}: unknown key{hint}")
+                raise ScenarioError(f"{where}.settings.{key}: unknown key{hint}")
             if value < 1 and key != "weights_seed":
-                raise ScenarioError(f"model.settings.{key}: {value} is not a size, it must be 1 or more")
+                raise ScenarioError(f"{where}.settings.{key}: {value} is not a size, it must be 1 or more")
             if value < 0:
-                raise ScenarioError(f"model.settings.{key}: {value} is not a seed, it must be 0 or more")
+                raise ScenarioError(f"{where}.settings.{key}: {value} is not a seed, it must be 0 or more")
         return {**self.defaults, **settings}
 
 
@@ -172,12 +173,13 @@ HEADS = {
 """The zoo, by model name."""
 
 
-def head_of(name: str) -> HeadSpec:
-    """The zoo's head of that name. Raises ScenarioError that lists the names there are."""
+def head_of(name: str, where: str = "model") -> HeadSpec:
+    """The zoo's head of that name. Raises ScenarioError that lists the names there are; `where`: key path of the
+    model."""
     if name not in HEADS:
         near = get_close_matches(name, list(HEADS), 1)
         hint = f"did you mean {near[0]!r}?" if near else f"the zoo has {', '.join(HEADS)}"
-        raise ScenarioError(f"model.name: unknown model {name!r}: {hint}")
+        raise ScenarioError(f"{where}.name: unknown model {name!r}: {hint}")
     return HEADS[name]
 
 

@@ -9,4 +9,5 @@ LARGEST_VARIANT_COUNT = (
     65_536  # a plan keeps the payload variant in a uint8 up to 256 of them, else in a uint16
 )
 LARGEST_SERVER_COUNT = 64  # that one schedule loads; a plan keeps the server in a uint8
+LARGEST_MODEL_COUNT = 16  # under one load
 LARGEST_ENTRY_COUNT = 2**24  # of data: a plan keeps the entry in a uint32, and zipf has a weight for each

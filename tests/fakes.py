@@ -90,10 +90,12 @@ class Behaviour:
 
 @dataclass
 class Seen:
-    """What the stub did, by request id; instants of CLOCK_MONOTONIC."""
+    """What the stub did, by request id; instants of CLOCK_MONOTONIC. `models`: the one that each request asked, in
+    small letters over HTTP."""
 
     arrived_ns: dict[int, int] = field(default_factory=dict)
     replied_ns: dict[int, int] = field(default_factory=dict)
+    models: dict[int, str] = field(default_factory=dict)
     n_connections: int = 0
 
 
@@ -197,6 +199,7 @@ class StubTriton(LoopbackServer[Seen]):
             body = gzip.decompress(body)
         request_id = int(body[7:19])
         self.seen.arrived_ns[request_id] = time.monotonic_ns()
+        self.seen.models[request_id] = head.partition(b"/v2/models/")[2].partition(b"/")[0].decode()
         behaviour = self._script(request_id)
         if self._lanes is None:
             await wait_for(behaviour.service_s)

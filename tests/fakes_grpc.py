@@ -272,7 +272,9 @@ class _Connection:
 
     async def _answer(self, stream: int, message: bytes) -> None:
         try:
-            request_id = int(service_pb2.ModelInferRequest.FromString(message).id)
+            request = service_pb2.ModelInferRequest.FromString(message)
+            request_id = int(request.id)
+            self._seen.models[request_id] = request.model_name
             self._ids[stream] = request_id
             self._seen.calls[id(self)] += 1
             self._seen.arrived_ns[request_id] = time.monotonic_ns()

@@ -159,11 +159,20 @@ def missing_kinds(scenarios: Mapping[str, Scenario]) -> set[str]:
 
 def _scenario(mapping: Mapped) -> Scenario:
     clients = {"rows": {"kind": "constant", "value": 1}, "payload_variants": 7} | mapping.pop("clients", {})
-    servers = mapping.pop("servers", None)
+    servers, models = mapping.pop("servers", None), mapping.pop("models", None)
     phases = [{"name": "load", "kind": "measure", "duration": DURATION} | mapping]
     phases += [{"name": "drain", "kind": "drain", "duration": "1s"}]
-    whole = {"name": "digest", "seed": 20261122, "model": {"name": "any", "max_batch_size": 2**31 - 1}}
-    whole |= {"clients": clients, "phases": phases, "servers": servers}
+    whole: Mapped = {
+        "name": "digest",
+        "seed": 20261122,
+        "clients": clients,
+        "phases": phases,
+        "servers": servers,
+    }
+    if models is None:
+        whole["model"] = {"name": "any", "max_batch_size": 2**31 - 1}
+    else:
+        whole["models"] = [{"max_batch_size": 2**31 - 1, **one} for one in models]
     return scenario_from_mapping(whole, "digest")
 
 
@@ -197,6 +206,19 @@ def _mappings(folder: Path) -> Iterator[tuple[str, Mapped]]:
         closed = {"kind": "closed", "users": 5, "think": think, "ramp": "10ms"}
         yield f"closed {name}", {"arrivals": closed, "rows": ROWS["lognormal"]}
     yield from _routed(trace)
+    yield from _of_several_models()
+
+
+def _of_several_models() -> Iterator[tuple[str, Mapped]]:
+    """Three models, one of them without a share in the phase, on servers that serve different ones."""
+    rows = ("lognormal", "uniform", "zipf")
+    models = [{"name": f"m{n}", "rows": ROWS[name], "payload_variants": 3 + n} for n, name in enumerate(rows)]
+    shares = {"m0": 0.7, "m2": 2.1}
+    yield "models, closed", {"arrivals": {"kind": "closed", "users": 90}, "models": models, "shares": shares}
+    for index, served in enumerate(([0, 1], [1], [2, 1])):
+        models[index] |= {"servers": served}
+    served_apart = {"models": models, "shares": shares, "servers": {"count": 3}}
+    yield "models", {"arrivals": {**UNITS["gamma"], "rate": RATE}, **served_apart}
 
 
 def _routed(trace: Mapped) -> Iterator[tuple[str, Mapped]]:

@@ -319,6 +319,7 @@ class Engine:
         self._recorder.record(
             token, due.scheduled_ns, exchange.sent_ns, exchange.first_ns, exchange.done_ns, n_bytes,
             template.rows, template.n_bytes, due.phase, OUTCOME_CODE[outcome], why or detail, template.target,
+            template.kind,
         )  # fmt: skip
         del self._in_flight[token]
         is_ok = outcome == "ok"
@@ -345,7 +346,7 @@ class Engine:
             outcome, why, n_received = self._streams.end(token, due.phase, template, outcome, why)
         self._recorder.record(
             token, due.scheduled_ns, sent_ns, first_ns, done_ns, n_received, template.rows, n_bytes, due.phase,
-            OUTCOME_CODE[outcome], why, template.target,
+            OUTCOME_CODE[outcome], why, template.target, template.kind,
         )  # fmt: skip
         self.recent_response_ns.append(FAILED_NS)
         self._ended(due, self._now(), False)
@@ -400,6 +401,7 @@ class Engine:
         self._recorder.record(
             due.token, due.scheduled_ns, NEVER, NEVER, NEVER, 0, due.template.rows, 0, due.phase,
             OUTCOME_CODE["unsent"], why, due.template.target if is_planned else self._recorder.unchosen,
+            due.template.kind,
         )  # fmt: skip
 
 

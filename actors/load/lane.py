@@ -21,6 +21,7 @@ from squall.actors.messages.template import Template, TemplateKey
 from squall.actors.net.loop import Loop
 from squall.scenarios.plan.closed import ClosedPlan
 from squall.scenarios.plan.plan import Plan
+from squall.scenarios.shares.ranges import models_of
 
 try:
     from squall.actors import _lane as core
@@ -132,7 +133,7 @@ class Lane:
     def _added(self, one: Template) -> int:
         number = self._layouts.setdefault(id(one.known), len(self._layouts))
         return self.core.add_template(
-            one.head, one.tail, one.rows, one.n_bytes, one.check_every, one.target, number
+            one.head, one.tail, one.rows, one.n_bytes, one.check_every, one.target, number, one.kind
         )
 
     def _add_packed(self, templates: PackedTemplates) -> None:
@@ -303,8 +304,8 @@ class LaneClosedLoop(_LanePacing):
 
     def _refill(self, index: int) -> tuple[bytes, bytes]:
         think_ns, rows, variants = next(self._chunks[index])
-        target = 0 if self._plan.target is None else self._plan.target[index]
-        return think_ns.astype(np.int64).tobytes(), self._lane.numbers(target, rows, variants).tobytes()
+        targets = np.array(self._plan.targets_of(index))[models_of(variants, self._plan.models)]
+        return think_ns.astype(np.int64).tobytes(), self._lane.numbers(targets, rows, variants).tobytes()
 
 
 def lane_pacing(plan: Plan | ClosedPlan, lane: Lane) -> LaneOpenLoop | LaneClosedLoop:

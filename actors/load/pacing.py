@@ -15,6 +15,7 @@ from squall.actors.messages.packed_templates import ByKey, PackedTemplates
 from squall.actors.messages.template import Template, TemplateKey
 from squall.scenarios.plan.closed import ClosedPlan, Step, request_id
 from squall.scenarios.plan.plan import Plan
+from squall.scenarios.shares.ranges import models_of
 
 NEVER_NS = 2**63 - 1
 """Later than any instant: nothing is due."""
@@ -145,11 +146,12 @@ class OpenLoop:
 
 @dataclass
 class _User:
-    """Where a user stands: phase, what it does next there, its server, and how many requests it has sent in the run."""
+    """Where a user stands: phase, what it does next there, its server for each model, and how many requests it has sent
+    in the run."""
 
     phase: int
     steps: Iterator[Step]
-    target: int
+    targets: list[int]
     n_sent: int = 0
 
 
@@ -176,10 +178,9 @@ class ClosedLoop:
 
     def begin(self, start_ns: int) -> None:
         self._start_ns = start_ns
-        users, target = self._plan.users, self._plan.target
-        targets = [0] * len(users) if target is None else target.tolist()
-        for user, number in zip(users.tolist(), targets, strict=True):
-            self._users[user] = _User(-1, iter(()), number)
+        plan = self._plan
+        for index, user in enumerate(plan.users.tolist()):
+            self._users[user] = _User(-1, iter(()), plan.targets_of(index))
             self._enter(user, 0, start_ns)
         self._look()
 
@@ -190,7 +191,9 @@ class ClosedLoop:
         token = request_id(self._plan.n_users, number, user.n_sent)
         user.n_sent += 1
         self._n_taken += 1
-        return Due(at_ns, NEVER, token, user.phase, self._templates[user.target, step.rows, step.variant])
+        models = self._plan.models
+        target = user.targets[int(models_of(step.variant, models)) if models else 0]
+        return Due(at_ns, NEVER, token, user.phase, self._templates[target, step.rows, step.variant])
 
     def n_due_by(self, at_ns: int) -> int:
         """Those taken, and those whose user has thought by then."""

@@ -24,10 +24,10 @@ _RECORD = np.dtype(
     [
         ("request_id", "<i8"), ("scheduled_ns", "<i8"), ("sent_ns", "<i8"), ("first_byte_ns", "<i8"),
         ("done_ns", "<i8"), ("response_bytes", "<i8"), ("rows", "<i4"), ("request_bytes", "<i4"), ("phase", "<u1"),
-        ("outcome", "<u1"), ("detail", "<u2"), ("target", "<u1"),
+        ("outcome", "<u1"), ("detail", "<u2"), ("target", "<u1"), ("kind", "<u1"),
     ]
 )  # fmt: skip
-_PACK = struct.Struct("<qqqqqqiiBBHB")
+_PACK = struct.Struct("<qqqqqqiiBBHBB")
 ROW_BYTES = _PACK.size
 assert _RECORD.itemsize == ROW_BYTES
 RECORD_FIELDS = tuple((name, field[0].str, field[1]) for name, field in (_RECORD.fields or {}).items())
@@ -57,8 +57,8 @@ class Recorder:
         is_redealt: bool = False,
         listener: Callable[[np.ndarray[Any, np.dtype[np.void]]], None] | None = None,
     ) -> None:
-        """`labels`: run and node of every row; `request_kinds`: one for each of `targets`; `is_redealt`: the arrivals
-        were dealt to another worker first. `listener` hears of all rows, in the thread that writes them.
+        """`labels`: run and node of every row; `request_kinds`: names of the models by number; `is_redealt`: the
+        arrivals were dealt to another worker first. `listener` hears of all rows, in the thread that writes them.
 
         Raises OSError where `path` cannot be opened.
         """
@@ -70,7 +70,7 @@ class Recorder:
         self._phases = list(phases)
         self.unchosen = len(targets)
         self._targets = [*targets, ""]
-        self._request_kinds = [*request_kinds, request_kinds[0] if len(set(request_kinds)) == 1 else ""]
+        self._request_kinds = list(request_kinds)
         self._details = [""]
         self._detail_code = {"": 0}
         self._buffer = bytearray(BUFFER_ROWS * ROW_BYTES)
@@ -91,15 +91,16 @@ class Recorder:
     def record(
         self, request_id: int, scheduled_ns: int, sent_ns: int, first_ns: int, done_ns: int, response_bytes: int,
         rows: int, request_bytes: int, phase: int, outcome: int, detail: str = "", target: int = 0,
+        kind: int = 0,
     ) -> None:  # fmt: skip
         """One arrival's end. Instants in ns of the node's clock, NEVER where not reached; `outcome` an OUTCOME_CODE;
-        `target` the number of its server, `unchosen` where it has none."""
+        `target` the number of its server, `unchosen` where it has none; `kind` that of its model."""
         code = self._detail_code.get(detail)
         if code is None:
             code = self._new_detail(detail)
         _PACK.pack_into(
             self._buffer, self._n_rows * ROW_BYTES, request_id, scheduled_ns, sent_ns, first_ns, done_ns,
-            response_bytes, rows, request_bytes, phase, outcome, code, target,
+            response_bytes, rows, request_bytes, phase, outcome, code, target, kind,
         )  # fmt: skip
         self._n_rows += 1
         self.n_recorded += 1
@@ -159,10 +160,12 @@ class Recorder:
             self._kept.append(table)
         self._free.put(buffer)
 
-    def _detail_column(self, codes: np.ndarray[Any, np.dtype[np.uint16]]) -> pa.Array:
-        """Only the details that `codes` use: all of them, in every table, would outweigh the rows."""
+    @staticmethod
+    def _of_used(codes: np.ndarray[Any, np.dtype[Any]], known: Sequence[str]) -> pa.Array:
+        """With only those of the `known` texts that `codes` use: all details, in every table, would outweigh the rows,
+        and readers list the words of a column."""
         used, indices = np.unique(codes, return_inverse=True)
-        texts = pa.array([self._details[code] for code in used.tolist()], pa.string())
+        texts = pa.array([known[code] for code in used.tolist()], pa.string())
         return pa.DictionaryArray.from_arrays(pa.array(indices.astype(np.int32)), texts)
 
     def _to_table(self, records: np.ndarray[Any, np.dtype[np.void]]) -> pa.Table:
@@ -173,9 +176,7 @@ class Recorder:
             return pa.DictionaryArray.from_arrays(zeros, pa.array([text]))
 
         def coded(name: str, texts: Sequence[str]) -> pa.Array:
-            distinct = list(dict.fromkeys(texts))  # models of two servers may have one name
-            numbers = np.array([distinct.index(text) for text in texts], np.int32)
-            return pa.DictionaryArray.from_arrays(pa.array(numbers[records[name]]), pa.array(distinct))
+            return pa.DictionaryArray.from_arrays(pa.array(records[name].astype(np.int32)), pa.array(texts))
 
         def instant(name: str) -> pa.Array:
             values = records[name]
@@ -186,10 +187,10 @@ class Recorder:
         columns = {
             **{name: constant(text) for name, text in self._labels.items()},
             "target": coded("target", self._targets[:n_targets]),
-            "request_kind": coded("target", self._request_kinds[:n_targets]),
+            "request_kind": self._of_used(records["kind"], self._request_kinds),
             "phase": coded("phase", self._phases),
             "outcome": coded("outcome", OUTCOMES),
-            "detail": self._detail_column(records["detail"]),
+            "detail": self._of_used(records["detail"], self._details),
             "worker": pa.array(np.full(n, self._worker, np.int64)),
             "redealt": pa.array(np.full(n, self._is_redealt)),
             **{name: instant(name) for name in ("scheduled_ns", "sent_ns", "first_byte_ns", "done_ns")},

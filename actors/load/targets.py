@@ -49,6 +49,7 @@ from squall.models.spec import ModelSpec
 from squall.scenarios.errors import ClusterError, TargetError
 from squall.scenarios.plan.closed import ClosedPlan
 from squall.scenarios.plan.plan import Plan
+from squall.scenarios.shares.ranges import models_of
 
 LARGEST_TARGET_COUNT = 64
 Inputs = Mapping[Kind, Mapping[str, NDArray[np.generic]]]
@@ -58,7 +59,8 @@ _NO_PLACES = Places({}, {})
 
 @dataclass(frozen=True)
 class TargetSettings:
-    """One server as a worker loads it; `name` is what the rows call it.
+    """One server as a worker loads it; `name` is what the rows call it. `specs`: of each model under load, None of one
+    that it does not serve.
 
     `unix`: path on the worker's node of a Unix socket that is loaded instead of host and port, which then only name
     the server.
@@ -67,7 +69,7 @@ class TargetSettings:
     name: str
     host: str
     port: int
-    spec: ModelSpec
+    specs: tuple[ModelSpec | None, ...]
     tls: TlsSettings | None = None
     unix: str | None = None
     shared_memory: SharedMemorySettings | None = None
@@ -76,6 +78,13 @@ class TargetSettings:
     def authority(self) -> str:
         """The server as HTTP names it; an IPv6 address in brackets (RFC 3986, 3.2.2)."""
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    @property
+    def spec(self) -> ModelSpec:
+        """That of the one model under load."""
+        (spec,) = self.specs
+        assert spec is not None
+        return spec
 
     @property
     def where(self) -> str:
@@ -106,8 +115,9 @@ def keys_needed(plan: Plan | ClosedPlan, n_targets: int, choice: Choice) -> set[
         kinds = plan.request_kinds() if isinstance(plan, ClosedPlan) else templates_needed(plan)
         return {(number, *kind) for number in range(n_targets) for kind in kinds}
     if isinstance(plan, ClosedPlan):
-        used = {0} if target is None else set(np.unique(target).tolist())
-        return {(number, *kind) for number in used for kind in plan.request_kinds()}
+        kinds, used = plan.request_kinds(), plan.servers_used()
+        models = models_of([variant for _, variant in kinds], plan.models).tolist()
+        return {(number, *kind) for kind, model in zip(kinds, models, strict=True) for number in used[model]}
     if target is None:
         return {(0, *kind) for kind in templates_needed(plan)}
     return {
@@ -198,13 +208,14 @@ class Wire:
 
 def encoded(
     target: TargetSettings,
+    spec: ModelSpec,
     number: int,
     wire: Wire,
     inputs: Inputs,
     region: Region | None,
     places: Mapping[Kind, Places],
 ) -> dict[TemplateKey, Template]:
-    """The requests with these inputs for one server; `places` are those of its shared memory, in `region`.
+    """The requests with these inputs to one model of a server; `places` are those of its shared memory, in `region`.
 
     Raises ScenarioError for a payload that the model does not take.
     """
@@ -212,7 +223,7 @@ def encoded(
     known: dict[tuple[object, ...], list[Layout]] = {}  # by rows and inputs, which say the answers' shapes
     for kind, arrays in inputs.items():
         theirs = places.get(kind, _NO_PLACES)
-        template = wire.template(target.authority, target.spec, arrays, kind[0], theirs)
+        template = wire.template(target.authority, spec, arrays, kind[0], theirs)
         if theirs.outputs:
             assert region is not None
             template = template.answered_in(Slots(region, theirs.outputs))
@@ -252,15 +263,18 @@ def pack(
     writer.add(*kind, wire.template("", spec, inputs, kind[0], _NO_PLACES).tail, 0, layout)
 
 
-def shared(target: TargetSettings, name: str, inputs: Inputs) -> tuple[Region | None, Mapping[Kind, Places]]:
-    """The inputs in shared memory, in a region `name` of which the server was told; none where it has no such.
+def shared(
+    target: TargetSettings, spec: ModelSpec, name: str, inputs: Inputs
+) -> tuple[Region | None, Mapping[Kind, Places]]:
+    """The inputs to one of its models in shared memory, in a region `name` of which the server was told; none where it
+    has no such.
 
     Raises TargetError where the server does not take it, ClusterError where the memory cannot be had, ScenarioError
     where an output has no fixed size.
     """
     if target.shared_memory is None:
         return None, {}
-    region, places = place_tensors(name, target.spec, inputs, target.shared_memory)
+    region, places = place_tensors(name, spec, inputs, target.shared_memory)
     try:
         register(region, target.shared_memory)
     except TargetError:

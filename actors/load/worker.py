@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -57,6 +57,7 @@ from squall.scenarios.plan.closed import ClosedPlan
 from squall.scenarios.plan.plan import Plan
 from squall.scenarios.promises.promise import LateLimit
 from squall.scenarios.sequences import SequenceRule, Sequences
+from squall.scenarios.shares.ranges import models_of
 from squall.scenarios.units import NS_PER_S
 
 _SAMPLE_NS = NS_PER_S
@@ -65,6 +66,16 @@ _LARGEST_RECENT_COUNT = 4_096
 _END_WITHIN_S = 20.0
 Answers = Mapping[tuple[int, int], Mapping[str, np.ndarray[Any, np.dtype[Any]]]]
 """Outputs by name for each (rows, payload variant)."""
+
+
+@dataclass(frozen=True)
+class ModelRequests:
+    """How requests to one model are made, what they say beside their inputs, and how their replies are compared."""
+
+    shapes: dict[str, tuple[int, ...]]
+    made: Made | None = None
+    options: RequestOptions = PLAIN
+    check: ValueRule | None = None
 
 
 @dataclass(frozen=True)
@@ -77,7 +88,8 @@ class WorkerSettings:
     was dealt, then the number of the redeal whose arrivals it takes over. `late_limits`: what is counted of an open
     loop's requests while they are sent. `made`: how inputs are made; `packed`: path on the worker's node of requests
     that are encoded already: none is made then. `options`: what each request says beside its inputs. `sequences`:
-    requests are of sequences. `streams`: they are answered response by response.
+    requests are of sequences. `streams`: they are answered response by response. `shapes`, `made`, `options` and
+    `check` are those of the first model of the plan, `others` of the next.
     """
 
     run: str
@@ -104,6 +116,18 @@ class WorkerSettings:
     options: RequestOptions = PLAIN
     streams: StreamRule | None = None
     sequences: SequenceRule | None = None
+    others: tuple[ModelRequests, ...] = ()
+
+    @property
+    def models(self) -> tuple[ModelRequests, ...]:
+        """By the number of the model."""
+        return (ModelRequests(self.shapes, self.made, self.options, self.check), *self.others)
+
+    @property
+    def model_names(self) -> list[str]:
+        """Of all models of the servers, each once."""
+        specs = [spec for target in self.targets for spec in target.specs if spec is not None]
+        return list(dict.fromkeys(spec.name for spec in specs))
 
     def __post_init__(self) -> None:
         if not 1 <= len(self.targets) <= LARGEST_TARGET_COUNT:
@@ -258,44 +282,54 @@ class LoadWorker:
         """Every request that the plan may need, with the comparison of its replies' values."""
         settings, answers = self._settings, self._answers
 
-        def checked(key: TemplateKey) -> ValueCheck:
-            assert settings.check is not None
+        def checked(key: TemplateKey, rule: ValueRule) -> ValueCheck:
             assert answers is not None
-            return ValueCheck(answers[key[1:]], settings.check, self._tally)
+            return ValueCheck(answers[key[1:]], rule, self._tally)
 
-        check = None if settings.check is None else checked
         if settings.packed is not None:
             refuse_strange_plan(plan, len(settings.targets), settings.choice)
+            check = None if settings.check is None else partial(checked, rule=settings.check)
             return packed(Path(settings.packed), settings.targets, self._wire, check)
-        templates = self._encode(keys_needed(plan, len(settings.targets), settings.choice))
-        return (
-            templates
-            if check is None
-            else {key: one.checked_by(check(key)) for key, one in templates.items()}
-        )
+        keys = sorted(keys_needed(plan, len(settings.targets), settings.choice))
+        models = models_of([variant for _, _, variant in keys], plan.models).tolist()
+        rules = {key: settings.models[model].check for key, model in zip(keys, models, strict=True)}
+        templates = self._encode(plan, keys, models)
+        return {
+            key: one if (rule := rules[key]) is None else one.checked_by(checked(key, rule))
+            for key, one in templates.items()
+        }
 
-    def _encode(self, keys: Iterable[TemplateKey]) -> dict[TemplateKey, Template]:
-        """Every request that is needed; servers of one model get the same inputs, which are made once."""
+    def _encode(
+        self, plan: Plan | ClosedPlan, keys: Sequence[TemplateKey], models: Sequence[int]
+    ) -> dict[TemplateKey, Template]:
+        """Every request of `keys`, which are sorted; servers of one model get the same inputs, which are made once."""
         settings = self._settings
-        kinds: dict[int, list[Kind]] = {}
-        for number, rows, variant in sorted(keys):
-            kinds.setdefault(number, []).append((rows, variant))
+        kinds: dict[tuple[int, int], list[Kind]] = {}
+        for (number, rows, variant), model in zip(keys, models, strict=True):
+            kinds.setdefault((number, model), []).append((rows, variant))
         made: dict[tuple[ModelSpec, Kind], dict[str, np.ndarray[Any, np.dtype[Any]]]] = {}
         templates: dict[TemplateKey, Template] = {}
-        for number, of_target in kinds.items():
-            target = settings.targets[number]
-            for kind in of_target:
-                if (target.spec, kind) not in made:
-                    made[target.spec, kind] = make_inputs(
-                        target.spec, *kind, settings.seed, settings.shapes, settings.made
+        for (number, model), of_model in kinds.items():
+            target, own = settings.targets[number], settings.models[model]
+            spec, first = target.specs[model], plan.models[model].first if plan.models else 0
+            if spec is None:
+                raise ClusterError(
+                    f"the plan sends requests to {target.name} for a model that it does not serve"
+                )
+            for rows, variant in of_model:
+                if (spec, (rows, variant)) not in made:
+                    made[spec, (rows, variant)] = make_inputs(
+                        spec, rows, variant - first, settings.seed, own.shapes, own.made
                     )
-            inputs = {kind: made[target.spec, kind] for kind in of_target}
-            region, places = shared(
-                target, region_name(settings.run, settings.worker, number, settings.part), inputs
-            )
+            inputs = {kind: made[spec, kind] for kind in of_model}
+            name = region_name(settings.run, settings.worker, number, settings.part, model)
+            region, places = shared(target, spec, name, inputs)
             if region is not None:
                 self._regions.append(region)
-            templates |= encoded(target, number, self._wire, inputs, region, places)
+            wire = replace(self._wire, options=own.options)
+            found = encoded(target, spec, number, wire, inputs, region, places)
+            number_of_name = settings.model_names.index(spec.name)
+            templates |= {key: one.of_kind(number_of_name) for key, one in found.items()}
         return templates
 
     def _make_lane(
@@ -329,7 +363,7 @@ class LoadWorker:
         settings = self._settings
         labels = {"run": settings.run, "node": settings.node}
         targets = [target.name for target in settings.targets]
-        kinds = [target.spec.name for target in settings.targets]
+        kinds = settings.model_names
         folder, worker, part = Path(settings.spill_dir), settings.worker, settings.part
         name = f"{worker}.{part}" if part else str(worker)
         self._folder_lock = share(folder.parent)  # the node's scratch folder: it outlives an agent that dies

@@ -59,7 +59,8 @@ class Template(ABC):
     the server that it is for, among those of the worker. `is_json`: over HTTP, its tensors and those of its reply
     are in the JSON. `known`: the layout of the last reply that was found right, if
     there was one; requests for one server, of so many rows, may share it. `n_between_bytes`: of what each request has
-    of its own between id and tail. `number`: among those of a file of encoded requests, where it is of one.
+    of its own between id and tail. `number`: among those of a file of encoded requests, where it is of one. `kind`:
+    number of the model's name among those of the worker.
     """
 
     head: bytes
@@ -74,6 +75,7 @@ class Template(ABC):
     known: list[Layout] = field(default_factory=list, compare=False, repr=False)
     n_between_bytes: int = 0
     number: int | None = field(default=None, compare=False, repr=False)
+    kind: int = 0
 
     @property
     def n_bytes(self) -> int:
@@ -105,6 +107,10 @@ class Template(ABC):
     def sent_to(self, target: int) -> Self:
         """The same request, for the server of that number."""
         return replace(self, target=target)
+
+    def of_kind(self, kind: int) -> Self:
+        """The same request, to the model of that number."""
+        return replace(self, kind=kind)
 
     def _remember(self, layout: Layout) -> None:
         if self.layout != layout:

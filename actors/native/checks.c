@@ -52,7 +52,7 @@ static const Field FIELDS[] = {
     FIELD(request_id, "<i8"),    FIELD(scheduled_ns, "<i8"),   FIELD(sent_ns, "<i8"), FIELD(first_byte_ns, "<i8"),
     FIELD(done_ns, "<i8"),       FIELD(response_bytes, "<i8"), FIELD(rows, "<i4"),    FIELD(request_bytes, "<i4"),
     FIELD(phase, "|u1"),         FIELD(outcome, "|u1"),        FIELD(detail, "<u2"),
-    FIELD(target, "|u1"),
+    FIELD(target, "|u1"),        FIELD(kind, "|u1"),
 };
 enum { N_FIELDS = sizeof FIELDS / sizeof *FIELDS };
 

@@ -72,7 +72,7 @@ typedef struct { /* one row of `requests`, as squall.actors.load.recorder reads 
   int32_t rows, request_bytes;
   uint8_t phase, outcome;
   uint16_t detail;
-  uint8_t target;
+  uint8_t target, kind;
 } __attribute__((packed)) Record;
 
 typedef struct { /* of replies that are alike but for their ids and their tensors' data */
@@ -82,7 +82,7 @@ typedef struct { /* of replies that are alike but for their ids and their tensor
 
 typedef struct {
   Bytes head, tail;
-  int32_t rows, n_bytes, target, layout;
+  int32_t rows, n_bytes, target, layout, kind; /* kind: number of the model that it asks */
   int64_t check_every;
   int is_lent; /* its bytes are those of a Packed, not its own */
 } Template;

@@ -42,19 +42,19 @@ void free_templates(Lane *lane) {
 }
 
 const char add_template_doc[] =
-    "add_template(head, tail, rows, n_bytes, check_every, target, layout) -> its number\n\nRequests whose replies have "
-    "one layout share its number; the next that is not taken is a new one's.";
+    "add_template(head, tail, rows, n_bytes, check_every, target, layout, kind=0) -> its number\n\nRequests whose "
+    "replies have one layout share its number; the next that is not taken is a new one's. Its records name `kind`.";
 PyObject *Lane_add_template(Lane *lane, PyObject *args) {
   const char *head, *tail;
   Py_ssize_t n_head, n_tail;
-  int rows, n_bytes, target, layout;
+  int rows, n_bytes, target, layout, kind = 0;
   long long check_every;
-  if (!PyArg_ParseTuple(args, "y#y#iiLii", &head, &n_head, &tail, &n_tail, &rows, &n_bytes, &check_every, &target,
-                        &layout))
+  if (!PyArg_ParseTuple(args, "y#y#iiLii|i", &head, &n_head, &tail, &n_tail, &rows, &n_bytes, &check_every, &target,
+                        &layout, &kind))
     return NULL;
   if (!may_enter(lane) || !is_within("rows of a request", rows, 0, INT32_MAX) ||
       !is_within("check_every", check_every, 0, INT64_MAX) || !is_target(lane, target) ||
-      !is_within("a layout", layout, 0, lane->n_layouts))
+      !is_within("a layout", layout, 0, lane->n_layouts) || !is_within("a kind", kind, 0, UINT8_MAX))
     return NULL;
   if (n_head + ID_DIGITS + lane->n_between + n_tail != n_bytes) {
     PyErr_Format(PyExc_ValueError, "a request of %zd bytes, an id with %d and %zd bytes is not of %d", n_head,
@@ -72,6 +72,7 @@ PyObject *Lane_add_template(Lane *lane, PyObject *args) {
   template->check_every = check_every;
   template->target = target;
   template->layout = layout;
+  template->kind = kind;
   return PyLong_FromLong(lane->n_templates++);
 }
 

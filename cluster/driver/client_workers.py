@@ -9,13 +9,16 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
+
+from numpy.typing import NDArray
 
 from squall.actors.clock import SystemClock
 from squall.actors.load.choice import Choice
 from squall.actors.load.engine import Rules, templates_needed
 from squall.actors.load.shared_memory import SharedMemorySettings
 from squall.actors.load.targets import TargetSettings
-from squall.actors.load.worker import Answers, LoadWorker, Progress, Standing, WorkerSettings
+from squall.actors.load.worker import Answers, LoadWorker, ModelRequests, Progress, Standing, WorkerSettings
 from squall.actors.messages.value_check import ValueRule
 from squall.actors.process.priority import Scheduling
 from squall.analysis.tables.collected import ValueChecks
@@ -28,7 +31,9 @@ from squall.cluster.placement import Node, Placement
 from squall.cluster.progress import Screen
 from squall.cluster.remote.spawn import Handle, ask_all, spawn
 from squall.models.answer_function import function_answers, load_function
-from squall.models.reference import answers_to, made_requests, read_answers
+from squall.models.reference import Kind, answers_to, made_requests, read_answers
+from squall.models.spec import ModelSpec
+from squall.scenarios.config.clients.check import ValueCheckConfig
 from squall.scenarios.config.clients.client import ClientConfig
 from squall.scenarios.config.clients.routing import CHOSEN_AT_SEND, RoutingConfig
 from squall.scenarios.config.scenario import Scenario
@@ -103,15 +108,16 @@ class Sending:
 
 @dataclass(frozen=True)
 class Expected:
-    """How replies are compared and with what; `reference_sha256` of the user's file, None where there is none."""
+    """How replies are compared and with what: the rule of each model, None of one whose replies are not compared;
+    `reference_sha256` of the user's file, None where there is none."""
 
-    rule: ValueRule
+    rules: tuple[ValueRule | None, ...]
     answers: Answers
     reference_sha256: str | None = None
 
     def checks(self) -> ValueChecks:
-        """For the manifest."""
-        rule = self.rule
+        """For the manifest; of several models what the first one has whose replies are compared."""
+        rule = next(rule for rule in self.rules if rule is not None)
         return ValueChecks(
             every=rule.every, rtol=rule.rtol, atol=rule.atol, reference_sha256=self.reference_sha256
         )
@@ -127,26 +133,60 @@ def expected_replies(
 ) -> Expected | None:
     """What the scenario asks replies to be held to; None where it does not. `endpoints`: by name of the server;
     `given`: the requests of the user's data."""
-    config = scenario.clients.check
-    if config is None:
+    n_parties = (plan.n_users if isinstance(plan, ClosedPlan) else n_workers) * len(endpoints)
+    rules: list[ValueRule | None] = []
+    answers: dict[Kind, Mapping[str, NDArray[Any]]] = {}
+    sha256s = []
+    for number, (one, kinds) in enumerate(zip(scenario.each_model(), kinds_by_model(plan), strict=True)):
+        config = one.clients.check
+        rules.append(None if config is None else ValueRule(config.every(n_parties), config.rtol, config.atol))
+        if config is None:
+            continue
+        spec = asked_of(one, _spec_of(one.model.name, endpoints))
+        found, sha256 = _answers(one, config, spec, kinds, screen, given)
+        first = plan.models[number].first if plan.models else 0
+        answers |= {(rows, variant + first): outputs for (rows, variant), outputs in found.items()}
+        sha256s.append(sha256)
+    if not sha256s:
         return None
-    if isinstance(plan, ClosedPlan):
-        every, kinds = config.every(plan.n_users * len(endpoints)), plan.request_kinds()
-    else:
-        every, kinds = config.every(n_workers * len(endpoints)), templates_needed(plan)
-    spec = asked_of(scenario, next(iter(endpoints.values())).spec)
-    rule = ValueRule(every, config.rtol, config.atol)
+    return Expected(tuple(rules), answers, next(filter(None, sha256s), None))
+
+
+def _answers(
+    one: Scenario,
+    config: ValueCheckConfig,
+    spec: ModelSpec,
+    kinds: set[Kind],
+    screen: Screen,
+    given: GivenRequests | None,
+) -> tuple[Answers, str | None]:
+    """The right outputs of the one model of a scenario, and the sha256 of what they come from where that is a file."""
     if config.reference is not None:
-        return Expected(rule, *read_answers(Path(config.reference), spec, kinds))
-    inputs, shapes = scenario.clients.inputs, scenario.model.shapes
-    made = made_requests(spec, kinds, scenario.seed, shapes, inputs)
+        return read_answers(Path(config.reference), spec, kinds)
+    made = made_requests(spec, kinds, one.seed, one.model.shapes, one.clients.inputs)
     requests = made if given is None else given.read()
     if config.function is not None:
         screen.step(f"asking {config.function} for the answers to {len(kinds)} payloads")
         function = load_function(config.function)
-        return Expected(rule, function_answers(function, spec, requests), function.sha256)
-    screen.step(f"computing the answers to {len(kinds)} payloads")
-    return Expected(rule, answers_to(spec, scenario.model.settings, requests))
+        return function_answers(function, spec, requests), function.sha256
+    screen.step(f"computing the answers to {len(kinds)} payloads of {spec.name}")
+    return answers_to(spec, one.model.settings, requests), None
+
+
+def _spec_of(model: str, endpoints: Mapping[str, Endpoint]) -> ModelSpec:
+    """As the first server has it that serves it."""
+    return next(spec for one in endpoints.values() if (spec := one.spec_of(model)) is not None)
+
+
+def kinds_by_model(plan: Plan | ClosedPlan) -> list[set[Kind]]:
+    """The distinct (rows, variant) that the plan may need of each model, its variants counted from 0."""
+    kinds = plan.request_kinds() if isinstance(plan, ClosedPlan) else templates_needed(plan)
+    if not plan.models:
+        return [kinds]
+    return [
+        {(rows, variant - one.first) for rows, variant in kinds if 0 <= variant - one.first < one.n_variants}
+        for one in plan.models
+    ]
 
 
 def spawn_workers(
@@ -171,7 +211,7 @@ def spawn_workers(
         deal_closed(plan, n) if isinstance(plan, ClosedPlan) else deal(plan, n)
     )
     sending = Sending(_MOST_SENT_BYTES)
-    specs = [one.spec for one in endpoints.values()]
+    specs = [model.spec for one in endpoints.values() for model in one.models]
     alike = replace(
         _settings(run, scenario, endpoints, expected),
         streams=stream_rule(scenario, specs),
@@ -196,11 +236,18 @@ def _settings(
 ) -> WorkerSettings:
     """Those of the first worker, but for its node and the folder for its spill files."""
     clients, memory = scenario.clients, scenario.clients.shared_memory
+    models = scenario.each_model()
+    rules = (None,) * len(models) if expected is None else expected.rules
+    of_models = [
+        ModelRequests(dict(one.model.shapes), one.clients.inputs, request_options(one.clients), rule)
+        for one, rule in zip(models, rules, strict=True)
+    ]
+    first, *others = of_models
     is_plain = clients.protocol == "grpc" and clients.tls is None  # https says only what HTTP speaks
     targets = tuple(
         TargetSettings(
             name, one.host, one.port if clients.protocol == "http" else one.grpc_port,
-            asked_of(scenario, one.spec),
+            tuple(_asked(model, one) for model in models),
             None if is_plain else one.tls, clients.unix,
             None if memory is None else SharedMemorySettings(memory.inputs, memory.outputs, one.url, one.tls),
         )
@@ -209,12 +256,18 @@ def _settings(
     return WorkerSettings(
         run=run, node="", worker=0, targets=targets, choice=choice_of(clients.routing), protocol=clients.protocol,
         headers=expand_headers(clients.headers, os.environ), spin_ns=clients.spin_ns,
-        seed=scenario.seed, shapes=dict(scenario.model.shapes), made=clients.inputs,
+        seed=scenario.seed, shapes=first.shapes, made=first.made, options=first.options, check=first.check,
+        others=tuple(others),
         rules=Rules(clients.timeout_ns, clients.max_in_flight, phase_timeouts(scenario)),
         n_connections=clients.connections, priority=clients.priority,
-        check=expected.rule if expected is not None else None, spill_dir="",
-        late_limits=late_limits(scenario), options=request_options(clients),
+        spill_dir="", late_limits=late_limits(scenario),
     )  # fmt: skip
+
+
+def _asked(one: Scenario, endpoint: Endpoint) -> ModelSpec | None:
+    """What requests ask there of the one model of a scenario; None where it is not served."""
+    spec = endpoint.spec_of(one.model.name)
+    return None if spec is None else asked_of(one, spec)
 
 
 def choice_of(routing: RoutingConfig) -> Choice:

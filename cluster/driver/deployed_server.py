@@ -9,7 +9,8 @@ from concurrent.futures import Future
 from squall.actors.doctor.tools import GPU_MEND, NSYS_MEND
 from squall.analysis.clocks.track import ClockTrack
 from squall.analysis.storage.store import RunStore
-from squall.analysis.tables.deployed import ServerFacts, ServerScheduling
+from squall.analysis.tables.deployed import ModelFacts, ServerFacts, ServerScheduling
+from squall.analysis.wording import names_text
 from squall.cluster.driver.collectors.observed import ELSEWHERE, Collectors
 from squall.cluster.driver.collectors.server_libraries import ServerLibraries
 from squall.cluster.node.agent import NodeAgent
@@ -45,7 +46,8 @@ class DeployedServer:
         self.site = site
         self.agent = agent
         self.collectors = Collectors(screen, seat.name if scenario.servers is not None else "")
-        self.libraries = ServerLibraries(scenario, self.collectors)
+        self._models = scenario.models_at(seat.name)
+        self.libraries = ServerLibraries(self._models, scenario.profile, self.collectors)
         self.stopping: Future[list[str]] | None = None
         self._seat = seat
         self._host = host
@@ -106,13 +108,13 @@ class DeployedServer:
         scenario, entry = self._scenario, self._seat.entry
         if entry.url is not None:
             self._screen.step(f"attaching to {entry.url}")
-            self._endpoint = attach(scenario.model, entry, tls_of(scenario, entry))
+            self._endpoint = attach(self._models, entry, tls_of(scenario, entry))
             if self.collectors.is_on("nsys"):
                 self.agent.call(NodeAgent.attach_profiler, scenario.profile)
             self.libraries.follow(self.agent, self.endpoint.port if self.is_here else None)
             return
         what = self.name if scenario.servers is not None else "Triton"
-        self._screen.step(f"starting {what} with {scenario.model.name}")
+        self._screen.step(f"starting {what} with {names_text([model.name for model in self._models])}")
         address = self._seat.node.address if entry.listen == "cluster" else LOOPBACK
         self._starting = self.agent.begin(
             NodeAgent.start_server, scenario, self.collectors.is_on("nsys"), cores,
@@ -133,7 +135,8 @@ class DeployedServer:
                 self.collectors.lose("nsys", reason, "squall doctor tries a recording on its own")
             self.libraries.confirm(self.agent)
         found, name = self.endpoint, f"{self.name}: " if self._scenario.servers is not None else ""
-        self._screen.step(f"{name}Triton {found.server_version} ({found.source}) serves {found.spec.name}")
+        served = names_text([one.spec.name for one in found.models])
+        self._screen.step(f"{name}Triton {found.server_version} ({found.source}) serves {served}")
 
     def describe(self) -> ServerFacts:
         """For the manifest."""
@@ -146,6 +149,15 @@ class DeployedServer:
             server_version=endpoint.server_version,
             batch_record=endpoint.has_records,
             steps=tuple(endpoint.steps),
+            others=tuple(
+                ModelFacts(
+                    model=one.spec.name,
+                    version=one.spec.version,
+                    steps=one.steps,
+                    batch_record=endpoint.has_records,
+                )
+                for one in endpoint.others
+            ),
             decoupled=tuple(endpoint.decoupled),
             scheduling=self._scheduling(),
             gpus=self._gpus(),

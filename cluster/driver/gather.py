@@ -25,7 +25,7 @@ from squall.cluster.driver.deployed_server import DeployedServer
 from squall.cluster.driver.deployment import Deployment, with_clock
 from squall.cluster.driver.nodes import Nodes, label_of
 from squall.cluster.driver.records.fetching import Fetching, in_order
-from squall.cluster.driver.records.ingest import Ledger, add_missing, ingest_file, ingest_table
+from squall.cluster.driver.records.ingest import Ledger, add_missing, ingest_file, ingest_table, model_names
 from squall.cluster.driver.records.node_files import pieces_of
 from squall.cluster.driver.records.side_by_side import as_they_end, side_by_side
 from squall.cluster.driver.redealing.redealer import redeals_of, told_of_redeal
@@ -93,7 +93,9 @@ class Collection:
         self._ledger = None
         if not isinstance(plan, ClosedPlan):
             redeals = redeals_of(store.manifest.redeals)
-            self._ledger = Ledger(plan, labels, nodes, start_ns, tuple(served), redeals)
+            self._ledger = Ledger(
+                plan, labels, nodes, start_ns, tuple(served), redeals, model_names(store.manifest)
+            )
 
     def collect(self, profiler: PhaseProfiler | None) -> None:
         """Everything, requests first: a disk that fills up takes what matters most.

@@ -52,15 +52,18 @@ def refuse_empty(plan: PlanFacts) -> None:
 def refuse_strange_head(scenario: Scenario) -> None:
     """Raises ScenarioError where squall needs a head of the zoo, to start or to know right answers, that is not there,
     or not with these settings."""
-    entries, check = scenario.server_entries(), scenario.clients.check
+    entries = scenario.server_entries()
     is_started = entries is None or any(entry.url is None for entry in entries)
-    is_of_zoo = is_started and scenario.model.repository is None
-    if check is not None and check.is_of_zoo and not is_of_zoo and scenario.model.name not in HEADS:
-        raise ScenarioError(
-            f"clients.check: {scenario.model.name} is no head of the zoo; give function or reference, its right values"
-        )
-    if is_of_zoo or (check is not None and check.is_of_zoo):
-        head_of(scenario.model.name).sizes(scenario.model.settings)
+    for where, one in zip(scenario.model_keys, scenario.each_model(), strict=True):
+        check, model = one.clients.check, one.model
+        is_of_zoo = is_started and model.repository is None
+        if check is not None and check.is_of_zoo and not is_of_zoo and model.name not in HEADS:
+            key = "clients" if check is scenario.clients.check else where
+            raise ScenarioError(
+                f"{key}.check: {model.name} is no head of the zoo; give function or reference, its right values"
+            )
+        if is_of_zoo or (check is not None and check.is_of_zoo):
+            head_of(model.name, where).sizes(model.settings, where)
 
 
 def announce(plan: PlanFacts) -> list[str]:

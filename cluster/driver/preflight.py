@@ -6,14 +6,13 @@ import os
 import socket
 import urllib.parse
 
-from squall.cluster.driver.client_workers import expand_headers
+from squall.cluster.driver.client_workers import expand_headers, kinds_by_model
 from squall.cluster.driver.payloads.packing import GivenRequests
 from squall.cluster.driver.payloads.wires import asked_of
-from squall.cluster.node.endpoint import attach, tls_of
+from squall.cluster.node.endpoint import Endpoint, attach, tls_of
 from squall.cluster.node.server import free_ports, refuse_no_model
 from squall.models.answer_function import load_function
 from squall.models.made import make_inputs
-from squall.models.spec import ModelSpec
 from squall.scenarios.config.scenario import Scenario
 from squall.scenarios.errors import TargetError
 from squall.scenarios.plan.closed import ClosedPlan
@@ -41,28 +40,30 @@ def check_before_ray(scenario: Scenario, plan: Plan | ClosedPlan, is_local: bool
     Raises TargetError, and ScenarioError for a payload that the model does not take.
     """
     expand_headers(scenario.clients.headers, os.environ)
-    check = scenario.clients.check
-    if check is not None and check.function is not None:
-        load_function(check.function)
+    for check in (one.clients.check for one in scenario.each_model()):
+        if check is not None and check.function is not None:
+            load_function(check.function)
     server_addresses(scenario)
-    for entry in scenario.server_entries() or ():
+    for number, entry in enumerate(scenario.server_entries() or ()):
+        models = scenario.models_at(f"server-{number}")
         if entry.url is not None:
-            refuse_payloads(scenario, plan, attach(scenario.model, entry, tls_of(scenario, entry)).spec)
+            refuse_payloads(scenario, plan, attach(models, entry, tls_of(scenario, entry)))
         elif is_local:
-            refuse_no_model(scenario.model)
+            refuse_no_model(models)
             free_ports(entry)
 
 
-def refuse_payloads(scenario: Scenario, plan: Plan | ClosedPlan, spec: ModelSpec) -> None:
-    """Makes one payload of the most rows, or looks at the data's columns. Raises ScenarioError where the model does not
-    take it, or has no output of a name that is asked for."""
-    asked_of(scenario, spec)
-    if scenario.clients.data is not None:
-        GivenRequests(scenario, plan, spec)
-        return
-    if isinstance(plan, ClosedPlan):
-        most = max((rows for rows, _ in plan.request_kinds()), default=0)
-    else:
-        most = int(plan.rows.max(initial=0))
-    if most:
-        make_inputs(spec, most, 0, scenario.seed, scenario.model.shapes, scenario.clients.inputs)
+def refuse_payloads(scenario: Scenario, plan: Plan | ClosedPlan, endpoint: Endpoint) -> None:
+    """Makes one payload of the most rows for each model, or looks at the data's columns. Raises ScenarioError where a
+    model does not take it, or has no output of a name that is asked for."""
+    for one, kinds in zip(scenario.each_model(), kinds_by_model(plan), strict=True):
+        spec = endpoint.spec_of(one.model.name)
+        if spec is None:  # not of this server
+            continue
+        asked_of(one, spec)
+        if one.clients.data is not None:
+            GivenRequests(one, plan, spec)
+            return
+        most = max((rows for rows, _ in kinds), default=0)
+        if most:
+            make_inputs(spec, most, 0, one.seed, one.model.shapes, one.clients.inputs)

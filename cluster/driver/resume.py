@@ -32,7 +32,7 @@ from squall.analysis.verdict.validity import judge_run
 from squall.cluster.driver.collectors.server_libraries import kernels_together
 from squall.cluster.driver.nodes import label_of
 from squall.cluster.driver.records.copies import copied_sites, is_whole, remove_copies
-from squall.cluster.driver.records.ingest import Ledger, add_missing, ingest_file
+from squall.cluster.driver.records.ingest import Ledger, add_missing, ingest_file, model_names
 from squall.cluster.driver.records.node_files import FilesHere, pieces_of
 from squall.cluster.driver.redealing.redealer import redeals_of
 from squall.cluster.driver.run import RunResult
@@ -249,7 +249,7 @@ class _Resuming:
             served = manifest.servers
             names = {"run": self._store.run, "request_kind": next(iter(served.values())).model or ""}
             redeals = redeals_of(manifest.redeals)
-            self._ledger = Ledger(plan, names, nodes, start_ns, tuple(served), redeals)
+            self._ledger = Ledger(plan, names, nodes, start_ns, tuple(served), redeals, model_names(manifest))
         if self._store.has("requests") and self._ledger is not None:
             self._ledger.note_stored(self._store.read("requests", ["request_id"]))
         n_rows = 0

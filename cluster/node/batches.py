@@ -22,10 +22,13 @@ _ROWS_A_TABLE = 20_000
 def read_batches(folder: Path, labels: Mapping[str, str], losses: list[str]) -> Iterator[pa.Table]:
     """Tables of at most 20,000 rows, instants on the node's monotonic clock.
 
-    `labels`: run, node, server, model and version of every row. A line cut off by the server's end, and
-    records the model could not write, are told in `losses`.
+    `labels`: run, node, server, model and version of every row; of a file in MODEL/VERSION/ these two are its own,
+    where a server has several models that record. A line cut off by the server's end, and records the model could
+    not write, are told in `losses`.
     """
-    for path in sorted(folder.glob("*.jsonl")):
+    for path in sorted([*folder.glob("*.jsonl"), *folder.glob("*/*/*.jsonl")]):
+        if path.parent != folder:
+            labels = {**labels, "model": path.parts[-3], "version": path.parts[-2]}
         (instance, device), rows, n_lost, n_cut = _of_name(path.stem), [], 0, 0
         with path.open(encoding="utf-8") as lines:
             for line in lines:

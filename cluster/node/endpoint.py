@@ -11,7 +11,8 @@ from typing import Any
 from squall.actors.net.stream import TlsSettings
 from squall.actors.net.triton_control import Control, ControlError, authority
 from squall.models.spec import ModelSpec, is_decoupled
-from squall.scenarios.config.scenario import ModelConfig, Scenario
+from squall.scenarios.config.models.model import ModelConfig
+from squall.scenarios.config.scenario import Scenario
 from squall.scenarios.config.servers import ServerConfig
 from squall.scenarios.errors import TargetError
 
@@ -22,9 +23,18 @@ TRITON_GRPC_PORT = 8_001
 
 
 @dataclass(frozen=True)
+class ServedModel:
+    """A model under load of a server. `steps`: the models that the steps of an ensemble end in, one that a request
+    passes twice twice; empty for any other model."""
+
+    spec: ModelSpec
+    steps: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class Endpoint:
-    """Where a server answers and what it serves. `has_records`: its model writes batch records that we
-    collect.
+    """Where a server answers and what it serves. `has_records`: its models write batch records that we
+    collect. `spec` and `steps` are those of its first model under load, see `ServedModel`; `others`: the next.
 
     `url`: of its HTTP port; `tls`: how to speak to it there if that is https. `source`: url, container, PATH or wheel.
     """
@@ -38,9 +48,18 @@ class Endpoint:
     spec: ModelSpec
     has_records: bool
     steps: tuple[str, ...] = ()
-    """Models that the steps of an ensemble end in, one that a request passes twice twice; empty for any other model."""
     decoupled: tuple[str, ...] = ()
     """Those models of the server that are, by name."""
+    others: tuple[ServedModel, ...] = ()
+
+    @property
+    def models(self) -> tuple[ServedModel, ...]:
+        """All that are under load."""
+        return (ServedModel(self.spec, self.steps), *self.others)
+
+    def spec_of(self, model: str) -> ModelSpec | None:
+        """Of the model of that name; None where it is not under load here."""
+        return next((one.spec for one in self.models if one.spec.name == model), None)
 
     @property
     def host(self) -> str:
@@ -65,10 +84,10 @@ def default_tls(url: str) -> TlsSettings | None:
     return TlsSettings() if url.startswith("https:") else None
 
 
-def attach(model: ModelConfig, server: ServerConfig, tls: TlsSettings | None = None) -> Endpoint:
+def attach(models: Sequence[ModelConfig], server: ServerConfig, tls: TlsSettings | None = None) -> Endpoint:
     """The running server at `server.url`, where `tls` holds if that is https (None: the system's authorities).
 
-    Raises TargetError where it or the model is not ready, and for files of TLS that cannot be used.
+    Raises TargetError where it or a model is not ready, and for files of TLS that cannot be used.
     """
     assert server.url is not None
     url = server.url.rstrip("/")
@@ -80,7 +99,7 @@ def attach(model: ModelConfig, server: ServerConfig, tls: TlsSettings | None = N
             not_there = why_not(metrics, METRICS)
         if not_there is not None:
             raise TargetError(f"server.metrics_port: no metrics at {metrics_url}{METRICS}: {not_there}")
-    return inspect(url, tls, grpc_port, model, "url", metrics_url, has_records=False)
+    return inspect(url, tls, grpc_port, models, "url", metrics_url, has_records=False)
 
 
 def bracketed(host: str) -> str:
@@ -92,12 +111,12 @@ def inspect(
     url: str,
     tls: TlsSettings | None,
     grpc_port: int,
-    model: ModelConfig,
+    models: Sequence[ModelConfig],
     source: str,
     metrics_url: str | None,
     has_records: bool,
 ) -> Endpoint:
-    """What the server at `url` says of itself and the model. Raises TargetError where that is not ready."""
+    """What the server at `url` says of itself and the models. Raises TargetError where one is not ready."""
     try:
         control = Control(url, tls)
     except OSError as error:
@@ -106,27 +125,39 @@ def inspect(
         not_live = why_not(control, READY)
         if not_live is not None:
             raise TargetError(f"no Triton is ready at {url}: {not_live}")
-        named = path_of(model.name)
-        path = f"{named}/versions/{model.version}" if model.version is not None else named
-        not_ready = why_not(control, f"{path}/ready")
-        if not_ready is not None:
-            which = f" version {model.version}" if model.version is not None else ""
-            raise TargetError(
-                f"model {model.name!r}{which} is not ready at {url}: {not_ready}{_what_it_has(control, model.name)}"
-            )
-        of_model = model.version or latest(object_of(control, named))
-        config = object_of(control, f"{named}/versions/{of_model}/config")
-        spec = ModelSpec.from_config(config, of_model)
-        steps = _steps(control, config)
-        decoupled = _decoupled(control, {model.name: config}, steps)
-        if not set(steps).isdisjoint(decoupled):
-            spec = replace(spec, is_decoupled=True)  # Triton answers an ensemble so that has such a step
+        found = [_inspect_model(control, url, model) for model in models]
         version = str(object_of(control, "/v2").get("version", "unknown"))
     except (ControlError, ValueError, KeyError) as error:
         raise TargetError(f"{url} does not answer like a Triton server: {error}") from error
     finally:
         control.close()
-    return Endpoint(url, tls, grpc_port, metrics_url, source, version, spec, has_records, steps, decoupled)
+    first, *others = (one for one, _ in found)
+    decoupled = tuple(sorted({name for _, names in found for name in names}))
+    return Endpoint(
+        url, tls, grpc_port, metrics_url, source, version, first.spec, has_records, first.steps, decoupled,
+        tuple(others),
+    )  # fmt: skip
+
+
+def _inspect_model(control: Control, url: str, model: ModelConfig) -> tuple[ServedModel, tuple[str, ...]]:
+    """What the server says of a model, and which of its models are decoupled. Raises TargetError where it is not ready,
+    ControlError, ValueError and KeyError as `object_of`."""
+    named = path_of(model.name)
+    path = f"{named}/versions/{model.version}" if model.version is not None else named
+    not_ready = why_not(control, f"{path}/ready")
+    if not_ready is not None:
+        which = f" version {model.version}" if model.version is not None else ""
+        raise TargetError(
+            f"model {model.name!r}{which} is not ready at {url}: {not_ready}{_what_it_has(control, model.name)}"
+        )
+    of_model = model.version or latest(object_of(control, named))
+    config = object_of(control, f"{named}/versions/{of_model}/config")
+    spec = ModelSpec.from_config(config, of_model)
+    steps = _steps(control, config)
+    decoupled = _decoupled(control, {model.name: config}, steps)
+    if not set(steps).isdisjoint(decoupled):
+        spec = replace(spec, is_decoupled=True)  # Triton answers an ensemble so that has such a step
+    return ServedModel(spec, steps), decoupled
 
 
 def path_of(model: str) -> str:

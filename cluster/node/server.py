@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,7 +30,7 @@ from squall.cluster.node.server_environment import server_environment
 from squall.cluster.node.stub_watch import StubWatch, stubs_below
 from squall.cluster.node.triton_home import find_triton
 from squall.models.repository import ComputeConfig, ServingConfig, write_repository
-from squall.scenarios.config.scenario import ModelConfig
+from squall.scenarios.config.models.model import ModelConfig
 from squall.scenarios.config.servers import ServerConfig
 from squall.scenarios.errors import TargetError
 from squall.scenarios.units import NS_PER_S
@@ -60,7 +60,7 @@ class Ports:
 
 
 class TritonServer:
-    """A server that this process started, under a supervisor that outlives a crash of ours by just its
+    """A server of `models` that this process started, under a supervisor that outlives a crash of ours by just its
     clean-up.
 
     `folder` takes the model repository, batch records and the log `triton.log`. With `nsys` the server runs
@@ -74,7 +74,7 @@ class TritonServer:
 
     def __init__(
         self,
-        model: ModelConfig,
+        models: Sequence[ModelConfig],
         server: ServerConfig,
         folder: Path,
         nsys: NsysSession | None,
@@ -90,7 +90,7 @@ class TritonServer:
         self.log = folder / "triton.log"
         self.traces: list[Path] = []
         self.refusal: str | None = None
-        self._model = model
+        self._models = tuple(models)
         self._server = server
         self._folder = folder
         self._nsys = nsys
@@ -106,16 +106,16 @@ class TritonServer:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> Endpoint:
-        """Launches it and waits until the model is ready.
+        """Launches it and waits until its models are ready.
 
-        Raises TargetError with Triton's own reason where the model does not load, for a port that is taken,
+        Raises TargetError with Triton's own reason where one does not load, for a port that is taken,
         and when the server is not ready in time; nothing is left running then.
         """
-        repository = self._make_repository()
+        self._make_repository()
         for attempt in range(_PORT_TRIES):
             self._ports = free_ports(self._server, self._address)
             try:
-                return self._serve_with_libraries(repository, self._ports)
+                return self._serve_with_libraries(self._ports)
             except TargetError:
                 is_taken = _PORT_TAKEN.search(self.log_text()) is not None
                 if not is_taken or attempt == _PORT_TRIES - 1:
@@ -131,7 +131,7 @@ class TritonServer:
         assert self._ports is not None, "restart follows start"
         self.stop()
         self._nsys = nsys
-        return self._serve(self._repository(), self._ports)
+        return self._serve(self._ports)
 
     def start_without_nsys(self) -> Endpoint:
         """After a `start` that failed inside an nsys session: starts it by itself. Raises as `start` does."""
@@ -174,59 +174,80 @@ class TritonServer:
             return found
         return listening_pids(self._ports.http)
 
-    def _serve_with_libraries(self, repository: Path, ports: Ports) -> Endpoint:
+    def _serve_with_libraries(self, ports: Ports) -> Endpoint:
         """As `_serve`; without libraries of ours where the loader of a container cannot take them. Hooks in models are
         still told where to record."""
         try:
-            return self._serve(repository, ports)
+            return self._serve(ports)
         except TargetError:
             refusal = loader_refusal(self.log_text())
             if self._server.image is None or PRELOAD_VARIABLE not in self._injected or refusal is None:
                 raise
         left = {name: value for name, value in self._injected.items() if name == FOLDER_VARIABLE}
         self._injected, self.refusal = left, refusal
-        return self._serve(repository, ports)
+        return self._serve(ports)
 
-    def _serve(self, repository: Path, ports: Ports) -> Endpoint:
+    def _serve(self, ports: Ports) -> Endpoint:
         """Launches it on `ports` and waits; raises TargetError with nothing left running."""
-        source = self._launch(repository, ports)
+        source = self._launch(ports)
         try:
             return self._wait_until_ready(ports, source)
         except TargetError:
             self.stop()
             raise
 
-    def _repository(self) -> Path:
-        return Path(self._model.repository) if self._model.repository else self._folder / "models"
+    @property
+    def _heads(self) -> list[ModelConfig]:
+        """Those that squall writes."""
+        return [model for model in self._models if model.repository is None]
 
-    def _make_repository(self) -> Path:
-        model, path = self._model, self._repository()
+    @property
+    def _has_records(self) -> bool:
+        """Whether its models record their batches: with others among them a library in the server does, of all."""
+        return len(self._heads) == len(self._models)
+
+    def _repositories(self) -> list[Path]:
+        """Each once, our own first."""
+        own = [self._folder / "models"] if self._heads else []
+        theirs = [Path(model.repository) for model in self._models if model.repository is not None]
+        return list(dict.fromkeys([*own, *theirs]))
+
+    def _make_repository(self) -> None:
         self.records.mkdir(parents=True, exist_ok=True)
-        if model.repository is not None:
-            refuse_no_model(model)
-            return path
+        refuse_no_model(self._models)
+        for model in self._heads:
+            self._write_head(model)
+
+    def _write_head(self, model: ModelConfig) -> None:
+        version = model.version or "1"
+        records = self.records
+        if len(self._models) > 1:
+            records = (
+                records / model.name / version
+            )  # as `squall.cluster.node.batches.read_batches` reads them
+            records.mkdir(parents=True, exist_ok=True)
         serving = ServingConfig(
             instances=model.instances, max_batch_size=model.max_batch_size,
             preferred_batch_sizes=model.preferred_batch_sizes, queue_delay_ns=model.queue_delay_ns,
             queue_size=model.queue.max_size, queue_timeout_ns=model.queue.timeout_ns,
             on_timeout=model.queue.on_timeout, compute=ComputeConfig.of(model),
         )  # fmt: skip
-        write_repository(path, model.name, model.version or "1", model.settings, serving, self.records)
-        return path
+        path, record_dir = self._folder / "models", records if self._has_records else None
+        write_repository(path, model.name, version, model.settings, serving, record_dir)
 
-    def _launch(self, repository: Path, ports: Ports) -> str:
+    def _launch(self, ports: Ports) -> str:
         """Starts the server below a supervisor; returns its source."""
         libraries: tuple[Path, ...] = ()
         injected = self._injected
         if self._server.image is not None:
-            command, source, injected = self._container_command(repository, ports), "container", {}
+            command, source, injected = self._container_command(ports), "container", {}
             name = Path(command[0]).name
         else:
             home = find_triton()
             libraries = home.library_dirs
             options = ["--backend-directory", str(home.backends)] if home.backends else []
             options += self._trace_options(home.version)
-            command = [str(home.binary), *options, *self._options(repository, ports)]
+            command = [str(home.binary), *options, *self._options(ports)]
             source, name = home.source, home.binary.name
             if self._nsys is not None:
                 command = [*self._nsys.launch_prefix(self._has_gpu), *self._past_nsys(), *command]
@@ -263,10 +284,10 @@ class TritonServer:
         library = self._injected.get(INJECTION_VARIABLE)
         return [] if library is None else ["env", f"{INJECTION_VARIABLE}={library}"]
 
-    def _options(self, repository: Path, ports: Ports) -> list[str]:
+    def _options(self, ports: Ports) -> list[str]:
         return triton_options(
-            str(repository),
-            self._model.name,
+            [str(repository) for repository in self._repositories()],
+            [model.name for model in self._models],
             ports,
             region_prefix(str(self._folder)),
             _identifier(self._folder),
@@ -282,12 +303,13 @@ class TritonServer:
         self.traces.append(file.with_name(f"{file.name}-{len(self.traces)}") if self.traces else file)
         return trace_options(self.traces[-1])
 
-    def _container_command(self, repository: Path, ports: Ports) -> list[str]:
+    def _container_command(self, ports: Ports) -> list[str]:
+        repositories = [f"{path}:{path}:ro" for path in self._repositories()]
         assert self._server.image is not None
         return container_command(
             find_runtime(self._server.runtime), self._server.image,
-            (f"{repository}:{repository}:ro", f"{self.records}:{self.records}"),
-            {**self._injected, **self._gpus}, self._has_gpu, self._options(repository, ports),
+            (*repositories, f"{self.records}:{self.records}"),
+            {**self._injected, **self._gpus}, self._has_gpu, self._options(ports),
         )  # fmt: skip
 
     def _wait_until_ready(self, ports: Ports, source: str) -> Endpoint:
@@ -295,19 +317,18 @@ class TritonServer:
         deadline = time.monotonic() + self._server.start_timeout_ns / NS_PER_S
         host = bracketed(self._address)
         url = f"http://{host}:{ports.http}"
-        stubs = StubWatch(is_expected=self._model.repository is None)
+        stubs = StubWatch(is_expected=self._has_records and len(self._models) == 1)
         with closing(Control(url)) as control:
             while time.monotonic() < deadline:
                 if self._process.poll() is not None:
                     raise TargetError(f"Triton ended while starting: {self._why_it_failed()}")
                 end = stubs.look(stubs_below(self._process.pid), time.monotonic())
                 if end is not None:
-                    what = f"the Python process of model {self._model.name}"
-                    raise TargetError(f"{what} {end} while Triton loaded it")
+                    names = " or ".join(model.name for model in self._models)
+                    raise TargetError(f"the Python process of model {names} {end} while Triton loaded it")
                 if why_not(control, READY) is None and self._is_own(control):
                     metrics = f"http://{host}:{ports.metrics}"
-                    has_records = self._model.repository is None
-                    return inspect(url, None, ports.grpc, self._model, source, metrics, has_records)
+                    return inspect(url, None, ports.grpc, self._models, source, metrics, self._has_records)
                 time.sleep(_POLL_S)
         reason = self._why_it_failed()
         seconds = self._server.start_timeout_ns / NS_PER_S
@@ -352,10 +373,12 @@ def end_strays(folder: Path) -> None:
     wait_until_gone(strays, _STRAYS_S)
 
 
-def refuse_no_model(model: ModelConfig) -> None:
-    """Raises TargetError where `model.repository`, on this node, has no such model."""
-    if model.repository is not None and not (Path(model.repository) / model.name).is_dir():
-        raise TargetError(f"model.repository: {model.repository} has no model {model.name!r}")
+def refuse_no_model(models: Sequence[ModelConfig]) -> None:
+    """Raises TargetError where `repository` of a model, on this node, has no such model."""
+    for model in models:
+        if model.repository is not None and not (Path(model.repository) / model.name).is_dir():
+            key = "model" if len(models) == 1 else f"models.{model.name}"
+            raise TargetError(f"{key}.repository: {model.repository} has no model {model.name!r}")
 
 
 def _identifier(folder: Path) -> str:
@@ -364,13 +387,19 @@ def _identifier(folder: Path) -> str:
 
 
 def triton_options(
-    repository: str, model: str, ports: Ports, region_prefix: str, identifier: str, address: str = LOOPBACK
+    repositories: Sequence[str],
+    models: Sequence[str],
+    ports: Ports,
+    region_prefix: str,
+    identifier: str,
+    address: str = LOOPBACK,
 ) -> list[str]:
-    """Options of tritonserver: one model, endpoints at `address`, no GPU metrics (we sample NVML)."""
+    """Options of tritonserver: these models alone, endpoints at `address`, no GPU metrics (we sample NVML)."""
     return [
         f"--id={identifier}",
         f"--backend-config=python,shm-region-prefix-name={region_prefix}",
-        "--model-repository", repository, "--model-control-mode=explicit", f"--load-model={model}",
+        *(option for path in repositories for option in ("--model-repository", path)),
+        "--model-control-mode=explicit", *(f"--load-model={model}" for model in models),
         f"--http-address={address}", f"--grpc-address={address}", f"--metrics-address={address}",
         f"--http-port={ports.http}", f"--grpc-port={ports.grpc}", f"--metrics-port={ports.metrics}",
         "--allow-gpu-metrics=false", "--allow-cpu-metrics=false",

@@ -238,7 +238,7 @@ def poisson_plan(rate_hz: float, window_ns: int, drain_ns: int, seed: int) -> Pl
 def _settings(job: Job, worker: int, spill_dir: str) -> WorkerSettings:
     return WorkerSettings(
         run="selftest", node="node-0", worker=worker,
-        targets=(TargetSettings("server-0", "127.0.0.1", job.server.port(job.protocol), _SPEC),),
+        targets=(TargetSettings("server-0", "127.0.0.1", job.server.port(job.protocol), (_SPEC,)),),
         seed=1, shapes={}, rules=Rules(_REQUEST_TIMEOUT_NS),
         n_connections=_CONNECTIONS[job.protocol], spill_dir=spill_dir, protocol=job.protocol, priority="auto",
     )  # fmt: skip

@@ -147,18 +147,22 @@ def _unshared(value: Any, left: list[int]) -> Any:
 
 def resolve_paths(mapping: dict[str, Any], folder: Path) -> None:
     """Makes relative paths absolute, in place; anything of the wrong type is left for validation."""
-    clients, phases = mapping.get("clients"), mapping.get("phases")
-    check = clients.get("check") if isinstance(clients, dict) else None
-    rows = clients.get("rows") if isinstance(clients, dict) else None
-    data = clients.get("data") if isinstance(clients, dict) else None
-    files = [(section, "file") for section in (*_sections(phases), *_sections(rows))]
-    paths = [*files, (mapping.get("model"), "repository"), (check, "reference"), (data, "path")]
-    for section, key in paths:
+    clients, models = mapping.get("clients"), mapping.get("models")
+    asked = [one for one in (clients, *(models if isinstance(models, list) else ())) if isinstance(one, dict)]
+    rows = [section for one in asked for section in _sections(one.get("rows"))]
+    paths: list[tuple[Any, str]] = [
+        (section, "file") for section in (*_sections(mapping.get("phases")), *rows)
+    ]
+    paths += [(one, "repository") for one in (mapping.get("model"), *asked)]
+    paths += [(one.get("data"), "path") for one in asked]
+    checks = [one.get("check") for one in asked]
+    for section, key in [*paths, *((check, "reference") for check in checks)]:
         named = section.get(key) if isinstance(section, dict) else None
         if isinstance(section, dict) and isinstance(named, str | Path) and named:
             section[key] = str((folder / named).resolve())
-    if isinstance(check, dict) and isinstance(check.get("function"), str):
-        check["function"] = function_from(check["function"], folder)
+    for check in checks:
+        if isinstance(check, dict) and isinstance(check.get("function"), str):
+            check["function"] = function_from(check["function"], folder)
 
 
 def _sections(value: Any) -> list[dict[str, Any]]:

@@ -20,16 +20,22 @@ from squall.scenarios.config.clients.client import ClientConfig
 from squall.scenarios.config.clients.routing import NO_MIRROR, WEIGHED
 from squall.scenarios.config.clients.rows import RowsConfig, TraceRows, max_rows
 from squall.scenarios.config.fields import (
-    Count,
-    Duration,
     Number,
     PositiveDuration,
     Section,
     Slug,
     Text,
-    Version,
     Whole,
 )
+from squall.scenarios.config.models.mix import (
+    ModelsField,
+    Share,
+    refuse_bad_models,
+    refuse_trace_rows,
+    served_at,
+    shares_of,
+)
+from squall.scenarios.config.models.model import ModelConfig
 from squall.scenarios.config.profile import ProfileConfig
 from squall.scenarios.config.recordings import too_close
 from squall.scenarios.config.records import RecordsConfig
@@ -49,50 +55,9 @@ from squall.scenarios.promises.grammar import format_promises, parse_promises
 from squall.scenarios.promises.promise import Promise
 from squall.scenarios.sizes import (
     LARGEST_ARRIVAL_COUNT,
-    LARGEST_BATCH,
     LARGEST_PHASE_COUNT,
 )
 from squall.scenarios.units import format_duration
-
-
-class QueuePolicy(Section):
-    """Triton's queue of a model: longest length (0 = unbounded) and longest wait (0 = no limit)."""
-
-    max_size: Whole = 0
-    timeout_ns: Duration = Field(default=0, alias="timeout")
-    on_timeout: Literal["reject", "delay"] = "reject"
-
-
-class ModelConfig(Section):
-    """The model that is served: a head of the zoo, or one from a user's own repository."""
-
-    name: Text
-    version: Version | None = None  # the latest that the server has ready; 1 of a head that squall writes
-    settings: dict[str, Whole] = Field(default_factory=dict)
-    instances: Count = 1
-    max_batch_size: Annotated[Count, Field(le=LARGEST_BATCH)] = 32
-    preferred_batch_sizes: tuple[Count, ...] = ()
-    queue_delay_ns: Duration = Field(default=0, alias="queue_delay")
-    queue: QueuePolicy = QueuePolicy()
-    framework: Literal["numpy", "torch"] = "numpy"  # what computes a head of the zoo
-    device: Literal["cpu", "gpu"] | None = None  # else the CPU for numpy, a GPU for torch
-    precision: Literal["fp32", "fp16"] = "fp32"
-    cuda_graphs: bool = False  # torch on a GPU: one graph per batch size, captured before the server is ready
-    repository: Text | None = None
-    shapes: dict[str, tuple[Whole, ...]] = Field(default_factory=dict)  # dims of inputs the model leaves open
-
-    @model_validator(mode="after")
-    def _parts_fit(self) -> ModelConfig:
-        if self.framework == "numpy" and (self.device == "gpu" or self.precision != "fp32"):
-            raise ValueError("framework numpy computes in fp32 on the CPU: use framework torch")
-        if self.cuda_graphs and (self.framework != "torch" or self.device == "cpu"):
-            raise ValueError("cuda_graphs needs framework torch on a GPU")
-        too_large = [size for size in self.preferred_batch_sizes if size > self.max_batch_size]
-        if too_large:
-            raise ValueError(
-                f"preferred batch size {too_large[0]} is above max_batch_size {self.max_batch_size}"
-            )
-        return self
 
 
 def _none_of_one(speed: Fraction) -> Fraction | None:
@@ -114,6 +79,9 @@ class PhaseConfig(Section):
     speed: Annotated[Ratio, AfterValidator(_none_of_one)] | None = None  # None: 1
     timeout_ns: PositiveDuration | None = Field(default=None, alias="timeout")  # else that of the clients
     rows: RowsConfig | None = None  # else those of the clients
+    shares: dict[Text, Share] | None = (
+        None  # by model, one that is left out has none; else those of the models
+    )
 
     @model_validator(mode="after")
     def _arrivals_by_kind(self) -> PhaseConfig:
@@ -170,7 +138,8 @@ class Scenario(Section):
 
     name: Slug
     seed: Whole
-    model: ModelConfig
+    lone: ModelConfig | None = Field(default=None, alias="model")
+    several: ModelsField | None = Field(default=None, alias="models")  # under one load, instead of `model`
     server: ServerConfig = ServerConfig()
     servers: ServersField = None  # several, loaded under one schedule; none: the one of `server`
     clients: ClientConfig = ClientConfig()
@@ -202,34 +171,114 @@ class Scenario(Section):
         if self.phases[-1].kind != "drain":
             raise ValueError(f"phases: the last one, {names[-1]!r}, must be of kind 'drain'")
         self._refuse_two_loops()
+        self._refuse_bad_models()
         self._refuse_redealt_users()
         self._refuse_bad_servers()
         for where, server in self._named_servers():
             self._refuse_session_elsewhere(where, server)
             refuse_tls_without_its_server(self.clients.tls, self.clients.protocol, where, server)
             self._refuse_close_recordings(server)
-        check = self.clients.check
-        if check is not None and check.is_of_zoo and self.model.repository is not None:
-            raise ValueError(
-                "clients.check: for a model in model.repository it needs function or reference, its right values"
-            )
-        for phase in self.phases:
-            self._refuse_bad_rows(phase)
+        for where, one in zip(self.model_keys, self.each_model(), strict=True):
+            check = one.clients.check
+            if check is not None and check.is_of_zoo and one.model.repository is not None:
+                raise ValueError(
+                    f"{'clients' if check is self.clients.check else where}.check: for a model in {where}.repository it"
+                    " needs function or reference, its right values"
+                )
+            for phase in one.phases:
+                one._refuse_bad_rows(phase, where)
         self._refuse_strange_promises()
         self._refuse_named_entries()
         return self
+
+    @property
+    def model(self) -> ModelConfig:
+        """The model of a scenario that has one; of another see `each_model`."""
+        assert self.lone is not None, "models are several"
+        return self.lone
+
+    def each_model(self) -> tuple[Scenario, ...]:
+        """For each model, in order, the scenario in which it is alone, with what `clients` and `phases` say of its
+        requests; the scenario itself where it has one."""
+        if self.several is None:
+            return (self,)
+        found = []
+        for entry in self.several:
+            phases = self.phases
+            if entry.rows is not None:
+                phases = tuple(phase.model_copy(update={"rows": None}) for phase in phases)
+            own = {
+                "lone": entry,
+                "several": None,
+                "phases": phases,
+                "clients": entry.clients_of(self.clients),
+            }
+            found.append(self.model_copy(update=own))
+        return tuple(found)
+
+    @property
+    def model_names(self) -> tuple[str, ...]:
+        """In order."""
+        return tuple(one.name for one in self.several or (self.model,))
+
+    def served_at(self, n_servers: int) -> tuple[tuple[int, ...], ...]:
+        """The servers of each model, by their numbers."""
+        return (tuple(range(n_servers)),) if self.several is None else served_at(self.several, n_servers)
+
+    def models_at(self, server: str) -> tuple[ModelConfig, ...]:
+        """Those that the server of that name serves, in order."""
+        if self.several is None:
+            return (self.model,)
+        entries = self.server_entries()
+        number = int(server.rpartition("-")[2])
+        of_model = self.served_at(number + 1 if entries is None else len(entries))
+        return tuple(one for one, servers in zip(self.several, of_model, strict=True) if number in servers)
+
+    def shares_of(self, phase: PhaseConfig) -> tuple[float, ...]:
+        """Of each model in the requests of a phase, to those of the others."""
+        if self.several is None:
+            return (1.0,)
+        return shares_of(self.several, phase.shares, f"phases.{phase.name}.shares")
 
     def rows_of(self, phase: PhaseConfig) -> RowsConfig:
         """How many rows the requests of a phase carry: its own law, else that of the clients."""
         return phase.rows if phase.rows is not None else self.clients.rows
 
-    def _refuse_bad_rows(self, phase: PhaseConfig) -> None:
-        """No more rows than a batch takes, and rows and sessions of a trace only where there is one."""
+    @property
+    def model_keys(self) -> tuple[str, ...]:
+        """The key path of each model."""
+        return ("model",) if self.several is None else tuple(f"models[{i}]" for i in range(len(self.several)))
+
+    def _refuse_bad_models(self) -> None:
+        """One model or several, and shares that are of these."""
+        if self.lone is not None and self.several is not None:
+            raise ValueError("models: stands beside model, which is for one; use one of the two")
+        if self.lone is None and self.several is None:
+            raise ValueError("model: missing, it must be given, or models, for several")
+        for phase in self.phases:
+            where = f"phases.{phase.name}.shares"
+            if phase.shares is not None and self.several is None:
+                raise ValueError(f"{where}: are of a scenario with models, this one has one model")
+            if phase.shares is not None and phase.arrivals is None:
+                raise ValueError(f"{where}: a drain sends nothing, remove them")
+        if self.several is None:
+            return
+        entries = self.server_entries()
+        refuse_bad_models(self.several, self.clients, None if entries is None else len(entries))
+        for phase in self.phases:
+            refuse_trace_rows(f"phases.{phase.name}.rows", phase.rows)
+            if phase.arrivals is not None:
+                self.shares_of(phase)
+
+    def _refuse_bad_rows(self, phase: PhaseConfig, of_model: str) -> None:
+        """No more rows than a batch takes, and rows and sessions of a trace only where there is one; `of_model`: key
+        path of the model, which this scenario has alone."""
         where = "clients.rows" if phase.rows is None else f"phases.{phase.name}.rows"
-        rows = self.rows_of(phase)
-        if max_rows(rows) > self.model.max_batch_size:
+        rows, most = self.rows_of(phase), self.model.max_batch_size
+        if max_rows(rows) > most:
             raise ValueError(
-                f"{where}: up to {max_rows(rows)} rows are above model.max_batch_size {self.model.max_batch_size}"
+                f"{self._rows_key(where, of_model)}: up to {max_rows(rows)} rows are above"
+                f" {of_model}.max_batch_size {most}"
             )
         if phase.arrivals is None or isinstance(phase.arrivals, TraceArrivals):
             return
@@ -238,6 +287,14 @@ class Scenario(Section):
                 f"{where}: kind 'trace' is for phases whose arrivals are a trace; give phases.{phase.name}.rows of its"
                 " own, such as kind 'empirical' with the same file"
             )
+
+    def _rows_key(self, where: str, of_model: str) -> str:
+        """Where the rows stand: with the model, where it has its own."""
+        return f"{of_model}.rows" if getattr(self.model, "rows", None) is not None else where
+
+    @property
+    def _is_closed(self) -> bool:
+        return any(isinstance(phase.arrivals, ClosedArrivals) for phase in self.phases)
 
     def server_entries(self) -> tuple[ServerEntry, ...] | None:
         """One entry for each server, server-0 first; None where the nodes say how many: then `entries_for`."""
@@ -261,9 +318,7 @@ class Scenario(Section):
         """What several servers cannot have together, and routing that cannot be."""
         self._refuse_bad_column()
         routing = self.clients.routing
-        if routing.kind == "mirror" and any(
-            isinstance(phase.arrivals, ClosedArrivals) for phase in self.phases
-        ):
+        if routing.kind == "mirror" and self._is_closed:
             raise ValueError(f"clients.routing: {NO_MIRROR}")
         if self.servers is None:
             return
@@ -331,16 +386,15 @@ class Scenario(Section):
 
     def _refuse_close_recordings(self, server: ServerConfig) -> None:
         """A second recording that cannot begin in time is a profile that is not there: told before the run."""
-        model, profile = self.model, self.profile
+        profile = self.profile
         is_out_of_reach = server.image is not None or (
             server.url is not None and profile.nsys_session is None
         )
         if profile.nsys == "off" or is_out_of_reach:
             return
-        is_cpu_head = (
-            server.url is None
-            and model.repository is None
-            and (model.framework == "numpy" or model.device == "cpu")
+        is_cpu_head = server.url is None and all(
+            one.model.repository is None and (one.model.framework == "numpy" or one.model.device == "cpu")
+            for one in self.each_model()
         )
         phases = [(phase.name, phase.kind, phase.duration_ns) for phase in self.phases]
         trouble = too_close(phases, "cuda" in profile.trace and not is_cpu_head)
@@ -363,9 +417,9 @@ class Scenario(Section):
         entries = self.server_entries()
         servers = None if entries is None else [f"server-{index}" for index in range(len(entries))]
         measured = {phase.name: phase.duration_ns for phase in self.phases if phase.kind == "measure"}
-        is_closed = any(isinstance(phase.arrivals, ClosedArrivals) for phase in self.phases)
+        is_closed = self._is_closed
         try:
-            refuse_strangers(self.promises or (), measured, servers, [self.model.name], is_closed)
+            refuse_strangers(self.promises or (), measured, servers, self.model_names, is_closed)
         except ValueError as error:
             raise ValueError(f"promises: {error}") from error
         if self.stop_when is not None and (self.promises is None or is_closed):

@@ -237,3 +237,14 @@ def _log_factorial(k: Floats) -> Floats:
     series = per * (1 / 12 - square * (1 / 360 - square * (1 / 1260 - square * (1 / 1680))))
     beyond = (n + 0.5) * arrays.log(n) - n + _HALF_LOG_TURN + series
     return np.where(k > 15.0, beyond, _LOG_FACTORIALS[np.minimum(k, 15.0).astype(np.int64)])
+
+
+def by_weight(
+    values: NDArray[np.int64], weights: NDArray[np.float64], rng: np.random.Generator, count: int
+) -> NDArray[np.int32]:
+    """Values drawn with probabilities in proportion to their weights, by inversion."""
+    weights = weights / weights.max()  # so that no sum leaves float64
+    bounds = np.cumsum(weights)
+    bounds /= bounds[-1]
+    place = np.searchsorted(bounds[:-1], rng.random(count), side="right")
+    return values.astype(np.int32)[place]

@@ -12,15 +12,17 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from squall.scenarios.data.drawing import drawn
+from squall.scenarios.data.drawing import drawn, entry_dtype
 from squall.scenarios.plan.plan import PhaseSpan, kind_code, stream
+from squall.scenarios.shares.drawing import Draw, drawn_models, mixed, shifted
+from squall.scenarios.shares.ranges import VariantRange
 
 if TYPE_CHECKING:  # of a file's sections: a worker that has no users starts without them
     from squall.scenarios.config.arrivals import ThinkConfig
@@ -32,13 +34,23 @@ _CHUNK_STEPS = 64
 
 
 @dataclass(frozen=True)
+class ModelLoad:
+    """What the requests of a phase are to one of several models: its share of them, and their rows."""
+
+    share: float
+    rows: RowsConfig
+
+
+@dataclass(frozen=True)
 class ClosedPhase:
-    """The users of one span: their number, how long they think, over how long they begin, and what they send."""
+    """The users of one span: their number, how long they think, over how long they begin, and what they send; `loads`
+    of each model, where there are several."""
 
     n_users: int
     think: ThinkConfig
     ramp_ns: int
     rows: RowsConfig
+    loads: tuple[ModelLoad, ...] = field(default=(), repr=False)  # in the digest, but not of one model
 
 
 @dataclass(frozen=True)
@@ -64,14 +76,15 @@ class ClosedPlan:
     n_variants: int
     seed: int
     target: NDArray[np.uint8] | None = (
-        None  # index of each user's server, as `users`; None: there is one, or the worker chooses
+        None  # index of each user's server, (users,), or of its server for each model where some do not serve all,
+        # (users, models); None: there is one, or the worker chooses
     )
     order: DrawnOrder | None = None  # of the entries of data, where variants are these; None: equally often
+    models: tuple[VariantRange, ...] = ()  # which variants are whose, where there are several; else empty
 
     def __post_init__(self) -> None:
-        if self.target is not None and (
-            self.target.dtype != np.uint8 or self.target.shape != self.users.shape
-        ):
+        shapes = (self.users.shape, (*self.users.shape, len(self.models)))
+        if self.target is not None and (self.target.dtype != np.uint8 or self.target.shape not in shapes):
             raise ValueError(f"target must be uint8 of shape {self.users.shape}, an index for each user")
 
     def __len__(self) -> int:
@@ -88,6 +101,8 @@ class ClosedPlan:
         stated: tuple[Any, ...] = (self.n_users, spans, phases, self.n_variants, self.seed)
         if self.order is not None:
             stated = (*stated, self.order)
+        if self.models:
+            stated = (*stated, self.models, [phase.loads for phase in self.phases if phase is not None])
         digest = hashlib.sha256(repr(stated).encode())
         digest.update(np.ascontiguousarray(self.users, dtype="<i8").data)
         if self.target is not None:
@@ -103,6 +118,21 @@ class ClosedPlan:
         if closed is None or user >= closed.n_users:
             return None
         return self.spans[phase].start_ns + closed.ramp_ns * user // closed.n_users
+
+    def targets_of(self, user: int) -> list[int]:
+        """The server of the user at that place for each model, 0 where there is one."""
+        n_models = max(len(self.models), 1)
+        if self.target is None:
+            return [0] * n_models
+        own = self.target[user]
+        return own.tolist() if self.target.ndim == 2 else [int(own)] * n_models
+
+    def servers_used(self) -> list[list[int]]:
+        """The servers at which some user here asks each model."""
+        n_models = max(len(self.models), 1)
+        if self.target is None or self.target.ndim == 1:
+            return [[0] if self.target is None else np.unique(self.target).tolist()] * n_models
+        return [np.unique(self.target[:, model]).tolist() for model in range(n_models)]
 
     def steps(self, user: int, phase: int) -> Iterator[Step]:
         """What `user` does in the phase, without end; before the first request nobody thinks.
@@ -130,28 +160,60 @@ class ClosedPlan:
 
         streams = [stream(self.seed, name, phase, user) for name in ("think", "rows", "variants")]
         is_first = True
-        draw = drawn(self.order, self.n_variants, streams[2], user, closed.n_users)
+        if self.models:
+            draws = self._mixed_draws(user, phase, closed)
+        else:
+            draws = (
+                lambda count: draw_rows(closed.rows, streams[1], count),
+                drawn(self.order, self.n_variants, streams[2], user, closed.n_users),
+            )
         while True:
             think_ns = draw_think_ns(closed.think, streams[0], _CHUNK_STEPS)
             if is_first:
                 think_ns[0], is_first = 0, False
-            rows = draw_rows(closed.rows, streams[1], _CHUNK_STEPS)
-            yield think_ns, rows, draw(_CHUNK_STEPS)
+            yield think_ns, draws[0](_CHUNK_STEPS), draws[1](_CHUNK_STEPS)
+
+    def _mixed_draws(self, user: int, phase: int, closed: ClosedPhase) -> tuple[Draw, Draw]:
+        """Rows and variants of requests to several models: each by the law of its model, from streams of its own."""
+        from squall.scenarios.plan.mix import draw_rows
+
+        def rows_draw(rows: RowsConfig, rng: np.random.Generator) -> Draw:
+            return lambda count: draw_rows(rows, rng, count)
+
+        dtype, shares = entry_dtype(self.n_variants), [one.share for one in closed.loads]
+        numbers = [drawn_models(shares, stream(self.seed, "models", phase, user)) for _ in "12"]
+        rows, variants = [], []
+        for number, (load, own) in enumerate(zip(closed.loads, self.models, strict=True)):
+            rows.append(rows_draw(load.rows, stream(self.seed, "rows", phase, user, number)))
+            draw = drawn(None, own.n_variants, stream(self.seed, "variants", phase, user, number))
+            variants.append(shifted(draw, own.first, dtype))
+        return mixed(numbers[0], rows, np.int32), mixed(numbers[1], variants, dtype)
 
     def request_kinds(self) -> set[tuple[int, int]]:
         """Every (rows, variant) that `steps` can give, for encoding before the start."""
-        from squall.scenarios.config.clients.rows import possible_rows
-
-        sizes = {rows for closed in self.phases if closed is not None for rows in possible_rows(closed.rows)}
-        return {(rows, variant) for rows in sizes for variant in range(self.n_variants)}
+        return {(rows, variant) for rows, variants in self._sizes() for variant in variants}
 
     def kind_codes(self) -> NDArray[np.int64]:
         """`request_kinds` as sorted codes: see `squall.scenarios.plan.plan.kind_code`."""
+        codes = [
+            kind_code(np.int64(rows), np.arange(variants.start, variants.stop, dtype=np.int64))
+            for rows, variants in self._sizes()
+        ]
+        return np.concatenate(codes)
+
+    def _sizes(self) -> list[tuple[int, range]]:
+        """Numbers of rows that a request can have, each with the variants that it can have then, sorted."""
         from squall.scenarios.config.clients.rows import possible_rows
 
-        sizes = {rows for closed in self.phases if closed is not None for rows in possible_rows(closed.rows)}
-        variants = np.arange(self.n_variants, dtype=np.int64)
-        return np.concatenate([kind_code(np.int64(rows), variants) for rows in sorted(sizes)])
+        laws: list[tuple[RowsConfig, range]] = []
+        for closed in self.phases:
+            if closed is not None and not closed.loads:
+                laws.append((closed.rows, range(self.n_variants)))
+            for load, own in zip(closed.loads, self.models, strict=True) if closed is not None else ():
+                if load.share:
+                    laws.append((load.rows, range(own.first, own.first + own.n_variants)))
+        found = {(rows, variants) for law, variants in laws for rows in possible_rows(law)}
+        return sorted(found, key=lambda one: (one[0], one[1].start))
 
 
 def deal_closed(plan: ClosedPlan, n_workers: int) -> tuple[ClosedPlan, ...]:

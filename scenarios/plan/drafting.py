@@ -22,7 +22,7 @@ from squall.scenarios.data.named import named_entries
 from squall.scenarios.data.opening import count_entries
 from squall.scenarios.errors import ScenarioError
 from squall.scenarios.plan.build import build_arrivals
-from squall.scenarios.plan.closed import ClosedPhase, ClosedPlan
+from squall.scenarios.plan.closed import ClosedPhase, ClosedPlan, ModelLoad
 from squall.scenarios.plan.deal import affinity_of
 from squall.scenarios.plan.growing import PIECE_ROWS, Column
 from squall.scenarios.plan.mix import draw_rows, settled, trace_rows
@@ -30,14 +30,16 @@ from squall.scenarios.plan.plan import COLUMNS, VARIANT_TYPES, PhaseSpan, Plan, 
 from squall.scenarios.plan.replay import TraceReplay
 from squall.scenarios.plan.scaling import scaled
 from squall.scenarios.plan.window import Drawn, FileState, changed
+from squall.scenarios.shares.drawing import Draw, drawn_models, mixed, shifted
+from squall.scenarios.shares.ranges import VariantRange, ranges_of
 from squall.scenarios.sizes import LARGEST_ARRIVAL_COUNT
 
 
 def plan_scenario(scenario: Scenario, seed: int | None = None, folder: Path | None = None) -> Plan:
     """The plan of the whole run, the same for the same scenario and seed; `seed` None means the scenario's.
 
-    Phases are laid end to end. Each phase has its own streams for arrivals, rows and variants, so that a change to
-    one moves no other. A phase with a `speed` is drawn as without one, and its instants are divided by it in
+    Phases are laid end to end. Each phase has its own streams for arrivals, models, rows and variants, so that a change
+    to one moves no other. A phase with a `speed` is drawn as without one, and its instants are divided by it in
     integers. The draws use nothing that depends on CPU or C library (`squall.scenarios.exact`), so that the same
     release of squall plans the same anywhere; `sha256()` in the manifest shows whether two runs had one schedule.
     `folder` takes the temporary files of a plan that is kept in files; None: the system's temporary folder. Raises
@@ -58,7 +60,7 @@ def is_closed(scenario: Scenario) -> bool:
 
 def plan_closed(scenario: Scenario, seed: int | None = None) -> ClosedPlan:
     """The plan of the whole run; `seed` None means the scenario's. Raises ValueError for an open-loop scenario."""
-    phases = tuple(_closed_phase(phase, scenario) for phase in scenario.phases)
+    phases = tuple(_closed_phase(index, scenario) for index in range(len(scenario.phases)))
     if not is_closed(scenario):
         raise ValueError(f"scenario {scenario.name!r} is open-loop: `plan_scenario` plans it")
     n_users = max(phase.n_users for phase in phases if phase is not None)
@@ -70,13 +72,23 @@ def plan_closed(scenario: Scenario, seed: int | None = None) -> ClosedPlan:
         n_variants=n_payloads(scenario),
         seed=scenario.seed if seed is None else seed,
         order=_drawn_order(scenario),
+        models=variant_ranges(scenario),
     )
 
 
 def n_payloads(scenario: Scenario) -> int:
-    """Payload variants, or entries of the data. Raises ScenarioError where these cannot be counted."""
+    """Payload variants of all models, or entries of the data. Raises ScenarioError where these cannot be counted."""
     data = scenario.clients.data
-    return scenario.clients.payload_variants if data is None else count_entries(data)
+    if data is not None:
+        return count_entries(data)
+    return sum(one.clients.payload_variants for one in scenario.each_model())
+
+
+def variant_ranges(scenario: Scenario) -> tuple[VariantRange, ...]:
+    """Which variants are whose, where models are several; else none."""
+    if scenario.several is None:
+        return ()
+    return ranges_of([one.clients.payload_variants for one in scenario.each_model()])
 
 
 def _drawn_order(scenario: Scenario) -> DrawnOrder | None:
@@ -149,7 +161,8 @@ class _Draft:
         """The plan; the draft is empty afterwards."""
         columns = {name: column.join() for name, column in self._columns.items()}
         affinity = None if self._affinity is None else self._affinity.join()
-        return Plan(spans=spans, deal=self._scenario.clients.deal, affinity=affinity, **columns)
+        deal, models = self._scenario.clients.deal, variant_ranges(self._scenario)
+        return Plan(spans=spans, deal=deal, affinity=affinity, models=models, **columns)
 
     def _add(self, phase: PhaseConfig, part: Drawn) -> None:
         """Offsets on the timeline of the run, and what deals them."""
@@ -174,13 +187,35 @@ class _Draft:
         """What does not depend on the instants, in pieces of a fixed size: it is part of what a seed means."""
         columns = self._columns
         of_rows, of_variants = stream(self._seed, "rows", index), stream(self._seed, "variants", index)
-        if not isinstance(rows, TraceRows):
+        if self._scenario.several is not None:
+            self._draw_mixed(index, count)
+        elif not isinstance(rows, TraceRows):
             columns["rows"].fill(count, lambda n: draw_rows(rows, of_rows, n))
-        if not are_named:
+        if self._scenario.several is None and not are_named:
             columns["variant"].fill(count, drawn(_drawn_order(self._scenario), self._n_payloads, of_variants))
         columns["phase"].fill(count, lambda n: np.full(n, index, np.uint8))
         numbers = itertools.count(len(columns["seq"]), PIECE_ROWS)
         columns["seq"].fill(count, lambda n: np.arange(first := next(numbers), first + n, dtype=np.int64))
+
+    def _draw_mixed(self, index: int, count: int) -> None:
+        """Rows and variants of requests to several models: each by the law of its model, from streams of its own."""
+        scenario, dtype = self._scenario, self._of_variant
+        loads = model_loads(scenario, index)
+        numbers = [
+            drawn_models([one.share for one in loads], stream(self._seed, "models", index)) for _ in "12"
+        ]
+        rows = [
+            _rows_draw(one.rows, stream(self._seed, "rows", index, number))
+            for number, one in enumerate(loads)
+        ]
+        variants = [
+            shifted(
+                drawn(None, one.n_variants, stream(self._seed, "variants", index, number)), one.first, dtype
+            )
+            for number, one in enumerate(variant_ranges(scenario))
+        ]
+        self._columns["rows"].fill(count, mixed(numbers[0], rows, np.int32))
+        self._columns["variant"].fill(count, mixed(numbers[1], variants, dtype))
 
     def _refuse_too_many(self, phase: PhaseConfig, count: int) -> None:
         if count > LARGEST_ARRIVAL_COUNT:
@@ -212,9 +247,25 @@ def _parts(
     return iter([Drawn(offsets)])
 
 
-def _closed_phase(phase: PhaseConfig, scenario: Scenario) -> ClosedPhase | None:
+def _rows_draw(rows: RowsConfig, rng: np.random.Generator) -> Draw:
+    return lambda count: draw_rows(rows, rng, count)
+
+
+def model_loads(scenario: Scenario, index: int) -> tuple[ModelLoad, ...]:
+    """What requests of a phase are to each of several models; empty where there is one."""
+    if scenario.several is None:
+        return ()
+    shares = scenario.shares_of(scenario.phases[index])
+    return tuple(
+        ModelLoad(share, settled(one.rows_of(one.phases[index])))
+        for share, one in zip(shares, scenario.each_model(), strict=True)
+    )
+
+
+def _closed_phase(index: int, scenario: Scenario) -> ClosedPhase | None:
+    phase = scenario.phases[index]
     arrivals = phase.arrivals
     if not isinstance(arrivals, ClosedArrivals):
         return None
     rows = settled(scenario.rows_of(phase))
-    return ClosedPhase(arrivals.users, arrivals.think, arrivals.ramp_ns, rows)
+    return ClosedPhase(arrivals.users, arrivals.think, arrivals.ramp_ns, rows, model_loads(scenario, index))

@@ -42,9 +42,9 @@ def draw_rows(config: RowsConfig, rng: np.random.Generator, count: int) -> NDArr
         case ParetoRows():
             return _bounded_pareto(config, rng, count)
         case ZipfRows():
-            return _by_weight(np.arange(1, config.max + 1), zipf_weights(config), rng, count)
+            return draws.by_weight(np.arange(1, config.max + 1), zipf_weights(config), rng, count)
         case EmpiricalRows():
-            return _by_weight(*_empirical(settled(config) if config.file else config), rng, count)
+            return draws.by_weight(*_empirical(settled(config) if config.file else config), rng, count)
         case TraceRows():
             raise ValueError("rows of kind 'trace' are those of the trace's own requests, they are not drawn")
         case _:
@@ -91,17 +91,6 @@ def _bounded_pareto(config: ParetoRows, rng: np.random.Generator, count: int) ->
     found = low * arrays.exp(-arrays.log1p(rng.random(count) * cut) / config.alpha)
     rows: NDArray[np.int32] = np.clip(np.floor(found), config.min, config.max).astype(np.int32)
     return rows
-
-
-def _by_weight(
-    values: NDArray[np.int64], weights: NDArray[np.float64], rng: np.random.Generator, count: int
-) -> NDArray[np.int32]:
-    """Values drawn with probabilities in proportion to their weights, by inversion."""
-    weights = weights / weights.max()  # so that no sum leaves float64
-    bounds = np.cumsum(weights)
-    bounds /= bounds[-1]
-    place = np.searchsorted(bounds[:-1], rng.random(count), side="right")
-    return values.astype(np.int32)[place]
 
 
 def settled(config: RowsConfig) -> RowsConfig:

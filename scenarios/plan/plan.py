@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from squall.scenarios.plan.deal import DealRule, Redeal, owners_of, workers_of
 from squall.scenarios.plan.growing import PIECE_ROWS, Column, blank, pieces
+from squall.scenarios.shares.ranges import VariantRange
 
 COLUMNS = {"seq": "<i8", "offset_ns": "<i8", "phase": "<u1", "rows": "<i4", "variant": "<u1"}
 VARIANT_TYPES = {np.dtype(np.uint8): "<u1", np.dtype(np.uint16): "<u2", np.dtype(np.uint32): "<u4"}
@@ -57,6 +58,7 @@ class Plan:
         None  # hash of the session, where `deal` or the routing is by session; parts have none
     )
     target: NDArray[np.uint8] | None = None  # index of the server; None: there is one, or the worker chooses
+    models: tuple[VariantRange, ...] = ()  # which variants are whose, where there are several; else empty
 
     def __post_init__(self) -> None:
         for name, dtype in self.columns.items():
@@ -96,14 +98,17 @@ class Plan:
         return len(self) == 0 or (int(self.seq[0]) == 0 and int(self.seq[-1]) == len(self) - 1)
 
     def sha256(self) -> str:
-        """Hex digest of the schedule, the same on any machine: of the JSON of its phases, its length, and the sha256 of
-        each column as little-endian bytes. The seq of a whole plan says nothing more and stands as null.
+        """Hex digest of the schedule, the same on any machine: of the JSON of its phases, its length, the sha256 of
+        each column as little-endian bytes, and the models' variants where there are several. The seq of a whole plan
+        says nothing more and stands as null.
         """
         digests = {
             name: None if name == "seq" and self.is_whole else _column_sha256(getattr(self, name), dtype)
             for name, dtype in self.columns.items()
         }
         content = {"n": len(self), "spans": [_span_key(span) for span in self.spans], "columns": digests}
+        if self.models:
+            content["models"] = [(one.first, one.n_variants) for one in self.models]
         return hashlib.sha256(json.dumps(content).encode("ascii")).hexdigest()
 
 
@@ -148,7 +153,12 @@ def _parts_of(plan: Plan, workers: range, n_workers: int) -> list[Plan]:
             for name, column in columns.items():
                 part[name].append(column[piece][rows])
     return [
-        Plan(spans=plan.spans, deal=plan.deal, **{name: column.join() for name, column in part.items()})
+        Plan(
+            spans=plan.spans,
+            deal=plan.deal,
+            models=plan.models,
+            **{name: column.join() for name, column in part.items()},
+        )
         for part in parts
     ]
 
@@ -173,7 +183,10 @@ def deal_again(plan: Plan, n_workers: int, redeals: Sequence[Redeal]) -> dict[in
     whole = {taker: np.concatenate(of_taker) for taker, of_taker in rows.items()}
     return {
         taker: Plan(
-            spans=plan.spans, deal=plan.deal, **{name: getattr(plan, name)[of] for name in plan.columns}
+            spans=plan.spans,
+            deal=plan.deal,
+            models=plan.models,
+            **{name: getattr(plan, name)[of] for name in plan.columns},
         )
         for taker, of in whole.items()
         if of.size
@@ -196,14 +209,14 @@ def merge(plans: Iterable[Plan], n_rows: int | None = None, folder: Path | None 
         if first is None:
             first = part
             whole = {name: blank(dtype, n_rows, folder) for name, dtype in part.columns.items()}
-        if part.spans != first.spans or part.columns != first.columns:
+        if (part.spans, part.columns, part.models) != (first.spans, first.columns, first.models):
             raise ValueError("plans to merge must be one or more, of the same phases and columns")
         _put(part, whole, is_there)
     if first is None:
         raise ValueError("plans to merge must be one or more, of the same phases and columns")
     if not is_there.all():
         raise ValueError(f"seq {int(is_there.argmin())} is in no plan")
-    return Plan(spans=first.spans, deal=first.deal, **whole)
+    return Plan(spans=first.spans, deal=first.deal, models=first.models, **whole)
 
 
 def _put(part: Plan, whole: dict[str, NDArray[Any]], is_there: NDArray[np.bool_]) -> None:

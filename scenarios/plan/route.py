@@ -26,6 +26,7 @@ from squall.scenarios.plan.deal import affinity_of
 from squall.scenarios.plan.growing import PIECE_ROWS, Column, pieces
 from squall.scenarios.plan.hashing import mix64
 from squall.scenarios.plan.plan import Plan
+from squall.scenarios.shares.ranges import models_of
 from squall.scenarios.sizes import LARGEST_ARRIVAL_COUNT, LARGEST_SERVER_COUNT
 from squall.scenarios.traces.parts.part import session_number
 
@@ -39,7 +40,12 @@ _Rule = Callable[[NDArray[np.int64], _Affinity], _Targets]
 
 
 def route(
-    plan: Plan, routing: RoutingConfig, weights: Sequence[float], seed: int, folder: Path | None = None
+    plan: Plan,
+    routing: RoutingConfig,
+    weights: Sequence[float],
+    seed: int,
+    folder: Path | None = None,
+    served: Sequence[Sequence[int]] = (),
 ) -> Plan:
     """The whole plan with the server of each arrival, one of as many as there are `weights`.
 
@@ -48,10 +54,12 @@ def route(
     leaves it all. `random`, `weighted`: a hash of seq. `sticky`: a hash of the session. `trace`: the
     server of the session's name, else a hash of the session, whatever the seed. `mirror`: each arrival once for
     every server, at the same instant and with the same request; seq becomes seq · servers + server. `folder` takes the
-    temporary files of a plan that is kept in files.
+    temporary files of a plan that is kept in files. `served`: the servers of each model, sorted; where some do not
+    serve all, an arrival goes to one of those of its model by the same rule, `round-robin` over the arrivals of that
+    model.
 
     Raises ScenarioError for more arrivals than a plan takes, ValueError for a plan that is routed already and, where
-    routing is `sticky` or `trace`, one without affinity.
+    routing is `sticky` or `trace`, one without affinity, and for a rule that knows no models.
     """
     n_servers = _n_servers(weights)
     if plan.target is not None:
@@ -62,15 +70,29 @@ def route(
         return _mirrored(plan, n_servers, folder)
     if routing.kind in ("sticky", "trace") and plan.affinity is None:
         raise ValueError(f"{routing.kind} routing needs the affinity of the arrivals")
-    rule, target = _rule(routing, weights, seed), Column("<u1", folder)
+    target = Column("<u1", folder)
     affinity: NDArray[Any] = plan.seq if plan.affinity is None else plan.affinity  # no other kind looks at it
+    if any(len(servers) < n_servers for servers in served):
+        by_model = _ByModel(routing, weights, seed, served)
+        for piece in pieces([plan.seq, affinity, plan.variant]):
+            models = models_of(plan.variant[piece], plan.models)
+            target.append(by_model.targets(models, plan.seq[piece], affinity[piece]))
+        return replace(plan, target=target.join())
+    rule = _rule(routing, weights, seed)
     for piece in pieces([plan.seq, affinity]):
         target.append(rule(plan.seq[piece], affinity[piece]))
     return replace(plan, target=target.join())
 
 
-def route_closed(plan: ClosedPlan, routing: RoutingConfig, weights: Sequence[float], seed: int) -> ClosedPlan:
-    """The plan with the server of each user, who stays with it; the plan itself as `route` says.
+def route_closed(
+    plan: ClosedPlan,
+    routing: RoutingConfig,
+    weights: Sequence[float],
+    seed: int,
+    served: Sequence[Sequence[int]] = (),
+) -> ClosedPlan:
+    """The plan with the server of each user, who stays with it; the plan itself as `route` says. Where some servers do
+    not serve all models, a user has one for each model.
 
     The rules are those of arrivals, by the user's number; `sticky` takes each user for a session. Raises ScenarioError
     for `mirror`, ValueError for `trace`, which a scenario with users cannot have.
@@ -81,14 +103,25 @@ def route_closed(plan: ClosedPlan, routing: RoutingConfig, weights: Sequence[flo
         raise ValueError("users have no trace")
     if _n_servers(weights) == 1 or not routing.is_planned:
         return plan
-    rule = _rule(routing, weights, seed)
-    return replace(plan, target=rule(plan.users, affinity_of(None, plan.users)))
+    affinity = affinity_of(None, plan.users)
+    if any(len(servers) < len(weights) for servers in served):
+        found = [
+            np.array(servers, np.uint8)[
+                _rule(routing, [weights[server] for server in servers], seed)(plan.users, affinity)
+            ]
+            for servers in served
+        ]
+        return replace(plan, target=np.stack(found, axis=1))
+    return replace(plan, target=_rule(routing, weights, seed)(plan.users, affinity))
 
 
 def planned_by_server(plan: Plan | ClosedPlan, n_servers: int) -> list[int] | None:
-    """Arrivals of each server, or users of a closed loop; None where there are several and the workers choose."""
+    """Arrivals of each server, or users of a closed loop, each at all of its servers; None where there are several and
+    the workers choose."""
     if plan.target is None:
         return [len(plan)] if n_servers == 1 else None
+    if isinstance(plan, ClosedPlan) and plan.target.ndim == 2:
+        return [int((plan.target == server).any(axis=1).sum()) for server in range(n_servers)]
     counts = np.zeros(n_servers, np.int64)
     for piece in pieces([plan.target]):
         counts += np.bincount(plan.target[piece], minlength=n_servers)
@@ -112,6 +145,30 @@ def _rule(routing: RoutingConfig, weights: Sequence[float], seed: int) -> _Rule:
         return lambda _, affinity: _named(affinity, n_servers)
     bounds = _bounds(weights if routing.kind == "weighted" else [1.0] * n_servers)
     return lambda seq, _: np.searchsorted(bounds, mix64(seq, salt), side="right").astype(np.uint8)
+
+
+class _ByModel:
+    """The rule of a kind among the servers of each model."""
+
+    def __init__(
+        self, routing: RoutingConfig, weights: Sequence[float], seed: int, served: Sequence[Sequence[int]]
+    ) -> None:
+        if routing.kind == "trace":
+            raise ValueError("trace routing names servers, whichever model they serve")
+        self._is_in_turn = routing.kind == "round-robin"
+        self._servers = [np.array(servers, np.uint8) for servers in served]
+        self._rules = [_rule(routing, [weights[server] for server in servers], seed) for servers in served]
+        self._n_before = [0] * len(served)
+
+    def targets(self, models: NDArray[np.int64], seq: NDArray[np.int64], affinity: _Affinity) -> _Targets:
+        """The server of each of the next arrivals, (n,)."""
+        found = np.empty(seq.size, np.uint8)
+        for model, (servers, rule) in enumerate(zip(self._servers, self._rules, strict=True)):
+            places = np.flatnonzero(models == model)
+            numbers = self._n_before[model] + np.arange(places.size) if self._is_in_turn else seq[places]
+            self._n_before[model] += places.size
+            found[places] = servers[rule(numbers, affinity[places])]
+        return found
 
 
 def _named(affinity: _Affinity, n_servers: int) -> _Targets:

@@ -23,6 +23,7 @@ def plan_run(scenario: Scenario, entries: Sequence[ServerEntry] | None) -> Plan 
 def routed(plan: Plan | ClosedPlan, scenario: Scenario, entries: Sequence[ServerEntry]) -> Plan | ClosedPlan:
     """A plan that is not routed yet, with the server of each arrival. Raises as `route` does."""
     routing, weights = scenario.clients.routing, [entry.weight for entry in entries]
+    served = scenario.served_at(len(entries))
     if isinstance(plan, ClosedPlan):
-        return route_closed(plan, routing, weights, scenario.seed)
-    return route(plan, routing, weights, scenario.seed)
+        return route_closed(plan, routing, weights, scenario.seed, served)
+    return route(plan, routing, weights, scenario.seed, served=served)

@@ -25,7 +25,7 @@ import yaml
 
 from squall.cluster.node.endpoint import Endpoint
 from squall.cluster.node.server import TritonServer
-from squall.scenarios.config.scenario import ModelConfig
+from squall.scenarios.config.models.model import ModelConfig
 from squall.scenarios.config.servers import ServerConfig
 
 _SQUALL = [sys.executable, "-m", "squall.cluster.cli"]
@@ -58,7 +58,7 @@ def served(options: argparse.Namespace, gpu: int, cores: Sequence[int]) -> Itera
     )
     injected = dict(word.split("=", 1) for word in printed.stdout.split() if "=" in word)
     server = TritonServer(
-        ModelConfig.model_validate(model(options)), ServerConfig(), folder, None,
+        [ModelConfig.model_validate(model(options))], ServerConfig(), folder, None,
         has_gpu=options.device == "gpu", cores=tuple(cores), injected=injected,
         gpus=(str(gpu),) if options.device == "gpu" else None,
     )  # fmt: skip

@@ -36,7 +36,7 @@ from typing import Any, TypeVar
 import yaml
 
 from squall.cluster.node.server import TritonServer
-from squall.scenarios.config.scenario import ModelConfig
+from squall.scenarios.config.models.model import ModelConfig
 from squall.scenarios.config.servers import ServerConfig
 from squall.scenarios.units import NS_PER_S, parse_duration
 from tests.null_process import NullProcess
@@ -191,7 +191,7 @@ def _of_triton(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
             model = ModelConfig.model_validate(_HEAD)
             place = folder / f"server-{number}"
             place.mkdir()
-            server = TritonServer(model, ServerConfig(), place, None, has_gpu=False, cores=(own[0],))
+            server = TritonServer([model], ServerConfig(), place, None, has_gpu=False, cores=(own[0],))
             stack.callback(server.stop)
             at = server.start()
             own = [core for core in own if core not in _siblings(own[0])] or own[1:]

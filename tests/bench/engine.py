@@ -120,7 +120,7 @@ def run_once(
     port = target.grpc_port if protocol == "grpc" else target.http_port
     with tempfile.TemporaryDirectory() as folder:
         settings = WorkerSettings(
-            "r", "node-0", 0, (TargetSettings("server-0", target.host, port, target.spec),), 1, {}, Rules(5 * _S),
+            "r", "node-0", 0, (TargetSettings("server-0", target.host, port, (target.spec,)),), 1, {}, Rules(5 * _S),
             n_connections, folder, protocol, spin_ns=spin_ns, lane=has_lane, priority="auto",
             packed=packed,
         )  # fmt: skip

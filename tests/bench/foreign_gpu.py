@@ -222,7 +222,7 @@ def by_hand(options: argparse.Namespace, name: str) -> Iterator[str]:
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, [own, environment["PYTHONPATH"]]))
     backends = ["--backend-directory", str(home.backends)] if home.backends else []
     server_options = triton_options(
-        str(repository(options)), _NAME, ports, region_prefix(str(folder)), "theirs"
+        [str(repository(options))], [_NAME], ports, region_prefix(str(folder)), "theirs"
     )
     with (folder / "log").open("w") as log:
         server = subprocess.Popen(

@@ -35,8 +35,8 @@ from squall.cluster.node.triton_home import cache_dir
 from squall.scenarios.arrivals.gaps import ExponentialGaps
 from squall.scenarios.arrivals.process import Stationary
 from squall.scenarios.arrivals.unit import UnitRenewal
+from squall.scenarios.config.models.model import ModelConfig
 from squall.scenarios.config.profile import ProfileConfig
-from squall.scenarios.config.scenario import ModelConfig
 from squall.scenarios.config.servers import ServerConfig
 from squall.scenarios.errors import ClusterError
 from squall.scenarios.plan.plan import PhaseSpan, Plan
@@ -84,7 +84,7 @@ class Load:
     def __init__(self, endpoint: Endpoint, seconds: float, folder: Path, seed: int = 1) -> None:
         self._folder = folder
         settings = WorkerSettings(
-            "r", "node-0", 0, (TargetSettings("server-0", endpoint.host, endpoint.port, endpoint.spec),), 1, {},
+            "r", "node-0", 0, (TargetSettings("server-0", endpoint.host, endpoint.port, (endpoint.spec,)),), 1, {},
             Rules(5 * _S), N_CONNECTIONS, str(folder), "http", priority="auto",
         )  # fmt: skip
         ours, theirs = multiprocessing.Pipe()
@@ -141,7 +141,7 @@ def _server(
     )  # fmt: skip
     (folder / "server").mkdir(parents=True)
     return TritonServer(
-        model, ServerConfig(), folder / "server", nsys, has_gpu=DEVICE == "gpu", cores=tuple(sorted(_cores()[0])),
+        [model], ServerConfig(), folder / "server", nsys, has_gpu=DEVICE == "gpu", cores=tuple(sorted(_cores()[0])),
         injected=environment,
     )  # fmt: skip
 

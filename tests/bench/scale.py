@@ -130,7 +130,7 @@ def run_once(protocol: str, null: NullProcess, plan: Plan | ClosedPlan, n_connec
     with tempfile.TemporaryDirectory() as folder:
         settings = WorkerSettings(
             run="r", node="node-0", worker=0, seed=1,
-            targets=(TargetSettings("null", "127.0.0.1", null.ports[protocol], null_spec()),),
+            targets=(TargetSettings("null", "127.0.0.1", null.ports[protocol], (null_spec(),)),),
             shapes={}, rules=Rules(60 * _S), n_connections=n_connections,
             spill_dir=folder, protocol=protocol,
         )  # fmt: skip

@@ -27,7 +27,7 @@ from squall.cluster.node.server import TritonServer
 from squall.models.made import make_inputs
 from squall.models.payload import PREFIX, encode_body, encode_id
 from squall.models.spec import ModelSpec
-from squall.scenarios.config.scenario import ModelConfig
+from squall.scenarios.config.models.model import ModelConfig
 from squall.scenarios.config.servers import ServerConfig
 
 REQUEST_ID = encode_id(42).decode()
@@ -121,7 +121,7 @@ def real_triton(
     http_port, grpc_port = _free_ports(2)
     ports = ServerConfig.model_validate({"http_port": http_port, "grpc_port": grpc_port})
     with tempfile.TemporaryDirectory(prefix="squall-bench-") as folder:
-        server = TritonServer(model, ports, Path(folder), None, has_gpu=False)
+        server = TritonServer([model], ports, Path(folder), None, has_gpu=False)
         try:
             endpoint = server.start()
             yield Target(

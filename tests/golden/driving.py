@@ -52,7 +52,7 @@ def settings_of(
     protocol: str = "http",
 ) -> WorkerSettings:
     return WorkerSettings(
-        run="r", node="node-0", worker=0, targets=(TargetSettings("server-0", "127.0.0.1", port, spec),), seed=1,
+        run="r", node="node-0", worker=0, targets=(TargetSettings("server-0", "127.0.0.1", port, (spec,)),), seed=1,
         shapes={}, rules=rules or Rules(timeout_ns=30 * S), n_connections=n_connections, spill_dir=str(folder),
         protocol=protocol,
     )  # fmt: skip

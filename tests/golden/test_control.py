@@ -17,7 +17,7 @@ from squall.actors.net.triton_control import Control, ControlError
 from squall.actors.sampling.triton_source import TritonSource
 from squall.cluster.cli import app
 from squall.cluster.node.endpoint import attach
-from squall.scenarios.config.scenario import ModelConfig
+from squall.scenarios.config.models.model import ModelConfig
 from squall.scenarios.config.servers import ServerConfig
 from squall.scenarios.errors import TargetError
 from tests.certificates import Authority
@@ -53,13 +53,13 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
 
 def refusal(url: str, tls: TlsSettings | None) -> str:
     with pytest.raises(TargetError) as caught:
-        attach(MODEL, ServerConfig(url=url), tls)
+        attach([MODEL], ServerConfig(url=url), tls)
     assert "\n" not in str(caught.value)
     return str(caught.value)
 
 
 def test_attach_reads_a_server_over_mutual_tls_under_another_name(secured: Secured) -> None:
-    endpoint = attach(MODEL, ServerConfig(url=secured.url + "/", grpc_port=9), secured.tls)
+    endpoint = attach([MODEL], ServerConfig(url=secured.url + "/", grpc_port=9), secured.tls)
     assert endpoint.spec == null_spec()
     assert (endpoint.url, endpoint.host, endpoint.port) == (
         secured.url, "127.0.0.1", secured.null.ports["http"]

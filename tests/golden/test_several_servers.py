@@ -66,7 +66,7 @@ def settings_for(
 ) -> WorkerSettings:
     """Of a worker with 32 connections (gRPC: 4) to each server; without `spec` their models have names of their own."""
     targets = tuple(
-        TargetSettings(f"server-{i}", "127.0.0.1", port, spec or replace(SPEC, name=f"stub-{i}"))
+        TargetSettings(f"server-{i}", "127.0.0.1", port, (spec or replace(SPEC, name=f"stub-{i}"),))
         for i, port in enumerate(ports)
     )
     settings = settings_of(folder, 1, rules, 32 if protocol == "http" else 4, protocol=protocol)
@@ -286,7 +286,7 @@ def test_what_was_never_sent_had_no_server(tmp_path: Path) -> None:
     plan = plan_of([0, 10 * S], 20 * S)
     with ExitStack() as stack:
         servers = stubs(stack, "http", 2)
-        settings = settings_for(tmp_path, [server.port for server in servers], "http")
+        settings = settings_for(tmp_path, [server.port for server in servers], "http", SPEC)
 
         def stop(worker: LoadWorker) -> None:
             while worker.progress().n_done < 1:
@@ -296,7 +296,7 @@ def test_what_was_never_sent_had_no_server(tmp_path: Path) -> None:
         rows = run_worker(replace(settings, choice="least-in-flight"), plan, meanwhile=stop)
     assert column(rows, "outcome") == ["ok", "unsent"]
     assert column(rows, "target") == ["server-0", ""]
-    assert column(rows, "request_kind") == ["stub-0", ""]
+    assert column(rows, "request_kind") == [SPEC.name, SPEC.name]
 
 
 def test_a_plan_that_says_the_servers_leaves_no_choice(tmp_path: Path) -> None:

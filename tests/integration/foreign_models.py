@@ -22,7 +22,7 @@ class TritonPythonModel:
     def execute(self, requests):
         time.sleep(self._sleep_s)
         inputs = [pb_utils.get_input_tensor_by_name(request, "IN") for request in requests]
-        outputs = [pb_utils.Tensor.from_dlpack("OUT", np.array(one.as_numpy())) for one in inputs]
+        outputs = [pb_utils.Tensor.from_dlpack("OUT", np.array(np.from_dlpack(one))) for one in inputs]
         return [pb_utils.InferenceResponse([one]) for one in outputs]
 '''
 STREAM = '''

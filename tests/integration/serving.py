@@ -28,7 +28,7 @@ def server_of(
     mapping["model"] |= model
     scenario = scenario_from_mapping(mapping, "test")
     return TritonServer(
-        scenario.model, scenario.server, folder, None, has_gpu=False, cores=cores, address=address
+        [scenario.model], scenario.server, folder, None, has_gpu=False, cores=cores, address=address
     )
 
 

@@ -191,7 +191,7 @@ def their_server(
     folder.mkdir()
     environment = server_environment(folder, home.library_dirs) | dict(one.split("=", 1) for one in injected)
     backends = ["--backend-directory", str(home.backends)] if home.backends else []
-    options = triton_options(str(models), model, ports, region_prefix(str(folder)), "theirs")
+    options = triton_options([str(models)], [model], ports, region_prefix(str(folder)), "theirs")
     options += [*(f"--load-model={other}" for other in others), *further]
     if cache_bytes:
         caches = home.binary.parents[1] / "caches"

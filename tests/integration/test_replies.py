@@ -34,7 +34,7 @@ def endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Endpoint]:
     """A Triton that serves the light scenario's model."""
     scenario = scenario_from_mapping(scenario_mapping(), "test")
     folder = tmp_path_factory.mktemp("triton")
-    server = TritonServer(scenario.model, scenario.server, folder, None, has_gpu=False)
+    server = TritonServer([scenario.model], scenario.server, folder, None, has_gpu=False)
     try:
         yield server.start()
     finally:

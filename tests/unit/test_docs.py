@@ -25,6 +25,8 @@ from squall.scenarios.config.clients import rows as rows_config
 from squall.scenarios.config.clients.check import ValueCheckConfig
 from squall.scenarios.config.clients.request import RequestConfig
 from squall.scenarios.config.loader import load_scenario, scenario_from_mapping
+from squall.scenarios.config.models.mix import ModelEntry
+from squall.scenarios.config.models.model import ModelConfig
 from squall.scenarios.config.profile import ProfileConfig
 from squall.scenarios.config.records import RecordsConfig
 from squall.scenarios.traces.parts.options import Repair, TraceFormat
@@ -35,7 +37,7 @@ ARRIVALS_DOC = (ROOT / "docs" / "arrivals.md").read_text(encoding="utf-8")
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 SECTIONS: dict[str, type[BaseModel]] = {
-    "## `model`": scenario.ModelConfig,
+    "## `model`": ModelConfig,
     "## `server`": servers.ServerConfig,
     "## `clients`": client.ClientConfig,
     "## What a request says": RequestConfig,
@@ -48,7 +50,7 @@ SECTIONS: dict[str, type[BaseModel]] = {
     "## `records`": RecordsConfig,
 }
 MINIMAL: dict[type[BaseModel], dict[str, Any]] = {
-    scenario.ModelConfig: {"name": "x"},
+    ModelConfig: {"name": "x"},
     scenario.PhaseConfig: {"name": "x", "kind": "drain", "duration": "1s"},
 }
 
@@ -114,6 +116,16 @@ def test_the_scenario_page_lists_just_the_keys_of_a_section(heading: str) -> Non
     assert set(documented(section(SCENARIO_DOC, heading))) == set(fields(SECTIONS[heading]))
 
 
+def test_the_scenario_page_lists_just_the_keys_that_several_models_add() -> None:
+    text = section(SCENARIO_DOC, "## `models`")
+    own = set(fields(ModelEntry)) - set(fields(ModelConfig))
+    assert set(documented(text)) == own
+    assert documented(text)["share"] == str(ModelEntry(name="x").share)
+    loaded = load_snippet(text.partition("```yaml\n")[2].partition("```")[0])
+    assert loaded.served_at(2) == ((0, 1), (1,))
+    assert [loaded.shares_of(phase) for phase in loaded.phases if phase.arrivals] == [(3.0, 1.0), (1.0, 4.0)]
+
+
 @pytest.mark.parametrize("kind", ARRIVALS)
 def test_the_arrivals_page_lists_just_the_keys_of_a_kind(kind: str) -> None:
     assert set(documented(section(ARRIVALS_DOC, f"### `{kind}`"))) == set(fields(ARRIVALS[kind]))
@@ -136,7 +148,10 @@ def load_snippet(text: str) -> scenario.Scenario:
         {"name": "end", "kind": "drain", "duration": "1s"},
     ]
     rest = {"name": "x", "seed": 0, "model": {"name": "x"}, "phases": phases}
-    return scenario_from_mapping({**rest, **yaml.safe_load(text)}, "snippet")
+    given = yaml.safe_load(text)
+    if "models" in given:
+        rest.pop("model")
+    return scenario_from_mapping({**rest, **given}, "snippet")
 
 
 def as_text(key: str, field: FieldInfo, dumped: dict[str, Any]) -> str | None:

@@ -153,7 +153,9 @@ def _at(mapping: Mapping[str, Any], path: str) -> Any:
 
 
 def _width(scenario: Scenario) -> int | None:
-    """Of a row that a head of the zoo takes; None of other models."""
+    """Of a row that a head of the zoo takes; None of other models, and of several."""
+    if scenario.several is not None:
+        return None
     model = scenario.model
     if model.repository is not None or model.name not in HEADS:
         return None

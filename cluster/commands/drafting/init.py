@@ -81,7 +81,7 @@ def _chosen(wanted: Wanted, name: str | None) -> tuple[ServedModel, list[Endpoin
     from squall.cluster.commands.drafting.served import served_models
     from squall.cluster.node.endpoint import attach, default_tls
     from squall.scenarios.config.loader import section_from_mapping
-    from squall.scenarios.config.scenario import ModelConfig
+    from squall.scenarios.config.models.model import ModelConfig
     from squall.scenarios.config.servers import ServerConfig
 
     ports = {} if wanted.grpc_port is None else {"grpc_port": wanted.grpc_port}
@@ -95,7 +95,9 @@ def _chosen(wanted: Wanted, name: str | None) -> tuple[ServedModel, list[Endpoin
     asked = section_from_mapping(
         ModelConfig, {"name": name or found[0].name, "version": wanted.version}, "--model"
     )
-    endpoints = [attach(asked, one, default_tls(url)) for url, one in zip(wanted.urls, servers, strict=True)]
+    endpoints = [
+        attach([asked], one, default_tls(url)) for url, one in zip(wanted.urls, servers, strict=True)
+    ]
     if not found:
         raise TargetError(f"model {asked.name!r} was unloaded while it was asked for at {wanted.urls[0]}")
     _refuse_what_cannot_be_loaded(found[0], wanted, endpoints)

@@ -13,7 +13,8 @@ from squall.cluster.commands.perf.honoured import metrics_port
 from squall.cluster.commands.perf.served import Place, Served
 from squall.scenarios.config.fields import slug
 from squall.scenarios.config.loader import scenario_from_mapping
-from squall.scenarios.config.scenario import ModelConfig, Scenario
+from squall.scenarios.config.models.model import ModelConfig
+from squall.scenarios.config.scenario import Scenario
 from squall.scenarios.units import NS_PER_S, format_duration, format_rate
 
 MEASURED = "measure"

@@ -14,7 +14,7 @@ from squall.cluster.commands.perf.asked import Asked
 from squall.cluster.node.endpoint import attach
 from squall.models.spec import ModelSpec
 from squall.scenarios.config.loader import section_from_mapping
-from squall.scenarios.config.scenario import ModelConfig
+from squall.scenarios.config.models.model import ModelConfig
 from squall.scenarios.config.servers import ServerConfig, TlsConfig
 from squall.scenarios.errors import ScenarioError, TargetError
 
@@ -86,7 +86,7 @@ def ask(asked: Asked, place: Place) -> Served:
     model = section_from_mapping(ModelConfig, {"name": asked.model, **_version(asked)}, "-m, -x")
     server = section_from_mapping(ServerConfig, {"url": place.url}, "-u")
     try:
-        endpoint = attach(model, server, tls)
+        endpoint = attach([model], server, tls)
     except TargetError as error:
         if asked.protocol == "http" or asked.http_url is not None:
             raise

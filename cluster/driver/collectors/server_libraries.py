@@ -19,7 +19,8 @@ from squall.cluster.driver.collectors.observed import BATCHES_MEND, ELSEWHERE, K
 from squall.cluster.node.agent import NodeAgent
 from squall.cluster.node.injected.kernel_recording import NO_CUDA, NO_GPU
 from squall.cluster.remote.spawn import Handle
-from squall.scenarios.config.scenario import Scenario
+from squall.scenarios.config.models.model import ModelConfig
+from squall.scenarios.config.profile import ProfileConfig
 from squall.scenarios.errors import LostActor
 from squall.scenarios.plan.plan import PhaseSpan
 
@@ -33,15 +34,16 @@ class ServerLibraries:
     """Of a run's server. `choose_batches` and `choose_kernels` before a start by squall, `confirm` after it, `follow`
     after somebody else's; then `record`, `stop`, `judge`."""
 
-    def __init__(self, scenario: Scenario, collectors: Collectors) -> None:
-        self._scenario = scenario
-        self._profile = scenario.profile
+    def __init__(self, models: Sequence[ModelConfig], profile: ProfileConfig, collectors: Collectors) -> None:
+        """`models`: those that the server has under load."""
+        self._record_themselves = all(model.repository is None for model in models)
+        self._profile = profile
         self._collectors = collectors
         self._asked: Future[None] | None = None
 
     def choose_batches(self, agent: Handle[NodeAgent]) -> None:
         """Of a server that squall starts. Raises ClusterError where they are required and nothing records them."""
-        if self._scenario.model.repository is None:
+        if self._record_themselves:
             self._collectors.turn_on("batches", BY_MODEL)
             return
         reason, wanted = None, self._profile.batches
@@ -93,7 +95,7 @@ class ServerLibraries:
     @property
     def has_batches(self) -> bool:
         """Whether a server that squall starts is to have the batch library in it."""
-        return self._scenario.model.repository is not None and self._collectors.is_on("batches")
+        return not self._record_themselves and self._collectors.is_on("batches")
 
     @property
     def kernel_kinds(self) -> tuple[str, ...]:

@@ -31,6 +31,9 @@ def stream_rule(scenario: Scenario, specs: Sequence[ModelSpec]) -> StreamRule | 
 
     Raises ScenarioError where the scenario asks what streams cannot do, or names an output that the model has not.
     """
+    if scenario.several is not None:
+        _refuse_of_one_model(scenario, specs)
+        return None
     clients, specs = scenario.clients, [asked_of(scenario, spec) for spec in specs]
     decoupled = [spec.name for spec in specs if spec.is_decoupled]
     if clients.stream is None and not decoupled:
@@ -75,6 +78,22 @@ def _refuse_not_generated(request: RequestConfig, why: str) -> None:
     for key in filter(asked.get, asked):
         raise ScenarioError(
             f"clients.request.{key}: generate_stream takes outputs and parameters alone ({why}); use protocol: grpc"
+        )
+
+
+def _refuse_of_one_model(scenario: Scenario, specs: Sequence[ModelSpec]) -> None:
+    """Raises ScenarioError for what only a scenario with one model can load."""
+    for spec in specs:
+        what = (
+            "decoupled, or a step of it is" if spec.is_decoupled else "stateful" if spec.is_stateful else None
+        )
+        if what is not None:
+            raise ScenarioError(
+                f"models.{spec.name}: it is {what}, and such a model is loaded alone; use model instead of models"
+            )
+    if any(one.metric == "first_response" for one in scenario.promises or ()):
+        raise ScenarioError(
+            "promises.first_response: several models answer with one reply each; promise response times"
         )
 
 

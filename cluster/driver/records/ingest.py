@@ -15,11 +15,13 @@ from squall.analysis.clocks.track import ClockTrack
 from squall.analysis.schema import TABLES, arrow_schema
 from squall.analysis.storage.store import RunStore
 from squall.analysis.tables.columns import PhaseAt
+from squall.analysis.tables.manifest import Manifest
 from squall.cluster.driver.records.node_files import NodeFiles, arrow_file
 from squall.cluster.node.agent import FIRST_SERVER
 from squall.cluster.node.spills import NodeFile
 from squall.scenarios.plan.deal import Redeal, owners_of, workers_of
 from squall.scenarios.plan.plan import Plan
+from squall.scenarios.shares.ranges import models_of
 
 _MISSING_ROWS = 2**18
 _NEVER_NS = np.iinfo(np.int64).max
@@ -57,6 +59,11 @@ def ingest_table(
         store.append(table, data)
 
 
+def model_names(manifest: Manifest) -> list[str]:
+    """Of a run whose scenario has several models; else empty."""
+    return [str(one["name"]) for one in (manifest.scenario or {}).get("models") or ()]
+
+
 class Ledger:
     """Which arrivals of the plan have a row; the rest become rows `lost` or `unsent`, so that none is missing.
 
@@ -72,16 +79,19 @@ class Ledger:
         start_ns: int,
         targets: Sequence[str] = (FIRST_SERVER,),
         redeals: Sequence[Redeal] = (),
+        models: Sequence[str] = (),
     ) -> None:
         """`nodes[w]`: node of worker w, which has the arrivals that the plan's rule and `redeals` deal to it.
 
         `start_ns`: the start instant on the run clock; `targets`: names of the servers, as the plan counts them. Where
-        the worker was to choose one of several, a missing row names none.
+        the worker was to choose one of several, a missing row names none. `models`: their names, where several are
+        under load.
         """
         self._plan = plan
         self._labels = dict(labels)
         self._nodes = list(nodes)
         self._targets = list(targets)
+        self._models = list(models)
         self._start_ns = start_ns
         self._is_there = np.zeros(len(plan), bool)
         self.n_misplaced = 0
@@ -169,8 +179,13 @@ class Ledger:
         first = workers_of(plan.deal, seq, affinity, len(self._nodes))
         texts = {**self._labels, "outcome": outcome, "detail": why}
         schema = arrow_schema("requests")
+        kinds = {}
+        if self._models:
+            numbers = models_of(plan.variant[rows], plan.models)
+            kinds = {"request_kind": pa.array(self._models, pa.string()).take(pa.array(numbers))}
         columns = {
             **{name: pa.repeat(pa.scalar(text, pa.string()), n) for name, text in texts.items()},
+            **kinds,
             "target": self._targets_of(rows),
             "node": pa.array(self._nodes, pa.string()).take(pa.array(workers)),
             "phase": pa.array([span.name for span in plan.spans], pa.string()).take(

@@ -41,7 +41,7 @@ class NodeObserver:
         """
         roots = pids or (listening_pids(endpoint.port) if is_here else ())
         target = ServerTarget(
-            name, endpoint.url, endpoint.metrics_url, (endpoint.spec.name,), endpoint.tls,
+            name, endpoint.url, endpoint.metrics_url, tuple(one.spec.name for one in endpoint.models), endpoint.tls,
             tuple(roots),
         )  # fmt: skip
         self._started.add_server(target)

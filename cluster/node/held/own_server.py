@@ -57,7 +57,7 @@ class OwnServer:
         trace_file = self.folder / TRACE if traced != "off" else None
         injected = self.inside.begin(with_batches, kernel_kinds)
         self._server = TritonServer(
-            scenario.model,
+            scenario.models_at(self._name),
             entry or scenario.server,
             self.folder,
             session,

@@ -12,8 +12,8 @@ from squall.actors.load.targets import TargetSettings, Wire, encoded, keys_neede
 from squall.models.made import make_inputs
 from tests.golden.driving import SPEC, S, plan_of
 
-HERE = TargetSettings("server-0", "127.0.0.1", 8000, SPEC)
-THERE = TargetSettings("server-1", "::1", 8001, replace(SPEC, name="other"))
+HERE = TargetSettings("server-0", "127.0.0.1", 8000, (SPEC,))
+THERE = TargetSettings("server-1", "::1", 8001, (replace(SPEC, name="other"),))
 
 
 def test_a_server_is_named_as_a_url_names_it() -> None:
@@ -27,7 +27,7 @@ def test_people_are_told_what_is_connected_to() -> None:
 def test_each_server_has_requests_of_its_own() -> None:
     inputs = {(1, 0): make_inputs(SPEC, 1, 0, 1)}
     for number, target in enumerate((HERE, THERE)):
-        ((key, template),) = encoded(target, number, Wire("http"), inputs, None, {}).items()
+        ((key, template),) = encoded(target, target.spec, number, Wire("http"), inputs, None, {}).items()
         assert (key, template.target) == ((number, 1, 0), number)
         assert f"/v2/models/{target.spec.name}/".encode() in template.head
         assert f"Host: {target.authority}\r\n".encode() in template.head
@@ -38,7 +38,7 @@ def test_requests_whose_answers_have_one_layout_share_what_is_known_of_it() -> N
     sizes = {(1, 0): 3, (1, 1): 3, (1, 2): 4, (2, 0): 3}
     inputs = {kind: make_inputs(open_spec, *kind, 1, {"INPUT": (size,)}) for kind, size in sizes.items()}
     for protocol in ("http", "grpc"):
-        of = encoded(replace(HERE, spec=open_spec), 0, Wire(protocol), inputs, None, {})
+        of = encoded(replace(HERE, specs=(open_spec,)), open_spec, 0, Wire(protocol), inputs, None, {})
         assert of[0, 1, 0].known is of[0, 1, 1].known
         assert len({id(of[0, *kind].known) for kind in sizes}) == 3
 

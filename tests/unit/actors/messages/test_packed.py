@@ -33,7 +33,7 @@ SPEC = ModelSpec(
     (TensorSpec("O", "FP32", (2,)),),
     8,
 )
-TARGETS = tuple(TargetSettings(f"server-{n}", "127.0.0.1", 8_000 + n, SPEC) for n in range(3))
+TARGETS = tuple(TargetSettings(f"server-{n}", "127.0.0.1", 8_000 + n, (SPEC,)) for n in range(3))
 KINDS = [(1, 0), (1, 3), (2, 1), (1, 70_000), (4, 2)]
 PROTOCOLS = ("http", "grpc")
 HEADERS = {"x": "y"}
@@ -84,7 +84,7 @@ def test_a_packed_request_is_the_one_that_would_be_encoded(tmp_path: Path, wire:
     expected = {
         key: one
         for number, target in enumerate(TARGETS)
-        for key, one in encoded(target, number, wire, inputs(most), None, {}).items()
+        for key, one in encoded(target, SPEC, number, wire, inputs(most), None, {}).items()
     }
     assert dict(ByKey(found)) == expected
     assert {type(one) for one in found} == {type(one) for one in expected.values()}

@@ -27,9 +27,9 @@ PARAMETERS: dict[str, Parameter] = {
 
 
 def template(protocol: str, spec: ModelSpec, options: RequestOptions) -> Any:
-    target = TargetSettings("server-0", "h", 8000, spec)
+    target = TargetSettings("server-0", "h", 8000, (spec,))
     inputs = {(2, 0): make_inputs(spec, 2, 0, 1)}
-    return encoded(target, 0, Wire(protocol, options=options), inputs, None, {})[0, 2, 0]
+    return encoded(target, target.spec, 0, Wire(protocol, options=options), inputs, None, {})[0, 2, 0]
 
 
 def http_content(made: HttpTemplate, request_id: int = 7) -> dict[str, Any]:
@@ -228,9 +228,11 @@ HINTED = replace(SPEC, inputs=(*SPEC.inputs, TensorSpec("hint", "INT32", (3,), i
 def test_an_optional_input_may_be_missing(names: set[str]) -> None:
     every = make_inputs(HINTED, 2, 0, 1)
     inputs = {(2, 0): {name: every[name] for name in every if name in names}}
-    target = TargetSettings("server-0", "h", 8000, HINTED)
-    made = {one: encoded(target, 0, Wire(one), inputs, None, {})[0, 2, 0] for one in ("http", "grpc")}
-    in_json = encoded(target, 0, Wire("http", options=JSON), inputs, None, {})[0, 2, 0]
+    target = TargetSettings("server-0", "h", 8000, (HINTED,))
+    made = {
+        one: encoded(target, target.spec, 0, Wire(one), inputs, None, {})[0, 2, 0] for one in ("http", "grpc")
+    }
+    in_json = encoded(target, target.spec, 0, Wire("http", options=JSON), inputs, None, {})[0, 2, 0]
     assert {one["name"] for one in http_content(made["http"])["inputs"]} == names  # type: ignore[arg-type]
     message = grpc_content(made["grpc"])  # type: ignore[arg-type]
     assert {one.name for one in message.inputs} == names
@@ -238,13 +240,13 @@ def test_an_optional_input_may_be_missing(names: set[str]) -> None:
     body = (in_json.head + encode_id(7) + in_json.tail).partition(b"\r\n\r\n")[2]
     assert {one["name"] for one in json.loads(body)["inputs"]} == names
     with pytest.raises(KeyError):  # one that is needed
-        encoded(target, 0, Wire("http"), {(2, 0): {"hint": every["hint"]}}, None, {})
+        encoded(target, target.spec, 0, Wire("http"), {(2, 0): {"hint": every["hint"]}}, None, {})
 
 
 def test_requests_with_and_without_an_input_do_not_share_what_is_known_of_replies() -> None:
     spec = replace(HINTED, inputs=tuple(replace(one, dims=(3,), is_optional=True) for one in HINTED.inputs))
     every = make_inputs(spec, 2, 0, 1)
     inputs = {(2, 0): {"x": every["x"]}, (2, 1): {"hint": every["hint"]}, (2, 2): {"x": every["x"]}}
-    made = encoded(TargetSettings("server-0", "h", 8000, spec), 0, Wire("http"), inputs, None, {})
+    made = encoded(TargetSettings("server-0", "h", 8000, (spec,)), spec, 0, Wire("http"), inputs, None, {})
     assert made[0, 2, 0].known is made[0, 2, 2].known
     assert made[0, 2, 0].known is not made[0, 2, 1].known

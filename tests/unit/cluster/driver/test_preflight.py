@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,6 +13,7 @@ import squall.cluster.driver.run
 from squall.cluster.driver.preflight import check_before_ray
 from squall.cluster.driver.run import run_scenario
 from squall.cluster.interrupts import Interrupts
+from squall.cluster.node.endpoint import Endpoint
 from squall.models.spec import ModelSpec, TensorSpec
 from squall.scenarios.config.loader import scenario_from_mapping
 from squall.scenarios.config.scenario import Scenario
@@ -37,7 +37,8 @@ def scenario(arrivals: dict[str, Any] | None = None, **changes: Any) -> Scenario
 
 def served(monkeypatch: pytest.MonkeyPatch, most_rows: int, dims: tuple[int, ...] = (4,)) -> None:
     tensors = (TensorSpec("INPUT", "FP32", dims),)
-    endpoint = SimpleNamespace(spec=ModelSpec("mine", "1", tensors, tensors, most_rows))
+    spec = ModelSpec("mine", "1", tensors, tensors, most_rows)
+    endpoint = Endpoint("http://127.0.0.1:9", None, 8001, None, "url", "2.51.0", spec, has_records=False)
     monkeypatch.setattr(squall.cluster.driver.preflight, "attach", lambda *_: endpoint)
 
 

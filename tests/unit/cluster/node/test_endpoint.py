@@ -8,7 +8,7 @@ import pytest
 
 import squall.cluster.node.endpoint
 from squall.cluster.node.endpoint import attach, latest
-from squall.scenarios.config.scenario import ModelConfig
+from squall.scenarios.config.models.model import ModelConfig
 from squall.scenarios.config.servers import ServerConfig
 from squall.scenarios.errors import TargetError
 from tests.scripted_control import ScriptedControl
@@ -39,7 +39,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> type[ScriptedControl]:
 
 def attached(version: str | None = None, name: str = "vers", **ports: int) -> Any:
     model = ModelConfig(name=name, version=version)
-    return attach(model, ServerConfig(url="http://h:8000", **ports))
+    return attach([model], ServerConfig(url="http://h:8000", **ports))
 
 
 @pytest.mark.parametrize(("given", "served"), [(None, "10"), ("2", "2")])

@@ -67,7 +67,8 @@ def chosen(agent: Agent, nsys: bool = False, **profile: object) -> tuple[ServerL
     collectors = Collectors(screen)
     if nsys:
         collectors.turn_on("nsys")
-    libraries = ServerLibraries(scenario_from_mapping(mapping, "test"), collectors)
+    scenario = scenario_from_mapping(mapping, "test")
+    libraries = ServerLibraries([scenario.model], scenario.profile, collectors)
     libraries.choose_batches(handle(agent))
     libraries.choose_kernels(handle(agent))
     return libraries, collectors, screen
@@ -126,7 +127,8 @@ def test_a_container_gets_both_like_any_other_server() -> None:
         model={"name": "plain", "repository": "/models"}, profile={"nsys": "off", "nvml": "off"},
         server={"image": "triton:25.01"},
     )  # fmt: skip
-    libraries = ServerLibraries(scenario_from_mapping(mapping, "test"), Collectors(Quiet()))
+    scenario = scenario_from_mapping(mapping, "test")
+    libraries = ServerLibraries([scenario.model], scenario.profile, Collectors(Quiet()))
     libraries.choose_batches(handle(Agent()))
     libraries.choose_kernels(handle(Agent()))
     assert (libraries.has_batches, libraries.kernel_kinds) == (True, ("kernels", "copies"))

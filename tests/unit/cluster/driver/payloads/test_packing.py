@@ -132,7 +132,7 @@ given = GivenRequests(one, plan_run(one, one.server_entries()), spec)
 before = anonymous_bytes()
 assert given.write(folder / "packed").n_encoded == n
 written = anonymous_bytes()
-found = packed(folder / "packed", [TargetSettings("server-0", "127.0.0.1", 1, spec)], Wire("http"), None)
+found = packed(folder / "packed", [TargetSettings("server-0", "127.0.0.1", 1, (spec,))], Wire("http"), None)
 if IS_BUILT:
     class Recorder:
         take_filled = None.__init__

@@ -1,0 +1,50 @@
+"""A model that is served: configuration."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from squall.scenarios.config.fields import Count, Duration, Section, Text, Version, Whole
+from squall.scenarios.sizes import LARGEST_BATCH
+
+
+class QueuePolicy(Section):
+    """Triton's queue of a model: longest length (0 = unbounded) and longest wait (0 = no limit)."""
+
+    max_size: Whole = 0
+    timeout_ns: Duration = Field(default=0, alias="timeout")
+    on_timeout: Literal["reject", "delay"] = "reject"
+
+
+class ModelConfig(Section):
+    """The model that is served: a head of the zoo, or one from a user's own repository."""
+
+    name: Text
+    version: Version | None = None  # the latest that the server has ready; 1 of a head that squall writes
+    settings: dict[str, Whole] = Field(default_factory=dict)
+    instances: Count = 1
+    max_batch_size: Annotated[Count, Field(le=LARGEST_BATCH)] = 32
+    preferred_batch_sizes: tuple[Count, ...] = ()
+    queue_delay_ns: Duration = Field(default=0, alias="queue_delay")
+    queue: QueuePolicy = QueuePolicy()
+    framework: Literal["numpy", "torch"] = "numpy"  # what computes a head of the zoo
+    device: Literal["cpu", "gpu"] | None = None  # else the CPU for numpy, a GPU for torch
+    precision: Literal["fp32", "fp16"] = "fp32"
+    cuda_graphs: bool = False  # torch on a GPU: one graph per batch size, captured before the server is ready
+    repository: Text | None = None
+    shapes: dict[str, tuple[Whole, ...]] = Field(default_factory=dict)  # dims of inputs the model leaves open
+
+    @model_validator(mode="after")
+    def _parts_fit(self) -> ModelConfig:
+        if self.framework == "numpy" and (self.device == "gpu" or self.precision != "fp32"):
+            raise ValueError("framework numpy computes in fp32 on the CPU: use framework torch")
+        if self.cuda_graphs and (self.framework != "torch" or self.device == "cpu"):
+            raise ValueError("cuda_graphs needs framework torch on a GPU")
+        too_large = [size for size in self.preferred_batch_sizes if size > self.max_batch_size]
+        if too_large:
+            raise ValueError(
+                f"preferred batch size {too_large[0]} is above max_batch_size {self.max_batch_size}"
+            )
+        return self

@@ -1,0 +1,1 @@
+"""Several models under one load: which payload variants are whose, and which model each request asks."""

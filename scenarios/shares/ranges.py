@@ -1,0 +1,34 @@
+"""Which payload variants of a plan are of which model: each has a range of them, so that a variant names its model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True)
+class VariantRange:
+    """The payload variants of one model: [first, first + n_variants) of those of the plan."""
+
+    first: int
+    n_variants: int
+
+
+def ranges_of(counts: Sequence[int]) -> tuple[VariantRange, ...]:
+    """One after another from 0 on, for models with so many variants each."""
+    firsts = [0, *accumulate(counts)]
+    return tuple(VariantRange(first, n) for first, n in zip(firsts, counts, strict=False))
+
+
+def models_of(variants: Any, ranges: Sequence[VariantRange]) -> NDArray[np.int64]:
+    """The number of the model of each variant, (n,); 0 where there are no ranges, of one model."""
+    if not ranges:
+        return np.zeros(np.shape(variants), np.int64)
+    firsts = np.array([one.first for one in ranges], np.int64)
+    found: NDArray[np.int64] = np.searchsorted(firsts, variants, side="right").astype(np.int64) - 1
+    return found

@@ -1,0 +1,178 @@
+"""One worker that asks several models of several servers: these see what the plan says, and its rows say it too."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from squall.actors.clock import SystemClock
+from squall.actors.load.targets import TargetSettings
+from squall.actors.load.worker import LoadWorker, ModelRequests, WorkerSettings
+from squall.actors.messages.value_check import ValueRule
+from squall.models.spec import TensorSpec
+from squall.scenarios.config.loader import scenario_from_mapping
+from squall.scenarios.errors import ClusterError
+from squall.scenarios.plan.closed import ClosedPlan
+from squall.scenarios.plan.plan import Plan
+from squall.scenarios.plan.routed import plan_run
+from squall.scenarios.shares.ranges import models_of
+from tests.golden.driving import SPEC, column, run_worker, settings_of
+from tests.golden.test_several_servers import Stub, run_users, stubs
+
+pytestmark = [pytest.mark.usefixtures("way"), pytest.mark.serial]
+both_protocols = pytest.mark.parametrize("protocol", ["http", "grpc"])
+NAMES = ("dense", "text", "wide")
+SPECS = [replace(SPEC, name=name) for name in NAMES[:2]]
+SPECS.append(replace(SPEC, name="wide", inputs=(TensorSpec("IN", "INT64", (9,)), *SPEC.inputs)))
+
+
+CONSTANT = {"kind": "constant", "rate": "600/s"}
+
+
+def plan_of(
+    routing: str = "round-robin", served: Sequence[Any] = (None,) * 3, arrivals: Any = CONSTANT
+) -> Plan | ClosedPlan:
+    """Half a second of requests of one row to three models of two servers."""
+    models = [
+        {"name": name, "payload_variants": 2 + n, **({} if servers is None else {"servers": servers})}
+        for n, (name, servers) in enumerate(zip(NAMES, served, strict=True))
+    ]
+    phases = [
+        {"name": "m", "kind": "measure", "duration": "500ms", "arrivals": arrivals},
+        {"name": "d", "kind": "drain", "duration": "20s"},
+    ]
+    mapping = {"name": "x", "seed": 3, "models": models, "phases": phases, "servers": {"count": 2}}
+    scenario = scenario_from_mapping({**mapping, "clients": {"routing": {"kind": routing}}}, "test")
+    return plan_run(scenario, scenario.server_entries())
+
+
+def settings_for(
+    folder: Path, servers: Sequence[Stub], protocol: str, served: Sequence[Any] = (None,) * 3
+) -> WorkerSettings:
+    targets = tuple(
+        TargetSettings(
+            f"server-{n}", "127.0.0.1", one.port,
+            tuple(spec if own is None or n in own else None for spec, own in zip(SPECS, served, strict=True)),
+        )
+        for n, one in enumerate(servers)
+    )  # fmt: skip
+    others = (ModelRequests({}), ModelRequests({}))
+    return replace(settings_of(folder, 1, None, 8, protocol=protocol), targets=targets, others=others)
+
+
+def seen_by(servers: Sequence[Stub]) -> dict[int, tuple[str, str]]:
+    """By request id: the server that got it, and the model that it asked there."""
+    return {
+        number: (f"server-{n}", model)
+        for n, one in enumerate(servers)
+        for number, model in one.seen.models.items()
+    }
+
+
+def told_in(rows: Any) -> dict[Any, tuple[Any, Any]]:
+    pairs = zip(column(rows, "target"), column(rows, "request_kind"), strict=True)
+    return dict(zip(column(rows, "request_id"), pairs, strict=True))
+
+
+@both_protocols
+@pytest.mark.parametrize("kind", ["round-robin", "least-in-flight"])
+def test_each_request_asks_the_model_of_the_plan(protocol: str, kind: str, way: str, tmp_path: Path) -> None:
+    plan = plan_of(kind)
+    assert isinstance(plan, Plan)
+
+    def look(worker: LoadWorker) -> None:
+        assert (worker._lane is not None) == (way == "lane")
+        if worker._lane is not None:
+            assert all(worker._lane.core.n_done_by(number) > 0 for number in range(2))
+
+    choice: Any = "planned" if kind == "round-robin" else kind
+    with ExitStack() as stack:
+        servers = stubs(stack, protocol, 2)
+        settings = replace(settings_for(tmp_path, servers, protocol), choice=choice)
+        rows = run_worker(settings, plan, after=look)
+    assert set(column(rows, "outcome")) == {"ok"}
+    assert told_in(rows) == seen_by(servers)
+    planned = [NAMES[number] for number in models_of(plan.variant, plan.models)]
+    assert [model for _, model in told_in(rows).values()] == planned
+    assert set(planned) == set(NAMES)
+
+
+def test_a_server_gets_requests_for_its_own_models_alone(tmp_path: Path) -> None:
+    served = ([0], [0, 1], [1])
+    plan = plan_of(served=served)
+    assert isinstance(plan, Plan)
+    with ExitStack() as stack:
+        servers = stubs(stack, "http", 2)
+        rows = run_worker(settings_for(tmp_path, servers, "http", served), plan)
+    assert set(seen_by(servers).values()) == {
+        ("server-0", "dense"), ("server-0", "text"), ("server-1", "text"), ("server-1", "wide")
+    }  # fmt: skip
+    assert told_in(rows) == seen_by(servers)
+
+
+def test_a_plan_that_asks_a_server_for_a_model_that_it_does_not_serve_is_refused(tmp_path: Path) -> None:
+    plan = plan_of()
+    with ExitStack() as stack:
+        servers = stubs(stack, "http", 2)
+        worker = LoadWorker(settings_for(tmp_path, servers, "http", (None, None, [0])), SystemClock())
+        with pytest.raises(
+            ClusterError, match="the plan sends requests to server-1 for a model that it does not"
+        ):
+            worker.prepare(plan)
+
+
+@both_protocols
+def test_users_ask_the_models_of_their_steps(protocol: str, tmp_path: Path) -> None:
+    plan = plan_of(arrivals={"kind": "closed", "users": 4, "think": {"kind": "constant", "value": "2ms"}})
+    assert isinstance(plan, ClosedPlan)
+    with ExitStack() as stack:
+        servers = stubs(stack, protocol, 2)
+        rows = run_users(settings_for(tmp_path, servers, protocol), plan)
+    told = told_in(rows)
+    assert told == seen_by(servers)
+    for user in range(4):
+        n = sum(number % 4 == user for number in told)
+        assert n
+        steps = plan.steps(user, 0)
+        planned = [NAMES[int(models_of([next(steps).variant], plan.models)[0])] for _ in range(n)]
+        assert [told[4 * index + user][1] for index in range(n)] == planned
+
+
+@both_protocols
+def test_a_user_asks_each_model_at_a_server_that_serves_it(protocol: str, tmp_path: Path) -> None:
+    served = ([0], [0, 1], [1])
+    plan = plan_of(served=served, arrivals={"kind": "closed", "users": 4})
+    assert isinstance(plan, ClosedPlan)
+    with ExitStack() as stack:
+        servers = stubs(stack, protocol, 2)
+        rows = run_users(settings_for(tmp_path, servers, protocol, served), plan)
+    told = told_in(rows)
+    assert told == seen_by(servers)
+    # users 1 and 3 ask `text` at the second of its servers; how often anybody asked, the host decides
+    assert {server for server, _ in told.values()} == {"server-0", "server-1"}
+    for number, (server, model) in told.items():
+        place = {"dense": 0, "text": number % 2, "wide": 1}[model]
+        assert server == f"server-{place}"
+
+
+def test_the_values_of_one_model_may_be_compared_and_those_of_another_not(tmp_path: Path) -> None:
+    plan = plan_of()
+    assert isinstance(plan, Plan)
+    rule = ValueRule(1, 1e-3, 1e-5)
+    wrong = {
+        (1, variant): {"OUTPUT": np.ones((1, 2), np.float32)}
+        for variant in range(plan.models[1].first, plan.models[2].first)
+    }
+    with ExitStack() as stack:
+        servers = stubs(stack, "http", 2)
+        settings = settings_for(tmp_path, servers, "http")
+        settings = replace(settings, others=(ModelRequests({}, check=rule), ModelRequests({})))
+        rows = run_worker(settings, plan, answers=wrong)
+    kinds, outcomes = column(rows, "request_kind"), column(rows, "outcome")
+    assert [outcome == "bad_reply" for outcome in outcomes] == [kind == "text" for kind in kinds]
