@@ -82,13 +82,23 @@ def refuse_bad_models(models: Sequence[ModelEntry], clients: ClientConfig, n_ser
         *((f"models[{index}].rows", entry.rows) for index, entry in enumerate(models)),
     ]:
         refuse_trace_rows(where, rows)
+    compressed = [_compression_of(entry.clients_of(clients).request) for entry in models]
     for index, entry in enumerate(models):
         request = entry.request
+        if compressed[index] != compressed[0]:
+            raise ValueError(
+                f"models[{index}].request.compression: requests are compressed to all models or to none; say it in"
+                " clients.request"
+            )
         if clients.protocol == "grpc" and request is not None and not request.binary:
             raise ValueError(
                 f"models[{index}].request.binary: false is for protocol http, gRPC carries tensors as bytes"
             )
     _refuse_bad_places(models, clients, n_servers)
+
+
+def _compression_of(request: RequestConfig | None) -> str | None:
+    return None if request is None else request.compression
 
 
 def refuse_trace_rows(where: str, rows: RowsConfig | None) -> None:

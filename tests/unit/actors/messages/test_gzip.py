@@ -84,10 +84,10 @@ def test_a_tail_fits_every_model_whose_name_and_version_are_as_long(protocol: st
     """As those of a file of encoded requests must: only the heads are made for each server."""
     _, packed = wires(protocol)
     first = packed.template("host", SPEC, INPUTS, 3, PLACES)
-    target = TargetSettings("server-0", "other", 1, replace(SPEC, name="n", version="2"))
-    form = packed.form(target)
+    spec = replace(SPEC, name="n", version="2")
+    form = packed.form(TargetSettings("server-0", "other", 1, (spec,)))
     n_json = packed.body(SPEC, INPUTS, PLACES).n_json_bytes if protocol == "http" else 0
-    other = form.template(form.head(len(first.tail), n_json), first.tail, 3, target.spec)
+    other = form.template(form.head(len(first.tail), n_json), first.tail, 3, spec)
     body = sent(other, protocol, request_id)
     start = MESSAGE_HEAD.size if protocol == "grpc" else body.index(b"\r\n\r\n") + 4
     assert encode_id(request_id) in gzip.decompress(body[start:])

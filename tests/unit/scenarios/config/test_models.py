@@ -200,6 +200,10 @@ NEEDS = "for a model in models[0].repository it needs function or reference, its
             "models[0].request.binary: false is for protocol http, gRPC carries tensors as bytes",
         ),
         (
+            {"models": entry(request={"compression": "gzip"})},
+            "models[1].request.compression: requests are compressed to all models or to none; say it in clients.request",
+        ),
+        (
             {"promises": {"response{model:other}": "p(95) < 5ms"}},
             "promises: response{model:other}: the models under load are 'dense', 'text'",
         ),
