@@ -25,6 +25,10 @@ _CHUNK = 64
 LEAST_ID = 10**18
 """Ids have 19 digits, and 9 bytes in protobuf, whatever they are: requests differ in these places only."""
 _SHARE_IDS = 2**31
+CUT = "its sequence was cut"
+"""How the detail of a request begins that was not sent since an earlier one of its sequence had failed."""
+IN_TURN = "held back until the request before it in its sequence had ended"
+"""The detail of a request that was sent late for that."""
 
 
 class Place(NamedTuple):
@@ -39,12 +43,16 @@ class Place(NamedTuple):
 @dataclass(frozen=True)
 class SequenceRule:
     """`n_lanes` sequences at once, of lengths that the law gives. `run`: name of the run, so that the ids of two runs
-    against one server differ."""
+    against one server differ. `is_ordered`: a request waits for the end of the one before it; `is_cut_by_failure`: what
+    follows one that failed is not sent; `is_pinned`: to one connection."""
 
     n_lanes: int
     length: Law
     seed: int
     run: str
+    is_ordered: bool = True
+    is_cut_by_failure: bool = True
+    is_pinned: bool = False
 
 
 class Sequences:

@@ -94,6 +94,8 @@ class Seen:
     arrived_ns: dict[int, int] = field(default_factory=dict)
     replied_ns: dict[int, int] = field(default_factory=dict)
     n_connections: int = 0
+    connections: dict[int, int] = field(default_factory=dict)
+    """What names the connection that each came over."""
 
 
 SeenT = TypeVar("SeenT", bound=Seen)
@@ -194,6 +196,7 @@ class StubTriton(LoopbackServer[Seen]):
         body = await reader.readexactly(int(head.partition(b"\r\ncontent-length: ")[2].split(b"\r\n")[0]))
         request_id = int(body[7:19])
         self.seen.arrived_ns[request_id] = time.monotonic_ns()
+        self.seen.connections[request_id] = id(writer)
         behaviour = self._script(request_id)
         if self._lanes is None:
             await wait_for(behaviour.service_s)

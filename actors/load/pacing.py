@@ -13,6 +13,7 @@ import numpy as np
 from squall.actors.load.recorder import NEVER
 from squall.actors.messages.packed_templates import ByKey, PackedTemplates
 from squall.actors.messages.template import Template, TemplateKey
+from squall.actors.sequences.turns import Turns
 from squall.scenarios.plan.closed import ClosedPlan, Step, request_id
 from squall.scenarios.plan.plan import Plan
 
@@ -160,11 +161,17 @@ class ClosedLoop:
     as soon as its last request has ended.
     """
 
-    def __init__(self, plan: ClosedPlan, templates: Mapping[TemplateKey, Template]) -> None:
-        """`templates[(target, rows, variant)]` holds the pre-encoded requests."""
+    def __init__(
+        self,
+        plan: ClosedPlan,
+        templates: Mapping[TemplateKey, Template],
+        turns: Turns[Due] | None = None,
+    ) -> None:
+        """`templates[(target, rows, variant)]` holds the pre-encoded requests. `turns` says what a user leaves out."""
         self.next_ns = NEVER_NS
         self._plan = plan
         self._templates = templates
+        self._turns = turns
         self._start_ns = 0
         self._waiting: list[tuple[int, int, Step]] = []  # heap of (when it sends, user, what)
         self._users: dict[int, _User] = {}
@@ -187,10 +194,17 @@ class ClosedLoop:
         at_ns, number, step = heappop(self._waiting)
         self._look()
         user = self._users[number]
-        token = request_id(self._plan.n_users, number, user.n_sent)
-        user.n_sent += 1
+        token = self._next_id(number, user)
         self._n_taken += 1
         return Due(at_ns, NEVER, token, user.phase, self._templates[user.target, step.rows, step.variant])
+
+    def _next_id(self, number: int, user: _User) -> int:
+        """Of the user's next request: after a sequence that was cut the first of the next."""
+        while True:
+            token = request_id(self._plan.n_users, number, user.n_sent)
+            user.n_sent += 1
+            if self._turns is None or not self._turns.skips(token):
+                return token
 
     def n_due_by(self, at_ns: int) -> int:
         """Those taken, and those whose user has thought by then."""
@@ -234,11 +248,13 @@ class ClosedLoop:
 
 
 def plain_pacing(
-    plan: Plan | ClosedPlan, templates: Mapping[TemplateKey, Template] | PackedTemplates
+    plan: Plan | ClosedPlan,
+    templates: Mapping[TemplateKey, Template] | PackedTemplates,
+    turns: Turns[Due] | None = None,
 ) -> Pacing:
-    """The pacing of a plan, without a lane."""
+    """The pacing of a plan, without a lane; `turns` of requests that are of sequences."""
     templates = ByKey(templates) if isinstance(templates, PackedTemplates) else templates
-    return ClosedLoop(plan, templates) if isinstance(plan, ClosedPlan) else OpenLoop(plan, templates)
+    return ClosedLoop(plan, templates, turns) if isinstance(plan, ClosedPlan) else OpenLoop(plan, templates)
 
 
 def begin_of(

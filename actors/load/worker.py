@@ -23,7 +23,7 @@ from squall.actors.load.choice import Choice, Chooser
 from squall.actors.load.client import Client
 from squall.actors.load.engine import Engine, Rules
 from squall.actors.load.lane import IS_BUILT, LEAST_CHECK_EVERY, NOT_BUILT, Lane, lane_pacing
-from squall.actors.load.pacing import plain_pacing
+from squall.actors.load.pacing import Due, plain_pacing
 from squall.actors.load.recorder import Recorder
 from squall.actors.load.sender import WINDOW_NS, Governor, Sender
 from squall.actors.load.shared_memory import Kind, Region, region_name
@@ -47,6 +47,7 @@ from squall.actors.net.loop import Loop
 from squall.actors.net.stream import allow_many_files, words
 from squall.actors.process.priority import Priority, Scheduling
 from squall.actors.process.sweep import share
+from squall.actors.sequences.turns import Turns
 from squall.actors.spill import SpillFile
 from squall.models.made import Made, make_inputs
 from squall.models.payload import PLAIN, RequestOptions
@@ -178,10 +179,13 @@ class LoadWorker:
         self._recorder: Recorder | None = None
         self._streams: Streams | None = None
         self._between: SequenceBytes | None = None
+        self._turns: Turns[Due] | None = None
         n_between = 0
         if settings.sequences is not None:
             protocol, parameters = settings.protocol, settings.options.parameters
-            self._between = SequenceBytes(Sequences(settings.sequences), protocol, parameters)
+            sequences = Sequences(settings.sequences)
+            self._between = SequenceBytes(sequences, protocol, parameters)
+            self._turns = Turns(sequences, settings.sequences)
             n_between = n_bytes_of(protocol, parameters)
         self._wire = Wire(settings.protocol, settings.headers, settings.options, settings.streams, n_between)
         self._samples: SpillFile | None = None
@@ -228,7 +232,9 @@ class LoadWorker:
             self._lateness = Lateness(settings.late_limits, plan, len(settings.targets))
         try:
             self._lane = lane = self._make_lane(loop, templates)
-            pacing = lane_pacing(plan, lane) if lane is not None else plain_pacing(plan, templates)
+            pacing = (
+                lane_pacing(plan, lane) if lane is not None else plain_pacing(plan, templates, self._turns)
+            )
             chooser = None
             if settings.choice != "planned" and lane is None:
                 chooser = Chooser(settings.choice, len(settings.targets), templates)
@@ -244,6 +250,7 @@ class LoadWorker:
                 self._lease,
                 self._streams,
                 self._between,
+                self._turns,
             )
             for number, target in enumerate(settings.targets):
                 self._connect(number, target, loop, engine)

@@ -46,7 +46,8 @@ def route(
     The plan itself where there is one server, or where workers choose. `round-robin`: seq mod servers, over the whole
     schedule; a plan dealt by `sequence` to a multiple of so many workers so leaves each worker one server, where `hash`
     leaves it all. `random`, `weighted`: a hash of seq. `sticky`: a hash of the session. `trace`: the
-    server of the session's name, else a hash of the session, whatever the seed. `mirror`: each arrival once for
+    server of the session's name, else a hash of the session, whatever the seed. Of a plan dealt by `lane` its number
+    stands for seq and session, so that all requests of a sequence have one server. `mirror`: each arrival once for
     every server, at the same instant and with the same request; seq becomes seq · servers + server. `folder` takes the
     temporary files of a plan that is kept in files.
 
@@ -65,7 +66,8 @@ def route(
     rule, target = _rule(routing, weights, seed), Column("<u1", folder)
     affinity: NDArray[Any] = plan.seq if plan.affinity is None else plan.affinity  # no other kind looks at it
     for piece in pieces([plan.seq, affinity]):
-        target.append(rule(plan.seq[piece], affinity[piece]))
+        seq = affinity[piece].astype(np.int64) if plan.deal == "lane" else plan.seq[piece]
+        target.append(rule(seq, affinity[piece]))
     return replace(plan, target=target.join())
 
 

@@ -10,6 +10,7 @@ from squall.actors.messages.sequence_wire import n_bytes_of
 from squall.models.payload import PLAIN, RequestOptions, refuse_json
 from squall.models.spec import ModelSpec
 from squall.scenarios.config.clients.client import ClientConfig
+from squall.scenarios.config.clients.sequences import SequencesConfig
 from squall.scenarios.config.clients.stream import StreamConfig
 from squall.scenarios.config.scenario import Scenario
 from squall.scenarios.errors import ScenarioError
@@ -70,36 +71,37 @@ def sequence_rule(
 ) -> SequenceRule | None:
     """Which sequence each request is of; None where requests are not of sequences.
 
-    Raises ScenarioError for a stateful model without them, and where the requests of one sequence would go to several
-    workers or servers.
+    Raises ScenarioError for a stateful model without them, and where `concurrent` does not suit the load.
     """
-    config, where = scenario.clients.sequences, "clients.sequences"
+    clients, where = scenario.clients, "clients.sequences"
+    config = clients.sequences
     if config is None:
         if any(spec.is_stateful for spec in specs):
             raise ScenarioError(
                 f"{where}: model {specs[0].name} is stateful, state the length of its sequences"
             )
         return None
-    if scenario.clients.protocol == "http" and (
-        scenario.clients.stream or any(one.is_decoupled for one in specs)
-    ):
+    if clients.protocol == "http" and (clients.stream or any(one.is_decoupled for one in specs)):
         raise ScenarioError(f"{where}: generate_stream takes no sequences; use protocol: grpc")
     if isinstance(plan, ClosedPlan):
         if config.concurrent is not None:
             raise ScenarioError(
                 f"{where}.concurrent: of a closed loop each user has a sequence; leave it out"
             )
-        return SequenceRule(plan.n_users, config.length, scenario.seed, run)
+        return _rule_of(config, plan.n_users, scenario.seed, run)
     if config.concurrent is None:
         raise ScenarioError(f"{where}.concurrent: a schedule needs it: how many sequences go on at once")
-    if len(specs) > 1:
-        raise ScenarioError(f"{where}: several servers would share a sequence; use one, or a closed loop")
-    if plan.deal != "sequence" or config.concurrent % n_workers:
+    if config.concurrent < n_workers:
         raise ScenarioError(
-            f"{where}.concurrent: {config.concurrent} is no multiple of {n_workers} workers that take arrivals in turn"
-            " (clients.deal: sequence), so that several would share a sequence"
+            f"{where}.concurrent: {config.concurrent} sequences at once leave some of {n_workers} workers without any;"
+            " use more of them, or fewer workers"
         )
-    return SequenceRule(config.concurrent, config.length, scenario.seed, run)
+    return _rule_of(config, config.concurrent, scenario.seed, run)
+
+
+def _rule_of(config: SequencesConfig, n_lanes: int, seed: int, run: str) -> SequenceRule:
+    stops, waits = config.on_failure == "stop", config.order == "wait"
+    return SequenceRule(n_lanes, config.length, seed, run, waits, stops, config.pinned)
 
 
 def asked_of(scenario: Scenario, spec: ModelSpec) -> ModelSpec:
