@@ -302,6 +302,7 @@ class Engine:
     def _skip(self, due: Due, why: str) -> None:
         self.counters.n_skipped += 1
         self._record_unsent(due, why)
+        self._pacing.left_out(due)
 
     def _send(self, due: Due, detail: str) -> None:
         now_ns = self._now()

@@ -13,7 +13,6 @@ import numpy as np
 from squall.actors.load.recorder import NEVER
 from squall.actors.messages.packed_templates import ByKey, PackedTemplates
 from squall.actors.messages.template import Template, TemplateKey
-from squall.actors.sequences.turns import Turns
 from squall.scenarios.plan.closed import ClosedPlan, Step, request_id
 from squall.scenarios.plan.plan import Plan
 
@@ -57,6 +56,9 @@ class Pacing(Protocol):
 
     def ended(self, due: Due, at_ns: int) -> None:
         """A request has ended, well or not."""
+
+    def left_out(self, due: Due) -> None:
+        """What was taken is never sent: a user sends the next one in its place."""
 
     def user_of(self, token: int) -> int:
         """Index of the user who sent it, 0 where there are no users."""
@@ -106,6 +108,9 @@ class OpenLoop:
     def ended(self, due: Due, at_ns: int) -> None:
         del due, at_ns  # the plan does not care
 
+    def left_out(self, due: Due) -> None:
+        del due
+
     def user_of(self, token: int) -> int:
         del token
         return 0
@@ -146,12 +151,14 @@ class OpenLoop:
 
 @dataclass
 class _User:
-    """Where a user stands: phase, what it does next there, its server, and how many requests it has sent in the run."""
+    """Where a user stands: phase, what it does next there, its server, how many requests it has sent in the run, and
+    the last of its steps."""
 
     phase: int
     steps: Iterator[Step]
     target: int
     n_sent: int = 0
+    step: Step | None = None
 
 
 class ClosedLoop:
@@ -165,13 +172,11 @@ class ClosedLoop:
         self,
         plan: ClosedPlan,
         templates: Mapping[TemplateKey, Template],
-        turns: Turns[Due] | None = None,
     ) -> None:
-        """`templates[(target, rows, variant)]` holds the pre-encoded requests. `turns` says what a user leaves out."""
+        """`templates[(target, rows, variant)]` holds the pre-encoded requests."""
         self.next_ns = NEVER_NS
         self._plan = plan
         self._templates = templates
-        self._turns = turns
         self._start_ns = 0
         self._waiting: list[tuple[int, int, Step]] = []  # heap of (when it sends, user, what)
         self._users: dict[int, _User] = {}
@@ -194,17 +199,11 @@ class ClosedLoop:
         at_ns, number, step = heappop(self._waiting)
         self._look()
         user = self._users[number]
-        token = self._next_id(number, user)
+        token = request_id(self._plan.n_users, number, user.n_sent)
+        user.n_sent += 1
+        user.step = step
         self._n_taken += 1
         return Due(at_ns, NEVER, token, user.phase, self._templates[user.target, step.rows, step.variant])
-
-    def _next_id(self, number: int, user: _User) -> int:
-        """Of the user's next request: after a sequence that was cut the first of the next."""
-        while True:
-            token = request_id(self._plan.n_users, number, user.n_sent)
-            user.n_sent += 1
-            if self._turns is None or not self._turns.skips(token):
-                return token
 
     def n_due_by(self, at_ns: int) -> int:
         """Those taken, and those whose user has thought by then."""
@@ -219,6 +218,13 @@ class ClosedLoop:
             heappush(self._waiting, (send_ns, number, step))
         else:
             self._enter(number, user.phase + 1, at_ns)
+        self._look()
+
+    def left_out(self, due: Due) -> None:
+        number = due.token % self._plan.n_users
+        step = self._users[number].step
+        assert step is not None
+        heappush(self._waiting, (due.at_ns, number, step))
         self._look()
 
     def user_of(self, token: int) -> int:
@@ -250,11 +256,10 @@ class ClosedLoop:
 def plain_pacing(
     plan: Plan | ClosedPlan,
     templates: Mapping[TemplateKey, Template] | PackedTemplates,
-    turns: Turns[Due] | None = None,
 ) -> Pacing:
-    """The pacing of a plan, without a lane; `turns` of requests that are of sequences."""
+    """The pacing of a plan, without a lane."""
     templates = ByKey(templates) if isinstance(templates, PackedTemplates) else templates
-    return ClosedLoop(plan, templates, turns) if isinstance(plan, ClosedPlan) else OpenLoop(plan, templates)
+    return ClosedLoop(plan, templates) if isinstance(plan, ClosedPlan) else OpenLoop(plan, templates)
 
 
 def begin_of(

@@ -232,9 +232,7 @@ class LoadWorker:
             self._lateness = Lateness(settings.late_limits, plan, len(settings.targets))
         try:
             self._lane = lane = self._make_lane(loop, templates)
-            pacing = (
-                lane_pacing(plan, lane) if lane is not None else plain_pacing(plan, templates, self._turns)
-            )
+            pacing = lane_pacing(plan, lane) if lane is not None else plain_pacing(plan, templates)
             chooser = None
             if settings.choice != "planned" and lane is None:
                 chooser = Chooser(settings.choice, len(settings.targets), templates)

@@ -70,16 +70,6 @@ class Turns(Generic[One]):
         sequence.n_out += 1
         return "now", ""
 
-    def skips(self, request_id: int) -> bool:
-        """Whether a user leaves that request out, since its sequence was cut."""
-        place = self._place(request_id)
-        sequence = self._sequences.get(place.correlation_id)
-        if sequence is None or not sequence.cut:
-            return False
-        sequence.has_come_whole |= place.is_end
-        self._forget(place, sequence)
-        return True
-
     def ended(self, request_id: int, is_ok: bool) -> Passed[One]:
         """A request that was sent has ended."""
         place = self._place(request_id)

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from squall.analysis.arrays import Int64s
 from squall.analysis.clocks.timeline import RunPhase
+from squall.analysis.requests.at_once import at_once
 from squall.analysis.requests.requests import Requests, numbers, rows_in
 from squall.analysis.schema import HUNG_UP
 from squall.analysis.statistics.latency import Quantile, quantiles
@@ -71,7 +72,8 @@ def stream_figures(
     gaps = _gaps(ids, t_ns)
     seconds = sum(span.end_ns - span.start_ns for span in spans) / NS_PER_S
     within = sum(int(np.count_nonzero((t_ns >= span.start_ns) & (t_ns < span.end_ns))) for span in spans)
-    mean, most = _at_once(measured, spans)
+    is_known = measured.is_sent & measured.is_done
+    mean, most = at_once(measured.sent_ns[is_known], measured.done_ns[is_known], spans)
     hung_up = [word for word in measured.detail.words if word.startswith(HUNG_UP)]
     return StreamFigures(
         n_requests=len(measured),
@@ -127,21 +129,3 @@ def _tokens_hz(responses: pa.Table, spans: Sequence[RunPhase], seconds: float) -
     n, t_ns = numbers(responses, "tokens"), numbers(responses, "t_ns")
     inside = [(t_ns >= span.start_ns) & (t_ns < span.end_ns) for span in spans]
     return float(sum(int(n[one].sum()) for one in inside)) / seconds
-
-
-def _at_once(measured: Requests, spans: Sequence[RunPhase]) -> tuple[float, int]:
-    """Mean and most requests in flight within the phases."""
-    is_known = measured.is_sent & measured.is_done
-    sent_ns, done_ns = measured.sent_ns[is_known], measured.done_ns[is_known]
-    busy_ns, most = 0, 0
-    for span in spans:
-        begin, end = (
-            np.clip(sent_ns, span.start_ns, span.end_ns),
-            np.clip(done_ns, span.start_ns, span.end_ns),
-        )
-        busy_ns += int((end - begin).sum())
-        instants = np.concatenate([begin, end])
-        changes = np.repeat([1, -1], len(begin))
-        in_order = np.lexsort((changes, instants))  # of one instant ends come before begins
-        most = max(most, int(changes[in_order].cumsum().max(initial=0)))
-    return busy_ns / sum(span.end_ns - span.start_ns for span in spans), most

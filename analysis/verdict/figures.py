@@ -23,6 +23,7 @@ from squall.analysis.requests.by_server import by_server
 from squall.analysis.requests.closed_loop import user_time
 from squall.analysis.requests.failures import failures_of
 from squall.analysis.requests.requests import Requests, in_order, rows_in, together
+from squall.analysis.requests.sequences import RunSequences, sequence_figures
 from squall.analysis.requests.streams import stream_figures
 from squall.analysis.statistics.latency import quantiles
 from squall.analysis.statistics.order_statistics import rank_value
@@ -75,6 +76,7 @@ class RunTables:
     batches: pa.Table | None
     triton_samples: pa.Table | None
     responses: pa.Table | None
+    sequences: RunSequences | None = None
     undisturbed: Requests | None = None
     """The requests that latencies are of, where these are not all: those sent outside the windows of a recording."""
 
@@ -104,6 +106,7 @@ def phase_figures(
         join=join_figures(tables.joined, names, account),
         servers=by_server(tables.requests, tables.undisturbed, names, tables.manifest),
         streams=stream_figures(tables.responses, measured, spans, QUANTILES),
+        sequences=sequence_figures(tables.sequences, spans, QUANTILES),
     )
 
 

@@ -10,6 +10,7 @@ from squall.analysis.metrics.model_statistics import ModelFigures
 from squall.analysis.requests.by_server import ServersFigures
 from squall.analysis.requests.closed_loop import UserFigures
 from squall.analysis.requests.failures import FailureFigures
+from squall.analysis.requests.sequences import SequenceFigures
 from squall.analysis.requests.streams import StreamFigures
 from squall.analysis.statistics.latency import Quantile
 from squall.analysis.verdict.lag_parts import LagPart
@@ -164,7 +165,8 @@ class TritonFigures:
 @dataclass(frozen=True)
 class PhaseFigures:
     """All figures over the requests of some phases; None where their table is absent. `users` of a closed loop only,
-    `servers` of several, `streams` where requests are answered response by response."""
+    `servers` of several, `streams` where requests are answered response by response, `sequences` where they are of
+    sequences."""
 
     phases: tuple[str, ...]
     duration_ns: int
@@ -178,6 +180,7 @@ class PhaseFigures:
     join: JoinFigures | None
     servers: ServersFigures | None
     streams: StreamFigures | None
+    sequences: SequenceFigures | None
 
 
 @dataclass(frozen=True)

@@ -179,6 +179,10 @@ def test_a_sequence_keeps_its_order_its_server_and_its_connection(
         servers[places[request_id].correlation_id].add(target)
     assert all(len(of_one) == 1 for of_one in servers.values())
     assert len(set().union(*servers.values())) == 2
+    told = json.loads((store.run_dir / "summary.json").read_text())["measure"]["sequences"]
+    n_ended = sum(place.is_end for place in places.values())
+    assert (told["n_begun"], told["n_ended"], told["n_cut"]) == (len(servers), n_ended, 0)
+    assert told["at_once_most_count"] >= 8
     assert set(store.read("joined").column("join_level").to_pylist()) == {"exact"}
 
 

@@ -71,14 +71,6 @@ def test_a_sequence_whose_begin_another_worker_had_is_cut() -> None:
     assert comes(turns_of(is_cut_by_failure=False), 2) == ["now"]
 
 
-def test_a_user_leaves_out_the_rest_of_a_sequence_that_was_cut() -> None:
-    turns = turns_of()
-    comes(turns, 0)
-    assert not turns.skips(2)
-    turns.ended(0, False)
-    assert [turns.skips(one) for one in (2, 4, 6)] == [True, True, False]
-
-
 def test_what_still_waits_at_the_end_is_told() -> None:
     turns = turns_of()
     comes(turns, 0, 2, 4, 1, 3)
