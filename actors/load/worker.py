@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -42,7 +42,7 @@ from squall.actors.load.targets import (
 from squall.actors.messages.packed_templates import PackedTemplates
 from squall.actors.messages.sequence_wire import SequenceBytes, n_bytes_of
 from squall.actors.messages.template import Template, TemplateKey
-from squall.actors.messages.value_check import Tally, ValueCheck, ValueRule
+from squall.actors.messages.value_check import Check, StreamCheck, Tally, ValueCheck, ValueRule
 from squall.actors.net.loop import Loop
 from squall.actors.net.stream import allow_many_files, words
 from squall.actors.process.priority import Priority, Scheduling
@@ -63,8 +63,10 @@ _SAMPLE_NS = NS_PER_S
 _CONNECT_NS = 10 * NS_PER_S
 _LARGEST_RECENT_COUNT = 4_096
 _END_WITHIN_S = 20.0
-Answers = Mapping[tuple[int, int], Mapping[str, np.ndarray[Any, np.dtype[Any]]]]
-"""Outputs by name for each (rows, payload variant)."""
+Outputs = Mapping[str, np.ndarray[Any, np.dtype[Any]]]
+Answers = Mapping[tuple[int, int], Outputs] | Mapping[tuple[int, int], Sequence[Outputs]]
+"""Outputs by name for each (rows, payload variant); where requests are answered response by response, of each
+response."""
 
 
 @dataclass(frozen=True)
@@ -260,10 +262,13 @@ class LoadWorker:
         """Every request that the plan may need, with the comparison of its replies' values."""
         settings, answers = self._settings, self._answers
 
-        def checked(key: TemplateKey) -> ValueCheck:
+        def checked(key: TemplateKey) -> Check:
             assert settings.check is not None
             assert answers is not None
-            return ValueCheck(answers[key[1:]], settings.check, self._tally)
+            right = answers[key[1:]]
+            if isinstance(right, Mapping):
+                return ValueCheck(right, settings.check, self._tally)
+            return StreamCheck(right, settings.check, self._tally)
 
         check = None if settings.check is None else checked
         if settings.packed is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
+from typing import Any
 
 import numpy as np
 
@@ -61,12 +62,11 @@ class RunSequences:
     def take(self, rows: Int64s) -> RunSequences:
         """Those at the places `rows`."""
         own = {one.name: getattr(self, one.name) for one in fields(self)}
-        return RunSequences(
-            **{
-                name: values.take(rows) if isinstance(values, Labels) else values[rows]
-                for name, values in own.items()
-            }
-        )
+        taken: dict[str, Any] = {
+            name: values.take(rows) if isinstance(values, Labels) else values[rows]
+            for name, values in own.items()
+        }
+        return RunSequences(**taken)
 
 
 def sequence_figures(

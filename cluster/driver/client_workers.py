@@ -27,8 +27,8 @@ from squall.cluster.node.endpoint import Endpoint
 from squall.cluster.placement import Node, Placement
 from squall.cluster.progress import Screen
 from squall.cluster.remote.spawn import Handle, ask_all, spawn
-from squall.models.answer_function import function_answers, load_function
-from squall.models.reference import answers_to, made_requests, read_answers
+from squall.models.answer_function import function_answers, function_responses, load_function
+from squall.models.reference import answers_to, made_requests, read_answers, read_responses
 from squall.scenarios.config.clients.client import ClientConfig
 from squall.scenarios.config.clients.routing import CHOSEN_AT_SEND, RoutingConfig
 from squall.scenarios.config.scenario import Scenario
@@ -134,19 +134,26 @@ def expected_replies(
         every, kinds = config.every(plan.n_users * len(endpoints)), plan.request_kinds()
     else:
         every, kinds = config.every(n_workers * len(endpoints)), templates_needed(plan)
-    spec = asked_of(scenario, next(iter(endpoints.values())).spec)
+    specs = [one.spec for one in endpoints.values()]
+    spec, is_streamed = asked_of(scenario, specs[0]), stream_rule(scenario, specs) is not None
     rule = ValueRule(every, config.rtol, config.atol)
     if config.reference is not None:
-        return Expected(rule, *read_answers(Path(config.reference), spec, kinds))
+        path = Path(config.reference)
+        if is_streamed:
+            return Expected(rule, *read_responses(path, spec, kinds))
+        return Expected(rule, *read_answers(path, spec, kinds))
     inputs, shapes = scenario.clients.inputs, scenario.model.shapes
     made = made_requests(spec, kinds, scenario.seed, shapes, inputs)
     requests = made if given is None else given.read()
     if config.function is not None:
         screen.step(f"asking {config.function} for the answers to {len(kinds)} payloads")
         function = load_function(config.function)
+        if is_streamed:
+            return Expected(rule, function_responses(function, spec, requests), function.sha256)
         return Expected(rule, function_answers(function, spec, requests), function.sha256)
     screen.step(f"computing the answers to {len(kinds)} payloads")
-    return Expected(rule, answers_to(spec, scenario.model.settings, requests))
+    answers = answers_to(spec, scenario.model.settings, requests)
+    return Expected(rule, {kind: (one,) for kind, one in answers.items()} if is_streamed else answers)
 
 
 def spawn_workers(

@@ -104,6 +104,14 @@ output [ {{ name: "tokens", data_type: TYPE_INT32, dims: [ -1 ] }} ]
 instance_group [ {{ kind: KIND_CPU, count: 1 }} ]
 parameters: {{ key: "told" value: {{ string_value: "{told}" }} }}
 """
+RIGHT = """
+import numpy as np
+
+
+def answers(inputs):
+    n = int(inputs["n"].ravel()[0])
+    return [{"tokens": np.arange(i + 1, dtype=np.int32).reshape(1, -1)} for i in range(min(n, 6))]
+"""
 Rows = Mapping[str, Any]
 
 
@@ -254,9 +262,17 @@ def test_entries_of_a_users_data_are_streamed(joined: Bench, tmp_path: Path, pro
     np.savez(tmp_path / "asked.npz", n=np.array(asked, np.int32).reshape(-1, 1))
     del mapping["clients"]["payload_variants"], mapping["clients"]["inputs"]["n"]
     mapping["clients"]["data"] = {"path": str(tmp_path / "asked.npz"), "order": "sequence"}
+    (tmp_path / "right.py").write_text(RIGHT)
+    mapping["clients"]["check"] = {"function": f"{tmp_path / 'right.py'}:answers", "share": 1}
     live = joined.start_run(mapping)
     assert live.end() in (0, 3), live.lines
     requests, responses = responses_of(joined)
-    assert set(requests["outcome"]) == {"ok"}, set(requests["detail"])
+    outcomes = zip(requests["request_id"], requests["outcome"], requests["detail"], strict=True)
+    for request_id, outcome, detail in outcomes:
+        wrong = ("bad_reply", "response 7 is one more than are expected")
+        assert (outcome, detail) == (wrong if asked[request_id % len(asked)] == 7 else ("ok", ""))
+    checks = json.loads((joined.store().run_dir / "summary.json").read_text())["value_checks"]
+    assert checks["n_checked"] == len(requests["request_id"])
+    assert checks["n_wrong"] == requests["outcome"].count("bad_reply") > 0
     n_of = np.bincount(responses["request_id"], minlength=len(requests["request_id"])).tolist()
     assert n_of == [asked[one % len(asked)] for one in requests["request_id"]]

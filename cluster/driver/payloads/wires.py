@@ -42,8 +42,6 @@ def stream_rule(scenario: Scenario, specs: Sequence[ModelSpec]) -> StreamRule | 
         return None
     config = clients.stream or StreamConfig()
     why = f"model {decoupled[0]} is decoupled, or a step of it" if decoupled else "clients.stream"
-    if clients.check is not None:
-        raise ScenarioError(f"clients.check: compares replies, and responses come one by one ({why})")
     if clients.request is not None and request_options(clients) != PLAIN and clients.protocol == "http":
         raise ScenarioError(
             f"clients.request: generate_stream takes outputs alone ({why}); use protocol: grpc"

@@ -34,7 +34,7 @@ def figures_of(ends: list[dict[str, Any]], spans: list[RunPhase] = SPANS, **told
 
 def test_every_figure_by_hand() -> None:
     """Lane 0 has 0 2 4 and 6 8, lane 1 has 1 3 5 and 7."""
-    cut = {
+    cut: dict[str, Any] = {
         "outcome": "unsent",
         "sent": None,
         "done": None,
@@ -67,7 +67,7 @@ def test_every_figure_by_hand() -> None:
 
 def test_a_sequence_is_of_the_phase_of_its_first_request_and_of_none_where_that_was_not_sent() -> None:
     spans = [*SPANS, RunPhase("later", "measure", 10 * S, 20 * S)]
-    ends = [
+    ends: list[dict[str, Any]] = [
         {"begin": i * S, "done": i * S + MS, "phase": "main" if i < 2 else "later"} for i in range(8)
     ]  # two sequences begin in main, and end in later
     assert figures_of(ends, spans[:1]).n_ended == 2
