@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from squall.analysis.arrays import Int64s
 from squall.analysis.clocks.timeline import RunPhase
@@ -93,15 +92,44 @@ def stream_figures(
     )
 
 
-def first_responses_ns(store: RunStore, requests: Requests) -> Int64s:
-    """When the first response to each of `requests` came, 0 where none did."""
+@dataclass(frozen=True, eq=False)
+class ResponseTimes:
+    """Of each request, (n,) each: when its first response came, 0 where none did; its longest gap between responses,
+    and its mean one, 0 with fewer than two of them."""
+
+    first_ns: Int64s
+    gap_ns: Int64s
+    mean_gap_ns: Int64s
+
+    def take(self, rows: Int64s) -> ResponseTimes:
+        """Those at the places `rows`."""
+        return ResponseTimes(self.first_ns[rows], self.gap_ns[rows], self.mean_gap_ns[rows])
+
+
+def response_times(store: RunStore, requests: Requests) -> ResponseTimes:
+    """Of `requests`, of a run that may have no table of responses."""
     if not store.has("responses"):
-        return np.zeros(len(requests), np.int64)
-    first = store.read("responses", ["request_id", "index", "t_ns"])
-    first = first.filter(pc.equal(first.column("index"), 0))
-    ids, t_ns = numbers(first, "request_id"), numbers(first, "t_ns")
-    order = np.argsort(ids, kind="stable")
-    return _of_requests(requests.request_id, ids[order], t_ns[order])[1]
+        return ResponseTimes(*np.zeros((3, len(requests)), np.int64))
+    table = store.read("responses", ["request_id", "index", "t_ns"])
+    return times_of(requests.request_id, *(numbers(table, name) for name in ("request_id", "index", "t_ns")))
+
+
+def times_of(request_id: Int64s, ids: Int64s, index: Int64s, t_ns: Int64s) -> ResponseTimes:
+    """Of the requests `request_id`; of each response, (m,) each in any order: its request, its place, its instant."""
+    order = np.lexsort((index, ids))
+    ids, t_ns = ids[order], t_ns[order]
+    n_of, first_ns = _of_requests(request_id, ids, t_ns)
+    times = ResponseTimes(first_ns, *np.zeros((2, len(request_id)), np.int64))
+    has_gaps = n_of > 1
+    if not has_gaps.any():
+        return times
+    begin = np.searchsorted(ids, request_id[has_gaps])
+    n_own = n_of[has_gaps]
+    gaps = np.diff(t_ns, append=t_ns[-1:])
+    bounds = np.stack([begin, begin + n_own - 1], axis=1).ravel()  # the last of each is no gap of its own
+    times.gap_ns[has_gaps] = np.maximum.reduceat(gaps, bounds)[::2]
+    times.mean_gap_ns[has_gaps] = (t_ns[begin + n_own - 1] - t_ns[begin]) // (n_own - 1)
+    return times
 
 
 def _of_requests(request_id: Int64s, ids: Int64s, t_ns: Int64s) -> tuple[Int64s, Int64s]:

@@ -19,11 +19,16 @@ from typing import Literal
 
 from squall.scenarios.units import NS_PER_S, format_duration, format_rate
 
-Metric = Literal["response", "first_response", "service", "send_lag", "failures", "goodput"]
+Metric = Literal[
+    "response", "first_response", "gap", "mean_gap", "service", "send_lag", "failures", "goodput"
+]
 Burst = Literal["in", "out", "each"]
 Sign = Literal["<", "<=", ">", ">="]
 
-TIMES: tuple[Metric, ...] = ("response", "first_response", "service", "send_lag")
+OF_RESPONSES: tuple[Metric, ...] = ("first_response", "gap", "mean_gap")
+"""Of requests that are answered response by response: to the first, the longest and the mean time from each response of
+a request to the next."""
+TIMES: tuple[Metric, ...] = ("response", *OF_RESPONSES, "service", "send_lag")
 METRICS: tuple[Metric, ...] = (*TIMES, "failures", "goodput")
 BURSTS: tuple[Burst, ...] = ("in", "out", "each")
 TAGS = ("phase", "model", "server", "gpu", "burst", "window", "within")
@@ -147,8 +152,8 @@ class Promise:
     @property
     def is_counted(self) -> bool:
         """Whether its late requests are counted while the load runs: by phase and server they are, by GPU, burst,
-        window and first response they are not."""
-        if self.metric == "first_response":
+        window and of responses they are not."""
+        if self.metric in OF_RESPONSES:
             return False
         return self.scope.gpu is None and self.scope.burst is None and self.scope.window_ns is None
 

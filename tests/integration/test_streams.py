@@ -153,7 +153,11 @@ def responses_of(joined: Bench) -> tuple[Rows, Rows]:
 def test_each_response_is_a_row_at_its_instant(joined: Bench, tmp_path: Path, protocol: str) -> None:
     mapping = mapping_of(tmp_path, n=5, gap_us=20_000, rate="40/s", protocol=protocol)
     # the first response comes after 20 ms, the last one after 100
-    mapping["promises"] = {"first_response": ["p(50)<15ms", "max<80ms"]}
+    mapping["promises"] = {
+        "first_response": ["p(50)<15ms", "max<80ms"],
+        "gap": "med<21ms",
+        "mean_gap": "max<1s",
+    }
     live = joined.start_run(mapping)
     assert live.end() in (0, 3, 4, 99), live.lines
     requests, responses = responses_of(joined)
@@ -170,7 +174,10 @@ def test_each_response_is_a_row_at_its_instant(joined: Bench, tmp_path: Path, pr
     behind_ns = t_ns - server_ns
     promises = json.loads((joined.store().run_dir / "summary.json").read_text())["promises"]
     waits_ns = t_ns[:, 0] - np.array(requests["scheduled_ns"])
-    assert [one["n_late"] for one in promises] == [n, np.sum(waits_ns >= 80_000_000)]
+    gaps_ns = np.diff(t_ns, axis=1)
+    n_late = [n, np.sum(waits_ns >= 80_000_000), np.sum(gaps_ns.max(axis=1) >= 21_000_000), 0]
+    assert [one["n_late"] for one in promises] == n_late
+    assert promises[3]["value"] == gaps_ns.sum(axis=1).max() // 4
     behind_ns -= behind_ns.min()  # the run clock is UTC, the model's is not
     assert np.median(behind_ns) < 5_000_000, "a response is seen when it comes, not when its request ends"
 

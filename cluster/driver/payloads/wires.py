@@ -16,6 +16,7 @@ from squall.scenarios.config.scenario import Scenario
 from squall.scenarios.errors import ScenarioError
 from squall.scenarios.plan.closed import ClosedPlan
 from squall.scenarios.plan.plan import Plan
+from squall.scenarios.promises.promise import OF_RESPONSES
 from squall.scenarios.sequences import SequenceRule
 
 
@@ -34,9 +35,10 @@ def stream_rule(scenario: Scenario, specs: Sequence[ModelSpec]) -> StreamRule | 
     clients, specs = scenario.clients, [asked_of(scenario, spec) for spec in specs]
     decoupled = [spec.name for spec in specs if spec.is_decoupled]
     if clients.stream is None and not decoupled:
-        if any(one.metric == "first_response" for one in scenario.promises or ()):
+        asked = next((one.metric for one in scenario.promises or () if one.metric in OF_RESPONSES), None)
+        if asked is not None:
             raise ScenarioError(
-                f"promises.first_response: model {specs[0].name} answers with one reply; promise response times, or use"
+                f"promises.{asked}: model {specs[0].name} answers with one reply; promise response times, or use"
                 " clients.stream: true"
             )
         return None
