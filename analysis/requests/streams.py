@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from squall.analysis.arrays import Int64s
+from squall.analysis.arrays import Bools, Int64s
 from squall.analysis.clocks.timeline import RunPhase
 from squall.analysis.requests.at_once import at_once
 from squall.analysis.requests.requests import Requests, numbers, rows_in
@@ -58,38 +58,57 @@ def stream_figures(
     """
     if responses is None or not len(measured):
         return None
-    own = rows_in(responses, [span.name for span in spans])
-    assert own is not None
-    ids, index, t_ns = (numbers(own, name) for name in ("request_id", "index", "t_ns"))
-    order = np.lexsort((index, ids))
-    ids, index, t_ns = ids[order], index[order], t_ns[order]
-    n_of, first_ns = _of_requests(measured.request_id, ids, t_ns)
-    has_any, is_ok = n_of > 0, measured.is_ok
-    counts = has_any | ~is_ok
-    waits = (first_ns - measured.begin_ns)[counts]
-    first = quantiles(waits, qs, ~has_any[counts], run_lengths(measured.phase.codes[counts]))
-    gaps = _gaps(ids, t_ns)
+    times = measured_times(responses, measured, [span.name for span in spans])
+    n_of, waits, has_any, gaps = times.n_of, times.waits_ns, times.has_any, times.gaps_ns
+    first = quantiles(waits, qs, ~has_any, run_lengths(measured.phase.codes[times.is_awaited]))
+    t_ns = numbers(responses, "t_ns")
     seconds = sum(span.end_ns - span.start_ns for span in spans) / NS_PER_S
     within = sum(int(np.count_nonzero((t_ns >= span.start_ns) & (t_ns < span.end_ns))) for span in spans)
     is_known = measured.is_sent & measured.is_done
     mean, most = at_once(measured.sent_ns[is_known], measured.done_ns[is_known], spans)
+    is_ok = measured.is_ok
     hung_up = [word for word in measured.detail.words if word.startswith(HUNG_UP)]
     return StreamFigures(
         n_requests=len(measured),
-        n_responses=len(ids),
+        n_responses=int(n_of.sum()),
         responses_mean_count=float(n_of.mean()),
         responses_most_count=int(n_of.max()),
         first_response=tuple(first),
-        first_response_mean_ns=float(waits[has_any[counts]].mean()) if has_any.any() else None,
+        first_response_mean_ns=float(waits[has_any].mean()) if has_any.any() else None,
         gaps=tuple(quantiles(gaps, qs)),
         gap_mean_ns=float(gaps.mean()) if len(gaps) else None,
         responses_hz=within / seconds,
         tokens_hz=_tokens_hz(responses, spans, seconds),
         streams_mean_count=mean,
         streams_most_count=most,
-        n_cut=int(np.count_nonzero(has_any & ~is_ok)),
+        n_cut=int(np.count_nonzero((n_of > 0) & ~is_ok)),
         n_hung_up=int(np.count_nonzero(measured.detail.is_any_of(hung_up) & is_ok)),
     )
+
+
+@dataclass(frozen=True, eq=False)
+class MeasuredTimes:
+    """Of each request how many responses it has, and whether a first one is to be counted, (n,) each; of these the wait
+    for it and whether it came, (m,) each; and all gaps, in order of the later response's instant."""
+
+    n_of: Int64s
+    is_awaited: Bools
+    waits_ns: Int64s
+    has_any: Bools
+    gaps_ns: Int64s
+
+
+def measured_times(responses: pa.Table, measured: Requests, phases: Sequence[str]) -> MeasuredTimes:
+    """Of the requests `measured`, those of `phases`; `responses` has at least `COLUMNS`, of all phases."""
+    own = rows_in(responses, phases)
+    assert own is not None
+    ids, index, t_ns = (numbers(own, name) for name in ("request_id", "index", "t_ns"))
+    order = np.lexsort((index, ids))
+    ids, t_ns = ids[order], t_ns[order]
+    n_of, first_ns = _of_requests(measured.request_id, ids, t_ns)
+    is_awaited = (n_of > 0) | ~measured.is_ok
+    waits_ns = (first_ns - measured.begin_ns)[is_awaited]
+    return MeasuredTimes(n_of, is_awaited, waits_ns, (n_of > 0)[is_awaited], _gaps(ids, t_ns))
 
 
 @dataclass(frozen=True, eq=False)
