@@ -6,7 +6,7 @@ import hashlib
 import importlib
 import sys
 import traceback
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,7 +31,7 @@ class AnswerFunction:
     does."""
 
     name: str
-    call: Callable[[dict[str, NDArray[Any]]], Arrays]
+    call: Callable[[dict[str, NDArray[Any]]], Arrays | Sequence[Arrays]]
     sha256: str | None
 
     @property
@@ -66,9 +66,7 @@ def load_function(name: str) -> AnswerFunction:
 
 
 def function_answers(
-    function: AnswerFunction,
-    spec: ModelSpec,
-    requests: Iterable[Request],
+    function: AnswerFunction, spec: ModelSpec, requests: Iterable[Request]
 ) -> dict[Kind, dict[str, NDArray[Any]]]:
     """Outputs by name for each (rows, variant or entry), as the function gives them to the inputs of these requests.
 
@@ -76,7 +74,31 @@ def function_answers(
     bytes objects; integers become those of the output's datatype. Outputs that it leaves out are not compared. Raises
     ScenarioError of one line where it raises, and for an output that the model has not, or not in this shape or kind.
     """
+    return {
+        (rows, variant): _fitting_outputs(given, spec, rows, of)
+        for rows, variant, given, of in _given(function, spec, requests)
+    }
+
+
+def function_responses(
+    function: AnswerFunction, spec: ModelSpec, requests: Iterable[Request]
+) -> dict[Kind, tuple[dict[str, NDArray[Any]], ...]]:
+    """As `function_answers`, of a function that gives a list: the outputs of each response, in their order; what gives
+    no list gives the one response. A response may have any number of rows."""
     answers = {}
+    for rows, variant, given, of in _given(function, spec, requests):
+        responses = given if isinstance(given, list | tuple) else [given]
+        answers[rows, variant] = tuple(
+            _fitting_outputs(one, spec, -1, f"{of}, as response {number},")
+            for number, one in enumerate(responses, 1)
+        )
+    return answers
+
+
+def _given(
+    function: AnswerFunction, spec: ModelSpec, requests: Iterable[Request]
+) -> Iterator[tuple[int, int, Any, str]]:
+    """Rows, variant, what the function gives to them, and what an error about it begins with."""
     for rows, variant, arrays in requests:
         inputs = dict(arrays)
         for tensor in spec.carried(inputs):
@@ -86,16 +108,17 @@ def function_answers(
         of = f"{function.where}: for {rows} rows of payload {variant} it"
         try:
             with redirect_stdout(sys.stderr):
-                outputs = function.call(inputs)
+                given = function.call(inputs)
         except (Exception, SystemExit) as error:  # whatever the user's code does
             raise ScenarioError(f"{of} raised {_said(error)}") from error
-        if not isinstance(outputs, Mapping) or not outputs:
-            what = "no output" if isinstance(outputs, Mapping) else f"a {type(outputs).__name__}"
-            raise ScenarioError(f"{of} gave {what}, it must give arrays by name of the output")
-        answers[rows, variant] = {
-            str(name): _fitting(name, array, spec, rows, of) for name, array in outputs.items()
-        }
-    return answers
+        yield rows, variant, given, of
+
+
+def _fitting_outputs(outputs: Any, spec: ModelSpec, rows: int, of: str) -> dict[str, NDArray[Any]]:
+    if not isinstance(outputs, Mapping) or not outputs:
+        what = "no output" if isinstance(outputs, Mapping) else f"a {type(outputs).__name__}"
+        raise ScenarioError(f"{of} gave {what}, it must give arrays by name of the output")
+    return {str(name): _fitting(name, array, spec, rows, of) for name, array in outputs.items()}
 
 
 def _module_of(path: Path, source: bytes) -> ModuleType:

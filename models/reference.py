@@ -83,6 +83,42 @@ def read_answers(
     Outputs that it does not name are not compared. Raises ScenarioError for a file that cannot be read, names an
     output that the model has not, or lacks an array.
     """
+    arrays, names, tensors, sha256 = _read_arrays(path, spec)
+    answers: dict[Kind, dict[str, NDArray[np.generic]]] = {}
+    for rows, variant in set(kinds):
+        for name in names:
+            key = f"{name}/{rows}/{variant}"
+            answers.setdefault((rows, variant), {})[name] = _usable(path, arrays, key, tensors[name])
+    return answers, sha256
+
+
+def read_responses(
+    path: Path, spec: ModelSpec, kinds: Iterable[Kind]
+) -> tuple[dict[Kind, tuple[dict[str, NDArray[np.generic]], ...]], str]:
+    """As `read_answers`, of requests that are answered response by response: an array `OUTPUT/ROWS/VARIANT/RESPONSE`
+    for each, from 0 on; a request without any has no response."""
+    arrays, names, tensors, sha256 = _read_arrays(path, spec)
+    n_responses: dict[Kind, int] = {}
+    for key in arrays:
+        numbers = key.split("/")[1:]
+        if len(numbers) != 3 or not all(map(str.isdecimal, numbers)):
+            raise ScenarioError(f"clients.check.reference: {path}: {key} is no OUTPUT/ROWS/VARIANT/RESPONSE")
+        rows, variant, index = map(int, numbers)
+        n_responses[rows, variant] = max(n_responses.get((rows, variant), 0), index + 1)
+
+    def response(kind: Kind, index: int) -> dict[str, NDArray[np.generic]]:
+        keys = {name: f"{name}/{kind[0]}/{kind[1]}/{index}" for name in names}
+        return {name: _usable(path, arrays, key, tensors[name]) for name, key in keys.items()}
+
+    return {
+        kind: tuple(response(kind, index) for index in range(n_responses.get(kind, 0))) for kind in set(kinds)
+    }, sha256
+
+
+def _read_arrays(
+    path: Path, spec: ModelSpec
+) -> tuple[dict[str, NDArray[Any]], list[str], dict[str, TensorSpec], str]:
+    """All arrays of the file, the outputs that they are of, these outputs' specs, and its sha256."""
     where = f"clients.check.reference: {path}"
     try:
         content = path.read_bytes()
@@ -98,14 +134,16 @@ def read_answers(
         raise ScenarioError(
             f"{where}: has {names}, the model's outputs that can be compared are {sorted(tensors)}"
         )
-    answers: dict[Kind, dict[str, NDArray[np.generic]]] = {}
-    for rows, variant in set(kinds):
-        for name in names:
-            array = arrays.get(f"{name}/{rows}/{variant}")
-            if array is None or array.dtype.kind not in _COMPARABLE_KINDS:
-                raise ScenarioError(f"{where}: has no array of numbers {name}/{rows}/{variant}")
-            answers.setdefault((rows, variant), {})[name] = comparable(array, tensors[name])
-    return answers, hashlib.sha256(content).hexdigest()
+    return arrays, names, tensors, hashlib.sha256(content).hexdigest()
+
+
+def _usable(
+    path: Path, arrays: Mapping[str, NDArray[Any]], key: str, tensor: TensorSpec
+) -> NDArray[np.generic]:
+    array = arrays.get(key)
+    if array is None or array.dtype.kind not in _COMPARABLE_KINDS:
+        raise ScenarioError(f"clients.check.reference: {path}: has no array of numbers {key}")
+    return comparable(array, tensor)
 
 
 def comparable(array: NDArray[Any], tensor: TensorSpec) -> NDArray[Any]:

@@ -13,7 +13,11 @@ from __future__ import annotations
 import zlib
 from bisect import bisect_right
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from squall.scenarios.plan.plan import stream
 
@@ -25,6 +29,10 @@ _CHUNK = 64
 LEAST_ID = 10**18
 """Ids have 19 digits, and 9 bytes in protobuf, whatever they are: requests differ in these places only."""
 _SHARE_IDS = 2**31
+CUT = "its sequence was cut"
+"""How the detail of a request begins that was not sent since an earlier one of its sequence had failed."""
+IN_TURN = "held back until the request before it in its sequence had ended"
+"""The detail of a request that was sent late for that."""
 
 
 class Place(NamedTuple):
@@ -39,12 +47,16 @@ class Place(NamedTuple):
 @dataclass(frozen=True)
 class SequenceRule:
     """`n_lanes` sequences at once, of lengths that the law gives. `run`: name of the run, so that the ids of two runs
-    against one server differ."""
+    against one server differ. `is_ordered`: a request waits for the end of the one before it; `is_cut_by_failure`: what
+    follows one that failed is not sent; `is_pinned`: to one connection."""
 
     n_lanes: int
     length: Law
     seed: int
     run: str
+    is_ordered: bool = True
+    is_cut_by_failure: bool = True
+    is_pinned: bool = False
 
 
 class Sequences:
@@ -64,6 +76,20 @@ class Sequences:
         ordinal, index, length = self._lanes[lane].at(number)
         return Place(self._base + ordinal * rule.n_lanes + lane, index, index == 0, index == length - 1)
 
+    def spread(self, request_ids: NDArray[np.int64]) -> tuple[NDArray[np.int64], ...]:
+        """`place` of many: number of the sequence in the run, step and length of the sequence of each, (n,) each."""
+        rule = self._rule
+        number, lane = np.divmod(request_ids, rule.n_lanes)
+        found = np.zeros((3, len(request_ids)), np.int64)
+        order = np.argsort(lane, kind="stable")
+        bounds = np.flatnonzero(np.diff(lane[order], prepend=-1, append=rule.n_lanes))
+        for low, high in pairwise(bounds.tolist()):
+            rows = order[low:high]
+            own = int(lane[rows[0]])
+            at = self._lanes.setdefault(own, _Lane(rule, own)).at_all(number[rows])
+            found[:, rows] = at[0] * rule.n_lanes + own, at[1], at[2]
+        return tuple(found)
+
 
 class _Lane:
     """The sequences of a lane, drawn as far as was asked."""
@@ -80,6 +106,13 @@ class _Lane:
         ordinal = bisect_right(self._ends, number)
         begin = self._ends[ordinal - 1] if ordinal else 0
         return ordinal, number - begin, self._ends[ordinal] - begin
+
+    def at_all(self, numbers: NDArray[np.int64]) -> tuple[NDArray[np.int64], ...]:
+        """`at` of many, (n,) each."""
+        self.at(int(numbers.max()))
+        ends = np.array([0, *self._ends], np.int64)
+        ordinal = np.searchsorted(ends, numbers, side="right") - 1
+        return ordinal, numbers - ends[ordinal], ends[ordinal + 1] - ends[ordinal]
 
     def _draw(self) -> None:
         from squall.scenarios.plan.mix import draw_rows

@@ -97,6 +97,8 @@ class Seen:
     replied_ns: dict[int, int] = field(default_factory=dict)
     models: dict[int, str] = field(default_factory=dict)
     n_connections: int = 0
+    connections: dict[int, int] = field(default_factory=dict)
+    """What names the connection that each came over."""
 
 
 SeenT = TypeVar("SeenT", bound=Seen)
@@ -200,6 +202,7 @@ class StubTriton(LoopbackServer[Seen]):
         request_id = int(body[7:19])
         self.seen.arrived_ns[request_id] = time.monotonic_ns()
         self.seen.models[request_id] = head.partition(b"/v2/models/")[2].partition(b"/")[0].decode()
+        self.seen.connections[request_id] = id(writer)
         behaviour = self._script(request_id)
         if self._lanes is None:
             await wait_for(behaviour.service_s)

@@ -278,6 +278,7 @@ class _Connection:
             self._ids[stream] = request_id
             self._seen.calls[id(self)] += 1
             self._seen.arrived_ns[request_id] = time.monotonic_ns()
+            self._seen.connections[request_id] = id(self)
             behaviour = self._stub.script(request_id)
             await wait_for(behaviour.service_s)
             self._seen.replied_ns[request_id] = time.monotonic_ns()

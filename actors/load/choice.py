@@ -42,9 +42,9 @@ class Chooser:
         }
         self._for_target = lambda template, target: alike[id(template)][target]
 
-    def sent(self, token: int, template: Template) -> Template:
-        """The same request for the server that is chosen, which has one more in flight."""
-        target = self.target_of(token)
+    def sent(self, token: int, template: Template, target: int | None = None) -> Template:
+        """The same request for the server that is chosen, or is `target`, which has one more in flight."""
+        target = self.target_of(token) if target is None else target
         self.took(target)
         return self._for_target(template, target)
 

@@ -47,8 +47,14 @@ class Client(Protocol):
     def begin(self) -> None:
         """The run begins: connections that are open may be given to the lane, if there is one."""
 
-    def send(self, token: int, head: bytes, tail: bytes) -> None:
-        """Writes the request, now or at the next `flush`, or as soon as a connection can take it."""
+    def send(self, token: int, head: bytes, tail: bytes, key: int | None = None) -> None:
+        """Writes the request, now or at the next `flush`, or as soon as a connection can take it.
+
+        Requests of one `key`, of which one at a time is sent, have one connection until `unpin`, or until it is gone.
+        """
+
+    def unpin(self, key: int) -> None:
+        """No more requests of that key follow."""
 
     def flush(self) -> None:
         """Writes what `send` has put together."""

@@ -23,10 +23,13 @@ from squall.actors.load.lane import Flight, Lane
 from squall.actors.load.pacing import NEVER_NS, Due, Pacing
 from squall.actors.load.recorder import NEVER, OUTCOME_CODE, Recorder
 from squall.actors.load.streams import Streams
+from squall.actors.messages.template import Template
 from squall.actors.net.loop import Loop
+from squall.actors.sequences.turns import Turns
 from squall.models.payload import encode_id
 from squall.scenarios.plan.plan import Plan, kinds_of
 from squall.scenarios.promises.promise import DECIDED
+from squall.scenarios.sequences import IN_TURN
 from squall.scenarios.sizes import LARGEST_PHASE_COUNT
 
 _SENDS_PER_EVENT = 4
@@ -71,6 +74,7 @@ class Counters:
     n_sent: int = 0
     n_done: int = 0
     n_failed: int = 0
+    n_skipped: int = 0
     lag_max_ns: int = 0
 
     def reset_lag(self) -> int:
@@ -99,10 +103,12 @@ class Engine:
         lease: Lease | None = None,
         streams: Streams | None = None,
         between: Between | None = None,
+        turns: Turns[Due] | None = None,
     ) -> None:
         """With a `lane`, its pacing is `squall.actors.load.lane.lane_pacing`, and it chooses servers itself; else a
         `chooser` does, if any. Without a `lease` it may send for ever. With `streams` each request is answered response
-        by response; `between` gives what each has of its own behind its id."""
+        by response; `between` gives what each has of its own behind its id, and `turns` whose turn it is in each
+        sequence."""
         self.counters = Counters()
         self.recent_response_ns: list[int] = []
         self._pacing = pacing
@@ -114,11 +120,12 @@ class Engine:
         self._clients: Sequence[Client] = ()
         # by token, in order of their sends: (sent at, what, detail, id on the wire)
         self._in_flight: dict[int, tuple[int, Due, str, bytes]] = {}
-        self._held: deque[Due] = deque()
+        self._held: deque[tuple[Due, str]] = deque()  # with the detail that says why
         self._lane = lane
         self._chooser = chooser
         self._streams = streams
         self._between = between
+        self._turns = turns
         self._timeouts_ns = np.array(
             [rules.timeout_of(phase) for phase in range(LARGEST_PHASE_COUNT)], np.int64
         )
@@ -143,13 +150,14 @@ class Engine:
 
     @property
     def n_held(self) -> int:
-        """Arrivals held back by `max_in_flight` now."""
-        return len(self._held)
+        """Arrivals held back now, by `max_in_flight` or for the one before in their sequence."""
+        return len(self._held) + (self._turns.n_waiting if self._turns is not None else 0)
 
     @property
     def n_backlog(self) -> int:
         """Arrivals that are due but held back or waiting for their turn to be sent."""
-        return max(0, self._pacing.n_due_by(self._now()) - self.counters.n_sent)
+        counters = self.counters
+        return max(0, self._pacing.n_due_by(self._now()) - counters.n_sent - counters.n_skipped)
 
     def n_due_by(self, at_ns: int) -> int:
         """Requests that were due by then, in ns of the node's clock."""
@@ -274,12 +282,27 @@ class Engine:
             if pacing.next_ns > now_ns or now_ns >= lease.until_ns:
                 break
             due = pacing.take()
+            if self._turns is not None and not self._has_turn(due):
+                continue
             if cap is not None and len(self._in_flight) >= cap:
-                self._held.append(due)
+                self._held.append((due, _HELD))
             else:
                 self._send(due, "")
         for client in self._clients:
             client.flush()
+
+    def _has_turn(self, due: Due) -> bool:
+        """Whether a request of a sequence is to be sent now; else it is held back, or recorded as never sent."""
+        assert self._turns is not None
+        turn, why = self._turns.comes(due.token, due)
+        if turn == "never":
+            self._skip(due, why)
+        return turn == "now"
+
+    def _skip(self, due: Due, why: str) -> None:
+        self.counters.n_skipped += 1
+        self._record_unsent(due, why)
+        self._pacing.left_out(due)
 
     def _send(self, due: Due, detail: str) -> None:
         now_ns = self._now()
@@ -290,14 +313,23 @@ class Engine:
             counters.lag_max_ns = lag_ns
         token, template = due.token, due.template
         if self._chooser is not None:
-            template = self._chooser.sent(token, template)
+            template = self._chosen(token, template, self._chooser)
             due = due._replace(template=template)
         wire_id = encode_id(token)
         self._in_flight[token] = (now_ns, due, detail, wire_id)
         head = template.head + wire_id
         if self._between is not None:
             head += self._between(token)
-        self._clients[template.target].send(token, head, template.tail)
+        key = self._turns.key_of(token) if self._turns is not None else None
+        self._clients[template.target].send(token, head, template.tail, key)
+
+    def _chosen(self, token: int, template: Template, chooser: Chooser) -> Template:
+        """The request for the server that is chosen: of a sequence at its first request."""
+        if self._turns is None:
+            return chooser.sent(token, template)
+        template = chooser.sent(token, template, self._turns.target_of(token))
+        self._turns.takes(token, template.target)
+        return template
 
     # endings
 
@@ -352,6 +384,8 @@ class Engine:
         self._ended(due, self._now(), False)
 
     def _ended(self, due: Due, at_ns: int, is_ok: bool) -> None:
+        if self._turns is not None and not self._is_stopped:
+            self._pass_on(due, is_ok, self._turns)
         self._pacing.ended(due, at_ns)
         if self._chooser is not None:
             self._chooser.ended(due.template.target)
@@ -359,7 +393,18 @@ class Engine:
         if not is_ok:
             self.counters.n_failed += 1
         if self._held and not self._is_stopped and self._now() < self._lease.until_ns:
-            self._send(self._held.popleft(), _HELD)
+            self._send(*self._held.popleft())
+
+    def _pass_on(self, due: Due, is_ok: bool, turns: Turns[Due]) -> None:
+        """What the end of a request means for the others of its sequence."""
+        key = turns.key_of(due.token)
+        passed = turns.ended(due.token, is_ok)
+        if key is not None and passed.is_over:
+            self._clients[due.template.target].unpin(key)
+        for one in passed.never:
+            self._skip(one, passed.why)
+        if passed.next is not None:
+            self._held.append((passed.next, IN_TURN))
 
     def _expire(self, now_ns: int) -> None:
         """Gives up the requests that are past their deadline; those in flight stand in order of their sends."""
@@ -390,8 +435,9 @@ class Engine:
             else:
                 why = f"{end} before the reply"
                 self._record_failure(token, sent_ns, first_ns, "cancelled", why)
-        for due in self._held:
-            self._record_unsent(due, f"{end} while it was {_HELD}")
+        waiting = [(due, IN_TURN) for due in self._turns.rest()] if self._turns is not None else []
+        for due, held in (*self._held, *waiting):
+            self._record_unsent(due, f"{end} while it was {held}")
         self._held.clear()
         for due in self._pacing.rest():
             self._record_unsent(due, DECIDED if self._has_ceased else f"{end} before its turn")

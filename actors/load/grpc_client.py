@@ -15,6 +15,7 @@ from squall.actors.messages.grpc_headers import call_headers
 from squall.actors.messages.grpc_wire import PATH, STREAM_PATH
 from squall.actors.net.loop import Loop
 from squall.actors.net.stream import Route, SocketStream, words
+from squall.actors.sequences.pins import Pins
 
 LentCall = tuple[int, int, int, int, int]
 """at_ns, scheduled_ns, phase, number of the template, index of the user."""
@@ -24,7 +25,8 @@ class GrpcClient:
     """Sends requests to one server and tells how each ended. Runs in one `Loop`; nothing here blocks.
 
     Calls go to the open connections in turn; where each has all the streams that the server allows, the call waits
-    for a new connection, and that wait is part of its send lag. There is no cap and no retry: a call that a GOAWAY
+    for a new connection, and that wait is part of its send lag. Calls of one key stay on the connection of the first,
+    and wait for that one. There is no cap and no retry: a call that a GOAWAY
     or a reset refused has failed. Frames are written by `flush`, those of one turn in one piece per connection.
     """
 
@@ -67,7 +69,11 @@ class GrpcClient:
         self._connecting: set[GrpcConnection] = set()
         self._leaving: set[GrpcConnection] = set()  # take no new calls
         self._dirty: list[GrpcConnection] = []
-        self._waiting: dict[int, tuple[bytes, bytes]] = {}
+        self._waiting: dict[int, tuple[bytes, bytes, int | None]] = {}
+        self._in_line: dict[
+            int, GrpcConnection
+        ] = {}  # of those, the ones that wait for the connection of their key
+        self._pins: Pins[GrpcConnection] = Pins()
         self._n_wanted = 1
         self._n_others = 0  # open connections with room that the lane does not have, as it was told
         self._error = ""
@@ -90,8 +96,16 @@ class GrpcClient:
     def begin(self) -> None:
         """Nothing: a connection is parked when it has had a reply."""
 
-    def send(self, token: int, head: bytes, tail: bytes) -> None:
+    def send(self, token: int, head: bytes, tail: bytes, key: int | None = None) -> None:
         """Puts the request on a connection; the next `flush` writes it."""
+        own = self._pins.of(key) if key is not None else None
+        if own is not None:
+            if own.has_room:
+                own.begin(token, head, tail)
+            else:
+                self._waiting[token] = (head, tail, key)
+                self._in_line[token] = own
+            return
         n_open = len(self._open)
         for i in range(2 * n_open):  # those of the lane only where no other has room
             connection = self._open[0]
@@ -99,15 +113,20 @@ class GrpcClient:
             if connection.is_parked and i >= n_open:
                 connection.reclaim()
             if not connection.is_parked and connection.has_room:
+                self._pins.keep(key, connection)
                 connection.begin(token, head, tail)
                 break
         else:
-            self._waiting[token] = (head, tail)
+            self._waiting[token] = (head, tail, key)
             self._tell_waiting()
-        if len(self._open) + len(self._connecting) < self._n_wanted or len(self._waiting) > len(
-            self._connecting
-        ):
+        if len(self._open) + len(self._connecting) < self._n_wanted or len(self._waiting) - len(
+            self._in_line
+        ) > len(self._connecting):
             self._replenish()
+
+    def unpin(self, key: int) -> None:
+        """Nothing more of that key follows."""
+        self._pins.release(key)
 
     def flush(self) -> None:
         """Writes what `send` has put together."""
@@ -126,6 +145,7 @@ class GrpcClient:
         exchange = self.by_token.pop(token, None)
         if exchange is None:
             self._waiting.pop(token, None)
+            self._in_line.pop(token, None)
             self._tell_waiting()
             return -1, -1
         exchange.connection.cancel(exchange)
@@ -158,8 +178,8 @@ class GrpcClient:
         self._connecting.add(connection)
 
     def _fail_one_waiting(self, why: str) -> None:
-        if self._waiting:
-            token = next(iter(self._waiting))
+        token = next((one for one in self._waiting if one not in self._in_line), None)
+        if token is not None:
             del self._waiting[token]
             self._tell_waiting()
             self.on_failure(token, -1, -1, f"connect: {why}")
@@ -210,14 +230,28 @@ class GrpcClient:
 
     def room(self, connection: GrpcConnection) -> None:
         while self._waiting and connection.has_room:
-            token = next(iter(self._waiting))
-            connection.begin(token, *self._waiting.pop(token))
+            in_line = self._in_line
+            token = next((one for one in self._waiting if in_line.get(one, connection) is connection), None)
+            if token is None:
+                return
+            head, tail, key = self._waiting.pop(token)
+            in_line.pop(token, None)
+            self._pins.keep(key, connection)
+            connection.begin(token, head, tail)
             self._tell_waiting()
+
+    def _let_go(self, connection: GrpcConnection) -> None:
+        """It takes no more calls: what kept to it goes to others."""
+        self._pins.drop(connection)
+        for token in [token for token, own in self._in_line.items() if own is connection]:
+            del self._in_line[token]
+            self.send(token, *self._waiting.pop(token))
 
     def leaving(self, connection: GrpcConnection) -> None:
         if connection in self._open:
             self._open.remove(connection)
             self._leaving.add(connection)
+        self._let_go(connection)
 
     def broken(self, connection: GrpcConnection, why: str) -> None:
         exchanges = connection.close()
@@ -229,6 +263,7 @@ class GrpcClient:
         if connection in self._open:
             self._open.remove(connection)
         self._leaving.discard(connection)
+        self._let_go(connection)
         for exchange in exchanges:
             if self.by_token.pop(exchange.token, None) is not None:
                 self.on_failure(exchange.token, exchange.sent_ns, exchange.first_ns, why)

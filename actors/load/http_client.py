@@ -14,6 +14,7 @@ from squall.actors.load.lane import Flight, Lane, Stray
 from squall.actors.messages.http_stream import EVENT_END
 from squall.actors.net.loop import Loop
 from squall.actors.net.stream import CLOSED, Route, SocketStream, words
+from squall.actors.sequences.pins import Pins
 
 _OK = 200
 _HEAD_END = b"\r\n\r\n"
@@ -22,6 +23,15 @@ _LARGEST_JOINED_BYTES = 65_536
 _MOST_KNOWN_HEADS = 256
 _LARGEST_HEAD_BYTES = 65_536
 """A head that is longer is no reply of an inference server's: it is told, and its connection cut."""
+
+
+class _Request(NamedTuple):
+    """As it was given to `send`."""
+
+    token: int
+    head: bytes
+    tail: bytes
+    key: int | None
 
 
 class _Head(NamedTuple):
@@ -256,7 +266,8 @@ class HttpClient:
     """Sends requests to one server and tells how each ended. Runs in one `Loop`; nothing here blocks.
 
     A request takes an idle connection, the one used last first; with none idle it waits for a new one, and that
-    wait is part of its send lag. There is no cap and no retry: each token ends in one call of `on_reply` or
+    wait is part of its send lag. One with a key keeps its connection, which takes no other, until `unpin`. There is no
+    cap and no retry: each token ends in one call of `on_reply` or
     `on_failure`, unless `abandon` or `close` came before.
     """
 
@@ -290,8 +301,10 @@ class HttpClient:
         self._open: set[HttpExchange] = set()
         self._connecting: set[HttpExchange] = set()
         self._by_token: dict[int, HttpExchange] = {}
-        self._waiting: deque[tuple[int, bytes, bytes]] = deque()
+        self._waiting: deque[_Request] = deque()
         self._waiting_tokens: set[int] = set()
+        self._pins: Pins[HttpExchange] = Pins()
+        self._following: dict[HttpExchange, _Request] = {}  # sent as soon as the reply before is told
         self._error = ""
 
     @property
@@ -315,14 +328,21 @@ class HttpClient:
         for exchange in idle:
             self._serve(exchange)
 
-    def send(self, token: int, head: bytes, tail: bytes) -> None:
+    def send(self, token: int, head: bytes, tail: bytes, key: int | None = None) -> None:
         """Writes the request now if a connection is idle, else as soon as a new one is there."""
+        own = self._pins.of(key) if key is not None else None
+        if own is not None:
+            request = _Request(token, head, tail, key)
+            if own.token < 0:
+                self._use(own, request)
+            else:
+                self._following[own] = request
+            return
         if self._idle:
             exchange, _ = self._idle.popitem()
-            self._by_token[token] = exchange
-            exchange.send(token, head, tail)
+            self._use(exchange, _Request(token, head, tail, key))
             return
-        self._waiting.append((token, head, tail))
+        self._waiting.append(_Request(token, head, tail, key))
         self._waiting_tokens.add(token)
         self._tell_waiting()
         if len(self._connecting) < len(self._waiting_tokens):
@@ -331,6 +351,12 @@ class HttpClient:
             except OSError as error:
                 why = words(error)
                 self._loop.soon(lambda: self._fail_one_waiting(why))
+
+    def unpin(self, key: int) -> None:
+        """The connection of that key takes others too, once it is free."""
+        exchange = self._pins.release(key)
+        if exchange is not None and exchange.token < 0:
+            self._serve(exchange)
 
     def flush(self) -> None:
         """Nothing: `send` has written."""
@@ -342,8 +368,7 @@ class HttpClient:
             self._waiting_tokens.discard(token)
             self._tell_waiting()
             return -1, -1
-        self._open.discard(exchange)
-        exchange.close()
+        self._discard(exchange)
         return exchange.sent_ns, exchange.first_ns
 
     def close(self) -> None:
@@ -365,12 +390,12 @@ class HttpClient:
             raise
         self._connecting.add(exchange)
 
-    def _next_waiting(self) -> tuple[int, bytes, bytes] | None:
+    def _next_waiting(self) -> _Request | None:
         """The oldest waiting request that was not abandoned."""
         while self._waiting:
             request = self._waiting.popleft()
-            if request[0] in self._waiting_tokens:
-                self._waiting_tokens.discard(request[0])
+            if request.token in self._waiting_tokens:
+                self._waiting_tokens.discard(request.token)
                 self._tell_waiting()
                 return request
         return None
@@ -382,9 +407,27 @@ class HttpClient:
     def _fail_one_waiting(self, why: str) -> None:
         request = self._next_waiting()
         if request is not None:
-            self._on_failure(request[0], -1, -1, f"connect: {why}")
+            self._on_failure(request.token, -1, -1, f"connect: {why}")
+
+    def _use(self, exchange: HttpExchange, request: _Request) -> None:
+        token, head, tail, key = request
+        self._pins.keep(key, exchange)
+        self._by_token[token] = exchange
+        exchange.send(token, head, tail)
+
+    def _discard(self, exchange: HttpExchange) -> None:
+        """The end of an open connection."""
+        self._open.discard(exchange)
+        self._pins.drop(exchange)
+        exchange.close()
 
     def _serve(self, exchange: HttpExchange) -> None:
+        """What a free connection does next: one of a sequence its own request, any other the oldest that waits."""
+        if self._pins.holds(exchange):
+            following = self._following.pop(exchange, None)
+            if following is not None:
+                self._use(exchange, following)
+            return
         request = self._next_waiting() if self._waiting else None
         if request is None:
             if self._lane is not None and self._has_begun and self._lane.is_of_use(self.target):
@@ -393,8 +436,7 @@ class HttpClient:
             else:
                 self._idle[exchange] = None
         else:
-            self._by_token[request[0]] = exchange
-            exchange.send(*request)
+            self._use(exchange, request)
 
     # called by HttpExchange
 
@@ -432,9 +474,11 @@ class HttpClient:
         exchange.token = -1
         if is_kept:
             self._serve(exchange)
-        else:
-            self._open.discard(exchange)
-            exchange.close()
+            return
+        following = self._following.pop(exchange, None)
+        self._discard(exchange)
+        if following is not None:
+            self.send(*following)
 
     def broken(self, exchange: HttpExchange, why: str) -> None:
         """The end of a connection, or of the attempt at one."""
@@ -447,6 +491,7 @@ class HttpClient:
             self._fail_one_waiting(why)
             return
         self._open.discard(exchange)
+        self._pins.drop(exchange)
         self._idle.pop(exchange, None)
         if self._by_token.pop(token, None) is not None:
             self._on_failure(token, sent_ns, first_ns, why)

@@ -188,6 +188,9 @@ class _LanePacing:
         at_ns, scheduled_ns, token, phase, template = self._core.take()
         return Due(at_ns, scheduled_ns, token, phase, self._lane.templates[template])
 
+    def left_out(self, due: Due) -> None:
+        del due  # what goes through the lane is of no sequence, and sent
+
 
 class LaneOpenLoop(_LanePacing):
     """`squall.actors.load.pacing.OpenLoop` with the arrivals in the core."""

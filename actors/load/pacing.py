@@ -58,6 +58,9 @@ class Pacing(Protocol):
     def ended(self, due: Due, at_ns: int) -> None:
         """A request has ended, well or not."""
 
+    def left_out(self, due: Due) -> None:
+        """What was taken is never sent: a user sends the next one in its place."""
+
     def user_of(self, token: int) -> int:
         """Index of the user who sent it, 0 where there are no users."""
 
@@ -106,6 +109,9 @@ class OpenLoop:
     def ended(self, due: Due, at_ns: int) -> None:
         del due, at_ns  # the plan does not care
 
+    def left_out(self, due: Due) -> None:
+        del due
+
     def user_of(self, token: int) -> int:
         del token
         return 0
@@ -146,13 +152,14 @@ class OpenLoop:
 
 @dataclass
 class _User:
-    """Where a user stands: phase, what it does next there, its server for each model, and how many requests it has sent
-    in the run."""
+    """Where a user stands: phase, what it does next there, its server for each model, how many requests it has sent in
+    the run, and the last of its steps."""
 
     phase: int
     steps: Iterator[Step]
     targets: list[int]
     n_sent: int = 0
+    step: Step | None = None
 
 
 class ClosedLoop:
@@ -162,7 +169,11 @@ class ClosedLoop:
     as soon as its last request has ended.
     """
 
-    def __init__(self, plan: ClosedPlan, templates: Mapping[TemplateKey, Template]) -> None:
+    def __init__(
+        self,
+        plan: ClosedPlan,
+        templates: Mapping[TemplateKey, Template],
+    ) -> None:
         """`templates[(target, rows, variant)]` holds the pre-encoded requests."""
         self.next_ns = NEVER_NS
         self._plan = plan
@@ -190,6 +201,7 @@ class ClosedLoop:
         user = self._users[number]
         token = request_id(self._plan.n_users, number, user.n_sent)
         user.n_sent += 1
+        user.step = step
         self._n_taken += 1
         models = self._plan.models
         target = user.targets[int(models_of(step.variant, models)) if models else 0]
@@ -208,6 +220,13 @@ class ClosedLoop:
             heappush(self._waiting, (send_ns, number, step))
         else:
             self._enter(number, user.phase + 1, at_ns)
+        self._look()
+
+    def left_out(self, due: Due) -> None:
+        number = due.token % self._plan.n_users
+        step = self._users[number].step
+        assert step is not None
+        heappush(self._waiting, (due.at_ns, number, step))
         self._look()
 
     def user_of(self, token: int) -> int:
@@ -237,7 +256,8 @@ class ClosedLoop:
 
 
 def plain_pacing(
-    plan: Plan | ClosedPlan, templates: Mapping[TemplateKey, Template] | PackedTemplates
+    plan: Plan | ClosedPlan,
+    templates: Mapping[TemplateKey, Template] | PackedTemplates,
 ) -> Pacing:
     """The pacing of a plan, without a lane."""
     templates = ByKey(templates) if isinstance(templates, PackedTemplates) else templates

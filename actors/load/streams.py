@@ -16,6 +16,7 @@ from squall.actors.load.recorder import Recorder
 from squall.actors.messages.grpc_stream import GrpcStreamTemplate
 from squall.actors.messages.http_stream import HttpStreamTemplate
 from squall.actors.messages.template import Template
+from squall.actors.messages.value_check import StreamCheck
 from squall.actors.spill import SpillFile
 from squall.analysis.schema import HUNG_UP, arrow_schema
 from squall.scenarios.plan.hashing import mix64
@@ -43,13 +44,15 @@ class StreamRule:
 
 @dataclass
 class _Stream:
-    """What has come of a request: (t_ns, bytes, tokens) of each response, and what was wrong first."""
+    """What has come of a request: (t_ns, bytes, tokens) of each response, and what was wrong first; `is_wrong`: a
+    value."""
 
     is_cut_short: bool
     responses: list[tuple[int, int, int]] = field(default_factory=list)
     outcome: str = "ok"
     detail: str = ""
     is_hung_up: bool = False
+    is_wrong: bool = False
 
 
 class Streams:
@@ -93,7 +96,8 @@ class Streams:
             stream = self._streams[token] = _Stream(self._rule.is_cut_short(token))
         n_tokens = _NONE
         if stream.outcome == "ok":
-            stream.outcome, stream.detail, n_tokens = template.judge_response(message, wire_id)
+            judged = template.judge_response(message, wire_id, len(stream.responses))
+            stream.outcome, stream.detail, n_tokens, stream.is_wrong = judged
         if stream.outcome in ("server_error", "rejected"):  # what Triton says of a failure is no response
             return False
         stream.responses.append((t_ns, len(message), n_tokens))
@@ -110,11 +114,26 @@ class Streams:
             outcome, why = "bad_reply", "the stream ended without a response"
         if stream.outcome != "ok":
             outcome, why = stream.outcome, stream.detail
+        if template.compares(token):
+            outcome, why = self._compared(stream, template, outcome, why)
         is_whole = outcome == "ok" and not stream.is_hung_up
         for index, (t_ns, n_bytes, n_tokens) in enumerate(stream.responses):
             is_final = is_whole and index == n - 1
             self._rows.extend((token, index, t_ns, n_bytes, n_tokens, is_final, phase, template.target))
         return outcome, why, sum(n_bytes for _, n_bytes, _ in stream.responses)
+
+    def _compared(self, stream: _Stream, template: Template, outcome: str, why: str) -> tuple[str, str]:
+        """(outcome, detail) of a request whose responses' values were compared, once their number is too; of one that
+        failed otherwise nothing is said of its values."""
+        check = template.check
+        assert isinstance(check, StreamCheck)
+        if outcome == "ok" and not stream.is_hung_up:
+            fault = check.fault_of_count(len(stream.responses))
+            if fault:
+                outcome, why, stream.is_wrong = "bad_reply", fault, True
+        if outcome == "ok" or stream.is_wrong:
+            check.count(stream.is_wrong)
+        return outcome, why
 
     def flush(self) -> None:
         """Hands the rows so far to the thread that writes."""

@@ -41,7 +41,7 @@ from squall.actors.messages.http_wire import HttpTemplate, http_head, http_templ
 from squall.actors.messages.packed import PackFile, PackWriter
 from squall.actors.messages.packed_templates import Form, PackedTemplates
 from squall.actors.messages.template import Layout, Template, TemplateKey
-from squall.actors.messages.value_check import ValueCheck
+from squall.actors.messages.value_check import Check
 from squall.actors.net.loop import Loop
 from squall.actors.net.stream import Address, Route, TlsSettings
 from squall.models.payload import GZIP, ID_DIGITS, PLAIN, PREFIX, RequestBody, RequestOptions, encode_body
@@ -238,7 +238,7 @@ def packed(
     path: Path,
     targets: Sequence[TargetSettings],
     wire: Wire,
-    check: Callable[[TemplateKey], ValueCheck] | None,
+    check: Callable[[TemplateKey], Check] | None,
 ) -> PackedTemplates:
     """The requests of the file at `path` for each of the servers. Raises ClusterError where it cannot be read."""
     try:

@@ -23,7 +23,7 @@ from squall.actors.load.choice import Choice, Chooser
 from squall.actors.load.client import Client
 from squall.actors.load.engine import Between, Engine, Rules
 from squall.actors.load.lane import IS_BUILT, LEAST_CHECK_EVERY, NOT_BUILT, Lane, lane_pacing
-from squall.actors.load.pacing import plain_pacing
+from squall.actors.load.pacing import Due, plain_pacing
 from squall.actors.load.recorder import Recorder
 from squall.actors.load.sender import WINDOW_NS, Governor, Sender
 from squall.actors.load.shared_memory import Kind, Region, region_name
@@ -43,11 +43,12 @@ from squall.actors.messages.gzip_wire import SettlingBytes, settling_of
 from squall.actors.messages.packed_templates import PackedTemplates
 from squall.actors.messages.sequence_wire import SequenceBytes, n_bytes_of
 from squall.actors.messages.template import Template, TemplateKey
-from squall.actors.messages.value_check import Tally, ValueCheck, ValueRule
+from squall.actors.messages.value_check import Check, StreamCheck, Tally, ValueCheck, ValueRule
 from squall.actors.net.loop import Loop
 from squall.actors.net.stream import allow_many_files, words
 from squall.actors.process.priority import Priority, Scheduling
 from squall.actors.process.sweep import share
+from squall.actors.sequences.turns import Turns
 from squall.actors.spill import SpillFile
 from squall.models.made import Made, make_inputs
 from squall.models.payload import PLAIN, RequestOptions
@@ -64,8 +65,10 @@ _SAMPLE_NS = NS_PER_S
 _CONNECT_NS = 10 * NS_PER_S
 _LARGEST_RECENT_COUNT = 4_096
 _END_WITHIN_S = 20.0
-Answers = Mapping[tuple[int, int], Mapping[str, np.ndarray[Any, np.dtype[Any]]]]
-"""Outputs by name for each (rows, payload variant)."""
+Outputs = Mapping[str, np.ndarray[Any, np.dtype[Any]]]
+Answers = Mapping[tuple[int, int], Outputs | Sequence[Outputs]]
+"""Outputs by name for each (rows, payload variant); where requests are answered response by response, of each
+response."""
 
 
 @dataclass(frozen=True)
@@ -203,10 +206,13 @@ class LoadWorker:
         self._recorder: Recorder | None = None
         self._streams: Streams | None = None
         self._between: Between | None = None
+        self._turns: Turns[Due] | None = None
         n_between = 0
         if settings.sequences is not None:
             protocol, parameters = settings.protocol, settings.options.parameters
-            self._between = SequenceBytes(Sequences(settings.sequences), protocol, parameters)
+            sequences = Sequences(settings.sequences)
+            self._between = SequenceBytes(sequences, protocol, parameters)
+            self._turns = Turns(sequences, settings.sequences)
             n_between = n_bytes_of(protocol, parameters)
         elif settings.options.is_gzip:
             self._between = SettlingBytes(settling_of(settings.protocol))
@@ -271,6 +277,7 @@ class LoadWorker:
                 self._lease,
                 self._streams,
                 self._between,
+                self._turns,
             )
             for number, target in enumerate(settings.targets):
                 self._connect(number, target, loop, engine)
@@ -282,9 +289,12 @@ class LoadWorker:
         """Every request that the plan may need, with the comparison of its replies' values."""
         settings, answers = self._settings, self._answers
 
-        def checked(key: TemplateKey, rule: ValueRule) -> ValueCheck:
+        def checked(key: TemplateKey, rule: ValueRule) -> Check:
             assert answers is not None
-            return ValueCheck(answers[key[1:]], rule, self._tally)
+            right = answers[key[1:]]
+            if isinstance(right, Mapping):
+                return ValueCheck(right, rule, self._tally)
+            return StreamCheck(right, rule, self._tally)
 
         if settings.packed is not None:
             refuse_strange_plan(plan, len(settings.targets), settings.choice)

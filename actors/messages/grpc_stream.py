@@ -6,11 +6,13 @@ Each request is a call of its own, which ends when its last response has come. S
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
 from squall.actors.messages.grpc_wire import GrpcTemplate, Reply, judge_error, read_response, without_id
-from squall.actors.messages.template import NO_ID, REJECTIONS, Output, Response, fault_of, one_line
+from squall.actors.messages.template import NO_ID, REJECTIONS, Output, Response, arrays_of, fault_of, one_line
+from squall.actors.messages.value_check import StreamCheck
 from squall.actors.net import protobuf
 from squall.actors.net.protobuf import BrokenMessage
 
@@ -30,8 +32,8 @@ class GrpcStreamTemplate(GrpcTemplate):
             return "bad_reply", "the stream ended within a response"
         return ("ok", "") if is_over else judge_error(reply, wire_id)
 
-    def judge_response(self, message: bytes, wire_id: bytes) -> Response:
-        """A ModelStreamInferResponse to the request that carried `wire_id`."""
+    def judge_response(self, message: bytes, wire_id: bytes, index: int = 0) -> Response:
+        """A ModelStreamInferResponse to the request that carried `wire_id`, at that place among its responses."""
         try:
             error, inner = "", b""
             for number, value, _ in protobuf.read_fields(message):
@@ -44,13 +46,27 @@ class GrpcStreamTemplate(GrpcTemplate):
                 return Response(
                     "rejected" if is_rejected else "server_error", one_line(without_id(error, wire_id))
                 )
-            reply_id, outputs, _, _ = read_response(inner)
+            reply_id, outputs, raw, _ = read_response(inner)
         except BrokenMessage as broken:
             return Response("bad_reply", str(broken))
         if reply_id != wire_id:
             return Response("bad_reply", NO_ID)
         why = fault_of(self.spec, -1, outputs)
-        return Response("bad_reply", why) if why else Response("ok", "", tokens_of(outputs, self.tokens))
+        if why:
+            return Response("bad_reply", why)
+        wrong = ""
+        if self._is_checked(wire_id):
+            wrong = self._wrong(index, outputs, raw or [None] * len(outputs))
+        n_tokens = tokens_of(outputs, self.tokens)
+        return Response("bad_reply", wrong, n_tokens, True) if wrong else Response("ok", "", n_tokens)
+
+    def _wrong(self, index: int, outputs: Sequence[Output], data: Sequence[bytes | None]) -> str:
+        """What is wrong with the values of the response at that place."""
+        assert isinstance(self.check, StreamCheck)
+        try:
+            return one_line(self.check.fault_of(index, lambda check: arrays_of(check, outputs, data)))
+        except ValueError as error:
+            return one_line(str(error))
 
 
 def streamed(unary: GrpcTemplate, tokens: str | None) -> GrpcStreamTemplate:

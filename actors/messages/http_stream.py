@@ -9,14 +9,16 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from squall.actors.messages.http_wire import HttpTemplate, Reply, error_text, judge_error
-from squall.actors.messages.template import NO_ID, REJECTIONS, Response
-from squall.models.payload import ID_DIGITS, PREFIX, Parameter, read_tensor, write_tensor
+from squall.actors.messages.template import NO_ID, REJECTIONS, Response, one_line
+from squall.actors.messages.value_check import StreamCheck, ValueCheck
+from squall.models.payload import ID_DIGITS, PREFIX, Parameter, objects, read_tensor, write_tensor
 from squall.models.spec import ModelSpec
 from squall.scenarios.errors import ScenarioError
 
@@ -38,8 +40,8 @@ class HttpStreamTemplate(HttpTemplate):
             return judge_error(reply.status, reply.body, wire_id)
         return ("bad_reply", "the stream ended within a response") if reply.body else ("ok", "")
 
-    def judge_response(self, message: bytes, wire_id: bytes) -> Response:
-        """An event of the reply to the request that carried `wire_id`."""
+    def judge_response(self, message: bytes, wire_id: bytes, index: int = 0) -> Response:
+        """An event of the reply to the request that carried `wire_id`, at that place among its responses."""
         data = message.strip()
         if not data.startswith(_DATA):
             return Response("bad_reply", "an event without data")
@@ -59,10 +61,22 @@ class HttpStreamTemplate(HttpTemplate):
             values = said[tensor.name] if isinstance(said[tensor.name], list) else [said[tensor.name]]
             if any(isinstance(value, str) != (tensor.datatype == "BYTES") for value in values):
                 return Response("bad_reply", f"output {tensor.name} is not {tensor.datatype}")
-        if self.tokens is None:
-            return Response("ok", "")
-        tokens = said[self.tokens]
-        return Response("ok", "", len(tokens) if isinstance(tokens, list) else 1)
+        n_tokens = -1
+        if self.tokens is not None:
+            tokens = said[self.tokens]
+            n_tokens = len(tokens) if isinstance(tokens, list) else 1
+        wrong = self._wrong(index, said) if self._is_checked(wire_id) else ""
+        return Response("bad_reply", wrong, n_tokens, True) if wrong else Response("ok", "", n_tokens)
+
+    def _wrong(self, index: int, said: Mapping[str, Any]) -> str:
+        """What is wrong with the values of the response at that place, which has every output."""
+        assert isinstance(self.check, StreamCheck)
+
+        def arrays(check: ValueCheck) -> Mapping[str, NDArray[Any]]:
+            covered = [one for one in self.spec.outputs if check.covers(one.name)]
+            return {one.name: _array(said[one.name], check.shape_of(one.name)) for one in covered}
+
+        return one_line(self.check.fault_of(index, arrays))
 
 
 def http_stream_template(
@@ -120,3 +134,11 @@ def _values(name: str, datatype: str, array: NDArray[np.generic]) -> Any:
             f"input {name} is not UTF-8, as generate_stream needs it: {error.reason}"
         ) from error
     return values[0] if len(values) == 1 else values
+
+
+def _array(value: Any, shape: tuple[int, ...]) -> NDArray[Any]:
+    """An output as JSON has it, a value or a flat list of them, in that shape where it has as many elements."""
+    values = value if isinstance(value, list) else [value]
+    is_text = bool(values) and isinstance(values[0], str)
+    array = objects([one.encode() for one in values]) if is_text else np.array(values)
+    return array.reshape(shape) if array.size == prod(shape) else array

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from squall.actors.messages.packed import PackFile
 from squall.actors.messages.template import Layout, Template, TemplateKey
-from squall.actors.messages.value_check import ValueCheck
+from squall.actors.messages.value_check import Check
 from squall.models.spec import ModelSpec
 from squall.scenarios.plan.plan import kinds_of
 
@@ -37,7 +37,7 @@ class PackedTemplates(Sequence[Template]):
     """By number: all for the first server in the order of the file, then those for the next."""
 
     def __init__(
-        self, file: PackFile, forms: Sequence[Form], check: Callable[[TemplateKey], ValueCheck] | None = None
+        self, file: PackFile, forms: Sequence[Form], check: Callable[[TemplateKey], Check] | None = None
     ) -> None:
         """`forms`: of each server; `check`: compares values of replies to that request."""
         self.file = file

@@ -10,7 +10,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Self
 
-from squall.actors.messages.value_check import ValueCheck
+from numpy.typing import NDArray
+
+from squall.actors.messages.value_check import Check, ValueCheck
 from squall.models.payload import ID_DIGITS, read_tensor
 from squall.models.spec import ModelSpec
 
@@ -33,11 +35,13 @@ class Output(NamedTuple):
 
 
 class Response(NamedTuple):
-    """What one of the responses to a request is; `n_tokens` -1 where nothing says which elements are tokens."""
+    """What one of the responses to a request is; `n_tokens` -1 where nothing says which elements are tokens.
+    `is_wrong`: its values are not those that it must give."""
 
     outcome: str
     detail: str
     n_tokens: int = -1
+    is_wrong: bool = False
 
 
 class Layout(NamedTuple):
@@ -68,7 +72,7 @@ class Template(ABC):
     rows: int
     spec: ModelSpec
     check_every: int = 0
-    check: ValueCheck | None = field(default=None, compare=False, repr=False)
+    check: Check | None = field(default=None, compare=False, repr=False)
     slots: Callable[[str], bytes] | None = field(default=None, compare=False, repr=False)
     target: int = 0
     is_json: bool = False
@@ -92,7 +96,7 @@ class Template(ABC):
     def judge(self, reply: Any, wire_id: bytes) -> tuple[str, str]:
         """(outcome, detail) of the reply to the request that carried `wire_id`."""
 
-    def checked_by(self, check: ValueCheck) -> Self:
+    def checked_by(self, check: Check) -> Self:
         """The same request, whose replies `check` compares as often as its rule says."""
         return replace(self, check_every=check.rule.every, check=check)
 
@@ -116,26 +120,41 @@ class Template(ABC):
         if self.layout != layout:
             self.known[:] = [layout]
 
+    def compares(self, request_id: int) -> bool:
+        """Whether the values of what that request is answered are compared."""
+        return self.check_every > 0 and request_id % self.check_every == 0
+
     def _is_checked(self, wire_id: bytes) -> bool:
-        return self.check_every > 0 and int(wire_id) % self.check_every == 0
+        return self.compares(int(wire_id))
 
     def _judge_values(self, outputs: Sequence[Output], data: Sequence[bytes | None]) -> tuple[str, str]:
         """(outcome, detail) of outputs that are as the spec says; `data` None where one came without its bytes."""
-        assert self.check is not None
+        assert isinstance(self.check, ValueCheck)
         if self.slots is not None:
             data = [self.slots(output.name) for output in outputs]
-        arrays = {}
-        for output, part in zip(outputs, data, strict=True):
-            if not self.check.covers(output.name):
-                continue
-            if part is None:
-                return "bad_reply", f"output {output.name} is not binary, its values cannot be compared"
-            try:
-                arrays[output.name] = read_tensor(output.datatype, output.shape, part)
-            except ValueError as error:
-                return "bad_reply", one_line(f"output {output.name} cannot be read: {error}")
-        why = self.check.fault_of(arrays)
+        try:
+            why = self.check.fault_of(arrays_of(self.check, outputs, data))
+        except ValueError as error:
+            why = str(error)
         return ("bad_reply", one_line(why)) if why else ("ok", "")
+
+
+def arrays_of(
+    check: ValueCheck, outputs: Sequence[Output], data: Sequence[bytes | None]
+) -> dict[str, NDArray[Any]]:
+    """The outputs that the check covers; `data` None where one came without its bytes. Raises ValueError for what
+    cannot be compared."""
+    arrays = {}
+    for output, part in zip(outputs, data, strict=True):
+        if not check.covers(output.name):
+            continue
+        if part is None:
+            raise ValueError(f"output {output.name} is not binary, its values cannot be compared")
+        try:
+            arrays[output.name] = read_tensor(output.datatype, output.shape, part)
+        except ValueError as error:
+            raise ValueError(f"output {output.name} cannot be read: {error}") from error
+    return arrays
 
 
 def fault_of(spec: ModelSpec, rows: int, outputs: Sequence[Output]) -> str:

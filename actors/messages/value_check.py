@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,7 +27,8 @@ class ValueRule:
 
 @dataclass
 class Tally:
-    """Replies whose values a worker has compared so far, the wrong ones among them."""
+    """Replies whose values a worker has compared so far, the wrong ones among them; all responses to a request are
+    one."""
 
     n_checked: int = 0
     n_wrong: int = 0
@@ -45,6 +46,10 @@ class ValueCheck:
         """Whether values are known for that output."""
         return output in self._outputs
 
+    def shape_of(self, output: str) -> tuple[int, ...]:
+        """The shape that a covered output must have."""
+        return self._outputs[output].shape
+
     def fault_of(self, outputs: Mapping[str, NDArray[Any]]) -> str:
         """The first covered output that is wrong, with its largest difference; empty where all are right. Counts."""
         self._tally.n_checked += 1
@@ -56,6 +61,36 @@ class ValueCheck:
         return ""
 
 
+class StreamCheck:
+    """The responses that one request must give, in their order, each as outputs by name."""
+
+    def __init__(self, expected: Sequence[Mapping[str, NDArray[Any]]], rule: ValueRule, tally: Tally) -> None:
+        self.rule = rule
+        self._tally = tally
+        self._responses = [ValueCheck(outputs, rule, Tally()) for outputs in expected]
+
+    def fault_of(self, index: int, arrays: Callable[[ValueCheck], Mapping[str, NDArray[Any]]]) -> str:
+        """What is wrong with the response at that place; `arrays` gives those of its outputs that a check covers."""
+        if index >= len(self._responses):
+            return f"response {index + 1} is one more than are expected"
+        check = self._responses[index]
+        why = check.fault_of(arrays(check))
+        return f"response {index + 1}: {why}" if why else ""
+
+    def fault_of_count(self, n_responses: int) -> str:
+        """What is wrong with so many responses in all; empty where these are expected."""
+        n = len(self._responses)
+        return "" if n_responses == n else f"the stream had {n_responses} responses, expected are {n}"
+
+    def count(self, is_wrong: bool) -> None:
+        """A request of which all responses that came were compared has ended."""
+        self._tally.n_checked += 1
+        self._tally.n_wrong += is_wrong
+
+
+Check = ValueCheck | StreamCheck
+
+
 def _expected(array: NDArray[Any], rule: ValueRule) -> _Same | _Near:
     return _Near(array.astype(np.float64), rule) if array.dtype.kind == "f" else _Same(array)
 
@@ -65,6 +100,7 @@ class _Same:
 
     def __init__(self, values: NDArray[Any]) -> None:
         self._values = values
+        self.shape = values.shape
 
     def difference(self, found: NDArray[Any]) -> str:
         """Of numbers the largest; of bytes the first."""
@@ -88,6 +124,7 @@ class _Near:
 
     def __init__(self, values: NDArray[np.float64], rule: ValueRule) -> None:
         self._values = values
+        self.shape = values.shape
         self._rule = rule
         self._limits = np.where(np.isfinite(values), rule.atol + rule.rtol * np.abs(values), -1.0)
 

@@ -22,9 +22,10 @@ from squall.analysis.limits import LIMITS
 from squall.analysis.requests.burst_spans import find_bursts
 from squall.analysis.requests.failures import failures_of
 from squall.analysis.requests.requests import Labels, Requests
+from squall.analysis.requests.streams import ResponseTimes
 from squall.analysis.statistics.latency import Quantile, quantiles
 from squall.analysis.wording import count_text, rate_text
-from squall.scenarios.promises.promise import Promise
+from squall.scenarios.promises.promise import OF_RESPONSES, Promise
 from squall.scenarios.units import NS_PER_S
 
 WINDOW_NS = NS_PER_S
@@ -96,13 +97,13 @@ def hold(
     requests: Requests,
     spans: Sequence[RunPhase],
     gpus: Labels | None = None,
-    first_ns: Int64s | None = None,
+    responses: ResponseTimes | None = None,
 ) -> Held:
     """The promise held to the `requests` of a run; `spans` are its measured phases. `gpus`: UUID of each request, empty
-    where none is known; needed where the promise names a GPU. `first_ns`: instant of each request's first response, 0
-    where none came; needed where the promise is about these."""
+    where none is known; needed where the promise names a GPU. `responses`: of each request; needed where the promise is
+    about these."""
     own = [span for span in spans if promise.scope.phase in (None, span.name)]
-    rows = _scope_rows(promise, requests, own, gpus, first_ns)
+    rows = _scope_rows(promise, requests, own, gpus, responses)
     parts = [] if not len(rows.requests) else list(_parts(promise, rows, own))
     worst = max(parts, key=lambda part: part.rank, default=None)
     verdict, reason = _verdict(promise, rows, parts, own)
@@ -149,7 +150,7 @@ def _scope_rows(
     requests: Requests,
     own: Sequence[RunPhase],
     gpus: Labels | None,
-    first_ns: Int64s | None,
+    responses: ResponseTimes | None,
 ) -> _Rows:
     scope = promise.scope
     is_own = requests.planned_phase.is_any_of([span.name for span in own])
@@ -169,7 +170,7 @@ def _scope_rows(
     taken = requests.take(kept)
     last_ns = max((span.end_ns for span in own), default=0)
     begin_ns = np.where(taken.has_begun, taken.begin_ns, last_ns)
-    time_ns, is_late = _times(promise, taken, None if first_ns is None else first_ns[kept])
+    time_ns, is_late = _times(promise, taken, None if responses is None else responses.take(kept))
     known_ns = _known_ns(promise, taken, begin_ns)
     rows = _Rows(taken, begin_ns, time_ns, is_late & ~is_unknown[kept], is_unknown[kept], known_ns)
     in_time = rows.take(np.argsort(begin_ns, kind="stable"))
@@ -192,18 +193,25 @@ def _known_ns(promise: Promise, taken: Requests, begin_ns: Int64s) -> Int64s:
     is_told = taken.is_done & ~taken.is_ok
     if promise.late_from_ns is None:
         return np.where(is_told, taken.done_ns, sent_ns)
+    if promise.metric in ("gap", "mean_gap"):  # known at the end of the request
+        return np.where(taken.is_done, taken.done_ns, sent_ns)
     overdue_ns = (sent_ns if promise.metric == "service" else begin_ns) + promise.late_from_ns
     if promise.metric == "send_lag":
         return overdue_ns
     return np.where(is_told, np.minimum(overdue_ns, taken.done_ns), overdue_ns)
 
 
-def _times(promise: Promise, taken: Requests, first_ns: Int64s | None) -> tuple[Floats, Bools]:
+def _times(promise: Promise, taken: Requests, responses: ResponseTimes | None) -> tuple[Floats, Bools]:
     """What the promise bounds, ns, infinite where there is none; and which are late."""
-    if promise.metric == "first_response":
-        assert first_ns is not None
-        waits_ns = np.where(first_ns > 0, (first_ns - taken.begin_ns).astype(np.float64), np.inf)
-        return waits_ns, waits_ns >= (promise.late_from_ns or 0)
+    if promise.metric in OF_RESPONSES:
+        assert responses is not None
+        if promise.metric == "first_response":
+            has_any = responses.first_ns > 0
+            of_each = np.where(has_any, (responses.first_ns - taken.begin_ns).astype(np.float64), np.inf)
+        else:
+            gaps_ns = responses.gap_ns if promise.metric == "gap" else responses.mean_gap_ns
+            of_each = np.where(taken.is_ok, gaps_ns.astype(np.float64), np.inf)
+        return of_each, of_each >= (promise.late_from_ns or 0)
     if promise.metric == "send_lag":
         time_ns = np.where(taken.is_sent, taken.lag_ns.astype(np.float64), np.inf)
     else:

@@ -12,13 +12,13 @@ from squall.analysis.decisions.figures import BROKEN, INVALID, PromiseFigures
 from squall.analysis.decisions.judged import Held, hold
 from squall.analysis.decisions.late_parts import late_parts
 from squall.analysis.requests.requests import Labels, Requests
-from squall.analysis.requests.streams import first_responses_ns
+from squall.analysis.requests.streams import response_times
 from squall.analysis.storage.query import connect
 from squall.analysis.storage.store import RunStore
 from squall.analysis.tables.manifest import Manifest
 from squall.scenarios.errors import AnalysisError
 from squall.scenarios.promises.grammar import parse_promises
-from squall.scenarios.promises.promise import Promise
+from squall.scenarios.promises.promise import OF_RESPONSES, Promise
 
 
 def promises_of(manifest: Manifest) -> tuple[Promise, ...]:
@@ -37,9 +37,9 @@ def hold_run(store: RunStore, requests: Requests, spans: Sequence[RunPhase]) -> 
     """
     promises = promises_of(store.manifest)
     gpus = _gpus(store, requests) if any(one.scope.gpu is not None for one in promises) else None
-    has_first = any(one.metric == "first_response" for one in promises)
-    first_ns = first_responses_ns(store, requests) if has_first else None
-    found = [hold(one, requests, spans, gpus, first_ns) for one in promises]
+    is_of_responses = any(one.metric in OF_RESPONSES for one in promises)
+    responses = response_times(store, requests) if is_of_responses else None
+    found = [hold(one, requests, spans, gpus, responses) for one in promises]
     return [one if one.figures.verdict == BROKEN else one.without_requests() for one in found]
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from squall.analysis.requests.by_server import ServerLoad, ServersFigures
 from squall.analysis.requests.closed_loop import UserFigures
 from squall.analysis.requests.rejections import Rejections
+from squall.analysis.requests.sequences import SequenceFigures
 from squall.analysis.requests.stimulus import Stimulus
 from squall.analysis.requests.streams import StreamFigures
 from squall.analysis.statistics.latency import Quantile
@@ -178,6 +179,23 @@ def stream_lines(figures: StreamFigures) -> list[str]:
         cut, hung_up = count_text(figures.n_cut), count_text(figures.n_hung_up)
         lines.append(f"{cut} failed after a response; {hung_up} were cut short by the client, as asked")
     return lines
+
+
+def sequence_lines(figures: SequenceFigures) -> list[str]:
+    """How many sequences there were and what became of them, and how long they took."""
+    n_left = figures.n_begun - figures.n_ended - figures.n_cut
+    cut = ", ".join(f"{count_text(n)} by {outcome}" for outcome, n in figures.cut_by.items())
+    asked, got = (
+        count_text(round(mean, 2))
+        for mean in (figures.length_asked_mean_count, figures.length_got_mean_count)
+    )
+    at_once = f"at once mean {count_text(round(figures.at_once_mean_count, 1))}"
+    return [
+        f"{count_text(figures.n_begun)} begun, {count_text(figures.n_ended)} ended, {count_text(figures.n_cut)} cut"
+        f"{f' ({cut})' if cut else ''}, {count_text(n_left)} left when the load ended",
+        f"whole sequence {_spread_text(figures.duration_mean_ns, figures.durations)}",
+        f"{asked} requests a sequence asked for, {got} got; {at_once}, most {count_text(figures.at_once_most_count)}",
+    ]
 
 
 def _spread_text(mean_ns: float | None, quantiles: Iterable[Quantile]) -> str:

@@ -18,8 +18,10 @@ from squall.analysis.arrays import Bools, Floats, Int64s
 from squall.analysis.clocks.timeline import RunPhase, measure_spans, phase_spans
 from squall.analysis.limits import LIMITS
 from squall.analysis.metrics.windows import WINDOW_NS
+from squall.analysis.requests.at_once import steps
 from squall.analysis.requests.requests import Requests, together
 from squall.analysis.requests.stimulus import compare_dispersion, sends_of
+from squall.analysis.requests.streams import COLUMNS, measured_times
 from squall.analysis.statistics.latency import INFINITE_NS
 from squall.analysis.statistics.stretches import run_lengths
 from squall.analysis.storage.store import RunStore
@@ -65,7 +67,8 @@ class Plot:
     series.
 
     `x_ticks` names x = 0, 1, … where x counts things without a unit. `measured` holds name, start and end
-    of the measure phases where x is time. `section`: `stimulus` where it belongs beside planned and sent load.
+    of the measure phases where x is time. `section`: `stimulus` where it belongs beside planned and sent load,
+    `streams` beside those.
     """
 
     title: str
@@ -188,6 +191,7 @@ def report_plots(store: RunStore, summary: Summary) -> list[Plot]:
         *([_dispersion_plot(requests, measure_spans(manifest))] if requests.is_open else []),
         _latency_plot(requests, origin_ns, max(NS_PER_S, bin_ns_for(span_ns))),
         _ccdf_plot(measured),
+        *_stream_plots(store, requests, measured, summary, origin_ns, bin_ns_for(span_ns)),
         _parts_plot(measured, summary, manifest),
         _batch_plot(summary, manifest),
         _host_plot(store, manifest, origin_ns),
@@ -282,6 +286,53 @@ def _ccdf_plot(measured: Requests) -> Plot:
     )
     note = "Every measured request counts; a curve that ends above the floor ends at the share that failed."
     return Plot("Share of requests slower than", "time, ms", "share of requests", "ccdf", series, note)
+
+
+def _stream_plots(
+    store: RunStore, requests: Requests, measured: Requests, summary: Summary, origin_ns: int, bin_ns: int
+) -> list[Plot]:
+    """Of requests that are answered response by response; none where they are not."""
+    if summary.measure.streams is None:
+        return []
+    times = measured_times(store.read("responses", COLUMNS), measured, summary.measure.phases)
+    spread = (
+        Series("first response", *_points(ccdf(times.waits_ns, ~times.has_any))),
+        Series("gap", *_points(ccdf(times.gaps_ns, np.zeros(len(times.gaps_ns), np.bool_)))),
+    )
+    since = "the scheduled instant" if measured.is_open else "the send"
+    note = f"First responses since {since}; a gap is from a response to the next of its request."
+    slower = Plot(
+        "Share of first responses and gaps longer than",
+        "time, ms",
+        "share",
+        "ccdf",
+        spread,
+        note,
+        section="streams",
+    )
+    is_known = requests.is_sent & requests.is_done
+    instants_ns, counts = steps(requests.sent_ns[is_known], requests.done_ns[is_known])
+    t_s, most = largest_by_bin(instants_ns, counts, origin_ns, bin_ns)
+    note = f"Requests whose responses have not all come, of all phases: most in each {bin_ns / NS_PER_S:g} s."
+    flying = (Series("in flight", t_s.tolist(), _floats(most)),)
+    return [slower, Plot("Streams in flight", TIME, "streams", "step", flying, note, section="streams")]
+
+
+def largest_by_bin(times_ns: Int64s, counts: Int64s, origin_ns: int, bin_ns: int) -> tuple[Floats, Floats]:
+    """Starts in s of all bins from the first change to the last, and the largest count in each; `counts` holds from
+    each of the sorted `times_ns` on."""
+    if not len(times_ns):
+        return np.empty(0), np.empty(0)
+    bins = (times_ns - origin_ns) // bin_ns
+    edges = np.arange(bins[0], bins[-1] + 1)
+    at_edge = np.searchsorted(times_ns, edges * bin_ns + origin_ns, side="right") - 1
+    most = np.where(at_edge < 0, 0, counts[np.maximum(at_edge, 0)])
+    np.maximum.at(most, bins - bins[0], counts)
+    return edges * bin_ns / NS_PER_S, most.astype(np.float64)
+
+
+def _points(curve: tuple[list[float], list[float]]) -> tuple[list[float], list[float | None]]:
+    return curve[0], [*curve[1]]
 
 
 _PARTS_NOTES = {

@@ -18,6 +18,7 @@ from squall.analysis.render.figure_lines import (
     interval_text,
     load_rows,
     quantile_text,
+    sequence_lines,
     straggler_text,
     stream_lines,
     users_text,
@@ -75,6 +76,7 @@ def render_html(summary: Summary, manifest: Manifest, plots: list[Plot]) -> str:
         recording_lines=recording_lines(summary.recording),
         finding_lines=finding_lines(summary.findings, len(summary.findings)),
         stream_lines=stream_lines(summary.measure.streams) if summary.measure.streams else [],
+        sequence_lines=sequence_lines(summary.measure.sequences) if summary.measure.sequences else [],
         instance_text=instance_text,
     )
 

@@ -1,7 +1,8 @@
 """What became of the measured requests that did not end ok: whose failures they are, in which words, how many.
 
 A failure of the server is data: it counts as infinitely slow and makes no run INVALID. What was never sent for the
-client's own sake (`unsent`), or of which the record is gone, is no failure of the server.
+client's own sake (`unsent`), or of which the record is gone, is no failure of the server; nor is the rest of a sequence
+that was cut, which one explains.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import numpy as np
 from squall.analysis.arrays import Bools
 from squall.analysis.requests.requests import Labels, Requests
 from squall.analysis.wording import count_text, share_text
+from squall.scenarios.sequences import CUT
 
 ABSENT, REFUSES, WRONG, SLOW, CLIENT = (
     "server not there", "server refuses", "server answers wrongly", "server does not answer", "client",
@@ -212,6 +214,12 @@ def _failed_alone(measured: Requests, labels: Labels) -> str:
 def is_unreached(requests: Requests) -> Bools:
     """Whether each failed before it could be sent: no connection to the server was to be had, refused or in vain."""
     return requests.outcome.is_any_of(["transport_error", "timeout", "cancelled"]) & ~requests.is_sent
+
+
+def is_cut(requests: Requests) -> Bools:
+    """Whether each was not sent since a request before it in its sequence had failed: no fault of the client's."""
+    words = [word for word in requests.detail.words if word.startswith(CUT)]
+    return requests.outcome.is_any_of(["unsent"]) & requests.detail.is_any_of(words)
 
 
 def is_lost(requests: Requests) -> Bools:

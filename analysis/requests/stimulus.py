@@ -19,7 +19,7 @@ from squall.analysis.arrays import Bools, Floats, Int64s, Integers
 from squall.analysis.clocks.timeline import RunPhase
 from squall.analysis.limits import Limits
 from squall.analysis.requests.bursts import Bursts, compare_bursts, count_within, missed
-from squall.analysis.requests.failures import is_lost, is_unreached
+from squall.analysis.requests.failures import is_cut, is_lost, is_unreached
 from squall.analysis.requests.requests import Requests, in_order, together
 from squall.analysis.statistics.latency import nearest_rank
 from squall.analysis.statistics.stretches import run_lengths
@@ -128,7 +128,7 @@ def sends_of(requests: Requests, spans: Sequence[RunPhase]) -> Iterator[Sends]:
     for span in spans:
         own = requests.in_phases([span.name])
         n_unreached = int(is_unreached(own).sum())
-        is_unknown = is_unreached(own) | is_lost(own)
+        is_unknown = is_unreached(own) | is_lost(own) | is_cut(own)
         if is_unknown.any():
             own = own.take(together(~is_unknown))
         yield Sends(span, own.worker, own.scheduled_ns, own.sent_ns, own.is_sent, n_unreached)

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from squall.analysis.arrays import Int64s
+from squall.analysis.arrays import Bools, Int64s
 from squall.analysis.clocks.timeline import RunPhase
+from squall.analysis.requests.at_once import at_once
 from squall.analysis.requests.requests import Requests, numbers, rows_in
 from squall.analysis.schema import HUNG_UP
 from squall.analysis.statistics.latency import Quantile, quantiles
@@ -58,48 +58,97 @@ def stream_figures(
     """
     if responses is None or not len(measured):
         return None
-    own = rows_in(responses, [span.name for span in spans])
-    assert own is not None
-    ids, index, t_ns = (numbers(own, name) for name in ("request_id", "index", "t_ns"))
-    order = np.lexsort((index, ids))
-    ids, index, t_ns = ids[order], index[order], t_ns[order]
-    n_of, first_ns = _of_requests(measured.request_id, ids, t_ns)
-    has_any, is_ok = n_of > 0, measured.is_ok
-    counts = has_any | ~is_ok
-    waits = (first_ns - measured.begin_ns)[counts]
-    first = quantiles(waits, qs, ~has_any[counts], run_lengths(measured.phase.codes[counts]))
-    gaps = _gaps(ids, t_ns)
+    times = measured_times(responses, measured, [span.name for span in spans])
+    n_of, waits, has_any, gaps = times.n_of, times.waits_ns, times.has_any, times.gaps_ns
+    first = quantiles(waits, qs, ~has_any, run_lengths(measured.phase.codes[times.is_awaited]))
+    t_ns = numbers(responses, "t_ns")
     seconds = sum(span.end_ns - span.start_ns for span in spans) / NS_PER_S
     within = sum(int(np.count_nonzero((t_ns >= span.start_ns) & (t_ns < span.end_ns))) for span in spans)
-    mean, most = _at_once(measured, spans)
+    is_known = measured.is_sent & measured.is_done
+    mean, most = at_once(measured.sent_ns[is_known], measured.done_ns[is_known], spans)
+    is_ok = measured.is_ok
     hung_up = [word for word in measured.detail.words if word.startswith(HUNG_UP)]
     return StreamFigures(
         n_requests=len(measured),
-        n_responses=len(ids),
+        n_responses=int(n_of.sum()),
         responses_mean_count=float(n_of.mean()),
         responses_most_count=int(n_of.max()),
         first_response=tuple(first),
-        first_response_mean_ns=float(waits[has_any[counts]].mean()) if has_any.any() else None,
+        first_response_mean_ns=float(waits[has_any].mean()) if has_any.any() else None,
         gaps=tuple(quantiles(gaps, qs)),
         gap_mean_ns=float(gaps.mean()) if len(gaps) else None,
         responses_hz=within / seconds,
         tokens_hz=_tokens_hz(responses, spans, seconds),
         streams_mean_count=mean,
         streams_most_count=most,
-        n_cut=int(np.count_nonzero(has_any & ~is_ok)),
+        n_cut=int(np.count_nonzero((n_of > 0) & ~is_ok)),
         n_hung_up=int(np.count_nonzero(measured.detail.is_any_of(hung_up) & is_ok)),
     )
 
 
-def first_responses_ns(store: RunStore, requests: Requests) -> Int64s:
-    """When the first response to each of `requests` came, 0 where none did."""
+@dataclass(frozen=True, eq=False)
+class MeasuredTimes:
+    """Of each request how many responses it has, and whether a first one is to be counted, (n,) each; of these the wait
+    for it and whether it came, (m,) each; and all gaps, in order of the later response's instant."""
+
+    n_of: Int64s
+    is_awaited: Bools
+    waits_ns: Int64s
+    has_any: Bools
+    gaps_ns: Int64s
+
+
+def measured_times(responses: pa.Table, measured: Requests, phases: Sequence[str]) -> MeasuredTimes:
+    """Of the requests `measured`, those of `phases`; `responses` has at least `COLUMNS`, of all phases."""
+    own = rows_in(responses, phases)
+    assert own is not None
+    ids, index, t_ns = (numbers(own, name) for name in ("request_id", "index", "t_ns"))
+    order = np.lexsort((index, ids))
+    ids, t_ns = ids[order], t_ns[order]
+    n_of, first_ns = _of_requests(measured.request_id, ids, t_ns)
+    is_awaited = (n_of > 0) | ~measured.is_ok
+    waits_ns = (first_ns - measured.begin_ns)[is_awaited]
+    return MeasuredTimes(n_of, is_awaited, waits_ns, (n_of > 0)[is_awaited], _gaps(ids, t_ns))
+
+
+@dataclass(frozen=True, eq=False)
+class ResponseTimes:
+    """Of each request, (n,) each: when its first response came, 0 where none did; its longest gap between responses,
+    and its mean one, 0 with fewer than two of them."""
+
+    first_ns: Int64s
+    gap_ns: Int64s
+    mean_gap_ns: Int64s
+
+    def take(self, rows: Int64s) -> ResponseTimes:
+        """Those at the places `rows`."""
+        return ResponseTimes(self.first_ns[rows], self.gap_ns[rows], self.mean_gap_ns[rows])
+
+
+def response_times(store: RunStore, requests: Requests) -> ResponseTimes:
+    """Of `requests`, of a run that may have no table of responses."""
     if not store.has("responses"):
-        return np.zeros(len(requests), np.int64)
-    first = store.read("responses", ["request_id", "index", "t_ns"])
-    first = first.filter(pc.equal(first.column("index"), 0))
-    ids, t_ns = numbers(first, "request_id"), numbers(first, "t_ns")
-    order = np.argsort(ids, kind="stable")
-    return _of_requests(requests.request_id, ids[order], t_ns[order])[1]
+        return ResponseTimes(*np.zeros((3, len(requests)), np.int64))
+    table = store.read("responses", ["request_id", "index", "t_ns"])
+    return times_of(requests.request_id, *(numbers(table, name) for name in ("request_id", "index", "t_ns")))
+
+
+def times_of(request_id: Int64s, ids: Int64s, index: Int64s, t_ns: Int64s) -> ResponseTimes:
+    """Of the requests `request_id`; of each response, (m,) each in any order: its request, its place, its instant."""
+    order = np.lexsort((index, ids))
+    ids, t_ns = ids[order], t_ns[order]
+    n_of, first_ns = _of_requests(request_id, ids, t_ns)
+    times = ResponseTimes(first_ns, *np.zeros((2, len(request_id)), np.int64))
+    has_gaps = n_of > 1
+    if not has_gaps.any():
+        return times
+    begin = np.searchsorted(ids, request_id[has_gaps])
+    n_own = n_of[has_gaps]
+    gaps = np.diff(t_ns, append=t_ns[-1:])
+    bounds = np.stack([begin, begin + n_own - 1], axis=1).ravel()  # the last of each is no gap of its own
+    times.gap_ns[has_gaps] = np.maximum.reduceat(gaps, bounds)[::2]
+    times.mean_gap_ns[has_gaps] = (t_ns[begin + n_own - 1] - t_ns[begin]) // (n_own - 1)
+    return times
 
 
 def _of_requests(request_id: Int64s, ids: Int64s, t_ns: Int64s) -> tuple[Int64s, Int64s]:
@@ -127,21 +176,3 @@ def _tokens_hz(responses: pa.Table, spans: Sequence[RunPhase], seconds: float) -
     n, t_ns = numbers(responses, "tokens"), numbers(responses, "t_ns")
     inside = [(t_ns >= span.start_ns) & (t_ns < span.end_ns) for span in spans]
     return float(sum(int(n[one].sum()) for one in inside)) / seconds
-
-
-def _at_once(measured: Requests, spans: Sequence[RunPhase]) -> tuple[float, int]:
-    """Mean and most requests in flight within the phases."""
-    is_known = measured.is_sent & measured.is_done
-    sent_ns, done_ns = measured.sent_ns[is_known], measured.done_ns[is_known]
-    busy_ns, most = 0, 0
-    for span in spans:
-        begin, end = (
-            np.clip(sent_ns, span.start_ns, span.end_ns),
-            np.clip(done_ns, span.start_ns, span.end_ns),
-        )
-        busy_ns += int((end - begin).sum())
-        instants = np.concatenate([begin, end])
-        changes = np.repeat([1, -1], len(begin))
-        in_order = np.lexsort((changes, instants))  # of one instant ends come before begins
-        most = max(most, int(changes[in_order].cumsum().max(initial=0)))
-    return busy_ns / sum(span.end_ns - span.start_ns for span in spans), most

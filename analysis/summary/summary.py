@@ -32,6 +32,7 @@ from squall.analysis.requests.recording_cost import (
 )
 from squall.analysis.requests.rejections import Rejections, rejection_figures
 from squall.analysis.requests.requests import Requests, is_open_load, rows_in
+from squall.analysis.requests.sequences import run_sequences
 from squall.analysis.requests.stimulus import Stimulus
 from squall.analysis.storage.places.place import metadata_of
 from squall.analysis.storage.query import MEMORY_LIMIT_BYTES
@@ -185,7 +186,8 @@ def _request_figures(store: RunStore, accounts: _Accounts, sampled: Samples) -> 
     names = [span.name for span in spans]
     recording, alone = _recording(store, requests, spans)
     responses = _read(store, "responses", streams.COLUMNS)
-    tables = RunTables(manifest, requests, accounts.counts, batches, samples, responses, alone)
+    sequences = run_sequences(requests, manifest)
+    tables = RunTables(manifest, requests, accounts.counts, batches, samples, responses, sequences, alone)
     stimuli = run_stimuli(requests, manifest)
 
     def figures(own: Sequence[RunPhase]) -> PhaseFigures:

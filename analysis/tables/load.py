@@ -88,7 +88,7 @@ REQUEST = made_in(
     text("outcome", "how it ended: " + ", ".join(OUTCOMES)),
     text(
         "detail",
-        "why it failed, in the server's or the transport's words; or that max_in_flight held it back",
+        "why it failed, in the server's or the transport's words; or that max_in_flight or its sequence held it back",
     ),
     flag(
         "redealt",
@@ -151,7 +151,7 @@ TABLES = (
             count("n_sent", "requests sent in the interval"),
             count("n_done", "requests that ended in the interval"),
             count("n_backlog", "arrivals due but not yet sent at t_ns, those held back included"),
-            count("n_held", "arrivals held back by max_in_flight at t_ns"),
+            count("n_held", "arrivals held back at t_ns, by max_in_flight or the order of their sequence"),
             count("n_in_flight", "requests in flight at t_ns"),
             count("n_connections", "open connections at t_ns"),
             count("n_socket_errors", "connections that failed or broke in the interval"),

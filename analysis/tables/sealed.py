@@ -82,7 +82,7 @@ class SealedFailures:
 class ClientBottleneck:
     """Why the client was the limit."""
 
-    cause: Annotated[str, "worker cpu, max_in_flight, node cpu or stall"] = ""
+    cause: Annotated[str, "worker cpu, max_in_flight, sequence order, node cpu or stall"] = ""
     sentence: Annotated[str, "what a reader is told"]
     evidence: Annotated[str, "the figures that say so"] = ""
     advice: Annotated[str, "what helps"]

@@ -1,7 +1,8 @@
 """Was the client the limit, by what, and what has to be added? One sentence with its evidence.
 
 Asked only where a check says that the client did not keep up. The causes, in the order in which they are looked
-for: CPU of the workers, the cap `max_in_flight`, CPU of their nodes, and a stall that none of these explains.
+for: CPU of the workers, the order of sequences, the cap `max_in_flight`, CPU of their nodes, and a stall that none of
+these explains.
 """
 
 from __future__ import annotations
@@ -17,9 +18,11 @@ import pyarrow as pa
 from squall.analysis.arrays import Floats
 from squall.analysis.limits import Limits
 from squall.analysis.requests import workers as workers_of
+from squall.analysis.requests.failures import is_cut
 from squall.analysis.requests.requests import Requests
 from squall.analysis.tables.manifest import Manifest
 from squall.analysis.wording import count_text, duration_text, share_text
+from squall.scenarios.sequences import IN_TURN
 
 SYMPTOMS = (
     "unsent",
@@ -38,11 +41,12 @@ ROOMY_RATIO = 0.60
 
 CAP = "max_in_flight"
 """What the detail of a request says that the cap held back."""
+ORDER = "sequence order"
 
 
 @dataclass(frozen=True)
 class Bottleneck:
-    """Why the client was the limit. `cause`: worker cpu, max_in_flight, node cpu or stall."""
+    """Why the client was the limit. `cause`: worker cpu, max_in_flight, sequence order, node cpu or stall."""
 
     cause: str
     sentence: str
@@ -79,14 +83,13 @@ class ClientView:
     @property
     def n_late(self) -> int:
         """Requests that left too late, or never because the client did not come to it."""
-        never = self.measured.outcome.is_any_of(["unsent"])
+        never = self.measured.outcome.is_any_of(["unsent"]) & ~is_cut(self.measured)
         return int(never.sum()) + int((self._lags_ns() > self.allowed_lag_ns).sum())
 
-    @property
-    def n_held(self) -> int:
-        """Of those, the ones that say that the cap held them back."""
+    def n_held(self, why: str) -> int:
+        """Of those, the ones whose detail says that this held them back."""
         detail = self.measured.detail
-        is_held = detail.is_any_of([word for word in detail.words if CAP in word])
+        is_held = detail.is_any_of([word for word in detail.words if why in word])
         is_late = ~self.measured.is_sent | (self.measured.lag_ns > self.allowed_lag_ns)
         return int((is_held & is_late).sum()) if self.measured.is_open else 0
 
@@ -114,7 +117,7 @@ def find_bottleneck(view: ClientView, unmet: Sequence[str]) -> Bottleneck | None
     """
     if not any(name.startswith(SYMPTOMS) for name in unmet):
         return None
-    return _by_worker_cpu(view) or _by_cap(view) or _by_node_cpu(view) or _by_stall(view)
+    return _by_worker_cpu(view) or _by_order(view) or _by_cap(view) or _by_node_cpu(view) or _by_stall(view)
 
 
 def _by_worker_cpu(view: ClientView) -> Bottleneck | None:
@@ -164,7 +167,7 @@ def _node_busy(hosts: pa.Table) -> Floats:
 
 def _by_cap(view: ClientView) -> Bottleneck | None:
     """Held back for the most part, of those late or of those waiting."""
-    n_held, n_late = view.n_held, view.n_late
+    n_held, n_late = view.n_held(CAP), view.n_late
     held_peak = workers_of.peak_total(view.workers, "n_held")
     backlog_peak = workers_of.peak_total(view.workers, "n_backlog")
     if not (n_held and 2 * n_held >= n_late) and not (held_peak and 2 * held_peak >= backlog_peak):
@@ -177,6 +180,18 @@ def _by_cap(view: ClientView) -> Bottleneck | None:
     return _bottleneck(
         "max_in_flight", "The client was the bottleneck by its cap, not by its CPU", evidence, advice
     )
+
+
+def _by_order(view: ClientView) -> Bottleneck | None:
+    """Most of those late waited for the request before them in their sequence."""
+    n_held = view.n_held(IN_TURN)
+    if not n_held or 2 * n_held < view.n_late:
+        return None
+    evidence = f"{_counted(n_held, 'request')} waited for the one before in the same sequence while the workers were at"
+    evidence += f" {share_text(_mean_busy(view))} CPU, so that the lag is the order's"
+    advice = "the server was slower than requests of a sequence are due: raise clients.sequences.concurrent"
+    claim = "The client was the bottleneck by the order of sequences, not by its CPU"
+    return _bottleneck(ORDER, claim, evidence, f"{advice}, or lower the rate")
 
 
 def _by_node_cpu(view: ClientView) -> Bottleneck | None:

@@ -17,6 +17,7 @@ from squall.analysis.requests.by_server import by_server
 from squall.analysis.requests.closed_loop import user_time
 from squall.analysis.requests.failures import failures_of
 from squall.analysis.requests.requests import Requests, in_order, rows_in, together
+from squall.analysis.requests.sequences import sequence_figures
 from squall.analysis.requests.streams import stream_figures
 from squall.analysis.verdict.by_model import by_model
 from squall.analysis.verdict.measured import (
@@ -77,6 +78,7 @@ def phase_figures(
         servers=by_server(tables.requests, tables.undisturbed, names, tables.manifest),
         streams=stream_figures(tables.responses, measured, spans, QUANTILES),
         by_model=by_model(tables, spans, of_models),
+        sequences=sequence_figures(tables.sequences, spans, QUANTILES),
     )
 
 

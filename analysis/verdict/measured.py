@@ -19,6 +19,7 @@ from squall.analysis.arrays import Bools, Int64s
 from squall.analysis.join.counts import JoinCounts
 from squall.analysis.limits import LIMITS
 from squall.analysis.requests.requests import Requests, together
+from squall.analysis.requests.sequences import RunSequences
 from squall.analysis.statistics.latency import quantiles
 from squall.analysis.statistics.order_statistics import rank_value
 from squall.analysis.statistics.stretches import run_lengths
@@ -54,6 +55,7 @@ class RunTables:
     batches: pa.Table | None
     triton_samples: pa.Table | None
     responses: pa.Table | None
+    sequences: RunSequences | None = None
     undisturbed: Requests | None = None
     """The requests that latencies are of, where these are not all: those sent outside the windows of a recording."""
 

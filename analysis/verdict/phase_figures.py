@@ -11,6 +11,7 @@ from squall.analysis.requests.by_server import ServersFigures
 from squall.analysis.requests.closed_loop import UserFigures
 from squall.analysis.requests.failures import FailureFigures
 from squall.analysis.requests.load_share import LoadShare
+from squall.analysis.requests.sequences import SequenceFigures
 from squall.analysis.requests.streams import StreamFigures
 from squall.analysis.statistics.latency import Quantile
 from squall.analysis.verdict.lag_parts import LagPart
@@ -184,8 +185,8 @@ class ModelLoad(LoadShare):
 @dataclass(frozen=True)
 class PhaseFigures:
     """All figures over the requests of some phases; None where their table is absent. `users` of a closed loop only,
-    `servers` of several, `streams` where requests are answered response by response, `by_model` of several models
-    under load, by name."""
+    `servers` of several, `streams` where requests are answered response by response, `sequences` where they are of
+    sequences, `by_model` of several models under load, by name."""
 
     phases: tuple[str, ...]
     duration_ns: int
@@ -199,6 +200,7 @@ class PhaseFigures:
     join: JoinFigures | None
     servers: ServersFigures | None
     streams: StreamFigures | None
+    sequences: SequenceFigures | None
     by_model: Mapping[str, ModelLoad] | None
 
 

@@ -19,7 +19,7 @@ from squall.analysis.clocks.timeline import measure_spans
 from squall.analysis.limits import LIMITS, Limits
 from squall.analysis.requests import workers as workers_of
 from squall.analysis.requests.closed_loop import UserTime, user_time
-from squall.analysis.requests.failures import Failures, failures_of, is_lost, is_unreached
+from squall.analysis.requests.failures import Failures, failures_of, is_cut, is_lost, is_unreached
 from squall.analysis.requests.requests import Requests, rows_in
 from squall.analysis.requests.stimulus import Stimulus, sends_of, verify
 from squall.analysis.statistics.order_statistics import rank_value
@@ -193,7 +193,7 @@ def _load_checks(
     """Of an open-loop run: was the load of the schedule sent, and how much of the latency is its lateness?"""
     phases = {name: measured.in_phases([name]) for name in names} if len(names) > 1 else {}
     by_phase = {name: _allowed_lag(own, limits) for name, own in phases.items()}
-    is_unsent = ~measured.is_sent & ~is_unreached(measured) & ~is_lost(measured)
+    is_unsent = ~measured.is_sent & ~is_unreached(measured) & ~is_lost(measured) & ~is_cut(measured)
     checks = stimulus_checks(
         int(is_unsent.sum()),
         [one for one in stimuli if one.n_planned],

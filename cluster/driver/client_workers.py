@@ -9,16 +9,21 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
-
-from numpy.typing import NDArray
 
 from squall.actors.clock import SystemClock
 from squall.actors.load.choice import Choice
 from squall.actors.load.engine import Rules, templates_needed
 from squall.actors.load.shared_memory import SharedMemorySettings
 from squall.actors.load.targets import TargetSettings
-from squall.actors.load.worker import Answers, LoadWorker, ModelRequests, Progress, Standing, WorkerSettings
+from squall.actors.load.worker import (
+    Answers,
+    LoadWorker,
+    ModelRequests,
+    Outputs,
+    Progress,
+    Standing,
+    WorkerSettings,
+)
 from squall.actors.messages.value_check import ValueRule
 from squall.actors.process.priority import Scheduling
 from squall.analysis.tables.collected import ValueChecks
@@ -30,8 +35,8 @@ from squall.cluster.node.endpoint import Endpoint
 from squall.cluster.placement import Node, Placement
 from squall.cluster.progress import Screen
 from squall.cluster.remote.spawn import Handle, ask_all, spawn
-from squall.models.answer_function import function_answers, load_function
-from squall.models.reference import Kind, answers_to, made_requests, read_answers
+from squall.models.answer_function import function_answers, function_responses, load_function
+from squall.models.reference import Kind, answers_to, made_requests, read_answers, read_responses
 from squall.models.spec import ModelSpec
 from squall.scenarios.config.clients.check import ValueCheckConfig
 from squall.scenarios.config.clients.client import ClientConfig
@@ -133,9 +138,11 @@ def expected_replies(
 ) -> Expected | None:
     """What the scenario asks replies to be held to; None where it does not. `endpoints`: by name of the server;
     `given`: the requests of the user's data."""
+    specs = [model.spec for one in endpoints.values() for model in one.models]
+    is_streamed = stream_rule(scenario, specs) is not None
     n_parties = (plan.n_users if isinstance(plan, ClosedPlan) else n_workers) * len(endpoints)
     rules: list[ValueRule | None] = []
-    answers: dict[Kind, Mapping[str, NDArray[Any]]] = {}
+    answers: dict[Kind, Outputs | Sequence[Outputs]] = {}
     sha256s = []
     for number, (one, kinds) in enumerate(zip(scenario.each_model(), kinds_by_model(plan), strict=True)):
         config = one.clients.check
@@ -143,7 +150,7 @@ def expected_replies(
         if config is None:
             continue
         spec = asked_of(one, _spec_of(one.model.name, endpoints))
-        found, sha256 = _answers(one, config, spec, kinds, screen, given)
+        found, sha256 = _answers(one, config, spec, kinds, screen, given, is_streamed)
         first = plan.models[number].first if plan.models else 0
         answers |= {(rows, variant + first): outputs for (rows, variant), outputs in found.items()}
         sha256s.append(sha256)
@@ -159,18 +166,23 @@ def _answers(
     kinds: set[Kind],
     screen: Screen,
     given: GivenRequests | None,
+    is_streamed: bool,
 ) -> tuple[Answers, str | None]:
     """The right outputs of the one model of a scenario, and the sha256 of what they come from where that is a file."""
     if config.reference is not None:
-        return read_answers(Path(config.reference), spec, kinds)
+        path = Path(config.reference)
+        return read_responses(path, spec, kinds) if is_streamed else read_answers(path, spec, kinds)
     made = made_requests(spec, kinds, one.seed, one.model.shapes, one.clients.inputs)
     requests = made if given is None else given.read()
     if config.function is not None:
         screen.step(f"asking {config.function} for the answers to {len(kinds)} payloads")
         function = load_function(config.function)
+        if is_streamed:
+            return function_responses(function, spec, requests), function.sha256
         return function_answers(function, spec, requests), function.sha256
     screen.step(f"computing the answers to {len(kinds)} payloads of {spec.name}")
-    return answers_to(spec, one.model.settings, requests), None
+    answers = answers_to(spec, one.model.settings, requests)
+    return ({kind: (outputs,) for kind, outputs in answers.items()} if is_streamed else answers), None
 
 
 def _spec_of(model: str, endpoints: Mapping[str, Endpoint]) -> ModelSpec:

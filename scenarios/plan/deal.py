@@ -14,6 +14,8 @@ from squall.scenarios.traces.parts.part import NO_SESSION
 
 DealRule = Literal["sequence", "hash", "session"]
 """By the number of the arrival in turn, by a hash of that number, or by a hash of its session."""
+PlanRule = DealRule | Literal["lane"]
+"""Or, where requests are of sequences, by the number of the lane (`squall.scenarios.sequences`)."""
 
 _SEQ_SALT, _SESSION_SALT = 1, 2
 
@@ -33,12 +35,13 @@ class Redeal:
 
 
 def workers_of(
-    rule: DealRule, seq: NDArray[np.int64], affinity: NDArray[np.uint32] | None, n_workers: int
+    rule: PlanRule, seq: NDArray[np.int64], affinity: NDArray[np.uint32] | None, n_workers: int
 ) -> NDArray[np.int64]:
     """The worker, 0 to n_workers - 1, of each arrival, (n,) int64.
 
     `sequence`: seq mod n, so that neighbours go to different workers. `hash`: 32 bits of mix64(seq) mod n, without a
-    pattern in time. `session`: affinity mod n, so that a session stays with one worker; only it needs `affinity`.
+    pattern in time. `session`, `lane`: affinity mod n, so that a session, or all sequences of a lane, stay with one
+    worker; only they need `affinity`.
     """
     if rule == "sequence":
         return seq % n_workers
@@ -46,7 +49,7 @@ def workers_of(
 
 
 def owners_of(
-    rule: DealRule,
+    rule: PlanRule,
     seq: NDArray[np.int64],
     affinity: NDArray[np.uint32] | None,
     offset_ns: NDArray[np.int64],
@@ -70,12 +73,12 @@ def owners_of(
 
 
 def _hashes(
-    rule: DealRule, seq: NDArray[np.int64], affinity: NDArray[np.uint32] | None
+    rule: PlanRule, seq: NDArray[np.int64], affinity: NDArray[np.uint32] | None
 ) -> NDArray[np.uint32]:
     if rule == "hash":
         return mix64(seq, _SEQ_SALT).astype(np.uint32)
     if affinity is None:
-        raise ValueError("a plan dealt by session needs the affinity of its arrivals")
+        raise ValueError(f"a plan dealt by {rule} needs the affinity of its arrivals")
     return affinity
 
 

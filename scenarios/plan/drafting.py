@@ -23,7 +23,7 @@ from squall.scenarios.data.opening import count_entries
 from squall.scenarios.errors import ScenarioError
 from squall.scenarios.plan.build import build_arrivals
 from squall.scenarios.plan.closed import ClosedPhase, ClosedPlan, ModelLoad
-from squall.scenarios.plan.deal import affinity_of
+from squall.scenarios.plan.deal import PlanRule, affinity_of
 from squall.scenarios.plan.growing import PIECE_ROWS, Column
 from squall.scenarios.plan.mix import draw_rows, settled, trace_rows
 from squall.scenarios.plan.plan import COLUMNS, VARIANT_TYPES, PhaseSpan, Plan, stream
@@ -120,7 +120,8 @@ class _Draft:
         types = {**COLUMNS, "variant": VARIANT_TYPES[self._of_variant]}
         self._columns = {name: Column(dtype, folder) for name, dtype in types.items()}
         is_by_session = clients.deal == "session" or clients.routing.kind in ("sticky", "trace")
-        self._affinity = Column("<u4", folder) if is_by_session else None
+        self._n_lanes = clients.sequences.concurrent if clients.sequences is not None else None
+        self._affinity = Column("<u4", folder) if is_by_session or self._n_lanes else None
         self._named = named_entries(clients.data, self._n_payloads) if clients.data is not None else None
         self._states: dict[Path, FileState] = {}
 
@@ -161,8 +162,10 @@ class _Draft:
         """The plan; the draft is empty afterwards."""
         columns = {name: column.join() for name, column in self._columns.items()}
         affinity = None if self._affinity is None else self._affinity.join()
-        deal, models = self._scenario.clients.deal, variant_ranges(self._scenario)
-        return Plan(spans=spans, deal=deal, affinity=affinity, models=models, **columns)
+        deal: PlanRule = "lane" if self._n_lanes else self._scenario.clients.deal
+        return Plan(
+            spans=spans, deal=deal, affinity=affinity, models=variant_ranges(self._scenario), **columns
+        )
 
     def _add(self, phase: PhaseConfig, part: Drawn) -> None:
         """Offsets on the timeline of the run, and what deals them."""
@@ -170,7 +173,7 @@ class _Draft:
         self._columns["offset_ns"].append(part.offset_ns)
         if self._affinity is None:
             return
-        if part.session is None and phase.kind == "measure":
+        if self._n_lanes is None and part.session is None and phase.kind == "measure":
             is_dealt = self._scenario.clients.deal == "session"
             key, others = ("deal", "hash or sequence") if is_dealt else ("routing", "random or round-robin")
             raise ScenarioError(
@@ -180,6 +183,9 @@ class _Draft:
         for start in range(0, len(part), PIECE_ROWS):
             stop = min(start + PIECE_ROWS, len(part))
             seq = np.arange(first + start, first + stop, dtype=np.int64)
+            if self._n_lanes is not None:
+                self._affinity.append((seq % self._n_lanes).astype(np.uint32))
+                continue
             session = None if part.session is None else part.session[start:stop]
             self._affinity.append(affinity_of(session, seq))
 

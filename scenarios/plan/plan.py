@@ -13,7 +13,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from squall.scenarios.plan.deal import DealRule, Redeal, owners_of, workers_of
+from squall.scenarios.plan.deal import PlanRule, Redeal, owners_of, workers_of
 from squall.scenarios.plan.growing import PIECE_ROWS, Column, blank, pieces
 from squall.scenarios.shares.ranges import VariantRange
 
@@ -53,9 +53,10 @@ class Plan:
         np.unsignedinteger[Any]
     ]  # which of the seeded inputs of that row count, or entry of the data
     spans: tuple[PhaseSpan, ...]
-    deal: DealRule = "sequence"
+    deal: PlanRule = "sequence"
     affinity: NDArray[np.uint32] | None = (
-        None  # hash of the session, where `deal` or the routing is by session; parts have none
+        None  # hash of the session, where `deal` or the routing is by session; the lane, where `deal` is by lane;
+        # parts have none
     )
     target: NDArray[np.uint8] | None = None  # index of the server; None: there is one, or the worker chooses
     models: tuple[VariantRange, ...] = ()  # which variants are whose, where there are several; else empty

@@ -52,7 +52,8 @@ def route(
     The plan itself where there is one server, or where workers choose. `round-robin`: seq mod servers, over the whole
     schedule; a plan dealt by `sequence` to a multiple of so many workers so leaves each worker one server, where `hash`
     leaves it all. `random`, `weighted`: a hash of seq. `sticky`: a hash of the session. `trace`: the
-    server of the session's name, else a hash of the session, whatever the seed. `mirror`: each arrival once for
+    server of the session's name, else a hash of the session, whatever the seed. Of a plan dealt by `lane` its number
+    stands for seq and session, so that all requests of a sequence have one server. `mirror`: each arrival once for
     every server, at the same instant and with the same request; seq becomes seq · servers + server. `folder` takes the
     temporary files of a plan that is kept in files. `served`: the servers of each model, sorted; where some do not
     serve all, an arrival goes to one of those of its model by the same rule, `round-robin` over the arrivals of that
@@ -80,7 +81,8 @@ def route(
         return replace(plan, target=target.join())
     rule = _rule(routing, weights, seed)
     for piece in pieces([plan.seq, affinity]):
-        target.append(rule(plan.seq[piece], affinity[piece]))
+        seq = affinity[piece].astype(np.int64) if plan.deal == "lane" else plan.seq[piece]
+        target.append(rule(seq, affinity[piece]))
     return replace(plan, target=target.join())
 
 

@@ -18,7 +18,16 @@ from decimal import Decimal
 from itertools import combinations
 from typing import Any, Literal, cast
 
-from squall.scenarios.promises.promise import BURSTS, METRICS, TAGS, Metric, Promise, PromiseScope, Sign
+from squall.scenarios.promises.promise import (
+    BURSTS,
+    METRICS,
+    OF_RESPONSES,
+    TAGS,
+    Metric,
+    Promise,
+    PromiseScope,
+    Sign,
+)
 from squall.scenarios.units import format_duration, format_rate, parse_duration, parse_rate
 
 MOST_PROMISES = 100
@@ -28,6 +37,8 @@ _NUMBER = re.compile(r"\d{1,18}(?:\.\d{1,18})?", re.ASCII)
 _STATISTICS = {
     "response": ("p", "med", "max"),
     "first_response": ("p", "med", "max"),
+    "gap": ("p", "med", "max"),
+    "mean_gap": ("p", "med", "max"),
     "service": ("p", "med", "max"),
     "send_lag": ("p", "med", "max"),
     "failures": ("rate", "count"),
@@ -141,8 +152,8 @@ def _promise(key: str, metric: Metric, scope: PromiseScope, condition: object) -
         **beside,
     )
     _refuse_empty(where, found)
-    if found.aborts_on_fail and metric == "first_response":
-        raise ValueError(f"{where}: abortOnFail: first responses are not counted while the load runs")
+    if found.aborts_on_fail and metric in OF_RESPONSES:
+        raise ValueError(f"{where}: abortOnFail: {metric} is not counted while the load runs")
     return found
 
 

@@ -19,11 +19,16 @@ from typing import Literal
 
 from squall.scenarios.units import NS_PER_S, format_duration, format_rate
 
-Metric = Literal["response", "first_response", "service", "send_lag", "failures", "goodput"]
+Metric = Literal[
+    "response", "first_response", "gap", "mean_gap", "service", "send_lag", "failures", "goodput"
+]
 Burst = Literal["in", "out", "each"]
 Sign = Literal["<", "<=", ">", ">="]
 
-TIMES: tuple[Metric, ...] = ("response", "first_response", "service", "send_lag")
+OF_RESPONSES: tuple[Metric, ...] = ("first_response", "gap", "mean_gap")
+"""Of requests that are answered response by response: to the first, the longest and the mean time from each response of
+a request to the next."""
+TIMES: tuple[Metric, ...] = ("response", *OF_RESPONSES, "service", "send_lag")
 METRICS: tuple[Metric, ...] = (*TIMES, "failures", "goodput")
 BURSTS: tuple[Burst, ...] = ("in", "out", "each")
 TAGS = ("phase", "model", "server", "gpu", "burst", "window", "within")
@@ -147,12 +152,12 @@ class Promise:
     @property
     def is_counted(self) -> bool:
         """Whether its late requests are counted while the load runs: by phase and server they are, by model, GPU,
-        burst, window and first response they are not."""
+        burst, window and of responses they are not."""
         scope = self.scope
         is_of_all = (
             scope.model is None and scope.gpu is None and scope.burst is None and scope.window_ns is None
         )
-        return is_of_all and self.metric != "first_response"
+        return is_of_all and self.metric not in OF_RESPONSES
 
     @property
     def is_of_each_run(self) -> bool:

@@ -76,10 +76,10 @@ class Bench:
     ends: Ends
     loop: Loop
 
-    def send(self, *tokens: int) -> None:
+    def send(self, *tokens: int, key: int | None = None) -> None:
         for token in tokens:
             template = self.ends.template
-            self.client.send(token, template.head + encode_id(token), template.tail)
+            self.client.send(token, template.head + encode_id(token), template.tail, key)
         self.client.flush()
 
     def turn_until(self, is_done: Callable[[], bool]) -> None:

@@ -115,3 +115,44 @@ def test_a_client_goes_on_after_its_server_has_cut_every_connection(wire: Wire) 
             bench.turn_until(lambda token=token: token in bench.ends.tokens)  # type: ignore[misc]
         assert list(bench.ends.failures) == [1]
         assert list(bench.ends.replies) == [2, 4]
+
+
+@pytest.mark.parametrize("wire", WIRES)
+def test_requests_of_one_key_have_one_connection_until_it_is_unpinned(wire: Wire) -> None:
+    with stub_of(wire) as stub, bench_of(wire, stub.port) as bench:
+        bench.open(3)
+
+        def ask(token: int, key: int | None) -> int:
+            bench.send(token, key=key)
+            bench.turn_until(lambda: token in bench.ends.tokens)
+            return stub.seen.connections[token]
+
+        first = ask(0, 7)
+        others = [ask(token, None) for token in range(1, 9)]
+        assert [ask(token, 7) for token in (9, 10, 11)] == [first] * 3
+        assert (first in others) == (wire == "grpc"), "over HTTP it takes no other"
+        bench.client.unpin(7)
+        assert first in [ask(token, None) for token in range(12, 20)], "nor is it lost"
+        assert bench.client.n_connections == 3
+        assert {bench.ends.replies[token].outcome for token in range(20)} == {"ok"}
+
+
+@pytest.mark.parametrize("wire", WIRES)
+def test_a_request_of_a_key_whose_connection_broke_has_another_which_it_keeps(wire: Wire) -> None:
+    with stub_of(wire, "answer", "close", *["answer"] * 18) as stub, bench_of(wire, stub.port) as bench:
+        bench.open(2)
+        for token in range(5):
+            bench.send(token, key=7)
+            bench.turn_until(lambda token=token: token in bench.ends.tokens)  # type: ignore[misc]
+        found = [stub.seen.connections[token] for token in range(5)]
+        assert [*bench.ends.failures] == [1]
+        assert found[0] == found[1]
+        assert len({*found[2:]}) == 1
+        assert found[2] != found[1]
+        bench.send(5, key=7)
+        bench.client.abandon(5)
+        bench.send(6, key=7)
+        bench.turn_until(lambda: 6 in bench.ends.tokens)
+        assert bench.ends.replies[6].outcome == "ok"
+        bench.client.unpin(7)
+        bench.client.unpin(7)

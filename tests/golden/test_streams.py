@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
 from squall.actors.load.engine import Rules
 from squall.actors.load.streams import StreamRule
+from squall.actors.messages.value_check import Tally, ValueRule
 from squall.actors.net.http2 import CANCEL
 from squall.analysis.schema import HUNG_UP
 from tests.fakes_grpc import GrpcBehaviour, GrpcKind, StubGrpc
@@ -94,3 +96,50 @@ def test_what_the_client_hangs_up_on_is_ended_at_the_server_too(tmp_path: Path) 
     assert 0 < len(cut) < N
     assert column(responses, "request_id") == [i for i in range(N) for _ in range(1 if i in cut else 2)]
     assert dict.fromkeys(cut, CANCEL) == stub.seen.resets
+
+
+@pytest.mark.parametrize(
+    ("n_expected", "outcome", "detail"),
+    [
+        (2, "ok", ""),
+        (3, "bad_reply", "the stream had 2 responses, expected are 3"),
+        (1, "bad_reply", "response 2 is one more than are expected"),
+        (-2, "bad_reply", "response 1: output OUTPUT is"),
+    ],
+)
+def test_every_fourth_request_is_held_to_its_responses(
+    n_expected: int, outcome: str, detail: str, tmp_path: Path
+) -> None:
+    right = {"OUTPUT": np.full((1, 2), 0.0 if n_expected > 0 else 5.0)}
+    tallies: list[Tally] = []
+    with StubGrpc(lambda _: GrpcBehaviour("two_messages"), REPLY_BYTES, is_streamed=True) as stub:
+        plan = plan_of([i * 10 * MS for i in range(N)], 10 * S)
+        settings = replace(
+            settings_of(tmp_path, stub.port, None, N, protocol="grpc"), streams=StreamRule(),
+            check=ValueRule(4, 0, 0),
+        )  # fmt: skip
+        rows = run_worker(
+            settings, plan, answers={(1, 0): [right] * abs(n_expected)},
+            after=lambda worker: tallies.append(worker.tally()),
+        )  # fmt: skip
+    outcomes = column(rows, "outcome")
+    assert set(outcomes[::4]) == {outcome}
+    assert all(str(one).startswith(detail) for one in column(rows, "detail")[::4])
+    assert set(outcomes) == {"ok", outcome}
+    assert tallies == [Tally(N // 4, N // 4 if outcome != "ok" else 0)]
+
+
+def test_what_is_hung_up_on_is_compared_as_far_as_it_came_and_a_failure_is_not(tmp_path: Path) -> None:
+    right = [{"OUTPUT": np.zeros((1, 2))}] * 2
+    tallies: list[Tally] = []
+    with StubGrpc(
+        lambda i: GrpcBehaviour("error" if i % 5 == 0 else "two_messages"), REPLY_BYTES, is_streamed=True
+    ) as stub:
+        plan = plan_of([i * 10 * MS for i in range(N)], 10 * S)
+        made = settings_of(tmp_path, stub.port, None, N, protocol="grpc")
+        settings = replace(made, streams=StreamRule(None, 1.0, 1), check=ValueRule(1, 0, 0))
+        rows = run_worker(
+            settings, plan, answers={(1, 0): right}, after=lambda worker: tallies.append(worker.tally())
+        )
+    assert set(column(rows, "outcome")) == {"ok", "server_error"}
+    assert tallies == [Tally(N - N // 5, 0)]

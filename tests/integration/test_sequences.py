@@ -11,13 +11,14 @@ import numpy as np
 import pytest
 
 from squall.scenarios.config.loader import scenario_from_mapping
-from squall.scenarios.sequences import Place, SequenceRule, Sequences
+from squall.scenarios.sequences import IN_TURN, Place, SequenceRule, Sequences
 from tests.integration.live_runs import Bench, planned_rows, scenario_mapping, unmet
 
 pytestmark = [pytest.mark.slow, pytest.mark.beside]
 
 MODEL = '''
 import json
+import time
 
 import numpy as np
 import triton_python_backend_utils as pb_utils
@@ -96,6 +97,15 @@ def places_of(mapping: dict[str, Any], run: str, n_lanes: int, ids: list[int]) -
     return {one: sequences.place(one) for one in ids}
 
 
+def assert_in_order(folder: Path) -> None:
+    """Each sequence as it was asked for."""
+    order = defaultdict(list)
+    for request_id, told in seen_by(folder).items():
+        order[told["sequence"]].append(request_id)
+    assert len(order) > 1
+    assert all(ids == sorted(ids) for ids in order.values())
+
+
 def assert_as_laid_out(seen: dict[int, dict[str, Any]], places: dict[int, Place]) -> None:
     assert sorted(seen) == sorted(places)
     for request_id, place in places.items():
@@ -115,10 +125,7 @@ def test_a_schedule_is_dealt_to_sequences(
     joined: Bench, tmp_path: Path, protocol: str, strategy: str
 ) -> None:
     mapping = mapping_of(tmp_path, protocol, strategy, concurrent=8)
-    mapping["phases"][0] |= {
-        "duration": "5s",
-        "arrivals": {"kind": "poisson", "rate": "30/s"},
-    }  # in order
+    mapping["phases"][0] |= {"duration": "5s", "arrivals": {"kind": "poisson", "rate": "30/s"}}
     live = joined.start_run(mapping)
     assert live.end() in (0, 3), live.lines
     store = joined.store()
@@ -142,12 +149,41 @@ def test_a_user_has_one_sequence_after_another(joined: Bench, tmp_path: Path, pr
     store = joined.store()
     rows = store.read("requests").to_pydict()
     assert set(rows["outcome"]) == {"ok"}, set(rows["detail"])
-    seen = seen_by(tmp_path)
-    assert_as_laid_out(seen, places_of(mapping, store.run, 6, rows["request_id"]))
-    order = defaultdict(list)
-    for request_id, told in seen.items():
-        order[told["sequence"]].append(request_id)
-    assert all(ids == sorted(ids) for ids in order.values()), "a user waits for its reply"
+    assert_as_laid_out(seen_by(tmp_path), places_of(mapping, store.run, 6, rows["request_id"]))
+    assert_in_order(tmp_path)
+
+
+@pytest.mark.parametrize("protocol", ["http", pytest.param("grpc", marks=pytest.mark.long)])
+def test_a_sequence_keeps_its_order_its_server_and_its_connection(
+    joined: Bench, tmp_path: Path, protocol: str
+) -> None:
+    """300 requests a second of 8 sequences to a model that takes 50 ms for each: nearly all wait for their turn."""
+    mapping = mapping_of(tmp_path, protocol, concurrent=8, pinned=True)
+    model = tmp_path / "models" / "adder" / "1" / "model.py"
+    model.write_text(
+        MODEL.replace("        answers = []\n", "        answers = []\n        time.sleep(0.05)\n")
+    )
+    mapping["servers"] = {"count": 2}
+    mapping["phases"][0] |= {"duration": "1s", "arrivals": {"kind": "poisson", "rate": "300/s"}}
+    live = joined.start_run(mapping)
+    assert live.end() in (0, 3), live.lines
+    store = joined.store()
+    rows = planned_rows(store)
+    assert set(rows["outcome"]) == {"ok"}, set(rows["detail"])
+    assert rows["detail"].count(IN_TURN) > len(rows["detail"]) / 2
+    places = places_of(mapping, store.run, 8, rows["request_id"])
+    assert_as_laid_out(seen_by(tmp_path), places)
+    assert_in_order(tmp_path)
+    servers = defaultdict(set)
+    for request_id, target in zip(rows["request_id"], rows["target"], strict=True):
+        servers[places[request_id].correlation_id].add(target)
+    assert all(len(of_one) == 1 for of_one in servers.values())
+    assert len(set().union(*servers.values())) == 2
+    told = json.loads((store.run_dir / "summary.json").read_text())["measure"]["sequences"]
+    n_ended = sum(place.is_end for place in places.values())
+    assert (told["n_begun"], told["n_ended"], told["n_cut"]) == (len(servers), n_ended, 0)
+    assert told["at_once_most_count"] >= 8
+    assert set(store.read("joined").column("join_level").to_pylist()) == {"exact"}
 
 
 def test_a_stateful_model_without_sequences_is_told_before_anything_is_sent(

@@ -106,6 +106,14 @@ output [ {{ name: "tokens", data_type: TYPE_INT32, dims: [ -1 ] }} ]
 instance_group [ {{ kind: KIND_CPU, count: 1 }} ]
 parameters: {{ key: "told" value: {{ string_value: "{told}" }} }}
 """
+RIGHT = """
+import numpy as np
+
+
+def answers(inputs):
+    n = int(inputs["n"].ravel()[0])
+    return [{"tokens": np.arange(i + 1, dtype=np.int32).reshape(1, -1)} for i in range(min(n, 6))]
+"""
 Rows = Mapping[str, Any]
 
 
@@ -150,7 +158,11 @@ def test_each_response_is_a_row_at_its_instant(joined: Bench, tmp_path: Path, pr
         tmp_path, n=5, gap_us=20_000, rate="40/s", protocol=protocol, request={"parameters": parameters}
     )
     # the first response comes after 20 ms, the last one after 100
-    mapping["promises"] = {"first_response": ["p(50)<15ms", "max<80ms"]}
+    mapping["promises"] = {
+        "first_response": ["p(50)<15ms", "max<80ms"],
+        "gap": "med<21ms",
+        "mean_gap": "max<1s",
+    }
     live = joined.start_run(mapping)
     assert live.end() in (0, 3, 4, 99), live.lines
     requests, responses = responses_of(joined)
@@ -169,7 +181,10 @@ def test_each_response_is_a_row_at_its_instant(joined: Bench, tmp_path: Path, pr
     behind_ns = t_ns - server_ns
     promises = json.loads((joined.store().run_dir / "summary.json").read_text())["promises"]
     waits_ns = t_ns[:, 0] - np.array(requests["scheduled_ns"])
-    assert [one["n_late"] for one in promises] == [n, np.sum(waits_ns >= 80_000_000)]
+    gaps_ns = np.diff(t_ns, axis=1)
+    n_late = [n, np.sum(waits_ns >= 80_000_000), np.sum(gaps_ns.max(axis=1) >= 21_000_000), 0]
+    assert [one["n_late"] for one in promises] == n_late
+    assert promises[3]["value"] == gaps_ns.sum(axis=1).max() // 4
     behind_ns -= behind_ns.min()  # the run clock is UTC, the model's is not
     assert np.median(behind_ns) < 5_000_000, "a response is seen when it comes, not when its request ends"
 
@@ -261,9 +276,17 @@ def test_entries_of_a_users_data_are_streamed(joined: Bench, tmp_path: Path, pro
     np.savez(tmp_path / "asked.npz", n=np.array(asked, np.int32).reshape(-1, 1))
     del mapping["clients"]["payload_variants"], mapping["clients"]["inputs"]["n"]
     mapping["clients"]["data"] = {"path": str(tmp_path / "asked.npz"), "order": "sequence"}
+    (tmp_path / "right.py").write_text(RIGHT)
+    mapping["clients"]["check"] = {"function": f"{tmp_path / 'right.py'}:answers", "share": 1}
     live = joined.start_run(mapping)
     assert live.end() in (0, 3), live.lines
     requests, responses = responses_of(joined)
-    assert set(requests["outcome"]) == {"ok"}, set(requests["detail"])
+    outcomes = zip(requests["request_id"], requests["outcome"], requests["detail"], strict=True)
+    for request_id, outcome, detail in outcomes:
+        wrong = ("bad_reply", "response 7 is one more than are expected")
+        assert (outcome, detail) == (wrong if asked[request_id % len(asked)] == 7 else ("ok", ""))
+    checks = json.loads((joined.store().run_dir / "summary.json").read_text())["value_checks"]
+    assert checks["n_checked"] == len(requests["request_id"])
+    assert checks["n_wrong"] == requests["outcome"].count("bad_reply") > 0
     n_of = np.bincount(responses["request_id"], minlength=len(requests["request_id"])).tolist()
     assert n_of == [asked[one % len(asked)] for one in requests["request_id"]]

@@ -127,7 +127,8 @@ def _clients(model: ServedModel, wanted: Wanted) -> Iterator[Line]:
         yield Line("  sequences:", "the model is stateful: each request is of a sequence")
         yield Line("    length: 10", "requests of a sequence, or a law: a guess; docs/scenario.md")
         yield Line(
-            "    concurrent: 8", "sequences that go on at once: a multiple of the workers of all nodes"
+            "    concurrent: 8",
+            "sequences that go on at once: as many as there are workers on all nodes, or more",
         )
     if spec.is_decoupled:
         yield Line(

@@ -11,11 +11,13 @@ from squall.models.payload import PLAIN, RequestOptions, refuse_json
 from squall.models.spec import ModelSpec
 from squall.scenarios.config.clients.client import ClientConfig
 from squall.scenarios.config.clients.request import RequestConfig
+from squall.scenarios.config.clients.sequences import SequencesConfig
 from squall.scenarios.config.clients.stream import StreamConfig
 from squall.scenarios.config.scenario import Scenario
 from squall.scenarios.errors import ScenarioError
 from squall.scenarios.plan.closed import ClosedPlan
 from squall.scenarios.plan.plan import Plan
+from squall.scenarios.promises.promise import OF_RESPONSES
 from squall.scenarios.sequences import SequenceRule
 
 
@@ -37,16 +39,15 @@ def stream_rule(scenario: Scenario, specs: Sequence[ModelSpec]) -> StreamRule | 
     clients, specs = scenario.clients, [asked_of(scenario, spec) for spec in specs]
     decoupled = [spec.name for spec in specs if spec.is_decoupled]
     if clients.stream is None and not decoupled:
-        if any(one.metric == "first_response" for one in scenario.promises or ()):
+        asked = next((one.metric for one in scenario.promises or () if one.metric in OF_RESPONSES), None)
+        if asked is not None:
             raise ScenarioError(
-                f"promises.first_response: model {specs[0].name} answers with one reply; promise response times, or use"
+                f"promises.{asked}: model {specs[0].name} answers with one reply; promise response times, or use"
                 " clients.stream: true"
             )
         return None
     config = clients.stream or StreamConfig()
     why = f"model {decoupled[0]} is decoupled, or a step of it" if decoupled else "clients.stream"
-    if clients.check is not None:
-        raise ScenarioError(f"clients.check: compares replies, and responses come one by one ({why})")
     if clients.request is not None and clients.protocol == "http":
         _refuse_not_generated(clients.request, why)
     if clients.shared_memory is not None and clients.protocol == "http":
@@ -91,9 +92,10 @@ def _refuse_of_one_model(scenario: Scenario, specs: Sequence[ModelSpec]) -> None
             raise ScenarioError(
                 f"models.{spec.name}: it is {what}, and such a model is loaded alone; use model instead of models"
             )
-    if any(one.metric == "first_response" for one in scenario.promises or ()):
+    asked = next((one.metric for one in scenario.promises or () if one.metric in OF_RESPONSES), None)
+    if asked is not None:
         raise ScenarioError(
-            "promises.first_response: several models answer with one reply each; promise response times"
+            f"promises.{asked}: several models answer with one reply each; promise response times"
         )
 
 
@@ -102,36 +104,37 @@ def sequence_rule(
 ) -> SequenceRule | None:
     """Which sequence each request is of; None where requests are not of sequences.
 
-    Raises ScenarioError for a stateful model without them, and where the requests of one sequence would go to several
-    workers or servers.
+    Raises ScenarioError for a stateful model without them, and where `concurrent` does not suit the load.
     """
-    config, where = scenario.clients.sequences, "clients.sequences"
+    clients, where = scenario.clients, "clients.sequences"
+    config = clients.sequences
     if config is None:
         if any(spec.is_stateful for spec in specs):
             raise ScenarioError(
                 f"{where}: model {specs[0].name} is stateful, state the length of its sequences"
             )
         return None
-    if scenario.clients.protocol == "http" and (
-        scenario.clients.stream or any(one.is_decoupled for one in specs)
-    ):
+    if clients.protocol == "http" and (clients.stream or any(one.is_decoupled for one in specs)):
         raise ScenarioError(f"{where}: generate_stream takes no sequences; use protocol: grpc")
     if isinstance(plan, ClosedPlan):
         if config.concurrent is not None:
             raise ScenarioError(
                 f"{where}.concurrent: of a closed loop each user has a sequence; leave it out"
             )
-        return SequenceRule(plan.n_users, config.length, scenario.seed, run)
+        return _rule_of(config, plan.n_users, scenario.seed, run)
     if config.concurrent is None:
         raise ScenarioError(f"{where}.concurrent: a schedule needs it: how many sequences go on at once")
-    if len(specs) > 1:
-        raise ScenarioError(f"{where}: several servers would share a sequence; use one, or a closed loop")
-    if plan.deal != "sequence" or config.concurrent % n_workers:
+    if config.concurrent < n_workers:
         raise ScenarioError(
-            f"{where}.concurrent: {config.concurrent} is no multiple of {n_workers} workers that take arrivals in turn"
-            " (clients.deal: sequence), so that several would share a sequence"
+            f"{where}.concurrent: {config.concurrent} sequences at once leave some of {n_workers} workers without any;"
+            " use more of them, or fewer workers"
         )
-    return SequenceRule(config.concurrent, config.length, scenario.seed, run)
+    return _rule_of(config, config.concurrent, scenario.seed, run)
+
+
+def _rule_of(config: SequencesConfig, n_lanes: int, seed: int, run: str) -> SequenceRule:
+    stops, waits = config.on_failure == "stop", config.order == "wait"
+    return SequenceRule(n_lanes, config.length, seed, run, waits, stops, config.pinned)
 
 
 def asked_of(scenario: Scenario, spec: ModelSpec) -> ModelSpec:

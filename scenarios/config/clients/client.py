@@ -101,6 +101,17 @@ class ClientConfig(Section):
         return self
 
     @model_validator(mode="after")
+    def _whole_sequences(self) -> ClientConfig:
+        """All requests of a sequence have one worker and one server."""
+        if self.sequences is not None and self.deal != "sequence":
+            raise ValueError("sequences: a worker is dealt whole ones; leave deal out")
+        if self.sequences is not None and self.routing.kind in ("mirror", "trace"):
+            raise ValueError(
+                f"sequences: routing {self.routing.kind!r} would split one over servers; use another kind"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _made_or_given(self) -> ClientConfig:
         """Of data each entry is a payload, and its tensors travel in messages."""
         if self.data is not None and self.payload_variants != DEFAULT_VARIANTS:

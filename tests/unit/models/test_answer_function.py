@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from squall.models.answer_function import AnswerFunction, function_answers, load_function
+from squall.models.answer_function import AnswerFunction, function_answers, function_responses, load_function
 from squall.models.made import make_inputs
 from squall.models.payload import read_tensor, write_tensor
 from squall.models.reference import made_requests
@@ -212,3 +212,24 @@ def test_a_module_that_is_not_there_is_refused() -> None:
         ScenarioError, match=r"surely_not\.there:right: cannot be imported: ModuleNotFoundError"
     ):
         load_function("surely_not.there:right")
+
+
+def responses(call: Callable[[Arrays], Any]) -> tuple[Arrays, ...]:
+    function = AnswerFunction("own:right", call, None)
+    return function_responses(function, SPEC, made_requests(SPEC, [(2, 0)], SEED, None, MADE))[2, 0]
+
+
+def test_a_list_is_of_the_responses_of_which_each_has_any_number_of_rows() -> None:
+    found = responses(lambda _: [{"SUM": np.zeros((rows, 1))} for rows in (2, 1, 3)])
+    assert [one["SUM"].shape for one in found] == [(2, 1), (1, 1), (3, 1)]
+    assert responses(lambda _: []) == ()
+    assert len(responses(lambda _: {"SUM": np.zeros((2, 1))})) == 1
+
+
+def test_a_response_that_the_model_cannot_give_is_named() -> None:
+    with pytest.raises(ScenarioError, match="as response 2, gave output NONE, model own has"):
+        responses(lambda _: [{"SUM": np.zeros((1, 1))}, {"NONE": np.zeros(1)}])
+    with pytest.raises(ScenarioError, match="as response 1, gave a int"):
+        responses(lambda _: [3])
+    with pytest.raises(ScenarioError, match="gave a list, it must give arrays"):
+        answers(lambda _: [{"SUM": np.zeros((2, 1))}], [(2, 0)])

@@ -12,7 +12,7 @@ import pytest
 
 from squall.models.heads import forward, make_weights
 from squall.models.made import make_inputs
-from squall.models.reference import TOLERANCE, answers_to, made_requests, read_answers
+from squall.models.reference import TOLERANCE, answers_to, made_requests, read_answers, read_responses
 from squall.models.spec import HEADS, ModelSpec, TensorSpec, head_spec
 from squall.scenarios.config.clients.check import ValueCheckConfig
 from squall.scenarios.errors import ScenarioError, TargetError
@@ -70,6 +70,29 @@ def test_a_file_of_answers_names_output_rows_and_variant(tmp_path: Path) -> None
     assert (
         answers[1, 0]["A"].dtype == np.float64
     )  # whole numbers in the file, floats of the model: within a tolerance
+
+
+def test_a_file_of_responses_names_the_response_too(tmp_path: Path) -> None:
+    path = tmp_path / "right.npz"
+    given = {
+        f"A/1/{variant}/{index}": np.full((1, 2), index) for variant in (0, 1) for index in range(variant + 1)
+    }
+    np.savez(path, **given)  # type: ignore[arg-type]
+    found, _ = read_responses(path, SPEC, [(1, 0), (1, 1), (1, 2)])
+    assert {kind: [one["A"].tolist() for one in of] for kind, of in found.items()} == {
+        (1, 0): [[[0, 0]]], (1, 1): [[[0, 0]], [[1, 1]]], (1, 2): [],
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [("A/1/0/1", "has no array of numbers A/1/0/0"), ("A/1/0", "A/1/0 is no OUTPUT/ROWS/VARIANT/RESPONSE")],
+)
+def test_a_file_without_a_response_is_refused(tmp_path: Path, name: str, why: str) -> None:
+    path = tmp_path / "right.npz"
+    np.savez(path, **{name: np.zeros((1, 2))})  # type: ignore[arg-type]
+    with pytest.raises(ScenarioError, match=why):
+        read_responses(path, SPEC, [(1, 0)])
 
 
 @pytest.mark.parametrize(

@@ -51,6 +51,17 @@ def test_requests_of_a_lane_follow_each_other_from_start_to_end(
     assert len(of_lane) == len({correlation_id for correlation_id, _ in of_lane}), "no two lanes share an id"
 
 
+@given(st.integers(1, 9), st.lists(st.integers(0, 600), max_size=50))
+def test_places_of_many_are_those_of_each(n_lanes: int, ids: list[int]) -> None:
+    number, step, length = sequences(n_lanes).spread(np.array(ids, np.int64))
+    made = sequences(n_lanes)
+    base = made.place(0).correlation_id
+    for one, of_run, at, n in zip(ids, number.tolist(), step.tolist(), length.tolist(), strict=True):
+        place = made.place(one)
+        assert (of_run, at) == (place.correlation_id - base, place.step)
+        assert (at == n - 1) == place.is_end
+
+
 def test_a_worker_that_knows_some_of_the_lanes_says_the_same() -> None:
     whole, part = sequences(), sequences()
     assert all(part.place(one) == whole.place(one) for one in range(1, 2_000, 2))

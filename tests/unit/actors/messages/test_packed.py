@@ -169,7 +169,7 @@ def test_replies_are_compared_with_the_answers_of_their_own_entry(tmp_path: Path
 
     one = ByKey(templates(tmp_path, "http", check))[1, 2, 1]
     assert one.check_every == 7
-    assert one.check is not None
+    assert isinstance(one.check, ValueCheck)
     assert one.check.fault_of({"O": np.full((2, 2), 1.0)}) == ""
     assert one.check.fault_of({"O": np.full((2, 2), 2.0)}) != ""
 

@@ -12,7 +12,8 @@ from tritonclient.grpc import service_pb2
 from squall.actors.messages.grpc_stream import streamed
 from squall.actors.messages.grpc_wire import grpc_template
 from squall.actors.messages.http_stream import HttpStreamTemplate, http_stream_template
-from squall.actors.messages.template import NO_ID
+from squall.actors.messages.template import NO_ID, Response
+from squall.actors.messages.value_check import StreamCheck, Tally, ValueRule
 from squall.models.payload import encode_id, objects
 from squall.models.spec import ModelSpec, TensorSpec
 from squall.scenarios.errors import ScenarioError
@@ -47,7 +48,9 @@ def event(**changes: Any) -> bytes:
 @pytest.mark.parametrize("tokens", [None, "ids", "TEXT"])
 def test_a_grpc_response_counts_the_elements_of_the_output_that_is_named(tokens: str | None) -> None:
     made = streamed(grpc_template(SPEC, INPUTS, 1), tokens)
-    assert made.judge_response(grpc_message(), ID) == ("ok", "", {None: -1, "ids": 3, "TEXT": 2}[tokens])
+    assert made.judge_response(grpc_message(), ID) == Response(
+        "ok", "", {None: -1, "ids": 3, "TEXT": 2}[tokens]
+    )
 
 
 @pytest.mark.parametrize(
@@ -81,7 +84,8 @@ def test_an_http_request_is_the_json_that_generate_takes() -> None:
 
 @pytest.mark.parametrize("tokens", [None, "ids", "TEXT"])
 def test_an_http_event_counts_the_elements_of_the_output_that_is_named(tokens: str | None) -> None:
-    assert http_of(tokens).judge_response(event(), ID) == ("ok", "", {None: -1, "ids": 3, "TEXT": 1}[tokens])
+    expected = Response("ok", "", {None: -1, "ids": 3, "TEXT": 1}[tokens])
+    assert http_of(tokens).judge_response(event(), ID) == expected
 
 
 @pytest.mark.parametrize(
@@ -100,7 +104,7 @@ def test_an_http_event_counts_the_elements_of_the_output_that_is_named(tokens: s
     ],
 )
 def test_an_http_event_that_is_not_as_promised_says_why(message: bytes, outcome: str, detail: str) -> None:
-    assert http_of("ids").judge_response(message, ID) == (outcome, detail, -1)
+    assert http_of("ids").judge_response(message, ID) == Response(outcome, detail)
 
 
 @pytest.mark.parametrize(
@@ -120,3 +124,44 @@ def test_what_generate_cannot_carry_is_refused_before_it_is_sent(rows: int, inpu
         http_stream_template("h:1", SPEC, {**INPUTS, **inputs}, rows, {}, None)
     assert str(told.value).startswith(why)
     assert "grpc" in str(told.value) or "UTF-8" in str(told.value)
+
+
+def right(*ids: list[int]) -> StreamCheck:
+    """Of each response its ids, and the text of both protocols' examples in the first place."""
+    outputs: list[dict[str, np.ndarray[Any, Any]]] = [{"ids": np.array([one], np.int32)} for one in ids]
+    return StreamCheck(outputs, ValueRule(2, 0, 0), Tally())
+
+
+@pytest.mark.parametrize("protocol", ["http", "grpc"])
+def test_each_response_is_held_to_the_values_at_its_place(protocol: str) -> None:
+    """The message has the ids 0 0 0, the event 1 2 3."""
+    is_grpc = protocol == "grpc"
+    message, given = (grpc_message(), [0, 0, 0]) if is_grpc else (event(), [1, 2, 3])
+    made = streamed(grpc_template(SPEC, INPUTS, 1), "ids") if is_grpc else http_of("ids")
+    checked = made.checked_by(right(given, [0, 2, 3, 4], given[::-1]))
+    assert checked.judge_response(message, ID, 0) == Response("ok", "", 3)
+    shapes = "[1, 3]" if is_grpc else "[3]"
+    assert checked.judge_response(message, ID, 1) == Response(
+        "bad_reply", f"response 2: output ids has shape {shapes}, expected is [1, 4]", 3, True
+    )
+    last = checked.judge_response(message, ID, 2)
+    assert last.is_wrong == (not is_grpc)
+    assert is_grpc or last.detail.startswith("response 3: output ids is 1 at [0, 0], expected 3")
+    assert checked.judge_response(message, ID, 3).detail == "response 4 is one more than are expected"
+
+
+def test_text_of_an_event_is_compared_as_bytes() -> None:
+    for text, is_wrong in (("ä", False), ("b", True)):
+        outputs = {"TEXT": objects([text.encode()]).reshape(1, 1)}
+        made = http_of().checked_by(StreamCheck([outputs], ValueRule(2, 0, 0), Tally()))
+        assert made.judge_response(event(TEXT="ä"), ID).is_wrong == is_wrong
+
+
+def test_a_request_that_is_not_in_turn_is_not_compared() -> None:
+    made = http_of().checked_by(right([7]))
+    assert made.judge_response(event(id="000000000043"), encode_id(43)) == Response("ok", "")
+
+
+def test_so_many_responses_are_expected() -> None:
+    assert right([1], [2]).fault_of_count(2) == ""
+    assert right([1], [2]).fault_of_count(1) == "the stream had 1 responses, expected are 2"

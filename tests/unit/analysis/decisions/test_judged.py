@@ -15,6 +15,7 @@ from squall.analysis.clocks.timeline import RunPhase
 from squall.analysis.decisions.figures import BROKEN, KEPT, UNDECIDED, Certainty, PlaceInRun, PromiseFigures
 from squall.analysis.decisions.judged import hold
 from squall.analysis.requests.requests import Labels, Requests
+from squall.analysis.requests.streams import ResponseTimes
 from squall.scenarios.promises.grammar import parse_promises
 
 S, MS = 1_000_000_000, 1_000_000
@@ -71,12 +72,30 @@ def test_a_first_response_is_late_where_it_came_late_or_never_did() -> None:
     first_ns = found.scheduled_ns + 5 * MS
     first_ns[50:62] += 45 * MS
     first_ns[4] = 0
-    told = held("first_response", "p(95)<50ms", found, first_ns=first_ns)
+    given = ResponseTimes(first_ns, *np.zeros((2, 200), np.int64))
+    told = held("first_response", "p(95)<50ms", found, responses=given)
     assert (told.verdict, told.n, told.n_late, told.value) == (BROKEN, 200, 13, 50 * MS)
     first_ns[50:53] -= 1
-    told = held("first_response", "p(95)<50ms", found, first_ns=first_ns)
+    told = held("first_response", "p(95)<50ms", found, responses=given)
     assert (told.verdict, told.n_late, told.n_failed) == (KEPT, 10, 1)
-    assert held("first_response", "max<1s", found, first_ns=first_ns).is_infinite
+    assert held("first_response", "max<1s", found, responses=given).is_infinite
+
+
+def test_a_gap_is_late_where_a_request_has_one_so_long_or_failed() -> None:
+    """Of 200 requests 9 have a gap of 50 ms, one fails without any, one answers once; the means are a tenth."""
+    found = evenly(200, outcome={3: 1})
+    gap_ns = np.full(200, 20 * MS)
+    gap_ns[50:59], gap_ns[4] = 50 * MS, 0
+    given = ResponseTimes(found.scheduled_ns + 5 * MS, gap_ns, gap_ns // 10)
+    told = held("gap", "p(95)<50ms", found, responses=given)
+    assert (told.verdict, told.n_late, told.n_failed, told.value) == (KEPT, 10, 1, 20 * MS)
+    gap_ns[60] = 50 * MS
+    told = held("gap", "p(95)<50ms", found, responses=given)
+    assert (told.verdict, told.n_late, told.value) == (BROKEN, 11, 50 * MS)
+    assert told.certain == Certainty("main", 60 * 50 * MS + 10 * MS, 60), "when the request ends"
+    assert held("gap", "p(95)<=50ms", found, responses=given).verdict == KEPT
+    told = held("mean_gap", "p(99)<5ms", found, responses=given)
+    assert (told.verdict, told.n_late, told.value) == (BROKEN, 10, 5 * MS)
 
 
 def test_it_is_certain_when_one_more_is_overdue_than_may_be() -> None:

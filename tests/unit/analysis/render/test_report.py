@@ -15,17 +15,19 @@ from squall.analysis.render.plots_data import (
     bin_ns_for,
     bin_windows,
     ccdf,
+    largest_by_bin,
     quantile_by_bin,
     report_plots,
 )
 from squall.analysis.render.report import render_html, write_report
+from squall.analysis.requests.at_once import steps
 from squall.analysis.storage.store import RunStore
 from squall.analysis.summary.summary import summarise
 from squall.analysis.summary.summary_file import Summary
 from squall.analysis.wording import figure_text
 from tests.cpu_runs import cpu_of_the_node, make_ensemble
 from tests.known import known
-from tests.synthetic_runs import START_NS, S, SyntheticRun
+from tests.synthetic_runs import MS, START_NS, S, SyntheticRun
 
 MakeRun = Callable[..., RunStore]
 
@@ -276,3 +278,45 @@ def test_a_bin_that_windows_do_not_fill_has_no_counts(whole_run: RunStore) -> No
     assert not np.isnan(whole).any()
     assert np.isnan(cut[[0, -1]]).all(), "a rate of seven tenths of a second would read as one that fell"
     assert cut[1:-1].tolist() == whole[1:-1].tolist()
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 90), st.integers(1, 40)), min_size=1, max_size=20), st.integers(1, 20)
+)
+def test_the_most_in_flight_in_a_bin_is_that_of_a_brute_force(
+    intervals: list[tuple[int, int]], bin_ns: int
+) -> None:
+    begin = np.array([at for at, _ in intervals], np.int64)
+    end = begin + np.array([length for _, length in intervals], np.int64)
+    t_s, most = largest_by_bin(*steps(begin, end), 0, bin_ns)
+    counts = [int(((begin <= t) & (end > t)).sum()) for t in range(150 + bin_ns)]
+    expected = [max(counts[first : first + bin_ns]) for first in range(0, 150, bin_ns)]
+    first = int(begin.min()) // bin_ns
+    assert most.tolist() == expected[first : first + len(most)]
+    assert not any(expected[first + len(most) :])
+    assert t_s[0] == first * bin_ns / S
+
+
+def test_streams_have_their_figures_and_plots_and_other_runs_have_none(
+    synthetic: SyntheticRun, make_run: MakeRun, whole_run: RunStore, whole_summary: Summary
+) -> None:
+    """Each request that ended has three responses, 0.5 and 0.6 ms apart, the last at its end."""
+    assert not [one for one in report_plots(whole_run, whole_summary) if one.section == "streams"]
+    requests = synthetic.tables["requests"]
+    rows = [i for i, done in enumerate(requests["done_ns"]) if done is not None for _ in range(3)]
+    index = [place % 3 for place in range(len(rows))]
+    before_ns = (11 * MS // 10, 6 * MS // 10, 0)
+    synthetic.tables["responses"] = {
+        **{name: [requests[name][i] for i in rows] for name in ("phase", "node", "worker", "request_id", "target")},
+        "index": index, "t_ns": [requests["done_ns"][i] - before_ns[at] for i, at in zip(rows, index, strict=True)],
+        "response_bytes": [8] * len(rows), "tokens": [None] * len(rows), "is_final": [at == 2 for at in index],
+    }  # fmt: skip
+    store = make_run(synthetic)
+    summary = summarise(store)
+    slower, flying = (one for one in report_plots(store, summary) if one.section == "streams")
+    first, gap = slower.series
+    assert set(zip(gap.x, gap.y, strict=True)) == {(0.5, 0.5)}
+    assert len(first.x) > 100
+    assert summary.measure.streams is not None
+    assert max(y for y in flying.series[0].y if y is not None) >= summary.measure.streams.streams_most_count
+    assert "<h2>Streams</h2>" in words_of(store)

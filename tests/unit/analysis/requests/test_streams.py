@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 from squall.analysis.clocks.timeline import RunPhase
 from squall.analysis.render.figure_lines import stream_lines
 from squall.analysis.requests.requests import Requests
-from squall.analysis.requests.streams import StreamFigures, stream_figures
+from squall.analysis.requests.streams import StreamFigures, stream_figures, times_of
 from squall.analysis.schema import HUNG_UP
 
 MS, S = 1_000_000, 1_000_000_000
@@ -147,3 +148,20 @@ def test_lines_leave_out_what_is_not_there() -> None:
     lines = stream_lines(replace(found, first_response=(), gaps=(), gap_mean_ns=None))
     assert len(lines) == 4
     assert "tokens" not in lines[2]
+
+
+@given(st.lists(st.lists(st.integers(0, 99), max_size=6), max_size=12), st.randoms(use_true_random=False))
+def test_times_of_each_request_are_those_of_a_brute_force(given_: list[list[int]], shuffle: Any) -> None:
+    instants = [sorted(one) for one in given_]
+    rows = [(i, at, t_ns + 1) for i, of in enumerate(instants) for at, t_ns in enumerate(of)]
+    shuffle.shuffle(rows)
+    asked = list(range(len(instants)))
+    shuffle.shuffle(asked)  # users' requests are in order of their sends
+    columns = np.array(rows, np.int64).reshape(-1, 3).T
+    found = times_of(np.array(asked, np.int64), *columns)
+    for place, i in enumerate(asked):
+        of = [t_ns + 1 for t_ns in instants[i]]
+        gaps = [b - a for a, b in pairwise(of)]
+        assert found.first_ns[place] == (of[0] if of else 0)
+        assert found.gap_ns[place] == max(gaps, default=0)
+        assert found.mean_gap_ns[place] == (sum(gaps) // len(gaps) if gaps else 0)

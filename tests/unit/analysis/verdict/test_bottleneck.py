@@ -17,6 +17,7 @@ from squall.analysis.storage.store import RunStore
 from squall.analysis.summary.summary import summarise
 from squall.analysis.verdict.bottleneck import Bottleneck
 from squall.analysis.verdict.validity import Samples, Verdict, judge
+from squall.scenarios.sequences import CUT, IN_TURN
 from tests.synthetic_runs import MS, START_NS, S, SyntheticRun, as_table, synthesise, synthesise_closed
 from tests.unit.analysis.render.test_screen import screen_lines
 
@@ -146,6 +147,29 @@ def test_a_cap_is_named_and_not_the_cpu(synthetic: SyntheticRun) -> None:
     )
     assert "so that the lag is the cap's" in one.evidence
     assert "raise or remove clients.max_in_flight" in one.advice
+
+
+def test_the_order_of_sequences_is_named_and_not_the_cpu(synthetic: SyntheticRun) -> None:
+    send_late(synthetic)
+    requests = synthetic.tables["requests"]
+    requests["detail"][::2] = [IN_TURN] * len(requests["detail"][::2])
+    one = found(synthetic)
+    assert one.cause == "sequence order"
+    assert "requests waited for the one before in the same sequence" in one.evidence
+    assert "raise clients.sequences.concurrent" in one.advice
+
+
+def test_what_a_failure_cut_from_its_sequence_fails_no_check_of_the_load(synthetic: SyntheticRun) -> None:
+    requests = synthetic.tables["requests"]
+    rows = range(900, 1_000, 25)
+    for i in rows:
+        requests["outcome"][i] = "unsent"
+        for name in ("sent_ns", "first_byte_ns", "done_ns"):
+            requests[name][i] = None
+    assert "unsent" in {one.name for one in verdict_of(synthetic).checks if one.is_unmet}
+    for i in rows:
+        requests["detail"][i] = f"{CUT}: an earlier request of it failed"
+    assert (verdict_of(synthetic).status, verdict_of(synthetic).client_bottleneck) == ("VALID", None)
 
 
 def test_a_cap_that_only_the_samples_saw_is_named_too(synthetic: SyntheticRun) -> None:

@@ -201,7 +201,7 @@ NEEDS = "for a model in models[0].repository it needs function or reference, its
         ),
         (
             {"models": entry(request={"compression": "gzip"})},
-            "models[1].request.compression: requests are compressed to all models or to none; say it in clients.request",
+            "models[1].request.compression: requests are compressed to all models or to none; say it in clients",
         ),
         (
             {"promises": {"response{model:other}": "p(95) < 5ms"}},

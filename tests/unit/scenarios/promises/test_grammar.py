@@ -54,6 +54,8 @@ def scenario(promises: object, **changes: Any) -> Scenario:
         ("response", "p(95)<6500us", "response p(95)<6.5ms"),
         ("send_lag", "p(99)<500us", "send_lag p(99)<500us"),
         ("first_response{phase:a}", "p(95)<200ms", "first_response{phase:a} p(95)<200ms"),
+        ("gap", "p(95)<=200", "gap p(95)<=200ms"),
+        ("mean_gap{window:1s}", "max<1s", "mean_gap{window:1s} max<1s"),
         ("failures", "rate<0.1%", "failures rate<0.001"),
         ("failures{burst:each}", "count<=5", "failures{burst:each} count<=5"),
         ("goodput{within:100}", "rate>=0.990", "goodput{within:100ms} rate>=0.99"),

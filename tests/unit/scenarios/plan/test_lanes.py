@@ -1,0 +1,101 @@
+"""Plans whose requests are of sequences: all of one have one worker and one server, whoever is lost."""
+
+from __future__ import annotations
+
+from typing import Any, get_args
+
+import numpy as np
+import pytest
+
+from squall.scenarios.config.clients.routing import CHOSEN_AT_SEND, RoutingConfig, RoutingKind
+from squall.scenarios.config.loader import scenario_from_mapping
+from squall.scenarios.config.scenario import Scenario
+from squall.scenarios.errors import ScenarioError
+from squall.scenarios.plan.deal import Redeal, owners_of
+from squall.scenarios.plan.drafting import plan_scenario
+from squall.scenarios.plan.plan import Plan, deal, deal_again, merge
+from squall.scenarios.plan.route import route
+from tests.unit.scenarios.config.test_client_options import scenario_of
+
+N_LANES = 10
+KINDS = [one for one in get_args(RoutingKind) if one not in (*CHOSEN_AT_SEND, "mirror", "trace")]
+
+
+def plan_of(**sequences: Any) -> Plan:
+    return plan_scenario(busy({"sequences": {"length": 3, **sequences}}))
+
+
+def busy(clients: dict[str, Any]) -> Scenario:
+    """About 500 arrivals."""
+    scenario = scenario_of(clients).to_mapping()
+    scenario["phases"][0]["arrivals"]["rate"] = "500/s"
+    return scenario_from_mapping(scenario, "test")
+
+
+def lanes_of(part: Plan) -> set[int]:
+    return set((part.seq % N_LANES).tolist())
+
+
+def test_the_schedule_is_the_one_without_sequences() -> None:
+    plan = plan_of(concurrent=N_LANES)
+    assert plan.sha256() == plan_scenario(busy({})).sha256()
+    assert len(plan) > 20 * N_LANES
+
+
+@pytest.mark.parametrize("n_workers", [1, 2, 3, 7, 10])
+def test_a_worker_has_whole_lanes(n_workers: int) -> None:
+    plan = plan_of(concurrent=N_LANES)
+    parts = list(deal(plan, n_workers))
+    lanes = [lanes_of(part) for part in parts]
+    assert all(lanes)
+    assert sorted(one for of in lanes for one in of) == list(range(N_LANES))
+    assert merge(parts).sha256() == plan.sha256()
+
+
+def test_a_lane_of_a_lost_worker_moves_as_a_whole() -> None:
+    plan = plan_of(concurrent=N_LANES)
+    redeals = [Redeal(0, int(plan.offset_ns[len(plan) // 2]), (1, 2))]
+    given = deal_again(plan, 3, redeals)
+    assert {taker: lanes_of(part) for taker, part in given.items()} == {1: {0, 6}, 2: {3, 9}}
+    late = plan.offset_ns >= redeals[0].from_ns
+    owners = owners_of(plan.deal, plan.seq, plan.affinity, plan.offset_ns, 3, redeals)
+    for lane in range(N_LANES):
+        assert len(set(owners[late & (plan.seq % N_LANES == lane)].tolist())) == 1
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_server_has_whole_lanes(kind: RoutingKind) -> None:
+    plan = plan_of(concurrent=N_LANES)
+    target = route(plan, RoutingConfig(kind=kind), [1.0, 1.0], 5).target
+    assert target is not None
+    of_lane = [set(target[plan.seq % N_LANES == lane].tolist()) for lane in range(N_LANES)]
+    assert all(len(servers) == 1 for servers in of_lane)
+    assert {0, 1} == set().union(*of_lane)
+    if kind == "round-robin":
+        assert np.bincount(target).tolist() == [
+            int((plan.seq % N_LANES % 2 == server).sum()) for server in (0, 1)
+        ]
+
+
+@pytest.mark.parametrize(
+    ("clients", "text"),
+    [
+        ({"deal": "hash"}, "sequences: a worker is dealt whole ones; leave deal out"),
+        ({"routing": {"kind": "mirror"}}, "sequences: routing 'mirror' would split one over servers"),
+        ({"sequences": {"length": 3, "order": "late"}}, "clients.sequences.order: 'late' must be 'wait' or 'none'"),
+        (
+            {"sequences": {"length": 3, "on_failure": "retry"}},
+            "clients.sequences.on_failure: 'retry' must be 'stop' or 'continue'",
+        ),
+        (
+            {"sequences": {"length": 3, "pinned": True, "order": "none"}},
+            "pinned: a connection takes one request of its sequence at a time; use order: wait",
+        ),
+        ({"sequences": {"length": 3, "pinned": 3}}, "clients.sequences.pinned"),
+    ],
+)  # fmt: skip
+def test_what_sequences_cannot_have_is_one_line(clients: dict[str, Any], text: str) -> None:
+    with pytest.raises(ScenarioError) as caught:
+        scenario_of({"sequences": {"length": 3}, **clients})
+    assert text in str(caught.value)
+    assert "\n" not in str(caught.value)
