@@ -32,17 +32,18 @@ def make_input(
     """A random tensor of `rows` rows (None: no batch dimension).
 
     Floats are standard normal, integers uniform in 0..99, booleans fair, where `how` does not say their range; bytes
-    are letters and spaces, 16 where it does not say their length. BF16 is the upper half of FP32. Raises ScenarioError
-    where `how` does not suit the datatype.
+    are letters and spaces, 16 where it does not say their length, or the text that it says. BF16 is the upper half of
+    FP32. Raises ScenarioError where `how` does not suit the datatype.
     """
     shape = tensor.dims if rows is None else (rows, *tensor.dims)
     low, high = (None, None) if how is None else (how.low, how.high)
     where, is_text = f"clients.inputs.{tensor.name}", tensor.datatype == "BYTES"
-    if (low is not None and (is_text or tensor.datatype == "BOOL")) or (
-        how is not None and how.length is not None and not is_text
-    ):
-        what = "length is of BYTES" if low is None else "low and high are of numbers"
+    has_text = how is not None and (how.length is not None or how.text is not None)
+    if (low is not None and (is_text or tensor.datatype == "BOOL")) or (has_text and not is_text):
+        what = "length and text are of BYTES" if low is None else "low and high are of numbers"
         raise ScenarioError(f"{where}: {what}, and the input is {tensor.datatype}")
+    if is_text and how is not None and how.text is not None:
+        return objects([how.text.encode()] * prod(shape)).reshape(shape)
     if is_text:
         return _made_text(shape, rng, None if how is None else how.length)
     if tensor.datatype == "BF16":

@@ -29,6 +29,8 @@ from squall.cluster.progress import Screen
 from squall.cluster.remote.spawn import Handle, ask_all, spawn
 from squall.models.answer_function import function_answers, load_function
 from squall.models.reference import answers_to, made_requests, read_answers
+from squall.models.validation import SUFFIX as VALIDATION_SUFFIX
+from squall.models.validation import read_validation
 from squall.scenarios.config.clients.client import ClientConfig
 from squall.scenarios.config.clients.routing import CHOSEN_AT_SEND, RoutingConfig
 from squall.scenarios.config.scenario import Scenario
@@ -137,7 +139,9 @@ def expected_replies(
     spec = asked_of(scenario, next(iter(endpoints.values())).spec)
     rule = ValueRule(every, config.rtol, config.atol)
     if config.reference is not None:
-        return Expected(rule, *read_answers(Path(config.reference), spec, kinds))
+        path = Path(config.reference)
+        read = read_validation if path.suffix == VALIDATION_SUFFIX else read_answers
+        return Expected(rule, *read(path, spec, kinds))
     inputs, shapes = scenario.clients.inputs, scenario.model.shapes
     made = made_requests(spec, kinds, scenario.seed, shapes, inputs)
     requests = made if given is None else given.read()

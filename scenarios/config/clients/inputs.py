@@ -34,13 +34,14 @@ class InputConfig(Section):
     """How an input of the model is made where squall makes it, for each payload variant anew.
 
     `sizes`: of the dimensions that the model leaves open, in their order; `like`: the input whose sizes these are, too.
-    `length`: bytes of each element of a BYTES input. `low` and `high`: of numbers, both included for integers.
-    `present`: share of the variants that carry it, where the model calls it optional.
+    `length`: bytes of each element of a BYTES input, or `text`: what each of them is. `low` and `high`: of numbers,
+    both included for integers. `present`: share of the variants that carry it, where the model calls it optional.
     """
 
     sizes: Annotated[tuple[WholeLaw, ...] | None, BeforeValidator(_laws_listed), Field(min_length=1)] = None
     like: Text | None = None
     length: WholeLaw | None = None
+    text: Text | None = None
     low: Number | None = None
     high: Number | None = None
     present: Annotated[Number, Field(ge=0, le=1)] | None = None
@@ -53,8 +54,11 @@ class InputConfig(Section):
             raise ValueError(f"low {self.low:g} is above high {self.high:g}")
         if self.sizes is not None and self.like is not None:
             raise ValueError("has sizes of its own, or those of another input that it is like")
-        if self.length is not None and self.low is not None:
-            raise ValueError("length is of a BYTES input, low and high are of numbers")
+        if self.length is not None and self.text is not None:
+            raise ValueError("text has a length of its own, leave length out")
+        if (self.length is not None or self.text is not None) and self.low is not None:
+            what = "length" if self.text is None else "text"
+            raise ValueError(f"{what} is of a BYTES input, low and high are of numbers")
         laws = [*(self.sizes or ()), *([] if self.length is None else [self.length])]
         if any(isinstance(law, EmpiricalRows) and law.file is not None for law in laws):
             raise ValueError("a law from a file is for rows; use values and weights")

@@ -53,6 +53,13 @@ def test_a_variants_sizes_do_not_depend_on_its_rows_nor_on_other_inputs() -> Non
     assert make_inputs(spec_of(IDS), 3, 5, 7, made=made)["input_ids"].shape[0] == 3
 
 
+def test_a_text_that_is_stated_is_each_element_of_every_variant() -> None:
+    spec = spec_of(TensorSpec("TEXT", "BYTES", (2,)))
+    for variant in range(3):
+        array = make_inputs(spec, 2, variant, 7, made=made_of(TEXT={"text": "é b"}))["TEXT"]
+        assert array.tolist() == [["é b".encode()] * 2] * 2
+
+
 def test_text_has_the_length_asked_for_and_travels_with_it_in_front() -> None:
     spec = spec_of(TensorSpec("TEXT", "BYTES", (2,)))
     array = make_inputs(spec, 3, 0, 7, made=made_of(TEXT={"length": LAW}))["TEXT"]
@@ -152,7 +159,7 @@ NAMELESS = "is no input with sizes in clients.inputs"
         (IDS, {"input_id": {"sizes": LAW}}, "input_id: model m has no such input, did you mean 'input_ids'?"),
         (IDS, {"zz": {"sizes": LAW}}, "zz: model m has no such input, it has input_ids"),
         (TEXT, {"TEXT": {"low": 0, "high": 1}}, "TEXT: low and high are of numbers, and the input is BYTES"),
-        (("FP32", 1), {"A": {"length": 3}}, "A: length is of BYTES, and the input is FP32"),
+        (("FP32", 1), {"A": {"length": 3}}, "A: length and text are of BYTES, and the input is FP32"),
         (("BOOL", 1), {"A": {"low": 0, "high": 1}}, "A: low and high are of numbers, and the input is BOOL"),
         (("INT8", 1), {"A": {"low": 0, "high": 128}}, "A: 0 to 128 are no whole numbers that INT8 holds"),
         (("INT8", 1), {"A": {"low": 0.5, "high": 2}}, "A: 0.5 to 2 are no whole numbers that INT8 holds"),

@@ -145,6 +145,12 @@ def test_laws_of_inputs_are_written_as_they_were_given() -> None:
         ({"low": 1.0}, "clients.inputs.a: low and high go together"),
         ({"low": 2.0, "high": 1.0}, "clients.inputs.a: low 2 is above high 1"),
         (
+            {"low": 0.0, "high": 1.0, "text": "a"},
+            "clients.inputs.a: text is of a BYTES input, low and high",
+        ),
+        ({"text": "a", "length": 3}, "clients.inputs.a: text has a length of its own"),
+        ({"text": ""}, "clients.inputs.a.text: "),
+        (
             {"low": 0.0, "high": 1.0, "length": 3},
             "clients.inputs.a: length is of a BYTES input, low and high",
         ),
