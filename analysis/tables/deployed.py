@@ -109,6 +109,22 @@ class ServerScheduling:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ControlFacts:
+    """Models that were loaded and unloaded for the run."""
+
+    loading_ns: Annotated[Mapping[str, int], "what loading took until the model was ready, by model"] = field(
+        default_factory=dict
+    )
+    configured: Annotated[tuple[str, ...], "of these, with a configuration of the scenario's"] = ()
+    beside: Annotated[tuple[str, ...], "became ready with these, as steps of an ensemble do"] = ()
+    unloaded: Annotated[tuple[str, ...], "were ready before and were unloaded"] = ()
+    is_restored: Annotated[
+        bool | None, "all is as it was before the run; null: it was not to be put back, or not yet"
+    ] = None
+    left: Annotated[tuple[str, ...], LEFT_OUT, "what is otherwise than before, as sentences"] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
 class ServerFacts:
     """A server under load."""
 
@@ -141,6 +157,9 @@ class ServerFacts:
         LEFT_OUT,
         Since(5),
         "age of its oldest process before the load, where that can be looked at",
+    ] = None
+    control: Annotated[
+        ControlFacts | None, LEFT_OUT, Since(5), "of a scenario with `server.control`, what it changed"
     ] = None
 
 

@@ -6,6 +6,7 @@ import os
 import socket
 import urllib.parse
 
+from squall.cluster.control.controlled import refuse_control, under_load
 from squall.cluster.driver.client_workers import expand_headers
 from squall.cluster.driver.payloads.packing import GivenRequests
 from squall.cluster.driver.payloads.wires import asked_of
@@ -15,6 +16,7 @@ from squall.models.answer_function import load_function
 from squall.models.made import make_inputs
 from squall.models.spec import ModelSpec
 from squall.scenarios.config.scenario import Scenario
+from squall.scenarios.config.servers import ServerConfig
 from squall.scenarios.errors import TargetError
 from squall.scenarios.plan.closed import ClosedPlan
 from squall.scenarios.plan.plan import Plan
@@ -46,11 +48,19 @@ def check_before_ray(scenario: Scenario, plan: Plan | ClosedPlan, is_local: bool
         load_function(check.function)
     server_addresses(scenario)
     for entry in scenario.server_entries() or ():
-        if entry.url is not None:
+        if entry.url is not None and may_be_asked(scenario, entry):
             refuse_payloads(scenario, plan, attach(scenario.model, entry, tls_of(scenario, entry)).spec)
-        elif is_local:
+        elif entry.url is None and is_local:
             refuse_no_model(scenario.model)
             free_ports(entry)
+
+
+def may_be_asked(scenario: Scenario, server: ServerConfig) -> bool:
+    """Whether the server at `server.url` has the models under load now, as the run is to have them; not where they are
+    yet to be loaded, which is for the run itself. Raises TargetError where that cannot be."""
+    if server.control is None:
+        return True
+    return refuse_control(server.control, under_load(scenario), server, tls_of(scenario, server))
 
 
 def refuse_payloads(scenario: Scenario, plan: Plan | ClosedPlan, spec: ModelSpec) -> None:

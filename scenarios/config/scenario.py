@@ -40,6 +40,7 @@ from squall.scenarios.config.servers import (
     alike,
     refuse_bad_servers,
     refuse_tls_without_its_server,
+    refuse_unloaded,
     with_shared_keys,
     without_shared_keys,
 )
@@ -207,6 +208,7 @@ class Scenario(Section):
         for where, server in self._named_servers():
             self._refuse_session_elsewhere(where, server)
             refuse_tls_without_its_server(self.clients.tls, self.clients.protocol, where, server)
+            refuse_unloaded([self.model.name], where, server)
             self._refuse_close_recordings(server)
         check = self.clients.check
         if check is not None and check.is_of_zoo and self.model.repository is not None:
