@@ -18,8 +18,20 @@ from squall.scenarios.config.servers import ControlConfig, ServerConfig
 from squall.scenarios.errors import TargetError
 from squall.scenarios.units import NS_PER_S
 
-LOGS = "logs/control-*.log"
-"""In the run directory, of servers whose driver was killed: what came of putting their models back."""
+_LOGS, _PREFIX = "logs", "control-"
+
+
+def log_of(run_dir: Path, server: str) -> Path:
+    """Where it is told what came of putting the models of that server back, where the driver was killed."""
+    return run_dir / _LOGS / f"{_PREFIX}{server}.log"
+
+
+def told_by_watches(run_dir: Path) -> list[str]:
+    """That, of each server."""
+    files = sorted((run_dir / _LOGS).glob(f"{_PREFIX}*.log"))
+    return [
+        f"{file.stem.removeprefix(_PREFIX)}: {file.read_text(encoding='utf-8').strip()}" for file in files
+    ]
 
 
 def under_load(scenario: Scenario) -> tuple[str, ...]:

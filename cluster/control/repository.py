@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 import time
 import urllib.parse
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from squall.actors.net.triton_control import Control, ControlError
@@ -24,10 +24,14 @@ Config = dict[str, Any]
 class Repository:
     """That of the server behind `control`; `where` names it in errors. Every wait ends after `timeout_s`."""
 
-    def __init__(self, control: Control, where: str, timeout_s: float) -> None:
+    def __init__(
+        self, control: Control, where: str, timeout_s: float, pause: Callable[[float], None] = time.sleep
+    ) -> None:
+        """`pause`: between two looks, for so many seconds."""
         self.where = where
         self._control = control
         self._timeout_s = timeout_s
+        self._pause = pause
 
     def refuse_other_mode(self) -> None:
         """Raises TargetError where models cannot be loaded and unloaded: asked of a model that is not there, of which
@@ -77,8 +81,8 @@ class Repository:
 
     def settle(self, names: Collection[str]) -> None:
         """Waits until none of them is on its way. Raises TargetError where one is for too long."""
-        until = time.monotonic() + self._timeout_s
-        while True:
+        n_looks = int(self._timeout_s / _POLL_S) + 2
+        for left in reversed(range(n_looks)):
             moving = [
                 f"{one['name']} is still {one['state']}"
                 for one in self.index()
@@ -86,9 +90,9 @@ class Repository:
             ]
             if not moving:
                 return
-            if time.monotonic() > until:
+            if not left:
                 raise TargetError(f"{self.where}: {moving[0]} after {self._timeout_s:g} s")
-            time.sleep(_POLL_S)
+            self._pause(_POLL_S)
 
     def _call(self, name: str, verb: str, body: bytes = b"") -> None:
         try:
