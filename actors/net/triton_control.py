@@ -36,10 +36,13 @@ class Control:
     `tls` holds where the URL is https; None: the system's authorities.
     """
 
-    def __init__(self, url: str, tls: TlsSettings | None = None, timeout_s: float = _TIMEOUT_S) -> None:
-        """Connects with the first request; `timeout_s`: for each step of one. Raises OSError for files of TLS that
-        cannot be used."""
+    def __init__(self, url: str, tls: TlsSettings | None = None, timeout_s: float | None = None) -> None:
+        """Connects with the first request; `timeout_s`: for each step of one, 5 unless told.
+
+        Raises OSError for files of TLS that cannot be used.
+        """
         host, port = authority(url)
+        timeout_s = _TIMEOUT_S if timeout_s is None else timeout_s
         if urllib.parse.urlsplit(url).scheme == "https":
             tls = tls or TlsSettings()
             self._connection: http.client.HTTPConnection = _TlsConnection(

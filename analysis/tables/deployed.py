@@ -112,9 +112,9 @@ class ServerScheduling:
 class ControlFacts:
     """Models that were loaded and unloaded for the run."""
 
-    loading_ns: Annotated[Mapping[str, int], "what loading took until the model was ready, by model"] = field(
-        default_factory=dict
-    )
+    loading_ns: Annotated[
+        Mapping[str, int], "what loading took, all of it, until the model was ready, by model"
+    ] = field(default_factory=dict)
     configured: Annotated[tuple[str, ...], "of these, with a configuration of the scenario's"] = ()
     beside: Annotated[tuple[str, ...], "became ready with these, as steps of an ensemble do"] = ()
     unloaded: Annotated[tuple[str, ...], "were ready before and were unloaded"] = ()

@@ -82,16 +82,21 @@ def apply(
         if taken_ns is not None:
             loading_ns[name] = taken_ns
             say(told_loaded(name, taken_ns))
-        beside = [other for other in repository.ready() if other not in before and other not in undo.touched]
-        if beside:  # what an ensemble needs
-            undo = replace(undo, touched=(*undo.touched, *beside))
-            tell(undo)
+        undo = _with_steps(undo, repository, name)
+        tell(undo)
     return ControlFacts(
         loading_ns=loading_ns,
         configured=tuple(name for name in loading_ns if wanted[name].has_changes),
-        beside=tuple(name for name in undo.touched if name not in (*unloading, *changing)),
+        beside=tuple(undo.touched[len(unloading) + len(changing) :]),
         unloaded=tuple(unloading),
     )
+
+
+def _with_steps(undo: Undo, repository: Repository, name: str) -> Undo:
+    """Steps of an ensemble that became ready with it are to be put back too."""
+    steps = repository.steps(name)
+    beside = [one for one in steps if one not in undo.ready and one not in undo.touched]
+    return replace(undo, touched=(*undo.touched, *beside))
 
 
 def told_loaded(name: str, taken_ns: int) -> str:
@@ -100,14 +105,14 @@ def told_loaded(name: str, taken_ns: int) -> str:
 
 
 def _load(repository: Repository, name: str, how: LoadSettings, is_ready: bool) -> int | None:
-    """ns that its last load took; None where it is ready as it is wanted. A configuration of one's own stands on the
-    one that the server has of it."""
+    """ns that loading took; None where it is ready as it is wanted. A configuration of one's own stands on the one that
+    the server has of it, which it tells of models that are ready alone: so one that is not is loaded twice."""
     taken_ns = None if is_ready else repository.load(name)
     if not how.has_changes:
         return taken_ns
     found = repository.config(name)
     changed = changed_config(found, how)
-    return taken_ns if changed == found else repository.load(name, changed)
+    return taken_ns if changed == found else (taken_ns or 0) + repository.load(name, changed)
 
 
 def changed_config(config: Config, how: LoadSettings) -> Config:

@@ -13,7 +13,6 @@ from squall.analysis.tables.deployed import ControlFacts
 from squall.cluster.control.changes import Undo, apply, names_wanted, refuse_unknown, restore
 from squall.cluster.control.repository import Repository
 from squall.cluster.control.watch import ControlWatch, Where
-from squall.scenarios.config.scenario import Scenario
 from squall.scenarios.config.servers import ControlConfig, ServerConfig
 from squall.scenarios.errors import TargetError
 from squall.scenarios.units import NS_PER_S
@@ -34,11 +33,6 @@ def told_by_watches(run_dir: Path) -> list[str]:
     ]
 
 
-def under_load(scenario: Scenario) -> tuple[str, ...]:
-    """Models that the load goes to."""
-    return (scenario.model.name,)
-
-
 def refuse_control(
     config: ControlConfig, models: Sequence[str], server: ServerConfig, tls: TlsSettings | None
 ) -> bool:
@@ -52,8 +46,8 @@ def refuse_control(
         repository.refuse_other_mode()
         refuse_unknown(repository, [*names_wanted(config, models), *config.unload])
         ready = repository.ready()
-    return all(name in ready and not config.load[name].has_changes if name in config.load else name in ready
-               for name in models)  # fmt: skip
+    unchanged = (name for name in models if name not in config.load or not config.load[name].has_changes)
+    return set(models) <= ready.keys() & set(unchanged)
 
 
 def where_of(server: ServerConfig, tls: TlsSettings | None) -> Where:
@@ -69,11 +63,10 @@ def _control(where: Where) -> Control:
         raise TargetError(f"no Triton is ready at {where.url}: {error}") from error
 
 
-def load_own(
-    control: Control, where: str, config: ControlConfig, models: Sequence[str], timeout_s: float
-) -> ControlFacts:
-    """The same for a server of squall's own, which ends with the run. Raises TargetError."""
-    return apply(Repository(control, where, timeout_s), config, models, lambda _: None, lambda _: None)
+def load_own(control: Control, config: ControlConfig, timeout_s: float) -> ControlFacts:
+    """What a server of squall's own, which has the model under load and ends with the run, loads beside. Raises
+    TargetError."""
+    return apply(Repository(control, "Triton", timeout_s), config, (), lambda _: None, lambda _: None)
 
 
 class Controlled:

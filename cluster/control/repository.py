@@ -64,6 +64,17 @@ class Repository:
             raise TargetError(f"{self.where} does not tell the configuration of {name}")
         return found
 
+    def steps(self, name: str) -> tuple[str, ...]:
+        """Models that the server loads with an ensemble, each once; empty of another model. Raises TargetError."""
+        found = dict[str, None]()
+        waiting = [name]
+        while waiting:
+            scheduling = self.config(waiting.pop()).get("ensemble_scheduling") or {}
+            steps = [str(one["model_name"]) for one in scheduling.get("step") or ()]
+            waiting += [one for one in steps if one not in found]
+            found |= dict.fromkeys(steps)
+        return tuple(found)
+
     def load(self, name: str, config: Config | None = None) -> int:
         """Loads it, with `config` in place of its repository's; ns until that had happened. Raises TargetError with
         Triton's reason."""

@@ -12,7 +12,7 @@ from squall.analysis.clocks.track import ClockTrack
 from squall.analysis.storage.store import RunStore
 from squall.analysis.tables.deployed import ControlFacts, ServerFacts, ServerScheduling
 from squall.cluster.control.changes import told_loaded
-from squall.cluster.control.controlled import Controlled, log_of, under_load, where_of
+from squall.cluster.control.controlled import Controlled, log_of, where_of
 from squall.cluster.driver.collectors.observed import ELSEWHERE, Collectors
 from squall.cluster.driver.collectors.server_libraries import ServerLibraries
 from squall.cluster.node.agent import NodeAgent
@@ -117,7 +117,7 @@ class DeployedServer:
                 where = where_of(entry, tls_of(scenario, entry))
                 log = log_of(self._run_dir, self.name)
                 self._controlled = Controlled(entry.control, where, log)
-                self._controlled.begin(under_load(scenario), self._screen.step)
+                self._controlled.begin(scenario.names_under_load, self._screen.step)
             self._endpoint = attach(scenario.model, entry, tls_of(scenario, entry))
             if self.collectors.is_on("nsys"):
                 self.agent.call(NodeAgent.attach_profiler, scenario.profile)

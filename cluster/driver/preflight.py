@@ -6,7 +6,7 @@ import os
 import socket
 import urllib.parse
 
-from squall.cluster.control.controlled import refuse_control, under_load
+from squall.cluster.control.controlled import refuse_control
 from squall.cluster.driver.client_workers import expand_headers
 from squall.cluster.driver.payloads.packing import GivenRequests
 from squall.cluster.driver.payloads.wires import asked_of
@@ -60,7 +60,7 @@ def may_be_asked(scenario: Scenario, server: ServerConfig) -> bool:
     yet to be loaded, which is for the run itself. Raises TargetError where that cannot be."""
     if server.control is None:
         return True
-    return refuse_control(server.control, under_load(scenario), server, tls_of(scenario, server))
+    return refuse_control(server.control, scenario.names_under_load, server, tls_of(scenario, server))
 
 
 def refuse_payloads(scenario: Scenario, plan: Plan | ClosedPlan, spec: ModelSpec) -> None:

@@ -322,7 +322,7 @@ class TritonServer:
         config, timeout_s = self._server.control, self._server.start_timeout_ns / NS_PER_S
         if config is not None:
             with closing(Control(url, timeout_s=timeout_s)) as control:
-                self.control = load_own(control, "Triton", config, (self._model.name,), timeout_s)
+                self.control = load_own(control, config, timeout_s)
 
     def _is_own(self, control: Control) -> bool:
         """Whether the one who answers is not another's server, which took the port while ours was loading."""

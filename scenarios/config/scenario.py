@@ -208,7 +208,7 @@ class Scenario(Section):
         for where, server in self._named_servers():
             self._refuse_session_elsewhere(where, server)
             refuse_tls_without_its_server(self.clients.tls, self.clients.protocol, where, server)
-            refuse_unloaded([self.model.name], where, server)
+            refuse_unloaded(self.names_under_load, where, server)
             self._refuse_close_recordings(server)
         check = self.clients.check
         if check is not None and check.is_of_zoo and self.model.repository is not None:
@@ -220,6 +220,11 @@ class Scenario(Section):
         self._refuse_strange_promises()
         self._refuse_named_entries()
         return self
+
+    @property
+    def names_under_load(self) -> tuple[str, ...]:
+        """Models that the load goes to."""
+        return (self.model.name,)
 
     def rows_of(self, phase: PhaseConfig) -> RowsConfig:
         """How many rows the requests of a phase carry: its own law, else that of the clients."""

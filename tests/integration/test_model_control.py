@@ -167,6 +167,7 @@ def test_a_driver_that_is_killed_leaves_the_models_as_they_were(joined: Bench, w
     assert f"server-0: {told}" in joined.store().manifest.notes
 
 
+@pytest.mark.long
 def test_a_model_that_does_not_load_ends_the_run_with_its_reason_and_the_others_are_put_back(
     alone: Bench, watched: Watched
 ) -> None:

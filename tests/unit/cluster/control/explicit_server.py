@@ -13,7 +13,7 @@ EXPLICIT_ONLY = "explicit model load / unload is not allowed if polling is enabl
 
 
 class ExplicitServer:
-    """`configs`: of the models in its repository; `steps`: what an ensemble loads beside itself; `broken`: models that
+    """`configs`: of the models in its repository; an ensemble loads its steps; `broken`: models that
     do not load; `stuck`: models that stay on their way once they are unloaded. Like Triton 2.51 it keeps a
     configuration that a load brought until the model is unloaded."""
 
@@ -22,7 +22,6 @@ class ExplicitServer:
     ) -> None:
         self.configs = configs
         self.loaded: dict[str, dict[str, Any]] = {name: deepcopy(configs[name]) for name in ready}
-        self.steps: dict[str, tuple[str, ...]] = {}
         self.broken: set[str] = set()
         self.stuck: set[str] = set()
         self.calls: list[str] = []
@@ -47,11 +46,15 @@ class ExplicitServer:
         if name not in self.configs or name in self.broken:
             raise refusal(400, f"failed to load '{name}', no such\nluck")
         given = json.loads(body)["parameters"]["config"] if body else None
-        for one in (*self.steps.get(name, ()), name):
-            self.loaded.setdefault(one, deepcopy(self.configs[one]))
+        self._load(name)
         if given is not None:
             self.loaded[name] = json.loads(given)
         return b""
+
+    def _load(self, name: str) -> None:
+        self.loaded.setdefault(name, deepcopy(self.configs[name]))
+        for step in self.configs[name].get("ensemble_scheduling", {}).get("step", ()):
+            self._load(step["model_name"])
 
     def ask_json(self, path: str, *_: str) -> Any:
         if path != "/v2/repository/index":

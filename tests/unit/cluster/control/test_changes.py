@@ -67,6 +67,8 @@ def test_a_configuration_of_ones_own_stands_on_the_server_s_and_goes_again() -> 
         "b": {"name": "b", "max_batch_size": 2, "instance_group": [GROUP]},
     }
     assert facts.configured == ("a", "b")
+    assert server.calls == ["load a", "load b", "load b"]
+    assert facts.loading_ns["b"] > 0
     assert restore(repository_of(server), undo) == []
     assert server.loaded == before
 
@@ -81,7 +83,9 @@ def test_what_is_as_it_is_wanted_is_not_loaded_again() -> None:
 
 def test_steps_that_an_ensemble_brings_go_with_it() -> None:
     server = server_with("a")
-    server.steps["e"] = ("c", "d", "a")
+    for name, steps in {"e": ("c", "a"), "c": ("d",)}.items():
+        ensemble = {"ensemble_scheduling": {"step": [{"model_name": one} for one in steps]}}
+        server.configs[name] = {**CONFIGS[name], **ensemble}
     facts, undo, _ = applied(server, {}, "e")
     assert facts.beside == ("c", "d")
     assert restore(repository_of(server), undo) == []
