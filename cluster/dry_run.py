@@ -18,7 +18,7 @@ from squall.cluster.driver.client_workers import seats_of
 from squall.cluster.driver.intent import describe_plan, refuse_empty
 from squall.cluster.driver.payloads.packing import GivenRequests, check_without_spec, one_spec
 from squall.cluster.driver.payloads.wires import asked_of
-from squall.cluster.driver.preflight import server_addresses
+from squall.cluster.driver.preflight import may_be_asked, server_addresses
 from squall.cluster.interrupts import Interrupts
 from squall.cluster.node.endpoint import Endpoint, attach, tls_of
 from squall.cluster.placement import Placement, place
@@ -105,7 +105,7 @@ def dry_run(scenario: Scenario, ray_address: str | None, interrupts: Interrupts)
     endpoints = [
         attach(scenario.models_at(f"server-{number}"), one, tls_of(scenario, one))
         for number, one in enumerate(entries or ())
-        if one.url is not None
+        if one.url is not None and may_be_asked(scenario, number, one)
     ]
     specs = [_spec(one, endpoints) for one in scenario.each_model()]
     with interrupts.allowed(), Session(ray_address) as session:

@@ -33,8 +33,8 @@ def make_input(
     """A random tensor of `rows` rows (None: no batch dimension).
 
     Floats are standard normal, integers uniform in 0..99, booleans fair, where `how` does not say their range; bytes
-    are letters and spaces, 16 where it does not say their length. BF16 is the upper half of FP32. Raises ScenarioError
-    where `how` does not suit the datatype.
+    are letters and spaces, 16 where it does not say their length, or the text that it says. BF16 is the upper half of
+    FP32. Raises ScenarioError where `how` does not suit the datatype.
     """
     shape = tensor.dims if rows is None else (rows, *tensor.dims)
     low, high = (None, None) if how is None else (how.low, how.high)

@@ -22,7 +22,12 @@ def authority(url: str) -> tuple[str, int]:
 
 
 class ControlError(OSError):
-    """The server did not answer with status 200; the text says what it did, in a few words."""
+    """The server did not answer with status 200; the text says what it did, in a few words.
+
+    `reason`: what Triton says why, empty where it says nothing.
+    """
+
+    reason = ""
 
 
 class Control:
@@ -31,16 +36,20 @@ class Control:
     `tls` holds where the URL is https; None: the system's authorities.
     """
 
-    def __init__(self, url: str, tls: TlsSettings | None = None) -> None:
-        """Connects with the first request. Raises OSError for files of TLS that cannot be used."""
+    def __init__(self, url: str, tls: TlsSettings | None = None, timeout_s: float | None = None) -> None:
+        """Connects with the first request; `timeout_s`: for each step of one, 5 unless told.
+
+        Raises OSError for files of TLS that cannot be used.
+        """
         host, port = authority(url)
+        timeout_s = _TIMEOUT_S if timeout_s is None else timeout_s
         if urllib.parse.urlsplit(url).scheme == "https":
             tls = tls or TlsSettings()
             self._connection: http.client.HTTPConnection = _TlsConnection(
-                host, port, tls.context("http/1.1"), tls.server_name or host
+                host, port, tls.context("http/1.1"), tls.server_name or host, timeout_s
             )
         else:
-            self._connection = http.client.HTTPConnection(host, port, timeout=_TIMEOUT_S)
+            self._connection = http.client.HTTPConnection(host, port, timeout=timeout_s)
 
     def ask(self, path: str, method: str = "GET", body: bytes | None = None) -> bytes:
         """The body of the answer. Raises ControlError where there is none or its status is not 200."""
@@ -79,15 +88,19 @@ class Control:
         reply = self._connection.getresponse()
         answer = reply.read()
         if reply.status != http.client.OK:
-            raise ControlError(f"status {reply.status}")
+            error = ControlError(f"status {reply.status}")
+            error.reason = _reason(answer)
+            raise error
         return answer
 
 
 class _TlsConnection(http.client.HTTPConnection):
     """HTTPS with a server name of its own; Python's takes the host."""
 
-    def __init__(self, host: str, port: int, context: ssl.SSLContext, server_name: str) -> None:
-        super().__init__(host, port, timeout=_TIMEOUT_S)
+    def __init__(
+        self, host: str, port: int, context: ssl.SSLContext, server_name: str, timeout_s: float
+    ) -> None:
+        super().__init__(host, port, timeout=timeout_s)
         self._context = context
         self._server_name = server_name
 
@@ -114,6 +127,14 @@ class _TlsConnection(http.client.HTTPConnection):
             ):  # TLS 1.3 refuses a client only now: reading raises what the server said
                 self.sock.recv(1)
             raise
+
+
+def _reason(answer: bytes) -> str:
+    """Of Triton's `{"error": …}`, in one line."""
+    try:
+        return " ".join(str(json.loads(answer)["error"]).split())
+    except (ValueError, KeyError, TypeError):
+        return ""
 
 
 def _words(error: OSError) -> str:

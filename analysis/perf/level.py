@@ -10,8 +10,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from squall.analysis.perf.rows import EndedRequests
 from squall.analysis.perf.windows import Window, latency_ns, percentiles_ns
 from squall.analysis.storage.store import RunStore
+from squall.scenarios.units import NS_PER_S
 
 PERCENTILES = (50, 90, 95, 99)
 """Always told; beside them the one that was asked for."""
@@ -54,10 +56,11 @@ class LevelFigures:
     """Of the windows that count, as one. Times in ns; latency is service time: from the send to the last byte of the
     reply.
 
-    `level`: users, or requests a second. `latency_mean_ns`, `latency_std_ns` and `receive_mean_ns` of requests that
-    succeeded; percentiles count failed ones as infinitely slow. `response_ns`: the same percentiles from the scheduled
-    instant, and `send_lag_p99_ns`: None of a closed loop. `server`: by model, the one under load first; empty where
-    Triton told nothing. `pass_hz` and `pass_latency_ns`: of every window that was looked at.
+    `level`: users, or requests a second. `n_sequences`, `sequence_hz`: that ended, None where requests are of none;
+    `response_hz`: of a decoupled model, None of any other. `latency_mean_ns`, `latency_std_ns` and `receive_mean_ns` of
+    requests that succeeded; percentiles count failed ones as infinitely slow. `response_ns`: the same percentiles from
+    the scheduled instant, and `send_lag_p99_ns`: None of a closed loop. `server`: by model, the one under load first;
+    empty where Triton told nothing. `pass_hz` and `pass_latency_ns`: of every window that was looked at.
     """
 
     level: float
@@ -76,6 +79,9 @@ class LevelFigures:
     pass_hz: tuple[float, ...]
     pass_latency_ns: tuple[float, ...]
     first_counted: int
+    n_sequences: int | None = None
+    sequence_hz: float | None = None
+    response_hz: float | None = None
 
 
 def level_figures(
@@ -93,6 +99,9 @@ def level_figures(
     ok_ns = service_ns[requests.is_ok]
     shown = sorted({*PERCENTILES, *([] if percentile is None else [percentile])})
     response, lag = None, None
+    seconds = (counted.end_ns - counted.start_ns) / NS_PER_S
+    ends = requests.ends_sequence
+    n_sequences = None if ends is None else int(np.count_nonzero(ends & requests.is_ok))
     if requests.scheduled_ns is not None:
         response = dict(
             zip(shown, percentiles_ns(requests.done_ns - requests.scheduled_ns, requests, shown), strict=True)
@@ -117,7 +126,21 @@ def level_figures(
         pass_hz=tuple(window.throughput_hz(rows) for window in windows),
         pass_latency_ns=tuple(latency_ns(window.requests, percentile) for window in windows),
         first_counted=first_counted,
+        n_sequences=n_sequences,
+        sequence_hz=None if n_sequences is None else n_sequences / seconds,
+        response_hz=_n_responses(requests) / seconds if _is_decoupled(store) else None,
     )
+
+
+def _is_decoupled(store: RunStore) -> bool:
+    """Whether the model under load is, or a step of it."""
+    servers = store.manifest.servers.values()
+    return any(not {one.model, *one.steps}.isdisjoint(one.decoupled) for one in servers)
+
+
+def _n_responses(requests: EndedRequests) -> int:
+    """To requests that succeeded."""
+    return 0 if requests.responses is None else int(np.sum(requests.responses.n[requests.is_ok]))
 
 
 def server_figures(store: RunStore, counted: Window) -> dict[str, ServerFigures]:

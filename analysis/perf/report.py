@@ -53,8 +53,10 @@ def _row(figures: LevelFigures, options: ReportOptions, has_server: bool) -> dic
     row = {
         "Concurrency" if options.mode == "concurrency" else "Request Rate": number(figures.level),
         "Inferences/Second": number(figures.throughput_hz),
-        "Client Send": "0",
     }
+    if figures.response_hz is not None:
+        row["Response Throughput"] = number(figures.response_hz)
+    row["Client Send"] = "0"
     if has_server:
         own = next(iter(figures.server.values()), None)
         row |= dict.fromkeys(_SERVER_COLUMNS, "") if own is None else _server(figures, own)
@@ -120,8 +122,17 @@ def _experiment(one: Experiment) -> dict[str, Any]:
 def _requests(requests: EndedRequests) -> list[Mapping[str, Any]]:
     """Those that succeeded, in the order in which they ended; UTC ns. Tensors are not kept, so that those are empty."""
     ok = requests.is_ok
-    stamps = zip(requests.sent_ns[ok].tolist(), requests.done_ns[ok].tolist(), strict=True)
+    responses = requests.responses
+    if responses is None:
+        ends = [[done] for done in requests.done_ns[ok].tolist()]
+    else:
+        ends = responses.part(lambda values: values[ok]).lists_ns()
     return [
-        {"timestamp": sent, "request_inputs": {}, "response_timestamps": [done], "response_outputs": [{}]}
-        for sent, done in stamps
+        {
+            "timestamp": sent,
+            "request_inputs": {},
+            "response_timestamps": at,
+            "response_outputs": [{}] * len(at),
+        }
+        for sent, at in zip(requests.sent_ns[ok].tolist(), ends, strict=True)
     ]

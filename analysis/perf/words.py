@@ -90,7 +90,12 @@ def _passes(figures: LevelFigures, percentile: int | None) -> list[str]:
 
 
 def _client(figures: LevelFigures, percentile: int | None, is_grpc: bool, is_verbose: bool) -> list[str]:
-    lines = [f"Request count: {figures.n_requests}", f"Throughput: {number(figures.throughput_hz)} infer/sec"]
+    lines = [f"Request count: {figures.n_requests}"]
+    if figures.n_sequences is not None and figures.sequence_hz is not None:
+        lines.append(f"Sequence count: {figures.n_sequences} ({number(figures.sequence_hz)} seq/sec)")
+    lines.append(f"Throughput: {number(figures.throughput_hz)} infer/sec")
+    if figures.response_hz is not None:
+        lines.append(f"Response Throughput: {number(figures.response_hz)} infer/sec")
     if figures.n_failed:
         share = 100 * figures.n_failed / figures.n_requests
         lines.append(

@@ -121,6 +121,22 @@ class ModelFacts:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ControlFacts:
+    """Models that were loaded and unloaded for the run."""
+
+    loading_ns: Annotated[
+        Mapping[str, int], "what loading took, all of it, until the model was ready, by model"
+    ] = field(default_factory=dict)
+    configured: Annotated[tuple[str, ...], "of these, with a configuration of the scenario's"] = ()
+    beside: Annotated[tuple[str, ...], "became ready with these, as steps of an ensemble do"] = ()
+    unloaded: Annotated[tuple[str, ...], "were ready before and were unloaded"] = ()
+    is_restored: Annotated[
+        bool | None, "all is as it was before the run; null: it was not to be put back, or not yet"
+    ] = None
+    left: Annotated[tuple[str, ...], LEFT_OUT, "what is otherwise than before, as sentences"] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
 class ServerFacts:
     """A server under load. `model`, `version`, `steps` and `batch_record` are of the first model under load there."""
 
@@ -153,6 +169,9 @@ class ServerFacts:
         LEFT_OUT,
         Since(5),
         "age of its oldest process before the load, where that can be looked at",
+    ] = None
+    control: Annotated[
+        ControlFacts | None, LEFT_OUT, Since(5), "of a scenario with `server.control`, what it changed"
     ] = None
     others: Annotated[
         tuple[ModelFacts, ...], LEFT_OUT, Since(5), "further models under load there, in the scenario's order"

@@ -38,6 +38,8 @@ from squall.cluster.remote.spawn import Handle, ask_all, spawn
 from squall.models.answer_function import function_answers, function_responses, load_function
 from squall.models.reference import Kind, answers_to, made_requests, read_answers, read_responses
 from squall.models.spec import ModelSpec
+from squall.models.validation import SUFFIX as VALIDATION_SUFFIX
+from squall.models.validation import read_validation
 from squall.scenarios.config.clients.check import ValueCheckConfig
 from squall.scenarios.config.clients.client import ClientConfig
 from squall.scenarios.config.clients.routing import CHOSEN_AT_SEND, RoutingConfig
@@ -171,7 +173,10 @@ def _answers(
     """The right outputs of the one model of a scenario, and the sha256 of what they come from where that is a file."""
     if config.reference is not None:
         path = Path(config.reference)
-        return read_responses(path, spec, kinds) if is_streamed else read_answers(path, spec, kinds)
+        if path.suffix != VALIDATION_SUFFIX:
+            return read_responses(path, spec, kinds) if is_streamed else read_answers(path, spec, kinds)
+        found, sha256 = read_validation(path, spec, kinds)
+        return (_as_responses(found) if is_streamed else found), sha256
     made = made_requests(spec, kinds, one.seed, one.model.shapes, one.clients.inputs)
     requests = made if given is None else given.read()
     if config.function is not None:
@@ -182,7 +187,12 @@ def _answers(
         return function_answers(function, spec, requests), function.sha256
     screen.step(f"computing the answers to {len(kinds)} payloads of {spec.name}")
     answers = answers_to(spec, one.model.settings, requests)
-    return ({kind: (outputs,) for kind, outputs in answers.items()} if is_streamed else answers), None
+    return (_as_responses(answers) if is_streamed else answers), None
+
+
+def _as_responses(answers: Mapping[Kind, Outputs]) -> Answers:
+    """Of streams of one response each."""
+    return {kind: (outputs,) for kind, outputs in answers.items()}
 
 
 def _spec_of(model: str, endpoints: Mapping[str, Endpoint]) -> ModelSpec:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Sequence
 from concurrent.futures import Future
+from pathlib import Path
 
 from squall.actors.doctor.tools import GPU_MEND, NSYS_MEND
 from squall.analysis.clocks.track import ClockTrack
 from squall.analysis.storage.store import RunStore
-from squall.analysis.tables.deployed import ModelFacts, ServerFacts, ServerScheduling
+from squall.analysis.tables.deployed import ControlFacts, ModelFacts, ServerFacts, ServerScheduling
 from squall.analysis.wording import names_text
+from squall.cluster.control.changes import told_loaded
+from squall.cluster.control.controlled import Controlled, log_of, where_of
 from squall.cluster.driver.collectors.observed import ELSEWHERE, Collectors
 from squall.cluster.driver.collectors.server_libraries import ServerLibraries
 from squall.cluster.node.agent import NodeAgent
@@ -39,6 +42,7 @@ class DeployedServer:
         host: Handle[NodeAgent],
         scenario: Scenario,
         screen: Screen,
+        run_dir: Path,
     ) -> None:
         """`site`: that of `agent`, as `squall.cluster.driver.nodes.Nodes` has it."""
         self.name = seat.name
@@ -53,8 +57,11 @@ class DeployedServer:
         self._host = host
         self._scenario = scenario
         self._screen = screen
+        self._run_dir = run_dir
         self._starting: Future[Endpoint] | None = None
         self._endpoint: Endpoint | None = None
+        self._controlled: Controlled | None = None
+        self._own_control: ControlFacts | None = None
 
     @property
     def endpoint(self) -> Endpoint:
@@ -108,6 +115,11 @@ class DeployedServer:
         scenario, entry = self._scenario, self._seat.entry
         if entry.url is not None:
             self._screen.step(f"attaching to {entry.url}")
+            if entry.control is not None:
+                where = where_of(entry, tls_of(scenario, entry))
+                log = log_of(self._run_dir, self.name)
+                self._controlled = Controlled(entry.control, where, log)
+                self._controlled.begin([one.name for one in self._models], self._screen.step)
             self._endpoint = attach(self._models, entry, tls_of(scenario, entry))
             if self.collectors.is_on("nsys"):
                 self.agent.call(NodeAgent.attach_profiler, scenario.profile)
@@ -134,6 +146,10 @@ class DeployedServer:
             if reason is not None:
                 self.collectors.lose("nsys", reason, "squall doctor tries a recording on its own")
             self.libraries.confirm(self.agent)
+            if self._seat.entry.control is not None:
+                self._own_control = self.agent.call(NodeAgent.server_control) or ControlFacts()
+                for model, taken_ns in self._own_control.loading_ns.items():
+                    self._screen.step(told_loaded(model, taken_ns))
         found, name = self.endpoint, f"{self.name}: " if self._scenario.servers is not None else ""
         served = names_text([one.spec.name for one in found.models])
         self._screen.step(f"{name}Triton {found.server_version} ({found.source}) serves {served}")
@@ -164,7 +180,19 @@ class DeployedServer:
             uptime_ns=self.agent.call(NodeAgent.server_uptime_ns, self._foreign_port)
             if self.is_here
             else None,
+            control=self.control,
         )
+
+    @property
+    def control(self) -> ControlFacts | None:
+        """What was loaded and unloaded for the run, and whether it has been put back; None where nothing is asked."""
+        return self._own_control if self._controlled is None else self._controlled.facts
+
+    def restore_models(self) -> list[str]:
+        """Puts the models of a server at a url back; what could not be, as sentences. Raises nothing."""
+        if self._controlled is None:
+            return []
+        return [f"{self.name}: {one}" for one in self._controlled.restore()]
 
     @property
     def _foreign_port(self) -> int | None:

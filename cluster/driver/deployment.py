@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 from squall.actors.load.shared_memory import unregister_all
@@ -32,7 +33,7 @@ from squall.cluster.placement import Node, Placement
 from squall.cluster.progress import Screen
 from squall.cluster.remote.spawn import ask_all, end_all, wait_all
 from squall.scenarios.config.scenario import Scenario
-from squall.scenarios.errors import ClusterError
+from squall.scenarios.errors import ClusterError, StoreError
 from squall.scenarios.plan.closed import ClosedPlan
 from squall.scenarios.plan.plan import PhaseSpan, Plan
 
@@ -61,7 +62,9 @@ class Deployment:
         for seat in placement.servers:
             site = sites[seat.name]
             agent, host = self.nodes.agents[site], self.nodes.hosts[seat.node.label]
-            self.servers.append(DeployedServer(seat, site, agent, host, scenario, self._screen))
+            self.servers.append(
+                DeployedServer(seat, site, agent, host, scenario, self._screen, self._store.run_dir)
+            )
         if placement.note:
             self._screen.step(placement.note)
         if scenario.clients.shared_memory is not None:
@@ -97,12 +100,25 @@ class Deployment:
         for server in self.servers:
             server.record_kernels(clocks[server.label], start_ns, spans)
 
+    def restore_models(self) -> list[str]:
+        """Puts the models of servers that run already back, where a scenario changed them; what could not be, as
+        sentences. Does so once; raises nothing."""
+        left = [one for server in self.servers for one in server.restore_models()]
+        known, changed = self._store.manifest, {}
+        for server in self.servers:
+            if server.name in known.servers and server.control is not None:
+                changed[server.name] = replace(known.servers[server.name], control=server.control)
+        if changed and not self._store.is_sealed:
+            with suppress(StoreError):  # a full disk: what is left is told all the same
+                self._store.amend(replace(known, servers={**known.servers, **changed}))
+        return left
+
     def release(self, keeps: Collection[str] = ()) -> list[str]:
         """Stops workers, servers and observers and removes the nodes' scratch folders; returns what did not go well.
 
         `keeps`: sites whose folder stays.
         """
-        notes: list[str] = []
+        notes = self.restore_models()
         end_all(worker.handle for worker in self.workers)
         for server in self.servers:
             if server.stopping is not None:

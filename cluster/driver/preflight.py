@@ -6,6 +6,7 @@ import os
 import socket
 import urllib.parse
 
+from squall.cluster.control.controlled import refuse_control
 from squall.cluster.driver.client_workers import expand_headers, kinds_by_model
 from squall.cluster.driver.payloads.packing import GivenRequests
 from squall.cluster.driver.payloads.wires import asked_of
@@ -14,6 +15,7 @@ from squall.cluster.node.server import free_ports, refuse_no_model
 from squall.models.answer_function import load_function
 from squall.models.made import make_inputs
 from squall.scenarios.config.scenario import Scenario
+from squall.scenarios.config.servers import ServerConfig
 from squall.scenarios.errors import TargetError
 from squall.scenarios.plan.closed import ClosedPlan
 from squall.scenarios.plan.plan import Plan
@@ -46,11 +48,20 @@ def check_before_ray(scenario: Scenario, plan: Plan | ClosedPlan, is_local: bool
     server_addresses(scenario)
     for number, entry in enumerate(scenario.server_entries() or ()):
         models = scenario.models_at(f"server-{number}")
-        if entry.url is not None:
+        if entry.url is not None and may_be_asked(scenario, number, entry):
             refuse_payloads(scenario, plan, attach(models, entry, tls_of(scenario, entry)))
-        elif is_local:
+        elif entry.url is None and is_local:
             refuse_no_model(models)
             free_ports(entry)
+
+
+def may_be_asked(scenario: Scenario, number: int, server: ServerConfig) -> bool:
+    """Whether the server at `server.url`, of that number, has its models under load now, as the run is to have them;
+    not where they are yet to be loaded, which is for the run itself. Raises TargetError where that cannot be."""
+    if server.control is None:
+        return True
+    names = [one.name for one in scenario.models_at(f"server-{number}")]
+    return refuse_control(server.control, names, server, tls_of(scenario, server))
 
 
 def refuse_payloads(scenario: Scenario, plan: Plan | ClosedPlan, endpoint: Endpoint) -> None:

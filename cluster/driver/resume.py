@@ -29,6 +29,7 @@ from squall.analysis.tables.deployed import ServerFacts
 from squall.analysis.tables.manifest import OPEN, Manifest
 from squall.analysis.tables.sealed import SealedVerdict, Unfinished
 from squall.analysis.verdict.validity import judge_run
+from squall.cluster.control.controlled import told_by_watches
 from squall.cluster.driver.collectors.server_libraries import kernels_together
 from squall.cluster.driver.nodes import label_of
 from squall.cluster.driver.records.copies import copied_sites, is_whole, remove_copies
@@ -294,7 +295,7 @@ class _Resuming:
             replace(
                 known,
                 losses=(*noted, *self._losses),
-                notes=(*known.notes, *self._notes, _how(self._before)),
+                notes=(*known.notes, *self._notes, *told_by_watches(self._store.run_dir), _how(self._before)),
                 kernels=self._kernels or self._before.kernels,
             )
         )

@@ -303,6 +303,7 @@ class _Run:
         """
         self._interrupts.check()
         self._screen.step("joining and judging")
+        self._restore_models()
         self._is_collected = False  # until it is sealed: a part that the disk does not take is dropped
         self._store.flush()
         self._note_troubles()
@@ -321,6 +322,12 @@ class _Run:
             raise
         return RunResult(self._store.run_dir, summary, verdict.status)
 
+    def _restore_models(self) -> None:
+        """Before the seal, which says what could not be put back."""
+        for trouble in self._deployment.restore_models():
+            self._notes.append(trouble)
+            self._screen.step(trouble, "red")
+
     def _note_troubles(self) -> None:
         known = self._store.manifest
         self._store.amend(replace(known, losses=tuple(self._losses), notes=tuple(self._notes)))
@@ -330,6 +337,7 @@ class _Run:
         if self._store.is_sealed or self._is_over:
             return
         self._is_over = True
+        self._restore_models()
         is_full = self._store_error is not None
         reasons = [reason]
         try:

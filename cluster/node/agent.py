@@ -13,7 +13,7 @@ from squall.actors.sampling.gpu.source import missing_reason
 from squall.actors.sampling.triton_trace import traces_in
 from squall.analysis.nsys.tables import EventLabels
 from squall.analysis.tables.collected import KernelRecordingFacts, NsysFacts, ObserverCost
-from squall.analysis.tables.deployed import NodeFacts, ServerScheduling
+from squall.analysis.tables.deployed import ControlFacts, NodeFacts, ServerScheduling
 from squall.cluster.node.endpoint import Endpoint
 from squall.cluster.node.held.observed import NodeObserver
 from squall.cluster.node.held.own_server import OwnServer, server_gpus
@@ -179,6 +179,10 @@ class NodeAgent:
         except ClusterError as error:
             losses.append(f"after the server was started again: {error}")
         return losses
+
+    def server_control(self) -> ControlFacts | None:
+        """See `OwnServer.control`."""
+        return self._server.control()
 
     # the libraries inside the server
 

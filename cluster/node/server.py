@@ -24,6 +24,8 @@ from squall.actors.nsys.session import NsysSession
 from squall.actors.process.state import listening_pids, wait_until_gone
 from squall.actors.process.supervisor import region_prefix, remove_leftovers
 from squall.actors.sampling.triton_trace import trace_holds, trace_options
+from squall.analysis.tables.deployed import ControlFacts
+from squall.cluster.control.controlled import load_own
 from squall.cluster.node.container import container_command, find_runtime, loader_refusal
 from squall.cluster.node.endpoint import READY, Endpoint, bracketed, inspect, why_not
 from squall.cluster.node.server_environment import server_environment
@@ -69,7 +71,7 @@ class TritonServer:
     `injected`: what its environment has beside for libraries of ours; `refusal`: why it runs without them, in a
     container whose loader cannot take them; None: it has what it was given. `traces_any`: also a version that its
     trace API may crash. `gpus`: those that it may see, as CUDA_VISIBLE_DEVICES takes them; None: all. `address`: where
-    it listens. Not thread-safe.
+    it listens. `control`: what was loaded as `server.control` says. Not thread-safe.
     """
 
     def __init__(
@@ -90,6 +92,7 @@ class TritonServer:
         self.log = folder / "triton.log"
         self.traces: list[Path] = []
         self.refusal: str | None = None
+        self.control: ControlFacts | None = None
         self._models = tuple(models)
         self._server = server
         self._folder = folder
@@ -327,12 +330,20 @@ class TritonServer:
                     names = " or ".join(model.name for model in self._models)
                     raise TargetError(f"the Python process of model {names} {end} while Triton loaded it")
                 if why_not(control, READY) is None and self._is_own(control):
+                    self._load_beside(url)
                     metrics = f"http://{host}:{ports.metrics}"
                     return inspect(url, None, ports.grpc, self._models, source, metrics, self._has_records)
                 time.sleep(_POLL_S)
         reason = self._why_it_failed()
         seconds = self._server.start_timeout_ns / NS_PER_S
         raise TargetError(f"Triton was not ready within {seconds:g} s (server.start_timeout): {reason}")
+
+    def _load_beside(self, url: str) -> None:
+        """Models as `server.control` says. Raises TargetError."""
+        config, timeout_s = self._server.control, self._server.start_timeout_ns / NS_PER_S
+        if config is not None:
+            with closing(Control(url, timeout_s=timeout_s)) as control:
+                self.control = load_own(control, config, timeout_s)
 
     def _is_own(self, control: Control) -> bool:
         """Whether the one who answers is not another's server, which took the port while ours was loading."""

@@ -84,8 +84,9 @@ def known_keys(location: _Location, root: type[BaseModel] = Scenario) -> list[st
 
 
 def is_free_form(location: _Location) -> bool:
-    """Whether any key is allowed at `location`, as in model.settings."""
-    return not _sections(location)
+    """Whether any key is allowed at `location`, as in model.settings, or a name, as in clients.inputs."""
+    candidates, takes_name = _entered(location, Scenario)
+    return takes_name or not any(_named_in(candidate) for candidate in candidates)
 
 
 def key_path(
@@ -181,6 +182,12 @@ def _shorten(value: object) -> str:
 
 def _sections(location: _Location, root: type[BaseModel] = Scenario) -> list[type[BaseModel]]:
     """Section classes that may stand at `location`; of a list without its index, those of its items."""
+    candidates, _ = _entered(location, root)
+    return [section for candidate in candidates for section in _named_in(candidate)]
+
+
+def _entered(location: _Location, root: type[BaseModel]) -> tuple[list[Any], bool]:
+    """The types that may stand there, and whether the next part of a longer location is a name."""
     candidates: list[Any] = [root]
     is_name = False
     for index, part in enumerate(location):
@@ -200,7 +207,7 @@ def _sections(location: _Location, root: type[BaseModel] = Scenario) -> list[typ
         of_kind = [section for section in sections if part == _kind(section)]
         candidates = deeper or of_kind
         is_name = any(_is_named(form) for form in deeper)
-    return [section for candidate in candidates for section in _named_in(candidate)]
+    return candidates, is_name
 
 
 def _forms(annotation: Any, is_indexed: bool) -> list[Any]:

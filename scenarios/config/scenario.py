@@ -46,6 +46,7 @@ from squall.scenarios.config.servers import (
     alike,
     refuse_bad_servers,
     refuse_tls_without_its_server,
+    refuse_unloaded,
     with_shared_keys,
     without_shared_keys,
 )
@@ -177,6 +178,7 @@ class Scenario(Section):
         for where, server in self._named_servers():
             self._refuse_session_elsewhere(where, server)
             refuse_tls_without_its_server(self.clients.tls, self.clients.protocol, where, server)
+            refuse_unloaded(self._names_at(where), where, server)
             self._refuse_close_recordings(server)
         for where, one in zip(self.model_keys, self.each_model(), strict=True):
             check = one.clients.check
@@ -233,6 +235,15 @@ class Scenario(Section):
         number = int(server.rpartition("-")[2])
         of_model = self.served_at(number + 1 if entries is None else len(entries))
         return tuple(one for one, servers in zip(self.several, of_model, strict=True) if number in servers)
+
+    def _names_at(self, where: str) -> tuple[str, ...]:
+        """Names of the models that a server serves, by its key path."""
+        index = where.removeprefix("servers[").removesuffix("]")
+        return (
+            tuple(one.name for one in self.models_at(f"server-{index}"))
+            if index.isdigit()
+            else self.model_names
+        )
 
     def shares_of(self, phase: PhaseConfig) -> tuple[float, ...]:
         """Of each model in the requests of a phase, to those of the others."""

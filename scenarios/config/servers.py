@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, TypeAdapter, model_validator
 
-from squall.scenarios.config.fields import Port, PositiveDuration, PositiveNumber, Section, Text, Whole
+from squall.scenarios.config.fields import Count, Port, PositiveDuration, PositiveNumber, Section, Text, Whole
 from squall.scenarios.sizes import LARGEST_SERVER_COUNT
 from squall.scenarios.units import NS_PER_S
 
@@ -15,6 +15,55 @@ SERVER_URL = r"^(http://[^/:\s]+:[1-9]\d{0,4}|https://[^/:\s]+(:[1-9]\d{0,4})?)/
 LARGEST_PORT = 65_535
 OWN_KEYS = ("url", "image", "runtime", "http_port", "grpc_port", "metrics_port")
 """Of one server alone: entries of `servers` do not take them from `server`."""
+
+
+class LoadSettings(Section):
+    """How a model is loaded: as its repository has it, but for `instances` of each of its instance groups, and keys of
+    its configuration (Triton's ModelConfig as JSON), each in place of its own."""
+
+    instances: Count | None = None
+    config: dict[Text, Any] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _own_name(self) -> LoadSettings:
+        if "name" in self.config:
+            raise ValueError("config.name: a model has its name from the repository, leave it out")
+        if self.instances is not None and "instance_group" in self.config:
+            raise ValueError("instances and config.instance_group exclude each other")
+        return self
+
+    @property
+    def has_changes(self) -> bool:
+        """Whether the model is loaded otherwise than its repository has it."""
+        return self.instances is not None or bool(self.config)
+
+
+def _by_name(value: object) -> object:
+    """A list of names stands for models as their repository has them."""
+    if isinstance(value, list | tuple) and all(isinstance(one, str) for one in value):
+        twice = [name for index, name in enumerate(value) if name in value[:index]]
+        if twice:
+            raise ValueError(f"{twice[0]!r} is named twice")
+        return dict.fromkeys(value, LoadSettings())
+    return value
+
+
+class ControlConfig(Section):
+    """Models loaded and unloaded before the load, of a server in explicit mode; the ones under load are loaded too.
+
+    `after`: what becomes of that when the run is over; of a server that squall starts nothing is left.
+    """
+
+    load: Annotated[dict[Text, LoadSettings], BeforeValidator(_by_name)] = Field(default_factory=dict)
+    unload: tuple[Text, ...] = ()
+    after: Literal["restore", "keep"] = "restore"
+
+    @model_validator(mode="after")
+    def _one_way(self) -> ControlConfig:
+        both = [name for name in self.unload if name in self.load]
+        if both:
+            raise ValueError(f"unload: {both[0]!r} is in load too")
+        return self
 
 
 class ServerConfig(Section):
@@ -30,6 +79,7 @@ class ServerConfig(Section):
     nice: Annotated[int, Field(ge=0, le=19)] = 0  # niceness of the server, whatever this process has
     start_timeout_ns: PositiveDuration = Field(default=60 * NS_PER_S, alias="start_timeout")
     stop_timeout_ns: PositiveDuration = Field(default=10 * NS_PER_S, alias="stop_timeout")
+    control: ControlConfig | None = None  # none: the models of a running server are left as they are
 
     @model_validator(mode="after")
     def _one_origin(self) -> ServerConfig:
@@ -41,6 +91,15 @@ class ServerConfig(Section):
             raise ValueError("http_port: beside url it says nothing, the port is in the url")
         if self.url is not None and self.listen != "loopback":
             raise ValueError("listen: is for a server that squall starts, the one at url listens already")
+        if (
+            self.url is None
+            and self.control is not None
+            and (self.control.unload or self.control.after == "keep")
+        ):
+            key = "unload" if self.control.unload else "after"
+            raise ValueError(
+                f"control.{key}: is for a server at url; one that squall starts has what load says, and ends"
+            )
         port = (self.url or "").rstrip("/").rpartition(":")[2]
         if port.isdecimal() and int(port) > LARGEST_PORT:
             raise ValueError(f"url: port {port} is above {LARGEST_PORT}")
@@ -149,6 +208,13 @@ def refuse_bad_servers(server: ServerConfig, servers: tuple[ServerEntry, ...] | 
         raise ValueError(f"server.{own[0]}: is of one server, {mend} it into the entries of servers")
     if not isinstance(servers, ServersCount):
         _refuse_bad_urls(servers)
+
+
+def refuse_unloaded(models: Sequence[str], where: str, server: ServerConfig) -> None:
+    """A model under load is not to be unloaded. Raises ValueError. `where`: the key path of `server`."""
+    for name in server.control.unload if server.control is not None else ():
+        if name in models:
+            raise ValueError(f"{where}.control.unload: {name!r} is the model under load")
 
 
 def refuse_tls_without_its_server(

@@ -1,7 +1,7 @@
-"""perf_analyzer's JSON: `{"data": [{"INPUT": [1, 2]}, …]}`, an entry at a time.
+"""perf_analyzer's JSON: `{"data": [{"IN": [1, 2]}, …], "validation_data": [{"OUT": [3]}, …]}`, an entry at a time.
 
 Source: perf_analyzer's docs/input_data.md. Of several streams of a sequence model every step is an entry, in the order
-of the file. `validation_data` and all other keys are passed over.
+of the file. Keys other than the one that is asked for are passed over.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from squall.scenarios.data.source import Cell, Entry, Raw, Source, Wanted, fault
 from squall.scenarios.data.values import array_of, n_elements
 from squall.scenarios.traces.parts.faults import RowFault
 
+DATA, VALIDATION = "data", "validation_data"
+"""Keys of such a file: what requests carry, and what the replies to them must be."""
 _READ_BYTES = 2**20
 LARGEST_ENTRY_CHARACTERS = 2**28
 """Of one entry, so that a file that is no such JSON is told and not held."""
@@ -25,19 +27,19 @@ _SPACE = " \t\r\n"
 
 
 class JsonSource(Source):
-    """A file of perf_analyzer's `--input-data`."""
+    """A file of perf_analyzer's `--input-data`; `key`: which of its two lists."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, path: Path, key: str = DATA) -> None:
+        self._path, self._key = path, key
         self.names, self.n_entries = (), 0
-        for entry in _entries_in(path):
+        for entry in _entries_in(path, key):
             if not self.n_entries:
                 self.names = tuple(entry)
             self.n_entries += 1
 
     def read(self, wanted: Wanted, names: Collection[str]) -> Iterator[tuple[int, Entry]]:
         """See `Source`."""
-        for number, entry in enumerate(_entries_in(self._path)):
+        for number, entry in enumerate(_entries_in(self._path, self._key)):
             if number >= wanted.size:
                 return
             if wanted[number]:
@@ -76,21 +78,38 @@ def _shape(value: Any) -> tuple[int, ...] | None:
     return tuple(value)
 
 
-def _entries_in(path: Path) -> Iterator[dict[str, Any]]:
-    """The objects of `data`, those of its lists too. Raises RowFault for what is no such file."""
+def _entries_in(path: Path, wanted: str) -> Iterator[dict[str, Any]]:
+    """The objects of the list of that key, those of its lists too. Raises RowFault for what is no such file."""
     with path.open("rb") as file:
         text = _Text(file)
-        text.expect("{", "a JSON object with data")
-        while text.peek() != "}":
-            key = text.value()
-            text.expect(":", "a JSON object with data")
-            if key == "data":
+        for key in _keys_of(text):
+            if key == wanted:
                 yield from _steps(text)
                 return
             text.skip()
-            if text.peek() == ",":
-                text.expect(",", "another key")
-    raise RowFault(None, 'has no "data", the list of entries of perf_analyzer\'s format')
+    raise RowFault(None, f'has no "{wanted}", the list of entries of perf_analyzer\'s format')
+
+
+def has_validation(path: Path) -> bool:
+    """Whether the file says what replies must be. Raises RowFault for what is no JSON object, OSError."""
+    with path.open("rb") as file:
+        text = _Text(file)
+        for key in _keys_of(text):
+            if key == VALIDATION:
+                return True
+            text.skip()
+    return False
+
+
+def _keys_of(text: _Text) -> Iterator[Any]:
+    """Keys of the object, one after the other; who takes one reads or skips its value before the next."""
+    text.expect("{", "a JSON object with data")
+    while text.peek() != "}":
+        key = text.value()
+        text.expect(":", "a JSON object with data")
+        yield key
+        if text.peek() == ",":
+            text.expect(",", "another key")
 
 
 def _steps(text: _Text) -> Iterator[dict[str, Any]]:

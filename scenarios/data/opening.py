@@ -21,7 +21,7 @@ from squall.scenarios.config.clients.data import DataConfig, DataFormat
 from squall.scenarios.data.arrays import ArraySource
 from squall.scenarios.data.columnar import ColumnarSource
 from squall.scenarios.data.folders import IMAGE_SUFFIXES, FolderSource, ImageSource, files_in
-from squall.scenarios.data.jsondata import JsonSource
+from squall.scenarios.data.jsondata import VALIDATION, JsonSource, has_validation
 from squall.scenarios.data.lines import LineSource
 from squall.scenarios.data.source import Entry, Source
 from squall.scenarios.errors import ScenarioError
@@ -88,6 +88,22 @@ def open_data(config: DataConfig) -> Data:
             f"{path}: has {data.n_entries:,} entries, at most {LARGEST_ENTRY_COUNT:,} can be told apart; state limit"
         )
     return data
+
+
+def open_validation(path: Path) -> Data:
+    """What perf_analyzer's JSON says that replies must be, an entry for each of its data. Raises ScenarioError."""
+    with faults_of(path):
+        source, n_data = JsonSource(path, VALIDATION), JsonSource(path).n_entries
+    if source.n_entries != n_data:
+        raise ScenarioError(f"{path}: has {source.n_entries} entries of {VALIDATION} for {n_data} of data")
+    return Data(DataConfig(path=str(path)), source, "json")
+
+
+def is_validated(config: DataConfig) -> bool:
+    """Whether the data says what replies must be. Raises ScenarioError for a file that cannot be read."""
+    path = Path(config.path)
+    with faults_of(path):
+        return (config.format or recognised(path)) == "json" and has_validation(path)
 
 
 def count_entries(config: DataConfig) -> int:

@@ -132,8 +132,9 @@ def test_a_kept_connection_that_the_server_ended_meanwhile_is_made_again() -> No
         null.kill()
         null.start()
         assert control.ask_json("/v2")["name"]
-        with pytest.raises(ControlError, match="status 404"):
+        with pytest.raises(ControlError, match="status 404") as refused:
             control.ask("/v2/models/none/config")
+        assert "none" in refused.value.reason
         control.close()
 
 

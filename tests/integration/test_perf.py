@@ -176,7 +176,7 @@ def test_a_number_of_requests_after_a_warm_up_in_shared_memory(joined: Bench, tr
 @pytest.mark.parametrize(
     ("flags", "code", "said"),
     [
-        (["-m", "seqlen_head", "--streaming", "-i", "grpc"], 2, "--streaming (squall sends unary requests)"),
+        (["-m", "seqlen_head", "--schedule", "1,2"], 2, "--schedule (use a trace in a scenario"),
         (["-m", "nope"], 1, "model 'nope' is not ready"),
         (["-m", "seqlen_head", "-b", "9"], 2, "9 rows, but model seqlen_head takes at most 8"),
         (["-m", "a", "-i", "grpc"], 1, "--http-url says where"),

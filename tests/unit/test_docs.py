@@ -39,6 +39,7 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 SECTIONS: dict[str, type[BaseModel]] = {
     "## `model`": ModelConfig,
     "## `server`": servers.ServerConfig,
+    "## `server.control`": servers.ControlConfig,
     "## `clients`": client.ClientConfig,
     "## What a request says": RequestConfig,
     "## Value checks": ValueCheckConfig,

@@ -5,13 +5,17 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Literal, TypeVar
 
 from squall.cluster.commands.perf.flags import FLAGS, Typed
 from squall.cluster.commands.perf.intervals import Intervals, read_intervals
 from squall.cluster.commands.perf.ranges import Range, parse_range
+from squall.cluster.commands.perf.requesting import Lengths, Parameters, lengths_of, parameters_of
 from squall.cluster.commands.perf.tls import Tls, tls_of
+from squall.scenarios.config.clients.data import DataConfig
+from squall.scenarios.data.opening import is_validated
 from squall.scenarios.errors import ScenarioError
 
 LoadMode = Literal["concurrency", "request rate", "intervals"]
@@ -21,6 +25,7 @@ _DEFAULTS = {
     "max-trials": "10", "percentile": "-1", "latency-threshold": "0", "request-distribution": "constant",
     "shared-memory": "none", "input-tensor-format": "binary", "output-tensor-format": "binary",
     "grpc-compression-algorithm": "none", "string-length": "128", "metrics-interval": "1000", "seed": "1",
+    "num-of-sequences": "4", "sequence-length": "20", "sequence-length-variation": "20",
 }  # fmt: skip
 """perf_analyzer's, and of the seed squall's."""
 _CHOICES: dict[str, tuple[str, ...]] = {
@@ -36,7 +41,7 @@ _CHOICES: dict[str, tuple[str, ...]] = {
 _LEAST = {
     "b": 1, "measurement-interval": 1, "measurement-request-count": 1, "request-count": 0, "warmup-request-count": 0,
     "max-trials": 1, "latency-threshold": 0, "string-length": 1, "metrics-interval": 10, "seed": 0, "random-seed": 0,
-    "t": 1, "c": 1,
+    "t": 1, "c": 1, "num-of-sequences": 1, "sequence-length": 1,
 }  # fmt: skip
 _MOST_PERCENTILE = 99
 _NAMES = {flag.name for flag in FLAGS}
@@ -75,6 +80,13 @@ class Asked:
     input_data: tuple[str, ...]
     shapes: dict[str, tuple[int, ...]]
     string_length: int
+    string_data: str | None
+    is_json: bool
+    is_streaming: bool
+    is_gzip: bool
+    parameters: Parameters
+    lengths: Lengths
+    n_sequences: int
     shares_memory: bool
     headers: dict[str, str]
     tls: Tls
@@ -95,6 +107,11 @@ class Asked:
     def is_from_files(self) -> bool:
         """Whether inputs come from files."""
         return self.input_data not in (("zero",), ("random",))
+
+    @cached_property
+    def is_validated(self) -> bool:
+        """Whether these say what replies must be. Raises ScenarioError for a file that cannot be read."""
+        return self.is_from_files and is_validated(DataConfig(path=self.input_data[0]))
 
 
 def asked_of(typed: Typed) -> Asked:
@@ -128,6 +145,13 @@ def asked_of(typed: Typed) -> Asked:
         input_data=_input_data(get),
         shapes=dict(_shape(one) for one in get.all("shape")),
         string_length=get.number("string-length"),
+        string_data=get.text("string-data") or None,
+        is_json=get.choice("input-tensor-format") == "json" and get.choice("i") == "http",
+        is_streaming=get.has("streaming"),
+        parameters=parameters_of(get.all("request-parameter")),
+        lengths=lengths_of(get.number("sequence-length"), get.real("sequence-length-variation") / 100),
+        n_sequences=get.number("num-of-sequences"),
+        is_gzip=get.choice("grpc-compression-algorithm") == "gzip",
         shares_memory=get.choice("shared-memory") == "system",
         headers=dict(_header(one) for one in get.all("H")),
         tls=tls_of(typed, get.choice("i") == "grpc"),
@@ -304,6 +328,8 @@ def _refuse_odd(asked: Asked, get: _Values) -> None:
         raise ScenarioError(f"--profile-export-file: {asked.export} is there already")
     if not asked.collects_metrics and (get.has("metrics-url") or get.has("metrics-interval")):
         raise ScenarioError("--metrics-url and --metrics-interval need --collect-metrics")
+    if asked.is_streaming and (asked.protocol == "http" or get.has("sync")):
+        raise ScenarioError("--streaming: needs -i grpc" + (", and not --sync" if get.has("sync") else ""))
     if asked.protocol == "http" and get.choice("grpc-compression-algorithm") != "none":
         raise ScenarioError("--grpc-compression-algorithm: needs -i grpc")
 

@@ -38,7 +38,8 @@ class Flag:
         return f"{both} {self.value}" if self.value else both
 
 
-_SEQUENCE = "ignored for a model without sequences, as perf_analyzer does; a sequence model is refused"
+_SEQUENCE = "of a stateful model; of any other told that it changes nothing"
+_PERIODIC = "no user of a scenario begins when others have had so many responses"
 _C_API = "read by perf_analyzer for --service-kind=triton_c_api alone"
 _TRACE = "squall changes no setting of the server; profile.triton_trace of a scenario reads its traces"
 FLAGS = (
@@ -71,15 +72,15 @@ FLAGS = (
     Flag("z", None, None, "kept", "--input-data=zero"),
     Flag("shape", None, "NAME:D,D", "kept", "model.shapes"),
     Flag("string-length", None, "N", "kept", "clients.inputs.NAME.length of BYTES inputs"),
-    Flag("string-data", None, "TEXT", "refused", "squall makes the text of its requests itself"),
+    Flag("string-data", None, "TEXT", "kept", "clients.inputs.NAME.words of BYTES inputs"),
     Flag("shared-memory", None, "none|system|cuda", "kept", "clients.shared_memory; cuda is refused"),
     Flag("output-shared-memory-size", None, "BYTES", "told", "squall takes the size from the model"),
-    Flag("input-tensor-format", None, "binary|json", "kept", "binary; json is refused"),
-    Flag("output-tensor-format", None, "binary|json", "kept", "binary; json is refused"),
+    Flag("input-tensor-format", None, "binary|json", "kept", "clients.request.binary: json for both or none"),
+    Flag("output-tensor-format", None, "binary|json", "kept", "as --input-tensor-format"),
     Flag("H", None, "NAME:VALUE", "kept", "clients.headers; perf_analyzer ignores it with -i grpc, and so does squall"),
-    Flag("grpc-compression-algorithm", None, "NAME", "kept", "none; gzip and deflate are refused"),
-    Flag("streaming", None, None, "refused", "squall sends unary requests"),
-    Flag("request-parameter", None, "NAME:VALUE:TYPE", "refused", "requests of squall carry no parameters"),
+    Flag("grpc-compression-algorithm", None, "NAME", "kept", "clients.request.compression; deflate is refused"),
+    Flag("streaming", None, None, "kept", "clients.stream"),
+    Flag("request-parameter", None, "NAME:VALUE:TYPE", "kept", "clients.request, over HTTP too"),
     Flag("ssl-grpc-use-ssl", None, None, "kept", "clients.tls"),
     Flag("ssl-grpc-root-certifications-file", None, "FILE", "kept", "clients.tls.ca"),
     Flag("ssl-grpc-private-key-file", None, "FILE", "kept", "clients.tls.key"),
@@ -97,11 +98,11 @@ FLAGS = (
     Flag("collect-metrics", None, None, "kept", "GPU columns, from NVML on the server's node"),
     Flag("metrics-url", None, "URL", "kept", "server.metrics_port; with http, at the host of -u"),
     Flag("metrics-interval", None, "MS", "kept", "profile.gpu_interval"),
-    Flag("num-of-sequences", None, "N", "told", _SEQUENCE),
-    Flag("sequence-length", None, "N", "told", _SEQUENCE),
-    Flag("sequence-length-variation", None, "PERCENT", "told", _SEQUENCE),
-    Flag("sequence-id-range", None, "START:END", "told", _SEQUENCE),
-    Flag("serial-sequences", None, None, "told", _SEQUENCE),
+    Flag("num-of-sequences", None, "N", "kept", f"of a schedule clients.sequences.concurrent, {_SEQUENCE}"),
+    Flag("sequence-length", None, "N", "kept", f"clients.sequences.length, {_SEQUENCE}"),
+    Flag("sequence-length-variation", None, "PERCENT", "kept", f"as --sequence-length, {_SEQUENCE}"),
+    Flag("sequence-id-range", None, "START:END", "kept", f"refused {_SEQUENCE}"),
+    Flag("serial-sequences", None, None, "kept", f"users do; refused for a schedule {_SEQUENCE}"),
     Flag("bls-composing-models", None, "NAMES", "told", "squall reads the statistics of every model that took part"),
     Flag("model-signature-name", None, "NAME", "told", "read by perf_analyzer for --service-kind=tfserving alone"),
     Flag("endpoint", None, "PATH", "told", "read by perf_analyzer for --service-kind=openai alone"),
@@ -111,8 +112,8 @@ FLAGS = (
     Flag("trace-rate", None, "N", "told", _TRACE),
     Flag("trace-count", None, "N", "told", _TRACE),
     Flag("log-frequency", None, "N", "told", _TRACE),
-    Flag("periodic-concurrency-range", None, "START:END:STEP", "refused", "needs streaming"),
-    Flag("request-period", None, "N", "refused", "needs streaming"),
+    Flag("periodic-concurrency-range", None, "START:END:STEP", "refused", _PERIODIC),
+    Flag("request-period", None, "N", "refused", _PERIODIC),
     Flag("session-concurrency", None, "N", "refused", "is for --service-kind=openai"),
     Flag("grpc-method", None, "NAME", "refused", "is for --service-kind=dynamic_grpc"),
     Flag("schedule", None, "SECONDS", "refused", "use a trace in a scenario (docs/arrivals.md, fixed-schedule)"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 from squall.cluster.commands.perf.asked import Asked
 from squall.cluster.commands.perf.flags import FLAGS, Flag, Typed
@@ -17,12 +18,11 @@ _SEQUENCE_FLAGS = tuple(
     if flag.name.startswith("sequence-") or flag.name in ("num-of-sequences", "serial-sequences")
 )
 _ONLY = {
-    "service-kind": ("triton", "squall loads Triton over HTTP and gRPC"),
-    "input-tensor-format": ("binary", "squall sends binary tensors"),
-    "output-tensor-format": ("binary", "squall asks for binary tensors"),
-    "grpc-compression-algorithm": ("none", "squall does not compress requests"),
+    "service-kind": (("triton",), "squall loads Triton over HTTP and gRPC"),
+    "grpc-compression-algorithm": (("none", "gzip"), "squall compresses with gzip"),
 }
-"""The one value that squall honours, and why."""
+"""The values that squall honours, and why."""
+_FORMATS = ("input-tensor-format", "output-tensor-format")
 
 
 def metrics_port(url: str) -> int | None:
@@ -43,9 +43,13 @@ def _why(flag: Flag, typed: Typed) -> str | None:
     value = typed[flag.name][-1]
     if flag.name in _ONLY:
         only, why = _ONLY[flag.name]
-        return None if value.lower() == only else f"{value}: {why}"
+        return None if value.lower() in only else f"{value}: {why}"
     if flag.name == "shared-memory":
         return "cuda: squall shares the memory of the host: system" if value.lower() == "cuda" else None
+    if flag.name in _FORMATS:
+        both = {typed.get(name, ["binary"])[-1].lower() for name in _FORMATS}
+        is_grpc = typed.get("i", [""])[-1].lower() == "grpc"
+        return None if len(both) == 1 or is_grpc else "tensors of requests and replies are json, or none is"
     if flag.name in ("input-data", "data-directory"):
         paths = [one for name in ("input-data", "data-directory") if name in typed for one in typed[name]]
         is_one = len([path for path in paths if path not in ("zero", "random")]) <= 1
@@ -61,19 +65,38 @@ def refuse_payload(asked: Asked, scenario: Scenario, served: Served) -> None:
     make_inputs(served.spec, asked.batch_size, 0, scenario.seed, shapes, inputs)
 
 
-def refuse_model(typed: Typed, served: Served) -> None:
+def refuse_model(typed: Typed, asked: Asked, served: Served) -> None:
     """Raises ScenarioError for a model that squall does not load as perf_analyzer does."""
-    if served.spec.is_stateful:
-        named = [f"--{name}" for name in _SEQUENCE_FLAGS if name in typed]
-        beside = f", and {', '.join(named)} with it" if named else ""
+    why = _why_not_sequences(typed, asked) if served.spec.is_stateful else None
+    if why is not None:
+        raise ScenarioError(f"perf: cannot be honoured: model {served.spec.name} keeps sequences, and {why}")
+    if served.spec.is_decoupled and not asked.is_streaming:
         raise ScenarioError(
-            f"perf: cannot be honoured: model {served.spec.name} keeps sequences, and squall perf sends none{beside}"
+            f"perf: model {served.spec.name} is decoupled, and needs --streaming and -i grpc, as in perf_analyzer"
         )
-    if served.spec.is_decoupled:
+    if asked.is_streaming and asked.shares_memory:
         raise ScenarioError(
-            f"perf: cannot be honoured: model {served.spec.name} is decoupled and needs --streaming, and squall perf"
-            " sends unary requests"
+            "perf: cannot be honoured: --shared-memory with --streaming: responses come one by one, and an output has"
+            " one place"
         )
+    if asked.is_streaming and asked.is_validated:
+        raise ScenarioError(
+            "perf: cannot be honoured: --streaming with validation_data: squall compares no responses that come one by"
+            " one"
+        )
+
+
+def _why_not_sequences(typed: Typed, asked: Asked) -> str | None:
+    """What of the command line is not to be had of a stateful model."""
+    if asked.batch_size > 1:
+        return "a request of these has one row: -b 1"
+    if "sequence-id-range" in typed:
+        return "squall chooses the ids of sequences itself, of each run others: leave --sequence-id-range out"
+    if "serial-sequences" in typed and asked.mode != "concurrency":
+        return "a schedule waits for no reply: --serial-sequences is for --concurrency-range"
+    if any(Path(one).is_file() for one in asked.input_data):
+        return "entries of a file (--input-data) are not played as sequences"
+    return None
 
 
 def notes(typed: Typed, asked: Asked, served: Served) -> list[str]:
@@ -83,6 +106,18 @@ def notes(typed: Typed, asked: Asked, served: Served) -> list[str]:
         for flag in FLAGS
         if flag.kept == "told" and flag.name in typed and _is_worth_telling(flag.name, typed)
     ]
+    if not served.spec.is_stateful:
+        told += [
+            f"--{name}: changes nothing: the model keeps no sequences"
+            for name in _SEQUENCE_FLAGS
+            if name in typed
+        ]
+    elif asked.mode == "concurrency" and "num-of-sequences" in typed:
+        told.append(
+            "--num-of-sequences: changes nothing: each user has one sequence at a time, as in perf_analyzer"
+        )
+    if asked.protocol == "grpc" and any(typed.get(name, [""])[-1].lower() == "json" for name in _FORMATS):
+        told.append("json tensors: change nothing with -i grpc, as in perf_analyzer")
     if asked.protocol == "grpc" and asked.headers:
         told.append("-H: changes nothing with -i grpc, as in perf_analyzer")
     if asked.protocol == "grpc" and asked.http_url is None:

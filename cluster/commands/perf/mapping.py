@@ -101,7 +101,7 @@ def _server(asked: Asked, place: Place) -> dict[str, Any]:
 
 def _clients(asked: Asked, place: Place, served: Served, load: Load, wait: str) -> dict[str, Any]:
     users = int(load.level) if asked.mode == "concurrency" and load.level is not None else None
-    workers = _WORKERS if users is None else min(_WORKERS, users)
+    workers = _workers(asked, served, users)
     found: dict[str, Any] = {
         "workers_per_node": workers,
         "protocol": asked.protocol,
@@ -117,18 +117,39 @@ def _clients(asked: Asked, place: Place, served: Served, load: Load, wait: str) 
         found["tls"] = asked.tls.section
     if asked.shares_memory:
         found["shared_memory"] = True
+    if asked.is_streaming:
+        found["stream"] = True
+    request = asked.parameters.section | ({"binary": False} if asked.is_json else {})
+    request |= {"compression": "gzip"} if asked.is_gzip else {}
+    if request:
+        found["request"] = request
+    if served.spec.is_stateful:
+        of_schedule = {"concurrent": asked.n_sequences} if users is None else {}
+        found["sequences"] = {"length": asked.lengths.law, **of_schedule}
     return found | _inputs(asked, served)
+
+
+def _workers(asked: Asked, served: Served, users: int | None) -> int:
+    """Each has a user, or of a stateful model's schedule a sequence, at least."""
+    if users is not None:
+        return min(_WORKERS, users)
+    return min(_WORKERS, asked.n_sequences) if served.spec.is_stateful else _WORKERS
 
 
 def _inputs(asked: Asked, served: Served) -> dict[str, Any]:
     """How inputs are made: from files; or one set for all requests, with text of the length that is asked for, and
     zeros where these are."""
     if asked.is_from_files:
-        return {"data": {"path": str(Path(asked.input_data[0]).resolve())}}
+        path = str(Path(asked.input_data[0]).resolve())
+        check = {"share": 1, "rtol": 0, "atol": 0, "reference": path} if asked.is_validated else None
+        return {"data": {"path": path}, **({"check": check} if check else {})}
     found: dict[str, Mapping[str, Any]] = {}
     for tensor in served.spec.inputs:
         if tensor.datatype == "BYTES":
-            found[tensor.name] = {"length": asked.string_length}
+            is_text = asked.string_data is not None
+            found[tensor.name] = (
+                {"words": [asked.string_data]} if is_text else {"length": asked.string_length}
+            )
         elif asked.input_data == ("zero",) and tensor.datatype != "BOOL":
             found[tensor.name] = {"low": 0, "high": 0}
     return {"payload_variants": 1, **({"inputs": found} if found else {})}

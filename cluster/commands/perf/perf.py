@@ -48,7 +48,7 @@ def perf(
     asked = asked_of(typed)
     place = place_of(asked)
     served = ask(asked, place)
-    refuse_model(typed, served)
+    refuse_model(typed, asked, served)
     for line in notes(typed, asked, served):
         typer.echo(f"squall {line}", err=True)
     _search(asked, place, served)

@@ -12,7 +12,7 @@ from squall.actors.process.state import listening_pids, states_of, uptime_ns, wh
 from squall.actors.process.supervisor import remove_leftovers
 from squall.actors.sampling.gpu.source import gpu_identities, missing_reason
 from squall.actors.sampling.triton_trace import TRACE, TraceSwitch, trace_holds, trace_reason
-from squall.analysis.tables.deployed import ServerScheduling
+from squall.analysis.tables.deployed import ControlFacts, ServerScheduling
 from squall.analysis.tables.document import read_section
 from squall.cluster.node.endpoint import Endpoint
 from squall.cluster.node.injected.inside import LibrariesInside
@@ -137,6 +137,10 @@ class OwnServer:
     def refusal(self) -> str | None:
         """Why it runs without a library with which it was to be started; None if it has them."""
         return self._server.refusal if self._server is not None else None
+
+    def control(self) -> ControlFacts | None:
+        """What it loaded as `server.control` says; None where that is not stated."""
+        return self._server.control if self._server is not None else None
 
     def log(self) -> bytes:
         """Its log so far, without names of this node's folders; empty if no server was started here."""

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from squall.analysis.perf.level import LevelFigures, gpu_figures, level_figures, server_figures
+from squall.analysis.perf.report import Experiment, export_json
 from squall.analysis.perf.rows import EndedRequests
 from squall.analysis.perf.windows import Window, time_windows
 from squall.analysis.storage.store import RunStore
@@ -70,6 +71,62 @@ def test_figures_are_those_of_the_rows(tmp_path: Path) -> None:
     assert found.receive_mean_ns == MS
     assert (found.response_ns, found.send_lag_p99_ns, found.server, found.gpus) == (None, None, {}, ())
     assert len(found.pass_hz) == 3
+
+
+def responses_of(request_id: int, *at_ms: float) -> list[dict[str, Any]]:
+    """In the wrong order: the table has none."""
+    found = [
+        {"request_id": request_id, "index": index, "t_ns": START_NS + int(at * MS)}
+        for index, at in enumerate(at_ms)
+    ]
+    return found[::-1]
+
+
+def test_a_stream_ends_with_its_last_response_and_each_of_them_is_exported(tmp_path: Path) -> None:
+    rows = [
+        request(0, 30, request_id=7),
+        request(10, 50, request_id=3),
+        request(20, 40, request_id=5, outcome="timeout"),
+        request(30, 5, request_id=9),
+    ]
+    streamed = [*responses_of(3, 20, 21, 40), *responses_of(7, 25), *responses_of(5, 22, 23)]
+    server = {**SERVERS["server-0"], "decoupled": ["second"]}
+    store = plain_run(tmp_path, {"requests": rows, "responses": streamed}, servers={"server-0": server})
+    found = figures_of(store)
+    assert (found.n_requests, found.n_failed) == (4, 1)
+    assert found.latency_mean_ns == pytest.approx((25 + 30 + 5) / 3 * MS)
+    assert found.response_hz == pytest.approx(4 / 3)
+    (experiment,) = export_json([Experiment("concurrency", 1.0, [], EndedRequests.read(store))], "v")[
+        "experiments"
+    ]
+    told = [
+        [(one["timestamp"] - START_NS) // MS, [(at - START_NS) // MS for at in one["response_timestamps"]]]
+        for one in experiment["requests"]
+    ]
+    assert told == [[0, [25]], [30, []], [10, [20, 21, 40]]]
+    assert [len(one["response_outputs"]) for one in experiment["requests"]] == [1, 0, 3]
+
+
+def test_only_a_decoupled_model_has_a_rate_of_responses(tmp_path: Path) -> None:
+    tables = {"requests": [request(0, 30, request_id=7)], "responses": responses_of(7, 25)}
+    assert figures_of(plain_run(tmp_path, tables, servers=SERVERS)).response_hz is None
+
+
+def test_sequences_that_ended_ok_are_counted(tmp_path: Path) -> None:
+    rows = [
+        request(10 * one, 5, request_id=one, outcome="timeout" if one == 4 else "ok") for one in range(12)
+    ]
+    scenario = {
+        "name": "a", "seed": 1, "model": {"name": "top"}, "server": {"url": "http://h:1"},
+        "clients": {"sequences": {"length": 3, "concurrent": 2}},
+        "phases": [
+            {"name": "main", "kind": "measure", "duration": "1s", "arrivals": {"kind": "constant", "rate": "9/s"}},
+            {"name": "drain", "kind": "drain", "duration": "1s"},
+        ],
+    }  # fmt: skip
+    found = figures_of(plain_run(tmp_path, {"requests": rows}, servers=SERVERS, scenario=scenario))
+    assert found.n_sequences == 3  # ids 4, 5, 10 and 11 end one, and 4 failed
+    assert found.sequence_hz == pytest.approx(1)
 
 
 def test_of_a_schedule_response_times_stand_beside_service_times(tmp_path: Path) -> None:

@@ -37,6 +37,13 @@ def test_the_header_is_that_of_perf_analyzer(options: ReportOptions, header: str
     assert csv_text([figures()], options).splitlines()[0] == header
 
 
+def test_a_decoupled_model_has_a_column_of_its_responses() -> None:
+    options = ReportOptions("concurrency", None, is_verbose=True, has_metrics=False)
+    header, row = csv_text([figures(response_hz=321.331)], options).splitlines()
+    assert header == VERBOSE.replace("Second,", "Second,Response Throughput,")
+    assert row.startswith("1,560.294,321.331,0,")
+
+
 def test_a_percentile_that_was_asked_for_has_a_column_in_its_place() -> None:
     text = csv_text(
         [figures(percentile_ns={50: 1e6, 75: 2e6, 99: 3e6})],

@@ -130,8 +130,8 @@ def test_how_far_values_differ() -> None:
 
 def test_requests_are_read_by_their_ends_and_those_that_did_not_end_are_left_out() -> None:
     rows = {
-        "scheduled_ns": [None] * 4, "sent_ns": [5, 1, None, 3], "first_byte_ns": [8, 2, None, None],
-        "done_ns": [9, 4, None, 6], "outcome": ["ok", "ok", "unsent", "timeout"],
+        "request_id": [0, 1, 2, 3], "scheduled_ns": [None] * 4, "sent_ns": [5, 1, None, 3],
+        "first_byte_ns": [8, 2, None, None], "done_ns": [9, 4, None, 6], "outcome": ["ok", "ok", "unsent", "timeout"],
     }  # fmt: skip
     types = {"outcome": pa.string()}
     table = pa.table({name: pa.array(rows[name], types.get(name, pa.int64())) for name in COLUMNS})

@@ -61,6 +61,16 @@ def test_a_level_is_told_as_perf_analyzer_does() -> None:
     assert level_lines(figures(), None, is_grpc=False, is_verbose=False) == PRINTED.splitlines()
 
 
+def test_sequences_and_responses_stand_where_perf_analyzer_has_them() -> None:
+    told = figures(n_sequences=1340, sequence_hz=371.1664, response_hz=321.331)
+    assert level_lines(told, None, is_grpc=True, is_verbose=False)[1:5] == [
+        "    Request count: 2020",
+        "    Sequence count: 1340 (371.166 seq/sec)",
+        "    Throughput: 560.294 infer/sec",
+        "    Response Throughput: 321.331 infer/sec",
+    ]
+
+
 def test_with_v_windows_and_parts_are_told() -> None:
     told = level_lines(figures(pass_hz=(39.98,), pass_latency_ns=(3e6,)), 95, is_grpc=True, is_verbose=True)
     assert shape("\n".join(told)) == shape(PRINTED_GRPC)

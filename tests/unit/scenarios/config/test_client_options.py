@@ -144,6 +144,7 @@ def test_laws_of_inputs_are_written_as_they_were_given() -> None:
     [
         ({"low": 1.0}, "clients.inputs.a: low and high go together"),
         ({"low": 2.0, "high": 1.0}, "clients.inputs.a: low 2 is above high 1"),
+        ({"words": [""]}, "clients.inputs.a.words[0]: "),
         (
             {"low": 0.0, "high": 1.0, "length": 3},
             "clients.inputs.a: says its elements once: length or words of a BYTES input",

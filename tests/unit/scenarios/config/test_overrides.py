@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from squall.scenarios.config.loader import load_scenario
+from squall.scenarios.config.overrides import apply_override
 from squall.scenarios.config.scenario import Scenario
 from squall.scenarios.errors import ScenarioError
 
@@ -121,3 +122,14 @@ def test_a_value_that_does_not_fit_is_refused_as_if_it_stood_in_the_file(overrid
         load_scenario(DEMO, [override])
     assert str(caught.value).startswith(f"{DEMO}: {problem}")
     assert "\n" not in str(caught.value)
+
+
+def test_what_is_named_in_the_file_may_have_any_name() -> None:
+    mapping: dict[str, Any] = {"clients": {"inputs": {"ids": {"low": 1}}}}
+    apply_override(mapping, "clients.inputs.ids.high=7")
+    apply_override(mapping, "clients.inputs.text.length=3")
+    assert mapping["clients"]["inputs"] == {"ids": {"low": 1, "high": 7}, "text": {"length": 3}}
+    with pytest.raises(
+        ScenarioError, match=r"clients\.inputs\.ids\.hihg: unknown key, did you mean 'high'\?"
+    ):
+        apply_override(mapping, "clients.inputs.ids.hihg=7")

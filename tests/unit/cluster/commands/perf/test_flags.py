@@ -35,12 +35,15 @@ HONOURED = [
     "-m simple --trace-level TIMESTAMPS --trace-rate 100 --trace-count -1 --log-frequency 0",
     "-m simple --num-of-sequences 8 --sequence-length=20 --sequence-id-range 1:100 --serial-sequences",
     "-m simple -H Authorization:Bearer -H 'X-Trace: a:b'",
+    "-m simple --string-data hello",
+    "-m simple --input-tensor-format json --output-tensor-format=json",
+    "-m model -i grpc --async --streaming --profile-export-file profile.json --request-parameter max_tokens:256:int",
 ]
 """Of its documentation and of pages about it; files that they name aside."""
 REFUSED = {
     "-m model -i grpc --async --streaming --profile-export-file profile.json --periodic-concurrency-range 10:100:30"
     " --request-period 10 --request-parameter max_tokens:256:int": [
-        "--streaming", "--periodic-concurrency-range", "--request-period", "--request-parameter",
+        "--periodic-concurrency-range", "--request-period",
     ],
     "-m facebook/opt-125m --input-data=input_data.json --service-kind=openai --endpoint=v1/chat/completions --async": [
         "--input-data", "--service-kind",
@@ -61,11 +64,9 @@ REFUSED = {
         "--input-data",
     ],
     "-m simple --shared-memory=cuda": ["--shared-memory"],
-    "-m simple --input-tensor-format json --output-tensor-format=json": [
-        "--input-tensor-format", "--output-tensor-format",
-    ],
-    "-m simple -i grpc --grpc-compression-algorithm gzip": ["--grpc-compression-algorithm"],
-    "-m simple --string-data hello": ["--string-data"],
+    "-m simple --input-tensor-format json": ["--input-tensor-format"],
+    "-m simple --output-tensor-format=json": ["--output-tensor-format"],
+    "-m simple -i grpc --grpc-compression-algorithm deflate": ["--grpc-compression-algorithm"],
     "-m simple --schedule 1,2,3": ["--schedule"],
     "-m simple --enable-mpi": ["--enable-mpi"],
 }  # fmt: skip
@@ -97,12 +98,12 @@ def test_what_cannot_be_honoured_is_named_flag_by_flag(line: str) -> None:
 
 
 def test_the_shell_of_squall_hands_every_word_on_as_it_is() -> None:
-    words = ["-vvz", "-m=a", "--trace-count", "-1", "--string-data", "-q", "--streaming", "--help-me-not"]
+    words = ["-vvz", "-m=a", "--trace-count", "-1", "--schedule", "-q", "--streaming", "--help-me-not"]
     done = CliRunner().invoke(app, ["perf", *words])
     assert isinstance(done.exception, ScenarioError)
     assert str(done.exception).startswith("perf: --help-me-not: perf_analyzer has no such flag")
     done = CliRunner().invoke(app, ["perf", *words[:-1]])
-    assert str(done.exception).startswith("perf: cannot be honoured: --string-data (")
+    assert str(done.exception).startswith("perf: cannot be honoured: --schedule (")
     for asked_for in ([], ["--help"], ["-h"]):
         done = CliRunner().invoke(app, ["perf", *asked_for])
         assert (done.exit_code, done.output) == (0, f"{help_text()}\n")
@@ -185,6 +186,16 @@ def test_what_is_not_stated_is_as_perf_analyzer_has_it() -> None:
         ("-m a --profile-export-file /tmp", "--profile-export-file: /tmp: is a folder"),
         ("-m a --request-intervals /nowhere", "--request-intervals: /nowhere: no such file"),
         ("-m a --ssl-https-ca-certificates-file /nowhere", "no such file"),
+        ("-m a --streaming", "--streaming: needs -i grpc"),
+        ("-m a --streaming -i grpc --sync", "--streaming: needs -i grpc, and not --sync"),
+        ("-m a --request-parameter k:1", "--request-parameter: 'k:1' is not name:value:type"),
+        ("-m a --request-parameter a:b:c:string", "is not name:value:type"),
+        ("-m a --request-parameter :1:int", "is not name:value:type"),
+        ("-m a --request-parameter k:1.5:int", "'1.5' is not a whole number"),
+        ("-m a --request-parameter k:yes:bool", "'yes' is neither true nor false"),
+        ("-m a --request-parameter k:1.5:double", "type 'double' is none of bool, int, string"),
+        ("-m a --sequence-length 0", "--sequence-length: 0 is below 1"),
+        ("-m a --num-of-sequences 0", "--num-of-sequences: 0 is below 1"),
         ("-m a --ssl-https-private-key-type DER", "squall reads PEM files"),
         ("-m a --ssl-https-verify-host 0", "with its name"),
         ("-m a --ssl-https-verify-peer 2", "'2' is none of 0, 1"),

@@ -28,6 +28,9 @@ SPEC = ModelSpec(
     (TensorSpec("OUT", "FP32", (1,)),), 64,
 )  # fmt: skip
 SERVED = Served("http://localhost:8000", SPEC, has_cache=False)
+STATEFUL = Served("", replace(SPEC, is_stateful=True), has_cache=False)
+DECOUPLED = Served("", replace(SPEC, is_decoupled=True), has_cache=False)
+JSON = "--input-tensor-format json --output-tensor-format json"
 LOAD = Load(Fraction(3), 1_000_000_000, 15_000_000_000)
 
 
@@ -40,8 +43,9 @@ def mapping(line: str, load: Load = LOAD, served: Served = SERVED) -> dict[str, 
 
 def told(line: str, served: Served = SERVED) -> str:
     typed = parse(["-m", "My_Model", *shlex.split(line)])
-    refuse_model(typed, served)
-    return "\n".join(notes(typed, asked_of(typed), served))
+    asked = asked_of(typed)
+    refuse_model(typed, asked, served)
+    return "\n".join(notes(typed, asked, served))
 
 
 def test_a_plain_line_is_a_closed_loop_at_the_port_of_http() -> None:
@@ -142,20 +146,114 @@ def test_an_address_without_a_port_has_the_one_of_its_scheme(url: str) -> None:
     assert mapping(f"-u {url}")["server"]["url"] == "http://host:80"
 
 
-def test_a_flag_that_changes_nothing_is_told_and_a_sequence_model_is_refused() -> None:
+def test_a_flag_that_changes_nothing_is_told() -> None:
     assert told("") == ""
     assert told("--trace-level OFF") == ""
     assert "--max-threads: changes nothing" in told("--max-threads 4")
-    assert "--num-of-sequences: changes nothing" in told("--num-of-sequences 4")
-    sequence = Served("", replace(SPEC, is_stateful=True), has_cache=False)
-    with pytest.raises(
-        ScenarioError, match="keeps sequences, and squall perf sends none, and --num-of-sequences with it"
-    ):
-        told("--num-of-sequences 4", sequence)
-    with pytest.raises(ScenarioError, match="is decoupled and needs --streaming"):
-        told("", Served("", replace(SPEC, is_decoupled=True), has_cache=False))
+    assert told("--num-of-sequences 4") == "--num-of-sequences: changes nothing: the model keeps no sequences"
+    assert "each user has one sequence at a time" in told("--num-of-sequences 4", STATEFUL)
+    assert told("--num-of-sequences 4 --request-rate-range 5 --serial-sequences", SERVED).count("\n") == 1
+    assert "json tensors: change nothing with -i grpc" in told(f"-i grpc {JSON}")
     assert "has no port" in told("--collect-metrics --metrics-url host/metrics")
     assert "response cache" in told("", Served("", SPEC, has_cache=True))
+
+
+@pytest.mark.parametrize(
+    ("line", "served", "said"),
+    [
+        ("-b 2", STATEFUL, "keeps sequences, and a request of these has one row: -b 1"),
+        ("--sequence-id-range 1:9", STATEFUL, "leave --sequence-id-range out"),
+        ("--serial-sequences --request-rate-range 5", STATEFUL, "--serial-sequences is for --concurrency-range"),
+        ("--input-data DATA", STATEFUL, "entries of a file (--input-data) are not played as sequences"),
+        ("", DECOUPLED, "is decoupled, and needs --streaming and -i grpc, as in perf_analyzer"),
+        ("-i grpc", DECOUPLED, "is decoupled, and needs --streaming"),
+        ("-i grpc --streaming --shared-memory system", SERVED, "--shared-memory with --streaming"),
+        ("-i grpc --streaming --input-data DATA", SERVED, "--streaming with validation_data"),
+    ],
+)  # fmt: skip
+def test_what_is_not_to_be_had_of_a_model_is_one_line(
+    tmp_path: Path, line: str, served: Served, said: str
+) -> None:
+    data = tmp_path / "data.json"
+    data.write_text('{"data": [], "validation_data": []}')
+    with pytest.raises(ScenarioError) as refused:
+        told(line.replace("DATA", str(data)), served)
+    assert said in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_streaming_is_a_stream_of_the_clients() -> None:
+    assert mapping("-i grpc --streaming", served=DECOUPLED)["clients"]["stream"] is True
+    assert "stream" not in mapping("-i grpc")["clients"]
+    assert told("-i grpc --streaming --http-url h:1", DECOUPLED) == ""
+
+
+def test_parameters_are_what_each_request_says() -> None:
+    found = mapping(
+        "-i grpc --request-parameter lang:de:string --request-parameter k:-5:int --request-parameter f:true:bool"
+        " --request-parameter k:6:int --request-parameter priority:2:int --request-parameter timeout:1500:int"
+    )
+    assert found["clients"]["request"] == {
+        "parameters": {"lang": "de", "k": 6, "f": True}, "priority": 2, "timeout": "1500us",
+    }  # fmt: skip
+    assert mapping("--request-parameter k::string")["clients"]["request"] == {"parameters": {"k": ""}}
+    for one in ("priority:high:string", "timeout:soon:string", "sequence_id:5:int"):
+        with pytest.raises(ScenarioError, match=r"clients\.request\."):
+            mapping(f"--request-parameter {one}")
+
+
+def test_json_tensors_are_no_binary_ones() -> None:
+    assert mapping(JSON)["clients"]["request"] == {"binary": False}
+    assert "request" not in mapping(f"-i grpc {JSON}")["clients"]
+
+
+@pytest.mark.parametrize(
+    ("line", "law"),
+    [
+        ("", {"kind": "uniform", "low": 17, "high": 23}),
+        ("--sequence-length 5 --sequence-length-variation 40", {"kind": "uniform", "low": 4, "high": 6}),
+        ("--sequence-length 5 --sequence-length-variation 50", {"kind": "uniform", "low": 3, "high": 7}),
+        ("--sequence-length 3 --sequence-length-variation 200", {"kind": "uniform", "low": 1, "high": 8}),
+        ("--sequence-length 7 --sequence-length-variation 0", 7),
+        ("--sequence-length 1", 1),
+    ],
+)  # fmt: skip
+def test_a_stateful_model_gets_sequences_as_long_as_perf_analyzer_draws_them(line: str, law: Any) -> None:
+    assert mapping(line, served=STATEFUL)["clients"]["sequences"] == {"length": law}
+    assert "sequences" not in mapping(line)["clients"]
+
+
+def test_requests_are_compressed_as_asked() -> None:
+    assert mapping("-i grpc --grpc-compression-algorithm gzip")["clients"]["request"] == {
+        "compression": "gzip"
+    }
+    assert "request" not in mapping("-i grpc --grpc-compression-algorithm none")["clients"]
+
+
+def test_sequences_of_a_schedule_are_dealt_to_all_workers() -> None:
+    plain = mapping("--request-rate-range 5", served=STATEFUL)["clients"]
+    assert (plain["sequences"]["concurrent"], plain["workers_per_node"]) == (4, 2)
+    odd = mapping("--request-rate-range 5 --num-of-sequences 3", served=STATEFUL)["clients"]
+    assert (odd["sequences"]["concurrent"], odd["workers_per_node"]) == (3, 2)
+    one = mapping("--request-rate-range 5 --num-of-sequences 1", served=STATEFUL)["clients"]
+    assert (one["sequences"]["concurrent"], one["workers_per_node"]) == (1, 1)
+
+
+def test_a_text_that_is_given_is_each_element_of_it() -> None:
+    assert mapping("--string-data 'a b' --string-length 7")["clients"]["inputs"] == {
+        "TEXT": {"words": ["a b"]}
+    }
+
+
+def test_right_values_in_the_file_of_inputs_are_those_of_every_reply(tmp_path: Path) -> None:
+    path = tmp_path / "data.json"
+    path.write_text('{"validation_data": [{"OUT": [1]}], "data": [{}]}')
+    check = scenario_from_mapping(mapping(f"--input-data {path}"), "x").clients.check
+    assert check is not None
+    assert (check.share, check.rtol, check.atol, check.reference) == (1, 0, 0, str(path))
+    path.write_text("[")
+    with pytest.raises(ScenarioError, match=r"data\.json: .*is not a JSON object"):
+        mapping(f"--input-data {path}")
 
 
 def test_a_file_of_inputs_is_the_scenario_s_data(tmp_path: Path) -> None:
@@ -169,7 +267,16 @@ def test_a_file_of_inputs_is_the_scenario_s_data(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "line", ["", "-i grpc", "-z --shape IDS:5", "--request-rate-range 0.1", "-H 'a: 1e3' -x 1"]
+    "line",
+    [
+        "",
+        "-i grpc --streaming",
+        "--request-parameter k:yes:string",
+        "-i grpc",
+        "-z --shape IDS:5",
+        "--request-rate-range 0.1",
+        "-H 'a: 1e3' -x 1",
+    ],
 )
 def test_a_mapping_is_the_same_after_it_was_a_file(line: str) -> None:
     made = mapping(line)

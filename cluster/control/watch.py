@@ -1,0 +1,112 @@
+"""What puts the models of a server back where the driver was killed: `python -m squall.cluster.control.watch LOG`.
+
+It reads from stdin, line by line: first where the server is, then how its models are put back, whenever more is known
+of that. Where stdin ends without a line that says that all went well, it puts them back, and LOG has what came of it.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from contextlib import closing, suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from squall.actors.net.stream import TlsSettings
+from squall.actors.net.triton_control import Control
+from squall.actors.process.own_python import own_command, own_environment
+from squall.cluster.control.changes import Undo, restore
+from squall.cluster.control.repository import Repository
+
+_MODULE = "squall.cluster.control.watch"
+_WELL = "well"
+_ENDS_WITHIN_S = 5.0
+
+
+@dataclass(frozen=True)
+class Where:
+    """A server, as it is asked: `timeout_s` for each step."""
+
+    url: str
+    tls: TlsSettings | None
+    timeout_s: float
+
+    def control(self) -> Control:
+        """Raises OSError for files of TLS that cannot be used."""
+        return Control(self.url, self.tls, self.timeout_s)
+
+    def repository(self, control: Control) -> Repository:
+        return Repository(control, self.url, self.timeout_s)
+
+
+class ControlWatch:
+    """The driver's side. Its process is nobody's but the driver's: no signal of a terminal reaches it."""
+
+    def __init__(self, where: Where, log: Path) -> None:
+        """Raises OSError where it cannot start."""
+        self._process = subprocess.Popen(
+            own_command(_MODULE, str(log)),
+            stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
+            env=own_environment(), text=True,
+        )  # fmt: skip
+        self._say(asdict(where))
+
+    def tell(self, undo: Undo) -> None:
+        """How the models are put back from now on. Raises OSError where it has ended."""
+        self._say(undo.to_mapping())
+
+    def dismiss(self) -> None:
+        """They have been put back, or stay; so the watch ends."""
+        assert self._process.stdin is not None
+        with suppress(OSError):
+            self._say(_WELL)
+        with suppress(OSError):
+            self._process.stdin.close()
+        try:
+            self._process.wait(_ENDS_WITHIN_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+    def _say(self, what: Any) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps(what) + "\n")
+        self._process.stdin.flush()
+
+
+def put_back(lines: list[Any]) -> list[str] | None:
+    """What is otherwise than before, after models were put back as `lines` say; None where nothing was to be done."""
+    if len(lines) < 2 or lines[-1] == _WELL:
+        return None
+    place, undo = lines[0], Undo(**lines[-1])
+    where = Where(**{**place, "tls": place["tls"] and TlsSettings(**place["tls"])})
+    try:
+        with closing(where.control()) as control:
+            return restore(where.repository(control), undo)
+    except OSError as error:
+        return [f"{where.url}: {error}"]
+
+
+def told(left: list[str]) -> str:
+    """For people, in one line."""
+    if not left:
+        return "the driver was killed; the server's models were put back as they were before the run"
+    return f"the driver was killed; the server's models could not all be put back: {'; '.join(left)}"
+
+
+def main() -> int:
+    """Waits until stdin ends."""
+    lines = []
+    for line in sys.stdin:
+        with suppress(ValueError):  # of a driver that was killed half-way through a line
+            lines.append(json.loads(line))
+    left = put_back(lines)
+    if left is not None:
+        Path(sys.argv[1]).write_text(f"{told(left)}\n", encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
