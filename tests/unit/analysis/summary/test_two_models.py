@@ -255,6 +255,19 @@ def test_a_server_is_asked_for_the_models_that_it_serves(mixed_summary: Summary)
     assert mixed_summary.stragglers == (), "one is slower, for it serves the slower model alone"
 
 
+def test_rows_of_different_models_are_not_held_to_one_another_as_work(
+    tmp_path: Path, mixed: SyntheticRun
+) -> None:
+    mixed.derived = False
+    requests = mixed.tables["requests"]
+    requests["rows"] = [
+        rows * 10 if kind == MODEL else rows
+        for kind, rows in zip(requests["request_kind"], requests["rows"], strict=True)
+    ]
+    servers = known(summarise(mixed.write(tmp_path)).measure.servers).servers
+    assert [one.work_ratio for one in servers.values()] == pytest.approx([2 / 3, 1 / 3])
+
+
 def test_the_p99_of_each_model_is_of_its_own_requests(mixed_run: RunStore, mixed_summary: Summary) -> None:
     rows = mixed_run.read("joined").to_pylist()
     tails = {
