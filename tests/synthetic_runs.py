@@ -100,10 +100,12 @@ MIXED = (("server-0", MODEL), ("server-0", OTHER), ("server-1", OTHER))
 that."""
 
 
-def synthesise_two_models(seed: int = 1, places: Sequence[tuple[str, str]] = MIXED) -> SyntheticRun:
+def synthesise_two_models(
+    seed: int = 1, places: Sequence[tuple[str, str]] = MIXED, rate_hz: float = 60.0
+) -> SyntheticRun:
     """The open run once for each of `places` at once: each request has copies of the same instants that ask the other
     servers and models. The second model is on both servers, the first on one alone."""
-    run = synthesise(seed)
+    run = synthesise(seed, rate_hz)
     _multiply(run, places)
     manifest = run.manifest
     one = manifest["servers"].pop("server-0")

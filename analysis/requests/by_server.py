@@ -3,7 +3,8 @@
     asked      the share that routing asks of a server: by weight, or as much of one as of any other; of several models
                under load the share of each model's requests, among the servers that serve it
     planned    its share of the plan; of a closed loop, and where workers choose, of what was issued
-    work       its share of the rows that were answered ok, by all servers together
+    work       its share of the rows that were answered ok, by all servers together; of the requests where servers serve
+               different models, whose rows do not compare
 
 Work over asked is 1 where a server did what was asked of it; below, another did it in its place, or nobody. The order
 of servers by p95 is of raw rows of each: no quantile of one is averaged with that of another.
@@ -36,7 +37,7 @@ _LEAST_OF_SECTION = 40
 
 @dataclass(frozen=True)
 class ServerLoad(LoadShare):
-    """A server's part of the requests of some phases: those for it. `work_ratio`: its share of the rows answered ok;
+    """A server's part of the requests of some phases: those for it. `work_ratio`: its share of what was answered ok;
     `quantiles`: of its latency, a request that did not end ok counts as infinitely slow. `least_p95_ratio`: see
     `_least_p95_ratios`."""
 
@@ -67,16 +68,13 @@ def by_server(
     own = requests.in_phases(phases)
     timed = own if undisturbed is None else undisturbed.in_phases(phases)
     asked = asked_ratios(names, manifest, own)
-    n_rows = int(own.rows[own.is_ok].sum(dtype="int64"))
-    found = {
-        name: _load(
-            load_share(own.at_server(name), own, asked[name]),
-            own.at_server(name),
-            timed.at_server(name),
-            n_rows,
-        )
-        for name in names
-    }
+    is_by_rows = len(set(served_models(names, manifest).values())) < 2
+    n_done = _done(own, is_by_rows)
+    found = {}
+    for name in names:
+        of_server = own.at_server(name)
+        share = load_share(of_server, own, asked[name])
+        found[name] = _load(share, _done(of_server, is_by_rows), n_done, timed.at_server(name))
     ratios = _least_p95_ratios(timed, names)
     found = {name: replace(one, least_p95_ratio=ratios.get(name)) for name, one in found.items()}
     p95s = [one.quantiles[_P95].value_ns for one in found.values()]
@@ -85,10 +83,14 @@ def by_server(
     return ServersFigures(found, max(known) / min(known) if is_whole else None)
 
 
-def _load(share: LoadShare, own: Requests, timed: Requests, n_rows: int) -> ServerLoad:
-    """`n_rows`: answered ok, of all servers."""
-    rows = int(own.rows[own.is_ok].sum(dtype="int64"))
-    work = rows / n_rows if n_rows else None
+def _done(own: Requests, is_by_rows: bool) -> int:
+    """Rows, or else requests, that were answered ok."""
+    return int(own.rows[own.is_ok].sum(dtype="int64") if is_by_rows else own.is_ok.sum())
+
+
+def _load(share: LoadShare, n_done: int, n_done_of: int, timed: Requests) -> ServerLoad:
+    """`n_done`: the work of the server, `n_done_of`: of all servers."""
+    work = n_done / n_done_of if n_done_of else None
     spread = quantiles(timed.latency_ns, QUANTILES, ~timed.is_ok, run_lengths(timed.phase.codes))
     return ServerLoad(
         **vars(share),

@@ -96,7 +96,7 @@ def test_it_holds_within_windows_bursts_and_phases(make_run: MakeRun, mixed: Syn
     ]
     found = list(held(make_run, mixed, promises).values())
     assert [one.verdict for one in found] == ["kept", "broken"]
-    assert found[0].n == found[1].n == found[1].n_late > 0
+    assert found[1].n == found[1].n_late > 0
     assert found[0].n_parts == found[1].n_parts == found[1].n_parts_broken
 
 

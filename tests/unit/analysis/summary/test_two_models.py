@@ -54,7 +54,7 @@ def test_every_request_is_joined_to_a_batch_of_the_model_that_it_asks(mixed_run:
         for row in mixed_run.read("batches").to_pylist()
     }
     rows = [row for row in mixed_run.read("joined").to_pylist() if row["outcome"] == "ok"]
-    assert len(rows) > 5_000
+    assert len(rows) > 2_000
     for row in rows:
         assert row["join_level"] == "exact"
         assert model_of[row["server"], row["instance"], row["batch_id"]] == row["request_kind"]
@@ -213,7 +213,7 @@ def test_screen_and_report_have_each_model(mixed_run: RunStore, mixed_summary: S
     assert isinstance(console.file, StringIO)
     screen = " ".join(console.file.getvalue().split())
     assert re.search(
-        rf"Models {MODEL}: 33\.3 % of requests \(33\.3 % asked\), [\d,]+ of [\d,]+ sent, \d+ not ok, [\d,]+/s ok; resp",
+        rf"Models {MODEL}: 33\.3 % of requests \(33\.3 % asked\), [\d,]+ of [\d,]+ sent.*, [\d,]+/s ok; resp",
         screen,
     )
     assert re.search(
@@ -253,6 +253,19 @@ def test_a_server_is_asked_for_the_models_that_it_serves(mixed_summary: Summary)
     assert [one.asked_ratio for one in servers.values()] == pytest.approx([2 / 3, 1 / 3])
     assert [one.work_of_asked_ratio for one in servers.values()] == pytest.approx([1.0, 1.0])
     assert mixed_summary.stragglers == (), "one is slower, for it serves the slower model alone"
+
+
+def test_rows_of_different_models_are_not_held_to_one_another_as_work(
+    tmp_path: Path, mixed: SyntheticRun
+) -> None:
+    mixed.derived = False
+    requests = mixed.tables["requests"]
+    requests["rows"] = [
+        rows * 10 if kind == MODEL else rows
+        for kind, rows in zip(requests["request_kind"], requests["rows"], strict=True)
+    ]
+    servers = known(summarise(mixed.write(tmp_path)).measure.servers).servers
+    assert [one.work_ratio for one in servers.values()] == pytest.approx([2 / 3, 1 / 3])
 
 
 def test_the_p99_of_each_model_is_of_its_own_requests(mixed_run: RunStore, mixed_summary: Summary) -> None:

@@ -371,7 +371,9 @@ def test_limits_can_be_set_and_are_stated_with_the_figure(synthetic: SyntheticRu
 def test_the_verdict_of_a_store_is_that_of_its_tables(whole_run: RunStore) -> None:
     sealed, judged = whole_run.manifest.verdict, judge_run(whole_run)
     assert judged.sealed() == sealed
-    assert to_json(judged.figures()) == to_json(sealed)
+    figures = to_json(judged.figures())
+    assert figures["failures"].pop("model") == "", "left out where there is none"
+    assert figures == to_json(sealed)
     assert to_json(sealed)["checks"][0] == asdict(judged.checks[0])
 
 
