@@ -113,7 +113,7 @@ def test_a_closed_loop_counts_users_and_the_rest_is_known_in_the_run() -> None:
     assert "all clients run on its node, node-1" in one.note
 
 
-SEVERAL = {
+SEVERAL: dict[str, Any] = {
     "model": None,
     "models": [
         {"name": "linear_head", "share": 3, "settings": {"width": 8}},

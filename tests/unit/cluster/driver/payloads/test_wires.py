@@ -33,7 +33,7 @@ def test_models_that_answer_once_and_keep_nothing_are_loaded_together() -> None:
     ("change", "what"),
     [({"is_decoupled": True}, "decoupled, or a step of it is"), ({"is_stateful": True}, "stateful")],
 )
-def test_a_decoupled_or_stateful_model_is_loaded_alone(change: dict[str, bool], what: str) -> None:
+def test_a_decoupled_or_stateful_model_is_loaded_alone(change: dict[str, Any], what: str) -> None:
     specs = [SPECS[0], replace(SPECS[1], **change)]
     with pytest.raises(ScenarioError) as raised:
         stream_rule(scenario(), specs)
