@@ -20,7 +20,8 @@ _OK = 200
 _HEAD_END = b"\r\n\r\n"
 _LARGEST_JOINED_BYTES = 65_536
 """Below this a request is copied into one buffer and written by one system call; above, head and tail by two."""
-_MOST_KNOWN_HEADS = 256
+_MOST_KNOWN_HEADS = 1_024
+"""As many as the lane knows, in its order: it is taught each once."""
 _LARGEST_HEAD_BYTES = 65_536
 """A head that is longer is no reply of an inference server's: it is told, and its connection cut."""
 

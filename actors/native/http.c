@@ -31,10 +31,13 @@ int is_to_be_checked(const Template *template, const Request *request) {
   return template->check_every && request->token % template->check_every == 0;
 }
 
-static const Head *head_of(const Pool *pool, const char *data, Py_ssize_t n) {
-  for (int i = 0; i < MOST_HEADS && i < pool->n_heads; i++) {
-    const Head *head = &pool->heads[i];
-    if (n >= head->bytes.n && !memcmp(data, head->bytes.data, head->bytes.n)) return head;
+static const Head *head_of(const Pool *pool, Layout *layout, const char *data, Py_ssize_t n) {
+  int n_heads = pool->n_heads < MOST_HEADS ? (int)pool->n_heads : MOST_HEADS;
+  for (int i = 0, at = layout->head; i < n_heads; i++, at = at + 1 < n_heads ? at + 1 : 0) {
+    const Head *head = &pool->heads[at];
+    if (n < head->bytes.n || memcmp(data, head->bytes.data, head->bytes.n)) continue;
+    layout->head = at;
+    return head;
   }
   return NULL;
 }
@@ -62,9 +65,9 @@ void on_http(Lane *lane, Conn *conn) {
     return;
   }
   if (request->first_ns < 0) request->first_ns = at_ns;
-  const Layout *layout = layout_of(lane, request);
+  Layout *layout = layout_of(lane, request);
   if (!conn->n_head) {
-    const Head *head = head_of(&lane->pools[conn->target], data, n);
+    const Head *head = head_of(&lane->pools[conn->target], layout, data, n);
     if (!head || head->n_body != layout->n_reply || head->n_json != layout->n_json ||
         is_to_be_checked(&lane->templates[request->template], request)) {
       stray_with(lane, conn, data, n, at_ns);

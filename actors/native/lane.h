@@ -44,7 +44,7 @@
 #define SCRATCH_BYTES 65536
 #define MOST_EVENTS 256
 #define SENDS_PER_EVENT 4 /* as in squall.actors.load.engine */
-#define MOST_HEADS 64
+#define MOST_HEADS 1024 /* as in squall.actors.load.http_client: what Python knows it does not teach again */
 #define MOST_TARGETS 64
 #define MOST_RECENT 4096
 #define GIVE_BACK_BYTES ((1LL << 30) - 1)
@@ -78,6 +78,7 @@ typedef struct { /* one row of `requests`, as squall.actors.load.recorder reads 
 typedef struct { /* of replies that are alike but for their ids and their tensors' data */
   Bytes prefix, suffix;
   int64_t n_reply, n_json; /* n_reply -1: none was judged yet */
+  int head;                /* over HTTP, number of the last one's head: the next has it most likely */
 } Layout;
 
 typedef struct {
@@ -280,7 +281,7 @@ ENTRY(set_between);
 
 /* templates.c */
 void free_templates(Lane *lane);
-const Layout *layout_of(const Lane *lane, const Request *request);
+Layout *layout_of(const Lane *lane, const Request *request);
 PyObject *body_of(const Lane *lane, const Request *request);
 ENTRY(add_template);
 ENTRY(add_templates);

@@ -2,7 +2,7 @@
 
 #include "lane.h"
 
-const Layout *layout_of(const Lane *lane, const Request *request) {
+Layout *layout_of(const Lane *lane, const Request *request) {
   return &lane->layouts[lane->templates[request->template].layout];
 }
 
@@ -170,7 +170,7 @@ PyObject *Lane_know_layout(Lane *lane, PyObject *args) {
   Layout *layout = &lane->layouts[number];
   free(layout->prefix.data);
   free(layout->suffix.data);
-  *layout = (Layout){copied(prefix, n_prefix), copied(suffix, n_suffix), n_reply, n_json};
+  *layout = (Layout){copied(prefix, n_prefix), copied(suffix, n_suffix), n_reply, n_json, layout->head};
   Py_RETURN_NONE;
 }
 

@@ -231,7 +231,7 @@ class KernelRecordingFacts:
 
 @dataclass(frozen=True, kw_only=True)
 class ValueChecks:
-    """How values of replies were compared: floats within atol + rtol * |expected|, all else exactly."""
+    """How values were compared: floats within atol + rtol * |expected|, else exactly; of several models the first's."""
 
     every: Annotated[int, "of the requests those whose id is a multiple of it"]
     rtol: Annotated[float, "relative tolerance"]

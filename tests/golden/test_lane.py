@@ -34,6 +34,7 @@ from tests.golden.driving import (
     run_worker,
     settings_of,
 )  # fmt: skip
+from tests.null_process import NullProcess, null_spec
 
 pytestmark = pytest.mark.skipif(
     not IS_BUILT, reason="the lane is not built: no C compiler was there at the install"
@@ -160,6 +161,26 @@ def test_what_requests_say_beside_and_leave_out_stays_in_the_lane(protocol: Prot
     assert_one_row_each(rows, plan)
     assert column(rows, "outcome") == ["ok"] * n
     assert len(set(column(rows, "request_bytes"))) == 2
+    assert worker._lane is not None
+    assert worker._lane.n_done > n // 2
+
+
+@pytest.mark.serial  # late requests come to Python
+def test_replies_of_many_sizes_stay_in_the_lane(tmp_path: Path) -> None:
+    """Over HTTP each size has a head of its own: here 200, as of several models with many rows each."""
+    n, most = 4_000, 200
+    plan = replace(
+        plan_of([i * MS // 2 for i in range(n)], 20 * S), rows=np.arange(n, dtype=np.int32) * 7 % most + 1
+    )
+    with NullProcess(f"--max-batch-size={most}") as null:
+        spec = replace(null_spec(), max_batch_size=most)
+        settings = settings_of(tmp_path, null.ports["http"], Rules(30 * S), 8, spec)
+        worker = LoadWorker(settings, SystemClock())
+        worker.prepare(plan)
+        worker.run(SystemClock().monotonic_ns() + 30 * MS)
+    rows = requests_of(settings)
+    assert column(rows, "outcome") == ["ok"] * n
+    assert len(set(column(rows, "response_bytes"))) == most
     assert worker._lane is not None
     assert worker._lane.n_done > n // 2
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import TracebackType
 from typing import Any
 
+import numpy as np
 import pytest
 
 import squall.cluster.dry_run
@@ -14,6 +15,7 @@ from squall.cluster.placement import Node
 from squall.models.spec import TensorSpec
 from squall.scenarios.config.loader import scenario_from_mapping
 from squall.scenarios.plan.drafting import plan_scenario
+from squall.scenarios.shares.ranges import models_of
 
 NODES = [
     Node("node-0", "id-0", "10.0.0.1", 0, True),
@@ -109,3 +111,34 @@ def test_a_closed_loop_counts_users_and_the_rest_is_known_in_the_run() -> None:
         (client["n_planned"], client["record_bytes"], client["input_bytes"]) for client in one.clients
     ] == [(7, None, None)]
     assert "all clients run on its node, node-1" in one.note
+
+
+SEVERAL: dict[str, Any] = {
+    "model": None,
+    "models": [
+        {"name": "linear_head", "share": 3, "settings": {"width": 8}},
+        {
+            "name": "seqlen_head",
+            "settings": {"width": 16},
+            "rows": {"kind": "constant", "value": 5},
+            "servers": [1],
+        },
+    ],
+    "servers": {"count": 2},
+}
+
+
+def test_of_several_models_it_says_who_serves_each_and_how_many_arrivals_ask_it() -> None:
+    one = {key: value for key, value in mapping(**SEVERAL).items() if value is not None}
+    scenario = scenario_from_mapping(one, "test")
+    plan, found_ = plan_scenario(scenario), dry_run(scenario, "10.0.0.1:6379", Interrupts())
+    n = [int(count) for count in np.bincount(models_of(plan.variant, plan.models))]
+    assert [one["servers"] for one in found_.models] == [None, ["server-1"]]
+    assert [one["phases"] for one in found_.models] == [
+        {"m": {"share": 0.75, "n_planned": n[0]}}, {"m": {"share": 0.25, "n_planned": n[1]}}
+    ]  # fmt: skip
+    assert sum(one["n_planned"] for one in found_.servers) == sum(n) == 300
+    assert sum(one["input_bytes"] for one in found_.clients) == n[0] * 2 * 8 * 4 + n[1] * 5 * 16 * 4
+    assert f"model     seqlen_head: 25.0 % ({n[1]} arrivals) of m; on server-1" in found_.lines()
+    assert found_.to_json()["models"] == list(found_.models)
+    assert "models" not in found(servers={"count": 2}).to_json()

@@ -16,6 +16,7 @@ from squall.cluster.driver.records.ingest import RECORD_GONE, WORKER_GONE, Ledge
 from squall.cluster.remote.spawn import Handle
 from squall.scenarios.plan.deal import DealRule, Redeal, affinity_of, owners_of, workers_of
 from squall.scenarios.plan.plan import PhaseSpan, Plan, deal
+from squall.scenarios.shares.ranges import ranges_of
 
 LABELS = {"run": "r", "target": "server-0", "request_kind": "m"}
 
@@ -47,6 +48,14 @@ def test_a_missing_row_names_the_worker_that_the_plan_deals_it_to(rule: DealRule
         ("w", "lost", RECORD_GONE),
         ("m", "lost", RECORD_GONE),
     }
+
+
+def test_a_missing_row_names_the_model_that_its_arrival_asked() -> None:
+    plan = replace(
+        plan_of(6, "sequence"), variant=np.array([0, 3, 1, 2, 4, 3], np.uint8), models=ranges_of([2, 3])
+    )
+    rows = rows_of(Ledger(plan, LABELS, ["node-0"] * 3, 0, models=["dense", "text"]))
+    assert [row["request_kind"] for row in rows] == ["dense", "text", "dense", "text", "text", "text"]
 
 
 def test_only_what_was_due_after_a_workers_end_is_known_to_be_unsent() -> None:

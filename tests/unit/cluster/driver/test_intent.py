@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from squall.analysis.tables.manifest import PlanFacts
 from squall.analysis.verdict.figures import series_figures
 from squall.cluster.driver.intent import announce, describe_plan, refuse_empty, refuse_strange_head
 from squall.scenarios.config.loader import scenario_from_mapping
+from squall.scenarios.config.scenario import Scenario
 from squall.scenarios.errors import ScenarioError
 from squall.scenarios.plan.drafting import plan_closed
 from squall.scenarios.plan.plan import PhaseSpan, Plan
@@ -106,3 +108,23 @@ def test_answers_of_a_model_that_is_no_head_must_be_given(check: dict[str, str],
     with pytest.raises(ScenarioError) as caught:
         refuse_strange_head(scenario)
     assert str(caught.value) == why
+
+
+def test_what_is_wrong_with_one_of_several_heads_names_its_key() -> None:
+    phases = [
+        {"name": "main", "kind": "measure", "duration": "1s", "arrivals": {"kind": "poisson", "rate": "9/s"}},
+        {"name": "drain", "kind": "drain", "duration": "1s"},
+    ]
+
+    def of(**second: Any) -> Scenario:
+        models = [{"name": "linear_head"}, {"name": "seqlen_head", **second}]
+        return scenario_from_mapping({"name": "x", "seed": 1, "models": models, "phases": phases}, "test")
+
+    refuse_strange_head(of())
+    refuse_strange_head(of(name="mine", repository="r"))
+    with pytest.raises(ScenarioError, match=r"^models\[1\]\.name: unknown model 'seqlen_haed': did you mean"):
+        refuse_strange_head(of(name="seqlen_haed"))
+    with pytest.raises(
+        ScenarioError, match=r"^models\[1\]\.settings\.widht: unknown key, did you mean 'width'"
+    ):
+        refuse_strange_head(of(settings={"widht": 3}))

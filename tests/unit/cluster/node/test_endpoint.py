@@ -138,3 +138,22 @@ def test_a_metrics_port_where_no_metrics_are_is_refused(server: type[ScriptedCon
         refusal(metrics_port=9002) == "server.metrics_port: no metrics at http://h:9002/metrics: status 404"
     )
     assert server.asked == ["http://h:9002/metrics"]
+
+
+def test_each_model_under_load_is_known_by_its_name(server: type[ScriptedControl]) -> None:
+    server.answers |= {
+        "/v2/models/pipe": {"versions": ["1"]}, "/v2/models/pipe/ready": {},
+        "/v2/models/pipe/versions/1/config": {
+            "name": "pipe", "ensemble_scheduling": {"step": [{"model_name": "step"}]},
+        },
+        "/v2/models/step/config": {"name": "step"},
+    }  # fmt: skip
+    models = [ModelConfig(name="vers"), ModelConfig(name="pipe")]
+    endpoint = attach(models, ServerConfig(url="http://h:8000"))
+    assert [(one.spec.name, one.spec.version, one.steps) for one in endpoint.models] == [
+        ("vers", "10", ()), ("pipe", "1", ("step",))
+    ]  # fmt: skip
+    assert endpoint.spec_of("pipe") == endpoint.models[1].spec
+    assert endpoint.spec_of("other") is None
+    with pytest.raises(TargetError, match="model 'gone' is not ready at"):
+        attach([ModelConfig(name="vers"), ModelConfig(name="gone")], ServerConfig(url="http://h:8000"))

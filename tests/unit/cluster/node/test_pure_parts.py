@@ -17,7 +17,8 @@ import squall.cluster.node.server
 import squall.cluster.node.triton_home
 from squall.cluster.driver.records.ingest import RECORD_GONE, Ledger
 from squall.cluster.node.batches import read_batches
-from squall.cluster.node.server import free_ports
+from squall.cluster.node.server import Ports, free_ports, refuse_no_model, triton_options
+from squall.scenarios.config.models.model import ModelConfig
 from squall.scenarios.config.servers import ServerConfig
 from squall.scenarios.errors import TargetError
 from squall.scenarios.plan.plan import PhaseSpan, Plan
@@ -44,6 +45,35 @@ def test_batch_records_become_rows_with_foreign_ids_counted(tmp_path: Path) -> N
     assert [(row["batch_id"], row["request_ids"], row["n_requests"], row["n_foreign"]) for row in rows] == [
         (0, [7], 3, 2), (1, [], 0, 0)
     ]  # fmt: skip
+
+
+def test_records_of_several_models_lie_below_their_names_and_versions(tmp_path: Path) -> None:
+    for model, version in (("dense", "3"), ("text", "1")):
+        (tmp_path / model / version).mkdir(parents=True)
+        (tmp_path / model / version / f"{model}_0.jsonl").write_text(record(0, ["000000000007"]) + "\n")
+    losses: list[str] = []
+    rows = [row for table in read_batches(tmp_path, LABELS, losses) for row in table.to_pylist()]
+    assert [(row["model"], row["version"], row["instance"], row["server"]) for row in rows] == [
+        ("dense", "3", "dense_0", "server-0"), ("text", "1", "text_0", "server-0")
+    ]  # fmt: skip
+
+
+def test_a_server_is_told_of_each_repository_and_each_model() -> None:
+    options = triton_options(["/a", "/b"], ["dense", "text"], Ports(1, 2, 3), "x-", "x")
+    assert [options[at + 1] for at, one in enumerate(options) if one == "--model-repository"] == ["/a", "/b"]
+    assert [one for one in options if one.startswith("--load-model")] == [
+        "--load-model=dense",
+        "--load-model=text",
+    ]
+
+
+def test_a_repository_without_its_model_is_named_by_the_key_of_the_model(tmp_path: Path) -> None:
+    (tmp_path / "text").mkdir()
+    own = ModelConfig(name="dense")
+    refuse_no_model([own, ModelConfig(name="text", repository=str(tmp_path))])
+    for models, key in (([], "model"), ([own], "models.gone")):
+        with pytest.raises(TargetError, match=rf"^{key}\.repository: .* has no model 'gone'$"):
+            refuse_no_model([*models, ModelConfig(name="gone", repository=str(tmp_path))])
 
 
 def test_a_record_whose_first_line_was_lost_is_known_by_its_name(tmp_path: Path) -> None:
