@@ -12,7 +12,13 @@ import pytest
 
 from squall.scenarios.config.loader import scenario_from_mapping
 from squall.scenarios.sequences import IN_TURN, Place, SequenceRule, Sequences
-from tests.integration.live_runs import Bench, planned_rows, scenario_mapping, unmet
+from tests.integration.live_runs import (
+    MET_ON_A_BUSY_MACHINE,
+    Bench,
+    planned_rows,
+    scenario_mapping,
+    unmet,
+)
 
 pytestmark = [pytest.mark.slow, pytest.mark.beside]
 
@@ -52,6 +58,10 @@ class TritonPythonModel:
             answers.append(pb_utils.InferenceResponse([pb_utils.Tensor.from_dlpack("OUT", out)]))
         return answers
 '''
+REFUSAL = """            if value > 2:
+                answers.append(pb_utils.InferenceResponse(error=pb_utils.TritonError("too large")))
+                continue
+            out = """
 CONFIG = """
 name: "adder"
 backend: "python"
@@ -184,6 +194,44 @@ def test_a_sequence_keeps_its_order_its_server_and_its_connection(
     assert (told["n_begun"], told["n_ended"], told["n_cut"]) == (len(servers), n_ended, 0)
     assert told["at_once_most_count"] >= 8
     assert set(store.read("joined").column("join_level").to_pylist()) == {"exact"}
+
+
+@pytest.mark.parametrize("load", ["open", pytest.param("closed", marks=pytest.mark.long)])
+def test_a_request_that_fails_cuts_its_sequence(joined: Bench, tmp_path: Path, load: str) -> None:
+    """The model refuses inputs above 2, 2 % of standard normal ones. It keeps the slot of a sequence that was cut until
+    that has been idle for a second."""
+    mapping = mapping_of(tmp_path, "http", **({"concurrent": 8} if load == "open" else {}))
+    model = tmp_path / "models" / "adder" / "1" / "model.py"
+    model.write_text(MODEL.replace("            out = ", REFUSAL))
+    config = tmp_path / "models" / "adder" / "config.pbtxt"
+    config.write_text(config.read_text().replace("idle_microseconds: 30000000", "idle_microseconds: 1000000"))
+    mapping["clients"]["payload_variants"] = 128
+    if load == "closed":
+        think = {"kind": "constant", "value": "20ms"}
+        mapping["phases"][0]["arrivals"] = {"kind": "closed", "users": 8, "think": think}
+    live = joined.start_run(mapping)
+    assert live.end() in (0, 3), live.lines
+    store = joined.store()
+    rows = store.read("requests").to_pydict()
+    assert store.manifest.verdict is not None
+    is_met = {check.name: check.is_met for check in store.manifest.verdict.checks}
+    assert all(is_met.get(name, True) for name in MET_ON_A_BUSY_MACHINE), "`unsent` is of an open loop"
+    places = places_of(mapping, store.run, 8, rows["request_id"])
+    outcomes = dict(zip(rows["request_id"], rows["outcome"], strict=True))
+    assert set(outcomes.values()) == {"ok", "server_error", "unsent"}
+    sequences = defaultdict(list)
+    for request_id in sorted(outcomes):
+        sequences[places[request_id].correlation_id].append(outcomes[request_id])
+    for of_one in sequences.values():
+        n_ok = of_one.index("server_error") if "server_error" in of_one else len(of_one)
+        rest = ["server_error"] + ["unsent"] * (len(of_one) - n_ok - 1)
+        assert of_one == ["ok"] * n_ok + rest[: len(of_one) - n_ok]
+    sent = [one for one, outcome in outcomes.items() if outcome != "unsent"]
+    assert_as_laid_out(seen_by(tmp_path), {one: places[one] for one in sent})
+    told = json.loads((store.run_dir / "summary.json").read_text())["measure"]["sequences"]
+    n_cut = list(outcomes.values()).count("server_error")
+    assert (told["n_cut"], told["cut_by"]) == (n_cut, {"server_error": n_cut})
+    assert told["n_begun"] == len(sequences)
 
 
 def test_a_stateful_model_without_sequences_is_told_before_anything_is_sent(
