@@ -104,7 +104,7 @@ def dry_run(scenario: Scenario, ray_address: str | None, interrupts: Interrupts)
     if entries is None:
         plan = routed(plan, scenario, [seat.entry for seat in placement.servers])
         facts = describe_plan(plan)
-    spec = specs[0] if specs else _head(scenario)
+    spec = next(iter(specs), None) if addresses else _head(scenario)
     data = None if scenario.clients.data is None else _checked_data(scenario, plan, specs or [spec])
     return DryRun(
         plan=_plan_facts(plan, facts),
