@@ -107,7 +107,7 @@ def dry_run(scenario: Scenario, ray_address: str | None, interrupts: Interrupts)
         for number, one in enumerate(entries or ())
         if one.url is not None and may_be_asked(scenario, number, one)
     ]
-    specs = [_spec(one, endpoints) for one in scenario.each_model()]
+    specs = [_spec(one, endpoints, is_elsewhere=bool(addresses)) for one in scenario.each_model()]
     with interrupts.allowed(), Session(ray_address) as session:
         nodes = session.nodes()
     placement = place(nodes, scenario, addresses)
@@ -128,13 +128,14 @@ def dry_run(scenario: Scenario, ray_address: str | None, interrupts: Interrupts)
     )
 
 
-def _spec(one: Scenario, endpoints: Sequence[Endpoint]) -> ModelSpec | None:
-    """Of the one model of a scenario, as a server that runs has it, else as a head of the zoo; None: not known yet."""
+def _spec(one: Scenario, endpoints: Sequence[Endpoint], is_elsewhere: bool) -> ModelSpec | None:
+    """Of the one model of a scenario, as a server that runs has it, else as a head of the zoo where squall starts the
+    servers; None: not known yet."""
     for endpoint in endpoints:
         spec = endpoint.spec_of(one.model.name)
         if spec is not None:
             return asked_of(one, spec)
-    return _head(one)
+    return None if is_elsewhere else _head(one)
 
 
 def _models(

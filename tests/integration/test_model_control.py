@@ -20,6 +20,7 @@ from tests.integration.live_runs import Bench, planned_rows, scenario_mapping, w
 from tests.integration.serving import serving
 
 pytestmark = [pytest.mark.slow, pytest.mark.beside]
+BROKEN = "raise RuntimeError('broken on purpose')"
 MODEL = '''
 import numpy as np
 import triton_python_backend_utils as pb_utils
@@ -49,9 +50,7 @@ def repository_in(folder: Path) -> str:
     for name in ("resident", "sleeper", "broken"):
         version = folder / "models" / name / "1"
         version.mkdir(parents=True)
-        (version / "model.py").write_text(
-            MODEL if name != "broken" else "raise RuntimeError('broken on purpose')"
-        )
+        (version / "model.py").write_text(MODEL if name != "broken" else BROKEN)
         (version.parent / "config.pbtxt").write_text(CONFIG.format(name=name))
     return str(folder / "models")
 
@@ -59,8 +58,9 @@ def repository_in(folder: Path) -> str:
 class Watched:
     """A server in explicit mode that has `resident` ready, and nothing else."""
 
-    def __init__(self, endpoint: Endpoint, control: Control) -> None:
+    def __init__(self, endpoint: Endpoint, control: Control, models: Path) -> None:
         self.url = endpoint.url
+        self.models = models
         self._repository = Repository(control, endpoint.url, 30.0)
 
     def state(self) -> dict[str, Any]:
@@ -68,6 +68,13 @@ class Watched:
         return {
             name: (found, self._repository.config(name)) for name, found in self._repository.ready().items()
         }
+
+    def load(self, name: str) -> None:
+        self._repository.load(name)
+
+    def unload(self, name: str) -> None:
+        self._repository.unload(name)
+        self._repository.settle([name])
 
     def n_instances(self, name: str) -> int:
         return sum(one["count"] for one in self._repository.config(name)["instance_group"])
@@ -93,7 +100,7 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
         serving(folder, **settings) as (_, endpoint),
         closing(Control(endpoint.url, timeout_s=30.0)) as control,
     ):
-        yield Watched(endpoint, control)
+        yield Watched(endpoint, control, folder / "models")
 
 
 def test_a_run_that_is_broken_off_leaves_the_models_as_they_were(joined: Bench, watched: Watched) -> None:
@@ -144,8 +151,7 @@ def test_what_is_kept_is_there_for_the_next_run_which_has_nothing_to_load(
     assert facts is not None
     assert (list(facts.loading_ns), facts.is_restored) == (["sleeper"], None)
     assert sorted(watched.state()) == ["resident", "sleeper"]
-    watched._repository.unload("sleeper")
-    watched._repository.settle(["sleeper"])
+    watched.unload("sleeper")
     assert watched.state() == before
 
 
@@ -177,6 +183,39 @@ def test_a_model_that_does_not_load_ends_the_run_with_its_reason_and_the_others_
     assert live.end() == 1
     assert "does not load 'broken': " in live.error_line()
     assert "broken on purpose" in live.error_line()
+    assert watched.state() == before
+
+
+@pytest.mark.long
+def test_what_cannot_be_put_back_is_said_in_the_sealed_run(joined: Bench, watched: Watched) -> None:
+    before = watched.state()
+    live = joined.start_run(watched.scenario("sleeper", {"unload": ["resident"]}, seconds=5))
+    joined.wait_for_phase("main", 0.5)
+    model = watched.models / "resident" / "1" / "model.py"
+    model.write_text(BROKEN)
+    try:
+        assert live.end() in (0, 3), live.lines
+    finally:
+        model.write_text(MODEL)
+    manifest = joined.store().manifest
+    facts = manifest.servers["server-0"].control
+    assert facts is not None
+    assert facts.is_restored is False
+    assert facts.left[-1] == "model resident had version 1 ready before and has no version ready now"
+    assert all(f"server-0: {one}" in manifest.notes for one in facts.left)
+    assert any("does not load 'resident': " in one and "broken on purpose" in one for one in facts.left)
+    assert any("does not load 'resident': " in line for line in live.lines)
+    assert watched.state() == {}
+    watched.load("resident")
+    assert watched.state() == before
+
+
+@pytest.mark.long
+def test_a_dry_run_loads_nothing(joined: Bench, watched: Watched) -> None:
+    before = watched.state()
+    live = joined.start_run(watched.scenario("sleeper", {"unload": ["resident"]}), "--dry-run")
+    assert live.end() == 0, live.lines
+    assert "clients " in joined.stdout()
     assert watched.state() == before
 
 

@@ -141,7 +141,7 @@ def asked_of(typed: Typed) -> Asked:
         max_trials=get.number("max-trials"),
         percentile=_percentile(get),
         latency_threshold_ns=get.number("latency-threshold") * 1_000_000 or None,
-        is_async=get.has("async"),
+        is_async=get.has("async") or get.has("streaming"),
         input_data=_input_data(get),
         shapes=dict(_shape(one) for one in get.all("shape")),
         string_length=get.number("string-length"),

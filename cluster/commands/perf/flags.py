@@ -64,7 +64,7 @@ FLAGS = (
     Flag("percentile", None, "N", "kept", "stable in this percentile, not the average; reported too"),
     Flag("latency-threshold", "l", "MS", "kept", "ends the search at a level that is slower"),
     Flag("binary-search", None, None, "kept", "halves the range"),
-    Flag("async", "a", None, "kept", "a level is stable by its throughput alone where its latency is not"),
+    Flag("async", "a", None, "kept", "stable by throughput alone where latency is not; also streams, sequences"),
     Flag("sync", None, None, "told", "squall waits for nothing: users of a closed loop wait for their own replies"),
     Flag("max-threads", None, "N", "told", "squall sends from its workers"),
     Flag("input-data", None, "zero|random|PATH", "kept", "clients.inputs, or clients.data of one file or folder"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 from squall.cluster.commands.perf.asked import Asked
@@ -84,6 +85,11 @@ def refuse_model(typed: Typed, asked: Asked, served: Served) -> None:
             "perf: cannot be honoured: --streaming with validation_data: squall compares no responses that come one by"
             " one"
         )
+
+
+def asked_of_model(typed: Typed, asked: Asked, served: Served) -> Asked:
+    """As perf_analyzer takes it for that model: with sequences it is asynchronous unless --sync says otherwise."""
+    return replace(asked, is_async=True) if served.spec.is_stateful and "sync" not in typed else asked
 
 
 def _why_not_sequences(typed: Typed, asked: Asked) -> str | None:

@@ -41,7 +41,7 @@ def perf(
         typer.echo(f"squall {version('squall')}, with the flags of perf_analyzer 2.60")
         return
     from squall.cluster.commands.perf.asked import asked_of
-    from squall.cluster.commands.perf.honoured import notes, refuse, refuse_model
+    from squall.cluster.commands.perf.honoured import asked_of_model, notes, refuse, refuse_model
     from squall.cluster.commands.perf.served import ask, place_of
 
     refuse(typed)
@@ -49,6 +49,7 @@ def perf(
     place = place_of(asked)
     served = ask(asked, place)
     refuse_model(typed, asked, served)
+    asked = asked_of_model(typed, asked, served)
     for line in notes(typed, asked, served):
         typer.echo(f"squall {line}", err=True)
     _search(asked, place, served)

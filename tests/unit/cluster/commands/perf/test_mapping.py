@@ -12,7 +12,7 @@ import pytest
 
 from squall.cluster.commands.perf.asked import asked_of
 from squall.cluster.commands.perf.flags import parse
-from squall.cluster.commands.perf.honoured import notes, refuse, refuse_model
+from squall.cluster.commands.perf.honoured import asked_of_model, notes, refuse, refuse_model
 from squall.cluster.commands.perf.intervals import read_intervals
 from squall.cluster.commands.perf.mapping import Load, mapping_of, scenario_of
 from squall.cluster.commands.perf.served import Served, place_of
@@ -186,6 +186,23 @@ def test_streaming_is_a_stream_of_the_clients() -> None:
     assert mapping("-i grpc --streaming", served=DECOUPLED)["clients"]["stream"] is True
     assert "stream" not in mapping("-i grpc")["clients"]
     assert told("-i grpc --streaming --http-url h:1", DECOUPLED) == ""
+
+
+@pytest.mark.parametrize(
+    ("line", "served", "is_async"),
+    [
+        ("", SERVED, False),
+        ("-a", SERVED, True),
+        ("--streaming -i grpc", SERVED, True),
+        ("", STATEFUL, True),
+        ("--sync", STATEFUL, False),
+    ],
+)
+def test_streams_and_sequences_are_asynchronous_as_perf_analyzer_has_them(
+    line: str, served: Served, is_async: bool
+) -> None:
+    typed = parse(["-m", "My_Model", *shlex.split(line)])
+    assert asked_of_model(typed, asked_of(typed), served).is_async == is_async
 
 
 def test_parameters_are_what_each_request_says() -> None:
