@@ -218,7 +218,7 @@ def test_a_user_goes_on_with_its_next_sequence_after_a_failure(
         own = settings(tmp_path, port, protocol, is_pinned=is_pinned)
         worker = LoadWorker(own, SystemClock())
         worker.prepare(plan)
-        worker.run(SystemClock().monotonic_ns() + 30 * MS)
+        worker.run(SystemClock().monotonic_ns() + 300 * MS)
         rows = requests_of(own)
     ids = numbers(rows, "request_id")
     outcomes = dict(zip(ids.tolist(), column(rows, "outcome"), strict=True))
