@@ -7,13 +7,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+_LARGEST_WHOLE = 2**1023  # that float64 surely has room for
+
 
 def array_of(value: Any) -> NDArray[Any]:
     """The array of a number, boolean, text, bytes, or of nested lists of one of these; text as its UTF-8 bytes.
 
     Whole numbers are int64, or uint64 where they are too large for that; with one that has a fraction all are float64.
-    Raises ValueError, in words that follow the name of what holds it, where lists are ragged, types are mixed, and for
-    null.
+    Raises ValueError, in words that follow the name of what holds it, where lists are ragged, types are mixed, for null,
+    and for a whole number that would be another as float64.
     """
     shape = _shape_of(value)
     flat: list[Any] = []
@@ -30,8 +32,15 @@ def array_of(value: Any) -> NDArray[Any]:
     if kinds == {int}:
         return _whole(flat).reshape(shape)
     if kinds <= {int, float}:
-        return np.array(flat, np.float64).reshape(shape)
+        return _with_fractions(flat).reshape(shape)
     raise ValueError(f"holds {_named(kinds)}, and a tensor is of one type")
+
+
+def _with_fractions(flat: list[Any]) -> NDArray[Any]:
+    for one in flat:
+        if type(one) is int and (abs(one) > _LARGEST_WHOLE or int(float(one)) != one):
+            raise ValueError(f"holds {one} beside numbers with a fraction, and float64 has no such number")
+    return np.array(flat, np.float64)
 
 
 def _shape_of(value: Any) -> tuple[int, ...]:

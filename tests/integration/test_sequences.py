@@ -200,14 +200,15 @@ def test_a_sequence_keeps_its_order_its_server_and_its_connection(
 def test_a_request_that_fails_cuts_its_sequence(joined: Bench, tmp_path: Path, load: str) -> None:
     """The model refuses inputs above 2, 2 % of standard normal ones. It keeps the slot of a sequence that was cut until
     that has been idle for a second."""
-    of_schedule: dict[str, Any] = {"concurrent": 8} if load == "open" else {}
-    mapping = mapping_of(tmp_path, "http", **of_schedule)
+    mapping = mapping_of(tmp_path, "http")
     model = tmp_path / "models" / "adder" / "1" / "model.py"
     model.write_text(MODEL.replace("            out = ", REFUSAL))
     config = tmp_path / "models" / "adder" / "config.pbtxt"
     config.write_text(config.read_text().replace("idle_microseconds: 30000000", "idle_microseconds: 1000000"))
     mapping["clients"]["payload_variants"] = 128
-    if load == "closed":
+    if load == "open":
+        mapping["clients"]["sequences"]["concurrent"] = 8
+    else:
         think = {"kind": "constant", "value": "20ms"}
         mapping["phases"][0]["arrivals"] = {"kind": "closed", "users": 8, "think": think}
     live = joined.start_run(mapping)

@@ -188,7 +188,7 @@ NAMELESS = "is no input with sizes in clients.inputs"
         (IDS, {"input_id": {"sizes": LAW}}, "input_id: model m has no such input, did you mean 'input_ids'?"),
         (IDS, {"zz": {"sizes": LAW}}, "zz: model m has no such input, it has input_ids"),
         (TEXT, {"TEXT": {"low": 0, "high": 1}}, "TEXT: low and high are of numbers, and the input is BYTES"),
-        (("FP32", 1), {"A": {"length": 3}}, "A: length and text are of BYTES, and the input is FP32"),
+        (("FP32", 1), {"A": {"length": 3}}, "A: length is of BYTES, and the input is FP32"),
         (("BOOL", 1), {"A": {"low": 0, "high": 1}}, "A: low and high are of numbers, and the input is BOOL"),
         (("FP32", 1), {"A": {"values": 3}}, "A: values are of integers, and the input is FP32"),
         (("INT32", 1), {"A": {"words": ["x"]}}, "A: words are of BYTES, and the input is INT32"),
