@@ -84,6 +84,7 @@ asan: $(READY)
 
 bench: $(READY)
 	$(BIN)/python -m tests.bench.engine
+	$(BIN)/python -m tests.bench.h2load
 	$(BIN)/python -m tests.bench.capacity
 
 lint: $(READY)

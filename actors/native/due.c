@@ -2,14 +2,13 @@
 
 #include "lane.h"
 
-static int is_before(const Lane *lane, Turn a, Turn b) {
-  return a.at_ns != b.at_ns ? a.at_ns < b.at_ns : lane->users[a.user].number < lane->users[b.user].number;
-}
+/* Of equals the user of the lower number: users stand in the order of their numbers. */
+static int is_before(Turn a, Turn b) { return a.at_ns != b.at_ns ? a.at_ns < b.at_ns : a.user < b.user; }
 
 static void push_turn(Lane *lane, int64_t at_ns, int32_t user) {
   int64_t place = lane->n_heap++;
   Turn turn = {at_ns, user};
-  for (int64_t above; place && is_before(lane, turn, lane->heap[above = (place - 1) / 2]); place = above)
+  for (int64_t above; place && is_before(turn, lane->heap[above = (place - 1) / 2]); place = above)
     lane->heap[place] = lane->heap[above];
   lane->heap[place] = turn;
   lane->users[user].place = IN_HEAP;
@@ -19,8 +18,8 @@ static Turn pop_turn(Lane *lane) {
   Turn first = lane->heap[0], last = lane->heap[--lane->n_heap];
   int64_t place = 0, below;
   while ((below = 2 * place + 1) < lane->n_heap) {
-    if (below + 1 < lane->n_heap && is_before(lane, lane->heap[below + 1], lane->heap[below])) below++;
-    if (!is_before(lane, lane->heap[below], last)) break;
+    if (below + 1 < lane->n_heap && is_before(lane->heap[below + 1], lane->heap[below])) below++;
+    if (!is_before(lane->heap[below], last)) break;
     lane->heap[place] = lane->heap[below];
     place = below;
   }
@@ -124,12 +123,6 @@ int64_t next_due(const Lane *lane) {
 
 /* Whether it may send at that instant: one load without a lock, for a thread of Python's moves it meanwhile. */
 int is_leased(const Lane *lane, int64_t at_ns) { return at_ns < __atomic_load_n(&lane->lease_ns, __ATOMIC_RELAXED); }
-
-/* Whether an arrival is to be sent now. */
-int is_due(const Lane *lane) {
-  int64_t at_ns = now_ns();
-  return next_due(lane) <= at_ns && is_leased(lane, at_ns);
-}
 
 static int64_t token_of(const Lane *lane, const User *user) {
   return user->n_sent * lane->n_all_users + user->number;

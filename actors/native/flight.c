@@ -74,6 +74,7 @@ void stray(Lane *lane, Conn *conn) {
     if (pool->ready[i] == conn->fd) {
       memmove(pool->ready + i, pool->ready + i + 1, (pool->n_ready - i - 1) * sizeof *pool->ready);
       pool->n_ready--;
+      pool->n_streams -= conn->n_streams;
       break;
     }
 }

@@ -37,7 +37,7 @@ static void put_in_slot(Conn *conn, Request *request) {
   *slot = request;
 }
 
-void keep_stream(Conn *conn, Request *request) {
+void keep_stream(Lane *lane, Conn *conn, Request *request) {
   if (conn->n_streams >= conn->n_slots) {
     Request **old = conn->slots;
     uint32_t n_old = conn->n_slots;
@@ -53,13 +53,15 @@ void keep_stream(Conn *conn, Request *request) {
   }
   put_in_slot(conn, request);
   conn->n_streams++;
+  if (!conn->is_stray) lane->pools[conn->target].n_streams++;
 }
 
-void drop_stream(Conn *conn, Request *request) {
+void drop_stream(Lane *lane, Conn *conn, Request *request) {
   Request **at = slot_of(conn, request->stream);
   while (*at != request) at = &(*at)->beside;
   *at = request->beside;
   conn->n_streams--;
+  if (!conn->is_stray) lane->pools[conn->target].n_streams--;
 }
 
 int can_take(const Conn *conn) {
@@ -75,10 +77,9 @@ void send_grpc(Lane *lane, Conn *conn, int32_t number) {
   take_due(lane, request, number);
   const Template *template = &lane->templates[number];
   begin_flight(lane, request, conn->fd);
-  note_lag(lane, request, now_ns());
   request->stream = (uint32_t)conn->next_stream;
   conn->next_stream += 2;
-  keep_stream(conn, request);
+  keep_stream(lane, conn, request);
   int64_t n_bytes = template->n_bytes;
   conn->window -= n_bytes;
   char head[FRAME_HEAD];
@@ -112,7 +113,10 @@ void send_grpc(Lane *lane, Conn *conn, int32_t number) {
 static void flush_conn(Lane *lane, Conn *conn) {
   if (!conn->tx.n || conn->lost != NOT_LOST) return;
   int64_t at_ns = now_ns();
-  for (Request *request = conn->unstamped; request; request = request->next) request->sent_ns = at_ns;
+  for (Request *request = conn->unstamped; request; request = request->next) {
+    request->sent_ns = at_ns;
+    note_lag(lane, request, at_ns);
+  }
   conn->unstamped = NULL;
   ssize_t n = send(conn->fd, conn->tx.data, conn->tx.n, MSG_NOSIGNAL | MSG_DONTWAIT);
   if (n < 0 && errno != EAGAIN && errno != EINTR) {
@@ -194,7 +198,7 @@ static int on_frame(Lane *lane, Conn *conn, const char *frame, Py_ssize_t n, int
       request->n_got == layout->n_reply && is_known(&conn->trailers, payload, n)) {
     record(lane, request, at_ns, request->n_got);
     int32_t user = request->user;
-    drop_stream(conn, request);
+    drop_stream(lane, conn, request);
     end_flight(lane, request);
     if (lane->users) user_ended(lane, user, at_ns);
     return 1;

@@ -43,7 +43,9 @@
 #define LARGEST_TOKEN 999999999999LL
 #define SCRATCH_BYTES 65536
 #define MOST_EVENTS 256
-#define SENDS_PER_EVENT 4 /* as in squall.actors.load.engine */
+#define WRITES_PER_EVENT 4 /* as in squall.actors.load.engine */
+#define SENDS_TOGETHER 64 /* calls of gRPC that share writes; what is due next waits for these */
+#define BYTES_TOGETHER 65536
 #define MOST_HEADS 1024 /* as in squall.actors.load.http_client: what Python knows it does not teach again */
 #define MOST_TARGETS 64
 #define MOST_RECENT 4096
@@ -120,6 +122,7 @@ typedef struct {
 typedef struct { /* the parked connections to one server */
   int *ready; /* HTTP: idle, the last used last; gRPC: all, in turn */
   int n_ready, ready_room, turn, n_others; /* n_others: of gRPC, those that Python has now */
+  int64_t n_streams; /* of those that are ready */
   int64_t n_waiting, n_done; /* n_waiting: requests that Python has without a connection */
   Head heads[MOST_HEADS]; /* the newest in place of the oldest */
   int64_t n_heads;
@@ -234,7 +237,6 @@ void enter_phase(Lane *lane, int32_t index, int first_phase, int64_t free_ns);
 void user_ended(Lane *lane, int32_t index, int64_t at_ns);
 int64_t next_due(const Lane *lane);
 int is_leased(const Lane *lane, int64_t at_ns);
-int is_due(const Lane *lane);
 int32_t next_template(const Lane *lane);
 void take_due(Lane *lane, Request *request, int32_t template);
 
@@ -260,8 +262,8 @@ void on_http(Lane *lane, Conn *conn);
 
 /* grpc.c */
 Request *request_of(Conn *conn, uint32_t stream);
-void keep_stream(Conn *conn, Request *request);
-void drop_stream(Conn *conn, Request *request);
+void keep_stream(Lane *lane, Conn *conn, Request *request);
+void drop_stream(Lane *lane, Conn *conn, Request *request);
 int can_take(const Conn *conn);
 int can_carry(const Conn *conn, int64_t n_bytes);
 void send_grpc(Lane *lane, Conn *conn, int32_t number);

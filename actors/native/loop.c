@@ -2,34 +2,68 @@
 
 #include "lane.h"
 
-static Conn *next_grpc(Lane *lane, Pool *pool, int64_t n_bytes) {
-  int n_all = pool->n_ready + pool->n_others;
-  for (int i = 0; i < n_all; i++) {
-    pool->turn = (pool->turn + 1) % n_all;
-    if (pool->turn >= pool->n_ready) return NULL; /* the turn of one that Python has */
-    Conn *conn = lane->conns[pool->ready[pool->turn]];
-    if (can_take(conn) && can_carry(conn, n_bytes)) return conn;
-  }
-  return NULL;
+/* How many more calls than the mean of all are on it, times their number: calls that end on one connection go on there. */
+static int64_t surplus(const Pool *pool, const Conn *conn) {
+  return conn->n_streams * pool->n_ready - pool->n_streams;
 }
 
+/* The next in turn that has not more calls than the mean; where those are full, the next of the others. One that is about to
+   be written anyhow is taken again until it has the mean, so that many calls share a write. */
+static Conn *next_grpc(Lane *lane, Pool *pool, int64_t n_bytes) {
+  int n_all = pool->n_ready + pool->n_others, turn = pool->turn, other = -1;
+  for (int i = 0; i <= n_all; i++, turn = (turn + 1) % n_all) {
+    if (turn >= pool->n_ready) {
+      if (!i) continue;
+      pool->turn = turn;
+      return NULL; /* the turn of one that Python has */
+    }
+    Conn *conn = lane->conns[pool->ready[turn]];
+    int64_t more = surplus(pool, conn);
+    if ((!i && (!conn->is_dirty || more >= 0)) || !can_take(conn) || !can_carry(conn, n_bytes)) continue;
+    if (more <= 0) {
+      pool->turn = turn;
+      return conn;
+    }
+    if (other < 0) other = turn;
+  }
+  if (other >= 0) pool->turn = other;
+  return other < 0 ? NULL : lane->conns[pool->ready[other]];
+}
+
+static Conn *conn_for(Lane *lane, const Template *template) {
+  Pool *pool = &lane->pools[template->target];
+  if (!pool->n_ready) return NULL;
+  Conn *conn = lane->conns[pool->ready[pool->n_ready - 1]];
+  return conn->kind == GRPC ? next_grpc(lane, pool, template->n_bytes) : conn;
+}
+
+/* Sends what is due, in at most `WRITES_PER_EVENT` writes: over HTTP each has one, over gRPC `flush_dirty` makes one of all
+   that go to one connection. */
 static void send_due(Lane *lane) {
-  for (int i = 0; i < SENDS_PER_EVENT && !lane->is_stuck && !lane->has_failed && is_due(lane); i++) {
+  int64_t at_ns = now_ns(), n_bytes = 0;
+  int n_writes = 0;
+  for (int i = 0; i < SENDS_TOGETHER && n_bytes < BYTES_TOGETHER; i++) {
+    if (lane->is_stuck || lane->has_failed || next_due(lane) > at_ns || !is_leased(lane, at_ns)) return;
     int32_t number = next_template(lane);
     const Template *template = &lane->templates[number];
     Pool *pool = &lane->pools[template->target];
-    Conn *conn = NULL;
-    if (pool->n_ready) {
-      conn = lane->conns[pool->ready[pool->n_ready - 1]];
-      if (conn->kind == GRPC) conn = next_grpc(lane, pool, template->n_bytes);
-    }
+    int turn = pool->turn;
+    Conn *conn = conn_for(lane, template);
     if (!conn) {
       lane->is_stuck = 1;
-    } else if (conn->kind == GRPC) {
+      return;
+    }
+    if (!conn->is_dirty && n_writes++ == WRITES_PER_EVENT) {
+      pool->turn = turn; /* it is sent after the next event */
+      return;
+    }
+    if (conn->kind == GRPC) {
       send_grpc(lane, conn, number);
+      n_bytes += template->n_bytes;
     } else {
       pool->n_ready--;
       send_http(lane, conn, number);
+      at_ns = now_ns();
     }
   }
 }
@@ -69,10 +103,8 @@ int follow(Lane *lane, int64_t until_ns, struct epoll_event *foreign) {
         on_http(lane, conn);
       else
         on_grpc(lane, conn);
-      if (is_due(lane)) {
-        send_due(lane);
-        flush_dirty(lane);
-      }
+      send_due(lane);
+      flush_dirty(lane);
     }
   }
 }

@@ -252,6 +252,6 @@ PyObject *Lane_lend(Lane *lane, PyObject *args) {
   order_by_send(lane, request, sent_ns);
   request->first_ns = first_ns;
   request->has_head = (uint8_t)has_head;
-  keep_stream(lane->conns[fd], request);
+  keep_stream(lane, lane->conns[fd], request);
   Py_RETURN_NONE;
 }

@@ -10,12 +10,18 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
-from math import prod
 from typing import Any
 
-from squall.actors.null.model import DATATYPE, DATATYPE_BYTES, OUTPUT, BadRequest, NullModel, Tally
+from squall.actors.null.model import (
+    DATATYPE,
+    DATATYPE_BYTES,
+    OUTPUT,
+    BadRequest,
+    NullModel,
+    Tally,
+    wanted_bytes,
+)
 from squall.models.payload import PREFIX
-from squall.models.spec import DATATYPE_BYTES as SIZES
 
 _MOST_CACHED = 4_096
 _LARGEST_CACHED_BYTES = 16_384
@@ -113,8 +119,8 @@ def rows_of(inputs: list[dict[str, Any]], n_tensor_bytes: int) -> int:
         n_bytes = tensor.get("parameters", {}).get("binary_data_size")
         if n_bytes is not None:
             n_due += n_bytes
-            n_wanted = prod(tensor["shape"]) * SIZES[tensor["datatype"]]
-            if n_bytes != n_wanted:
+            n_wanted = wanted_bytes(tensor["datatype"], tensor["shape"])
+            if n_wanted not in (None, n_bytes):
                 raise BadRequest(f"input {tensor['name']} has {n_bytes} bytes, its shape needs {n_wanted}")
     if n_due != n_tensor_bytes:
         raise BadRequest(f"the inputs say {n_due} tensor bytes, the body has {n_tensor_bytes}")

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from math import prod
 from typing import Any, Protocol
+
+from squall.models.spec import DATATYPE_BYTES as SIZES
 
 SERVER_NAME = "squall-null"
 SERVER_VERSION = "2.51.0"
@@ -13,6 +16,11 @@ DATATYPE = "FP32"
 DATATYPE_BYTES = 4
 QUEUE_FULL = "Exceeds maximum queue size"
 OUTPUT = "OUTPUT"
+
+
+def wanted_bytes(datatype: str, shape: Sequence[int]) -> int | None:
+    """Size of a tensor's data; None of text, which may have any, and 0 of a datatype that there is not."""
+    return None if datatype == "BYTES" else prod(shape) * SIZES.get(datatype, 0)
 
 
 class Peer(Protocol):

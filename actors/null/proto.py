@@ -13,11 +13,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from math import prod
 
 from squall.actors.net import protobuf
-from squall.actors.null.model import DATATYPE, DATATYPE_BYTES, OUTPUT, BadRequest, NullModel, Tally
-from squall.models.spec import DATATYPE_BYTES as SIZES
+from squall.actors.null.model import (
+    DATATYPE,
+    DATATYPE_BYTES,
+    OUTPUT,
+    BadRequest,
+    NullModel,
+    Tally,
+    wanted_bytes,
+)
 
 _NAME, _VERSION, _ID, _INPUT, _OUTPUT, _RAW = 1, 2, 3, 5, 6, 7
 """Fields of ModelInferRequest."""
@@ -149,8 +155,10 @@ def rows_of(shapes: list[tuple[str, list[int]]], raw_sizes: list[int]) -> int:
     if not shapes or not shapes[0][1] or shapes[0][1][0] < 0:
         raise BadRequest("the request has no input with rows")
     if raw_sizes:
-        wanted = [prod(shape) * SIZES.get(datatype, 0) for datatype, shape in shapes]
-        if wanted != raw_sizes:
+        wanted = [wanted_bytes(datatype, shape) for datatype, shape in shapes]
+        if len(wanted) != len(raw_sizes) or any(
+            one not in (None, size) for one, size in zip(wanted, raw_sizes, strict=True)
+        ):
             raise BadRequest(f"raw_input_contents have {raw_sizes} bytes, the shapes need {wanted}")
     return shapes[0][1][0]
 

@@ -14,8 +14,8 @@ def array_of(value: Any) -> NDArray[Any]:
     """The array of a number, boolean, text, bytes, or of nested lists of one of these; text as its UTF-8 bytes.
 
     Whole numbers are int64, or uint64 where they are too large for that; with one that has a fraction all are float64.
-    Raises ValueError, in words that follow the name of what holds it, where lists are ragged, types are mixed, for null,
-    and for a whole number that would be another as float64.
+    Raises ValueError, in words that follow the name of what holds it, where lists are ragged, types are mixed, for
+    null, and for a whole number that would be another as float64.
     """
     shape = _shape_of(value)
     flat: list[Any] = []

@@ -114,19 +114,21 @@ def run_once(
     spin_ns: int = 0,
     has_lane: bool = True,
     has_lease: bool = False,
-    packed: str | None = None,
+    **settings: Any,
 ) -> Any:
-    """(CPU s, peak MiB, rows of `requests`) of one run; raises RuntimeError where a request is not ok."""
+    """(CPU s, peak MiB, rows of `requests`) of one run; raises RuntimeError where a request is not ok.
+
+    `settings` are those of the worker that are to be others.
+    """
     port = target.grpc_port if protocol == "grpc" else target.http_port
     with tempfile.TemporaryDirectory() as folder:
-        settings = WorkerSettings(
+        worker = WorkerSettings(
             "r", "node-0", 0, (TargetSettings("server-0", target.host, port, (target.spec,)),), 1, {}, Rules(5 * _S),
             n_connections, folder, protocol, spin_ns=spin_ns, lane=has_lane, priority="auto",
-            packed=packed,
         )  # fmt: skip
         ours, theirs = multiprocessing.Pipe()
         process = multiprocessing.get_context("spawn").Process(
-            target=_work, args=(settings, plan, has_lease, theirs)
+            target=_work, args=(replace(worker, **settings), plan, has_lease, theirs)
         )
         process.start()
         cpu_s, peak_mib = ours.recv()
@@ -151,19 +153,21 @@ def closed(
     has_lane: bool = IS_BUILT,
     has_lease: bool = False,
     n_variants: int = 4,
-    packed: str | None = None,
+    **settings: Any,
 ) -> dict[str, Any]:
-    """Ours in a closed loop without think time, through the lane or all in Python."""
+    """Ours in a closed loop without think time, through the lane or all in Python; `settings` as of `run_once`."""
     n_connections = n_users if protocol == "http" else min(n_users, 4)
     plans = [closed_plan(n_users, length_s, n_variants) for length_s in (seconds * _SHORT_SHARE, seconds)]
-    runs = [run_once(target, protocol, plan, n_connections, 0, has_lane, has_lease, packed) for plan in plans]
+    runs = [
+        run_once(target, protocol, plan, n_connections, 0, has_lane, has_lease, **settings) for plan in plans
+    ]
     (short_cpu_s, _, short), (cpu_s, peak_mib, rows) = runs
     n_more = rows.num_rows - short.num_rows
     sent, done = (rows.column(name).to_numpy() for name in ("sent_ns", "done_ns"))
     return {
         "tool": "squall" if has_lane else "squall, all in Python", "protocol": protocol,
         "load": f"closed, {n_users} users", "n_requests": rows.num_rows,
-        "rate_hz": round(rows.num_rows / seconds), "cpu_us_per_request": round((cpu_s - short_cpu_s) / n_more * 1e6, 1),
+        "rate_hz": round(rows.num_rows / seconds), "cpu_us_per_request": round((cpu_s - short_cpu_s) / n_more * 1e6, 2),
         "service_us": _quantiles(done - sent), "peak_mib": round(peak_mib),
     }  # fmt: skip
 

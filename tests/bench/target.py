@@ -118,6 +118,13 @@ def real_triton(
             "queue_delay": f"{queue_delay_ns}ns",
         }
     )
+    with serving(model) as target:
+        yield target
+
+
+@contextmanager
+def serving(model: ModelConfig) -> Iterator[Target]:
+    """Serves any model, of a repository too. Raises TargetError as `real_triton` does."""
     http_port, grpc_port = _free_ports(2)
     ports = ServerConfig.model_validate({"http_port": http_port, "grpc_port": grpc_port})
     with tempfile.TemporaryDirectory(prefix="squall-bench-") as folder:

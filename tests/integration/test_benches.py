@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator
 from dataclasses import asdict
 
@@ -10,7 +11,7 @@ import pytest
 
 from squall.actors.load.lane import IS_BUILT
 from squall.cluster.proof.local_workers import NullTriton
-from tests.bench import engine, priority, rivals
+from tests.bench import engine, h2load, priority, request_kinds, rivals
 from tests.bench.target import Target, real_triton
 
 pytestmark = [pytest.mark.slow, pytest.mark.beside]
@@ -55,6 +56,26 @@ def test_another_tool_is_measured_by_what_the_server_counts(target: Target, tool
     assert told.n_requests > 10
     assert target.settled()[0] - n_before >= told.n_requests
     json.dumps(asdict(told))
+
+
+@pytest.mark.long
+def test_h2load_sends_what_ours_sends(target: Target) -> None:
+    if shutil.which("h2load") is None:
+        pytest.skip("h2load is not there: apt-get install nghttp2-client")
+    n_before = target.settled()[0]
+    assert h2load.h2load(target, 2_000, LONG_S, []) > 0
+    assert target.settled() == (n_before + 800 + 2_000, 0)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("protocol", ["http", "grpc"])
+def test_each_kind_of_input_is_answered(protocol: str) -> None:
+    with h2load.null_triton() as null:
+        for kind in request_kinds.INPUTS[:-1]:
+            told = engine.closed(
+                kind.of(null), protocol, 2, SECONDS, n_variants=kind.n_variants, made=kind.made
+            )
+            assert told["n_requests"] > 10
 
 
 @pytest.mark.parametrize("arrangement", priority.ARRANGEMENTS)
