@@ -19,7 +19,8 @@ part = $(3) $(BIN)/pytest -o cache_dir=build/tests/$(1) --durations=10 $(2) || {
 	echo "once more, one by one: what failed of $(1)" && \
 	$(3) $(BIN)/pytest -o cache_dir=build/tests/$(1) --last-failed --last-failed-no-failures none $(2) -n 0; }
 
-.PHONY: demo test lane-pure lane-single lane-real test-slow lane-slow-pure lane-slow-single lane-slow-real test-long test-all asan bench lint \
+.PHONY: demo test lane-pure lane-single lane-real test-slow lane-slow-pure lane-slow-single lane-slow-real test-long \
+	lane-long-pure lane-long-single lane-long-real test-all asan bench lint \
 	types docs clean
 
 demo: $(READY)
@@ -72,11 +73,22 @@ lane-slow-real: $(READY)
 test-all: export SQUALL_LONGEST_FAULT_S ?= 120
 test-all: test test-slow test-long asan
 
-# Statistics over hundreds of simulated decisions and queues; then long runs of full queues, faults on several hosts, and what is
-# fetched from them, one by one.
+# Statistics over hundreds of simulated decisions and queues; long runs of full queues, faults on several hosts, and what is
+# fetched from them; what a slow test has of further cases. In the same way.
 test-long: $(READY)
-	$(call part,long-unit,-m long -n 2 --dist worksteal tests/unit)
-	$(call part,long,-m long $(REAL))
+	@failed=0; \
+	$(MAKE) --no-print-directory -j 3 --keep-going lane-long-pure lane-long-single lane-long-real || failed=1; \
+	$(call part,long-serial,-m "long and serial" $(REAL)) || failed=1; \
+	exit $$failed
+
+lane-long-pure: $(READY)
+	$(call aside,long-unit,$(call part,long-unit,-m long -n 2 --dist worksteal tests/unit,$(BEHIND)))
+
+lane-long-single: $(READY)
+	$(call aside,long-single,$(call part,long-single,-m "long and single" $(SINGLE)))
+
+lane-long-real: $(READY)
+	$(call part,long-beside,-m "long and not serial and not single" $(BESIDE))
 
 # The C lane and what leads it everywhere, under ASan, LSan and UBSan; in one line that it is left out where there are none.
 asan: $(READY)

@@ -4,6 +4,7 @@ servers that serve different ones."""
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -90,6 +91,17 @@ def assert_counted_alike(store: RunStore, rows: dict[str, Any]) -> None:
     assert +counted == Counter(zip(rows["target"], rows["request_kind"], strict=True))
 
 
+def assert_joined_to_its_own_model(store: RunStore, names: Sequence[str]) -> None:
+    """By id, each measured request to a batch of the model that it asks."""
+    batches = store.read("batches", ["server", "model", "instance", "batch_id"]).to_pylist()
+    model_of = {(one["server"], one["instance"], one["batch_id"]): one["model"] for one in batches}
+    rows = store.read("joined").to_pylist()
+    assert {one["join_level"] for one in rows} == {"exact"}
+    assert {one["request_kind"] for one in rows} == set(names)
+    for one in rows:
+        assert model_of[one["server"], one["instance"], one["batch_id"]] == one["request_kind"]
+
+
 @pytest.mark.parametrize(
     "clients",
     [
@@ -131,6 +143,7 @@ def test_three_models_of_one_server_are_asked_as_planned_and_answer_rightly(
             name: sum(n for kind, n in zip(kinds, rows["rows"], strict=True) if kind == name)
             for name in NAMES
         }
+        assert_joined_to_its_own_model(store, NAMES)
 
 
 @pytest.mark.slow
@@ -157,6 +170,8 @@ def test_no_request_comes_to_a_server_that_does_not_serve_its_model(joined: Benc
     )
     pairs = zip(rows["target"], kinds, rows["rows"], strict=True)
     assert of_heads == sum(n for server, kind, n in pairs if (server, kind) == ("server-0", "linear_head"))
+    if store.manifest.collectors["batches"].status == "on":
+        assert_joined_to_its_own_model(store, NAMES)
 
 
 @pytest.mark.long
