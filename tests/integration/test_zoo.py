@@ -97,7 +97,7 @@ class ZooServer:
 
     def load(self, one: ZooModel) -> None:
         """It, and those that it asks: of an ensemble Triton would do that by itself."""
-        with closing(Control(self.url)) as control:
+        with closing(Control(self.url, timeout_s=60.0)) as control:
             for name in (*one.steps, one.name):
                 if name not in self._loaded:
                     control.ask(f"/v2/repository/models/{name}/load", "POST", b"{}")
