@@ -149,6 +149,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         yield Site(made, url)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.skipif(built_library("batches") is None, reason="the batch library was not built: no C compiler")
 def test_a_run_left_on_three_hosts_is_analysed_to_the_rows_of_the_run_gathered_on_one(

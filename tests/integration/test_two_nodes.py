@@ -276,6 +276,7 @@ def test_a_node_that_is_killed_with_its_worker_ends_only_that_workers_load(bench
     _wait_until_gone(bench, pair)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.beside
 def test_a_node_that_falls_silent_ends_only_its_workers_load(alone: Bench) -> None:

@@ -112,7 +112,7 @@ def test_intervals_hold_the_truth_about_as_often_as_they_say(effect: float) -> N
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("n_periods", [15, 60, pytest.param(150, marks=pytest.mark.long)])
+@pytest.mark.parametrize("n_periods", [15, *(pytest.param(n, marks=pytest.mark.long) for n in (60, 150))])
 def test_intervals_of_many_runs_hold_the_truth(n_periods: int) -> None:
     """200 runs: the standard error of the share held is 1.5 %; an interval may be wider than it says, not narrower."""
     for own in held(range(1_000, 1_200), n_periods, 1.1):
