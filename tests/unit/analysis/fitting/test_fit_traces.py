@@ -6,7 +6,6 @@ import pytest
 
 from tests.bench.traces import SOURCES, TRACES, Source, row_of, table
 
-
 LONG = ("nasa_http_1995-07-13_counts.csv.gz", "nasa_http_1995-08-01.csv.gz")
 """Traces of whole days, whose fits take minutes."""
 
