@@ -23,7 +23,9 @@ MAPPING = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("promise", "code"), [("p(50)<1500ms", 0), ("p(50)<2ms", 99)])
+@pytest.mark.parametrize(
+    ("promise", "code"), [pytest.param("p(50)<1500ms", 0, marks=pytest.mark.long), ("p(50)<2ms", 99)]
+)
 def test_a_check_of_two_seeds_says_what_the_server_keeps(tmp_path: Path, promise: str, code: int) -> None:
     path = tmp_path / "held.yaml"
     path.write_text(yaml.safe_dump({**MAPPING, "promises": {"response": promise}}))

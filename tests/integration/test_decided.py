@@ -86,6 +86,7 @@ def test_6_percent_that_hang_end_the_load_before_its_time(tmp_path: Path) -> Non
     assert (code, promise["verdict"]) == ((99, "broken") if is_valid(summary) else (3, "invalid"))
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_promise_that_nothing_can_break_any_more_ends_the_load_too(tmp_path: Path) -> None:
     promises = {"response": "p(50)<1500ms", "failures": "rate<0.5"}
@@ -100,7 +101,10 @@ def test_a_promise_that_nothing_can_break_any_more_ends_the_load_too(tmp_path: P
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("share", "verdict", "code"), [("0.04", "kept", 0), ("0.06", "broken", 99)])
+@pytest.mark.parametrize(
+    ("share", "verdict", "code"),
+    [pytest.param("0.04", "kept", 0, marks=pytest.mark.long), ("0.06", "broken", 99)],
+)
 def test_a_p95_is_finite_with_4_percent_of_failures_and_infinite_with_6(
     tmp_path: Path, share: str, verdict: str, code: int
 ) -> None:

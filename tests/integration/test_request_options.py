@@ -173,7 +173,7 @@ def test_an_optional_input_is_in_its_share_of_the_payloads(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("protocol", ["http", "grpc"])
+@pytest.mark.parametrize("protocol", [pytest.param("http", marks=pytest.mark.long), "grpc"])
 def test_a_compressed_request_is_to_the_model_what_the_plain_one_is(
     joined: Bench, tmp_path: Path, protocol: str
 ) -> None:
