@@ -182,19 +182,6 @@ def test_a_driver_that_is_killed_leaves_the_models_as_they_were(joined: Bench, w
 
 
 @pytest.mark.long
-def test_a_model_that_does_not_load_ends_the_run_with_its_reason_and_the_others_are_put_back(
-    alone: Bench, watched: Watched
-) -> None:
-    before = watched.state()
-    control = {"load": ["sleeper", "broken"], "unload": ["resident"]}
-    live = alone.start_run(watched.scenario("sleeper", control))
-    assert live.end() == 1
-    assert "does not load 'broken': " in live.error_line()
-    assert "broken on purpose" in live.error_line()
-    assert watched.state() == before
-
-
-@pytest.mark.long
 def test_what_cannot_be_put_back_is_said_in_the_sealed_run(joined: Bench, watched: Watched) -> None:
     before = watched.state()
     live = joined.start_run(watched.scenario("sleeper", {"unload": ["resident"]}, seconds=5))
@@ -224,6 +211,20 @@ def test_a_dry_run_loads_nothing(joined: Bench, watched: Watched) -> None:
     live = joined.start_run(watched.scenario("sleeper", {"unload": ["resident"]}), "--dry-run")
     assert live.end() == 0, live.lines
     assert "clients " in joined.stdout()
+    assert watched.state() == before
+
+
+@pytest.mark.long
+def test_a_model_that_does_not_load_ends_the_run_with_its_reason_and_the_others_are_put_back(
+    alone: Bench, watched: Watched
+) -> None:
+    """The last of that server: with a model that did not load it calls itself not ready, and is not loaded any more."""
+    before = watched.state()
+    control = {"load": ["sleeper", "broken"], "unload": ["resident"]}
+    live = alone.start_run(watched.scenario("sleeper", control))
+    assert live.end() == 1
+    assert "does not load 'broken': " in live.error_line()
+    assert "broken on purpose" in live.error_line()
     assert watched.state() == before
 
 
