@@ -33,7 +33,7 @@ def make_input(
     """A random tensor of `rows` rows (None: no batch dimension).
 
     Floats are standard normal, integers uniform in 0..99, booleans fair, where `how` does not say their range; bytes
-    are letters and spaces, 16 where it does not say their length, or the text that it says. BF16 is the upper half of
+    are letters and spaces, 16 where it does not say their length, or the words that it says. BF16 is the upper half of
     FP32. Raises ScenarioError where `how` does not suit the datatype.
     """
     shape = tensor.dims if rows is None else (rows, *tensor.dims)
@@ -52,14 +52,12 @@ def make_input(
     dtype = np.dtype(NUMPY[tensor.datatype])
     if dtype.kind == "f":
         return _made_floats(shape, rng, low, high).astype(dtype)
-    limits = np.iinfo(dtype.name) if dtype.kind != "b" else None
     if how is not None and how.values is not None:
-        assert limits is not None
-        _refuse_larger(f"{where}.values", how.values, limits.max, tensor.datatype)
+        _refuse_larger(f"{where}.values", how.values, np.iinfo(dtype.name).max, tensor.datatype)
         return np.array(_drawn(how.values, rng, prod(shape)), dtype).reshape(shape)
     if low is None or high is None:
         return rng.integers(0, 2 if dtype.kind == "b" else _INTEGER_LIMIT, shape).astype(dtype)
-    assert limits is not None
+    limits = np.iinfo(dtype.name)
     if not limits.min <= low <= high <= limits.max or low % 1 or high % 1:
         raise ScenarioError(f"{where}: {low:g} to {high:g} are no whole numbers that {tensor.datatype} holds")
     return rng.integers(int(low), int(high), shape, dtype, endpoint=True)

@@ -169,11 +169,7 @@ class ClosedLoop:
     as soon as its last request has ended.
     """
 
-    def __init__(
-        self,
-        plan: ClosedPlan,
-        templates: Mapping[TemplateKey, Template],
-    ) -> None:
+    def __init__(self, plan: ClosedPlan, templates: Mapping[TemplateKey, Template]) -> None:
         """`templates[(target, rows, variant)]` holds the pre-encoded requests."""
         self.next_ns = NEVER_NS
         self._plan = plan
@@ -256,8 +252,7 @@ class ClosedLoop:
 
 
 def plain_pacing(
-    plan: Plan | ClosedPlan,
-    templates: Mapping[TemplateKey, Template] | PackedTemplates,
+    plan: Plan | ClosedPlan, templates: Mapping[TemplateKey, Template] | PackedTemplates
 ) -> Pacing:
     """The pacing of a plan, without a lane."""
     templates = ByKey(templates) if isinstance(templates, PackedTemplates) else templates

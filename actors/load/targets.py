@@ -140,6 +140,11 @@ class Wire:
     n_between_bytes: int = 0
 
     @property
+    def _n_own_bytes(self) -> int:
+        """What each request has behind its id, whatever for."""
+        return settling_of(self.protocol).n_bytes if self.options.is_gzip else self.n_between_bytes
+
+    @property
     def metadata(self) -> Mapping[str, str]:
         """Over gRPC, of each call."""
         return {**self.headers, "grpc-encoding": GZIP} if self.options.is_gzip else self.headers
@@ -180,10 +185,8 @@ class Wire:
 
     def form(self, target: TargetSettings) -> Form:
         """How the tails of encoded requests become requests for a server."""
-        spec, authority, n_between = target.spec, target.authority, self.n_between_bytes
+        spec, authority, n_between = target.spec, target.authority, self._n_own_bytes
         is_gzip = self.options.is_gzip
-        if is_gzip:
-            n_between = settling_of(self.protocol).n_bytes
         tokens = None if self.streams is None else self.streams.tokens
         if self.protocol == "grpc":
             grpc: Callable[..., Template] = partial(GrpcTemplate, n_between_bytes=n_between)

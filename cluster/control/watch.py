@@ -7,7 +7,6 @@ of that. Where stdin ends without a line that says that all went well, it puts t
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from contextlib import closing, suppress
 from dataclasses import asdict, dataclass
@@ -16,7 +15,7 @@ from typing import Any
 
 from squall.actors.net.stream import TlsSettings
 from squall.actors.net.triton_control import Control
-from squall.actors.process.own_python import own_command, own_environment
+from squall.actors.process.watch import WatchProcess
 from squall.cluster.control.changes import Undo, restore
 from squall.cluster.control.repository import Repository
 
@@ -42,38 +41,24 @@ class Where:
 
 
 class ControlWatch:
-    """The driver's side. Its process is nobody's but the driver's: no signal of a terminal reaches it."""
+    """The driver's side."""
 
     def __init__(self, where: Where, log: Path) -> None:
         """Raises OSError where it cannot start."""
-        self._process = subprocess.Popen(
-            own_command(_MODULE, str(log)),
-            stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
-            env=own_environment(), text=True,
-        )  # fmt: skip
-        self._say(asdict(where))
+        self._process = WatchProcess(_MODULE, str(log))
+        self._process.tell(_line(asdict(where)))
 
     def tell(self, undo: Undo) -> None:
         """How the models are put back from now on. Raises OSError where it has ended."""
-        self._say(undo.to_mapping())
+        self._process.tell(_line(undo.to_mapping()))
 
     def dismiss(self) -> None:
         """They have been put back, or stay; so the watch ends."""
-        assert self._process.stdin is not None
-        with suppress(OSError):
-            self._say(_WELL)
-        with suppress(OSError):
-            self._process.stdin.close()
-        try:
-            self._process.wait(_ENDS_WITHIN_S)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+        self._process.dismiss(_line(_WELL), _ENDS_WITHIN_S)
 
-    def _say(self, what: Any) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps(what) + "\n")
-        self._process.stdin.flush()
+
+def _line(what: Any) -> bytes:
+    return json.dumps(what).encode() + b"\n"
 
 
 def put_back(lines: list[Any]) -> list[str] | None:

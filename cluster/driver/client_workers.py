@@ -140,8 +140,7 @@ def expected_replies(
 ) -> Expected | None:
     """What the scenario asks replies to be held to; None where it does not. `endpoints`: by name of the server;
     `given`: the requests of the user's data."""
-    specs = [model.spec for one in endpoints.values() for model in one.models]
-    is_streamed = stream_rule(scenario, specs) is not None
+    is_streamed = stream_rule(scenario, _specs(endpoints)) is not None
     n_parties = (plan.n_users if isinstance(plan, ClosedPlan) else n_workers) * len(endpoints)
     rules: list[ValueRule | None] = []
     answers: dict[Kind, Outputs | Sequence[Outputs]] = {}
@@ -195,6 +194,11 @@ def _as_responses(answers: Mapping[Kind, Outputs]) -> Answers:
     return {kind: (outputs,) for kind, outputs in answers.items()}
 
 
+def _specs(endpoints: Mapping[str, Endpoint]) -> list[ModelSpec]:
+    """Of every model under load at every server."""
+    return [model.spec for one in endpoints.values() for model in one.models]
+
+
 def _spec_of(model: str, endpoints: Mapping[str, Endpoint]) -> ModelSpec:
     """As the first server has it that serves it."""
     return next(spec for one in endpoints.values() if (spec := one.spec_of(model)) is not None)
@@ -233,7 +237,7 @@ def spawn_workers(
         deal_closed(plan, n) if isinstance(plan, ClosedPlan) else deal(plan, n)
     )
     sending = Sending(_MOST_SENT_BYTES)
-    specs = [model.spec for one in endpoints.values() for model in one.models]
+    specs = _specs(endpoints)
     alike = replace(
         _settings(run, scenario, endpoints, expected),
         streams=stream_rule(scenario, specs),

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 import sys
 import time
 from collections.abc import Sequence
@@ -18,7 +17,7 @@ from pathlib import Path
 
 import psutil
 
-from squall.actors.process.own_python import own_command, own_environment
+from squall.actors.process.watch import WatchProcess
 
 _MODULE = "squall.cluster.remote.ray_watch"
 _QUIET_S = 1.0
@@ -30,28 +29,15 @@ _ENDS_WITHIN_S = 2.0
 
 
 class RayWatch:
-    """The driver's side. Its process is nobody's but the driver's: no signal of a terminal reaches it."""
+    """The driver's side."""
 
     def __init__(self, folder: Path) -> None:
         """Raises OSError where it cannot start."""
-        self._process = subprocess.Popen(
-            own_command(_MODULE, str(folder)),
-            stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
-            env=own_environment(),
-        )  # fmt: skip
+        self._process = WatchProcess(_MODULE, str(folder))
 
     def dismiss(self) -> None:
         """Ray has ended; so does the watch."""
-        assert self._process.stdin is not None
-        with suppress(OSError):
-            self._process.stdin.write(_WELL)
-        with suppress(OSError):
-            self._process.stdin.close()
-        try:
-            self._process.wait(_ENDS_WITHIN_S)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+        self._process.dismiss(_WELL, _ENDS_WITHIN_S)
 
 
 def belongs(folder: Path, files: Sequence[str], command: Sequence[str]) -> bool:

@@ -175,10 +175,10 @@ class Scenario(Section):
         self._refuse_bad_models()
         self._refuse_redealt_users()
         self._refuse_bad_servers()
-        for where, server in self._named_servers():
+        for where, models, server in self._named_servers():
             self._refuse_session_elsewhere(where, server)
             refuse_tls_without_its_server(self.clients.tls, self.clients.protocol, where, server)
-            refuse_unloaded(self._names_at(where), where, server)
+            refuse_unloaded(models, where, server)
             self._refuse_close_recordings(server)
         for where, one in zip(self.model_keys, self.each_model(), strict=True):
             check = one.clients.check
@@ -235,15 +235,6 @@ class Scenario(Section):
         number = int(server.rpartition("-")[2])
         of_model = self.served_at(number + 1 if entries is None else len(entries))
         return tuple(one for one, servers in zip(self.several, of_model, strict=True) if number in servers)
-
-    def _names_at(self, where: str) -> tuple[str, ...]:
-        """Names of the models that a server serves, by its key path."""
-        index = where.removeprefix("servers[").removesuffix("]")
-        return (
-            tuple(one.name for one in self.models_at(f"server-{index}"))
-            if index.isdigit()
-            else self.model_names
-        )
 
     def shares_of(self, phase: PhaseConfig) -> tuple[float, ...]:
         """Of each model in the requests of a phase, to those of the others."""
@@ -319,11 +310,14 @@ class Scenario(Section):
         """So many servers as `server` says."""
         return alike(self.server, n_servers)
 
-    def _named_servers(self) -> list[tuple[str, ServerConfig]]:
-        """Each server's settings, with the key path that they stand at."""
-        if isinstance(self.servers, tuple):
-            return [(f"servers[{index}]", entry) for index, entry in enumerate(self.servers)]
-        return [("server", self.server)]
+    def _named_servers(self) -> list[tuple[str, tuple[str, ...], ServerConfig]]:
+        """Each server's settings, with the key path that they stand at and the names of the models there."""
+        if not isinstance(self.servers, tuple):
+            return [("server", self.model_names, self.server)]
+        names = [
+            tuple(one.name for one in self.models_at(f"server-{index}")) for index in range(len(self.servers))
+        ]
+        return [(f"servers[{index}]", names[index], entry) for index, entry in enumerate(self.servers)]
 
     def _refuse_bad_servers(self) -> None:
         """What several servers cannot have together, and routing that cannot be."""

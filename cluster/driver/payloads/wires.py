@@ -17,7 +17,7 @@ from squall.scenarios.config.scenario import Scenario
 from squall.scenarios.errors import ScenarioError
 from squall.scenarios.plan.closed import ClosedPlan
 from squall.scenarios.plan.plan import Plan
-from squall.scenarios.promises.promise import OF_RESPONSES
+from squall.scenarios.promises.promise import OF_RESPONSES, Metric
 from squall.scenarios.sequences import SequenceRule
 
 
@@ -39,7 +39,7 @@ def stream_rule(scenario: Scenario, specs: Sequence[ModelSpec]) -> StreamRule | 
     clients, specs = scenario.clients, [asked_of(scenario, spec) for spec in specs]
     decoupled = [spec.name for spec in specs if spec.is_decoupled]
     if clients.stream is None and not decoupled:
-        asked = next((one.metric for one in scenario.promises or () if one.metric in OF_RESPONSES), None)
+        asked = _promised_of_responses(scenario)
         if asked is not None:
             raise ScenarioError(
                 f"promises.{asked}: model {specs[0].name} answers with one reply; promise response times, or use"
@@ -68,6 +68,11 @@ def stream_rule(scenario: Scenario, specs: Sequence[ModelSpec]) -> StreamRule | 
     return StreamRule(config.tokens, config.cancel.share, config.cancel.after)
 
 
+def _promised_of_responses(scenario: Scenario) -> Metric | None:
+    """What is promised of responses that come one by one, if anything."""
+    return next((one.metric for one in scenario.promises or () if one.metric in OF_RESPONSES), None)
+
+
 def _refuse_not_generated(request: RequestConfig, why: str) -> None:
     """Raises ScenarioError for what `generate_stream` does not carry."""
     asked = {
@@ -92,7 +97,7 @@ def _refuse_of_one_model(scenario: Scenario, specs: Sequence[ModelSpec]) -> None
             raise ScenarioError(
                 f"models.{spec.name}: it is {what}, and such a model is loaded alone; use model instead of models"
             )
-    asked = next((one.metric for one in scenario.promises or () if one.metric in OF_RESPONSES), None)
+    asked = _promised_of_responses(scenario)
     if asked is not None:
         raise ScenarioError(
             f"promises.{asked}: several models answer with one reply each; promise response times"
