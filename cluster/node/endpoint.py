@@ -17,6 +17,7 @@ from squall.scenarios.config.servers import ServerConfig
 from squall.scenarios.errors import TargetError
 
 READY = "/v2/health/ready"
+_LIVE = "/v2/health/live"
 METRICS = "/metrics"
 TRITON_GRPC_PORT = 8_001
 """Triton's default; server.grpc_port says another."""
@@ -122,9 +123,9 @@ def inspect(
     except OSError as error:
         raise TargetError(f"no Triton is ready at {url}: {error}") from error
     try:
-        not_live = why_not(control, READY)
-        if not_live is not None:
-            raise TargetError(f"no Triton is ready at {url}: {not_live}")
+        not_there = why_not_there(control)
+        if not_there is not None:
+            raise TargetError(f"no Triton is ready at {url}: {not_there}")
         found = [_inspect_model(control, url, model) for model in models]
         version = str(object_of(control, "/v2").get("version", "unknown"))
     except (ControlError, ValueError, KeyError) as error:
@@ -172,6 +173,17 @@ def why_not(control: Control, path: str) -> str | None:
     except ControlError as error:
         return str(error)
     return None
+
+
+def why_not_there(control: Control) -> str | None:
+    """None if a Triton answers for its models; else why not, in a few words.
+
+    With strict readiness, the default, a Triton calls itself not ready for good once any model failed to load, and goes
+    on to serve all others: where it is live, each model is to be asked itself.
+    """
+    not_ready = why_not(control, READY)
+    is_answer = not_ready is not None and not_ready.startswith("status ")
+    return None if is_answer and why_not(control, _LIVE) is None else not_ready
 
 
 def _steps(control: Control, config: dict[str, Any], n_levels: int = 8) -> tuple[str, ...]:

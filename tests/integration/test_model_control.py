@@ -12,10 +12,12 @@ from typing import Any
 
 import pytest
 
-from squall.actors.net.triton_control import Control
+from squall.actors.net.triton_control import Control, ControlError
 from squall.cluster.control.repository import Repository
-from squall.cluster.node.endpoint import Endpoint
+from squall.cluster.node.endpoint import READY, Endpoint, attach
 from squall.cluster.node.server import TritonServer
+from squall.scenarios.config.models.model import ModelConfig
+from squall.scenarios.config.servers import ServerConfig
 from squall.scenarios.errors import TargetError
 from tests.integration.live_runs import Bench, planned_rows, scenario_mapping, wait_until
 from tests.integration.serving import serving
@@ -109,6 +111,18 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
         closing(Control(endpoint.url, timeout_s=30.0)) as control,
     ):
         yield Watched(endpoint, control, folder / "models")
+
+
+def test_a_server_is_loaded_also_after_another_model_of_it_did_not_load(watched: Watched) -> None:
+    """From then on it calls itself not ready; the tests below have it so."""
+    with pytest.raises(TargetError, match="broken on purpose"):
+        watched.load("broken")
+    server = ServerConfig(url=watched.url)
+    with closing(Control(watched.url)) as control, pytest.raises(ControlError, match=r"^status 400$"):
+        control.ask(READY)
+    assert attach([ModelConfig(name="resident")], server).spec.name == "resident"
+    with pytest.raises(TargetError, match=r"^model 'broken' is not ready at .*broken on purpose"):
+        attach([ModelConfig(name="broken")], server)
 
 
 def test_a_run_that_is_broken_off_leaves_the_models_as_they_were(joined: Bench, watched: Watched) -> None:
@@ -218,7 +232,6 @@ def test_a_dry_run_loads_nothing(joined: Bench, watched: Watched) -> None:
 def test_a_model_that_does_not_load_ends_the_run_with_its_reason_and_the_others_are_put_back(
     alone: Bench, watched: Watched
 ) -> None:
-    """The last of that server: with a model that did not load it calls itself not ready, and is not loaded any more."""
     before = watched.state()
     control = {"load": ["sleeper", "broken"], "unload": ["resident"]}
     live = alone.start_run(watched.scenario("sleeper", control))

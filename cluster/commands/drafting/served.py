@@ -11,12 +11,11 @@ from typing import Any
 from squall.actors.net.stream import CLOSED, TlsSettings
 from squall.actors.net.triton_control import Control, ControlError
 from squall.cluster.node.endpoint import (
-    READY,
     latest,
     object_of,
     path_of,
     ready_models,
-    why_not,
+    why_not_there,
 )
 from squall.models.spec import ModelSpec, is_decoupled, is_stateful
 from squall.scenarios.errors import TargetError
@@ -92,9 +91,9 @@ def served_models(
     except OSError as error:
         raise TargetError(f"no Triton is ready at {url}: {error}") from error
     with closing(control):
-        not_live = why_not(control, READY)
-        if not_live is not None:
-            raise TargetError(f"no Triton is ready at {url}: {not_live}{_hint(url, not_live)}")
+        not_there = why_not_there(control)
+        if not_there is not None:
+            raise TargetError(f"no Triton is ready at {url}: {not_there}{_hint(url, not_there)}")
         names = sorted(ready_models(control)) if name is None else [name]
         if not names:
             raise TargetError(f"{url} lists no model that is ready; if it has one, name it with --model")

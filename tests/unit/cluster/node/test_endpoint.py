@@ -13,7 +13,7 @@ from squall.scenarios.config.servers import ServerConfig
 from squall.scenarios.errors import TargetError
 from tests.scripted_control import ScriptedControl
 
-READY, INDEX, CONFIG = "/v2/health/ready", "/v2/repository/index", "/config"
+READY, LIVE, INDEX, CONFIG = "/v2/health/ready", "/v2/health/live", "/v2/repository/index", "/config"
 IO = [{"name": "INPUT", "data_type": "TYPE_FP32", "dims": [4]}]
 MODEL: dict[str, Any] = {"name": "vers", "max_batch_size": 8, "input": IO, "output": IO}
 
@@ -100,6 +100,18 @@ def refusal(**which: Any) -> str:
     with pytest.raises(TargetError) as caught:
         attached(**which)
     return str(caught.value)
+
+
+def test_a_server_that_calls_itself_not_ready_is_there_while_it_is_live(
+    server: type[ScriptedControl],
+) -> None:
+    """As a Triton does of which another model did not load; the model under load is asked itself."""
+    del server.answers[READY]
+    assert refusal() == "no Triton is ready at http://h:8000: status 404"
+    server.answers[LIVE] = {}
+    assert attached().spec.version == "10"
+    del server.answers["/v2/models/vers/ready"]
+    assert refusal().startswith("model 'vers' is not ready at http://h:8000: status 404; ")
 
 
 @pytest.mark.usefixtures("server")

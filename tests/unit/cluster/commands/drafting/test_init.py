@@ -316,7 +316,7 @@ def test_a_server_or_model_that_is_not_there_is_said() -> None:
 def test_what_a_first_look_cannot_do_is_said(
     server: type[ScriptedControl], monkeypatch: pytest.MonkeyPatch, why: str, hint: str
 ) -> None:
-    monkeypatch.setattr(squall.cluster.commands.drafting.served, "why_not", lambda *_: why)
+    monkeypatch.setattr(squall.cluster.commands.drafting.served, "why_not_there", lambda *_: why)
     assert refusal(of=TargetError).startswith(f"no Triton is ready at {URL}: {why}; {hint}")
     assert server.asked == []
 
