@@ -123,17 +123,26 @@ def _derived(kind: str, folder: Path, planting: dict[str, str]) -> dict[str, lis
     return found
 
 
-def _company(fault: Fault) -> pytest.MarkDecorator:
-    """What its run may go beside: only a worker that gets a core for itself can fill it."""
+ONE_OF_EACH_PLACE = (
+    "records dropped", "stall", "sleepy loop", "busy loop", "drift", "users held", "statistics lost", "ids lost",
+    "in flight", "marks lost",
+)  # fmt: skip
+"""Of the faults planted into a run; the others are long."""
+
+
+def _marks(name: str) -> list[pytest.MarkDecorator]:
+    """Among them what its run may go beside: only a worker that gets a core for itself can fill it."""
+    fault = FAULTS[name]
+    longer = [] if name in ONE_OF_EACH_PLACE else [pytest.mark.long]
     if "worker saturation" in fault.checks:
-        return pytest.mark.serial
-    return pytest.mark.single if fault.run == "nsys" else pytest.mark.beside
+        return [pytest.mark.serial, *longer]
+    return [pytest.mark.single if fault.run == "nsys" else pytest.mark.beside, *longer]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
-    [pytest.param(name, marks=_company(FAULTS[name])) for name in _named("open", "closed", "python", "nsys")],
+    [pytest.param(name, marks=_marks(name)) for name in _named("open", "closed", "python", "nsys")],
 )
 def test_a_planted_fault_fails_its_checks(
     bench: Bench, planted: Path, planting: dict[str, str], name: str

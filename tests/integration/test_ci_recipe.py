@@ -76,7 +76,7 @@ def test_the_page_has_two_jobs_that_name_the_files_they_upload() -> None:
     ("system", "limit", "code", "n_failures"),
     [
         ("github", "2ms", 99, 1),
-        ("gitlab", "1500ms", 0, 0),
+        pytest.param("gitlab", "1500ms", 0, 0, marks=pytest.mark.long),
         pytest.param("github", "1500ms", 0, 0, marks=pytest.mark.long),
         pytest.param("gitlab", "2ms", 99, 1, marks=pytest.mark.long),
     ],

@@ -211,6 +211,7 @@ def test_two_servers_on_two_hosts_share_a_burst_and_each_request_is_joined_on_it
     site.cluster.wait_until_clean()
 
 
+@pytest.mark.slow
 @pytest.mark.beside
 def test_a_server_on_each_node_shares_the_plan_once_the_nodes_say_how_many_there_are(
     site: Site, bench: Bench

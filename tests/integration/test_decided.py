@@ -54,6 +54,7 @@ def is_valid(summary: dict[str, Any]) -> bool:
     return bool(summary["verdict"]["status"] == "VALID")
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_6_percent_that_hang_end_the_load_before_its_time(tmp_path: Path) -> None:
     code, summary, store = run(tmp_path, {"response": ABORTING}, fault="hang:0.06")

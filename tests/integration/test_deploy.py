@@ -70,6 +70,7 @@ def test_ray_start_makes_a_cluster_that_asks_for_its_token_and_hinders_no_run(
     assert "cannot join Ray" in bench.stdout()
 
 
+@pytest.mark.long
 def test_the_slurm_script_starts_ray_on_each_node_runs_and_leaves_nothing(
     site: Cluster, tmp_path: Path
 ) -> None:

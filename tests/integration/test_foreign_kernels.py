@@ -126,6 +126,7 @@ def assert_tied(seen: Seen, spans: list[tuple[int, int]]) -> None:
         assert n_of[batch["instance"], batch["batch_id"]] == N_KERNELS * batch["n_requests"]
 
 
+@pytest.mark.slow
 @pytest.mark.beside
 def test_whole_phases_have_every_kernel_and_each_in_its_batch(alone: Bench, tmp_path: Path) -> None:
     seen = run(alone, tmp_path, duty="whole")

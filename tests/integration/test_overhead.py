@@ -67,6 +67,7 @@ def check_pairs(bench: Bench, found: dict[str, Any], n_pairs: int) -> list[RunSt
     return stores
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.beside
 def test_pairs_around_a_real_triton(joined: Bench) -> None:

@@ -46,6 +46,7 @@ def test_what_is_no_figure_is_compared() -> None:
     assert without_figures("<run a-20261123T004512Z-1a2b: VALID>") == "<run a-#: #>"
 
 
+@pytest.mark.slow
 @pytest.mark.beside
 def test_the_page_says_what_its_code_prints(
     alone: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -87,7 +87,8 @@ def test_one_of_them_killed_or_stopped_costs_nothing_and_ctrl_c_is_obeyed(
     alone.wait_until_gone()
 
 
-@pytest.mark.parametrize("names", [_RAYS[1:], pytest.param(_RAYS, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("names", [_RAYS[1:], pytest.param(_RAYS, marks=pytest.mark.long)])
 def test_a_session_whose_ray_died_takes_next_to_no_cpu(alone: Bench, names: tuple[str, ...]) -> None:
     """A twentieth of a core at most: half a hundredth was seen, and a whole one where Ray's library asks for ever."""
     live = alone.start_python("-c", _WITHOUT, *names)
