@@ -19,6 +19,7 @@ from squall.actors.messages.template import Template
 from squall.actors.messages.value_check import StreamCheck
 from squall.actors.spill import SpillFile
 from squall.analysis.schema import HUNG_UP, arrow_schema
+from squall.models.spec import ModelSpec
 from squall.scenarios.plan.hashing import mix64
 
 _FIELDS = ("request_id", "index", "t_ns", "response_bytes", "tokens", "is_final", "phase", "target")
@@ -28,12 +29,16 @@ _SALT = 0x57  # of what is drawn here, so that it is no draw of the plan's
 
 @dataclass(frozen=True)
 class StreamRule:
-    """`tokens`: the output whose elements are tokens, None: none. The client hangs up on `cancel_share` of requests,
-    which their ids say, once `cancel_after` responses have come."""
+    """`tokens`: the output whose elements are tokens, of the models that have it; None: none. The client hangs up on
+    `cancel_share` of requests, which their ids say, once `cancel_after` responses have come."""
 
     tokens: str | None = None
     cancel_share: float = 0.0
     cancel_after: int = 0
+
+    def tokens_of(self, spec: ModelSpec) -> str | None:
+        """The output of that model whose elements are tokens."""
+        return self.tokens if any(one.name == self.tokens for one in spec.outputs) else None
 
     def is_cut_short(self, request_id: int) -> bool:
         """Whether the client hangs up on it: the same for any number of workers."""

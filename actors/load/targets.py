@@ -169,9 +169,9 @@ class Wire:
                 self.n_between_bytes,
             )
             unary = grpc_gzipped(unary, spec) if self.options.is_gzip else unary
-            return unary if self.streams is None else streamed(unary, self.streams.tokens)
+            return unary if self.streams is None else streamed(unary, self.streams.tokens_of(spec))
         if self.streams is not None:
-            tokens, parameters = self.streams.tokens, self.options.parameters
+            tokens, parameters = self.streams.tokens_of(spec), self.options.parameters
             return http_stream_template(authority, spec, inputs, rows, self.headers, tokens, parameters)
         return http_template(authority, spec, self.body(spec, inputs, places), rows, self.headers)
 
@@ -187,7 +187,7 @@ class Wire:
         """How the tails of encoded requests become requests for a server."""
         spec, authority, n_between = target.spec, target.authority, self._n_own_bytes
         is_gzip = self.options.is_gzip
-        tokens = None if self.streams is None else self.streams.tokens
+        tokens = None if self.streams is None else self.streams.tokens_of(spec)
         if self.protocol == "grpc":
             grpc: Callable[..., Template] = partial(GrpcTemplate, n_between_bytes=n_between)
             if self.streams is not None:

@@ -123,7 +123,8 @@ def server_lines(figures: ServersFigures, latency_name: str) -> list[str]:
 
 
 def model_load_lines(name: str, one: ModelLoad, latency_name: str) -> list[str]:
-    """Two lines for one of several models: what of the load asked it and how it answered, and what its server did."""
+    """A line or more for one of several models: what of the load asked it and how it answered, what its server did, and
+    its responses where they come one by one."""
     asked = f" ({share_text(one.asked_ratio)} asked)" if one.asked_ratio is not None else ""
     failed = f", {count_text(one.n_failed)} not ok" if one.n_failed else ""
     spread = {quantile.q: quantile_text(quantile) for quantile in one.latency.spreads[latency_name].quantiles}
@@ -143,7 +144,8 @@ def model_load_lines(name: str, one: ModelLoad, latency_name: str) -> list[str]:
         told.append(f"queue {queue}, infer {infer}")
     if one.join is not None:
         told.append(f"{share_text(one.join.joined_ratio)} joined by id")
-    return [first, f"{name}: {'; '.join(told)}"] if told else [first]
+    lines = [first, f"{name}: {'; '.join(told)}"] if told else [first]
+    return [*lines, *(f"{name}: {line}" for line in stream_lines(one.streams)[:3])] if one.streams else lines
 
 
 def straggler_text(one: Straggler) -> str:

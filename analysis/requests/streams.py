@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from squall.analysis.arrays import Bools, Int64s
 from squall.analysis.clocks.timeline import RunPhase
@@ -47,6 +48,13 @@ class StreamFigures:
     streams_most_count: int
     n_cut: int
     n_hung_up: int
+
+
+def of_requests(responses: pa.Table | None, requests: Requests) -> pa.Table | None:
+    """Those to `requests`; None where there is no table of them."""
+    if responses is None:
+        return None
+    return responses.filter(pc.is_in(responses.column("request_id"), pa.array(requests.request_id)))
 
 
 def stream_figures(
@@ -169,10 +177,11 @@ def _gaps(ids: Int64s, t_ns: Int64s) -> Int64s:
 
 
 def _tokens_hz(responses: pa.Table, spans: Sequence[RunPhase], seconds: float) -> float | None:
-    """Tokens of the responses that came within the phases, a second; None where no output is named for them."""
+    """Tokens of the responses that came within the phases, a second; None where no response has an output that is named
+    for them."""
     tokens = responses.column("tokens")
-    if tokens.null_count:
+    if tokens.null_count == len(tokens):
         return None
-    n, t_ns = numbers(responses, "tokens"), numbers(responses, "t_ns")
+    n, t_ns = pc.fill_null(tokens, 0).to_numpy(), numbers(responses, "t_ns")
     inside = [(t_ns >= span.start_ns) & (t_ns < span.end_ns) for span in spans]
     return float(sum(int(n[one].sum()) for one in inside)) / seconds

@@ -18,8 +18,10 @@ from squall.analysis.clocks.timeline import RunPhase
 from squall.analysis.join.counts import Accounting, JoinCounts, join_figures
 from squall.analysis.requests.load_share import load_share
 from squall.analysis.requests.requests import Requests, model_names, rows_in
+from squall.analysis.requests.streams import of_requests, stream_figures
 from squall.analysis.tables.manifest import Manifest
 from squall.analysis.verdict.measured import (
+    QUANTILES,
     RunTables,
     batch_figures,
     latency_figures,
@@ -59,6 +61,7 @@ def by_model(
             triton=triton_figures(rows_of_model(samples, name)),
             join=join_figures(counts, phases, accounts.get(name)),
             join_levels=None if counts is None else _levels(counts, phases),
+            streams=stream_figures(of_requests(tables.responses, requests), requests, spans, QUANTILES),
         )
     return found
 

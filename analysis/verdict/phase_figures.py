@@ -168,7 +168,8 @@ class ModelLoad(LoadShare):
     """One of several models under load: the requests that ask it, and what is known of its own batches, statistics and
     join. `servers`: those that its requests were for; `throughput_hz` and `rows_hz`: requests that ended ok and their
     rows, over the length of the phases. `triton`: of the model itself, also where others than these requests asked it.
-    `join_levels`: its ok requests by how far they are joined, None without `joined`.
+    `join_levels`: its ok requests by how far they are joined, None without `joined`. `streams` where requests are
+    answered response by response.
     """
 
     servers: tuple[str, ...]
@@ -180,6 +181,7 @@ class ModelLoad(LoadShare):
     triton: TritonFigures | None
     join: JoinFigures | None
     join_levels: Mapping[str, int] | None
+    streams: StreamFigures | None
 
 
 @dataclass(frozen=True)

@@ -38,7 +38,7 @@ class TritonPythonModel:
 
     def execute(self, requests):
         for request in requests:
-            given = np.array(pb_utils.get_input_tensor_by_name(request, "IN").as_numpy())  # gone when this returns
+            given = np.array(np.from_dlpack(pb_utils.get_input_tensor_by_name(request, "IN")))  # gone when this returns
             threading.Thread(target=self._answer, args=(request.get_response_sender(), given)).start()
 
     def _answer(self, sender, given):

@@ -3,6 +3,7 @@ servers that serve different ones."""
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,7 +20,7 @@ from squall.scenarios.config.loader import scenario_from_mapping
 from squall.scenarios.plan.plan import Plan
 from squall.scenarios.plan.routed import plan_run
 from squall.scenarios.shares.ranges import models_of
-from tests.integration.foreign_models import write_model
+from tests.integration.foreign_models import write_caller, write_model, write_stream
 from tests.integration.live_runs import Bench, scenario_mapping
 
 pytestmark = pytest.mark.beside
@@ -221,3 +222,61 @@ def test_users_of_a_closed_loop_ask_several_models_of_a_server_that_runs_already
     assert asked["burst"]["linear_head"] == 0
     assert abs(n_echo / n - 0.75) < 5 * (0.75 * 0.25 / n) ** 0.5  # a share's standard error, five times
     assert_counted_alike(store, rows)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("protocol", ["grpc", pytest.param("http", marks=pytest.mark.long)])
+def test_decoupled_models_are_asked_beside_models_that_answer_once(
+    joined: Bench, tmp_path: Path, protocol: str
+) -> None:
+    """All of them response by response, checked, each with figures and a promise of its own, and joined to batches of
+    the model that it asks."""
+    names = ("echo", "stream", "teller")
+    write_model(tmp_path / "models", "echo")
+    write_stream(tmp_path / "models", "stream")
+    write_caller(tmp_path / "models", "teller", "echo", passes_id=False)
+    (tmp_path / "right.py").write_text(RIGHT)
+    function = f"{tmp_path / 'right.py'}:echoed"
+    own = {"repository": str(tmp_path / "models"), "max_batch_size": 8, "payload_variants": 2}
+    phases = [
+        {
+            "name": "main",
+            "kind": "measure",
+            "duration": "2s",
+            "arrivals": {"kind": "poisson", "rate": "120/s"},
+        },
+        {"name": "drain", "kind": "drain", "duration": "10s"},
+    ]
+    mapping = scenario_mapping(models=[{"name": name, **own} for name in names], phases=phases)
+    mapping["clients"] |= {
+        "protocol": protocol, "timeout": "20s", "stream": {"tokens": "OUT"}, "check": {"function": function, "share": 1},
+        "rows": {"kind": "constant", "value": 2 if protocol == "grpc" else 1},
+    }  # fmt: skip
+    mapping["promises"] = {"first_response{model:echo}": "max<19s", "first_response{model:stream}": "max<3ms"}
+    del mapping["model"]
+    live = joined.start_run(mapping)
+    assert live.end() in (3, 99), live.lines  # the model `stream` sleeps for 3 ms
+    store = joined.store()
+    rows, (kinds, _) = columns(store), planned_kinds(mapping)
+    assert set(rows["outcome"]) == {"ok"}
+    assert rows["request_kind"] == kinds
+    checks = store.manifest.value_checks
+    assert checks is not None
+    assert (checks.n_checked, checks.n_wrong) == (len(kinds), 0)
+    responses = store.read("responses").sort_by("request_id").to_pydict()
+    assert responses["request_id"] == rows["request_id"].tolist()
+    assert set(responses["tokens"]) == {4 * rows["rows"][0]}
+    assert all(responses["is_final"])
+    summary = json.loads((store.run_dir / "summary.json").read_text())
+    of_model = {name: one["streams"] for name, one in summary["measure"]["by_model"].items()}
+    assert {name: one["n_responses"] for name, one in of_model.items()} == Counter(kinds)
+    assert of_model["stream"]["first_response_mean_ns"] > 3_000_000
+    assert [one["n_late"] for one in summary["promises"]] == [0, kinds.count("stream")]
+    samples = store.read("triton_samples", ["model", "request_count"]).to_pylist()
+    counted: Counter[str] = Counter()
+    for one in samples:
+        counted[one["model"]] += one["request_count"]
+    n_asked = Counter(kinds)
+    n_asked["echo"] += n_asked["teller"]
+    assert counted == n_asked, "the model `teller` asks `echo` for each of its requests"
+    assert_joined_to_its_own_model(store, names)

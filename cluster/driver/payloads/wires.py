@@ -34,22 +34,22 @@ def stream_rule(scenario: Scenario, specs: Sequence[ModelSpec]) -> StreamRule | 
     Raises ScenarioError where the scenario asks what streams cannot do, or names an output that the model has not.
     """
     if scenario.several is not None:
-        _refuse_of_one_model(scenario, specs)
-        return None
-    clients, specs = scenario.clients, [asked_of(scenario, spec) for spec in specs]
+        _refuse_stateful(specs)
+    clients, specs = scenario.clients, _asked(scenario, specs)
     decoupled = [spec.name for spec in specs if spec.is_decoupled]
     if clients.stream is None and not decoupled:
         asked = _promised_of_responses(scenario)
         if asked is not None:
+            who = f"model {specs[0].name} answers" if scenario.several is None else "the models answer"
             raise ScenarioError(
-                f"promises.{asked}: model {specs[0].name} answers with one reply; promise response times, or use"
-                " clients.stream: true"
+                f"promises.{asked}: {who} with one reply; promise response times, or use clients.stream: true"
             )
         return None
-    config = clients.stream or StreamConfig()
     why = f"model {decoupled[0]} is decoupled, or a step of it" if decoupled else "clients.stream"
-    if clients.request is not None and clients.protocol == "http":
-        _refuse_not_generated(clients.request, why)
+    for where, one in zip(scenario.model_keys, scenario.each_model(), strict=True):
+        request = one.clients.request
+        if request is not None and clients.protocol == "http":
+            _refuse_not_generated(request, "clients" if request is clients.request else where, why)
     if clients.shared_memory is not None and clients.protocol == "http":
         raise ScenarioError(
             f"clients.shared_memory: generate_stream takes no tensors from there ({why}); use grpc"
@@ -58,11 +58,25 @@ def stream_rule(scenario: Scenario, specs: Sequence[ModelSpec]) -> StreamRule | 
         raise ScenarioError(
             f"clients.shared_memory: an output has one place, and responses come one by one ({why}); use outputs: false"
         )
-    outputs = [tensor.name for tensor in specs[0].outputs]
-    if config.tokens is not None and config.tokens not in outputs:
-        raise ScenarioError(
-            f"clients.stream.tokens: model {specs[0].name} has no output {config.tokens!r}, it has {', '.join(outputs)}"
+    return _rule_of_streams(clients.stream or StreamConfig(), specs)
+
+
+def _asked(scenario: Scenario, specs: Sequence[ModelSpec]) -> list[ModelSpec]:
+    """What requests ask of each model. Raises ScenarioError as `asked_of`."""
+    of_model = dict(zip(scenario.model_names, scenario.each_model(), strict=True))
+    lone = next(iter(of_model.values()))
+    return [asked_of(of_model.get(spec.name, lone), spec) for spec in specs]
+
+
+def _rule_of_streams(config: StreamConfig, specs: Sequence[ModelSpec]) -> StreamRule:
+    """Raises ScenarioError for tokens that no model has."""
+    outputs = {spec.name: [tensor.name for tensor in spec.outputs] for spec in specs}
+    if config.tokens is not None and not any(config.tokens in names for names in outputs.values()):
+        has = "; ".join(
+            f"model {name} has no output {config.tokens!r}, it has {', '.join(names)}"
+            for name, names in outputs.items()
         )
+        raise ScenarioError(f"clients.stream.tokens: {has}")
     if config.cancel is None:
         return StreamRule(config.tokens)
     return StreamRule(config.tokens, config.cancel.share, config.cancel.after)
@@ -73,8 +87,8 @@ def _promised_of_responses(scenario: Scenario) -> Metric | None:
     return next((one.metric for one in scenario.promises or () if one.metric in OF_RESPONSES), None)
 
 
-def _refuse_not_generated(request: RequestConfig, why: str) -> None:
-    """Raises ScenarioError for what `generate_stream` does not carry."""
+def _refuse_not_generated(request: RequestConfig, where: str, why: str) -> None:
+    """Raises ScenarioError for what `generate_stream` does not carry; `where` the request is stated."""
     asked = {
         "priority": request.priority is not None,
         "timeout": request.timeout_ns is not None,
@@ -83,25 +97,17 @@ def _refuse_not_generated(request: RequestConfig, why: str) -> None:
     }
     for key in filter(asked.get, asked):
         raise ScenarioError(
-            f"clients.request.{key}: generate_stream takes outputs and parameters alone ({why}); use protocol: grpc"
+            f"{where}.request.{key}: generate_stream takes outputs and parameters alone ({why}); use protocol: grpc"
         )
 
 
-def _refuse_of_one_model(scenario: Scenario, specs: Sequence[ModelSpec]) -> None:
-    """Raises ScenarioError for what only a scenario with one model can load."""
+def _refuse_stateful(specs: Sequence[ModelSpec]) -> None:
+    """Raises ScenarioError for a model that only a scenario with one model can load."""
     for spec in specs:
-        what = (
-            "decoupled, or a step of it is" if spec.is_decoupled else "stateful" if spec.is_stateful else None
-        )
-        if what is not None:
+        if spec.is_stateful:
             raise ScenarioError(
-                f"models.{spec.name}: it is {what}, and such a model is loaded alone; use model instead of models"
+                f"models.{spec.name}: it is stateful, and such a model is loaded alone; use model instead of models"
             )
-    asked = _promised_of_responses(scenario)
-    if asked is not None:
-        raise ScenarioError(
-            f"promises.{asked}: several models answer with one reply each; promise response times"
-        )
 
 
 def sequence_rule(

@@ -17,7 +17,7 @@ from squall.scenarios.config.models.model import ModelConfig
 from squall.scenarios.sizes import LARGEST_MODEL_COUNT, LARGEST_VARIANT_COUNT
 
 Share = Annotated[Number, Field(ge=0)]
-_OF_ONE_MODEL: Final = ("data", "stream", "sequences")
+_OF_ONE_MODEL: Final = ("data", "sequences")
 """Keys of `clients` that requests to several models cannot have yet."""
 _OWN_OF_CLIENTS: Final = ("rows", "inputs", "request", "check", "payload_variants")
 _BY_SERVER: Final = ("round-robin", "random", "weighted", "sticky")

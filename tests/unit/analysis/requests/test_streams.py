@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from squall.analysis.clocks.timeline import RunPhase
 from squall.analysis.render.figure_lines import stream_lines
 from squall.analysis.requests.requests import Requests
-from squall.analysis.requests.streams import StreamFigures, stream_figures, times_of
+from squall.analysis.requests.streams import StreamFigures, of_requests, stream_figures, times_of
 from squall.analysis.schema import HUNG_UP
 
 MS, S = 1_000_000, 1_000_000_000
@@ -107,6 +107,21 @@ def test_only_responses_of_the_phases_count() -> None:
     assert (first.n_requests, first.n_responses, first.responses_hz) == (1, 1, 0.25)
     whole = figures_of(requests, both, spans)
     assert (whole.n_requests, whole.n_responses, whole.responses_hz) == (2, 2, 0.25)
+
+
+def test_of_several_models_only_own_responses_count_and_tokens_where_there_are_any() -> None:
+    """Requests 0 and 2 ask a model with tokens, 1 one without; each alone is what it is in a run of its own."""
+    requests = requests_of([{"begin": n * S, "done": (n + 1) * S} for n in range(3)])
+    with_tokens = responses_of({0: [S // 2, S], 2: [5 * S // 2, 3 * S]}, tokens=4)
+    both = pa.concat_tables([with_tokens, responses_of({1: [2 * S]})])
+    whole = figures_of(requests, both)
+    assert (whole.n_responses, whole.tokens_hz) == (5, 1.6)
+    for rows, own, alone in (([0, 2], (4, 1.6), with_tokens), ([1], (1, None), responses_of({1: [2 * S]}))):
+        asked = requests.take(np.array(rows))
+        found = figures_of(asked, of_requests(both, asked))
+        assert (found.n_responses, found.tokens_hz) == own
+        assert found == figures_of(asked, alone)
+    assert of_requests(None, requests) is None
 
 
 @given(st.lists(st.tuples(st.integers(0, 9 * S), st.integers(1, 3 * S)), min_size=1, max_size=30))

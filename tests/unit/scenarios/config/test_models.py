@@ -178,7 +178,6 @@ NEEDS = "for a model in models[0].repository it needs function or reference, its
             {"models": entry(servers=[0]), **ON_TWO, "clients": {"routing": {"kind": "two-choices"}}},
             f"models[0].servers: clients.routing 'two-choices' {OTHERS}",
         ),
-        ({"clients": {"stream": True}}, f"clients.stream: {OF_ONE}"),
         ({"clients": {"sequences": {"length": 3}}}, f"clients.sequences: {OF_ONE}"),
         ({"clients": {"data": {"path": "x.parquet"}}}, f"clients.data: {OF_ONE}"),
         (
