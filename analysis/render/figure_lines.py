@@ -145,7 +145,9 @@ def model_load_lines(name: str, one: ModelLoad, latency_name: str) -> list[str]:
     if one.join is not None:
         told.append(f"{share_text(one.join.joined_ratio)} joined by id")
     lines = [first, f"{name}: {'; '.join(told)}"] if told else [first]
-    return [*lines, *(f"{name}: {line}" for line in _response_lines(one.streams))] if one.streams else lines
+    if one.streams is not None:
+        lines += [f"{name}: {line}" for line in (*_response_times(one.streams), _responses_text(one.streams))]
+    return lines
 
 
 def straggler_text(one: Straggler) -> str:
@@ -167,24 +169,32 @@ def _server_text(name: str, one: ServerLoad, latency_name: str) -> str:
 
 def stream_lines(figures: StreamFigures) -> list[str]:
     """First responses, gaps and rates of requests that are answered response by response, and how many at once."""
+    return [*_response_times(figures), *stream_counts(figures)]
+
+
+def stream_counts(figures: StreamFigures) -> list[str]:
+    """How many responses there were, how many streams at once, and how many were cut."""
     at_once = f"in flight mean {count_text(round(figures.streams_mean_count, 1))}, most"
-    lines = [*_response_lines(figures), f"{at_once} {count_text(figures.streams_most_count)}"]
+    lines = [_responses_text(figures), f"{at_once} {count_text(figures.streams_most_count)}"]
     if figures.n_cut or figures.n_hung_up:
         cut, hung_up = count_text(figures.n_cut), count_text(figures.n_hung_up)
         lines.append(f"{cut} failed after a response; {hung_up} were cut short by the client, as asked")
     return lines
 
 
-def _response_lines(figures: StreamFigures) -> list[str]:
-    """First responses, gaps where there are any, and rates."""
+def _response_times(figures: StreamFigures) -> list[str]:
+    """First responses, and gaps where there are any."""
+    first = f"first response {_spread_text(figures.first_response_mean_ns, figures.first_response)}"
+    if figures.gap_mean_ns is None:
+        return [first]
+    return [first, f"gap {_spread_text(figures.gap_mean_ns, figures.gaps)}"]
+
+
+def _responses_text(figures: StreamFigures) -> str:
     mean, most = count_text(round(figures.responses_mean_count, 2)), count_text(figures.responses_most_count)
     rates = [f"{rate_text(figures.responses_hz)} responses"]
     rates += [f"{rate_text(figures.tokens_hz)} tokens"] if figures.tokens_hz is not None else []
-    first = f"first response {_spread_text(figures.first_response_mean_ns, figures.first_response)}"
-    has_gaps = figures.gap_mean_ns is not None
-    gaps = [f"gap {_spread_text(figures.gap_mean_ns, figures.gaps)}"] if has_gaps else []
-    n = f"{count_text(figures.n_responses)} responses, {mean} a request (most {most}); {', '.join(rates)}"
-    return [first, *gaps, n]
+    return f"{count_text(figures.n_responses)} responses, {mean} a request (most {most}); {', '.join(rates)}"
 
 
 def sequence_lines(figures: SequenceFigures) -> list[str]:

@@ -20,13 +20,14 @@ from squall.analysis.render.figure_lines import (
     quantile_text,
     sequence_lines,
     straggler_text,
-    stream_lines,
+    stream_counts,
     users_text,
 )
 from squall.analysis.render.observing_lines import cost_lines, profile_lines, recording_lines, under_text
 from squall.analysis.render.plots_data import Plot, Points, Series, report_plots
 from squall.analysis.render.promise_lines import breach_lines, decided_line, value_text
 from squall.analysis.render.trace_plots import Band, Styled
+from squall.analysis.statistics.latency import Quantile
 from squall.analysis.storage.store import RunStore
 from squall.analysis.summary.summary import summarise
 from squall.analysis.summary.summary_file import Summary
@@ -75,10 +76,27 @@ def render_html(summary: Summary, manifest: Manifest, plots: list[Plot]) -> str:
         profile_lines=profile_lines(summary.profile or {}, summary.latency_under),
         recording_lines=recording_lines(summary.recording),
         finding_lines=finding_lines(summary.findings, len(summary.findings)),
-        stream_lines=stream_lines(summary.measure.streams) if summary.measure.streams else [],
+        stream_rows=_stream_rows(summary),
+        stream_counts=stream_counts(summary.measure.streams) if summary.measure.streams else [],
         sequence_lines=sequence_lines(summary.measure.sequences) if summary.measure.sequences else [],
         instance_text=instance_text,
     )
+
+
+def _stream_rows(summary: Summary) -> list[tuple[str, float, Sequence[Quantile]]]:
+    """First responses and gaps, of all requests and of those of each model: what they are, mean, quantiles."""
+    of_all = {"": summary.measure.streams}
+    of_all |= {f", {name}": one.streams for name, one in (summary.measure.by_model or {}).items()}
+    found: list[tuple[str, float, Sequence[Quantile]]] = []
+    for whose, one in of_all.items():
+        if one is None:
+            continue
+        rows = [
+            ("first response", one.first_response_mean_ns, one.first_response),
+            ("gap", one.gap_mean_ns, one.gaps),
+        ]
+        found += [(f"{name}{whose}", mean, spread) for name, mean, spread in rows if mean is not None]
+    return found
 
 
 def render_page(template: str, plots: Sequence[Plot], **values: object) -> str:

@@ -249,7 +249,8 @@ def test_decoupled_models_are_asked_beside_models_that_answer_once(
     ]
     mapping = scenario_mapping(models=[{"name": name, **own} for name in names], phases=phases)
     mapping["clients"] |= {
-        "protocol": protocol, "timeout": "20s", "stream": {"tokens": "OUT"}, "check": {"function": function, "share": 1},
+        "protocol": protocol, "timeout": "20s", "stream": {"tokens": "OUT"},
+        "check": {"function": function, "share": 1},
         "rows": {"kind": "constant", "value": 2 if protocol == "grpc" else 1},
     }  # fmt: skip
     mapping["promises"] = {"first_response{model:echo}": "max<19s", "first_response{model:stream}": "max<3ms"}
@@ -271,6 +272,9 @@ def test_decoupled_models_are_asked_beside_models_that_answer_once(
     of_model = {name: one["streams"] for name, one in summary["measure"]["by_model"].items()}
     assert {name: one["n_responses"] for name, one in of_model.items()} == Counter(kinds)
     assert of_model["stream"]["first_response_mean_ns"] > 3_000_000
+    assert all(
+        f"<td>first response, {name}</td>" in (store.run_dir / "report.html").read_text() for name in names
+    )
     assert [one["n_late"] for one in summary["promises"]] == [0, kinds.count("stream")]
     samples = store.read("triton_samples", ["model", "request_count"]).to_pylist()
     counted: Counter[str] = Counter()
