@@ -33,7 +33,7 @@ def stream_rule(scenario: Scenario, specs: Sequence[ModelSpec]) -> StreamRule | 
 
     Raises ScenarioError where the scenario asks what streams cannot do, or names an output that the model has not.
     """
-    if scenario.several is not None:
+    if scenario.several is not None or scenario.entry is not None:
         _refuse_of_one_model(scenario, specs)
         return None
     clients, specs = scenario.clients, [asked_of(scenario, spec) for spec in specs]
