@@ -152,7 +152,12 @@ def expected_replies(
             continue
         spec = asked_of(one, _spec_of(one.model.name, endpoints))
         own = encoded[number] if encoded else None
-        found, sha256 = _answers(one, config, spec, kinds, screen, own, is_streamed)
+        try:
+            found, sha256 = _answers(one, config, spec, kinds, screen, own, is_streamed)
+        except ScenarioError as error:
+            if one.entry is None:
+                raise
+            raise ScenarioError(f"models.{one.entry.name}: {error}") from error
         first = plan.models[number].first if plan.models else 0
         answers |= {(rows, variant + first): outputs for (rows, variant), outputs in found.items()}
         sha256s.append(sha256)

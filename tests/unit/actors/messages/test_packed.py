@@ -275,6 +275,21 @@ def test_requests_to_several_models_lie_in_a_file_each(tmp_path: Path, protocol:
         ByKey(found)[1, 1, 100_000]
 
 
+def test_a_model_without_requests_takes_no_number(tmp_path: Path) -> None:
+    writer = PackWriter(tmp_path / "empty")
+    writer.close()
+    wire = Wire("http")
+    files = [
+        packed(tmp_path / "empty", TARGETS, wire, None),
+        packed(packed_file(tmp_path, wire), TARGETS, wire, None, 0, 9),
+    ]
+    found = PackedTemplates(files)
+    assert (len(found), len(found.samples())) == (3 * len(KINDS), 3)
+    assert ByKey(found)[0, 2, 10].rows == 2
+    with pytest.raises(KeyError):
+        ByKey(found)[0, 2, 1]
+
+
 @pytest.mark.skipif(not IS_BUILT, reason="no lane")
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_a_lane_numbers_the_requests_of_several_models_as_python_does(tmp_path: Path, protocol: str) -> None:

@@ -219,6 +219,16 @@ def test_a_fault_of_one_of_several_models_is_told_with_its_name(
     assert not (tmp_path / "packed.part").exists()
 
 
+@pytest.mark.parametrize("has_data", [True, False])
+def test_a_model_that_nothing_asks_has_an_empty_file(tmp_path: Path, values: Path, has_data: bool) -> None:
+    (tmp_path / "lines.txt").write_text("a line\n")
+    own = {"data": {"path": str(tmp_path / "lines.txt")}} if has_data else {}
+    _, text = encoded(several(values, share=0, **own), endpoint(HEAD, TEXT))
+    facts = text.write(tmp_path / "packed")
+    assert (facts is not None and (facts.n_entries, facts.n_encoded)) == ((1, 0) if has_data else False)
+    assert len(PackFile(tmp_path / "packed")) == 0
+
+
 def test_what_is_encoded_is_the_same_at_every_server(values: Path) -> None:
     other = replace(TEXT, inputs=(TensorSpec("TEXT", "BYTES", (2,)),))
     with pytest.raises(ScenarioError, match=r"^models\.text: the servers' models take different inputs"):
