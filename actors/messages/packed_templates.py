@@ -141,10 +141,13 @@ class PackedTemplates(Sequence[Template]):
     def _numbers(
         self, targets: NDArray[Any], rows: NDArray[Any], variants: NDArray[Any]
     ) -> NDArray[np.int64]:
-        models = np.searchsorted(self._firsts, variants, side="right") - 1
+        is_one = not self._firsts.any()  # whose numbers of variants are the file's
+        models: Any = 0 if is_one else np.searchsorted(self._firsts, variants, side="right") - 1
         found: NDArray[np.int64] = self._begins[targets, models]
-        if (found < 0).any():
+        if found.min(initial=0) < 0:
             raise KeyError("a request for a server that does not serve its model, or that was not encoded")
+        if is_one:
+            return found + self._models[0].file.places(rows, variants)
         for number, model in enumerate(self._models):
             its = np.flatnonzero(models == number)
             if its.size:

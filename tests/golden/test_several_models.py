@@ -15,8 +15,10 @@ from squall.actors.clock import SystemClock
 from squall.actors.load.targets import TargetSettings, Wire, pack
 from squall.actors.load.worker import LoadWorker, ModelRequests, WorkerSettings
 from squall.actors.messages.packed import PackWriter
+from squall.actors.messages.packed_templates import PackedTemplates
 from squall.actors.messages.value_check import ValueRule
 from squall.models.made import make_inputs
+from squall.models.payload import RequestOptions
 from squall.models.spec import TensorSpec
 from squall.scenarios.config.loader import scenario_from_mapping
 from squall.scenarios.errors import ClusterError
@@ -180,25 +182,45 @@ def test_the_values_of_one_model_may_be_compared_and_those_of_another_not(tmp_pa
     assert [outcome == "bad_reply" for outcome in outcomes] == [kind == "text" for kind in kinds]
 
 
+def files_of(folder: Path, plan: Plan | ClosedPlan, wires: Sequence[Wire]) -> tuple[str, ...]:
+    """The requests to each model as a file of the driver's."""
+    paths = [folder / f"{name}.packed" for name in NAMES]
+    by_model = codes_by_model(plan.kind_codes(), plan.models)
+    for path, spec, wire, codes in zip(paths, SPECS, wires, by_model, strict=True):
+        writer = PackWriter(path)
+        for rows, entry in zip(*(part.tolist() for part in kinds_of(codes)), strict=True):
+            pack(writer, spec, wire, (rows, entry), make_inputs(spec, rows, entry, 1))
+        writer.close()
+    return tuple(map(str, paths))
+
+
+def test_a_file_is_read_as_the_requests_to_its_model_were_written(tmp_path: Path) -> None:
+    plan, as_json = plan_of(), RequestOptions(is_binary=False)
+    packed = files_of(tmp_path, plan, [Wire("http"), Wire("http", options=as_json), Wire("http")])
+    with ExitStack() as stack:
+        settings = settings_for(tmp_path, stubs(stack, "http", 2), "http")
+        others = (ModelRequests({}, options=as_json), ModelRequests({}))
+        found = LoadWorker(replace(settings, packed=packed, others=others), SystemClock())._requests(plan)
+    assert isinstance(found, PackedTemplates)
+    assert [(one.target, one.spec.name, one.is_json) for one in found.samples()] == [
+        (target, name, name == "text") for target in range(2) for name in NAMES
+    ]
+    assert all((b"Inference-Header-Content-Length" in one.head) != one.is_json for one in found)
+
+
 @pytest.mark.parametrize("arrivals", [CONSTANT, {"kind": "closed", "users": 4}], ids=["open", "closed"])
 def test_requests_to_each_model_come_from_its_own_file(tmp_path: Path, way: str, arrivals: Any) -> None:
     """Two servers that serve different models, whose requests were encoded before."""
     served = ([0], [0, 1], [1])
     plan = plan_of(served=served, arrivals=arrivals)
-    paths = []
-    for spec, codes in zip(SPECS, codes_by_model(plan.kind_codes(), plan.models), strict=True):
-        writer = PackWriter(tmp_path / f"{spec.name}.packed")
-        for rows, entry in zip(*(part.tolist() for part in kinds_of(codes)), strict=True):
-            pack(writer, spec, Wire("http"), (rows, entry), make_inputs(spec, rows, entry, 1))
-        writer.close()
-        paths.append(str(tmp_path / f"{spec.name}.packed"))
+    packed = files_of(tmp_path, plan, [Wire("http")] * 3)
 
     def look(worker: LoadWorker) -> None:
         assert (worker._lane is not None) == (way == "lane")
 
     with ExitStack() as stack:
         servers = stubs(stack, "http", 2)
-        settings = replace(settings_for(tmp_path, servers, "http", served), packed=tuple(paths))
+        settings = replace(settings_for(tmp_path, servers, "http", served), packed=packed)
         rows = run_worker(settings, plan, after=look) if isinstance(plan, Plan) else run_users(settings, plan)
     assert set(column(rows, "outcome")) == {"ok"}
     assert told_in(rows) == seen_by(servers)

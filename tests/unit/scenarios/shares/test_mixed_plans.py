@@ -294,6 +294,15 @@ def test_users_go_through_the_data_of_each_model_in_turn(tmp_path: Path) -> None
     assert list(islice(part.steps(1, 0), 200)) == list(islice(plan.steps(1, 0), 200))
 
 
+def test_the_digest_of_users_knows_the_order_of_each_models_entries(tmp_path: Path) -> None:
+    first, other = (
+        closed_plan(with_data(tmp_path, order={"kind": "zipf", "exponent": exponent}))
+        for exponent in (1.0, 1.0 + 1e-9)
+    )
+    assert list(islice(first.steps(0, 0), 64)) == list(islice(other.steps(0, 0), 64)), "what is drawn first"
+    assert first.sha256() != other.sha256()
+
+
 def test_data_that_is_not_there_is_told_with_the_name_of_its_model(tmp_path: Path) -> None:
     models = with_data(tmp_path)
     (tmp_path / "lines.txt").unlink()
