@@ -213,14 +213,14 @@ def test_requests_to_each_model_come_from_its_own_file(tmp_path: Path, way: str,
     """Two servers that serve different models, whose requests were encoded before."""
     served = ([0], [0, 1], [1])
     plan = plan_of(served=served, arrivals=arrivals)
-    packed = files_of(tmp_path, plan, [Wire("http")] * 3)
+    packed = files_of(tmp_path, plan, [Wire("grpc")] * 3)
 
     def look(worker: LoadWorker) -> None:
         assert (worker._lane is not None) == (way == "lane")
 
     with ExitStack() as stack:
-        servers = stubs(stack, "http", 2)
-        settings = replace(settings_for(tmp_path, servers, "http", served), packed=packed)
+        servers = stubs(stack, "grpc", 2)
+        settings = replace(settings_for(tmp_path, servers, "grpc", served), packed=packed)
         rows = run_worker(settings, plan, after=look) if isinstance(plan, Plan) else run_users(settings, plan)
     assert set(column(rows, "outcome")) == {"ok"}
     assert told_in(rows) == seen_by(servers)
