@@ -45,6 +45,7 @@ class Lane:
         check_every: int,
         target: int,
         n_layouts: int,
+        kind: int = 0,
     ) -> int: ...
     def know_layout(
         self, layout: int, prefix: bytes, suffix: bytes, n_reply_bytes: int, n_json_bytes: int

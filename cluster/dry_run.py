@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from squall.analysis.tables.manifest import DataFacts, PlanFacts
 from squall.analysis.wording import count_text, share_text
 from squall.cluster.driver.client_workers import seats_of
 from squall.cluster.driver.intent import describe_plan, refuse_empty
-from squall.cluster.driver.payloads.packing import GivenRequests, check_without_spec, one_spec
+from squall.cluster.driver.payloads.packing import GivenRequests, check_without_spec, one_spec, sendable
 from squall.cluster.driver.payloads.wires import asked_of
 from squall.cluster.driver.preflight import may_be_asked, server_addresses
 from squall.cluster.interrupts import Interrupts
@@ -40,7 +40,8 @@ _PLAN_BYTES = 23
 @dataclass(frozen=True)
 class DryRun:
     """See `dry_run`. `n_planned`: arrivals, or users of a closed loop; None where workers choose the server. `models`:
-    of several, the share of each and its arrivals, None of a closed loop, by phase."""
+    of several, the share of each and its arrivals, None of a closed loop, by phase; `data_by_model`: of those that have
+    some."""
 
     plan: dict[str, Any]
     servers: tuple[dict[str, Any], ...]
@@ -48,6 +49,7 @@ class DryRun:
     note: str
     data: DataFacts | None = None
     models: tuple[dict[str, Any], ...] = ()
+    data_by_model: Mapping[str, DataFacts] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         """For `--json`."""
@@ -58,6 +60,7 @@ class DryRun:
             "note": self.note,
             **({} if self.data is None else {"data": to_json(self.data)}),
             **({"models": list(self.models)} if self.models else {}),
+            **({"data_by_model": to_json(self.data_by_model)} if self.data_by_model else {}),
         }
 
     def lines(self) -> list[str]:
@@ -68,12 +71,13 @@ class DryRun:
             f"plan      {count_text(n)} {what} in {self.plan['seconds']:g} s; sha256 {self.plan['sha256'][:12]}"
         ]
         if self.data is not None:
-            data, n = self.data, count_text(self.data.n_entries)
-            found.append(f"data      {data.path}: {data.format}, {n} entries; sha256 {data.sha256[:12]}")
+            found.append(f"data      {_data_text(self.data)}")
         for one in self.models:
             told = [f"{_share_text(own)} of {name}" for name, own in one["phases"].items()]
             served = "" if one["servers"] is None else f"; on {', '.join(one['servers'])}"
             found.append(f"model     {one['name']}: {'; '.join(told)}{served}")
+            if one["name"] in self.data_by_model:
+                found.append(f"data      of {one['name']}: {_data_text(self.data_by_model[one['name']])}")
         for one in self.servers:
             gpus = "" if one["gpus"] is None else f", GPU {', '.join(map(str, one['gpus']))}"
             origin = one["url"] or f"started by squall, answers on {one['listens']}"
@@ -114,16 +118,14 @@ def dry_run(scenario: Scenario, ray_address: str | None, interrupts: Interrupts)
     if entries is None:
         plan = routed(plan, scenario, [seat.entry for seat in placement.servers])
         facts = describe_plan(plan)
-    data = None
-    if scenario.clients.data is not None:
-        found = [asked_of(scenario, one.spec) for one in endpoints]
-        data = _checked_data(scenario, plan, found or specs)
+    data = _checked_data(scenario, plan, endpoints, specs)
     return DryRun(
         plan=_plan_facts(plan, facts),
         servers=_servers(plan, placement),
         clients=_clients(scenario, plan, placement, specs),
         note=placement.note,
-        data=data,
+        data=None if scenario.several is not None else data.get(scenario.model.name),
+        data_by_model=data if scenario.several is not None else {},
         models=_models(scenario, plan, [seat.name for seat in placement.servers]),
     )
 
@@ -180,13 +182,30 @@ def _share_text(own: dict[str, Any]) -> str:
 
 
 def _checked_data(
-    scenario: Scenario, plan: Plan | ClosedPlan, specs: Sequence[ModelSpec | None]
-) -> DataFacts:
-    """All of the user's data that can be sent, held to the model where that is known."""
-    known = [spec for spec in specs if spec is not None]
-    if not known:
-        return check_without_spec(scenario, plan)
-    return GivenRequests(scenario, plan, one_spec(known)).check()
+    scenario: Scenario,
+    plan: Plan | ClosedPlan,
+    endpoints: Sequence[Endpoint],
+    heads: Sequence[ModelSpec | None],
+) -> dict[str, DataFacts]:
+    """All of the user's data that can be sent, by model, held to it where it is known: from a server that runs, or from
+    `heads`, one for each model."""
+    if not scenario.has_data:
+        return {}
+    found = {}
+    for one, codes, head in zip(scenario.each_model(), sendable(scenario, plan), heads, strict=True):
+        if one.clients.data is None:
+            continue
+        served = [endpoint.spec_of(one.model.name) for endpoint in endpoints]
+        known = [spec for spec in served if spec is not None] or ([head] if head is not None else [])
+        if known:
+            found[one.model.name] = GivenRequests(one, codes, one_spec(one, known)).check()
+        else:
+            found[one.model.name] = check_without_spec(one, codes)
+    return found
+
+
+def _data_text(data: DataFacts) -> str:
+    return f"{data.path}: {data.format}, {count_text(data.n_entries)} entries; sha256 {data.sha256[:12]}"
 
 
 def _head(scenario: Scenario) -> ModelSpec | None:

@@ -34,6 +34,7 @@ class Fitting:
     """How entries become inputs of one model.
 
     `columns`: of inputs that are not called as their column is; `made`: how inputs are made that the data has not.
+    `data_key` and `inputs_key`: where both stand in the scenario.
     """
 
     def __init__(
@@ -44,21 +45,23 @@ class Fitting:
         made: Made | None = None,
         seed: int = 0,
         shapes: Mapping[str, tuple[int, ...]] | None = None,
+        data_key: str = "clients.data",
+        inputs_key: str = "clients.inputs",
     ) -> None:
         """Raises ScenarioError where an input has no column and is not made."""
-        self._spec, self._data, self._seed = spec, data, seed
+        self._spec, self._data, self._seed, self._inputs_key = spec, data, seed, inputs_key
         self._made, self._shapes = made or {}, shapes or {}
         names = [tensor.name for tensor in spec.inputs]
         for name in (*columns, *self._made):
             if name not in names:
-                key = "data.columns" if name in columns else "inputs"
+                key = f"{data_key}.columns" if name in columns else inputs_key
                 raise ScenarioError(
-                    f"clients.{key}.{name}: model {spec.name} has no such input, it has {', '.join(names)}"
+                    f"{key}.{name}: model {spec.name} has no such input, it has {', '.join(names)}"
                 )
         for name in columns:
             if name in self._made:
                 raise ScenarioError(
-                    f"clients.inputs.{name}: clients.data.columns has it too; it is made or given"
+                    f"{inputs_key}.{name}: {data_key}.columns has it too; it is made or given"
                 )
         given = [name for name in names if name not in self._made]
         self._columns = {name: columns.get(name, name) for name in given}
@@ -68,7 +71,7 @@ class Fitting:
             if column not in data.names:
                 raise ScenarioError(
                     f"{data.path}: has no column {column!r} for input {name} of model {spec.name}, it has"
-                    f" {', '.join(data.names)}; name it in clients.data.columns"
+                    f" {', '.join(data.names)}; name it in {data_key}.columns"
                 )
         self._of_name = {tensor.name: tensor for tensor in spec.inputs}
 
@@ -116,7 +119,7 @@ class Fitting:
             sizes = [size for size, dim in zip(given[how.like].shape, whose.dims, strict=True) if dim == -1]
             if len(sizes) != dims.count(-1):
                 raise ScenarioError(
-                    f"clients.inputs.{tensor.name}: {how.like} has {len(sizes)} open dims, and {dims.count(-1)} of"
+                    f"{self._inputs_key}.{tensor.name}: {how.like} has {len(sizes)} open dims, and {dims.count(-1)} of"
                     f" {list(dims)} are open"
                 )
             left = iter(sizes)

@@ -138,11 +138,12 @@ class Lane:
 
     def _add_packed(self, templates: PackedTemplates) -> None:
         """All at once, their tails where they are."""
-        check_every = templates[0].check_every if len(templates) else 0
-        for target in range(templates.n_targets):
-            heads, table = templates.places(target)
-            view, n_layouts = templates.file.view, templates.file.n_layouts
-            self.core.add_templates(view, heads, table, check_every, target, n_layouts)
+        for block in templates.blocks:
+            file, (heads, table) = block.model.file, block.places()
+            every = templates[block.begin].check_every
+            self.core.add_templates(
+                file.view, heads, table, every, block.target, file.n_layouts, block.model.kind
+            )
         self._layouts = {id(known): number for number, known in enumerate(templates.known)}
 
     def number_of(self, template: Template) -> int:

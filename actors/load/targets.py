@@ -39,7 +39,7 @@ from squall.actors.messages.gzip_wire import (
 from squall.actors.messages.http_stream import HttpStreamTemplate, http_stream_head, http_stream_template
 from squall.actors.messages.http_wire import HttpTemplate, http_head, http_template
 from squall.actors.messages.packed import PackFile, PackWriter
-from squall.actors.messages.packed_templates import Form, PackedTemplates
+from squall.actors.messages.packed_templates import Form, PackedModel
 from squall.actors.messages.template import Layout, Template, TemplateKey
 from squall.actors.messages.value_check import Check
 from squall.actors.net.loop import Loop
@@ -183,9 +183,9 @@ class Wire:
             return gzipped(body)
         return body.with_between(self.n_between_bytes) if self.n_between_bytes else body
 
-    def form(self, target: TargetSettings) -> Form:
-        """How the tails of encoded requests become requests for a server."""
-        spec, authority, n_between = target.spec, target.authority, self._n_own_bytes
+    def form(self, target: TargetSettings, spec: ModelSpec) -> Form:
+        """How the tails of encoded requests become requests to that model of a server."""
+        authority, n_between = target.authority, self._n_own_bytes
         is_gzip = self.options.is_gzip
         tokens = None if self.streams is None else self.streams.tokens_of(spec)
         if self.protocol == "grpc":
@@ -242,13 +242,23 @@ def packed(
     targets: Sequence[TargetSettings],
     wire: Wire,
     check: Callable[[TemplateKey], Check] | None,
-) -> PackedTemplates:
-    """The requests of the file at `path` for each of the servers. Raises ClusterError where it cannot be read."""
+    model: int = 0,
+    first: int = 0,
+    kind: int = 0,
+) -> PackedModel:
+    """The requests of the file at `path` to that model of each of the servers; `first` of its variants, its `kind`.
+
+    Raises ClusterError where the file cannot be read.
+    """
     try:
         file = PackFile(path)
     except (OSError, ValueError) as error:
         raise ClusterError(f"the encoded requests cannot be read: {error}") from error
-    return PackedTemplates(file, [wire.form(target) for target in targets], check)
+    specs = [target.specs[model] for target in targets]
+    forms = tuple(
+        None if spec is None else wire.form(target, spec) for target, spec in zip(targets, specs, strict=True)
+    )
+    return PackedModel(file, forms, check, first, kind)
 
 
 def pack(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -86,13 +86,13 @@ class WorkerSettings:
     """What one worker needs to know beside its plan; plain values, so that it travels cheaply.
 
     `targets`: the servers that it loads, each over `n_connections`, all over one protocol; `choice`: who says which
-    request goes to which. `seed` is that of the
-    payloads; `spill_dir` is on the worker's node. `core`: the sender's own on that node. `part`: 0 for what the worker
-    was dealt, then the number of the redeal whose arrivals it takes over. `late_limits`: what is counted of an open
-    loop's requests while they are sent. `made`: how inputs are made; `packed`: path on the worker's node of requests
-    that are encoded already: none is made then. `options`: what each request says beside its inputs. `sequences`:
-    requests are of sequences. `streams`: they are answered response by response. `shapes`, `made`, `options` and
-    `check` are those of the first model of the plan, `others` of the next.
+    request goes to which. `seed` is that of the payloads; `spill_dir` is on the worker's node. `core`: the sender's own
+    on that node. `part`: 0 for what the worker was dealt, then the number of the redeal whose arrivals it takes over.
+    `late_limits`: what is counted of an open loop's requests while they are sent. `made`: how inputs are made;
+    `packed`: paths on the worker's node of requests that are encoded already, a file for each model: none is made then.
+    `options`: what each request says beside its inputs. `sequences`: requests are of sequences. `streams`: they are
+    answered response by response. `shapes`, `made`, `options` and `check` are those of the first model of the plan,
+    `others` of the next.
     """
 
     run: str
@@ -115,7 +115,7 @@ class WorkerSettings:
     part: int = 0
     late_limits: tuple[LateLimit, ...] = ()
     made: Made | None = None
-    packed: str | None = None
+    packed: tuple[str, ...] = ()
     options: RequestOptions = PLAIN
     streams: StreamRule | None = None
     sequences: SequenceRule | None = None
@@ -296,10 +296,9 @@ class LoadWorker:
                 return ValueCheck(right, rule, self._tally)
             return StreamCheck(right, rule, self._tally)
 
-        if settings.packed is not None:
+        if settings.packed:
             refuse_strange_plan(plan, len(settings.targets), settings.choice)
-            check = None if settings.check is None else partial(checked, rule=settings.check)
-            return packed(Path(settings.packed), settings.targets, self._wire, check)
+            return self._packed(plan, checked)
         keys = sorted(keys_needed(plan, len(settings.targets), settings.choice))
         models = models_of([variant for _, _, variant in keys], plan.models).tolist()
         rules = {key: settings.models[model].check for key, model in zip(keys, models, strict=True)}
@@ -308,6 +307,18 @@ class LoadWorker:
             key: one if (rule := rules[key]) is None else one.checked_by(checked(key, rule))
             for key, one in templates.items()
         }
+
+    def _packed(self, plan: Plan | ClosedPlan, checked: Callable[..., Check]) -> PackedTemplates:
+        """Every request of the files, model by model."""
+        settings, found = self._settings, []
+        for number, (path, own) in enumerate(zip(settings.packed, settings.models, strict=True)):
+            spec = next(spec for target in settings.targets if (spec := target.specs[number]) is not None)
+            check = None if own.check is None else partial(checked, rule=own.check)
+            wire = replace(self._wire, options=own.options)
+            first = plan.models[number].first if plan.models else 0
+            kind = settings.model_names.index(spec.name)
+            found.append(packed(Path(path), settings.targets, wire, check, number, first, kind))
+        return PackedTemplates(found)
 
     def _encode(
         self, plan: Plan | ClosedPlan, keys: Sequence[TemplateKey], models: Sequence[int]
@@ -347,8 +358,8 @@ class LoadWorker:
     ) -> Lane | None:
         """None where the lane is not built or cannot do what the settings ask."""
         settings = self._settings
-        some = templates[:1] if isinstance(templates, PackedTemplates) else templates.values()
-        self._no_lane = why_no_lane(settings, some)  # of one file all are checked alike
+        some = templates.samples() if isinstance(templates, PackedTemplates) else templates.values()
+        self._no_lane = why_no_lane(settings, some)
         if self._no_lane:
             return None
         assert self._recorder is not None

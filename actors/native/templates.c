@@ -107,20 +107,24 @@ static int is_table(const Packed *packed, const int64_t *row, Py_ssize_t n, int6
 }
 
 const char add_templates_doc[] =
-    "add_templates(tails, heads, table, check_every, target, n_layouts) -> number of the first\n\nMany requests whose "
-    "tails stay where they are, in the buffer `tails`, which lives as long as the lane. A row of `table`, int64: number "
-    "of its head in `heads`, begin and length of its tail, rows, layout, from 0 on, of so many new ones.";
+    "add_templates(tails, heads, table, check_every, target, n_layouts, kind=0) -> number of the first\n\nMany requests "
+    "whose tails stay where they are, in the buffer `tails`, which lives as long as the lane. A row of `table`, int64: "
+    "number of its head in `heads`, begin and length of its tail, rows, layout, from 0 on, of so many new ones. Their "
+    "records name `kind`.";
 PyObject *Lane_add_templates(Lane *lane, PyObject *args) {
   Packed packed = {0};
   PyObject *heads;
   Py_buffer table;
   long long check_every;
-  int target, n_layouts;
-  if (!PyArg_ParseTuple(args, "y*O!y*Lii", &packed.tails, &PyList_Type, &heads, &table, &check_every, &target, &n_layouts)) return NULL;
+  int target, n_layouts, kind = 0;
+  if (!PyArg_ParseTuple(args, "y*O!y*Lii|i", &packed.tails, &PyList_Type, &heads, &table, &check_every, &target,
+                        &n_layouts, &kind))
+    return NULL;
   Py_ssize_t n = table.len / (Py_ssize_t)(N_PLACES * sizeof(int64_t));
   int n_own = ID_DIGITS + lane->n_between;
   int is_sound = may_enter(lane) && is_within("check_every", check_every, 0, INT64_MAX) && is_target(lane, target) &&
                  is_within("layouts", n_layouts, 0, INT32_MAX - lane->n_layouts) &&
+                 is_within("a kind", kind, 0, UINT8_MAX) &&
                  is_within("templates", n, 0, INT32_MAX - lane->n_templates) && take_heads(&packed, heads);
   if (is_sound && ((size_t)table.len % (N_PLACES * sizeof(int64_t)) ||
                    !is_table(&packed, table.buf, n, n_layouts, n_own))) {
@@ -138,7 +142,7 @@ PyObject *Lane_add_templates(Lane *lane, PyObject *args) {
       lane->templates[lane->n_templates++] = (Template){
           .head = head, .tail = tail, .rows = (int32_t)row[ROWS_AT], .n_bytes = (int32_t)(head.n + n_own + tail.n),
           .target = target, .layout = lane->n_layouts + (int32_t)row[LAYOUT_AT], .check_every = check_every,
-          .is_lent = 1};
+          .kind = kind, .is_lent = 1};
     }
     add_layouts(lane, n_layouts);
   }

@@ -110,6 +110,9 @@ class Manifest:
     data: Annotated[
         DataFacts | None, LEFT_OUT, Since(5), "inputs of the user's; absent: squall made them"
     ] = None
+    data_by_model: Annotated[
+        Mapping[str, DataFacts], LEFT_OUT, Since(5), "the same of several models, of those that have data"
+    ] = field(default_factory=dict)
     versions: Annotated[Mapping[str, str], LEFT_OUT, "of squall, Python and libraries"] = field(
         default_factory=dict
     )

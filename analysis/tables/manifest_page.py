@@ -34,7 +34,9 @@ def sections(root: type) -> list[type]:
     """`root` and every section within it, once, in the order of the fields."""
     found = [root]
     for section in found:
-        found += [one for entry in entries(section) for one in _within(entry.type) if one not in found]
+        for one in (one for entry in entries(section) for one in _within(entry.type)):
+            if one not in found:
+                found.append(one)
     return found
 
 

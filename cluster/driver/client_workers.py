@@ -12,7 +12,7 @@ from pathlib import Path
 
 from squall.actors.clock import SystemClock
 from squall.actors.load.choice import Choice
-from squall.actors.load.engine import Rules, templates_needed
+from squall.actors.load.engine import Rules
 from squall.actors.load.shared_memory import SharedMemorySettings
 from squall.actors.load.targets import TargetSettings
 from squall.actors.load.worker import (
@@ -29,7 +29,7 @@ from squall.actors.process.priority import Scheduling
 from squall.analysis.tables.collected import ValueChecks
 from squall.analysis.tables.deployed import SenderScheduling, WorkerFacts
 from squall.cluster.driver.deciding import late_limits
-from squall.cluster.driver.payloads.packing import GivenRequests
+from squall.cluster.driver.payloads.packing import Requests
 from squall.cluster.driver.payloads.wires import asked_of, request_options, sequence_rule, stream_rule
 from squall.cluster.node.endpoint import Endpoint
 from squall.cluster.placement import Node, Placement
@@ -46,7 +46,7 @@ from squall.scenarios.config.clients.routing import CHOSEN_AT_SEND, RoutingConfi
 from squall.scenarios.config.scenario import Scenario
 from squall.scenarios.errors import ClusterError, ScenarioError
 from squall.scenarios.plan.closed import ClosedPlan, deal_closed
-from squall.scenarios.plan.plan import Plan, deal
+from squall.scenarios.plan.plan import Plan, codes_by_model, deal, kinds_of
 
 _MOST_SENT_BYTES = 512 * 2**20  # of plans on their way to workers: a part of 32 of the largest plan is 70 MB
 
@@ -136,10 +136,10 @@ def expected_replies(
     n_workers: int,
     endpoints: Mapping[str, Endpoint],
     screen: Screen,
-    given: GivenRequests | None = None,
+    encoded: Sequence[Requests] = (),
 ) -> Expected | None:
     """What the scenario asks replies to be held to; None where it does not. `endpoints`: by name of the server;
-    `given`: the requests of the user's data."""
+    `encoded`: the requests to each model, where the driver encodes them."""
     is_streamed = stream_rule(scenario, _specs(endpoints)) is not None
     n_parties = (plan.n_users if isinstance(plan, ClosedPlan) else n_workers) * len(endpoints)
     rules: list[ValueRule | None] = []
@@ -151,7 +151,13 @@ def expected_replies(
         if config is None:
             continue
         spec = asked_of(one, _spec_of(one.model.name, endpoints))
-        found, sha256 = _answers(one, config, spec, kinds, screen, given, is_streamed)
+        own = encoded[number] if encoded else None
+        try:
+            found, sha256 = _answers(one, config, spec, kinds, screen, own, is_streamed)
+        except ScenarioError as error:
+            if one.entry is None:
+                raise
+            raise ScenarioError(f"models.{one.entry.name}: {error}") from error
         first = plan.models[number].first if plan.models else 0
         answers |= {(rows, variant + first): outputs for (rows, variant), outputs in found.items()}
         sha256s.append(sha256)
@@ -166,7 +172,7 @@ def _answers(
     spec: ModelSpec,
     kinds: set[Kind],
     screen: Screen,
-    given: GivenRequests | None,
+    encoded: Requests | None,
     is_streamed: bool,
 ) -> tuple[Answers, str | None]:
     """The right outputs of the one model of a scenario, and the sha256 of what they come from where that is a file."""
@@ -177,7 +183,7 @@ def _answers(
         found, sha256 = read_validation(path, spec, kinds)
         return (_as_responses(found) if is_streamed else found), sha256
     made = made_requests(spec, kinds, one.seed, one.model.shapes, one.clients.inputs)
-    requests = made if given is None else given.read()
+    requests = made if encoded is None else encoded.read()
     if config.function is not None:
         screen.step(f"asking {config.function} for the answers to {len(kinds)} payloads")
         function = load_function(config.function)
@@ -206,12 +212,9 @@ def _spec_of(model: str, endpoints: Mapping[str, Endpoint]) -> ModelSpec:
 
 def kinds_by_model(plan: Plan | ClosedPlan) -> list[set[Kind]]:
     """The distinct (rows, variant) that the plan may need of each model, its variants counted from 0."""
-    kinds = plan.request_kinds() if isinstance(plan, ClosedPlan) else templates_needed(plan)
-    if not plan.models:
-        return [kinds]
     return [
-        {(rows, variant - one.first) for rows, variant in kinds if 0 <= variant - one.first < one.n_variants}
-        for one in plan.models
+        set(zip(*(column.tolist() for column in kinds_of(codes)), strict=True))
+        for codes in codes_by_model(plan.kind_codes(), plan.models)
     ]
 
 
@@ -224,12 +227,12 @@ def spawn_workers(
     spill_dirs: Mapping[str, str],
     expected: Expected | None,
     cores: Mapping[str, Sequence[int]],
-    packed: Mapping[str, str],
+    packed: Mapping[str, tuple[str, ...]],
 ) -> Iterator[Worker]:
     """A worker on each of `seats`, as soon as its process is asked for; at the end all are prepared and connected.
 
     `endpoints`: by name of the server, in the order in which the plan counts them. `spill_dirs`: by label of the node;
-    so `cores`, of its workers in their order, and `packed`, the file of encoded requests where there is one. Raises
+    so `cores`, of its workers in their order, and `packed`, the files of encoded requests where there are some. Raises
     SquallError where one cannot be had.
     """
     n = len(seats)
@@ -247,7 +250,7 @@ def spawn_workers(
     for index, (node, part) in enumerate(zip(seats, parts, strict=True)):
         settings = replace(
             alike, worker=index, node=node.label, spill_dir=spill_dirs[node.label], core=next(left[node.label], None),
-            packed=packed.get(node.label),
+            packed=packed.get(node.label, ()),
         )  # fmt: skip
         handle = spawn(f"worker {index}", node, _THREADS, LoadWorker, settings, SystemClock())
         yield Worker(handle, node, len(part))

@@ -27,7 +27,7 @@ from squall.cluster.driver.collectors.observed import together
 from squall.cluster.driver.deployed_server import DeployedServer
 from squall.cluster.driver.nodes import Nodes
 from squall.cluster.driver.payloads.bringing import bring, packing_place
-from squall.cluster.driver.payloads.packing import GivenRequests, one_spec
+from squall.cluster.driver.payloads.packing import Requests, encoded_by_model, told_in_manifest
 from squall.cluster.node.agent import NodeAgent
 from squall.cluster.placement import Node, Placement
 from squall.cluster.progress import Screen
@@ -198,24 +198,31 @@ class Deployment:
 
     def _pack(
         self, plan: Plan | ClosedPlan, seats: Sequence[Node]
-    ) -> tuple[GivenRequests | None, dict[str, str]]:
-        """The requests of the user's data, held to the model, and the file with them on each node of `seats`."""
-        config = self._scenario.clients.data
-        if config is None:
-            return None, {}
-        given = GivenRequests(
-            self._scenario, plan, one_spec([server.endpoint.spec for server in self.servers])
-        )
-        self._screen.step(f"encoding {given.codes.size} requests of {config.path}")
-        with packing_place() as path:
-            self._store.amend(replace(self._store.manifest, data=given.write(path)))
-            return given, bring(path, self.nodes, (node.label for node in seats))
+    ) -> tuple[Sequence[Requests], dict[str, tuple[str, ...]]]:
+        """The requests to each model, where inputs of some are the user's, held to the models; and the files with them
+        on each node of `seats`."""
+        scenario = self._scenario
+        found: dict[str, tuple[str, ...]] = {node.label: () for node in seats}
+        if not scenario.has_data:
+            return (), {}
+        encoded = encoded_by_model(scenario, plan, [server.endpoint for server in self.servers])
+        with packing_place() as folder:
+            facts = []
+            for number, requests in enumerate(encoded):
+                self._screen.step(f"encoding {requests.codes.size} requests {requests.told}")
+                path = folder / f"requests-{number}.packed"
+                facts.append(requests.write(path))
+                brought = bring(path, self.nodes, found)
+                found = {label: (*paths, brought[label]) for label, paths in found.items()}
+                path.unlink()
+            self._store.amend(replace(self._store.manifest, **told_in_manifest(scenario, facts)))
+        return encoded, found
 
     def _spawn_workers(self, plan: Plan | ClosedPlan, placement: Placement) -> None:
         seats = seats_of(self._scenario.clients, placement)
         endpoints = {server.name: server.endpoint for server in self.servers}
-        given, packed = self._pack(plan, seats)
-        expected = expected_replies(self._scenario, plan, len(seats), endpoints, self._screen, given)
+        encoded, packed = self._pack(plan, seats)
+        expected = expected_replies(self._scenario, plan, len(seats), endpoints, self._screen, encoded)
         if expected is not None:
             self._store.amend(replace(self._store.manifest, value_checks=expected.checks()))
         spill_dirs = ask_all(self.nodes.hosts, NodeAgent.spill_dir)

@@ -7,9 +7,9 @@ import socket
 import urllib.parse
 
 from squall.cluster.control.controlled import refuse_control
-from squall.cluster.driver.client_workers import expand_headers, kinds_by_model
-from squall.cluster.driver.payloads.packing import GivenRequests
-from squall.cluster.driver.payloads.wires import asked_of
+from squall.cluster.driver.client_workers import expand_headers
+from squall.cluster.driver.payloads.packing import GivenRequests, sendable
+from squall.cluster.driver.payloads.wires import asked_of, stream_rule
 from squall.cluster.node.endpoint import Endpoint, attach, tls_of
 from squall.cluster.node.server import free_ports, refuse_no_model
 from squall.models.answer_function import load_function
@@ -18,7 +18,7 @@ from squall.scenarios.config.scenario import Scenario
 from squall.scenarios.config.servers import ServerConfig
 from squall.scenarios.errors import TargetError
 from squall.scenarios.plan.closed import ClosedPlan
-from squall.scenarios.plan.plan import Plan
+from squall.scenarios.plan.plan import Plan, kinds_of
 
 
 def server_addresses(scenario: Scenario) -> list[str]:
@@ -66,15 +66,18 @@ def may_be_asked(scenario: Scenario, number: int, server: ServerConfig) -> bool:
 
 def refuse_payloads(scenario: Scenario, plan: Plan | ClosedPlan, endpoint: Endpoint) -> None:
     """Makes one payload of the most rows for each model, or looks at the data's columns. Raises ScenarioError where a
-    model does not take it, or has no output of a name that is asked for."""
-    for one, kinds in zip(scenario.each_model(), kinds_by_model(plan), strict=True):
+    model does not take it, or has no output of a name that is asked for, and as `stream_rule`."""
+    specs = [spec for name in scenario.model_names if (spec := endpoint.spec_of(name)) is not None]
+    if len(specs) == len(scenario.model_names):  # else another server has the rest
+        stream_rule(scenario, specs)
+    for one, codes in zip(scenario.each_model(), sendable(scenario, plan), strict=True):
         spec = endpoint.spec_of(one.model.name)
         if spec is None:  # not of this server
             continue
         asked_of(one, spec)
         if one.clients.data is not None:
-            GivenRequests(one, plan, spec)
-            return
-        most = max((rows for rows, _ in kinds), default=0)
+            GivenRequests(one, codes, spec)
+            continue
+        most = int(kinds_of(codes)[0].max(initial=0))
         if most:
             make_inputs(spec, most, 0, one.seed, one.model.shapes, one.clients.inputs)

@@ -28,6 +28,7 @@ from squall.scenarios.config.fields import (
     Whole,
 )
 from squall.scenarios.config.models.mix import (
+    ModelEntry,
     ModelsField,
     Share,
     refuse_bad_models,
@@ -217,6 +218,23 @@ class Scenario(Section):
             }
             found.append(self.model_copy(update=own))
         return tuple(found)
+
+    @property
+    def entry(self) -> ModelEntry | None:
+        """The model, where it is one of several that is alone here (`each_model`)."""
+        return self.lone if isinstance(self.lone, ModelEntry) else None
+
+    def key_of(self, key: str) -> str:
+        """Where that key of `clients` stands for the model: with the model, where it is one of several that has its
+        own."""
+        entry = self.entry
+        is_own = entry is not None and getattr(entry, key, None) is not None
+        return f"models.{self.model.name}.{key}" if is_own else f"clients.{key}"
+
+    @property
+    def has_data(self) -> bool:
+        """Whether the inputs of some model are the user's."""
+        return any(one.clients.data is not None for one in self.each_model())
 
     @property
     def model_names(self) -> tuple[str, ...]:

@@ -81,6 +81,9 @@ class ClosedPlan:
     )
     order: DrawnOrder | None = None  # of the entries of data, where variants are these; None: equally often
     models: tuple[VariantRange, ...] = ()  # which variants are whose, where there are several; else empty
+    orders: tuple[
+        DrawnOrder | None, ...
+    ] = ()  # as `order`, of each of several models; empty where none has data
 
     def __post_init__(self) -> None:
         shapes = (self.users.shape, (*self.users.shape, len(self.models)))
@@ -103,6 +106,8 @@ class ClosedPlan:
             stated = (*stated, self.order)
         if self.models:
             stated = (*stated, self.models, [phase.loads for phase in self.phases if phase is not None])
+        if self.orders:
+            stated = (*stated, self.orders)
         digest = hashlib.sha256(repr(stated).encode())
         digest.update(np.ascontiguousarray(self.users, dtype="<i8").data)
         if self.target is not None:
@@ -182,10 +187,11 @@ class ClosedPlan:
 
         dtype, shares = entry_dtype(self.n_variants), [one.share for one in closed.loads]
         numbers = [drawn_models(shares, stream(self.seed, "models", phase, user)) for _ in "12"]
-        rows, variants = [], []
+        rows, variants, orders = [], [], self.orders or (None,) * len(self.models)
         for number, (load, own) in enumerate(zip(closed.loads, self.models, strict=True)):
             rows.append(rows_draw(load.rows, stream(self.seed, "rows", phase, user, number)))
-            draw = drawn(None, own.n_variants, stream(self.seed, "variants", phase, user, number))
+            rng = stream(self.seed, "variants", phase, user, number)
+            draw = drawn(orders[number], own.n_variants, rng, user, closed.n_users)
             variants.append(shifted(draw, own.first, dtype))
         return mixed(numbers[0], rows, np.int32), mixed(numbers[1], variants, dtype)
 

@@ -19,7 +19,7 @@ from squall.scenarios.config.scenario import PhaseConfig, Scenario
 from squall.scenarios.config.trace import TraceArrivals
 from squall.scenarios.data.drawing import drawn, entry_dtype
 from squall.scenarios.data.named import named_entries
-from squall.scenarios.data.opening import count_entries
+from squall.scenarios.data.opening import count_entries, faults_at
 from squall.scenarios.errors import ScenarioError
 from squall.scenarios.plan.build import build_arrivals
 from squall.scenarios.plan.closed import ClosedPhase, ClosedPlan, ModelLoad
@@ -73,22 +73,28 @@ def plan_closed(scenario: Scenario, seed: int | None = None) -> ClosedPlan:
         seed=scenario.seed if seed is None else seed,
         order=_drawn_order(scenario),
         models=variant_ranges(scenario),
+        orders=_drawn_orders(scenario),
     )
 
 
 def n_payloads(scenario: Scenario) -> int:
-    """Payload variants of all models, or entries of the data. Raises ScenarioError where these cannot be counted."""
-    data = scenario.clients.data
-    if data is not None:
-        return count_entries(data)
-    return sum(one.clients.payload_variants for one in scenario.each_model())
+    """Of all models: payload variants, or entries of the data. Raises ScenarioError where these cannot be counted."""
+    return sum(_n_payloads_of(one) for one in scenario.each_model())
+
+
+def _n_payloads_of(one: Scenario) -> int:
+    """Of the one model of a scenario."""
+    if one.clients.data is None:
+        return one.clients.payload_variants
+    with faults_at(one):
+        return count_entries(one.clients.data)
 
 
 def variant_ranges(scenario: Scenario) -> tuple[VariantRange, ...]:
-    """Which variants are whose, where models are several; else none."""
+    """Which variants, or entries, are whose, where models are several; else none. Raises as `n_payloads`."""
     if scenario.several is None:
         return ()
-    return ranges_of([one.clients.payload_variants for one in scenario.each_model()])
+    return ranges_of([_n_payloads_of(one) for one in scenario.each_model()])
 
 
 def _drawn_order(scenario: Scenario) -> DrawnOrder | None:
@@ -97,6 +103,13 @@ def _drawn_order(scenario: Scenario) -> DrawnOrder | None:
     if data is None:
         return None
     return IN_SEQUENCE if isinstance(data.order, TraceOrder) else data.order
+
+
+def _drawn_orders(scenario: Scenario) -> tuple[DrawnOrder | None, ...]:
+    """Of each of several models, where some have data; else none."""
+    if scenario.several is None or not scenario.has_data:
+        return ()
+    return tuple(_drawn_order(one) for one in scenario.each_model())
 
 
 def lay_out(phases: Sequence[PhaseConfig]) -> tuple[PhaseSpan, ...]:
@@ -116,6 +129,7 @@ class _Draft:
         self._seed = seed
         clients = scenario.clients
         self._n_payloads = n_payloads(scenario)
+        self._ranges = variant_ranges(scenario)
         self._of_variant = np.dtype(entry_dtype(self._n_payloads))
         types = {**COLUMNS, "variant": VARIANT_TYPES[self._of_variant]}
         self._columns = {name: Column(dtype, folder) for name, dtype in types.items()}
@@ -163,9 +177,7 @@ class _Draft:
         columns = {name: column.join() for name, column in self._columns.items()}
         affinity = None if self._affinity is None else self._affinity.join()
         deal: PlanRule = "lane" if self._n_lanes else self._scenario.clients.deal
-        return Plan(
-            spans=spans, deal=deal, affinity=affinity, models=variant_ranges(self._scenario), **columns
-        )
+        return Plan(spans=spans, deal=deal, affinity=affinity, models=self._ranges, **columns)
 
     def _add(self, phase: PhaseConfig, part: Drawn) -> None:
         """Offsets on the timeline of the run, and what deals them."""
@@ -214,11 +226,12 @@ class _Draft:
             _rows_draw(one.rows, stream(self._seed, "rows", index, number))
             for number, one in enumerate(loads)
         ]
+        orders = _drawn_orders(scenario) or (None,) * len(loads)
         variants = [
             shifted(
-                drawn(None, one.n_variants, stream(self._seed, "variants", index, number)), one.first, dtype
+                drawn(order, one.n_variants, stream(self._seed, "variants", index, number)), one.first, dtype
             )
-            for number, one in enumerate(variant_ranges(scenario))
+            for number, (order, one) in enumerate(zip(orders, self._ranges, strict=True))
         ]
         self._columns["rows"].fill(count, mixed(numbers[0], rows, np.int32))
         self._columns["variant"].fill(count, mixed(numbers[1], variants, dtype))

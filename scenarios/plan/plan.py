@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from squall.scenarios.plan.deal import PlanRule, Redeal, owners_of, workers_of
 from squall.scenarios.plan.growing import PIECE_ROWS, Column, blank, pieces
-from squall.scenarios.shares.ranges import VariantRange
+from squall.scenarios.shares.ranges import VariantRange, models_of
 
 COLUMNS = {"seq": "<i8", "offset_ns": "<i8", "phase": "<u1", "rows": "<i4", "variant": "<u1"}
 VARIANT_TYPES = {np.dtype(np.uint8): "<u1", np.dtype(np.uint16): "<u2", np.dtype(np.uint32): "<u4"}
@@ -121,6 +121,18 @@ def kind_code(rows: Any, variant: Any) -> NDArray[np.int64]:
 def kinds_of(codes: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Rows and variants of such codes."""
     return codes >> 32, codes & 0xFFFFFFFF
+
+
+def codes_by_model(codes: NDArray[np.int64], models: Sequence[VariantRange]) -> tuple[NDArray[np.int64], ...]:
+    """Those of each model, sorted as `codes` are, its variants counted from 0; all of them where `models` is empty."""
+    if not models:
+        return (codes,)
+    rows, variants = kinds_of(codes)
+    numbers = models_of(variants, models)
+    return tuple(
+        kind_code(rows[numbers == number], variants[numbers == number] - one.first)
+        for number, one in enumerate(models)
+    )
 
 
 def deal(plan: Plan, n_workers: int) -> Iterator[Plan]:

@@ -221,7 +221,7 @@ def leases(target: Target, seconds: float) -> list[dict[str, Any]]:
     return figures
 
 
-def packed_payloads(target: Target, protocol: str, n: int, folder: Path) -> str:
+def packed_payloads(target: Target, protocol: str, n: int, folder: Path) -> tuple[str]:
     """A file of so many encoded requests, as the driver makes it of a user's data."""
     path = folder / f"{protocol}-{n}"
     writer, rng = PackWriter(path), np.random.default_rng(1)
@@ -229,7 +229,7 @@ def packed_payloads(target: Target, protocol: str, n: int, folder: Path) -> str:
         inputs = {"INPUT": rng.standard_normal((1, _PAYLOAD_WIDTH), np.float32)}
         pack(writer, target.spec, Wire(protocol), (1, number), inputs)
     writer.close()
-    return str(path)
+    return (str(path),)
 
 
 def payloads(target: Target, seconds: float, folder: Path | None = None) -> list[dict[str, Any]]:
@@ -242,7 +242,7 @@ def payloads(target: Target, seconds: float, folder: Path | None = None) -> list
         found: dict[int, list[float]] = {n: [] for n in _PAYLOAD_VARIANTS}
         files = {n: packed_payloads(target, protocol, n, folder) for n in _PAYLOAD_VARIANTS if folder}
         for n in (*_PAYLOAD_VARIANTS, *reversed(_PAYLOAD_VARIANTS)) * _PAYLOAD_ROUNDS:
-            figure = closed(target, protocol, _USERS[-1], seconds, n_variants=n, packed=files.get(n))
+            figure = closed(target, protocol, _USERS[-1], seconds, n_variants=n, packed=files.get(n, ()))
             found[n].append(figure["cpu_us_per_request"])
         few, many = (statistics.median(found[n]) for n in _PAYLOAD_VARIANTS)
         figures.append({

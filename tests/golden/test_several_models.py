@@ -6,20 +6,24 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
 
 from squall.actors.clock import SystemClock
-from squall.actors.load.targets import TargetSettings
+from squall.actors.load.targets import TargetSettings, Wire, pack
 from squall.actors.load.worker import LoadWorker, ModelRequests, WorkerSettings
+from squall.actors.messages.packed import PackWriter
+from squall.actors.messages.packed_templates import PackedTemplates
 from squall.actors.messages.value_check import ValueRule
+from squall.models.made import make_inputs
+from squall.models.payload import RequestOptions
 from squall.models.spec import TensorSpec
 from squall.scenarios.config.loader import scenario_from_mapping
 from squall.scenarios.errors import ClusterError
 from squall.scenarios.plan.closed import ClosedPlan
-from squall.scenarios.plan.plan import Plan
+from squall.scenarios.plan.plan import Plan, codes_by_model, kinds_of
 from squall.scenarios.plan.routed import plan_run
 from squall.scenarios.shares.ranges import models_of
 from tests.golden.driving import SPEC, column, run_worker, settings_of
@@ -176,3 +180,56 @@ def test_the_values_of_one_model_may_be_compared_and_those_of_another_not(tmp_pa
         rows = run_worker(settings, plan, answers=wrong)
     kinds, outcomes = column(rows, "request_kind"), column(rows, "outcome")
     assert [outcome == "bad_reply" for outcome in outcomes] == [kind == "text" for kind in kinds]
+
+
+def files_of(folder: Path, plan: Plan | ClosedPlan, wires: Sequence[Wire]) -> tuple[str, ...]:
+    """The requests to each model as a file of the driver's."""
+    paths = [folder / f"{name}.packed" for name in NAMES]
+    by_model = codes_by_model(plan.kind_codes(), plan.models)
+    for path, spec, wire, codes in zip(paths, SPECS, wires, by_model, strict=True):
+        writer = PackWriter(path)
+        for rows, entry in zip(*(part.tolist() for part in kinds_of(codes)), strict=True):
+            pack(writer, spec, wire, (rows, entry), make_inputs(spec, rows, entry, 1))
+        writer.close()
+    return tuple(map(str, paths))
+
+
+def test_a_file_is_read_as_the_requests_to_its_model_were_written(tmp_path: Path) -> None:
+    plan, as_json = plan_of(), RequestOptions(is_binary=False)
+    packed = files_of(tmp_path, plan, [Wire("http"), Wire("http", options=as_json), Wire("http")])
+    with ExitStack() as stack:
+        settings = settings_for(tmp_path, stubs(stack, "http", 2), "http")
+        others = (ModelRequests({}, options=as_json), ModelRequests({}))
+        found = LoadWorker(replace(settings, packed=packed, others=others), SystemClock())._requests(plan)
+    assert isinstance(found, PackedTemplates)
+    assert [(one.target, one.spec.name, one.is_json) for one in found.samples()] == [
+        (target, name, name == "text") for target in range(2) for name in NAMES
+    ]
+    assert all((b"Inference-Header-Content-Length" in one.head) != one.is_json for one in found)
+
+
+@pytest.mark.parametrize("arrivals", [CONSTANT, {"kind": "closed", "users": 4}], ids=["open", "closed"])
+def test_requests_to_each_model_come_from_its_own_file(tmp_path: Path, way: str, arrivals: Any) -> None:
+    """Two servers that serve different models, whose requests were encoded before."""
+    served = ([0], [0, 1], [1])
+    plan = plan_of(served=served, arrivals=arrivals)
+    packed = files_of(tmp_path, plan, [Wire("grpc")] * 3)
+
+    def look(worker: LoadWorker) -> None:
+        assert (worker._lane is not None) == (way == "lane")
+
+    with ExitStack() as stack:
+        servers = stubs(stack, "grpc", 2)
+        settings = replace(settings_for(tmp_path, servers, "grpc", served), packed=packed)
+        rows = run_worker(settings, plan, after=look) if isinstance(plan, Plan) else run_users(settings, plan)
+    assert set(column(rows, "outcome")) == {"ok"}
+    assert told_in(rows) == seen_by(servers)
+    planned = [model for _, model in told_in(rows).values()]
+    if isinstance(plan, Plan):
+        assert planned == [NAMES[number] for number in models_of(plan.variant, plan.models)]
+    assert set(planned) == set(NAMES)
+    assert {server for server, model in told_in(rows).values() if model == "wide"} == {"server-1"}
+    sizes = {model: set[int]() for model in NAMES}
+    for model, n_bytes in zip(planned, column(rows, "request_bytes"), strict=True):
+        sizes[model].add(cast(int, n_bytes))
+    assert min(sizes["wide"]) > max(sizes["dense"]) + 72, "it has nine integers of eight bytes besides"

@@ -90,12 +90,26 @@ def phases(rate: str = "150/s", seconds: int = 4) -> list[dict[str, Any]]:
     ]
 
 
-def reader(folder: Path, data: dict[str, Any], **clients: Any) -> tuple[dict[str, Any], Path]:
-    """A scenario of the model that writes down what it sees, and where."""
+def write_reader(folder: Path) -> Path:
+    """The model that writes down what it sees; where it does."""
     version, seen = folder / "models" / "reader" / "1", folder / "seen"
     version.mkdir(parents=True)
     (version / "model.py").write_text(MODEL)
     (version.parent / "config.pbtxt").write_text(CONFIG.format(seen=seen))
+    return seen
+
+
+def write_echo(folder: Path, name: str, datatype: str) -> None:
+    """The model that answers with its input, which is called `name`."""
+    model = folder / "models" / "minimal"
+    (model / "1").mkdir(parents=True)
+    (model / "config.pbtxt").write_text(ECHO_CONFIG.format(name=name, datatype=datatype))
+    compiled([NATIVE / "minimal_backend.c"], model / "libtriton_minimal.so", *SHARED, "-O2")
+
+
+def reader(folder: Path, data: dict[str, Any], **clients: Any) -> tuple[dict[str, Any], Path]:
+    """A scenario of the model that writes down what it sees, and where."""
+    seen = write_reader(folder)
     mapping = scenario_mapping(
         model={"name": "reader", "repository": str(folder / "models"), "max_batch_size": 4},
         clients={
@@ -109,10 +123,7 @@ def reader(folder: Path, data: dict[str, Any], **clients: Any) -> tuple[dict[str
 
 def echo(folder: Path, name: str, datatype: str, data: dict[str, Any], **clients: Any) -> dict[str, Any]:
     """A scenario of the model that answers with its input."""
-    model = folder / "models" / "minimal"
-    (model / "1").mkdir(parents=True)
-    (model / "config.pbtxt").write_text(ECHO_CONFIG.format(name=name, datatype=datatype))
-    compiled([NATIVE / "minimal_backend.c"], model / "libtriton_minimal.so", *SHARED, "-O2")
+    write_echo(folder, name, datatype)
     return scenario_mapping(
         model={"name": "minimal", "repository": str(folder / "models"), "max_batch_size": 4},
         clients={"workers_per_node": 2, "timeout": "20s", "data": data, **clients},

@@ -229,8 +229,8 @@ def test_users_of_a_closed_loop_ask_several_models_of_a_server_that_runs_already
 def test_decoupled_models_are_asked_beside_models_that_answer_once(
     joined: Bench, tmp_path: Path, protocol: str
 ) -> None:
-    """All of them response by response, checked, each with figures and a promise of its own, and joined to batches of
-    the model that it asks."""
+    """All of them response by response, one with data of its own, checked, each with figures and a promise of its own,
+    and joined to batches of the model that it asks."""
     names = ("echo", "stream", "teller")
     write_model(tmp_path / "models", "echo")
     write_stream(tmp_path / "models", "stream")
@@ -253,6 +253,9 @@ def test_decoupled_models_are_asked_beside_models_that_answer_once(
         "check": {"function": function, "share": 1},
         "rows": {"kind": "constant", "value": 2 if protocol == "grpc" else 1},
     }  # fmt: skip
+    np.savez(tmp_path / "given.npz", IN=np.random.default_rng(5).normal(size=(9, 4)).astype(np.float32))
+    del mapping["models"][1]["payload_variants"]
+    mapping["models"][1]["data"] = {"path": str(tmp_path / "given.npz")}
     mapping["promises"] = {"first_response{model:echo}": "max<19s", "first_response{model:stream}": "max<3ms"}
     del mapping["model"]
     live = joined.start_run(mapping)

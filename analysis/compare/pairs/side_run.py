@@ -141,6 +141,8 @@ def load_digest(manifest: Manifest) -> str:
         said.append([[one.get(key) for key in keys] for one in manifest.stated_models.values()])
     if manifest.data is not None:
         said += [manifest.data.sha256, {**clients["data"], "path": None}]
+    for name, data in sorted(manifest.data_by_model.items()):
+        said += [name, data.sha256, {**manifest.stated_models[name]["data"], "path": None}]
     return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
 
 

@@ -133,8 +133,15 @@ def _write(folder: Path, found: Comparison) -> None:
 def refuse_other_load(a: Scenario, b: Scenario) -> None:
     """Raises ScenarioError, before anything runs, where both cannot be sent the same requests."""
     of_a, of_b = a.to_mapping(), b.to_mapping()
-    for key in ("phases", "clients.rows", "clients.payload_variants", "clients.data"):
-        if _at(of_a, key) != _at(of_b, key):
+    stated = [
+        {f"models.{one['name']}.data": one.get("data") for one in of.get("models", ())} for of in (of_a, of_b)
+    ]
+    keys = ("phases", "clients.rows", "clients.payload_variants", "clients.data")
+    said = [
+        {**{key: _at(of, key) for key in keys}, **data} for of, data in zip((of_a, of_b), stated, strict=True)
+    ]
+    for key in dict.fromkeys((*said[0], *said[1])):
+        if said[0].get(key) != said[1].get(key):
             raise ScenarioError(
                 f"compare: A and B differ in {key}: a pair is of one schedule, so that the load must be the same"
             )

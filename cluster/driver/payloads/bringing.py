@@ -17,31 +17,31 @@ from squall.cluster.node.spills import Piece
 from squall.cluster.remote.spawn import Handle
 from squall.scenarios.errors import ClusterError
 
-NAME = "requests.packed"
 _PIECE_BYTES = 8 * 2**20
 
 
 @contextmanager
 def packing_place() -> Iterator[Path]:
-    """Where the driver writes the file, in its temporary folder; removed at the end. Raises ClusterError."""
+    """A folder where the driver writes such files, in its temporary one; removed at the end. Raises ClusterError."""
     try:
         scratch = Scratch()
     except OSError as error:
         raise ClusterError(f"no scratch folder for encoded requests: {error.strerror or error}") from error
     try:
-        yield scratch.path / NAME
+        yield scratch.path
     finally:
         scratch.remove()
 
 
 def bring(path: Path, nodes: Nodes, labels: Iterable[str]) -> dict[str, str]:
-    """Puts the file into the scratch folder of each node; its path there, by label. Raises ClusterError.
+    """Puts the file into the scratch folder of each node, under its name; its path there, by label. Raises
+    ClusterError.
 
     Where that folder is on a disk of this machine it is linked, or copied from disk to disk; else it is sent in pieces.
     """
     found = {}
     for label in dict.fromkeys(labels):
-        target = Path(nodes.folders[label]) / NAME
+        target = Path(nodes.folders[label]) / path.name
         if isinstance(nodes.files[label], FilesHere):
             _link(path, target, label)
         else:
@@ -64,5 +64,5 @@ def _send(path: Path, agent: Handle[NodeAgent]) -> None:
     offset = 0
     with path.open("rb") as file:
         while data := file.read(_PIECE_BYTES):
-            agent.call(NodeAgent.take_in, NAME, offset, Piece(data, zlib.crc32(data)))
+            agent.call(NodeAgent.take_in, path.name, offset, Piece(data, zlib.crc32(data)))
             offset += len(data)

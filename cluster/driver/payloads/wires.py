@@ -21,11 +21,11 @@ from squall.scenarios.promises.promise import OF_RESPONSES, Metric
 from squall.scenarios.sequences import SequenceRule
 
 
-def wire_of(scenario: Scenario, spec: ModelSpec) -> Wire:
-    """How requests to a model of that spec are encoded, but for headers. Raises ScenarioError as `stream_rule`."""
+def wire_of(scenario: Scenario, streams: StreamRule | None) -> Wire:
+    """How requests to the one model of a scenario are encoded, but for headers; `streams`: see `stream_rule`."""
     clients, options = scenario.clients, request_options(scenario.clients)
     n_between = n_bytes_of(clients.protocol, options.parameters) if clients.sequences is not None else 0
-    return Wire(clients.protocol, {}, options, stream_rule(scenario, [spec]), n_between)
+    return Wire(clients.protocol, {}, options, streams, n_between)
 
 
 def stream_rule(scenario: Scenario, specs: Sequence[ModelSpec]) -> StreamRule | None:

@@ -9,6 +9,7 @@ from pydantic import Field
 
 from squall.scenarios.config.clients.check import ValueCheckConfig
 from squall.scenarios.config.clients.client import ClientConfig
+from squall.scenarios.config.clients.data import DataConfig, TraceOrder
 from squall.scenarios.config.clients.inputs import InputConfig
 from squall.scenarios.config.clients.request import RequestConfig
 from squall.scenarios.config.clients.rows import RowsConfig, TraceRows
@@ -17,9 +18,9 @@ from squall.scenarios.config.models.model import ModelConfig
 from squall.scenarios.sizes import LARGEST_MODEL_COUNT, LARGEST_VARIANT_COUNT
 
 Share = Annotated[Number, Field(ge=0)]
-_OF_ONE_MODEL: Final = ("data", "sequences")
+_OF_ONE_MODEL: Final = ("sequences",)
 """Keys of `clients` that requests to several models cannot have yet."""
-_OWN_OF_CLIENTS: Final = ("rows", "inputs", "request", "check", "payload_variants")
+_OWN_OF_CLIENTS: Final = ("rows", "inputs", "data", "request", "check", "payload_variants")
 _BY_SERVER: Final = ("round-robin", "random", "weighted", "sticky")
 """Kinds of routing among those servers that serve the model of an arrival."""
 
@@ -33,6 +34,7 @@ class ModelEntry(ModelConfig):
     )
     rows: RowsConfig | None = None  # in every phase
     inputs: dict[str, InputConfig] | None = None
+    data: DataConfig | None = None  # inputs of the user's in place of made ones
     request: RequestConfig | None = None
     check: ValueCheckConfig | None = None
     payload_variants: Annotated[Count, Field(le=LARGEST_VARIANT_COUNT)] | None = None
@@ -77,6 +79,7 @@ def refuse_bad_models(models: Sequence[ModelEntry], clients: ClientConfig, n_ser
     for key in _OF_ONE_MODEL:
         if getattr(clients, key) is not None:
             raise ValueError(f"clients.{key}: is for a scenario with one model, and models are several")
+    _refuse_bad_data(models, clients)
     for where, rows in [
         ("clients.rows", clients.rows),
         *((f"models[{index}].rows", entry.rows) for index, entry in enumerate(models)),
@@ -95,6 +98,30 @@ def refuse_bad_models(models: Sequence[ModelEntry], clients: ClientConfig, n_ser
                 f"models[{index}].request.binary: false is for protocol http, gRPC carries tensors as bytes"
             )
     _refuse_bad_places(models, clients, n_servers)
+
+
+def _refuse_bad_data(models: Sequence[ModelEntry], clients: ClientConfig) -> None:
+    """Data that is of no model, that a trace would choose from, or that stands beside what it does not go with."""
+    if clients.data is not None:
+        raise ValueError(
+            "clients.data: is for a scenario with one model, and models are several; give each its own in models[].data"
+        )
+    for index, entry in enumerate(models):
+        if entry.data is None:
+            continue
+        if isinstance(entry.data.order, TraceOrder):
+            raise ValueError(
+                f"models[{index}].data.order: kind 'trace' is for a scenario with one model, for a trace does not say"
+                " which model a request asks; use sequence, random or zipf"
+            )
+        if entry.payload_variants is not None:
+            raise ValueError(
+                f"models[{index}].data: each entry is a payload of its own; leave payload_variants out"
+            )
+        if clients.shared_memory is not None:
+            raise ValueError(
+                f"models[{index}].data: its entries travel in messages; leave clients.shared_memory out"
+            )
 
 
 def _compression_of(request: RequestConfig | None) -> str | None:

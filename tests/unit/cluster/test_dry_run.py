@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import TracebackType
 from typing import Any
 
@@ -14,6 +15,7 @@ from squall.cluster.interrupts import Interrupts
 from squall.cluster.placement import Node
 from squall.models.spec import TensorSpec
 from squall.scenarios.config.loader import scenario_from_mapping
+from squall.scenarios.errors import ScenarioError
 from squall.scenarios.plan.drafting import plan_scenario
 from squall.scenarios.shares.ranges import models_of
 
@@ -142,3 +144,27 @@ def test_of_several_models_it_says_who_serves_each_and_how_many_arrivals_ask_it(
     assert f"model     seqlen_head: 25.0 % ({n[1]} arrivals) of m; on server-1" in found_.lines()
     assert found_.to_json()["models"] == list(found_.models)
     assert "models" not in found(servers={"count": 2}).to_json()
+
+
+def test_of_several_models_it_tells_of_the_data_of_each_that_has_some(tmp_path: Path) -> None:
+    np.save(tmp_path / "rows.npy", np.ones((30, 8), np.float32))
+    (tmp_path / "lines.txt").write_text("a\nb\n")
+    linear = {"name": "linear_head", "settings": {"width": 8}, "data": {"path": str(tmp_path / "rows.npy")}}
+    theirs = {"name": "theirs", "repository": "/r", "data": {"path": str(tmp_path / "lines.txt")}}
+    several = {**mapping(), "models": [linear, theirs, {"name": "seqlen_head", "settings": {"width": 16}}]}
+    del several["model"]
+    scenario = scenario_from_mapping(several, "test")
+    one = dry_run(scenario, "10.0.0.1:6379", Interrupts())
+    told = one.to_json()["data_by_model"]
+    plan = plan_scenario(scenario)
+    n_sent = len(set(plan.variant[models_of(plan.variant, plan.models) == 0].tolist()))
+    assert {name: (of["format"], of["n_entries"], of["n_encoded"]) for name, of in told.items()} == {
+        "linear_head": ("npy", 30, n_sent), "theirs": ("text", 2, 0)
+    }  # fmt: skip
+    assert "data" not in one.to_json()
+    (line,) = [line for line in one.lines() if line.startswith("data      of theirs: ")]
+    assert line.startswith(f"data      of theirs: {tmp_path / 'lines.txt'}: text, 2 entries; sha256 ")
+    assert one.lines()[one.lines().index(line) - 1].startswith("model     theirs: ")
+    np.save(tmp_path / "rows.npy", np.ones((30, 7), np.float32))
+    with pytest.raises(ScenarioError, match=r"^models\.linear_head\.data: .*rows.npy: row 1: input INPUT"):
+        dry_run(scenario, "10.0.0.1:6379", Interrupts())

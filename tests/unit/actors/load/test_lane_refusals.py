@@ -172,6 +172,13 @@ NO_PLACE = "the table names heads, tails, rows or layouts that there are not"
         ("add_templates", (TAIL, [HEAD], table(0, 0, 1, 1, 0), 0, 0, -1), ValueError, "layouts: -1"),
         (
             "add_templates",
+            (TAIL, [HEAD], table(0, 0, 1, 1, 0), 0, 0, 1, 256),
+            ValueError,
+            "a kind: 256 is not",
+        ),
+        ("add_templates", (TAIL, [HEAD], table(0, 0, 1, 1, 0), 0, 0, 1, -1), ValueError, "a kind: -1 is not"),
+        (
+            "add_templates",
             (TAIL, [HEAD], table(0, 0, 1, 1, 0)[:, :4].tobytes(), 0, 0, 1),
             ValueError,
             NO_PLACE,

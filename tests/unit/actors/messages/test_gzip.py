@@ -85,7 +85,7 @@ def test_a_tail_fits_every_model_whose_name_and_version_are_as_long(protocol: st
     _, packed = wires(protocol)
     first = packed.template("host", SPEC, INPUTS, 3, PLACES)
     spec = replace(SPEC, name="n", version="2")
-    form = packed.form(TargetSettings("server-0", "other", 1, (spec,)))
+    form = packed.form(TargetSettings("server-0", "other", 1, (spec,)), spec)
     n_json = packed.body(SPEC, INPUTS, PLACES).n_json_bytes if protocol == "http" else 0
     other = form.template(form.head(len(first.tail), n_json), first.tail, 3, spec)
     body = sent(other, protocol, request_id)

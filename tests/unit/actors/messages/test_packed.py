@@ -17,7 +17,7 @@ from squall.actors.load.targets import Inputs, TargetSettings, Wire, encoded, pa
 from squall.actors.messages.packed import PackFile, PackWriter
 from squall.actors.messages.packed_templates import ByKey, PackedTemplates
 from squall.actors.messages.sequence_wire import n_bytes_of
-from squall.actors.messages.template import Layout, TemplateKey
+from squall.actors.messages.template import Layout, Template, TemplateKey
 from squall.actors.messages.value_check import Tally, ValueCheck, ValueRule
 from squall.actors.net.loop import Loop
 from squall.models.payload import RequestOptions
@@ -74,13 +74,13 @@ def packed_file(folder: Path, wire: Wire, most_rows: int = 4) -> Path:
 
 def templates(folder: Path, protocol: str, check: Any = None) -> PackedTemplates:
     wire = WIRES[protocol]
-    return packed(packed_file(folder, wire), TARGETS, wire, check)
+    return PackedTemplates([packed(packed_file(folder, wire), TARGETS, wire, check)])
 
 
 @pytest.mark.parametrize("wire", WIRES.values(), ids=WIRES)
 def test_a_packed_request_is_the_one_that_would_be_encoded(tmp_path: Path, wire: Wire) -> None:
     most = 1 if wire.protocol == "http" and wire.streams is not None else 4
-    found = packed(packed_file(tmp_path, wire, most), TARGETS, wire, None)
+    found = PackedTemplates([packed(packed_file(tmp_path, wire, most), TARGETS, wire, None)])
     expected = {
         key: one
         for number, target in enumerate(TARGETS)
@@ -105,15 +105,16 @@ def test_requests_of_one_layout_share_what_is_known_of_replies(tmp_path: Path, p
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_a_lane_has_the_heads_and_tails_of_the_templates(tmp_path: Path, protocol: str) -> None:
     found = templates(tmp_path, protocol)
-    for target in range(len(TARGETS)):
-        heads, table = found.places(target)
+    assert [block.target for block in found.blocks] == list(range(len(TARGETS)))
+    for target, block in enumerate(found.blocks):
+        file, (heads, table) = block.model.file, block.places()
         assert len(heads) == len(set(heads)) < len(KINDS) + 1
         for place, (head, begin, n_tail, rows, layout) in enumerate(table.tolist()):
             one = found[target * len(KINDS) + place]
             assert one.head == heads[head]
-            assert one.tail == bytes(found.file.view[begin : begin + n_tail])
+            assert one.tail == bytes(file.view[begin : begin + n_tail])
             assert one.rows == rows
-            assert one.known is found.known[target * found.file.n_layouts + layout]
+            assert one.known is found.known[target * file.n_layouts + layout]
 
 
 def test_what_was_not_encoded_is_not_found(tmp_path: Path) -> None:
@@ -220,3 +221,91 @@ def test_python_chooses_among_the_servers_of_a_packed_request(tmp_path: Path) ->
     assert [chooser.sent(token, found[2]) for token in range(3)] == [
         found[n * len(KINDS) + 2] for n in range(3)
     ]
+
+
+OTHER = ModelSpec("o", "2", (TensorSpec("T", "BYTES", (1,)),), (TensorSpec("O", "FP32", (2,)),), 8)
+OTHER_KINDS = [(1, 0), (2, 0), (1, 5)]
+
+
+def of_two_models(
+    folder: Path, protocol: str, *, is_apart: bool = False
+) -> tuple[PackedTemplates, dict[TemplateKey, Any]]:
+    """Requests to two models of three servers, the second model's variants from 100,000 on, and what they must be;
+    `is_apart`: the second server does not serve the second model."""
+    served = [(SPEC, None if is_apart and n == 1 else OTHER) for n in range(3)]
+    targets = [TargetSettings(f"server-{n}", "127.0.0.1", 8_000 + n, specs) for n, specs in enumerate(served)]
+    wires = Wire(protocol, HEADERS), Wire(protocol, HEADERS, OPTIONS)
+    texts = {(rows, entry): {"T": np.array([[b"x" * entry]] * rows, object)} for rows, entry in OTHER_KINDS}
+    files, expected = [], dict[TemplateKey, Template]()
+    for model, (spec, wire, given) in enumerate(zip((SPEC, OTHER), wires, (inputs(), texts), strict=True)):
+        path, first = folder / f"requests-{model}.packed", model * 100_000
+        writer = PackWriter(path)
+        for kind, arrays in given.items():
+            pack(writer, spec, wire, kind, arrays)
+        writer.close()
+        files.append(packed(path, targets, wire, None, model, first, model + 4))
+        for number, target in enumerate(targets):
+            if target.specs[model] is None:
+                continue
+            for (_, rows, entry), one in encoded(target, spec, number, wire, given, None, {}).items():
+                expected[number, rows, entry + first] = one.of_kind(model + 4)
+    return PackedTemplates(files), expected
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+@pytest.mark.parametrize("is_apart", [False, True])
+def test_requests_to_several_models_lie_in_a_file_each(tmp_path: Path, protocol: str, is_apart: bool) -> None:
+    found, expected = of_two_models(tmp_path, protocol, is_apart=is_apart)
+    assert dict(ByKey(found)) == expected
+    assert len(found) == len(expected) == 3 * 8 - 3 * is_apart
+    keys = list(ByKey(found))
+    columns = [np.array(column) for column in zip(*keys, strict=True)]
+    assert found.numbers(*columns).tolist() == list(range(len(found)))
+    assert [found[number].number for number in range(len(found))] == list(range(len(found)))
+    assert [(one.target, one.spec.name) for one in found.samples()] == [
+        (target, name) for target in range(3) for name in "mo" if (target, name) != (1, "o") or not is_apart
+    ]
+    known = [{id(one.known) for one in found if (one.target, one.spec.name) == (0, name)} for name in "mo"]
+    assert [len(one) for one in known] == [4, 2]
+    assert not known[0] & known[1], "replies of different models are never taken for alike"
+    if not is_apart:
+        assert found.for_target(ByKey(found)[0, 2, 100_000], 2) == expected[2, 2, 100_000]
+        return
+    with pytest.raises(KeyError, match="does not serve its model"):
+        ByKey(found)[1, 1, 100_000]
+
+
+def test_a_model_without_requests_takes_no_number(tmp_path: Path) -> None:
+    writer = PackWriter(tmp_path / "empty")
+    writer.close()
+    wire = Wire("http")
+    files = [
+        packed(tmp_path / "empty", TARGETS, wire, None),
+        packed(packed_file(tmp_path, wire), TARGETS, wire, None, 0, 9),
+    ]
+    found = PackedTemplates(files)
+    assert (len(found), len(found.samples())) == (3 * len(KINDS), 3)
+    assert ByKey(found)[0, 2, 10].rows == 2
+    with pytest.raises(KeyError):
+        ByKey(found)[0, 2, 1]
+
+
+@pytest.mark.skipif(not IS_BUILT, reason="no lane")
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_a_lane_numbers_the_requests_of_several_models_as_python_does(tmp_path: Path, protocol: str) -> None:
+    found, expected = of_two_models(tmp_path, protocol, is_apart=True)
+    keys, n = list(expected), len(expected)
+    target, rows, variants = (np.array(column) for column in zip(*keys, strict=True))
+    whole = Plan(
+        np.arange(n, dtype=np.int64), np.arange(n, dtype=np.int64), np.zeros(n, np.uint8), rows.astype(np.int32),
+        variants.astype(np.uint32), (PhaseSpan("m", "measure", 0, S),), target=target.astype(np.uint8),
+    )  # fmt: skip
+    loop = Loop(SystemClock())
+    lane = Lane(loop, cast(Any, NoRecords()), found, len(TARGETS))
+    pacing = lane_pacing(whole, lane)
+    pacing.begin(1)
+    for key in keys:
+        lane.core.turn(0)
+        assert pacing.take().template == expected[key]
+    lane.core.close()
+    loop.close()

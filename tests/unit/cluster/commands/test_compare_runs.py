@@ -189,6 +189,22 @@ def test_another_load_and_another_shape_are_refused_before_anything_runs() -> No
             refuse_other_load(A, other)
 
 
+def test_other_data_of_one_of_several_models_is_refused_by_name() -> None:
+    def loaded(path: str | None) -> Scenario:
+        mapping = {key: value for key, value in A.to_mapping().items() if key != "model"}
+        data = {} if path is None else {"data": {"path": path}}
+        return scenario_from_mapping(
+            {**mapping, "models": [{"name": "linear_head", **data}, {"name": "text"}]}, "t"
+        )
+
+    refuse_other_load(loaded("/a.npy"), loaded("/a.npy"))
+    for other in ("/b.npy", None):
+        with pytest.raises(
+            ScenarioError, match=r"A and B differ in models\.linear_head\.data: a pair is of one"
+        ):
+            refuse_other_load(loaded("/a.npy"), loaded(other))
+
+
 def ended(*arguments: str) -> tuple[int, str]:
     """Exit code of the command, and what it printed, or the one line of what it refused."""
     app = typer.Typer()

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import squall.cluster.driver.preflight
@@ -13,7 +15,7 @@ import squall.cluster.driver.run
 from squall.cluster.driver.preflight import check_before_ray
 from squall.cluster.driver.run import run_scenario
 from squall.cluster.interrupts import Interrupts
-from squall.cluster.node.endpoint import Endpoint
+from squall.cluster.node.endpoint import Endpoint, ServedModel
 from squall.models.spec import ModelSpec, TensorSpec
 from squall.scenarios.config.loader import scenario_from_mapping
 from squall.scenarios.config.scenario import Scenario
@@ -56,6 +58,38 @@ def test_rows_that_the_model_does_not_take_are_refused(
     served(monkeypatch, 4)
     with pytest.raises(ScenarioError, match="5 rows, but model mine takes at most 4"):
         check_before_ray(one, plan, is_local=False)
+
+
+def test_the_data_of_each_of_several_models_is_held_to_its_model(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    np.save(tmp_path / "INPUT.npy", np.ones((20, 4), np.float32))
+    data = {"path": str(tmp_path / "INPUT.npy")}
+    models = [
+        {"name": "mine", "data": data, "max_batch_size": 8},
+        {"name": "other", "data": data, "max_batch_size": 8},
+    ]
+    mapping = {key: value for key, value in scenario().to_mapping().items() if key != "model"}
+    one = scenario_from_mapping({**mapping, "models": models}, "test")
+    tensors = (TensorSpec("INPUT", "FP32", (4,)),)
+    mine = ModelSpec("mine", "1", tensors, tensors, 8)
+
+    def serve(other: ModelSpec) -> None:
+        served = Endpoint(
+            "http://127.0.0.1:9", None, 8001, None, "url", "2.51.0", mine, False, others=(ServedModel(other),)
+        )
+        monkeypatch.setattr(squall.cluster.driver.preflight, "attach", lambda *_: served)
+
+    serve(replace(mine, name="other"))
+    check_before_ray(one, plan_scenario(one), is_local=False)
+    serve(replace(mine, name="other", inputs=(*tensors, TensorSpec("MASK", "INT32", (4,)))))
+    with pytest.raises(
+        ScenarioError, match=r"for input INPUT of model other.*name it in models\.other\.data\.columns"
+    ):
+        check_before_ray(one, plan_scenario(one), is_local=False)
+    serve(replace(mine, name="other", max_batch_size=4))
+    with pytest.raises(ScenarioError, match="5 rows, but model other takes at most 4"):
+        check_before_ray(one, plan_scenario(one), is_local=False)
 
 
 def test_a_function_that_knows_the_answers_must_be_there(tmp_path: Path) -> None:

@@ -49,6 +49,21 @@ def test_each_model_has_what_clients_say_where_it_says_nothing_itself() -> None:
     assert set(text.clients.inputs or {}) == {"IN"}
 
 
+def test_a_model_has_data_of_its_own_and_another_has_not() -> None:
+    data = {"path": "/d/x.parquet", "columns": {"ids": "tokens"}, "order": {"kind": "zipf", "exponent": 1.1}}
+    scenario = scenario_of(
+        [{"name": "dense", "data": data}, {"name": "text"}], clients={"payload_variants": 9}
+    )
+    dense, text = scenario.each_model()
+    assert dense.clients.data is not None
+    assert dense.clients.data.model_dump(exclude_none=True) == data
+    assert (text.clients.data, text.clients.payload_variants) == (None, 9)
+    assert (scenario.has_data, dense.has_data, text.has_data) == (True, True, False)
+    assert [one.key_of("data") for one in (dense, text)] == ["models.dense.data", "clients.data"]
+    assert scenario_from_mapping(scenario.to_mapping(), "again") == scenario
+    assert not scenario_of().has_data
+
+
 def test_rows_of_a_model_hold_in_every_phase_and_those_of_a_phase_for_the_others() -> None:
     rows = {"kind": "constant", "value": 4}
     models = [{"name": "dense"}, {"name": "text", "rows": {"kind": "constant", "value": 5}}]
@@ -110,12 +125,14 @@ def test_an_override_reaches_a_model_by_name_and_by_number(tmp_path: Path) -> No
 def test_relative_paths_of_a_model_are_those_of_its_file(tmp_path: Path) -> None:
     (tmp_path / "right.py").write_text("")
     theirs = {
-        "name": "text", "repository": "repo", "check": {"function": "right.py:answers"},
+        "name": "text", "repository": "repo", "data": {"path": "lines.txt"}, "check": {"function": "right.py:answers"},
         "rows": {"kind": "empirical", "file": "sizes.csv", "size": "tokens", "max": 8},
     }  # fmt: skip
     (tmp_path / "s.yaml").write_text(yaml.safe_dump(mapping([{"name": "dense"}, theirs])))
     _, text = load_scenario(tmp_path / "s.yaml").several or ()
     assert text.repository == str(tmp_path / "repo")
+    assert text.data is not None
+    assert text.data.path == str(tmp_path / "lines.txt")
     assert text.check is not None
     assert text.check.function == f"{tmp_path}/right.py:answers"
     assert text.rows is not None
@@ -179,7 +196,27 @@ NEEDS = "for a model in models[0].repository it needs function or reference, its
             f"models[0].servers: clients.routing 'two-choices' {OTHERS}",
         ),
         ({"clients": {"sequences": {"length": 3}}}, f"clients.sequences: {OF_ONE}"),
-        ({"clients": {"data": {"path": "x.parquet"}}}, f"clients.data: {OF_ONE}"),
+        (
+            {"clients": {"data": {"path": "x.parquet"}}},
+            f"clients.data: {OF_ONE}; give each its own in models[].data",
+        ),
+        (
+            {"models": entry(data={"path": "x.parquet"}, payload_variants=3)},
+            "models[0].data: each entry is a payload of its own; leave payload_variants out",
+        ),
+        (
+            {"models": entry(data={"path": "x", "order": {"kind": "trace", "column": "n"}})},
+            "models[0].data.order: kind 'trace' is for a scenario with one model, for a trace does not say which model"
+            " a request asks; use sequence, random or zipf",
+        ),
+        (
+            {"models": entry(data={"path": "x"}), "clients": {"shared_memory": True}},
+            "models[0].data: its entries travel in messages; leave clients.shared_memory out",
+        ),
+        (
+            {"models": entry(data={"path": "x", "limt": 3})},
+            "models[0].data.limt: unknown key, did you mean 'limit'?",
+        ),
         (
             {"models": entry(rows={"kind": "trace", "size": "tokens", "max": 4})},
             f"models[0].rows: kind 'trace' {OF_ONE}; use another kind, such as 'empirical' with the same file",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from squall.scenarios.config.scenario import Scenario
 from squall.scenarios.errors import ScenarioError
 from squall.scenarios.plan.closed import ClosedPlan, deal_closed
 from squall.scenarios.plan.deal import affinity_of
-from squall.scenarios.plan.plan import Plan, deal, merge
+from squall.scenarios.plan.plan import Plan, codes_by_model, deal, kinds_of, merge
 from squall.scenarios.plan.route import planned_by_server, route
 from squall.scenarios.plan.routed import plan_run
 from squall.scenarios.shares.drawing import drawn_models
@@ -229,3 +230,92 @@ def test_ranges_follow_one_another_and_name_the_model_of_a_variant() -> None:
 def test_a_model_without_a_share_is_never_drawn_wherever_it_stands() -> None:
     draw = drawn_models([0, 1, 0, 2, 0], np.random.default_rng(1))
     assert set(draw(10_000).tolist()) == {1, 3}
+
+
+def with_data(folder: Path, **changes: Any) -> list[dict[str, Any]]:
+    """`dense` with 700 entries by Zipf's law, `text` with 30 lines in sequence; `changes`: in the data of `dense`."""
+    np.save(folder / "values.npy", np.zeros((700, 2), np.float32))
+    (folder / "lines.txt").write_text("a line\n" * 30)
+    order = {"kind": "zipf", "exponent": 0.9}
+    return [
+        {
+            "name": "dense",
+            "share": 3,
+            "data": {"path": str(folder / "values.npy"), "order": order, **changes},
+        },
+        {**MODELS[1], "data": {"path": str(folder / "lines.txt")}},
+        MODELS[2],
+    ]
+
+
+def test_each_model_draws_entries_of_its_own_data_in_its_own_order(tmp_path: Path) -> None:
+    plan = plan_of(scenario_of(with_data(tmp_path)))
+    assert plan.models == (VariantRange(0, 700), VariantRange(700, 30), VariantRange(730, 4))
+    assert plan.variant.dtype == np.uint16
+    models = asked(plan)
+    for index in range(2):
+        lines = plan.variant[(models == 1) & (plan.phase == index)] - 700
+        assert np.array_equal(lines, np.arange(lines.size) % 30), "from the first on in each phase"
+    entries = plan.variant[(models == 0) & (plan.phase == 0)]
+    weights = np.arange(1, 701) ** -0.9
+    expected = weights / weights.sum() * entries.size
+    counts = np.bincount(entries, minlength=700)
+    # chi-square over 50 bins of 14 entries: 49 degrees of freedom, the mean is 49 and the deviation √98
+    binned = [one.reshape(50, 14).sum(axis=1) for one in (counts, expected)]
+    assert ((binned[0] - binned[1]) ** 2 / binned[1]).sum() < 49 + 5 * np.sqrt(98)
+
+
+def test_the_data_of_one_model_moves_no_request_of_another(tmp_path: Path) -> None:
+    made, plan = plan_of(scenario_of()), plan_of(scenario_of(with_data(tmp_path)))
+    other = plan_of(scenario_of(with_data(tmp_path, limit=10, order="random")))
+    assert np.array_equal(asked(plan), asked(made))
+    assert np.array_equal(asked(plan), asked(other))
+    is_text = asked(plan) == 1
+    assert np.array_equal(plan.variant[is_text] - 700, other.variant[is_text] - 10)
+    assert set(other.variant[asked(plan) == 0]) == set(range(10))
+    assert len({one.sha256() for one in (made, plan, other)}) == 3
+    for n_workers in (1, 2):
+        assert merge(list(deal(plan, n_workers))).sha256() == plan.sha256()
+
+
+def test_users_go_through_the_data_of_each_model_in_turn(tmp_path: Path) -> None:
+    plan = closed_plan(with_data(tmp_path, order="sequence"))
+    for user in range(3):
+        steps = list(islice(plan.steps(user, 0), 500))
+        models = models_of([step.variant for step in steps], plan.models)
+        for number, (own, n) in enumerate(zip(plan.models[:2], (700, 30), strict=True)):
+            entries = [
+                step.variant - own.first for step, model in zip(steps, models, strict=True) if model == number
+            ]
+            assert entries == [(place * 3 + user) % n for place in range(len(entries))]
+    assert len(plan.kind_codes()) == 700 + 3 * 30
+    assert closed_plan(with_data(tmp_path, order="random")).sha256() != plan.sha256()
+    (_, part, _) = deal_closed(plan, 3)
+    assert list(islice(part.steps(1, 0), 200)) == list(islice(plan.steps(1, 0), 200))
+
+
+def test_the_digest_of_users_knows_the_order_of_each_models_entries(tmp_path: Path) -> None:
+    first, other = (
+        closed_plan(with_data(tmp_path, order={"kind": "zipf", "exponent": exponent}))
+        for exponent in (1.0, 1.0 + 1e-9)
+    )
+    assert list(islice(first.steps(0, 0), 64)) == list(islice(other.steps(0, 0), 64)), "what is drawn first"
+    assert first.sha256() != other.sha256()
+
+
+def test_data_that_is_not_there_is_told_with_the_name_of_its_model(tmp_path: Path) -> None:
+    models = with_data(tmp_path)
+    (tmp_path / "lines.txt").unlink()
+    told = f"^models.text.data: {tmp_path / 'lines.txt'}: no such file or folder of data$"
+    with pytest.raises(ScenarioError, match=told):
+        plan_of(scenario_of(models))
+    with pytest.raises(ScenarioError, match=told):
+        closed_plan(models)
+
+
+def test_the_codes_of_a_plan_are_split_by_the_model_that_they_ask() -> None:
+    plan = plan_of(scenario_of())
+    parts = codes_by_model(plan.kind_codes(), plan.models)
+    found = [list(zip(*(column.tolist() for column in kinds_of(part)), strict=True)) for part in parts]
+    assert found == [[(1, n) for n in range(5)], [(rows, n) for rows in (7, 8, 9) for n in range(4)], []]
+    assert np.array_equal(codes_by_model(plan.kind_codes(), ())[0], plan.kind_codes())

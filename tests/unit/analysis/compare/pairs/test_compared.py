@@ -19,7 +19,7 @@ from squall.analysis.compare.pairs.side_run import FAILURES, Answers, SideRun, l
 from squall.analysis.compare.pairs.words import answer, lines, markdown
 from squall.analysis.compare.run_figures import Reading
 from squall.analysis.render.decision_page import page_html
-from squall.analysis.tables.manifest import Manifest
+from squall.analysis.tables.manifest import DataFacts, Manifest
 from squall.analysis.tables.sealed import SealedVerdict
 from squall.scenarios.errors import ScenarioError
 from tests.compared_runs import Shape, pairs_of, side_run
@@ -236,6 +236,17 @@ def test_other_shares_of_models_are_another_load(slower: Runs) -> None:
     a = changed(slower[0], load=one, scenario=scenario)
     b = changed(slower[1], load=other, schedule="x", scenario=changed_scenario)
     assert "they differ in models.m0.share" in refused(a, b)
+
+
+def test_other_data_of_a_model_is_another_load_wherever_its_file_lies() -> None:
+    def load(path: str, sha256: str, **data: Any) -> str:
+        own = {"path": path, "order": {"kind": "random"}, **data}
+        scenario = {"models": [{"name": "encoder", "share": 1, "data": own}, {"name": "text", "share": 1}]}
+        facts = DataFacts(path=path, format="npy", sha256=sha256, n_entries=9)
+        return load_digest(Manifest(scenario=scenario, data_by_model={"encoder": facts}))
+
+    assert load("a", "1") == load("b", "1")
+    assert len({load("a", "1"), load("a", "2"), load("a", "1", limit=3)}) == 3
 
 
 @pytest.mark.parametrize(

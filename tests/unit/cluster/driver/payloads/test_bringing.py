@@ -12,12 +12,13 @@ import pytest
 
 from squall.cluster.driver.nodes import Nodes
 from squall.cluster.driver.payloads import bringing
-from squall.cluster.driver.payloads.bringing import NAME, bring, packing_place
+from squall.cluster.driver.payloads.bringing import bring, packing_place
 from squall.cluster.driver.records.node_files import FilesHere
 from squall.cluster.node.spills import Piece, Spills
 from squall.scenarios.errors import ClusterError
 
 CONTENT = bytes(range(256)) * 10
+NAME = "requests-1.packed"
 
 
 class Agent:
@@ -48,7 +49,7 @@ def nodes(here: Path | None, there: Agent | None) -> Nodes:
 
 @pytest.fixture
 def packed(tmp_path: Path) -> Path:
-    path = tmp_path / "packed"
+    path = tmp_path / NAME
     path.write_bytes(CONTENT)
     return path
 
@@ -97,7 +98,6 @@ def test_a_piece_that_is_damaged_or_finds_no_room_is_told(tmp_path: Path) -> Non
 
 
 def test_the_place_of_the_file_goes_when_it_was_brought() -> None:
-    with packing_place() as path:
-        path.write_bytes(CONTENT)
-        folder = path.parent
+    with packing_place() as folder:
+        (folder / NAME).write_bytes(CONTENT)
     assert not folder.exists()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -13,7 +14,19 @@ import pytest
 
 from squall.actors.messages.packed import PackFile
 from squall.cluster.driver.payloads import packing
-from squall.cluster.driver.payloads.packing import GivenRequests, check_without_spec, one_spec
+from squall.cluster.driver.payloads.packing import (
+    Codes,
+    GivenRequests,
+    Requests,
+    check_without_spec,
+    encoded_by_model,
+    one_spec,
+    sendable,
+    told_in_manifest,
+)
+from squall.cluster.node.endpoint import Endpoint, ServedModel
+from squall.models.made import make_inputs
+from squall.models.payload import write_tensor
 from squall.models.spec import ModelSpec, TensorSpec
 from squall.scenarios.config.loader import scenario_from_mapping
 from squall.scenarios.config.scenario import Scenario
@@ -37,6 +50,12 @@ def scenario(path: Path, arrivals: dict[str, Any] | None = None, **clients: Any)
     }, "s.yaml")  # fmt: skip
 
 
+def codes_of(one: Scenario) -> Codes:
+    """What can be sent to its model."""
+    (codes,) = sendable(one, plan_run(one, one.server_entries()))
+    return codes
+
+
 @pytest.fixture
 def values(tmp_path: Path) -> Path:
     path = tmp_path / "values.npy"
@@ -47,7 +66,7 @@ def values(tmp_path: Path) -> Path:
 def test_only_what_the_plan_can_send_is_encoded(tmp_path: Path, values: Path) -> None:
     one = scenario(values, rows={"kind": "uniform", "low": 1, "high": 2})
     plan = plan_run(one, one.server_entries())
-    given = GivenRequests(one, plan, SPEC)
+    given = GivenRequests(one, codes_of(one), SPEC)
     facts = given.write(tmp_path / "packed")
     file = PackFile(tmp_path / "packed")
     assert np.array_equal(file.kinds, plan.kind_codes())
@@ -66,10 +85,7 @@ def test_only_what_the_plan_can_send_is_encoded(tmp_path: Path, values: Path) ->
 
 def test_users_of_a_closed_loop_may_send_every_entry(tmp_path: Path, values: Path) -> None:
     one = scenario(values, {"kind": "closed", "users": 2})
-    assert (
-        GivenRequests(one, plan_run(one, one.server_entries()), SPEC).write(tmp_path / "packed").n_encoded
-        == 1_000
-    )
+    assert GivenRequests(one, codes_of(one), SPEC).write(tmp_path / "packed").n_encoded == 1_000
 
 
 def test_more_requests_than_can_be_encoded_are_refused(values: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -78,7 +94,7 @@ def test_more_requests_than_can_be_encoded_are_refused(values: Path, monkeypatch
     with pytest.raises(
         ScenarioError, match=r"1,000 different requests can be sent of .* at most 999 are encoded"
     ):
-        GivenRequests(one, plan_run(one, one.server_entries()), SPEC)
+        GivenRequests(one, codes_of(one), SPEC)
 
 
 def test_a_fault_leaves_no_file(tmp_path: Path, values: Path) -> None:
@@ -86,23 +102,156 @@ def test_a_fault_leaves_no_file(tmp_path: Path, values: Path) -> None:
     spec = replace(SPEC, inputs=(TensorSpec("IN", "INT32", (4,)),))
     (tmp_path / "to").mkdir()
     with pytest.raises(ScenarioError, match=r"values.npy: row \d+: input IN \(column 'array'\) is INT32"):
-        GivenRequests(one, plan_run(one, one.server_entries()), spec).write(tmp_path / "to" / "packed")
+        GivenRequests(one, codes_of(one), spec).write(tmp_path / "to" / "packed")
     assert list((tmp_path / "to").iterdir()) == []
     with pytest.raises(ClusterError, match="encoded requests cannot be written to"):
-        GivenRequests(one, plan_run(one, one.server_entries()), SPEC).write(tmp_path / "none" / "packed")
+        GivenRequests(one, codes_of(one), SPEC).write(tmp_path / "none" / "packed")
 
 
-def test_servers_whose_models_differ_in_more_than_the_version_are_refused() -> None:
-    assert one_spec([SPEC, replace(SPEC, version="2")]) == SPEC
+def test_servers_whose_models_differ_in_more_than_the_version_are_refused(values: Path) -> None:
+    one = scenario(values)
+    assert one_spec(one, [SPEC, replace(SPEC, version="2")]) == SPEC
     with pytest.raises(ScenarioError, match="the servers' models take different inputs"):
-        one_spec([SPEC, replace(SPEC, inputs=(TensorSpec("IN", "FP32", (5,)),))])
+        one_spec(one, [SPEC, replace(SPEC, inputs=(TensorSpec("IN", "FP32", (5,)),))])
 
 
 def test_without_a_spec_what_cannot_be_read_is_told(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_bytes(b"\xff\n" * 3)
     one = scenario(tmp_path / "a.txt")
     with pytest.raises(ScenarioError, match="row 1: is not UTF-8 text"):
-        check_without_spec(one, plan_run(one, one.server_entries()))
+        check_without_spec(one, codes_of(one))
+
+
+TEXT = ModelSpec("text", "1", (TensorSpec("TEXT", "BYTES", (1,)),), (), 8)
+HEAD = replace(SPEC, name="head")
+
+
+def several(values: Path, arrivals: dict[str, Any] | None = None, **of_text: Any) -> Scenario:
+    """A head with 1,000 entries and a model of text, with data or not, each asked half of the time."""
+    mapping = scenario(values, arrivals).to_mapping()
+    own = {"data": mapping.pop("clients")["data"], "max_batch_size": 8}
+    del mapping["model"]
+    models = [{"name": "head", **own}, {"name": "text", "max_batch_size": 8, **of_text}]
+    return scenario_from_mapping({**mapping, "models": models}, "s.yaml")
+
+
+def endpoint(*specs: ModelSpec) -> Endpoint:
+    first, *others = (ServedModel(one) for one in specs)
+    return Endpoint(
+        "http://127.0.0.1:9", None, 8001, None, "url", "2.51.0", first.spec, False, others=tuple(others)
+    )
+
+
+def encoded(one: Scenario, *endpoints: Endpoint) -> tuple[Requests, ...]:
+    return encoded_by_model(one, plan_run(one, one.server_entries()), endpoints)
+
+
+def test_each_of_several_models_has_a_file_with_its_own_requests(tmp_path: Path, values: Path) -> None:
+    (tmp_path / "lines.txt").write_text("a\nbb\nccc\n")
+    lines = {"path": str(tmp_path / "lines.txt")}
+    one = several(values, data=lines, rows={"kind": "constant", "value": 2})
+    head, text = encoded(one, endpoint(HEAD, TEXT), endpoint(TEXT))
+    facts = [part.write(tmp_path / f"packed-{n}") for n, part in enumerate((head, text))]
+    files = [PackFile(tmp_path / f"packed-{n}") for n in range(2)]
+    plan = plan_run(one, one.server_entries())
+    assert [file.kinds.tolist() for file in files] == [codes.tolist() for codes in sendable(one, plan)]
+    assert files[1].kinds.tolist() == [2 << 32, 2 << 32 | 1, 2 << 32 | 2], "entries counted from 0"
+    tails = [files[1].tail(number) for number in range(3)]
+    ends = [bytes(files[1].view[tail.start : tail.start + tail.n_bytes]) for tail in tails]
+    for end, last in zip(ends, (b"a", b"bb", b"ccc"), strict=True):
+        following = {b"a": b"bb", b"bb": b"ccc", b"ccc": b"a"}[last]
+        joined = b"".join(len(element).to_bytes(4, "little") + element for element in (last, following))
+        assert end.endswith(joined)
+    assert told_in_manifest(one, facts) == {"data_by_model": {"head": facts[0], "text": facts[1]}}
+    assert [(part.told, part.codes.size) for part in (head, text)] == [
+        (f"of {values} to head", len(files[0])), (f"of {lines['path']} to text", 3)
+    ]  # fmt: skip
+
+
+def test_requests_that_squall_makes_are_encoded_beside_those_of_data(tmp_path: Path, values: Path) -> None:
+    one = several(values, payload_variants=3, inputs={"TEXT": {"length": 5}})
+    head, text = encoded(one, endpoint(HEAD, TEXT))
+    assert head.write(tmp_path / "head") is not None
+    assert text.write(tmp_path / "text") is None
+    file = PackFile(tmp_path / "text")
+    assert file.kinds.tolist() == [1 << 32, 1 << 32 | 1, 1 << 32 | 2]
+    for number in range(3):
+        made = make_inputs(TEXT, 1, number, one.seed, {}, one.each_model()[1].clients.inputs)
+        tail = file.tail(number)
+        assert bytes(file.view[tail.start : tail.start + tail.n_bytes]).endswith(write_tensor(made["TEXT"]))
+
+
+@pytest.mark.parametrize(
+    ("of_text", "told"),
+    [
+        ({"data": {"path": "LINES"}}, "models.text.data: LINES: row 2: is not UTF-8 text"),
+        (
+            {"data": {"path": "VALUES"}},
+            "models.text.data: VALUES: row 1: input TEXT (column 'array') is BYTES, and",
+        ),
+        (
+            {"data": {"path": "LINES", "columns": {"TEXT": "words"}}},
+            "LINES: has no column 'words' for input TEXT of model text, it has text; name it in models.text"
+            ".data.columns",
+        ),
+        (
+            {"data": {"path": "LINES", "columns": {"TEXTS": "text"}}},
+            "models.text.data.columns.TEXTS: model text has no such input, it has TEXT",
+        ),
+        (
+            {"data": {"path": "LINES"}, "inputs": {"words": {"length": 3}}},
+            "models.text.inputs.words: model text has no such input, it has TEXT",
+        ),
+    ],
+)
+def test_a_fault_of_one_of_several_models_is_told_with_its_name(
+    tmp_path: Path, values: Path, of_text: dict[str, Any], told: str
+) -> None:
+    lines = tmp_path / "lines.txt"
+    lines.write_bytes(b"good\n\xff\n")
+    paths = {"LINES": str(lines), "VALUES": str(values)}
+    of_text = {**of_text, "data": {**of_text["data"], "path": paths[of_text["data"]["path"]]}}
+    for name, path in paths.items():
+        told = told.replace(name, path)
+    one = several(values, **of_text)
+    with pytest.raises(ScenarioError, match=f"^{re.escape(told)}"):
+        encoded(one, endpoint(HEAD, TEXT))[1].write(tmp_path / "packed")
+    assert not (tmp_path / "packed.part").exists()
+
+
+@pytest.mark.parametrize("has_data", [True, False])
+def test_a_model_that_nothing_asks_has_an_empty_file(tmp_path: Path, values: Path, has_data: bool) -> None:
+    (tmp_path / "lines.txt").write_text("a line\n")
+    own = {"data": {"path": str(tmp_path / "lines.txt")}} if has_data else {}
+    _, text = encoded(several(values, share=0, **own), endpoint(HEAD, TEXT))
+    facts = text.write(tmp_path / "packed")
+    assert (facts is not None and (facts.n_entries, facts.n_encoded)) == ((1, 0) if has_data else False)
+    assert len(PackFile(tmp_path / "packed")) == 0
+
+
+def test_what_is_encoded_is_the_same_at_every_server(values: Path) -> None:
+    other = replace(TEXT, inputs=(TensorSpec("TEXT", "BYTES", (2,)),))
+    with pytest.raises(ScenarioError, match=r"^models\.text: the servers' models take different inputs"):
+        encoded(several(values), endpoint(HEAD, TEXT), endpoint(HEAD, other))
+    with pytest.raises(ScenarioError, match=r"^models\.text.data: the servers' models take different inputs"):
+        encoded(several(values, data={"path": str(values)}), endpoint(HEAD, TEXT), endpoint(HEAD, other))
+
+
+def test_what_several_models_can_be_sent_counts_together(
+    values: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(packing, "MOST_KINDS", 1_003)
+    one = several(values, {"kind": "closed", "users": 2})
+    with pytest.raises(
+        ScenarioError, match=r"^models: 1,004 different requests can be sent, at most 1,003 are"
+    ):
+        encoded(one, endpoint(HEAD, TEXT))
+
+
+def test_a_stateful_model_beside_others_is_refused_by_name(values: Path) -> None:
+    stateful = replace(TEXT, is_stateful=True)
+    with pytest.raises(ScenarioError, match=r"^models.text: it is stateful.* loaded alone"):
+        encoded(several(values), endpoint(HEAD, stateful))
 
 
 _PACKED = """
@@ -113,10 +262,10 @@ from squall.actors.load.targets import TargetSettings, Wire, packed
 from squall.actors.clock import SystemClock
 from squall.actors.load.lane import IS_BUILT, Lane
 from squall.actors.net.loop import Loop
+from squall.actors.messages.packed_templates import PackedTemplates
 from squall.cluster.driver.payloads.packing import GivenRequests
 from squall.models.spec import ModelSpec, TensorSpec
-from squall.scenarios.plan.routed import plan_run
-from tests.unit.cluster.driver.payloads.test_packing import scenario
+from tests.unit.cluster.driver.payloads.test_packing import codes_of, scenario
 
 
 def anonymous_bytes():
@@ -128,11 +277,13 @@ def anonymous_bytes():
 folder, n = Path(sys.argv[1]), int(sys.argv[2])
 spec = ModelSpec("m", "1", (TensorSpec("IN", "FP32", (16_384,)),), (), 8)
 one = scenario(folder / "values.npy", {"kind": "closed", "users": 2})
-given = GivenRequests(one, plan_run(one, one.server_entries()), spec)
+given = GivenRequests(one, codes_of(one), spec)
 before = anonymous_bytes()
 assert given.write(folder / "packed").n_encoded == n
 written = anonymous_bytes()
-found = packed(folder / "packed", [TargetSettings("server-0", "127.0.0.1", 1, (spec,))], Wire("http"), None)
+found = PackedTemplates(
+    [packed(folder / "packed", [TargetSettings("server-0", "127.0.0.1", 1, (spec,))], Wire("http"), None)]
+)
 if IS_BUILT:
     class Recorder:
         take_filled = None.__init__
