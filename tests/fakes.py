@@ -245,19 +245,20 @@ class StubTriton(LoopbackServer[Seen]):
         if kind == "bad_request":
             return _error(400, "stub: unexpected shape")
         size = self._tensor_bytes
-        return {
-            "malformed": b"SMTP ready\r\n\r\n",
-            "wrong_id": _answer(request_id + 1, size),
-            "short_tensor": _answer(request_id, size - 4),
-            "oversized": _answer(request_id, size + 400_000),
-            "connection_close": _answer(request_id, size, "Connection: close\r\n"),
-            "garbage_after": answer + b"garbage",
-            "answer_twice": answer + answer,
-            "eof_body": _without_length(answer, b"1.1"),
-            "http_1_0": _without_length(answer, b"1.0"),
-            "error_200": _error(200, "stub: in words only"),
-            "huge_head": _answer(request_id, size, f"X-Trace: {'x' * 2_000_000}\r\n"),
-        }.get(kind, answer)
+        made: dict[Kind, Callable[[], bytes]] = {
+            "malformed": lambda: b"SMTP ready\r\n\r\n",
+            "wrong_id": lambda: _answer(request_id + 1, size),
+            "short_tensor": lambda: _answer(request_id, size - 4),
+            "oversized": lambda: _answer(request_id, size + 400_000),
+            "connection_close": lambda: _answer(request_id, size, "Connection: close\r\n"),
+            "garbage_after": lambda: answer + b"garbage",
+            "answer_twice": lambda: answer + answer,
+            "eof_body": lambda: _without_length(answer, b"1.1"),
+            "http_1_0": lambda: _without_length(answer, b"1.0"),
+            "error_200": lambda: _error(200, "stub: in words only"),
+            "huge_head": lambda: _answer(request_id, size, f"X-Trace: {'x' * 2_000_000}\r\n"),
+        }
+        return made[kind]() if kind in made else answer
 
 
 async def wait_for(service_s: float) -> None:
