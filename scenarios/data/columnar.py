@@ -27,6 +27,9 @@ class ColumnarSource(Source):
         self._path = path
         self._container: Container
         self._container, schema = schema_of(path)
+        twice = [name for index, name in enumerate(schema.names) if name in schema.names[:index]]
+        if twice:
+            raise RowFault(None, f"has two columns {twice[0]!r}")
         self.names = tuple(schema.names)
         if self._container == "parquet":
             with pq.ParquetFile(path) as parquet:
@@ -95,7 +98,7 @@ def _cells_of(column: Any, name: str, first: int) -> Callable[[int], Cell]:
     if types.is_dictionary(column.type):
         column = column.dictionary_decode()
     kind = column.type
-    if types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind):
+    if _is_text(kind):
         return lambda index: _text_cell(column, index, name, first)
     if _is_number(kind):
         values = column.fill_null(False if types.is_boolean(kind) else 0).to_numpy(zero_copy_only=False)
@@ -104,7 +107,7 @@ def _cells_of(column: Any, name: str, first: int) -> Callable[[int], Cell]:
     if is_list and _is_number(kind.value_type) and not column.values.null_count:
         flat, offsets = column.values.to_numpy(zero_copy_only=False), column.offsets.to_numpy()
         return lambda index: _present(column, index, name, first, flat[offsets[index] : offsets[index + 1]])
-    if _is_nested(kind) or types.is_binary(kind) or types.is_large_binary(kind):
+    if _is_nested(kind) or _is_binary(kind):
         return lambda index: _nested_cell(column, index, name, first)
     raise RowFault(
         None, f"column {name!r} is {kind}, which no input takes; use numbers, booleans, text or lists"
@@ -117,6 +120,23 @@ def _is_number(kind: Any) -> bool:
     return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind))
 
 
+def _is_text(kind: Any) -> bool:
+    import pyarrow as pa
+
+    types = pa.types
+    return bool(types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind))
+
+
+def _is_binary(kind: Any) -> bool:
+    import pyarrow as pa
+
+    types = pa.types
+    is_sized = types.is_fixed_size_binary(kind) and not types.is_decimal(kind)
+    return bool(
+        types.is_binary(kind) or types.is_large_binary(kind) or types.is_binary_view(kind) or is_sized
+    )
+
+
 def _is_nested(kind: Any) -> bool:
     """Lists of what a cell can hold."""
     import pyarrow as pa
@@ -124,7 +144,9 @@ def _is_nested(kind: Any) -> bool:
     types = pa.types
     while types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
         kind = kind.value_type
-        if _is_number(kind) or types.is_string(kind) or types.is_large_string(kind) or types.is_binary(kind):
+        if types.is_dictionary(kind):
+            kind = kind.value_type
+        if _is_number(kind) or _is_text(kind) or _is_binary(kind):
             return True
     return False
 
