@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -80,6 +82,23 @@ def test_an_http_request_is_the_json_that_generate_takes() -> None:
     assert b"\r\nAccept: text/event-stream\r\n" in head
     assert f"Content-Length: {len(body)}".encode() in head
     assert json.loads(body) == {"id": "000000000042", "PROMPT": 'Straße "3"', "temperature": 0.5}
+
+
+def test_an_http_request_leaves_out_an_optional_input_that_is_not_there() -> None:
+    spec = replace(SPEC, inputs=(SPEC.inputs[0], replace(SPEC.inputs[1], is_optional=True)))
+    made = http_stream_template("h:1", spec, {"PROMPT": INPUTS["PROMPT"]}, 1, {}, None)
+    assert json.loads((made.head + ID + made.tail).partition(b"\r\n\r\n")[2]) == {
+        "id": "000000000042", "PROMPT": 'Straße "3"'
+    }  # fmt: skip
+
+
+def test_a_refusal_that_is_repeated_for_each_response_is_told_once() -> None:
+    body = b'data: {"error":"out of words"}\n\n'
+    for n_times in (1, 3):
+        assert http_of().judge(SimpleNamespace(status=400, n_json_bytes=0, body=body * n_times), ID) == (
+            "server_error",
+            "400 out of words",
+        )
 
 
 @pytest.mark.parametrize("tokens", [None, "ids", "TEXT"])
