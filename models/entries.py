@@ -87,6 +87,11 @@ class Fitting:
         """Those that are read."""
         return tuple(dict.fromkeys(self._columns.values()))
 
+    @property
+    def left_out(self) -> tuple[str, ...]:
+        """Optional inputs that no request has: neither the data nor `made` knows them."""
+        return tuple(name for name in self._of_name if name not in self._columns and name not in self._made)
+
     def fitted(self, number: int, entry: Entry) -> Inputs:
         """The inputs that the entry has, without a batch dimension. Raises ScenarioError with its row."""
         found = {}

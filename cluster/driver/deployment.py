@@ -206,7 +206,8 @@ class Deployment:
         given = GivenRequests(
             self._scenario, plan, one_spec([server.endpoint.spec for server in self.servers])
         )
-        self._screen.step(f"encoding {given.codes.size} requests of {config.path}")
+        without = f", without the optional {', '.join(given.left_out)}" if given.left_out else ""
+        self._screen.step(f"encoding {given.codes.size} requests of {config.path}{without}")
         with packing_place() as path:
             self._store.amend(replace(self._store.manifest, data=given.write(path)))
             return given, bring(path, self.nodes, (node.label for node in seats))

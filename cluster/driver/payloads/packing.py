@@ -46,6 +46,11 @@ class GivenRequests:
         self._spec = asked_of(scenario, spec)
         self._wire = wire_of(scenario, spec)
 
+    @property
+    def left_out(self) -> tuple[str, ...]:
+        """Optional inputs of the model that no request has."""
+        return self._fitting.left_out
+
     def read(self) -> Iterator[tuple[int, int, Inputs]]:
         """(rows, entry, inputs) of each. Raises ScenarioError, with file and row, for what the model does not take."""
         return requests(self._data, self._fitting, self.codes)

@@ -324,6 +324,8 @@ def test_an_optional_input_is_left_out_where_the_entry_has_none(tmp_path: Path) 
         lines, Fitting(spec_of(TEXT, OPTIONAL), lines, {}), np.array([int(kind_code(1, 0))])
     )
     assert list(inputs) == ["TEXT"]
+    assert Fitting(spec_of(TEXT, OPTIONAL), lines, {}).left_out == ("maybe",)
+    assert fitting.left_out == ()
     with pytest.raises(
         ScenarioError, match=r"has no column 'other' for input maybe of model m, it has ids, maybe"
     ):
