@@ -67,7 +67,7 @@ class GivenRequests:
             writer = PackWriter(path)
             try:
                 for rows, number, inputs in self.read():
-                    pack(writer, self._spec, self._wire, (rows, number), inputs)
+                    self._pack(writer, rows, number, inputs)
                 n_bytes = writer.close()
             except BaseException:
                 with contextlib.suppress(OSError):
@@ -78,6 +78,12 @@ class GivenRequests:
                 f"encoded requests cannot be written to {path.parent}: {error.strerror}"
             ) from error
         return self._facts(n_bytes)
+
+    def _pack(self, writer: PackWriter, rows: int, number: int, inputs: Inputs) -> None:
+        try:
+            pack(writer, self._spec, self._wire, (rows, number), inputs)
+        except ScenarioError as error:  # of what it travels as, which knows no row
+            raise self._data.fault(number, str(error)) from error
 
     def _facts(self, n_bytes: int) -> DataFacts:
         return replace(facts_of(self._data), n_encoded=int(self.codes.size), encoded_bytes=n_bytes)
