@@ -100,7 +100,7 @@ class Fitting:
             if column not in entry:
                 if tensor.is_optional:
                     continue
-                raise self._data.fault(number, f"has no {column!r}")
+                raise self._data.fault(number, f"has no {column!r}, or null")
             try:
                 found[name] = fit(tensor, entry[column], self._shapes.get(name))
             except ValueError as error:

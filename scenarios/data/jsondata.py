@@ -44,7 +44,8 @@ class JsonSource(Source):
             if number >= wanted.size:
                 return
             if wanted[number]:
-                yield number, {name: _cell(entry[name], name, number) for name in entry if name in names}
+                given = [name for name in entry if name in names and entry[name] is not None]
+                yield number, {name: _cell(entry[name], name, number) for name in given}
 
 
 def _cell(value: Any, name: str, number: int) -> Cell:

@@ -6,6 +6,7 @@ import io
 import json
 import re
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -335,11 +336,40 @@ def test_an_optional_input_is_left_out_where_the_entry_has_none(tmp_path: Path) 
 def test_an_entry_without_an_input_that_the_model_needs_is_told(tmp_path: Path) -> None:
     data = json_data(tmp_path / "a.json", {"ids": [1], "maybe": [1]}, {"maybe": [7]}, {})
     codes = np.array([int(kind_code(1, 1))])
-    with pytest.raises(ScenarioError, match=r"a\.json: row 2: has no 'ids'$"):
+    with pytest.raises(ScenarioError, match=r"a\.json: row 2: has no 'ids', or null$"):
         list(requests(data, Fitting(spec_of(IDS, OPTIONAL), data, {}), codes))
     codes = np.array([int(kind_code(1, 2))])
     with pytest.raises(ScenarioError, match=r"a\.json: row 3: has no input of model m$"):
         list(requests(data, Fitting(spec_of(OPTIONAL), data, {}), codes))
+
+
+@pytest.mark.parametrize(
+    "column", [[1, None], [[1], None], ["x", None], [["x"], None], [True, None], [b"x", None]]
+)
+def test_null_is_no_value_of_an_input(tmp_path: Path, column: list[Any]) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    datatype = {int: "INT64", bool: "BOOL"}.get(type(np.ravel(np.array(column[0])).tolist()[0]), "BYTES")
+    needed = TensorSpec("a", datatype, (1,))
+    pq.write_table(pa.table({"a": column, "ids": [1, 2]}), tmp_path / "a.parquet")
+    given = column[0] if isinstance(column[0], list) else [column[0]]
+    given = [one.decode() if isinstance(one, bytes) else one for one in given]
+    (tmp_path / "a.json").write_text(
+        json.dumps({"data": [{"a": given, "ids": [1]}, {"a": None, "ids": [2]}]})
+    )
+    codes = kind_code(np.array([1, 1]), np.array([0, 1]))
+    pq.write_table(pa.table({"a": pa.nulls(1), "ids": [1]}), tmp_path / "all.parquet")
+    whole = open_data(DataConfig(path=str(tmp_path / "all.parquet")))
+    with pytest.raises(ScenarioError, match=r"all\.parquet: row 1: has no 'a', or null$"):
+        list(requests(whole, Fitting(spec_of(needed), whole, {}), codes[:1]))
+    for name in ("a.parquet", "a.json"):
+        data = open_data(DataConfig(path=str(tmp_path / name)))
+        optional = spec_of(TensorSpec("ids", "INT64", (1,)), replace(needed, is_optional=True))
+        found = [list(inputs) for _, _, inputs in requests(data, Fitting(optional, data, {}), codes)]
+        assert found == [["ids", "a"], ["ids"]]
+        with pytest.raises(ScenarioError, match=rf"{name}: row 2: has no 'a', or null$"):
+            list(requests(data, Fitting(spec_of(needed), data, {}), codes))
 
 
 def test_an_optional_input_that_is_made_beside_the_data_comes_in_its_share(tmp_path: Path) -> None:

@@ -107,7 +107,6 @@ def read_all(path: Path) -> None:
         ("a.parquet", cut_parquet, "cannot be read, is it whole?"),
         ("a.parquet", torn_parquet, "cannot be read, is it whole?"),
         ("a.arrow", cut_arrow, "cannot be read, is it whole?"),
-        ("a.parquet", table(a=[1, None, 3]), "row 2: column 'a' is empty (null)"),
         ("a.parquet", table(a=[[1], [2, None]]), "row 2: column 'a' holds null and whole numbers, and a tensor is"),
         ("a.parquet", table(a=[[[1], [2]], [[1, 2], [3]]]), "row 2: column 'a' is ragged: a list of 1 stands beside"),
         ("a.parquet", table(a=[{"x": 1}]), "column 'a' is struct<x: int64>, which no input takes"),
