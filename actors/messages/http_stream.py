@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from squall.actors.messages.http_wire import HttpTemplate, Reply, error_text, judge_error
+from squall.actors.messages.http_wire import HttpTemplate, Reply, error_text, host_lines, judge_error
 from squall.actors.messages.template import NO_ID, REJECTIONS, Response, one_line
 from squall.actors.messages.value_check import StreamCheck, ValueCheck
 from squall.models.payload import ID_DIGITS, PREFIX, Parameter, objects, read_tensor, write_tensor
@@ -109,11 +109,9 @@ def http_stream_template(
 
 def http_stream_head(host: str, spec: ModelSpec, n_tail_bytes: int, headers: Mapping[str, str]) -> bytes:
     """What stands before the id of such a request with so many bytes behind it."""
-    own = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
     head = (
         f"POST /v2/models/{spec.name}/versions/{spec.version}/generate_stream HTTP/1.1\r\n"
-        f"Host: {host}\r\n"
-        f"{own}"
+        f"{host_lines(host, headers)}"
         "Content-Type: application/json\r\n"
         f"Content-Length: {len(PREFIX) + ID_DIGITS + n_tail_bytes}\r\n\r\n"
     )
