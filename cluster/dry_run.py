@@ -18,7 +18,7 @@ from squall.cluster.driver.client_workers import seats_of
 from squall.cluster.driver.intent import describe_plan, refuse_empty
 from squall.cluster.driver.payloads.packing import GivenRequests, check_without_spec, one_spec, sendable
 from squall.cluster.driver.payloads.wires import asked_of
-from squall.cluster.driver.preflight import may_be_asked, server_addresses
+from squall.cluster.driver.preflight import may_be_asked, refuse_no_answers, refuse_payloads, server_addresses
 from squall.cluster.interrupts import Interrupts
 from squall.cluster.node.endpoint import Endpoint, attach, tls_of
 from squall.cluster.placement import Placement, place
@@ -111,6 +111,9 @@ def dry_run(scenario: Scenario, ray_address: str | None, interrupts: Interrupts)
         for number, one in enumerate(entries or ())
         if one.url is not None and may_be_asked(scenario, number, one)
     ]
+    refuse_no_answers(scenario)
+    for endpoint in endpoints:
+        refuse_payloads(scenario, plan, endpoint)
     specs = [_spec(one, endpoints, is_elsewhere=bool(addresses)) for one in scenario.each_model()]
     with interrupts.allowed(), Session(ray_address) as session:
         nodes = session.nodes()

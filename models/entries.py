@@ -1,8 +1,8 @@
 """Entries of a user's data as the inputs of a model: held to its datatypes and dims, and joined to requests.
 
-Conversions lose nothing but the digits of a fraction: whole numbers go into any type of numbers that holds them,
-numbers with a fraction into floats (rounded to nearest, and never to infinity), booleans into BOOL, text and bytes into
-BYTES.
+Conversions lose nothing but digits that a float has not: whole numbers go into any type of integers that holds them and
+into floats, numbers with a fraction into floats (rounded to nearest, and never to infinity), booleans into BOOL, text
+and bytes into BYTES.
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from squall.models.made import Made, dims_of, make_input
+from squall.models.made import Made, dims_of, is_present, make_input, refuse_needed
 from squall.models.payload import NUMPY, objects, read_tensor
 from squall.models.pictures import decoded
 from squall.models.spec import ModelSpec, TensorSpec
+from squall.scenarios.data.folders import IMAGE_SUFFIXES
 from squall.scenarios.data.opening import Data
 from squall.scenarios.data.source import Cell, Entry, Picture, Raw
 from squall.scenarios.errors import ScenarioError
@@ -28,13 +29,15 @@ Inputs = dict[str, Array]
 _NAMELESS = ("text", "npy", "images")
 """Formats of one column, which is that of the only input."""
 _EXACT_KINDS = {"BOOL": "b", "BYTES": "O"}
+_BF16_INFINITY = 0x7F80
 
 
 class Fitting:
     """How entries become inputs of one model.
 
-    `columns`: of inputs that are not called as their column is; `made`: how inputs are made that the data has not.
-    `data_key` and `inputs_key`: where both stand in the scenario.
+    `columns`: of inputs that are not called as their column is; `made`: how inputs are made that the data has not. One
+    that the model calls optional, and neither has, is left out. `data_key` and `inputs_key`: where both stand in the
+    scenario.
     """
 
     def __init__(
@@ -63,15 +66,22 @@ class Fitting:
                 raise ScenarioError(
                     f"{inputs_key}.{name}: {data_key}.columns has it too; it is made or given"
                 )
-        given = [name for name in names if name not in self._made]
-        self._columns = {name: columns.get(name, name) for name in given}
-        if len(given) == 1 and data.format in _NAMELESS and not columns:
-            self._columns = {given[0]: data.names[0]}
+        refuse_needed(spec, self._made)
+        given = [tensor for tensor in spec.inputs if tensor.name not in self._made]
+        needed = [tensor for tensor in given if not tensor.is_optional] or given
+        if len(needed) == 1 and data.format in _NAMELESS and not columns:
+            columns = {needed[0].name: data.names[0]}
+        found = {tensor: columns.get(tensor.name, tensor.name) for tensor in given}
+        self._columns = {
+            tensor.name: column
+            for tensor, column in found.items()
+            if column in data.names or tensor.name in columns or not tensor.is_optional
+        }
         for name, column in self._columns.items():
             if column not in data.names:
                 raise ScenarioError(
                     f"{data.path}: has no column {column!r} for input {name} of model {spec.name}, it has"
-                    f" {', '.join(data.names)}; name it in {data_key}.columns"
+                    f" {', '.join(data.names) or 'none'}; {_mend(data, data_key)}"
                 )
         self._of_name = {tensor.name: tensor for tensor in spec.inputs}
 
@@ -80,11 +90,20 @@ class Fitting:
         """Those that are read."""
         return tuple(dict.fromkeys(self._columns.values()))
 
+    @property
+    def left_out(self) -> tuple[str, ...]:
+        """Optional inputs that no request has: neither the data nor `made` knows them."""
+        return tuple(name for name in self._of_name if name not in self._columns and name not in self._made)
+
     def fitted(self, number: int, entry: Entry) -> Inputs:
         """The inputs that the entry has, without a batch dimension. Raises ScenarioError with its row."""
         found = {}
         for name, column in self._columns.items():
             tensor = self._of_name[name]
+            if column not in entry:
+                if tensor.is_optional:
+                    continue
+                raise self._data.fault(number, f"has no {column!r}, or null")
             try:
                 found[name] = fit(tensor, entry[column], self._shapes.get(name))
             except ValueError as error:
@@ -97,9 +116,18 @@ class Fitting:
         for tensor in self._spec.inputs:
             name = tensor.name
             if name in self._made:
-                inputs[name] = self._make(tensor, rows, number, parts[0])
+                if is_present(self._made[name], name, number, self._seed):
+                    inputs[name] = self._make(tensor, rows, number, parts[0])
                 continue
-            arrays = [part[name] for part in parts]
+            arrays = [part[name] for part in parts if name in part]
+            if not arrays:
+                continue
+            if len(arrays) < len(parts):
+                raise self._data.fault(
+                    number,
+                    f"{name} is in {len(arrays)} of the {rows} entries of one request, and not in the others: use"
+                    " clients.rows of 1",
+                )
             if len({array.shape for array in arrays}) > 1:
                 odd = next(array.shape for array in arrays if array.shape != arrays[0].shape)
                 raise self._data.fault(
@@ -108,6 +136,8 @@ class Fitting:
                     " request: its rows have one shape; use clients.rows of 1, or entries of one shape",
                 )
             inputs[name] = np.stack(arrays) if self._spec.is_batched else arrays[0]
+        if not inputs:
+            raise self._data.fault(number, f"has no input of model {self._spec.name}")
         return inputs
 
     def _make(self, tensor: TensorSpec, rows: int, number: int, given: Inputs) -> Array:
@@ -192,6 +222,13 @@ def fit(tensor: TensorSpec, cell: Cell, shape: tuple[int, ...] | None = None) ->
     return _shaped(_typed(array, tensor.datatype), tensor, shape)
 
 
+def _mend(data: Data, data_key: str) -> str:
+    """What to do where an input has no column; `data_key`: where the data stands in the scenario."""
+    if data.format == "folder" and any(name.lower().endswith(IMAGE_SUFFIXES) for name in data.names):
+        return f"if its pictures are the entries, state {data_key}.format: images"
+    return f"name it in {data_key}.columns"
+
+
 def _named(name: str, column: str) -> str:
     return f"input {name}" if name == column else f"input {name} (column {column!r})"
 
@@ -232,9 +269,13 @@ def _as_float(array: NDArray[np.generic], dtype: np.dtype[np.generic]) -> Array:
 
 def _rounded_to_bf16(array: NDArray[np.generic]) -> Array:
     """The upper half of FP32, to nearest, ties to even (as IEEE 754 rounds)."""
-    bits = _as_float(array, np.dtype(np.float32)).view(np.uint32)
+    floats = _as_float(array, np.dtype(np.float32))
+    bits = floats.view(np.uint32)
     rounded = (bits + np.uint32(0x7FFF) + (bits >> np.uint32(16) & np.uint32(1))) >> np.uint32(16)
-    is_nan = np.isnan(bits.view(np.float32))
+    is_nan = np.isnan(floats)
+    is_lost = (rounded & np.uint32(0x7FFF) == _BF16_INFINITY) & np.isfinite(floats)
+    if is_lost.any():
+        raise ValueError(f"is BF16, which does not hold {np.abs(floats[is_lost]).max():g}")
     return np.where(is_nan, (bits >> np.uint32(16)) | np.uint32(0x40), rounded).astype(np.uint16)
 
 

@@ -108,7 +108,7 @@ def make_inputs(
     shapes, made = shapes or {}, made or {}
     _refuse_strangers(spec, "clients.inputs", made)
     _refuse_strangers(spec, "model.shapes", shapes)
-    _refuse_needed(spec, made)
+    refuse_needed(spec, made)
     rng = np.random.default_rng(np.random.SeedSequence([seed, rows, variant]))
     inputs = {}
     for tensor in spec.inputs:
@@ -116,21 +116,21 @@ def make_inputs(
         if how is not None and how.present == 0:
             continue  # whose sizes need not be stated
         dims = dims_of(tensor, spec, variant, seed, shapes, made)
-        if _is_present(how, tensor.name, variant, seed):
+        if is_present(how, tensor.name, variant, seed):
             fixed = TensorSpec(tensor.name, tensor.datatype, dims)
             inputs[tensor.name] = make_input(fixed, rows if spec.is_batched else None, rng, how)
     return inputs
 
 
-def _is_present(how: InputConfig | None, name: str, variant: int, seed: int) -> bool:
-    """Whether that variant carries the input: drawn apart from its sizes."""
+def is_present(how: InputConfig | None, name: str, variant: int, seed: int) -> bool:
+    """Whether that variant, or entry, carries the input: drawn apart from its sizes."""
     if how is None or how.present is None:
         return True
     rng = np.random.default_rng(np.random.SeedSequence([seed, variant, zlib.crc32(name.encode()), 1]))
     return bool(rng.random() < how.present)
 
 
-def _refuse_needed(spec: ModelSpec, made: Made) -> None:
+def refuse_needed(spec: ModelSpec, made: Made) -> None:
     """Raises ScenarioError where an input is to be left out that requests must carry, and where all may be."""
     left_out = {name for name, how in made.items() if how.present is not None and how.present < 1}
     for tensor in spec.inputs:

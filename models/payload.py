@@ -165,7 +165,10 @@ def encode_body(
     output_places: Mapping[str, Place] | None = None,
     options: RequestOptions = PLAIN,
 ) -> RequestBody:
-    """The body that carries `inputs` and asks for every output; tensors with a place lie there instead."""
+    """The body that carries `inputs` and asks for every output; tensors with a place lie there instead.
+
+    Raises ScenarioError for bytes that JSON does not carry.
+    """
     input_places, output_places = input_places or {}, output_places or {}
     described, blobs = [], []
     for tensor in spec.carried(inputs):
@@ -177,7 +180,7 @@ def encode_body(
             blobs.append(write_tensor(array))
             carried = {"parameters": {"binary_data_size": len(blobs[-1])}}
         else:
-            carried = {"data": _json_data(array)}
+            carried = {"data": _json_data(tensor.name, array)}
         described.append(
             {"name": tensor.name, "shape": list(array.shape), "datatype": tensor.datatype, **carried}
         )
@@ -224,7 +227,12 @@ def read_json_data(datatype: str, data: Sequence[Any]) -> bytes:
     return write_tensor(np.array(data, dtype))
 
 
-def _json_data(array: NDArray[np.generic]) -> list[Any]:
-    """In C order; bytes are of UTF-8."""
+def _json_data(name: str, array: NDArray[np.generic]) -> list[Any]:
+    """In C order; bytes are of UTF-8, else ScenarioError."""
     flat: list[Any] = array.ravel().tolist()
-    return [one.decode() for one in flat] if array.dtype.kind == "O" else flat
+    try:
+        return [one.decode() for one in flat] if array.dtype.kind == "O" else flat
+    except UnicodeDecodeError as error:
+        raise ScenarioError(
+            f"clients.request.binary: false: input {name} is not UTF-8, as JSON needs it: {error.reason}"
+        ) from error

@@ -10,6 +10,8 @@ from numpy.typing import NDArray
 
 _MODES = {1: "L", 3: "RGB", 4: "RGBA"}
 """Pillow's name of a picture with so many channels."""
+_WIDE = {"I": "whole numbers of more than 8 bits", "F": "floats"}
+"""By the first letter of Pillow's mode: pictures of which it cuts all that is above 255."""
 
 
 def decoded(data: bytes, dims: tuple[int, ...]) -> NDArray[np.uint8]:
@@ -28,8 +30,12 @@ def decoded(data: bytes, dims: tuple[int, ...]) -> NDArray[np.uint8]:
         with warnings.catch_warnings():
             warnings.simplefilter("error", Image.DecompressionBombWarning)
             with Image.open(io.BytesIO(data)) as image:
+                if image.mode[0] in _WIDE:
+                    raise ValueError(f"its pixels are {_WIDE[image.mode[0]]}, not 0 to 255")
                 pixels = np.asarray(image.convert(_MODES[n_channels]))
-    except (UnidentifiedImageError, OSError, ValueError, Image.DecompressionBombWarning) as error:
+    except UnidentifiedImageError as error:
+        raise ValueError("is no picture that can be read: no format that Pillow knows") from error
+    except (OSError, ValueError, Image.DecompressionBombWarning) as error:
         raise ValueError(f"is no picture that can be read: {' '.join(str(error).split())[:120]}") from error
     except Image.DecompressionBombError as error:
         raise ValueError("is a picture of too many pixels") from error

@@ -8,7 +8,7 @@ import hashlib
 import io
 import zipfile
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,8 @@ _CHUNK_ROWS = 256
 _COMPARABLE_KINDS = "biuf"
 Kind = tuple[int, int]
 """Rows and payload variant, or entry of the data: what tells one template from another."""
+Outputs = Mapping[str, NDArray[np.generic]]
+"""By name."""
 Request = tuple[int, int, Mapping[str, NDArray[np.generic]]]
 """These two, and inputs by name."""
 
@@ -150,6 +152,30 @@ def comparable(array: NDArray[Any], tensor: TensorSpec) -> NDArray[Any]:
     """Right values of an output of floats as floats, so that they are compared within a tolerance."""
     is_float = tensor.datatype == "BF16" or tensor.datatype.startswith("FP")
     return array.astype(np.float64) if is_float and array.dtype.kind != "f" else array
+
+
+def of_asked(
+    answers: Mapping[Kind, Outputs | Sequence[Outputs]], asked: ModelSpec
+) -> dict[Kind, Outputs | Sequence[Outputs]]:
+    """Right outputs, or those of each response, without outputs that requests do not ask for.
+
+    Raises ScenarioError where none of an answer is left.
+    """
+    names = [tensor.name for tensor in asked.outputs]
+
+    def left(outputs: Outputs) -> Outputs:
+        found = {name: array for name, array in outputs.items() if name in names}
+        if outputs and not found:
+            raise ScenarioError(
+                f"clients.check: has right values of {', '.join(outputs)}, and clients.request.outputs asks for"
+                f" {', '.join(names)}"
+            )
+        return found
+
+    return {
+        kind: left(one) if isinstance(one, Mapping) else tuple(map(left, one))
+        for kind, one in answers.items()
+    }
 
 
 def _split(outputs: Array, ends: NDArray[np.int64]) -> list[Array]:

@@ -40,6 +40,7 @@ class ModelSpec:
 
     `is_batched`: tensors have a leading batch dimension of 1 to `max_batch_size` rows. `is_decoupled`: it, or a
     step of it, answers a request with any number of responses. `is_stateful`: requests are of sequences.
+    `n_priorities`: levels of its queue, 0 where its configuration states none.
     """
 
     name: str
@@ -49,6 +50,7 @@ class ModelSpec:
     max_batch_size: int
     is_decoupled: bool = False
     is_stateful: bool = False
+    n_priorities: int = 0
 
     @property
     def is_batched(self) -> bool:
@@ -103,6 +105,7 @@ class ModelSpec:
             max_batch_size,
             is_decoupled(config),
             is_stateful(config),
+            int((config.get("dynamic_batching") or {}).get("priority_levels", 0)),
         )
 
 

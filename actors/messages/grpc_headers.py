@@ -27,10 +27,11 @@ def call_headers(
     scheme: str, authority: str, metadata: Mapping[str, str], path: str = PATH
 ) -> list[tuple[str, str]]:
     """The headers of every call of the method `path`; doc/PROTOCOL-HTTP2.md, "Requests"."""
-    own = [(name.lower(), value) for name, value in metadata.items()]
+    own = {name.lower(): value for name, value in metadata.items()}
+    authority = own.pop("host", authority)  # what HTTP/2 has in its place
     return [
         (":method", "POST"), (":scheme", scheme), (":path", path), (":authority", authority), ("te", "trailers"),
-        ("content-type", "application/grpc"), ("user-agent", "squall"), *own,
+        ("content-type", "application/grpc"), ("user-agent", "squall"), *own.items(),
     ]  # fmt: skip
 
 

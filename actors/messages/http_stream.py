@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from squall.actors.messages.http_wire import HttpTemplate, Reply, error_text, judge_error
+from squall.actors.messages.http_wire import HttpTemplate, Reply, error_text, host_lines, judge_error
 from squall.actors.messages.template import NO_ID, REJECTIONS, Response, one_line
 from squall.actors.messages.value_check import StreamCheck, ValueCheck
 from squall.models.payload import ID_DIGITS, PREFIX, Parameter, objects, read_tensor, write_tensor
@@ -37,7 +37,7 @@ class HttpStreamTemplate(HttpTemplate):
     def judge(self, reply: Reply, wire_id: bytes) -> tuple[str, str]:
         """(outcome, detail) of the reply's end; its events are judged as they come."""
         if reply.status != _OK:
-            return judge_error(reply.status, reply.body, wire_id)
+            return judge_error(reply.status, _first_data(reply.body), wire_id)
         return ("bad_reply", "the stream ended within a response") if reply.body else ("ok", "")
 
     def judge_response(self, message: bytes, wire_id: bytes, index: int = 0) -> Response:
@@ -97,7 +97,8 @@ def http_stream_template(
     if rows != 1:
         raise ScenarioError(f"clients.rows: {rows} rows, and generate_stream carries one; use protocol: grpc")
     fields = {
-        tensor.name: _values(tensor.name, tensor.datatype, inputs[tensor.name]) for tensor in spec.inputs
+        tensor.name: _values(tensor.name, tensor.datatype, inputs[tensor.name])
+        for tensor in spec.carried(inputs)
     }
     if parameters:
         fields["parameters"] = dict(parameters)
@@ -108,15 +109,19 @@ def http_stream_template(
 
 def http_stream_head(host: str, spec: ModelSpec, n_tail_bytes: int, headers: Mapping[str, str]) -> bytes:
     """What stands before the id of such a request with so many bytes behind it."""
-    own = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
     head = (
         f"POST /v2/models/{spec.name}/versions/{spec.version}/generate_stream HTTP/1.1\r\n"
-        f"Host: {host}\r\n"
-        f"{own}"
+        f"{host_lines(host, headers)}"
         "Content-Type: application/json\r\n"
         f"Content-Length: {len(PREFIX) + ID_DIGITS + n_tail_bytes}\r\n\r\n"
     )
     return head.encode() + PREFIX
+
+
+def _first_data(body: bytes) -> bytes:
+    """What the first event of a refusal says: Triton repeats it for each response that it does not send."""
+    first = body.strip().partition(EVENT_END)[0]
+    return first.removeprefix(_DATA).strip() if first.startswith(_DATA) else body
 
 
 def _values(name: str, datatype: str, array: NDArray[np.generic]) -> Any:

@@ -135,7 +135,6 @@ def http_head(
 ) -> bytes:
     """What stands before the id of a request whose body has so many bytes, so many of them JSON, and behind these
     tensors if `is_binary`. `front`: what is before the id in the body; another than that of JSON: it is gzip's."""
-    own = "".join(f"{name}: {value}\r\n" for name, value in (headers or {}).items())
     framed = (
         f"Content-Type: application/octet-stream\r\nInference-Header-Content-Length: {n_json_bytes}\r\n"
         if is_binary
@@ -144,13 +143,19 @@ def http_head(
     packed = "" if front == PREFIX else f"Content-Encoding: {GZIP}\r\n"
     head = (
         f"POST /v2/models/{spec.name}/versions/{spec.version}/infer HTTP/1.1\r\n"
-        f"Host: {host}\r\n"
-        f"{own}"
+        f"{host_lines(host, headers or {})}"
         f"{framed}"
         f"{packed}"
         f"Content-Length: {n_body_bytes}\r\n\r\n"
     )
     return head.encode() + front
+
+
+def host_lines(host: str, headers: Mapping[str, str]) -> str:
+    """The host and the headers of the scenario; a Host of these stands in its place: a request has one."""
+    named = {name.lower(): value for name, value in headers.items()}
+    own = "".join(f"{name}: {value}\r\n" for name, value in headers.items() if name.lower() != "host")
+    return f"Host: {named.get('host', host)}\r\n{own}"
 
 
 def judge_reply(

@@ -36,7 +36,7 @@ from squall.cluster.placement import Node, Placement
 from squall.cluster.progress import Screen
 from squall.cluster.remote.spawn import Handle, ask_all, spawn
 from squall.models.answer_function import function_answers, function_responses, load_function
-from squall.models.reference import Kind, answers_to, made_requests, read_answers, read_responses
+from squall.models.reference import Kind, answers_to, made_requests, of_asked, read_answers, read_responses
 from squall.models.spec import ModelSpec
 from squall.models.validation import SUFFIX as VALIDATION_SUFFIX
 from squall.models.validation import read_validation
@@ -150,7 +150,8 @@ def expected_replies(
         rules.append(None if config is None else ValueRule(config.every(n_parties), config.rtol, config.atol))
         if config is None:
             continue
-        spec = asked_of(one, _spec_of(one.model.name, endpoints))
+        spec = _spec_of(one.model.name, endpoints)
+        asked = asked_of(one, spec)
         own = encoded[number] if encoded else None
         try:
             found, sha256 = _answers(one, config, spec, kinds, screen, own, is_streamed)
@@ -158,6 +159,7 @@ def expected_replies(
             if one.entry is None:
                 raise
             raise ScenarioError(f"models.{one.entry.name}: {error}") from error
+        found = of_asked(found, asked)
         first = plan.models[number].first if plan.models else 0
         answers |= {(rows, variant + first): outputs for (rows, variant), outputs in found.items()}
         sha256s.append(sha256)

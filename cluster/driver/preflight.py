@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import urllib.parse
+from pathlib import Path
 
 from squall.cluster.control.controlled import refuse_control
 from squall.cluster.driver.client_workers import expand_headers
@@ -16,7 +17,7 @@ from squall.models.answer_function import load_function
 from squall.models.made import make_inputs
 from squall.scenarios.config.scenario import Scenario
 from squall.scenarios.config.servers import ServerConfig
-from squall.scenarios.errors import TargetError
+from squall.scenarios.errors import ScenarioError, TargetError
 from squall.scenarios.plan.closed import ClosedPlan
 from squall.scenarios.plan.plan import Plan, kinds_of
 
@@ -42,9 +43,7 @@ def check_before_ray(scenario: Scenario, plan: Plan | ClosedPlan, is_local: bool
     Raises TargetError, and ScenarioError for a payload that the model does not take.
     """
     expand_headers(scenario.clients.headers, os.environ)
-    for check in (one.clients.check for one in scenario.each_model()):
-        if check is not None and check.function is not None:
-            load_function(check.function)
+    refuse_no_answers(scenario)
     server_addresses(scenario)
     for number, entry in enumerate(scenario.server_entries() or ()):
         models = scenario.models_at(f"server-{number}")
@@ -53,6 +52,15 @@ def check_before_ray(scenario: Scenario, plan: Plan | ClosedPlan, is_local: bool
         elif entry.url is None and is_local:
             refuse_no_model(models)
             free_ports(entry)
+
+
+def refuse_no_answers(scenario: Scenario) -> None:
+    """Raises ScenarioError where the function or the file that knows right answers is not there."""
+    for check in (one.clients.check for one in scenario.each_model()):
+        if check is not None and check.function is not None:
+            load_function(check.function)
+        if check is not None and check.reference is not None and not Path(check.reference).is_file():
+            raise ScenarioError(f"clients.check.reference: {check.reference}: no such file")
 
 
 def may_be_asked(scenario: Scenario, number: int, server: ServerConfig) -> bool:

@@ -19,6 +19,7 @@ from squall.scenarios.errors import TargetError
 READY = "/v2/health/ready"
 _LIVE = "/v2/health/live"
 METRICS = "/metrics"
+_ESCAPED = ", and a Triton that takes a URL as it is written finds no name that a URL escapes: give the model another"
 TRITON_GRPC_PORT = 8_001
 """Triton's default; server.grpc_port says another."""
 
@@ -245,7 +246,8 @@ def _what_it_has(control: Control, name: str) -> str:
         return ""
     said = "; ".join(_state(one) for one in own)
     if any(one.get("state") == "READY" for one in own):
-        return f"; of it, it has {said}"
+        is_escaped = urllib.parse.quote(name) != name
+        return f"; of it, it has {said}{_ESCAPED if is_escaped else ''}"
     others = f"it has {', '.join(ready)}" if ready else "it has no models that are ready"
     return f"; the model is known there, but {said}; {others}" if own else f"; {others}"
 

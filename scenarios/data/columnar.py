@@ -27,6 +27,9 @@ class ColumnarSource(Source):
         self._path = path
         self._container: Container
         self._container, schema = schema_of(path)
+        twice = [name for index, name in enumerate(schema.names) if name in schema.names[:index]]
+        if twice:
+            raise RowFault(None, f"has two columns {twice[0]!r}")
         self.names = tuple(schema.names)
         if self._container == "parquet":
             with pq.ParquetFile(path) as parquet:
@@ -46,7 +49,8 @@ class ColumnarSource(Source):
                 continue
             cells = {name: _cells_of(batch.column(name), name, first) for name in columns}
             for index in here.tolist():
-                yield first + index, {name: cell_at(index) for name, cell_at in cells.items()}
+                found = {name: cell_at(index) for name, cell_at in cells.items()}
+                yield first + index, {name: cell for name, cell in found.items() if cell is not None}
 
     def _record_batches(self, wanted: Wanted, columns: list[str]) -> Iterator[tuple[int, Any]]:
         """(number of the first row, rows), a few rows at a time."""
@@ -82,8 +86,8 @@ def _batches(mapped: Any, container: Container) -> Iterator[Any]:
     yield from (reader.get_batch(index) for index in range(reader.num_record_batches))
 
 
-def _cells_of(column: Any, name: str, first: int) -> Callable[[int], Cell]:
-    """The cell of a row of `column`, whose first row is the entry `first`."""
+def _cells_of(column: Any, name: str, first: int) -> Callable[[int], Cell | None]:
+    """The cell of a row of `column`, whose first row is the entry `first`; None for null."""
     import pyarrow as pa
 
     types = pa.types
@@ -91,20 +95,22 @@ def _cells_of(column: Any, name: str, first: int) -> Callable[[int], Cell]:
         column = column.storage if not isinstance(column.type, pa.FixedShapeTensorType) else column
     if isinstance(column.type, pa.FixedShapeTensorType):
         tensors = column.to_numpy_ndarray()
-        return lambda index: _present(column, index, name, first, tensors[index])
+        return lambda index: _present(column, index, tensors[index])
     if types.is_dictionary(column.type):
         column = column.dictionary_decode()
     kind = column.type
-    if types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind):
+    if types.is_null(kind):
+        return lambda _: None
+    if _is_text(kind):
         return lambda index: _text_cell(column, index, name, first)
     if _is_number(kind):
         values = column.fill_null(False if types.is_boolean(kind) else 0).to_numpy(zero_copy_only=False)
-        return lambda index: _present(column, index, name, first, values[index])
+        return lambda index: _present(column, index, values[index])
     is_list = types.is_list(kind) or types.is_large_list(kind)
     if is_list and _is_number(kind.value_type) and not column.values.null_count:
         flat, offsets = column.values.to_numpy(zero_copy_only=False), column.offsets.to_numpy()
-        return lambda index: _present(column, index, name, first, flat[offsets[index] : offsets[index + 1]])
-    if _is_nested(kind) or types.is_binary(kind) or types.is_large_binary(kind):
+        return lambda index: _present(column, index, flat[offsets[index] : offsets[index + 1]])
+    if _is_nested(kind) or _is_binary(kind):
         return lambda index: _nested_cell(column, index, name, first)
     raise RowFault(
         None, f"column {name!r} is {kind}, which no input takes; use numbers, booleans, text or lists"
@@ -117,6 +123,23 @@ def _is_number(kind: Any) -> bool:
     return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind))
 
 
+def _is_text(kind: Any) -> bool:
+    import pyarrow as pa
+
+    types = pa.types
+    return bool(types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind))
+
+
+def _is_binary(kind: Any) -> bool:
+    import pyarrow as pa
+
+    types = pa.types
+    is_sized = types.is_fixed_size_binary(kind) and not types.is_decimal(kind)
+    return bool(
+        types.is_binary(kind) or types.is_large_binary(kind) or types.is_binary_view(kind) or is_sized
+    )
+
+
 def _is_nested(kind: Any) -> bool:
     """Lists of what a cell can hold."""
     import pyarrow as pa
@@ -124,31 +147,31 @@ def _is_nested(kind: Any) -> bool:
     types = pa.types
     while types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
         kind = kind.value_type
-        if _is_number(kind) or types.is_string(kind) or types.is_large_string(kind) or types.is_binary(kind):
+        if types.is_dictionary(kind):
+            kind = kind.value_type
+        if _is_number(kind) or _is_text(kind) or _is_binary(kind):
             return True
     return False
 
 
-def _present(column: Any, index: int, name: str, first: int, value: Any) -> Cell:
-    if column.null_count and not column[index].is_valid:
-        raise fault(first + index, f"column {name!r} is empty (null)")
-    return np.asarray(value)
+def _present(column: Any, index: int, value: Any) -> Cell | None:
+    is_null = column.null_count and not column[index].is_valid
+    return None if is_null else np.asarray(value)
 
 
-def _text_cell(column: Any, index: int, name: str, first: int) -> Cell:
+def _text_cell(column: Any, index: int, name: str, first: int) -> Cell | None:
     try:
         text = column[index].as_py()
     except UnicodeDecodeError as error:
         raise fault(first + index, f"column {name!r} is not UTF-8 text") from error
-    return _present(column, index, name, first, array_of(text) if text is not None else None)
+    return array_of(text) if text is not None else None
 
 
-def _nested_cell(column: Any, index: int, name: str, first: int) -> Cell:
+def _nested_cell(column: Any, index: int, name: str, first: int) -> Cell | None:
     try:
         value = column[index].as_py()
-        found = array_of(value) if value is not None else None
+        return array_of(value) if value is not None else None
     except UnicodeDecodeError as error:
         raise fault(first + index, f"column {name!r} is not UTF-8 text") from error
     except ValueError as error:
         raise fault(first + index, f"column {name!r} {error}") from error
-    return _present(column, index, name, first, found)

@@ -31,11 +31,12 @@ class JsonSource(Source):
 
     def __init__(self, path: Path, key: str = DATA) -> None:
         self._path, self._key = path, key
-        self.names, self.n_entries = (), 0
+        names: dict[str, None] = {}
+        self.n_entries = 0
         for entry in _entries_in(path, key):
-            if not self.n_entries:
-                self.names = tuple(entry)
+            names |= dict.fromkeys(entry)
             self.n_entries += 1
+        self.names = tuple(names)
 
     def read(self, wanted: Wanted, names: Collection[str]) -> Iterator[tuple[int, Entry]]:
         """See `Source`."""
@@ -43,17 +44,16 @@ class JsonSource(Source):
             if number >= wanted.size:
                 return
             if wanted[number]:
-                yield number, {name: _cell(entry, name, number) for name in self.names if name in names}
+                given = [name for name in entry if name in names and entry[name] is not None]
+                yield number, {name: _cell(entry[name], name, number) for name in given}
 
 
-def _cell(entry: dict[str, Any], name: str, number: int) -> Cell:
-    if name not in entry:
-        raise fault(number, f"has no {name!r}")
-    value, shape = entry[name], None
+def _cell(value: Any, name: str, number: int) -> Cell:
+    shape = None
     try:
-        if isinstance(value, dict) and "content" in value:
+        if isinstance(value, dict):
             shape = _shape(value.get("shape"))
-            value = value["content"]
+            value = value.get("content", value)
         if isinstance(value, dict):
             return Raw(base64.b64decode(value["b64"], validate=True), shape)
         array = array_of(value)

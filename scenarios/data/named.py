@@ -67,7 +67,7 @@ def _keys(data: Data, name: str) -> NDArray[np.int64]:
         raise ScenarioError(f"{data.path}: has no column {name!r} for a key, it has {', '.join(data.names)}")
     keys = np.empty(data.n_entries, np.int64)
     for number, entry in data.read(np.arange(data.n_entries), (name,)):
-        cell = entry[name]
+        cell = entry.get(name)
         if not isinstance(cell, np.ndarray) or cell.size != 1 or cell.dtype.kind not in "iu":
             raise data.fault(number, f"{name!r} is no whole number, and was to be a key")
         keys[number] = cell.ravel()[0]

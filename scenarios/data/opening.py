@@ -127,6 +127,8 @@ def recognised(path: Path) -> DataFormat:
         files = files_in(path)
         is_images = files and all(file.suffix.lower() in IMAGE_SUFFIXES for file in files)
         return "images" if is_images else "folder"
+    if path.exists() and not path.is_file():
+        raise RowFault(None, "is neither a file nor a folder: what a pipe gives is read once alone")
     with path.open("rb") as file:
         start = file.read(8)
     for magic, form in _MAGIC:

@@ -53,7 +53,7 @@ class Source(ABC):
     def read(self, wanted: Wanted, names: Collection[str]) -> Iterator[tuple[int, Entry]]:
         """Number from 0 on and cells of each wanted entry, in their order, with the columns `names`.
 
-        Holds few entries at a time, however large the file is.
+        Null is no cell, and an entry of JSON may lack a column. Holds few entries at a time, however large the file is.
         """
 
     def place(self, number: int) -> str:

@@ -21,8 +21,8 @@ from squall.models.spec import ModelSpec, is_decoupled, is_stateful
 from squall.scenarios.errors import TargetError
 
 _REFUSED = ("status 401", "status 403")
-_CUT = ("does not speak HTTP", "reset by peer", CLOSED)
-"""What a request in the clear meets at a port that speaks TLS."""
+_CUT = ("does not speak HTTP", "reset by peer", "WRONG_VERSION_NUMBER", CLOSED)
+"""What a request in the clear meets at a port that speaks TLS, and one over TLS at a port that does not."""
 
 
 @dataclass(frozen=True)
@@ -94,6 +94,7 @@ def served_models(
         not_there = why_not_there(control)
         if not_there is not None:
             raise TargetError(f"no Triton is ready at {url}: {not_there}{_hint(url, not_there)}")
+        _refuse_no_triton(control, url)
         names = sorted(ready_models(control)) if name is None else [name]
         if not names:
             raise TargetError(f"{url} lists no model that is ready; if it has one, name it with --model")
@@ -104,16 +105,27 @@ def served_models(
         return [one for one in found if one is not None]
 
 
+def _refuse_no_triton(control: Control, url: str) -> None:
+    """Raises TargetError where /v2 is not a server's own, as at the port of its metrics, which says yes to all."""
+    try:
+        object_of(control, "/v2")
+    except (ControlError, ValueError) as error:
+        raise TargetError(
+            f"{url} does not answer like a Triton server: {error}; is it its HTTP port (Triton's default: 8000)?"
+        ) from error
+
+
 def _hint(url: str, why: str) -> str:
     """What a first look at a server cannot do, where that may be the reason."""
     if why in _REFUSED:
         return "; it asks who calls: init has no credentials, write the scenario by hand with clients.headers"
-    if url.startswith("https:"):
-        return (
-            "; init trusts the system's authorities and has no certificate of its own: for others write the scenario by"
-            " hand with clients.tls"
-        )
     is_cut = any(word in why for word in _CUT)
+    if url.startswith("https:"):
+        plain = "; a server that speaks no TLS has an http:// URL" if is_cut else ""
+        return (
+            f"{plain}; init trusts the system's authorities and has no certificate of its own: for others write the"
+            " scenario by hand with clients.tls"
+        )
     return "; a server that speaks TLS has an https:// URL" if is_cut else ""
 
 

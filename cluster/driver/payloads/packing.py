@@ -6,7 +6,7 @@ Where the inputs of one of several models are the user's, the requests to the ot
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -60,8 +60,9 @@ class GivenRequests:
     @property
     def told(self) -> str:
         """What they are, for the screen."""
-        entry = self._scenario.entry
-        return f"of {self._data.path}" + (f" to {entry.name}" if entry is not None else "")
+        entry, left_out = self._scenario.entry, self._fitting.left_out
+        without = f", without the optional {', '.join(left_out)}" if left_out else ""
+        return f"of {self._data.path}" + (f" to {entry.name}" if entry is not None else "") + without
 
     def read(self) -> Iterator[Request]:
         """(rows, entry, inputs) of each. Raises ScenarioError, with file and row, for what the model does not take."""
@@ -76,7 +77,9 @@ class GivenRequests:
 
     def write(self, path: Path) -> DataFacts:
         """Encodes all of it into `path`. Raises as `read`, and ClusterError where it cannot be written."""
-        return self._facts(_write(path, self._asked, self._wire, self.read()))
+        with faults_at(self._scenario):
+            found = requests(self._data, self._fitting, self.codes)
+            return self._facts(_write(path, self._asked, self._wire, found, self._data.fault))
 
     def _facts(self, n_bytes: int) -> DataFacts:
         return replace(facts_of(self._data), n_encoded=int(self.codes.size), encoded_bytes=n_bytes)
@@ -111,13 +114,24 @@ class MadeRequests:
 Requests = GivenRequests | MadeRequests
 
 
-def _write(path: Path, asked: ModelSpec, wire: Wire, found: Iterable[Request]) -> int:
-    """Bytes of the file."""
+def _write(
+    path: Path,
+    asked: ModelSpec,
+    wire: Wire,
+    found: Iterable[Request],
+    fault: Callable[[int, str], ScenarioError] | None = None,
+) -> int:
+    """Bytes of the file. `fault`: what is raised for an entry that does not travel, by its number and why."""
     try:
         writer = PackWriter(path)
         try:
             for rows, number, inputs in found:
-                pack(writer, asked, wire, (rows, number), inputs)
+                try:
+                    pack(writer, asked, wire, (rows, number), inputs)
+                except ScenarioError as error:
+                    if fault is None:
+                        raise
+                    raise fault(number, str(error)) from error
             return writer.close()
         except BaseException:
             with contextlib.suppress(OSError):

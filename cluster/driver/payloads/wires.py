@@ -149,11 +149,16 @@ def _rule_of(config: SequencesConfig, n_lanes: int, seed: int, run: str) -> Sequ
 
 
 def asked_of(scenario: Scenario, spec: ModelSpec) -> ModelSpec:
-    """What requests ask of a model, and replies hold. Raises ScenarioError for an output that it has not, and for a
-    tensor that does not travel as it is to."""
+    """What requests ask of a model, and replies hold. Raises ScenarioError for an output or a priority that it has not,
+    and for a tensor that does not travel as it is to."""
     request = scenario.clients.request
     if request is None:
         return spec
+    if 0 < spec.n_priorities < (request.priority or 0):
+        raise ScenarioError(
+            f"clients.request.priority: {request.priority}, and model {spec.name} has 1 to {spec.n_priorities}: Triton"
+            " takes others for the default one"
+        )
     asked = spec.asking_for(request.outputs)
     if not request.binary:
         refuse_json(asked)

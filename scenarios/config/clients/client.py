@@ -21,6 +21,10 @@ from squall.scenarios.units import NS_PER_S
 
 LARGEST_SPIN_NS = NS_PER_S // 1_000  # longer is a mistyped unit: a sleeping thread wakes within 0.1 ms
 HeaderName = Annotated[str, Field(strict=True, pattern=r"^[A-Za-z0-9_.-]+$")]
+_FRAMING = (
+    "content-length", "transfer-encoding", "content-encoding", "inference-header-content-length", "te", "connection",
+)  # fmt: skip
+"""Headers that say how a request is framed: another one beside squall's own would make a server misread it."""
 HeaderValue = Annotated[str, Field(strict=True, pattern=r"^[ -~]*$")]
 
 
@@ -85,6 +89,18 @@ class ClientConfig(Section):
     shared_memory: Annotated[SharedMemoryConfig | None, BeforeValidator(_on_or_off)] = None
     sequences: SequencesConfig | None = None  # of requests to a stateful model
     stream: Annotated[StreamConfig | None, BeforeValidator(_on_or_off)] = None  # responses one by one
+
+    @model_validator(mode="after")
+    def _framed_once(self) -> ClientConfig:
+        framing = next((name for name in self.headers if name.lower() in _FRAMING), None)
+        if framing is not None:
+            raise ValueError(f"headers.{framing}: squall writes it itself, as the request is; leave it out")
+        twice = [
+            name for name in self.headers if sum(name.lower() == one.lower() for one in self.headers) > 1
+        ]
+        if twice:
+            raise ValueError(f"headers: {' and '.join(twice)} are one header, their case does not count")
+        return self
 
     @model_validator(mode="after")
     def _json_over_http(self) -> ClientConfig:

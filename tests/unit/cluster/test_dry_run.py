@@ -12,8 +12,9 @@ import pytest
 import squall.cluster.dry_run
 from squall.cluster.dry_run import DryRun, _mean_bytes, dry_run
 from squall.cluster.interrupts import Interrupts
+from squall.cluster.node.endpoint import Endpoint
 from squall.cluster.placement import Node
-from squall.models.spec import TensorSpec
+from squall.models.spec import HEADS, TensorSpec, head_spec
 from squall.scenarios.config.loader import scenario_from_mapping
 from squall.scenarios.errors import ScenarioError
 from squall.scenarios.plan.drafting import plan_scenario
@@ -168,3 +169,28 @@ def test_of_several_models_it_tells_of_the_data_of_each_that_has_some(tmp_path: 
     np.save(tmp_path / "rows.npy", np.ones((30, 7), np.float32))
     with pytest.raises(ScenarioError, match=r"^models\.linear_head\.data: .*rows.npy: row 1: input INPUT"):
         dry_run(scenario, "10.0.0.1:6379", Interrupts())
+
+
+@pytest.mark.parametrize(
+    ("clients", "why"),
+    [
+        (
+            {"rows": {"kind": "constant", "value": 9}},
+            r"clients\.rows: 9 rows, but model linear_head takes at most 4",
+        ),
+        (
+            {"inputs": {"INPUT": {"words": ["a"]}}},
+            r"clients\.inputs\.INPUT: words are of BYTES, and the input is FP32",
+        ),
+        ({"check": {"function": "nowhere.py:f"}}, r"clients\.check\.function: nowhere\.py:f: cannot be read"),
+        ({"check": {"reference": "nowhere.npz"}}, r"clients\.check\.reference: nowhere\.npz: no such file"),
+    ],
+)
+def test_what_a_run_refuses_before_it_starts_a_dry_run_refuses_too(
+    monkeypatch: pytest.MonkeyPatch, clients: dict[str, Any], why: str
+) -> None:
+    spec = head_spec("linear_head", "1", HEADS["linear_head"].sizes({"width": 8}), 4)
+    endpoint = Endpoint("http://127.0.0.1:8000", None, 8001, None, "url", "2", spec, has_records=False)
+    monkeypatch.setattr(squall.cluster.dry_run, "attach", lambda *_: endpoint)
+    with pytest.raises(ScenarioError, match=why):
+        found(server={"url": "http://127.0.0.1:8000"}, clients=clients)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import io
+import json
 import re
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +55,7 @@ def test_every_datatype_is_filled_from_lists(datatype: str) -> None:
         ("BYTES", [1], "is BYTES, and the data has whole numbers"),
         ("FP16", [70_000], "is float16, which does not hold 70000"),
         ("BF16", [1e39], "is float32, which does not hold 1e+39"),
+        ("BF16", [1.0, -3.4e38], "is BF16, which does not hold 3.4e+38"),
     ],
 )
 def test_a_wrong_datatype_is_told(datatype: str, values: list[Any], told: str) -> None:
@@ -64,7 +67,7 @@ def test_a_wrong_datatype_is_told(datatype: str, values: list[Any], told: str) -
 def test_bf16_is_the_nearest_there_is(values: list[float]) -> None:
     given = np.array(values, np.float32)
     finite = np.abs(given[np.isfinite(given)])
-    if finite.size and finite.max() > 3.38e38:  # rounds to infinity, as IEEE 754 says
+    if finite.size and finite.max() > 3.38e38:  # would round to infinity, as IEEE 754 says, and is refused
         return
     found = read_tensor("BF16", given.shape, write_tensor(fit(tensor("BF16", -1), given)))
     assert np.array_equal(np.isnan(found), np.isnan(given))
@@ -155,7 +158,17 @@ def test_a_picture_for_a_model_that_decodes_itself_is_its_file() -> None:
 @pytest.mark.parametrize(
     ("dims", "data", "told"),
     [
-        ((2, 3, 3), b"what?", "is no picture that can be read: "),
+        ((2, 3, 3), b"what?", "is no picture that can be read: no format that Pillow knows"),
+        (
+            (2, 3),
+            picture("I;16", 60_000).data,
+            "is no picture that can be read: its pixels are whole numbers of more",
+        ),
+        (
+            (2, 3),
+            picture("F", 0.5, "TIFF").data,
+            "is no picture that can be read: its pixels are floats, not 0 to 255",
+        ),
         ((4,), None, "has dims [4], and a picture is [height, width] with 1, 3 or 4 channels last or first"),
         ((9, 9, 3), None, "has the shape [2, 3, 3], and its dims are [9, 9, 3]"),
     ],
@@ -283,6 +296,107 @@ def test_the_only_input_takes_lines_whatever_its_name(tmp_path: Path) -> None:
     fitting = Fitting(spec_of(TEXT), data, {})
     ((_, _, inputs),) = requests(data, fitting, np.array([int(kind_code(2, 1))]))
     assert inputs["TEXT"].tolist() == [[b"y"], [b"x"]]
+
+
+OPTIONAL = TensorSpec("maybe", "INT32", (1,), is_optional=True)
+
+
+def json_data(path: Path, *found: dict[str, Any]) -> Data:
+    path.write_text(json.dumps({"data": found}))
+    return open_data(DataConfig(path=str(path)))
+
+
+def test_an_optional_input_is_left_out_where_the_entry_has_none(tmp_path: Path) -> None:
+    data = json_data(tmp_path / "a.json", {"ids": [1]}, {"ids": [2], "maybe": [7]})
+    fitting = Fitting(spec_of(IDS, OPTIONAL), data, {})
+    found = [
+        inputs for _, _, inputs in requests(data, fitting, kind_code(np.array([1, 1]), np.array([0, 1])))
+    ]
+    assert [{name: one.tolist() for name, one in inputs.items()} for inputs in found] == [
+        {"ids": [[1]]}, {"ids": [[2]], "maybe": [[7]]}
+    ]  # fmt: skip
+    with pytest.raises(
+        ScenarioError, match=r"row 1: maybe is in 1 of the 2 entries of one request, and not in the"
+    ):
+        list(requests(data, fitting, np.array([int(kind_code(2, 0))])))
+    (tmp_path / "a.txt").write_text("x\n")
+    lines = open_data(DataConfig(path=str(tmp_path / "a.txt")))
+    ((_, _, inputs),) = requests(
+        lines, Fitting(spec_of(TEXT, OPTIONAL), lines, {}), np.array([int(kind_code(1, 0))])
+    )
+    assert list(inputs) == ["TEXT"]
+    assert Fitting(spec_of(TEXT, OPTIONAL), lines, {}).left_out == ("maybe",)
+    assert fitting.left_out == ()
+    with pytest.raises(
+        ScenarioError, match=r"has no column 'other' for input maybe of model m, it has ids, maybe"
+    ):
+        Fitting(spec_of(IDS, OPTIONAL), data, {"maybe": "other"})
+
+
+def test_an_entry_without_an_input_that_the_model_needs_is_told(tmp_path: Path) -> None:
+    data = json_data(tmp_path / "a.json", {"ids": [1], "maybe": [1]}, {"maybe": [7]}, {})
+    codes = np.array([int(kind_code(1, 1))])
+    with pytest.raises(ScenarioError, match=r"a\.json: row 2: has no 'ids', or null$"):
+        list(requests(data, Fitting(spec_of(IDS, OPTIONAL), data, {}), codes))
+    codes = np.array([int(kind_code(1, 2))])
+    with pytest.raises(ScenarioError, match=r"a\.json: row 3: has no input of model m$"):
+        list(requests(data, Fitting(spec_of(OPTIONAL), data, {}), codes))
+
+
+@pytest.mark.parametrize(
+    "column", [[1, None], [[1], None], ["x", None], [["x"], None], [True, None], [b"x", None]]
+)
+def test_null_is_no_value_of_an_input(tmp_path: Path, column: list[Any]) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    datatype = {int: "INT64", bool: "BOOL"}.get(type(np.ravel(np.array(column[0])).tolist()[0]), "BYTES")
+    needed = TensorSpec("a", datatype, (1,))
+    pq.write_table(pa.table({"a": column, "ids": [1, 2]}), tmp_path / "a.parquet")
+    given = column[0] if isinstance(column[0], list) else [column[0]]
+    given = [one.decode() if isinstance(one, bytes) else one for one in given]
+    (tmp_path / "a.json").write_text(
+        json.dumps({"data": [{"a": given, "ids": [1]}, {"a": None, "ids": [2]}]})
+    )
+    codes = kind_code(np.array([1, 1]), np.array([0, 1]))
+    pq.write_table(pa.table({"a": pa.nulls(1), "ids": [1]}), tmp_path / "all.parquet")
+    whole = open_data(DataConfig(path=str(tmp_path / "all.parquet")))
+    with pytest.raises(ScenarioError, match=r"all\.parquet: row 1: has no 'a', or null$"):
+        list(requests(whole, Fitting(spec_of(needed), whole, {}), codes[:1]))
+    for name in ("a.parquet", "a.json"):
+        data = open_data(DataConfig(path=str(tmp_path / name)))
+        optional = spec_of(TensorSpec("ids", "INT64", (1,)), replace(needed, is_optional=True))
+        found = [list(inputs) for _, _, inputs in requests(data, Fitting(optional, data, {}), codes)]
+        assert found == [["ids", "a"], ["ids"]]
+        with pytest.raises(ScenarioError, match=rf"{name}: row 2: has no 'a', or null$"):
+            list(requests(data, Fitting(spec_of(needed), data, {}), codes))
+
+
+def test_an_optional_input_that_is_made_beside_the_data_comes_in_its_share(tmp_path: Path) -> None:
+    data = data_of(tmp_path / "a.parquet", [[1]] * 64)
+    codes = kind_code(np.ones(64, np.int64), np.arange(64))
+
+    def n_present(share: float, whose: TensorSpec = OPTIONAL) -> int:
+        made = MADE.validate_python({whose.name: {"present": share}})
+        fitting = Fitting(spec_of(IDS, whose), data, {}, made)
+        return sum(whose.name in inputs for _, _, inputs in requests(data, fitting, codes))
+
+    assert (n_present(0), n_present(1)) == (0, 64)
+    assert 12 <= n_present(0.5) <= 52  # 64 fair coins: 5 standard deviations of 4
+    with pytest.raises(
+        ScenarioError, match=r"clients\.inputs\.mask\.present: model m needs the input in every request"
+    ):
+        n_present(0, MASK)
+
+
+def test_pictures_beside_other_files_are_told_how_to_be_entries(tmp_path: Path) -> None:
+    (tmp_path / "a.PNG").write_bytes(picture("L", 1).data)
+    (tmp_path / "labels.txt").write_text("x")
+    data = open_data(DataConfig(path=str(tmp_path)))
+    with pytest.raises(
+        ScenarioError, match=r"it has a\.PNG, labels\.txt; if its pictures are the entries, state"
+    ):
+        Fitting(spec_of(TEXT), data, {})
 
 
 def test_a_wrong_entry_is_told_with_its_row_and_column(tmp_path: Path) -> None:

@@ -12,7 +12,14 @@ import pytest
 
 from squall.models.heads import forward, make_weights
 from squall.models.made import make_inputs
-from squall.models.reference import TOLERANCE, answers_to, made_requests, read_answers, read_responses
+from squall.models.reference import (
+    TOLERANCE,
+    answers_to,
+    made_requests,
+    of_asked,
+    read_answers,
+    read_responses,
+)
 from squall.models.spec import HEADS, ModelSpec, TensorSpec, head_spec
 from squall.scenarios.config.clients.check import ValueCheckConfig
 from squall.scenarios.errors import ScenarioError, TargetError
@@ -117,6 +124,18 @@ def test_a_file_without_the_answers_is_refused(tmp_path: Path, arrays: object, w
         path.write_bytes(arrays)
     with pytest.raises(ScenarioError, match=f"clients.check.reference: {path}: {why}"):
         read_answers(path, SPEC, [(1, 0), (2, 0)])
+
+
+def test_outputs_that_requests_do_not_ask_for_are_not_compared() -> None:
+    a, b = np.zeros((1, 2)), np.array([[b"x"]], object)
+    asked = SPEC.asking_for(["B"])
+    assert of_asked({(1, 0): {"A": a, "B": b}, (1, 1): ({"B": b}, {"B": b, "A": a}, {}), (2, 0): ()}, asked) == {
+        (1, 0): {"B": b}, (1, 1): ({"B": b}, {"B": b}, {}), (2, 0): ()
+    }  # fmt: skip
+    with pytest.raises(
+        ScenarioError, match=r"has right values of A, and clients\.request\.outputs asks for B$"
+    ):
+        of_asked({(1, 0): {"A": a}}, asked)
 
 
 def test_tolerances_are_those_of_the_page_and_fp32s_are_the_defaults_of_a_check() -> None:

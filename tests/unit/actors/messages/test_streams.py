@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 from tritonclient.grpc import service_pb2
 
+from squall.actors.messages.grpc_headers import call_headers
 from squall.actors.messages.grpc_stream import streamed
 from squall.actors.messages.grpc_wire import grpc_template
 from squall.actors.messages.http_stream import HttpStreamTemplate, http_stream_template
+from squall.actors.messages.http_wire import http_head
 from squall.actors.messages.template import NO_ID, Response
 from squall.actors.messages.value_check import StreamCheck, Tally, ValueRule
 from squall.models.payload import encode_id, objects
@@ -80,6 +84,34 @@ def test_an_http_request_is_the_json_that_generate_takes() -> None:
     assert b"\r\nAccept: text/event-stream\r\n" in head
     assert f"Content-Length: {len(body)}".encode() in head
     assert json.loads(body) == {"id": "000000000042", "PROMPT": 'Straße "3"', "temperature": 0.5}
+
+
+def test_a_request_has_one_host_whatever_the_headers_say() -> None:
+    headers = {"HOST": "models.example", "X-A": "b"}
+    made = http_stream_template("h:1", SPEC, INPUTS, 1, headers, None)
+    for head in (made.head, http_head("h:1", SPEC, 9, 9, headers)):
+        assert head.split(b"\r\n")[1:3] == [b"Host: models.example", b"X-A: b"]
+        assert head.lower().count(b"host:") == 1
+    found = call_headers("http", "h:1", headers)
+    assert [value for name, value in found if name in (":authority", "host")] == ["models.example"]
+    assert ("x-a", "b") in found
+
+
+def test_an_http_request_leaves_out_an_optional_input_that_is_not_there() -> None:
+    spec = replace(SPEC, inputs=(SPEC.inputs[0], replace(SPEC.inputs[1], is_optional=True)))
+    made = http_stream_template("h:1", spec, {"PROMPT": INPUTS["PROMPT"]}, 1, {}, None)
+    assert json.loads((made.head + ID + made.tail).partition(b"\r\n\r\n")[2]) == {
+        "id": "000000000042", "PROMPT": 'Straße "3"'
+    }  # fmt: skip
+
+
+def test_a_refusal_that_is_repeated_for_each_response_is_told_once() -> None:
+    body = b'data: {"error":"out of words"}\n\n'
+    for n_times in (1, 3):
+        assert http_of().judge(SimpleNamespace(status=400, n_json_bytes=0, body=body * n_times), ID) == (
+            "server_error",
+            "400 out of words",
+        )
 
 
 @pytest.mark.parametrize("tokens", [None, "ids", "TEXT"])

@@ -138,6 +138,16 @@ def test_a_missing_model_is_told_which_others_are_ready_and_never_itself(
     assert refusal() == "model 'vers' is not ready at http://h:8000: status 404"
 
 
+def test_a_name_that_a_url_escapes_is_told_where_the_server_does_not_find_it(
+    server: type[ScriptedControl],
+) -> None:
+    """As Triton 2.51 does, which takes a URL as it is written."""
+    server.answers[INDEX] = [{"name": "my model", "version": "1", "state": "READY"}]
+    assert "it has version 1 READY, and a Triton that takes a URL as it is written finds" in refusal(
+        name="my model"
+    )
+
+
 def test_the_metrics_port_beside_a_url_is_used(server: type[ScriptedControl]) -> None:
     server.answers["/metrics"] = {}
     assert attached(metrics_port=9002).metrics_url == "http://h:9002"

@@ -47,6 +47,21 @@ def test_shared_memory_may_be_true_or_name_its_tensors(given: Any, inputs: bool,
     assert (config.inputs, config.outputs) == (inputs, outputs)
 
 
+@pytest.mark.parametrize(
+    ("headers", "why"),
+    [
+        ({"Content-Length": "3"}, "headers.Content-Length: squall writes it itself"),
+        ({"transfer-encoding": "chunked"}, "headers.transfer-encoding: squall writes it itself"),
+        ({"X-A": "1", "x-a": "2"}, "headers: X-A and x-a are one header"),
+    ],
+)
+def test_headers_that_would_frame_a_request_anew_or_come_twice_are_refused(
+    headers: dict[str, str], why: str
+) -> None:
+    with pytest.raises(ScenarioError, match=why):
+        scenario_of({"headers": headers})
+
+
 def test_without_shared_memory_and_checks_a_scenario_is_what_it_was() -> None:
     assert scenario_of({"shared_memory": False}).digest() == scenario_of({}).digest()
     assert scenario_of({}).clients.check is None

@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
+from pyarrow.feather import write_feather
 
 from squall.scenarios.config.clients.data import DataConfig, DataFormat
 from squall.scenarios.data.jsondata import JsonSource
@@ -85,6 +86,36 @@ def test_a_table_has_a_cell_of_each_column(tmp_path: Path, name: str, write: Cal
     assert set(some[1]) == {"ids"}
 
 
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pa.string(),
+        pa.large_string(),
+        pa.string_view(),
+        pa.binary(),
+        pa.large_binary(),
+        pa.binary_view(),
+        pa.binary(2),
+    ],
+)
+@pytest.mark.parametrize("write", [pq.write_table, write_feather])
+def test_text_and_bytes_of_every_kind_stand_alone_and_in_lists(
+    tmp_path: Path, kind: pa.DataType, write: Callable[[pa.Table, Path], None]
+) -> None:
+    words = [b"ab", b"cd"]
+    columns: dict[str, Any] = {
+        "alone": pa.array(words, kind),
+        "listed": pa.array([words, words[:1]], pa.list_(kind)),
+    }
+    if kind not in (pa.string_view(), pa.binary_view(), pa.binary(2)):
+        columns["coded"] = pa.array([words, words[:1]], pa.list_(pa.dictionary(pa.int32(), kind)))
+    write(pa.table(columns), tmp_path / "a")
+    found = entries(opened(tmp_path / "a"))
+    assert [one["alone"].item() for one in found.values()] == words
+    for name in columns.keys() - {"alone"}:
+        assert [one[name].tolist() for one in found.values()] == [words, words[:1]]
+
+
 def test_a_column_of_tensors_keeps_their_shape(tmp_path: Path) -> None:
     values = np.arange(12, dtype=np.float32).reshape(3, 2, 2)
     column = pa.FixedShapeTensorArray.from_numpy_ndarray(values)
@@ -112,15 +143,17 @@ def test_perf_analyzers_json_in_all_its_forms(tmp_path: Path) -> None:
         {"A": [1, 2, 3, 4], "B": ["x"]},
         [{"A": {"content": [1, 2, 3, 4], "shape": [2, 2]}, "B": ["y"]}, {"A": [[1, 2], [3, 4]], "B": ["z"]}],
         {"A": {"b64": raw}, "B": {"content": {"b64": raw}, "shape": [1]}},
+        {"A": {"b64": raw, "shape": [2, 1]}, "C": [True]},
     ]
     document = {"other": {"data": 1}, "validation_data": [{"O": [1]}], "data": steps, "more": 2}
     (tmp_path / "a.json").write_text(json.dumps(document, indent=1))
     data = opened(tmp_path / "a.json")
-    assert (data.n_entries, data.names) == (4, ("A", "B"))
+    assert (data.n_entries, data.names) == (5, ("A", "B", "C"))
     found = entries(data)
     assert found[0]["A"].tolist() == [1, 2, 3, 4]
     assert found[1]["A"].tolist() == found[2]["A"].tolist() == [[1, 2], [3, 4]]
     assert found[3] == {"A": Raw(b"\x01\x00"), "B": Raw(b"\x01\x00", (1,))}
+    assert found[4] == {"A": Raw(b"\x01\x00", (2, 1)), "C": np.array([True])}
     assert [found[number]["B"].tolist() for number in range(3)] == [[b"x"], [b"y"], [b"z"]]
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 import shlex
 from dataclasses import replace
 from fractions import Fraction
@@ -12,7 +14,7 @@ import pytest
 
 from squall.cluster.commands.perf.asked import asked_of
 from squall.cluster.commands.perf.flags import parse
-from squall.cluster.commands.perf.honoured import asked_of_model, notes, refuse, refuse_model
+from squall.cluster.commands.perf.honoured import asked_of_model, notes, refuse, refuse_model, refuse_payload
 from squall.cluster.commands.perf.intervals import read_intervals
 from squall.cluster.commands.perf.mapping import Load, mapping_of, scenario_of
 from squall.cluster.commands.perf.served import Served, place_of
@@ -59,6 +61,31 @@ def test_a_plain_line_is_a_closed_loop_at_the_port_of_http() -> None:
     assert (clients["workers_per_node"], clients["connections"], clients["payload_variants"]) == (2, 2, 1)
     assert clients["rows"] == {"kind": "constant", "value": 1}
     assert found["name"] == "perf-my-model"
+
+
+@pytest.mark.parametrize(
+    ("entry", "why"),
+    [
+        ({"TEXT": ["a"], "IDS": [1, 2], "FLAG": [True]}, None),
+        (
+            {"TEXT": ["a"], "IDS": [1, 2]},
+            "has no column 'FLAG' for input FLAG of model My_Model, it has TEXT, IDS",
+        ),
+        ({"TEXT": ["a", "b"], "IDS": [1], "FLAG": [True]}, "row 1: input TEXT has 2 elements, and its dims"),
+    ],
+)
+def test_data_that_the_model_does_not_take_is_told_before_anything_is_started(
+    tmp_path: Path, entry: dict[str, Any], why: str | None
+) -> None:
+    path = tmp_path / "a.json"
+    path.write_text(json.dumps({"data": [entry]}))
+    asked = asked_of(parse(["-m", "My_Model", "-b", "2", "--input-data", str(path)]))
+    scenario = scenario_of(asked, place_of(asked), SERVED, LOAD)
+    if why is None:
+        refuse_payload(asked, scenario, SERVED)
+        return
+    with pytest.raises(ScenarioError, match=re.escape(why)):
+        refuse_payload(asked, scenario, SERVED)
 
 
 def test_every_connection_of_http_is_opened_and_grpc_shares_a_few() -> None:

@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from squall.actors.messages.packed import PackFile
@@ -106,6 +108,27 @@ def test_a_fault_leaves_no_file(tmp_path: Path, values: Path) -> None:
     assert list((tmp_path / "to").iterdir()) == []
     with pytest.raises(ClusterError, match="encoded requests cannot be written to"):
         GivenRequests(one, codes_of(one), SPEC).write(tmp_path / "none" / "packed")
+
+
+@pytest.mark.parametrize(
+    ("clients", "why"),
+    [
+        (
+            {"request": {"binary": False}},
+            r"clients\.request\.binary: false: input IN is not UTF-8, as JSON needs it",
+        ),
+        ({"stream": True}, r"input IN is not UTF-8, as generate_stream needs it"),
+    ],
+)
+def test_bytes_that_json_does_not_carry_are_told_with_their_row(
+    tmp_path: Path, clients: dict[str, Any], why: str
+) -> None:
+    pq.write_table(pa.table({"IN": [b"ok", b"\xff"]}), tmp_path / "a.parquet")
+    one = scenario(tmp_path / "a.parquet", **clients)
+    spec = replace(SPEC, inputs=(TensorSpec("IN", "BYTES", (1,)),))
+    given = GivenRequests(one, codes_of(one), spec)
+    with pytest.raises(ScenarioError, match=rf"a\.parquet: row 2: {why}"):
+        given.write(tmp_path / "packed")
 
 
 def test_servers_whose_models_differ_in_more_than_the_version_are_refused(values: Path) -> None:
