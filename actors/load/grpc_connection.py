@@ -179,8 +179,8 @@ class GrpcConnection:
                 exchange.http_status, exchange.body = _OK, flight.body
             self._exchanges[flight.stream] = exchange
             self._client.by_token[flight.token] = exchange
-        if stray.unsent and not socket.write(stray.unsent):
-            self._client.n_write_pauses += 1
+        if stray.unsent:
+            socket.defer(stray.unsent)
         self._is_lost = stray.lost >= 0
         if stray.data:
             self._take(stray.data, stray.now_ns)

@@ -25,6 +25,7 @@ void free_conn(Lane *lane, Conn *conn) {
   for (int i = 0; i < conn->trailers.n; i++) free(conn->trailers.blocks[i].data);
   free(conn->rx.data);
   free(conn->tx.data);
+  free(conn->pieces);
   free(conn->block.data);
   free(conn->slots);
   free(conn);
@@ -39,10 +40,11 @@ static PyObject *released(Lane *lane, Conn *conn) {
       next = request->beside;
       rc |= tell(requests, lane, request);
     }
+  watch_no_room(lane, conn);
   PyObject *out = NULL;
   if (!rc)
-    out = Py_BuildValue("(Oiy#Ly#(LLL)O)", conn->owner, conn->lost, conn->rx.data ? conn->rx.data : "", conn->rx.n,
-                        (long long)conn->now_ns, conn->tx.data ? conn->tx.data : "", conn->tx.n,
+    out = Py_BuildValue("(Oiy#LN(LLL)O)", conn->owner, conn->lost, conn->rx.data ? conn->rx.data : "", conn->rx.n,
+                        (long long)conn->now_ns, unsent(conn),
                         (long long)conn->next_stream, (long long)conn->window, (long long)conn->n_received, requests);
   Py_XDECREF(requests);
   free_conn(lane, conn);

@@ -181,6 +181,11 @@ class SocketStream:
         self._want(READABLE | WRITABLE)
         return False
 
+    def defer(self, data: bytes) -> None:
+        """Writes `data` as the socket takes more: someone else has found it full."""
+        self._unsent.append(memoryview(data))
+        self._want(READABLE | WRITABLE)
+
     def close(self) -> None:
         """Ends the connection; the owner hears nothing of it. What was not written is lost."""
         if self._owner is not None:
