@@ -9,13 +9,17 @@ import resource
 import socket
 import ssl
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Protocol
 
 from squall.actors.net.loop import READABLE, WRITABLE, Loop
 
 CLOSED = "the server closed the connection"
 _READ_BYTES = 65_536
+_MOST_PARTS = 256
+"""Pieces that one system call writes."""
 
 
 @dataclass(frozen=True)
@@ -126,7 +130,7 @@ def allow_many_files() -> None:
 class SocketStream:
     """One connection. Connects at once when made; `write` may be called after `on_connected` only."""
 
-    __slots__ = ("_is_up", "_loop", "_owner", "_recv", "_send", "_sock", "_unsent", "_wants")
+    __slots__ = ("_is_tls", "_is_up", "_loop", "_owner", "_recv", "_send", "_sock", "_unsent", "_wants")
 
     def __init__(self, loop: Loop, route: Route, owner: Owner) -> None:
         """Raises OSError where connecting fails at once."""
@@ -156,6 +160,7 @@ class SocketStream:
             sock.close()
             raise
         self._sock: socket.socket = sock
+        self._is_tls = route.tls is not None
         self._send, self._recv = sock.send, sock.recv
         self._wants = WRITABLE
         loop.watch(sock.fileno(), self._on_connecting, WRITABLE)
@@ -180,6 +185,24 @@ class SocketStream:
         self._unsent.append(memoryview(data)[n_sent:])
         self._want(READABLE | WRITABLE)
         return False
+
+    def write_parts(self, parts: Sequence[bytes | memoryview]) -> bool:
+        """As `write`, of one piece after another; only TLS, which writes records, has them copied into one."""
+        if self._is_tls:
+            return self.write(b"".join(parts))
+        is_first = not self._unsent
+        self._unsent.extend(map(memoryview, parts))
+        if not is_first:
+            return False
+        try:
+            self._write_waiting()
+        except OSError as error:
+            why = words(error)
+            self._loop.soon(lambda: self._lose_after_reading(why))
+            return False
+        if self._unsent:
+            self._want(READABLE | WRITABLE)
+        return not self._unsent
 
     def defer(self, data: bytes) -> None:
         """Writes `data` as the socket takes more: someone else has found it full."""
@@ -256,8 +279,7 @@ class SocketStream:
             self._lose(words(error) if isinstance(error, OSError) else str(error))
             return
         self._is_up = True
-        is_tls = isinstance(self._sock, ssl.SSLSocket)
-        self._loop.handlers[self._sock.fileno()] = self._on_ready_tls if is_tls else self._on_ready
+        self._loop.handlers[self._sock.fileno()] = self._on_ready_tls if self._is_tls else self._on_ready
         self._want(READABLE)
         owner.on_connected()
 
@@ -307,19 +329,30 @@ class SocketStream:
 
     def _flush(self) -> None:
         """Writes what waits, until the socket takes no more."""
-        unsent = self._unsent
-        while unsent:
-            try:
-                n_sent = self._send(unsent[0])
-            except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
-                return
-            except OSError as error:
-                self._lose_after_reading(words(error))
-                return
-            if n_sent == len(unsent[0]):
-                unsent.popleft()
-            else:
-                unsent[0] = unsent[0][n_sent:]
+        try:
+            self._write_waiting()
+        except OSError as error:
+            self._lose_after_reading(words(error))
+            return
+        if self._unsent:
+            return
         self._want(READABLE)
         if self._owner is not None:
             self._owner.on_drained()
+
+    def _write_waiting(self) -> None:
+        """Raises OSError where the connection has ended; what the socket did not take waits on."""
+        unsent = self._unsent
+        while unsent:
+            parts = [unsent[0]] if self._is_tls else list(islice(unsent, _MOST_PARTS))
+            try:
+                n_sent = self._send(parts[0]) if len(parts) == 1 else self._sock.sendmsg(parts)
+            except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
+                return
+            is_full = n_sent < sum(map(len, parts))
+            while unsent and n_sent >= len(unsent[0]):
+                n_sent -= len(unsent.popleft())
+            if n_sent:
+                unsent[0] = unsent[0][n_sent:]
+            if is_full and not self._is_tls:
+                return
