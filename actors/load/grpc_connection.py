@@ -16,6 +16,8 @@ from squall.actors.net.http2 import Frame, ProtocolFault
 from squall.actors.net.stream import SocketStream
 
 _HEAD = struct.Struct(">HBBBL")
+_MOST_HANDED_BYTES = 16 << 20
+"""They are copied once for the lane, and the loop stands still for that."""
 _OUR_WINDOW_BYTES = http2.LARGEST_WINDOW_BYTES
 _GIVE_BACK_BYTES = _OUR_WINDOW_BYTES // 2
 _OK = 200
@@ -213,12 +215,13 @@ class GrpcConnection:
         if not heads or not trailers or self._blocks.steady is None:
             return
         self.flush()
-        if socket.has_unsent:
+        unsent = socket.hand_over(_MOST_HANDED_BYTES)
+        if unsent is None:
             return
         self.is_parked = True
         lane.core.park_grpc(
             socket.fd, self, self._blocks.steady, heads, trailers, (self._next_stream, self._window, self._n_received),
-            self._stream_window, self._frame_bytes, self._n_most_streams, self._client.target,
+            self._stream_window, self._frame_bytes, self._n_most_streams, self._client.target, unsent,
         )  # fmt: skip
         exchanges, self._exchanges = self._exchanges, {}
         for exchange in sorted(exchanges.values(), key=lambda one: one.sent_ns):

@@ -265,7 +265,8 @@ void put(Conn *conn, const void *data, Py_ssize_t n);
 void put_tail(Conn *conn, const char *data, Py_ssize_t n);
 void push(Lane *lane, Conn *conn);
 void write_parts(Lane *lane, Conn *conn, struct iovec *parts, int n_parts);
-void watch_no_room(Lane *lane, Conn *conn);
+void watch(Lane *lane, Conn *conn);
+void unwatch(Lane *lane, Conn *conn);
 PyObject *unsent(const Conn *conn);
 
 /* http.c */

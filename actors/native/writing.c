@@ -60,8 +60,7 @@ static void drop(Conn *conn, Py_ssize_t n) {
   }
 }
 
-/* 0 where the descriptor cannot be watched. */
-static int watch(Lane *lane, Conn *conn, int is_full) {
+static int is_watched(Lane *lane, Conn *conn, int is_full) {
   if (conn->is_full == is_full) return 1;
   struct epoll_event event = {.events = is_full ? EPOLLIN | EPOLLOUT : EPOLLIN, .data.fd = conn->fd};
   if (epoll_ctl(lane->epoll_fd, EPOLL_CTL_MOD, conn->fd, &event)) return 0;
@@ -69,8 +68,13 @@ static int watch(Lane *lane, Conn *conn, int is_full) {
   return 1;
 }
 
+/* For room, as long as something waits; where that cannot be, Python has the connection. */
+void watch(Lane *lane, Conn *conn) {
+  if (!is_watched(lane, conn, conn->n_pieces > 0)) stray(lane, conn);
+}
+
 /* As Python left it. */
-void watch_no_room(Lane *lane, Conn *conn) { watch(lane, conn, 0); }
+void unwatch(Lane *lane, Conn *conn) { is_watched(lane, conn, 0); }
 
 static ssize_t sent(Lane *lane, Conn *conn, struct iovec *parts, int n_parts) {
   struct msghdr message = {.msg_iov = parts, .msg_iovlen = n_parts};
@@ -98,7 +102,7 @@ void push(Lane *lane, Conn *conn) {
     if (n < 0) return;
     drop(conn, n);
   }
-  if (!watch(lane, conn, conn->n_pieces > 0)) stray(lane, conn);
+  watch(lane, conn);
 }
 
 /* Writes what the socket takes of `parts`, the last of which is a tail; the rest waits. */
@@ -114,9 +118,8 @@ void write_parts(Lane *lane, Conn *conn, struct iovec *parts, int n_parts) {
     else
       put(conn, rest, n_part - done);
   }
-  if (!conn->n_pieces) return;
-  lane->n_write_pauses++;
-  if (!watch(lane, conn, 1)) stray(lane, conn);
+  if (conn->n_pieces) lane->n_write_pauses++;
+  watch(lane, conn);
 }
 
 /* All that waits, for Python. */

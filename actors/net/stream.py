@@ -130,13 +130,13 @@ def allow_many_files() -> None:
 class SocketStream:
     """One connection. Connects at once when made; `write` may be called after `on_connected` only."""
 
-    __slots__ = ("_is_tls", "_is_up", "_loop", "_owner", "_recv", "_send", "_sock", "_unsent", "_wants")
+    __slots__ = ("_is_doomed", "_is_tls", "_is_up", "_loop", "_owner", "_recv", "_send", "_sock", "_unsent", "_wants")
 
     def __init__(self, loop: Loop, route: Route, owner: Owner) -> None:
         """Raises OSError where connecting fails at once."""
         self._loop = loop
         self._owner: Owner | None = owner
-        self._is_up = False
+        self._is_up = self._is_doomed = False
         self._unsent: deque[memoryview] = deque()
         sock = socket.socket(route.address.family, socket.SOCK_STREAM)
         try:
@@ -178,6 +178,7 @@ class SocketStream:
             why = words(error)
             # nobody must take the connection for one that can go on, and the owner, which calls, hears of it later
             self._unsent.append(memoryview(data))
+            self._is_doomed = True
             self._loop.soon(lambda: self._lose_after_reading(why))
             return False
         if n_sent == len(data):
@@ -198,6 +199,7 @@ class SocketStream:
             self._write_waiting()
         except OSError as error:
             why = words(error)
+            self._is_doomed = True
             self._loop.soon(lambda: self._lose_after_reading(why))
             return False
         if self._unsent:
@@ -208,6 +210,15 @@ class SocketStream:
         """Writes `data` as the socket takes more: someone else has found it full."""
         self._unsent.append(memoryview(data))
         self._want(READABLE | WRITABLE)
+
+    def hand_over(self, most_bytes: int) -> bytes | None:
+        """What waits for the socket, for someone else to write; None where that is more, or the connection has ended."""
+        if self._is_doomed or sum(map(len, self._unsent)) > most_bytes:
+            return None
+        data = b"".join(self._unsent)
+        self._unsent.clear()
+        self._want(READABLE)
+        return data
 
     def close(self) -> None:
         """Ends the connection; the owner hears nothing of it. What was not written is lost."""
@@ -246,6 +257,7 @@ class SocketStream:
 
     def _lose_after_reading(self, why: str) -> None:
         """A write has failed. What the server said before is still to be read: an early answer, a TLS alert."""
+        self._is_doomed = True
         while self._owner is not None:
             try:
                 data = self._recv(_READ_BYTES)
