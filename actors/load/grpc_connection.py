@@ -257,12 +257,12 @@ class GrpcConnection:
             return
         out, self._out = self._out, []
         is_long, self._is_long = self._is_long, False
-        data = out if is_long else out[0] if len(out) == 1 else b"".join(out)
+        data = b"" if is_long else b"".join(out)
         now_ns = self._client.now()
         for exchange in self._unstamped:
             exchange.sent_ns = now_ns
         self._unstamped.clear()
-        is_out = self.socket.write_parts(data) if isinstance(data, list) else self.socket.write(data)
+        is_out = self.socket.write_parts(out) if is_long else self.socket.write(data)
         if not is_out:
             self._client.n_write_pauses += 1
 

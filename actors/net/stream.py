@@ -130,7 +130,9 @@ def allow_many_files() -> None:
 class SocketStream:
     """One connection. Connects at once when made; `write` may be called after `on_connected` only."""
 
-    __slots__ = ("_is_doomed", "_is_tls", "_is_up", "_loop", "_owner", "_recv", "_send", "_sock", "_unsent", "_wants")
+    __slots__ = (
+        "_is_doomed", "_is_tls", "_is_up", "_loop", "_owner", "_recv", "_send", "_sock", "_unsent", "_wants",
+    )  # fmt: skip
 
     def __init__(self, loop: Loop, route: Route, owner: Owner) -> None:
         """Raises OSError where connecting fails at once."""
@@ -212,7 +214,7 @@ class SocketStream:
         self._want(READABLE | WRITABLE)
 
     def hand_over(self, most_bytes: int) -> bytes | None:
-        """What waits for the socket, for someone else to write; None where that is more, or the connection has ended."""
+        """What waits for the socket, for someone else to write; None where it is more, or the connection has ended."""
         if self._is_doomed or sum(map(len, self._unsent)) > most_bytes:
             return None
         data = b"".join(self._unsent)
