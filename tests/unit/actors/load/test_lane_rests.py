@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import select
-import socket
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -262,4 +261,18 @@ def test_small_requests_leave_nothing_to_write(reader: Reader) -> None:
     assert reader.lane.counts()[4] == 0
     (stray,) = map(Stray._make, reader.lane.reclaim(reader.fd))
     assert stray.unsent == b""
-    assert isinstance(reader.peer(), socket.socket)
+
+
+def test_what_python_left_goes_before_what_the_lane_sends() -> None:
+    for reader in opened("grpc"):
+        (stray,) = map(Stray._make, reader.lane.reclaim(reader.fd))
+        assert not stray.unsent
+        left = http2.frame(http2.PING, http2.ACK, 0, b"8 bytes!") * 200_000
+        reader.lane.park_grpc(
+            reader.fd, reader, b"block", [b"h"], [b"t"], (1, WIDE, 0), WIDE, 16_384, 9, 0, left
+        )
+        reader.begin(1)
+        reader.read_all()
+        assert reader.came.startswith(left)
+        del reader.came[: len(left)]
+        assert reader.messages() == {1: request(0)}
