@@ -163,7 +163,7 @@ def test_long_requests_stay_in_the_lane(protocol: str, tmp_path: Path) -> None:
 def test_a_server_that_dies_while_requests_are_written_leaves_a_row_of_each(
     protocol: str, tmp_path: Path
 ) -> None:
-    plan = plan_of([i * 5 * MS for i in range(100)], 10 * S)
+    plan = plan_of([i * 5 * MS for i in range(300)], 10 * S)
     with NullProcess(f"--width={NUMBERS}") as null:
         settings = settings_of(tmp_path, null.ports[protocol], Rules(5 * S), 2, null_spec(NUMBERS), protocol)
         rows = run_worker(settings, plan, meanwhile=lambda worker: _kill_within(worker, null))
@@ -175,7 +175,7 @@ def test_a_server_that_dies_while_requests_are_written_leaves_a_row_of_each(
 def _kill_within(worker: LoadWorker, null: NullProcess) -> None:
     """When it has sent some."""
     until_ns = time.monotonic_ns() + 5 * S
-    while worker.n_issued() < 20 and time.monotonic_ns() < until_ns:
+    while worker.n_issued() < 30 and time.monotonic_ns() < until_ns:
         time.sleep(0.01)
     null.kill()
 
