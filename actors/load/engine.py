@@ -76,6 +76,8 @@ class Counters:
     n_failed: int = 0
     n_skipped: int = 0
     lag_max_ns: int = 0
+    n_write_pauses: int = 0
+    """Of the lane's writes; the clients count their own."""
 
     def reset_lag(self) -> int:
         """The largest send lag since the last call, in ns."""
@@ -223,11 +225,12 @@ class Engine:
     def _count_lane(self) -> None:
         assert self._lane is not None
         counters = self.counters
-        n_sent, n_done, lag_max_ns, spun_ns = self._lane.core.counts()
+        n_sent, n_done, lag_max_ns, spun_ns, n_write_pauses = self._lane.core.counts()
         counters.n_sent += n_sent
         counters.n_done += n_done
         self._lane.n_done += n_done
         counters.lag_max_ns = max(counters.lag_max_ns, lag_max_ns)
+        counters.n_write_pauses += n_write_pauses
         self._loop.spun_ns += spun_ns
 
     def readopt(self, items: list[Any]) -> None:

@@ -16,9 +16,13 @@ from squall.actors.net.http2 import Frame, ProtocolFault
 from squall.actors.net.stream import SocketStream
 
 _HEAD = struct.Struct(">HBBBL")
+_MOST_HANDED_BYTES = 16 << 20
+"""They are copied once for the lane, and the loop stands still for that."""
 _OUR_WINDOW_BYTES = http2.LARGEST_WINDOW_BYTES
 _GIVE_BACK_BYTES = _OUR_WINDOW_BYTES // 2
 _OK = 200
+_LARGEST_JOINED_BYTES = 65_536
+"""As in `squall.actors.load.http_client`: what is longer is not copied."""
 _HELLO = (
     http2.PREFACE
     + http2.settings({http2.ENABLE_PUSH: 0, http2.INITIAL_WINDOW_SIZE: _OUR_WINDOW_BYTES})
@@ -43,7 +47,7 @@ class GrpcExchange:
         self.http_status = self.grpc_status = -1
         self.grpc_message = ""
         self.body = b""  # of responses that come one by one: what is not yet a whole one
-        self.unsent: memoryview | None = None
+        self.unsent: list[memoryview] = []  # what the windows hold back, in pieces
 
 
 class Calls(Protocol):
@@ -110,7 +114,8 @@ class GrpcConnection:
         self._next_stream = 1
         self._rest = b""
         self._open_block: tuple[int, int, list[bytes]] | None = None
-        self._out: list[bytes] = []
+        self._out: list[bytes | memoryview] = []
+        self._is_long = False  # of what is in `_out`, so that it is not joined
         self._unstamped: list[GrpcExchange] = []
         self._blocked: deque[GrpcExchange] = deque()
         self._window = http2.DEFAULT_WINDOW_BYTES
@@ -149,11 +154,17 @@ class GrpcConnection:
         if n_bytes <= self._frame_bytes and n_bytes <= self._window and n_bytes <= exchange.window:
             self._window -= n_bytes
             exchange.window -= n_bytes
-            data_head = _HEAD.pack(n_bytes >> 8, n_bytes & 0xFF, http2.DATA, http2.END_STREAM, stream)
-            self._out.append(start + data_head + head + tail)
+            start += _HEAD.pack(n_bytes >> 8, n_bytes & 0xFF, http2.DATA, http2.END_STREAM, stream) + head
+            if n_bytes <= _LARGEST_JOINED_BYTES:
+                self._out.append(start + tail)
+            else:
+                self._out += start, tail
+                self._is_long = True
         else:
             self._out.append(start)
-            exchange.unsent = memoryview(head + tail)
+            first = tail[: max(0, self._frame_bytes - len(head))]
+            views = memoryview(head + first), memoryview(tail)[len(first) :]
+            exchange.unsent = [view for view in views if view]
             self._blocked.append(exchange)
             self._pump()
         self._unstamped.append(exchange)
@@ -179,8 +190,8 @@ class GrpcConnection:
                 exchange.http_status, exchange.body = _OK, flight.body
             self._exchanges[flight.stream] = exchange
             self._client.by_token[flight.token] = exchange
-        if stray.unsent and not socket.write(stray.unsent):
-            self._client.n_write_pauses += 1
+        if stray.unsent:
+            socket.defer(stray.unsent)
         self._is_lost = stray.lost >= 0
         if stray.data:
             self._take(stray.data, stray.now_ns)
@@ -204,12 +215,13 @@ class GrpcConnection:
         if not heads or not trailers or self._blocks.steady is None:
             return
         self.flush()
-        if socket.has_unsent:
+        unsent = socket.hand_over(_MOST_HANDED_BYTES)
+        if unsent is None:
             return
         self.is_parked = True
         lane.core.park_grpc(
             socket.fd, self, self._blocks.steady, heads, trailers, (self._next_stream, self._window, self._n_received),
-            self._stream_window, self._frame_bytes, self._n_most_streams, self._client.target,
+            self._stream_window, self._frame_bytes, self._n_most_streams, self._client.target, unsent,
         )  # fmt: skip
         exchanges, self._exchanges = self._exchanges, {}
         for exchange in sorted(exchanges.values(), key=lambda one: one.sent_ns):
@@ -244,12 +256,14 @@ class GrpcConnection:
         if not self._out or self.socket is None:
             return
         out, self._out = self._out, []
-        data = out[0] if len(out) == 1 else b"".join(out)
+        is_long, self._is_long = self._is_long, False
+        data = b"" if is_long else b"".join(out)
         now_ns = self._client.now()
         for exchange in self._unstamped:
             exchange.sent_ns = now_ns
         self._unstamped.clear()
-        if not self.socket.write(data):
+        is_out = self.socket.write_parts(out) if is_long else self.socket.write(data)
+        if not is_out:
             self._client.n_write_pauses += 1
 
     def close(self) -> list[GrpcExchange]:
@@ -459,7 +473,7 @@ class GrpcConnection:
 
     # helpers
 
-    def _put(self, data: bytes) -> None:
+    def _put(self, data: bytes | memoryview) -> None:
         if not self._out:
             self._client.mark_dirty(self)
         self._out.append(data)
@@ -470,9 +484,9 @@ class GrpcConnection:
 
     def _forget_unsent(self, exchange: GrpcExchange) -> bool:
         """Sends no more of the call; True if there was more."""
-        if exchange.unsent is None:
+        if not exchange.unsent:
             return False
-        exchange.unsent = None
+        exchange.unsent = []
         self._blocked.remove(exchange)
         return True
 
@@ -495,15 +509,26 @@ class GrpcConnection:
         blocked = self._blocked
         for _ in range(len(blocked)):
             exchange = blocked.popleft()
-            while exchange.unsent is not None and (room := min(self._window, exchange.window)) > 0:
-                chunk = exchange.unsent[: min(room, self._frame_bytes)]
-                exchange.unsent = exchange.unsent[len(chunk) :]
-                self._window -= len(chunk)
-                exchange.window -= len(chunk)
-                is_last = not exchange.unsent
-                if is_last:
-                    exchange.unsent = None
-                flags = http2.END_STREAM if is_last else 0
-                self._put(http2.frame(http2.DATA, flags, exchange.stream, bytes(chunk)))
-            if exchange.unsent is not None:
+            while exchange.unsent and (room := min(self._window, exchange.window)) > 0:
+                self._put_data(exchange, room)
+            if exchange.unsent:
                 blocked.append(exchange)
+
+    def _put_data(self, exchange: GrpcExchange, room: int) -> None:
+        """Of the first piece that waits as much as there is room for, in frames; nothing is copied."""
+        piece = exchange.unsent[0][:room]
+        exchange.unsent[0] = exchange.unsent[0][len(piece) :]
+        if not exchange.unsent[0]:
+            del exchange.unsent[0]
+        self._window -= len(piece)
+        exchange.window -= len(piece)
+        n_bytes = self._frame_bytes
+        head = http2.head_of(http2.DATA, 0, exchange.stream, n_bytes)
+        n_last = len(piece) % n_bytes or min(len(piece), n_bytes)
+        for at in range(0, len(piece) - n_last, n_bytes):
+            self._put(head)
+            self._put(piece[at : at + n_bytes])
+        flags = 0 if exchange.unsent else http2.END_STREAM
+        self._put(http2.head_of(http2.DATA, flags, exchange.stream, n_last))
+        self._put(piece[len(piece) - n_last :])
+        self._is_long = True

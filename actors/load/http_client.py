@@ -166,8 +166,8 @@ class HttpExchange:
         for flight in map(Flight._make, stray.flights):
             self.token, self.sent_ns, self.first_ns = flight.token, flight.sent_ns, flight.first_ns
             self._pool.resume(self)
-        if stray.unsent and not socket.write(stray.unsent):
-            self._pool.n_write_pauses += 1
+        if stray.unsent:
+            socket.defer(stray.unsent)
         if stray.lost >= 0:
             socket.lose(stray.lost)
         elif stray.data:

@@ -603,7 +603,8 @@ class LoadWorker:
         return Usage(
             now_ns, sum(one.n_due_by(now_ns) for one in engines), sum(one.counters.n_sent for one in engines),
             sum(one.counters.n_done for one in engines), cpu_ns(), gc_count(), self._gc_watch.paused_ns,
-            sum(one.n_socket_errors for one in clients), sum(one.n_write_pauses for one in clients),
+            sum(one.n_socket_errors for one in clients),
+            sum(one.n_write_pauses for one in clients) + sum(one.counters.n_write_pauses for one in engines),
             sum(one.spun_ns for one in engines),
         )  # fmt: skip
 

@@ -96,29 +96,3 @@ void lose(Lane *lane, Conn *conn, int number) {
 void note_lag(Lane *lane, const Request *request, int64_t at_ns) {
   if (at_ns - request->at_ns > lane->lag_max_ns) lane->lag_max_ns = at_ns - request->at_ns;
 }
-
-/* What the socket takes of `parts`; where that is not all, the rest waits in `tx` and the connection strays. */
-void write_parts(Lane *lane, Conn *conn, struct iovec *parts, int n_parts) {
-  struct msghdr message = {.msg_iov = parts, .msg_iovlen = n_parts};
-  ssize_t n = sendmsg(conn->fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
-  if (n < 0 && errno != EAGAIN && errno != EINTR) {
-    lose(lane, conn, errno);
-    return;
-  }
-  if (n < 0) n = 0;
-  Bytes rest = {NULL, 0};
-  Py_ssize_t room = 0;
-  for (int i = 0; i < n_parts; i++) {
-    size_t done = (size_t)n < parts[i].iov_len ? (size_t)n : parts[i].iov_len;
-    n -= done;
-    if (done < parts[i].iov_len) {
-      reserve(&rest, &room, rest.n + parts[i].iov_len - done);
-      memcpy(rest.data + rest.n, (char *)parts[i].iov_base + done, parts[i].iov_len - done);
-      rest.n += parts[i].iov_len - done;
-    }
-  }
-  free(conn->tx.data);
-  conn->tx = rest;
-  conn->tx_room = room;
-  if (rest.n) stray(lane, conn);
-}

@@ -72,6 +72,30 @@ int can_carry(const Conn *conn, int64_t n_bytes) {
   return n_bytes <= conn->window && n_bytes <= conn->stream_window;
 }
 
+/* The message in DATA frames; the last of its parts is the template's tail. */
+static void put_message(Conn *conn, const struct iovec *parts, int n_parts, int64_t n_bytes, uint32_t stream) {
+  int part = 0;
+  int64_t at = 0;
+  while (n_bytes) {
+    int64_t n_frame = n_bytes < conn->frame_bytes ? n_bytes : conn->frame_bytes;
+    n_bytes -= n_frame;
+    char head[FRAME_HEAD];
+    frame_head(head, n_frame, DATA, n_bytes ? 0 : END_STREAM, stream);
+    put(conn, head, FRAME_HEAD);
+    while (n_frame) {
+      const char *data = (const char *)parts[part].iov_base + at;
+      int64_t n_left = (int64_t)parts[part].iov_len - at, n = n_left < n_frame ? n_left : n_frame;
+      if (part == n_parts - 1)
+        put_tail(conn, data, n);
+      else
+        put(conn, data, n);
+      n_frame -= n;
+      at += n;
+      if (n == n_left) part++, at = 0;
+    }
+  }
+}
+
 void send_grpc(Lane *lane, Conn *conn, int32_t number) {
   Request *request = new_request(lane);
   take_due(lane, request, number);
@@ -86,49 +110,28 @@ void send_grpc(Lane *lane, Conn *conn, int32_t number) {
   frame_head(head, conn->block.n, HEADERS, END_HEADERS, request->stream);
   put(conn, head, FRAME_HEAD);
   put(conn, conn->block.data, conn->block.n);
-  /* the message in frames of `frame_bytes`: the whole first, then moved apart from its end */
-  int64_t n_more = (n_bytes - 1) / conn->frame_bytes;
-  reserve(&conn->tx, &conn->tx_room, conn->tx.n + n_bytes + (n_more + 1) * FRAME_HEAD);
-  char *first = conn->tx.data + conn->tx.n;
-  conn->tx.n += FRAME_HEAD;
-  put(conn, template->head.data, template->head.n);
-  put(conn, request->id, ID_DIGITS);
-  if (lane->n_between) {
-    char between[MOST_BETWEEN];
-    put_between(lane, request, between);
-    put(conn, between, lane->n_between);
-  }
-  put(conn, template->tail.data, template->tail.n);
-  for (int64_t i = n_more, n = n_bytes - n_more * conn->frame_bytes; i >= 0; i--, n = conn->frame_bytes) {
-    char *at = first + i * (conn->frame_bytes + FRAME_HEAD);
-    if (i) memmove(at + FRAME_HEAD, first + FRAME_HEAD + i * conn->frame_bytes, n);
-    frame_head(at, n, DATA, i == n_more ? END_STREAM : 0, request->stream);
-  }
-  conn->tx.n += n_more * FRAME_HEAD;
+  char between[MOST_BETWEEN];
+  if (lane->n_between) put_between(lane, request, between);
+  const struct iovec parts[] = {{template->head.data, template->head.n},
+                                {request->id, ID_DIGITS},
+                                {between, lane->n_between},
+                                {template->tail.data, template->tail.n}};
+  put_message(conn, parts, 4, n_bytes, request->stream);
   request->next = conn->unstamped;
   conn->unstamped = request;
   mark_dirty(lane, conn);
 }
 
 static void flush_conn(Lane *lane, Conn *conn) {
-  if (!conn->tx.n || conn->lost != NOT_LOST) return;
+  if (!conn->n_pieces || conn->lost != NOT_LOST) return;
   int64_t at_ns = now_ns();
   for (Request *request = conn->unstamped; request; request = request->next) {
     request->sent_ns = at_ns;
     note_lag(lane, request, at_ns);
   }
   conn->unstamped = NULL;
-  ssize_t n = send(conn->fd, conn->tx.data, conn->tx.n, MSG_NOSIGNAL | MSG_DONTWAIT);
-  if (n < 0 && errno != EAGAIN && errno != EINTR) {
-    lose(lane, conn, errno);
-    return;
-  }
-  if (n < 0) n = 0;
-  conn->tx.n -= n;
-  if (conn->tx.n) {
-    memmove(conn->tx.data, conn->tx.data + n, conn->tx.n);
-    stray(lane, conn);
-  }
+  if (!conn->is_full) push(lane, conn);
+  if (conn->n_pieces && conn->lost == NOT_LOST) lane->n_write_pauses++;
 }
 
 void flush_dirty(Lane *lane) {

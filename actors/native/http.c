@@ -60,7 +60,7 @@ void on_http(Lane *lane, Conn *conn) {
     data = conn->rx.data;
     n = conn->rx.n += n;
   }
-  if (!request) {
+  if (!request || conn->n_pieces) { /* nobody has asked, or not yet to the end */
     stray_with(lane, conn, data, n, at_ns);
     return;
   }

@@ -1,7 +1,7 @@
 /* The common case of a request in C, without the interpreter and without its lock.
 
-   A request is common if a connection is free, its bytes fit the socket (and over gRPC the windows), and its reply has
-   a head and a layout that Python has judged before. The lane sends it, reads its reply, compares it and writes its
+   A request is common if a connection is free (and over gRPC the windows take its bytes), and its reply has a head and a
+   layout that Python has judged before. The lane sends it, reads its reply, compares it and writes its
    record. Anything else becomes a stray: the connection, with the requests on it and the bytes that came, goes back
    to Python, which does all that `squall.actors.load.engine` and the clients do without a lane, and parks the connection here
    again when it is calm.
@@ -128,6 +128,11 @@ typedef struct { /* the parked connections to one server */
   int64_t n_heads;
 } Pool;
 
+typedef struct { /* `n` bytes to write: those at `lent`, or the next of the connection's own */
+  const char *lent;
+  Py_ssize_t n;
+} Piece;
+
 typedef struct Conn {
   int fd, kind, is_stray, lost, target;
   PyObject *owner;
@@ -136,8 +141,11 @@ typedef struct Conn {
   Py_ssize_t rx_room;
   int64_t n_head, n_body, n_json; /* HTTP: what the reply's head says, once it was found; else n_head 0 */
   int64_t now_ns;      /* of a stray: when its last bytes came */
-  Bytes tx;            /* bytes that were not written */
-  Py_ssize_t tx_room;
+  Bytes tx;            /* the connection's own bytes among the pieces, written up to `tx_at` */
+  Py_ssize_t tx_at, tx_room;
+  Piece *pieces; /* what was not written, from `piece` on; none but these */
+  int piece, n_pieces, pieces_room;
+  int is_full; /* watched until its socket takes more */
   /* gRPC */
   Bytes block;
   Blocks heads, trailers;
@@ -192,7 +200,7 @@ typedef struct {
   int n_dirty, dirty_room, n_strays, strays_room;
   int is_stuck;
   Request *oldest, *newest, *free;
-  int64_t n_in_flight, n_sent, n_done, lag_max_ns;
+  int64_t n_in_flight, n_sent, n_done, lag_max_ns, n_write_pauses;
   /* what is kept */
   PyObject *swap, *buffer;
   Py_buffer records;
@@ -211,7 +219,6 @@ void end_without_memory(void) __attribute__((noreturn));
 void *grown(void *old, size_t n_bytes);
 void reserve(Bytes *bytes, Py_ssize_t *room, Py_ssize_t n);
 Bytes copied(const char *data, Py_ssize_t n);
-void put(Conn *conn, const void *data, Py_ssize_t n);
 Request *new_request(Lane *lane);
 
 /* checks.c */
@@ -252,7 +259,15 @@ void stray(Lane *lane, Conn *conn);
 void stray_with(Lane *lane, Conn *conn, const char *data, Py_ssize_t n, int64_t at_ns);
 void lose(Lane *lane, Conn *conn, int number);
 void note_lag(Lane *lane, const Request *request, int64_t at_ns);
+
+/* writing.c */
+void put(Conn *conn, const void *data, Py_ssize_t n);
+void put_tail(Conn *conn, const char *data, Py_ssize_t n);
+void push(Lane *lane, Conn *conn);
 void write_parts(Lane *lane, Conn *conn, struct iovec *parts, int n_parts);
+void watch(Lane *lane, Conn *conn);
+void unwatch(Lane *lane, Conn *conn);
+PyObject *unsent(const Conn *conn);
 
 /* http.c */
 void send_http(Lane *lane, Conn *conn, int32_t number);

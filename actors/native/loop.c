@@ -81,6 +81,15 @@ static int patience(Lane *lane, int64_t until_ns, int64_t at_ns) {
   return -1;
 }
 
+static void on_conn(Lane *lane, Conn *conn, uint32_t events) {
+  if (events & EPOLLOUT && is_leased(lane, now_ns())) push(lane, conn);
+  if (conn->is_stray || events == EPOLLOUT) return;
+  if (conn->kind == HTTP)
+    on_http(lane, conn);
+  else
+    on_grpc(lane, conn);
+}
+
 int follow(Lane *lane, int64_t until_ns, struct epoll_event *foreign) {
   struct epoll_event events[MOST_EVENTS];
   int n_foreign = 0;
@@ -99,10 +108,8 @@ int follow(Lane *lane, int64_t until_ns, struct epoll_event *foreign) {
       if (fd == lane->timer_fd || (conn && conn->is_stray)) continue;
       if (!conn)
         foreign[n_foreign++] = events[i];
-      else if (conn->kind == HTTP)
-        on_http(lane, conn);
       else
-        on_grpc(lane, conn);
+        on_conn(lane, conn, events[i].events);
       send_due(lane);
       flush_dirty(lane);
     }

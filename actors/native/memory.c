@@ -33,12 +33,6 @@ Bytes copied(const char *data, Py_ssize_t n) {
   return out;
 }
 
-void put(Conn *conn, const void *data, Py_ssize_t n) {
-  reserve(&conn->tx, &conn->tx_room, conn->tx.n + n);
-  memcpy(conn->tx.data + conn->tx.n, data, n);
-  conn->tx.n += n;
-}
-
 Request *new_request(Lane *lane) {
   Request *request = lane->free;
   if (request)

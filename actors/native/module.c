@@ -42,12 +42,12 @@ static PyObject *Lane_flush(Lane *lane, PyObject *unused) {
   Py_RETURN_NONE;
 }
 
-PyDoc_STRVAR(counts_doc, "counts() -> (n_sent, n_done, lag_max_ns, spun_ns) since the last call");
+PyDoc_STRVAR(counts_doc, "counts() -> (n_sent, n_done, lag_max_ns, spun_ns, n_write_pauses) since the last call");
 static PyObject *Lane_counts(Lane *lane, PyObject *unused) {
   (void)unused;
-  PyObject *out = Py_BuildValue("(LLLL)", (long long)lane->n_sent, (long long)lane->n_done,
-                                (long long)lane->lag_max_ns, (long long)lane->spun_ns);
-  lane->n_sent = lane->n_done = lane->lag_max_ns = lane->spun_ns = 0;
+  PyObject *out = Py_BuildValue("(LLLLL)", (long long)lane->n_sent, (long long)lane->n_done,
+                                (long long)lane->lag_max_ns, (long long)lane->spun_ns, (long long)lane->n_write_pauses);
+  lane->n_sent = lane->n_done = lane->lag_max_ns = lane->spun_ns = lane->n_write_pauses = 0;
   return out;
 }
 

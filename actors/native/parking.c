@@ -25,6 +25,7 @@ void free_conn(Lane *lane, Conn *conn) {
   for (int i = 0; i < conn->trailers.n; i++) free(conn->trailers.blocks[i].data);
   free(conn->rx.data);
   free(conn->tx.data);
+  free(conn->pieces);
   free(conn->block.data);
   free(conn->slots);
   free(conn);
@@ -39,10 +40,11 @@ static PyObject *released(Lane *lane, Conn *conn) {
       next = request->beside;
       rc |= tell(requests, lane, request);
     }
+  unwatch(lane, conn);
   PyObject *out = NULL;
   if (!rc)
-    out = Py_BuildValue("(Oiy#Ly#(LLL)O)", conn->owner, conn->lost, conn->rx.data ? conn->rx.data : "", conn->rx.n,
-                        (long long)conn->now_ns, conn->tx.data ? conn->tx.data : "", conn->tx.n,
+    out = Py_BuildValue("(Oiy#LN(LLL)O)", conn->owner, conn->lost, conn->rx.data ? conn->rx.data : "", conn->rx.n,
+                        (long long)conn->now_ns, unsent(conn),
                         (long long)conn->next_stream, (long long)conn->window, (long long)conn->n_received, requests);
   Py_XDECREF(requests);
   free_conn(lane, conn);
@@ -165,16 +167,17 @@ static void read_blocks(Blocks *blocks, PyObject *list) {
 
 const char park_grpc_doc[] =
     "park_grpc(fd, owner, block, heads, trailers, (next_stream, window, n_received), stream_window, frame_bytes, "
-    "n_most_streams, target)\n\nTakes a connection to that server without calls; `block` is every request's header block, `heads` and "
-    "`trailers` are blocks that say HTTP 200 and gRPC status 0.";
+    "n_most_streams, target, unsent=b'')\n\nTakes a connection to that server without calls; `block` is every request's header block, `heads` and "
+    "`trailers` are blocks that say HTTP 200 and gRPC status 0, `unsent` is what its full socket did not take.";
 PyObject *Lane_park_grpc(Lane *lane, PyObject *args) {
   int fd, target;
   PyObject *owner, *heads, *trailers;
-  const char *block;
-  Py_ssize_t n_block;
+  const char *block, *unsent = NULL;
+  Py_ssize_t n_block, n_unsent = 0;
   long long next_stream, window, n_received, stream_window, frame_bytes, n_most;
-  if (!PyArg_ParseTuple(args, "iOy#OO(LLL)LLLi", &fd, &owner, &block, &n_block, &heads, &trailers, &next_stream,
-                        &window, &n_received, &stream_window, &frame_bytes, &n_most, &target))
+  if (!PyArg_ParseTuple(args, "iOy#OO(LLL)LLLi|y#", &fd, &owner, &block, &n_block, &heads, &trailers, &next_stream,
+                        &window, &n_received, &stream_window, &frame_bytes, &n_most, &target, &unsent,
+                        &n_unsent))
     return NULL;
   if (!may_park(lane, fd, GRPC, target) || !are_blocks("heads", heads) || !are_blocks("trailers", trailers) ||
       !is_within("bytes of a header block", n_block, 1, LARGEST_BLOCK) ||
@@ -202,6 +205,8 @@ PyObject *Lane_park_grpc(Lane *lane, PyObject *args) {
   memset(conn->slots, 0, conn->n_slots * sizeof *conn->slots);
   read_blocks(&conn->heads, heads);
   read_blocks(&conn->trailers, trailers);
+  put(conn, unsent, n_unsent);
+  watch(lane, conn);
   Py_RETURN_NONE;
 }
 

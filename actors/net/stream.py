@@ -9,13 +9,17 @@ import resource
 import socket
 import ssl
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Protocol
 
 from squall.actors.net.loop import READABLE, WRITABLE, Loop
 
 CLOSED = "the server closed the connection"
 _READ_BYTES = 65_536
+_MOST_PARTS = 256
+"""Pieces that one system call writes."""
 
 
 @dataclass(frozen=True)
@@ -126,13 +130,15 @@ def allow_many_files() -> None:
 class SocketStream:
     """One connection. Connects at once when made; `write` may be called after `on_connected` only."""
 
-    __slots__ = ("_is_up", "_loop", "_owner", "_recv", "_send", "_sock", "_unsent", "_wants")
+    __slots__ = (
+        "_is_doomed", "_is_tls", "_is_up", "_loop", "_owner", "_recv", "_send", "_sock", "_unsent", "_wants",
+    )  # fmt: skip
 
     def __init__(self, loop: Loop, route: Route, owner: Owner) -> None:
         """Raises OSError where connecting fails at once."""
         self._loop = loop
         self._owner: Owner | None = owner
-        self._is_up = False
+        self._is_up = self._is_doomed = False
         self._unsent: deque[memoryview] = deque()
         sock = socket.socket(route.address.family, socket.SOCK_STREAM)
         try:
@@ -156,6 +162,7 @@ class SocketStream:
             sock.close()
             raise
         self._sock: socket.socket = sock
+        self._is_tls = route.tls is not None
         self._send, self._recv = sock.send, sock.recv
         self._wants = WRITABLE
         loop.watch(sock.fileno(), self._on_connecting, WRITABLE)
@@ -173,6 +180,7 @@ class SocketStream:
             why = words(error)
             # nobody must take the connection for one that can go on, and the owner, which calls, hears of it later
             self._unsent.append(memoryview(data))
+            self._is_doomed = True
             self._loop.soon(lambda: self._lose_after_reading(why))
             return False
         if n_sent == len(data):
@@ -180,6 +188,39 @@ class SocketStream:
         self._unsent.append(memoryview(data)[n_sent:])
         self._want(READABLE | WRITABLE)
         return False
+
+    def write_parts(self, parts: Sequence[bytes | memoryview]) -> bool:
+        """As `write`, of one piece after another; only TLS, which writes records, has them copied into one."""
+        if self._is_tls:
+            return self.write(b"".join(parts))
+        is_first = not self._unsent
+        self._unsent.extend(map(memoryview, parts))
+        if not is_first:
+            return False
+        try:
+            self._write_waiting()
+        except OSError as error:
+            why = words(error)
+            self._is_doomed = True
+            self._loop.soon(lambda: self._lose_after_reading(why))
+            return False
+        if self._unsent:
+            self._want(READABLE | WRITABLE)
+        return not self._unsent
+
+    def defer(self, data: bytes) -> None:
+        """Writes `data` as the socket takes more: someone else has found it full."""
+        self._unsent.append(memoryview(data))
+        self._want(READABLE | WRITABLE)
+
+    def hand_over(self, most_bytes: int) -> bytes | None:
+        """What waits for the socket, for someone else to write; None where it is more, or the connection has ended."""
+        if self._is_doomed or sum(map(len, self._unsent)) > most_bytes:
+            return None
+        data = b"".join(self._unsent)
+        self._unsent.clear()
+        self._want(READABLE)
+        return data
 
     def close(self) -> None:
         """Ends the connection; the owner hears nothing of it. What was not written is lost."""
@@ -218,6 +259,7 @@ class SocketStream:
 
     def _lose_after_reading(self, why: str) -> None:
         """A write has failed. What the server said before is still to be read: an early answer, a TLS alert."""
+        self._is_doomed = True
         while self._owner is not None:
             try:
                 data = self._recv(_READ_BYTES)
@@ -251,8 +293,7 @@ class SocketStream:
             self._lose(words(error) if isinstance(error, OSError) else str(error))
             return
         self._is_up = True
-        is_tls = isinstance(self._sock, ssl.SSLSocket)
-        self._loop.handlers[self._sock.fileno()] = self._on_ready_tls if is_tls else self._on_ready
+        self._loop.handlers[self._sock.fileno()] = self._on_ready_tls if self._is_tls else self._on_ready
         self._want(READABLE)
         owner.on_connected()
 
@@ -302,19 +343,30 @@ class SocketStream:
 
     def _flush(self) -> None:
         """Writes what waits, until the socket takes no more."""
-        unsent = self._unsent
-        while unsent:
-            try:
-                n_sent = self._send(unsent[0])
-            except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
-                return
-            except OSError as error:
-                self._lose_after_reading(words(error))
-                return
-            if n_sent == len(unsent[0]):
-                unsent.popleft()
-            else:
-                unsent[0] = unsent[0][n_sent:]
+        try:
+            self._write_waiting()
+        except OSError as error:
+            self._lose_after_reading(words(error))
+            return
+        if self._unsent:
+            return
         self._want(READABLE)
         if self._owner is not None:
             self._owner.on_drained()
+
+    def _write_waiting(self) -> None:
+        """Raises OSError where the connection has ended; what the socket did not take waits on."""
+        unsent = self._unsent
+        while unsent:
+            parts = [unsent[0]] if self._is_tls else list(islice(unsent, _MOST_PARTS))
+            try:
+                n_sent = self._send(parts[0]) if len(parts) == 1 else self._sock.sendmsg(parts)
+            except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
+                return
+            is_full = n_sent < sum(map(len, parts))
+            while unsent and n_sent >= len(unsent[0]):
+                n_sent -= len(unsent.popleft())
+            if n_sent:
+                unsent[0] = unsent[0][n_sent:]
+            if is_full and not self._is_tls:
+                return

@@ -123,6 +123,15 @@ def test_a_server_of_a_trusted_authority_is_loaded(
 
 
 @both_protocols
+def test_requests_of_1_mib_go_over_tls(certificates: Certificates, protocol: str, tmp_path: Path) -> None:
+    n_numbers = 1 << 18
+    with served(certificates.server, f"--width={n_numbers}") as null:
+        tls = TlsSettings(ca=certificates.ca)
+        rows = run_short(over_tls(tmp_path, null, protocol, tls, null_spec(n_numbers)), 12)
+    assert column(rows, "outcome") == ["ok"] * 12
+
+
+@both_protocols
 def test_a_server_of_another_authority_is_refused_at_prepare(
     null: NullProcess, certificates: Certificates, protocol: str, tmp_path: Path
 ) -> None:

@@ -632,5 +632,5 @@ def test_a_closed_lane_still_counts_and_has_nothing_to_hand_over(bench: Bench) -
     bench.lane.close()
     bench.lane.close()
     bench.lane.flush()
-    assert bench.lane.counts() == (0, 0, 0, 0)
+    assert bench.lane.counts() == (0, 0, 0, 0, 0)
     assert (bench.lane.n_in_flight, bench.lane.next_ns, bench.filled) == (0, NEVER_NS, [])

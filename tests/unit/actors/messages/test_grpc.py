@@ -49,6 +49,9 @@ class SocketStream:
         self.written += data
         return True
 
+    def write_parts(self, parts: list[bytes | memoryview]) -> bool:
+        return self.write(b"".join(parts))
+
     def close(self) -> None:
         self.is_closed = True
 
@@ -291,6 +294,26 @@ def test_the_window_of_the_connection_holds_for_all_its_calls() -> None:
     rest = list(http2.split_frames(ends.socket.written, 1 << 24))
     assert sum(len(frame.payload) for frame in rest) == 80_000 - http2.DEFAULT_WINDOW_BYTES
     assert rest[-1].flags == http2.END_STREAM
+
+
+@pytest.mark.parametrize("frame_bytes", [16_384, 20_000, 1 << 20])
+@pytest.mark.parametrize("window_bytes", [1, 7_000, 16_384, 65_535, 10**6])
+def test_a_long_request_is_whole_in_frames_of_any_size_whatever_the_windows_let_through(
+    frame_bytes: int, window_bytes: int
+) -> None:
+    ends = connected({http2.INITIAL_WINDOW_SIZE: window_bytes, http2.MAX_FRAME_SIZE: frame_bytes})
+    ends.connection.on_data(http2.window_update(0, 1 << 30))
+    head, tail = b"h" * 300, bytes(range(250)) * 1_000
+    ends.connection.begin(1, head, tail)
+    ends.connection.flush()
+    step_bytes = max(window_bytes, 20_011)
+    while ends.connection._blocked:
+        ends.connection.on_data(http2.window_update(1, step_bytes))
+    frames = list(http2.split_frames(ends.socket.written, frame_bytes))
+    data = [frame for frame in frames if frame.kind == http2.DATA]
+    assert b"".join(frame.payload for frame in data) == head + tail
+    assert [frame.flags for frame in data] == [0] * (len(data) - 1) + [http2.END_STREAM]
+    assert all(frame.payload for frame in data)
 
 
 def test_pings_and_settings_are_acknowledged() -> None:
