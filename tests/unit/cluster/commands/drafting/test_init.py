@@ -315,7 +315,7 @@ def test_a_server_or_model_that_is_not_there_is_said() -> None:
     "why", ["the server closed the connection", "[SSL: WRONG_VERSION_NUMBER] wrong version"]
 )
 def test_a_server_without_tls_at_an_https_url_is_told(monkeypatch: pytest.MonkeyPatch, why: str) -> None:
-    monkeypatch.setattr(squall.cluster.commands.drafting.served, "why_not", lambda *_: why)
+    monkeypatch.setattr(squall.cluster.commands.drafting.served, "why_not_there", lambda *_: why)
     told = refusal(of=TargetError, server="https://h:8000")
     assert told.startswith(
         f"no Triton is ready at https://h:8000: {why}; a server that speaks no TLS has an http:// URL; init"

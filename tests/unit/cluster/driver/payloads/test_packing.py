@@ -26,6 +26,7 @@ from squall.cluster.driver.payloads.packing import (
     sendable,
     told_in_manifest,
 )
+from squall.cluster.driver.payloads.wires import stream_rule
 from squall.cluster.node.endpoint import Endpoint, ServedModel
 from squall.models.made import make_inputs
 from squall.models.payload import write_tensor
@@ -126,7 +127,7 @@ def test_bytes_that_json_does_not_carry_are_told_with_their_row(
     pq.write_table(pa.table({"IN": [b"ok", b"\xff"]}), tmp_path / "a.parquet")
     one = scenario(tmp_path / "a.parquet", **clients)
     spec = replace(SPEC, inputs=(TensorSpec("IN", "BYTES", (1,)),))
-    given = GivenRequests(one, codes_of(one), spec)
+    given = GivenRequests(one, codes_of(one), spec, stream_rule(one, [spec]))
     with pytest.raises(ScenarioError, match=rf"a\.parquet: row 2: {why}"):
         given.write(tmp_path / "packed")
 
