@@ -28,7 +28,7 @@ LIBRARY = FOLDER / "_lane.abi3.so"
 TESTS = (
     "tests/unit/actors/load/test_lane_refusals.py", "tests/golden/test_lane.py", "tests/golden/test_closed_loop.py",
     "tests/golden/test_fuzz.py", "tests/golden/test_several_servers.py", "tests/unit/actors/load/test_choice.py",
-    "tests/unit/actors/messages/test_packed.py",
+    "tests/unit/actors/messages/test_packed.py", "tests/unit/actors/sequences", "tests/golden/test_sequence_turns.py",
 )  # fmt: skip
 FLAGS = (
     "-shared", "-fPIC", "-std=c11", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-Wno-cast-function-type",

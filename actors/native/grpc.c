@@ -94,9 +94,8 @@ void send_grpc(Lane *lane, Conn *conn, int32_t number) {
   put(conn, template->head.data, template->head.n);
   put(conn, request->id, ID_DIGITS);
   if (lane->n_between) {
-    char between[MOST_BETWEEN];
-    put_between(lane, request, between);
-    put(conn, between, lane->n_between);
+    put_between(lane, request);
+    put(conn, lane->own, lane->n_between);
   }
   put(conn, template->tail.data, template->tail.n);
   for (int64_t i = n_more, n = n_bytes - n_more * conn->frame_bytes; i >= 0; i--, n = conn->frame_bytes) {
@@ -197,6 +196,7 @@ static int on_frame(Lane *lane, Conn *conn, const char *frame, Py_ssize_t n, int
   if (kind == HEADERS && flags == (END_HEADERS | END_STREAM) && request->has_head &&
       request->n_got == layout->n_reply && is_known(&conn->trailers, payload, n)) {
     record(lane, request, at_ns, request->n_got);
+    if (lane->sequences) pass_turn(lane, request->sequence);
     int32_t user = request->user;
     drop_stream(lane, conn, request);
     end_flight(lane, request);

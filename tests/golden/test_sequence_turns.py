@@ -37,6 +37,7 @@ from tests.golden.driving import (
     settings_of,
 )
 
+pytestmark = pytest.mark.usefixtures("way")
 PROTOCOLS = ("http", "grpc")
 N_LANES, LENGTH, N = 4, 5, 100
 RULE = SequenceRule(N_LANES, ConstantRows(value=LENGTH), 1, "r")
@@ -56,11 +57,26 @@ SEQUENCES = [
 ]
 
 
-@contextmanager
-def stub_of(protocol: str, kind_of: Callable[[int], Any] = lambda _: "answer") -> Iterator[tuple[int, Seen]]:
-    def service_s(request_id: int) -> float:
-        return 0.001 * (1 + request_id * 7 % 21)
+def users_of(length_ns: int) -> ClosedPlan:
+    """Those of a closed loop, one for each lane, who think for 1 ms."""
+    think = ConstantThink.model_validate({"kind": "constant", "value": "1ms"})
+    return ClosedPlan(
+        users=np.arange(N_LANES, dtype=np.int64), n_users=N_LANES,
+        spans=(PhaseSpan("m", "measure", 0, length_ns), PhaseSpan("d", "drain", length_ns, length_ns + 9 * S)),
+        phases=(ClosedPhase(N_LANES, think, 0, ConstantRows()), None), n_variants=1, seed=1,
+    )  # fmt: skip
 
+
+def from_1_to_21_ms(request_id: int) -> float:
+    return 0.001 * (1 + request_id * 7 % 21)
+
+
+@contextmanager
+def stub_of(
+    protocol: str,
+    kind_of: Callable[[int], Any] = lambda _: "answer",
+    service_s: Callable[[int], float] = from_1_to_21_ms,
+) -> Iterator[tuple[int, Seen]]:
     if protocol == "http":
         with StubTriton(lambda i: Behaviour(kind_of(i), service_s(i))) as http:
             yield http.port, http.seen
@@ -84,6 +100,25 @@ def in_order(seen: Seen) -> list[bool]:
         for a, b in pairwise(ids)
         if b in seen.arrived_ns
     ]
+
+
+@pytest.mark.serial  # late requests come to Python
+@pytest.mark.parametrize("load", ["open", "closed"])
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_requests_of_sequences_go_through_the_lane(
+    protocol: str, load: str, way: str, tmp_path: Path
+) -> None:
+    plan = plan_of([i * 4 * MS for i in range(300)], 20 * S) if load == "open" else users_of(S)
+    with stub_of(protocol, service_s=lambda _: 0.01) as (port, _):
+        own = replace(settings(tmp_path, port, protocol), n_connections=16 if protocol == "http" else 4)
+        worker = LoadWorker(own, SystemClock())
+        worker.prepare(plan)
+        worker.run(SystemClock().monotonic_ns() + 100 * MS)
+        rows = requests_of(own)
+    assert set(column(rows, "outcome")) == {"ok"}
+    assert (worker._lane is not None) == (way == "lane")
+    assert rows.num_rows > 50
+    assert worker._lane is None or worker._lane.n_done > rows.num_rows // 4
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
@@ -146,7 +181,7 @@ def test_a_sequence_stays_on_one_connection_where_asked(protocol: str, tmp_path:
     assert len(set(seen.connections.values())) > 1
     (tmp_path / "free").mkdir()
     with stub_of(protocol) as (port, free):
-        run_worker(settings(tmp_path / "free", port, protocol), PLAN)
+        run_worker(settings(tmp_path / "free", port, protocol, is_ordered=False), PLAN)
     assert any(len({free.connections[one] for one in ids}) > 1 for ids in SEQUENCES), "else it shows nothing"
 
 
@@ -204,12 +239,7 @@ def test_what_waits_when_the_run_is_stopped_is_recorded(protocol: str, tmp_path:
 def test_a_user_goes_on_with_its_next_sequence_after_a_failure(
     protocol: str, is_pinned: bool, tmp_path: Path
 ) -> None:
-    think = ConstantThink.model_validate({"kind": "constant", "value": "1ms"})
-    plan = ClosedPlan(
-        users=np.arange(N_LANES, dtype=np.int64), n_users=N_LANES,
-        spans=(PhaseSpan("m", "measure", 0, S), PhaseSpan("d", "drain", S, 10 * S)),
-        phases=(ClosedPhase(N_LANES, think, 0, ConstantRows()), None), n_variants=1, seed=1,
-    )  # fmt: skip
+    plan = users_of(S)
     failed = 4 * 6  # user 0, the second request of its second sequence
     with stub_of(protocol, lambda i: "error" if i == failed else "answer") as (port, seen):
         own = settings(tmp_path, port, protocol, is_pinned=is_pinned)
