@@ -104,7 +104,7 @@ class Engine:
         lease: Lease | None = None,
         streams: Streams | None = None,
         between: Between | None = None,
-        turns: Turns[Due] | LaneTurns | None = None,
+        turns: Turns[Due] | LaneTurns[Due] | None = None,
     ) -> None:
         """With a `lane`, its pacing is `squall.actors.load.lane.lane_pacing`, and it chooses servers itself; else a
         `chooser` does, if any. Without a `lease` it may send for ever. With `streams` each request is answered response
@@ -294,7 +294,7 @@ class Engine:
         for client in self._clients:
             client.flush()
 
-    def _turn_of(self, due: Due, turns: Turns[Due] | LaneTurns) -> str | None:
+    def _turn_of(self, due: Due, turns: Turns[Due] | LaneTurns[Due]) -> str | None:
         """The detail of a request of a sequence that is sent now; None: it is held back, or recorded as never sent."""
         turn, why = turns.comes(due.token, due)
         if turn == "never":
@@ -397,7 +397,7 @@ class Engine:
         if self._held and not self._is_stopped and self._now() < self._lease.until_ns:
             self._send(*self._held.popleft())
 
-    def _pass_on(self, due: Due, is_ok: bool, turns: Turns[Due] | LaneTurns) -> None:
+    def _pass_on(self, due: Due, is_ok: bool, turns: Turns[Due] | LaneTurns[Due]) -> None:
         """What the end of a request means for the others of its sequence."""
         key = turns.key_of(due.token)
         passed = turns.ended(due.token, is_ok)

@@ -208,7 +208,7 @@ class LoadWorker:
         self._recorder: Recorder | None = None
         self._streams: Streams | None = None
         self._between: Between | None = None
-        self._turns: Turns[Due] | LaneTurns | None = None
+        self._turns: Turns[Due] | LaneTurns[Due] | None = None
         self._sequences: Sequences | None = None
         n_between = 0
         if settings.sequences is not None:
@@ -266,7 +266,7 @@ class LoadWorker:
             self._lane = lane = self._make_lane(loop, templates)
             pacing = lane_pacing(plan, lane) if lane is not None else plain_pacing(plan, templates)
             if lane is not None and lane.sequences is not None:
-                self._turns = LaneTurns(lane)
+                self._turns = LaneTurns(lane.core, lane.due_of_arrival)
             chooser = None
             if settings.choice != "planned" and lane is None:
                 chooser = Chooser(settings.choice, len(settings.targets), templates)

@@ -254,6 +254,7 @@ void take_place(Lane *lane, Request *request, int64_t arrival, int32_t user, int
     course->left--;
     if (!sequence->cut) sequence->n_out++;
   }
+  if (sequence->cut) lane->in_flight[target]--; /* it is never sent */
   request->correlation_id = sequence->correlation_id;
   request->detail = request->marks & IS_HELD ? lane->held_code : 0;
   if (lane->rule != PLANNED) sequence->target = (int16_t)target;

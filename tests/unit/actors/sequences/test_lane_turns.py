@@ -110,7 +110,7 @@ class ByLane:
 
     lane: Lane
     pacing: LaneOpenLoop
-    turns: LaneTurns
+    turns: LaneTurns[Due]
 
     def __post_init__(self) -> None:
         self.pacing.begin(START_NS)
@@ -167,7 +167,7 @@ def test_the_lane_keeps_the_turns_that_python_keeps(
     for seed in range(5):
         lane = made(rule)
         python = InPython(OpenLoop(plan, {(0, 1, 0): lane.templates[0]}), Turns(Sequences(rule), rule))
-        native = ByLane(lane, LaneOpenLoop(plan, lane), LaneTurns(lane))
+        native = ByLane(lane, LaneOpenLoop(plan, lane), LaneTurns(lane.core, lane.due_of_arrival))
         python_did, lane_did = (trace(way, seed, n_steps) for way in (python, native))
         assert lane_did == python_did
         whys = {event[2] for event in lane_did[:-1] if len(event) == 3}
@@ -230,7 +230,7 @@ PLANS: dict[str, Plan | ClosedPlan] = {
 def test_what_the_lane_writes_is_what_python_would(made: Made, protocol: str, load: str) -> None:
     """Each request of many sequences: the id of its sequence, and whether it is the first or the last of it."""
     lane, plan = made(replace(RULE, is_cut_by_failure=False), protocol), PLANS[load]
-    pacing, turns = lane_pacing(plan, lane), LaneTurns(lane)
+    pacing, turns = lane_pacing(plan, lane), LaneTurns(lane.core, lane.due_of_arrival)
     between = SequenceBytes(Sequences(RULE), protocol, PARAMETERS)
     one, wire = template_of(protocol), Wire(lane, protocol)
     pacing.begin(START_NS)
@@ -250,7 +250,7 @@ def test_what_the_lane_writes_is_what_python_would(made: Made, protocol: str, lo
 def test_a_user_whose_request_failed_leaves_out_the_rest_of_its_sequence(made: Made) -> None:
     rule = replace(RULE, length=ConstantRows(value=4))
     lane = made(rule)
-    pacing, turns = LaneClosedLoop(users_plan(), lane), LaneTurns(lane)
+    pacing, turns = LaneClosedLoop(users_plan(), lane), LaneTurns(lane.core, lane.due_of_arrival)
     pacing.begin(START_NS)
     did = []
     for _ in range(24):
@@ -275,7 +275,7 @@ def test_a_user_whose_request_failed_leaves_out_the_rest_of_its_sequence(made: M
 def test_where_the_server_is_chosen_at_the_send_a_sequence_keeps_it(made: Made) -> None:
     rule = replace(RULE, length=ConstantRows(value=3))
     lane = made(rule, choice="least-in-flight")
-    native = ByLane(lane, LaneOpenLoop(plan_of([0] * N, S), lane), LaneTurns(lane))
+    native = ByLane(lane, LaneOpenLoop(plan_of([0] * N, S), lane), LaneTurns(lane.core, lane.due_of_arrival))
     rng = np.random.default_rng(2)
     in_flight: list[Due] = []
     servers: dict[int, int] = {}
