@@ -7,6 +7,8 @@ from numpy.typing import NDArray
 class Lane:
     stuck_ns: int
     next_ns: int
+    n_begun: int
+    n_waiting: int
     n_in_flight: int
 
     def __init__(
@@ -34,6 +36,19 @@ class Lane:
         unsent: bytes = b"",
     ) -> None: ...  # fmt: skip
     def set_between(self, base: bytes, flips: bytes) -> None: ...
+    def set_sequences(
+        self,
+        places: bytes,
+        id_at: int,
+        is_varint: bool,
+        is_ordered: bool,
+        is_cut_by_failure: bool,
+        held_code: int,
+    ) -> None: ...
+    def turn_of(self, token: int) -> tuple[int, int]: ...
+    def passed(self, token: int, is_ok: bool) -> list[tuple[int, int, int, int, int]]: ...
+    def held_back(self) -> list[tuple[int, int, int, int, int]]: ...
+    def left_out(self, user_index: int, at_ns: int) -> None: ...
     def add_template(
         self, head: bytes, tail: bytes, rows: int, n_bytes: int, check_every: int, target: int, layout: int,
         kind: int = 0,
@@ -61,6 +76,7 @@ class Lane:
         tokens: NDArray[np.int64],
         phases: NDArray[np.uint8],
         templates: NDArray[np.int32],
+        sequences: tuple[NDArray[Any], ...] | None = None,
     ) -> None: ...
     def begin_closed(
         self,
@@ -69,6 +85,7 @@ class Lane:
         n_all_users: int,
         enter: Callable[[int, int, int], tuple[int, int, int] | None],
         refill: Callable[[int], tuple[bytes, bytes]],
+        sequences: tuple[int, Callable[[int, int], bytes]] | None = None,
     ) -> None: ...
     def take(self) -> tuple[int, int, int, int, int]: ...
     def ended(self, user_index: int, at_ns: int) -> None: ...

@@ -67,6 +67,11 @@ class Sequences:
         self._base = LEAST_ID + (zlib.crc32(rule.run.encode()) >> 1) * _SHARE_IDS
         self._lanes: dict[int, _Lane] = {}
 
+    @property
+    def first_id(self) -> int:
+        """Correlation id of the run's sequence number 0; the others follow."""
+        return self._base
+
     def place(self, request_id: int) -> Place:
         """Of a request of the run."""
         rule = self._rule
@@ -75,6 +80,10 @@ class Sequences:
             self._lanes[lane] = _Lane(rule, lane)
         ordinal, index, length = self._lanes[lane].at(number)
         return Place(self._base + ordinal * rule.n_lanes + lane, index, index == 0, index == length - 1)
+
+    def lengths(self, lane: int, first: int, n: int) -> NDArray[np.int64]:
+        """Of `n` sequences of that lane, from number `first` in it on."""
+        return self._lanes.setdefault(lane, _Lane(self._rule, lane)).lengths(first, n)
 
     def spread(self, request_ids: NDArray[np.int64]) -> tuple[NDArray[np.int64], ...]:
         """`place` of many: number of the sequence in the run, step and length of the sequence of each, (n,) each."""
@@ -113,6 +122,14 @@ class _Lane:
         ends = np.array([0, *self._ends], np.int64)
         ordinal = np.searchsorted(ends, numbers, side="right") - 1
         return ordinal, numbers - ends[ordinal], ends[ordinal + 1] - ends[ordinal]
+
+    def lengths(self, first: int, n: int) -> NDArray[np.int64]:
+        """Of the sequences from `first` on, (n,)."""
+        while len(self._ends) < first + n:
+            self._draw()
+        begin = self._ends[first - 1] if first else 0
+        ends = np.array([begin, *self._ends[first : first + n]], np.int64)
+        return ends[1:] - ends[:-1]
 
     def _draw(self) -> None:
         from squall.scenarios.plan.mix import draw_rows

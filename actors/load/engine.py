@@ -25,6 +25,7 @@ from squall.actors.load.recorder import NEVER, OUTCOME_CODE, Recorder
 from squall.actors.load.streams import Streams
 from squall.actors.messages.template import Template
 from squall.actors.net.loop import Loop
+from squall.actors.sequences.lane_turns import LaneTurns
 from squall.actors.sequences.turns import Turns
 from squall.models.payload import encode_id
 from squall.scenarios.plan.plan import Plan, kinds_of
@@ -105,7 +106,7 @@ class Engine:
         lease: Lease | None = None,
         streams: Streams | None = None,
         between: Between | None = None,
-        turns: Turns[Due] | None = None,
+        turns: Turns[Due] | LaneTurns[Due] | None = None,
     ) -> None:
         """With a `lane`, its pacing is `squall.actors.load.lane.lane_pacing`, and it chooses servers itself; else a
         `chooser` does, if any. Without a `lease` it may send for ever. With `streams` each request is answered response
@@ -239,7 +240,8 @@ class Engine:
         strays = self._lane.read(items)
         for flight in (Flight._make(values) for stray in strays for values in stray.flights):
             wire_id = encode_id(flight.token)
-            self._in_flight[flight.token] = (flight.sent_ns, self._lane.due_of(flight), "", wire_id)
+            due, detail = self._lane.due_of(flight), self._lane.detail_of(flight)
+            self._in_flight[flight.token] = (flight.sent_ns, due, detail, wire_id)
             self._readopted.add(flight.token)
         for stray in strays:
             stray.owner.take_back(stray)
@@ -285,22 +287,22 @@ class Engine:
             if pacing.next_ns > now_ns or now_ns >= lease.until_ns:
                 break
             due = pacing.take()
-            if self._turns is not None and not self._has_turn(due):
+            detail = self._turn_of(due, self._turns) if self._turns is not None else ""
+            if detail is None:
                 continue
             if cap is not None and len(self._in_flight) >= cap:
                 self._held.append((due, _HELD))
             else:
-                self._send(due, "")
+                self._send(due, detail)
         for client in self._clients:
             client.flush()
 
-    def _has_turn(self, due: Due) -> bool:
-        """Whether a request of a sequence is to be sent now; else it is held back, or recorded as never sent."""
-        assert self._turns is not None
-        turn, why = self._turns.comes(due.token, due)
+    def _turn_of(self, due: Due, turns: Turns[Due] | LaneTurns[Due]) -> str | None:
+        """The detail of a request of a sequence that is sent now; None: it is held back, or recorded as never sent."""
+        turn, why = turns.comes(due.token, due)
         if turn == "never":
             self._skip(due, why)
-        return turn == "now"
+        return why if turn == "now" else None
 
     def _skip(self, due: Due, why: str) -> None:
         self.counters.n_skipped += 1
@@ -328,7 +330,7 @@ class Engine:
 
     def _chosen(self, token: int, template: Template, chooser: Chooser) -> Template:
         """The request for the server that is chosen: of a sequence at its first request."""
-        if self._turns is None:
+        if not isinstance(self._turns, Turns):
             return chooser.sent(token, template)
         template = chooser.sent(token, template, self._turns.target_of(token))
         self._turns.takes(token, template.target)
@@ -398,7 +400,7 @@ class Engine:
         if self._held and not self._is_stopped and self._now() < self._lease.until_ns:
             self._send(*self._held.popleft())
 
-    def _pass_on(self, due: Due, is_ok: bool, turns: Turns[Due]) -> None:
+    def _pass_on(self, due: Due, is_ok: bool, turns: Turns[Due] | LaneTurns[Due]) -> None:
         """What the end of a request means for the others of its sequence."""
         key = turns.key_of(due.token)
         passed = turns.ended(due.token, is_ok)

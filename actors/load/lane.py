@@ -19,8 +19,10 @@ from squall.actors.messages.gzip_wire import Settling
 from squall.actors.messages.packed_templates import PackedTemplates
 from squall.actors.messages.template import Template, TemplateKey
 from squall.actors.net.loop import Loop
+from squall.actors.sequences.handed import HandedSequences
 from squall.scenarios.plan.closed import ClosedPlan
 from squall.scenarios.plan.plan import Plan
+from squall.scenarios.sequences import IN_TURN
 from squall.scenarios.shares.ranges import models_of
 
 try:
@@ -91,9 +93,10 @@ class Lane:
         n_targets: int = 1,
         choice: Choice = "planned",
         settling: Settling | None = None,
+        sequences: HandedSequences | None = None,
     ) -> None:
         """Where it is to choose, `templates` has each request for each of the targets, in the same order. `settling`:
-        what each has behind its id.
+        what each has behind its id; `sequences`: those that they are of.
 
         Raises OSError where the system gives no timer.
         """
@@ -104,6 +107,13 @@ class Lane:
         )  # fmt: skip
         if settling is not None:
             self.core.set_between(settling.base, b"".join(b"".join(digits) for digits in settling.table))
+        self.sequences = sequences
+        if sequences is not None:
+            rule, (texts, id_at, is_varint) = sequences.rule, sequences.places
+            held = recorder.code_of(IN_TURN)
+            self.core.set_sequences(
+                b"".join(texts), id_at, is_varint, rule.is_ordered, rule.is_cut_by_failure, held
+            )
         self._layouts: dict[int, int] = {}
         self._numbers: dict[int, int] = {}
         self.numbers: Callable[[Any, Any, Any], NDArray[np.int32]]
@@ -168,6 +178,16 @@ class Lane:
             flight.at_ns, flight.scheduled_ns, flight.token, flight.phase, self.templates[flight.template]
         )
 
+    def due_of_arrival(self, values: Sequence[int]) -> Due:
+        """Of what the core gave as instant due, scheduled, token, phase and number of the template."""
+        at_ns, scheduled_ns, token, phase, template = values
+        return Due(at_ns, scheduled_ns, token, phase, self.templates[template])
+
+    def detail_of(self, flight: Flight) -> str:
+        """Why it was sent late, where it was held back."""
+        is_held = self.sequences is not None and self.core.turn_of(flight.token)[1]
+        return IN_TURN if is_held else ""
+
 
 class _LanePacing:
     """What both loops share: the core keeps the arrivals; Python sends those for which no connection is free."""
@@ -186,11 +206,7 @@ class _LanePacing:
         return self._core.next_ns == NEVER_NS
 
     def take(self) -> Due:
-        at_ns, scheduled_ns, token, phase, template = self._core.take()
-        return Due(at_ns, scheduled_ns, token, phase, self._lane.templates[template])
-
-    def left_out(self, due: Due) -> None:
-        del due  # what goes through the lane is of no sequence, and sent
+        return self._lane.due_of_arrival(self._core.take())
 
 
 class LaneOpenLoop(_LanePacing):
@@ -201,7 +217,8 @@ class LaneOpenLoop(_LanePacing):
         self._plan = plan
         self._start_ns = 0
         self._templates = self._numbers(slice(None))
-        self._ceased: Due | None = None
+        self._sequences = lane.sequences.columns(plan.seq) if lane.sequences is not None else None
+        self._ceased: int | None = None  # the first row that is not sent any more
 
     def _numbers(self, rows: slice) -> NDArray[np.int32]:
         """Of the templates of these arrivals."""
@@ -217,8 +234,9 @@ class LaneOpenLoop(_LanePacing):
             np.ascontiguousarray(plan.seq, np.int64),
             np.ascontiguousarray(plan.phase, np.uint8),
             self._templates,
+            self._sequences,
         )
-        self._templates = self._templates[:0]  # the core has its own
+        self._templates, self._sequences = self._templates[:0], None  # the core has its own
 
     def n_due_by(self, at_ns: int) -> int:
         return int(np.searchsorted(self._plan.offset_ns, at_ns - self._start_ns, side="right"))
@@ -232,26 +250,27 @@ class LaneOpenLoop(_LanePacing):
         del at_ns  # the plan does not care
         self._core.landed(due.template.target)
 
+    def left_out(self, due: Due) -> None:
+        del due
+
     def cease(self, at_ns: int) -> bool:
-        if self._core.next_ns <= at_ns:
+        first = self._core.n_begun
+        if first < self.n_due_by(at_ns):
             return False
-        if not self.is_over:
-            self._ceased = self.take()
-            self._core.halt()
+        self._ceased = first
+        self._core.halt()
         return True
 
     def rest(self) -> Iterator[Due]:
         while not self.is_over:
             yield self.take()
         if self._ceased is not None:
-            yield from self._after(self._ceased)
+            yield from self._from(self._ceased)
 
-    def _after(self, first: Due) -> Iterator[Due]:
-        """`first` and all that follow it."""
-        yield first
+    def _from(self, first: int) -> Iterator[Due]:
+        """The arrivals from that row on."""
         plan, templates = self._plan, self._lane.templates
-        begin = int(np.searchsorted(plan.seq, first.token)) + 1
-        for start in range(begin, len(plan), _CHUNK_ROWS):
+        for start in range(first, len(plan), _CHUNK_ROWS):
             rows = slice(start, start + _CHUNK_ROWS)
             at_ns = (plan.offset_ns[rows] + self._start_ns).tolist()
             numbers, tokens = self._numbers(rows).tolist(), plan.seq[rows].tolist()
@@ -273,8 +292,14 @@ class LaneClosedLoop(_LanePacing):
 
     def begin(self, start_ns: int) -> None:
         self._start_ns = start_ns
-        users = np.ascontiguousarray(self._plan.users, np.int64)
-        self._core.begin_closed(start_ns, users, self._plan.n_users, self._enter, self._refill)
+        users, sequences = np.ascontiguousarray(self._plan.users, np.int64), self._lane.sequences
+        assert sequences is None or sequences.rule.n_lanes == self._plan.n_users, (
+            "each user has one at a time"
+        )
+        self._core.begin_closed(
+            start_ns, users, self._plan.n_users, self._enter, self._refill,
+            None if sequences is None else (sequences.sequences.first_id, self._lengths),
+        )  # fmt: skip
 
     def n_due_by(self, at_ns: int) -> int:
         return self._core.n_due_by(at_ns)
@@ -286,6 +311,9 @@ class LaneClosedLoop(_LanePacing):
     def ended(self, due: Due, at_ns: int) -> None:
         self._core.landed(due.template.target)
         self._core.ended(self.user_of(due.token), at_ns)
+
+    def left_out(self, due: Due) -> None:
+        self._core.left_out(self.user_of(due.token), due.at_ns)
 
     def cease(self, at_ns: int) -> bool:
         """Not of users: how many requests they would have sent is not known."""
@@ -305,6 +333,10 @@ class LaneClosedLoop(_LanePacing):
         phase, send_ns = begin
         self._chunks[index] = self._plan.step_chunks(number, phase)
         return send_ns, phase, self._start_ns + self._plan.spans[phase].end_ns
+
+    def _lengths(self, index: int, first: int) -> bytes:
+        assert self._lane.sequences is not None
+        return self._lane.sequences.lengths(int(self._plan.users[index]), first)
 
     def _refill(self, index: int) -> tuple[bytes, bytes]:
         think_ns, rows, variants = next(self._chunks[index])

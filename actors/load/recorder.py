@@ -97,7 +97,7 @@ class Recorder:
         `target` the number of its server, `unchosen` where it has none; `kind` that of its model."""
         code = self._detail_code.get(detail)
         if code is None:
-            code = self._new_detail(detail)
+            code = self.code_of(detail)
         _PACK.pack_into(
             self._buffer, self._n_rows * ROW_BYTES, request_id, scheduled_ns, sent_ns, first_ns, done_ns,
             response_bytes, rows, request_bytes, phase, outcome, code, target, kind,
@@ -137,7 +137,10 @@ class Recorder:
         self._spill_file.close()
         return self._kept
 
-    def _new_detail(self, detail: str) -> int:
+    def code_of(self, detail: str) -> int:
+        """What stands for it in a record."""
+        if detail in self._detail_code:
+            return self._detail_code[detail]
         if len(self._details) >= _LARGEST_DETAIL_COUNT:
             detail = _MANY_DETAILS
             if detail in self._detail_code:

@@ -41,13 +41,15 @@ from squall.actors.load.targets import (
 )
 from squall.actors.messages.gzip_wire import SettlingBytes, settling_of
 from squall.actors.messages.packed_templates import PackedTemplates
-from squall.actors.messages.sequence_wire import SequenceBytes, n_bytes_of
+from squall.actors.messages.sequence_wire import SequenceBytes, n_bytes_of, places_of
 from squall.actors.messages.template import Template, TemplateKey
 from squall.actors.messages.value_check import Check, StreamCheck, Tally, ValueCheck, ValueRule
 from squall.actors.net.loop import Loop
 from squall.actors.net.stream import allow_many_files, words
 from squall.actors.process.priority import Priority, Scheduling
 from squall.actors.process.sweep import share
+from squall.actors.sequences.handed import HandedSequences
+from squall.actors.sequences.lane_turns import LaneTurns
 from squall.actors.sequences.turns import Turns
 from squall.actors.spill import SpillFile
 from squall.models.made import Made, make_inputs
@@ -180,7 +182,7 @@ def why_no_lane(settings: WorkerSettings, templates: Iterable[Template]) -> str:
         "the settings leave it out": not settings.lane,
         "it speaks no TLS": any(target.tls is not None for target in settings.targets),
         "it knows no max_in_flight": settings.rules.max_in_flight is not None,
-        "requests say which sequence they are of": settings.sequences is not None,
+        "sequences keep their connections": settings.sequences is not None and settings.sequences.is_pinned,
         "responses come one by one": settings.streams is not None,
         "more than every eighth reply is compared in its values": any(
             0 < one.check_every < LEAST_CHECK_EVERY for one in templates
@@ -206,11 +208,12 @@ class LoadWorker:
         self._recorder: Recorder | None = None
         self._streams: Streams | None = None
         self._between: Between | None = None
-        self._turns: Turns[Due] | None = None
+        self._turns: Turns[Due] | LaneTurns[Due] | None = None
+        self._sequences: Sequences | None = None
         n_between = 0
         if settings.sequences is not None:
             protocol, parameters = settings.protocol, settings.options.parameters
-            sequences = Sequences(settings.sequences)
+            self._sequences = sequences = Sequences(settings.sequences)
             self._between = SequenceBytes(sequences, protocol, parameters)
             self._turns = Turns(sequences, settings.sequences)
             n_between = n_bytes_of(protocol, parameters)
@@ -262,6 +265,8 @@ class LoadWorker:
         try:
             self._lane = lane = self._make_lane(loop, templates)
             pacing = lane_pacing(plan, lane) if lane is not None else plain_pacing(plan, templates)
+            if lane is not None and lane.sequences is not None:
+                self._turns = LaneTurns(lane.core, lane.due_of_arrival)
             chooser = None
             if settings.choice != "planned" and lane is None:
                 chooser = Chooser(settings.choice, len(settings.targets), templates)
@@ -365,9 +370,18 @@ class LoadWorker:
         assert self._recorder is not None
         try:
             settling = settling_of(settings.protocol) if settings.options.is_gzip else None
-            return Lane(loop, self._recorder, templates, len(settings.targets), settings.choice, settling)
+            n_targets, sequences = len(settings.targets), self._handed()
+            return Lane(loop, self._recorder, templates, n_targets, settings.choice, settling, sequences)
         except OSError as error:
             raise ClusterError(f"worker {settings.worker}: no timer: {words(error)}") from error
+
+    def _handed(self) -> HandedSequences | None:
+        """What a lane must know of sequences."""
+        settings = self._settings
+        if self._sequences is None or settings.sequences is None:
+            return None
+        places = places_of(settings.protocol, settings.options.parameters)
+        return HandedSequences(self._sequences, settings.sequences, places)
 
     def _connect(self, number: int, target: TargetSettings, loop: Loop, engine: Engine) -> None:
         """Makes the client of one server, and its connections."""

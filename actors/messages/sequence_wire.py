@@ -8,8 +8,10 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from functools import partial
+from typing import NamedTuple
 
 from squall.actors.messages.grpc_wire import parameters_field
+from squall.actors.net import protobuf
 from squall.models.payload import Parameter
 from squall.scenarios.sequences import LEAST_ID, Place, Sequences
 
@@ -45,6 +47,24 @@ class SequenceBytes:
 
     def __call__(self, request_id: int) -> bytes:
         return self._encode(self._sequences.place(request_id))
+
+
+class Places(NamedTuple):
+    """What stands behind the id of a request in the middle of a sequence, its first, its last and one that is both; the
+    sequence's own id stands at `id_at` in each, in decimal, or over gRPC as a varint."""
+
+    texts: tuple[bytes, ...]
+    id_at: int
+    is_varint: bool
+
+
+def places_of(protocol: str, parameters: Mapping[str, Parameter]) -> Places:
+    """For any sequence: the ids have room, and are to be written."""
+    encode, is_varint = _encoder(protocol, parameters), protocol == "grpc"
+    marks = ((False, False), (True, False), (False, True), (True, True))
+    texts = tuple(encode(Place(LEAST_ID, 0, *of_one)) for of_one in marks)
+    id_at = texts[0].index(protobuf.varint(LEAST_ID) if is_varint else b"%d" % LEAST_ID)
+    return Places(texts, id_at, is_varint)
 
 
 def n_bytes_of(protocol: str, parameters: Mapping[str, Parameter]) -> int:

@@ -9,8 +9,9 @@ PyObject *failed(void) {
 }
 
 const char begin_open_doc[] =
-    "begin_open(start_ns, offsets, tokens, phases, templates)\n\nThe arrivals: contiguous arrays "
-    "int64, int64, uint8, int32.";
+    "begin_open(start_ns, offsets, tokens, phases, templates, sequences=None)\n\nThe arrivals: contiguous arrays "
+    "int64, int64, uint8, int32. `sequences`: ids and cuts of all, int64 and uint8; sequence and marks of each arrival, int32 "
+    "and uint8: 1 is the first, 2 the last.";
 /* 0 with a ValueError where the arrivals of the lent columns cannot all be sent. */
 static int are_arrivals(const Lane *lane, int64_t start_ns, const int32_t *kinds) {
   const int64_t *offsets = lane->offsets.buf, *tokens = lane->tokens.buf;
@@ -48,8 +49,8 @@ static int may_begin(const Lane *lane, long long start_ns) {
 
 PyObject *Lane_begin_open(Lane *lane, PyObject *args) {
   long long start_ns;
-  PyObject *offsets, *tokens, *phases, *templates;
-  if (!PyArg_ParseTuple(args, "LOOOO", &start_ns, &offsets, &tokens, &phases, &templates)) return NULL;
+  PyObject *offsets, *tokens, *phases, *templates, *sequences = Py_None;
+  if (!PyArg_ParseTuple(args, "LOOOO|O", &start_ns, &offsets, &tokens, &phases, &templates, &sequences)) return NULL;
   if (!may_begin(lane, start_ns)) return NULL;
   Py_buffer kinds = {0};
   int is_sound = lent_column("offsets", offsets, &lane->offsets, 8, "lq") &&
@@ -61,7 +62,7 @@ PyObject *Lane_begin_open(Lane *lane, PyObject *args) {
     PyErr_SetString(PyExc_ValueError, "the columns of a plan differ in length");
     is_sound = 0;
   }
-  if (is_sound && are_arrivals(lane, start_ns, kinds.buf)) {
+  if (is_sound && are_arrivals(lane, start_ns, kinds.buf) && begin_places(lane, sequences, n)) {
     lane->kinds = grown(NULL, kinds.len);
     memcpy(lane->kinds, kinds.buf, kinds.len);
     lane->start_ns = start_ns;
@@ -74,8 +75,10 @@ PyObject *Lane_begin_open(Lane *lane, PyObject *args) {
 }
 
 const char begin_closed_doc[] =
-    "begin_closed(start_ns, numbers, n_all_users, enter, refill)\n\nThe users. enter(index, first_phase, free_ns) "
-    "-> (send_ns, phase, end_ns) or None; refill(index) -> (int64 think times, int32 templates), at most 64.";
+    "begin_closed(start_ns, numbers, n_all_users, enter, refill, sequences=None)\n\nThe users. enter(index, first_phase, free_ns) "
+    "-> (send_ns, phase, end_ns) or None; refill(index) -> (int64 think times, int32 templates), at most 64. `sequences`: the "
+    "id of the first of all, and lengths(index, first) -> int32 lengths of that user's sequences from number `first` on, at "
+    "most 64.";
 /* 0 with a ValueError where the numbers are not in order, or not those of users. */
 static int are_users(const int64_t *numbers, Py_ssize_t n, int64_t n_all) {
   for (Py_ssize_t i = 0; i < n; i++)
@@ -90,12 +93,12 @@ static int are_users(const int64_t *numbers, Py_ssize_t n, int64_t n_all) {
 PyObject *Lane_begin_closed(Lane *lane, PyObject *args) {
   long long start_ns, n_all;
   Py_buffer numbers;
-  PyObject *column, *enter, *refill;
-  if (!PyArg_ParseTuple(args, "LOLOO", &start_ns, &column, &n_all, &enter, &refill)) return NULL;
+  PyObject *column, *enter, *refill, *sequences = Py_None;
+  if (!PyArg_ParseTuple(args, "LOLOO|O", &start_ns, &column, &n_all, &enter, &refill, &sequences)) return NULL;
   if (!may_begin(lane, start_ns) || !is_within("users of all workers", n_all, 0, INT32_MAX) ||
       !is_function("enter", enter) || !is_function("refill", refill) || !lent_column("users", column, &numbers, 8, "lq"))
     return NULL;
-  if (!are_users(numbers.buf, numbers.len / 8, n_all)) {
+  if (!are_users(numbers.buf, numbers.len / 8, n_all) || !begin_courses(lane, sequences, numbers.len / 8)) {
     PyBuffer_Release(&numbers);
     return NULL;
   }

@@ -2,14 +2,19 @@
 
 #include "lane.h"
 
-void put_between(const Lane *lane, const Request *request, char *out) {
+/* Into `lane->own`. */
+void put_between(const Lane *lane, const Request *request) {
+  if (lane->places) {
+    put_place(lane, request);
+    return;
+  }
   uint64_t words[BETWEEN_WORDS];
   memcpy(words, lane->between, sizeof words);
   for (int i = 0; i < ID_DIGITS; i++) {
     const uint64_t *flips = lane->flips[i][request->id[i] - '0'];
     for (int j = 0; j < BETWEEN_WORDS; j++) words[j] ^= flips[j];
   }
-  memcpy(out, words, lane->n_between);
+  memcpy(lane->own, words, lane->n_between);
 }
 
 const char set_between_doc[] =
@@ -20,7 +25,7 @@ PyObject *Lane_set_between(Lane *lane, PyObject *args) {
   Py_ssize_t n, n_flips;
   if (!PyArg_ParseTuple(args, "y#y#", &base, &n, &flips, &n_flips)) return NULL;
   if (!may_enter(lane) || !is_within("bytes behind an id", n, 1, MOST_BETWEEN)) return NULL;
-  if (n_flips != n * ID_DIGITS * 10 || lane->n_templates || lane->flips) {
+  if (n_flips != n * ID_DIGITS * 10 || lane->n_templates || lane->own) {
     PyErr_SetString(PyExc_ValueError, "120 flips of that length are given once, before the first template");
     return NULL;
   }
@@ -30,5 +35,6 @@ PyObject *Lane_set_between(Lane *lane, PyObject *args) {
     for (int digit = 0; digit < 10; digit++, flips += n) memcpy(lane->flips[i][digit], flips, n);
   memcpy(lane->between, base, n);
   lane->n_between = (int)n;
+  lane->own = grown(NULL, n);
   Py_RETURN_NONE;
 }

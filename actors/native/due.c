@@ -88,7 +88,7 @@ void enter_phase(Lane *lane, int32_t index, int first_phase, int64_t free_ns) { 
       user->phase = phase;
       user->end_ns = end_ns;
       draw_steps(lane, index);
-      if (!lane->has_failed) push_turn(lane, send_ns, index);
+      if (!lane->has_failed && ready_course(lane, index)) push_turn(lane, send_ns, index);
     } else {
       lane->has_failed = 1;
     }
@@ -108,7 +108,11 @@ void user_ended(Lane *lane, int32_t index, int64_t at_ns) {
   }
   int64_t send_ns = at_ns + user->think_ns[user->at];
   if (send_ns < user->end_ns) {
-    push_turn(lane, send_ns, index);
+    int is_asked = is_without_lengths(lane, index);
+    if (is_asked) enter_python(lane);
+    int is_ready = ready_course(lane, index);
+    if (is_asked) leave_python(lane);
+    if (is_ready) push_turn(lane, send_ns, index);
   } else {
     enter_python(lane);
     enter_phase(lane, index, user->phase + 1, at_ns);
@@ -116,9 +120,22 @@ void user_ended(Lane *lane, int32_t index, int64_t at_ns) {
   }
 }
 
+/* What was taken of the user is never sent: its next request is due in its place, and is the same but for its id. */
+void user_again(Lane *lane, int32_t index, int64_t at_ns) {
+  lane->users[index].at--;
+  if (ready_course(lane, index)) push_turn(lane, at_ns, index);
+}
+
+/* Index of the plan's arrival that is next: what was held back and has its turn goes before what is due. */
+static int64_t next_arrival(const Lane *lane) {
+  int64_t released = released_arrival(lane);
+  return released >= 0 ? released : lane->next;
+}
+
 int64_t next_due(const Lane *lane) {
   if (lane->users) return lane->n_heap ? lane->heap[0].at_ns : NEVER_NS;
-  return lane->next < lane->n_planned ? lane->start_ns + ((int64_t *)lane->offsets.buf)[lane->next] : NEVER_NS;
+  int64_t index = next_arrival(lane);
+  return index < lane->n_planned ? lane->start_ns + ((int64_t *)lane->offsets.buf)[index] : NEVER_NS;
 }
 
 /* Whether it may send at that instant: one load without a lock, for a thread of Python's moves it meanwhile. */
@@ -131,9 +148,12 @@ static int64_t token_of(const Lane *lane, const User *user) {
 /* The template of the arrival that is next, for the server that it goes to; call only where one is left. */
 int32_t next_template(const Lane *lane) {
   const User *user = lane->users ? &lane->users[lane->heap[0].user] : NULL;
-  int32_t number = user ? user->template[user->at] : lane->kinds[lane->next];
+  int64_t index = next_arrival(lane);
+  int32_t number = user ? user->template[user->at] : lane->kinds[index];
   if (lane->rule == PLANNED) return number;
-  return chosen(lane, number, user ? token_of(lane, user) : ((int64_t *)lane->tokens.buf)[lane->next]);
+  int target = kept_target(lane);
+  if (target >= 0) return number + target * lane->n_kinds;
+  return chosen(lane, number, user ? token_of(lane, user) : ((int64_t *)lane->tokens.buf)[index]);
 }
 
 /* Takes the arrival that is next; `template` is what `next_template` said. */
@@ -154,8 +174,11 @@ void take_due(Lane *lane, Request *request, int32_t template) {
     request->phase = (uint8_t)user->phase;
     request->user = turn.user;
     user->place = WITH_PYTHON;
+    if (lane->sequences) take_place(lane, request, -1, turn.user, lane->last_target);
   } else {
-    int64_t index = lane->next++;
+    int64_t index = next_arrival(lane);
+    if (index == lane->next) lane->next++;
+    if (lane->sequences) take_place(lane, request, index, 0, lane->last_target);
     request->at_ns = request->scheduled_ns = lane->start_ns + ((int64_t *)lane->offsets.buf)[index];
     request->token = ((int64_t *)lane->tokens.buf)[index];
     request->phase = ((uint8_t *)lane->phases.buf)[index];

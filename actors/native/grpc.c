@@ -110,11 +110,10 @@ void send_grpc(Lane *lane, Conn *conn, int32_t number) {
   frame_head(head, conn->block.n, HEADERS, END_HEADERS, request->stream);
   put(conn, head, FRAME_HEAD);
   put(conn, conn->block.data, conn->block.n);
-  char between[MOST_BETWEEN];
-  if (lane->n_between) put_between(lane, request, between);
+  if (lane->n_between) put_between(lane, request);
   const struct iovec parts[] = {{template->head.data, template->head.n},
                                 {request->id, ID_DIGITS},
-                                {between, lane->n_between},
+                                {lane->own, lane->n_between},
                                 {template->tail.data, template->tail.n}};
   put_message(conn, parts, 4, n_bytes, request->stream);
   request->next = conn->unstamped;
@@ -200,6 +199,7 @@ static int on_frame(Lane *lane, Conn *conn, const char *frame, Py_ssize_t n, int
   if (kind == HEADERS && flags == (END_HEADERS | END_STREAM) && request->has_head &&
       request->n_got == layout->n_reply && is_known(&conn->trailers, payload, n)) {
     record(lane, request, at_ns, request->n_got);
+    if (lane->sequences) pass_turn(lane, request->sequence);
     int32_t user = request->user;
     drop_stream(lane, conn, request);
     end_flight(lane, request);

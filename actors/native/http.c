@@ -10,12 +10,11 @@ void send_http(Lane *lane, Conn *conn, int32_t number) {
   conn->request = request;
   conn->n_head = 0;
   conn->rx.n = 0;
-  char between[MOST_BETWEEN];
   struct iovec parts[] = {{template->head.data, template->head.n},
                           {request->id, ID_DIGITS},
-                          {between, lane->n_between},
+                          {lane->own, lane->n_between},
                           {template->tail.data, template->tail.n}};
-  if (lane->n_between) put_between(lane, request, between);
+  if (lane->n_between) put_between(lane, request);
   request->sent_ns = now_ns();
   note_lag(lane, request, request->sent_ns);
   write_parts(lane, conn, parts, 4);
@@ -91,6 +90,7 @@ void on_http(Lane *lane, Conn *conn) {
     record(lane, request, at_ns, conn->n_body);
     conn->request = NULL;
     conn->rx.n = 0;
+    if (lane->sequences) pass_turn(lane, request->sequence);
     int32_t user = request->user;
     end_flight(lane, request);
     if (lane->users) user_ended(lane, user, at_ns);

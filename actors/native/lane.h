@@ -41,6 +41,8 @@
 #define BETWEEN_WORDS 5
 #define MOST_BETWEEN (BETWEEN_WORDS * 8)
 #define LARGEST_TOKEN 999999999999LL
+#define LEAST_ID 1000000000000000000LL /* as in squall.scenarios.sequences: ids have 19 digits, 9 bytes in protobuf */
+#define LARGEST_ID INT64_MAX
 #define SCRATCH_BYTES 65536
 #define MOST_EVENTS 256
 #define WRITES_PER_EVENT 4 /* as in squall.actors.load.engine */
@@ -55,6 +57,7 @@
 #define LARGEST_REPLY ((1LL << 31) - 1)
 #define LARGEST_BLOCK 16384 /* the frame that any peer takes */
 #define MOST_STEPS 64
+#define MOST_LENGTHS 64
 #define MOST_OTHERS (1LL << 30)
 #define MOST_STREAMS ((1LL << 32) - 1)
 enum { HTTP, GRPC };
@@ -107,6 +110,10 @@ typedef struct Request {
   uint32_t stream;
   int fd;
   uint8_t phase, has_head;
+  int64_t correlation_id; /* its place, where it is of a sequence */
+  int32_t sequence;
+  uint16_t detail;
+  uint8_t marks;
   char id[ID_DIGITS];
   struct Request *older, *newer; /* all in flight, by their sends */
   struct Request *next;          /* of one connection, not yet written; or free */
@@ -163,6 +170,19 @@ typedef struct {
   int32_t template[MOST_STEPS];
 } User;
 
+typedef struct { /* of a user: requests left of its sequence, and lengths drawn of those after it */
+  int64_t n_begun;
+  int32_t left, lengths[MOST_LENGTHS];
+  int n_lengths, at, is_first;
+} Course;
+
+typedef struct { /* arrivals of it by index, -1: none; `next` is released after it */
+  int64_t correlation_id, waiting, released;
+  int32_t next, n_out; /* n_out: its requests that have their turn and have not ended */
+  int16_t target;      /* -1: none was chosen yet */
+  uint8_t cut;
+} Sequence;
+
 typedef struct {
   int64_t at_ns;
   int32_t user;
@@ -176,7 +196,8 @@ typedef struct {
   /* what is sent */
   Template *templates;
   int n_templates;
-  int n_between; /* bytes that each request has behind its id */
+  int n_between; /* bytes that each request has behind its id; `own`: room for them */
+  char *own;
   uint64_t between[BETWEEN_WORDS], (*flips)[10][BETWEEN_WORDS]; /* with the id 0; and what a digit flips of it */
   Packed *packed;
   int n_packed;
@@ -190,6 +211,17 @@ typedef struct {
   Turn *heap;
   int64_t n_heap;
   PyObject *enter, *refill;
+  char *places; /* sequences: what stands behind the id, four texts; NULL: requests are of none */
+  int place_id_at, is_varint, is_ordered, is_cut_by_failure;
+  uint16_t held_code;
+  Sequence *sequences; /* of the plan, or the one of each user */
+  int64_t n_sequences, n_waiting;
+  int32_t *sequence_of, first_released, last_released;
+  int64_t *following; /* the next arrival of the same sequence, -1: none */
+  uint8_t *marks;
+  Course *courses;
+  int64_t first_id;
+  PyObject *lengths;
   /* where it goes */
   Conn **conns;
   int n_conns, kind; /* of its connections; -1 before the first */
@@ -242,13 +274,29 @@ int can_be_due(const Lane *lane, int64_t number);
 int has_begun(const Lane *lane);
 void enter_phase(Lane *lane, int32_t index, int first_phase, int64_t free_ns);
 void user_ended(Lane *lane, int32_t index, int64_t at_ns);
+void user_again(Lane *lane, int32_t index, int64_t at_ns);
 int64_t next_due(const Lane *lane);
 int is_leased(const Lane *lane, int64_t at_ns);
 int32_t next_template(const Lane *lane);
 void take_due(Lane *lane, Request *request, int32_t template);
 
 /* between.c */
-void put_between(const Lane *lane, const Request *request, char *out);
+void put_between(const Lane *lane, const Request *request);
+
+/* sequences.c */
+void put_place(const Lane *lane, const Request *request);
+int begin_places(Lane *lane, PyObject *columns, Py_ssize_t n);
+int begin_courses(Lane *lane, PyObject *told, int64_t n_users);
+int is_without_lengths(const Lane *lane, int32_t index);
+int ready_course(Lane *lane, int32_t index);
+int is_held_back(Lane *lane);
+int kept_target(const Lane *lane);
+int64_t released_arrival(const Lane *lane);
+void take_place(Lane *lane, Request *request, int64_t arrival, int32_t user, int target);
+void pass_turn(Lane *lane, int32_t number);
+int is_placed(const Lane *lane, int64_t token);
+void find_place(const Lane *lane, Request *request);
+void free_sequences(Lane *lane);
 
 /* flight.c */
 void begin_flight(Lane *lane, Request *request, int fd);
@@ -295,6 +343,13 @@ int follow(Lane *lane, int64_t until_ns, struct epoll_event *foreign);
 
 /* between.c */
 ENTRY(set_between);
+
+/* sequences.c */
+ENTRY(set_sequences);
+ENTRY(turn_of);
+ENTRY(passed);
+ENTRY(held_back);
+ENTRY(left_out);
 
 /* templates.c */
 void free_templates(Lane *lane);

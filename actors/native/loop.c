@@ -44,6 +44,7 @@ static void send_due(Lane *lane) {
   int n_writes = 0;
   for (int i = 0; i < SENDS_TOGETHER && n_bytes < BYTES_TOGETHER; i++) {
     if (lane->is_stuck || lane->has_failed || next_due(lane) > at_ns || !is_leased(lane, at_ns)) return;
+    if (is_held_back(lane)) continue;
     int32_t number = next_template(lane);
     const Template *template = &lane->templates[number];
     Pool *pool = &lane->pools[template->target];

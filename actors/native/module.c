@@ -82,12 +82,14 @@ static PyObject *Lane_close(Lane *lane, PyObject *unused) {
     }
   for (int i = 0; i < lane->n_pools; i++) lane->pools[i].n_ready = 0;
   lane->n_strays = lane->n_dirty = 0;
+  lane->n_sequences = lane->n_waiting = 0;
   lane->n_heap = lane->n_planned = lane->next = lane->n_records = lane->n_record_room = 0;
   release_plan(lane);
   if (lane->records.obj) PyBuffer_Release(&lane->records);
   Py_CLEAR(lane->buffer);
   Py_CLEAR(lane->enter);
   Py_CLEAR(lane->refill);
+  Py_CLEAR(lane->lengths);
   Py_CLEAR(lane->swap);
   if (lane->timer_fd >= 0) close(lane->timer_fd);
   lane->timer_fd = -1;
@@ -124,6 +126,16 @@ static PyObject *get_stuck_ns(Lane *lane, void *unused) {
 static PyObject *get_next_ns(Lane *lane, void *unused) {
   (void)unused;
   return PyLong_FromLongLong(next_due(lane));
+}
+
+static PyObject *get_begun(Lane *lane, void *unused) {
+  (void)unused;
+  return PyLong_FromLongLong(lane->next);
+}
+
+static PyObject *get_waiting(Lane *lane, void *unused) {
+  (void)unused;
+  return PyLong_FromLongLong(lane->n_waiting);
 }
 
 static PyObject *get_in_flight(Lane *lane, void *unused) {
@@ -181,6 +193,7 @@ static void Lane_dealloc(Lane *lane) {
   Py_XDECREF(Lane_close(lane, NULL));
   free_templates(lane);
   free(lane->flips);
+  free_sequences(lane);
   for (int i = 0; i < lane->n_pools; i++) {
     for (int j = 0; j < MOST_HEADS; j++) free(lane->pools[i].heads[j].bytes.data);
     free(lane->pools[i].ready);
@@ -216,6 +229,11 @@ static PyMethodDef lane_methods[] = {
     METHOD(park_grpc, METH_VARARGS, park_grpc_doc),
     METHOD(add_template, METH_VARARGS, add_template_doc),
     METHOD(set_between, METH_VARARGS, set_between_doc),
+    METHOD(set_sequences, METH_VARARGS, set_sequences_doc),
+    METHOD(turn_of, METH_O, turn_of_doc),
+    METHOD(passed, METH_VARARGS, passed_doc),
+    METHOD(held_back, METH_NOARGS, held_back_doc),
+    METHOD(left_out, METH_VARARGS, left_out_doc),
     METHOD(add_templates, METH_VARARGS, add_templates_doc),
     METHOD(know_layout, METH_VARARGS, know_layout_doc),
     METHOD(choose_by, METH_VARARGS, choose_by_doc),
@@ -241,6 +259,8 @@ static PyMethodDef lane_methods[] = {
 static PyGetSetDef lane_attributes[] = {
     {"stuck_ns", (getter)get_stuck_ns, NULL, "When the arrival is due for which no connection is free.", NULL},
     {"next_ns", (getter)get_next_ns, NULL, "When the next arrival is due.", NULL},
+    {"n_begun", (getter)get_begun, NULL, "Arrivals of the plan that were taken or held back.", NULL},
+    {"n_waiting", (getter)get_waiting, NULL, "Arrivals that are held back for the one before in their sequence.", NULL},
     {"n_in_flight", (getter)get_in_flight, NULL, "Requests of the lane that have not ended.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };

@@ -244,9 +244,14 @@ PyObject *Lane_lend(Lane *lane, PyObject *args) {
       !is_within("has_head", has_head, 0, 1) ||
       !is_within("the instant of its head", first_ns, has_head ? 0 : -1, LATEST_NS))
     return NULL;
+  if (!is_placed(lane, token)) {
+    PyErr_Format(PyExc_ValueError, "request %lld is of no sequence here", token);
+    return NULL;
+  }
   Request *request = new_request(lane);
   request->token = token;
   request->user = user;
+  find_place(lane, request);
   begin_flight(lane, request, fd);
   lane->n_sent--; /* Python has counted it */
   request->stream = (uint32_t)stream;

@@ -53,7 +53,7 @@ void record(Lane *lane, const Request *request, int64_t done_ns, int64_t n_bytes
   const Template *template = &lane->templates[request->template];
   Record *row = (Record *)lane->records.buf + lane->n_records++;
   *row = (Record){request->token, request->scheduled_ns, request->sent_ns,   request->first_ns, done_ns, n_bytes,
-                  template->rows, template->n_bytes,     request->phase,     lane->ok_code,     0,
+                  template->rows, template->n_bytes,     request->phase,     lane->ok_code,     request->detail,
                   (uint8_t)template->target, (uint8_t)template->kind};
   int64_t begun_ns = request->scheduled_ns >= 0 ? request->scheduled_ns : request->sent_ns;
   if (lane->n_recent < MOST_RECENT) lane->recent[lane->n_recent++] = done_ns - begun_ns;

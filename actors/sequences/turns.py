@@ -15,8 +15,8 @@ from squall.scenarios.sequences import CUT, Place, SequenceRule, Sequences
 
 One = TypeVar("One")
 Turn = Literal["now", "later", "never"]
-_FAILED = f"{CUT}: an earlier request of it failed"
-_LOST = f"{CUT}: its earlier requests were a lost worker's"
+FAILED = f"{CUT}: an earlier request of it failed"
+LOST = f"{CUT}: its earlier requests were a lost worker's"
 
 
 @dataclass
@@ -78,7 +78,7 @@ class Turns(Generic[One]):
         never: tuple[One, ...] = ()
         following: One | None = None
         if not is_ok and self._rule.is_cut_by_failure:
-            sequence.cut = _FAILED
+            sequence.cut = FAILED
             never = tuple(sequence.waiting)
             sequence.waiting.clear()
             self.n_waiting -= len(never)
@@ -115,7 +115,7 @@ class Turns(Generic[One]):
         if sequence is None:
             sequence = self._sequences[place.correlation_id] = _Sequence()
             if not place.is_start and self._rule.is_cut_by_failure:
-                sequence.cut = _LOST
+                sequence.cut = LOST
         return sequence
 
     def _forget(self, place: Place, sequence: _Sequence[One]) -> None:

@@ -1,12 +1,13 @@
-"""What a request of another kind costs the client: text, large tensors, sizes that vary, streams.
+"""What a request of another kind costs the client: text, large tensors, sizes that vary, sequences, streams.
 
     python -m tests.bench.request_kinds [SECONDS]
 
 prints one JSON object. `null`: kinds that differ in their inputs alone, to the null Triton, which looks at none.
-`triton`: a real Triton with a model that answers two numbers, and the same model decoupled: one response, then the end
-of the stream. Kinds are sent in turn by 64 users in a closed loop, three rounds after one that is thrown away, HTTP and
-gRPC, with figures as in `tests.bench.engine`, all as ordinary processes. `over_dense`: a kind's median over that of the
-first, 4 payloads of 64 FP32, to the same server.
+`triton`: a real Triton with a model that answers two numbers, with a sequence batcher where requests are of sequences,
+and decoupled for streams: one response, then the end of the stream. Sequences go through the lane, and all in Python
+beside it. Kinds are sent in turn by 64 users in a closed loop, three rounds after one that is thrown away, HTTP and
+gRPC, with figures as in `tests.bench.engine`, all as ordinary processes. `over_dense`: a kind's median over that of
+the first, 4 payloads of 64 FP32, to the same server.
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ from squall.actors.load.lane import IS_BUILT
 from squall.actors.load.streams import StreamRule
 from squall.models.spec import TensorSpec
 from squall.scenarios.config.clients.inputs import InputConfig
+from squall.scenarios.config.clients.rows import ConstantRows
 from squall.scenarios.config.models.model import ModelConfig
+from squall.scenarios.sequences import SequenceRule
 from tests.bench.engine import closed
 from tests.bench.h2load import null_triton
 from tests.bench.target import Target, serving
@@ -60,15 +63,18 @@ name: "answerer"
 backend: "python"
 max_batch_size: 8
 model_transaction_policy {{ decoupled: {decoupled} }}
+{batcher}
 input [ {{ name: "INPUT", data_type: TYPE_FP32, dims: [ 64 ] }} ]
 output [ {{ name: "OUTPUT", data_type: TYPE_FP32, dims: [ 2 ] }} ]
 instance_group [ {{ kind: KIND_CPU, count: 1 }} ]
 """
+_BATCHER = "sequence_batching { oldest { max_candidate_sequences: 256 } }"
 
 
 @dataclass(frozen=True)
 class Kind:
-    """What is sent: the input's datatype and dims, how it is made, how many payloads; in streams or not."""
+    """What is sent: the input's datatype and dims, how it is made, how many payloads; in streams or not; of
+    sequences of so many requests, 0: of none; through the lane where that can be."""
 
     name: str
     datatype: str = "FP32"
@@ -76,6 +82,17 @@ class Kind:
     n_variants: int = 4
     made: Mapping[str, InputConfig] = field(default_factory=dict)
     streams: StreamRule | None = None
+    length: int = 0
+    has_lane: bool = IS_BUILT
+
+    def sequences(self, n_users: int) -> SequenceRule | None:
+        """Those of the users."""
+        return SequenceRule(n_users, ConstantRows(value=self.length), 1, "r") if self.length else None
+
+    @property
+    def needs(self) -> tuple[bool, bool]:
+        """Whether its model is decoupled, and has a sequence batcher."""
+        return self.streams is not None, self.length > 0
 
     def of(self, target: Target) -> Target:
         """The server, whose model takes that."""
@@ -91,22 +108,30 @@ def _inputs(**how: Any) -> dict[str, InputConfig]:
     return {"INPUT": InputConfig.model_validate(how)}
 
 
+SEQUENCES = (
+    Kind("sequences of 16 requests", length=16),
+    Kind("sequences of 16 requests, all in Python", length=16, has_lane=False),
+)
 INPUTS = (
     Kind("dense, 4 payloads"),
+    *SEQUENCES,
     Kind("dense, 1,000 payloads", n_variants=1_000),
     Kind("text of 1 to 512 bytes, 1,000 payloads", "BYTES", (1,), 1_000, _inputs(length=_uniform(1, 512))),
     Kind("1 to 128 elements, 1,000 payloads", "FP32", (-1,), 1_000, _inputs(sizes=_uniform(1, 128))),
     Kind("1 MiB, 4 payloads", dims=(_MIB // 4,)),
 )
-STREAMS = (Kind("dense, 4 payloads"), Kind("stream of one response", streams=StreamRule()))
+REAL = (Kind("dense, 4 payloads"), *SEQUENCES, Kind("stream of one response", streams=StreamRule()))
 
 
-def write_model(folder: Path, is_decoupled: bool) -> ModelConfig:
-    """A repository with the model."""
+def write_model(folder: Path, kind: Kind) -> ModelConfig:
+    """A repository with the model, as requests of that kind need it."""
+    is_decoupled, is_stateful = kind.needs
     version = folder / "answerer" / "1"
     version.mkdir(parents=True)
     (version / "model.py").write_text(f"DECOUPLED = {is_decoupled}\n{_MODEL}")
-    (version.parent / "config.pbtxt").write_text(_CONFIG.format(decoupled=str(is_decoupled).lower()))
+    (version.parent / "config.pbtxt").write_text(
+        _CONFIG.format(decoupled=str(is_decoupled).lower(), batcher=_BATCHER * is_stateful)
+    )
     return ModelConfig.model_validate({"name": "answerer", "repository": str(folder), "max_batch_size": 8})
 
 
@@ -120,8 +145,8 @@ def measured(
     for number in range(_ROUNDS + 1):
         for kind, target in cases[:: (1, -1)[number % 2]]:
             figure = closed(
-                kind.of(target), protocol, _USERS, seconds, n_variants=kind.n_variants, made=kind.made,
-                streams=kind.streams, priority="normal",
+                kind.of(target), protocol, _USERS, seconds, kind.has_lane, n_variants=kind.n_variants,
+                made=kind.made, streams=kind.streams, sequences=kind.sequences(_USERS), priority="normal",
             )  # fmt: skip
             if number:
                 cpu_us[kind.name].append(figure["cpu_us_per_request"])
@@ -143,12 +168,14 @@ def main(seconds: float = 3.0) -> None:
         for protocol in _PROTOCOLS:
             figures += measured("null", INPUTS, [target] * len(INPUTS), protocol, seconds)
     with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
-        targets = [
-            stack.enter_context(serving(write_model(Path(name) / str(is_decoupled), is_decoupled)))
-            for is_decoupled in (False, True)
-        ]
+        servers: dict[tuple[bool, bool], Target] = {}
+        for kind in REAL:
+            if kind.needs not in servers:
+                model = write_model(Path(name) / str(len(servers)), kind)
+                servers[kind.needs] = stack.enter_context(serving(model))
+        targets = [servers[kind.needs] for kind in REAL]
         for protocol in _PROTOCOLS:
-            figures += measured("triton", STREAMS, targets, protocol, seconds)
+            figures += measured("triton", REAL, targets, protocol, seconds)
     machine = {"cpu_count": len(os.sched_getaffinity(0)), "python": platform.python_version()}
     print(json.dumps({"machine": machine, "has_lane": IS_BUILT, "figures": figures}, indent=2))
 

@@ -12,15 +12,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from squall.actors.clock import SystemClock
 from squall.actors.load.engine import Rules
+from squall.actors.load.lane import IS_BUILT
 from squall.actors.load.worker import LoadWorker, WorkerSettings
 from squall.scenarios.config.arrivals import ConstantThink
 from squall.scenarios.config.clients.rows import ConstantRows
 from squall.scenarios.plan.closed import ClosedPhase, ClosedPlan
-from squall.scenarios.plan.plan import PhaseSpan
+from squall.scenarios.plan.plan import PhaseSpan, Plan
 from squall.scenarios.sequences import CUT, IN_TURN, SequenceRule
 from tests.fakes import Behaviour, Seen, StubTriton
 from tests.fakes_grpc import GrpcBehaviour, StubGrpc
@@ -37,6 +39,8 @@ from tests.golden.driving import (
     settings_of,
 )
 
+both_ways = pytest.mark.usefixtures("way")
+"""Of what does not go through Python anyway."""
 PROTOCOLS = ("http", "grpc")
 N_LANES, LENGTH, N = 4, 5, 100
 RULE = SequenceRule(N_LANES, ConstantRows(value=LENGTH), 1, "r")
@@ -56,11 +60,26 @@ SEQUENCES = [
 ]
 
 
-@contextmanager
-def stub_of(protocol: str, kind_of: Callable[[int], Any] = lambda _: "answer") -> Iterator[tuple[int, Seen]]:
-    def service_s(request_id: int) -> float:
-        return 0.001 * (1 + request_id * 7 % 21)
+def users_of(length_ns: int) -> ClosedPlan:
+    """Those of a closed loop, one for each lane, who think for 1 ms."""
+    think = ConstantThink.model_validate({"kind": "constant", "value": "1ms"})
+    return ClosedPlan(
+        users=np.arange(N_LANES, dtype=np.int64), n_users=N_LANES,
+        spans=(PhaseSpan("m", "measure", 0, length_ns), PhaseSpan("d", "drain", length_ns, length_ns + 9 * S)),
+        phases=(ClosedPhase(N_LANES, think, 0, ConstantRows()), None), n_variants=1, seed=1,
+    )  # fmt: skip
 
+
+def from_1_to_21_ms(request_id: int) -> float:
+    return 0.001 * (1 + request_id * 7 % 21)
+
+
+@contextmanager
+def stub_of(
+    protocol: str,
+    kind_of: Callable[[int], Any] = lambda _: "answer",
+    service_s: Callable[[int], float] = from_1_to_21_ms,
+) -> Iterator[tuple[int, Seen]]:
     if protocol == "http":
         with StubTriton(lambda i: Behaviour(kind_of(i), service_s(i))) as http:
             yield http.port, http.seen
@@ -76,6 +95,16 @@ def settings(
     return replace(made, sequences=replace(RULE, **changes))  # type: ignore[arg-type]
 
 
+def ran(own: WorkerSettings, plan: Plan | ClosedPlan) -> tuple[pa.Table, LoadWorker]:
+    """Rows, and the worker that sent them."""
+    worker = LoadWorker(own, SystemClock())
+    worker.prepare(plan)
+    gc.collect()
+    gc.freeze()  # what the tests before left: the worker's own collection would take most of the second
+    worker.run(SystemClock().monotonic_ns() + 100 * MS)
+    return requests_of(own), worker
+
+
 def in_order(seen: Seen) -> list[bool]:
     """Of each two neighbours of a sequence whether the later one came after the reply to the earlier."""
     return [
@@ -86,6 +115,22 @@ def in_order(seen: Seen) -> list[bool]:
     ]
 
 
+@pytest.mark.skipif(not IS_BUILT, reason="the lane is not built: no C compiler was there at the install")
+@pytest.mark.serial  # late requests come to Python
+@pytest.mark.parametrize("load", ["open", "closed"])
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_requests_of_sequences_go_through_the_lane(protocol: str, load: str, tmp_path: Path) -> None:
+    plan = plan_of([i * 4 * MS for i in range(150)], 20 * S) if load == "open" else users_of(S)
+    with stub_of(protocol, service_s=lambda _: 0.01) as (port, _):
+        own = replace(settings(tmp_path, port, protocol), n_connections=16 if protocol == "http" else 4)
+        rows, worker = ran(own, plan)
+    assert set(column(rows, "outcome")) == {"ok"}
+    assert rows.num_rows > 20
+    assert worker._lane is not None
+    assert worker._lane.n_done > rows.num_rows // 4
+
+
+@both_ways
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_a_request_waits_for_the_reply_to_the_one_before_and_its_lateness_shows(
     protocol: str, tmp_path: Path
@@ -105,6 +150,7 @@ def test_a_request_waits_for_the_reply_to_the_one_before_and_its_lateness_shows(
     assert set(np.diff(due).tolist()) == {2 * MS}, "the schedule is what it was"
 
 
+@both_ways
 def test_without_order_requests_are_sent_when_they_are_due(tmp_path: Path) -> None:
     with stub_of("grpc") as (port, seen):
         rows = run_worker(settings(tmp_path, port, "grpc", is_ordered=False), PLAN)
@@ -113,6 +159,7 @@ def test_without_order_requests_are_sent_when_they_are_due(tmp_path: Path) -> No
     assert in_order(seen).count(False) > 10
 
 
+@both_ways
 @pytest.mark.parametrize("kind", ["error", "hang"])
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_a_failure_cuts_its_sequence_and_no_other(protocol: str, kind: str, tmp_path: Path) -> None:
@@ -129,6 +176,7 @@ def test_a_failure_cuts_its_sequence_and_no_other(protocol: str, kind: str, tmp_
     assert not {*rest} & {*seen.arrived_ns}
 
 
+@both_ways
 def test_a_sequence_that_goes_on_after_a_failure_still_waits_for_it(tmp_path: Path) -> None:
     with stub_of("grpc", lambda i: "error" if i % 9 == 0 else "answer") as (port, seen):
         rows = run_worker(settings(tmp_path, port, "grpc", is_cut_by_failure=False), PLAN)
@@ -146,7 +194,7 @@ def test_a_sequence_stays_on_one_connection_where_asked(protocol: str, tmp_path:
     assert len(set(seen.connections.values())) > 1
     (tmp_path / "free").mkdir()
     with stub_of(protocol) as (port, free):
-        run_worker(settings(tmp_path / "free", port, protocol), PLAN)
+        run_worker(settings(tmp_path / "free", port, protocol, is_ordered=False), PLAN)
     assert any(len({free.connections[one] for one in ids}) > 1 for ids in SEQUENCES), "else it shows nothing"
 
 
@@ -183,6 +231,7 @@ def test_the_cap_on_requests_in_flight_holds_beside_the_order(tmp_path: Path) ->
     assert all(((sent <= at) & (done > at)).sum() <= 2 for at in sent)
 
 
+@both_ways
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_what_waits_when_the_run_is_stopped_is_recorded(protocol: str, tmp_path: Path) -> None:
     def stop(worker: LoadWorker) -> None:
@@ -200,25 +249,16 @@ def test_what_waits_when_the_run_is_stopped_is_recorded(protocol: str, tmp_path:
     assert not any(str(one).startswith(CUT) for one in unsent)
 
 
+@both_ways
 @pytest.mark.parametrize(("protocol", "is_pinned"), [("http", True), ("grpc", True), ("grpc", False)])
 def test_a_user_goes_on_with_its_next_sequence_after_a_failure(
     protocol: str, is_pinned: bool, tmp_path: Path
 ) -> None:
-    think = ConstantThink.model_validate({"kind": "constant", "value": "1ms"})
-    plan = ClosedPlan(
-        users=np.arange(N_LANES, dtype=np.int64), n_users=N_LANES,
-        spans=(PhaseSpan("m", "measure", 0, S), PhaseSpan("d", "drain", S, 10 * S)),
-        phases=(ClosedPhase(N_LANES, think, 0, ConstantRows()), None), n_variants=1, seed=1,
-    )  # fmt: skip
+    plan = users_of(S)
     failed = 4 * 6  # user 0, the second request of its second sequence
     with stub_of(protocol, lambda i: "error" if i == failed else "answer") as (port, seen):
         own = settings(tmp_path, port, protocol, is_pinned=is_pinned)
-        worker = LoadWorker(own, SystemClock())
-        worker.prepare(plan)
-        gc.collect()
-        gc.freeze()  # what the tests before left: the worker's own collection would take most of the second
-        worker.run(SystemClock().monotonic_ns() + 100 * MS)
-        rows = requests_of(own)
+        rows, _ = ran(own, plan)
     ids = numbers(rows, "request_id")
     outcomes = dict(zip(ids.tolist(), column(rows, "outcome"), strict=True))
     for user in range(N_LANES):
@@ -236,6 +276,7 @@ def test_a_user_goes_on_with_its_next_sequence_after_a_failure(
         assert all(len({seen.connections[one] for one in of}) == 1 for of in whole)
 
 
+@both_ways
 def test_a_server_that_is_chosen_at_the_send_is_the_whole_sequences(tmp_path: Path) -> None:
     with stub_of("grpc") as (one, seen), stub_of("grpc") as (other, seen_too):
         made = settings(tmp_path, one, "grpc")

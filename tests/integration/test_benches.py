@@ -73,8 +73,9 @@ def test_each_kind_of_input_is_answered(protocol: str) -> None:
     with h2load.null_triton() as null:
         for kind in request_kinds.INPUTS[:-1]:
             told = engine.closed(
-                kind.of(null), protocol, 2, SECONDS, n_variants=kind.n_variants, made=kind.made
-            )
+                kind.of(null), protocol, 2, SECONDS, kind.has_lane, n_variants=kind.n_variants, made=kind.made,
+                sequences=kind.sequences(2),
+            )  # fmt: skip
             assert told["n_requests"] > 10
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from squall.actors.load.lane import IS_BUILT, NOT_BUILT
 from squall.scenarios.config.loader import scenario_from_mapping
 from squall.scenarios.sequences import IN_TURN, Place, SequenceRule, Sequences
 from tests.integration.live_runs import (
@@ -144,6 +145,7 @@ def test_a_schedule_is_dealt_to_sequences(
     assert unmet(store) == []
     places = places_of(mapping, store.run, 8, rows["request_id"])
     assert_as_laid_out(seen_by(tmp_path), places)
+    assert all(worker.has_lane == IS_BUILT for worker in store.manifest.workers)
     lengths = np.array([place.step + 1 for place in places.values() if place.is_end])
     assert len(lengths) > 12
     assert abs(lengths.mean() - 5) < 4 * np.sqrt(60 / 9) / np.sqrt(len(lengths)), "1 to 9: variance 60/9"
@@ -160,6 +162,7 @@ def test_a_user_has_one_sequence_after_another(joined: Bench, tmp_path: Path, pr
     rows = store.read("requests").to_pydict()
     assert set(rows["outcome"]) == {"ok"}, set(rows["detail"])
     assert_as_laid_out(seen_by(tmp_path), places_of(mapping, store.run, 6, rows["request_id"]))
+    assert all(worker.has_lane == IS_BUILT for worker in store.manifest.workers)
     assert_in_order(tmp_path)
 
 
@@ -180,6 +183,10 @@ def test_a_sequence_keeps_its_order_its_server_and_its_connection(
     store = joined.store()
     rows = planned_rows(store)
     assert set(rows["outcome"]) == {"ok"}, set(rows["detail"])
+    assert {worker.no_lane for worker in store.manifest.workers} <= {
+        "sequences keep their connections",
+        NOT_BUILT,
+    }
     assert rows["detail"].count(IN_TURN) > len(rows["detail"]) / 2
     places = places_of(mapping, store.run, 8, rows["request_id"])
     assert_as_laid_out(seen_by(tmp_path), places)

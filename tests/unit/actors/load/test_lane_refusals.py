@@ -82,7 +82,7 @@ class Bench:
         """Users 0 and 2 of 3, who send at once and for ever."""
         values: list[Any] = [
             0, np.array([0, 2], np.int64), 3, lambda _, phase, free_ns: (free_ns, phase, 10**18),
-            lambda _: (np.full(2, think_ns).tobytes(), bytes(8)),
+            lambda _: (np.full(2, think_ns).tobytes(), bytes(8)), None,
         ]  # fmt: skip
         for place, value in changes:
             values[place] = value

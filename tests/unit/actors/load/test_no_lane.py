@@ -18,6 +18,8 @@ from squall.actors.net.stream import TlsSettings
 from squall.cluster.node import checkup as doctor_node
 from squall.cluster.proof.selftest_screen import _no_lane
 from squall.models.spec import head_spec
+from squall.scenarios.config.clients.rows import ConstantRows
+from squall.scenarios.sequences import SequenceRule
 from tests.checkup_hosts import FakeProbes
 
 S = 1_000_000_000
@@ -29,6 +31,7 @@ SETTINGS = WorkerSettings(
     n_connections=1, spill_dir="",
 )  # fmt: skip
 OVER_TLS = (*SETTINGS.targets, replace(SETTINGS.targets[0], tls=TlsSettings()))
+SEQUENCES = SequenceRule(1, ConstantRows(), 1, "r")
 PLAIN = [cast(Template, SimpleNamespace(check_every=0))]
 
 
@@ -41,6 +44,8 @@ PLAIN = [cast(Template, SimpleNamespace(check_every=0))]
         ({"targets": OVER_TLS}, 0, "it speaks no TLS"),
         ({"rules": Rules(S, 4)}, 0, "it knows no max_in_flight"),
         ({"lane": False}, 0, "the settings leave it out"),
+        ({"sequences": SEQUENCES}, 0, ""),
+        ({"sequences": replace(SEQUENCES, is_pinned=True)}, 0, "sequences keep their connections"),
     ],
 )
 def test_each_reason_is_told(
