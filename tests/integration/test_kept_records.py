@@ -46,6 +46,7 @@ def figures(store: RunStore) -> dict[str, Any]:
     return derive(store).to_json()
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_records_kept_on_this_machine_are_analysed_there_brought_home_and_gone_there(alone: Bench) -> None:
     kept = alone.folder / "kept"

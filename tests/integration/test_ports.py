@@ -165,6 +165,7 @@ def _assert_unharmed(store: RunStore) -> None:
     assert store.verify() == []
 
 
+@pytest.mark.long
 def test_a_ray_that_squall_starts_asks_for_a_token_that_nobody_was_told(
     site: Cluster, tmp_path: Path
 ) -> None:

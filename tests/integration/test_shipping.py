@@ -91,6 +91,7 @@ def test_a_node_without_squall_and_one_with_another_run_the_drivers(site: Cluste
     assert store.verify() == []
 
 
+@pytest.mark.long
 def test_a_node_that_lacks_a_library_is_named_with_the_mend_before_the_run(
     site: Cluster, tmp_path: Path
 ) -> None:

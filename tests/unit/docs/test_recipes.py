@@ -92,6 +92,7 @@ def test_a_step_left_out_fails_where_the_page_says(recipe: Recipe, step: Step, t
     assert step.caught == "import" or "1 failed" in said
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_with_all_steps_of_all_toys_the_tests_that_they_name_pass_and_the_code_is_clean(
     tree: Tree,

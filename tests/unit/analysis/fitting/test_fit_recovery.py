@@ -158,8 +158,8 @@ def test_a_fit_to_another_process_is_further_off_than_three_standard_errors(name
         "poisson",
         "gamma",
         "hawkes",
-        *(pytest.param(name, marks=pytest.mark.slow) for name in ("weibull", "pareto", "mmpp", "b-model")),
-        pytest.param("fgn", marks=(pytest.mark.slow, pytest.mark.long)),
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("weibull", "pareto", "b-model")),
+        *(pytest.param(name, marks=(pytest.mark.slow, pytest.mark.long)) for name in ("mmpp", "fgn")),
     ],
 )
 def test_standard_errors_are_as_large_as_the_spread_of_the_estimates(name: str) -> None:

@@ -323,7 +323,9 @@ ODD: dict[str, Callable[[Planted], Any]] = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("oddity", ODD)
+@pytest.mark.parametrize(
+    "oddity", [pytest.param(name, marks=pytest.mark.long if n % 4 else ()) for n, name in enumerate(ODD)]
+)
 def test_whatever_is_odd_ends_in_a_result(tmp_path: Path, oddity: str) -> None:
     store = planted(ODD[oddity]).write(tmp_path)
     summary = derive(store)
