@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from math import prod
 from typing import Any
@@ -50,7 +50,9 @@ class ModelSpec:
     max_batch_size: int
     is_decoupled: bool = False
     is_stateful: bool = False
-    n_priorities: int = 0
+    n_priorities: int = field(
+        default=0, compare=False
+    )  # models that differ in it alone take the same requests
 
     @property
     def is_batched(self) -> bool:

@@ -135,6 +135,7 @@ def test_bytes_that_json_does_not_carry_are_told_with_their_row(
 def test_servers_whose_models_differ_in_more_than_the_version_are_refused(values: Path) -> None:
     one = scenario(values)
     assert one_spec(one, [SPEC, replace(SPEC, version="2")]) == SPEC
+    assert one_spec(one, [SPEC, replace(SPEC, n_priorities=3)]) == SPEC
     with pytest.raises(ScenarioError, match="the servers' models take different inputs"):
         one_spec(one, [SPEC, replace(SPEC, inputs=(TensorSpec("IN", "FP32", (5,)),))])
 
