@@ -16,7 +16,13 @@ from squall.analysis.tables.manifest import DataFacts, PlanFacts
 from squall.analysis.wording import count_text, share_text
 from squall.cluster.driver.client_workers import seats_of
 from squall.cluster.driver.intent import describe_plan, refuse_empty
-from squall.cluster.driver.payloads.packing import GivenRequests, check_without_spec, one_spec, sendable
+from squall.cluster.driver.payloads.packing import (
+    Codes,
+    GivenRequests,
+    check_without_spec,
+    one_spec,
+    sendable,
+)
 from squall.cluster.driver.payloads.wires import asked_of
 from squall.cluster.driver.preflight import may_be_asked, refuse_no_answers, refuse_payloads, server_addresses
 from squall.cluster.interrupts import Interrupts
@@ -112,8 +118,9 @@ def dry_run(scenario: Scenario, ray_address: str | None, interrupts: Interrupts)
         if one.url is not None and may_be_asked(scenario, number, one)
     ]
     refuse_no_answers(scenario)
+    by_model = sendable(scenario, plan) if endpoints or scenario.has_data else ()
     for endpoint in endpoints:
-        refuse_payloads(scenario, plan, endpoint)
+        refuse_payloads(scenario, by_model, endpoint)
     specs = [_spec(one, endpoints, is_elsewhere=bool(addresses)) for one in scenario.each_model()]
     with interrupts.allowed(), Session(ray_address) as session:
         nodes = session.nodes()
@@ -121,7 +128,7 @@ def dry_run(scenario: Scenario, ray_address: str | None, interrupts: Interrupts)
     if entries is None:
         plan = routed(plan, scenario, [seat.entry for seat in placement.servers])
         facts = describe_plan(plan)
-    data = _checked_data(scenario, plan, endpoints, specs)
+    data = _checked_data(scenario, by_model, endpoints, specs)
     return DryRun(
         plan=_plan_facts(plan, facts),
         servers=_servers(plan, placement),
@@ -186,16 +193,16 @@ def _share_text(own: dict[str, Any]) -> str:
 
 def _checked_data(
     scenario: Scenario,
-    plan: Plan | ClosedPlan,
+    by_model: Sequence[Codes],
     endpoints: Sequence[Endpoint],
     heads: Sequence[ModelSpec | None],
 ) -> dict[str, DataFacts]:
     """All of the user's data that can be sent, by model, held to it where it is known: from a server that runs, or from
-    `heads`, one for each model."""
+    `heads`, one for each model; `by_model`: see `sendable`."""
     if not scenario.has_data:
         return {}
     found = {}
-    for one, codes, head in zip(scenario.each_model(), sendable(scenario, plan), heads, strict=True):
+    for one, codes, head in zip(scenario.each_model(), by_model, heads, strict=True):
         if one.clients.data is None:
             continue
         served = [endpoint.spec_of(one.model.name) for endpoint in endpoints]

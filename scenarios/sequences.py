@@ -60,17 +60,15 @@ class SequenceRule:
 
 
 class Sequences:
-    """Of one worker, or of a run that is read: remembers the lengths drawn so far, of each lane that is asked for."""
+    """Of one worker, or of a run that is read: remembers the lengths drawn so far, of each lane that is asked for.
+
+    `first_id`: correlation id of the run's sequence number 0; the others follow.
+    """
 
     def __init__(self, rule: SequenceRule) -> None:
         self._rule = rule
-        self._base = LEAST_ID + (zlib.crc32(rule.run.encode()) >> 1) * _SHARE_IDS
+        self.first_id = LEAST_ID + (zlib.crc32(rule.run.encode()) >> 1) * _SHARE_IDS
         self._lanes: dict[int, _Lane] = {}
-
-    @property
-    def first_id(self) -> int:
-        """Correlation id of the run's sequence number 0; the others follow."""
-        return self._base
 
     def place(self, request_id: int) -> Place:
         """Of a request of the run."""
@@ -79,7 +77,7 @@ class Sequences:
         if lane not in self._lanes:
             self._lanes[lane] = _Lane(rule, lane)
         ordinal, index, length = self._lanes[lane].at(number)
-        return Place(self._base + ordinal * rule.n_lanes + lane, index, index == 0, index == length - 1)
+        return Place(self.first_id + ordinal * rule.n_lanes + lane, index, index == 0, index == length - 1)
 
     def lengths(self, lane: int, first: int, n: int) -> NDArray[np.int64]:
         """Of `n` sequences of that lane, from number `first` in it on."""

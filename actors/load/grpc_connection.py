@@ -13,7 +13,7 @@ from squall.actors.messages.grpc_headers import Fields, HeaderBlocks
 from squall.actors.messages.grpc_wire import MESSAGE_HEAD, message_end
 from squall.actors.net import http2
 from squall.actors.net.http2 import Frame, ProtocolFault
-from squall.actors.net.stream import SocketStream
+from squall.actors.net.stream import LARGEST_JOINED_BYTES, SocketStream
 
 _HEAD = struct.Struct(">HBBBL")
 _MOST_HANDED_BYTES = 16 << 20
@@ -21,8 +21,6 @@ _MOST_HANDED_BYTES = 16 << 20
 _OUR_WINDOW_BYTES = http2.LARGEST_WINDOW_BYTES
 _GIVE_BACK_BYTES = _OUR_WINDOW_BYTES // 2
 _OK = 200
-_LARGEST_JOINED_BYTES = 65_536
-"""As in `squall.actors.load.http_client`: what is longer is not copied."""
 _HELLO = (
     http2.PREFACE
     + http2.settings({http2.ENABLE_PUSH: 0, http2.INITIAL_WINDOW_SIZE: _OUR_WINDOW_BYTES})
@@ -155,7 +153,7 @@ class GrpcConnection:
             self._window -= n_bytes
             exchange.window -= n_bytes
             start += _HEAD.pack(n_bytes >> 8, n_bytes & 0xFF, http2.DATA, http2.END_STREAM, stream) + head
-            if n_bytes <= _LARGEST_JOINED_BYTES:
+            if n_bytes <= LARGEST_JOINED_BYTES:
                 self._out.append(start + tail)
             else:
                 self._out += start, tail

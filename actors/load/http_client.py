@@ -13,13 +13,11 @@ from squall.actors.load.client import OnFailure, OnResponse
 from squall.actors.load.lane import Flight, Lane, Stray
 from squall.actors.messages.http_stream import EVENT_END
 from squall.actors.net.loop import Loop
-from squall.actors.net.stream import CLOSED, Route, SocketStream, words
+from squall.actors.net.stream import CLOSED, LARGEST_JOINED_BYTES, Route, SocketStream, words
 from squall.actors.sequences.pins import Pins
 
 _OK = 200
 _HEAD_END = b"\r\n\r\n"
-_LARGEST_JOINED_BYTES = 65_536
-"""Below this a request is copied into one buffer and written by one system call; above, head and tail by two."""
 _MOST_KNOWN_HEADS = 1_024
 """As many as the lane knows, in its order: it is taught each once."""
 _LARGEST_HEAD_BYTES = 65_536
@@ -94,7 +92,7 @@ class HttpExchange:
         assert socket is not None
         self.token = token
         self.first_ns = -1
-        if len(tail) < _LARGEST_JOINED_BYTES:
+        if len(tail) < LARGEST_JOINED_BYTES:
             data = head + tail
             self.sent_ns = self._pool.now()
             if not socket.write(data):

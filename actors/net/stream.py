@@ -17,6 +17,9 @@ from typing import Protocol
 from squall.actors.net.loop import READABLE, WRITABLE, Loop
 
 CLOSED = "the server closed the connection"
+LARGEST_JOINED_BYTES = 65_536
+"""Up to this a request is copied into one buffer and written by one system call; above, its parts are written as they
+lie."""
 _READ_BYTES = 65_536
 _MOST_PARTS = 256
 """Pieces that one system call writes."""
@@ -177,11 +180,8 @@ class SocketStream:
         except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
             n_sent = 0
         except OSError as error:
-            why = words(error)
-            # nobody must take the connection for one that can go on, and the owner, which calls, hears of it later
             self._unsent.append(memoryview(data))
-            self._is_doomed = True
-            self._loop.soon(lambda: self._lose_after_reading(why))
+            self._lose_soon(error)
             return False
         if n_sent == len(data):
             return True
@@ -200,9 +200,7 @@ class SocketStream:
         try:
             self._write_waiting()
         except OSError as error:
-            why = words(error)
-            self._is_doomed = True
-            self._loop.soon(lambda: self._lose_after_reading(why))
+            self._lose_soon(error)
             return False
         if self._unsent:
             self._want(READABLE | WRITABLE)
@@ -256,6 +254,13 @@ class SocketStream:
         self.close()
         if owner is not None:
             owner.on_lost(why)
+
+    def _lose_soon(self, error: OSError) -> None:
+        """A write has failed: nobody must take the connection for one that can go on. The owner, which called, hears of
+        it later."""
+        why = words(error)
+        self._is_doomed = True
+        self._loop.soon(lambda: self._lose_after_reading(why))
 
     def _lose_after_reading(self, why: str) -> None:
         """A write has failed. What the server said before is still to be read: an early answer, a TLS alert."""

@@ -31,7 +31,7 @@ from squall.analysis.tables.deployed import SenderScheduling, WorkerFacts
 from squall.cluster.driver.deciding import late_limits
 from squall.cluster.driver.payloads.packing import Requests
 from squall.cluster.driver.payloads.wires import asked_of, request_options, sequence_rule, stream_rule
-from squall.cluster.node.endpoint import Endpoint
+from squall.cluster.node.endpoint import Endpoint, specs_of
 from squall.cluster.placement import Node, Placement
 from squall.cluster.progress import Screen
 from squall.cluster.remote.spawn import Handle, ask_all, spawn
@@ -140,7 +140,7 @@ def expected_replies(
 ) -> Expected | None:
     """What the scenario asks replies to be held to; None where it does not. `endpoints`: by name of the server;
     `encoded`: the requests to each model, where the driver encodes them."""
-    is_streamed = stream_rule(scenario, _specs(endpoints)) is not None
+    is_streamed = stream_rule(scenario, specs_of(endpoints.values())) is not None
     n_parties = (plan.n_users if isinstance(plan, ClosedPlan) else n_workers) * len(endpoints)
     rules: list[ValueRule | None] = []
     answers: dict[Kind, Outputs | Sequence[Outputs]] = {}
@@ -202,11 +202,6 @@ def _as_responses(answers: Mapping[Kind, Outputs]) -> Answers:
     return {kind: (outputs,) for kind, outputs in answers.items()}
 
 
-def _specs(endpoints: Mapping[str, Endpoint]) -> list[ModelSpec]:
-    """Of every model under load at every server."""
-    return [model.spec for one in endpoints.values() for model in one.models]
-
-
 def _spec_of(model: str, endpoints: Mapping[str, Endpoint]) -> ModelSpec:
     """As the first server has it that serves it."""
     return next(spec for one in endpoints.values() if (spec := one.spec_of(model)) is not None)
@@ -242,7 +237,7 @@ def spawn_workers(
         deal_closed(plan, n) if isinstance(plan, ClosedPlan) else deal(plan, n)
     )
     sending = Sending(_MOST_SENT_BYTES)
-    specs = _specs(endpoints)
+    specs = specs_of(endpoints.values())
     alike = replace(
         _settings(run, scenario, endpoints, expected),
         streams=stream_rule(scenario, specs),

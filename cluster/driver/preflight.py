@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import socket
 import urllib.parse
+from collections.abc import Sequence
 from pathlib import Path
 
 from squall.cluster.control.controlled import refuse_control
 from squall.cluster.driver.client_workers import expand_headers
-from squall.cluster.driver.payloads.packing import GivenRequests, sendable
+from squall.cluster.driver.payloads.packing import Codes, GivenRequests, sendable
 from squall.cluster.driver.payloads.wires import asked_of, stream_rule
 from squall.cluster.node.endpoint import Endpoint, attach, tls_of
 from squall.cluster.node.server import free_ports, refuse_no_model
@@ -45,10 +46,13 @@ def check_before_ray(scenario: Scenario, plan: Plan | ClosedPlan, is_local: bool
     expand_headers(scenario.clients.headers, os.environ)
     refuse_no_answers(scenario)
     server_addresses(scenario)
+    by_model: Sequence[Codes] | None = None
     for number, entry in enumerate(scenario.server_entries() or ()):
         models = scenario.models_at(f"server-{number}")
         if entry.url is not None and may_be_asked(scenario, number, entry):
-            refuse_payloads(scenario, plan, attach(models, entry, tls_of(scenario, entry)))
+            endpoint = attach(models, entry, tls_of(scenario, entry))
+            by_model = sendable(scenario, plan) if by_model is None else by_model
+            refuse_payloads(scenario, by_model, endpoint)
         elif entry.url is None and is_local:
             refuse_no_model(models)
             free_ports(entry)
@@ -72,13 +76,14 @@ def may_be_asked(scenario: Scenario, number: int, server: ServerConfig) -> bool:
     return refuse_control(server.control, names, server, tls_of(scenario, server))
 
 
-def refuse_payloads(scenario: Scenario, plan: Plan | ClosedPlan, endpoint: Endpoint) -> None:
-    """Makes one payload of the most rows for each model, or looks at the data's columns. Raises ScenarioError where a
-    model does not take it, or has no output of a name that is asked for, and as `stream_rule`."""
+def refuse_payloads(scenario: Scenario, by_model: Sequence[Codes], endpoint: Endpoint) -> None:
+    """Makes one payload of the most rows for each model, or looks at the data's columns; `by_model`: see `sendable`.
+    Raises ScenarioError where a model does not take it, or has no output of a name that is asked for, and as
+    `stream_rule`."""
     specs = [spec for name in scenario.model_names if (spec := endpoint.spec_of(name)) is not None]
     if len(specs) == len(scenario.model_names):  # else another server has the rest
         stream_rule(scenario, specs)
-    for one, codes in zip(scenario.each_model(), sendable(scenario, plan), strict=True):
+    for one, codes in zip(scenario.each_model(), by_model, strict=True):
         spec = endpoint.spec_of(one.model.name)
         if spec is None:  # not of this server
             continue

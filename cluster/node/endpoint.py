@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import urllib.parse
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from typing import Any
@@ -70,6 +70,11 @@ class Endpoint:
     @property
     def port(self) -> int:
         return authority(self.url)[1]
+
+
+def specs_of(endpoints: Iterable[Endpoint]) -> list[ModelSpec]:
+    """Of every model under load at every server."""
+    return [model.spec for one in endpoints for model in one.models]
 
 
 def tls_of(scenario: Scenario, server: ServerConfig) -> TlsSettings | None:

@@ -11,10 +11,9 @@ import numpy as np
 from squall.cluster.commands.perf.asked import Asked
 from squall.cluster.commands.perf.flags import FLAGS, Flag, Typed
 from squall.cluster.commands.perf.served import Served
-from squall.models.entries import Fitting, refuse_rows, requests
+from squall.cluster.driver.payloads.packing import GivenRequests
 from squall.models.made import make_inputs
 from squall.scenarios.config.scenario import Scenario
-from squall.scenarios.data.opening import open_data
 from squall.scenarios.errors import ScenarioError
 from squall.scenarios.plan.plan import kind_code
 
@@ -65,14 +64,12 @@ def _why(flag: Flag, typed: Typed) -> str | None:
 
 def refuse_payload(asked: Asked, scenario: Scenario, served: Served) -> None:
     """Makes one payload, or reads the first of the data. Raises ScenarioError where the model does not take it."""
-    shapes, inputs, config = scenario.model.shapes, scenario.clients.inputs, scenario.clients.data
-    if config is None:
+    if scenario.clients.data is None:
+        shapes, inputs = scenario.model.shapes, scenario.clients.inputs
         make_inputs(served.spec, asked.batch_size, 0, scenario.seed, shapes, inputs)
         return
-    refuse_rows(served.spec, asked.batch_size)
-    data = open_data(config)
-    fitting = Fitting(served.spec, data, config.columns, inputs, scenario.seed, shapes)
-    for _ in requests(data, fitting, np.array([kind_code(asked.batch_size, 0)], np.int64)):
+    first = np.array([kind_code(asked.batch_size, 0)], np.int64)
+    for _ in GivenRequests(scenario, first, served.spec).read():
         pass
 
 

@@ -19,7 +19,7 @@ from squall.actors.load.targets import Wire, pack
 from squall.actors.messages.packed import PackWriter
 from squall.analysis.tables.manifest import DataFacts
 from squall.cluster.driver.payloads.wires import asked_of, stream_rule, wire_of
-from squall.cluster.node.endpoint import Endpoint
+from squall.cluster.node.endpoint import Endpoint, specs_of
 from squall.models.entries import Fitting, refuse_rows, requests
 from squall.models.reference import Request, made_requests
 from squall.models.spec import ModelSpec
@@ -150,7 +150,7 @@ def encoded_by_model(
     lacks what its model takes, where servers differ in a model, where the plan can send too much, and as
     `stream_rule`."""
     found: list[Requests] = []
-    streams = stream_rule(scenario, [model.spec for one in endpoints for model in one.models])
+    streams = stream_rule(scenario, specs_of(endpoints))
     for one, codes in zip(scenario.each_model(), sendable(scenario, plan), strict=True):
         spec = one_spec(one, [spec for at in endpoints if (spec := at.spec_of(one.model.name)) is not None])
         kind = MadeRequests if one.clients.data is None else GivenRequests
