@@ -10,7 +10,7 @@ from functools import cache
 
 import pyarrow as pa
 
-from squall.analysis.tables import derived, load, node, nsys, server
+from squall.analysis.tables import derived, load, locust, node, nsys, server
 from squall.analysis.tables.columns import (
     INSTANT,
     NO_DEVICE,
@@ -34,7 +34,7 @@ __all__ = [
     "markdown",
 ]
 
-_TABLES = (*load.TABLES, *derived.TABLES, *server.TABLES, *node.TABLES, *nsys.TABLES)
+_TABLES = (*load.TABLES, *locust.TABLES, *derived.TABLES, *server.TABLES, *node.TABLES, *nsys.TABLES)
 TABLES: dict[str, Table] = {table.name: table for table in _TABLES}
 
 

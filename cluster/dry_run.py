@@ -36,7 +36,7 @@ from squall.scenarios.plan.deal import workers_of
 from squall.scenarios.plan.growing import pieces
 from squall.scenarios.plan.plan import Plan
 from squall.scenarios.plan.route import planned_by_server
-from squall.scenarios.plan.routed import plan_run, routed
+from squall.scenarios.run_plan import plan_run, routed
 from squall.scenarios.shares.ranges import models_of
 
 _PLAN_BYTES = 23

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from squall.actors.spill import SpillFile
-from squall.analysis.schema import OUTCOMES, arrow_schema
+from squall.analysis.schema import OUTCOMES, TEXT, arrow_schema
 
 OUTCOME_CODE = {name: code for code, name in enumerate(OUTCOMES)}
 NEVER = -1
@@ -196,6 +196,7 @@ class Recorder:
             "detail": self._of_used(records["detail"], self._details),
             "worker": pa.array(np.full(n, self._worker, np.int64)),
             "redealt": pa.array(np.full(n, self._is_redealt)),
+            **{name: pa.nulls(n, TEXT) for name in ("method", "name")},
             **{name: instant(name) for name in ("scheduled_ns", "sent_ns", "first_byte_ns", "done_ns")},
             **{
                 name: pa.array(records[name].astype(np.int64))

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from squall.actors.client_worker import Account, Progress, Standing
 from squall.actors.clock import Clock
 from squall.actors.counting.lateness import LateCounts, Lateness
 from squall.actors.counting.usage import GcWatch, Usage, cpu_ns, gc_count, sample_table
@@ -137,42 +138,6 @@ class WorkerSettings:
     def __post_init__(self) -> None:
         if not 1 <= len(self.targets) <= LARGEST_TARGET_COUNT:
             raise ValueError(f"a worker loads 1 to {LARGEST_TARGET_COUNT} servers, not {len(self.targets)}")
-
-
-@dataclass(frozen=True)
-class Progress:
-    """How a worker stands: counts since the start, and the last second's response times in ns, at most 4,096;
-    `FAILED_NS` for a request that failed. `late`: where late requests are counted, up to its last whole second."""
-
-    n_sent: int
-    n_done: int
-    n_failed: int
-    n_in_flight: int
-    recent_response_ns: np.ndarray[Any, np.dtype[np.int64]]
-    late: LateCounts | None = None
-
-
-@dataclass(frozen=True)
-class Account:
-    """What a worker had while it ran: how its sending thread was scheduled, at its end; how often its priority was
-    taken from it because it computed too much, and for how many ns in all; how long before the start instant it was
-    ready to send (negative: it came too late; None: it never ran)."""
-
-    scheduling: Scheduling
-    n_demotions: int
-    demoted_ns: int
-    ready_before_ns: int | None
-
-
-@dataclass(frozen=True)
-class Standing:
-    """`progress` of a worker; why it cannot spill its records, empty while it can; whether its lease has run out, and
-    why parts that it took over ended before their time."""
-
-    progress: Progress
-    spill_error: str = ""
-    has_lapsed: bool = False
-    taken_errors: tuple[str, ...] = ()
 
 
 def why_no_lane(settings: WorkerSettings, templates: Iterable[Template]) -> str:

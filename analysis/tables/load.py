@@ -42,7 +42,7 @@ never to have been sent. `lost`: its record is gone; it may have been sent, and 
 HUNG_UP = "hung up after"
 """How `detail` begins of a request that ended ok, and that the client cut short as the scenario asks."""
 
-RECORDED = ("actors/load/recorder.py", INGEST)
+RECORDED = ("actors/load/recorder.py", "actors/locust/row_table.py", INGEST)
 """What a worker recorded of its requests; and a row for each arrival that none did, `lost` or `unsent`."""
 
 _WORKER = "actors/load/worker.py"
@@ -56,7 +56,8 @@ REQUEST = made_in(
     id_(
         "request_id",
         "also the request id that Triton sees. Position in the global schedule, 0..n-1; closed loop:"
-        " user + users of the run * count of the user's requests before it",
+        " user + users of the run * count of the user's requests before it; Locust: worker + workers of the run * count of"
+        " the worker's requests before it",
     ),
     id_(
         "worker",
@@ -67,15 +68,19 @@ REQUEST = made_in(
         "server that the request was for; empty where one was to be chosen at a send that never was",
     ),
     *made_in(
-        ("actors/load/recorder.py", "cluster/driver/gather.py"),
-        text("request_kind", "kind of request: the name of the model that it asks"),
+        ("actors/load/recorder.py", "actors/locust/row_table.py", "cluster/driver/gather.py"),
+        text("request_kind", "kind of request: the name of the model that it asks; Locust: empty where it asks none"),
     ),
     at(
         "scheduled_ns",
-        "when the schedule says the request leaves; null in a closed-loop run, which has no schedule",
+        "when the schedule says the request leaves; null in a closed-loop run and in one of Locust, which have none",
         nullable=True,
     ),
-    at("sent_ns", "just before the first byte was written; null if never sent, or lost", nullable=True),
+    at(
+        "sent_ns",
+        "just before the first byte was written; null if never sent, or lost; Locust: done_ns less the response time",
+        nullable=True,
+    ),
     at("first_byte_ns", "first byte of the reply arrived; null if none did", nullable=True),
     at(
         "done_ns",
@@ -86,6 +91,8 @@ REQUEST = made_in(
     bytes_("request_bytes", "bytes written: head and body; 0 if unsent or lost"),
     bytes_("response_bytes", "body bytes received"),
     text("outcome", "how it ended: " + ", ".join(OUTCOMES)),
+    text("method", "Locust: method, or type, of the request; null otherwise", nullable=True),
+    text("name", "Locust: name that it counts the request under; null otherwise", nullable=True),
     text(
         "detail",
         "why it failed, in the server's or the transport's words; or that max_in_flight or its sequence held it back",

@@ -24,6 +24,7 @@ from squall.analysis.tables.collected import (
 from squall.analysis.tables.columns import SCHEMA_VERSION
 from squall.analysis.tables.deployed import NodeFacts, RedealFacts, ServerFacts, WorkerFacts
 from squall.analysis.tables.document import LEFT_OUT, Since, read_section
+from squall.analysis.tables.locust import LocustFacts
 from squall.analysis.tables.sealed import SealedTable, SealedVerdict, Unfinished
 from squall.scenarios.errors import StoreError
 
@@ -37,8 +38,10 @@ OPEN, SEALED = "open", "sealed"
 class PlanFacts:
     """What was to be sent."""
 
-    load: Annotated[str, "`open`: by a schedule; `closed`: by users who wait for their replies"] = "open"
-    n_users: Annotated[int | None, LEFT_OUT, "closed loop: users"] = None
+    load: Annotated[
+        str, "`open`: by a schedule; `closed`: by users who wait for their replies; `locust`: such users of Locust's"
+    ] = "open"
+    n_users: Annotated[int | None, LEFT_OUT, "closed loop: users; of a Locust shape not known"] = None
     n_arrivals: Annotated[int, "requests of the schedule; closed loop: those issued, known at the end"] = 0
     sha256: Annotated[str | None, LEFT_OUT, "of the plan: two runs with one digest had one plan"] = None
     n_by_phase: Annotated[Mapping[str, int], LEFT_OUT, "open loop: arrivals by phase, drains left out"] = (
@@ -128,6 +131,9 @@ class Manifest:
     collectors: Annotated[Mapping[str, CollectorState], "what was to be collected, by name"] = field(
         default_factory=dict
     )
+    locust: Annotated[
+        LocustFacts | None, LEFT_OUT, Since(5), "of a run whose load was Locust's, what it ran and said"
+    ] = None
     value_checks: Annotated[
         ValueChecks | None, LEFT_OUT, "how replies were compared; absent: they were not"
     ] = None

@@ -48,7 +48,7 @@ from squall.scenarios.config.loader import scenario_from_mapping
 from squall.scenarios.errors import ClusterError, SquallError, StoreError
 from squall.scenarios.plan.closed import ClosedPlan
 from squall.scenarios.plan.plan import Plan
-from squall.scenarios.plan.routed import plan_run
+from squall.scenarios.run_plan import plan_run
 
 _ENDED_WITHIN_S = 30.0
 _LOOK_EVERY_S = 0.2

@@ -58,7 +58,7 @@ from squall.scenarios.config.scenario import Scenario
 from squall.scenarios.errors import ScenarioError, SquallError, StoreError
 from squall.scenarios.plan.closed import ClosedPlan
 from squall.scenarios.plan.plan import Plan
-from squall.scenarios.plan.routed import plan_run, routed
+from squall.scenarios.run_plan import plan_run, routed
 from squall.scenarios.units import NS_PER_S
 
 _START_MARGIN_NS = NS_PER_S // 2

@@ -294,6 +294,16 @@ class ClosedArrivals(Section):
     ramp_ns: Duration = Field(default=0, alias="ramp")
 
 
+class LocustArrivals(Section):
+    """What the users of `load.locust` send, who wait for their replies; a phase need not state it."""
+
+    kind: Literal["locust"]
+
+
+UserArrivals = ClosedArrivals | LocustArrivals
+"""Of users who wait for their replies: there is no schedule."""
+
+
 OpenArrivals = (
     ConstantArrivals
     | PoissonArrivals
@@ -315,7 +325,7 @@ OpenArrivals = (
     | ConcatenateArrivals
 )
 OpenPart = Annotated[OpenArrivals, Field(discriminator="kind")]
-ArrivalsConfig = Annotated[OpenArrivals | ClosedArrivals, Field(discriminator="kind")]
+ArrivalsConfig = Annotated[OpenArrivals | ClosedArrivals | LocustArrivals, Field(discriminator="kind")]
 
 for _section in (SuperposeArrivals, ConcatenatedPart, ConcatenateArrivals):
     _section.model_rebuild()

@@ -156,6 +156,12 @@ def resolve_paths(mapping: dict[str, Any], folder: Path) -> None:
     paths += [(one, "repository") for one in (mapping.get("model"), *asked)]
     paths += [(one.get("data"), "path") for one in asked]
     checks = [one.get("check") for one in asked]
+    load = mapping.get("load")
+    locust = load.get("locust") if isinstance(load, dict) else None
+    if isinstance(locust, dict) and isinstance(locust.get("include"), list):
+        included = locust["include"]
+        locust["include"] = [str((folder / one).resolve()) if isinstance(one, str) else one for one in included]
+    paths.append((locust, "file"))
     for section, key in [*paths, *((check, "reference") for check in checks)]:
         named = section.get(key) if isinstance(section, dict) else None
         if isinstance(section, dict) and isinstance(named, str | Path) and named:

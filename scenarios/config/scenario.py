@@ -15,7 +15,14 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, model_validator
 
-from squall.scenarios.config.arrivals import ArrivalsConfig, ClosedArrivals, EnvelopeArrivals, expected_count
+from squall.scenarios.config.arrivals import (
+    ArrivalsConfig,
+    ClosedArrivals,
+    EnvelopeArrivals,
+    LocustArrivals,
+    UserArrivals,
+    expected_count,
+)
 from squall.scenarios.config.clients.client import ClientConfig
 from squall.scenarios.config.clients.routing import NO_MIRROR, WEIGHED
 from squall.scenarios.config.clients.rows import RowsConfig, TraceRows, max_rows
@@ -27,6 +34,8 @@ from squall.scenarios.config.fields import (
     Text,
     Whole,
 )
+from squall.scenarios.config.locust.load import LoadConfig, with_locust_phases
+from squall.scenarios.config.locust.refusals import refuse_clients
 from squall.scenarios.config.models.mix import (
     ModelEntry,
     ModelsField,
@@ -95,7 +104,7 @@ class PhaseConfig(Section):
             )
         expected = (
             0.0
-            if self.arrivals is None or isinstance(self.arrivals, ClosedArrivals)
+            if self.arrivals is None or isinstance(self.arrivals, UserArrivals)
             else expected_count(self.arrivals, self.drawn_ns)
         )
         if expected > LARGEST_ARRIVAL_COUNT:
@@ -112,7 +121,7 @@ class PhaseConfig(Section):
 
     @model_validator(mode="after")
     def _speed_of_a_schedule(self) -> PhaseConfig:
-        if self.speed is not None and (self.arrivals is None or isinstance(self.arrivals, ClosedArrivals)):
+        if self.speed is not None and (self.arrivals is None or isinstance(self.arrivals, UserArrivals)):
             without = "a drain" if self.arrivals is None else "a closed loop"
             raise ValueError(f"speed: {without} has no schedule that could be faster or slower; leave it out")
         return self
@@ -145,12 +154,19 @@ class Scenario(Section):
     server: ServerConfig = ServerConfig()
     servers: ServersField = None  # several, loaded under one schedule; none: the one of `server`
     clients: ClientConfig = ClientConfig()
+    load: LoadConfig | None = None  # None: squall's own client makes it
     phases: Annotated[tuple[PhaseConfig, ...], Field(min_length=1, max_length=LARGEST_PHASE_COUNT)]
     profile: ProfileConfig = ProfileConfig()
     expect: ExpectConfig = ExpectConfig()
     promises: PromisesField = None
     stop_when: Literal["decided"] | None = None  # the load ends where the outcome of all promises is certain
     records: RecordsConfig = RecordsConfig()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _phases_of_locust(cls, values: Any) -> Any:
+        """Phases that `load.locust` implies."""
+        return with_locust_phases(values) if isinstance(values, Mapping) else values
 
     @model_validator(mode="before")
     @classmethod
@@ -173,6 +189,7 @@ class Scenario(Section):
         if self.phases[-1].kind != "drain":
             raise ValueError(f"phases: the last one, {names[-1]!r}, must be of kind 'drain'")
         self._refuse_two_loops()
+        self._refuse_strange_load()
         self._refuse_bad_models()
         self._refuse_redealt_users()
         self._refuse_bad_servers()
@@ -314,7 +331,7 @@ class Scenario(Section):
 
     @property
     def _is_closed(self) -> bool:
-        return any(isinstance(phase.arrivals, ClosedArrivals) for phase in self.phases)
+        return any(isinstance(phase.arrivals, UserArrivals) for phase in self.phases)
 
     def server_entries(self) -> tuple[ServerEntry, ...] | None:
         """One entry for each server, server-0 first; None where the nodes say how many: then `entries_for`."""
@@ -434,6 +451,33 @@ class Scenario(Section):
                 f"phases: {closed[0]!r} is closed-loop and {other[0]!r} is not, use one or the other: service"
                 " times of a closed loop are never mixed with response times"
             )
+
+    def _refuse_strange_load(self) -> None:
+        """Phases of Locust's users only where there are some, and then no others; and what means nothing to these."""
+        for phase in self.phases:
+            where = f"phases.{phase.name}"
+            if isinstance(phase.arrivals, LocustArrivals) != (self.load is not None) and phase.arrivals is not None:
+                raise ValueError(
+                    f"{where}.arrivals: kind 'locust' is of a scenario with load.locust"
+                    if self.load is None
+                    else f"{where}.arrivals: load.locust says what is sent; leave arrivals out"
+                )
+            stated = next((key for key in ("timeout_ns", "rows", "shares") if getattr(phase, key) is not None), None)
+            if self.load is not None and stated is not None:
+                key = stated.removesuffix("_ns")
+                raise ValueError(f"{where}.{key}: the locustfile says what its users send; leave it out")
+        if self.load is None:
+            return
+        if self.load.locust.run_time_ns is not None and self.phases != self._phases_of_run_time():
+            raise ValueError("load.locust.run_time: phases say how long the run is; leave one of both out")
+        refuse_clients(self.clients)
+
+    def _phases_of_run_time(self) -> tuple[PhaseConfig, ...]:
+        """As `load.locust` implies them."""
+        assert self.load is not None
+        load = self.load.model_dump(mode="json", by_alias=True, exclude_none=True)
+        implied = with_locust_phases({"load": load})["phases"]
+        return tuple(PhaseConfig.model_validate(one) for one in implied)
 
     def _refuse_strange_promises(self) -> None:
         """Promises about what this scenario does not have."""

@@ -24,7 +24,7 @@ from squall.scenarios.config.loader import scenario_from_mapping
 from squall.scenarios.errors import ClusterError
 from squall.scenarios.plan.closed import ClosedPlan
 from squall.scenarios.plan.plan import Plan, codes_by_model, kinds_of
-from squall.scenarios.plan.routed import plan_run
+from squall.scenarios.run_plan import plan_run
 from squall.scenarios.shares.ranges import models_of
 from tests.golden.driving import SPEC, column, run_worker, settings_of
 from tests.golden.test_several_servers import Stub, run_users, stubs

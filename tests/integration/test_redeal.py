@@ -21,7 +21,7 @@ from squall.cluster.driver.redealing.redealer import redeals_of
 from squall.scenarios.config.loader import scenario_from_mapping
 from squall.scenarios.plan.deal import owners_of
 from squall.scenarios.plan.plan import Plan
-from squall.scenarios.plan.routed import plan_run
+from squall.scenarios.run_plan import plan_run
 from tests.integration.live_runs import Bench, scenario_mapping, titled, wait_until
 from tests.null_process import NullProcess
 

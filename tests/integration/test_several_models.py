@@ -18,7 +18,7 @@ from squall.analysis.storage.store import RunStore
 from squall.cluster.node.server import TritonServer
 from squall.scenarios.config.loader import scenario_from_mapping
 from squall.scenarios.plan.plan import Plan
-from squall.scenarios.plan.routed import plan_run
+from squall.scenarios.run_plan import plan_run
 from squall.scenarios.shares.ranges import models_of
 from tests.integration.foreign_models import write_caller, write_model, write_stream
 from tests.integration.live_runs import Bench, scenario_mapping

@@ -73,6 +73,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         "squall.models.made",
         "squall.models.payload",
         "squall.analysis.schema",
+        "squall.analysis.tables.locust",
     ),
     "squall.cluster": ("squall.scenarios", "squall.models", "squall.actors", "squall.analysis"),
 }
@@ -122,12 +123,17 @@ ONLY_IN: dict[str, tuple[str, ...]] = {
     "pandas": ("squall.analysis.run",),
     "polars": ("squall.analysis.run",),
     "PIL": ("squall.models.pictures",),
+    "locust": ("squall.actors.locust", "squall.actors.triton_user"),
+    "gevent": ("squall.actors.locust", "squall.actors.triton_user"),
+    "grpc": ("squall.actors.triton_user",),
 }
 """Libraries that only some modules may import."""
 
 LARGEST_ROOM = 15
 
-HEAVY = ("ray", "plotly", "matplotlib", "scipy", "duckdb", "tritonclient", "pynvml", "torch")
+HEAVY = (
+    "ray", "plotly", "matplotlib", "scipy", "duckdb", "tritonclient", "pynvml", "torch", "locust", "gevent", "grpc",
+)  # fmt: skip
 """Imported only inside the function that needs them, so that `squall --help` is quick."""
 HEAVY_ALLOWED = {
     "duckdb": (

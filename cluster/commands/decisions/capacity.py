@@ -155,7 +155,7 @@ def settings_of(
     from squall.analysis.wording import rate_text
     from squall.scenarios.plan.drafting import is_closed
     from squall.scenarios.plan.rates import mean_rate_hz, scaled_scenario
-    from squall.scenarios.plan.routed import plan_run
+    from squall.scenarios.run_plan import plan_run
 
     if is_closed(scenario):
         raise ScenarioError(

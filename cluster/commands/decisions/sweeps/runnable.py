@@ -10,7 +10,7 @@ from squall.cluster.driver.intent import describe_plan, refuse_empty, refuse_str
 from squall.scenarios.config.scenario import Scenario
 from squall.scenarios.errors import ScenarioError
 from squall.scenarios.experiments.experiment import Cell
-from squall.scenarios.plan.routed import plan_run
+from squall.scenarios.run_plan import plan_run
 
 
 def refuse_unrunnable(cells: Iterable[Cell], path: Path) -> None:

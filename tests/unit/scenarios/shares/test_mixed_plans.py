@@ -20,7 +20,7 @@ from squall.scenarios.plan.closed import ClosedPlan, deal_closed
 from squall.scenarios.plan.deal import affinity_of
 from squall.scenarios.plan.plan import Plan, codes_by_model, deal, kinds_of, merge
 from squall.scenarios.plan.route import planned_by_server, route
-from squall.scenarios.plan.routed import plan_run
+from squall.scenarios.run_plan import plan_run
 from squall.scenarios.shares.drawing import drawn_models
 from squall.scenarios.shares.ranges import VariantRange, models_of, ranges_of
 

@@ -34,7 +34,7 @@ from squall.models.spec import ModelSpec, TensorSpec
 from squall.scenarios.config.loader import scenario_from_mapping
 from squall.scenarios.config.scenario import Scenario
 from squall.scenarios.errors import ClusterError, ScenarioError
-from squall.scenarios.plan.routed import plan_run
+from squall.scenarios.run_plan import plan_run
 
 SPEC = ModelSpec("m", "1", (TensorSpec("IN", "FP32", (4,)),), (), 8)
 

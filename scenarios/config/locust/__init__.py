@@ -1,0 +1,1 @@
+"""Locust as the load: what `load.locust` of a scenario may say."""
