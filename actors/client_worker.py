@@ -1,9 +1,9 @@
-"""What the driver asks of a process that makes load, squall's own or Locust's, and what such a process says of itself."""
+"""What the driver asks of a process that makes load, squall's own or Locust's, and what it says of itself."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa

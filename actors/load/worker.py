@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from squall.actors.client_worker import Account, Progress, Standing
 from squall.actors.clock import Clock
-from squall.actors.counting.lateness import LateCounts, Lateness
+from squall.actors.counting.lateness import Lateness
 from squall.actors.counting.usage import GcWatch, Usage, cpu_ns, gc_count, sample_table
 from squall.actors.lease.lease import Lease
 from squall.actors.lease.taken import Taken

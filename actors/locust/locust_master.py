@@ -11,8 +11,8 @@ from squall.analysis.tables.locust import AskedUsers, LocustEntry, LocustExcepti
 
 @dataclass(frozen=True)
 class MasterAccount:
-    """What the master said, up to now or up to its end. Instants are of its node's clock. `reported`: workers whose last
-    report it has; `is_whole`: it ended in order. `files`: its outputs by name, as far as they were written."""
+    """What the master said, up to now or up to its end. Instants are of its node's clock. `reported`: workers whose
+    last report it has; `is_whole`: it ended in order. `files`: its outputs by name, as far as they were written."""
 
     version: str = ""
     user_classes: tuple[str, ...] = ()
@@ -43,8 +43,8 @@ class LocustMaster:
         raise NotImplementedError
 
     def run(self, start_ns: int) -> None:
-        """Starts the users at `start_ns` (node's clock), stops them at the end of the load, waits for the last report of
-        each worker, writes the outputs. Raises LostActor where the process died before that."""
+        """Starts the users at `start_ns` (node's clock), stops them at the end of the load, waits for the last report
+        of each worker, writes the outputs. Raises LostActor where the process died before that."""
         raise NotImplementedError
 
     def status(self) -> str:

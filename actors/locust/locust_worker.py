@@ -23,8 +23,8 @@ class LocustWorker:
     def prepare(self, host: str, port: int) -> None:
         """Starts the process, which loads the locustfile and connects to the master there.
 
-        Raises ScenarioError for a locustfile that does not load or has no user class, in Locust's or Python's own words;
-        ClusterError where the process does not start or finds no master, or files cannot be written.
+        Raises ScenarioError for a locustfile that does not load or has no user class, in Locust's or Python's own
+        words; ClusterError where the process does not start or finds no master, or files cannot be written.
         """
         raise NotImplementedError
 
@@ -33,8 +33,8 @@ class LocustWorker:
         raise NotImplementedError
 
     def run(self, start_ns: int, lease_until_ns: int | None = None) -> None:
-        """Returns when its users have ended and all rows are in the spill files. Raises LostActor where the process died
-        before that: what it had recorded is in the files all the same."""
+        """Returns when its users have ended and all rows are in the spill files. Raises LostActor where the process
+        died before that: what it had recorded is in the files all the same."""
         raise NotImplementedError
 
     def status(self) -> Standing:

@@ -56,8 +56,8 @@ REQUEST = made_in(
     id_(
         "request_id",
         "also the request id that Triton sees. Position in the global schedule, 0..n-1; closed loop:"
-        " user + users of the run * count of the user's requests before it; Locust: worker + workers of the run * count of"
-        " the worker's requests before it",
+        " user + users of the run * count of the user's requests before it; Locust: worker + workers of the run *"
+        " count of the worker's requests before it",
     ),
     id_(
         "worker",
@@ -69,7 +69,10 @@ REQUEST = made_in(
     ),
     *made_in(
         ("actors/load/recorder.py", "actors/locust/row_table.py", "cluster/driver/gather.py"),
-        text("request_kind", "kind of request: the name of the model that it asks; Locust: empty where it asks none"),
+        text(
+            "request_kind",
+            "kind of request: the name of the model that it asks; Locust: empty where it asks none",
+        ),
     ),
     at(
         "scheduled_ns",

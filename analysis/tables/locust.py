@@ -46,7 +46,10 @@ TABLES = (
             count("n_failures", "of these failed, as Locust counts"),
             count("n_errors", "exceptions of user code in the interval, outside of requests"),
             count("n_died", "users that an exception ended in the interval"),
-            count("n_cut", "users stopped in the interval in the middle of a task: a request of theirs may have no row"),
+            count(
+                "n_cut",
+                "users stopped in the interval within a task: a request of theirs may have no row",
+            ),
         ),
     ),
 )
@@ -104,9 +107,9 @@ class LocustWorkerFacts:
     worker: Annotated[int, "its number"]
     n_requests: Annotated[int | None, "requests that Locust counted there; null: it was lost"] = None
     n_failures: Annotated[int | None, "of these failed"] = None
-    has_reported: Annotated[bool, "its last report came to the master, so that Locust's statistics hold them all"] = (
-        False
-    )
+    has_reported: Annotated[
+        bool, "its last report came to the master, so that Locust's statistics hold them all"
+    ] = False
     n_users_lost: Annotated[int, "users that it ran when it was lost"] = 0
 
 

@@ -39,7 +39,8 @@ class PlanFacts:
     """What was to be sent."""
 
     load: Annotated[
-        str, "`open`: by a schedule; `closed`: by users who wait for their replies; `locust`: such users of Locust's"
+        str,
+        "`open`: by a schedule; `closed`: by users who wait for their replies; `locust`: such users of Locust's",
     ] = "open"
     n_users: Annotated[int | None, LEFT_OUT, "closed loop: users; of a Locust shape not known"] = None
     n_arrivals: Annotated[int, "requests of the schedule; closed loop: those issued, known at the end"] = 0

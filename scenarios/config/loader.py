@@ -160,7 +160,9 @@ def resolve_paths(mapping: dict[str, Any], folder: Path) -> None:
     locust = load.get("locust") if isinstance(load, dict) else None
     if isinstance(locust, dict) and isinstance(locust.get("include"), list):
         included = locust["include"]
-        locust["include"] = [str((folder / one).resolve()) if isinstance(one, str) else one for one in included]
+        locust["include"] = [
+            str((folder / one).resolve()) if isinstance(one, str) else one for one in included
+        ]
     paths.append((locust, "file"))
     for section, key in [*paths, *((check, "reference") for check in checks)]:
         named = section.get(key) if isinstance(section, dict) else None

@@ -456,13 +456,18 @@ class Scenario(Section):
         """Phases of Locust's users only where there are some, and then no others; and what means nothing to these."""
         for phase in self.phases:
             where = f"phases.{phase.name}"
-            if isinstance(phase.arrivals, LocustArrivals) != (self.load is not None) and phase.arrivals is not None:
+            if (
+                isinstance(phase.arrivals, LocustArrivals) != (self.load is not None)
+                and phase.arrivals is not None
+            ):
                 raise ValueError(
                     f"{where}.arrivals: kind 'locust' is of a scenario with load.locust"
                     if self.load is None
                     else f"{where}.arrivals: load.locust says what is sent; leave arrivals out"
                 )
-            stated = next((key for key in ("timeout_ns", "rows", "shares") if getattr(phase, key) is not None), None)
+            stated = next(
+                (key for key in ("timeout_ns", "rows", "shares") if getattr(phase, key) is not None), None
+            )
             if self.load is not None and stated is not None:
                 key = stated.removesuffix("_ns")
                 raise ValueError(f"{where}.{key}: the locustfile says what its users send; leave it out")

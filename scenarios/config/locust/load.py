@@ -9,7 +9,15 @@ from typing import Annotated, Any
 from pydantic import Field, model_validator
 
 from squall.scenarios.config.arrivals import LARGEST_USER_COUNT
-from squall.scenarios.config.fields import Count, Duration, Port, PositiveDuration, PositiveNumber, Section, Text
+from squall.scenarios.config.fields import (
+    Count,
+    Duration,
+    Port,
+    PositiveDuration,
+    PositiveNumber,
+    Section,
+    Text,
+)
 from squall.scenarios.units import NS_PER_S, format_duration
 
 _OURS = {
@@ -39,7 +47,9 @@ class LocustConfig(Section):
     """An unchanged locustfile, run by Locust's own runners on the client nodes."""
 
     file: Text
-    include: tuple[Text, ...] = ()  # files and folders beside it that it reads or imports, brought to every node
+    include: tuple[
+        Text, ...
+    ] = ()  # files and folders beside it that it reads or imports, brought to every node
     users: Annotated[Count, Field(le=LARGEST_USER_COUNT)] = 1  # a LoadTestShape of the file says its own
     spawn_rate: PositiveNumber = 1.0  # users a second
     run_time_ns: PositiveDuration | None = Field(default=None, alias="run_time")  # where no phases are stated
@@ -47,8 +57,12 @@ class LocustConfig(Section):
     tags: tuple[Text, ...] = ()
     exclude_tags: tuple[Text, ...] = ()
     host: Text | None = None  # else that of the user class, else the server's HTTP address
-    stop_timeout_ns: Duration | None = Field(default=None, alias="stop_timeout")  # else the length of the drain
-    options: tuple[Annotated[str, Field(strict=True)], ...] = ()  # of Locust's command line, the file's own among them
+    stop_timeout_ns: Duration | None = Field(
+        default=None, alias="stop_timeout"
+    )  # else the length of the drain
+    options: tuple[
+        Annotated[str, Field(strict=True)], ...
+    ] = ()  # of Locust's command line, the file's own among them
     web: WebConfig | None = None
     html: bool = False  # Locust's HTML report beside its CSV files
 
