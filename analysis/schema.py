@@ -30,6 +30,7 @@ __all__ = [
     "OUTCOMES",
     "SCHEMA_VERSION",
     "TABLES",
+    "TEXT",
     "arrow_schema",
     "markdown",
 ]

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from squall.scenarios.arrivals.process import Arrivals
-from squall.scenarios.config.arrivals import ClosedArrivals
+from squall.scenarios.config.arrivals import ClosedArrivals, UserArrivals
 from squall.scenarios.config.clients.data import IN_SEQUENCE, DrawnOrder, TraceOrder
 from squall.scenarios.config.clients.rows import RowsConfig, TraceRows
 from squall.scenarios.config.scenario import PhaseConfig, Scenario
@@ -144,7 +144,7 @@ class _Draft:
         phase = self._scenario.phases[index]
         if phase.arrivals is None:
             return
-        if isinstance(phase.arrivals, ClosedArrivals):
+        if isinstance(phase.arrivals, UserArrivals):
             raise ValueError(f"phase {phase.name!r} is closed-loop: it has no schedule")
         rows = settled(self._scenario.rows_of(phase))
         named = self._named if isinstance(phase.arrivals, TraceArrivals) else None

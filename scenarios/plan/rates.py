@@ -5,7 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import Any, Literal
 
-from squall.scenarios.config.arrivals import ClosedArrivals
+from squall.scenarios.config.arrivals import UserArrivals
 from squall.scenarios.config.loader import scenario_from_mapping
 from squall.scenarios.config.scenario import Scenario
 from squall.scenarios.errors import ScenarioError
@@ -28,7 +28,7 @@ def mean_rate_hz(scenario: Scenario) -> float:
     for phase in scenario.phases:
         if phase.kind != "measure":
             continue
-        if phase.arrivals is None or isinstance(phase.arrivals, ClosedArrivals):
+        if phase.arrivals is None or isinstance(phase.arrivals, UserArrivals):
             raise ValueError(f"phase {phase.name!r} is closed-loop: it has no rate")
         try:
             arrivals = build_arrivals(phase.arrivals, phase.drawn_ns)
@@ -53,7 +53,7 @@ def scaled_scenario(scenario: Scenario, factor: Fraction, scale: Scale) -> Scena
     for phase, config in zip(mapping["phases"], scenario.phases, strict=True):
         if phase.get("arrivals") is None:
             continue
-        if isinstance(config.arrivals, ClosedArrivals):
+        if isinstance(config.arrivals, UserArrivals):
             raise ScenarioError(
                 f"phases.{config.name}.arrivals: a closed loop follows its server and has no rate that could be scaled"
             )
