@@ -15,7 +15,7 @@ from squall.analysis.tables.document import to_json
 from squall.analysis.tables.manifest import DataFacts, PlanFacts
 from squall.analysis.wording import count_text, share_text
 from squall.cluster.driver.client_workers import seats_of
-from squall.cluster.driver.intent import describe_plan, refuse_empty
+from squall.cluster.driver.intent import describe_plan, refuse_empty, users_text
 from squall.cluster.driver.payloads.packing import (
     Codes,
     GivenRequests,
@@ -24,19 +24,26 @@ from squall.cluster.driver.payloads.packing import (
     sendable,
 )
 from squall.cluster.driver.payloads.wires import asked_of
-from squall.cluster.driver.preflight import may_be_asked, refuse_no_answers, refuse_payloads, server_addresses
+from squall.cluster.driver.preflight import (
+    may_be_asked,
+    refuse_asked,
+    refuse_no_answers,
+    refuse_payloads,
+    server_addresses,
+)
 from squall.cluster.interrupts import Interrupts
 from squall.cluster.node.endpoint import Endpoint, attach, tls_of
-from squall.cluster.placement import Placement, place
+from squall.cluster.placement import Node, Placement, place
 from squall.cluster.remote.session import Session
 from squall.models.spec import ModelSpec, TensorSpec, head_of, head_spec
 from squall.scenarios.config.scenario import Scenario
+from squall.scenarios.locust.plan import LocustPlan
 from squall.scenarios.plan.closed import ClosedPlan
 from squall.scenarios.plan.deal import workers_of
 from squall.scenarios.plan.growing import pieces
 from squall.scenarios.plan.plan import Plan
 from squall.scenarios.plan.route import planned_by_server
-from squall.scenarios.run_plan import plan_run, routed
+from squall.scenarios.run_plan import RunPlan, plan_run, routed
 from squall.scenarios.shares.ranges import models_of
 
 _PLAN_BYTES = 23
@@ -45,9 +52,9 @@ _PLAN_BYTES = 23
 
 @dataclass(frozen=True)
 class DryRun:
-    """See `dry_run`. `n_planned`: arrivals, or users of a closed loop; None where workers choose the server. `models`:
-    of several, the share of each and its arrivals, None of a closed loop, by phase; `data_by_model`: of those that have
-    some."""
+    """See `dry_run`. `n_planned`: arrivals, or users of a closed loop; None where workers choose the server, and of
+    Locust, which says itself whom users ask. `models`: of several, the share of each and its arrivals, None of a closed
+    loop, by phase; `data_by_model`: of those that have some."""
 
     plan: dict[str, Any]
     servers: tuple[dict[str, Any], ...]
@@ -71,11 +78,13 @@ class DryRun:
 
     def lines(self) -> list[str]:
         """For the screen."""
-        what = "users" if self.plan["load"] == "closed" else "arrivals"
+        load = self.plan["load"]
+        what = "arrivals" if load == "open" else "users"
         n = self.plan["n_users"] if what == "users" else self.plan["n_arrivals"]
-        found = [
-            f"plan      {count_text(n)} {what} in {self.plan['seconds']:g} s; sha256 {self.plan['sha256'][:12]}"
-        ]
+        whose = f"{count_text(n)} {what}"
+        if load == "locust":
+            whose = f"Locust: {users_text(n, self.plan['file'], self.plan['spawn_rate_hz'])},"
+        found = [f"plan      {whose} in {self.plan['seconds']:g} s; sha256 {self.plan['sha256'][:12]}"]
         if self.data is not None:
             found.append(f"data      {_data_text(self.data)}")
         for one in self.models:
@@ -87,11 +96,14 @@ class DryRun:
         for one in self.servers:
             gpus = "" if one["gpus"] is None else f", GPU {', '.join(map(str, one['gpus']))}"
             origin = one["url"] or f"started by squall, answers on {one['listens']}"
-            n_text = (
-                f"{count_text(one['n_planned'])} {what}" if one["n_planned"] is not None else "workers choose"
-            )
+            others = "the locustfile says who asks it" if load == "locust" else "workers choose"
+            n_text = f"{count_text(one['n_planned'])} {what}" if one["n_planned"] is not None else others
             found.append(f"{one['name']:<9} on {one['node']}{gpus}: {origin}; {n_text}")
         for one in self.clients:
+            if one["n_planned"] is None:
+                beside = " and the master" if one["has_master"] else ""
+                found.append(f"clients   {one['node']}: {one['n_workers']} Locust workers{beside}")
+                continue
             sent = f"{count_text(one['n_planned'])} {what}"
             room = f"memory {_room(one['plan_bytes'])} for the plan"
             if one["record_bytes"] is not None:
@@ -118,9 +130,14 @@ def dry_run(scenario: Scenario, ray_address: str | None, interrupts: Interrupts)
         if one.url is not None and may_be_asked(scenario, number, one)
     ]
     refuse_no_answers(scenario)
-    by_model = sendable(scenario, plan) if endpoints or scenario.has_data else ()
-    for endpoint in endpoints:
-        refuse_payloads(scenario, by_model, endpoint)
+    by_model: Sequence[Codes] = ()
+    if isinstance(plan, LocustPlan):
+        for endpoint in endpoints:
+            refuse_asked(scenario, endpoint)
+    elif endpoints or scenario.has_data:
+        by_model = sendable(scenario, plan)
+        for endpoint in endpoints:
+            refuse_payloads(scenario, by_model, endpoint)
     specs = [_spec(one, endpoints, is_elsewhere=bool(addresses)) for one in scenario.each_model()]
     with interrupts.allowed(), Session(ray_address) as session:
         nodes = session.nodes()
@@ -150,11 +167,9 @@ def _spec(one: Scenario, endpoints: Sequence[Endpoint], is_elsewhere: bool) -> M
     return None if is_elsewhere else _head(one)
 
 
-def _models(
-    scenario: Scenario, plan: Plan | ClosedPlan, servers: Sequence[str]
-) -> tuple[dict[str, Any], ...]:
+def _models(scenario: Scenario, plan: RunPlan, servers: Sequence[str]) -> tuple[dict[str, Any], ...]:
     """Of several models; see `DryRun`."""
-    if scenario.several is None:
+    if scenario.several is None or isinstance(plan, LocustPlan):  # the locustfile says what is asked
         return ()
     names, served = scenario.model_names, scenario.served_at(len(servers))
     found: list[dict[str, Any]] = [
@@ -228,17 +243,20 @@ def _head(scenario: Scenario) -> ModelSpec | None:
     )
 
 
-def _plan_facts(plan: Plan | ClosedPlan, facts: PlanFacts) -> dict[str, Any]:
+def _plan_facts(plan: RunPlan, facts: PlanFacts) -> dict[str, Any]:
+    own: dict[str, Any] = {}
+    if isinstance(plan, LocustPlan):
+        own = {"file": plan.config.file, "spawn_rate_hz": plan.config.spawn_rate}
     return {
         "load": facts.load, "n_arrivals": facts.n_arrivals, "n_users": facts.n_users, "sha256": facts.sha256,
-        "seconds": plan.spans[-1].end_ns / 1e9,
+        "seconds": plan.spans[-1].end_ns / 1e9, **own,
     }  # fmt: skip
 
 
-def _servers(plan: Plan | ClosedPlan, placement: Placement) -> tuple[dict[str, Any], ...]:
-    planned: Sequence[int | None] = planned_by_server(plan, len(placement.servers)) or (None,) * len(
-        placement.servers
-    )
+def _servers(plan: RunPlan, placement: Placement) -> tuple[dict[str, Any], ...]:
+    n_servers = len(placement.servers)
+    known = None if isinstance(plan, LocustPlan) else planned_by_server(plan, n_servers)
+    planned: Sequence[int | None] = known or (None,) * n_servers
     return tuple(
         {
             "name": seat.name, "node": seat.node.label if seat.is_here else "no node of the cluster",
@@ -250,9 +268,11 @@ def _servers(plan: Plan | ClosedPlan, placement: Placement) -> tuple[dict[str, A
 
 
 def _clients(
-    scenario: Scenario, plan: Plan | ClosedPlan, placement: Placement, specs: Sequence[ModelSpec | None]
+    scenario: Scenario, plan: RunPlan, placement: Placement, specs: Sequence[ModelSpec | None]
 ) -> tuple[dict[str, Any], ...]:
     seats = seats_of(scenario.clients, placement)
+    if isinstance(plan, LocustPlan):
+        return _locust_clients(seats)
     n_of, rows_of = _shares(plan, len(seats))
     per_row = [_row_bytes(one, spec) for one, spec in zip(scenario.each_model(), specs, strict=True)]
     is_open = isinstance(plan, Plan)
@@ -269,6 +289,17 @@ def _clients(
             "input_bytes": round(sum(one or 0 for one in n_bytes)) if is_known else None,
         })  # fmt: skip
     return tuple(found)
+
+
+def _locust_clients(seats: Sequence[Node]) -> tuple[dict[str, Any], ...]:
+    """With the master on the first node; what users send and record is known in the run."""
+    return tuple(
+        {
+            "node": node.label, "n_workers": seats.count(node), "n_planned": None, "plan_bytes": None,
+            "record_bytes": None, "input_bytes": None, "has_master": node == seats[0],
+        }
+        for node in dict.fromkeys(seats)
+    )  # fmt: skip
 
 
 def _row_bytes(one: Scenario, spec: ModelSpec | None) -> float | None:

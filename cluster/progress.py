@@ -15,8 +15,8 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
+from squall.actors.client_worker import Progress as WorkerProgress
 from squall.actors.load.engine import FAILED_NS
-from squall.actors.load.worker import Progress as WorkerProgress
 from squall.analysis.statistics.latency import nearest_rank
 from squall.scenarios.plan.plan import PhaseSpan
 from squall.scenarios.units import NS_PER_S

@@ -10,6 +10,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from squall.actors.client_worker import ClientWorker, Progress, Standing
 from squall.actors.clock import SystemClock
 from squall.actors.load.choice import Choice
 from squall.actors.load.engine import Rules
@@ -20,8 +21,6 @@ from squall.actors.load.worker import (
     LoadWorker,
     ModelRequests,
     Outputs,
-    Progress,
-    Standing,
     WorkerSettings,
 )
 from squall.actors.messages.value_check import ValueRule
@@ -30,7 +29,13 @@ from squall.analysis.tables.collected import ValueChecks
 from squall.analysis.tables.deployed import SenderScheduling, WorkerFacts
 from squall.cluster.driver.deciding import late_limits
 from squall.cluster.driver.payloads.packing import Requests
-from squall.cluster.driver.payloads.wires import asked_of, request_options, sequence_rule, stream_rule
+from squall.cluster.driver.payloads.wires import (
+    asked_at,
+    asked_of,
+    request_options,
+    sequence_rule,
+    stream_rule,
+)
 from squall.cluster.node.endpoint import Endpoint, specs_of
 from squall.cluster.placement import Node, Placement
 from squall.cluster.progress import Screen
@@ -47,6 +52,7 @@ from squall.scenarios.config.scenario import Scenario
 from squall.scenarios.errors import ClusterError, ScenarioError
 from squall.scenarios.plan.closed import ClosedPlan, deal_closed
 from squall.scenarios.plan.plan import Plan, codes_by_model, deal, kinds_of
+from squall.scenarios.run_plan import RunPlan
 
 _MOST_SENT_BYTES = 512 * 2**20  # of plans on their way to workers: a part of 32 of the largest plan is 70 MB
 
@@ -57,7 +63,8 @@ _THREADS = 4
 
 @dataclass
 class Worker:
-    """A load worker, with `n_planned` arrivals or users; `running` refers to its run, `is_lost` once its process died.
+    """A process that makes load, with `n_planned` arrivals or users, 0 of Locust, whose master deals them out;
+    `running` refers to its run, `is_lost` once what makes the load died.
 
     `asked`: a call for its state that it has not answered yet; `state`: the last one that it gave. `lease_until_ns`:
     the latest end of a lease, on its node's clock, that may have reached it; None: it needs none. `silent_ns`: from
@@ -65,7 +72,7 @@ class Worker:
     it arrivals of others.
     """
 
-    handle: Handle[LoadWorker]
+    handle: Handle[ClientWorker]
     node: Node
     n_planned: int
     running: Future[None] | None = None
@@ -79,7 +86,7 @@ class Worker:
     def start(self, start_ns: int, lease_until_ns: int | None = None) -> None:
         """Tells it to run, without waiting. `start_ns` and `lease_until_ns`: on its node's clock."""
         self.lease_until_ns = lease_until_ns
-        self.running = self.handle.begin(LoadWorker.run, start_ns, lease_until_ns)
+        self.running = self.handle.begin(ClientWorker.run, start_ns, lease_until_ns)
 
     def has_ended(self, within_s: float = 0.0) -> bool:
         """Whether its run, once begun, is over: see `Handle.is_done`."""
@@ -273,7 +280,7 @@ def _settings(
     targets = tuple(
         TargetSettings(
             name, one.host, one.port if clients.protocol == "http" else one.grpc_port,
-            tuple(_asked(model, one) for model in models),
+            tuple(asked_at(model, one) for model in models),
             None if is_plain else one.tls, clients.unix,
             None if memory is None else SharedMemorySettings(memory.inputs, memory.outputs, one.url, one.tls),
         )
@@ -290,29 +297,23 @@ def _settings(
     )  # fmt: skip
 
 
-def _asked(one: Scenario, endpoint: Endpoint) -> ModelSpec | None:
-    """What requests ask there of the one model of a scenario; None where it is not served."""
-    spec = endpoint.spec_of(one.model.name)
-    return None if spec is None else asked_of(one, spec)
-
-
 def choice_of(routing: RoutingConfig) -> Choice:
     """Who says which server a request is for."""
     return routing.kind if routing.kind in CHOSEN_AT_SEND else "planned"
 
 
-def worker_facts(workers: Sequence[Worker], is_closed: bool) -> tuple[WorkerFacts, ...]:
+def worker_facts(workers: Sequence[Worker], plan: RunPlan) -> tuple[WorkerFacts, ...]:
     """For the manifest."""
     handles = {index: worker.handle for index, worker in enumerate(workers)}
-    reasons, scheduling = ask_all(handles, LoadWorker.no_lane), ask_all(handles, LoadWorker.scheduling)
+    reasons, scheduling = ask_all(handles, ClientWorker.no_lane), ask_all(handles, ClientWorker.scheduling)
     return tuple(
         WorkerFacts(
             worker=index,
             node=worker.node.label,
             has_lane=not reason,
             no_lane=reason,
-            n_planned=None if is_closed else worker.n_planned,
-            n_users=worker.n_planned if is_closed else None,
+            n_planned=worker.n_planned if isinstance(plan, Plan) else None,
+            n_users=worker.n_planned if isinstance(plan, ClosedPlan) else None,
             scheduling=sender_scheduling(scheduling[index]),
         )
         for index, (worker, reason) in enumerate(zip(workers, reasons.values(), strict=True))

@@ -13,10 +13,10 @@ from squall.analysis.clocks.timeline import MEASURE, RunPhase
 from squall.analysis.decisions.certainty import Count, Outcome, outcome
 from squall.analysis.limits import LIMITS
 from squall.scenarios.config.scenario import Scenario
-from squall.scenarios.plan.closed import ClosedPlan
 from squall.scenarios.plan.growing import pieces
 from squall.scenarios.plan.plan import PhaseSpan, Plan
 from squall.scenarios.promises.promise import LateLimit, Promise
+from squall.scenarios.run_plan import RunPlan
 from squall.scenarios.units import NS_PER_S
 
 MARGIN_NS = NS_PER_S // 5
@@ -76,9 +76,9 @@ class Deciding:
         )
 
 
-def deciding(scenario: Scenario, plan: Plan | ClosedPlan, targets: Sequence[str]) -> Deciding | None:
+def deciding(scenario: Scenario, plan: RunPlan, targets: Sequence[str]) -> Deciding | None:
     """None where nothing ends the load before its time."""
-    if isinstance(plan, ClosedPlan) or not late_limits(scenario):
+    if not isinstance(plan, Plan) or not late_limits(scenario):
         return None
     return Deciding(scenario, plan, targets)
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import replace
 
@@ -16,6 +18,7 @@ from squall.analysis.tables.deployed import NodeFacts, RayPriority
 from squall.analysis.wording import names_text
 from squall.cluster.driver.client_workers import (
     Worker,
+    expand_headers,
     expected_replies,
     refuse_two_nodes,
     seats_of,
@@ -25,17 +28,22 @@ from squall.cluster.driver.client_workers import (
 )
 from squall.cluster.driver.collectors.observed import together
 from squall.cluster.driver.deployed_server import DeployedServer
+from squall.cluster.driver.locust.crew import Crew, spawn_crew
+from squall.cluster.driver.locust.facts import first_facts
+from squall.cluster.driver.locust.settings import locust_settings
 from squall.cluster.driver.nodes import Nodes
 from squall.cluster.driver.payloads.bringing import bring, packing_place
 from squall.cluster.driver.payloads.packing import Requests, encoded_by_model, told_in_manifest
 from squall.cluster.node.agent import NodeAgent
 from squall.cluster.placement import Node, Placement
 from squall.cluster.progress import Screen
-from squall.cluster.remote.spawn import ask_all, end_all, wait_all
+from squall.cluster.remote.spawn import Handle, ask_all, end_all, wait_all
 from squall.scenarios.config.scenario import Scenario
 from squall.scenarios.errors import ClusterError, StoreError
+from squall.scenarios.locust.plan import LocustPlan
 from squall.scenarios.plan.closed import ClosedPlan
 from squall.scenarios.plan.plan import PhaseSpan, Plan
+from squall.scenarios.run_plan import RunPlan
 
 _STOP_TIMEOUT_S = 120.0
 
@@ -47,12 +55,13 @@ class Deployment:
         self.nodes = Nodes(store.run, store.run_dir, scenario.profile, anchor_ns)
         self.workers: list[Worker] = []
         self.servers: list[DeployedServer] = []
+        self.locust: Crew | None = None
         self._splits: dict[str, Split] = {}
         self._scenario = scenario
         self._store = store
         self._screen = screen
 
-    def deploy(self, plan: Plan | ClosedPlan, placement: Placement) -> None:
+    def deploy(self, plan: RunPlan, placement: Placement) -> None:
         """Everything up to the start instant. Raises SquallError where a part of it cannot be had."""
         scenario = self._scenario
         nodes = dict.fromkeys((*placement.server_nodes, *placement.clients))
@@ -77,7 +86,10 @@ class Deployment:
             server.find_collectors()
         self.note_collectors()
         self._start_servers()
-        self._spawn_workers(plan, placement)
+        if isinstance(plan, LocustPlan):
+            self._spawn_locust(plan, placement)
+        else:
+            self._spawn_workers(plan, placement)
         self._observe_clients()
         for server in self.servers:
             server.observe()
@@ -119,6 +131,8 @@ class Deployment:
         `keeps`: sites whose folder stays.
         """
         notes = self.restore_models()
+        if self.locust is not None:
+            self.locust.end()
         end_all(worker.handle for worker in self.workers)
         for server in self.servers:
             if server.stopping is not None:
@@ -146,9 +160,13 @@ class Deployment:
 
     def _observe_clients(self) -> None:
         by_node: dict[str, list[int]] = {}
-        asked = [worker.handle.begin_pid() for worker in self.workers]
-        for worker, reference in zip(self.workers, asked, strict=True):
-            by_node.setdefault(worker.node.label, []).append(worker.handle.wait(reference))
+        asked: list[tuple[str, Handle[object], Future[int]]]
+        if self.locust is not None:
+            asked = self.locust.begin_pids()
+        else:
+            asked = [(one.node.label, one.handle, one.handle.begin_pid()) for one in self.workers]
+        for label, handle, reference in asked:
+            by_node.setdefault(label, []).append(handle.wait(reference))
         hosts = self.nodes.hosts
         told = {
             label: hosts[label].begin(NodeAgent.observe_clients, tuple(pids))
@@ -231,11 +249,33 @@ class Deployment:
             self._store.run, self._scenario, plan, endpoints, seats, spill_dirs, expected, cores, packed
         ):
             self.workers.append(worker)
-        facts = worker_facts(self.workers, isinstance(plan, ClosedPlan))
+        self._describe_workers(plan)
+        self._screen.step(f"{len(self.workers)} workers on {len(placement.clients)} node(s) are connected")
+
+    def _spawn_locust(self, plan: LocustPlan, placement: Placement) -> None:
+        """Locust's master, on the first client node, and its workers, connected."""
+        seats = seats_of(self._scenario.clients, placement)
+        endpoints = {server.name: server.endpoint for server in self.servers}
+        spill_dirs = ask_all(self.nodes.hosts, NodeAgent.spill_dir)
+        headers = expand_headers(self._scenario.clients.headers, os.environ)
+        settings = locust_settings(
+            self._store.run, self._scenario, plan, endpoints, seats, spill_dirs, headers
+        )
+        crew = self.locust = spawn_crew(*settings, {node.label: node for node in seats})
+        self.workers += [Worker(one, node, 0) for one, node in zip(crew.workers, seats, strict=True)]
+        account = crew.connect()
+        self._store.amend(replace(self._store.manifest, locust=first_facts(crew.settings, account)))
+        self._describe_workers(plan)
+        where = f"{len(self.workers)} workers on {len(placement.clients)} node(s)"
+        self._screen.step(
+            f"Locust {account.version}: {where} are connected to the master on {crew.node.label}"
+        )
+
+    def _describe_workers(self, plan: RunPlan) -> None:
+        facts = worker_facts(self.workers, plan)
         self._store.amend(replace(self._store.manifest, workers=facts))
         for line in told_of_scheduling(facts):
             self._screen.step(line, "yellow")
-        self._screen.step(f"{len(self.workers)} workers on {len(placement.clients)} node(s) are connected")
 
 
 def _priority(settled: Settled) -> RayPriority:

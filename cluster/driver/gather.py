@@ -12,7 +12,8 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import pyarrow as pa
 
-from squall.actors.load.worker import LoadWorker
+from squall.actors.client_worker import ClientWorker
+from squall.actors.locust.locust_master import MasterAccount
 from squall.analysis.clocks.timeline import RunPhase, assign_phase
 from squall.analysis.storage.store import RunStore
 from squall.analysis.tables.collected import KernelRecordingFacts, NsysFacts, ObserverCost
@@ -23,9 +24,13 @@ from squall.cluster.driver.collectors.phase_profiler import TOO_LATE, PhaseProfi
 from squall.cluster.driver.collectors.server_libraries import kernels_together
 from squall.cluster.driver.deployed_server import DeployedServer
 from squall.cluster.driver.deployment import Deployment, with_clock
+from squall.cluster.driver.locust.crew import Crew
+from squall.cluster.driver.locust.facts import ended_workers, last_facts
+from squall.cluster.driver.locust.outputs import kept_logs, kept_outputs
 from squall.cluster.driver.nodes import Nodes, label_of
 from squall.cluster.driver.records.fetching import Fetching, in_order
 from squall.cluster.driver.records.ingest import Ledger, add_missing, ingest_file, ingest_table, model_names
+from squall.cluster.driver.records.issued import Issued
 from squall.cluster.driver.records.node_files import pieces_of
 from squall.cluster.driver.records.side_by_side import as_they_end, side_by_side
 from squall.cluster.driver.redealing.redealer import redeals_of, told_of_redeal
@@ -38,6 +43,7 @@ from squall.cluster.remote.spawn import Handle
 from squall.scenarios.errors import ClusterError, LostActor, SquallError, StoreError
 from squall.scenarios.plan.closed import ClosedPlan
 from squall.scenarios.plan.plan import Plan
+from squall.scenarios.run_plan import RunPlan
 
 _STOP_TIMEOUT_S = 60.0
 _SPILL_TIMEOUT_S = 1800.0
@@ -56,7 +62,7 @@ class Collection:
 
     def __init__(
         self,
-        plan: Plan | ClosedPlan,
+        plan: RunPlan,
         store: RunStore,
         deployment: Deployment,
         phases: Sequence[RunPhase],
@@ -89,9 +95,10 @@ class Collection:
         nodes = [worker.node.label for worker in deployment.workers]
         served = store.manifest.servers
         labels = {"run": store.run, "request_kind": next((one.model or "" for one in served.values()), "")}
-        # a closed loop has no arrivals that could be missing: what was issued is what its workers say
+        # users have no arrivals that could be missing: what was issued is what their workers say
         self._ledger = None
-        if not isinstance(plan, ClosedPlan):
+        self._issued = Issued(plan.n_users if isinstance(plan, ClosedPlan) else None, len(nodes))
+        if isinstance(plan, Plan):
             redeals = redeals_of(store.manifest.redeals)
             self._ledger = Ledger(
                 plan, labels, nodes, start_ns, tuple(served), redeals, model_names(store.manifest)
@@ -131,6 +138,19 @@ class Collection:
             if not file.table and label not in self.unfetched:
                 self._try_noting(f"report of {label}", partial(self._take_report, label, file))
         self._try_noting("server log", deployment.keep_server_logs)
+        if deployment.locust is not None:
+            self._try_noting("Locust", partial(self._take_locust, deployment.locust))
+
+    def _take_locust(self, crew: Crew) -> None:
+        """What it says of the run, and its files: what the disk does not take of these is a note."""
+        is_lost = [worker.is_lost for worker in self._deployment.workers]
+        ended = ended_workers(crew.workers, is_lost)
+        account = crew.account or MasterAccount()
+        facts = last_facts(crew.settings, account, self._clocks[crew.node.label], ended)
+        self._store.amend(replace(self._store.manifest, locust=facts))
+        files, notes = kept_outputs(self._store, account.files)
+        self._store.amend(replace(self._store.manifest, locust=replace(facts, files=files)))
+        self.notes += notes + kept_logs(self._store, self._deployment.nodes.hosts)
 
     def _end_recording(self, server: DeployedServer) -> None:
         """May run beside others, as `_spill_server`: one slow node does not hold up the rest."""
@@ -239,7 +259,7 @@ class Collection:
         files = [entry for entry in self._files() if entry[1].table == "requests"]
         for of_node in self._fetch(files):  # those of a slow node come last
             self._ingest(of_node)
-        for worker, tables in self._of_workers(LoadWorker.leftovers):
+        for worker, tables in self._of_workers(ClientWorker.leftovers):
             self._try(worker.handle.name, partial(self._take_leftovers, worker, tables))
         self._try("arrivals without a record", self._add_missing)
         self._try_noting("scheduling", self._take_accounts)
@@ -249,13 +269,13 @@ class Collection:
 
     def _take_accounts(self) -> None:
         """What the senders had while they ran."""
-        answers = self._of_workers(LoadWorker.account, self.notes)
+        answers = self._of_workers(ClientWorker.account, self.notes)
         facts, told = with_accounts(self._store.manifest.workers, self._deployment.workers, answers)
         self.notes += told
         self._store.amend(replace(self._store.manifest, workers=facts))
 
     def _of_workers(
-        self, method: Callable[[LoadWorker], Answer], troubles: list[str] | None = None
+        self, method: Callable[[ClientWorker], Answer], troubles: list[str] | None = None
     ) -> list[tuple[Worker, Answer]]:
         """See `answers_of`. What goes wrong is told in `troubles`, else a loss."""
         return answers_of(self._deployment.workers, method, self.losses if troubles is None else troubles)
@@ -432,7 +452,7 @@ class Collection:
 
     def _add_checks(self) -> None:
         """How many replies were compared; a lost worker cannot say how many it did."""
-        tallies = [tally for _, tally in self._of_workers(LoadWorker.tally)]
+        tallies = [tally for _, tally in self._of_workers(ClientWorker.tally)]
         known = self._store.manifest
         assert known.value_checks is not None
         counted = replace(
@@ -448,12 +468,18 @@ class Collection:
         return lambda data: data
 
     def _note(self, table: str, label: str, data: Any) -> None:
-        if table == "requests" and self._ledger is not None:
+        if table != "requests":
+            return
+        if self._ledger is not None:
             self._ledger.note(data, self._node_starts_ns[label_of(label)])
+        else:
+            self._issued.note(data)
 
     def _add_missing(self) -> None:
         if self._ledger is None:
-            n_issued = sum(n for _, n in self._of_workers(LoadWorker.n_issued))
+            numbers = {id(worker): number for number, worker in enumerate(self._deployment.workers)}
+            told = {numbers[id(one)]: n for one, n in self._of_workers(ClientWorker.n_issued)}
+            n_issued = self._issued.total(told)
             known = self._store.manifest
             self._store.amend(replace(known, plan=replace(known.plan, n_arrivals=n_issued)))
             return

@@ -19,8 +19,9 @@ from squall.models.made import make_inputs
 from squall.scenarios.config.scenario import Scenario
 from squall.scenarios.config.servers import ServerConfig
 from squall.scenarios.errors import ScenarioError, TargetError
-from squall.scenarios.plan.closed import ClosedPlan
-from squall.scenarios.plan.plan import Plan, kinds_of
+from squall.scenarios.locust.plan import LocustPlan
+from squall.scenarios.plan.plan import kinds_of
+from squall.scenarios.run_plan import RunPlan
 
 
 def server_addresses(scenario: Scenario) -> list[str]:
@@ -37,9 +38,10 @@ def _address(url: str) -> str:
         raise TargetError(f"server.url: no address for {host}: {error}") from error
 
 
-def check_before_ray(scenario: Scenario, plan: Plan | ClosedPlan, is_local: bool) -> None:
-    """Servers that run already are ready, have the model, and it takes what the plan sends; of those to be started by a
-    local session, the ports are free and the repository has the model. The function that knows right answers is there.
+def check_before_ray(scenario: Scenario, plan: RunPlan, is_local: bool) -> None:
+    """Servers that run already are ready, have the model, and it takes what the plan sends, where the plan says that;
+    of those to be started by a local session, the ports are free and the repository has the model. The function that
+    knows right answers is there.
 
     Raises TargetError, and ScenarioError for a payload that the model does not take.
     """
@@ -51,6 +53,9 @@ def check_before_ray(scenario: Scenario, plan: Plan | ClosedPlan, is_local: bool
         models = scenario.models_at(f"server-{number}")
         if entry.url is not None and may_be_asked(scenario, number, entry):
             endpoint = attach(models, entry, tls_of(scenario, entry))
+            if isinstance(plan, LocustPlan):
+                refuse_asked(scenario, endpoint)
+                continue
             by_model = sendable(scenario, plan) if by_model is None else by_model
             refuse_payloads(scenario, by_model, endpoint)
         elif entry.url is None and is_local:
@@ -74,6 +79,14 @@ def may_be_asked(scenario: Scenario, number: int, server: ServerConfig) -> bool:
         return True
     names = [one.name for one in scenario.models_at(f"server-{number}")]
     return refuse_control(server.control, names, server, tls_of(scenario, server))
+
+
+def refuse_asked(scenario: Scenario, endpoint: Endpoint) -> None:
+    """What users of Locust may ask, if they ask a model at all: raises ScenarioError as `asked_of`."""
+    for one in scenario.each_model():
+        spec = endpoint.spec_of(one.model.name)
+        if spec is not None:
+            asked_of(one, spec)
 
 
 def refuse_payloads(scenario: Scenario, by_model: Sequence[Codes], endpoint: Endpoint) -> None:

@@ -41,14 +41,13 @@ from squall.cluster.interrupts import Interrupts
 from squall.cluster.node.agent import FIRST_SERVER
 from squall.cluster.node.injected.inside import LibrariesInside
 from squall.cluster.node.scratch import folders_of, owner_of
-from squall.cluster.node.server_log import without_own_folders
+from squall.cluster.node.server_log import locust_logs, without_own_folders
 from squall.cluster.node.spills import NodeFile, Spills
 from squall.cluster.progress import Screen
 from squall.scenarios.config.loader import scenario_from_mapping
 from squall.scenarios.errors import ClusterError, SquallError, StoreError
-from squall.scenarios.plan.closed import ClosedPlan
 from squall.scenarios.plan.plan import Plan
-from squall.scenarios.run_plan import plan_run
+from squall.scenarios.run_plan import RunPlan, plan_run
 
 _ENDED_WITHIN_S = 30.0
 _LOOK_EVERY_S = 0.2
@@ -189,8 +188,11 @@ class _Resuming:
         here += [name for site in self._copies for name in self._servers_at(site)]
         return rows.filter(pc.invert(pc.is_in(_plain(rows, "server"), pa.array(here, pa.string()))))
 
-    def _plan(self) -> Plan | ClosedPlan:
-        """As the run made it. Raises ClusterError where it comes out otherwise."""
+    def _plan(self) -> RunPlan | None:
+        """As the run made it; None of Locust's load, of which the manifest says all: its file may be another by now.
+        Raises ClusterError where it comes out otherwise."""
+        if self._before.plan.load == "locust":
+            return None
         scenario = scenario_from_mapping(self._before.scenario or {}, str(self._store.run_dir))
         n_servers = len(self._before.servers)
         plan = plan_run(scenario, scenario.server_entries() or scenario.entries_for(n_servers))
@@ -236,7 +238,7 @@ class _Resuming:
         if traces := traces_in(folder):
             self._notes += spills.write_traces(traces, labels)
 
-    def _ingest(self, plan: Plan | ClosedPlan, files: Sequence[tuple[str, NodeFile]]) -> None:
+    def _ingest(self, plan: RunPlan | None, files: Sequence[tuple[str, NodeFile]]) -> None:
         manifest = self._before
         clocks = {
             label: ClockTrack.from_knots(node.clock_track)
@@ -251,9 +253,12 @@ class _Resuming:
             names = {"run": self._store.run, "request_kind": next(iter(served.values())).model or ""}
             redeals = redeals_of(manifest.redeals)
             self._ledger = Ledger(plan, names, nodes, start_ns, tuple(served), redeals, model_names(manifest))
-        if self._store.has("requests") and self._ledger is not None:
-            self._ledger.note_stored(self._store.read("requests", ["request_id"]))
         n_rows = 0
+        if self._store.has("requests"):  # of nodes whose folders are elsewhere
+            stored = self._store.read("requests", ["request_id"])
+            n_rows = len(stored)
+            if self._ledger is not None:
+                self._ledger.note_stored(stored)
         for label, file in sorted(files, key=lambda entry: entry[1].table != "requests"):
             here = FilesHere(self._folders.get(label) or self._copies[label], label)
             if not file.table and (label in self._folders or is_whole(self._copies[label])):
@@ -287,6 +292,8 @@ class _Resuming:
                 if log.exists():
                     text = without_own_folders(log.read_bytes(), folder).decode(errors="replace")
                     self._store.write_text(f"logs/{name}.log", text)
+            for name, own in locust_logs(Spills(folder, "").spill_dir, folder).items():
+                self._store.write_text(f"logs/{name}", own.decode(errors="replace"))
 
     def _seal(self) -> str:
         known = self._store.manifest

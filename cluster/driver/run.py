@@ -15,7 +15,7 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
@@ -43,6 +43,7 @@ from squall.cluster.driver.deciding import deciding as decided_by
 from squall.cluster.driver.deployment import Deployment
 from squall.cluster.driver.gather import Collection
 from squall.cluster.driver.intent import announce, describe_plan, refuse_empty, refuse_strange_head
+from squall.cluster.driver.locust.master_watch import MasterWatch
 from squall.cluster.driver.preflight import check_before_ray, server_addresses
 from squall.cluster.driver.records.copies import remove_copies
 from squall.cluster.driver.records.fetching import Fetching
@@ -56,15 +57,16 @@ from squall.cluster.progress import Screen
 from squall.cluster.remote.session import Session
 from squall.scenarios.config.scenario import Scenario
 from squall.scenarios.errors import ScenarioError, SquallError, StoreError
-from squall.scenarios.plan.closed import ClosedPlan
+from squall.scenarios.locust.plan import LocustPlan
 from squall.scenarios.plan.plan import Plan
-from squall.scenarios.run_plan import plan_run, routed
+from squall.scenarios.run_plan import RunPlan, plan_run, routed
 from squall.scenarios.units import NS_PER_S
 
 _START_MARGIN_NS = NS_PER_S // 2
 """Between the choice of the start instant and the instant: every worker must have the call by then."""
 _START_MARGIN_PER_WORKER_NS = NS_PER_S // 1_000
 _POLL_NS = NS_PER_S
+_FILES_WITHIN_S = 5.0
 _VERSIONS = ("squall", "ray", "numpy", "pyarrow", "hpack", "httptools", "duckdb")
 
 
@@ -107,7 +109,7 @@ def run_scenario(
     store = _new_store(out, scenario, described)
     if tell_made is not None:
         tell_made(store.run_dir)
-    for line in announce(described):
+    for line in announce(described, scenario.load):
         screen.step(line)
     run = _Run(scenario, plan, store, screen, interrupts)
     lock = hold(store.run_dir, os.O_RDONLY | os.O_DIRECTORY)  # who resumes it sees that it goes on
@@ -184,13 +186,19 @@ def _phase_facts(phases: Sequence[RunPhase]) -> tuple[PhaseFacts, ...]:
     )
 
 
+def _end_ns(plan: RunPlan) -> int:
+    """Until when it may send, from the start instant."""
+    end_ns = plan.spans[-1].end_ns
+    return max(end_ns, plan.load_end_ns + plan.stop_timeout_ns) if isinstance(plan, LocustPlan) else end_ns
+
+
 class _Run:
     """The state of one run: `execute` inside a Ray session; `abort` where that raised."""
 
     def __init__(
         self,
         scenario: Scenario,
-        plan: Plan | ClosedPlan,
+        plan: RunPlan,
         store: RunStore,
         screen: Screen,
         interrupts: Interrupts,
@@ -208,6 +216,7 @@ class _Run:
         self._node_starts_ns: dict[str, int] = {}
         self._losses: list[str] = []
         self._workers = WorkerWatch(self._deployment.workers, self._losses, screen)
+        self._master: MasterWatch | None = None
         self._notes: list[str] = []
         self._unfetched: dict[str, str] = {}
         self._fetching = Fetching(scenario.records, {}, ())
@@ -245,7 +254,9 @@ class _Run:
             self._plan = routed(self._plan, self._scenario, [seat.entry for seat in placement.servers])
             described = describe_plan(self._plan)
             self._store.amend(replace(self._store.manifest, plan=described))
-            self._screen.step(f"{len(placement.servers)} servers; {announce(described)[-1]}")
+            self._screen.step(
+                f"{len(placement.servers)} servers; {announce(described, self._scenario.load)[-1]}"
+            )
         return placement
 
     @contextmanager
@@ -376,9 +387,14 @@ class _Run:
                     profiler.start_first(self._plan.spans[0])
                 self._begin()
                 self._watch(profiler)
+        except BaseException:
+            if self._master is not None:
+                self._master.stop()  # with the workers: it waits for their last reports
+            raise
         finally:
             self._workers.stop()
             if self._phases:
+                self._end_locust()
                 error = self._collect(profiler)
         if error is not None:
             raise error
@@ -396,6 +412,10 @@ class _Run:
         )
         self._node_starts_ns = {label: clock.source_ns(self._start_ns) for label, clock in clocks.items()}
         self._begin_leases()
+        if self._deployment.locust is not None:
+            crew = self._deployment.locust
+            self._master = MasterWatch(crew, self._losses, lambda told: self._screen.step(told, "red"))
+            self._master.start(self._node_starts_ns[crew.node.label])
         self._workers.start(self._node_starts_ns)
         self._deployment.record_kernels(clocks, self._start_ns, self._plan.spans)
         at_ns = self._start_ns - self._anchor_ns
@@ -434,7 +454,7 @@ class _Run:
         """Once a second: the profiler's turn, the workers' state, the screen; until every worker is done."""
         due_ns = self._start_ns - self._anchor_ns
         edges_ns = [span.start_ns for span in self._plan.spans]
-        last_ns = due_ns + self._plan.spans[-1].end_ns + OVERRUN_NS
+        last_ns = due_ns + _end_ns(self._plan) + OVERRUN_NS
         deciding = decided_by(self._scenario, self._plan, tuple(self._store.manifest.servers))
         while not self._workers.is_done:
             self._workers.wait(due_ns)
@@ -459,7 +479,39 @@ class _Run:
                 self._workers.give_up()
             elif self._scenario.clients.on_client_loss == "stop" and self._workers.has_lost:
                 self._screen.step("the load stops, as clients.on_client_loss says", "red")
-                self._workers.stop()
+                self._stop_load()
+            elif self._master is not None and self._master.look():
+                self._screen.step("the load stops: nobody tells its workers what to do", "red")
+                self._stop_load()
+        if self._master is not None:
+            self._workers.poll()  # one that died, or whose users all did, since the last second
+
+    def _stop_load(self) -> None:
+        """Ends it before its time."""
+        if self._master is not None:
+            self._master.stop()
+        self._workers.stop()
+
+    def _end_locust(self) -> None:
+        """After the workers' end: the master's; where the file ended the load before its time, so do the phases."""
+        if self._master is None:
+            return
+        assert self._deployment.locust is not None
+        self._workers.wait_for_files(_FILES_WITHIN_S)
+        account = self._master.end()
+        if account is None or account.ended_ns is None:
+            return
+        clock = self._deployment.nodes.clocks()[self._deployment.locust.node.label]
+        end_ns = clock.target_ns(account.ended_ns)
+        if end_ns >= self._phases[-1].end_ns:
+            return
+        self._phases = clipped(self._phases, end_ns)
+        after_s = (end_ns - self._start_ns) / NS_PER_S
+        self._notes.append(
+            f"the locustfile ended the load {after_s:.1f} s after its start: the phases end there"
+        )
+        with suppress(StoreError):  # a full disk: collecting tells of it
+            self._store.amend(replace(self._store.manifest, phases=_phase_facts(self._phases)))
 
     def _cease(self, certain: Outcome, offset_ns: int) -> None:
         """The promises are decided: nothing is sent that is due later than that after the start instant."""

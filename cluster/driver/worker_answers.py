@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TypeVar
 
-from squall.actors.load.worker import Account, LoadWorker
+from squall.actors.client_worker import Account, ClientWorker
 from squall.actors.process.priority import MOST_SHARE
 from squall.analysis.tables.deployed import WorkerFacts
 from squall.cluster.driver.client_workers import Worker, sender_scheduling
@@ -21,7 +21,7 @@ Answer = TypeVar("Answer")
 
 
 def answers_of(
-    workers: Sequence[Worker], method: Callable[[LoadWorker], Answer], told: list[str]
+    workers: Sequence[Worker], method: Callable[[ClientWorker], Answer], told: list[str]
 ) -> list[tuple[Worker, Answer]]:
     """What the workers that live answer, all asked at once. What goes wrong is added to `told`."""
     asked, found = [], []

@@ -8,7 +8,7 @@ from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import replace
 
-from squall.actors.load.worker import LoadWorker, Progress, Standing
+from squall.actors.client_worker import ClientWorker, Progress, Standing
 from squall.analysis.tables.deployed import RedealFacts
 from squall.cluster.driver.client_workers import Worker
 from squall.cluster.driver.redealing.redealer import Redealer, told_of_redeal
@@ -55,7 +55,7 @@ class WorkerWatch:
     @property
     def is_done(self) -> bool:
         """No worker runs any more."""
-        return all(worker.is_lost or worker.has_ended() for worker in self._workers)
+        return all(one.is_lost or one.running is None or one.has_ended() for one in self._workers)
 
     @property
     def has_lost(self) -> bool:
@@ -69,14 +69,14 @@ class WorkerWatch:
         for worker in self._workers:
             if not worker.is_lost and not worker.has_ended():
                 with suppress(LostActor):  # told when it is asked for its state
-                    worker.handle.begin(LoadWorker.cease, offset_ns)
+                    worker.handle.begin(ClientWorker.cease, offset_ns)
 
     def give_up(self) -> None:
         """Stops workers that have not ended so long after the run; one that does not hear it is lost with its node."""
         late = [one for one in self._workers if not one.is_lost and not one.has_ended()]
         for worker in late:
             with suppress(SquallError):
-                worker.handle.begin(LoadWorker.stop)
+                worker.handle.begin(ClientWorker.stop)
         until_ns = time.monotonic_ns() + _LAST_WORD_NS
         for worker in late:
             error = LostActor(
@@ -119,9 +119,9 @@ class WorkerWatch:
     def _ask(self, worker: Worker) -> Future[Standing]:
         """For its state, with a lease that is renewed. One that has not answered gets no other: it may be gone."""
         if self._redealer is None:
-            return worker.handle.begin(LoadWorker.status)
+            return worker.handle.begin(ClientWorker.status)
         worker.lease_until_ns = until_ns = self._redealer.until_ns(worker.node.label)
-        return worker.handle.begin(LoadWorker.renew, until_ns)
+        return worker.handle.begin(ClientWorker.renew, until_ns)
 
     def _redeal(self, redealer: Redealer) -> None:
         """What is lost and surely silent is dealt anew; what is ready goes to the takers."""
@@ -147,7 +147,7 @@ class WorkerWatch:
             for taker, part in dealt.parts.items():
                 with suppress(LostActor):  # told when it is asked for its state
                     worker = self._workers[taker]
-                    worker.taking.append(worker.handle.begin(LoadWorker.take_over, part, self._n_redeals))
+                    worker.taking.append(worker.handle.begin(ClientWorker.take_over, part, self._n_redeals))
         for worker in self._workers:
             self._look_at_taking(worker)
 
@@ -220,6 +220,13 @@ class WorkerWatch:
                 except SquallError as error:
                     self._losses.append(f"{worker.handle.name}: {error}")
 
+    def wait_for_files(self, within_s: float) -> None:
+        """Of workers that are lost, whose own process may live and write what they had recorded."""
+        until = time.monotonic() + within_s
+        for worker in self._workers:
+            if worker.is_lost and worker.running is not None:
+                worker.has_ended(max(0.0, until - time.monotonic()))
+
     def _end_of(self, worker: Worker) -> None:
         """One that does not end is given up: what it had written is on its node's disk."""
         left_s = max(0.0, self._stop_until - time.monotonic())
@@ -231,4 +238,4 @@ class WorkerWatch:
 
 
 def _begin_stop(worker: Worker) -> None:
-    worker.handle.begin(LoadWorker.stop)
+    worker.handle.begin(ClientWorker.stop)

@@ -23,6 +23,7 @@ from squall.cluster.node.injected.kernel_recording import missing_kernels
 from squall.cluster.node.node_facts import node_facts
 from squall.cluster.node.scratch import Owner
 from squall.cluster.node.server import LOOPBACK
+from squall.cluster.node.server_log import locust_logs
 from squall.cluster.node.spills import NodeFile, Piece, save_deleted
 from squall.scenarios.config.duty import Duty
 from squall.scenarios.config.profile import ProfileConfig
@@ -232,6 +233,10 @@ class NodeAgent:
     def server_log(self) -> bytes:
         """The server's log so far, without names of this node's folders; empty if no server was started here."""
         return self._server.log()
+
+    def locust_logs(self) -> dict[str, bytes]:
+        """See `squall.cluster.node.server_log.locust_logs`."""
+        return locust_logs(self._files.spills.spill_dir, self._files.path)
 
     def stop_server(self) -> list[str]:
         """Ends the profiler's session and the server; returns what did not end as it should."""

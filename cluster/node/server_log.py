@@ -1,4 +1,4 @@
-"""The server's log as it goes into the run directory: without names of this node's folders."""
+"""Logs of servers and of Locust as they go into the run directory: without names of this node's folders."""
 
 from __future__ import annotations
 
@@ -23,3 +23,9 @@ def without_own_folders(log: bytes, scratch: Path) -> bytes:
         if len(folder.parts) > 1:
             log = log.replace(os.fsencode(folder), named[folder].encode())
     return log
+
+
+def locust_logs(spill_dir: Path, scratch: Path) -> dict[str, bytes]:
+    """What Locust's processes wrote there, by name of the file; see `without_own_folders`."""
+    found = sorted(spill_dir.glob("locust-*.log"))
+    return {path.name: without_own_folders(path.read_bytes(), scratch) for path in found}

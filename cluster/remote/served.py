@@ -34,7 +34,7 @@ DONE, OUR_ERROR, ERROR = "done", "our error", "error"
 """Kinds of answers; the value of an ERROR is a text."""
 LIVES = "lives"
 """A method of every process, answered at once, whatever its calls are doing."""
-PID, SETTLED = "pid", "settled"
+PID, SETTLED = "process.pid", "process.settled"
 """Methods of every process, answered as a call is: see `Handle.pid` and `Handle.settled`."""
 Making = tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]
 """The object's class, and what it is made with: arguments and named arguments."""

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from squall.actors.load.streams import StreamRule
 from squall.actors.load.targets import Wire
 from squall.actors.messages.sequence_wire import n_bytes_of
+from squall.cluster.node.endpoint import Endpoint
 from squall.models.payload import PLAIN, RequestOptions, refuse_json
 from squall.models.spec import ModelSpec
 from squall.scenarios.config.clients.client import ClientConfig
@@ -163,6 +164,12 @@ def asked_of(scenario: Scenario, spec: ModelSpec) -> ModelSpec:
     if not request.binary:
         refuse_json(asked)
     return asked
+
+
+def asked_at(one: Scenario, endpoint: Endpoint) -> ModelSpec | None:
+    """What requests ask there of the one model of a scenario; None where it is not served."""
+    spec = endpoint.spec_of(one.model.name)
+    return None if spec is None else asked_of(one, spec)
 
 
 def request_options(clients: ClientConfig) -> RequestOptions:

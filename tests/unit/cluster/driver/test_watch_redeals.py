@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from squall.actors.load.worker import LoadWorker, Progress, Standing
+from squall.actors.client_worker import ClientWorker, Progress, Standing
 from squall.analysis.clocks.track import ClockTrack
 from squall.analysis.tables.deployed import RedealFacts
 from squall.cluster.driver.client_workers import Worker
@@ -40,7 +40,7 @@ class _Handle:
         if self.ended_ns is not None:
             raise LostActor(f"{self.name} is lost: its process has ended")
         self.begun.append((method.__name__, *arguments))
-        if method is LoadWorker.take_over:
+        if method is ClientWorker.take_over:
             done: Future[None] = Future()
             if self.why_not is None:
                 done.set_result(None)
@@ -81,7 +81,7 @@ class Watched:
         self.now_ns = START_NS
         node = Node("node-0", "", "127.0.0.1", 1, True)
         self.handles = [_Handle(f"worker {i}") for i in range(3)]
-        self.workers = [Worker(cast(Handle[LoadWorker], one), node, 1_000) for one in self.handles]
+        self.workers = [Worker(cast(Handle[ClientWorker], one), node, 1_000) for one in self.handles]
         self.losses: list[str] = []
         self.told: list[RedealFacts] = []
         clocks = {"node-0": ClockTrack.constant(0, 1_000)}

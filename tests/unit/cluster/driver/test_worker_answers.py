@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from squall.actors.load.worker import Account, LoadWorker
+from squall.actors.client_worker import Account, ClientWorker
 from squall.actors.process.priority import Scheduling
 from squall.analysis.tables.deployed import WorkerFacts
 from squall.cluster.driver.client_workers import Worker
@@ -52,7 +52,7 @@ def test_every_worker_is_asked_once_and_its_facts_stand_at_its_number() -> None:
         _worker(4, Account(PLAIN, 9, 9, 9), is_lost=True),
     ]
     troubles: list[str] = []
-    answers = answers_of(workers, LoadWorker.account, troubles)
+    answers = answers_of(workers, ClientWorker.account, troubles)
     assert troubles == ["account: worker 2 did not answer"]
     assert [cast(Any, worker.handle).asked for worker in workers] == [
         [],

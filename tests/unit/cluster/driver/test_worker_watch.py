@@ -9,7 +9,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from squall.actors.load.worker import LoadWorker, Progress, Standing
+from squall.actors.client_worker import ClientWorker, Progress, Standing
 from squall.cluster.driver.client_workers import Worker
 from squall.cluster.driver.worker_watch import WorkerWatch
 from squall.cluster.placement import Node
@@ -52,7 +52,8 @@ class _Handle:
 def watched(*handles: _Handle) -> tuple[WorkerWatch, list[Worker], list[str]]:
     node = Node("node-0", "", "127.0.0.1", 1, True)
     workers = [
-        Worker(cast(Handle[LoadWorker], one), node, 10, running=cast(Future[None], "run")) for one in handles
+        Worker(cast(Handle[ClientWorker], one), node, 10, running=cast(Future[None], "run"))
+        for one in handles
     ]
     losses: list[str] = []
     return WorkerWatch(workers, losses, Screen()), workers, losses

@@ -1,0 +1,104 @@
+"""What Locust ran and said, for the manifest: its instants on the run clock, its workers as they ended."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from importlib.metadata import version
+from typing import TypeVar
+
+from squall.actors.locust.locust_master import MasterAccount
+from squall.actors.locust.locust_worker import LocustWorker
+from squall.actors.locust.settings import LocustSettings
+from squall.analysis.clocks.track import ClockTrack
+from squall.analysis.tables.locust import LocustFacts, LocustWorkerFacts
+from squall.cluster.remote.spawn import Handle
+from squall.scenarios.errors import SquallError
+
+_ANSWER_S = 10.0
+
+Answer = TypeVar("Answer")
+
+
+@dataclass(frozen=True)
+class Ended:
+    """What is known of a worker at its end: `counted`, requests and failures, None of one that did not end in order;
+    `n_users` that it ran when it was lost, 0 of any other."""
+
+    counted: tuple[int, int] | None = None
+    n_users: int = 0
+
+
+def ended_workers(workers: Sequence[Handle[LocustWorker]], is_lost: Sequence[bool]) -> list[Ended]:
+    """Of each worker, in order, all asked at once. The process of a worker that is lost may have died with its users,
+    or have outlived them and know of them."""
+    counted, n_users = _answers(workers, LocustWorker.counted), _answers(workers, LocustWorker.n_users)
+    return [
+        Ended(counted=None if lost else found, n_users=(n or 0) if lost else 0)
+        for found, n, lost in zip(counted, n_users, is_lost, strict=True)
+    ]
+
+
+def _answers(
+    workers: Sequence[Handle[LocustWorker]], method: Callable[[LocustWorker], Answer]
+) -> list[Answer | None]:
+    asked: list[Future[Answer] | None] = []
+    for worker in workers:
+        reference = None
+        with suppress(SquallError):
+            reference = worker.begin(method)
+        asked.append(reference)
+    until, found = time.monotonic() + _ANSWER_S, list[Answer | None]()
+    for worker, one in zip(workers, asked, strict=True):
+        answer = None
+        if one is not None:
+            with suppress(SquallError):
+                answer = worker.wait(one, max(0.0, until - time.monotonic()))
+        found.append(answer)
+    return found
+
+
+def first_facts(settings: LocustSettings, account: MasterAccount) -> LocustFacts:
+    """Before the load: of a run whose driver dies nothing more is known."""
+    return LocustFacts(
+        version=account.version or version("locust"),
+        file=settings.files.locustfile,
+        file_sha256=settings.files.sha256(),
+        node=settings.node,
+        user_classes=account.user_classes,
+        shape=account.shape,
+        host=settings.config.host or "",
+        late_ns=settings.late_ns,
+        is_whole=False,
+    )
+
+
+def last_facts(
+    settings: LocustSettings, account: MasterAccount, clock: ClockTrack, workers: Sequence[Ended]
+) -> LocustFacts:
+    """After the load; `clock`: of the master's node. Without `files`, which are yet to be written."""
+    asked = tuple(replace(one, t_ns=clock.target_ns(one.t_ns)) for one in account.asked)
+    ended_ns = None if account.ended_ns is None else clock.target_ns(account.ended_ns)
+    facts = tuple(
+        LocustWorkerFacts(
+            worker=number,
+            n_requests=None if one.counted is None else one.counted[0],
+            n_failures=None if one.counted is None else one.counted[1],
+            has_reported=number in account.reported,
+            n_users_lost=one.n_users,
+        )
+        for number, one in enumerate(workers)
+    )
+    return replace(
+        first_facts(settings, account),
+        asked=asked,
+        ended_ns=ended_ns,
+        entries=account.entries,
+        failures=account.failures,
+        exceptions=account.exceptions,
+        workers=facts,
+        is_whole=account.is_whole,
+    )
