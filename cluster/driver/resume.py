@@ -52,6 +52,7 @@ from squall.scenarios.run_plan import RunPlan, plan_run
 _ENDED_WITHIN_S = 30.0
 _LOOK_EVERY_S = 0.2
 _NOT_HERE = "is not on this machine"
+_NO_MASTER = "the load ended with the run's driver, and what Locust itself would have said of it is gone"
 _NO_LOAD = "it was broken off before the load began"
 
 
@@ -275,6 +276,8 @@ class _Resuming:
         if self._ledger is not None:
             self._losses += add_missing(self._store, self._ledger, [None] * len(manifest.workers))
         else:
+            if plan is None and manifest.state == OPEN:
+                self._losses.append(_NO_MASTER)
             known = self._store.manifest
             self._store.amend(replace(known, plan=replace(known.plan, n_arrivals=n_rows)))
         self._keep_log()

@@ -65,7 +65,7 @@ class MasterWatch:
                 if not master.is_done(running, _LAST_REPORTS_S):
                     self.stop()
                 if not master.is_done(running, _STOP_S):
-                    raise LostActor(f"{master.name} did not end")
+                    raise LostActor("it did not end")
                 master.wait(running)
             except LostActor as error:
                 self._lose(error)

@@ -198,7 +198,9 @@ class Ledger:
             "rows": plan.rows[rows].astype(np.int64),
             **{name: np.zeros(n, np.int64) for name in ("request_bytes", "response_bytes")},
             **{name: pa.nulls(n, pa.int64()) for name in ("sent_ns", "first_byte_ns", "done_ns")},
-            **{name: pa.nulls(n, pa.string()) for name in ("method", "name")},  # of Locust, which has no schedule
+            **{
+                name: pa.nulls(n, pa.string()) for name in ("method", "name")
+            },  # of Locust, which has no schedule
         }
         return pa.table(
             {name: pa.array(columns[name]).cast(schema.field(name).type) for name in schema.names}, schema

@@ -116,6 +116,27 @@ def test_a_closed_loop_counts_users_and_the_rest_is_known_in_the_run() -> None:
     assert "all clients run on its node, node-1" in one.note
 
 
+def test_of_locust_it_says_who_its_users_and_where_its_processes_are(tmp_path: Path) -> None:
+    (tmp_path / "shop.py").write_text("import locust\n")
+    locust = {"file": str(tmp_path / "shop.py"), "users": 70, "spawn_rate": 35, "run_time": "3s"}
+    whole = mapping(load={"locust": locust}, server={"listen": "cluster"}, servers={"count": 2})
+    del whole["phases"], whole["clients"]["rows"]
+    one = dry_run(scenario_from_mapping(whole, "test"), "10.0.0.1:6379", Interrupts())
+    assert (one.plan["n_users"], one.plan["file"], one.plan["spawn_rate_hz"]) == (70, locust["file"], 35)
+    assert [(of["node"], of["n_workers"], of["has_master"]) for of in one.clients] == [
+        ("node-0", 3, True), ("node-2", 3, False),
+    ]  # fmt: skip
+    lines = one.lines()
+    assert lines[0].startswith("plan      Locust: 70 users of shop.py, 35 a second, in 36 s; sha256 ")
+    assert lines[1].endswith("answers on 10.0.0.2; the locustfile says who asks it")
+    assert lines[3:] == [
+        "clients   node-0: 3 Locust workers and the master", "clients   node-2: 3 Locust workers"
+    ]  # fmt: skip
+    (tmp_path / "shop.py").write_text("import locust\nclass Shopper(")
+    with pytest.raises(ScenarioError, match=r"load\.locust\.file: SyntaxError: '\(' was never closed"):
+        dry_run(scenario_from_mapping(whole, "test"), "10.0.0.1:6379", Interrupts())
+
+
 SEVERAL: dict[str, Any] = {
     "model": None,
     "models": [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from squall.scenarios.config.scenario import Scenario
 from squall.scenarios.errors import ScenarioError
 from squall.scenarios.plan.drafting import plan_closed
 from squall.scenarios.plan.plan import PhaseSpan, Plan
+from squall.scenarios.run_plan import plan_run
 
 S = 1_000_000_000
 SPANS = (
@@ -81,6 +83,21 @@ def test_a_closed_loop_announces_its_users_and_no_schedule() -> None:
     assert "stimulus" not in to_json(described)
     assert announce(described) == [
         f"closed loop of 1,200 users: no schedule; plan sha256 {plan.sha256()[:12]}"
+    ]
+
+
+def test_users_of_locust_are_announced_with_their_file_and_have_no_schedule(tmp_path: Path) -> None:
+    (tmp_path / "shop.py").write_text("import locust\n")
+    locust = {"file": str(tmp_path / "shop.py"), "users": 1_200, "spawn_rate": 2.5, "run_time": "5s"}
+    mapping = {"name": "try", "seed": 1, "model": {"name": "head"}, "load": {"locust": locust}}
+    scenario = scenario_from_mapping(mapping, "test")
+    plan = plan_run(scenario, None)
+    described = describe_plan(plan)
+    assert (described.load, described.n_users, described.n_arrivals) == ("locust", 1_200, 0)
+    refuse_empty(described)
+    digest = plan.sha256()[:12]
+    assert announce(described, scenario.load) == [
+        f"Locust: 1,200 users of shop.py, 2.5 a second; plan sha256 {digest}"
     ]
 
 

@@ -21,6 +21,7 @@ from squall.scenarios.config.loader import scenario_from_mapping
 from squall.scenarios.config.scenario import Scenario
 from squall.scenarios.errors import ScenarioError, TargetError
 from squall.scenarios.plan.drafting import plan_closed, plan_scenario
+from squall.scenarios.run_plan import plan_run
 
 
 def scenario(arrivals: dict[str, Any] | None = None, **changes: Any) -> Scenario:
@@ -150,3 +151,24 @@ def test_a_run_whose_server_is_not_there_never_starts_ray(
     assert "starting Ray" not in capfd.readouterr().err
     (made,) = tmp_path.iterdir()
     assert '"ABORTED"' in (made / "manifest.json").read_text()
+
+
+def test_of_locusts_users_only_what_every_request_asks_is_held_to_a_server_that_runs(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The locustfile may ask no model at all: sizes that nobody states are told where they are needed."""
+    (tmp_path / "shop.py").write_text("import locust\n")
+    load = {"locust": {"file": str(tmp_path / "shop.py"), "run_time": "1s"}}
+    mapping = {
+        "name": "n",
+        "seed": 1,
+        "model": {"name": "mine"},
+        "server": {"url": "http://127.0.0.1:9"},
+        "load": load,
+    }
+    served(monkeypatch, 1, (-1,))
+    one = scenario_from_mapping(mapping, "test")
+    check_before_ray(one, plan_run(one, one.server_entries()), is_local=False)
+    other = scenario_from_mapping({**mapping, "clients": {"request": {"outputs": ["logits"]}}}, "test")
+    with pytest.raises(ScenarioError, match="logits"):
+        check_before_ray(other, plan_run(other, other.server_entries()), is_local=False)

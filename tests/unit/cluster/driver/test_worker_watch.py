@@ -15,7 +15,7 @@ from squall.cluster.driver.worker_watch import WorkerWatch
 from squall.cluster.placement import Node
 from squall.cluster.progress import Screen
 from squall.cluster.remote.spawn import Handle
-from squall.scenarios.errors import LostActor, StoreError
+from squall.scenarios.errors import LostActor, ScenarioError, StoreError
 
 STATE = Progress(9, 7, 0, 2, np.array([5], np.int64))
 GONE = LostActor("worker is lost: its process has ended")
@@ -27,6 +27,7 @@ class _Handle:
     def __init__(self, name: str, answers: Mapping[str, Any], is_gone: bool = False) -> None:
         self.name, self.answers, self.is_gone = name, answers, is_gone
         self.begun: list[str] = []
+        self.waited: list[str] = []
         self.is_killed = False
 
     def begin(self, method: Callable[..., Any]) -> str:
@@ -37,6 +38,7 @@ class _Handle:
 
     def is_done(self, reference: str, timeout_s: float = 0.0) -> bool:
         del timeout_s  # nobody waits here
+        self.waited.append(reference)
         return reference in self.answers
 
     def wait(self, reference: str) -> Any:
@@ -109,3 +111,28 @@ def test_long_after_the_end_one_that_runs_is_told_and_one_that_does_not_hear_it_
     watch.give_up()
     assert (hangs.begun, hangs.is_killed, worker.is_lost) == (["stop"], True, True)
     assert losses == ["worker 0 did not end within 30 s of the run's end"]
+
+
+def test_what_nobody_can_run_ends_the_run_with_its_own_words() -> None:
+    watch, _, losses = watched(_Handle("worker 0", {"status": ScenarioError("shop.py: every user died")}))
+    with pytest.raises(ScenarioError, match=r"^shop\.py: every user died$"):
+        watch.poll()
+    assert losses == []
+
+
+def test_a_worker_that_never_ran_does_not_run() -> None:
+    watch, (worker,), _ = watched(_Handle("worker 0", {}))
+    assert not watch.is_done
+    worker.running = None
+    assert watch.is_done
+
+
+def test_the_files_of_a_lost_worker_are_waited_for_where_its_own_process_lives() -> None:
+    handle = _Handle("worker 0", {"status": GONE})
+    watch, _, _ = watched(handle)
+    watch.wait_for_files(5.0)
+    assert handle.waited == [], "it is not lost"
+    watch.poll()
+    handle.waited.clear()
+    watch.wait_for_files(5.0)
+    assert handle.waited == ["run"]
