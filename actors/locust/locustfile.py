@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import locust
+import locust.log
 from locust.argument_parser import get_empty_argument_parser, get_parser, setup_parser_arguments
 from locust.env import Environment
 from locust.util.load_locustfile import load_locustfile
@@ -116,3 +117,14 @@ def _forget_environment() -> None:
     setup_parser_arguments(parser)
     for action in parser._actions:
         os.environ.pop(getattr(action, "env_var", None) or "", None)
+
+
+def fire_init(settings: LocustSettings, environment: Environment, web_ui: Any) -> None:
+    """The file's listeners of `events.init`, as Locust's own command calls them. Raises BadLocustfile where one fails,
+    which ends that command too."""
+    environment.events.init.fire(environment=environment, runner=environment.runner, web_ui=web_ui)
+    if locust.log.unhandled_greenlet_exception:
+        last = " ".join((locust.log.get_logs() or [""])[-1].strip().split("\n")[-1].split())
+        raise BadLocustfile(
+            f"{environment.locustfile}: a listener of events.init failed: {last or settings.name}"
+        )

@@ -17,7 +17,7 @@ import locust
 import locust.log
 from locust.rpc import Message
 
-from squall.actors.locust.locustfile import BadLocustfile, Loaded
+from squall.actors.locust.locustfile import Loaded, fire_init
 from squall.actors.locust.outputs import Outputs
 from squall.actors.locust.settings import LocustSettings
 from squall.actors.locust.worker_role import ENDED, NOTED, Says
@@ -50,11 +50,7 @@ class MasterRole:
         events = environment.events
         events.test_stop.add_listener(lambda **_: self._over.set())
         web_ui = self._web_ui()
-        events.init.fire(environment=environment, runner=runner, web_ui=web_ui)
-        if locust.log.unhandled_greenlet_exception:
-            raise BadLocustfile(
-                f"{environment.locustfile}: a listener of events.init failed: see {settings.name}.log"
-            )
+        fire_init(settings, environment, web_ui)
         if web_ui is not None:
             web_ui.start()
         orders.say(

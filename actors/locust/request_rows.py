@@ -33,9 +33,11 @@ class RequestRows:
         phase_ends_ns: Sequence[int],
         targets: Mapping[str, int],
         words_of: Callable[[Any], str],
+        now_ns: Callable[[], int] = time.monotonic_ns,
     ) -> None:
         """`phase_ends_ns`: from the start instant, sorted; `targets`: numbers of the servers by the front of their
-        URLs, scheme to port; `words_of`: Locust's own words for an exception."""
+        URLs, scheme to port; `words_of`: Locust's own words for an exception; `now_ns`: the node's clock."""
+        self._now_ns = now_ns
         self._writer = writer
         self._next_id = worker
         self._n_workers = n_workers
@@ -77,7 +79,7 @@ class RequestRows:
         **_: object,
     ) -> None:
         """See `locust.event.Events.request`: `response_time` in ms, None where it was not measured."""
-        now_ns = time.monotonic_ns()
+        now_ns = self._now_ns()
         if not self._is_on:
             return
         sent: Sent | None = context.get(SENT_KEY) if context else None

@@ -47,8 +47,11 @@ class UserCounts:
 class UserWatch:
     """Keeps account of the users of one process, by their greenlets."""
 
-    def __init__(self, late_ns: int, current: Callable[[], object]) -> None:
-        """`current`: the running greenlet."""
+    def __init__(
+        self, late_ns: int, current: Callable[[], object], now_ns: Callable[[], int] = time.monotonic_ns
+    ) -> None:
+        """`current`: the running greenlet; `now_ns`: the node's clock."""
+        self._now_ns = now_ns
         self._late_ns = late_ns
         self._current = current
         self._users: dict[object, _User] = {}
@@ -68,7 +71,7 @@ class UserWatch:
     def present(self) -> Iterator[None]:
         """Around all that a user does, in its greenlet."""
         me = self._current()
-        user = self._users[me] = _User(time.monotonic_ns())
+        user = self._users[me] = _User(self._now_ns())
         self._n_started += 1
         try:
             yield
@@ -78,7 +81,7 @@ class UserWatch:
             raise
         finally:
             del self._users[me]
-            self._present_ns += time.monotonic_ns() - user.since_ns
+            self._present_ns += self._now_ns() - user.since_ns
             self._n_cut += user.is_cut
 
     def note_cut(self) -> None:
@@ -94,7 +97,7 @@ class UserWatch:
             user = self._users.get(self._current())
             if user is None or user.asleep_ns:
                 return sleep(seconds, *arguments, **named)
-            now_ns = time.monotonic_ns()
+            now_ns = self._now_ns()
             user.asleep_ns, user.due_ns = now_ns, now_ns + max(0, round(seconds * NS_PER_S))
             try:
                 result = sleep(seconds, *arguments, **named)
@@ -102,7 +105,7 @@ class UserWatch:
                 user.is_stopped_asleep = True
                 raise
             finally:
-                woken_ns = time.monotonic_ns()
+                woken_ns = self._now_ns()
                 self._think_ns += min(woken_ns, user.due_ns) - user.asleep_ns
                 late_ns = max(0, woken_ns - user.due_ns)
                 self._overslept_ns += late_ns

@@ -11,14 +11,13 @@ from typing import Any, Protocol
 
 import gevent
 import gevent.event
-import locust.log
 from gevent import GreenletExit
 from locust.stats import StatsError
 from locust.user.task import TaskSet
 from locust.user.users import User
 
 from squall.actors.counting.usage import GcWatch, cpu_ns, gc_count
-from squall.actors.locust.locustfile import BadLocustfile, Loaded
+from squall.actors.locust.locustfile import Loaded, fire_init
 from squall.actors.locust.request_rows import RequestRows
 from squall.actors.locust.row_ring import RowWriter
 from squall.actors.locust.settings import LocustSettings
@@ -77,11 +76,7 @@ class WorkerRole:
         events.test_start._handlers.insert(0, lambda **_: self._rows.begin())
         events.test_stop.add_listener(lambda **_: self._report())
         events.user_error.add_listener(self._note_error)
-        events.init.fire(environment=environment, runner=runner, web_ui=None)
-        if locust.log.unhandled_greenlet_exception:
-            raise BadLocustfile(
-                f"{environment.locustfile}: a listener of events.init failed: see {settings.name}.log"
-            )
+        fire_init(settings, environment, None)
         orders.say(ready={"user_classes": loaded.user_classes, "shape": loaded.shape})
 
     def start(self, start_ns: int) -> None:
