@@ -20,7 +20,7 @@ from locust.rpc import Message
 from squall.actors.locust.locustfile import Loaded, fire_init
 from squall.actors.locust.outputs import Outputs
 from squall.actors.locust.settings import LocustSettings
-from squall.actors.locust.worker_role import ENDED, NOTED, Says
+from squall.actors.locust.worker_role import ENDED, NOTED, Say
 from squall.scenarios.units import NS_PER_S
 
 _LOOK_S = 0.05
@@ -32,11 +32,11 @@ _LOOPBACK = "127.0.0.1"
 class MasterRole:
     """Listens when it is made; `play` returns when all is written and said."""
 
-    def __init__(self, settings: LocustSettings, loaded: Loaded, orders: Says) -> None:
+    def __init__(self, settings: LocustSettings, loaded: Loaded, say: Say) -> None:
         """Raises OSError where it cannot listen or write, BadLocustfile for a listener of the file that fails."""
         self._settings = settings
         self._loaded = loaded
-        self._orders = orders
+        self._say = say
         self._environment = environment = loaded.environment
         self._reported: set[int] = set()
         self._missing: set[str] = set()
@@ -53,7 +53,7 @@ class MasterRole:
         fire_init(settings, environment, web_ui)
         if web_ui is not None:
             web_ui.start()
-        orders.say(
+        say(
             ready={
                 "version": locust.__version__,
                 "user_classes": loaded.user_classes,
@@ -83,7 +83,7 @@ class MasterRole:
         while not self._over.is_set():
             n = len(self._runner.clients.ready)
             if n != told:
-                self._orders.say(connected=n)
+                self._say(connected=n)
                 told = n
             if n == self._settings.n_workers:
                 return
@@ -115,7 +115,7 @@ class MasterRole:
         left_ns = start_ns + self._settings.load_end_ns - time.monotonic_ns()
         if self._over.wait(max(0, left_ns) / NS_PER_S):
             if not self._stops:
-                self._orders.say(ended_ns=time.monotonic_ns())
+                self._say(ended_ns=time.monotonic_ns())
             return
         self._end()
 
@@ -133,7 +133,7 @@ class MasterRole:
             asked = (self._runner.target_user_count, float(self._runner.spawn_rate))
             if asked != self._asked and (asked[0] or self._asked):
                 self._asked = asked
-                self._orders.say(asked=[time.monotonic_ns(), *asked])
+                self._say(asked=[time.monotonic_ns(), *asked])
             self._note_missing()
             if time.monotonic() - kept_s > _KEEP_S:
                 kept_s = time.monotonic()
@@ -153,7 +153,7 @@ class MasterRole:
             gevent.sleep(_LOOK_S)
         self._outputs.finish()
         self._environment.events.quitting.fire(environment=self._environment, reverse=True)
-        self._orders.say(ended=True, reported=sorted(self._reported))
+        self._say(ended=True, reported=sorted(self._reported))
         self._environment.events.quit.fire(exit_code=self._environment.process_exit_code or 0)
 
     def _note_missing(self) -> None:

@@ -133,10 +133,10 @@ def _play(
     try:
         role: MasterRole | WorkerRole
         if settings.is_master:
-            role = MasterRole(settings, loaded, orders)
+            role = MasterRole(settings, loaded, orders.say)
         else:
             assert master is not None
-            role = WorkerRole(settings, loaded, orders, ring_fd, master)
+            role = WorkerRole(settings, loaded, orders.say, ring_fd, master)
         hearing = gevent.spawn(_obey, role, orders)
         role.play()
         hearing.kill()

@@ -7,7 +7,7 @@ import logging
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import gevent
 import gevent.event
@@ -32,22 +32,19 @@ _SENT_WITHIN_S = 1.0
 _RETRY_S = 0.05
 
 
-class Says(Protocol):
-    """Where what is to be known of a process goes."""
-
-    def say(self, **fact: Any) -> None:
-        """One fact."""
+Say = Callable[..., None]
+"""Takes what is to be known of a process, by name."""
 
 
 class WorkerRole:
     """Connected when it is made; `play` returns when its users have ended and all is said."""
 
     def __init__(
-        self, settings: LocustSettings, loaded: Loaded, orders: Says, ring_fd: int, master: tuple[str, int]
+        self, settings: LocustSettings, loaded: Loaded, say: Say, ring_fd: int, master: tuple[str, int]
     ) -> None:
         """Raises ConnectionError where there is no master."""
         self._settings = settings
-        self._orders = orders
+        self._say = say
         self._environment = environment = loaded.environment
         self._writer = RowWriter(ring_fd)
         self._watch = UserWatch(settings.late_ns, gevent.getcurrent)
@@ -77,7 +74,7 @@ class WorkerRole:
         events.test_stop.add_listener(lambda **_: self._report())
         events.user_error.add_listener(self._note_error)
         fire_init(settings, environment, None)
-        orders.say(ready={"user_classes": loaded.user_classes, "shape": loaded.shape})
+        say(ready={"user_classes": loaded.user_classes, "shape": loaded.shape})
 
     def start(self, start_ns: int) -> None:
         """The start instant: from then on there is a sample a second."""
@@ -104,7 +101,7 @@ class WorkerRole:
             self._writer.retry()
         if self._start_ns is not None:
             self._say_sample(0)
-        self._orders.say(ended={"n_requests": self._n_counted, "n_failures": self._rows.n_failures})
+        self._say(ended={"n_requests": self._n_counted, "n_failures": self._rows.n_failures})
         self._environment.events.quitting.fire(environment=self._environment, reverse=True)
         self._environment.events.quit.fire(exit_code=self._environment.process_exit_code or 0)
 
@@ -158,7 +155,7 @@ class WorkerRole:
             return
         a, b = before.counts, after.counts
         late_max_ns = self._watch.take_late_max()
-        self._orders.say(
+        self._say(
             sample={
                 "t_ns": after.at_ns,
                 "interval_ns": after.at_ns - before.at_ns,

@@ -31,9 +31,13 @@ class Listened:
         self.rows.place_phases(START_NS)
 
     def hear(self, **event: Any) -> None:
-        self.rows.on_request(
-            **{"request_type": "GET", "name": "/", "response_time": 1.0, "response_length": 7} | event
-        )
+        said: dict[str, Any] = {
+            "request_type": "GET",
+            "name": "/",
+            "response_time": 1.0,
+            "response_length": 7,
+        }
+        self.rows.on_request(**said | event)
 
     def found(self) -> list[dict[str, Any]]:
         rows: list[dict[str, Any]] = self._table.of(self._reader.take()).to_pylist()
