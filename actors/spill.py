@@ -95,9 +95,12 @@ class SpillFile:
 def used_words(codes: NDArray[Any], known: Sequence[str]) -> pa.Array:
     """A text column, (n,) from `codes` into `known`, with only those of these that it uses: all details, in every
     table, would outweigh the rows, and readers list the words of a column."""
-    used, indices = np.unique(codes, return_inverse=True)
+    is_used = np.zeros(int(codes.max(initial=0)) + 1, bool)  # codes are few: quicker than to sort them
+    is_used[codes] = True
+    used = np.flatnonzero(is_used)
+    places = np.cumsum(is_used, dtype=np.int32) - np.int32(1)
     texts = pa.array([known[code] for code in used.tolist()], pa.string())
-    return pa.DictionaryArray.from_arrays(pa.array(indices.astype(np.int32)), texts)
+    return pa.DictionaryArray.from_arrays(pa.array(places[codes]), texts)
 
 
 def read_spill(data: pa.BufferReader | pa.OSFile) -> Iterator[pa.Table]:
