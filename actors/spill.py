@@ -6,10 +6,13 @@ import contextlib
 import io
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from squall.analysis.schema import arrow_schema
 
@@ -87,6 +90,17 @@ class SpillFile:
         with contextlib.suppress(OSError):
             self._put_back()
         self._file.close()
+
+
+def used_words(codes: NDArray[Any], known: Sequence[str]) -> pa.Array:
+    """A text column, (n,) from `codes` into `known`, with only those of these that it uses: all details, in every
+    table, would outweigh the rows, and readers list the words of a column."""
+    is_used = np.zeros(int(codes.max(initial=0)) + 1, bool)  # codes are few: quicker than to sort them
+    is_used[codes] = True
+    used = np.flatnonzero(is_used)
+    places = np.cumsum(is_used, dtype=np.int32) - np.int32(1)
+    texts = pa.array([known[code] for code in used.tolist()], pa.string())
+    return pa.DictionaryArray.from_arrays(pa.array(places[codes]), texts)
 
 
 def read_spill(data: pa.BufferReader | pa.OSFile) -> Iterator[pa.Table]:

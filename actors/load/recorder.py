@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from squall.actors.spill import SpillFile
+from squall.actors.spill import SpillFile, used_words
 from squall.analysis.schema import OUTCOMES, TEXT, arrow_schema
 
 OUTCOME_CODE = {name: code for code, name in enumerate(OUTCOMES)}
@@ -163,14 +163,6 @@ class Recorder:
             self._kept.append(table)
         self._free.put(buffer)
 
-    @staticmethod
-    def _of_used(codes: np.ndarray[Any, np.dtype[Any]], known: Sequence[str]) -> pa.Array:
-        """With only those of the `known` texts that `codes` use: all details, in every table, would outweigh the rows,
-        and readers list the words of a column."""
-        used, indices = np.unique(codes, return_inverse=True)
-        texts = pa.array([known[code] for code in used.tolist()], pa.string())
-        return pa.DictionaryArray.from_arrays(pa.array(indices.astype(np.int32)), texts)
-
     def _to_table(self, records: np.ndarray[Any, np.dtype[np.void]]) -> pa.Table:
         n = len(records)
         zeros = pa.array(np.zeros(n, np.int32))
@@ -190,10 +182,10 @@ class Recorder:
         columns = {
             **{name: constant(text) for name, text in self._labels.items()},
             "target": coded("target", self._targets[:n_targets]),
-            "request_kind": self._of_used(records["kind"], self._request_kinds),
+            "request_kind": used_words(records["kind"], self._request_kinds),
             "phase": coded("phase", self._phases),
             "outcome": coded("outcome", OUTCOMES),
-            "detail": self._of_used(records["detail"], self._details),
+            "detail": used_words(records["detail"], self._details),
             "worker": pa.array(np.full(n, self._worker, np.int64)),
             "redealt": pa.array(np.full(n, self._is_redealt)),
             **{name: pa.nulls(n, TEXT) for name in ("method", "name")},

@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
+import json
+import threading
+import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
 
-from squall.actors.locust.settings import LocustSettings
+from squall.actors.locust.child import LocustChild
+from squall.actors.locust.settings import ACCOUNT, LocustSettings
 from squall.analysis.tables.locust import AskedUsers, LocustEntry, LocustException, LocustFailure
+from squall.scenarios.errors import ClusterError, LostActor, ScenarioError
+
+_CONNECTED_WITHIN_S = 60.0
+_TURN_S = 0.2
+_END_WITHIN_S = 30.0
+_OUTPUTS = ("*.csv", "*.html")
 
 
 @dataclass(frozen=True)
@@ -31,34 +44,106 @@ class LocustMaster:
     """Life: `prepare`, `wait_for_workers`, `run` once, `account`; from other threads at any time `status`, `stop`."""
 
     def __init__(self, settings: LocustSettings) -> None:
-        raise NotImplementedError
+        self._settings = settings
+        self._child: LocustChild | None = None
+        self._ready: dict[str, Any] = {}
+        self._n_connected = 0
+        self._asked: list[AskedUsers] = []
+        self._ended_ns: int | None = None
+        self._reported: list[int] | None = None
+        self._connected = threading.Condition()
+        self._stop_by_s: float | None = None
 
     def prepare(self) -> tuple[str, int]:
         """Starts the process; where it listens. Raises as `LocustWorker.prepare`, and ClusterError where the port of
         `load.locust.web` is taken."""
-        raise NotImplementedError
+        self._child = child = LocustChild(self._settings, self._hear, -1)
+        try:
+            self._ready = child.wait_ready()
+        except (ScenarioError, ClusterError):
+            child.close()
+            raise
+        host, port = self._ready["address"]
+        return str(host), int(port)
+
+    def _hear(self, said: dict[str, Any]) -> None:
+        """In the thread that reads what the process says."""
+        with self._connected:
+            self._n_connected = said.get("connected", self._n_connected)
+            self._connected.notify_all()
+        if "asked" in said:
+            t_ns, n_users, rate_hz = said["asked"]
+            self._asked.append(AskedUsers(t_ns=t_ns, n_users=n_users, spawn_rate_hz=rate_hz))
+        self._ended_ns = said.get("ended_ns", self._ended_ns)
+        if "ended" in said:
+            self._reported = said["reported"]
 
     def wait_for_workers(self) -> None:
         """Returns when all workers are connected. Raises ClusterError where they are not in time."""
-        raise NotImplementedError
+        n = self._settings.n_workers
+        with self._connected:
+            if self._connected.wait_for(lambda: self._n_connected >= n, _CONNECTED_WITHIN_S):
+                return
+            found = self._n_connected
+        raise ClusterError(
+            f"{found} of {n} Locust workers have connected to the master within {_CONNECTED_WITHIN_S:.0f} s"
+        )
 
     def run(self, start_ns: int) -> None:
         """Starts the users at `start_ns` (node's clock), stops them at the end of the load, waits for the last report
         of each worker, writes the outputs. Raises LostActor where the process died before that."""
-        raise NotImplementedError
+        child = self._child
+        if child is None:
+            raise ClusterError("the Locust master was not prepared")
+        child.order("start", start_ns)
+        while not child.has_ended(_TURN_S):
+            if self._stop_by_s is not None and time.monotonic() > self._stop_by_s:
+                child.kill()
+        self.status()
 
     def status(self) -> str:
         """Empty while it lives or after it ended in order. Raises LostActor where it died."""
-        raise NotImplementedError
+        if self._child is not None and self._child.has_ended() and self._reported is None:
+            raise LostActor(f"the Locust master on {self._settings.node} is lost: it {self._child.end}")
+        return ""
 
     def stop(self) -> None:
         """Ends the load at once; the outputs are written."""
-        raise NotImplementedError
+        if self._child is not None and self._stop_by_s is None:
+            self._stop_by_s = time.monotonic() + _END_WITHIN_S
+            self._child.order("stop")
 
     def abandoned(self) -> None:
         """Who gave the orders is gone: ends the process."""
-        raise NotImplementedError
+        if self._child is not None:
+            self._child.close()
+
+    def pid(self) -> int:
+        """Of the process, once prepared."""
+        assert self._child is not None
+        return self._child.pid
 
     def account(self) -> MasterAccount:
         """See there; of a master that died what it had said by then."""
-        raise NotImplementedError
+        child = self._child
+        said: dict[str, Any] = {}
+        files: dict[str, bytes] = {}
+        if child is not None:
+            with suppress(OSError, ValueError):
+                said = json.loads((child.folder / ACCOUNT).read_text())
+            for path in [one for pattern in _OUTPUTS for one in sorted(child.folder.glob(pattern))]:
+                with suppress(OSError):
+                    files[path.name] = Path(path).read_bytes()
+        return MasterAccount(
+            version=str(self._ready.get("version", "")),
+            user_classes=tuple(self._ready.get("user_classes", ())),
+            shape=str(self._ready.get("shape", "")),
+            asked=tuple(self._asked),
+            ended_ns=self._ended_ns,
+            entries=tuple(LocustEntry(**one) for one in said.get("entries", ())),
+            failures=tuple(LocustFailure(**one) for one in said.get("failures", ())),
+            exceptions=tuple(LocustException(**one) for one in said.get("exceptions", ())),
+            reported=tuple(self._reported or ()),
+            is_whole=self._reported is not None,
+            files=files,
+        )

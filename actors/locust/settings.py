@@ -13,6 +13,8 @@ from squall.scenarios.units import NS_PER_S
 
 MASTER = -1
 """The number of the master among the workers."""
+ACCOUNT = "account.json"
+"""What a master has said last of its statistics, in the folder of its outputs."""
 LATE_NS = 10_000_000
 """A user that wakes so long after it asked to is late: ten times what a hub with nothing to do takes."""
 

@@ -135,7 +135,17 @@ HEAVY = (
     "ray", "plotly", "matplotlib", "scipy", "duckdb", "tritonclient", "pynvml", "torch", "locust", "gevent", "grpc",
 )  # fmt: skip
 """Imported only inside the function that needs them, so that `squall --help` is quick."""
+_UNDER_GEVENT = (
+    "squall.actors.locust.locustfile",
+    "squall.actors.locust.master_role",
+    "squall.actors.locust.outputs",
+    "squall.actors.locust.process",
+    "squall.actors.locust.worker_role",
+)
+"""Modules of a process of Locust's, which nothing outside of it imports."""
 HEAVY_ALLOWED = {
+    "locust": _UNDER_GEVENT,
+    "gevent": _UNDER_GEVENT,
     "duckdb": (
         "squall.analysis.storage.databases",
         "squall.analysis.storage.query",

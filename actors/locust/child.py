@@ -1,0 +1,145 @@
+"""The process of a Locust master or worker, from outside: its start, what it says, its end.
+
+    start ─ ready (or error) ─ say … say ─ ended ─ exit
+
+It says JSON objects, a line each: `ready`, `error` (with `is_users`: the locustfile's fault), `connected`, `asked`,
+`ended_ns`, `sample` (with `process`), `ended`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import subprocess
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from squall.actors.locust.settings import LocustSettings
+from squall.actors.process.own_python import own_command, own_environment
+from squall.scenarios.errors import ClusterError, ScenarioError
+
+_READY_WITHIN_S = 60.0
+_KILLED_WITHIN_S = 5.0
+_LOG_LINES = 3
+
+
+class LocustChild:
+    """One process, under gevent; this one is not. `log`: what it and user code print."""
+
+    def __init__(
+        self,
+        settings: LocustSettings,
+        hear: Callable[[dict[str, Any]], None],
+        ring_fd: int,
+        master: tuple[str, int] | None = None,
+    ) -> None:
+        """Starts it, with the locustfile and its files below `settings.spill_dir`. `hear` is called in a thread of this
+        object's, with all that it says. Raises ClusterError where it cannot be started."""
+        self._settings = settings
+        self._hear = hear
+        self.folder = Path(settings.spill_dir) / settings.name
+        self.log = self.folder.with_suffix(".log")
+        self._ready = threading.Event()
+        self._said: dict[str, Any] = {}
+        self._lock = threading.Lock()
+        command = own_command("squall.actors.locust.process", str(ring_fd))
+        try:
+            path = settings.files.write(self.folder / "files")
+            with self.log.open("ab") as log:
+                self._process = subprocess.Popen(
+                    command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, env=own_environment(),
+                    pass_fds=(ring_fd,) if ring_fd >= 0 else (), start_new_session=True,
+                )  # fmt: skip
+        except OSError as error:
+            raise ClusterError(
+                f"{settings.name} on {settings.node} cannot be started: {error.strerror}"
+            ) from error
+        assert self._process.stdin is not None
+        with suppress(OSError):  # it has ended: `wait_ready` says why
+            pickle.dump((settings, str(path), master), self._process.stdin)
+            self._process.stdin.flush()
+        self._reading = threading.Thread(target=self._read, name="squall-locust", daemon=True)
+        self._reading.start()
+
+    @property
+    def pid(self) -> int:
+        """Of the process."""
+        return self._process.pid
+
+    def _read(self) -> None:
+        """Until its end; what it said by then has been heard when `has_ended` is true."""
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            with suppress(ValueError):  # cut off by its end
+                said = json.loads(line)
+                if "ready" in said or "error" in said:
+                    self._said = said
+                    self._ready.set()
+                self._hear(said)
+        self._process.wait()
+        self._ready.set()
+
+    def wait_ready(self) -> dict[str, Any]:
+        """What it says of itself once its locustfile is loaded and its runner connected. Raises ScenarioError in the
+        file's own words, ClusterError where it is the process's fault."""
+        in_time = self._ready.wait(_READY_WITHIN_S)
+        name, node = self._settings.name, self._settings.node
+        if "ready" in self._said:
+            found: dict[str, Any] = self._said["ready"]
+            return found
+        if not in_time:
+            self.kill()
+            raise ClusterError(
+                f"{name} on {node} was not ready within {_READY_WITHIN_S:.0f} s{self._last_words()}"
+            )
+        if self._said.get("is_users"):
+            raise ScenarioError(f"load.locust on {node}: {self._said['error']}")
+        why = self._said.get("error") or f"ended with {self._process.wait()}{self._last_words()}"
+        raise ClusterError(f"{name} on {node}: {why}")
+
+    def _last_words(self) -> str:
+        """The end of its log."""
+        with suppress(OSError):
+            lines = self.log.read_text(errors="replace").split("\n")
+            said = " / ".join(" ".join(line.split()) for line in lines if line.strip()[:1])
+            return f": {said[-500:]}" if said else ""
+        return ""
+
+    def order(self, *words: object) -> None:
+        """Tells it something; nothing where it has ended."""
+        assert self._process.stdin is not None
+        with self._lock, suppress(OSError, ValueError):
+            self._process.stdin.write(" ".join(map(str, words)).encode() + b"\n")
+            self._process.stdin.flush()
+
+    def has_ended(self, within_s: float = 0.0) -> bool:
+        """Whether it has, and all that it said has been heard."""
+        self._reading.join(within_s)
+        return not self._reading.is_alive()
+
+    @property
+    def end(self) -> str:
+        """How it ended, for people."""
+        code = self._process.poll()
+        if code is None:
+            return "lives"
+        return f"was killed by signal {-code}" if code < 0 else f"ended with {code}"
+
+    def kill(self) -> None:
+        """SIGKILL to it and what it started."""
+        if self._process.poll() is None:
+            with suppress(OSError):
+                os.killpg(self._process.pid, 9)
+        self._reading.join(_KILLED_WITHIN_S)
+
+    def close(self) -> None:
+        """Ends it, if it has not."""
+        assert self._process.stdin is not None
+        with self._lock, suppress(OSError):
+            self._process.stdin.close()
+        if not self.has_ended(_KILLED_WITHIN_S):
+            self.kill()

@@ -1,0 +1,167 @@
+"""A Locust master in its process: Locust's own runner, started and stopped on the run's timeline.
+
+connected ─ start instant: users spawn ─ end of the load: users end their tasks ─ last reports ─ outputs
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+import time
+from pathlib import Path
+from typing import Any
+
+import gevent
+import gevent.event
+import locust
+import locust.log
+from locust.rpc import Message
+
+from squall.actors.locust.locustfile import Loaded, fire_init
+from squall.actors.locust.outputs import Outputs
+from squall.actors.locust.settings import LocustSettings
+from squall.actors.locust.worker_role import ENDED, NOTED, Say
+from squall.scenarios.units import NS_PER_S
+
+_LOOK_S = 0.05
+_KEEP_S = 5.0
+_REPORTS_WITHIN_S = 15.0
+_LOOPBACK = "127.0.0.1"
+
+
+class MasterRole:
+    """Listens when it is made; `play` returns when all is written and said."""
+
+    def __init__(self, settings: LocustSettings, loaded: Loaded, say: Say) -> None:
+        """Raises OSError where it cannot listen or write, BadLocustfile for a listener of the file that fails."""
+        self._settings = settings
+        self._loaded = loaded
+        self._say = say
+        self._environment = environment = loaded.environment
+        self._reported: set[int] = set()
+        self._missing: set[str] = set()
+        self._over = gevent.event.Event()
+        self._stops = False
+        self._asked: tuple[int, float] | None = None
+        self._start_ns = 0
+        self._runner = runner = environment.create_master_runner(settings.address, 0)
+        runner.register_message(ENDED, self._take_last_report)
+        self._outputs = Outputs(environment, Path(settings.spill_dir) / settings.name, settings.config.html)
+        events = environment.events
+        events.test_stop.add_listener(lambda **_: self._over.set())
+        web_ui = self._web_ui()
+        fire_init(settings, environment, web_ui)
+        if web_ui is not None:
+            web_ui.start()
+        say(
+            ready={
+                "version": locust.__version__,
+                "user_classes": loaded.user_classes,
+                "shape": loaded.shape,
+                "address": [settings.address, runner.server.port],
+            }
+        )
+        gevent.spawn(self._tell_connected)
+
+    def _web_ui(self) -> Any:
+        """On loopback alone, where it is asked for."""
+        web = self._settings.config.web
+        if web is None:
+            return None
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind((_LOOPBACK, web.port))
+            except OSError as error:
+                raise OSError(f"load.locust.web: port {web.port} of loopback: {error.strerror}") from error
+        return self._environment.create_web_ui(
+            host=_LOOPBACK, port=web.port, stats_csv_writer=self._outputs.csv, delayed_start=True
+        )
+
+    def _tell_connected(self) -> None:
+        told = -1
+        while not self._over.is_set():
+            n = len(self._runner.clients.ready)
+            if n != told:
+                self._say(connected=n)
+                told = n
+            if n == self._settings.n_workers:
+                return
+            gevent.sleep(_LOOK_S)
+
+    def start(self, start_ns: int) -> None:
+        """Users from that instant on, on this node's clock."""
+        self._start_ns = start_ns
+        gevent.spawn(self._run, start_ns)
+
+    def stop(self) -> None:
+        """Ends the load at once."""
+        self._environment.stop_timeout = 0.0
+        self._stops = True
+        gevent.spawn(self._end)
+
+    def _run(self, start_ns: int) -> None:
+        gevent.sleep(max(0, start_ns - time.monotonic_ns()) / NS_PER_S)
+        if self._stops:
+            return
+        config, runner = self._settings.config, self._runner
+        self._outputs.begin()
+        gevent.spawn(self._look)
+        if self._loaded.shape:
+            runner.start_shape()
+        else:
+            spawning = gevent.spawn(runner.start, config.users, config.spawn_rate)
+            spawning.link_exception(locust.log.greenlet_exception_logger(logging.getLogger(__name__)))
+        left_ns = start_ns + self._settings.load_end_ns - time.monotonic_ns()
+        if self._over.wait(max(0, left_ns) / NS_PER_S):
+            if not self._stops:
+                self._say(ended_ns=time.monotonic_ns())
+            return
+        self._end()
+
+    def _end(self) -> None:
+        """Users end the task that they are in, within the timeout; then each worker reports for the last time."""
+        if self._runner.state in ("ready", "stopped"):
+            self._over.set()
+        else:
+            self._runner.stop()
+
+    def _look(self) -> None:
+        """Tells what Locust was asked for as it changes, its own page and shapes included; keeps the account."""
+        kept_s = time.monotonic()
+        while not self._over.is_set():
+            asked = (self._runner.target_user_count, float(self._runner.spawn_rate))
+            if asked != self._asked and (asked[0] or self._asked):
+                self._asked = asked
+                self._say(asked=[time.monotonic_ns(), *asked])
+            self._note_missing()
+            if time.monotonic() - kept_s > _KEEP_S:
+                kept_s = time.monotonic()
+                self._outputs.keep_account()
+            gevent.sleep(_LOOK_S)
+
+    def _take_last_report(self, environment: Any, msg: Any) -> None:
+        del environment
+        self._reported.add(int(msg.data["worker"]))
+        self._runner.server.send_to_client(Message(NOTED, None, msg.node_id))
+
+    def play(self) -> None:
+        """Until the test is over and its outputs are written."""
+        self._over.wait()
+        until_s = time.monotonic() + _REPORTS_WITHIN_S
+        while self._start_ns and self._awaits_reports() and time.monotonic() < until_s:
+            gevent.sleep(_LOOK_S)
+        self._outputs.finish()
+        self._environment.events.quitting.fire(environment=self._environment, reverse=True)
+        self._say(ended=True, reported=sorted(self._reported))
+        self._environment.events.quit.fire(exit_code=self._environment.process_exit_code or 0)
+
+    def _note_missing(self) -> None:
+        """Workers that have gone silent, by the names of their processes."""
+        self._missing |= {client.id.rpartition("_")[0] for client in self._runner.clients.missing}
+
+    def _awaits_reports(self) -> bool:
+        """Of a worker that has neither made its last nor gone silent."""
+        self._note_missing()
+        silent = {one for one in self._missing if int(one.rpartition("-")[2]) not in self._reported}
+        return len(self._reported) + len(silent) < self._settings.n_workers

@@ -1,0 +1,221 @@
+"""A Locust worker in its process: Locust's own runner, with our account of its users and our rows of its requests."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import gevent
+import gevent.event
+from gevent import GreenletExit
+from locust.stats import StatsError
+from locust.user.task import TaskSet
+from locust.user.users import User
+
+from squall.actors.counting.usage import GcWatch, cpu_ns, gc_count
+from squall.actors.locust.locustfile import Loaded, fire_init
+from squall.actors.locust.request_rows import RequestRows
+from squall.actors.locust.row_ring import RowWriter
+from squall.actors.locust.settings import LocustSettings
+from squall.actors.locust.user_watch import UserCounts, UserWatch
+from squall.actors.triton_user.handed import Handed
+from squall.scenarios.units import NS_PER_S
+
+ENDED, NOTED = "squall_ended", "squall_noted"
+"""Messages of ours between worker and master: its last report is made; and it has come."""
+_NOTED_WITHIN_S = 10.0
+_SENT_WITHIN_S = 1.0
+_RETRY_S = 0.05
+
+
+Say = Callable[..., None]
+"""Takes what is to be known of a process, by name."""
+
+
+class WorkerRole:
+    """Connected when it is made; `play` returns when its users have ended and all is said."""
+
+    def __init__(
+        self, settings: LocustSettings, loaded: Loaded, say: Say, ring_fd: int, master: tuple[str, int]
+    ) -> None:
+        """Raises ConnectionError where there is no master."""
+        self._settings = settings
+        self._say = say
+        self._environment = environment = loaded.environment
+        self._writer = RowWriter(ring_fd)
+        self._watch = UserWatch(settings.late_ns, gevent.getcurrent)
+        self._rows = RequestRows(
+            self._writer,
+            settings.worker,
+            settings.n_workers,
+            [one.end_ns for one in settings.spans],
+            {one.url: number for number, one in enumerate(settings.targets)},
+            StatsError.parse_error,
+        )
+        environment.squall = Handed(
+            settings.targets, settings.models, settings.seed, self._rows.next_id, settings.headers,
+            settings.timeout_ns,
+        )  # fmt: skip
+        _account_for(self._watch)
+        self._gc_watch = GcWatch()
+        self._noted = gevent.event.Event()
+        self._over = gevent.event.Event()
+        self._start_ns: int | None = None
+        self._previous = _Usage.now(UserCounts(), 0, 0)
+        self._runner = runner = environment.create_worker_runner(*master)
+        runner.register_message(NOTED, lambda **_: self._noted.set())
+        events = environment.events
+        events.request.add_listener(self._rows.on_request)
+        events.test_start._handlers.insert(0, lambda **_: self._rows.begin())
+        events.test_stop.add_listener(lambda **_: self._report())
+        events.user_error.add_listener(self._note_error)
+        fire_init(settings, environment, None)
+        say(ready={"user_classes": loaded.user_classes, "shape": loaded.shape})
+
+    def start(self, start_ns: int) -> None:
+        """The start instant: from then on there is a sample a second."""
+        self._start_ns = start_ns
+        self._rows.place_phases(start_ns)
+        self._previous = self._usage()
+        gc.callbacks.append(self._gc_watch)
+        gevent.spawn(self._sample, start_ns)
+
+    def stop(self) -> None:
+        """Ends the users at once."""
+        self._environment.stop_timeout = 0.0
+        gevent.spawn(self._end_runner)
+
+    def _end_runner(self) -> None:
+        self._runner.stop()
+        self._over.set()  # where no test ever ran
+
+    def play(self) -> None:
+        """Until the test is over."""
+        self._over.wait()
+        while self._writer.n_waiting:
+            gevent.sleep(_RETRY_S)
+            self._writer.retry()
+        if self._start_ns is not None:
+            self._say_sample(0)
+        self._say(ended={"n_requests": self._n_counted, "n_failures": self._rows.n_failures})
+        self._environment.events.quitting.fire(environment=self._environment, reverse=True)
+        self._environment.events.quit.fire(exit_code=self._environment.process_exit_code or 0)
+
+    @property
+    def _n_counted(self) -> int:
+        return self._writer.n_recorded
+
+    def _report(self) -> None:
+        """Locust's users have ended: its last report, and that it is the last. What comes later counts nowhere."""
+        self._rows.end()
+        self._environment.stop_timeout = 0.0  # the runner sleeps so long, and hears nothing meanwhile
+        try:
+            self._runner._send_stats()
+            self._runner.send_message(ENDED, {"worker": self._settings.worker})
+        except Exception:  # the master is gone: the rows stand without its statistics
+            logging.exception("the last report did not reach the master")
+        gevent.spawn(self._wait_for_note)
+
+    def _wait_for_note(self) -> None:
+        """Until the master has it, or cannot say so: user code that quits ends the greenlets that would hear it."""
+        until_s = time.monotonic() + _NOTED_WITHIN_S
+        while not self._noted.wait(_RETRY_S) and time.monotonic() < until_s:
+            if not len(self._runner.greenlet):
+                until_s = min(until_s, time.monotonic() + _SENT_WITHIN_S)
+        self._over.set()
+
+    def _note_error(self, **_: Any) -> None:
+        self._watch.n_errors += 1
+
+    def _usage(self) -> _Usage:
+        counts = self._watch.counts(time.monotonic_ns())
+        return _Usage.now(counts, self._n_counted, self._rows.n_failures)
+
+    def _sample(self, start_ns: int) -> None:
+        """On each second of the run."""
+        due_ns = start_ns + NS_PER_S
+        while not self._over.is_set():
+            gevent.sleep(max(0, due_ns - time.monotonic_ns()) / NS_PER_S)
+            if self._over.is_set():
+                return
+            now_ns = time.monotonic_ns()
+            self._writer.retry()
+            self._say_sample(now_ns - due_ns)
+            due_ns += max(1, (now_ns - due_ns) // NS_PER_S + 1) * NS_PER_S
+
+    def _say_sample(self, loop_lag_ns: int) -> None:
+        before, self._previous = self._previous, self._usage()
+        after, gc_pause_ns = self._previous, self._gc_watch.paused_ns
+        self._gc_watch.paused_ns = 0
+        if after.at_ns == before.at_ns:
+            return
+        a, b = before.counts, after.counts
+        late_max_ns = self._watch.take_late_max()
+        self._say(
+            sample={
+                "t_ns": after.at_ns,
+                "interval_ns": after.at_ns - before.at_ns,
+                "n_users": b.n_users,
+                "n_thinking": b.n_thinking,
+                **{
+                    name: getattr(b, name) - getattr(a, name)
+                    for name in (
+                        "present_ns", "think_ns", "overslept_ns", "n_wakes", "n_late_wakes", "n_errors", "n_died",
+                        "n_cut",
+                    )
+                },
+                "late_max_ns": late_max_ns,
+                "n_requests": after.n_requests - before.n_requests,
+                "n_failures": after.n_failures - before.n_failures,
+            },
+            process={
+                "loop_lag_ns": loop_lag_ns,
+                "lag_max_ns": late_max_ns,
+                "cpu_ns": after.cpu_ns - before.cpu_ns,
+                "gc_count": after.gc_count - before.gc_count,
+                "gc_pause_ns": gc_pause_ns,
+            },
+            n_started=b.n_started,
+            n_died=b.n_died,
+            first_death=self._watch.first_death,
+        )  # fmt: skip
+
+
+class _Usage:
+    """Cumulative counts at an instant."""
+
+    def __init__(
+        self, at_ns: int, counts: UserCounts, n_requests: int, n_failures: int, used_ns: int, n_gc: int
+    ) -> None:
+        self.at_ns, self.counts, self.n_requests = at_ns, counts, n_requests
+        self.n_failures, self.cpu_ns, self.gc_count = n_failures, used_ns, n_gc
+
+    @classmethod
+    def now(cls, counts: UserCounts, n_requests: int, n_failures: int) -> _Usage:
+        return cls(time.monotonic_ns(), counts, n_requests, n_failures, cpu_ns(), gc_count())
+
+
+def _account_for(watch: UserWatch) -> None:
+    """Every user of this process, by Locust's own methods: their length, their sleeps, and the tasks cut short."""
+    run, task = User.run, TaskSet.execute_next_task
+
+    def watched_run(self: Any) -> None:
+        with watch.present():
+            run(self)
+
+    def watched_task(self: Any) -> None:
+        try:
+            task(self)
+        except GreenletExit:
+            watch.note_cut()
+            raise
+
+    User.run = watched_run
+    TaskSet.execute_next_task = watched_task
+    sleep: Callable[..., Any] = watch.sleeping(gevent.sleep)
+    gevent.sleep = sleep
+    time.sleep = partial(sleep)
