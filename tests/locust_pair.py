@@ -250,6 +250,10 @@ class PairedMaster:
     def stop(self) -> None:
         self._process.is_stopped.set()
 
+    def pid(self) -> int:
+        assert self._process.child is not None
+        return self._process.child.pid
+
     def abandoned(self) -> None:
         self.stop()
         self._process.end()

@@ -499,7 +499,8 @@ class _Run:
         assert self._deployment.locust is not None
         self._workers.wait_for_files(_FILES_WITHIN_S)
         account = self._master.end()
-        if account is None or account.ended_ns is None:
+        is_last_lost = all(worker.is_lost for worker in self._deployment.workers)  # which ends a load too
+        if account is None or account.ended_ns is None or is_last_lost:
             return
         clock = self._deployment.nodes.clocks()[self._deployment.locust.node.label]
         end_ns = clock.target_ns(account.ended_ns)
@@ -508,7 +509,7 @@ class _Run:
         self._phases = clipped(self._phases, end_ns)
         after_s = (end_ns - self._start_ns) / NS_PER_S
         self._notes.append(
-            f"the locustfile ended the load {after_s:.1f} s after its start: the phases end there"
+            f"Locust ended the load before its time, {after_s:.1f} s after its start: the phases end there"
         )
         with suppress(StoreError):  # a full disk: collecting tells of it
             self._store.amend(replace(self._store.manifest, phases=_phase_facts(self._phases)))

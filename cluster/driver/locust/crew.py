@@ -44,7 +44,8 @@ class Crew:
     def begin_pids(self) -> list[tuple[str, Handle[object], Future[int]]]:
         """Asks for the processes of each node: the label of the node, and the answer of whom."""
         found: list[tuple[str, Handle[object], Future[int]]] = [
-            (self.node.label, self.master, self.master.begin_pid())
+            (self.node.label, self.master, self.master.begin_pid()),
+            (self.node.label, self.master, self.master.begin(LocustMaster.pid)),
         ]
         for one, settings in zip(self.workers, self.worker_settings, strict=True):
             found += [

@@ -77,8 +77,6 @@ class MasterWatch:
 
     def _lose(self, error: LostActor) -> None:
         why = str(error)
-        for named in ("the Locust master", self._crew.master.name):
-            why = why.removeprefix(named).removeprefix(" is lost: ").strip()
-        self._why_lost = f"the Locust master is lost: {why}"
+        self._why_lost = f"the Locust master is lost: {why.partition(' is lost: ')[2] or why}"
         self._losses.append(self._why_lost)
         self._tell(self._why_lost)

@@ -70,7 +70,7 @@ def test_one_that_ends_in_order_says_all_and_is_not_told_to_stop(tmp_path: Path)
     ("error", "why"),
     [
         (GONE, "its process has ended"),
-        (LostActor("the Locust master is lost: killed by signal 9"), "killed by signal 9"),
+        (LostActor("the Locust master on node-0 is lost: killed by signal 9"), "killed by signal 9"),
         (LostActor("nobody knows"), "nobody knows"),
     ],
 )
