@@ -296,8 +296,8 @@ def test_a_shape_says_how_many_users_and_when_it_is_over(null: NullProcess, tmp_
 
 
 @pytest.mark.slow
-def test_user_code_that_quits_ends_the_load_with_all_rows(null: NullProcess, tmp_path: Path) -> None:
-    with prepared(null, tmp_path, QUITTING, n_workers=1, measure="30s", drain="1s") as load:
+def test_user_code_that_quits_ends_its_users_and_keeps_all_rows(null: NullProcess, tmp_path: Path) -> None:
+    with prepared(null, tmp_path, QUITTING, n_workers=1, measure="2s", drain="1s") as load:
         account, raised = follow(load)
     assert not raised
     assert account.is_whole
