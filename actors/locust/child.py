@@ -73,13 +73,14 @@ class LocustChild:
     def _read(self) -> None:
         """Until its end; what it said by then has been heard when `has_ended` is true."""
         assert self._process.stdout is not None
-        for line in self._process.stdout:
-            with suppress(ValueError):  # cut off by its end
-                said = json.loads(line)
-                if "ready" in said or "error" in said:
-                    self._said = said
-                    self._ready.set()
-                self._hear(said)
+        with self._process.stdout as lines:
+            for line in lines:
+                with suppress(ValueError):  # cut off by its end
+                    said = json.loads(line)
+                    if "ready" in said or "error" in said:
+                        self._said = said
+                        self._ready.set()
+                    self._hear(said)
         self._process.wait()
         self._ready.set()
 

@@ -99,6 +99,7 @@ class LocustMaster:
         while not child.has_ended(_TURN_S):
             if self._stop_by_s is not None and time.monotonic() > self._stop_by_s:
                 child.kill()
+        child.close()
         self.status()
 
     def status(self) -> str:

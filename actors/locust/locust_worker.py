@@ -108,6 +108,7 @@ class LocustWorker:
                     child.kill()
         finally:
             self._take()
+            child.close()
             for file in self._files.values():
                 file.close()
             self._over.set()
@@ -221,8 +222,11 @@ class LocustWorker:
         self.stop()
         if not self._child.has_ended(_END_WITHIN_S):
             self._child.kill()
+        self._child.close()
         if not self._over.wait(_TAKE_S * 4):  # never run
             self._take()
+            for file in self._files.values():
+                file.close()
 
     def no_lane(self) -> str:
         """The common case does not run in C."""

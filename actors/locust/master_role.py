@@ -144,6 +144,8 @@ class MasterRole:
         del environment
         self._reported.add(int(msg.data["worker"]))
         self._runner.server.send_to_client(Message(NOTED, None, msg.node_id))
+        if not self._awaits_reports():
+            gevent.spawn(self._end)  # user code has ended the load
 
     def play(self) -> None:
         """Until the test is over and its outputs are written."""
