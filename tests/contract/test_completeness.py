@@ -33,7 +33,7 @@ def names_of(made: Mapping[str, object]) -> set[str]:
 
 
 SUITES = {
-    # LocustWorker, with Locust itself: tests/integration/test_locust_run.py
+    # LocustWorker, with Locust itself: tests/integration/test_locust_processes.py
     "actors.client_worker.ClientWorker": Held(
         "test_client_worker.py", ("LoadWorker",), elsewhere=("LocustWorker",)
     ),

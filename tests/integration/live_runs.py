@@ -235,10 +235,10 @@ class Bench:
 
     def processes(self) -> list[psutil.Process]:
         """Living processes that the command started; on a shared Ray: servers and their tools."""
-        found = _processes_of(self.tmp)
+        found = processes_of(self.tmp)
         if self.ray_tmp is not None:
             names = ("tritonserver", "triton_python_", "nsys", "QdstrmImporter")
-            found += [one for one in _processes_of(self.ray_tmp) if _name(one).startswith(names)]
+            found += [one for one in processes_of(self.ray_tmp) if _name(one).startswith(names)]
         return found
 
     def wait_until_gone(self) -> None:
@@ -272,7 +272,8 @@ def living_in(namespace: str, title: str) -> list[psutil.Process]:
     return titled(living, title)
 
 
-def _processes_of(tmp: Path) -> list[psutil.Process]:
+def processes_of(tmp: Path) -> list[psutil.Process]:
+    """Living processes whose temporary folder is `tmp`, or lies in it."""
     found = []
     for process in psutil.process_iter():
         try:

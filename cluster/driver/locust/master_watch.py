@@ -10,7 +10,7 @@ from squall.actors.locust.locust_master import LocustMaster, MasterAccount
 from squall.cluster.driver.locust.crew import Crew
 from squall.scenarios.errors import ClusterError, LostActor, SquallError
 
-_LAST_REPORTS_S = 15.0
+_LAST_REPORTS_S = 20.0
 """After the workers' end: the last reports are taken in and the outputs written."""
 _STOP_S = 10.0
 _ANSWER_S = 10.0

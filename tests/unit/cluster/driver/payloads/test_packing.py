@@ -34,9 +34,18 @@ from squall.models.spec import ModelSpec, TensorSpec
 from squall.scenarios.config.loader import scenario_from_mapping
 from squall.scenarios.config.scenario import Scenario
 from squall.scenarios.errors import ClusterError, ScenarioError
+from squall.scenarios.plan.closed import ClosedPlan
+from squall.scenarios.plan.plan import Plan
 from squall.scenarios.run_plan import plan_run
 
 SPEC = ModelSpec("m", "1", (TensorSpec("IN", "FP32", (4,)),), (), 8)
+
+
+def planned(one: Scenario) -> Plan | ClosedPlan:
+    """Of squall's own client."""
+    plan = plan_run(one, one.server_entries())
+    assert isinstance(plan, Plan | ClosedPlan)
+    return plan
 
 
 def scenario(path: Path, arrivals: dict[str, Any] | None = None, **clients: Any) -> Scenario:
@@ -55,7 +64,7 @@ def scenario(path: Path, arrivals: dict[str, Any] | None = None, **clients: Any)
 
 def codes_of(one: Scenario) -> Codes:
     """What can be sent to its model."""
-    (codes,) = sendable(one, plan_run(one, one.server_entries()))
+    (codes,) = sendable(one, planned(one))
     return codes
 
 
@@ -68,7 +77,7 @@ def values(tmp_path: Path) -> Path:
 
 def test_only_what_the_plan_can_send_is_encoded(tmp_path: Path, values: Path) -> None:
     one = scenario(values, rows={"kind": "uniform", "low": 1, "high": 2})
-    plan = plan_run(one, one.server_entries())
+    plan = planned(one)
     given = GivenRequests(one, codes_of(one), SPEC)
     facts = given.write(tmp_path / "packed")
     file = PackFile(tmp_path / "packed")
@@ -168,7 +177,7 @@ def endpoint(*specs: ModelSpec) -> Endpoint:
 
 
 def encoded(one: Scenario, *endpoints: Endpoint) -> tuple[Requests, ...]:
-    return encoded_by_model(one, plan_run(one, one.server_entries()), endpoints)
+    return encoded_by_model(one, planned(one), endpoints)
 
 
 def test_each_of_several_models_has_a_file_with_its_own_requests(tmp_path: Path, values: Path) -> None:
@@ -178,7 +187,7 @@ def test_each_of_several_models_has_a_file_with_its_own_requests(tmp_path: Path,
     head, text = encoded(one, endpoint(HEAD, TEXT), endpoint(TEXT))
     facts = [part.write(tmp_path / f"packed-{n}") for n, part in enumerate((head, text))]
     files = [PackFile(tmp_path / f"packed-{n}") for n in range(2)]
-    plan = plan_run(one, one.server_entries())
+    plan = planned(one)
     assert [file.kinds.tolist() for file in files] == [codes.tolist() for codes in sendable(one, plan)]
     assert files[1].kinds.tolist() == [2 << 32, 2 << 32 | 1, 2 << 32 | 2], "entries counted from 0"
     tails = [files[1].tail(number) for number in range(3)]
