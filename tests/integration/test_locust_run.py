@@ -117,12 +117,11 @@ def assert_counted_alike(store: RunStore) -> Counter[tuple[str, str]]:
 
 def user_processes(bench: Bench, is_master: bool = False) -> list[psutil.Process]:
     """Locust's own processes of the bench's run, which is the only one on its Ray."""
-    found = []
-    for folder in filter(None, (bench.tmp, bench.ray_tmp)):
-        for process in titled(processes_of(folder), "squall.actors.locust.process"):
-            if (process.cmdline()[-1] == "-1") == is_master:  # it has no ring for rows
-                found.append(process)
-    return found
+    folders = [folder for folder in (bench.tmp, bench.ray_tmp) if folder is not None]
+    found = [
+        one for folder in folders for one in titled(processes_of(folder), "squall.actors.locust.process")
+    ]
+    return [one for one in found if (one.cmdline()[-1] == "-1") == is_master]  # it has no ring for rows
 
 
 def under_load(bench: Bench, mapping: dict[str, Any], at_least_s: float = 1.0) -> Live:
@@ -143,10 +142,11 @@ def test_a_documented_locustfile_runs_and_its_rows_are_counted_as_locust_counts(
     assert {name for _, name in by_name} == {
         "log in", "/v2/health/live", "/v2", "/v2/models/nothing", "quick", "call"
     }  # fmt: skip
-    assert by_name["GET", "log in"] == 12 * 3 // 5 or by_name["GET", "log in"] in (7, 8)
+    assert by_name["GET", "log in"] in (7, 8), "of 12 users by weights of 3, 1 and 1"
     rows = store.read("requests")
     assert rows.column("scheduled_ns").null_count == len(rows)
-    assert set(texts(rows, "outcome")) == {"ok", "bad_reply", "rejected"} or "ok" in texts(rows, "outcome")
+    is_missing = [name == "/v2/models/nothing" for name in texts(rows, "name")]
+    assert set(texts(rows.filter(is_missing), "outcome")).isdisjoint({"ok"})
     assert {"main", "warmup"} <= set(texts(rows, "phase"))
     assert set(store.read("locust_samples").column("worker").to_pylist()) == set(range(n_workers))
     assert "main" in texts(store.read("locust_samples"), "phase")
