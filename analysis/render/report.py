@@ -17,6 +17,7 @@ from squall.analysis.render.figure_lines import (
     child_text,
     interval_text,
     load_rows,
+    locust_notes,
     quantile_text,
     sequence_lines,
     straggler_text,
@@ -80,6 +81,7 @@ def render_html(summary: Summary, manifest: Manifest, plots: list[Plot]) -> str:
         stream_counts=stream_counts(summary.measure.streams) if summary.measure.streams else [],
         sequence_lines=sequence_lines(summary.measure.sequences) if summary.measure.sequences else [],
         instance_text=instance_text,
+        locust_notes=locust_notes(summary.locust) if summary.locust else [],
     )
 
 
