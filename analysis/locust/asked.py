@@ -11,15 +11,15 @@ from squall.analysis.clocks.timeline import RunPhase
 from squall.analysis.tables.locust import AskedUsers, LocustFacts
 from squall.scenarios.units import NS_PER_S
 
-GRACE_NS = 2 * NS_PER_S
-"""Locust spawns once a second (`UsersDispatcher`), and its users are counted once a second: what was asked for no
-longer ago may still be under way."""
+GRACE_NS = NS_PER_S
+"""Locust spawns and stops users once a second, a second's worth at a time (`UsersDispatcher`), and they are counted
+once a second: what was asked for within this time, before or behind an instant, may not be there yet, or any more."""
 _POINTS = 2_000
 """Instants of a phase at which it is looked at."""
 
 
 def asked_users(facts: LocustFacts, t_ns: Floats) -> Floats:
-    """Users asked for at each of `t_ns`, on the run clock: from each change point on towards its number, at its rate."""
+    """Users asked for at each of `t_ns`, on the run clock: from each change on towards its number, at its rate."""
     times, levels = _corners(facts.asked)
     if not times:
         return np.zeros(len(t_ns))
@@ -51,8 +51,8 @@ def _corners(asked: Sequence[AskedUsers]) -> tuple[list[int], list[float]]:
 
 
 def asked_mean(facts: LocustFacts, spans: Sequence[RunPhase], grace_ns: int = 0) -> float | None:
-    """Mean users asked for over `spans`; with `grace_ns` the fewest asked for in the time up to each instant, so that
-    users on their way are not missed. None where nothing was asked, or the phases have no length."""
+    """Mean users asked for over `spans`; with `grace_ns` the fewest asked for in that time before and behind each
+    instant, so that users on their way are not missed. None where nothing was asked, or the phases have no length."""
     whole_ns = sum(span.end_ns - span.start_ns for span in spans)
     if not facts.asked or not whole_ns:
         return None
@@ -60,6 +60,6 @@ def asked_mean(facts: LocustFacts, spans: Sequence[RunPhase], grace_ns: int = 0)
     for span in spans:
         length_ns = span.end_ns - span.start_ns
         t_ns = span.start_ns + (np.arange(_POINTS) + 0.5) * length_ns / _POINTS
-        fewest = np.minimum.reduce([asked_users(facts, t_ns - back) for back in (0, grace_ns // 2, grace_ns)])
+        fewest = np.minimum.reduce([asked_users(facts, t_ns + step) for step in (-grace_ns, 0, grace_ns)])
         total += float(fewest.mean()) * length_ns
     return total / whole_ns

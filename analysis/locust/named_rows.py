@@ -68,4 +68,4 @@ def rows_by_name(store: RunStore, memory_limit_bytes: int = MEMORY_LIMIT_BYTES) 
 def _grouped(connection: duckdb.DuckDBPyConnection, method: str, name: str) -> list[NamedRows]:
     """`method`, `name`: what rows are counted under."""
     rows = connection.execute(_COUNTS.format(method=method, name=name)).fetchall()
-    return [NamedRows(*row[:7], tuple(row[7:])) for row in rows]
+    return [NamedRows(*[*row[:7], tuple(row[7:])]) for row in rows]

@@ -44,8 +44,8 @@ class Summary:
     """All figures of a run; None where their table or report is absent. Its fields are the keys of `summary.json`.
 
     `load`: open or closed, as that of Locust's users is, of whom `locust` tells; `latency_name`: response or service,
-    the latency that leads. `latency_under`: the profiler that the server ran under in all of the time; `recording`: what
-    the kernel library's windows cost, and whether latencies are of the requests outside them. `not_finite`: where
+    the latency that leads. `latency_under`: the profiler that the server ran under in all of the time; `recording`:
+    what windows of the kernel library cost, and whether latencies are of the requests outside them. `not_finite`: where
     figures were no finite numbers, and are None. The sentences in it (`failures_rule`, `cpu_text`, `lane`, those of
     verdict, findings and costs) are part of what it states; all other wording is made of it where it is shown.
     """
