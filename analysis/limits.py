@@ -102,6 +102,11 @@ class Limits:
     think time: more, and the client slowed its own users down."""
     # verdict/user_checks.py: `users accounted for`
     user_gap_errors: float = 3.0
+    # verdict/validity.py: `event-loop lag p95`
+    hub_lag_ns: int = 5_000_000
+    """Locust: event-loop lag that is always allowed, in place of `lag_ns`: its hub has coarse timers and runs all users
+    in turn. Ten users at 2 % CPU had 1.6 ms (FastHttpUser) and 3.6 ms (HttpUser) at the p95, sixty at 37 % had 8.3 ms,
+    three hundred at 81 % 89 ms (Locust 2.47.0, a shared host with 2 cores, 2026-11-26)."""
     # verdict/user_checks.py: `late users`
     late_users_ratio: float = 0.05
     """Locust: share of the users' wakes that may be late (`late_ns` of the manifest), as `saturated_share_ratio`: more,

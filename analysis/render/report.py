@@ -11,13 +11,13 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from squall.analysis.locust.lines import locust_notes
 from squall.analysis.render.diagnosis_lines import finding_lines, instance_text
 from squall.analysis.render.figure_lines import (
     burstiness,
     child_text,
     interval_text,
     load_rows,
-    locust_notes,
     quantile_text,
     sequence_lines,
     straggler_text,

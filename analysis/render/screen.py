@@ -15,6 +15,7 @@ from rich.text import Text
 from squall.analysis.decisions.figures import KEPT
 from squall.analysis.findings.finding import Finding
 from squall.analysis.join.counts import JoinFigures
+from squall.analysis.locust.lines import locust_lines
 from squall.analysis.metrics.model_statistics import ModelFigures
 from squall.analysis.render.diagnosis_lines import LEGEND, SAVES, check_lines, finding_lines
 from squall.analysis.render.figure_lines import (
@@ -23,7 +24,6 @@ from squall.analysis.render.figure_lines import (
     child_text,
     interval_text,
     load_rows,
-    locust_lines,
     model_load_lines,
     quantile_text,
     rejections_text,

@@ -171,7 +171,7 @@ def judge(
             found_none = "users found no server" if gone else ""
             checks.append(users_accounted(users, limits, manifest).unless(found_none))
         checks.append(_clock_bound(measured, manifest, limits))
-        allowed = _allowed_lag(measured, limits)
+        allowed = _allowed_lag(measured, limits, limits.hub_lag_ns if is_locust else limits.lag_ns)
         excuse = _NO_CONSEQUENCE if everything.is_open and not _is_late(checks) else ""
         checks += _worker_checks(own.workers, allowed, limits, excuse, more_workers(manifest))
         unmet = [check.name for check in checks if check.is_unmet]
@@ -222,12 +222,12 @@ def _load_checks(
 ) -> list[Check]:
     """Of an open-loop run: was the load of the schedule sent, and how much of the latency is its lateness?"""
     phases = {name: measured.in_phases([name]) for name in names} if len(names) > 1 else {}
-    by_phase = {name: _allowed_lag(own, limits) for name, own in phases.items()}
+    by_phase = {name: _allowed_lag(own, limits, limits.lag_ns) for name, own in phases.items()}
     is_unsent = ~measured.is_sent & ~is_unreached(measured) & ~is_lost(measured) & ~is_cut(measured)
     checks = stimulus_checks(
         int(is_unsent.sum()),
         [one for one in stimuli if one.n_planned],
-        by_phase or dict.fromkeys(names, _allowed_lag(measured, limits)),
+        by_phase or dict.fromkeys(names, _allowed_lag(measured, limits, limits.lag_ns)),
         limits,
     )
     return [*checks, *lag_part_checks({"": measured, **phases}, limits)]
@@ -268,12 +268,13 @@ def _server_reached(failures: Failures, limits: Limits) -> Check:
     )
 
 
-def _allowed_lag(measured: Requests, limits: Limits) -> AllowedLag:
-    """What the p50 and the p95 of the latencies that ended ok allow to the same quantiles of lags."""
+def _allowed_lag(measured: Requests, limits: Limits, always_ns: int) -> AllowedLag:
+    """What the p50 and the p95 of the latencies that ended ok allow to the same quantiles of lags, `always_ns` at
+    least."""
     latency_ns = measured.latency_ns[measured.is_ok]
     return AllowedLag(
         *(
-            max(limits.lag_ns, round(limits.lag_of_latency_ratio * (rank_value(latency_ns, q) or 0)))
+            max(always_ns, round(limits.lag_of_latency_ratio * (rank_value(latency_ns, q) or 0)))
             for q in (0.50, 0.95)
         )
     )

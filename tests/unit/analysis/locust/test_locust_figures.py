@@ -10,10 +10,11 @@ import pytest
 
 from squall.analysis.clocks.timeline import RunPhase
 from squall.analysis.locust.figures import LocustFigures
+from squall.analysis.locust.lines import locust_lines, locust_notes
 from squall.analysis.locust.named_rows import QUANTILES, rows_by_name
 from squall.analysis.locust.user_watch import locust_time, per_second
 from squall.analysis.locust.users import locust_user_time
-from squall.analysis.render.figure_lines import locust_lines, locust_notes, users_text
+from squall.analysis.render.figure_lines import users_text
 from squall.analysis.render.plots_data import report_plots
 from squall.analysis.render.report import render_html
 from squall.analysis.requests.requests import Requests
@@ -278,3 +279,14 @@ def test_names_may_be_missing_and_response_times_unknown(tmp_path: Path) -> None
     (one,) = rows.names
     assert (one.method, one.name, one.n, one.n_timed) == ("", "", n, n - 1)
     assert rows.total == one
+
+
+@pytest.mark.parametrize("n", [1, 2, 19, 20, 40, 99, 100, 200, 201])
+def test_a_quantile_whose_rank_is_whole_is_locusts_too(tmp_path: Path, n: int) -> None:
+    run = synthesise_locust()
+    run.derived = run.seal = False
+    run.tables = {"requests": {name: values[:n] for name, values in run.tables["requests"].items()}}
+    requests = run.tables["requests"]
+    requests["sent_ns"] = [done - (i + 1) * MS for i, done in enumerate(requests["done_ns"])]
+    total = known(rows_by_name(run.write(tmp_path)).total)
+    assert total.quantiles_ns == tuple(quantile_of([(i + 1) * MS for i in range(n)], q) for q in QUANTILES)
