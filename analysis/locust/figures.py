@@ -82,7 +82,8 @@ class UserException:
 class LocustFigures:
     """What Locust ran and said, beside the rows. `names`: by method and name, `total`: all together (Locust's mean of
     the sums of its entries; quantiles only where it gave its own total). `is_agreeing`: all of `names` do; None where
-    `unreported` says why Locust's statistics are not whole. `rounding_max_ratio`: the largest of any name, without its
+    `unreported` says why Locust's statistics are not whole. `n_plain`: requests that are not of a `TritonUser`, carry
+    no id that squall knows, and are joined to no batch. `rounding_max_ratio`: the largest of any name, without its
     sign. `n_errors`, `n_died`: exceptions of user code, and users that one ended; `n_users_lost`: gone with a worker;
     `n_cut`: stopped within a task at the end, so that a request may have no row. All of the whole run but `users`."""
 
@@ -95,6 +96,7 @@ class LocustFigures:
     total: NameFigures | None
     is_agreeing: bool | None
     unreported: str
+    n_plain: int
     rounding_max_ratio: float | None
     users: LocustUserFigures | None
     exceptions: tuple[UserException, ...]
@@ -134,6 +136,7 @@ def locust_figures(
         total=_total(facts, list(said.values()), rows),
         is_agreeing=None if why else all(one.is_agreeing for one in names),
         unreported=why,
+        n_plain=rows.total.n_plain if rows is not None and rows.total is not None else 0,
         rounding_max_ratio=max(roundings, default=None),
         users=_users(facts, samples, users, spans),
         exceptions=tuple(

@@ -34,6 +34,14 @@ def locust_notes(figures: LocustFigures) -> list[str]:
         if (users.seen_mean_ns or 0) < (users.reported_mean_ns or 0):
             waited = "users have requests side by side: what one took its user is not known"
         lines.append(waited)
+    if figures.n_plain:
+        n = (
+            rows.n_requests
+            if figures.total is not None and (rows := figures.total.rows) is not None
+            else None
+        )
+        of = f"{count_text(figures.n_plain)} of {count_text(n)} requests"
+        lines.append(f"{of} are not of a TritonUser: without an id of squall's they are joined to no batch")
     ended = {
         "exceptions of user code": figures.n_errors,
         "users died of one": figures.n_died,

@@ -24,6 +24,7 @@ are one, of up to 10^9 requests, since these quantiles are whole hundredths."""
 _COUNTS = f"""
 SELECT {{method}} AS method, {{name}} AS name, count(*), count(*) FILTER (outcome <> 'ok'), count(done_ns - sent_ns),
     CAST(coalesce(sum(done_ns - sent_ns), 0) AS BIGINT), max(done_ns - sent_ns),
+    count(*) FILTER (request_kind = ''),
     {", ".join(f"quantile_disc(done_ns - sent_ns, {q + _BEYOND!r}::DOUBLE)" for q in QUANTILES)}
 FROM requests GROUP BY ALL ORDER BY ALL
 """
@@ -32,7 +33,7 @@ FROM requests GROUP BY ALL ORDER BY ALL
 @dataclass(frozen=True)
 class NamedRows:
     """Rows of one method and name, or all together: how many, failed ones, and of the `n_timed` with a response time
-    their sum, the largest, and `QUANTILES`."""
+    their sum, the largest, and `QUANTILES`. `n_plain`: those that ask no model that squall knows."""
 
     method: str
     name: str
@@ -41,6 +42,7 @@ class NamedRows:
     n_timed: int
     total_ns: int
     max_ns: int | None
+    n_plain: int
     quantiles_ns: tuple[int | None, ...]
 
 
@@ -63,4 +65,4 @@ def rows_by_name(store: RunStore, memory_limit_bytes: int = MEMORY_LIMIT_BYTES) 
 def _grouped(connection: duckdb.DuckDBPyConnection, method: str, name: str) -> list[NamedRows]:
     """`method`, `name`: what rows are counted under."""
     rows = connection.execute(_COUNTS.format(method=method, name=name)).fetchall()
-    return [NamedRows(*[*row[:7], tuple(row[7:])]) for row in rows]
+    return [NamedRows(*[*row[:8], tuple(row[8:])]) for row in rows]

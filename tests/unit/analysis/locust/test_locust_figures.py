@@ -192,6 +192,7 @@ def test_the_screen_shows_locusts_figures_beside_the_rows(locust_summary: Summar
     assert "its counts, failures and means agree with the rows" in text
     assert "users asked for 24, present 24, thinking 19.1; 0 % of wakes late" in text
     assert "of which its response time is 9.96 ms" in text
+    assert "2,280 of 6,757 requests are not of a TritonUser" in text
 
 
 def test_the_report_has_a_section_with_users_over_time(locust_run: RunStore, locust_summary: Summary) -> None:
@@ -237,7 +238,7 @@ def test_what_is_amiss_is_said(figures: LocustFigures) -> None:
     ended = locust_notes(changed(figures, n_died=2, n_errors=3, n_users_lost=7, n_cut=4))
     assert (
         "3 exceptions of user code; 2 users died of one; 7 users were lost with a worker; 4 users stopped within"
-        in ended[3]
+        in ended[4]
     )
 
 
