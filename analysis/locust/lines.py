@@ -74,6 +74,8 @@ def _locust_name(one: NameFigures) -> str:
         f", {count_text(counted.n_failures)} failed" if counted is not None and counted.n_failures else ""
     )
     n = count_text(counted.n_requests if counted is not None else 0)
+    if one.locust is not None and one.rows is not None and one.locust.n_requests != one.rows.n_requests:
+        n = f"{n} by Locust, {count_text(one.rows.n_requests)} rows"
     said, found = (
         "-" if of is None else f"p50 {duration_text(of.p50_ns)}, p95 {duration_text(of.p95_ns)}"
         for of in (one.locust, one.rows)

@@ -14,8 +14,8 @@ from squall.analysis.summary.identities import locust_identities
 from squall.analysis.verdict.check import Check
 from squall.analysis.verdict.user_checks import MORE_LOCUST_WORKERS
 from squall.analysis.verdict.validity import Samples, Verdict, judge_run
-from tests.locust_runs import N_USERS, PLAIN, START_NS, bucket, synthesise_locust
-from tests.synthetic_runs import MS, S, SyntheticRun
+from tests.locust_runs import N_USERS, PLAIN, bucket, synthesise_locust
+from tests.synthetic_runs import MS, START_NS, S, SyntheticRun
 
 Judge = Callable[[SyntheticRun], Verdict]
 

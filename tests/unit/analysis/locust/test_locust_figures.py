@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from squall.analysis.clocks.timeline import RunPhase
+from squall.analysis.compare.pairs.side_run import load_digest
 from squall.analysis.locust.figures import LocustFigures
 from squall.analysis.locust.lines import locust_lines, locust_notes
 from squall.analysis.locust.named_rows import QUANTILES, rows_by_name
@@ -24,9 +25,9 @@ from squall.analysis.summary.summary_file import Summary
 from squall.analysis.traces.capture import trace_of_run
 from squall.scenarios.errors import AnalysisError
 from tests.known import known
-from tests.locust_runs import MODEL, N_USERS, PLAIN, START_NS, bucket, quantile_of, synthesise_locust
+from tests.locust_runs import MODEL, N_USERS, PLAIN, bucket, quantile_of, synthesise_locust
 from tests.made_once import run_once, value_once
-from tests.synthetic_runs import MS, S, as_table
+from tests.synthetic_runs import MS, START_NS, S, as_table
 from tests.unit.analysis.render.test_screen import screen_lines
 
 
@@ -114,7 +115,8 @@ def test_littles_law_over_locusts_users_is_that_of_a_loop_over_them(locust_summa
     flying = next(one for one in locust_summary.self_checks if one.name == "in flight")
     assert flying.status == "not assessed"  # workers of Locust count users that are awake
     law = next(one for one in locust_summary.self_checks if one.name == "Little's law")
-    assert (law.status, law.value) == ("met", pytest.approx(users.gap_ratio))
+    assert law.status == "met"
+    assert law.value == pytest.approx(users.gap_ratio)
 
 
 def test_what_a_sample_tells_is_spread_over_its_interval() -> None:
@@ -233,6 +235,8 @@ def test_what_is_amiss_is_said(figures: LocustFigures) -> None:
     assert (
         "GET /v2/health/ready: 2,280, 10 failed; Locust -" in locust_lines(changed(figures, names=(off,)))[1]
     )
+    fewer = replace(figures.names[0], locust=replace(known(figures.names[0].locust), n_requests=9))
+    assert "ready: 9 by Locust, 2,280 rows, 10 failed" in locust_lines(changed(figures, names=(fewer,)))[1]
     told = locust_notes(changed(figures, is_agreeing=None, unreported="no last report of worker 1"))
     assert told[0] == "its statistics are not whole: no last report of worker 1"
     ended = locust_notes(changed(figures, n_died=2, n_errors=3, n_users_lost=7, n_cut=4))
@@ -281,6 +285,14 @@ def test_names_may_be_missing_and_response_times_unknown(tmp_path: Path) -> None
     (one,) = rows.names
     assert (one.method, one.name, one.n, one.n_timed) == ("", "", n, n - 1)
     assert rows.total == one
+
+
+def test_other_files_and_other_settings_of_locust_are_another_load() -> None:
+    run, other, more = synthesise_locust(), synthesise_locust(), synthesise_locust()
+    other.manifest["locust"]["file_sha256"] = "1" * 64
+    more.manifest["scenario"]["load"]["locust"]["users"] = 2 * N_USERS
+    assert load_digest(run.stated) == load_digest(synthesise_locust().stated)
+    assert len({load_digest(one.stated) for one in (run, other, more)}) == 3
 
 
 @pytest.mark.parametrize("n", [1, 2, 19, 20, 40, 99, 100, 200, 201])
