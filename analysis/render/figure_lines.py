@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from squall.analysis.limits import LIMITS
 from squall.analysis.requests.by_server import ServerLoad, ServersFigures
 from squall.analysis.requests.closed_loop import UserFigures
 from squall.analysis.requests.rejections import Rejections
@@ -96,13 +97,14 @@ def stimulus_lines(stimulus: Stimulus) -> list[str]:
 
 
 def users_text(users: UserFigures) -> tuple[str, str]:
-    """Little's law as it came out in a closed loop: what is accounted for, and the rest."""
+    """Little's law as it came out for users who wait: what is accounted for, and the rest."""
     rate, inside = rate_text(users.throughput_hz), count_text(round(users.inside_client_mean_count, 2))
     service, think = duration_text(users.service_mean_ns), duration_text(users.think_mean_ns)
-    return (
-        f"{count_text(users.users_mean_count)} = {rate} x ({service} service + {think} think)",
-        f"+ {inside} inside the load generator ({share_text(users.gap_ratio)} of them)",
-    )
+    accounted = f"{count_text(users.users_mean_count)} = {rate} x ({service} service + {think} think)"
+    if users.gap_ratio < -LIMITS.user_gap_errors * users.gap_error_ratio:
+        much = f"- {inside.removeprefix('-')} ({share_text(-users.gap_ratio)} of them)"
+        return accounted, f"{much}: some have requests side by side, or send before they have thought"
+    return accounted, f"+ {inside} inside the load generator ({share_text(users.gap_ratio)} of them)"
 
 
 def rejections_text(rejections: Rejections) -> tuple[str]:

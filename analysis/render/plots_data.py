@@ -17,6 +17,8 @@ import pyarrow as pa
 from squall.analysis.arrays import Bools, Floats, Int64s
 from squall.analysis.clocks.timeline import RunPhase, measure_spans, phase_spans
 from squall.analysis.limits import LIMITS
+from squall.analysis.locust.asked import asked_users
+from squall.analysis.locust.user_watch import per_second
 from squall.analysis.metrics.windows import WINDOW_NS
 from squall.analysis.requests.at_once import steps
 from squall.analysis.requests.requests import Requests, together
@@ -68,7 +70,7 @@ class Plot:
 
     `x_ticks` names x = 0, 1, … where x counts things without a unit. `measured` holds name, start and end
     of the measure phases where x is time. `section`: `stimulus` where it belongs beside planned and sent load,
-    `streams` beside those.
+    `streams` and `locust` beside those.
     """
 
     title: str
@@ -191,6 +193,7 @@ def report_plots(store: RunStore, summary: Summary) -> list[Plot]:
         *([_dispersion_plot(requests, measure_spans(manifest))] if requests.is_open else []),
         _latency_plot(requests, origin_ns, max(NS_PER_S, bin_ns_for(span_ns))),
         _ccdf_plot(measured),
+        *_user_plots(store, manifest, origin_ns),
         *_stream_plots(store, requests, measured, summary, origin_ns, bin_ns_for(span_ns)),
         _parts_plot(measured, summary, manifest),
         _batch_plot(summary, manifest),
@@ -229,7 +232,7 @@ def _window_plots(store: RunStore, is_open: bool, origin_ns: int, bin_ns: int) -
         Plot(
             *load,
             flows,
-            together if is_open else "Closed loop: the load follows the server.",
+            together if is_open else "The users wait for their replies: the load follows the server.",
             section=section,
         ),
         Plot(
@@ -286,6 +289,24 @@ def _ccdf_plot(measured: Requests) -> Plot:
     )
     note = "Every measured request counts; a curve that ends above the floor ends at the share that failed."
     return Plot("Share of requests slower than", "time, ms", "share of requests", "ccdf", series, note)
+
+
+def _user_plots(store: RunStore, manifest: Manifest, origin_ns: int) -> list[Plot]:
+    """Users of Locust over time; none of another load."""
+    if manifest.locust is None:
+        return []
+    head = ("Users of Locust", TIME, "users", "line")
+    if not store.has("locust_samples"):
+        return [Plot(*head, absent="not recorded: the run has no such table", section="locust")]
+    samples = store.read("locust_samples")
+    t_ns, present = per_second(samples, "n_users")
+    _, thinking = per_second(samples, "n_thinking")
+    kept = slice(None, None, max(1, len(t_ns) // MOST_POINTS))
+    t_s = ((t_ns - origin_ns) / NS_PER_S)[kept].tolist()
+    counts = {"asked for": asked_users(manifest.locust, t_ns), "present": present, "thinking": thinking}
+    series = tuple(Series(name, t_s, _floats(values[kept])) for name, values in counts.items())
+    note = "At each second, summed over the workers; present and not thinking: in a request, in code, or late to wake."
+    return [Plot(*head, series, note, section="locust")]
 
 
 def _stream_plots(

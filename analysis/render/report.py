@@ -11,6 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from squall.analysis.locust.lines import locust_notes
 from squall.analysis.render.diagnosis_lines import finding_lines, instance_text
 from squall.analysis.render.figure_lines import (
     burstiness,
@@ -80,6 +81,7 @@ def render_html(summary: Summary, manifest: Manifest, plots: list[Plot]) -> str:
         stream_counts=stream_counts(summary.measure.streams) if summary.measure.streams else [],
         sequence_lines=sequence_lines(summary.measure.sequences) if summary.measure.sequences else [],
         instance_text=instance_text,
+        locust_notes=locust_notes(summary.locust) if summary.locust else [],
     )
 
 

@@ -15,6 +15,7 @@ from rich.text import Text
 from squall.analysis.decisions.figures import KEPT
 from squall.analysis.findings.finding import Finding
 from squall.analysis.join.counts import JoinFigures
+from squall.analysis.locust.lines import locust_lines
 from squall.analysis.metrics.model_statistics import ModelFigures
 from squall.analysis.render.diagnosis_lines import LEGEND, SAVES, check_lines, finding_lines
 from squall.analysis.render.figure_lines import (
@@ -80,6 +81,7 @@ def render(summary: Summary, run_dir: str, width: int = WIDTH) -> RenderableType
         "Promises": promise_lines(summary.promises or ())[: 2 * MOST_LINES],
         "Ended early": list(filter(None, [decided_line(summary.decided)])),
         "Users": list(users_text(measure.users)) if measure.users else [],
+        "Locust": locust_lines(summary.locust) if summary.locust else [],
         "Outcomes": _outcome_lines(measure.outcomes),
         "Servers": _server_lines(summary),
         "Models": _model_load_lines(summary),

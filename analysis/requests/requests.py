@@ -66,7 +66,7 @@ class Labels:
 
 
 def is_open_load(manifest: Manifest) -> bool:
-    """Whether the run followed a schedule: `plan.load` of its manifest is not "closed"."""
+    """Whether the run followed a schedule: users, squall's own or Locust's, send when they have been answered."""
     return manifest.plan.load == "open"
 
 
@@ -244,7 +244,7 @@ class Requests:
 
 def server_names(requests: Requests, manifest: Manifest) -> list[str]:
     """The servers of the run, those without a request too, in the order of the manifest, then of their names."""
-    return list(dict.fromkeys([*manifest.servers, *sorted(requests.target.counts())]))
+    return list(dict.fromkeys([*manifest.servers, *sorted(requests.target.counts().keys() - {""})]))
 
 
 def model_names(requests: Requests, manifest: Manifest) -> list[str]:

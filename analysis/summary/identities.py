@@ -19,9 +19,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from squall.analysis.locust.figures import NS_PER_MS, sum_slack_ns
+from squall.analysis.locust.named_rows import RowsByName
+from squall.analysis.locust.statistics import is_aggregate, unreported
+from squall.analysis.locust.user_watch import count_before
+from squall.analysis.locust.users import is_locust_load
 from squall.analysis.recorded import TABLE as WINDOWS
 from squall.analysis.recorded import WHOLE
-from squall.analysis.requests.requests import Requests, model_names, server_names
+from squall.analysis.requests.requests import Requests, model_names, server_names, together
 from squall.analysis.storage.query import MEMORY_LIMIT_BYTES, connect
 from squall.analysis.storage.store import RunStore
 from squall.analysis.tables.manifest import Manifest
@@ -72,11 +77,64 @@ def identities(tables: RunTables, manifest: Manifest, executed: pa.Table | None 
     n_planned = manifest.plan.n_arrivals
     what = "planned arrivals" if requests.is_open else "requests that the workers issued"
     rows = Identity("rows", f"rows of `requests` = {what}", len(requests), n_planned, n_planned)
+    if is_locust_load(manifest):
+        return [rows, *_of_locust_users(tables, manifest, executed)]
+    return [rows, *_of_servers(tables, manifest, executed)]
+
+
+def _of_locust_users(tables: RunTables, manifest: Manifest, executed: pa.Table | None) -> list[Identity]:
+    """Those of the requests that ask a model; others of the users' may have been answered by a model too, and so may
+    what a user that was stopped within a task had sent."""
+    requests, samples = tables.requests, tables.locust_samples
+    is_plain = requests.request_kind.is_any_of([""])
+    n_cut = count_before(samples, "n_cut", 2**63 - 1) if samples is not None else 0
+    n_more = int(is_plain.sum()) + n_cut
+    more_rows = n_cut * int(requests.rows.max(initial=0))
+    own = replace(tables, requests=requests.take(together(~is_plain)))
+    slack = {"triton success": n_more, "batch rows": more_rows}
+    return [
+        replace(one, most=one.most + next((n for name, n in slack.items() if one.name.startswith(name)), 0))
+        for one in _of_servers(own, manifest, executed)
+    ]
+
+
+def locust_identities(manifest: Manifest, rows: RowsByName | None) -> list[Identity]:
+    """Locust's statistics against the rows, over all names; none where they are not whole, or of another load."""
+    facts = manifest.locust
+    if facts is None or rows is None or unreported(facts):
+        return []
+    entries = [one for one in facts.entries if not is_aggregate(one)]
+    total = rows.total
+    n, n_failed, total_ns = (total.n, total.n_failed, total.total_ns) if total is not None else (0, 0, 0)
+    said_ns = round(sum(one.total_ms for one in entries) * NS_PER_MS)
+    slack_ns = sum_slack_ns(n, total_ns)
+    n_said, n_failed_said = (sum(getattr(one, of) for one in entries) for of in ("n_requests", "n_failures"))
+    return [
+        Identity("Locust's requests", "rows of `requests` = requests that Locust counts", n, n_said, n_said),
+        Identity(
+            "Locust's failures",
+            "rows that did not end ok = failures that Locust counts",
+            n_failed,
+            n_failed_said,
+            n_failed_said,
+        ),
+        Identity(
+            "Locust's response times",
+            "ns of service of all rows = Locust's sum of response times, but for the rounding of floats and clocks",
+            total_ns,
+            said_ns - slack_ns,
+            said_ns + slack_ns,
+        ),
+    ]
+
+
+def _of_servers(tables: RunTables, manifest: Manifest, executed: pa.Table | None) -> list[Identity]:
+    requests = tables.requests
     servers = server_names(requests, manifest)
     of_server = _of_server if len(model_names(requests, manifest)) < 2 else _of_each_model
     if len(servers) < 2:
-        return [rows, *of_server(tables, executed, servers, "")]
-    stated = [rows]
+        return of_server(tables, executed, servers, "")
+    stated: list[Identity] = []
     for server in servers:
         own = replace(
             tables,

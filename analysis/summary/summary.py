@@ -17,6 +17,8 @@ from squall.analysis.findings.self_checks.self_checks import self_checks, unmet
 from squall.analysis.findings.self_checks.unassessed import unassessed_groups
 from squall.analysis.join.counts import Accounting, JoinCounts, join_counts
 from squall.analysis.join.join import read_join_report
+from squall.analysis.locust.figures import LocustFigures, locust_figures
+from squall.analysis.locust.users import is_locust_load, users_of_run
 from squall.analysis.metrics.model_statistics import model_figures, of_executed, of_models
 from squall.analysis.metrics.run import run_metrics
 from squall.analysis.recorded import library_windows
@@ -39,13 +41,14 @@ from squall.analysis.storage.query import MEMORY_LIMIT_BYTES
 from squall.analysis.storage.store import RunStore
 from squall.analysis.summary.accounting import accounting
 from squall.analysis.summary.collector_costs import collector_costs
-from squall.analysis.summary.identities import Identity, cost_identities, identities
+from squall.analysis.summary.identities import Identity, cost_identities, identities, locust_identities
 from squall.analysis.summary.profile_figures import latency_under, profile_figures
 from squall.analysis.summary.sampled import gpu_figures, host_figures, worker_figures
 from squall.analysis.summary.step_figures import step_figures
 from squall.analysis.summary.stragglers import stragglers
 from squall.analysis.summary.summary_file import Summary
 from squall.analysis.tables.document import to_json
+from squall.analysis.tables.manifest import Manifest
 from squall.analysis.verdict.cpu_shares import cpu_lines, cpu_shares
 from squall.analysis.verdict.figures import phase_figures
 from squall.analysis.verdict.measured import BATCH_COLUMNS, QUANTILES, RunTables
@@ -101,6 +104,7 @@ def summarise(store: RunStore, memory_limit_bytes: int = MEMORY_LIMIT_BYTES) -> 
         phases=tuple(phase_spans(manifest)),
         stimulus=of_requests.stimulus,
         measure=of_requests.measure,
+        locust=of_requests.locust,
         by_phase=of_requests.by_phase,
         identities=(*of_requests.identities, *cost_identities(store, memory_limit_bytes)),
         by_burst=of_requests.by_burst,
@@ -123,7 +127,7 @@ def summarise(store: RunStore, memory_limit_bytes: int = MEMORY_LIMIT_BYTES) -> 
         gpu=gpu_figures(gpus),
         stragglers=stragglers(of_requests.measure.servers, gpus, hosts, manifest),
         workers=worker_figures(rows_in(sampled.workers, names)),
-        lane=workers_of.lane_text(manifest.workers),
+        lane="" if is_locust_load(manifest) else workers_of.lane_text(manifest.workers),
         value_checks=manifest.value_checks,
         collectors=manifest.collectors,
         profile=profile_figures(manifest),
@@ -168,6 +172,7 @@ class _RequestFigures:
     verdict: VerdictFigures
     stimulus: dict[str, Stimulus] | None
     measure: MeasureFigures
+    locust: LocustFigures | None
     by_phase: dict[str, PhaseFigures]
     identities: list[Identity]
     by_burst: dict[str, BurstLatency | None] | None
@@ -187,7 +192,10 @@ def _request_figures(store: RunStore, accounts: _Accounts, sampled: Samples) -> 
     recording, alone = _recording(store, requests, spans)
     responses = _read(store, "responses", streams.COLUMNS)
     sequences = run_sequences(requests, manifest)
-    tables = RunTables(manifest, requests, accounts.counts, batches, samples, responses, sequences, alone)
+    of_users = sampled.locust_users
+    tables = RunTables(
+        manifest, requests, accounts.counts, batches, samples, responses, sequences, alone, of_users
+    )
     stimuli = run_stimuli(requests, manifest)
 
     def figures(own: Sequence[RunPhase]) -> PhaseFigures:
@@ -201,13 +209,27 @@ def _request_figures(store: RunStore, accounts: _Accounts, sampled: Samples) -> 
         verdict=judge(requests, sampled, manifest, stimuli=stimuli).figures(),
         stimulus={one.phase: one for one in stimuli} if requests.is_open else None,
         measure=measure,
+        locust=_locust(requests, sampled, manifest, spans),
         by_phase={span.name: figures([span]) for span in spans} if len(spans) != 1 else {names[0]: measure},
-        identities=identities(tables, manifest, of_executed(every_model, manifest)),
+        identities=[
+            *identities(tables, manifest, of_executed(every_model, manifest)),
+            *locust_identities(manifest, sampled.locust.rows if sampled.locust else None),
+        ],
         by_burst=by_burst(requests.in_phases(names), spans, QUANTILES),
         rejections=rejection_figures(requests, samples, names),
         recording=recording,
         held=hold_run(store, requests, planned_measure_spans(manifest)),
     )
+
+
+def _locust(
+    requests: Requests, sampled: Samples, manifest: Manifest, spans: Sequence[RunPhase]
+) -> LocustFigures | None:
+    if not is_locust_load(manifest):
+        return None
+    users = users_of_run(requests, spans, manifest, sampled.locust_users)
+    rows = sampled.locust.rows if sampled.locust else None
+    return locust_figures(manifest.locust, rows, sampled.locust_users, users, spans)
 
 
 def _recording(

@@ -13,6 +13,7 @@ from squall.analysis.decisions.figures import PromiseFigures
 from squall.analysis.findings.finding import Finding
 from squall.analysis.findings.self_checks.self_check import SelfCheck
 from squall.analysis.join.join import JoinReport
+from squall.analysis.locust.figures import LocustFigures
 from squall.analysis.metrics.records import RunMetrics
 from squall.analysis.record import from_json
 from squall.analysis.requests.burst_latency import BurstLatency
@@ -42,11 +43,11 @@ FILE = "summary.json"
 class Summary:
     """All figures of a run; None where their table or report is absent. Its fields are the keys of `summary.json`.
 
-    `load`: open or closed; `latency_name`: response or service, the latency that leads. `latency_under`: the profiler
-    that the server ran under in all of the time; `recording`: what the kernel library's windows cost, and whether
-    latencies are of the requests outside them. `not_finite`: where figures were no finite numbers, and are None. The
-    sentences in it (`failures_rule`, `cpu_text`, `lane`, those of verdict, findings and costs) are part of what it
-    states; all other wording is made of it where it is shown.
+    `load`: open or closed, as that of Locust's users is, of whom `locust` tells; `latency_name`: response or service,
+    the latency that leads. `latency_under`: the profiler that the server ran under in all of the time; `recording`:
+    what windows of the kernel library cost, and whether latencies are of the requests outside them. `not_finite`: where
+    figures were no finite numbers, and are None. The sentences in it (`failures_rule`, `cpu_text`, `lane`, those of
+    verdict, findings and costs) are part of what it states; all other wording is made of it where it is shown.
     """
 
     run: str
@@ -66,6 +67,7 @@ class Summary:
     phases: tuple[RunPhase, ...]
     stimulus: Mapping[str, Stimulus] | None
     measure: MeasureFigures
+    locust: LocustFigures | None
     by_phase: Mapping[str, MeasureFigures | PhaseFigures]
     identities: tuple[Identity, ...]
     by_burst: Mapping[str, BurstLatency | None] | None

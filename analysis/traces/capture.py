@@ -22,12 +22,14 @@ _INSTANTS: dict[Instant, str] = {"scheduled": "scheduled_ns", "sent": "sent_ns"}
 def trace_of_run(store: RunStore, phases: Sequence[str] = (), instant: Instant = "scheduled") -> TracePart:
     """Arrivals of those phases (none: all of kind `measure`), in order of time, with their rows as the size `rows`.
 
-    Stamps are UTC ns. `sent` leaves out what was never sent; `scheduled` is refused for a closed loop, which has no
-    schedule. Raises AnalysisError for a phase that the run does not have, and where nothing remains.
+    Stamps are UTC ns. `sent` leaves out what was never sent; `scheduled` is refused for a closed loop and for users of
+    Locust, which have no schedule. A request of these that asks no model counts as one row. Raises AnalysisError for a
+    phase that the run does not have, and where nothing remains.
     """
     manifest = store.manifest
     if instant == "scheduled" and not is_open_load(manifest):
-        raise AnalysisError(f"{store.where}: a closed loop has no schedule; use --instant sent")
+        whose = "users of Locust have" if manifest.plan.load == "locust" else "a closed loop has"
+        raise AnalysisError(f"{store.where}: {whose} no schedule; use --instant sent")
     spans = phase_spans(manifest)
     known = [span.name for span in spans]
     unknown = [name for name in phases if name not in known]
@@ -45,4 +47,6 @@ def trace_of_run(store: RunStore, phases: Sequence[str] = (), instant: Instant =
     stamps = table.column(column).to_numpy().astype(np.int64)
     order = np.argsort(stamps, kind="stable")
     rows = table.column("rows").to_numpy().astype(np.int64)
+    if manifest.plan.load == "locust":  # a request that asks no model has no rows
+        rows = np.maximum(rows, 1)
     return TracePart(stamps[order], {"rows": rows[order]}, None)

@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from squall.analysis.arrays import Floats
 from squall.analysis.limits import Limits
+from squall.analysis.locust.users import is_locust_load
 from squall.analysis.requests import workers as workers_of
 from squall.analysis.requests.failures import is_cut
 from squall.analysis.requests.requests import Requests
@@ -33,6 +34,7 @@ SYMPTOMS = (
     "event-loop lag",
     "worker saturation",
     "users accounted for",
+    "late users",
 )
 """How the names of the checks begin that say that the client was the limit."""
 
@@ -59,6 +61,7 @@ class ClientView:
     """What the measure phases show of the client. `workers` has rows; `hosts` are those of client nodes or None.
 
     `inside_ratio`: share of the users' time that a closed loop spent inside the client, 0 where that is allowed.
+    `waited`: clauses of what users of Locust waited for it, beyond what is allowed.
     """
 
     measured: Requests
@@ -68,6 +71,7 @@ class ClientView:
     allowed_lag_ns: int
     limits: Limits
     inside_ratio: float = 0.0
+    waited: tuple[str, ...] = ()
 
     @property
     def nodes(self) -> list[str]:
@@ -101,9 +105,8 @@ class ClientView:
         if self.n_late:
             words = _counted(self.n_late, "request left", "requests left")
             return f"{words} more than {duration_text(self.allowed_lag_ns)} late"
-        if self.inside_ratio > 0:
-            return f"{share_text(self.inside_ratio)} of the users' time passed inside it"
-        return ""
+        inside = f"{share_text(self.inside_ratio)} of the users' time passed inside it"
+        return ", ".join([*([inside] if self.inside_ratio > 0 else []), *self.waited])
 
     def _lags_ns(self) -> Any:
         sent = self.measured.lag_ns[self.measured.is_sent]
@@ -131,7 +134,10 @@ def _by_worker_cpu(view: ClientView) -> Bottleneck | None:
         evidence += f" in {full.n_samples} of {full.n_samples_of} samples"
     lateness = view.lateness()
     evidence += f" while {lateness}" if lateness else ""
-    return _bottleneck("worker cpu", "The client was the bottleneck", evidence, _more_workers(view, full))
+    advice = _more_workers(view, full)
+    if is_locust_load(view.manifest):
+        advice += "; a Locust worker has one core"
+    return _bottleneck("worker cpu", "The client was the bottleneck", evidence, advice)
 
 
 def _more_workers(view: ClientView, full: workers_of.Saturation) -> str:
@@ -233,7 +239,7 @@ def _share_of_node(view: ClientView, node: str, n_cores: int) -> float:
 def _by_stall(view: ClientView) -> Bottleneck | None:
     """Late without a full CPU and without a cap: says what else was seen."""
     loop_ns = int(workers_of.column(view.workers, "loop_lag_ns").max())
-    is_late = view.n_late or view.inside_ratio > 0 or loop_ns > view.allowed_lag_ns
+    is_late = view.n_late or view.inside_ratio > 0 or view.waited or loop_ns > view.allowed_lag_ns
     if not is_late or view.manifest.losses:  # what a lost worker left unsent is no stall
         return None
     lateness = view.lateness()
@@ -241,6 +247,8 @@ def _by_stall(view: ClientView) -> Bottleneck | None:
     evidence = f"{lateness}, though " if lateness else ""
     evidence += f"its workers were at {share_text(_mean_busy(view))} CPU; {', '.join(seen)}"
     advice = "see what else stops the workers (other processes, steal, power saving), or use more nodes"
+    if is_locust_load(view.manifest):
+        advice = f"see what users do that is no request and no wait (calls that fire no event), {advice[4:]}"
     if workers_of.column(view.workers, "n_write_pauses").any():
         advice = "the server or the network took requests in too slowly: raise clients.connections, or lower the rate"
     return _bottleneck("stall", "The client was the bottleneck, though not by its CPU", evidence, advice)

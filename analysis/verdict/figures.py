@@ -13,8 +13,8 @@ import numpy as np
 from squall.analysis.arrays import Int64s
 from squall.analysis.clocks.timeline import RunPhase
 from squall.analysis.join.counts import Accounting, join_figures
+from squall.analysis.locust.users import users_of_run
 from squall.analysis.requests.by_server import by_server
-from squall.analysis.requests.closed_loop import user_time
 from squall.analysis.requests.failures import failures_of
 from squall.analysis.requests.requests import Requests, in_order, rows_in, together
 from squall.analysis.requests.sequences import sequence_figures
@@ -61,7 +61,11 @@ def phase_figures(
     """
     names = [span.name for span in spans]
     measured = tables.requests.in_phases(names)
-    users = None if measured.is_open else user_time(tables.requests, spans, tables.manifest)
+    users = (
+        None
+        if measured.is_open
+        else users_of_run(tables.requests, spans, tables.manifest, tables.locust_samples)
+    )
     return PhaseFigures(
         phases=tuple(names),
         duration_ns=sum(span.end_ns - span.start_ns for span in spans),

@@ -58,6 +58,8 @@ class RunTables:
     sequences: RunSequences | None = None
     undisturbed: Requests | None = None
     """The requests that latencies are of, where these are not all: those sent outside the windows of a recording."""
+    locust_samples: pa.Table | None = None
+    """All of them, of a run whose load was Locust's."""
 
 
 def latency_figures(measured: Requests) -> OpenLatency | ClosedLatency:

@@ -4,8 +4,8 @@ Every check states its figure, its limit and what it means. One that is not met,
 the run INVALID. One that has too few samples, or whose figure had no consequence for the sends, is not assessed and
 decides nothing. The checks look at the phases of kind `measure` alone, save for completeness, which holds for the
 whole run. A closed-loop run has no schedule to hold its sends to: there Little's law takes the place of the checks of
-load and lag. What a server does with a load that was delivered is data: failures beyond what the user expects lead the
-reasons, of a VALID run too. Reasons come in the order of their causes (`causes`).
+load and lag (`user_checks`). What a server does with a load that was delivered is data: failures beyond what the user
+expects lead the reasons, of a VALID run too. Reasons come in the order of their causes (`causes`).
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ import pyarrow as pa
 
 from squall.analysis.clocks.timeline import measure_spans
 from squall.analysis.limits import LIMITS, Limits
+from squall.analysis.locust.named_rows import rows_by_name
+from squall.analysis.locust.users import is_locust_load, users_of_run
 from squall.analysis.requests import workers as workers_of
-from squall.analysis.requests.closed_loop import UserTime, user_time
 from squall.analysis.requests.failures import Failures, failures_of, is_cut, is_lost, is_unreached
 from squall.analysis.requests.requests import Requests, rows_in
 from squall.analysis.requests.stimulus import Stimulus, sends_of, verify
@@ -41,6 +42,14 @@ from squall.analysis.verdict.starvation import (
     worst,
 )
 from squall.analysis.verdict.stimulus_checks import AllowedLag, stimulus_checks
+from squall.analysis.verdict.user_checks import (
+    USERS_CHECK,
+    LocustRecord,
+    locust_checks,
+    more_workers,
+    users_accounted,
+    waited_texts,
+)
 from squall.analysis.verdict.verdict import VerdictFigures
 
 
@@ -85,16 +94,28 @@ class Samples:
     workers: pa.Table | None = None
     hosts: pa.Table | None = None
     cpus: pa.Table | None = None
+    locust: LocustRecord | None = None
+    """Of the whole run, of one whose load was Locust's."""
 
     @classmethod
     def read(cls, store: RunStore) -> Samples:
         """Those of a run."""
-        tables = ("worker_samples", "host_samples", "cpu_samples")
-        return cls(*(store.read(name) if store.has(name) else None for name in tables))
+        tables = ("worker_samples", "host_samples", "cpu_samples", "locust_samples")
+        workers, hosts, cpus, of_locust = (store.read(name) if store.has(name) else None for name in tables)
+        if not is_locust_load(store.manifest):
+            return cls(workers, hosts, cpus)
+        rows = rows_by_name(store) if store.has("requests") else None
+        return cls(workers, hosts, cpus, LocustRecord(of_locust, rows))
 
     def in_phases(self, names: Sequence[str]) -> Samples:
         """The rows of these phases."""
-        return Samples(*(rows_in(table, names) for table in (self.workers, self.hosts, self.cpus)))
+        workers, hosts, cpus = (rows_in(table, names) for table in (self.workers, self.hosts, self.cpus))
+        return Samples(workers, hosts, cpus, self.locust)
+
+    @property
+    def locust_users(self) -> pa.Table | None:
+        """All of `locust_samples`; None where the table is absent."""
+        return self.locust.samples if self.locust is not None else None
 
 
 _SENDS = ("unsent", "delivered load", "dispersion", "send lag", "lag in")
@@ -133,22 +154,30 @@ def judge(
     starved = [judge_starvation(one, limits) for one in shares]
     checks += cpu_checks(starved, limits)
     bottleneck = None
+    is_locust = is_locust_load(manifest)
+    if is_locust and spans:
+        checks += locust_checks(samples.locust, manifest, spans, limits)
     if len(measured):
-        users = None if everything.is_open else user_time(everything, spans, manifest)
-        checks.append(_server_reached(failures, limits))
+        users = (
+            None if everything.is_open else users_of_run(everything, spans, manifest, samples.locust_users)
+        )
+        if not is_locust:  # whose rows do not say whether there was a connection
+            checks.append(_server_reached(failures, limits))
         if everything.is_open:
             found = run_stimuli(everything, manifest, limits) if stimuli is None else stimuli
             checks += _load_checks(measured, names, found, limits)
         elif users is not None:
             gone = failures.unreached_ratio > limits.unreached_ratio
-            checks.append(_users_accounted(users, limits).unless("users found no server" if gone else ""))
+            found_none = "users found no server" if gone else ""
+            checks.append(users_accounted(users, limits, manifest).unless(found_none))
         checks.append(_clock_bound(measured, manifest, limits))
-        allowed = _allowed_lag(measured, limits)
+        allowed = _allowed_lag(measured, limits, limits.hub_lag_ns if is_locust else limits.lag_ns)
         excuse = _NO_CONSEQUENCE if everything.is_open and not _is_late(checks) else ""
-        checks += _worker_checks(own.workers, allowed, limits, excuse)
+        checks += _worker_checks(own.workers, allowed, limits, excuse, more_workers(manifest))
         unmet = [check.name for check in checks if check.is_unmet]
         inside = users.gap_ratio if users is not None and USERS_CHECK in unmet else 0.0
-        bottleneck = _bottleneck(measured, own, manifest, unmet, allowed.p50_ns, limits, inside)
+        waited = waited_texts(users, samples.locust_users, manifest, spans, unmet) if is_locust else ()
+        bottleneck = _bottleneck(measured, own, manifest, unmet, allowed.p50_ns, limits, inside, waited)
     of_clients = starved_clients(shares, limits) if bottleneck is not None else ""
     causes = causes_of(failures, worst(starved), of_clients, bottleneck)
     reasons = [check.reason for check in checks if check.is_unmet]
@@ -177,13 +206,14 @@ def _bottleneck(
     allowed_ns: int,
     limits: Limits,
     inside_ratio: float,
+    waited: Sequence[str],
 ) -> Bottleneck | None:
     """The client's, if there is one and its workers were sampled; `samples` are those of the measure phases."""
     workers = samples.workers
     if workers is None or not workers.num_rows:
         return None
     hosts = _of_nodes(samples.hosts, workers)
-    view = ClientView(measured, workers, hosts, manifest, allowed_ns, limits, inside_ratio)
+    view = ClientView(measured, workers, hosts, manifest, allowed_ns, limits, inside_ratio, tuple(waited))
     return find_bottleneck(view, unmet)
 
 
@@ -192,12 +222,12 @@ def _load_checks(
 ) -> list[Check]:
     """Of an open-loop run: was the load of the schedule sent, and how much of the latency is its lateness?"""
     phases = {name: measured.in_phases([name]) for name in names} if len(names) > 1 else {}
-    by_phase = {name: _allowed_lag(own, limits) for name, own in phases.items()}
+    by_phase = {name: _allowed_lag(own, limits, limits.lag_ns) for name, own in phases.items()}
     is_unsent = ~measured.is_sent & ~is_unreached(measured) & ~is_lost(measured) & ~is_cut(measured)
     checks = stimulus_checks(
         int(is_unsent.sum()),
         [one for one in stimuli if one.n_planned],
-        by_phase or dict.fromkeys(names, _allowed_lag(measured, limits)),
+        by_phase or dict.fromkeys(names, _allowed_lag(measured, limits, limits.lag_ns)),
         limits,
     )
     return [*checks, *lag_part_checks({"": measured, **phases}, limits)]
@@ -238,25 +268,13 @@ def _server_reached(failures: Failures, limits: Limits) -> Check:
     )
 
 
-USERS_CHECK = "users accounted for"
-
-
-def _users_accounted(users: UserTime, limits: Limits) -> Check:
-    """Little's law; the limit allows for the think times, of which only the law is known here."""
-    limit = limits.user_gap_ratio + limits.user_gap_errors * users.gap_error_ratio
-    meaning = "difference of users from throughput x (service + think), of the users"
-    advice = "requests spent that time inside the load generator; add client workers or nodes"
-    if users.gap_ratio < 0:
-        advice = "users sent sooner than their think time allows"
-    return held_to(USERS_CHECK, abs(users.gap_ratio), limit, "ratio", meaning, advice)
-
-
-def _allowed_lag(measured: Requests, limits: Limits) -> AllowedLag:
-    """What the p50 and the p95 of the latencies that ended ok allow to the same quantiles of lags."""
+def _allowed_lag(measured: Requests, limits: Limits, always_ns: int) -> AllowedLag:
+    """What the p50 and the p95 of the latencies that ended ok allow to the same quantiles of lags, `always_ns` at
+    least."""
     latency_ns = measured.latency_ns[measured.is_ok]
     return AllowedLag(
         *(
-            max(limits.lag_ns, round(limits.lag_of_latency_ratio * (rank_value(latency_ns, q) or 0)))
+            max(always_ns, round(limits.lag_of_latency_ratio * (rank_value(latency_ns, q) or 0)))
             for q in (0.50, 0.95)
         )
     )
@@ -282,12 +300,12 @@ def _clock_bound(measured: Requests, manifest: Manifest, limits: Limits) -> Chec
 
 
 def _worker_checks(
-    measured: pa.Table | None, allowed: AllowedLag, limits: Limits, excuse: str
+    measured: pa.Table | None, allowed: AllowedLag, limits: Limits, excuse: str, more: str
 ) -> list[Check]:
     """`measured`: samples of the measure phases; None if the table is absent.
 
     `excuse`: why a late loop or a full worker had no consequence, if it had none. In an open loop each send is a
-    sample of the loop's lateness, and there are many more of them than of its own timer's.
+    sample of the loop's lateness, and there are many more of them than of its own timer's. `more`: what helps.
     """
     loop_p95_ns = busy_share = None
     if measured is not None and measured.num_rows:
@@ -297,7 +315,6 @@ def _worker_checks(
         busy_share = float((workers_of.busy_ratios(measured) >= limits.saturated_ratio).mean())
         if measured.num_rows < limits.least_samples:
             excuse = f"{measured.num_rows} samples, it takes {limits.least_samples}"
-    more = "add client workers or nodes"
     full = f"share of worker samples with at least {limits.saturated_ratio:.0%} CPU"
     late = held_to(
         "event-loop lag p95", loop_p95_ns, allowed.p95_ns, "ns", "event-loop lag p95 of the workers", more

@@ -473,3 +473,14 @@ ELSEWHERE = {
     ),
 }
 """Checks that faults of the world outside fail in real runs: the fault, and the test of it."""
+
+_LOCUST_TEST = "tests/unit/analysis/locust/test_locust_checks.py"
+OF_LOCUST = {
+    "users present": ("a tenth of the users die of an exception in on_start", _LOCUST_TEST),
+    "late users": ("users wake 30 ms late", _LOCUST_TEST),
+    "Locust's counts": ("every hundredth request of a name has no row", _LOCUST_TEST),
+    "Locust's requests": ("every hundredth request of a name has no row", _LOCUST_TEST),
+    "Locust's failures": ("a failed request is recorded as ok", _LOCUST_TEST),
+    "Locust's response times": ("rows hold response times rounded as Locust does", _LOCUST_TEST),
+}
+"""Checks of Locust's users that made-up runs fail: the fault in them, and the test of it."""

@@ -136,6 +136,8 @@ def load_digest(manifest: Manifest) -> str:
         scenario.get("phases"), clients.get("rows"), clients.get("payload_variants"), scenario.get("seed"),
         dict(manifest.plan.n_by_phase), manifest.plan.n_users, manifest.versions.get("squall"),
     ]  # fmt: skip
+    if manifest.locust is not None:
+        said += [manifest.locust.file_sha256, scenario.get("load")]
     if scenario.get("models"):
         keys = ("share", "rows", "payload_variants")
         said.append([[one.get(key) for key in keys] for one in manifest.stated_models.values()])

@@ -24,7 +24,8 @@ import numpy as np
 from squall.analysis.clocks.timeline import RunPhase, measure_spans
 from squall.analysis.findings.self_checks.self_check import SelfCheck, at_most
 from squall.analysis.limits import LIMITS
-from squall.analysis.requests.closed_loop import UserTime, user_time
+from squall.analysis.locust.users import is_locust_load, users_of_run
+from squall.analysis.requests.closed_loop import UserTime
 from squall.analysis.requests.requests import Requests, is_open_load
 from squall.analysis.storage.store import RunStore
 
@@ -43,7 +44,7 @@ def littles_law(store: RunStore, connection: duckdb.DuckDBPyConnection | None) -
     """The law in the worst phase. `connection` has views `requests` and `joined`; None if either is absent."""
     spans = measure_spans(store.manifest)
     if not is_open_load(store.manifest):
-        return _closed(_users(store, spans))
+        return _closed(_users(store, spans), is_locust_load(store.manifest))
     meaning = "difference of the mean number in the system from rate x mean response, over it"
     gaps = {}
     if connection is not None:
@@ -119,14 +120,17 @@ def _gap(connection: duckdb.DuckDBPyConnection, span: RunPhase, n_planned: int |
 
 
 def _users(store: RunStore, spans: tuple[RunPhase, ...]) -> UserTime | None:
-    return user_time(Requests.read(store), spans, store.manifest)
+    samples = store.read("locust_samples") if store.has("locust_samples") else None
+    return users_of_run(Requests.read(store), spans, store.manifest, samples)
 
 
-def _closed(users: UserTime | None) -> SelfCheck:
+def _closed(users: UserTime | None, is_locust: bool) -> SelfCheck:
+    """Users of Locust that have requests side by side take more than their time: then it says nothing."""
     meaning = (
         "difference of users from throughput x (service + think), over them: time inside the load generator"
     )
     if users is None:
         return at_most("Little's law", None, LIMITS.user_gap_ratio, "ratio", meaning)
     limit = LIMITS.user_gap_ratio + LIMITS.user_gap_errors * users.gap_error_ratio
-    return at_most("Little's law", abs(users.gap_ratio), limit, "ratio", meaning)
+    is_beside = is_locust and users.gap_ratio < -limit
+    return at_most("Little's law", None if is_beside else abs(users.gap_ratio), limit, "ratio", meaning)

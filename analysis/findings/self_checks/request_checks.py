@@ -38,7 +38,8 @@ def request_checks(connection: duckdb.DuckDBPyConnection | None, n_cached: int =
                 count(*) FILTER (batch_end_ns > done_ns + clock_error_ns),
                 count({_PARTS}) + count({_BATCH_PARTS}),
                 count(*) FILTER ({_PARTS} <> {LATENCY} OR {_BATCH_PARTS} <> compute_ns),
-                greatest(0, count(*) FILTER (join_level = 'none') - {n_cached}) / count(*),
+                greatest(0, count(*) FILTER (join_level = 'none' AND request_kind <> '') - {n_cached})
+                    / nullif(count(*) FILTER (request_kind <> ''), 0),
                 quantile_disc(abs(residual_ns) / {LATENCY}::DOUBLE, 0.5) FILTER ({LATENCY} > 0)
             FROM joined WHERE outcome = 'ok'""").fetchall()
         n_early, n_late = (n_early, n_late) if n_known else (None, None)
@@ -52,7 +53,7 @@ def request_checks(connection: duckdb.DuckDBPyConnection | None, n_cached: int =
             "batch before reply", n_late, 0, "count", "ok requests answered before the end of their batch"
         ),
         at_most(
-            "unjoined", unjoined, 0.0, "ratio", "ok requests of which nothing that served them is known"
+            "unjoined", unjoined, 0.0, "ratio", "ok requests of a model of which nothing that served them is known"
         ),
         at_most(
             "parts add up", n_off, 0, "count", "ok requests whose parts do not add up to their latency, to 1 ns"

@@ -12,6 +12,7 @@ from squall.analysis.findings.self_checks.event_checks import event_checks
 from squall.analysis.findings.self_checks.littles_law import in_flight, littles_law
 from squall.analysis.findings.self_checks.request_checks import request_checks, share_check
 from squall.analysis.findings.self_checks.self_check import SelfCheck, at_most
+from squall.analysis.locust.users import is_locust_load
 from squall.analysis.metrics.model_statistics import of_models
 from squall.analysis.metrics.records import RunMetrics
 from squall.analysis.recorded import TABLE as WINDOWS
@@ -50,10 +51,11 @@ def checks_over(
     has = set(tables)
     phases = [span.name for span in measure_spans(store.manifest)]
     facts = store.manifest.servers.items()
+    is_locust = is_locust_load(store.manifest)  # whose workers count users that are not asleep
     decoupled = [(server, model) for server, one in facts for model in one.decoupled]
     return [
         littles_law(store, connection if {"requests", "joined"} <= has else None),
-        in_flight(connection if {"requests", "worker_samples"} <= has else None),
+        in_flight(connection if {"requests", "worker_samples"} <= has and not is_locust else None),
         *request_checks(connection if "joined" in has else None, _n_cached(store)),
         share_check(connection if {"joined", "batch_costs"} <= has else None),
         wall_check(metrics.measures if metrics is not None else {}),

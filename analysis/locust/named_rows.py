@@ -1,0 +1,68 @@
+"""The rows of `requests` by the method and name that Locust counts them under: what its statistics are held to.
+
+Over the whole run, since Locust's statistics know no phases. Quantiles have Locust's own rank, so that what differs is
+its rounding alone: of n sorted response times the one with ⌊q n⌋ before it
+(`calculate_response_time_percentile` of its stats.py), failed requests among them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from squall.analysis.storage.query import MEMORY_LIMIT_BYTES, connect
+from squall.analysis.storage.store import RunStore
+
+if TYPE_CHECKING:
+    import duckdb
+
+QUANTILES = (0.5, 0.95, 0.99)
+
+_BEYOND = 1e-11
+"""DuckDB takes the value with ⌈q n⌉ - 1 before it, one less than Locust where q n is whole: beyond q by so little both
+are one, of up to 10^9 requests, since these quantiles are whole hundredths."""
+_COUNTS = f"""
+SELECT {{method}} AS method, {{name}} AS name, count(*), count(*) FILTER (outcome <> 'ok'), count(done_ns - sent_ns),
+    CAST(coalesce(sum(done_ns - sent_ns), 0) AS BIGINT), max(done_ns - sent_ns),
+    count(*) FILTER (request_kind = ''),
+    {", ".join(f"quantile_disc(done_ns - sent_ns, {q + _BEYOND!r}::DOUBLE)" for q in QUANTILES)}
+FROM requests GROUP BY ALL ORDER BY ALL
+"""
+
+
+@dataclass(frozen=True)
+class NamedRows:
+    """Rows of one method and name, or all together: how many, failed ones, and of the `n_timed` with a response time
+    their sum, the largest, and `QUANTILES`. `n_plain`: those that ask no model that squall knows."""
+
+    method: str
+    name: str
+    n: int
+    n_failed: int
+    n_timed: int
+    total_ns: int
+    max_ns: int | None
+    n_plain: int
+    quantiles_ns: tuple[int | None, ...]
+
+
+@dataclass(frozen=True)
+class RowsByName:
+    """By method and name, in that order; `total`: all together, None of none."""
+
+    names: tuple[NamedRows, ...]
+    total: NamedRows | None
+
+
+def rows_by_name(store: RunStore, memory_limit_bytes: int = MEMORY_LIMIT_BYTES) -> RowsByName:
+    """Those of a run. Raises `MissingTable` if it has no requests."""
+    with connect(store, ["requests"], memory_limit_bytes) as connection:
+        names = _grouped(connection, "coalesce(method, '')", "coalesce(name, '')")
+        total = _grouped(connection, "''", "''")
+    return RowsByName(tuple(names), total[0] if total else None)
+
+
+def _grouped(connection: duckdb.DuckDBPyConnection, method: str, name: str) -> list[NamedRows]:
+    """`method`, `name`: what rows are counted under."""
+    rows = connection.execute(_COUNTS.format(method=method, name=name)).fetchall()
+    return [NamedRows(*[*row[:8], tuple(row[8:])]) for row in rows]
