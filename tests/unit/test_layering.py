@@ -125,6 +125,7 @@ ONLY_IN: dict[str, tuple[str, ...]] = {
     "PIL": ("squall.models.pictures",),
     "locust": ("squall.actors.locust", "squall.actors.triton_user"),
     "gevent": ("squall.actors.locust", "squall.actors.triton_user"),
+    "geventhttpclient": ("squall.actors.triton_user",),
     "grpc": ("squall.actors.triton_user",),
 }
 """Libraries that only some modules may import."""
@@ -135,6 +136,7 @@ HEAVY = (
     "ray", "plotly", "matplotlib", "scipy", "duckdb", "tritonclient", "pynvml", "torch", "locust", "gevent", "grpc",
 )  # fmt: skip
 """Imported only inside the function that needs them, so that `squall --help` is quick."""
+_USERS = ("squall.actors.triton_user.http_user", "squall.actors.triton_user.grpc_user")
 HEAVY_ALLOWED = {
     "duckdb": (
         "squall.analysis.storage.databases",
@@ -146,6 +148,9 @@ HEAVY_ALLOWED = {
         "squall.analysis.metrics.windows",
     ),
     "scipy": ("squall.analysis.fitting",),
+    "locust": _USERS,  # a class of users has Locust's for its base, and is imported by locustfiles alone
+    "gevent": _USERS,
+    "grpc": _USERS,
     "torch": ("squall.models.backend.forward_torch",),  # what Triton runs is one file for one framework
 }
 
