@@ -33,7 +33,7 @@ class OneServer:
 
     def ask(self, name: str | None) -> tuple[UserModel, ModelSpec]:
         """The model of that name, None: its only one. Raises TargetError where the server does not answer, has none or
-        several, and where a size that the model leaves open is not stated."""
+        several, and for a model that `infer` cannot ask."""
         with self._turn:
             if name not in self._known:
                 try:
@@ -60,5 +60,6 @@ class OneServer:
             raise TargetError(
                 f"model {name} answers response by response (decoupled), which infer does not read"
             )
-        shapes = {one.name: tuple(self._shapes[one.name]) for one in spec.inputs if one.name in self._shapes}
+        open_names = {one.name for one in spec.inputs if -1 in one.dims}
+        shapes = {one: tuple(dims) for one, dims in self._shapes.items() if one in open_names}
         return UserModel(name, shapes), spec

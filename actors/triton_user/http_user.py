@@ -9,7 +9,7 @@ from time import monotonic_ns
 from typing import Any, ClassVar, NamedTuple
 from urllib.parse import urlsplit
 
-from gevent import Timeout
+from gevent import Timeout, get_hub
 from geventhttpclient.connectionpool import ConnectionPool, SSLConnectionPool
 from geventhttpclient.response import HTTPConnectionClosed, HTTPParseError, HTTPSocketPoolResponse
 from locust import FastHttpUser
@@ -85,6 +85,7 @@ class HttpTriton(Triton[HttpTemplate]):
     ) -> None:
         super().__init__(user, shared, target, failure)
         self._timeout_s = shared.timeout_s
+        self._loop = get_hub().loop
         self._pools: dict[int, ConnectionPool] = {}
 
     def _exchange(self, target: int, template: HttpTemplate, wire_id: bytes) -> Exchange:
@@ -94,12 +95,20 @@ class HttpTriton(Triton[HttpTemplate]):
         front, tail = template.head + wire_id, template.tail
         if len(tail) < LARGEST_JOINED_BYTES:
             front, tail = front + tail, b""
-        outcome = "transport_error"
         sent_ns = monotonic_ns()
-        timer = Timeout.start_new(self._timeout_s)
         try:
             socket = pool.get_socket()
-            sent_ns = monotonic_ns()
+        except OSError as error:
+            is_late = (
+                isinstance(error, TimeoutError) and error.errno is None
+            )  # not the system's, which has a number
+            outcome, detail = ("timeout", NO_REPLY) if is_late else ("transport_error", words(error))
+            return Exchange(sent_ns, monotonic_ns(), outcome, detail, None, 0)
+        outcome = "transport_error"
+        self._loop.update_now()  # whose time is that of its last turn: a timer would end early by as much
+        timer = Timeout.start_new(self._timeout_s)
+        sent_ns = monotonic_ns()
+        try:
             try:
                 socket.sendall(front)
                 if tail:
@@ -136,10 +145,10 @@ class HttpTriton(Triton[HttpTemplate]):
         return read_outputs(reply.n_json_bytes, reply.body)
 
     def _pool_of(self, target: int) -> ConnectionPool:
-        """Without timeouts of its own: that of a request holds for all of it."""
+        """Whose timeout is that of connecting; that of a request holds from its send to the whole reply."""
         user, url = self._user, self._servers.targets[target].url
         host, port = authority(url)
-        limits = {"size": user.concurrency, "connection_timeout": None, "network_timeout": None}
+        limits = {"size": user.concurrency, "connection_timeout": self._timeout_s, "network_timeout": None}
         if urlsplit(url).scheme != "https":
             return _Pool(host, port, host, port, **limits)
         factory = user.ssl_context_factory or (insecure_ssl_context_factory if user.insecure else None)

@@ -7,6 +7,7 @@ from typing import Generic, TypeVar
 
 from squall.actors.messages.template import Layout, Template
 from squall.actors.triton_user.caller_inputs import Arrays, held_to
+from squall.actors.triton_user.handed import UserModel
 from squall.actors.triton_user.servers import Servers
 from squall.models.made import make_inputs
 from squall.models.payload import RequestOptions
@@ -31,7 +32,8 @@ class Payloads(Generic[AnyTemplate]):
     def make(self, target: int, model: int, rows: int, variant: int) -> AnyTemplate:
         """The request with the inputs that squall makes for that payload variant; kept in `made`.
 
-        Raises ValueError for rows that the model does not take, ScenarioError where its inputs cannot be made.
+        Raises ValueError for rows that the model does not take and for a size that nothing states, ScenarioError where
+        its inputs cannot be made as the scenario says.
         """
         key = (target, model, rows, variant)
         template = self.made.get(key)
@@ -42,6 +44,7 @@ class Payloads(Generic[AnyTemplate]):
                 raise ValueError(f"rows={rows}, model {spec.name} takes 1 to {most} a request")
             if variant < 0:
                 raise ValueError(f"variant={variant} is below 0")
+            _refuse_open(spec, how)
             inputs = make_inputs(spec, rows, variant, self._seed, how.shapes, how.made)
             template = self.made[key] = self._encoded(target, model, inputs, rows)
         return template
@@ -58,3 +61,14 @@ class Payloads(Generic[AnyTemplate]):
         shapes = ((name, array.shape) for name, array in inputs.items())  # they say the answer's shapes
         known = self._known.setdefault((target, model, rows, *shapes), [])
         return template.alike(known).sent_to(target).of_kind(model)
+
+
+def _refuse_open(spec: ModelSpec, how: UserModel) -> None:
+    """Raises ValueError for an input with a size that neither the class, the model nor the scenario states."""
+    for tensor in spec.inputs:
+        dims = how.shapes.get(tensor.name, tensor.dims)
+        if -1 in dims and tensor.name not in (how.made or {}):
+            raise ValueError(
+                f"model {spec.name} leaves the size of its input {tensor.name} open ({list(tensor.dims)}): state it in"
+                f" the user class, shapes = {{{tensor.name!r}: (…)}}, or in the scenario, model.shapes.{tensor.name}"
+            )
