@@ -49,7 +49,7 @@ def done(job: Job, folder: Path) -> Done:
     """What came of it in a process of its own."""
     told, result = folder / "job.pickle", folder / "done.pickle"
     told.write_bytes(pickle.dumps(job))
-    command = [sys.executable, "-m", "tests.integration.locust_calls", told, result]
+    command = [sys.executable, "-m", "tests.integration.locust_calls", str(told), str(result)]
     child = subprocess.run(command, cwd=ROOT, timeout=_TIMEOUT_S, capture_output=True, text=True, check=False)
     assert child.returncode == 0, child.stderr
     found: Done = pickle.loads(result.read_bytes())

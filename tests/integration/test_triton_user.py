@@ -89,9 +89,11 @@ def test_outputs_are_those_of_the_weights_and_the_batches_name_every_id(
 ) -> None:
     server, endpoint = served
     spec = endpoint.spec
-    calls = [{"rows": 1 + i % 3, "variant": i % 2} for i in range(10)]
     own = make_inputs(spec, 2, 9, 99)
-    calls += [{"inputs": own, "name": "mine"}]  # type: ignore[dict-item]
+    calls: list[dict[str, Any]] = [
+        *({"rows": 1 + i % 3, "variant": i % 2} for i in range(10)),
+        {"inputs": own, "name": "mine"},
+    ]
     first = FIRST_ID * (1 + PROTOCOLS.index(protocol))
     job = Job(protocol, calls, n_users=4, handed=handed_of(target_of(endpoint)), first_id=first)
     result = done(job, tmp_path)
@@ -122,10 +124,14 @@ def test_alone_the_server_says_its_only_model_and_ids_count_from_0(
     served: tuple[TritonServer, Endpoint], tmp_path: Path, protocol: str
 ) -> None:
     _, endpoint = served
-    attributes = {"host": endpoint.url + "/"}
-    if protocol == "grpc":
-        attributes["grpc_port"] = endpoint.grpc_port  # type: ignore[assignment]
-    calls = [{}, {"model": endpoint.spec.name, "rows": 2, "variant": 1}, {"rows": 99}, {"model": "none"}]
+    own_port = {"grpc_port": endpoint.grpc_port} if protocol == "grpc" else {}
+    attributes = {"host": endpoint.url + "/", **own_port}
+    calls: list[dict[str, Any]] = [
+        {},
+        {"model": endpoint.spec.name, "rows": 2, "variant": 1},
+        {"rows": 99},
+        {"model": "none"},
+    ]
     job = Job(protocol, calls, n_users=3, attributes=attributes)
     result = done(job, tmp_path)
     for user in result.answers:
