@@ -29,6 +29,9 @@ from squall.scenarios.errors import TargetError
 _RECEIVED_BYTES = 16_384
 """At most at once: a small reply takes one call, a large one few."""
 
+_CUT = ("connection closed", "Incomplete response")
+"""How geventhttpclient begins to tell of a reply that ends before it is whole."""
+
 
 class TritonUser(FastHttpUser):
     """Calls Triton over HTTP: `self.triton.infer(model, rows=…)`, see `Triton.infer`.
@@ -129,7 +132,10 @@ class HttpTriton(Triton[HttpTemplate]):
             detail = CLOSED
         except HTTPParseError as error:
             done_ns = monotonic_ns()
-            detail = f"malformed reply: {error}"
+            if str(error).startswith(_CUT):
+                detail = CLOSED
+            else:
+                outcome, detail = "bad_reply", f"malformed reply: {error}"
         except OSError as error:
             done_ns = monotonic_ns()
             detail = words(error)
