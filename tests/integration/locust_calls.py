@@ -53,6 +53,7 @@ def done(job: Job, folder: Path) -> Done:
     child = subprocess.run(command, cwd=ROOT, timeout=_TIMEOUT_S, capture_output=True, text=True, check=False)
     assert child.returncode == 0, child.stderr
     found: Done = pickle.loads(result.read_bytes())
+    assert "gevent" not in sys.modules, "what was pickled has imported Locust here"
     return found
 
 
@@ -108,7 +109,7 @@ def _perform(job: Job) -> Done:
         (method, name): (entry.num_requests, entry.num_failures, entry.total_response_time)
         for (name, method), entry in environment.stats.entries.items()
     }
-    found.errors = {error.error: error.occurrences for error in environment.stats.errors.values()}
+    found.errors = {repr(error.error): error.occurrences for error in environment.stats.errors.values()}
     found.n_made = sum(len(one.payloads.made) for one in process_of(environment)._shared.values())
     runner.quit()
     return found
