@@ -118,6 +118,8 @@ class GrpcTriton(Triton[GrpcTemplate]):
             done_ns = monotonic_ns()
         except grpc.RpcError as error:
             return _failed(sent_ns, monotonic_ns(), error)
+        if answer is None:  # a call that ended well without a whole message
+            return Exchange(sent_ns, done_ns, "", "", GrpcReply(200, 0, "", b""), 0)
         reply = GrpcReply(200, 0, "", MESSAGE_HEAD.pack(0, len(answer)) + answer)
         return Exchange(sent_ns, done_ns, "", "", reply, len(answer))
 
@@ -131,13 +133,18 @@ def _failed(sent_ns: int, done_ns: int, error: Any) -> Exchange:
     code, said = error.code(), error.details() or ""
     if code is grpc.StatusCode.DEADLINE_EXCEEDED:
         return Exchange(sent_ns, done_ns, "timeout", NO_REPLY, None, 0)
-    if code is grpc.StatusCode.UNAVAILABLE and any(one in said.lower() for one in _NOT_THE_SERVER):
+    if said.startswith("Received http2 header with status"):
+        return Exchange(sent_ns, done_ns, "server_error", one_line(said), None, 0)
+    is_refused = code is grpc.StatusCode.UNAVAILABLE
+    if said.startswith("Stream removed") or (
+        is_refused and any(one in said.lower() for one in _NOT_THE_SERVER)
+    ):
         return Exchange(sent_ns, done_ns, "transport_error", one_line(said), None, 0)
     return Exchange(sent_ns, done_ns, "", "", GrpcReply(200, code.value[0], quote(said), b""), 0)
 
 
 @cache
-def _call(address: str, named: str) -> Callable[..., bytes]:
+def _call(address: str, named: str) -> Callable[..., bytes | None]:
     """ModelInfer of that server, bytes in and out; `named`: how its authority is told where another than its address.
 
     gRPC waits for gevent from the first on.
@@ -145,7 +152,7 @@ def _call(address: str, named: str) -> Callable[..., bytes]:
     _under_gevent()
     options = {**_OPTIONS, **({"grpc.default_authority": named} if named else {})}
     channel = grpc.insecure_channel(address, tuple(options.items()))
-    call: Callable[..., bytes] = channel.unary_unary(PATH)
+    call: Callable[..., bytes | None] = channel.unary_unary(PATH)
     return call
 
 

@@ -17,6 +17,7 @@ from squall.models.made import make_inputs
 from squall.models.reference import TOLERANCE, answers_to, made_requests
 from squall.models.spec import ModelSpec
 from tests.fakes import Behaviour, StubTriton
+from tests.fakes_grpc import GrpcBehaviour, StubGrpc
 from tests.golden.driving import REPLY_BYTES
 from tests.golden.driving import SPEC as STUB_SPEC
 from tests.golden.test_outcomes import EXPECTED
@@ -199,6 +200,23 @@ def test_each_way_to_answer_over_http_ends_as_with_squalls_own_client(tmp_path: 
         sent = hold_to_events(job, done(job, tmp_path))
     ends = [(kind, (one.outcome, one.detail)) for kind, one in zip(kinds, sent, strict=True)]
     assert ends == [(kind, EXPECTED[kind]) for kind in kinds]
+
+
+OVER_GRPC = {
+    "answer": "ok", "bytewise": "ok", "rejected": "rejected", "error": "server_error", "bad_request": "server_error",
+    "not_grpc": "server_error", "hang": "timeout", "rst_stream": "transport_error", "wrong_id": "bad_reply",
+    "short_tensor": "bad_reply", "half_message": "bad_reply", "reset": "transport_error", "close": "transport_error",
+}  # fmt: skip
+
+
+@pytest.mark.slow
+def test_each_way_to_answer_over_grpc_has_the_outcome_that_squalls_own_client_says(tmp_path: Path) -> None:
+    kinds: list[Any] = list(OVER_GRPC)
+    with StubGrpc(lambda number: GrpcBehaviour(kinds[number]), REPLY_BYTES) as stub:
+        target = UserTarget("stub", "http://127.0.0.1:1", f"127.0.0.1:{stub.port}", (STUB_SPEC,))
+        job = Job("grpc", [{}] * len(kinds), handed=handed_of(target, timeout_ns=S))
+        sent = hold_to_events(job, done(job, tmp_path))
+    assert {kind: one.outcome for kind, one in zip(kinds, sent, strict=True)} == OVER_GRPC
 
 
 @pytest.mark.slow
