@@ -4,6 +4,8 @@
     run = squall.open_run("runs/my-…")      # a run that is there
     run.verdict, run.summary, run.table("joined"), run.duckdb()
 
+    from squall import TritonUser           # in a locustfile
+
 docs/api.md shows it. Names are imported when they are first used, so that `import squall` costs nothing. The folders
 beside this file are its packages: `squall.scenarios` stands in `scenarios/`.
 """
@@ -13,6 +15,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from squall.actors.triton_user.grpc_user import TritonGrpcUser
+    from squall.actors.triton_user.http_user import TritonUser
     from squall.analysis.run import Run, open_run
     from squall.cluster.api import run
     from squall.scenarios.config.scenario import Scenario
@@ -38,6 +42,8 @@ __all__ = [
     "SquallError",
     "StoreError",
     "TargetError",
+    "TritonGrpcUser",
+    "TritonUser",
     "__version__",
     "open_run",
     "run",
@@ -49,6 +55,8 @@ _MODULES = {
     "open_run": "squall.analysis.run",
     "run": "squall.cluster.api",
     "Scenario": "squall.scenarios.config.scenario",
+    "TritonUser": "squall.actors.triton_user.http_user",
+    "TritonGrpcUser": "squall.actors.triton_user.grpc_user",
     "SquallError": _ERRORS,
     "ScenarioError": _ERRORS,
     "TargetError": _ERRORS,

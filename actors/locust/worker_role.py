@@ -58,7 +58,7 @@ class WorkerRole:
         )
         environment.squall = Handed(
             settings.targets, settings.models, settings.seed, self._rows.next_id, settings.headers,
-            settings.timeout_ns,
+            settings.timeout_ns, settings.worker,
         )  # fmt: skip
         _account_for(self._watch)
         self._gc_watch = GcWatch()

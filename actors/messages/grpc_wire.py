@@ -26,7 +26,7 @@ from squall.actors.messages.template import (
 )
 from squall.actors.net import protobuf
 from squall.actors.net.protobuf import BrokenMessage
-from squall.models.payload import ID_DIGITS, Parameter, Place, write_tensor
+from squall.models.payload import ID_DIGITS, Parameter, Place, read_tensor, write_tensor
 from squall.models.spec import ModelSpec
 
 PATH = "/inference.GRPCInferenceService/ModelInfer"
@@ -138,6 +138,18 @@ def read_response(message: bytes) -> tuple[bytes, list[Output], list[bytes], int
     n_bytes: list[int | None] = [len(data) for data in raw] if raw else [None] * len(described)
     outputs = [Output(*one, size) for one, size in zip(described, n_bytes, strict=True)]
     return reply_id, outputs, raw, raw_at
+
+
+def read_outputs(body: bytes) -> dict[str, NDArray[np.generic]]:
+    """The outputs of a reply that was judged ok, by name; `body`: its message with the length prefix.
+
+    Each array has shape and datatype as the reply says them (BF16: FP32), and may not be written to.
+    """
+    _, outputs, raw, _ = read_response(body[MESSAGE_HEAD.size :])
+    return {
+        output.name: read_tensor(output.datatype, output.shape, data)
+        for output, data in zip(outputs, raw, strict=True)
+    }
 
 
 def _read_output(message: bytes) -> tuple[str, str, tuple[int, ...]]:

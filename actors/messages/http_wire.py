@@ -9,6 +9,9 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
+import numpy as np
+from numpy.typing import NDArray
+
 from squall.actors.messages.template import (
     NO_ID,
     NOT_IN_SLOT,
@@ -113,6 +116,22 @@ def _output_of(item: Mapping[str, Any]) -> Output:
     n_bytes = item.get("parameters", {}).get("binary_data_size")
     shape = tuple(int(size) for size in item["shape"])
     return Output(str(item["name"]), str(item["datatype"]), shape, None if n_bytes is None else int(n_bytes))
+
+
+def read_outputs(n_json_bytes: int, body: bytes) -> dict[str, NDArray[np.generic]]:
+    """The outputs of a reply that was judged ok, by name; `n_json_bytes` 0: its data is in the JSON.
+
+    Each array has shape and datatype as the reply says them (BF16: FP32), and may not be written to.
+    """
+    content = json.loads(body[:n_json_bytes] if n_json_bytes else body)
+    items = content["outputs"]
+    outputs = [_output_of(item) for item in items]
+    parts = _split(body[n_json_bytes:] if n_json_bytes else b"", outputs)
+    arrays = {}
+    for output, item, part in zip(outputs, items, parts, strict=True):
+        data = read_json_data(output.datatype, item["data"]) if part is None else part
+        arrays[output.name] = read_tensor(output.datatype, output.shape, data)
+    return arrays
 
 
 def http_template(

@@ -42,7 +42,8 @@ class UserModel:
 @dataclass(frozen=True)
 class Handed:
     """All that a `TritonUser` needs: servers, models (in the order of `UserTarget.specs`), the seed of the payloads,
-    headers of every request, and `next_id`, which gives ids unique in the run."""
+    headers of every request, and `next_id`, which gives ids unique in the run. `first_target`: server of the first user
+    of the process, modulo their number; each user takes the next one."""
 
     targets: tuple[UserTarget, ...]
     models: tuple[UserModel, ...]
@@ -50,6 +51,7 @@ class Handed:
     next_id: Callable[[], int]
     headers: Mapping[str, str] = field(default_factory=dict)
     timeout_ns: int = 5 * NS_PER_S
+    first_target: int = 0
 
 
 class Sent(NamedTuple):

@@ -10,6 +10,7 @@ from typing import Any
 
 from squall.actors.net.stream import TlsSettings
 from squall.actors.net.triton_control import Control, ControlError, authority
+from squall.actors.net.triton_models import latest, object_of, path_of, ready_models
 from squall.models.spec import ModelSpec, is_decoupled
 from squall.scenarios.config.models.model import ModelConfig
 from squall.scenarios.config.scenario import Scenario
@@ -167,11 +168,6 @@ def _inspect_model(control: Control, url: str, model: ModelConfig) -> tuple[Serv
     return ServedModel(spec, steps), decoupled
 
 
-def path_of(model: str) -> str:
-    """Where a server answers about the model of that name."""
-    return f"/v2/models/{urllib.parse.quote(model)}"
-
-
 def why_not(control: Control, path: str) -> str | None:
     """None if the server answers `path` with 200; else why not, in a few words."""
     try:
@@ -213,31 +209,6 @@ def _decoupled(control: Control, known: Mapping[str, Any], steps: Sequence[str])
         with suppress(ControlError, ValueError):  # unloaded since
             configs[name] = object_of(control, f"{path_of(name)}/config")
     return tuple(sorted(name for name, config in configs.items() if is_decoupled(config)))
-
-
-def ready_models(control: Control) -> set[str]:
-    """Models that the server says are ready; none where it does not list them."""
-    try:
-        index = control.ask_json("/v2/repository/index", "POST")
-        return {str(one["name"]) for one in index if one.get("state") == "READY"}
-    except (ControlError, ValueError, KeyError, TypeError, AttributeError):
-        return set()
-
-
-def object_of(control: Control, path: str) -> dict[str, Any]:
-    """The JSON object that the server has at `path`. Raises ControlError, and ValueError for any other JSON."""
-    content = control.ask_json(path)
-    if not isinstance(content, dict):
-        raise ValueError(f"{path} gave {type(content).__name__}, not an object")
-    return content
-
-
-def latest(metadata: Mapping[str, Any]) -> str:
-    """The highest version that a model's metadata name. Raises ValueError where they name none."""
-    versions = [str(one) for one in metadata.get("versions") or () if str(one).isdecimal()]
-    if not versions:
-        raise ValueError(f"model {metadata.get('name')} names no version of itself")
-    return max(versions, key=int)
 
 
 def _what_it_has(control: Control, name: str) -> str:

@@ -11,7 +11,7 @@ import pytest
 
 from squall.actors.load.lane import IS_BUILT
 from squall.cluster.proof.local_workers import NullTriton
-from tests.bench import engine, h2load, priority, request_kinds, rivals
+from tests.bench import engine, h2load, priority, request_kinds, rivals, triton_user
 from tests.bench.target import Target, real_triton
 
 pytestmark = [pytest.mark.slow, pytest.mark.beside]
@@ -84,3 +84,11 @@ def test_every_arrangement_of_a_sender_sends_all(arrangement: str) -> None:
     with NullTriton() as server:
         told = priority.send_lags(server, arrangement, SECONDS, 1)
     assert told["n_sent"] == told["n_planned"] > 10
+
+
+def test_users_of_ours_are_measured_beside_a_plain_one_of_locusts() -> None:
+    plain, http, grpc = triton_user.figures(4, SECONDS, 1, 64)
+    assert [one["user"] for one in (plain, http, grpc)] == ["plain", "http", "grpc"]
+    assert plain["ratio_to_plain"] == 1
+    assert min(one["n_requests"] for one in (plain, http, grpc)) > 10
+    json.dumps([plain, http, grpc])

@@ -125,6 +125,7 @@ ONLY_IN: dict[str, tuple[str, ...]] = {
     "PIL": ("squall.models.pictures",),
     "locust": ("squall.actors.locust", "squall.actors.triton_user"),
     "gevent": ("squall.actors.locust", "squall.actors.triton_user"),
+    "geventhttpclient": ("squall.actors.triton_user",),
     "grpc": ("squall.actors.triton_user",),
 }
 """Libraries that only some modules may import."""
@@ -141,11 +142,14 @@ _UNDER_GEVENT = (
     "squall.actors.locust.outputs",
     "squall.actors.locust.process",
     "squall.actors.locust.worker_role",
+    "squall.actors.triton_user.grpc_user",
+    "squall.actors.triton_user.http_user",
 )
-"""Modules of a process of Locust's, which nothing outside of it imports."""
+"""Modules of a process of Locust's, and bases of locustfiles' classes: nothing outside of it imports them."""
 HEAVY_ALLOWED = {
     "locust": _UNDER_GEVENT,
     "gevent": _UNDER_GEVENT,
+    "grpc": _UNDER_GEVENT,
     "duckdb": (
         "squall.analysis.storage.databases",
         "squall.analysis.storage.query",

@@ -23,7 +23,11 @@ def typed_names() -> dict[str, str]:
     return {alias.name: str(node.module) for node in imports for alias in node.names}
 
 
-@pytest.mark.parametrize("name", sorted(typed_names()))
+OF_LOCUST = {"TritonUser", "TritonGrpcUser"}
+"""Which patch the interpreter that imports them: in processes of their own alone."""
+
+
+@pytest.mark.parametrize("name", sorted(typed_names().keys() - OF_LOCUST))
 def test_a_public_name_is_the_one_that_a_type_checker_sees(name: str) -> None:
     assert getattr(squall, name) is getattr(import_module(typed_names()[name]), name)
 
@@ -61,6 +65,16 @@ def test_opening_a_run_needs_nothing_of_what_runs_one() -> None:
     loaded = loaded_by("import squall; squall.open_run")
     assert "pyarrow" in loaded
     assert not loaded & {"ray", "tritonclient", "typer", "pandas", "polars", "plotly", "scipy"}
+
+
+@pytest.mark.parametrize("name", sorted(OF_LOCUST))
+def test_a_class_of_users_is_abstract_and_the_one_that_a_type_checker_sees(name: str) -> None:
+    told = (
+        f"import locust, squall; from {typed_names()[name]} import {name} as own;"
+        f" print(squall.{name} is own, own.abstract, issubclass(own, locust.User))"
+    )
+    said = subprocess.check_output([sys.executable, "-c", told], text=True)
+    assert said.split() == ["True", "True", "True"]
 
 
 def test_a_name_that_there_is_not_is_an_attribute_error_and_the_others_are_listed() -> None:

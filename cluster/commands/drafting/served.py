@@ -10,13 +10,8 @@ from typing import Any
 
 from squall.actors.net.stream import CLOSED, TlsSettings
 from squall.actors.net.triton_control import Control, ControlError
-from squall.cluster.node.endpoint import (
-    latest,
-    object_of,
-    path_of,
-    ready_models,
-    why_not_there,
-)
+from squall.actors.net.triton_models import latest, object_of, path_of, ready_models
+from squall.cluster.node.endpoint import why_not_there
 from squall.models.spec import ModelSpec, is_decoupled, is_stateful
 from squall.scenarios.errors import TargetError
 

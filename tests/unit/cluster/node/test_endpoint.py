@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 import squall.cluster.node.endpoint
-from squall.cluster.node.endpoint import attach, latest
+from squall.actors.net.triton_models import latest
+from squall.cluster.node.endpoint import attach
 from squall.scenarios.config.models.model import ModelConfig
 from squall.scenarios.config.servers import ServerConfig
 from squall.scenarios.errors import TargetError
