@@ -55,10 +55,10 @@ def join_slice(one: JoinSlice) -> int:
     """Writes the part, its rows in order of request_id, and returns their number. Raises `StoreError` (disk)."""
     first, last = one.sources.spans[one.number]
     request, is_first = sorted_requests(read_span(one.requests, "request_id", first, last))
-    ids = request["request_id"]
-    member = found_rows(one.sources, relations.MEMBERS, "request_id", ids)
+    ids, said_ids = request["request_id"], said_to_server(request)
+    member = found_rows(one.sources, relations.MEMBERS, "request_id", said_ids)
     batch = found_rows(one.sources, relations.EXECUTED, "place", member["place"])
-    trace = found_rows(one.sources, relations.TRACES, "request_id", ids)
+    trace = found_rows(one.sources, relations.TRACES, "request_id", said_ids)
     first_ids = pc.if_else(pa.array(is_first), ids, pa.scalar(None, pa.int64()))
     columns = {
         **request,
@@ -82,6 +82,14 @@ def sorted_requests(rows: dict[str, pa.Array]) -> tuple[dict[str, pa.Array], Boo
         keys = [(name, "ascending") for name in ("request_id", *FIRST)]
         order = pc.sort_indices(pa.table(rows), sort_keys=keys).to_numpy()
     return {name: column.take(pa.array(order)) for name, column in rows.items()}, is_first
+
+
+def said_to_server(request: Arrays) -> pa.Array:
+    """The request ids that a server was told; null of users of Locust who call it without us: what their code
+    may say as an id of its own is none of ours."""
+    kind = request["request_kind"].cast(pa.string())
+    is_told = pc.or_(pc.is_null(request["method"]), pc.not_equal(kind, ""))
+    return pc.if_else(is_told, request["request_id"], pa.scalar(None, pa.int64()))
 
 
 def found_rows(
