@@ -16,14 +16,17 @@ from squall.analysis.wording import count_text
 from squall.models.spec import HEADS, head_of
 from squall.scenarios.config.scenario import Scenario
 from squall.scenarios.errors import ScenarioError
+from squall.scenarios.locust.plan import LocustPlan
 from squall.scenarios.plan.closed import ClosedPlan
-from squall.scenarios.plan.plan import Plan
+from squall.scenarios.run_plan import RunPlan
 
 
-def describe_plan(plan: Plan | ClosedPlan) -> PlanFacts:
+def describe_plan(plan: RunPlan) -> PlanFacts:
     """What the manifest says of a plan; how many requests a closed loop sends is known at its end."""
     if isinstance(plan, ClosedPlan):
         return PlanFacts(load="closed", n_users=plan.n_users, sha256=plan.sha256())
+    if isinstance(plan, LocustPlan):
+        return PlanFacts(load="locust", n_users=plan.config.users, sha256=plan.sha256())
     edges = np.searchsorted(plan.phase, np.arange(len(plan.spans) + 1, dtype=np.uint8)).tolist()
     counts = {
         span.name: last - first
@@ -71,6 +74,8 @@ def announce(plan: PlanFacts) -> list[str]:
     digest = f"sha256 {(plan.sha256 or '')[:12]}"
     if plan.load == "closed":
         return [f"closed loop of {count_text(plan.n_users)} users: no schedule; plan {digest}"]
+    if plan.load == "locust":
+        return [f"Locust, {count_text(plan.n_users)} users unless its file says how many; plan {digest}"]
     lines = [
         line
         for phase, figures in plan.stimulus.items()

@@ -35,7 +35,7 @@ from squall.scenarios.config.fields import (
     Whole,
 )
 from squall.scenarios.config.locust.load import LoadConfig, with_locust_phases
-from squall.scenarios.config.locust.refusals import refuse_clients
+from squall.scenarios.config.locust.refusals import refuse_clients, refuse_models
 from squall.scenarios.config.models.mix import (
     ModelEntry,
     ModelsField,
@@ -476,6 +476,7 @@ class Scenario(Section):
         if self.load.locust.run_time_ns is not None and self.phases != self._phases_of_run_time():
             raise ValueError("load.locust.run_time: phases say how long the run is; leave one of both out")
         refuse_clients(self.clients)
+        refuse_models(self.several or ())
 
     def _phases_of_run_time(self) -> tuple[PhaseConfig, ...]:
         """As `load.locust` implies them."""
