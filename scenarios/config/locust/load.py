@@ -22,21 +22,21 @@ from squall.scenarios.config.fields import (
 )
 from squall.scenarios.units import NS_PER_S, format_duration, parse_duration
 
-_OURS = {
+OURS = {
     "-f": "file", "--locustfile": "file", "-H": "host", "--host": "host", "-u": "users", "--users": "users",
     "-r": "spawn_rate", "--spawn-rate": "spawn_rate", "-T": "tags", "--tags": "tags", "-E": "exclude_tags",
     "--exclude-tags": "exclude_tags", "-s": "stop_timeout", "--stop-timeout": "stop_timeout", "-t": "run_time",
     "--run-time": "run_time", "--html": "html",
 }  # fmt: skip
 """Options of Locust that have a key of their own here."""
-_SQUALLS = (
+SQUALLS = (
     "--master", "--worker", "--master-host", "--master-port", "--master-bind-host", "--master-bind-port", "--processes",
     "--slave", "--expect-slaves", "--expect-workers", "--expect-workers-max-wait", "--headless", "--headful",
     "--autostart", "--autoquit", "--web-host", "--web-port", "-P", "--csv", "--csv-full-history", "--reset-stats",
     "--config", "--json", "--json-file", "--exit-code-on-error", "--logfile", "--skip-log-setup",
 )  # fmt: skip
 """Options of Locust that squall sets, or that would take from it what it measures."""
-_INSTEAD = (
+INSTEAD = (
     "-h", "--help", "-V", "--version", "-l", "--list", "--show-task-ratio", "--show-task-ratio-json", "--print-stats",
     "--only-summary",
 )  # fmt: skip
@@ -85,11 +85,11 @@ class LocustConfig(Section):
     def _own_options(self) -> LocustConfig:
         for option in self.options:
             flag = option.partition("=")[0] if option.startswith("--") else option[:2]  # -u5 is -u 5
-            if flag in _OURS:
-                raise ValueError(f"options: {flag} has a key of its own, use load.locust.{_OURS[flag]}")
-            if flag in _SQUALLS:
+            if flag in OURS:
+                raise ValueError(f"options: {flag} has a key of its own, use load.locust.{OURS[flag]}")
+            if flag in SQUALLS:
                 raise ValueError(f"options: {flag} is for squall to say, leave it out")
-            if flag in _INSTEAD:
+            if flag in INSTEAD:
                 raise ValueError(f"options: {flag} is for the command locust alone, leave it out")
         return self
 
