@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from pathlib import PurePath
 
 import numpy as np
 
@@ -14,6 +15,7 @@ from squall.analysis.verdict.figures import series_figures
 from squall.analysis.verdict.phase_figures import SeriesFigures
 from squall.analysis.wording import count_text
 from squall.models.spec import HEADS, head_of
+from squall.scenarios.config.locust.load import LoadConfig
 from squall.scenarios.config.scenario import Scenario
 from squall.scenarios.errors import ScenarioError
 from squall.scenarios.locust.plan import LocustPlan
@@ -22,11 +24,11 @@ from squall.scenarios.run_plan import RunPlan
 
 
 def describe_plan(plan: RunPlan) -> PlanFacts:
-    """What the manifest says of a plan; how many requests a closed loop sends is known at its end."""
-    if isinstance(plan, ClosedPlan):
-        return PlanFacts(load="closed", n_users=plan.n_users, sha256=plan.sha256())
+    """What the manifest says of a plan; how many requests users send is known at its end."""
     if isinstance(plan, LocustPlan):
         return PlanFacts(load="locust", n_users=plan.config.users, sha256=plan.sha256())
+    if isinstance(plan, ClosedPlan):
+        return PlanFacts(load="closed", n_users=plan.n_users, sha256=plan.sha256())
     edges = np.searchsorted(plan.phase, np.arange(len(plan.spans) + 1, dtype=np.uint8)).tolist()
     counts = {
         span.name: last - first
@@ -69,16 +71,23 @@ def refuse_strange_head(scenario: Scenario) -> None:
             head_of(model.name, where).sizes(model.settings, where)
 
 
-def announce(plan: PlanFacts) -> list[str]:
-    """What the run is about to send, from `describe_plan`: the burstiness of each measure phase, and the digest."""
+def announce(plan: PlanFacts, load: LoadConfig | None = None) -> list[str]:
+    """What the run is about to send, from `describe_plan`: the burstiness of each measure phase, and the digest.
+    `load`: the scenario's, where it is not squall's own client that makes it."""
     digest = f"sha256 {(plan.sha256 or '')[:12]}"
+    if load is not None:
+        own = load.locust
+        return [f"Locust: {users_text(own.users, own.file, own.spawn_rate)}; plan {digest}"]
     if plan.load == "closed":
         return [f"closed loop of {count_text(plan.n_users)} users: no schedule; plan {digest}"]
-    if plan.load == "locust":
-        return [f"Locust, {count_text(plan.n_users)} users unless its file says how many; plan {digest}"]
     lines = [
         line
         for phase, figures in plan.stimulus.items()
         for line in intended_lines(phase, from_json(SeriesFigures, figures))
     ]
     return [*lines, f"schedule of {count_text(plan.n_arrivals)} arrivals, {digest}"]
+
+
+def users_text(n_users: int, file: str, spawn_rate_hz: float) -> str:
+    """How many users of which locustfile, as stated: a shape of the file's may say other numbers."""
+    return f"{count_text(n_users)} users of {PurePath(file).name}, {spawn_rate_hz:g} a second"

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-LOAD_KEYS = ("load", "phases", "clients", "models")
+LOAD_KEYS = ("phases", "clients", "models", "load")
 _ASIDE = ("name", "seed", "promises")
 """Keys of a scenario that change nothing of a run's figures, or are those of the pair."""
 

@@ -108,12 +108,13 @@ def test_a_factor_that_cannot_be_names_its_cell(tmp_path: Path) -> None:
 
 
 def test_the_plan_is_told_as_users_and_never_as_empty(tmp_path: Path) -> None:
-    plan = plan_run(scenario_of(tmp_path), None)
+    scenario = scenario_of(tmp_path)
+    plan = plan_run(scenario, None)
     facts = describe_plan(plan)
     assert (facts.load, facts.n_users, facts.sha256) == ("locust", 4, plan.sha256())
     refuse_empty(facts)
-    (line,) = announce(facts)
-    assert line.startswith("Locust, 4 users")
+    (line,) = announce(facts, scenario.load)
+    assert line.startswith("Locust: 4 users of locustfile.py, 2 a second")
     assert plan.sha256()[:12] in line
 
 
