@@ -7,8 +7,8 @@ users who send the same request again as soon as they are answered, by Locust wi
 own client, each with 1 and with 2 workers, in turn, the order reversed in every second round. The Triton is one
 process for all of them.
 
-- `cpu_us`: CPU of all processes of the load generator in the measured phase (`clients_ns` of `host_samples`:
-  workers, of Locust its master and what writes its rows too), over the requests sent in it.
+- `cpu_us`: CPU of all processes of the load generator in the measured phase (`clients_ns` of `cpu_samples`:
+  workers, of Locust its master and what writes its rows too) a second, over the requests sent in one.
 - `rate_hz`: requests sent in the phase that ended ok, over its length: with no think time the highest that these
   workers reach with these users.
 - `p50_ms`, `p95_ms`: service times by the rows; `own_p50_ms`, `own_p95_ms`: as Locust itself reports them, rounded,
@@ -113,8 +113,9 @@ def figure_of(run: Run, tool: str, n_workers: int, users: int) -> Figure:
     sent, done = (rows.column(name).to_numpy() for name in ("sent_ns", "done_ns"))
     service_ms = (done - sent) / 1e6
     p50, p95 = np.percentile(service_ms, [50, 95])
-    cpu_ns = int(
-        np.sum(run.table("host_samples", ["clients_ns"], phase=_PHASE).column("clients_ns").to_numpy())
+    samples = run.table("cpu_samples", ["clients_ns", "interval_ns"], phase=_PHASE)
+    cpu_ns, sampled_ns = (
+        int(np.sum(samples.column(name).to_numpy())) for name in ("clients_ns", "interval_ns")
     )
     own = _own_quantiles(run)
     rate_hz = len(outcomes) / seconds
@@ -125,7 +126,7 @@ def figure_of(run: Run, tool: str, n_workers: int, users: int) -> Figure:
         status=run.verdict.status,
         n_requests=len(outcomes),
         rate_hz=rate_hz,
-        cpu_us=cpu_ns / 1e3 / len(outcomes),
+        cpu_us=cpu_ns / sampled_ns * 1e6 / rate_hz,
         p50_ms=float(p50),
         p95_ms=float(p95),
         own_p50_ms=own.get("0.5"),
