@@ -8,6 +8,7 @@ from typing import Any
 
 import yaml
 
+from squall.actors.locust.settings import LATE_NS
 from squall.scenarios.config.loader import scenario_from_mapping
 from squall.scenarios.config.locust.load import DRAIN_NS
 from squall.scenarios.units import NS_PER_S
@@ -26,6 +27,10 @@ def test_every_scenario_on_the_page_is_one() -> None:
     assert all(one.load is not None for one in loaded)
     assert [phase.duration_ns // NS_PER_S for phase in loaded[0].phases] == [11, 120, 30]
     assert f"a drain of {DRAIN_NS // NS_PER_S} s" in PAGE
+
+
+def test_what_counts_as_late_on_the_page_is_that_of_the_code() -> None:
+    assert f"wakes of users more than {LATE_NS // 1_000_000} ms after the instant" in PAGE
 
 
 def test_the_locustfile_on_the_page_is_python() -> None:
