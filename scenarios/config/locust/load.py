@@ -43,7 +43,7 @@ INSTEAD = (
 """Options by which Locust prints something, mostly instead of a load."""
 _LONGEST_NS = 2**63
 DRAIN_NS = 30 * NS_PER_S
-"""Of a scenario that states no phases: what users have to end the task that they are in."""
+"""Of a scenario that states no phases: what users have to end the task that they are in, unless it says more."""
 
 
 class WebConfig(Section):
@@ -152,17 +152,20 @@ def _phases_of(locust: Mapping[str, Any]) -> list[dict[str, Any]]:
     phases: what is wrong is told of their own keys."""
     users, rate, run_time = locust.get("users", 1), locust.get("spawn_rate", 1.0), locust["run_time"]
     spawning_ns = NS_PER_S
-    if all(isinstance(one, int | float) and 0 < one < math.inf for one in (users, rate)):
+    if all(isinstance(one, int | float) and 0 < one < _LONGEST_NS for one in (users, rate)):
         spawning_ns += math.ceil(min(users / rate * NS_PER_S, _LONGEST_NS))
+    drain_ns = DRAIN_NS
+    with suppress(ValueError):
+        drain_ns = max(DRAIN_NS, parse_duration(locust.get("stop_timeout") or format_duration(DRAIN_NS)))
     with suppress(ValueError):
         if parse_duration(run_time) > 0 and spawning_ns < _LONGEST_NS:
-            return _three(format_duration(spawning_ns), run_time)
-    return _three("1s", "1s")
+            return _three(format_duration(spawning_ns), run_time, drain_ns)
+    return _three("1s", "1s", drain_ns)
 
 
-def _three(warmup: str, measure: str) -> list[dict[str, Any]]:
+def _three(warmup: str, measure: str, drain_ns: int) -> list[dict[str, Any]]:
     return [
         {"name": "warmup", "kind": "warmup", "duration": warmup},
         {"name": "measure", "kind": "measure", "duration": measure},
-        {"name": "drain", "kind": "drain", "duration": format_duration(DRAIN_NS)},
+        {"name": "drain", "kind": "drain", "duration": format_duration(drain_ns)},
     ]
