@@ -98,6 +98,7 @@ bench: $(READY)
 	$(BIN)/python -m tests.bench.engine
 	$(BIN)/python -m tests.bench.h2load
 	$(BIN)/python -m tests.bench.capacity
+	$(BIN)/python -m tests.bench.locust_cost
 
 lint: $(READY)
 	$(BIN)/ruff check .

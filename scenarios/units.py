@@ -141,7 +141,8 @@ def format_rate(rate_hz: float) -> str:
 
 def _quantity(value: object, what: str, examples: str) -> tuple[Decimal, str]:
     """Number and unit text of `value`. Refuses what is no text, has no number, no unit or is negative."""
-    if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
+    is_whole = isinstance(value, int) and not isinstance(value, bool)  # of any length
+    if is_whole or (isinstance(value, float) and math.isfinite(value)):
         raise ValueError(f"{value!r} has no unit, write {what} such as {examples}")
     match = _QUANTITY.fullmatch(value.strip()) if isinstance(value, str) else None
     if match is None:

@@ -45,6 +45,9 @@ REQUIRED = (
     "tritonclient",
     "psutil",
     "duckdb",
+    "locust",
+    "gevent",
+    "grpcio",
 )
 OPTIONAL = ("nvidia-nvtx", "nvidia-ml-py", "torch")
 INJECT_MEND = "start it with what `squall inject` prints, on this host, as this user"

@@ -5,6 +5,7 @@ Every failure is a ScenarioError of one line: file, key path, what stands there,
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -13,6 +14,7 @@ from pydantic import ValidationError
 
 from squall.scenarios.config.clients.check import function_from
 from squall.scenarios.config.fields import Section
+from squall.scenarios.config.locust.load import without_implied_phases
 from squall.scenarios.config.overrides import apply_override, set_value
 from squall.scenarios.config.problems import describe_problem
 from squall.scenarios.config.scenario import Scenario
@@ -59,7 +61,7 @@ def make_scenario(
     if isinstance(source, Path | str):
         mapping, origin = file_mapping(Path(source)), str(source)
     else:
-        plain = source.to_mapping() if isinstance(source, Scenario) else source
+        plain = without_implied_phases(source.to_mapping()) if isinstance(source, Scenario) else source
         if not isinstance(plain, Mapping):
             raise ScenarioError(
                 f"{_IN_PYTHON}: a file, a mapping or a Scenario, not a {type(plain).__name__}"
@@ -159,11 +161,11 @@ def resolve_paths(mapping: dict[str, Any], folder: Path) -> None:
     load = mapping.get("load")
     locust = load.get("locust") if isinstance(load, dict) else None
     if isinstance(locust, dict) and isinstance(locust.get("include"), list):
-        included = locust["include"]
         locust["include"] = [
-            str((folder / one).resolve()) if isinstance(one, str) else one for one in included
+            _beside(one, folder) if isinstance(one, str) and one else one for one in locust["include"]
         ]
-    paths.append((locust, "file"))
+    if isinstance(locust, dict) and isinstance(locust.get("file"), str | Path) and locust["file"]:
+        locust["file"] = _beside(locust["file"], folder)
     for section, key in [*paths, *((check, "reference") for check in checks)]:
         named = section.get(key) if isinstance(section, dict) else None
         if isinstance(section, dict) and isinstance(named, str | Path) and named:
@@ -171,6 +173,11 @@ def resolve_paths(mapping: dict[str, Any], folder: Path) -> None:
     for check in checks:
         if isinstance(check, dict) and isinstance(check.get("function"), str):
             check["function"] = function_from(check["function"], folder)
+
+
+def _beside(named: str | Path, folder: Path) -> str:
+    """A locustfile and what lies beside it, absolute, by the names that they are given: one may be a link elsewhere."""
+    return os.path.abspath(folder / named)
 
 
 def _sections(value: Any) -> list[dict[str, Any]]:

@@ -35,7 +35,7 @@ from squall.scenarios.config.fields import (
     Whole,
 )
 from squall.scenarios.config.locust.load import LoadConfig, with_locust_phases
-from squall.scenarios.config.locust.refusals import refuse_clients
+from squall.scenarios.config.locust.refusals import refuse_clients, refuse_models
 from squall.scenarios.config.models.mix import (
     ModelEntry,
     ModelsField,
@@ -475,7 +475,22 @@ class Scenario(Section):
             return
         if self.load.locust.run_time_ns is not None and self.phases != self._phases_of_run_time():
             raise ValueError("load.locust.run_time: phases say how long the run is; leave one of both out")
+        self._refuse_users_beyond_the_end(self.load.locust.stop_timeout_ns)
         refuse_clients(self.clients)
+        refuse_models(self.several or ())
+
+    def _refuse_users_beyond_the_end(self, stop_timeout_ns: int | None) -> None:
+        """Users of Locust end in the last drains."""
+        left_ns = 0
+        for phase in reversed(self.phases):
+            if phase.kind != "drain":
+                break
+            left_ns += phase.duration_ns
+        if stop_timeout_ns is not None and stop_timeout_ns > left_ns:
+            timeout, drain = format_duration(stop_timeout_ns), format_duration(left_ns)
+            raise ValueError(
+                f"load.locust.stop_timeout: {timeout} is longer than the drain of {drain}, in which users end"
+            )
 
     def _phases_of_run_time(self) -> tuple[PhaseConfig, ...]:
         """As `load.locust` implies them."""

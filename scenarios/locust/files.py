@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import os
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +14,10 @@ from squall.scenarios.errors import ScenarioError
 
 MOST_BYTES = 64 * 2**20
 """Of all of them: they travel to every worker."""
-_NEVER = ("__pycache__", ".git", ".venv")
+_NEVER = {"__pycache__", ".git", ".venv"}
+"""Folders that are left out."""
+MOST_SHOWN = 80
+"""Characters of a line that is no Python."""
 
 
 @dataclass(frozen=True)
@@ -24,9 +29,9 @@ class LocustFiles:
 
     def sha256(self) -> str:
         """Hex digest of all names and contents."""
-        digest = hashlib.sha256(self.locustfile.encode())
+        digest = hashlib.sha256(os.fsencode(self.locustfile))
         for name, content in sorted(self.contents.items()):
-            digest.update(f"\n{name}\n{len(content)}\n".encode())
+            digest.update(os.fsencode(f"\n{name}\n{len(content)}\n"))
             digest.update(content)
         return digest.hexdigest()
 
@@ -41,36 +46,60 @@ class LocustFiles:
 
 def read_locust_files(config: LocustConfig) -> LocustFiles:
     """Raises ScenarioError for a file that is not there or cannot be read, a locustfile that is no Python, in Python's
-    own words, and for more than `MOST_BYTES`."""
+    own words, and for more than `MOST_BYTES`, of which no more is read."""
     path = Path(config.file)
-    folder, contents = path.parent, {path.name: _read(path, "load.locust.file")}
+    folder, contents = path.parent, {path.name: _read(path, "load.locust.file", MOST_BYTES)}
     for named in config.include:
         for one in _files_of(Path(named)):
-            contents[str(one.relative_to(folder))] = _read(one, "load.locust.include")
-    if sum(map(len, contents.values())) > MOST_BYTES:
-        raise ScenarioError(
-            f"load.locust.include: more than {MOST_BYTES // 2**20} MiB, which every worker would be sent; put data"
-            " where all nodes see it"
-        )
-    try:
-        compile(contents[path.name], path.name, "exec", dont_inherit=True)
-    except (SyntaxError, ValueError) as error:  # ValueError: null bytes, which Python 3.11 calls so
-        where = f" ({error.text.strip()})" if isinstance(error, SyntaxError) and error.text else ""
-        raise ScenarioError(f"load.locust.file: {type(error).__name__}: {error}{where}") from error
+            name = one.relative_to(folder).as_posix()
+            if name not in contents:
+                left = MOST_BYTES - sum(map(len, contents.values()))
+                contents[name] = _read(one, "load.locust.include", left)
+    _refuse_no_python(path.name, contents[path.name])
     return LocustFiles(path.name, contents)
 
 
+def _refuse_no_python(name: str, source: bytes) -> None:
+    try:
+        with warnings.catch_warnings(action="ignore"):  # they are for whoever runs it
+            compile(source, name, "exec", dont_inherit=True)
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        # ValueError: null bytes, as some versions call them; the last two: nested too deep
+        line = " ".join((error.text or "").split()) if isinstance(error, SyntaxError) else ""
+        where = f" ({line[:MOST_SHOWN]})" if line else ""
+        said = str(error) or "nested too deep"
+        raise ScenarioError(f"load.locust.file: {name}: {type(error).__name__}: {said}{where}") from error
+
+
 def _files_of(path: Path) -> Iterator[Path]:
+    """A file, or all files of a folder, sorted; links are followed, each folder once."""
     if not path.is_dir():
         yield path
         return
-    for one in sorted(path.rglob("*")):
-        if one.is_file() and not set(one.parts) & set(_NEVER):
-            yield one
+    seen = {os.path.realpath(path)}
+    for above, folders, files in os.walk(path, followlinks=True):
+        kept = []
+        for one in sorted(set(folders) - _NEVER):
+            real = os.path.realpath(os.path.join(above, one))
+            if real not in seen:
+                seen.add(real)
+                kept.append(one)
+        folders[:] = kept
+        yield from (file for one in sorted(files) if (file := Path(above, one)).is_file())
 
 
-def _read(path: Path, key: str) -> bytes:
+def _read(path: Path, key: str, most_bytes: int) -> bytes:
+    """No more than `most_bytes`. Raises ScenarioError."""
     try:
-        return path.read_bytes()
+        if path.exists() and not path.is_file():  # a folder, or a pipe that would be waited for
+            raise ScenarioError(f"{key}: {path}: is a {'folder' if path.is_dir() else 'device'}, no file")
+        with path.open("rb") as file:
+            content = file.read(most_bytes + 1)
     except OSError as error:
         raise ScenarioError(f"{key}: {path}: {error.strerror}") from error
+    if len(content) > most_bytes:
+        raise ScenarioError(
+            f"{key}: more than {MOST_BYTES // 2**20} MiB in all, which every worker would be sent; put data where all"
+            " nodes see it"
+        )
+    return content

@@ -13,6 +13,9 @@ from squall.scenarios.config.locust.load import LocustConfig
 from squall.scenarios.locust.files import LocustFiles
 from squall.scenarios.plan.plan import PhaseSpan
 
+NO_LOAD = {"file", "include", "run_time_ns", "web", "html"}
+"""Keys that change nothing of what is sent: where files lie, what the phases say too, what is shown."""
+
 
 @dataclass(frozen=True, eq=False)
 class LocustPlan:
@@ -35,7 +38,7 @@ class LocustPlan:
         return self.spans[-1].end_ns - self.load_end_ns if stated is None else stated
 
     def sha256(self) -> str:
-        """Hex digest of settings, phases and files."""
+        """Hex digest of settings, phases and files: the same wherever these lie."""
         spans = [(span.name, span.kind, span.start_ns, span.end_ns) for span in self.spans]
-        stated = self.config.model_dump(mode="json", by_alias=True, exclude={"file", "include"})
+        stated = self.config.model_dump(mode="json", by_alias=True, exclude=NO_LOAD)
         return hashlib.sha256(repr((stated, spans, self.files.sha256())).encode()).hexdigest()

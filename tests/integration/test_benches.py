@@ -6,12 +6,14 @@ import json
 import shutil
 from collections.abc import Iterator
 from dataclasses import asdict
+from pathlib import Path
 
 import pytest
 
+import squall
 from squall.actors.load.lane import IS_BUILT
 from squall.cluster.proof.local_workers import NullTriton
-from tests.bench import engine, h2load, priority, request_kinds, rivals, triton_user
+from tests.bench import engine, h2load, locust_cost, priority, request_kinds, rivals, triton_user
 from tests.bench.target import Target, real_triton
 
 pytestmark = [pytest.mark.slow, pytest.mark.beside]
@@ -92,3 +94,22 @@ def test_users_of_ours_are_measured_beside_a_plain_one_of_locusts() -> None:
     assert plain["ratio_to_plain"] == 1
     assert min(one["n_requests"] for one in (plain, http, grpc)) > 10
     json.dumps([plain, http, grpc])
+
+
+@pytest.mark.long
+def test_users_of_locust_and_of_squall_are_measured_by_one_rule(target: Target, tmp_path: Path) -> None:
+    n_before = target.settled()[0]
+    found = []
+    for tool in ("squall", "locust"):
+        folder = tmp_path / tool
+        folder.mkdir()
+        wanted = locust_cost.scenario(target, tool, 1, 3, LONG_S, folder)
+        found.append(locust_cost.figure_of(squall.run(wanted, folder), tool, 1, 3))
+    assert target.settled()[0] - n_before >= sum(one.n_requests for one in found)
+    for one in found:
+        assert one.n_requests > 10
+        assert one.cpu_us > 0
+        assert 0 < one.p50_ms <= one.p95_ms
+    assert [one.own_p50_ms is None for one in found] == [True, False]
+    assert len(locust_cost.table(found)) == 4
+    json.dumps([asdict(one) for one in found])

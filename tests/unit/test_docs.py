@@ -25,6 +25,7 @@ from squall.scenarios.config.clients import rows as rows_config
 from squall.scenarios.config.clients.check import ValueCheckConfig
 from squall.scenarios.config.clients.request import RequestConfig
 from squall.scenarios.config.loader import load_scenario, scenario_from_mapping
+from squall.scenarios.config.locust.load import LocustConfig
 from squall.scenarios.config.models.mix import ModelEntry
 from squall.scenarios.config.models.model import ModelConfig
 from squall.scenarios.config.profile import ProfileConfig
@@ -46,11 +47,13 @@ SECTIONS: dict[str, type[BaseModel]] = {
     "## Shared memory": client.SharedMemoryConfig,
     "## TLS": servers.TlsConfig,
     "## `phases[]`": scenario.PhaseConfig,
+    "## `load.locust`": LocustConfig,
     "## `profile`": ProfileConfig,
     "## `expect`": scenario.ExpectConfig,
     "## `records`": RecordsConfig,
 }
 MINIMAL: dict[type[BaseModel], dict[str, Any]] = {
+    LocustConfig: {"file": "x.py"},
     ModelConfig: {"name": "x"},
     scenario.PhaseConfig: {"name": "x", "kind": "drain", "duration": "1s"},
 }

@@ -21,9 +21,11 @@ from squall.analysis.statistics.latency import INFINITE_NS, smallest_n
 from squall.analysis.storage.store import RunStore
 from squall.analysis.tables.manifest import Manifest
 from squall.scenarios.errors import SquallError
+from squall.scenarios.locust.plan import NO_LOAD
 
 FAILURES = "failures_ratio"
 """Share of the measured requests that did not end ok."""
+_NO_LOAD = {name.removesuffix("_ns") for name in NO_LOAD}  # as the file has them
 SHIFT_PERCENTS = tuple(range(1, 100))
 """Quantiles of the shift curve."""
 
@@ -136,8 +138,9 @@ def load_digest(manifest: Manifest) -> str:
         scenario.get("phases"), clients.get("rows"), clients.get("payload_variants"), scenario.get("seed"),
         dict(manifest.plan.n_by_phase), manifest.plan.n_users, manifest.versions.get("squall"),
     ]  # fmt: skip
-    if manifest.locust is not None:
-        said += [manifest.locust.file_sha256, scenario.get("load")]
+    if scenario.get("load"):  # where a locustfile lies is nobody's matter, what it says is
+        stated = {key: one for key, one in scenario["load"]["locust"].items() if key not in _NO_LOAD}
+        said += [stated, manifest.locust.file_sha256 if manifest.locust is not None else None]
     if scenario.get("models"):
         keys = ("share", "rows", "payload_variants")
         said.append([[one.get(key) for key in keys] for one in manifest.stated_models.values()])
@@ -264,7 +267,9 @@ def _quantiles(measured: Requests) -> tuple[float | None, ...]:
 def _answers(store: RunStore, manifest: Manifest, n_failed: int) -> Answers:
     """`n_failed`: of the measured requests."""
     digest = None
-    if not n_failed:
+    if (
+        not n_failed and manifest.plan.load != "locust"
+    ):  # there a request of one id is another one in each run
         table = store.read("requests", ["request_id", "response_bytes", "phase"])
         phases = pa.array([span.name for span in measure_spans(manifest)], pa.string())
         table = table.filter(pc.is_in(table.column("phase").cast("string"), value_set=phases)).sort_by(

@@ -157,6 +157,11 @@ def settings_of(
     from squall.scenarios.plan.rates import mean_rate_hz, scaled_scenario
     from squall.scenarios.run_plan import plan_run
 
+    if scenario.load is not None:
+        raise ScenarioError(
+            "capacity: users of Locust wait for their replies and have no rate to search: sweep over load.locust.users"
+            " (docs/sweep.md)"
+        )
     if is_closed(scenario):
         raise ScenarioError(
             "capacity: a closed loop follows its server and has no rate to search: use open-loop arrivals"

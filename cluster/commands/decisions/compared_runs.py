@@ -28,6 +28,8 @@ from squall.models.spec import HEADS
 from squall.scenarios.config.loader import scenario_from_mapping
 from squall.scenarios.config.scenario import Scenario
 from squall.scenarios.errors import ScenarioError, StoreError
+from squall.scenarios.locust.files import read_locust_files
+from squall.scenarios.locust.plan import NO_LOAD
 
 
 @dataclass(frozen=True)
@@ -137,8 +139,10 @@ def refuse_other_load(a: Scenario, b: Scenario) -> None:
         {f"models.{one['name']}.data": one.get("data") for one in of.get("models", ())} for of in (of_a, of_b)
     ]
     keys = ("phases", "clients.rows", "clients.payload_variants", "clients.data")
+    locust = [_locust(one) for one in (a, b)]
     said = [
-        {**{key: _at(of, key) for key in keys}, **data} for of, data in zip((of_a, of_b), stated, strict=True)
+        {**users, **{key: _at(of, key) for key in keys}, **data}
+        for users, of, data in zip(locust, (of_a, of_b), stated, strict=True)
     ]
     for key in dict.fromkeys((*said[0], *said[1])):
         if said[0].get(key) != said[1].get(key):
@@ -150,6 +154,16 @@ def refuse_other_load(a: Scenario, b: Scenario) -> None:
         raise ScenarioError(
             f"compare: rows of A have {widths[0]} values and those of B {widths[1]}: their inputs have different shapes"
         )
+
+
+def _locust(scenario: Scenario) -> dict[str, Any]:
+    """What `load.locust` says of the load, by key path, the locustfile by what is in it; empty where there is none."""
+    if scenario.load is None:
+        return {}
+    config = scenario.load.locust
+    stated = config.model_dump(mode="json", by_alias=True, exclude=NO_LOAD)
+    files = {"file": read_locust_files(config).sha256()}
+    return {f"load.locust.{key}": value for key, value in {**stated, **files}.items()}
 
 
 def _at(mapping: Mapping[str, Any], path: str) -> Any:

@@ -143,12 +143,12 @@ def problem_of(mapping: dict[str, Any]) -> str:
         (
             (*ARRIVALS, "kind"),
             "bursty",
-            f"phases[0].arrivals: kind 'bursty' is unknown, use {KINDS}, closed",
+            f"phases[0].arrivals: kind 'bursty' is unknown, use {KINDS}, closed, locust",
         ),
         (
             (*ARRIVALS, "kind"),
             ...,
-            f"phases[0].arrivals: needs a kind: {KINDS}, closed",
+            f"phases[0].arrivals: needs a kind: {KINDS}, closed, locust",
         ),
         (
             (*ARRIVALS,),
