@@ -15,7 +15,7 @@ import numpy as np
 
 from squall.analysis.arrays import Int64s
 from squall.scenarios.arrivals.process import Arrivals
-from squall.scenarios.config.arrivals import ClosedArrivals, OpenArrivals
+from squall.scenarios.config.arrivals import UserArrivals, OpenArrivals
 from squall.scenarios.config.loader import load_scenario
 from squall.scenarios.errors import AnalysisError
 from squall.scenarios.exact.draws import lognormal
@@ -83,7 +83,7 @@ def read_example(name: str, text: str, folder: Path, horizon_ns: int = PHASE_NS)
         encoding="utf-8",
     )
     config = load_scenario(path).phases[0].arrivals
-    if config is None or isinstance(config, ClosedArrivals):
+    if config is None or isinstance(config, UserArrivals):
         raise AnalysisError(f"{name}: the snippet has no open arrivals")
     return Example(name, text, config, horizon_ns)
 

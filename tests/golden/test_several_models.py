@@ -24,6 +24,7 @@ from squall.scenarios.config.loader import scenario_from_mapping
 from squall.scenarios.errors import ClusterError
 from squall.scenarios.plan.closed import ClosedPlan
 from squall.scenarios.plan.plan import Plan, codes_by_model, kinds_of
+from squall.scenarios.locust.plan import LocustPlan
 from squall.scenarios.run_plan import plan_run
 from squall.scenarios.shares.ranges import models_of
 from tests.golden.driving import SPEC, column, run_worker, settings_of
@@ -53,7 +54,9 @@ def plan_of(
     ]
     mapping = {"name": "x", "seed": 3, "models": models, "phases": phases, "servers": {"count": 2}}
     scenario = scenario_from_mapping({**mapping, "clients": {"routing": {"kind": routing}}}, "test")
-    return plan_run(scenario, scenario.server_entries())
+    plan = plan_run(scenario, scenario.server_entries())
+    assert not isinstance(plan, LocustPlan)
+    return plan
 
 
 def settings_for(

@@ -180,8 +180,9 @@ def prepared(
         master.wait_for_workers()
         yield Load(master, workers, folder)
     finally:
-        for one in (*workers, master):
-            one.abandoned()
+        for worker in workers:
+            worker.abandoned()
+        master.abandoned()
 
 
 def follow(
@@ -354,7 +355,7 @@ def test_users_cut_within_a_task_are_counted_and_nothing_is_left_running(
     null: NullProcess, tmp_path: Path
 ) -> None:
     with prepared(null, tmp_path, SLOW, measure="1s", drain="1s") as load:
-        pids = [one.pid() for one in (load.master, *load.workers)]
+        pids = [load.master.pid(), *(one.pid() for one in load.workers)]
         _, raised = follow(load)
     assert not raised
     assert sum(row["n_cut"] for row in load.samples("locust_samples")) == 6
@@ -431,8 +432,9 @@ def test_users_that_all_end_in_on_start_are_one_line(null: NullProcess, tmp_path
             return bool(told)
 
         until(is_told)
-        for one in (*load.workers, load.master):
+        for one in load.workers:
             one.stop()
+        load.master.stop()
 
     with prepared(null, tmp_path, text, measure="30s", drain="1s") as load:
         follow(load, ask)
