@@ -269,7 +269,7 @@ def _replayed(folder: Path, trace: Mapped) -> Iterator[tuple[str, Mapped]]:
 
 def _known() -> dict[str, set[str]]:
     found = {
-        "arrivals": _kinds(ArrivalsConfig) | {"closed"},
+        "arrivals": (_kinds(ArrivalsConfig) | {"closed"}) - {"locust"},  # a locustfile says what those are
         "shape": _kinds(ShapeConfig),
         "residual": _kinds(ResidualConfig),
         "sojourn": _kinds(Sojourn),

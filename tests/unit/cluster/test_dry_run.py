@@ -133,7 +133,9 @@ def test_of_locust_it_says_who_its_users_and_where_its_processes_are(tmp_path: P
         "clients   node-0: 3 Locust workers and the master", "clients   node-2: 3 Locust workers"
     ]  # fmt: skip
     (tmp_path / "shop.py").write_text("import locust\nclass Shopper(")
-    with pytest.raises(ScenarioError, match=r"load\.locust\.file: SyntaxError: '\(' was never closed"):
+    with pytest.raises(
+        ScenarioError, match=r"load\.locust\.file: shop\.py: SyntaxError: '\(' was never closed"
+    ):
         dry_run(scenario_from_mapping(whole, "test"), "10.0.0.1:6379", Interrupts())
 
 
