@@ -17,6 +17,7 @@ from squall.analysis.tables.columns import (
     Table,
     count,
     id_,
+    made_in,
     ns,
 )
 from squall.analysis.tables.document import LEFT_OUT
@@ -26,12 +27,10 @@ TABLES = (
         "locust_samples",
         "second of a Locust worker",
         PhaseAt("t_ns", INGEST),
-        ("actors/locust/user_watch.py",),
+        ("actors/locust/worker_role.py",),
         (
-            RUN,
-            PHASE,
-            NODE,
-            id_("worker", "Locust worker, as in `requests`"),
+            *made_in("actors/locust/locust_worker.py", RUN, PHASE, NODE),
+            *made_in("actors/locust/locust_worker.py", id_("worker", "Locust worker, as in `requests`")),
             T,
             INTERVAL,
             count("n_users", "users that run at t_ns"),
