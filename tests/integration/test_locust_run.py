@@ -130,8 +130,7 @@ def under_load(bench: Bench, mapping: dict[str, Any], at_least_s: float = 1.0) -
     return live
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("n_workers", [2, 4])
+@pytest.mark.parametrize("n_workers", [2, pytest.param(4, marks=pytest.mark.long)])
 def test_a_documented_locustfile_runs_and_its_rows_are_counted_as_locust_counts(
     alone: Bench, n_workers: int
 ) -> None:
@@ -156,6 +155,7 @@ def test_a_documented_locustfile_runs_and_its_rows_are_counted_as_locust_counts(
     alone.wait_until_gone()
 
 
+@pytest.mark.long
 def test_locusts_files_and_logs_lie_in_the_run_directory(joined: Bench) -> None:
     assert joined.start_run(mapping_of(joined.folder, PLAIN)).end() in (0, 3)
     store = joined.store()
@@ -200,6 +200,7 @@ def test_a_killed_worker_names_users_and_rows_and_the_run_is_invalid(joined: Ben
     joined.wait_until_gone()
 
 
+@pytest.mark.long
 def test_where_the_scenario_says_so_a_lost_worker_ends_the_load(joined: Bench) -> None:
     live = under_load(joined, mapping_of(joined.folder, PLAIN, seconds=60, on_client_loss="stop"))
     user_processes(joined)[0].kill()
@@ -209,6 +210,7 @@ def test_where_the_scenario_says_so_a_lost_worker_ends_the_load(joined: Bench) -
     joined.wait_until_gone()
 
 
+@pytest.mark.long
 def test_a_killed_master_ends_the_load_and_every_row_is_kept(joined: Bench) -> None:
     live = under_load(joined, mapping_of(joined.folder, PLAIN, seconds=60))
     (master,) = user_processes(joined, is_master=True)
@@ -224,6 +226,7 @@ def test_a_killed_master_ends_the_load_and_every_row_is_kept(joined: Bench) -> N
     joined.wait_until_gone()
 
 
+@pytest.mark.long
 def test_a_shape_that_ends_the_load_ends_the_run_and_its_phases(joined: Bench) -> None:
     shape = """
 from locust import LoadTestShape
@@ -246,6 +249,7 @@ class Short(LoadTestShape):
     joined.wait_until_gone()
 
 
+@pytest.mark.long
 def test_where_on_start_ends_every_user_the_run_ends_with_its_words(joined: Bench) -> None:
     text = PLAIN + '\n    def on_start(self):\n        raise RuntimeError("no log-in today")\n'
     live = joined.start_run(mapping_of(joined.folder, text, seconds=60))
@@ -260,7 +264,7 @@ def test_where_on_start_ends_every_user_the_run_ends_with_its_words(joined: Benc
     ("text", "words"),
     [
         ("import nothing_of_the_sort\n", "ModuleNotFoundError: No module named 'nothing_of_the_sort'"),
-        ("import locust\n", "No User class found!"),
+        pytest.param("import locust\n", "No User class found!", marks=pytest.mark.long),
     ],
 )
 def test_a_file_that_no_node_can_run_is_one_line_in_its_own_words(
@@ -273,6 +277,7 @@ def test_a_file_that_no_node_can_run_is_one_line_in_its_own_words(
     joined.wait_until_gone()
 
 
+@pytest.mark.long
 def test_ctrl_c_keeps_every_row(joined: Bench) -> None:
     live = under_load(joined, mapping_of(joined.folder, PLAIN, seconds=60))
     live.interrupt(signal.SIGINT)
@@ -288,6 +293,7 @@ def test_ctrl_c_keeps_every_row(joined: Bench) -> None:
     joined.wait_until_gone()
 
 
+@pytest.mark.long
 def test_a_run_whose_driver_was_killed_is_resumed_without_its_locustfile(alone: Bench) -> None:
     live = under_load(alone, mapping_of(alone.folder, PLAIN, seconds=60), 2.0)
     live.process.kill()
@@ -302,3 +308,63 @@ def test_a_run_whose_driver_was_killed_is_resumed_without_its_locustfile(alone: 
     assert (store.run_dir / "logs" / "locust-master.log").exists()
     assert store.verify() == []
     alone.wait_until_gone()
+
+
+CALLING = """
+from locust import FastHttpUser, constant, task
+from squall import TritonGrpcUser, TritonUser
+
+class Http(TritonUser):
+    wait_time = constant(0.02)
+
+    @task
+    def ask(self):
+        answer = self.triton.infer("seqlen_head", rows=2)
+        assert answer.is_ok, answer.detail
+
+class Grpc(TritonGrpcUser):
+    wait_time = constant(0.02)
+
+    @task
+    def ask(self):
+        self.triton.infer(rows=3, name="three rows")
+
+class Stranger(FastHttpUser):
+    wait_time = constant(0.02)
+
+    @task
+    def ask(self):
+        inputs = [{"name": "INPUT", "shape": [1, 16], "datatype": "FP32", "data": [0.5] * 16}]
+        self.client.post("/v2/models/seqlen_head/infer", json={"id": "1", "inputs": inputs}, name="by hand")
+"""
+
+
+def test_requests_of_our_users_are_joined_to_their_batches_and_others_to_none(joined: Bench) -> None:
+    live = joined.start_run(mapping_of(joined.folder, CALLING, 6))
+    assert live.end() in (0, 3), live.lines
+    store = joined.store()
+    by_name = assert_counted_alike(store)
+    assert by_name.keys() == {("POST", "seqlen_head"), ("grpc", "three rows"), ("POST", "by hand")}
+    rows = store.read("requests").sort_by("request_id")
+    assert set(texts(rows, "outcome")) == {"ok"}
+    batch_of = {
+        request_id: (one["batch_id"], one["start_ns"], one["end_ns"], one["rows"])
+        for one in store.read("batches").to_pylist()
+        for request_id in one["request_ids"] or ()
+    }
+    found = store.read("joined").sort_by("request_id").to_pylist()
+    ours = [
+        one for one in found if one["name"] != "by hand" and one["request_id"] != 1
+    ]  # strangers say that too
+    assert len(found) == len(rows)
+    assert len(ours) > 50
+    for one in ours:
+        assert one["request_kind"] == "seqlen_head"
+        assert one["rows"] == {"POST": 2, "grpc": 3}[one["method"]]
+        batch_id, start_ns, end_ns, n_rows = batch_of[one["request_id"]]
+        assert (one["batch_id"], one["join_level"]) == (batch_id, "exact")
+        assert (one["batch_start_ns"], one["batch_end_ns"], one["batch_rows"]) == (start_ns, end_ns, n_rows)
+        assert one["sent_ns"] < start_ns < end_ns < one["done_ns"]
+    strangers = [one for one in found if one["name"] == "by hand"]
+    assert {(one["batch_id"], one["request_kind"]) for one in strangers} == {(None, "")}
+    assert {one["target"] for one in found} == {"server-0"}

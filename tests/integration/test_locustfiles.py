@@ -41,6 +41,7 @@ def started(file: Path, *options: str) -> subprocess.Popen[str]:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.beside
 def test_locust_itself_runs_each_of_them(tmp_path: Path) -> None:
     with serving(tmp_path / "server") as (_, endpoint):
@@ -67,6 +68,7 @@ def test_locust_itself_runs_each_of_them(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.beside
 @pytest.mark.parametrize(
     ("text", "said"),
