@@ -45,7 +45,7 @@ class Outputs:
         """Statistics, failures and exceptions, as fields of `MasterAccount`."""
         own = self._environment.stats
         return {
-            "entries": [_entry(one) for one in stats.sort_stats(own.entries)],
+            "entries": [_entry(one) for one in (*stats.sort_stats(own.entries), own.total)],
             "failures": [
                 {
                     "method": one.method or "",

@@ -128,7 +128,9 @@ class LocustFacts:
     ended_ns: Annotated[
         int | None, LEFT_OUT, "when the file itself ended the load before its time, on the run clock"
     ] = None
-    entries: Annotated[tuple[LocustEntry, ...], "its statistics, by method and name"] = ()
+    entries: Annotated[
+        tuple[LocustEntry, ...], "its statistics, by method and name; the last is of all, named Aggregated"
+    ] = ()
     failures: Annotated[tuple[LocustFailure, ...], LEFT_OUT, "failed requests by error"] = ()
     exceptions: Annotated[tuple[LocustException, ...], LEFT_OUT, "of user code outside of requests"] = ()
     workers: Annotated[tuple[LocustWorkerFacts, ...], "by number"] = ()

@@ -106,8 +106,10 @@ def assert_counted_alike(store: RunStore) -> Counter[tuple[str, str]]:
     failed = Counter(
         name for name, outcome in zip(names, texts(rows, "outcome"), strict=True) if outcome != "ok"
     )
-    assert {(one.method, one.name): one.n_requests for one in facts.entries} == by_name
-    assert {(one.method, one.name): one.n_failures for one in facts.entries if one.n_failures} == failed
+    *named, total = facts.entries
+    assert {(one.method, one.name): one.n_requests for one in named} == by_name
+    assert {(one.method, one.name): one.n_failures for one in named if one.n_failures} == failed
+    assert (total.name, total.n_requests, total.n_failures) == ("Aggregated", len(rows), failed.total())
     by_worker = Counter(rows.column("worker").to_pylist())
     assert {one.worker: one.n_requests for one in facts.workers} == by_worker
     assert all(one.has_reported for one in facts.workers)
