@@ -15,7 +15,7 @@ import numpy as np
 
 from squall.analysis.arrays import Int64s
 from squall.scenarios.arrivals.process import Arrivals
-from squall.scenarios.config.arrivals import UserArrivals, OpenArrivals
+from squall.scenarios.config.arrivals import OpenArrivals, UserArrivals
 from squall.scenarios.config.loader import load_scenario
 from squall.scenarios.errors import AnalysisError
 from squall.scenarios.exact.draws import lognormal
