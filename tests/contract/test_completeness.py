@@ -33,10 +33,7 @@ def names_of(made: Mapping[str, object]) -> set[str]:
 
 
 SUITES = {
-    # LocustWorker, with Locust itself: tests/integration/test_locust_processes.py
-    "actors.client_worker.ClientWorker": Held(
-        "test_client_worker.py", ("LoadWorker",), elsewhere=("LocustWorker",)
-    ),
+    "actors.client_worker.ClientWorker": Held("test_client_worker.py", ("LoadWorker", "LocustWorker")),
     "actors.clock.Clock": Held("test_clock.py", ("SystemClock",)),
     "actors.doctor.checkup.Host": Held("test_host.py", ("ThisHost",)),
     "actors.load.client.Client": Held("test_client.py", ("GrpcClient", "HttpClient")),
