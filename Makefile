@@ -99,6 +99,7 @@ bench: $(READY)
 	$(BIN)/python -m tests.bench.h2load
 	$(BIN)/python -m tests.bench.capacity
 	$(BIN)/python -m tests.bench.locust_cost
+	$(BIN)/python -m tests.bench.triton_user
 
 lint: $(READY)
 	$(BIN)/ruff check .

@@ -31,7 +31,7 @@ class Progress:
 class Account:
     """What a worker had while it ran: how its sending thread was scheduled, at its end; how often its priority was
     taken from it because it computed too much, and for how many ns in all; how long before the start instant it was
-    ready to send (negative: it came too late; None: it never ran)."""
+    ready to send (negative: it came too late; None: it never ran, or is Locust's, whose users its master starts)."""
 
     scheduling: Scheduling
     n_demotions: int

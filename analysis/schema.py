@@ -20,7 +20,7 @@ from squall.analysis.tables.columns import (
     PhaseFrom,
     Table,
 )
-from squall.analysis.tables.load import HUNG_UP, OUTCOMES
+from squall.analysis.tables.load import HUNG_UP, OUTCOME_CODE, OUTCOMES
 from squall.analysis.tables.manifest_page import manifest_lines
 
 __all__ = [
@@ -28,6 +28,7 @@ __all__ = [
     "INSTANT",
     "NO_DEVICE",
     "OUTCOMES",
+    "OUTCOME_CODE",
     "SCHEMA_VERSION",
     "TABLES",
     "TEXT",

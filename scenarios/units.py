@@ -11,13 +11,14 @@ import re
 from decimal import Decimal, InvalidOperation
 from itertools import pairwise
 
+NS_PER_MS = 1_000_000
 NS_PER_S = 1_000_000_000
 
 _NS_PER_UNIT = {
     "ns": 1,
     "us": 1_000,
     "µs": 1_000,
-    "ms": 1_000_000,
+    "ms": NS_PER_MS,
     "s": NS_PER_S,
     "min": 60 * NS_PER_S,
     "m": 60 * NS_PER_S,

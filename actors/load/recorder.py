@@ -16,7 +16,6 @@ import pyarrow as pa
 from squall.actors.spill import SpillFile, used_words
 from squall.analysis.schema import OUTCOMES, TEXT, arrow_schema
 
-OUTCOME_CODE = {name: code for code, name in enumerate(OUTCOMES)}
 NEVER = -1
 """An instant that was not reached."""
 

@@ -2,8 +2,9 @@
 
     start ─ ready (or error) ─ say … say ─ ended ─ exit
 
-It says JSON objects, a line each: `ready`, `error` (with `is_users`: the locustfile's fault), `connected`, `asked`,
-`ended_ns`, `sample` (with `process`), `ended`.
+It says JSON objects, a line each. Both: `ready`, or `error` (with `is_users`: the locustfile's fault), and at the end
+`ended` (a master: with `reported`). A master: `connected`, `asked`, `ended_ns`. A worker: `sample`, with `process`,
+`n_started`, `n_died`, `first_death`.
 """
 
 from __future__ import annotations
@@ -24,7 +25,6 @@ from squall.scenarios.errors import ClusterError, ScenarioError
 
 _READY_WITHIN_S = 60.0
 _KILLED_WITHIN_S = 5.0
-_LOG_LINES = 3
 
 
 class LocustChild:

@@ -28,14 +28,14 @@ from squall.actors.locust.settings import LocustSettings
 from squall.actors.messages.value_check import Tally
 from squall.actors.process.priority import Scheduling
 from squall.actors.spill import SpillFile
-from squall.analysis.schema import OUTCOMES, arrow_schema
+from squall.analysis.schema import OUTCOME_CODE, arrow_schema
 from squall.scenarios.errors import ClusterError, LostActor, ScenarioError
 from squall.scenarios.plan.plan import Plan
 
 _TAKE_S = 0.25
 _END_WITHIN_S = 10.0
 _LARGEST_RECENT_COUNT = 4_096
-_OK = OUTCOMES.index("ok")
+_OK = OUTCOME_CODE["ok"]
 _NO_LANE = "Locust makes the load"
 
 

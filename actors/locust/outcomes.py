@@ -7,9 +7,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from squall.analysis.schema import OUTCOMES
-
-OUTCOME_CODE = {name: code for code, name in enumerate(OUTCOMES)}
 _LATEST_OK = 399
 _REFUSALS = (429, 503)
 """Statuses by which a server turns a request away: Too Many Requests (RFC 6585, 4), Service Unavailable (RFC 9110)."""

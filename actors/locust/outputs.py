@@ -17,7 +17,7 @@ from locust.html import get_html_report
 
 from squall.actors.locust.settings import ACCOUNT
 
-QUANTILES = (0.5, 0.66, 0.75, 0.8, 0.9, 0.95, 0.98, 0.99, 0.999, 0.9999, 1.0)
+_REPORTED = (0.5, 0.66, 0.75, 0.8, 0.9, 0.95, 0.98, 0.99, 0.999, 0.9999, 1.0)
 """Those of Locust's own table."""
 PREFIX = "locust"
 REPORT = "report.html"
@@ -96,7 +96,7 @@ def _entry(one: Any) -> dict[str, Any]:
         "total_ms": float(one.total_response_time),
         "min_ms": None if one.min_response_time is None else float(one.min_response_time),
         "max_ms": float(one.max_response_time) if n_timed else None,
-        "quantiles_ms": {f"{q:g}": float(one.get_response_time_percentile(q)) for q in QUANTILES}
+        "quantiles_ms": {f"{q:g}": float(one.get_response_time_percentile(q)) for q in _REPORTED}
         if n_timed
         else {},
         "response_bytes": int(one.total_content_length),

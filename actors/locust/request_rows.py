@@ -12,11 +12,12 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from squall.actors.locust.outcomes import OUTCOME_CODE, outcome_of
+from squall.actors.locust.outcomes import outcome_of
 from squall.actors.locust.row_ring import NEVER, NONE, RowWriter
 from squall.actors.triton_user.handed import SENT_KEY, Sent
+from squall.analysis.schema import OUTCOME_CODE
+from squall.scenarios.units import NS_PER_MS
 
-_NS_PER_MS = 1_000_000
 _LONGEST_DETAIL = 500
 _SCHEME_END = 8
 """Where the host of `http://…` or `https://…` has begun."""
@@ -95,7 +96,7 @@ class RequestRows:
             target, model, outcome, detail = sent.target, sent.model, OUTCOME_CODE[sent.outcome], sent.detail
         if exception:
             self.n_failures += 1
-        sent_ns = NEVER if response_time is None else done_ns - round(response_time * _NS_PER_MS)
+        sent_ns = NEVER if response_time is None else done_ns - round(response_time * NS_PER_MS)
         writer.record(
             request_id, sent_ns, done_ns, response_length or 0, rows, n_bytes,
             writer.code_of(str(request_type)), writer.code_of(str(name)), writer.code_of(detail),

@@ -20,11 +20,11 @@ from numpy.typing import NDArray
 RECORD = np.dtype(
     [
         ("request_id", "<i8"), ("sent_ns", "<i8"), ("done_ns", "<i8"), ("response_bytes", "<i8"), ("rows", "<i4"),
-        ("request_bytes", "<i4"), ("method", "<u4"), ("name", "<u4"), ("detail", "<u4"), ("phase", "<u1"),
+        ("request_bytes", "<i8"), ("method", "<u4"), ("name", "<u4"), ("detail", "<u4"), ("phase", "<u1"),
         ("outcome", "<u1"), ("target", "<u1"), ("model", "<u1"),
     ]
 )  # fmt: skip
-_PACK = struct.Struct("<qqqqiiIIIBBBB")
+_PACK = struct.Struct("<qqqqiqIIIBBBB")
 assert _PACK.size == RECORD.itemsize
 NONE = 255
 """A server or a model that a request has not."""

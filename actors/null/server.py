@@ -21,13 +21,12 @@ from squall.actors.clock import Alarm
 from squall.actors.null.faults import Fault
 from squall.actors.null.model import NullModel, Peer, Tally
 from squall.actors.null.queue import Lanes, Record
-from squall.scenarios.units import parse_duration
+from squall.scenarios.units import NS_PER_MS, parse_duration
 
 _READ_BYTES = 65_536
 _NEVER_NS = 2**63 - 1
 _MOST_ACCEPTS = 64  # in a row, before the loop looks at its other sockets
 _FOREVER = -1
-_NS_PER_MS = 1_000_000
 _READABLE, _WRITABLE = select.EPOLLIN, select.EPOLLOUT
 
 
@@ -304,7 +303,7 @@ class NullServer:
         for fd in self._endings:
             watch.register(fd, select.POLLIN)
         while (left_ns := end_ns - time.monotonic_ns()) > 0 and not self._is_ending:
-            for fd, _ in watch.poll(-(-left_ns // _NS_PER_MS)):
+            for fd, _ in watch.poll(-(-left_ns // NS_PER_MS)):
                 self._handlers[fd]()
         return time.monotonic_ns()
 

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from squall.scenarios.errors import TargetError
+from squall.scenarios.units import NS_PER_MS
 
 
 class Answer:
@@ -55,4 +56,4 @@ class Answer:
 
     def __repr__(self) -> str:
         why = f", {self.detail!r}" if self.detail else ""
-        return f"<answer {self.request_id}: {self.outcome}{why}, {self.response_time_ns / 1e6:.3f} ms>"
+        return f"<answer {self.request_id}: {self.outcome}{why}, {self.response_time_ns / NS_PER_MS:.3f} ms>"

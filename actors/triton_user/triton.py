@@ -17,6 +17,7 @@ from squall.actors.triton_user.handed import SENT_KEY, Sent
 from squall.actors.triton_user.payloads import AnyTemplate
 from squall.actors.triton_user.shared import Shared
 from squall.models.payload import encode_id
+from squall.scenarios.units import NS_PER_MS
 
 NO_REPLY = "no whole reply within the timeout"
 
@@ -100,7 +101,7 @@ class Triton(ABC, Generic[AnyTemplate]):
         self._fire(
             request_type=self.request_type,
             name=name or self._servers.models[number].name,
-            response_time=(done_ns - sent_ns) / 1e6,
+            response_time=(done_ns - sent_ns) / NS_PER_MS,
             response_length=n_bytes,
             response=answer,
             context={**self._user.context(), SENT_KEY: sent},

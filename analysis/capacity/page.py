@@ -10,10 +10,11 @@ from squall.analysis.capacity.answer import Answer, Settings
 from squall.analysis.capacity.rows import Row
 from squall.analysis.capacity.words import efficiency_lines, fact_lines, sentence
 from squall.analysis.render.decision_page import DecisionPage, DecisionTable
-from squall.analysis.render.plots_data import NS_PER_MS, Plot, Points, Series
+from squall.analysis.render.plots_data import Plot, Points, Series
 from squall.analysis.render.trace_plots import Band, Styled
 from squall.analysis.wording import count_text, duration_text, rate_text, share_text
 from squall.scenarios.promises.promise import TIMES
+from squall.scenarios.units import NS_PER_MS
 
 RATE = "offered rate, requests per s"
 

@@ -15,8 +15,8 @@ from squall.analysis.locust.user_watch import count_before, locust_time
 from squall.analysis.locust.users import reported_mean_ns, seen_mean_ns
 from squall.analysis.requests.closed_loop import UserTime
 from squall.analysis.tables.locust import LocustEntry, LocustFacts
+from squall.scenarios.units import NS_PER_MS
 
-NS_PER_MS = 1_000_000
 ROUNDED_NS = 1_000
 """What a response time may differ between Locust's sum and a row: Locust adds floats of ms, rows hold whole ns."""
 DRIFT_RATIO = 5e-4

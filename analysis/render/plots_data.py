@@ -31,11 +31,10 @@ from squall.analysis.summary.accounting import BANDS
 from squall.analysis.summary.summary_file import Summary
 from squall.analysis.tables.manifest import Manifest
 from squall.analysis.wording import LATENCY_LABELS
-from squall.scenarios.units import NS_PER_S
+from squall.scenarios.units import NS_PER_MS, NS_PER_S
 
 MOST_POINTS = 2_000
 """Points of a curve: more than a screen has pixels across."""
-NS_PER_MS = 1_000_000
 CURVE_NS = tuple(tenths * (NS_PER_S // 10) for tenths in (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000))
 """Windows of the curve of dispersion, from 0.1 to 100 s."""
 

@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from squall.analysis.locust.figures import NS_PER_MS, sum_slack_ns
+from squall.analysis.locust.figures import sum_slack_ns
 from squall.analysis.locust.named_rows import RowsByName
 from squall.analysis.locust.statistics import is_aggregate, unreported
 from squall.analysis.locust.user_watch import count_before
@@ -32,6 +32,7 @@ from squall.analysis.storage.store import RunStore
 from squall.analysis.tables.manifest import Manifest
 from squall.analysis.verdict.by_model import rows_of_model
 from squall.analysis.verdict.measured import RunTables, cache_hits
+from squall.scenarios.units import NS_PER_MS
 
 MAY_HAVE_RUN = ("timeout", "cancelled", "transport_error", "bad_reply", "lost")
 """Outcomes after which the server may have served the request all the same."""

@@ -38,6 +38,8 @@ queue or queue timeout). `timeout`: no whole reply within the client's timeout. 
 when the drain or the run ended. `server_error`: any other error status. `transport_error`: the connection
 failed. `bad_reply`: status 200, but not the reply that the model's spec promises, or wrong values. `unsent`: known
 never to have been sent. `lost`: its record is gone; it may have been sent, and answered."""
+OUTCOME_CODE = {name: code for code, name in enumerate(OUTCOMES)}
+"""What stands for an outcome in the records of workers."""
 
 HUNG_UP = "hung up after"
 """How `detail` begins of a request that ended ok, and that the client cut short as the scenario asks."""

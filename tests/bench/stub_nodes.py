@@ -21,12 +21,12 @@ import pyarrow as pa
 
 from squall.actors.clock import SystemClock
 from squall.actors.load import recorder
-from squall.actors.load.recorder import OUTCOME_CODE, Recorder
+from squall.actors.load.recorder import Recorder
 from squall.actors.load.worker import Answers, LoadWorker
 from squall.actors.net.stream import allow_many_files
 from squall.actors.process.priority import settle_process
 from squall.actors.sampling.clock_responder import ClockResponder
-from squall.analysis.schema import arrow_schema
+from squall.analysis.schema import OUTCOME_CODE, arrow_schema
 from squall.analysis.tables.collected import ObserverCost
 from squall.analysis.tables.deployed import NodeFacts
 from squall.cluster.node import scratch

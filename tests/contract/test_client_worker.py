@@ -1,4 +1,4 @@
-"""What the driver relies on of every process that makes load: squall's own worker, and one of Locust's kind."""
+"""What the driver relies on of every process that makes load: squall's own worker, and Locust's."""
 
 from __future__ import annotations
 
@@ -19,10 +19,9 @@ from squall.actors.load.worker import LoadWorker
 from squall.actors.messages.value_check import Tally
 from squall.actors.spill import read_spill
 from squall.scenarios.errors import ClusterError
-from tests import locust_pair
 from tests.fakes import StubTriton
 from tests.golden.driving import MS, REPLY_BYTES, S, plan_of, settings_of
-from tests.locust_pair import PairedWorker
+from tests.locust_pair import LedWorker
 
 _NICENESS = os.getpriority(os.PRIO_PROCESS, 0)
 LENGTH_NS = 300 * MS
@@ -47,13 +46,13 @@ def length_ns(request: pytest.FixtureRequest) -> int:
     return int(request.param)
 
 
-@pytest.fixture(params=["squall", "locust pair"])
+@pytest.fixture(params=["squall", pytest.param("locust", marks=pytest.mark.slow)])
 def bench(request: pytest.FixtureRequest, length_ns: int, tmp_path: Path) -> Iterator[Bench]:
     if request.param != "squall":
-        paired = PairedWorker(locust_pair.settings_of(tmp_path, worker=0, length_ns=length_ns))
-        paired.prepare("127.0.0.1", 5557)
-        yield Bench(paired, tmp_path, length_ns)
-        paired.abandoned()
+        led = LedWorker(tmp_path, length_ns)
+        led.lead()
+        yield Bench(led, tmp_path, length_ns)
+        led.abandoned()
         return
     with StubTriton(tensor_bytes=REPLY_BYTES) as stub:
         worker = LoadWorker(settings_of(tmp_path, stub.port), SystemClock())
@@ -119,5 +118,7 @@ def test_what_it_says_of_itself_needs_no_run_but_its_account(bench: Bench) -> No
     before = bench.worker.scheduling()
     bench.worker.run(time.monotonic_ns() + 50 * MS)
     account = bench.worker.account()
-    assert account.ready_before_ns is not None
+    assert (account.ready_before_ns is None) == isinstance(
+        bench.worker, LedWorker
+    )  # its users are the master's
     assert account.scheduling.policy == before.policy

@@ -33,10 +33,7 @@ def names_of(made: Mapping[str, object]) -> set[str]:
 
 
 SUITES = {
-    # LocustWorker, with Locust itself: tests/integration/test_locust_processes.py
-    "actors.client_worker.ClientWorker": Held(
-        "test_client_worker.py", ("LoadWorker",), elsewhere=("LocustWorker",)
-    ),
+    "actors.client_worker.ClientWorker": Held("test_client_worker.py", ("LoadWorker", "LocustWorker")),
     "actors.clock.Clock": Held("test_clock.py", ("SystemClock",)),
     "actors.doctor.checkup.Host": Held("test_host.py", ("ThisHost",)),
     "actors.load.client.Client": Held("test_client.py", ("GrpcClient", "HttpClient")),
@@ -46,7 +43,7 @@ SUITES = {
     "actors.load.pacing.Pacing": Held(
         "test_pacing.py", ("ClosedLoop", "LaneClosedLoop", "LaneOpenLoop", "OpenLoop")
     ),
-    # those of users of Locust, under gevent: tests/integration/test_triton_user.py
+    # those of a TritonUser, under gevent: tests/integration/test_triton_user.py
     "actors.messages.grpc_wire.Reply": Held("test_replies.py", ("GrpcExchange",), elsewhere=("GrpcReply",)),
     "actors.messages.http_wire.Reply": Held("test_replies.py", ("HttpExchange",), elsewhere=("HttpReply",)),
     "actors.net.stream.Owner": Held("test_connection.py", ("GrpcConnection", "HttpExchange")),

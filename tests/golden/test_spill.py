@@ -16,8 +16,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import squall.actors.load.recorder
-from squall.actors.load.recorder import NEVER, OUTCOME_CODE, Recorder
+from squall.actors.load.recorder import NEVER, Recorder
 from squall.actors.spill import read_spill
+from squall.analysis.schema import OUTCOME_CODE
 
 LABELS = {"run": "r", "node": "node-0"}
 SERVERS = (["server-0"], ["stub"])
@@ -184,7 +185,8 @@ def test_records_become_rows_exactly_with_nulls_where_an_instant_was_not_reached
     assert recorder.close() == []
     (table,) = read(tmp_path / "s.arrows")
     shared = {
-        "run": "r", "node": "node-0", "target": "server-0", "request_kind": "stub", "worker": 3, "redealt": False
+        "run": "r", "node": "node-0", "target": "server-0", "request_kind": "stub", "worker": 3, "redealt": False,
+        "method": None, "name": None,
     }  # fmt: skip
     names = (
         "request_id", "scheduled_ns", "sent_ns", "first_byte_ns", "done_ns", "response_bytes", "rows", "request_bytes",

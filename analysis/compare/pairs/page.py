@@ -19,9 +19,10 @@ from squall.analysis.compare.pairs.words import (
     part_rows,
 )
 from squall.analysis.render.decision_page import DecisionPage, DecisionTable
-from squall.analysis.render.plots_data import NS_PER_MS, Plot, Points, Series
+from squall.analysis.render.plots_data import Plot, Points, Series
 from squall.analysis.render.trace_plots import Band, Styled
 from squall.analysis.wording import share_text
+from squall.scenarios.units import NS_PER_MS
 
 _MOST_PARTS = 8
 

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import re
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+import squall
 from squall.actors.locust.settings import LATE_NS
+from squall.actors.triton_user.answer import Answer
+from squall.actors.triton_user.triton import Triton
 from squall.scenarios.config.loader import scenario_from_mapping
 from squall.scenarios.config.locust.load import DRAIN_NS
-from squall.scenarios.units import NS_PER_S
+from squall.scenarios.units import NS_PER_MS, NS_PER_S
 
 PAGE = (Path(__file__).parents[3] / "docs" / "locust.md").read_text(encoding="utf-8")
 
@@ -30,13 +34,25 @@ def test_every_scenario_on_the_page_is_one() -> None:
 
 
 def test_what_counts_as_late_on_the_page_is_that_of_the_code() -> None:
-    assert f"wakes of users more than {LATE_NS // 1_000_000} ms after the instant" in PAGE
+    assert f"wakes of users more than {LATE_NS // NS_PER_MS} ms after the instant" in PAGE
 
 
-def test_the_locustfile_on_the_page_is_python() -> None:
-    (source,) = blocks("python")
-    compile(source, "locustfile.py", "exec", dont_inherit=True)
-    assert "class Caller(HttpUser):" in source
+def test_the_locustfiles_on_the_page_are_python() -> None:
+    sources = blocks("python")
+    assert len(sources) == 2
+    for source, head in zip(sources, ("class Caller(HttpUser):", "class Searcher(TritonUser):"), strict=True):
+        compile(source, "locustfile.py", "exec", dont_inherit=True)
+        assert head in source
+
+
+def test_what_the_page_says_of_a_triton_user_is_in_the_code() -> None:
+    named = set(re.findall(r"\banswer\.(\w+)", PAGE))
+    known = {*dir(Answer), *vars(Answer(0, "ok", "", 0, dict, ()))}
+    assert {"outcome", "detail", "is_ok", "outputs"} <= named <= known
+    arguments = set(re.findall(r"\b(rows|inputs|variant)=", PAGE))
+    assert arguments == {"rows", "inputs", "variant"}
+    assert arguments <= set(signature(Triton.infer).parameters)
+    assert set(re.findall(r"`(Triton\w*User)`", PAGE)) <= set(squall.__all__)
 
 
 def test_little_s_law_on_the_page_is_right() -> None:

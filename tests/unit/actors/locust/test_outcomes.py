@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 import requests
 
-from squall.actors.locust.outcomes import OUTCOME_CODE, outcome_of
+from squall.actors.locust.outcomes import outcome_of
+from squall.analysis.schema import OUTCOMES
 
 
 class CatchResponseError(Exception):
@@ -72,4 +73,4 @@ def http_error(status: int) -> requests.HTTPError:
 )
 def test_an_exception_is_one_outcome(exception: object, outcome: str) -> None:
     assert outcome_of(exception) == outcome
-    assert outcome in OUTCOME_CODE
+    assert outcome in OUTCOMES

@@ -11,12 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from squall.actors.counting.lateness import Lateness
-from squall.actors.load.recorder import _RECORD, NEVER, OUTCOME_CODE
+from squall.actors.load.recorder import _RECORD, NEVER
 from squall.analysis.clocks.timeline import RunPhase
 from squall.analysis.decisions.certainty import Count, certain_verdict, outcome
 from squall.analysis.decisions.figures import BROKEN, KEPT, UNDECIDED
 from squall.analysis.decisions.judged import hold
 from squall.analysis.requests.requests import Labels, Requests
+from squall.analysis.schema import OUTCOME_CODE
 from squall.cluster.driver.deciding import MARGIN_NS, Deciding, clipped
 from squall.scenarios.plan.plan import PhaseSpan, Plan
 from squall.scenarios.promises.grammar import parse_promises
