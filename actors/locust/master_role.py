@@ -6,6 +6,7 @@ connected ─ start instant: users spawn ─ end of the load: users end their ta
 from __future__ import annotations
 
 import logging
+import re
 import socket
 import time
 from pathlib import Path
@@ -27,6 +28,8 @@ _LOOK_S = 0.05
 _KEEP_S = 5.0
 _REPORTS_WITHIN_S = 15.0
 _LOOPBACK = "127.0.0.1"
+_ENVIRONMENT = re.compile(r'(?<=File ")/[^"]*?(?=/lib/python3)')
+"""The folder of a node's Python, in a traceback."""
 
 
 class MasterRole:
@@ -46,6 +49,10 @@ class MasterRole:
         self._start_ns = 0
         self._runner = runner = environment.create_master_runner(settings.address, 0)
         runner.register_message(ENDED, self._take_last_report)
+        note = runner.log_exception
+        runner.log_exception = lambda node, words, trace: note(
+            node, words, _ENVIRONMENT.sub("<python>", trace)
+        )
         self._outputs = Outputs(environment, Path(settings.spill_dir) / settings.name, settings.config.html)
         events = environment.events
         events.test_stop.add_listener(lambda **_: self._over.set())

@@ -73,7 +73,7 @@ class RequestRows:
         request_type: object,
         name: object,
         response_time: float | None,
-        response_length: int | None,
+        response_length: float | None,
         exception: object = None,
         context: Mapping[str, Any] | None = None,
         url: object = None,
@@ -98,7 +98,7 @@ class RequestRows:
             self.n_failures += 1
         sent_ns = NEVER if response_time is None else done_ns - round(response_time * NS_PER_MS)
         writer.record(
-            request_id, sent_ns, done_ns, response_length or 0, rows, n_bytes,
+            request_id, sent_ns, done_ns, int(response_length or 0), rows, n_bytes,
             writer.code_of(str(request_type)), writer.code_of(str(name)), writer.code_of(detail),
             self._phase_of(done_ns if sent_ns == NEVER else sent_ns), outcome, target, model,
         )  # fmt: skip

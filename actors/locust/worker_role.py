@@ -29,6 +29,7 @@ ENDED, NOTED = "squall_ended", "squall_noted"
 """Messages of ours between worker and master: its last report is made; and it has come."""
 _NOTED_WITHIN_S = 10.0
 _SENT_WITHIN_S = 1.0
+_STOPPED_WITHIN_S = 3.0
 _RETRY_S = 0.05
 
 
@@ -64,6 +65,7 @@ class WorkerRole:
         self._gc_watch = GcWatch()
         self._noted = gevent.event.Event()
         self._over = gevent.event.Event()
+        self._has_reported = False
         self._start_ns: int | None = None
         self._previous = _Usage.now(UserCounts(), 0, 0)
         self._runner = runner = environment.create_worker_runner(*master)
@@ -73,6 +75,7 @@ class WorkerRole:
         events.test_start._handlers.insert(0, lambda **_: self._rows.begin())
         events.test_stop.add_listener(lambda **_: self._report())
         events.user_error.add_listener(self._note_error)
+        events.report_to_master.add_listener(_with_names)
         fire_init(settings, environment, None)
         say(ready={"user_classes": loaded.user_classes, "shape": loaded.shape})
 
@@ -91,6 +94,8 @@ class WorkerRole:
 
     def _end_runner(self) -> None:
         self._runner.stop()
+        if self._has_reported:  # a process that ends at once may take its last report with it
+            self._noted.wait(_STOPPED_WITHIN_S)
         self._over.set()  # where no test ever ran
 
     def play(self) -> None:
@@ -112,6 +117,7 @@ class WorkerRole:
     def _report(self) -> None:
         """Locust's users have ended: its last report, and that it is the last. What comes later counts nowhere."""
         self._rows.end()
+        self._has_reported = True
         self._environment.stop_timeout = 0.0  # the runner sleeps so long, and hears nothing meanwhile
         try:
             self._runner._send_stats()
@@ -183,6 +189,15 @@ class WorkerRole:
             n_died=b.n_died,
             first_death=self._watch.first_death,
         )  # fmt: skip
+
+
+def _with_names(client_id: str, data: dict[str, Any]) -> None:
+    """Names that user code gave as numbers, None or no Unicode become text, as in the rows: the master sorts them all,
+    and a report that has others is not sent."""
+    del client_id
+    for one in (*data["stats"], *data["errors"].values()):
+        for key in ("name", "method"):
+            one[key] = str(one[key]).encode(errors="replace").decode()
 
 
 class _Usage:

@@ -115,6 +115,13 @@ def _why_missing(facts: LocustFacts, samples: pa.Table, spans: Sequence[RunPhase
         n_lost = count_text(sum(one.n_users_lost for one in lost))
         names = names_text([f"worker {one.worker}" for one in lost])
         told.append(f"{n_lost} went with {names}: see logs/, and run again")
+    gone = [one for one in facts.workers if one.n_requests is None and not one.n_users_lost]
+    if gone:
+        told.append(
+            f"lost with {names_text([f'worker {one.worker}' for one in gone])}: see logs/, and run again"
+        )
+    if not facts.is_whole:
+        told.append("the load ended with the Locust master: see logs/, and run again")
     t_ns, users = per_second(samples, "n_users")
     inside = users[(t_ns > spans[0].start_ns) & (t_ns <= end_ns)]
     if not told and len(inside) and inside[0] < inside[-1]:

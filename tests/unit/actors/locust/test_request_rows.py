@@ -142,3 +142,9 @@ def test_the_words_of_a_failure_are_locusts_and_one_line(listened: Listened) -> 
     assert len(second["detail"]) == 500
     assert (third["outcome"], third["detail"]) == ("bad_reply", "'a text'")
     assert listened.rows.n_failures == 3
+
+
+def test_a_length_that_is_no_whole_number_has_a_row_too(listened: Listened) -> None:
+    listened.rows.begin()
+    listened.hear(response_length=3.5)
+    assert [row["response_bytes"] for row in listened.found()] == [3]
