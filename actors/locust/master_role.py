@@ -27,9 +27,11 @@ from squall.scenarios.units import NS_PER_S
 _LOOK_S = 0.05
 _KEEP_S = 5.0
 _REPORTS_WITHIN_S = 15.0
+_STOPPED_WITHIN_S = 4.0
 _LOOPBACK = "127.0.0.1"
 _ENVIRONMENT = re.compile(r'(?<=File ")/[^"]*?(?=/lib/python3)')
-"""The folder of a node's Python, in a traceback."""
+_OURS = re.compile(r'(?<=File ")/[^"]*/(?=actors/locust/)')
+"""The folders of a node's Python and of squall there, in a traceback."""
 
 
 class MasterRole:
@@ -51,7 +53,7 @@ class MasterRole:
         runner.register_message(ENDED, self._take_last_report)
         note = runner.log_exception
         runner.log_exception = lambda node, words, trace: note(
-            node, words, _ENVIRONMENT.sub("<python>", trace)
+            node, words, _OURS.sub("squall/", _ENVIRONMENT.sub("<python>", trace))
         )
         self._outputs = Outputs(environment, Path(settings.spill_dir) / settings.name, settings.config.html)
         events = environment.events
@@ -157,7 +159,7 @@ class MasterRole:
     def play(self) -> None:
         """Until the test is over and its outputs are written."""
         self._over.wait()
-        until_s = time.monotonic() + _REPORTS_WITHIN_S
+        until_s = time.monotonic() + (_STOPPED_WITHIN_S if self._stops else _REPORTS_WITHIN_S)
         while self._start_ns and self._awaits_reports() and time.monotonic() < until_s:
             gevent.sleep(_LOOK_S)
         self._outputs.finish()

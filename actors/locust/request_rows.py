@@ -23,6 +23,13 @@ _SCHEME_END = 8
 """Where the host of `http://…` or `https://…` has begun."""
 
 
+def _sent_ns(done_ns: int, response_time: float | None) -> int:
+    """Of a response time in ms that user code may have made up: NEVER where no clock could have shown it."""
+    if response_time is None or not 0 <= response_time * NS_PER_MS <= done_ns:
+        return NEVER
+    return done_ns - round(response_time * NS_PER_MS)
+
+
 class RequestRows:
     """Records what `on_request` hears, from `begin` to `end`; ids are `worker`, `worker` + `n_workers`, and so on."""
 
@@ -96,7 +103,7 @@ class RequestRows:
             target, model, outcome, detail = sent.target, sent.model, OUTCOME_CODE[sent.outcome], sent.detail
         if exception:
             self.n_failures += 1
-        sent_ns = NEVER if response_time is None else done_ns - round(response_time * NS_PER_MS)
+        sent_ns = _sent_ns(done_ns, response_time)
         writer.record(
             request_id, sent_ns, done_ns, int(response_length or 0), rows, n_bytes,
             writer.code_of(str(request_type)), writer.code_of(str(name)), writer.code_of(detail),

@@ -192,12 +192,21 @@ class WorkerRole:
 
 
 def _with_names(client_id: str, data: dict[str, Any]) -> None:
-    """Names that user code gave as numbers, None or no Unicode become text, as in the rows: the master sorts them all,
-    and a report that has others is not sent."""
+    """What user code gave is made what Locust can send and sort: names and methods text, as in the rows, and numpy's
+    numbers Python's. A report with others stays where it is."""
     del client_id
-    for one in (*data["stats"], *data["errors"].values()):
-        for key in ("name", "method"):
-            one[key] = str(one[key]).encode(errors="replace").decode()
+    for one in (*data["stats"], data["stats_total"], *data["errors"].values()):
+        for key, value in one.items():
+            if key in ("name", "method"):
+                one[key] = str(value).encode(errors="replace").decode()
+            elif isinstance(value, dict):
+                one[key] = {_plain(word): _plain(count) for word, count in value.items()}
+            else:
+                one[key] = _plain(value)
+
+
+def _plain(value: Any) -> Any:
+    return value.item() if hasattr(value, "item") else value
 
 
 class _Usage:

@@ -203,6 +203,25 @@ def test_a_killed_worker_names_users_and_rows_and_the_run_is_invalid(joined: Ben
 
 
 @pytest.mark.long
+def test_a_killed_supervisor_takes_its_users_along_and_they_are_named(joined: Bench) -> None:
+    live = under_load(joined, mapping_of(joined.folder, PLAIN, seconds=6), 3.0)
+    user_processes(joined)[0].parent().kill()  # type: ignore[union-attr]
+    assert live.end() == 3, live.lines
+    store = joined.store()
+    facts = store.manifest.locust
+    assert facts is not None
+    (lost,) = [one for one in facts.workers if one.n_requests is None]
+    n_rows = Counter(store.read("requests").column("worker").to_pylist())[lost.worker]
+    assert lost.n_users_lost == 3
+    assert n_rows > 20
+    assert any(
+        f"worker {lost.worker}: its 3 users are gone" in one and f"{n_rows} of its requests are kept" in one
+        for one in store.manifest.losses
+    )
+    joined.wait_until_gone()
+
+
+@pytest.mark.long
 def test_where_the_scenario_says_so_a_lost_worker_ends_the_load(joined: Bench) -> None:
     live = under_load(joined, mapping_of(joined.folder, PLAIN, seconds=60, on_client_loss="stop"))
     user_processes(joined)[0].kill()

@@ -10,6 +10,8 @@ from dataclasses import dataclass, replace
 from importlib.metadata import version
 from typing import TypeVar
 
+import pyarrow as pa
+
 from squall.actors.locust.locust_master import MasterAccount
 from squall.actors.locust.locust_worker import LocustWorker
 from squall.actors.locust.settings import LocustSettings
@@ -26,10 +28,11 @@ Answer = TypeVar("Answer")
 @dataclass(frozen=True)
 class Ended:
     """What is known of a worker at its end: `counted`, requests and failures, None of one that did not end in order;
-    `n_users` that it ran when it was lost, 0 of any other."""
+    `n_users` that it ran when it was lost, 0 of any other, None where nobody can say: the process that watched it is
+    gone too."""
 
     counted: tuple[int, int] | None = None
-    n_users: int = 0
+    n_users: int | None = 0
 
 
 def ended_workers(workers: Sequence[Handle[LocustWorker]], is_lost: Sequence[bool]) -> list[Ended]:
@@ -37,7 +40,7 @@ def ended_workers(workers: Sequence[Handle[LocustWorker]], is_lost: Sequence[boo
     or have outlived them and know of them."""
     counted, n_users = _answers(workers, LocustWorker.counted), _answers(workers, LocustWorker.n_users)
     return [
-        Ended(counted=None if lost else found, n_users=(n or 0) if lost else 0)
+        Ended(counted=None if lost else found, n_users=n if lost else 0)
         for found, n, lost in zip(counted, n_users, is_lost, strict=True)
     ]
 
@@ -59,6 +62,12 @@ def _answers(
                 answer = worker.wait(one, max(0.0, until - time.monotonic()))
         found.append(answer)
     return found
+
+
+def last_users(samples: pa.Table) -> dict[int, int]:
+    """Users of each worker in the last row that it wrote of `locust_samples`; of those that wrote one."""
+    rows = samples.sort_by("t_ns")
+    return dict(zip(rows.column("worker").to_pylist(), rows.column("n_users").to_pylist(), strict=True))
 
 
 def first_facts(settings: LocustSettings, account: MasterAccount) -> LocustFacts:
@@ -88,7 +97,7 @@ def last_facts(
             n_requests=None if one.counted is None else one.counted[0],
             n_failures=None if one.counted is None else one.counted[1],
             has_reported=number in account.reported,
-            n_users_lost=one.n_users,
+            n_users_lost=one.n_users or 0,
         )
         for number, one in enumerate(workers)
     )

@@ -24,6 +24,10 @@ class Issued:
         n_workers = self._n_rows.size
         self._n_rows += np.bincount(users % n_workers, minlength=n_workers)
 
+    def rows_of(self, worker: int) -> int:
+        """Its rows so far."""
+        return int(self._n_rows[worker])
+
     def total(self, told: Mapping[int, int]) -> int:
         """Of all workers; `told`: what those say that can, by number."""
         rows = self._n_rows.tolist()

@@ -148,3 +148,10 @@ def test_a_length_that_is_no_whole_number_has_a_row_too(listened: Listened) -> N
     listened.rows.begin()
     listened.hear(response_length=3.5)
     assert [row["response_bytes"] for row in listened.found()] == [3]
+
+
+@pytest.mark.parametrize("response_time", [-5.0, 1e15, float("inf"), float("nan")])
+def test_a_response_time_that_no_clock_shows_is_none(listened: Listened, response_time: float) -> None:
+    listened.hear(response_time=response_time)
+    (row,) = listened.found()
+    assert (row["sent_ns"], row["done_ns"]) == (None, listened.now_ns)

@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
+import pyarrow as pa
 
 from squall.actors.locust.locust_master import MasterAccount
 from squall.actors.locust.locust_worker import LocustWorker
 from squall.analysis.clocks.track import ClockTrack
 from squall.analysis.tables.locust import AskedUsers, LocustEntry
-from squall.cluster.driver.locust.facts import Ended, ended_workers, first_facts, last_facts
+from squall.cluster.driver.locust.facts import Ended, ended_workers, first_facts, last_facts, last_users
 from squall.cluster.remote.spawn import Handle
 from squall.scenarios.errors import ClusterError, LostActor
 from tests.locust_pair import settings_of
@@ -77,4 +78,10 @@ def test_of_a_lost_worker_its_users_are_known_where_its_supervisor_lives() -> No
         _Handle(ClusterError("no answer"), 5),
     ]
     found = ended_workers(cast("list[Handle[LocustWorker]]", handles), [False, True, True, False])
-    assert found == [Ended((9, 0)), Ended(None, 6), Ended(), Ended()]
+    assert found == [Ended((9, 0)), Ended(None, 6), Ended(None, None), Ended()]
+
+
+def test_users_that_nobody_can_be_asked_about_are_those_of_the_last_row() -> None:
+    samples = pa.table({"worker": [1, 0, 1, 1], "t_ns": [30, 40, 10, 20], "n_users": [4, 9, 2, 3]})
+    assert last_users(samples) == {0: 9, 1: 4}
+    assert last_users(samples.slice(0, 0)) == {}
