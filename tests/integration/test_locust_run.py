@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import signal
+import socket
+import urllib.request
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -267,6 +269,32 @@ class Short(LoadTestShape):
     assert [one.name for one in store.manifest.phases] == ["warmup", "main"]
     assert store.manifest.phases[-1].end_ns == facts.ended_ns
     assert sum("Locust ended the load before its time" in note for note in store.manifest.notes) == 1
+    joined.wait_until_gone()
+
+
+@pytest.mark.long
+def test_locusts_page_is_on_loopback_and_ends_the_load(joined: Bench) -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    mapping = mapping_of(joined.folder, PLAIN, seconds=60)
+    mapping["load"]["locust"]["web"] = {"port": port}
+    live = under_load(joined, mapping)
+    (master,) = user_processes(joined, is_master=True)
+    listening = {one.laddr for one in master.net_connections("tcp") if one.status == psutil.CONN_LISTEN}
+    assert {address.ip for address in listening} == {"127.0.0.1"}, (
+        "the master's port too: all are on one node"
+    )
+    assert port in {address.port for address in listening}
+    request = urllib.request.Request(f"http://127.0.0.1:{port}/stop", method="POST", data=b"")
+    with urllib.request.urlopen(request, timeout=30) as reply:
+        assert reply.status == 200
+    assert live.end() in (0, 3), live.lines
+    store = joined.store()
+    assert_counted_alike(store)
+    facts = store.manifest.locust
+    assert facts is not None
+    assert facts.ended_ns is not None
     joined.wait_until_gone()
 
 
