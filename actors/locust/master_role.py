@@ -28,6 +28,7 @@ _LOOK_S = 0.05
 _KEEP_S = 5.0
 _REPORTS_WITHIN_S = 15.0
 _STOPPED_WITHIN_S = 4.0
+_REPLY_S = 0.5
 _LOOPBACK = "127.0.0.1"
 _ENVIRONMENT = re.compile(r'(?<=File ")/[^"]*?(?=/lib/python3)')
 _OURS = re.compile(r'(?<=File ")/[^"]*/(?=actors/locust/)')
@@ -130,10 +131,13 @@ class MasterRole:
 
     def _end(self) -> None:
         """Users end the task that they are in, within the timeout; then each worker reports for the last time."""
-        if self._runner.state in ("ready", "stopped"):
-            self._over.set()
+        self._runner.stop()  # tells of the end where it was running, and nothing where somebody else stops it
+        if self._runner.state == "ready":
+            within_s = 0.0
         else:
-            self._runner.stop()
+            within_s = _STOPPED_WITHIN_S + (self._environment.stop_timeout if self._awaits_reports() else 0.0)
+        if not self._over.wait(within_s):
+            self._over.set()
 
     def _look(self) -> None:
         """Tells what Locust was asked for as it changes, its own page and shapes included; keeps the account."""
@@ -164,6 +168,8 @@ class MasterRole:
             gevent.sleep(_LOOK_S)
         self._outputs.finish()
         self._environment.events.quitting.fire(environment=self._environment, reverse=True)
+        if self._settings.config.web is not None:
+            gevent.sleep(_REPLY_S)  # who stopped it on the page has an answer
         self._say(ended=True, reported=sorted(self._reported))
         self._environment.events.quit.fire(exit_code=self._environment.process_exit_code or 0)
 
