@@ -109,6 +109,61 @@ def _assert_clocks_true(store: RunStore) -> None:
         assert (np.abs(track.convert(node_ns) - run_ns) <= track.error_at(node_ns)).all(), label
 
 
+_USERS = """
+from locust import between, task
+from squall import TritonUser
+from shop.words import NAME
+
+class Caller(TritonUser):
+    wait_time = between(0.02, 0.06)
+
+    @task
+    def ask(self):
+        self.triton.infer(rows=2, name=NAME)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.long
+@pytest.mark.beside
+def test_users_of_locust_on_three_hosts_meet_at_one_master_and_their_rows_are_on_one_clock(
+    site: Site, bench: Bench, tmp_path: Path
+) -> None:
+    """Two of the clients do not see the disk with the locustfile and the module that it imports."""
+    (tmp_path / "users.py").write_text(_USERS)
+    (tmp_path / "shop").mkdir()
+    (tmp_path / "shop" / "words.py").write_text('NAME = "two rows"\n')
+    mapping = site.scenario(4)
+    for phase in mapping["phases"]:
+        phase.pop("arrivals", None)
+    del mapping["clients"]["rows"]
+    mapping["load"] = {
+        "locust": {
+            "file": str(tmp_path / "users.py"), "include": [str(tmp_path / "shop")], "users": 9, "spawn_rate": 50.0,
+        }
+    }  # fmt: skip
+    live = bench.start_run(mapping)
+    assert live.end() in (0, 3), live.lines
+    store = bench.store()
+    facts, rows = store.manifest.locust, store.read("requests").to_pydict()
+    assert facts is not None
+    assert store.manifest.losses == ()
+    assert [(one.name, one.n_requests) for one in facts.entries[:-1]] == [
+        ("two rows", len(rows["request_id"]))
+    ]
+    assert set(rows["node"]) == CLIENTS
+    assert [one.has_reported for one in facts.workers] == [True] * 3
+    _assert_clocks_true(store)
+    bound_ns = max(one.clock_error_ns or 0 for one in store.manifest.nodes.values())
+    joined = store.read("joined").to_pydict()
+    assert set(joined["join_level"]) == {"exact"}
+    for sent, start, end, done in zip(
+        *(joined[name] for name in ("sent_ns", "batch_start_ns", "batch_end_ns", "done_ns")), strict=True
+    ):
+        assert sent - 2 * bound_ns <= start < end <= done + 2 * bound_ns
+    site.cluster.wait_until_clean()
+
+
 @pytest.mark.slow
 @pytest.mark.beside
 def test_a_users_data_reaches_clients_that_do_not_see_its_disk(

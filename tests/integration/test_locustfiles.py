@@ -34,7 +34,7 @@ LEFT = {
 
 def started(file: Path, *options: str) -> subprocess.Popen[str]:
     command = [
-        sys.executable, "-m", "locust", "-f", str(file), "--headless", "-u", "3", "-r", "10", "-t", "2s", "-L",
+        sys.executable, "-m", "locust", "-f", str(file), "--headless", "-u", "3", "-r", "10", "-t", "6s", "-L",
         "ERROR", "--only-summary", *options,
     ]  # fmt: skip
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
