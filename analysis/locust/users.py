@@ -4,8 +4,9 @@
 
 Locust takes a response time within the user's own greenlet: what a request waits for its turn in the process before it
 is sent, and what its user waits for its own behind it, is in none. One Locust process reported a median of 35 ms where
-1,000 users at 1,789 requests a second had 559 ms a request (docs/results.md). The rest says so: it is present time that is neither, and
-needs no clock but the worker's own (J. D. C. Little, Operations Research 9(3), 1961, over a finite window).
+1,000 users at 1,789 requests a second had 559 ms a request (docs/results.md). The rest says so: it is present time that
+is neither, and needs no clock but the worker's own (J. D. C. Little, Operations Research 9(3), 1961, over a finite
+window).
 
 A user that has several requests at once counts each of them: the sum of its parts may then exceed its time.
 """
