@@ -11,7 +11,7 @@ from squall.analysis.clocks.timeline import RunPhase
 from squall.analysis.locust.asked import asked_mean
 from squall.analysis.locust.named_rows import QUANTILES, NamedRows, RowsByName
 from squall.analysis.locust.statistics import is_aggregate, unreported
-from squall.analysis.locust.user_watch import count_before, locust_time
+from squall.analysis.locust.user_watch import count_in_all, locust_time
 from squall.analysis.locust.users import reported_mean_ns, seen_mean_ns
 from squall.analysis.requests.closed_loop import UserTime
 from squall.analysis.tables.locust import LocustEntry, LocustFacts
@@ -121,11 +121,6 @@ def locust_figures(
     names = tuple(_beside(*key, said.get(key), found.get(key)) for key in sorted({*said, *found}))
     why = unreported(facts)
     roundings = [abs(ratio) for one in names for ratio in one.rounding_ratios.values()]
-    end_ns = 2**63 - 1
-
-    def total_of(name: str) -> int:
-        return count_before(samples, name, end_ns) if samples is not None else 0
-
     return LocustFigures(
         version=facts.version,
         file=facts.file,
@@ -142,10 +137,10 @@ def locust_figures(
         exceptions=tuple(
             UserException(one.message, one.n) for one in sorted(facts.exceptions, key=lambda one: -one.n)
         ),
-        n_errors=total_of("n_errors"),
-        n_died=total_of("n_died"),
+        n_errors=count_in_all(samples, "n_errors"),
+        n_died=count_in_all(samples, "n_died"),
         n_users_lost=sum(one.n_users_lost for one in facts.workers),
-        n_cut=total_of("n_cut"),
+        n_cut=count_in_all(samples, "n_cut"),
     )
 
 

@@ -13,6 +13,8 @@ import pyarrow as pa
 
 from squall.analysis.arrays import Floats
 from squall.analysis.clocks.timeline import RunPhase
+from squall.analysis.requests.workers import column, seconds_of
+from squall.scenarios.units import NS_PER_S
 
 
 @dataclass(frozen=True)
@@ -56,11 +58,6 @@ def locust_time(samples: pa.Table, spans: Sequence[RunPhase]) -> LocustTime:
     )
 
 
-def column(samples: pa.Table, name: str) -> Floats:
-    """A column without nulls, as floats."""
-    return np.asarray(samples.column(name).to_numpy(), dtype=np.float64)
-
-
 def _shares(samples: pa.Table, span: RunPhase) -> Floats:
     """Share of each sample's interval that lies in the span."""
     end_ns = samples.column("t_ns").to_numpy().astype(np.int64)
@@ -76,16 +73,16 @@ def count_before(samples: pa.Table, name: str, end_ns: int) -> int:
     return int(column(samples, name)[begun_ns < end_ns].sum())
 
 
-def per_second(samples: pa.Table, name: str) -> tuple[Floats, Floats]:
-    """Instants (ns) and the sum of `name`, a count at an instant, over the workers that sampled about then.
+def count_in_all(samples: pa.Table | None, name: str) -> int:
+    """Sum of a column over the whole run; 0 without the table."""
+    return int(column(samples, name).sum()) if samples is not None else 0
 
-    All workers sample at whole seconds of the run, late by their hubs: hence the half second.
-    """
+
+def per_second(samples: pa.Table, name: str) -> tuple[Floats, Floats]:
+    """Instants (ns) and the sum of `name`, a count at an instant, over the workers that sampled about then."""
     t_ns = samples.column("t_ns").to_numpy().astype(np.int64)
     if not len(t_ns):
         return np.empty(0), np.empty(0)
-    second_ns = 10**9
-    places = (t_ns - t_ns.min() + second_ns // 2) // second_ns
-    kept, place = np.unique(places, return_inverse=True)
+    kept, place = np.unique(seconds_of(samples), return_inverse=True)
     sums = np.bincount(place, weights=column(samples, name), minlength=len(kept))
-    return (kept * second_ns + t_ns.min()).astype(np.float64), sums.astype(np.float64)
+    return (kept * NS_PER_S + t_ns.min()).astype(np.float64), sums.astype(np.float64)

@@ -79,16 +79,20 @@ def needed_cpu(samples: pa.Table) -> float:
     return max(used, float(_per_second(whole, due_hz).max()) * cost_ns / NS_PER_S)
 
 
-def _per_second(samples: pa.Table, values: Floats) -> Floats:
-    """Sums of `values` over the samples that end in the same second, counted from the first sample's end.
+def seconds_of(samples: pa.Table) -> npt.NDArray[np.int64]:
+    """(n,) the second that each sample ends in, counted from the first sample's end.
 
     All workers sample at one instant of the run, late by their event loops: hence the half second.
     """
     t_ns: npt.NDArray[Any] = samples.column("t_ns").to_numpy()
     if not len(t_ns):
-        return np.empty(0)
-    seconds = (t_ns - t_ns.min() + NS_PER_S // 2) // NS_PER_S
-    return np.bincount(seconds, weights=values).astype(np.float64)
+        return np.empty(0, np.int64)
+    return np.asarray((t_ns - t_ns.min() + NS_PER_S // 2) // NS_PER_S, dtype=np.int64)
+
+
+def _per_second(samples: pa.Table, values: Floats) -> Floats:
+    """Sums of `values` over the samples that end in the same second."""
+    return np.bincount(seconds_of(samples), weights=values).astype(np.float64)
 
 
 LANE_COST = "a request costs 2 to 5 times the CPU, and is sent later (docs/client.md)"

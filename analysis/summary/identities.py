@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 from squall.analysis.locust.figures import sum_slack_ns
 from squall.analysis.locust.named_rows import RowsByName
 from squall.analysis.locust.statistics import is_aggregate, unreported
-from squall.analysis.locust.user_watch import count_before
+from squall.analysis.locust.user_watch import count_in_all
 from squall.analysis.locust.users import is_locust_load
 from squall.analysis.recorded import TABLE as WINDOWS
 from squall.analysis.recorded import WHOLE
@@ -86,9 +86,9 @@ def identities(tables: RunTables, manifest: Manifest, executed: pa.Table | None 
 def _of_locust_users(tables: RunTables, manifest: Manifest, executed: pa.Table | None) -> list[Identity]:
     """Those of the requests that ask a model; others of the users' may have been answered by a model too, and so may
     what a user that was stopped within a task had sent."""
-    requests, samples = tables.requests, tables.locust_samples
+    requests = tables.requests
     is_plain = requests.request_kind.is_any_of([""])
-    n_cut = count_before(samples, "n_cut", 2**63 - 1) if samples is not None else 0
+    n_cut = count_in_all(tables.locust_samples, "n_cut")
     n_more = int(is_plain.sum()) + n_cut
     more_rows = n_cut * int(requests.rows.max(initial=0))
     own = replace(tables, requests=requests.take(together(~is_plain)))
