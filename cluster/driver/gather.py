@@ -25,7 +25,7 @@ from squall.cluster.driver.collectors.server_libraries import kernels_together
 from squall.cluster.driver.deployed_server import DeployedServer
 from squall.cluster.driver.deployment import Deployment, with_clock
 from squall.cluster.driver.locust.crew import Crew
-from squall.cluster.driver.locust.facts import Ended, ended_workers, last_facts, last_users
+from squall.cluster.driver.locust.facts import ended_workers, last_facts, with_last_users
 from squall.cluster.driver.locust.outputs import kept_logs, kept_outputs
 from squall.cluster.driver.nodes import Nodes, label_of
 from squall.cluster.driver.records.fetching import Fetching, in_order
@@ -144,33 +144,16 @@ class Collection:
     def _take_locust(self, crew: Crew) -> None:
         """What it says of the run, and its files: what the disk does not take of these is a note."""
         is_lost = [worker.is_lost for worker in self._deployment.workers]
-        ended = self._with_last_users(ended_workers(crew.workers, is_lost))
+        ended = ended_workers(crew.workers, is_lost)
+        if any(one.n_users is None for one in ended):
+            ended, losses = with_last_users(ended, self._store, self._issued)
+            self.losses += losses
         account = crew.account or MasterAccount()
         facts = last_facts(crew.settings, account, self._clocks[crew.node.label], ended)
         self._store.amend(replace(self._store.manifest, locust=facts))
         files, notes = kept_outputs(self._store, account.files)
         self._store.amend(replace(self._store.manifest, locust=replace(facts, files=files)))
         self.notes += notes + kept_logs(self._store, self._deployment.nodes.hosts)
-
-    def _with_last_users(self, ended: Sequence[Ended]) -> list[Ended]:
-        """Of a worker that nobody can be asked about, what it wrote last; a loss, as what it had not written is."""
-        if all(one.n_users is not None for one in ended):
-            return list(ended)
-        store = self._store
-        users = {}
-        if store.has("locust_samples"):
-            users = last_users(store.read("locust_samples", ["worker", "t_ns", "n_users"]))
-        found = []
-        for number, one in enumerate(ended):
-            if one.n_users is None:
-                n = users.get(number, 0)
-                self.losses.append(
-                    f"worker {number}: its {n} users are gone with what watched them, and what these had done in the"
-                    f" last second; {self._issued.rows_of(number)} of its requests are kept"
-                )
-                one = replace(one, n_users=n)
-            found.append(one)
-        return found
 
     def _end_recording(self, server: DeployedServer) -> None:
         """May run beside others, as `_spill_server`: one slow node does not hold up the rest."""

@@ -57,7 +57,6 @@ from squall.cluster.progress import Screen
 from squall.cluster.remote.session import Session
 from squall.scenarios.config.scenario import Scenario
 from squall.scenarios.errors import ScenarioError, SquallError, StoreError
-from squall.scenarios.locust.plan import LocustPlan
 from squall.scenarios.plan.plan import Plan
 from squall.scenarios.run_plan import RunPlan, plan_run, routed
 from squall.scenarios.units import NS_PER_S
@@ -184,12 +183,6 @@ def _phase_facts(phases: Sequence[RunPhase]) -> tuple[PhaseFacts, ...]:
     return tuple(
         PhaseFacts(name=one.name, kind=one.kind, start_ns=one.start_ns, end_ns=one.end_ns) for one in phases
     )
-
-
-def _end_ns(plan: RunPlan) -> int:
-    """Until when it may send, from the start instant."""
-    end_ns = plan.spans[-1].end_ns
-    return max(end_ns, plan.load_end_ns + plan.stop_timeout_ns) if isinstance(plan, LocustPlan) else end_ns
 
 
 class _Run:
@@ -454,7 +447,7 @@ class _Run:
         """Once a second: the profiler's turn, the workers' state, the screen; until every worker is done."""
         due_ns = self._start_ns - self._anchor_ns
         edges_ns = [span.start_ns for span in self._plan.spans]
-        last_ns = due_ns + _end_ns(self._plan) + OVERRUN_NS
+        last_ns = due_ns + self._plan.spans[-1].end_ns + OVERRUN_NS
         deciding = decided_by(self._scenario, self._plan, tuple(self._store.manifest.servers))
         while not self._workers.is_done:
             self._workers.wait(due_ns)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
+from typing import Any
 
 from squall.scenarios.config.locust.load import LocustConfig
 from squall.scenarios.locust.files import LocustFiles
@@ -15,6 +16,11 @@ from squall.scenarios.plan.plan import PhaseSpan
 
 NO_LOAD = {"file", "include", "run_time_ns", "web", "html"}
 """Keys that change nothing of what is sent: where files lie, what the phases say too, what is shown."""
+
+
+def stated_load(config: LocustConfig) -> dict[str, Any]:
+    """What `load.locust` says of the load but for its files, in plain types."""
+    return config.model_dump(mode="json", by_alias=True, exclude=NO_LOAD)
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,5 +46,5 @@ class LocustPlan:
     def sha256(self) -> str:
         """Hex digest of settings, phases and files: the same wherever these lie."""
         spans = [(span.name, span.kind, span.start_ns, span.end_ns) for span in self.spans]
-        stated = self.config.model_dump(mode="json", by_alias=True, exclude=NO_LOAD)
-        return hashlib.sha256(repr((stated, spans, self.files.sha256())).encode()).hexdigest()
+        stated = stated_load(self.config), spans, self.files.sha256()
+        return hashlib.sha256(repr(stated).encode()).hexdigest()

@@ -29,7 +29,7 @@ from squall.scenarios.config.loader import scenario_from_mapping
 from squall.scenarios.config.scenario import Scenario
 from squall.scenarios.errors import ScenarioError, StoreError
 from squall.scenarios.locust.files import read_locust_files
-from squall.scenarios.locust.plan import NO_LOAD
+from squall.scenarios.locust.plan import stated_load
 
 
 @dataclass(frozen=True)
@@ -161,9 +161,8 @@ def _locust(scenario: Scenario) -> dict[str, Any]:
     if scenario.load is None:
         return {}
     config = scenario.load.locust
-    stated = config.model_dump(mode="json", by_alias=True, exclude=NO_LOAD)
-    files = {"file": read_locust_files(config).sha256()}
-    return {f"load.locust.{key}": value for key, value in {**stated, **files}.items()}
+    stated = {**stated_load(config), "file": read_locust_files(config).sha256()}
+    return {f"load.locust.{key}": value for key, value in stated.items()}
 
 
 def _at(mapping: Mapping[str, Any], path: str) -> Any:

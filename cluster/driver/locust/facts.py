@@ -16,7 +16,9 @@ from squall.actors.locust.locust_master import MasterAccount
 from squall.actors.locust.locust_worker import LocustWorker
 from squall.actors.locust.settings import LocustSettings
 from squall.analysis.clocks.track import ClockTrack
+from squall.analysis.storage.store import RunStore
 from squall.analysis.tables.locust import LocustFacts, LocustWorkerFacts
+from squall.cluster.driver.records.issued import Issued
 from squall.cluster.remote.spawn import Handle
 from squall.scenarios.errors import SquallError
 
@@ -68,6 +70,24 @@ def last_users(samples: pa.Table) -> dict[int, int]:
     """Users of each worker in the last row that it wrote of `locust_samples`; of those that wrote one."""
     rows = samples.sort_by("t_ns")
     return dict(zip(rows.column("worker").to_pylist(), rows.column("n_users").to_pylist(), strict=True))
+
+
+def with_last_users(ended: Sequence[Ended], store: RunStore, issued: Issued) -> tuple[list[Ended], list[str]]:
+    """Of workers that nobody can be asked about what they wrote last; and each as a loss, as what it had not written
+    is."""
+    has_samples = store.has("locust_samples")
+    users = last_users(store.read("locust_samples", ["worker", "t_ns", "n_users"])) if has_samples else {}
+    losses = [
+        f"worker {number}: its {users.get(number, 0)} users are gone with what watched them, and what these had done in"
+        f" the last second; {issued.rows_of(number)} of its requests are kept"
+        for number, one in enumerate(ended)
+        if one.n_users is None
+    ]
+    found = [
+        replace(one, n_users=users.get(number, 0)) if one.n_users is None else one
+        for number, one in enumerate(ended)
+    ]
+    return found, losses
 
 
 def first_facts(settings: LocustSettings, account: MasterAccount) -> LocustFacts:
