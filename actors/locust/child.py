@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import signal
 import subprocess
 import threading
 from collections.abc import Callable
@@ -106,7 +107,7 @@ class LocustChild:
         """The end of its log."""
         with suppress(OSError):
             lines = self.log.read_text(errors="replace").split("\n")
-            said = " / ".join(" ".join(line.split()) for line in lines if line.strip()[:1])
+            said = " / ".join(" ".join(line.split()) for line in lines if line.strip())
             return f": {said[-500:]}" if said else ""
         return ""
 
@@ -134,7 +135,7 @@ class LocustChild:
         """SIGKILL to it and what it started."""
         if self._process.poll() is None:
             with suppress(OSError):
-                os.killpg(self._process.pid, 9)
+                os.killpg(self._process.pid, signal.SIGKILL)
         self._reading.join(_KILLED_WITHIN_S)
 
     def close(self) -> None:

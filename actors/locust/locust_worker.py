@@ -107,12 +107,16 @@ class LocustWorker:
                 if self._stop_by_s is not None and time.monotonic() > self._stop_by_s:
                     child.kill()
         finally:
-            self._take()
-            child.close()
-            for file in self._files.values():
-                file.close()
-            self._over.set()
+            self._finish(child)
         self._raise_if_lost()
+
+    def _finish(self, child: LocustChild) -> None:
+        """Ends the process, if it has not, and writes the last that it recorded."""
+        child.close()
+        self._take()
+        for file in self._files.values():
+            file.close()
+        self._over.set()
 
     def _raise_if_lost(self) -> None:
         assert self._child is not None
@@ -220,13 +224,10 @@ class LocustWorker:
         if self._child is None:
             return
         self.stop()
-        if not self._child.has_ended(_END_WITHIN_S):
-            self._child.kill()
+        self._child.has_ended(_END_WITHIN_S)
         self._child.close()
         if not self._over.wait(_TAKE_S * 4):  # never run
-            self._take()
-            for file in self._files.values():
-                file.close()
+            self._finish(self._child)
 
     def no_lane(self) -> str:
         """The common case does not run in C."""

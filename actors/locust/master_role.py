@@ -45,7 +45,7 @@ class MasterRole:
         self._say = say
         self._environment = environment = loaded.environment
         self._reported: set[int] = set()
-        self._missing: set[str] = set()
+        self._missing: set[int] = set()
         self._over = gevent.event.Event()
         self._stops = False
         self._asked: tuple[int, float] | None = None
@@ -174,11 +174,11 @@ class MasterRole:
         self._environment.events.quit.fire(exit_code=self._environment.process_exit_code or 0)
 
     def _note_missing(self) -> None:
-        """Workers that have gone silent, by the names of their processes."""
-        self._missing |= {client.id.rpartition("_")[0] for client in self._runner.clients.missing}
+        """Workers that have gone silent; Locust's ids are the names of their processes, and something behind `_`."""
+        names = [client.id.rpartition("_")[0] for client in self._runner.clients.missing]
+        self._missing |= {int(name.rpartition("-")[2]) for name in names}
 
     def _awaits_reports(self) -> bool:
         """Of a worker that has neither made its last nor gone silent."""
         self._note_missing()
-        silent = {one for one in self._missing if int(one.rpartition("-")[2]) not in self._reported}
-        return len(self._reported) + len(silent) < self._settings.n_workers
+        return len(self._reported | self._missing) < self._settings.n_workers

@@ -23,8 +23,10 @@ import gevent
 import locust.log
 import locust.runners
 
-from squall.actors.locust.locustfile import BadLocustfile, Loaded, load
+from squall.actors.locust.locustfile import BadLocustfile, load
+from squall.actors.locust.master_role import MasterRole
 from squall.actors.locust.settings import LocustSettings
+from squall.actors.locust.worker_role import WorkerRole
 from squall.actors.net.stream import allow_many_files
 
 _ORDER_BYTES = 4_096
@@ -114,28 +116,10 @@ def main(ring_fd: int) -> int:
     _set_up(settings)
     try:
         loaded = load(settings, Path(path))
-    except BadLocustfile as error:
-        orders.say(error=str(error), is_users=True)
-        return 1
-    except Exception as error:
-        logging.exception("cannot load %s", path)
-        orders.say(error=f"{type(error).__name__}: {error}", is_users=False)
-        return 1
-    return _play(settings, loaded, orders, ring_fd, master)
-
-
-def _play(
-    settings: LocustSettings, loaded: Loaded, orders: Orders, ring_fd: int, master: tuple[str, int] | None
-) -> int:
-    from squall.actors.locust.master_role import MasterRole
-    from squall.actors.locust.worker_role import WorkerRole
-
-    try:
         role: MasterRole | WorkerRole
         if settings.is_master:
             role = MasterRole(settings, loaded, orders.say)
         else:
-            assert master is not None
             role = WorkerRole(settings, loaded, orders.say, ring_fd, master)
         hearing = gevent.spawn(_obey, role, orders)
         role.play()
@@ -150,7 +134,7 @@ def _play(
     return 0
 
 
-def _obey(role: Any, orders: Orders) -> None:
+def _obey(role: MasterRole | WorkerRole, orders: Orders) -> None:
     while True:
         for order, *arguments in orders.hear():
             if order == "start":

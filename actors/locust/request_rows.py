@@ -9,6 +9,7 @@ Never Locust's wall clock. Under gevent, in the process of a Locust worker.
 from __future__ import annotations
 
 import time
+from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -111,10 +112,7 @@ class RequestRows:
         )  # fmt: skip
 
     def _phase_of(self, at_ns: int) -> int:
-        for number, end_ns in enumerate(self._ends_ns):
-            if at_ns < end_ns:
-                return number
-        return len(self._ends_ns) - 1
+        return min(bisect_right(self._ends_ns, at_ns), len(self._ends_ns) - 1)
 
     def _target_of(self, url: str) -> int:
         end = url.find("/", _SCHEME_END)

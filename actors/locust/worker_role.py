@@ -6,7 +6,7 @@ import gc
 import logging
 import time
 from collections.abc import Callable
-from functools import partial
+from dataclasses import dataclass
 from typing import Any
 
 import gevent
@@ -16,7 +16,7 @@ from locust.stats import StatsError
 from locust.user.task import TaskSet
 from locust.user.users import User
 
-from squall.actors.counting.usage import GcWatch, cpu_ns, gc_count
+from squall.actors.counting.usage import GcWatch, Usage, cpu_ns, gc_count
 from squall.actors.locust.locustfile import Loaded, fire_init
 from squall.actors.locust.request_rows import RequestRows
 from squall.actors.locust.row_ring import RowWriter
@@ -66,8 +66,7 @@ class WorkerRole:
         self._noted = gevent.event.Event()
         self._over = gevent.event.Event()
         self._has_reported = False
-        self._start_ns: int | None = None
-        self._previous = _Usage.now(UserCounts(), 0, 0)
+        self._previous: _Seen | None = None
         self._runner = runner = environment.create_worker_runner(*master)
         runner.register_message(NOTED, lambda **_: self._noted.set())
         events = environment.events
@@ -75,15 +74,14 @@ class WorkerRole:
         events.test_start._handlers.insert(0, lambda **_: self._rows.begin())
         events.test_stop.add_listener(lambda **_: self._report())
         events.user_error.add_listener(self._note_error)
-        events.report_to_master.add_listener(_with_names)
+        events.report_to_master.add_listener(_sendable)
         fire_init(settings, environment, None)
         say(ready={"user_classes": loaded.user_classes, "shape": loaded.shape})
 
     def start(self, start_ns: int) -> None:
         """The start instant: from then on there is a sample a second."""
-        self._start_ns = start_ns
         self._rows.place_phases(start_ns)
-        self._previous = self._usage()
+        self._previous = self._seen()
         gc.callbacks.append(self._gc_watch)
         gevent.spawn(self._sample, start_ns)
 
@@ -104,15 +102,11 @@ class WorkerRole:
         while self._writer.n_waiting:
             gevent.sleep(_RETRY_S)
             self._writer.retry()
-        if self._start_ns is not None:
-            self._say_sample(0)
-        self._say(ended={"n_requests": self._n_counted, "n_failures": self._rows.n_failures})
+        if self._previous is not None:
+            self._say_sample(self._previous, 0)
+        self._say(ended={"n_requests": self._writer.n_recorded, "n_failures": self._rows.n_failures})
         self._environment.events.quitting.fire(environment=self._environment, reverse=True)
         self._environment.events.quit.fire(exit_code=self._environment.process_exit_code or 0)
-
-    @property
-    def _n_counted(self) -> int:
-        return self._writer.n_recorded
 
     def _report(self) -> None:
         """Locust's users have ended: its last report, and that it is the last. What comes later counts nowhere."""
@@ -137,9 +131,10 @@ class WorkerRole:
     def _note_error(self, **_: Any) -> None:
         self._watch.n_errors += 1
 
-    def _usage(self) -> _Usage:
-        counts = self._watch.counts(time.monotonic_ns())
-        return _Usage.now(counts, self._n_counted, self._rows.n_failures)
+    def _seen(self) -> _Seen:
+        now_ns, n_done, paused_ns = time.monotonic_ns(), self._writer.n_recorded, self._gc_watch.paused_ns
+        process = Usage(now_ns, n_done=n_done, cpu_ns=cpu_ns(), gc_count=gc_count(), gc_pause_ns=paused_ns)
+        return _Seen(process, self._watch.counts(now_ns), self._rows.n_failures)
 
     def _sample(self, start_ns: int) -> None:
         """On each second of the run."""
@@ -150,48 +145,45 @@ class WorkerRole:
                 return
             now_ns = time.monotonic_ns()
             self._writer.retry()
-            self._say_sample(now_ns - due_ns)
+            assert self._previous is not None
+            self._say_sample(self._previous, now_ns - due_ns)
             due_ns += max(1, (now_ns - due_ns) // NS_PER_S + 1) * NS_PER_S
 
-    def _say_sample(self, loop_lag_ns: int) -> None:
-        before, self._previous = self._previous, self._usage()
-        after, gc_pause_ns = self._previous, self._gc_watch.paused_ns
-        self._gc_watch.paused_ns = 0
-        if after.at_ns == before.at_ns:
+    def _say_sample(self, before: _Seen, loop_lag_ns: int) -> None:
+        self._previous = after = self._seen()
+        (a, b), (old, new) = (before.process, after.process), (before.users, after.users)
+        if a.at_ns == b.at_ns:
             return
-        a, b = before.counts, after.counts
         late_max_ns = self._watch.take_late_max()
         self._say(
             sample={
-                "t_ns": after.at_ns,
-                "interval_ns": after.at_ns - before.at_ns,
-                "n_users": b.n_users,
-                "n_thinking": b.n_thinking,
+                "t_ns": b.at_ns,
+                "interval_ns": b.at_ns - a.at_ns,
+                "n_users": new.n_users,
+                "n_thinking": new.n_thinking,
                 **{
-                    name: getattr(b, name) - getattr(a, name)
+                    name: getattr(new, name) - getattr(old, name)
                     for name in (
                         "present_ns", "think_ns", "overslept_ns", "n_wakes", "n_late_wakes", "n_errors", "n_died",
                         "n_cut",
                     )
                 },
                 "late_max_ns": late_max_ns,
-                "n_requests": after.n_requests - before.n_requests,
+                "n_requests": b.n_done - a.n_done,
                 "n_failures": after.n_failures - before.n_failures,
             },
             process={
                 "loop_lag_ns": loop_lag_ns,
                 "lag_max_ns": late_max_ns,
-                "cpu_ns": after.cpu_ns - before.cpu_ns,
-                "gc_count": after.gc_count - before.gc_count,
-                "gc_pause_ns": gc_pause_ns,
+                **{name: getattr(b, name) - getattr(a, name) for name in ("cpu_ns", "gc_count", "gc_pause_ns")},
             },
-            n_started=b.n_started,
-            n_died=b.n_died,
+            n_started=new.n_started,
+            n_died=new.n_died,
             first_death=self._watch.first_death,
         )  # fmt: skip
 
 
-def _with_names(client_id: str, data: dict[str, Any]) -> None:
+def _sendable(client_id: str, data: dict[str, Any]) -> None:
     """What user code gave is made what Locust can send and sort: names and methods text, as in the rows, and numpy's
     numbers Python's. A report with others stays where it is."""
     del client_id
@@ -209,18 +201,13 @@ def _plain(value: Any) -> Any:
     return value.item() if hasattr(value, "item") else value
 
 
-class _Usage:
-    """Cumulative counts at an instant."""
+@dataclass(frozen=True)
+class _Seen:
+    """Cumulative counts at an instant; of `process` those that Locust has."""
 
-    def __init__(
-        self, at_ns: int, counts: UserCounts, n_requests: int, n_failures: int, used_ns: int, n_gc: int
-    ) -> None:
-        self.at_ns, self.counts, self.n_requests = at_ns, counts, n_requests
-        self.n_failures, self.cpu_ns, self.gc_count = n_failures, used_ns, n_gc
-
-    @classmethod
-    def now(cls, counts: UserCounts, n_requests: int, n_failures: int) -> _Usage:
-        return cls(time.monotonic_ns(), counts, n_requests, n_failures, cpu_ns(), gc_count())
+    process: Usage
+    users: UserCounts
+    n_failures: int
 
 
 def _account_for(watch: UserWatch) -> None:
@@ -240,6 +227,4 @@ def _account_for(watch: UserWatch) -> None:
 
     User.run = watched_run
     TaskSet.execute_next_task = watched_task
-    sleep: Callable[..., Any] = watch.sleeping(gevent.sleep)
-    gevent.sleep = sleep
-    time.sleep = partial(sleep)
+    gevent.sleep = time.sleep = watch.sleeping(gevent.sleep)

@@ -22,7 +22,7 @@ from squall.actors.messages.grpc_wire import (
 )
 from squall.actors.messages.template import one_line
 from squall.actors.triton_user.caller_inputs import Arrays
-from squall.actors.triton_user.shared import Asking, Shared, process_of
+from squall.actors.triton_user.shared import Asking, Shared, seated
 from squall.actors.triton_user.triton import NO_REPLY, Exchange, Triton
 from squall.models.payload import RequestOptions
 from squall.models.spec import ModelSpec
@@ -68,10 +68,7 @@ class TritonGrpcUser(User):
     triton: GrpcTriton
 
     def __init__(self, environment: Any) -> None:
-        process = process_of(environment)
-        target = process.seat()
-        if self.host is None:
-            self.host = process.url_of(target)
+        process, target = seated(self, environment)
         super().__init__(environment)
         if self.host is None:
             raise StopTest("You must specify the host: the URL of the server's HTTP port, or --host.")

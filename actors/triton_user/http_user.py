@@ -20,7 +20,7 @@ from squall.actors.messages.http_wire import HttpTemplate, http_template, read_o
 from squall.actors.net.stream import CLOSED, LARGEST_JOINED_BYTES, words
 from squall.actors.net.triton_control import authority
 from squall.actors.triton_user.caller_inputs import Arrays
-from squall.actors.triton_user.shared import Asking, Shared, process_of
+from squall.actors.triton_user.shared import Asking, Shared, seated
 from squall.actors.triton_user.triton import NO_REPLY, Exchange, Triton
 from squall.models.payload import RequestOptions, encode_body
 from squall.models.spec import ModelSpec
@@ -54,10 +54,7 @@ class TritonUser(FastHttpUser):
     triton: HttpTriton
 
     def __init__(self, environment: Any) -> None:
-        process = process_of(environment)
-        target = process.seat()
-        if self.host is None:
-            self.host = process.url_of(target)
+        process, target = seated(self, environment)
         super().__init__(environment)
         if self.proxy_host is not None:
             raise StopTest("TritonUser calls its server itself, without proxy_host")

@@ -105,6 +105,15 @@ def process_of(environment: Any) -> Process:
     return _PROCESSES[environment]
 
 
+def seated(user: Any, environment: Any) -> tuple[Process, int]:
+    """What a user that is being made shares with others, and its target: whose host is its own, where it has none."""
+    process = process_of(environment)
+    target = process.seat()
+    if user.host is None:
+        user.host = process.url_of(target)
+    return process, target
+
+
 def grpc_authority(url: str, port: int) -> str:
     """host:port of a server's gRPC port beside its URL; an IPv6 address in brackets. Empty for what is no URL."""
     try:
