@@ -1,0 +1,1 @@
+"""Published experiments beside ours: figures of our runs, where they agree, the page and the document."""
