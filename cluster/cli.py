@@ -21,6 +21,7 @@ from squall.cluster.commands.nodes.bundle import bundle
 from squall.cluster.commands.nodes.deploy import deploy
 from squall.cluster.commands.perf.perf import UNREAD, perf
 from squall.cluster.commands.report import report
+from squall.cluster.commands.reproduce.command import reproduce
 from squall.cluster.commands.resume import resume
 from squall.cluster.commands.run import run
 from squall.cluster.commands.selftest import selftest
@@ -36,7 +37,8 @@ app = typer.Typer(
     no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None,
 )  # fmt: skip
 for command in (
-    demo, init, run, check, sweep, capacity, compare, doctor, inject, analyze, resume, report, selftest, bundle, deploy,
+    demo, init, run, check, sweep, capacity, compare, reproduce, doctor, inject, analyze, resume, report, selftest,
+    bundle, deploy,
 ):  # fmt: skip
     app.command()(command)
 app.command(context_settings=UNREAD)(perf)

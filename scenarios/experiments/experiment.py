@@ -98,15 +98,29 @@ def load_experiment(path: Path) -> Experiment:
     mapping = read_mapping(path, "experiment")
     stated = section_from_mapping(ExperimentFile, mapping, str(path))
     base = _base(path, stated.scenario)
-    plain = scenario_from_mapping(base, _origin(path, stated.scenario))
     try:
         _refuse_strange_keys(stated)
         found = combinations(stated.matrix, stated.include, stated.exclude)
     except ValueError as error:
         raise ScenarioError(f"{path}: {error}") from error
-    seed = plain.seed if stated.seed is None else stated.seed
     short = _short_names(found)
-    cells = tuple(_cell(path, base, factors, short, seed) for factors in found)
+    labels = [
+        ", ".join(f"{short[key]}={value_text(value)}" for key, value in factors.items()) for factors in found
+    ]
+    return experiment_of(path, stated, base, dict(zip(labels, found, strict=True)))
+
+
+def experiment_of(
+    path: Path, stated: ExperimentFile, base: dict[str, Any], combinations: Mapping[str, Combination]
+) -> Experiment:
+    """The experiment of these combinations, by the labels of their cells, whatever `stated` says of a matrix.
+
+    `base`: the scenario's mapping, its paths absolute; those of a combination are taken from the folder of `path`.
+    Raises ScenarioError, one line.
+    """
+    plain = scenario_from_mapping(base, _origin(path, stated.scenario))
+    seed = plain.seed if stated.seed is None else stated.seed
+    cells = tuple(_cell(path, base, factors, label, seed) for label, factors in combinations.items())
     _refuse_twins(path, cells)
     _refuse_restart(path, stated, cells)
     return Experiment(stated.name or plain.name, cells, seed, stated, _reference(path, stated, cells))
@@ -141,10 +155,7 @@ def _refuse_strange_keys(stated: ExperimentFile) -> None:
                 raise ValueError(f"exclude[{place}]: {key} is no key of matrix, {hint}")
 
 
-def _cell(
-    path: Path, base: dict[str, Any], factors: Combination, short: Mapping[str, str], seed: int
-) -> Cell:
-    label = ", ".join(f"{short[key]}={value_text(value)}" for key, value in factors.items())
+def _cell(path: Path, base: dict[str, Any], factors: Combination, label: str, seed: int) -> Cell:
     mapping = copy.deepcopy(base)
     try:
         for key, value in factors.items():
@@ -153,7 +164,7 @@ def _cell(
         raise ScenarioError(f"{path}: {error}") from error
     mapping["seed"] = seed
     resolve_paths(mapping, path.parent)
-    origin = f"{path}: cell {pairs_text(factors)}"
+    origin = f"{path}: cell {pairs_text(factors) or label}"
     scenario = scenario_from_mapping(mapping, origin)
     scenario = scenario_from_mapping(without_early_end(scenario.to_mapping()), origin)
     _refuse_cold(path, label, scenario)

@@ -25,6 +25,7 @@ FIGURES = {
     "p99_ns": FigureKind("p99", "ns", True),
     "users_count": FigureKind("users", "count"),
     "outside_ratio": FigureKind("of a user's cycle outside any request", "ratio", True),
+    "bound_by": FigureKind("bound by", "text"),
     "sm_util_ratio": FigureKind("SM utilisation", "ratio"),
     "gpu_util_ratio": FigureKind("nvidia-smi's utilisation", "ratio"),
     "gpu_active_ratio": FigureKind("temporal GPU activity", "ratio"),

@@ -52,6 +52,7 @@ class RowConfig(Section):
     name: Text
     set: Settings = Field(default_factory=dict)
     published: Figures = Field(default_factory=dict)
+    small: Settings = Field(default_factory=dict)  # in the rehearsal beside what all rows change there
 
 
 class PartConfig(Section):

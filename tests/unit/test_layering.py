@@ -123,7 +123,7 @@ ONLY_IN: dict[str, tuple[str, ...]] = {
     "pandas": ("squall.analysis.run",),
     "polars": ("squall.analysis.run",),
     "PIL": ("squall.models.pictures",),
-    "locust": ("squall.actors.locust", "squall.actors.triton_user"),
+    "locust": ("squall.actors.locust", "squall.actors.triton_user", "squall.scenarios.published.e1_users"),
     "gevent": ("squall.actors.locust", "squall.actors.triton_user"),
     "geventhttpclient": ("squall.actors.triton_user",),
     "grpc": ("squall.actors.triton_user",),
@@ -144,6 +144,7 @@ _UNDER_GEVENT = (
     "squall.actors.locust.worker_role",
     "squall.actors.triton_user.grpc_user",
     "squall.actors.triton_user.http_user",
+    "squall.scenarios.published.e1_users",  # a locustfile that squall brings along: data, as models/backend is
 )
 """Modules of a process of Locust's, and bases of locustfiles' classes: nothing outside of it imports them."""
 HEAVY_ALLOWED = {

@@ -13,7 +13,7 @@ from squall.analysis.experiments.result import Sweep
 from squall.analysis.experiments.rows import DONE, FAILED, INVALID, Figures, RunRow
 from squall.cluster.commands.decisions.sweeps.cooldown import Cooldown
 from squall.cluster.commands.decisions.sweeps.identity import described, refuse_changed
-from squall.cluster.commands.decisions.sweeps.journal import PLANNED, RUNNING, Journal, Plan
+from squall.cluster.commands.decisions.sweeps.journal import FILE, PLANNED, RUNNING, Journal, Plan
 from squall.cluster.commands.decisions.sweeps.plans import (
     cells_to_run,
     choosing_plans,
@@ -47,13 +47,26 @@ class Surroundings:
 @dataclass(frozen=True)
 class Asked:
     """What the command was asked: where new runs go, the folder of a sweep that is taken up again, whether runs that
-    are finished are run again, and `command`, which takes this one up."""
+    are finished are run again, the file, and the words that take it up, without the folder. `at`: the folder of the
+    sweep itself, new or begun, in place of the first two."""
 
     out: Path
     resume: Path | None
     ray_address: str | None
     is_forced: bool
     path: Path
+    command: str = "squall sweep"
+    at: Path | None = None
+
+    @property
+    def begun(self) -> Path | None:
+        """The folder of the sweep that is taken up again; None where it is new."""
+        is_begun = self.at is not None and (self.at / FILE).exists()
+        return self.at if is_begun else self.resume
+
+    def going_on(self, folder: Path) -> str:
+        """The command that takes up the sweep in `folder`."""
+        return self.command if self.at is not None else f"{self.command} {self.path} --resume {folder}"
 
 
 def run_sweep(
@@ -66,13 +79,14 @@ def run_sweep(
     cannot be run is a ScenarioError before the first run.
     """
     around = around or Surroundings()
-    if asked.resume is None:
+    begun = asked.begun
+    if begun is None:
         with interrupts.allowed():
             refuse_unrunnable(experiment.cells, asked.path)
     journal = _journal(experiment, asked)
     with journal, interrupts.finishing():
         sweeper = _Sweeper(experiment, asked, interrupts, around, journal)
-        if asked.resume is not None:
+        if begun is not None:
             with interrupts.allowed():
                 sweeper.refuse_unrunnable()
         with sweeper.telling():
@@ -82,11 +96,13 @@ def run_sweep(
 
 
 def _journal(experiment: Experiment, asked: Asked) -> Journal:
-    if asked.resume is None:
-        return Journal.begin(folder_of_runs(asked.out, experiment.name, "sweep"), described(experiment))
-    journal = Journal.resume(asked.resume)
+    begun = asked.begun
+    if begun is None:
+        folder = asked.at or folder_of_runs(asked.out, experiment.name, "sweep")
+        return Journal.begin(folder, described(experiment))
+    journal = Journal.resume(begun)
     try:
-        refuse_changed(experiment, journal.state.experiment, asked.resume, asked.path)
+        refuse_changed(experiment, journal.state.experiment, begun, asked.path)
     except ScenarioError:
         journal.__exit__()
         raise
@@ -151,22 +167,21 @@ class _Sweeper:
     @contextlib.contextmanager
     def telling(self) -> Iterator[None]:
         """Writes the files however it ends, and says how the sweep goes on where it broke off."""
-        folder, path = self._journal.folder, self._asked.path
+        folder = self._journal.folder
         try:
             yield
         except (SquallError, KeyboardInterrupt):
             self._write()
-            self._screen.step(
-                f"what was run: {folder}; squall sweep {path} --resume {folder} goes on with it"
-            )
+            self._screen.step(f"what was run: {folder}; {self._asked.going_on(folder)} goes on with it")
             raise
         self._write()
 
     def _write(self) -> None:
         if self._journal.state.rows or self._journal.state.replaced:
-            write_results(
-                self._journal.folder, self._experiment, self.found(), f"squall sweep {self._asked.path}"
-            )
+            command = self._asked.command
+            if self._asked.at is None:
+                command = f"{command} {self._asked.path}"
+            write_results(self._journal.folder, self._experiment, self.found(), command)
 
     def _go_through(self, plans: Sequence[Plan]) -> None:
         state = self._journal.state

@@ -1,0 +1,115 @@
+"""The folder of a published experiment that is run again: what it is of, and the runs that it holds so far."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from squall.analysis.experiments.rows import RunRow
+from squall.analysis.published.figures import figures_of_run
+from squall.analysis.published.result import RunFigures
+from squall.analysis.storage.part import error_reason
+from squall.cluster.commands.decisions.sweeps.journal import FILE as JOURNAL
+from squall.cluster.commands.decisions.sweeps.journal import read_state
+from squall.cluster.measured import folder_of_runs, write_text
+from squall.scenarios.errors import AnalysisError, ScenarioError, StoreError
+from squall.scenarios.published.experiment import PublishedExperiment
+
+FILE = "reproduction-of.json"
+NO_PROFILER = "no profiler"
+
+
+@dataclass(frozen=True)
+class Folder:
+    """A folder that was begun, on `date` (UTC, `2026-11-26`)."""
+
+    path: Path
+    date: str
+
+
+def begin(experiment: PublishedExperiment, out: Path) -> Folder:
+    """A new one in `out`. Raises ScenarioError, StoreError."""
+    path = folder_of_runs(out, experiment.file.name, "small" if experiment.is_small else "reproduced")
+    date = f"{datetime.now(UTC):%Y-%m-%d}"
+    said = {
+        "name": experiment.file.name,
+        "digest": experiment.digest(),
+        "is_small": experiment.is_small,
+        "date": date,
+    }
+    write_text(path / FILE, json.dumps(said, indent=2) + "\n")
+    return Folder(path, date)
+
+
+def take_up(experiment: PublishedExperiment, path: Path) -> Folder:
+    """One that was begun. Raises ScenarioError where there is none, or of another experiment."""
+    try:
+        said = json.loads((path / FILE).read_text())
+        name, digest, is_small = said["name"], said["digest"], said["is_small"]
+        date = str(said["date"])
+    except OSError as error:
+        raise ScenarioError(
+            f"{path}: holds no reproduced experiment: {FILE}: {error_reason(error)}"
+        ) from error
+    except (ValueError, KeyError, TypeError) as error:
+        raise ScenarioError(f"{path / FILE}: is damaged; begin anew without --resume") from error
+    if name != experiment.file.name:
+        raise ScenarioError(f"{path}: holds {name}, and {experiment.file.name} was asked for")
+    if is_small != experiment.is_small:
+        was, mend = ("a rehearsal", "add --small") if is_small else ("no rehearsal", "leave out --small")
+        raise ScenarioError(f"{path}: holds {was}: {mend}")
+    if digest != experiment.digest():
+        raise ScenarioError(
+            f"{path}: was begun with another {experiment.path.name}, or another squall's: begin anew without --resume"
+        )
+    return Folder(path, date)
+
+
+def hosts(experiment: PublishedExperiment, folder: Folder) -> list[str]:
+    """Where its runs ran, each host once, in words."""
+    return list(dict.fromkeys(row.host for _, row in _rows(experiment, folder)))
+
+
+def runs_so_far(experiment: PublishedExperiment, folder: Folder) -> list[RunFigures]:
+    """The runs of all parts that stand: the last attempt of each, in the order of the parts and plans."""
+    return [_figures(folder.path / part, part, row) for part, row in _rows(experiment, folder)]
+
+
+def _rows(experiment: PublishedExperiment, folder: Folder) -> Iterator[tuple[str, RunRow]]:
+    for part in experiment.parts:
+        if (folder.path / part / JOURNAL).exists():
+            for row in read_state(folder.path / part).all_rows():
+                if not row.is_replaced:
+                    yield part, row
+
+
+def _figures(folder: Path, part: str, row: RunRow) -> RunFigures:
+    run_dir = folder / row.run if row.run else None
+    figures: dict[str, float | str] = {}
+    reason, under = row.reason, ""
+    if run_dir is not None and (run_dir / "summary.json").exists():
+        try:
+            figures = figures_of_run(run_dir)
+            under = _under(run_dir)
+        except (AnalysisError, StoreError) as error:
+            reason = reason or str(error)
+    return RunFigures(
+        part=part,
+        row=row.label,
+        seed=row.seed,
+        attempt=row.attempt,
+        status=row.status or "FAILED",
+        reason=reason,
+        under=under,
+        run=row.run,
+        figures=figures,
+    )
+
+
+def _under(run_dir: Path) -> str:
+    """The profiler that latencies were measured under."""
+    found = json.loads((run_dir / "summary.json").read_text()).get("latency_under")
+    return str(found["profiler"]) if found else NO_PROFILER

@@ -1,0 +1,58 @@
+"""The probe of a published experiment: run directories until one is VALID, and what they say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from squall.analysis.experiments.rows import MOST_ATTEMPTS
+from squall.analysis.published.probe_figures import probe_figures
+from squall.analysis.published.result import RunFigures
+from squall.analysis.storage.store import RunStore
+from squall.cluster.commands.reproduce.probe_run import probe_run
+from squall.cluster.interrupts import Interrupts
+from squall.scenarios.errors import SquallError, StoreError
+from squall.scenarios.published.experiment import PublishedExperiment
+
+PART = "probe"
+SEED = 1
+
+
+def run_probe_part(experiment: PublishedExperiment, folder: Path, interrupts: Interrupts) -> None:
+    """Runs it where no VALID run of it is there; one that is not VALID once more. Raises what `probe_run` raises."""
+    assert experiment.probe is not None
+    (folder / PART).mkdir(exist_ok=True)
+    for _ in range(MOST_ATTEMPTS):
+        if any(status == "VALID" for _, status, _ in _sealed(folder)):
+            return
+        interrupts.end_if_asked()
+        probe_run(experiment.probe, folder / PART, experiment.file.name, SEED, interrupts)
+
+
+def probe_figures_so_far(folder: Path) -> list[RunFigures]:
+    """Rows of the last run of it; none before the first."""
+    found = _sealed(folder)
+    if not found:
+        return []
+    run_dir, status, reason = found[-1]
+    try:
+        rows = probe_figures(run_dir)
+    except SquallError as error:
+        return [RunFigures(PART, "", SEED, len(found), status, reason or str(error), "", run_dir.name, {})]
+    return [
+        RunFigures(PART, row, SEED, len(found), status, reason, "torch.profiler", run_dir.name, figures)
+        for row, figures in rows.items()
+    ]
+
+
+def _sealed(folder: Path) -> list[tuple[Path, str, str]]:
+    """Run directories in the order of their making, with status and first reason; those not sealed are left out."""
+    found = []
+    for path in sorted((folder / PART).glob("*/manifest.json"), key=lambda one: one.stat().st_mtime_ns):
+        try:
+            manifest = RunStore.open(path.parent).manifest
+        except StoreError:
+            continue
+        verdict = manifest.verdict
+        if verdict is not None:
+            found.append((path.parent, verdict.status, next(iter(verdict.reasons), "")))
+    return found

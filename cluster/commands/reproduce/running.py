@@ -1,0 +1,118 @@
+"""A published experiment from its first part to its page: each part a sweep of its own, or the probe."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from squall.analysis.published.page import reproduction_page
+from squall.analysis.published.result import Reproduction, RunFigures, evaluate
+from squall.cluster.commands.decisions.sweeps.rehearsal import rehearse
+from squall.cluster.commands.decisions.sweeps.runnable import refuse_unrunnable
+from squall.cluster.commands.decisions.sweeps.site import Site, this_site
+from squall.cluster.commands.decisions.sweeps.sweeper import Asked, run_sweep
+from squall.cluster.commands.reproduce.folder import Folder, begin, hosts, runs_so_far, take_up
+from squall.cluster.commands.reproduce.probe_part import probe_figures_so_far, run_probe_part
+from squall.cluster.interrupts import Interrupts
+from squall.cluster.measured import write_text
+from squall.cluster.progress import Screen
+from squall.scenarios.errors import SquallError
+from squall.scenarios.published.experiment import PublishedExperiment
+
+JSON_FILE, PAGE_FILE = "reproduction.json", "reproduction.html"
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What the command was asked: where a new folder goes, the folder that is taken up again, the Ray cluster that is
+    joined, and the command as it was typed, without `--resume`."""
+
+    out: Path
+    resume: Path | None
+    ray_address: str | None
+    command: str
+
+    def going_on(self, folder: Path) -> str:
+        """The command that takes up the experiment in `folder`."""
+        return f"{self.command} --resume {folder}"
+
+
+def reproduce_experiment(
+    experiment: PublishedExperiment, wanted: Wanted, interrupts: Interrupts
+) -> tuple[Path, Reproduction]:
+    """Runs what is not finished; the folder and what was found. However it ends, the page of what was run is written.
+
+    Raises ScenarioError before the first run for what cannot be run, and what `run_sweep` and `run_probe_part` raise.
+    """
+    screen = Screen()
+    if wanted.resume is None:
+        with interrupts.allowed():
+            for part in experiment.parts.values():
+                refuse_unrunnable(part.cells, experiment.path)
+        folder = begin(experiment, wanted.out)
+    else:
+        folder = take_up(experiment, wanted.resume)
+    try:
+        for name, part in experiment.parts.items():
+            screen.step(f"{experiment.file.name}, {name}: {experiment.file.parts[name].about}", "bold")
+            asked = Asked(
+                out=folder.path,
+                resume=None,
+                ray_address=wanted.ray_address,
+                is_forced=False,
+                path=experiment.path,
+                command=wanted.going_on(folder.path),
+                at=folder.path / name,
+            )
+            _make(folder.path / name)
+            run_sweep(part, asked, interrupts)
+            write_found(experiment, folder, wanted)
+            interrupts.end_if_asked()
+        if experiment.file.probe is not None:
+            run_probe_part(experiment, folder.path, interrupts)
+    except (SquallError, KeyboardInterrupt):
+        write_found(experiment, folder, wanted)
+        screen.step(f"what was run: {folder.path}; {wanted.going_on(folder.path)} goes on with it")
+        raise
+    return folder.path, write_found(experiment, folder, wanted)
+
+
+def write_found(experiment: PublishedExperiment, folder: Folder, wanted: Wanted) -> Reproduction:
+    """What the runs so far say, as `reproduction.json` and `reproduction.html`. Raises StoreError."""
+    found = evaluate(
+        experiment.file,
+        _runs(experiment, folder),
+        "; then ".join(hosts(experiment, folder)) or this_site(wanted.ray_address).text,
+        folder.date,
+        wanted.command,
+        experiment.is_small,
+    )
+    write_text(folder.path / JSON_FILE, json.dumps(found.to_json(), indent=1, allow_nan=False) + "\n")
+    write_text(folder.path / PAGE_FILE, reproduction_page(found))
+    return found
+
+
+def plan_lines(experiment: PublishedExperiment, site: Site) -> list[str]:
+    """What would be run, part by part, for a screen."""
+    lines = [experiment.file.title]
+    seconds = 0.0
+    for name, part in experiment.parts.items():
+        found = rehearse(part, None, experiment.path, site, False)
+        seconds += found.seconds_left
+        lines += [f"{name}: {experiment.file.parts[name].about}", *found.lines()]
+    if experiment.parts:
+        lines.append(f"in all {seconds / 60:.0f} minutes")
+    else:
+        lines.append("one probe of the GPU, without a server")
+    return lines
+
+
+def _runs(experiment: PublishedExperiment, folder: Folder) -> list[RunFigures]:
+    if experiment.file.probe is not None:
+        return probe_figures_so_far(folder.path)
+    return runs_so_far(experiment, folder)
+
+
+def _make(path: Path) -> None:
+    path.mkdir(exist_ok=True)
