@@ -11,7 +11,7 @@ from squall.analysis.published.result import Reproduction, RunFigures, evaluate
 from squall.cluster.commands.decisions.sweeps.rehearsal import rehearse
 from squall.cluster.commands.decisions.sweeps.runnable import refuse_unrunnable
 from squall.cluster.commands.decisions.sweeps.site import Site, this_site
-from squall.cluster.commands.decisions.sweeps.sweeper import Asked, run_sweep
+from squall.cluster.commands.decisions.sweeps.sweeper import Asked, Surroundings, run_sweep
 from squall.cluster.commands.reproduce.folder import Folder, begin, hosts, runs_so_far, take_up
 from squall.cluster.commands.reproduce.probe_part import probe_figures_so_far, run_probe_part
 from squall.cluster.interrupts import Interrupts
@@ -39,7 +39,10 @@ class Wanted:
 
 
 def reproduce_experiment(
-    experiment: PublishedExperiment, wanted: Wanted, interrupts: Interrupts
+    experiment: PublishedExperiment,
+    wanted: Wanted,
+    interrupts: Interrupts,
+    around: Surroundings | None = None,
 ) -> tuple[Path, Reproduction]:
     """Runs what is not finished; the folder and what was found. However it ends, the page of what was run is written.
 
@@ -65,8 +68,8 @@ def reproduce_experiment(
                 command=wanted.going_on(folder.path),
                 at=folder.path / name,
             )
-            _make(folder.path / name)
-            run_sweep(part, asked, interrupts)
+            (folder.path / name).mkdir(exist_ok=True)
+            run_sweep(part, asked, interrupts, around)
             write_found(experiment, folder, wanted)
             interrupts.end_if_asked()
         if experiment.file.probe is not None:
@@ -112,7 +115,3 @@ def _runs(experiment: PublishedExperiment, folder: Folder) -> list[RunFigures]:
     if experiment.file.probe is not None:
         return probe_figures_so_far(folder.path)
     return runs_so_far(experiment, folder)
-
-
-def _make(path: Path) -> None:
-    path.mkdir(exist_ok=True)

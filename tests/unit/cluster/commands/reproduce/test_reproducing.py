@@ -1,0 +1,101 @@
+"""How the parts of a published experiment follow one another, and how it is taken up again: runs are fakes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from squall.cluster.commands.reproduce.folder import FILE
+from squall.cluster.commands.reproduce.running import JSON_FILE, PAGE_FILE, Wanted, reproduce_experiment
+from squall.cluster.interrupts import Interrupts
+from squall.scenarios.errors import ClusterError, ScenarioError, StoreError
+from squall.scenarios.published.experiment import PublishedExperiment, load_published
+from tests.sweep_runs import FakeRuns
+from tests.unit.scenarios.published.test_published_experiments import PARTS, write
+
+TWO_PARTS = {
+    "latency": PARTS["latency"],
+    "depth": {"about": "d", "gives": ["sm_util_ratio"], "set": {"phases.burst.duration": "1s"}},
+}
+
+
+@pytest.fixture
+def experiment(tmp_path: Path) -> PublishedExperiment:
+    return load_published(write(tmp_path, parts=TWO_PARTS))
+
+
+def reproduce(experiment: PublishedExperiment, out: Path, runs: FakeRuns, resume: Path | None = None) -> Path:
+    wanted = Wanted(out, resume, None, "squall reproduce own.yaml")
+    return reproduce_experiment(experiment, wanted, Interrupts(), runs.around())[0]
+
+
+def only(out: Path) -> Path:
+    (folder,) = (path for path in out.iterdir() if path.is_dir())
+    return folder
+
+
+def test_every_row_is_run_in_every_part_with_its_seeds_and_once(
+    experiment: PublishedExperiment, tmp_path: Path
+) -> None:
+    runs = FakeRuns()
+    folder = reproduce(experiment, tmp_path / "out", runs)
+    assert len(runs.digests) == 2 * 3 + 2 * 1
+    found = json.loads((folder / JSON_FILE).read_text())
+    told = [(run["part"], run["row"], run["seed"], run["status"]) for run in found["runs"]]
+    assert sorted(told) == [
+        ("depth", "eight", 1, "VALID"),
+        ("depth", "one", 1, "VALID"),
+        *(("latency", row, seed, "VALID") for row in ("eight", "one") for seed in (1, 2, 3)),
+    ]
+    assert (folder / PAGE_FILE).read_text().startswith("<!DOCTYPE html>")
+    again = FakeRuns()
+    assert reproduce(experiment, tmp_path / "out", again, folder) == folder
+    assert again.digests == []
+
+
+def test_a_full_disk_in_the_second_part_leaves_the_page_of_the_first_and_the_rest_is_run_later(
+    experiment: PublishedExperiment, tmp_path: Path
+) -> None:
+    with pytest.raises(StoreError, match="no space"):
+        reproduce(experiment, tmp_path / "out", FakeRuns(statuses={7: StoreError("no space")}))
+    folder = only(tmp_path / "out")
+    assert len(json.loads((folder / JSON_FILE).read_text())["runs"]) == 7
+    rest = FakeRuns()
+    reproduce(experiment, tmp_path / "out", rest, folder)
+    assert len(rest.digests) == 1
+    assert len(json.loads((folder / JSON_FILE).read_text())["runs"]) == 8
+
+
+def test_a_run_that_fails_is_told_with_its_reason_and_run_again_later(
+    experiment: PublishedExperiment, tmp_path: Path
+) -> None:
+    folder = reproduce(experiment, tmp_path / "out", FakeRuns(statuses={0: ClusterError("no such GPU")}))
+    runs = json.loads((folder / JSON_FILE).read_text())["runs"]
+    assert [run["reason"] for run in runs if run["status"] == "FAILED"] == ["no such GPU"]
+    rest = FakeRuns()
+    reproduce(experiment, tmp_path / "out", rest, folder)
+    assert len(rest.digests) == 1
+    assert {run["status"] for run in json.loads((folder / JSON_FILE).read_text())["runs"]} == {"VALID"}
+
+
+def test_a_folder_of_another_experiment_is_refused_in_one_line(
+    experiment: PublishedExperiment, tmp_path: Path
+) -> None:
+    folder = reproduce(experiment, tmp_path / "out", FakeRuns())
+    other = load_published(write(tmp_path, parts=PARTS))
+    small = load_published(write(tmp_path, parts=TWO_PARTS), is_small=True)
+    named = load_published(write(tmp_path, parts=TWO_PARTS, name="other"))
+    for asked, expected in (
+        (other, "was begun with another own.yaml"),
+        (small, "holds no rehearsal: leave out --small"),
+        (named, "holds own, and other was asked for"),
+    ):
+        with pytest.raises(ScenarioError, match=expected):
+            reproduce(asked, tmp_path / "out", FakeRuns(), folder)
+    (folder / FILE).write_text("{")
+    with pytest.raises(ScenarioError, match="is damaged"):
+        reproduce(experiment, tmp_path / "out", FakeRuns(), folder)
+    with pytest.raises(ScenarioError, match="holds no reproduced experiment"):
+        reproduce(experiment, tmp_path / "out", FakeRuns(), tmp_path)
