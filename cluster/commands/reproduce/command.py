@@ -28,6 +28,10 @@ def reproduce(
         bool,
         typer.Option("--small", help="A rehearsal on the CPU, in small sizes: its figures mean nothing."),
     ] = False,
+    part: Annotated[
+        list[str] | None,
+        typer.Option("--part", help="Run this part alone; --resume runs others later. Repeatable."),
+    ] = None,
     is_dry: Annotated[
         bool, typer.Option("--dry-run", help="Say the runs, their order, the minutes.")
     ] = False,
@@ -53,7 +57,9 @@ def reproduce(
         return
     command = " ".join(["squall reproduce", experiment, *(["--small"] if is_small else [])])
     with interruptible() as interrupts:
-        folder, found = reproduce_experiment(loaded, Wanted(out, resume, ray, command), interrupts)
+        folder, found = reproduce_experiment(
+            loaded, Wanted(out, resume, ray, command, tuple(part or ())), interrupts
+        )
     print_result(found.to_json(), lambda _: "\n".join([*found.lines(), str(folder)]), as_json)
     if not found.is_measured:
         raise typer.Exit(EXIT_INVALID)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from squall.cluster.commands.reproduce.probe_part import probe_figures_so_far, r
 from squall.cluster.interrupts import Interrupts
 from squall.cluster.measured import write_text
 from squall.cluster.progress import Screen
-from squall.scenarios.errors import SquallError
+from squall.scenarios.errors import ScenarioError, SquallError
 from squall.scenarios.published.experiment import PublishedExperiment
 
 JSON_FILE, PAGE_FILE = "reproduction.json", "reproduction.html"
@@ -26,12 +27,13 @@ JSON_FILE, PAGE_FILE = "reproduction.json", "reproduction.html"
 @dataclass(frozen=True)
 class Wanted:
     """What the command was asked: where a new folder goes, the folder that is taken up again, the Ray cluster that is
-    joined, and the command as it was typed, without `--resume`."""
+    joined, the command as it was typed, without `--resume`, and the parts that are run, none: all."""
 
     out: Path
     resume: Path | None
     ray_address: str | None
     command: str
+    parts: tuple[str, ...] = ()
 
     def going_on(self, folder: Path) -> str:
         """The command that takes up the experiment in `folder`."""
@@ -49,6 +51,7 @@ def reproduce_experiment(
     Raises ScenarioError before the first run for what cannot be run, and what `run_sweep` and `run_probe_part` raise.
     """
     screen = Screen()
+    _refuse_strange_parts(experiment, wanted.parts)
     if wanted.resume is None:
         with interrupts.allowed():
             for part in experiment.parts.values():
@@ -58,6 +61,8 @@ def reproduce_experiment(
         folder = take_up(experiment, wanted.resume)
     try:
         for name, part in experiment.parts.items():
+            if wanted.parts and name not in wanted.parts:
+                continue
             screen.step(f"{experiment.file.name}, {name}: {experiment.file.parts[name].about}", "bold")
             asked = Asked(
                 out=folder.path,
@@ -79,6 +84,13 @@ def reproduce_experiment(
         screen.step(f"what was run: {folder.path}; {wanted.going_on(folder.path)} goes on with it")
         raise
     return folder.path, write_found(experiment, folder, wanted)
+
+
+def _refuse_strange_parts(experiment: PublishedExperiment, parts: Sequence[str]) -> None:
+    for name in parts:
+        if name not in experiment.parts:
+            there = f"there are {', '.join(experiment.parts)}" if experiment.parts else "it is a probe"
+            raise ScenarioError(f"--part {name}: {experiment.file.name} has no such part, {there}")
 
 
 def write_found(experiment: PublishedExperiment, folder: Folder, wanted: Wanted) -> Reproduction:

@@ -26,8 +26,10 @@ def experiment(tmp_path: Path) -> PublishedExperiment:
     return load_published(write(tmp_path, parts=TWO_PARTS))
 
 
-def reproduce(experiment: PublishedExperiment, out: Path, runs: FakeRuns, resume: Path | None = None) -> Path:
-    wanted = Wanted(out, resume, None, "squall reproduce own.yaml")
+def reproduce(
+    experiment: PublishedExperiment, out: Path, runs: FakeRuns, resume: Path | None = None, *parts: str
+) -> Path:
+    wanted = Wanted(out, resume, None, "squall reproduce own.yaml", parts)
     return reproduce_experiment(experiment, wanted, Interrupts(), runs.around())[0]
 
 
@@ -99,3 +101,15 @@ def test_a_folder_of_another_experiment_is_refused_in_one_line(
         reproduce(experiment, tmp_path / "out", FakeRuns(), folder)
     with pytest.raises(ScenarioError, match="holds no reproduced experiment"):
         reproduce(experiment, tmp_path / "out", FakeRuns(), tmp_path)
+
+
+def test_one_part_is_run_alone_and_the_others_later(experiment: PublishedExperiment, tmp_path: Path) -> None:
+    runs = FakeRuns()
+    folder = reproduce(experiment, tmp_path / "out", runs, None, "depth")
+    assert len(runs.digests) == 2
+    assert {run["part"] for run in json.loads((folder / JSON_FILE).read_text())["runs"]} == {"depth"}
+    rest = FakeRuns()
+    reproduce(experiment, tmp_path / "out", rest, folder)
+    assert len(rest.digests) == 6
+    with pytest.raises(ScenarioError, match="--part deep: own has no such part, there are latency, depth"):
+        reproduce(experiment, tmp_path / "out", FakeRuns(), folder, "deep")
