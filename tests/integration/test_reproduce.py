@@ -1,4 +1,4 @@
-"""`squall reproduce EXPERIMENT --small`: published scenarios in small sizes, by a real Triton and PyTorch on the CPU."""
+"""`squall reproduce EXPERIMENT --small`: published scenarios in small sizes, by a real Triton, PyTorch on the CPU."""
 
 from __future__ import annotations
 
