@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import subprocess
+import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -20,6 +21,8 @@ from squall.scenarios.published.probe import OperatorProbe, PipelineProbe
 _MODULE = "squall.actors.probes.process"
 _LOG = "probe.log"
 _POLL_S = 0.25
+_WITHIN_S = 1_800.0
+"""A probe of the published sizes takes one to three minutes, most of it in a compiler."""
 Row = dict[str, Any]
 
 
@@ -49,8 +52,12 @@ def run_probe(
             stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, env=_environment(folder),
         )  # fmt: skip
         try:
-            code = None
+            code, last_s = None, time.monotonic() + _WITHIN_S
             while code is None:
+                if time.monotonic() > last_s:
+                    raise TargetError(
+                        f"the probe's process was not done after {_WITHIN_S / 60:.0f} minutes, and was ended"
+                    )
                 tick()
                 with suppress(subprocess.TimeoutExpired):
                     code = process.wait(_POLL_S)
@@ -95,7 +102,6 @@ def _environment(folder: Path) -> dict[str, str]:
         "TORCHINDUCTOR_CACHE_DIR": str(folder / "inductor"),
         "TRITON_CACHE_DIR": str(folder / "triton"),
         "TORCHINDUCTOR_COMPILE_THREADS": "1",
-        "KINETO_LOG_LEVEL": "3",  # its lines of each start and stop
     }
 
 
