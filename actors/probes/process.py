@@ -29,18 +29,22 @@ class Refused(Exception):
 
 
 def main(folder: Path) -> int:
-    """0: measured. 1: `answer.json` says why not."""
+    """0: measured. 1: `answer.json` says why not, or what there is without the profiler's part."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # prctl(2)
     asked = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     if os.getppid() != asked["owner"]:
         return 1  # it ended before that was set
+    has_measured = False
     try:
         for answer in _answers(asked, folder):
             _leave(answer, folder)
+            has_measured = True
     except Refused as error:
         _leave({"error": str(error)}, folder)
     except Exception as error:  # the edge of the process; the log has the traceback
         traceback.print_exc()
+        if has_measured:  # what was left says that the profiler's part is missing
+            return 1
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
         told = f"{type(error).__name__}: {lines[0] if lines else 'without a word'}"[:_LONGEST_REASON]
         _leave({"error": f"the probe broke off: {told}; its log has the rest"}, folder)

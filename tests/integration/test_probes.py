@@ -266,3 +266,31 @@ def test_a_compiled_stage_gives_the_outputs_of_the_modules(tmp_path: Path) -> No
     figures = probe_figures(folder)["pageable, one compiled stage"]
     assert "not_measured" not in figures
     assert {"stage_fused_ns", "gain_ratio"} <= set(figures)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["raise ValueError('no')", "os.kill(os.getpid(), 11)"])
+def test_what_was_measured_outlives_a_profiler_that_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    planted = tmp_path / "before"
+    planted.mkdir()
+    (planted / "sitecustomize.py").write_text(
+        "import os, sys\n"
+        "class Find:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name == 'squall.actors.probes.operator_probe':\n"
+        "            import torch.profiler\n"
+        "            def fail(*_, **__):\n"
+        f"                {how}\n"
+        "            torch.profiler.profile.__enter__ = fail\n"
+        "sys.meta_path.insert(0, Find())\n"
+    )
+    monkeypatch.syspath_prepend(str(planted))
+    folder = measured(OPERATOR, tmp_path / "runs")
+    run = open_run(folder)
+    assert set(run.pandas("probe_calls")["under"]) == {"nothing"}
+    figures = probe_figures(folder)
+    assert figures["all sizes"]["not_measured"]
+    assert "warm_call_ns" in figures["64"]
+    assert "op_cpu_ns" not in figures["64"]

@@ -25,7 +25,7 @@ def calls(spans: dict[int, tuple[int, int | None]]) -> pa.Table:
     """By size: the host's time of a call, and the kernels'. Calls that do not count take ten times as long."""
     rows: list[dict[str, Any]] = []
     for size, (host_ns, kernel_ns) in spans.items():
-        base = {**LABELS, "size": size, "repeat": 0, "step": 0, "call": 0}
+        base: dict[str, Any] = {**LABELS, "size": size, "repeat": 0, "step": 0, "call": 0}
         rows.append(
             {**base, "under": "nothing", "part": "first", "host_ns": 40 * host_ns, "synced_ns": 41 * host_ns}
         )
