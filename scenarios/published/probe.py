@@ -23,8 +23,6 @@ KERNELS_NAMED: dict[str, str] = {
 }
 STAGES = ("prep", "h2d", "preprocess", "inference", "fused", "d2h", "postprocess")
 """In their order; `fused` stands for preprocess, inference and postprocess where these are one stage on the device."""
-MADE_BY_HOST = ("prep", "postprocess")
-"""Stages of the CPU: their time is the host's, that of the others the device's."""
 
 
 class ScheduleConfig(Section):
@@ -33,11 +31,6 @@ class ScheduleConfig(Section):
     wait: Whole = 1
     warmup: Count = 2  # without one the profiler's own start is in the first step that it records
     active: Count = 10
-
-    @property
-    def n_steps(self) -> int:
-        """Of one cycle."""
-        return self.wait + self.warmup + self.active
 
 
 class OperatorProbe(Section):
