@@ -10,7 +10,7 @@ from squall.analysis.join.join import write_joined
 from squall.analysis.metrics.windows import window_notes, write_windows
 from squall.analysis.render.report import write_report
 from squall.analysis.storage.held_folder import sweep_folders
-from squall.analysis.storage.intact import finite, require_intact
+from squall.analysis.storage.intact import finite, refuse_probe, require_intact
 from squall.analysis.storage.query import MEMORY_LIMIT_BYTES, Spread, in_threads
 from squall.analysis.storage.store import RunStore
 from squall.analysis.summary.summary import summarise
@@ -36,9 +36,10 @@ def derive(
     `memory_limit_bytes` bounds what a step holds before it spills to the disk of the run directory; the rows written do
     not depend on it. `spread` has the slices of the first two done elsewhere, each within that limit; without it they
     are done here, `N_THREADS` at a time. What was there before stays until its successor is whole. Raises MissingTable
-    for a run without requests, AnalysisError for tables that contradict each other, StoreError where the run directory
-    is broken or cannot be written.
+    for a run without requests, AnalysisError for tables that contradict each other and for a
+    probe's run, StoreError where the run directory is broken or cannot be written.
     """
+    refuse_probe(store)
     sweep_folders(store.run_dir)
     require_intact(store)
     slices = spread or in_threads(N_THREADS)

@@ -10,7 +10,7 @@ from functools import cache
 
 import pyarrow as pa
 
-from squall.analysis.tables import derived, load, locust, node, nsys, server
+from squall.analysis.tables import derived, load, locust, node, nsys, probes, server
 from squall.analysis.tables.columns import (
     INSTANT,
     NO_DEVICE,
@@ -36,7 +36,15 @@ __all__ = [
     "markdown",
 ]
 
-_TABLES = (*load.TABLES, *locust.TABLES, *derived.TABLES, *server.TABLES, *node.TABLES, *nsys.TABLES)
+_TABLES = (
+    *load.TABLES,
+    *locust.TABLES,
+    *derived.TABLES,
+    *server.TABLES,
+    *node.TABLES,
+    *nsys.TABLES,
+    *probes.TABLES,
+)
 TABLES: dict[str, Table] = {table.name: table for table in _TABLES}
 
 

@@ -29,6 +29,7 @@ from squall.analysis.render.plots_data import Plot, Points, Series, report_plots
 from squall.analysis.render.promise_lines import breach_lines, decided_line, value_text
 from squall.analysis.render.trace_plots import Band, Styled
 from squall.analysis.statistics.latency import Quantile
+from squall.analysis.storage.intact import refuse_probe
 from squall.analysis.storage.store import RunStore
 from squall.analysis.summary.summary import summarise
 from squall.analysis.summary.summary_file import Summary
@@ -55,8 +56,10 @@ FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, s
 def write_report(store: RunStore, summary: Summary | None = None) -> Path:
     """Writes `report.html` into the run directory, sealed or not, and returns its path.
 
-    `summary` is made anew if it is None. Raises `MissingTable` if the run has no requests.
+    `summary` is made anew if it is None. Raises `MissingTable` if the run has no requests, `AnalysisError`
+    for a probe's.
     """
+    refuse_probe(store)
     summary = summarise(store) if summary is None else summary
     return store.write_text("report.html", render_html(summary, store.manifest, report_plots(store, summary)))
 

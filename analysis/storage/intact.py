@@ -19,10 +19,18 @@ from squall.analysis.storage.places.place import Part, name_of, parquet_file
 from squall.analysis.storage.store import RunStore
 from squall.analysis.tables.manifest import Manifest, PhaseFacts
 from squall.analysis.tables.sealed import SealedTable
-from squall.scenarios.errors import StoreError
+from squall.scenarios.errors import AnalysisError, StoreError
 
 LONGEST_NS = 30 * 24 * 3600 * 10**9
 """No instant of a run is further from its start: of such a run, 100 ms at a time, each window would still be made."""
+
+
+def refuse_probe(store: RunStore) -> None:
+    """Raises AnalysisError for a probe's run: it has no requests to join and no report."""
+    if store.manifest.probe is not None:
+        raise AnalysisError(
+            f"{store.where} is the run of a probe, without requests to join or report: its figures are in probe.json"
+        )
 
 
 def require_intact(store: RunStore, derived_too: bool = False) -> None:

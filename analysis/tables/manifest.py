@@ -190,6 +190,12 @@ class Manifest:
         stated = scenario.get("models") or [scenario.get("model")]
         return {str(one["name"]): one for one in stated if isinstance(one, Mapping) and one.get("name")}
 
+    @property
+    def probe(self) -> Mapping[str, Any] | None:
+        """What a probe of the GPU alone was to measure (docs/probes.md); None of a run with requests."""
+        found = (self.scenario or {}).get("probe")
+        return found if isinstance(found, Mapping) else None
+
     def is_without_gpu(self, server: str) -> bool:
         """Whether the node of a server is known to have no GPU."""
         node = self.nodes.get(self.servers[server].node) if server in self.servers else None

@@ -18,19 +18,20 @@ from squall.scenarios.errors import ScenarioError
 from squall.scenarios.experiments.experiment import Experiment, experiment_of
 from squall.scenarios.experiments.file import ExperimentFile
 from squall.scenarios.published.file import PartConfig, PublishedFile, Settings
+from squall.scenarios.published.probe import ProbeConfig, probe_from_mapping
 
 _FOLDER = "squall.scenarios.published"
 
 
 @dataclass(frozen=True)
 class PublishedExperiment:
-    """What a file says, resolved. `parts`: by name, none of a probe. `is_small`: the rehearsal for a machine without a
-    GPU."""
+    """What a file says, resolved: `parts` by name, or a `probe`. `is_small`: the rehearsal for a host without a GPU."""
 
     file: PublishedFile
     path: Path
     parts: Mapping[str, Experiment]
     is_small: bool
+    probe: ProbeConfig | None = None
 
     def digest(self) -> str:
         """Equal for equal experiments: of all that is run, and of what was published."""
@@ -49,8 +50,9 @@ def load_published(asked: str, is_small: bool = False) -> PublishedExperiment:
     """The experiment of that name, or in the file at that path. Raises ScenarioError, one line."""
     path = _path_of(asked)
     file = section_from_mapping(PublishedFile, read_mapping(path, "published experiment"), str(path))
-    if file.scenario is None:
-        return PublishedExperiment(file, path, {}, is_small)
+    if file.probe is not None:
+        probe = probe_from_mapping(file.probe.model_dump(mode="json"), file.small.set if is_small else {})
+        return PublishedExperiment(file, path, {}, is_small, probe)
     parts = {name: _part(path, file, name, part, is_small) for name, part in file.parts.items()}
     return PublishedExperiment(file, path, parts, is_small)
 

@@ -9,6 +9,7 @@ from pydantic import BeforeValidator, Field, model_validator
 from squall.scenarios.config.fields import Count, Number, Section, Slug, Text
 from squall.scenarios.experiments.file import Order
 from squall.scenarios.published.figures import FIGURES
+from squall.scenarios.published.probe import ProbeConfig
 from squall.scenarios.units import parse_duration
 
 Settings = dict[str, Any]
@@ -47,7 +48,8 @@ class ArticleConfig(Section):
 
 
 class RowConfig(Section):
-    """A configuration of the article, what it changes in the scenario, and the figures that were published of it."""
+    """A configuration of the article, what it changes in the scenario, and the figures that were published of it. Of a
+    probe: a row of its figures, such as a size or a variant, which changes nothing."""
 
     name: Text
     set: Settings = Field(default_factory=dict)
@@ -87,7 +89,8 @@ class ClaimConfig(Section):
 
 
 class SmallConfig(Section):
-    """The same experiment small enough for a machine without a GPU: a rehearsal, whose figures mean nothing."""
+    """The same experiment small enough for a machine without a GPU: a rehearsal, whose figures mean nothing. `set` has
+    key paths of the scenario, or of the probe (`schedule.active`)."""
 
     set: Settings = Field(default_factory=dict)
     repeats: Count = 1
@@ -100,7 +103,7 @@ class PublishedFile(Section):
     title: Text
     article: ArticleConfig
     scenario: Settings | None = None
-    probe: Settings | None = None
+    probe: ProbeConfig | None = None
     rows: tuple[RowConfig, ...] = ()
     parts: dict[Slug, PartConfig] = Field(default_factory=dict)
     claims: tuple[ClaimConfig, ...] = ()
@@ -121,11 +124,20 @@ class PublishedFile(Section):
                     f"parts.{part_name}.gives: unknown figure {strange[0]!r}, there are {', '.join(FIGURES)}"
                 )
             _refuse_strange(part.rows or (), names, f"parts.{part_name}.rows")
-        if self.scenario is not None:
-            if not self.rows or not self.parts:
-                raise ValueError("a scenario needs rows and parts")
-            for index, claim in enumerate(self.claims):
-                _refuse_strange([one for one in (claim.of, claim.to) if one], names, f"claims[{index}]")
+        if self.scenario is not None and not (self.rows and self.parts):
+            raise ValueError("a scenario needs rows and parts")
+        if self.probe is not None:
+            if self.parts:
+                raise ValueError("parts: a probe has none, its rows are those that it measures")
+            changing = next((row.name for row in self.rows if row.set or row.small), None)
+            if changing is not None:
+                raise ValueError(
+                    f"rows: {changing!r} sets keys, which rows of a probe cannot: all are of one run"
+                )
+            _refuse_strange(names, list(self.probe.rows), "rows")
+            names = list(self.probe.rows)
+        for index, claim in enumerate(self.claims):
+            _refuse_strange([one for one in (claim.of, claim.to) if one], names, f"claims[{index}]")
         return self
 
 

@@ -311,7 +311,8 @@ def test_the_readme_scenario_loads() -> None:
 
 
 def test_every_scenario_file_in_the_repository_loads() -> None:
-    files = sorted((ROOT / "scenarios").rglob("*.yaml"))
+    published = ROOT / "scenarios" / "published"  # of another form, which tests of their own load
+    files = sorted(path for path in (ROOT / "scenarios").rglob("*.yaml") if path.parent != published)
     assert [load_scenario(path).name for path in files] == ["demo"]
 
 

@@ -98,7 +98,7 @@ ONLY_IN: dict[str, tuple[str, ...]] = {
     "jinja2": ("squall.analysis.render.report",),
     "matplotlib": ("squall.analysis.render.png",),
     "scipy": ("squall.analysis",),
-    "torch": ("squall.models.backend.forward_torch",),
+    "torch": ("squall.models.backend.forward_torch", "squall.actors.probes"),
     "tritonclient": ("squall.actors", "squall.cluster"),
     "triton_python_backend_utils": ("squall.models.backend",),
     "pydantic": ("squall.scenarios", "squall.analysis.record"),
@@ -147,6 +147,14 @@ _UNDER_GEVENT = (
     "squall.scenarios.published.e1_users",  # a locustfile that squall brings along: data, as models/backend is
 )
 """Modules of a process of Locust's, and bases of locustfiles' classes: nothing outside of it imports them."""
+_OF_A_PROBE = (
+    "squall.actors.probes.marks",
+    "squall.actors.probes.operator_probe",
+    "squall.actors.probes.pipeline_probe",
+    "squall.actors.probes.stages",
+    "squall.actors.probes.variants",
+)
+"""Modules of the process that measures, which is there for torch alone: nothing outside of it imports them."""
 HEAVY_ALLOWED = {
     "locust": _UNDER_GEVENT,
     "gevent": _UNDER_GEVENT,
@@ -161,7 +169,8 @@ HEAVY_ALLOWED = {
         "squall.analysis.metrics.windows",
     ),
     "scipy": ("squall.analysis.fitting",),
-    "torch": ("squall.models.backend.forward_torch",),  # what Triton runs is one file for one framework
+    # what Triton runs is one file for one framework
+    "torch": ("squall.models.backend.forward_torch", *_OF_A_PROBE),
 }
 
 
@@ -271,6 +280,15 @@ def test_a_load_worker_starts_without_the_configuration() -> None:
     found = loaded_with("squall.actors.load.worker_process")
     assert {name for name in found if name.startswith(("pydantic", "squall.scenarios.config"))} == set()
     assert "squall.scenarios.plan.plan" in found, "it looks"
+
+
+def test_nothing_outside_of_a_probes_process_loads_torch_with_it() -> None:
+    graph = import_graph()
+    importers = {name for name, found in graph.items() if found & set(_OF_A_PROBE)}
+    assert importers <= set(_OF_A_PROBE)
+    assert importers, "it looks"
+    for module in ("process", "runner", "trace", "host_share"):
+        assert not any(one.split(".")[0] == "torch" for one in loaded_with(f"squall.actors.probes.{module}"))
 
 
 def import_graph() -> dict[str, set[str]]:
