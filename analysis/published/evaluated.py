@@ -12,6 +12,9 @@ from squall.analysis.published.orderings import Ordering
 from squall.analysis.published.values import RunFigures, Value, rows_of
 from squall.scenarios.published.file import PublishedFile, Stated
 
+MOST_NAMED = 5
+"""Rows that plots name."""
+
 
 @dataclass(frozen=True)
 class Evaluated:
@@ -35,6 +38,15 @@ class Evaluated:
     def rows(self) -> tuple[str, ...]:
         """Names of the rows, those of the article first."""
         return rows_of(self.published, self.runs)
+
+    def label(self, row: str) -> str:
+        """The row as tables call it: of many with its number, which stands below the axes of plots."""
+        return f"{self.rows.index(row) + 1}. {row}" if self.is_numbered else row
+
+    @property
+    def is_numbered(self) -> bool:
+        """Whether there are too many rows for their names to stand below an axis."""
+        return len(self.rows) > MOST_NAMED
 
     def stated(self, row: str, figure: str) -> Stated | None:
         """What the article states of a row."""

@@ -74,10 +74,11 @@ def middle(value: Stated | None) -> float | None:
     """A stated number as it is, a range by its geometric middle; None of what is not positive, and of a text."""
     if value is None or isinstance(value, str):
         return None
-    ends = value if isinstance(value, tuple) else (value,)
-    if any(end <= 0 for end in ends):
+    if not isinstance(value, tuple):
+        return float(value) if value > 0 else None
+    if any(end <= 0 for end in value):
         return None
-    return math.exp(math.fsum(math.log(end) for end in ends) / len(ends))
+    return math.exp(math.fsum(math.log(end) for end in value) / len(value))
 
 
 def _measured(

@@ -8,13 +8,15 @@ runs, and says nothing of the machine but what `host` says.
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from squall.analysis.published.claims import claims_of
 from squall.analysis.published.evaluated import Evaluated, leading
+from squall.analysis.published.figures import INFINITE
 from squall.analysis.published.little import Cycle, our_cycle, published_cycles
 from squall.analysis.published.orderings import orderings_of
 from squall.analysis.published.sentences import screen_lines
@@ -52,8 +54,11 @@ class Reproduction(Evaluated):
             "published": self.published.model_dump(mode="json", exclude_defaults=True),
             "runs": [_short(asdict(run)) for run in self.runs],
             "found": {
-                name: [_rounded(_short(asdict(one))) for one in getattr(self, name)]
-                for name in ("values", "orderings", "claims", "cycles")
+                "values": self._values(),
+                **{
+                    name: [_rounded(_short(asdict(one))) for one in getattr(self, name)]
+                    for name in ("orderings", "claims", "cycles")
+                },
             },
         }
 
@@ -66,6 +71,14 @@ class Reproduction(Evaluated):
         inside = ",\n".join(rest)
         return "{" + ",\n".join([*parts, runs, f'"found":{{{inside}}}']) + "}\n"
 
+    def _values(self) -> list[dict[str, Any]]:
+        """Of each row and part, by figure: n, mean and the ends of its interval, what there is of these; or a text."""
+        found: dict[tuple[str, str], dict[str, Any]] = {}
+        for one in self.values:
+            numbers = [one.n, *(_six(value) for value in (one.mean, one.low, one.high) if value is not None)]
+            found.setdefault((one.row, one.part), {})[one.figure] = one.text or numbers
+        return [{"row": row, "part": part, "figures": figures} for (row, part), figures in found.items()]
+
     @classmethod
     def from_json(cls, found: Mapping[str, Any]) -> Reproduction:
         """Of what `to_json` made, evaluated anew. Raises AnalysisError, in one line, for anything else."""
@@ -75,7 +88,7 @@ class Reproduction(Evaluated):
                     f"schema_version {found['schema_version']}: this version of squall reads {SCHEMA_VERSION}"
                 )
             published = section_from_mapping(PublishedFile, found["published"], "published")
-            runs = [from_json(RunFigures, run) for run in found["runs"]]
+            runs = [from_json(RunFigures, {**_EMPTY, **run}) for run in found["runs"]]
             told = [found[name] for name in ("host", "date", "command", "is_small")]
         except (KeyError, TypeError) as error:
             raise AnalysisError(f"it is no reproduction of an experiment: {error} is not there") from error
@@ -121,15 +134,19 @@ def _our_cycles(rows: Sequence[str], values: Sequence[Value]) -> list[Cycle]:
 
 def _plain(run: RunFigures) -> RunFigures:
     """As it is kept: six digits, no folders."""
-    figures = {
-        name: value if isinstance(value, str) else _six(float(value)) for name, value in run.figures.items()
-    }
+    figures = {name: _kept(value) for name, value in run.figures.items() if value == value}  # no NaN
     name = run.run.rstrip("/").rpartition("/")[2]
     return replace(run, figures=figures, run=name, reason=_without_folders(run.reason))
 
 
 def _without_folders(text: str) -> str:
     return _FOLDERS.sub("", text)
+
+
+def _kept(value: float | str) -> float | str:
+    if isinstance(value, str):
+        return value
+    return _six(float(value)) if math.isfinite(value) else INFINITE
 
 
 def _six(value: float) -> float:
@@ -140,10 +157,13 @@ def _rounded(row: dict[str, Any]) -> dict[str, Any]:
     return {name: _six(value) if isinstance(value, float) else value for name, value in row.items()}
 
 
+_EMPTY = {"reason": "", "under": "", "run": ""}
+"""Texts of a run that are left out while they are empty."""
+
+
 def _short(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Without what is empty; fields of runs have no defaults and stay."""
-    needed = {one.name for one in fields(RunFigures)}
-    return {name: value for name, value in row.items() if name in needed or value not in (None, "")}
+    """Without what is empty."""
+    return {name: value for name, value in row.items() if value not in (None, "")}
 
 
 def _line(value: object) -> str:

@@ -136,28 +136,32 @@ def _outside_lines(whose: str, cycles: Sequence[Cycle]) -> list[str]:
         n = f"all {len(cycles)} rows" if len(cycles) > 1 else "the one row"
         return [f"By Little's law {whose} are accounted for in {n} whose users are known."]
     shares = [one.outside_ratio for one in outside]
-    least, most = share_text(min(shares)), share_text(max(shares))
-    span = least if least == most else f"{least} to {most}"
     names = names_text([one.row for one in outside])
     stands_in = [one for one in outside if one.response_name != "mean"]
     note = " (of rows without a mean by their p50, which may be less than it)" if stands_in else ""
     return [
-        f"By Little's law {whose} spent {span} of each cycle outside any request{note}: {names}. They were thinking, or"
-        " their load generator was the limit; then requests/s is its own, not the server's."
+        f"By Little's law {whose} spent {_span(shares)} of each cycle outside any request{note}: {names}."
+        " They were thinking, or their load generator was the limit; then requests/s is its own, not the server's."
     ]
 
 
 def _api_lines(found: Evaluated) -> list[str]:
     lines = []
     for figure in ("sync_share_ratio", "launch_share_ratio"):
-        told = [
-            f"{row} {stated_text(figure, found.stated(row, figure))} published, {value_text(value)} here"
-            for row in found.rows
-            if (value := found.value(row, figure)) and value.is_measured and found.stated(row, figure)
+        stated = [one for row in found.rows if (one := found.stated(row, figure)) is not None]
+        published = [float(end) for one in stated for end in (one if isinstance(one, tuple) else (one,))]
+        means = [
+            value.mean for row in found.rows if (value := found.value(row, figure)) and value.mean is not None
         ]
-        if told:
-            lines.append(f"Share of {FIGURES[figure].title}: {'; '.join(told)}.")
+        if published and means:
+            told = f"{_span(published)} published, {_span(means)} here"
+            lines.append(f"Share of {FIGURES[figure].title}, least to most of all rows: {told}.")
     return lines
+
+
+def _span(shares: Sequence[float]) -> str:
+    least, most = share_text(min(shares)), share_text(max(shares))
+    return least if least == most else f"{least} to {most}"
 
 
 def screen_lines(found: Evaluated) -> list[str]:

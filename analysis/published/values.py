@@ -153,8 +153,8 @@ def _numbers(runs: Sequence[RunFigures], figure: str) -> list[float]:
 
 
 def _mean(figure: str, numbers: Sequence[float]) -> MeanFigure:
-    """Geometric; arithmetic of shares, which may be 0, and of what is not all positive."""
-    if FIGURES[figure].unit == "ratio" or any(value <= 0 for value in numbers):
+    """Geometric; arithmetic of shares, which may be 0, and of what is not all positive. One value is itself."""
+    if FIGURES[figure].unit == "ratio" or len(numbers) == 1 or any(value <= 0 for value in numbers):
         return mean(numbers)
     return log_mean(numbers)
 
