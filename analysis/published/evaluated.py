@@ -45,8 +45,8 @@ class Evaluated:
 
     @property
     def is_numbered(self) -> bool:
-        """Whether there are too many rows for their names to stand below an axis."""
-        return len(self.rows) > MOST_NAMED
+        """Whether there are too many rows for their names to stand below an axis; sizes are numbers by themselves."""
+        return sum(not row.isdigit() for row in self.rows) > MOST_NAMED
 
     def stated(self, row: str, figure: str) -> Stated | None:
         """What the article states of a row."""

@@ -126,8 +126,8 @@ def _our_cycles(rows: Sequence[str], values: Sequence[Value]) -> list[Cycle]:
         cycle = our_cycle(row, {name: value for name, value in numbers.items() if value is not None})
         if cycle is None:
             continue
-        regime = own["regime"].text if "regime" in own else ""
-        said = f"{cycle.claim}; the run itself says {regime}" if regime else cycle.claim
+        limits = [own[name].text for name in ("regime", "bound_by") if name in own and own[name].text]
+        said = f"{cycle.claim}; the run itself says {limits[0]}" if limits else cycle.claim
         found.append(replace(cycle, claim=said))
     return found
 

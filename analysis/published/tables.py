@@ -24,8 +24,9 @@ GPU = (
 CALLS = ("sync_share_ratio", "launch_share_ratio", "copy_share_ratio", "sem_wait_ns", "h2d_mean_bytes")
 KERNELS = (
     "kernel_mean_ns", "kernel_p50_ns", "kernels_per_batch_count", "gemms_per_batch_count", "layer_norm_share_ratio",
-    "layer_norm_mean_ns", "regime", "bound_by",
+    "layer_norm_mean_ns",
 )  # fmt: skip
+LIMITS = ("regime", "bound_by")
 _APART = ("users_count", "outside_ratio")
 """Of Little's law, which has a table of its own."""
 _ROW = "row"
@@ -39,12 +40,13 @@ def _table(title: str, heads: Sequence[str], rows: Iterable[Sequence[str]], note
 
 def figure_tables(found: Evaluated) -> list[DecisionTable]:
     """Published beside ours, by group of figures; groups without any are left out."""
-    rest = [name for name in FIGURES if name not in (*ORDERED, *GPU, *CALLS, *KERNELS, *_APART)]
+    rest = [name for name in FIGURES if name not in (*ORDERED, *GPU, *CALLS, *KERNELS, *LIMITS, *_APART)]
     groups = {
         "The article's table, ours beside it": ORDERED,
         "The GPU and its batches": GPU,
         "CUDA calls and waits": CALLS,
-        "Kernels, and what limits": KERNELS,
+        "Kernels": KERNELS,
+        "What limits": LIMITS,
         "The probe's figures": rest,
     }
     tables = [beside_table(found, title, names) for title, names in groups.items()]
@@ -88,8 +90,8 @@ def _note(found: Evaluated, figures: Sequence[str]) -> str:
         under = ", ".join(dict.fromkeys(one.under for one in values if one.under)) or "no profiler"
         counts = sorted({one.n for one in values})
         n = str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
-        about = found.published.parts[part].about if part in found.published.parts else part
-        told.append(f"{part} ({about}): {n} runs a row that count, under {under}")
+        about = f" ({found.published.parts[part].about})" if part in found.published.parts else ""
+        told.append(f"{part}{about}, under {under}; of a row {n} that count")
     mean = "Ours: means over seeds, with 95 % intervals from two on. " if leading else ""
     return mean + "; ".join(told)
 
@@ -271,20 +273,10 @@ def _load_text(found: Evaluated) -> str:
 
 
 def runs_table(found: Evaluated) -> DecisionTable:
-    """Every run with its verdict, and some of its figures as they are."""
-    heads = (
-        "run of",
-        "part",
-        "seed",
-        "attempt",
-        "verdict",
-        "under",
-        "requests/s",
-        "p50",
-        "p95",
-        "p99",
-        "run",
-    )
+    """Every run with its verdict, and those of its figures that rows are ordered by, as they are."""
+    names = [name for name in ORDERED if any(name in run.figures for run in found.runs)]
+    titles = (FIGURES[name].title for name in names)
+    heads = ("run of", "part", "seed", "attempt", "verdict", "under", *titles, "run")
     rows = tuple(
         (
             run.row or NOTHING,
@@ -293,10 +285,7 @@ def runs_table(found: Evaluated) -> DecisionTable:
             str(run.attempt),
             run.status if run.status == VALID or not run.reason else f"{run.status}: {_brief(run.reason)}",
             run.under or NOTHING,
-            *(
-                _run_text(name, run.figures.get(name))
-                for name in ("throughput_hz", "p50_ns", "p95_ns", "p99_ns")
-            ),
+            *(_run_text(name, run.figures.get(name)) for name in names),
             run.run or NOTHING,
         )
         for run in found.runs
