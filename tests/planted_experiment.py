@@ -72,11 +72,14 @@ def published(
 
 
 def probed(
-    name: str, rows: Sequence[Mapping[str, Any]] = (), claims: Sequence[Mapping[str, Any]] = ()
+    name: str,
+    kind: str = "operator",
+    rows: Sequence[Mapping[str, Any]] = (),
+    claims: Sequence[Mapping[str, Any]] = (),
 ) -> PublishedFile:
-    """A file of a probe, without parts."""
+    """A file of a probe of that kind, without parts."""
     said = {"name": name, "title": name, "article": ARTICLE, "rows": list(rows), "claims": list(claims)}
-    return PublishedFile.model_validate({**said, "probe": {"kind": "operator"}})
+    return PublishedFile.model_validate({**said, "probe": {"kind": kind}})
 
 
 def run(
