@@ -14,6 +14,8 @@ from squall.analysis.statistics.paired import LEAST_PAIRS
 from squall.scenarios.published.file import ClaimConfig, PublishedFile
 
 HELD, NOT_HELD, UNMEASURED = "held", "not held", "not measured"
+NOT_MEASURED = "not_measured"
+"""The figure in which a probe says why a row has no others."""
 Find = Callable[[str, str], Value | None]
 """The leading value of a row and a figure."""
 
@@ -48,6 +50,12 @@ def _claim(file: PublishedFile, one: ClaimConfig, runs: Sequence[RunFigures], fi
     found = find(one.of, one.figure) if one.to is None else _ratio(file, one, runs, find)
     if found is None or not found.is_measured:
         note = "no run has the figure" if found is None else found.note
+        reasons = [
+            value.text
+            for row in (one.of, one.to)
+            if row and (value := find(row, NOT_MEASURED)) and value.text
+        ]
+        note = "; ".join(dict.fromkeys(reasons)) or note
         return Claim(*head, UNMEASURED, note=note)
     if found.text:
         is_held = all(_says(text, one.equals) for text in found.text.split("; "))

@@ -12,6 +12,7 @@ from squall.analysis.published.sentences import (
     answer,
     claim_text,
     ordering_text,
+    published_text,
     reasons,
     verdicts_text,
 )
@@ -71,7 +72,7 @@ def _section(found: Evaluated) -> str:
         f"## {_title(found)}\n",
         *([f"**{REHEARSAL}**\n"] if found.is_small else []),
         f"**{answer(found)}.**\n",
-        f"- Published: {article.title}. {article.hardware}; {article.software}; {article.load}.",
+        f"- {published_text(found)}",
         *(f"- {note}" for note in article.notes),
         f"- Ran on: {found.host}, {found.date}, by `{found.command}`.",
         f"- {verdicts_text(found)}.{_invalid_text(found)}\n",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from squall.analysis.published.evaluated import Evaluated
 from squall.analysis.published.plots import plots_of
-from squall.analysis.published.sentences import REHEARSAL, answer, reasons, verdicts_text
+from squall.analysis.published.sentences import REHEARSAL, answer, published_text, reasons, verdicts_text
 from squall.analysis.published.tables import (
     claims_table,
     cycles_table,
@@ -42,7 +42,7 @@ def page_of(found: Evaluated) -> DecisionPage:
         answer=f"{warning}{answer(found)}.",
         is_good=None,
         facts=(
-            f"Published: {article.title}. {article.hardware}; {article.software}; {article.load}.",
+            published_text(found),
             f"Measured: {found.host}, {found.date}. {verdicts_text(found)}.",
         ),
         notes=(*reasons(found), *article.notes, WHAT_COUNTS),

@@ -15,6 +15,12 @@ from squall.analysis.wording import names_text, share_text
 from squall.scenarios.published.figures import FIGURES
 
 REHEARSAL = "A rehearsal in small sizes: its figures mean nothing."
+_UNSTATED = "not stated"
+"""What files say where an article says nothing."""
+_OF_PROBES = (
+    "warm_call_ns", "call_kernel_ns", "kernel_of_cpu_ratio", "crossover_size_count", "bound", "pipeline_ns",
+    "gain_ratio", "not_measured",
+)  # fmt: skip
 _SHOWN = ("throughput_hz", "p50_ns", "p95_ns", "p99_ns", "outside_ratio", "regime")
 
 
@@ -104,10 +110,22 @@ def claim_reading(one: Claim) -> str:
     return f"{text} ({' … '.join(ends)})"
 
 
+def hardware_text(found: Evaluated) -> str:
+    """The article's hardware."""
+    stated = found.published.article.hardware
+    return "hardware that is not stated" if stated == _UNSTATED else stated
+
+
+def published_text(found: Evaluated) -> str:
+    """What was published, on what, in a sentence."""
+    article = found.published.article
+    return f"Published: {article.title}. On {hardware_text(found)}; {article.software}; {article.load}."
+
+
 def reasons(found: Evaluated) -> list[str]:
     """Why figures differ, by what is in the data: hardware and backend, Little's law, regimes, CUDA's API."""
     article = found.published.article
-    lines = [f"Published on {article.hardware}, with {article.software}; measured on {found.host}."]
+    lines = [f"Published on {hardware_text(found)}, with {article.software}; measured on {found.host}."]
     for whose, words in ((PUBLISHED, "the article's users"), (OURS, "our users")):
         lines += _outside_lines(words, [one for one in found.cycles if one.whose == whose])
     for figure in ("bound_by", "regime"):
@@ -171,7 +189,7 @@ def screen_lines(found: Evaluated) -> list[str]:
     for row in found.rows:
         figures = [
             f"{FIGURES[name].title} {value_text(value)}" + _published(found, row, name)
-            for name in _SHOWN
+            for name in (_OF_PROBES if found.published.probe is not None else _SHOWN)
             if (value := found.value(row, name)) is not None
         ]
         if figures:

@@ -26,6 +26,8 @@ KERNELS = (
     "kernel_mean_ns", "kernel_p50_ns", "kernels_per_batch_count", "gemms_per_batch_count", "layer_norm_share_ratio",
     "layer_norm_mean_ns",
 )  # fmt: skip
+_MOST_COLUMNS = 6
+"""Figures of probes in a table, of which each may have two columns."""
 LIMITS = ("regime", "bound_by")
 _APART = ("users_count", "outside_ratio")
 """Of Little's law, which has a table of its own."""
@@ -47,10 +49,19 @@ def figure_tables(found: Evaluated) -> list[DecisionTable]:
         "CUDA calls and waits": CALLS,
         "Kernels": KERNELS,
         "What limits": LIMITS,
-        "The probe's figures": rest,
+        **_probe_groups([name for name in rest if any(one.figure == name for one in found.values)]),
     }
     tables = [beside_table(found, title, names) for title, names in groups.items()]
     return [table for table in tables if table is not None]
+
+
+def _probe_groups(names: Sequence[str]) -> dict[str, Sequence[str]]:
+    """Figures of probes, as many together as a table is wide."""
+    groups = [names[first : first + _MOST_COLUMNS] for first in range(0, len(names), _MOST_COLUMNS)]
+    return {
+        "The probe's figures" if at == 0 else f"The probe's figures, {at + 1}": group
+        for at, group in enumerate(groups)
+    }
 
 
 def beside_table(found: Evaluated, title: str, figures: Sequence[str]) -> DecisionTable | None:

@@ -11,6 +11,7 @@ OF_PROBES = {
     "warm_call_ns": FigureKind("warmed-up call, median", "ns"),
     "call_kernel_ns": FigureKind("kernels of a call, median", "ns"),
     "crossover_size_count": FigureKind("size from which kernels take longer", "count"),
+    "not_measured": FigureKind("not measured", "text"),
     "stage_prep_ns": FigureKind("CPU preparation, median", "ns", True),
     "stage_h2d_ns": FigureKind("copy to the device, median", "ns", True),
     "stage_inference_ns": FigureKind("inference, median", "ns", True),

@@ -121,7 +121,7 @@ def test_the_document_says_what_was_published_measured_and_why_they_differ(heads
     text = experiments_document([heads])
     for line in (
         "## heads: Three heads",
-        "- Published: Three heads on Triton. NVIDIA RTX Pro 6000; Triton with TensorRT; 1,000 users of Locust.",
+        "- Published: Three heads on Triton. On NVIDIA RTX Pro 6000; Triton with TensorRT; 1,000 users of Locust.",
         "- Ran on: NVIDIA H100, driver 580.1, 16 cores, squall 0.1, 2026-11-26, by `squall reproduce heads`.",
         "- 13 runs: 12 VALID, 1 INVALID. seqlen_head (latency): INVALID: late &lt;users>.",
         "### Why they differ",

@@ -12,7 +12,7 @@ from squall.analysis.published.claims import HELD, NOT_HELD, UNMEASURED
 from squall.analysis.published.result import Reproduction, RunFigures
 from squall.analysis.published.words import number_text, stated_text, value_text
 from squall.scenarios.errors import AnalysisError
-from tests.planted_experiment import CLAIMS, DEPTH, MS, judged, noisy_runs, published, run
+from tests.planted_experiment import CLAIMS, DEPTH, MS, judged, noisy_runs, probed, published, run
 
 TRUTH = {
     "linear_head": {"throughput_hz": 4000.0, "p50_ns": 230.0 * MS, "mean_ns": 245.0 * MS, "sm_util_ratio": 0.03},
@@ -182,3 +182,13 @@ def test_numbers_have_their_units(figure: str, value: float | None, text: str) -
 def test_a_stated_range_has_both_ends() -> None:
     assert stated_text("sm_util_ratio", (0.08, 0.12)) == "8.00 % to 12.0 %"
     assert stated_text("regime", "launch-bound") == "launch-bound"
+
+
+def test_a_claim_on_what_a_probe_could_not_measure_says_why() -> None:
+    claim = {"says": "33 %", "figure": "gain_ratio", "of": "pinned, one compiled stage", "at_least": 0.2}
+    why = {"not_measured": "torch.compile needs a C compiler"}
+    found = judged(
+        probed("stages", "pipeline", claims=[claim]), [run(str(claim["of"]), 1, why, part="probe")]
+    )
+    assert [(one.word, one.note) for one in found.claims] == [(UNMEASURED, why["not_measured"])]
+    assert found.lines()[1] == "pinned, one compiled stage: not measured torch.compile needs a C compiler"
