@@ -113,6 +113,7 @@ types: $(READY)
 docs: $(READY)
 	$(BIN)/python -m squall.analysis.schema > docs/schema.md
 	$(BIN)/python -m docs.make.gallery
+	$(BIN)/python -m docs.make.experiments
 
 $(READY): pyproject.toml setup.py constraints.txt $(wildcard actors/native/* actors/inject/*.[ch])
 	@if [ -x $(BIN)/python ] && ! $(BIN)/python $(NEW_ENOUGH); then \

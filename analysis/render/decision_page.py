@@ -13,19 +13,22 @@ from squall.analysis.render.plots_data import Plot
 
 @dataclass(frozen=True)
 class DecisionTable:
-    """Rows of texts under `heads`, as many cells a row as heads; the first cell is its label."""
+    """Rows of texts under `heads`, as many cells a row as heads; the first cell is its label. `is_wrapped`: cells may
+    have several lines, so that the table is as wide as the page."""
 
     title: str
     heads: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     note: str = ""
+    is_wrapped: bool = False
 
 
 @dataclass(frozen=True)
 class DecisionPage:
     """`answer`: one sentence that answers the question. `is_good`: how it is coloured; None: neither good nor bad.
 
-    `facts`: lines below it. `commands`: what makes the decision again, one a line.
+    `facts`: lines below it. `first_tables` stand before the plots, `tables` behind them.
+    `commands`: what makes the decision again, one a line.
     """
 
     title: str
@@ -36,13 +39,14 @@ class DecisionPage:
     plots: tuple[Plot, ...]
     tables: tuple[DecisionTable, ...]
     commands: tuple[str, ...]
+    first_tables: tuple[DecisionTable, ...] = ()
 
 
 def page_html(page: DecisionPage) -> str:
     """The whole page in one file that needs no network."""
     from squall.analysis.render.report import render_page
 
-    for table in page.tables:
+    for table in (*page.first_tables, *page.tables):
         _check_width(table.heads, table.rows)
     return render_page("decision_page.html.j2", page.plots, page=page)
 

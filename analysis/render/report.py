@@ -170,7 +170,10 @@ def plot_html(plot: Plot, number: int) -> str:
         figure.update_yaxes(type="log", dtick=1, tickformat="~%", rangemode="normal")
     if plot.x_ticks:
         figure.update_xaxes(
-            tickvals=list(range(len(plot.x_ticks))), ticktext=list(plot.x_ticks), automargin=True
+            tickvals=list(range(len(plot.x_ticks))),
+            ticktext=list(plot.x_ticks),
+            automargin=True,
+            tickangle=0 if any("<br>" in one for one in plot.x_ticks) else None,
         )
     for name, start_s, end_s in plot.measured:
         figure.add_vrect(

@@ -1,0 +1,148 @@
+"""The page and the document: what a reader of the article finds on them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from squall.analysis.published.document import experiments_document
+from squall.analysis.published.evaluated import MOST_NAMED
+from squall.analysis.published.page import page_of, reproduction_page
+from squall.analysis.published.plots import plots_of
+from squall.analysis.published.result import Reproduction
+from squall.analysis.published.values import RunFigures
+from tests.planted_experiment import CLAIMS, DEPTH, MS, judged, noisy_runs, probed, published, run
+from tests.unit.analysis.published.test_result import SEEN, TRUTH
+
+
+@pytest.fixture(scope="module")
+def heads() -> Reproduction:
+    runs = noisy_runs(TRUTH, 3, np.random.default_rng(7))
+    runs += [run(row, 1, SEEN, part=DEPTH) for row in TRUTH]
+    runs.append(run("seqlen_head", 4, {"p50_ns": 1.0}, status="INVALID", reason="late <users>"))
+    return judged(published(claims=CLAIMS), runs)
+
+
+def test_the_articles_table_comes_first_with_ours_beside_it(heads: Reproduction) -> None:
+    page = page_of(heads)
+    (table,) = page.first_tables
+    assert table.heads[:3] == ("row", "requests/s, published", "requests/s, here")
+    row = next(row for row in table.rows if row[0] == "linear_head")
+    assert row[1] == "1,151/s"
+    assert "(" in row[2]
+    titles = [one.title for one in page.tables]
+    for title in (
+        "CUDA calls and waits",
+        "Orderings by requests/s",
+        "Orderings",
+        "Claims",
+        "Little's law",
+        "What differs",
+        "Runs",
+    ):
+        assert title in titles
+    assert page.commands == ("squall reproduce heads",)
+    assert page.answer.startswith("Of 9 orderings that the article states ")
+
+
+def test_the_page_is_one_file_and_escapes_what_runs_say(heads: Reproduction) -> None:
+    html = reproduction_page(heads)
+    assert html.startswith("<!doctype html>")
+    assert "late &lt;users&gt;" in html
+    assert "src=" not in html.split("<main>")[1]
+    assert html.count('class="wrapped"') == len(page_of(heads).tables) + 1
+    assert reproduction_page(heads) == html
+
+
+def test_a_rehearsal_says_first_that_its_figures_mean_nothing(heads: Reproduction) -> None:
+    page = page_of(judged(heads.published, heads.runs, is_small=True))
+    for text in (page.title, page.answer):
+        assert text.startswith("A rehearsal in small sizes: its figures mean nothing.")
+    assert (
+        judged(heads.published, heads.runs, is_small=True).lines()[0]
+        == "A rehearsal in small sizes: its figures mean nothing."
+    )
+
+
+def test_an_operator_is_drawn_over_its_size_with_the_crossover() -> None:
+    runs = [
+        RunFigures(
+            "probe",
+            str(size),
+            1,
+            1,
+            "VALID",
+            "",
+            "torch.profiler",
+            "r",
+            {"warm_call_ns": 2e4, "call_kernel_ns": 1e3 * size / 64},
+        )
+        for size in (64, 512, 4096)
+    ]
+    runs.append(
+        RunFigures(
+            "probe", "all sizes", 1, 1, "VALID", "", "torch.profiler", "r", {"crossover_size_count": 1280.0}
+        )
+    )
+    found = judged(probed("operators"), runs)
+    (plot,) = (one for one in plots_of(found) if one.kind == "loglog")
+    assert [series.name for series in plot.series] == ["host: a warmed-up call", "GPU: kernels of a call"]
+    assert plot.series[0].x == [64.0, 512.0, 4096.0]
+    assert plot.series[0].y == pytest.approx([20.0, 20.0, 20.0])
+    assert "from 1,280 on" in plot.note
+    assert "<main>" in reproduction_page(found)
+
+
+def test_stages_of_a_pipeline_are_stacked_by_variant() -> None:
+    names = ("pageable, separate kernels", "pinned, separate kernels")
+    figures = {"stage_prep_ns": 2.0 * MS, "stage_h2d_ns": 1.0 * MS, "gain_ratio": 0.31}
+    runs = [RunFigures("probe", name, 1, 1, "VALID", "", "", "r", figures) for name in names]
+    rows = [{"name": names[1], "published": {"gain_ratio": 0.31}}]
+    found = judged(probed("stages", "pipeline", rows), runs)
+    (plot,) = (one for one in plots_of(found) if one.kind == "stack")
+    assert [series.name for series in plot.series] == ["CPU preparation", "copy to the device"]
+    assert found.rows == names[::-1]  # the article's rows first
+    assert len(plot.x_ticks) == len(names)
+    assert plot.series[0].y == pytest.approx([2.0, 2.0])
+
+
+def test_many_rows_have_numbers_below_their_axes() -> None:
+    rows = [
+        {"name": f"row of many words {at}", "published": {"throughput_hz": 1000 + at}}
+        for at in range(MOST_NAMED + 1)
+    ]
+    found = judged(published(rows), [])
+    (plot,) = plots_of(found)
+    assert plot.x_ticks == tuple(str(at + 1) for at in range(MOST_NAMED + 1))
+    assert page_of(found).first_tables[0].rows[0][0] == "1. row of many words 0"
+
+
+def test_the_document_says_what_was_published_measured_and_why_they_differ(heads: Reproduction) -> None:
+    text = experiments_document([heads])
+    for line in (
+        "## heads: Three heads",
+        "- Published: Three heads on Triton. On NVIDIA RTX Pro 6000; Triton with TensorRT; 1,000 users of Locust.",
+        "- Ran on: NVIDIA H100, driver 580.1, 16 cores, squall 0.1, 2026-11-26, by `squall reproduce heads`.",
+        "- 13 runs: 12 VALID, 1 INVALID. seqlen_head (latency): INVALID: late &lt;users>.",
+        "### Why they differ",
+    ):
+        assert line in text
+    assert (
+        "By Little's law the article's users spent 31.3 % to 49.9 % of each cycle outside any request" in text
+    )
+    assert "What limits our rows, by the classifier: all rows: queue-bound, launch-bound." in text
+    for line in text.splitlines():
+        if line.startswith("|"):
+            assert line.endswith("|")
+    assert experiments_document([heads]) == text
+
+
+def test_a_document_of_nothing_says_that_nothing_was_run() -> None:
+    assert "Nothing was run yet" in experiments_document([])
+
+
+def test_an_experiment_without_runs_has_a_page_that_says_so() -> None:
+    found = judged(published(claims=CLAIMS), [])
+    assert not found.is_measured
+    assert page_of(found).answer == "Nothing was measured yet: no runs."
+    assert "<main>" in reproduction_page(found)
