@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from squall.analysis.experiments.rows import MOST_ATTEMPTS
-from squall.analysis.published.probe_figures import probe_figures
+from squall.analysis.probes.figures import probe_figures
 from squall.analysis.published.result import RunFigures
 from squall.analysis.storage.store import RunStore
 from squall.cluster.commands.reproduce.probe_run import probe_run

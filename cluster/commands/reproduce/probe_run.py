@@ -17,8 +17,8 @@ import pyarrow as pa
 from squall.actors.clock import utc_minus_monotonic_ns
 from squall.actors.probes.runner import Probed, probed, run_probe
 from squall.actors.sampling.gpu.source import driver_and_names
-from squall.analysis.published.probe_figures import FILE, probe_figures
-from squall.analysis.published.probe_verdict import judge_probe
+from squall.analysis.probes.figures import FILE, probe_figures
+from squall.analysis.probes.verdict import judge_probe
 from squall.analysis.schema import arrow_schema
 from squall.analysis.storage.store import RunStore
 from squall.analysis.tables.manifest import Manifest, PhaseFacts

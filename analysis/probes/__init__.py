@@ -1,0 +1,1 @@
+"""Probes of the GPU alone: the figures of their rows, and whether these can be trusted."""
