@@ -98,7 +98,7 @@ ONLY_IN: dict[str, tuple[str, ...]] = {
     "jinja2": ("squall.analysis.render.report",),
     "matplotlib": ("squall.analysis.render.png",),
     "scipy": ("squall.analysis",),
-    "torch": ("squall.models.backend.forward_torch",),
+    "torch": ("squall.models.backend.forward_torch", "squall.models.backend.networks_torch"),
     "tritonclient": ("squall.actors", "squall.cluster"),
     "triton_python_backend_utils": ("squall.models.backend",),
     "pydantic": ("squall.scenarios", "squall.analysis.record"),
@@ -160,7 +160,10 @@ HEAVY_ALLOWED = {
         "squall.analysis.metrics.windows",
     ),
     "scipy": ("squall.analysis.fitting",),
-    "torch": ("squall.models.backend.forward_torch",),  # what Triton runs is one file for one framework
+    "torch": (
+        "squall.models.backend.forward_torch",  # what Triton runs in torch, and the modules that it runs
+        "squall.models.backend.networks_torch",
+    ),
 }
 
 
