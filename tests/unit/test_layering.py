@@ -98,7 +98,11 @@ ONLY_IN: dict[str, tuple[str, ...]] = {
     "jinja2": ("squall.analysis.render.report",),
     "matplotlib": ("squall.analysis.render.png",),
     "scipy": ("squall.analysis",),
-    "torch": ("squall.models.backend.forward_torch", "squall.models.backend.networks_torch"),
+    "torch": (
+        "squall.models.backend.forward_torch",
+        "squall.models.backend.networks_torch",
+        "squall.models.checkpoint",  # reads torch's own files; copied beside model.py too
+    ),
     "tritonclient": ("squall.actors", "squall.cluster"),
     "triton_python_backend_utils": ("squall.models.backend",),
     "pydantic": ("squall.scenarios", "squall.analysis.record"),
