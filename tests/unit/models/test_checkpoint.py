@@ -89,17 +89,21 @@ def test_a_file_is_found_by_its_path_its_folder_and_its_name_in_the_hubs_cache(t
     (blob.parents[1] / "refs" / "main").write_text("abc\n")
     assert find("some/model", {"HF_HUB_CACHE": str(tmp_path / "hub"), "HF_HOME": "/elsewhere"}) == blob
     assert find(str(snapshot), {}) == find(str(snapshot / "model.safetensors"), {}) == blob
-    with pytest.raises(ValueError, match=r"^other/model: no such file or folder, and no model .* downloads nothing"):
+    with pytest.raises(
+        ValueError, match=r"^other/model: no such file or folder, and no model .* downloads nothing"
+    ):
         find("other/model", {"HF_HOME": str(tmp_path)})
 
 
 def test_what_cannot_be_found_is_one_line(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="has neither model.safetensors nor pytorch_model.bin"):
+    with pytest.raises(ValueError, match=r"has neither model\.safetensors nor pytorch_model\.bin"):
         find(str(tmp_path), {})
     (tmp_path / "model.safetensors.index.json").write_text("{}")
-    with pytest.raises(ValueError, match=r"its weights are in several files: save them as one model\.safetensors"):
+    with pytest.raises(
+        ValueError, match=r"its weights are in several files: save them as one model\.safetensors"
+    ):
         find(str(tmp_path), {})
-    with pytest.raises(ValueError, match="^/nowhere/x.safetensors: no such file or folder$"):
+    with pytest.raises(ValueError, match=r"^/nowhere/x\.safetensors: no such file or folder$"):
         find("/nowhere/x.safetensors", {})
 
 
@@ -109,7 +113,7 @@ def test_a_file_that_is_cut_is_refused(tmp_path: Path, n_bytes: int) -> None:
     write_safetensors(file, ARRAYS)
     file.write_bytes(file.read_bytes()[:n_bytes])
     for reads in (read, shapes):
-        with pytest.raises(ValueError, match="x: is no whole .safetensors file"):
+        with pytest.raises(ValueError, match=r"x: is no whole \.safetensors file"):
             reads(file)
 
 
@@ -123,5 +127,5 @@ def test_a_header_that_does_not_agree_with_itself_is_refused(tmp_path: Path) -> 
     ):
         text = json.dumps({"a": one}).encode()
         file.write_bytes(len(text).to_bytes(8, "little") + text + bytes(8))
-        with pytest.raises(ValueError, match="is no whole .safetensors file"):
+        with pytest.raises(ValueError, match=r"is no whole \.safetensors file"):
             read(file)

@@ -84,7 +84,9 @@ def test_seeded_weights_have_the_spread_that_keeps_the_variance() -> None:
     }
     for key, (mean, deviation) in expected.items():
         array = weights[key].astype(np.float64)
-        error = deviation / np.sqrt(array.size)  # of a mean of n draws; of a deviation of them 0.71 of it, if normal
+        error = deviation / np.sqrt(
+            array.size
+        )  # of a mean of n draws; of a deviation of them 0.71 of it, if normal
         assert abs(array.mean() - mean) < 5 * error, key
         assert abs(array.std() - deviation) < 5 * error, key
 
@@ -102,7 +104,9 @@ def test_numpy_computes_what_the_module_computes(name: str) -> None:
     expected = encode(name, sizes, weights_of(name, sizes, None), ids, mask)
     assert expected.dtype == np.float32
     assert expected.shape == (6, 32)
-    np.testing.assert_allclose(found.numpy(), expected, rtol=1e-4, atol=2e-6)  # float32 rounds to 6e-8, 30 sums deep
+    np.testing.assert_allclose(
+        found.numpy(), expected, rtol=1e-4, atol=2e-6
+    )  # float32 rounds to 6e-8, 30 sums deep
 
 
 @pytest.mark.parametrize("name", ENCODERS)
@@ -125,7 +129,9 @@ def test_answers_depend_on_every_token_and_on_none_that_is_masked(name: str) -> 
 def test_the_large_encoder_gives_vectors_of_length_one() -> None:
     sizes = ENCODERS["multilingual_e5_large"].sizes(SMALL)
     ids, mask = inputs_of(sizes)
-    answer = encode("multilingual_e5_large", sizes, weights_of("multilingual_e5_large", sizes, None), ids, mask)
+    answer = encode(
+        "multilingual_e5_large", sizes, weights_of("multilingual_e5_large", sizes, None), ids, mask
+    )
     np.testing.assert_allclose(np.linalg.norm(answer, axis=1), 1, rtol=1e-5)
 
 
@@ -166,7 +172,9 @@ def test_right_answers_to_made_requests_come_from_the_same_weights() -> None:
 
 def test_right_answers_of_the_large_encoder_are_refused_in_one_line() -> None:
     sizes = ENCODERS["multilingual_e5_large"].sizes({})
-    with pytest.raises(ScenarioError, match=r"^clients.check: multilingual_e5_large has 559 million weights, too many"):
+    with pytest.raises(
+        ScenarioError, match=r"^clients.check: multilingual_e5_large has 559 million weights, too many"
+    ):
         refuse_large("multilingual_e5_large", sizes)
     refuse_large("bert_tiny", ENCODERS["bert_tiny"].sizes({}))
     refuse_large("multilingual_e5_large", ENCODERS["multilingual_e5_large"].sizes(SMALL))
@@ -179,7 +187,11 @@ def test_right_answers_of_the_large_encoder_are_refused_in_one_line() -> None:
         ("bert_tiny", {"heads": 3}, "model.settings.heads: 3 heads do not divide hidden 128 evenly"),
         ("bert_tiny", {"sequence": 513}, "model.settings.sequence: 513 tokens, and 512 positions hold 512"),
         ("multilingual_e5_large", {"sequence": 513}, "513 tokens, and 514 positions hold 512"),
-        ("bert_tiny", {"vocabulary": 5}, "model.settings.vocabulary: 5 is too small, tokens are drawn from 5 on"),
+        (
+            "bert_tiny",
+            {"vocabulary": 5},
+            "model.settings.vocabulary: 5 is too small, tokens are drawn from 5 on",
+        ),
         ("bert_tiny", {"width": 5}, "model.settings.width: unknown key"),
     ],
 )
@@ -193,20 +205,29 @@ def test_a_repository_of_an_encoder_has_no_weights_of_its_own(tmp_path: Path) ->
     write_repository(tmp_path, "bert_tiny", "1", SMALL, serving, None)
     files = {"model.py", "forward_torch.py", "networks_torch.py"}
     assert {path.name for path in (tmp_path / "bert_tiny" / "1").iterdir()} == files
-    assert 'key: "drawn.attention_mask" value: { string_value: "1 1" }' in (
-        tmp_path / "bert_tiny" / "config.pbtxt"
-    ).read_text()
+    assert (
+        'key: "drawn.attention_mask" value: { string_value: "1 1" }'
+        in (tmp_path / "bert_tiny" / "config.pbtxt").read_text()
+    )
     file = tmp_path / "model.safetensors"
     write_safetensors(file, weights_of("bert_tiny", ENCODERS["bert_tiny"].sizes(SMALL), None))
     write_repository(tmp_path, "bert_tiny", "2", SMALL, serving, None, str(tmp_path))
     assert {path.name for path in (tmp_path / "bert_tiny" / "2").iterdir()} == {*files, "checkpoint.py"}
-    assert f'key: "weights" value: {{ string_value: "{file}" }}' in (tmp_path / "bert_tiny" / "config.pbtxt").read_text()
+    assert (
+        f'key: "weights" value: {{ string_value: "{file}" }}'
+        in (tmp_path / "bert_tiny" / "config.pbtxt").read_text()
+    )
 
 
 @pytest.mark.parametrize(
     ("name", "framework", "weights", "why"),
     [
-        ("bert_tiny", "numpy", None, "model.framework: bert_tiny is computed by torch alone: set framework: torch"),
+        (
+            "bert_tiny",
+            "numpy",
+            None,
+            "model.framework: bert_tiny is computed by torch alone: set framework: torch",
+        ),
         ("linear_head", "numpy", "x", "model.weights: those of linear_head are seeded"),
         ("bert_tiny", "torch", "/nowhere/at/all", "model.weights: /nowhere/at/all: no such file or folder"),
     ],
@@ -226,15 +247,21 @@ def test_weights_of_other_sizes_are_told_with_the_settings_to_change(tmp_path: P
     write_safetensors(file, {f"bert.{key}": array for key, array in weights.items()})
     assert find_weights(str(tmp_path), "bert_tiny", sizes) == file.resolve()
     others = {**sizes, "layers": 3, "vocabulary": 99, "intermediate": 8}
-    with pytest.raises(ScenarioError, match=r"set model.settings to vocabulary: 120, intermediate: 64, layers: 2$"):
+    with pytest.raises(
+        ScenarioError, match=r"set model.settings to vocabulary: 120, intermediate: 64, layers: 2$"
+    ):
         find_weights(str(file), "bert_tiny", others)
     del weights["pooler.dense.bias"]
     write_safetensors(file, weights)
-    with pytest.raises(ScenarioError, match=r"models.x.weights: .* has no weight pooler.dense.bias: it is no bert_tiny"):
+    with pytest.raises(
+        ScenarioError, match=r"models.x.weights: .* has no weight pooler.dense.bias: it is no bert_tiny"
+    ):
         find_weights(str(file), "bert_tiny", sizes, "models.x")
     weights["pooler.dense.bias"] = np.zeros(3, np.float32)
     write_safetensors(file, weights)
-    with pytest.raises(ScenarioError, match=r"pooler.dense.bias has the shape \[3\], and bert_tiny .* has \[32\]"):
+    with pytest.raises(
+        ScenarioError, match=r"pooler.dense.bias has the shape \[3\], and bert_tiny .* has \[32\]"
+    ):
         find_weights(str(file), "bert_tiny", sizes)
 
 
