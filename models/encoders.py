@@ -90,7 +90,7 @@ def find_weights(text: str, name: str, sizes: Mapping[str, int], where: str = "m
 
 def _sizes_of(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
     """The settings that a file's tensors tell; what it does not tell is left out."""
-    found = {}
+    found: dict[str, int] = {}
     at = {
         "embeddings.word_embeddings.weight": ("vocabulary", "hidden"),
         "embeddings.position_embeddings.weight": ("positions", "hidden"),

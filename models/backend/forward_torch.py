@@ -8,7 +8,9 @@ on the calling thread.
 """
 
 import bisect
+import importlib
 import importlib.util
+import locale
 import os
 import shutil
 import sys
@@ -105,14 +107,27 @@ def refuse_without_compiler(device_type):
         )
 
 
+def _not_compiled(error):
+    words = (str(error).strip() or type(error).__name__).splitlines()[0]
+    return RuntimeError(
+        f"model.compile: torch.compile failed ({words}): it needs a C compiler and Python's headers on the server's "
+        "node; or set model.compile: false"
+    )
+
+
 def _compiled(network, device_type):
     """`network` for batches of any number of rows, compiled in this process: a pool of compilers would be started as
     copies of the program that embeds this Python."""
-    import torch._inductor.config
-
     refuse_without_compiler(device_type)
-    torch._inductor.config.compile_threads = 1
-    compiled = torch.compile(network, dynamic=True)
+    locale.setlocale(
+        locale.LC_CTYPE, "C.UTF-8"
+    )  # Triton's Python has ASCII, and PyTorch reads sources of UTF-8
+    try:
+        inductor = importlib.import_module("torch._inductor.config")
+        inductor.compile_threads = 1
+        compiled = torch.compile(network, dynamic=True)
+    except Exception as error:
+        raise _not_compiled(error) from error
     known = set()
 
     def call(*inputs):
@@ -124,11 +139,7 @@ def _compiled(network, device_type):
         except Exception as error:
             if any(words in str(error) for words in _USED_UP):
                 raise
-            words = (str(error).strip() or type(error).__name__).splitlines()[0]
-            raise RuntimeError(
-                f"model.compile: torch.compile failed ({words}): it needs a C compiler and Python's headers on the "
-                "server's node; or set model.compile: false"
-            ) from error
+            raise _not_compiled(error) from error
         known.add(rows)
         return found
 

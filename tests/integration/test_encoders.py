@@ -58,7 +58,10 @@ def check(
     np.testing.assert_allclose(found, expected, rtol=rtol, atol=atol * scale)
 
 
-@pytest.mark.parametrize(("name", "precision"), [("bert_tiny", "fp32"), ("multilingual_e5_large", "fp16")])
+@pytest.mark.parametrize(
+    ("name", "precision"),
+    [("bert_tiny", "fp32"), pytest.param("multilingual_e5_large", "fp16", marks=pytest.mark.slow)],
+)
 def test_an_encoder_gives_the_reference_answer(tmp_path: Path, name: str, precision: str) -> None:
     with serving(tmp_path, name=name, precision=precision, **CPU) as (server, endpoint):
         assert [one.drawn for one in endpoint.spec.inputs] == [(5, 119), (1, 1)]
@@ -117,7 +120,7 @@ def test_a_compiled_encoder_gives_the_reference_answer(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("protocol", ["http", "grpc"])
 def test_a_run_of_an_encoder_checks_every_reply_and_says_what_its_weights_are(
-    alone: Bench, protocol: str
+    joined: Bench, protocol: str
 ) -> None:
     mapping = scenario_mapping(
         model={"name": "bert_tiny", "queue_delay": "1ms", **CPU},
