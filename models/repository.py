@@ -53,8 +53,9 @@ class ComputeConfig:
         """As the scenario says."""
         device = device_of(model.framework, model.device)
         return cls(
-            model.framework, device, model.precision, model.cuda_graphs, model.pinned, model.is_compiled
-        )
+            model.framework, device, model.precision, model.cuda_graphs,
+            is_pinned=model.pinned is not False, is_compiled=model.is_compiled is True,
+        )  # fmt: skip
 
 
 def device_of(framework: str, device: str | None) -> str:

@@ -33,8 +33,8 @@ class ModelConfig(Section):
     device: Literal["cpu", "gpu"] | None = None  # else the CPU for numpy, a GPU for torch
     precision: Literal["fp32", "fp16"] = "fp32"
     cuda_graphs: bool = False  # torch on a GPU: one graph per batch size, captured before the server is ready
-    pinned: bool = True  # torch on a GPU: buffers on the host are page-locked
-    is_compiled: bool = Field(default=False, alias="compile")  # torch.compile
+    pinned: bool | None = None  # torch on a GPU: buffers on the host are page-locked, if this is not false
+    is_compiled: bool | None = Field(default=None, alias="compile")  # torch.compile
     weights: Text | None = (
         None  # of an encoder of the zoo: file, folder or name in the hub's cache; None: seeded
     )
@@ -47,7 +47,7 @@ class ModelConfig(Section):
             raise ValueError("framework numpy computes in fp32 on the CPU: use framework torch")
         if self.cuda_graphs and (self.framework != "torch" or self.device == "cpu"):
             raise ValueError("cuda_graphs needs framework torch on a GPU")
-        if not self.pinned and (self.framework != "torch" or self.device == "cpu"):
+        if self.pinned is False and (self.framework != "torch" or self.device == "cpu"):
             raise ValueError("pinned: false needs framework torch on a GPU")
         if self.is_compiled and self.framework != "torch":
             raise ValueError("compile needs framework torch")
