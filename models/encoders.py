@@ -148,10 +148,10 @@ def encode(
     name: str,
     sizes: Mapping[str, int],
     weights: Mapping[str, Array],
-    input_ids: NDArray[np.int64],
-    attention_mask: NDArray[np.int64],
+    input_ids: NDArray[Any],
+    attention_mask: NDArray[Any],
 ) -> Array:
-    """Answer of an encoder: both (rows, sequence) to (rows, hidden)."""
+    """Answer of an encoder: both int64 (rows, sequence) to (rows, hidden)."""
     epsilon = np.float32(_PARTS[name][0])
     is_bert = name == "bert_tiny"
 

@@ -28,7 +28,7 @@ NO_GPU = missing_reason()
 HAS_TORCH = importlib.util.find_spec("torch") is not None
 pytestmark = [pytest.mark.beside, pytest.mark.skipif(not HAS_TORCH, reason="torch is not installed")]
 needs_gpu = pytest.mark.skipif(NO_GPU is not None, reason=f"no GPU: {NO_GPU}")
-CPU = {"settings": SMALL, "max_batch_size": 8, "framework": "torch", "device": "cpu"}
+CPU: dict[str, Any] = {"settings": SMALL, "max_batch_size": 8, "framework": "torch", "device": "cpu"}
 
 
 def answer(endpoint: Endpoint, ids: Any, mask: Any) -> Array:
@@ -89,7 +89,7 @@ def test_an_encoder_with_weights_of_a_file_gives_their_answer(tmp_path: Path) ->
 def test_weights_that_do_not_fit_are_told_before_the_server_starts(tmp_path: Path) -> None:
     weights = weights_of("bert_tiny", ENCODERS["bert_tiny"].sizes(SMALL), None)
     write_safetensors(tmp_path / "model.safetensors", weights)
-    keys = {**CPU, "settings": {**SMALL, "hidden": 64}}
+    keys: dict[str, Any] = {**CPU, "settings": {**SMALL, "hidden": 64}}
     server = server_of(tmp_path / "run", name="bert_tiny", weights=str(tmp_path), **keys)
     with pytest.raises(
         ScenarioError, match=r"^model.weights: .* of other sizes: set model.settings to hidden: 32$"

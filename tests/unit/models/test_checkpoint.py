@@ -31,7 +31,7 @@ def write_safetensors(path: Path, arrays: Mapping[str, Any]) -> None:
     path.write_bytes(len(text).to_bytes(8, "little") + text + b"".join(parts))
 
 
-ARRAYS = {
+ARRAYS: dict[str, Any] = {
     "bert.a.weight": np.arange(6, dtype=np.float32).reshape(2, 3),
     "a.LayerNorm.gamma": np.array([1.5, -2.0], np.float16),
     "a.LayerNorm.beta": np.array([0x3FC0, 0xC000], np.uint16),  # 1.5 and -2 in BF16
@@ -119,12 +119,13 @@ def test_a_file_that_is_cut_is_refused(tmp_path: Path, n_bytes: int) -> None:
 
 def test_a_header_that_does_not_agree_with_itself_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "x"
-    for one in (
+    headers: list[Any] = [
         {"dtype": "F32", "shape": [3], "data_offsets": [0, 8]},
         {"dtype": "F32", "shape": [2], "data_offsets": [8, 16]},
         {"dtype": "F32", "shape": [2]},
         [],
-    ):
+    ]
+    for one in headers:
         text = json.dumps({"a": one}).encode()
         file.write_bytes(len(text).to_bytes(8, "little") + text + bytes(8))
         with pytest.raises(ValueError, match=r"is no whole \.safetensors file"):
