@@ -8,6 +8,7 @@ and bytes into BYTES.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from math import prod
 from typing import Any, cast
 
@@ -157,7 +158,7 @@ class Fitting:
         else:
             dims = dims_of(tensor, self._spec, number, self._seed, self._shapes, self._made)
         rng = np.random.default_rng(np.random.SeedSequence([self._seed, rows, number]))
-        fixed = TensorSpec(tensor.name, tensor.datatype, dims)
+        fixed = replace(tensor, dims=dims)
         return make_input(fixed, rows if self._spec.is_batched else None, rng, how)
 
 

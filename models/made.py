@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from difflib import get_close_matches
 from math import prod
 from typing import TYPE_CHECKING
@@ -32,7 +33,8 @@ def make_input(
 ) -> NDArray[np.generic]:
     """A random tensor of `rows` rows (None: no batch dimension).
 
-    Floats are standard normal, integers uniform in 0..99, booleans fair, where `how` does not say their range; bytes
+    Floats are standard normal, integers uniform in 0..99 or as the model's own configuration says (`TensorSpec.drawn`),
+    booleans fair, where `how` does not say their range; bytes
     are letters and spaces, 16 where it does not say their length, or the words that it says. BF16 is the upper half of
     FP32. Raises ScenarioError where `how` does not suit the datatype.
     """
@@ -55,6 +57,8 @@ def make_input(
     if how is not None and how.values is not None:
         _refuse_larger(f"{where}.values", how.values, np.iinfo(dtype.name).max, tensor.datatype)
         return np.array(_drawn(how.values, rng, prod(shape)), dtype).reshape(shape)
+    if (low is None or high is None) and tensor.drawn is not None and dtype.kind != "b":
+        low, high = tensor.drawn
     if low is None or high is None:
         return rng.integers(0, 2 if dtype.kind == "b" else _INTEGER_LIMIT, shape).astype(dtype)
     limits = np.iinfo(dtype.name)
@@ -117,7 +121,7 @@ def make_inputs(
             continue  # whose sizes need not be stated
         dims = dims_of(tensor, spec, variant, seed, shapes, made)
         if is_present(how, tensor.name, variant, seed):
-            fixed = TensorSpec(tensor.name, tensor.datatype, dims)
+            fixed = replace(tensor, dims=dims)
             inputs[tensor.name] = make_input(fixed, rows if spec.is_batched else None, rng, how)
     return inputs
 

@@ -1,4 +1,4 @@
-"""The answers that a model must give to seeded payloads: a head of the zoo by the weights that its repository serves,
+"""The answers that a model must give to seeded payloads: one of the zoo by the weights that its repository serves,
 another model by a file of the user's (by a function: `answer_function.py`).
 """
 
@@ -8,16 +8,17 @@ import hashlib
 import io
 import zipfile
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from squall.models.encoders import MOST_CHECKED_WEIGHTS, encode, n_weights, weights_of
 from squall.models.heads import Array, forward, make_weights
 from squall.models.made import Made, make_inputs
-from squall.models.spec import DATATYPE_BYTES, ModelSpec, TensorSpec, head_of, head_spec
+from squall.models.spec import DATATYPE_BYTES, ENCODERS, ModelSpec, TensorSpec, head_of, head_spec
 from squall.scenarios.errors import ScenarioError, TargetError
 
 TOLERANCE = {"fp32": (1e-3, 1e-5), "fp16": (2e-2, 2e-2)}
@@ -48,33 +49,56 @@ def made_requests(
 
 
 def answers_to(
-    spec: ModelSpec, settings: Mapping[str, int], requests: Iterable[Request]
+    spec: ModelSpec, settings: Mapping[str, int], requests: Iterable[Request], checkpoint: str | None = None
 ) -> dict[Kind, dict[str, NDArray[np.generic]]]:
-    """Outputs by name for each of these requests to the head `spec.name`, in float32 as the served model computes.
+    """Outputs by name for each of these requests to the zoo's `spec.name`, in float32 as the served model computes.
 
-    Raises ScenarioError for an unknown head or size, TargetError where `spec`, that of the running model, is not that
-    of the head.
+    `checkpoint`: what the scenario's `model.weights` names, which is read here. Raises ScenarioError for an unknown
+    model or size, for such a file and for an encoder that is too large (`refuse_large`); TargetError where `spec`, that
+    of the running model, is not that of the zoo.
     """
     sizes = head_of(spec.name).sizes(settings)
     promised = head_spec(spec.name, spec.version, sizes, spec.max_batch_size)
     if (spec.inputs, spec.outputs) != (promised.inputs, promised.outputs):
         raise TargetError(
-            f"clients.check: the model {spec.name} that is served has other tensors than the head of the zoo with "
+            f"clients.check: the model {spec.name} that is served has other tensors than that of the zoo with "
             "the scenario's model.settings; give clients.check.function or reference, its right values"
         )
-    weights = make_weights(spec.name, sizes)
-    if "position" in weights:  # no layer mixes positions, and only the first is read
-        weights["position"] = weights["position"][:1]
+    compute = _network_of(spec, sizes, checkpoint)
     answers: dict[Kind, dict[str, NDArray[np.generic]]] = {}
     for chunk in _chunks(requests):
-        inputs = np.concatenate([arrays["INPUT"] for _, _, arrays in chunk]).astype(np.float32)
-        outputs = forward(spec.name, weights, inputs)
+        outputs = compute(
+            *(np.concatenate([arrays[one.name] for _, _, arrays in chunk]) for one in spec.inputs)
+        )
         ends = np.cumsum([rows for rows, _, _ in chunk])[:-1]
         parts = _split(outputs, ends)
         answers |= {
             (rows, number): {"OUTPUT": part} for (rows, number, _), part in zip(chunk, parts, strict=True)
         }
     return answers
+
+
+def refuse_large(name: str, sizes: Mapping[str, int], where: str = "clients") -> None:
+    """Raises ScenarioError for an encoder whose answers would take too long here; `where`: key path of the check."""
+    n = n_weights(name, sizes) if name in ENCODERS else 0
+    if n > MOST_CHECKED_WEIGHTS:
+        raise ScenarioError(
+            f"{where}.check: {name} has {n / 1e6:.0f} million weights, too many to compute right answers with on one"
+            " core here: give check.function or reference, or leave check out (every instance compares itself with the"
+            " module in float32 before it is ready)"
+        )
+
+
+def _network_of(spec: ModelSpec, sizes: Mapping[str, int], checkpoint: str | None) -> Callable[..., Array]:
+    """The forward pass of a model of the zoo, of its inputs in their order."""
+    if spec.name in ENCODERS:
+        refuse_large(spec.name, sizes)
+        own = weights_of(spec.name, sizes, checkpoint)
+        return lambda ids, mask: encode(spec.name, sizes, own, ids, mask)
+    weights = make_weights(spec.name, sizes)
+    if "position" in weights:  # no layer mixes positions, and only the first is read
+        weights["position"] = weights["position"][:1]
+    return lambda x: forward(spec.name, weights, x.astype(np.float32))
 
 
 def read_answers(

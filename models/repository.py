@@ -10,8 +10,9 @@ from pathlib import Path
 
 import numpy as np
 
+from squall.models.encoders import find_weights
 from squall.models.heads import make_weights
-from squall.models.spec import ModelSpec, TensorSpec, head_of, head_spec
+from squall.models.spec import ModelSpec, TensorSpec, drawn_parameters, head_of, head_spec
 from squall.scenarios.config.models.model import ModelConfig
 from squall.scenarios.errors import ScenarioError, StoreError
 
@@ -21,15 +22,18 @@ _CHOICES = {"framework": ("numpy", "torch"), "device": ("cpu", "gpu"), "precisio
 
 @dataclass(frozen=True)
 class ComputeConfig:
-    """What computes a head: framework numpy or torch, on device cpu or gpu, in precision fp32 or fp16.
+    """What computes a model of the zoo: framework numpy or torch, on device cpu or gpu, in precision fp32 or fp16.
 
-    `cuda_graphs`: torch on a GPU replays one CUDA graph per batch size. Raises ScenarioError for what does not fit.
+    `cuda_graphs`: torch on a GPU replays one CUDA graph per batch size. `is_pinned`: its buffers on the host are
+    page-locked. `is_compiled`: by torch.compile. Raises ScenarioError for what does not fit.
     """
 
     framework: str = "numpy"
     device: str = "cpu"
     precision: str = "fp32"
     cuda_graphs: bool = False
+    is_pinned: bool = True
+    is_compiled: bool = False
 
     def __post_init__(self) -> None:
         for key, allowed in _CHOICES.items():
@@ -39,12 +43,19 @@ class ComputeConfig:
             raise ScenarioError("framework numpy computes in fp32 on the CPU: use framework torch")
         if self.cuda_graphs and (self.framework, self.device) != ("torch", "gpu"):
             raise ScenarioError("cuda_graphs needs framework torch on a GPU")
+        if not self.is_pinned and (self.framework, self.device) != ("torch", "gpu"):
+            raise ScenarioError("pinned: false needs framework torch on a GPU")
+        if self.is_compiled and self.framework != "torch":
+            raise ScenarioError("compile needs framework torch")
 
     @classmethod
     def of(cls, model: ModelConfig) -> ComputeConfig:
         """As the scenario says."""
         device = device_of(model.framework, model.device)
-        return cls(model.framework, device, model.precision, model.cuda_graphs)
+        return cls(
+            model.framework, device, model.precision, model.cuda_graphs,
+            is_pinned=model.pinned is not False, is_compiled=model.is_compiled is True,
+        )  # fmt: skip
 
 
 def device_of(framework: str, device: str | None) -> str:
@@ -117,6 +128,25 @@ def config_pbtxt(spec: ModelSpec, serving: ServingConfig) -> str:
     )
 
 
+def refuse_unsuited(name: str, framework: str, weights: str | None, where: str = "model") -> None:
+    """Raises ScenarioError where a model of the zoo has no such framework, or is given weights that it cannot have;
+    `where`: key path of the model."""
+    is_encoder = head_of(name, where).is_encoder
+    if is_encoder and framework != "torch":
+        raise ScenarioError(f"{where}.framework: {name} is computed by torch alone: set framework: torch")
+    if weights is not None and not is_encoder:
+        raise ScenarioError(
+            f"{where}.weights: those of {name} are seeded (settings.weights_seed), of no file"
+        )
+
+
+def _code_of(framework: str, weights: str | None) -> list[tuple[str, str]]:
+    """Package and name of each file that goes beside config.pbtxt."""
+    files = ["model.py", f"forward_{framework}.py", *(["networks_torch.py"] if framework == "torch" else [])]
+    own = [("squall.models.backend", file) for file in files]
+    return own if weights is None else [*own, ("squall.models", "checkpoint.py")]
+
+
 HOOK_FILE = "squall_batches.py"
 """The file that records the batches of a Python model beside whose model.py it is."""
 _NO_FOLDER = 'FOLDER = ""\n'
@@ -136,20 +166,32 @@ def write_repository(
     settings: dict[str, int],
     serving: ServingConfig,
     record_dir: Path | None,
+    weights: str | None = None,
 ) -> ModelSpec:
-    """Writes `folder/name/config.pbtxt` and, to `folder/name/version`, model.py, the forward pass of the framework
-    and weights.npz, for a head of the zoo.
+    """Writes `folder/name/config.pbtxt` and, to `folder/name/version`, model.py and the forward pass of the framework,
+    for a model of the zoo; of a head its weights.npz. An encoder's weights are read by each instance from the file that
+    `weights` names (`squall.models.checkpoint.find`), or made by it: there may be gigabytes of them.
 
     `record_dir`: where each instance appends its batch records; None records nothing. Raises ScenarioError for an
-    unknown head or size, StoreError where the folder cannot be written.
+    unknown model or size, for a framework or weights that the model cannot have, StoreError where the folder cannot be
+    written.
     """
     head = head_of(name)
     sizes = head.sizes(settings)
     spec = head_spec(name, version, sizes, serving.max_batch_size)
     compute = serving.compute
+    refuse_unsuited(name, compute.framework, weights)
     parameters = [("head", name), *((key, str(value)) for key, value in sizes.items())]
     parameters += [("framework", compute.framework), ("precision", compute.precision)]
-    parameters.append(("cuda_graphs", str(compute.cuda_graphs).lower()))
+    parameters += [
+        (key, str(value).lower())
+        for key, value in (
+            ("cuda_graphs", compute.cuda_graphs), ("pinned", compute.is_pinned), ("compile", compute.is_compiled)
+        )
+    ]  # fmt: skip
+    if weights is not None:
+        parameters.append(("weights", str(find_weights(weights, name, sizes))))
+    parameters += drawn_parameters(spec)
     if record_dir is not None:
         parameters.append(("record_dir", str(record_dir)))
     serving = replace(serving, parameters=tuple(parameters))
@@ -157,11 +199,12 @@ def write_repository(
     try:
         version_dir.mkdir(parents=True, exist_ok=True)
         (folder / name / "config.pbtxt").write_text(config_pbtxt(spec, serving))
-        for file in ("model.py", f"forward_{compute.framework}.py"):
-            code = resources.files("squall.models.backend").joinpath(file).read_bytes()
+        for package, file in _code_of(compute.framework, weights):
+            code = resources.files(package).joinpath(file).read_bytes()
             (version_dir / file).write_bytes(code)
-        with (version_dir / "weights.npz").open("wb") as stream:
-            np.savez(stream, allow_pickle=False, **make_weights(name, sizes))
+        if not head.is_encoder:
+            with (version_dir / "weights.npz").open("wb") as stream:
+                np.savez(stream, allow_pickle=False, **make_weights(name, sizes))
     except OSError as error:
         raise StoreError(f"cannot write the model repository {folder}: {error.strerror}") from error
     return spec

@@ -1,4 +1,4 @@
-"""Tensor and model specs: what a model takes and gives, and the zoo's heads with their sizes."""
+"""Tensor and model specs: what a model takes and gives, and the models of the zoo with their sizes."""
 
 from __future__ import annotations
 
@@ -15,17 +15,23 @@ DATATYPE_BYTES = {
     "INT64": 8, "FP16": 2, "FP32": 4, "FP64": 8, "BF16": 2,
 }  # fmt: skip
 """Bytes an element of each fixed-size datatype of the KServe v2 protocol; BYTES has no fixed size."""
+FIRST_TOKEN = 5
+"""Of those that squall makes for encoders: smaller ones are special (of XLM-RoBERTa: begin, padding, end, unknown)."""
+_DRAWN = "drawn."
+"""Before the name of an input in a parameter of its model's configuration: `drawn.input_ids`, "5 30521"."""
 
 
 @dataclass(frozen=True)
 class TensorSpec:
     """One tensor: `dims` without the batch dimension; -1 stands for a size the request chooses. `is_optional`: of an
-    input that a request may leave out."""
+    input that a request may leave out. `drawn`: of whole numbers, the least and the most that squall makes where a
+    scenario says nothing; None: 0 to 99."""
 
     name: str
     datatype: str
     dims: tuple[int, ...]
     is_optional: bool = False
+    drawn: tuple[int, int] | None = field(default=None, compare=False)  # the tensor is the same
 
     def n_bytes(self, rows: int) -> int | None:
         """Size in bytes of a batch of `rows`; None where the datatype or a dimension is not fixed."""
@@ -91,7 +97,7 @@ class ModelSpec:
         Raises TargetError for an input of an unknown datatype.
         """
         max_batch_size = int(config.get("max_batch_size", 0))
-        inputs = tuple(_tensor(item) for item in config.get("input", ()))
+        inputs = tuple(_as_drawn(_tensor(item), config) for item in config.get("input", ()))
         for tensor in inputs:
             if tensor.datatype not in (*DATATYPE_BYTES, "BYTES"):
                 raise TargetError(
@@ -128,13 +134,37 @@ def _tensor(item: Mapping[str, Any]) -> TensorSpec:
     return TensorSpec(str(item["name"]), datatype, dims, item.get("optional") is True)
 
 
+def drawn_parameters(spec: ModelSpec) -> tuple[tuple[str, str], ...]:
+    """What a model's configuration says of the numbers to make for its inputs, whichever backend serves it."""
+    ranges = [(tensor.name, tensor.drawn) for tensor in spec.inputs]
+    return tuple((f"{_DRAWN}{name}", f"{one[0]} {one[1]}") for name, one in ranges if one is not None)
+
+
+def _as_drawn(tensor: TensorSpec, config: Mapping[str, Any]) -> TensorSpec:
+    """With what the configuration says of it; what is no range is another's parameter."""
+    said = (config.get("parameters") or {}).get(f"{_DRAWN}{tensor.name}") or {}
+    ends = str(said.get("string_value", "")).split()
+    if len(ends) != 2 or not all(map(str.isdecimal, ends)) or int(ends[0]) > int(ends[1]):
+        return tensor
+    return replace(tensor, drawn=(int(ends[0]), int(ends[1])))
+
+
 @dataclass(frozen=True)
 class HeadSpec:
-    """A head of the zoo: its sizes with their full-scale defaults, and one line on what it computes."""
+    """A model of the zoo: its sizes with their full-scale defaults, and one line on what it computes.
+
+    `n_before`: positions that an encoder has before that of the first token.
+    """
 
     name: str
     about: str
     defaults: Mapping[str, int]
+    n_before: int = 0
+
+    @property
+    def is_encoder(self) -> bool:
+        """Whether it takes tokens."""
+        return "vocabulary" in self.defaults
 
     def sizes(self, settings: Mapping[str, int], where: str = "model") -> dict[str, int]:
         """`defaults` overridden by `settings`. Raises ScenarioError for an unknown key or a size below 1; `where`: key
@@ -152,7 +182,26 @@ class HeadSpec:
                 raise ScenarioError(f"{where}.settings.{key}: {value} is not a size, it must be 1 or more")
             if value < 0:
                 raise ScenarioError(f"{where}.settings.{key}: {value} is not a seed, it must be 0 or more")
-        return {**self.defaults, **settings}
+        sizes = {**self.defaults, **settings}
+        if self.is_encoder:
+            self._refuse_odd(sizes, f"{where}.settings")
+        return sizes
+
+    def _refuse_odd(self, sizes: Mapping[str, int], where: str) -> None:
+        """Raises ScenarioError for sizes that make no encoder."""
+        if sizes["hidden"] % sizes["heads"]:
+            raise ScenarioError(
+                f"{where}.heads: {sizes['heads']} heads do not divide hidden {sizes['hidden']} evenly"
+            )
+        if sizes["sequence"] > sizes["positions"] - self.n_before:
+            raise ScenarioError(
+                f"{where}.sequence: {sizes['sequence']} tokens, and {sizes['positions']} positions hold"
+                f" {sizes['positions'] - self.n_before}"
+            )
+        if sizes["vocabulary"] <= FIRST_TOKEN:
+            raise ScenarioError(
+                f"{where}.vocabulary: {sizes['vocabulary']} is too small, tokens are drawn from {FIRST_TOKEN} on"
+            )
 
 
 HEADS = {
@@ -175,21 +224,61 @@ HEADS = {
         ),
     )
 }
-"""The zoo, by model name."""
+"""The classifier heads of the zoo, by model name."""
+
+ENCODERS = {
+    encoder.name: encoder
+    for encoder in (
+        HeadSpec(
+            "bert_tiny",
+            "BERT: tokens, layers of a post-norm transformer, Linear and tanh of the first position",
+            {
+                "hidden": 128, "layers": 2, "heads": 2, "intermediate": 512, "vocabulary": 30522, "positions": 512,
+                "sequence": 64, "weights_seed": 1,
+            },
+        ),
+        HeadSpec(
+            "multilingual_e5_large",
+            "XLM-RoBERTa large: tokens, layers of a post-norm transformer, their mean over the mask to length 1",
+            {
+                "hidden": 1024, "layers": 24, "heads": 16, "intermediate": 4096, "vocabulary": 250002,
+                "positions": 514, "sequence": 128, "weights_seed": 1,
+            },
+            n_before=2,
+        ),
+    )
+}  # fmt: skip
+"""The encoders of the zoo, by model name."""
+
+ZOO = HEADS | ENCODERS
 
 
 def head_of(name: str, where: str = "model") -> HeadSpec:
-    """The zoo's head of that name. Raises ScenarioError that lists the names there are; `where`: key path of the
+    """The zoo's model of that name. Raises ScenarioError that lists the names there are; `where`: key path of the
     model."""
-    if name not in HEADS:
-        near = get_close_matches(name, list(HEADS), 1)
-        hint = f"did you mean {near[0]!r}?" if near else f"the zoo has {', '.join(HEADS)}"
+    if name not in ZOO:
+        near = get_close_matches(name, list(ZOO), 1)
+        hint = f"did you mean {near[0]!r}?" if near else f"the zoo has {', '.join(ZOO)}"
         raise ScenarioError(f"{where}.name: unknown model {name!r}: {hint}")
-    return HEADS[name]
+    return ZOO[name]
 
 
 def head_spec(name: str, version: str, sizes: Mapping[str, int], max_batch_size: int) -> ModelSpec:
-    """Spec of a zoo head: INPUT FP32 [rows, width] to OUTPUT FP32 [rows, classes] (stacked: [rows, heads, classes])."""
+    """Spec of a model of the zoo. A head: INPUT FP32 [rows, width] to OUTPUT FP32 [rows, classes] (stacked:
+    [rows, heads, classes]); an encoder: input_ids, attention_mask INT64 [rows, sequence] to OUTPUT FP32 [rows, hidden].
+    """
+    if name in ENCODERS:
+        tokens, words = (sizes["sequence"],), (FIRST_TOKEN, sizes["vocabulary"] - 1)
+        return ModelSpec(
+            name=name,
+            version=version,
+            inputs=(
+                TensorSpec("input_ids", "INT64", tokens, drawn=words),
+                TensorSpec("attention_mask", "INT64", tokens, drawn=(1, 1)),
+            ),
+            outputs=(TensorSpec("OUTPUT", "FP32", (sizes["hidden"],)),),
+            max_batch_size=max_batch_size,
+        )
     out = (sizes["heads"], sizes["classes"]) if "heads" in sizes else (sizes["classes"],)
     return ModelSpec(
         name=name,

@@ -200,7 +200,7 @@ def _answers(
             return function_responses(function, spec, requests), function.sha256
         return function_answers(function, spec, requests), function.sha256
     screen.step(f"computing the answers to {len(kinds)} payloads of {spec.name}")
-    answers = answers_to(spec, one.model.settings, requests)
+    answers = answers_to(spec, one.model.settings, requests, one.model.weights)
     return (_as_responses(answers) if is_streamed else answers), None
 
 

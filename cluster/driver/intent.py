@@ -14,7 +14,9 @@ from squall.analysis.tables.manifest import PlanFacts
 from squall.analysis.verdict.figures import series_figures
 from squall.analysis.verdict.phase_figures import SeriesFigures
 from squall.analysis.wording import count_text
-from squall.models.spec import HEADS, head_of
+from squall.models.reference import refuse_large
+from squall.models.repository import refuse_unsuited
+from squall.models.spec import ENCODERS, ZOO, head_of
 from squall.scenarios.config.locust.load import LoadConfig
 from squall.scenarios.config.scenario import Scenario
 from squall.scenarios.errors import ScenarioError
@@ -55,20 +57,38 @@ def refuse_empty(plan: PlanFacts) -> None:
 
 
 def refuse_strange_head(scenario: Scenario) -> None:
-    """Raises ScenarioError where squall needs a head of the zoo, to start or to know right answers, that is not there,
-    or not with these settings."""
+    """Raises ScenarioError where squall needs a model of the zoo, to start or to know right answers, that is not there,
+    or not with these settings, this framework or weights of its own; and where it is too large to know right answers.
+    """
     entries = scenario.server_entries()
     is_started = entries is None or any(entry.url is None for entry in entries)
     for where, one in zip(scenario.model_keys, scenario.each_model(), strict=True):
         check, model = one.clients.check, one.model
         is_of_zoo = is_started and model.repository is None
-        if check is not None and check.is_of_zoo and not is_of_zoo and model.name not in HEADS:
+        if check is not None and check.is_of_zoo and not is_of_zoo and model.name not in ZOO:
             key = "clients" if check is scenario.clients.check else where
             raise ScenarioError(
                 f"{key}.check: {model.name} is no head of the zoo; give function or reference, its right values"
             )
         if is_of_zoo or (check is not None and check.is_of_zoo):
-            head_of(model.name, where).sizes(model.settings, where)
+            sizes = head_of(model.name, where).sizes(model.settings, where)
+            if is_of_zoo:
+                refuse_unsuited(model.name, model.framework, model.weights, where)
+            if check is not None and check.is_of_zoo:
+                refuse_large(model.name, sizes, "clients" if check is scenario.clients.check else where)
+
+
+def seeded_notes(scenario: Scenario) -> list[str]:
+    """Says of each encoder that squall starts without weights of its own what it is."""
+    entries = scenario.server_entries()
+    if entries is not None and all(entry.url is not None for entry in entries):
+        return []
+    return [
+        f"model {model.name}: seeded random weights of the exact architecture, not trained ones (model.weights names"
+        " none): its answers mean nothing, its cost does"
+        for model in (one.model for one in scenario.each_model())
+        if model.name in ENCODERS and model.repository is None and model.weights is None
+    ]
 
 
 def announce(plan: PlanFacts, load: LoadConfig | None = None) -> list[str]:

@@ -42,7 +42,13 @@ from squall.cluster.driver.deciding import MARGIN_NS, clipped
 from squall.cluster.driver.deciding import deciding as decided_by
 from squall.cluster.driver.deployment import Deployment
 from squall.cluster.driver.gather import Collection
-from squall.cluster.driver.intent import announce, describe_plan, refuse_empty, refuse_strange_head
+from squall.cluster.driver.intent import (
+    announce,
+    describe_plan,
+    refuse_empty,
+    refuse_strange_head,
+    seeded_notes,
+)
 from squall.cluster.driver.locust.master_watch import MasterWatch
 from squall.cluster.driver.preflight import check_before_ray, server_addresses
 from squall.cluster.driver.records.copies import remove_copies
@@ -108,7 +114,7 @@ def run_scenario(
     store = _new_store(out, scenario, described)
     if tell_made is not None:
         tell_made(store.run_dir)
-    for line in announce(described, scenario.load):
+    for line in (*announce(described, scenario.load), *seeded_notes(scenario)):
         screen.step(line)
     run = _Run(scenario, plan, store, screen, interrupts)
     lock = hold(store.run_dir, os.O_RDONLY | os.O_DIRECTORY)  # who resumes it sees that it goes on
@@ -210,7 +216,7 @@ class _Run:
         self._losses: list[str] = []
         self._workers = WorkerWatch(self._deployment.workers, self._losses, screen)
         self._master: MasterWatch | None = None
-        self._notes: list[str] = []
+        self._notes: list[str] = seeded_notes(scenario)
         self._unfetched: dict[str, str] = {}
         self._fetching = Fetching(scenario.records, {}, ())
         self._is_over = False

@@ -31,7 +31,9 @@ from squall.cluster.node.endpoint import READY, Endpoint, bracketed, inspect, wh
 from squall.cluster.node.server_environment import server_environment
 from squall.cluster.node.stub_watch import StubWatch, stubs_below
 from squall.cluster.node.triton_home import find_triton
+from squall.models.encoders import find_weights
 from squall.models.repository import ComputeConfig, ServingConfig, write_repository
+from squall.models.spec import head_of
 from squall.scenarios.config.models.model import ModelConfig
 from squall.scenarios.config.servers import ServerConfig
 from squall.scenarios.errors import TargetError
@@ -215,6 +217,14 @@ class TritonServer:
         theirs = [Path(model.repository) for model in self._models if model.repository is not None]
         return list(dict.fromkeys([*own, *theirs]))
 
+    def _weights(self) -> list[Path]:
+        """Files that instances read them from."""
+        return [
+            find_weights(model.weights, model.name, head_of(model.name).sizes(model.settings))
+            for model in self._heads
+            if model.weights is not None
+        ]
+
     def _make_repository(self) -> None:
         self.records.mkdir(parents=True, exist_ok=True)
         refuse_no_model(self._models)
@@ -236,7 +246,7 @@ class TritonServer:
             on_timeout=model.queue.on_timeout, compute=ComputeConfig.of(model),
         )  # fmt: skip
         path, record_dir = self._folder / "models", records if self._has_records else None
-        write_repository(path, model.name, version, model.settings, serving, record_dir)
+        write_repository(path, model.name, version, model.settings, serving, record_dir, model.weights)
 
     def _launch(self, ports: Ports) -> str:
         """Starts the server below a supervisor; returns its source."""
@@ -307,7 +317,7 @@ class TritonServer:
         return trace_options(self.traces[-1])
 
     def _container_command(self, ports: Ports) -> list[str]:
-        repositories = [f"{path}:{path}:ro" for path in self._repositories()]
+        repositories = [f"{path}:{path}:ro" for path in (*self._repositories(), *self._weights())]
         assert self._server.image is not None
         return container_command(
             find_runtime(self._server.runtime), self._server.image,
@@ -385,10 +395,13 @@ def end_strays(folder: Path) -> None:
 
 
 def refuse_no_model(models: Sequence[ModelConfig]) -> None:
-    """Raises TargetError where `repository` of a model, on this node, has no such model."""
+    """Raises TargetError where `repository` of a model, on this node, has no such model, ScenarioError where its
+    weights are not there or do not fit."""
     for model in models:
+        key = "model" if len(models) == 1 else f"models.{model.name}"
+        if model.repository is None and model.weights is not None:
+            find_weights(model.weights, model.name, head_of(model.name, key).sizes(model.settings, key), key)
         if model.repository is not None and not (Path(model.repository) / model.name).is_dir():
-            key = "model" if len(models) == 1 else f"models.{model.name}"
             raise TargetError(f"{key}.repository: {model.repository} has no model {model.name!r}")
 
 

@@ -20,8 +20,9 @@ _KEPT_ENVIRONMENT = (
 Of CUDA: which GPUs, in which order, and where MPS listens. Not CUDA_HOME, which only compilers read, and nothing that
 changes what a model computes or how fast (NVIDIA_TF32_OVERRIDE, PYTORCH_*): the scenario says that.
 """
-_MODEL_PACKAGES = ("numpy", "nvidia", "torch")
-"""What the models of the zoo import, each in the folder from which this process would import it."""
+_MODEL_PACKAGES = ("numpy", "nvidia", "torch", "triton")
+"""What the models of the zoo import (triton: the language of torch.compile's kernels), each in the folder from which
+this process would import it."""
 
 
 def server_environment(

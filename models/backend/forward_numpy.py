@@ -40,12 +40,27 @@ _NETWORKS = {
 
 
 class Forward:
-    """Called with the inputs of a batch, float32 (rows, width) each; gives float32 (all rows, ...), in their order."""
+    """Called with the inputs of a batch, here of INPUT alone the arrays of its requests, float32 (rows, width) each;
+    gives float32 (all rows, ...), in their order."""
 
-    def __init__(self, head, weights, device_id, precision, cuda_graphs, batch_sizes):  # noqa: ARG002 (as torch's)
-        if device_id is not None or precision != "fp32" or cuda_graphs:
+    def __init__(  # as torch's
+        self,
+        head,
+        sizes,  # noqa: ARG002
+        weights,
+        device_id,
+        precision,
+        cuda_graphs,
+        batch_sizes,  # noqa: ARG002
+        is_pinned=True,
+        is_compiled=False,
+    ):
+        if device_id is not None or precision != "fp32" or cuda_graphs or is_compiled or not is_pinned:
             raise ValueError("framework numpy computes in fp32 on the CPU: use framework torch")
+        if head not in _NETWORKS:
+            raise ValueError(f"{head} is computed by torch alone: set model.framework: torch")
         self._network, self._weights = _NETWORKS[head], weights
 
-    def __call__(self, inputs):
+    def __call__(self, columns):
+        (inputs,) = columns
         return self._network(self._weights, np.concatenate(inputs) if len(inputs) > 1 else inputs[0].copy())

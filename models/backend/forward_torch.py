@@ -1,65 +1,51 @@
-"""The heads in PyTorch, on the CPU or a GPU. Copied beside model.py into the version folder, which loads it from there.
+"""The models of the zoo in PyTorch, on the CPU or a GPU. Copied beside model.py into the version folder, which loads it
+from there, and networks_torch.py with it.
 
-A batch on a GPU: inputs gathered into one pinned buffer, one copy to the device, the forward pass (kernels one by one,
-or the replay of a CUDA graph), one copy of the outputs into pinned memory, one wait. Inputs travel as float32 and are
-rounded on the device. Everything runs on the device's default stream; nothing depends on the calling thread.
+A batch on a GPU: each input gathered into one buffer (pinned, if not told otherwise), one copy to the device, the
+forward pass (kernels one by one, or the replay of a CUDA graph), one copy of the outputs into host memory, one wait.
+Floats travel as float32 and are rounded on the device. Everything runs on the device's default stream; nothing depends
+on the calling thread.
 """
 
 import bisect
+import importlib
+import importlib.util
+import locale
+import os
+import shutil
+import sys
+import time
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 
 _DTYPES = {"fp32": torch.float32, "fp16": torch.float16}
-_EPSILON = 1e-5
-_WARM_ROWS = 64
-"""Without graphs every batch size up to this one is computed once before the server is ready: cuBLAS picks kernels by
-size, and CUDA loads each at its first use."""
+_WARM_ROWS, _WARM_STEPS, _WARM_S = 64, 24, 4.0
+"""Without graphs every batch size up to the first and so many between it and the largest, in equal ratios, are computed
+once before the server is ready, as far as the seconds last: cuBLAS picks kernels by size, and CUDA loads each at its
+first use."""
+_CHECK_ROWS = 8
+_TOLERANCE = {"fp32": (1e-3, 1e-4), "fp16": (2e-2, 5e-2)}
+"""Within which what is served agrees with the module in float32: of the value itself, and of the outputs' root mean
+square. `docs/models.md` has the reasons."""
+_HEAD_SCALE = 1.0
+"""Standard deviation of a head's outputs, at least; it has few of them, which differ little between rows."""
+_GIB = 1 << 30
+_USED_UP = ("out of memory", "CUBLAS_STATUS_ALLOC_FAILED")
+"""What PyTorch says of a GPU's memory, in whichever of its errors."""
 
 
-def _linear_head(w):
-    layers = list(zip(w["w"].unbind(), w["b"].unbind(), strict=True))
-
-    def network(x):
-        for matrix, b in layers:
-            x = torch.addmm(b, x, matrix).relu_()
-        return torch.addmm(w["b_out"], x, w["w_out"])
-
-    return network
-
-
-def _linear_head_stacked(w):
-    layers = list(zip(w["w"].unbind(), w["b"].unsqueeze(2).unbind(), strict=True))
-    n_heads = w["w"].shape[1]
-
-    def network(x):
-        x = x.expand(n_heads, *x.shape)
-        for matrix, b in layers:
-            x = torch.baddbmm(b, x, matrix).relu_()
-        return torch.baddbmm(w["b_out"].unsqueeze(1), x, w["w_out"]).transpose(0, 1)
-
-    return network
+def _beside(name):
+    """The module in a file beside this one; torch.compile looks modules up by name."""
+    path = os.path.join(os.path.dirname(os.path.abspath(__file__)), f"{name}.py")
+    spec = importlib.util.spec_from_file_location(name, path)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
 
 
-def _seqlen_head(w):
-    layers = list(zip(*(w[name].unbind() for name in ("w", "b", "gain", "bias")), strict=True))
-
-    def network(x):
-        rows, width = x.shape
-        y = (x.unsqueeze(1) + w["position"]).view(-1, width)
-        for matrix, b, gain, bias in layers:
-            y = F.layer_norm(torch.addmm(b, y, matrix), (width,), gain, bias, _EPSILON).relu_()
-        return torch.addmm(w["b_out"], y.view(rows, -1, width)[:, 0], w["w_out"])
-
-    return network
-
-
-_NETWORKS = {
-    "linear_head": _linear_head,
-    "linear_head_stacked": _linear_head_stacked,
-    "seqlen_head": _seqlen_head,
-}
+networks = _beside("networks_torch")
 
 
 def range_functions():
@@ -84,72 +70,267 @@ def _device_of(device_id):
     return torch.device("cuda", device_id)
 
 
-class Forward:
-    """Called with the inputs of a batch, float32 (rows, width) each; returns float32 (all rows, ...), in their order.
+def memory_bytes(sizes, n_weights, max_rows, row_bytes, precision):
+    """About what an instance takes of a GPU: weights (in float32 while they are made and compared), buffers of
+    `row_bytes` a row, and the widest layer of the largest batch; without CUDA's own context."""
+    width = _DTYPES[precision].itemsize
+    if "hidden" in sizes:
+        widest = sizes["sequence"] * (2 * sizes["intermediate"] + 6 * sizes["hidden"])
+    else:
+        widest = 3 * sizes.get("sequence", 1) * sizes.get("heads", 1) * sizes["width"]
+    return n_weights * 4 + max_rows * (row_bytes + widest * width)
 
-    `device_id` None: the CPU. `batch_sizes`: ascending up to the largest batch; with `cuda_graphs` a batch is computed
-    as the next of these sizes, its last rows holding what an earlier batch left (no row depends on another).
-    Raises RuntimeError where there is no such GPU.
+
+def _too_little(name, device, what):
+    """The error to raise. A GPU without room for a context of CUDA does not even say what is free."""
+    try:
+        free, total = torch.cuda.mem_get_info(device)
+        left = f"{free / _GIB:.1f} of {total / _GIB:.1f} GiB of GPU {device.index} are free"
+    except RuntimeError:
+        left = f"GPU {device.index} has no room for a context of CUDA"
+    return RuntimeError(
+        f"{name}: {what}, and {left}: use fewer model.instances, a smaller model.max_batch_size, or model.precision: "
+        "fp16"
+    )
+
+
+def refuse_without_compiler(device_type):
+    """Raises RuntimeError where torch.compile cannot work on that type of device."""
+    need = ("gcc", "clang", "cc") if device_type == "cuda" else ("g++", "clang++", "c++")
+    named = os.environ.get("CC" if device_type == "cuda" else "CXX")
+    what = None
+    if device_type == "cuda" and importlib.util.find_spec("triton") is None:
+        what = "the package triton"
+    elif not any(map(shutil.which, (*need, *filter(None, (named,))))):
+        what = f"a compiler ({' or '.join(need)})"
+    if what is not None:
+        raise RuntimeError(
+            f"model.compile: torch.compile needs {what} on the server's node: install it, or set model.compile: false"
+        )
+
+
+def _not_compiled(error):
+    words = (str(error).strip() or type(error).__name__).splitlines()[0]
+    return RuntimeError(
+        f"model.compile: torch.compile failed ({words}): it needs a C compiler and Python's headers on the server's "
+        "node; or set model.compile: false"
+    )
+
+
+def _compiled(network, device_type):
+    """`network` for batches of any number of rows, compiled in this process: a pool of compilers would be started as
+    copies of the program that embeds this Python."""
+    refuse_without_compiler(device_type)
+    locale.setlocale(
+        locale.LC_CTYPE, "C.UTF-8"
+    )  # Triton's Python has ASCII, and PyTorch reads sources of UTF-8
+    try:
+        inductor = importlib.import_module("torch._inductor.config")
+        inductor.compile_threads = 1
+        compiled = torch.compile(network, dynamic=True)
+    except Exception as error:
+        raise _not_compiled(error) from error
+    known = set()
+
+    def call(*inputs):
+        rows = len(inputs[0])
+        if rows in known:
+            return compiled(*inputs)
+        try:
+            found = compiled(*inputs)
+        except Exception as error:
+            if any(words in str(error) for words in _USED_UP):
+                raise
+            raise _not_compiled(error) from error
+        known.add(rows)
+        return found
+
+    return call
+
+
+class Forward:
+    """Called with the inputs of a batch, for each input of the model the arrays of its requests, (rows, ...) each;
+    returns float32 (all rows, ...), in their order.
+
+    `weights`: by name, None: seeded ones of an encoder. `device_id` None: the CPU. `batch_sizes`: ascending up to the
+    largest batch; with `cuda_graphs` a batch is computed as the next of these sizes, its last rows holding what an
+    earlier batch left (no row depends on another). Raises RuntimeError where there is no such GPU, too little memory,
+    or no compiler, and where answers differ from those of the module in float32; ValueError for weights that do not
+    fit.
     """
 
-    def __init__(self, head, weights, device_id, precision, cuda_graphs, batch_sizes):
+    def __init__(
+        self,
+        head,
+        sizes,
+        weights,
+        device_id,
+        precision,
+        cuda_graphs,
+        batch_sizes,
+        is_pinned=True,
+        is_compiled=False,
+    ):
         device = _device_of(device_id)
         torch.set_num_threads(1)
         # whatever the environment says: full float32 products, and half sums kept in float32
         torch.set_float32_matmul_precision("highest")
         torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
-        dtype = _DTYPES[precision]
-        on_device = {name: torch.from_numpy(array).to(device, dtype) for name, array in weights.items()}
-        width, out_dims = weights["w"].shape[-1], (*weights["w_out"].shape[:-2], weights["w_out"].shape[-1])
+        torch.backends.cuda.enable_cudnn_sdp(False)  # it would build a plan for each number of rows
+        self._vocabulary = sizes.get("vocabulary")
+        try:
+            self._load(
+                head, sizes, weights, device, precision, cuda_graphs, batch_sizes, is_pinned, is_compiled
+            )
+        except RuntimeError as error:
+            if device.type == "cpu" or not any(words in str(error) for words in _USED_UP):
+                raise
+            raise _too_little(head, device, "the memory of the GPU is used up") from error
+
+    def _load(
+        self, head, sizes, weights, device, precision, cuda_graphs, batch_sizes, is_pinned, is_compiled
+    ):
+        examples = _examples(sizes, batch_sizes[-1])
+        if device.type == "cuda":
+            torch.cuda.set_device(device)
+            _refuse_little(head, sizes, weights, device, batch_sizes[-1], examples, precision)
+        module = networks.build(head, sizes, weights, device)
         with torch.inference_mode():
-            network = _NETWORKS[head](on_device)
+            on_device = [torch.from_numpy(array).to(device) for array in examples]
+            expected = module(*on_device).float().cpu().numpy()
+        network = self._served(module.to(_DTYPES[precision]))
+        if is_compiled:
+            network = _compiled(network, device.type)
         if device.type == "cpu":
-            self._answer = _CpuBatch(network, dtype)
-            self([np.zeros((1, width), np.float32)])
+            self._answer = _CpuBatch(network, _DTYPES[precision])
+            self._check(head, precision, examples, expected, {1, min(_CHECK_ROWS, batch_sizes[-1])})
             return
-        torch.cuda.set_device(device)
-        self._answer = batch = _GpuBatch(network, device, dtype, batch_sizes[-1], width, out_dims)
+        torch.cuda.empty_cache()  # of float32 weights, for other instances on this GPU
+        buffers = (batch_sizes[-1], examples, expected.shape[1:], is_pinned)
+        self._answer = batch = _GpuBatch(network, device, _DTYPES[precision], *buffers)
         if cuda_graphs:
             batch.capture(batch_sizes)
-        sizes = (
-            batch_sizes
-            if cuda_graphs
-            else sorted({*batch_sizes, *range(1, min(batch_sizes[-1], _WARM_ROWS) + 1)})
-        )
+        self._check(head, precision, examples, expected, reversed(batch_sizes))
+        if not cuda_graphs:
+            end_s = time.monotonic() + _WARM_S
+            for size in warm_sizes(batch_sizes[-1]):
+                if time.monotonic() > end_s:
+                    break
+                self._check(head, precision, examples, expected, (size,))
+
+    @staticmethod
+    def _served(module):
+        """The forward pass of the weights as they are served."""
+        return module.prepared()
+
+    def _check(self, head, precision, examples, expected, sizes):
+        """Computes a batch of each of the sizes, of the rows of the examples over and over; raises RuntimeError where
+        an answer is not the expected one."""
         for size in sizes:
-            self([np.zeros((size, width), np.float32)])
+            which = np.arange(size) % len(expected)
+            found = self([[array[which]] for array in examples])
+            share = difference(found, expected[which], precision, 0.0 if self._vocabulary else _HEAD_SCALE)
+            if not share <= 1:
+                raise RuntimeError(
+                    f"{head}: what is to be served in {precision} differs from the module in float32 by {share:.3g} "
+                    f"times what is allowed, in a batch of {size} rows: it is not served"
+                )
 
     @torch.inference_mode()
-    def __call__(self, inputs):
-        return self._answer(inputs)
+    def __call__(self, columns):
+        return self._answer(columns, self._refuse_ids if self._vocabulary else None)
+
+    def _refuse_ids(self, ids):
+        """A GPU that is asked for a row beyond the table of words computes nothing any more."""
+        if ids.view(np.uint64).max(initial=0) >= self._vocabulary:  # negative ones are large then
+            raise ValueError(
+                f"input_ids has {ids.min()} to {ids.max()}, and the vocabulary is 0 to {self._vocabulary - 1}"
+            )
+
+
+def _examples(sizes, max_rows):
+    """Seeded inputs of a few rows; masks of several lengths."""
+    rng, rows = np.random.default_rng(0), min(_CHECK_ROWS, max_rows)
+    if "vocabulary" not in sizes:
+        return [rng.standard_normal((rows, sizes["width"])).astype(np.float32)]
+    shape = (rows, sizes["sequence"])
+    lengths = np.maximum(sizes["sequence"] * (_CHECK_ROWS - np.arange(rows)) // _CHECK_ROWS, 1)
+    mask = (np.arange(sizes["sequence"]) < lengths[:, None]).astype(np.int64)
+    return [rng.integers(0, sizes["vocabulary"], shape), mask]
+
+
+def difference(found, expected, precision, least_scale=0.0):
+    """The largest difference, in parts of what is allowed; not a number where an answer is none. `least_scale`: of the
+    outputs, where few of them might all be small by chance."""
+    rtol, atol = _TOLERANCE[precision]
+    scale = max(least_scale, float(np.sqrt(np.mean(np.square(expected, dtype=np.float64)))))
+    return float(np.max(np.abs(found - expected) / (rtol * np.abs(expected) + atol * scale + 1e-30)))
+
+
+def warm_sizes(max_rows):
+    """Batch sizes beside those of the buckets, ascending."""
+    steps = np.geomspace(_WARM_ROWS, max_rows, _WARM_STEPS) if max_rows > _WARM_ROWS else ()
+    return sorted({*range(1, min(max_rows, _WARM_ROWS) + 1), *(int(size) for size in steps)})
+
+
+def _refuse_little(head, sizes, weights, device, max_rows, examples, precision):
+    """Raises RuntimeError where the GPU has less memory free than the instance takes."""
+    if weights is None:
+        module = networks.build(head, sizes, None, "meta")
+        n_weights = sum(one.numel() for one in module.parameters())
+    else:
+        n_weights = sum(array.size for array in weights.values())
+    row_bytes = sum(array[0].nbytes for array in examples)
+    needed = memory_bytes(sizes, n_weights, max_rows, row_bytes, precision)
+    if needed > torch.cuda.mem_get_info(device)[0]:
+        raise _too_little(
+            head, device, f"an instance takes about {needed / _GIB:.1f} GiB for batches of {max_rows} rows"
+        )
+
+
+def _gathered(arrays):
+    return np.concatenate(arrays) if len(arrays) > 1 else arrays[0].copy()
 
 
 class _CpuBatch:
     def __init__(self, network, dtype):
         self._network, self._dtype = network, dtype
 
-    def __call__(self, inputs):
-        x = torch.from_numpy(np.concatenate(inputs)).to(self._dtype)
-        return self._network(x).float().contiguous().numpy()
+    def __call__(self, columns, refuse_ids):
+        gathered = [_gathered(arrays) for arrays in columns]
+        if refuse_ids:
+            refuse_ids(gathered[0])
+        inputs = [_rounded(torch.from_numpy(array), self._dtype) for array in gathered]
+        return self._network(*inputs).float().contiguous().numpy()
+
+
+def _rounded(x, dtype):
+    return x.to(dtype) if x.is_floating_point() else x
 
 
 class _GpuBatch:
     """Buffers for the largest batch on host and device, and the graphs by batch size."""
 
-    def __init__(self, network, device, dtype, max_rows, width, out_dims):
+    def __init__(self, network, device, dtype, max_rows, examples, out_dims, is_pinned):
         self._network, self._device, self._dtype = network, device, dtype
-        self._x_host = torch.zeros((max_rows, width), pin_memory=True)
-        self._x = torch.zeros((max_rows, width), device=device)
+        like = [torch.from_numpy(array) for array in examples]
+        shapes = [((max_rows, *one.shape[1:]), one.dtype) for one in like]
+        self._x_host = [torch.zeros(shape, dtype=kind, pin_memory=is_pinned) for shape, kind in shapes]
+        self._x = [torch.zeros(shape, dtype=kind, device=device) for shape, kind in shapes]
         self._y = torch.zeros((max_rows, *out_dims), device=device)
-        self._y_host = torch.zeros((max_rows, *out_dims), pin_memory=True)
-        self._x_array, self._y_array = self._x_host.numpy(), self._y_host.numpy()
+        self._y_host = torch.zeros((max_rows, *out_dims), pin_memory=is_pinned)
+        self._x_arrays, self._y_array = [one.numpy() for one in self._x_host], self._y_host.numpy()
         self._stream = torch.cuda.default_stream(device)
         self._sizes, self._graphs = (), {}
 
-    def __call__(self, inputs):
-        rows = sum(len(x) for x in inputs)
-        np.concatenate(inputs, out=self._x_array[:rows])
-        self._x[:rows].copy_(self._x_host[:rows], non_blocking=True)
+    def __call__(self, columns, refuse_ids):
+        rows = sum(map(len, columns[0]))
+        for arrays, host in zip(columns, self._x_arrays, strict=True):
+            np.concatenate(arrays, out=host[:rows])
+        if refuse_ids:
+            refuse_ids(self._x_arrays[0][:rows])
+        for host, x in zip(self._x_host, self._x, strict=True):
+            x[:rows].copy_(host[:rows], non_blocking=True)
         if self._graphs:
             self._graphs[self._sizes[bisect.bisect_left(self._sizes, rows)]].replay()
         else:
@@ -159,7 +340,8 @@ class _GpuBatch:
         return self._y_array[:rows].copy()  # the buffer is the next batch's
 
     def _compute(self, rows):
-        self._y[:rows].copy_(self._network(self._x[:rows].to(self._dtype)))
+        inputs = [_rounded(x[:rows], self._dtype) for x in self._x]
+        self._y[:rows].copy_(self._network(*inputs))
 
     @torch.inference_mode()
     def capture(self, sizes):

@@ -1,7 +1,8 @@
-"""Triton Python-backend model of squall's heads, with a record and an NVTX range of every execution.
+"""Triton Python-backend model of squall's zoo, with a record and an NVTX range of every execution.
 
-Triton copies nothing and imports nothing of ours: head, sizes, framework and record folder come as parameters of
-config.pbtxt, the weights from `weights.npz` and the forward pass from `forward_<framework>.py` beside this file. Each
+Triton copies nothing and imports nothing of ours: model, sizes, framework and record folder come as parameters of
+config.pbtxt, the weights of a head from `weights.npz`, those of an encoder from the file that a parameter names (without
+one the forward pass makes seeded ones), and the forward pass from `forward_<framework>.py` beside this file. Each
 execution appends one JSON line
     {"b": batch id, "s": start_ns, "e": end_ns, "r": rows, "i": [request ids]}
 to `<record_dir>/<instance>.jsonl`, `<record_dir>/<instance>.gpu1.jsonl` of an instance on GPU 1: Triton gives instances
@@ -54,13 +55,30 @@ def _to_triton(name, array):
     return tensor
 
 
+def _beside(name):
+    """The module in the file of that name beside this one."""
+    path = os.path.join(os.path.dirname(os.path.abspath(__file__)), f"{name}.py")
+    spec = importlib.util.spec_from_file_location(name, path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def _weights(version_dir, checkpoint):
+    """By name; None where the forward pass makes them. Raises ValueError for a file that cannot be read."""
+    if checkpoint is not None:
+        return _beside("checkpoint").read(checkpoint)
+    path = os.path.join(version_dir, "weights.npz")
+    if not os.path.exists(path):
+        return None
+    with np.load(path) as weights:
+        return dict(weights)
+
+
 def _load_framework(framework):
     """The module with the forward passes; raises TritonModelException with the mend where it cannot be loaded."""
-    path = os.path.join(os.path.dirname(os.path.abspath(__file__)), f"forward_{framework}.py")
-    spec = importlib.util.spec_from_file_location(f"forward_{framework}", path)
-    module = importlib.util.module_from_spec(spec)
     try:
-        spec.loader.exec_module(module)
+        return _beside(f"forward_{framework}")
     except (ImportError, OSError, ValueError) as error:  # a torch without its libraries raises any of them
         is_missing = isinstance(error, ModuleNotFoundError) and error.name == framework
         what = "is not installed for" if is_missing else "cannot be loaded by"
@@ -68,7 +86,6 @@ def _load_framework(framework):
             f"{framework} {what} the Python that Triton embeds: {error}; install it into squall's environment on this "
             "node, or set model.framework: numpy"
         ) from error
-    return module
 
 
 def batch_sizes(max_batch_size, preferred):
@@ -199,6 +216,7 @@ class TritonPythonModel:
     def initialize(self, args):
         config = json.loads(args["model_config"])
         parameters = {key: value["string_value"] for key, value in config["parameters"].items()}
+        self._inputs = [tensor["name"] for tensor in config["input"]]
         framework = _load_framework(parameters["framework"])
         self._forward = self._make_forward(framework, config, parameters, args)
         instance, device = args["model_instance_name"], _device(args)
@@ -209,18 +227,19 @@ class TritonPythonModel:
 
     def _make_forward(self, framework, config, parameters, args):
         version_dir = os.path.join(args["model_repository"], args["model_version"])
-        with np.load(os.path.join(version_dir, "weights.npz")) as weights:
-            weights = dict(weights)
         preferred = config.get("dynamic_batching", {}).get("preferred_batch_size", [])
         device = _device(args)
         try:
             return framework.Forward(
                 parameters["head"],
-                weights,
+                {key: int(value) for key, value in parameters.items() if value.isdecimal()},
+                _weights(version_dir, parameters.get("weights")),
                 device_id=device if device >= 0 else None,
                 precision=parameters["precision"],
                 cuda_graphs=parameters["cuda_graphs"] == "true",
                 batch_sizes=batch_sizes(config["max_batch_size"], preferred),
+                is_pinned=parameters["pinned"] == "true",
+                is_compiled=parameters["compile"] == "true",
             )
         except (RuntimeError, ValueError) as error:
             raise pb_utils.TritonModelException(str(error)) from error
@@ -231,10 +250,13 @@ class TritonPythonModel:
         self._next_batch_id += 1
         self._ranges.open(batch_id)
         try:
-            inputs = [np.from_dlpack(pb_utils.get_input_tensor_by_name(request, "INPUT")) for request in requests]
-            output = self._forward(inputs)
+            columns = [
+                [np.from_dlpack(pb_utils.get_input_tensor_by_name(request, name)) for request in requests]
+                for name in self._inputs
+            ]
+            output = self._forward(columns)
             responses, first = [], 0
-            for x in inputs:
+            for x in columns[0]:
                 tensor = _to_triton("OUTPUT", output[first : first + len(x)])
                 responses.append(pb_utils.InferenceResponse([tensor]))
                 first += len(x)

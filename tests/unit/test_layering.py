@@ -98,7 +98,12 @@ ONLY_IN: dict[str, tuple[str, ...]] = {
     "jinja2": ("squall.analysis.render.report",),
     "matplotlib": ("squall.analysis.render.png",),
     "scipy": ("squall.analysis",),
-    "torch": ("squall.models.backend.forward_torch", "squall.actors.probes"),
+    "torch": (
+        "squall.models.backend.forward_torch",
+        "squall.models.backend.networks_torch",
+        "squall.models.checkpoint",  # reads torch's own files; copied beside model.py too
+        "squall.actors.probes",
+    ),
     "tritonclient": ("squall.actors", "squall.cluster"),
     "triton_python_backend_utils": ("squall.models.backend",),
     "pydantic": ("squall.scenarios", "squall.analysis.record"),
@@ -169,8 +174,11 @@ HEAVY_ALLOWED = {
         "squall.analysis.metrics.windows",
     ),
     "scipy": ("squall.analysis.fitting",),
-    # what Triton runs is one file for one framework
-    "torch": ("squall.models.backend.forward_torch", *_OF_A_PROBE),
+    "torch": (
+        "squall.models.backend.forward_torch",  # what Triton runs in torch, and the modules that it runs
+        "squall.models.backend.networks_torch",
+        *_OF_A_PROBE,
+    ),
 }
 
 

@@ -24,7 +24,7 @@ from squall.cluster.driver.run import run_scenario
 from squall.cluster.interrupts import Interrupts
 from squall.cluster.measured import Measurer, RunOne, folder_of_runs, write_text
 from squall.cluster.progress import Screen
-from squall.models.spec import HEADS
+from squall.models.spec import ZOO
 from squall.scenarios.config.loader import scenario_from_mapping
 from squall.scenarios.config.scenario import Scenario
 from squall.scenarios.errors import ScenarioError, StoreError
@@ -173,13 +173,14 @@ def _at(mapping: Mapping[str, Any], path: str) -> Any:
 
 
 def _width(scenario: Scenario) -> int | None:
-    """Of a row that a head of the zoo takes; None of other models, and of several."""
+    """Values of a row that a model of the zoo takes; None of other models, and of several."""
     if scenario.several is not None:
         return None
     model = scenario.model
-    if model.repository is not None or model.name not in HEADS:
+    if model.repository is not None or model.name not in ZOO:
         return None
-    return HEADS[model.name].sizes(model.settings)["width"]
+    of_zoo = ZOO[model.name]
+    return of_zoo.sizes(model.settings)["sequence" if of_zoo.is_encoder else "width"]
 
 
 def with_gpus_of(mapping: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:

@@ -19,7 +19,7 @@ class QueuePolicy(Section):
 
 
 class ModelConfig(Section):
-    """The model that is served: a head of the zoo, or one from a user's own repository."""
+    """The model that is served: one of the zoo, or one from a user's own repository."""
 
     name: Text
     version: Version | None = None  # the latest that the server has ready; 1 of a head that squall writes
@@ -29,10 +29,15 @@ class ModelConfig(Section):
     preferred_batch_sizes: tuple[Count, ...] = ()
     queue_delay_ns: Duration = Field(default=0, alias="queue_delay")
     queue: QueuePolicy = QueuePolicy()
-    framework: Literal["numpy", "torch"] = "numpy"  # what computes a head of the zoo
+    framework: Literal["numpy", "torch"] = "numpy"  # what computes a model of the zoo
     device: Literal["cpu", "gpu"] | None = None  # else the CPU for numpy, a GPU for torch
     precision: Literal["fp32", "fp16"] = "fp32"
     cuda_graphs: bool = False  # torch on a GPU: one graph per batch size, captured before the server is ready
+    pinned: bool | None = None  # torch on a GPU: buffers on the host are page-locked, if this is not false
+    is_compiled: bool | None = Field(default=None, alias="compile")  # torch.compile
+    weights: Text | None = (
+        None  # of an encoder of the zoo: file, folder or name in the hub's cache; None: seeded
+    )
     repository: Text | None = None
     shapes: dict[str, tuple[Whole, ...]] = Field(default_factory=dict)  # dims of inputs the model leaves open
 
@@ -42,6 +47,12 @@ class ModelConfig(Section):
             raise ValueError("framework numpy computes in fp32 on the CPU: use framework torch")
         if self.cuda_graphs and (self.framework != "torch" or self.device == "cpu"):
             raise ValueError("cuda_graphs needs framework torch on a GPU")
+        if self.pinned is False and (self.framework != "torch" or self.device == "cpu"):
+            raise ValueError("pinned: false needs framework torch on a GPU")
+        if self.is_compiled and self.framework != "torch":
+            raise ValueError("compile needs framework torch")
+        if self.weights is not None and self.repository is not None:
+            raise ValueError("weights are of an encoder of the zoo, and the model is from repository")
         too_large = [size for size in self.preferred_batch_sizes if size > self.max_batch_size]
         if too_large:
             raise ValueError(

@@ -57,7 +57,7 @@ def test_another_seed_has_other_answers() -> None:
 def test_a_served_model_of_other_tensors_is_refused() -> None:
     spec = head_spec("linear_head", "1", HEADS["linear_head"].sizes(SIZES), 8)
     other = ModelSpec(spec.name, "1", spec.inputs, (TensorSpec("OUTPUT", "FP32", (3,)),), 8)
-    with pytest.raises(TargetError, match="other tensors than the head of the zoo"):
+    with pytest.raises(TargetError, match="other tensors than that of the zoo"):
         answers_to(other, SIZES, made_requests(other, [(1, 0)], 5))
 
 

@@ -70,6 +70,10 @@ def test_instances_are_on_every_gpu_where_the_head_is_computed_on_gpus() -> None
             {"framework": "torch", "device": "cpu", "precision": "fp16"},
             ComputeConfig("torch", "cpu", "fp16", False),
         ),
+        (
+            {"framework": "torch", "pinned": False, "compile": True},
+            ComputeConfig("torch", "gpu", is_pinned=False, is_compiled=True),
+        ),
     ],
 )
 def test_what_computes_a_head_is_what_the_scenario_says(
@@ -79,12 +83,15 @@ def test_what_computes_a_head_is_what_the_scenario_says(
     assert compute == expected
     write_repository(tmp_path, "linear_head", "1", SIZES, ServingConfig(compute=compute), None)
     assert {path.name for path in (tmp_path / "linear_head" / "1").iterdir()} == {
-        "model.py", "weights.npz", f"forward_{compute.framework}.py"
+        "model.py", "weights.npz", f"forward_{compute.framework}.py",
+        *(["networks_torch.py"] if compute.framework == "torch" else []),
     }  # fmt: skip
     text = (tmp_path / "linear_head" / "config.pbtxt").read_text()
     parameters = dict(re.findall(r'key: "(\w+)" value: { string_value: "(.*)" }', text))
     assert (parameters["framework"], parameters["precision"]) == (compute.framework, compute.precision)
     assert parameters["cuda_graphs"] == ("true" if compute.cuda_graphs else "false")
+    assert parameters["pinned"] == ("true" if compute.is_pinned else "false")
+    assert parameters["compile"] == ("true" if compute.is_compiled else "false")
 
 
 @pytest.mark.parametrize(
@@ -97,6 +104,8 @@ def test_what_computes_a_head_is_what_the_scenario_says(
         (("numpy", "cpu", "fp16"), "framework numpy computes in fp32 on the CPU: use framework torch"),
         (("numpy", "cpu", "fp32", True), "cuda_graphs needs framework torch on a GPU"),
         (("torch", "cpu", "fp32", True), "cuda_graphs needs framework torch on a GPU"),
+        (("torch", "cpu", "fp32", False, False), "pinned: false needs framework torch on a GPU"),
+        (("numpy", "cpu", "fp32", False, True, True), "compile needs framework torch"),
     ],
 )
 def test_what_does_not_fit_is_refused(compute: tuple[str, ...], why: str) -> None:

@@ -93,6 +93,7 @@ def served(backend: Any, folder: Path, head: str, serving: ServingConfig | None 
     parameters = re.findall(r'key: "(\w+)" value: { string_value: "(.*)" }', text)
     config = {
         "max_batch_size": serving.max_batch_size,
+        "input": [{"name": "INPUT"}],
         "dynamic_batching": {"preferred_batch_size": list(serving.preferred_batch_sizes)},
         "parameters": {key: {"string_value": value} for key, value in parameters},
     }

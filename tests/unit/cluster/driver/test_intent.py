@@ -12,7 +12,13 @@ import pytest
 from squall.analysis.tables.document import read_section, to_json
 from squall.analysis.tables.manifest import PlanFacts
 from squall.analysis.verdict.figures import series_figures
-from squall.cluster.driver.intent import announce, describe_plan, refuse_empty, refuse_strange_head
+from squall.cluster.driver.intent import (
+    announce,
+    describe_plan,
+    refuse_empty,
+    refuse_strange_head,
+    seeded_notes,
+)
 from squall.scenarios.config.loader import scenario_from_mapping
 from squall.scenarios.config.scenario import Scenario
 from squall.scenarios.errors import ScenarioError
@@ -145,3 +151,46 @@ def test_what_is_wrong_with_one_of_several_heads_names_its_key() -> None:
         ScenarioError, match=r"^models\[1\]\.settings\.widht: unknown key, did you mean 'width'"
     ):
         refuse_strange_head(of(settings={"widht": 3}))
+
+
+def encoder(**model: Any) -> Scenario:
+    phases = [
+        {"name": "main", "kind": "measure", "duration": "1s", "arrivals": {"kind": "poisson", "rate": "9/s"}},
+        {"name": "drain", "kind": "drain", "duration": "1s"},
+    ]
+    mapping = {"name": "x", "seed": 1, "model": {"framework": "torch", **model}, "phases": phases}
+    return scenario_from_mapping(mapping, "test")
+
+
+def test_a_model_without_the_framework_or_weights_that_it_is_given_is_refused_before_the_run() -> None:
+    refuse_strange_head(encoder(name="bert_tiny"))
+    with pytest.raises(ScenarioError, match=r"^model\.framework: bert_tiny is computed by torch alone"):
+        refuse_strange_head(encoder(name="bert_tiny", framework="numpy"))
+    with pytest.raises(ScenarioError, match=r"^model\.weights: those of seqlen_head are seeded"):
+        refuse_strange_head(encoder(name="seqlen_head", weights="w"))
+    with pytest.raises(
+        ScenarioError, match=r"weights are of an encoder of the zoo, and the model is from repository"
+    ):
+        encoder(name="bert_tiny", weights="w", repository="r")
+
+
+def test_right_answers_of_an_encoder_that_is_too_large_are_refused_before_the_run() -> None:
+    mapping = encoder(name="multilingual_e5_large").to_mapping()
+    refuse_strange_head(scenario_from_mapping(mapping, "test"))
+    mapping["clients"]["check"] = {}
+    with pytest.raises(
+        ScenarioError, match=r"^clients\.check: multilingual_e5_large has 559 million weights"
+    ):
+        refuse_strange_head(scenario_from_mapping(mapping, "test"))
+    mapping["model"]["settings"] = {"hidden": 64, "vocabulary": 99}
+    refuse_strange_head(scenario_from_mapping(mapping, "test"))
+
+
+def test_a_run_says_that_weights_are_seeded_where_an_encoder_has_none_of_its_own() -> None:
+    (note,) = seeded_notes(encoder(name="bert_tiny"))
+    assert note.startswith(
+        "model bert_tiny: seeded random weights of the exact architecture, not trained ones"
+    )
+    assert seeded_notes(encoder(name="bert_tiny", weights="w")) == []
+    assert seeded_notes(encoder(name="bert_tiny", repository="r")) == []
+    assert seeded_notes(encoder(name="linear_head")) == []

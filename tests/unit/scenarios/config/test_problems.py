@@ -68,9 +68,9 @@ def problem_of(mapping: dict[str, Any]) -> str:
         (
             ("model", "xyz"),
             1,
-            "model.xyz: unknown key, allowed are cuda_graphs, device, framework, instances, max_batch_size, name,"
-            " precision,"
-            " preferred_batch_sizes, queue, queue_delay, repository, settings, shapes, version",
+            "model.xyz: unknown key, allowed are compile, cuda_graphs, device, framework, instances, max_batch_size,"
+            " name, pinned, precision,"
+            " preferred_batch_sizes, queue, queue_delay, repository, settings, shapes, version, weights",
         ),
         (
             ("clients",),

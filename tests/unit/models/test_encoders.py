@@ -1,0 +1,281 @@
+"""The encoders: their sizes, their weights, numpy against the module of PyTorch, and what no encoder may be."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from squall.models.encoders import encode, find_weights, n_weights, weight_shapes, weights_of
+from squall.models.made import make_inputs
+from squall.models.reference import answers_to, made_requests, refuse_large
+from squall.models.repository import ComputeConfig, ServingConfig, config_pbtxt, write_repository
+from squall.models.spec import ENCODERS, ModelSpec, drawn_parameters, head_spec
+from squall.scenarios.errors import ScenarioError
+from tests.unit.models.test_checkpoint import write_safetensors
+
+needs_torch = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed")
+SMALL = {
+    "hidden": 32, "layers": 2, "heads": 4, "intermediate": 64, "vocabulary": 120, "positions": 20, "sequence": 12,
+}  # fmt: skip
+N_WEIGHTS = {"bert_tiny": 4_385_920, "multilingual_e5_large": 558_840_832}
+"""The second without the pooler of its checkpoint, 1024 * 1024 + 1024, which no answer uses: 559,890,432 with it."""
+
+
+def inputs_of(sizes: dict[str, int], rows: int = 6) -> tuple[Any, Any]:
+    """Token ids, and masks of several lengths, one of a single token."""
+    ids = np.random.default_rng(5).integers(5, sizes["vocabulary"], (rows, sizes["sequence"]))
+    lengths = [sizes["sequence"], 1, *range(2, rows)]
+    mask = (np.arange(sizes["sequence"]) < np.array(lengths)[:, None]).astype(np.int64)
+    return ids, mask
+
+
+def networks_torch() -> Any:
+    """The module, which is code of Triton's and untyped."""
+    return importlib.import_module("squall.models.backend.networks_torch")
+
+
+def module_of(name: str, sizes: dict[str, int], weights: Any = None, device: str = "cpu") -> Any:
+    return networks_torch().build(name, sizes, weights, device)
+
+
+@needs_torch
+@pytest.mark.parametrize("name", ENCODERS)
+def test_an_encoder_has_the_weights_of_its_architecture(name: str) -> None:
+    sizes = ENCODERS[name].sizes({})
+    module = module_of(name, sizes, device="meta")
+    shapes = {key: tuple(one.shape) for key, one in module.state_dict().items()}
+    assert sum(map(prod, shapes.values())) == n_weights(name, sizes) == N_WEIGHTS[name]
+    assert shapes == weight_shapes(name, sizes)
+
+
+@needs_torch
+@pytest.mark.parametrize("name", ENCODERS)
+def test_seeded_weights_are_the_same_in_numpy_and_in_torch(name: str) -> None:
+    sizes = ENCODERS[name].sizes(SMALL)
+    found = module_of(name, sizes).state_dict()
+    expected = weights_of(name, sizes, None)
+    assert list(found) == list(expected)
+    for key, array in expected.items():
+        np.testing.assert_array_equal(found[key].numpy(), array, err_msg=key)
+    others = weights_of(name, ENCODERS[name].sizes({**SMALL, "weights_seed": 2}), None)
+    assert all((others[key] != array).mean() > 0.9 for key, array in expected.items())
+
+
+@needs_torch
+def test_weights_made_in_pieces_are_those_made_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    networks = networks_torch()
+    sizes = ENCODERS["bert_tiny"].sizes(SMALL)
+    whole = networks.build("bert_tiny", sizes, None).state_dict()
+    monkeypatch.setattr(networks, "_CHUNK", 100)
+    pieces = networks.build("bert_tiny", sizes, None).state_dict()
+    assert all(bool((whole[key] == pieces[key]).all()) for key in whole)
+
+
+def test_seeded_weights_have_the_spread_that_keeps_the_variance() -> None:
+    weights = weights_of("bert_tiny", ENCODERS["bert_tiny"].sizes({}), None)
+    expected = {
+        "embeddings.word_embeddings.weight": (0.0, 0.02),
+        "encoder.layer.1.output.dense.weight": (0.0, 512**-0.5),
+        "encoder.layer.0.attention.self.key.weight": (0.0, 128**-0.5),
+        "embeddings.LayerNorm.weight": (1.0, 0.1),
+    }
+    for key, (mean, deviation) in expected.items():
+        array = weights[key].astype(np.float64)
+        error = deviation / np.sqrt(
+            array.size
+        )  # of a mean of n draws; of a deviation of them 0.71 of it, if normal
+        assert abs(array.mean() - mean) < 5 * error, key
+        assert abs(array.std() - deviation) < 5 * error, key
+
+
+@needs_torch
+@pytest.mark.parametrize("name", ENCODERS)
+def test_numpy_computes_what_the_module_computes(name: str) -> None:
+    import torch
+
+    sizes = ENCODERS[name].sizes(SMALL)
+    ids, mask = inputs_of(sizes)
+    with torch.inference_mode():
+        found = module_of(name, sizes)(torch.from_numpy(ids), torch.from_numpy(mask))
+    assert found.dtype == torch.float32
+    expected = encode(name, sizes, weights_of(name, sizes, None), ids, mask)
+    assert expected.dtype == np.float32
+    assert expected.shape == (6, 32)
+    np.testing.assert_allclose(
+        found.numpy(), expected, rtol=1e-4, atol=2e-6
+    )  # float32 rounds to 6e-8, 30 sums deep
+
+
+@pytest.mark.parametrize("name", ENCODERS)
+def test_answers_depend_on_every_token_and_on_none_that_is_masked(name: str) -> None:
+    sizes = ENCODERS[name].sizes(SMALL)
+    weights = weights_of(name, sizes, None)
+    ids, mask = inputs_of(sizes, 2)
+    mask[:] = 1
+    mask[:, 8:] = 0
+    answer = encode(name, sizes, weights, ids, mask)
+    scale = np.sqrt(np.mean(answer**2))
+    assert np.abs(answer[0] - answer[1]).max() > 0.5 * scale, "rows are told apart"
+    for position in range(sizes["sequence"]):
+        changed = ids.copy()
+        changed[0, position] = 5 + (changed[0, position] + 31) % 100
+        step = np.abs(encode(name, sizes, weights, changed, mask)[0] - answer[0]).max() / scale
+        assert (step > 2e-2) == (position < 8), f"position {position}: {step}"
+
+
+def test_the_large_encoder_gives_vectors_of_length_one() -> None:
+    sizes = ENCODERS["multilingual_e5_large"].sizes(SMALL)
+    ids, mask = inputs_of(sizes)
+    answer = encode(
+        "multilingual_e5_large", sizes, weights_of("multilingual_e5_large", sizes, None), ids, mask
+    )
+    np.testing.assert_allclose(np.linalg.norm(answer, axis=1), 1, rtol=1e-5)
+
+
+def test_made_tokens_lie_in_the_vocabulary_and_masks_hold_all_of_them() -> None:
+    spec = head_spec("bert_tiny", "1", ENCODERS["bert_tiny"].sizes(SMALL), 8)
+    made = [make_inputs(spec, 8, variant, 1) for variant in range(20)]
+    ids = np.concatenate([one["input_ids"] for one in made])
+    assert ids.dtype == np.int64
+    assert (ids.min(), ids.max()) == (5, 119)
+    assert all((one["attention_mask"] == 1).all() for one in made)
+
+
+def test_a_running_server_tells_which_numbers_to_make() -> None:
+    spec = head_spec("bert_tiny", "1", ENCODERS["bert_tiny"].sizes(SMALL), 8)
+    parameters = drawn_parameters(spec)
+    assert parameters == (("drawn.input_ids", "5 119"), ("drawn.attention_mask", "1 1"))
+    text = config_pbtxt(spec, ServingConfig(parameters=parameters))
+    assert 'parameters { key: "drawn.input_ids" value: { string_value: "5 119" } }' in text
+    tensors = [{"name": one.name, "data_type": "TYPE_INT64", "dims": list(one.dims)} for one in spec.inputs]
+    config = {
+        "name": "bert_tiny", "max_batch_size": 8, "input": tensors, "output": [],
+        "parameters": {key: {"string_value": value} for key, value in parameters},
+    }  # fmt: skip
+    assert [one.drawn for one in ModelSpec.from_config(config, "1").inputs] == [(5, 119), (1, 1)]
+    config["parameters"] = {"drawn.input_ids": {"string_value": "9 3"}, "drawn.attention_mask": {}}
+    assert [one.drawn for one in ModelSpec.from_config(config, "1").inputs] == [None, None]
+
+
+def test_right_answers_to_made_requests_come_from_the_same_weights() -> None:
+    sizes = ENCODERS["bert_tiny"].sizes(SMALL)
+    spec = head_spec("bert_tiny", "1", sizes, 8)
+    requests = list(made_requests(spec, [(3, 0), (2, 1)], 7))
+    answers = answers_to(spec, SMALL, requests)
+    for rows, variant, inputs in requests:
+        weights = weights_of("bert_tiny", sizes, None)
+        expected = encode("bert_tiny", sizes, weights, inputs["input_ids"], inputs["attention_mask"])
+        found: Any = answers[rows, variant]["OUTPUT"]
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-6)
+
+
+def test_right_answers_of_the_large_encoder_are_refused_in_one_line() -> None:
+    sizes = ENCODERS["multilingual_e5_large"].sizes({})
+    with pytest.raises(
+        ScenarioError, match=r"^clients.check: multilingual_e5_large has 559 million weights, too many"
+    ):
+        refuse_large("multilingual_e5_large", sizes)
+    refuse_large("bert_tiny", ENCODERS["bert_tiny"].sizes({}))
+    refuse_large("multilingual_e5_large", ENCODERS["multilingual_e5_large"].sizes(SMALL))
+    refuse_large("seqlen_head", {})
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "why"),
+    [
+        ("bert_tiny", {"heads": 3}, "model.settings.heads: 3 heads do not divide hidden 128 evenly"),
+        ("bert_tiny", {"sequence": 513}, "model.settings.sequence: 513 tokens, and 512 positions hold 512"),
+        ("multilingual_e5_large", {"sequence": 513}, "513 tokens, and 514 positions hold 512"),
+        (
+            "bert_tiny",
+            {"vocabulary": 5},
+            "model.settings.vocabulary: 5 is too small, tokens are drawn from 5 on",
+        ),
+        ("bert_tiny", {"width": 5}, "model.settings.width: unknown key"),
+    ],
+)
+def test_sizes_that_make_no_encoder_are_refused(name: str, settings: dict[str, int], why: str) -> None:
+    with pytest.raises(ScenarioError, match=why):
+        ENCODERS[name].sizes(settings)
+
+
+def test_a_repository_of_an_encoder_has_no_weights_of_its_own(tmp_path: Path) -> None:
+    serving = ServingConfig(compute=ComputeConfig("torch", "cpu"))
+    write_repository(tmp_path, "bert_tiny", "1", SMALL, serving, None)
+    files = {"model.py", "forward_torch.py", "networks_torch.py"}
+    assert {path.name for path in (tmp_path / "bert_tiny" / "1").iterdir()} == files
+    assert (
+        'key: "drawn.attention_mask" value: { string_value: "1 1" }'
+        in (tmp_path / "bert_tiny" / "config.pbtxt").read_text()
+    )
+    file = tmp_path / "model.safetensors"
+    write_safetensors(file, weights_of("bert_tiny", ENCODERS["bert_tiny"].sizes(SMALL), None))
+    write_repository(tmp_path, "bert_tiny", "2", SMALL, serving, None, str(tmp_path))
+    assert {path.name for path in (tmp_path / "bert_tiny" / "2").iterdir()} == {*files, "checkpoint.py"}
+    assert (
+        f'key: "weights" value: {{ string_value: "{file}" }}'
+        in (tmp_path / "bert_tiny" / "config.pbtxt").read_text()
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "framework", "weights", "why"),
+    [
+        (
+            "bert_tiny",
+            "numpy",
+            None,
+            "model.framework: bert_tiny is computed by torch alone: set framework: torch",
+        ),
+        ("linear_head", "numpy", "x", "model.weights: those of linear_head are seeded"),
+        ("bert_tiny", "torch", "/nowhere/at/all", "model.weights: /nowhere/at/all: no such file or folder"),
+    ],
+)
+def test_what_a_model_cannot_have_is_refused(
+    tmp_path: Path, name: str, framework: str, weights: str | None, why: str
+) -> None:
+    serving = ServingConfig(compute=ComputeConfig(framework, "cpu"))
+    with pytest.raises(ScenarioError, match=why):
+        write_repository(tmp_path, name, "1", {}, serving, None, weights)
+
+
+def test_weights_of_other_sizes_are_told_with_the_settings_to_change(tmp_path: Path) -> None:
+    sizes = ENCODERS["bert_tiny"].sizes(SMALL)
+    weights = weights_of("bert_tiny", sizes, None)
+    file = tmp_path / "model.safetensors"
+    write_safetensors(file, {f"bert.{key}": array for key, array in weights.items()})
+    assert find_weights(str(tmp_path), "bert_tiny", sizes) == file.resolve()
+    others = {**sizes, "layers": 3, "vocabulary": 99, "intermediate": 8}
+    with pytest.raises(
+        ScenarioError, match=r"set model.settings to vocabulary: 120, intermediate: 64, layers: 2$"
+    ):
+        find_weights(str(file), "bert_tiny", others)
+    del weights["pooler.dense.bias"]
+    write_safetensors(file, weights)
+    with pytest.raises(
+        ScenarioError, match=r"models.x.weights: .* has no weight pooler.dense.bias: it is no bert_tiny"
+    ):
+        find_weights(str(file), "bert_tiny", sizes, "models.x")
+    weights["pooler.dense.bias"] = np.zeros(3, np.float32)
+    write_safetensors(file, weights)
+    with pytest.raises(
+        ScenarioError, match=r"pooler.dense.bias has the shape \[3\], and bert_tiny .* has \[32\]"
+    ):
+        find_weights(str(file), "bert_tiny", sizes)
+
+
+def test_weights_of_a_file_are_those_that_answers_are_computed_with(tmp_path: Path) -> None:
+    sizes = ENCODERS["bert_tiny"].sizes(SMALL)
+    own = weights_of("bert_tiny", {**sizes, "weights_seed": 9}, None)
+    write_safetensors(tmp_path / "model.safetensors", {f"bert.{key}": array for key, array in own.items()})
+    spec = head_spec("bert_tiny", "1", sizes, 8)
+    ((_, _, inputs),) = requests = list(made_requests(spec, [(2, 0)], 7))
+    found = answers_to(spec, SMALL, requests, str(tmp_path))[2, 0]["OUTPUT"]
+    expected = encode("bert_tiny", sizes, own, inputs["input_ids"], inputs["attention_mask"])
+    np.testing.assert_array_equal(found, expected)

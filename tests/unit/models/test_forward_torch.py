@@ -1,0 +1,198 @@
+"""What serves a model in PyTorch: the check before load, batches of several inputs, and what a GPU has no room for."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import types
+from typing import Any
+
+import numpy as np
+import pytest
+
+from squall.models.encoders import encode, weights_of
+from squall.models.heads import forward, make_weights
+from squall.models.spec import ENCODERS, HEADS, ZOO
+from tests.unit.models.test_encoders import SMALL, inputs_of
+
+pytestmark = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed")
+HEAD_SIZES = {"width": 16, "layers": 3}
+BUCKETS = [1, 2, 4, 8, 12]
+
+
+@pytest.fixture
+def served() -> Any:
+    return importlib.import_module("squall.models.backend.forward_torch")  # code of Triton's, and untyped
+
+
+def made(served: Any, name: str, precision: str = "fp32", **options: Any) -> Any:
+    is_encoder = ZOO[name].is_encoder
+    sizes = ZOO[name].sizes(SMALL if is_encoder else HEAD_SIZES)
+    weights = None if is_encoder else make_weights(name, sizes)
+    return served.Forward(name, sizes, weights, None, precision, False, BUCKETS, **options)
+
+
+@pytest.mark.parametrize("precision", ["fp32", "fp16"])
+@pytest.mark.parametrize("name", ENCODERS)
+def test_requests_of_several_inputs_are_answered_in_their_order(
+    served: Any, name: str, precision: str
+) -> None:
+    network = made(served, name, precision)
+    sizes = ENCODERS[name].sizes(SMALL)
+    ids, mask = inputs_of(sizes)
+    cuts = [slice(0, 1), slice(1, 4), slice(4, 6)]
+    found = network([[ids[cut] for cut in cuts], [mask[cut] for cut in cuts]])
+    expected = encode(name, sizes, weights_of(name, sizes, None), ids, mask)
+    assert (found.dtype, found.shape) == (np.float32, expected.shape)
+    assert served.difference(found, expected, precision) < 1
+
+
+@pytest.mark.parametrize("ids", [[-1, 5], [5, 120]])
+def test_tokens_beyond_the_vocabulary_are_refused_and_the_next_batch_is_served(
+    served: Any, ids: list[int]
+) -> None:
+    network = made(served, "bert_tiny")
+    wrong = np.resize(np.array(ids), (2, 12))
+    with pytest.raises(ValueError, match=r"input_ids has -?\d+ to \d+, and the vocabulary is 0 to 119"):
+        network([[wrong], [np.ones_like(wrong)]])
+    right = np.full((2, 12), 119)
+    assert np.isfinite(network([[right], [np.ones_like(right)]])).all()
+
+
+@pytest.mark.parametrize("precision", ["fp32", "fp16"])
+@pytest.mark.parametrize("name", ZOO)
+def test_a_model_whose_served_weights_are_wrong_does_not_load(
+    served: Any, monkeypatch: pytest.MonkeyPatch, name: str, precision: str
+) -> None:
+    made(served, name, precision)  # else it loads
+
+    def one_off(module: Any) -> Any:
+        """One matrix of an encoder's many is lost, one class of a head."""
+        if ZOO[name].is_encoder:
+            module.get_parameter("encoder.layer.0.output.dense.weight").data.zero_()
+        else:
+            module.get_parameter("w_out").data[..., 0].zero_()
+        return module.prepared()
+
+    monkeypatch.setattr(served.Forward, "_served", staticmethod(one_off))
+    with pytest.raises(
+        RuntimeError, match=rf"{name}: what is to be served in {precision} differs .* by \d.* times"
+    ):
+        made(served, name, precision)
+
+
+def test_answers_that_are_no_numbers_are_not_right(served: Any) -> None:
+    expected = np.ones((2, 3), np.float32)
+    assert served.difference(expected, expected, "fp32") == 0
+    found = expected.copy()
+    found[1, 1] = np.nan
+    assert not served.difference(found, expected, "fp32") <= 1
+    found[1, 1] = 1.1
+    assert served.difference(found, expected, "fp16") == pytest.approx(0.1 / 0.07, rel=1e-5)
+
+
+def test_batches_through_the_buffers_of_a_gpu_are_gathered_and_given_back_in_their_order(
+    served: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The buffers lie in the memory of the host here: all of it but the copies' asynchrony."""
+    import torch
+
+    stream = types.SimpleNamespace(synchronize=lambda: None)
+    monkeypatch.setattr(torch.cuda, "default_stream", lambda _: stream)
+    sizes = ENCODERS["bert_tiny"].sizes(SMALL)
+    module = served.networks.build("bert_tiny", sizes, None)
+    examples = served._examples(sizes, 12)
+    batch = served._GpuBatch(module, torch.device("cpu"), torch.float32, 12, examples, (32,), False)
+    ids, mask = inputs_of(sizes)
+    seen: list[int] = []
+    with torch.inference_mode():
+        found = batch([[ids[:4], ids[4:]], [mask[:4], mask[4:]]], lambda own: seen.append(len(own)))
+        again = batch([[ids[:2]], [mask[:2]]], None)
+    expected = encode("bert_tiny", sizes, weights_of("bert_tiny", sizes, None), ids, mask)
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=2e-6)
+    np.testing.assert_allclose(again, expected[:2], rtol=1e-4, atol=2e-6)
+    assert seen == [6]
+
+
+@pytest.mark.parametrize("name", HEADS)
+def test_a_head_computes_what_it_did(served: Any, name: str) -> None:
+    sizes = HEADS[name].sizes(HEAD_SIZES)
+    x = np.random.default_rng(1).standard_normal((5, 16)).astype(np.float32)
+    expected = forward(name, make_weights(name, sizes), x)
+    np.testing.assert_allclose(made(served, name)([[x[:2], x[2:]]]), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_sizes_to_warm_up_are_few_and_reach_the_largest(served: Any) -> None:
+    assert served.warm_sizes(5) == [1, 2, 3, 4, 5]
+    found = served.warm_sizes(2048)
+    assert found[:64] == list(range(1, 65))
+    assert 64 < len(found) <= 64 + 24
+    assert found[-1] in (2047, 2048)
+
+
+def test_memory_grows_with_what_takes_it(served: Any) -> None:
+    sizes = ENCODERS["multilingual_e5_large"].sizes({})
+    own = served.memory_bytes(sizes, 558_840_832, 1, 2048, "fp32")
+    assert own > 558_840_832 * 4
+    many = served.memory_bytes(sizes, 558_840_832, 1001, 2048, "fp32") - own
+    assert many == 1000 * (2048 + 128 * (2 * 4096 + 6 * 1024) * 4)
+    half = served.memory_bytes(sizes, 0, 1000, 0, "fp16")
+    assert half == served.memory_bytes(sizes, 0, 1000, 0, "fp32") / 2
+    assert served.memory_bytes(ZOO["seqlen_head"].sizes({}), 0, 8, 0, "fp32") == 8 * 3 * 128 * 1024 * 4
+
+
+@pytest.mark.parametrize(
+    "error",
+    ["CUDA out of memory. Tried", "CUDA error: out of memory\nCUDA kernel", "x CUBLAS_STATUS_ALLOC_FAILED"],
+)
+def test_a_gpu_without_room_is_one_line_with_the_mend(
+    served: Any, monkeypatch: pytest.MonkeyPatch, error: str
+) -> None:
+    import torch
+
+    def used_up(*_: Any) -> None:
+        raise RuntimeError(error)
+
+    monkeypatch.setattr(served, "_device_of", lambda _: torch.device("cuda", 0))
+    monkeypatch.setattr(served.Forward, "_load", used_up)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (2 << 30, 80 << 30))
+    with pytest.raises(RuntimeError) as caught:
+        made(served, "bert_tiny")
+    assert str(caught.value) == (
+        "bert_tiny: the memory of the GPU is used up, and 2.0 of 80.0 GiB of GPU 0 are free: use fewer model.instances,"
+        " a smaller model.max_batch_size, or model.precision: fp16"
+    )
+
+
+def test_too_large_a_model_is_refused_before_it_takes_memory(
+    served: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import torch
+
+    sizes = ENCODERS["multilingual_e5_large"].sizes({})
+    device, examples = torch.device("cuda", 1), served._examples(sizes, 8)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (2 << 30, 80 << 30))
+    with pytest.raises(
+        RuntimeError, match=r"an instance takes about 2\.1 GiB for batches of 8 rows, and 2\.0 of 80\.0"
+    ):
+        served._refuse_little("multilingual_e5_large", sizes, None, device, 8, examples, "fp16")
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (3 << 30, 80 << 30))
+    served._refuse_little("multilingual_e5_large", sizes, None, device, 8, examples, "fp16")
+
+
+def test_a_host_that_cannot_compile_is_told_what_it_lacks(
+    served: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    find_spec = importlib.util.find_spec
+    monkeypatch.setattr(served.shutil, "which", lambda _: None)
+    with pytest.raises(
+        RuntimeError, match=r"torch.compile needs a compiler \(g\+\+ or clang\+\+ or c\+\+\) .* install"
+    ):
+        made(served, "bert_tiny", is_compiled=True)
+    monkeypatch.setattr(
+        served.importlib.util, "find_spec", lambda name: None if name == "triton" else find_spec(name)
+    )
+    with pytest.raises(
+        RuntimeError, match=r"torch\.compile needs the package triton on the server's node: install it"
+    ):
+        served.refuse_without_compiler("cuda")
