@@ -98,7 +98,13 @@ ONLY_IN: dict[str, tuple[str, ...]] = {
     "jinja2": ("squall.analysis.render.report",),
     "matplotlib": ("squall.analysis.render.png",),
     "scipy": ("squall.analysis",),
-    "torch": ("squall.models.backend.forward_torch",),
+    "torch": (
+        "squall.models.backend.forward_torch",
+        "squall.models.backend.networks_torch",
+        "squall.models.export",
+    ),
+    "onnx": ("squall.models.export",),
+    "onnxruntime": ("squall.models.export",),
     "tritonclient": ("squall.actors", "squall.cluster"),
     "triton_python_backend_utils": ("squall.models.backend",),
     "pydantic": ("squall.scenarios", "squall.analysis.record"),
@@ -133,7 +139,8 @@ ONLY_IN: dict[str, tuple[str, ...]] = {
 LARGEST_ROOM = 15
 
 HEAVY = (
-    "ray", "plotly", "matplotlib", "scipy", "duckdb", "tritonclient", "pynvml", "torch", "locust", "gevent", "grpc",
+    "ray", "plotly", "matplotlib", "scipy", "duckdb", "tritonclient", "pynvml", "torch", "onnx", "onnxruntime",
+    "locust", "gevent", "grpc",
 )  # fmt: skip
 """Imported only inside the function that needs them, so that `squall --help` is quick."""
 _UNDER_GEVENT = (
@@ -160,7 +167,10 @@ HEAVY_ALLOWED = {
         "squall.analysis.metrics.windows",
     ),
     "scipy": ("squall.analysis.fitting",),
-    "torch": ("squall.models.backend.forward_torch",),  # what Triton runs is one file for one framework
+    "torch": (  # what Triton runs is one file for one framework, and the modules that it takes from beside it
+        "squall.models.backend.forward_torch",
+        "squall.models.backend.networks_torch",
+    ),
 }
 
 

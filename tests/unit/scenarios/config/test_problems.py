@@ -70,7 +70,7 @@ def problem_of(mapping: dict[str, Any]) -> str:
             1,
             "model.xyz: unknown key, allowed are cuda_graphs, device, framework, instances, max_batch_size, name,"
             " precision,"
-            " preferred_batch_sizes, queue, queue_delay, repository, settings, shapes, version",
+            " preferred_batch_sizes, preserve_ordering, queue, queue_delay, repository, settings, shapes, version",
         ),
         (
             ("clients",),
