@@ -1,11 +1,11 @@
-"""The models of the zoo as PyTorch modules, one definition each: what is served, what it is checked against, and what is
-exported. Copied beside model.py into the version folder, which loads it from there.
+"""The models of the zoo as PyTorch modules, one definition each: what is served, what it is checked against, and what
+is exported. Copied beside forward_torch.py into the version folder, which loads it from there.
 
 Parameters have the names of the weights: of a head those of weights.npz, of an encoder those of Hugging Face's
 checkpoints (`encoder.layer.0.attention.self.query.weight`).
 
-Encoders: BERT (Devlin et al., 2019, arXiv:1810.04805) and XLM-RoBERTa (Conneau et al., 2020, arXiv:1911.02116): post-norm
-transformer layers (Vaswani et al., 2017, arXiv:1706.03762, section 3.1) with GELU by the error function.
+Encoders: BERT (Devlin et al., 2019, arXiv:1810.04805) and XLM-RoBERTa (Conneau et al., 2020, arXiv:1911.02116): layers
+of a post-norm transformer (Vaswani et al., 2017, arXiv:1706.03762, section 3.1) with GELU by the error function.
 """
 
 import zlib
@@ -108,7 +108,7 @@ def _encoder_layer(hidden, intermediate, epsilon):
 class Encoder(nn.Module):
     """Tokens to one vector a row: input_ids, attention_mask int64 [rows, sequence] to float32 [rows, hidden].
 
-    `n_types` token types, of which the first is used. Made without values where `device` is "meta".
+    `n_types` token types, of which the first is used.
     """
 
     epsilon = 1e-12
@@ -203,8 +203,9 @@ def build(name, sizes, weights, device="cpu"):
     """The module in float32, in eval mode; its forward takes the inputs in the order of the model's spec.
 
     `weights`: arrays by name (another type of floats becomes float32; names that the module has not are left); None:
-    of an encoder, seeded ones by `sizes["weights_seed"]`, bit for bit those of `squall.models.encoders`. Raises
-    ValueError where a weight is missing or of another shape, and for a head without weights.
+    of an encoder, seeded ones by `sizes["weights_seed"]`, bit for bit those of `squall.models.encoders`. On the device
+    "meta" an encoder has shapes and no values. Raises ValueError where a weight is missing or of another shape, and for
+    a head without weights.
     """
     if name in _HEADS:
         if weights is None:
