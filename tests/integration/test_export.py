@@ -106,20 +106,30 @@ def with_stand_in(folder: Path) -> str:
 
 
 @needs_export
-@pytest.mark.beside
 @pytest.mark.slow
-def test_a_repository_for_onnx_runtime_is_built_and_run_by_one_command_each(
-    alone: Bench, tmp_path: Path
-) -> None:
-    models = tmp_path / "models"
-    done = built(models, "linear_head", "--backend", "onnxruntime", "--precision", "fp16", *SIZES)
+def test_a_repository_for_onnx_runtime_is_built_by_one_command(tmp_path: Path) -> None:
+    done = built(tmp_path, "linear_head", "--backend", "onnxruntime", "--precision", "fp16", *SIZES)
     assert (done.returncode, done.stderr) == (0, "")
     first, second = done.stdout.splitlines()
-    assert first == f"{models}/linear_head: INPUT FP32 [16] a row, at most 8 rows a batch"
+    assert first == f"{tmp_path}/linear_head: INPUT FP32 [16] a row, at most 8 rows a batch"
     assert second.startswith(
         "ONNX opset 18, fp16, 0.0 MB: in ONNX Runtime on the CPU it differs from the module by 0."
     )
-    assert {path.name for path in (models / "linear_head" / "1").iterdir()} == {"model.onnx"}
+    assert {path.name for path in (tmp_path / "linear_head" / "1").iterdir()} == {"model.onnx"}
+
+
+@needs_export
+@pytest.mark.beside
+@pytest.mark.slow
+@pytest.mark.long
+def test_a_run_of_such_a_repository_has_right_answers_and_joined_batches(
+    alone: Bench, tmp_path: Path
+) -> None:
+    models = tmp_path / "models"
+    assert (
+        built(models, "linear_head", "--backend", "onnxruntime", "--precision", "fp16", *SIZES).returncode
+        == 0
+    )
     mapping = scenario(models, "linear_head", rate_hz=60, batches="auto")
     mapping["model"]["settings"] = SETTINGS
     mapping["clients"]["check"] = {"share": 1.0, "rtol": 0.02, "atol": 0.02}
