@@ -64,11 +64,33 @@ def device_of(framework: str, device: str | None) -> str:
 
 
 @dataclass(frozen=True)
+class Optimization:
+    """Section `optimization` of config.pbtxt.
+
+    `graph_sizes`: ascending batch sizes for each of which the TensorRT backend captures a CUDA graph; a batch takes the
+    graph of the next of them (its `graph_lower_bound` is one row more than the size before), as rows do not depend on
+    one another. Without these bounds the backend would take a graph for a batch of its very size only.
+    `busy_wait_events`: the backend polls for the end of a batch, at the price of a busy core. `output_copy_stream`:
+    outputs are copied in a stream of their own, with twice the buffers. `accelerator`: of the ONNX Runtime backend on a
+    GPU, `cuda` or `tensorrt`, with `accelerator_parameters`.
+    """
+
+    graph_sizes: tuple[int, ...] = ()
+    busy_wait_events: bool = False
+    output_copy_stream: bool = False
+    accelerator: str = ""
+    accelerator_parameters: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True)
 class ServingConfig:
     """How Triton serves a model. Times in ns (config.pbtxt has whole microseconds), 0 queue size means unbounded.
 
     `on_timeout`: what the scheduler does with a request that waited longer than `queue_timeout_ns` (0: no limit):
     "reject" answers it with an error, "delay" lets it wait until others are served. `instances`: on GPUs, of each GPU.
+    `preserve_ordering`: answers leave in the order in which requests came. `priority_levels`: of the queue, 0: none;
+    requests that name none are of the middle one. `backend`: Triton's name of what executes it. Raises ScenarioError
+    for what the backend does not take.
     """
 
     instances: int = 1
@@ -80,6 +102,28 @@ class ServingConfig:
     on_timeout: str = "reject"
     parameters: tuple[tuple[str, str], ...] = field(default=())
     compute: ComputeConfig = ComputeConfig()
+    preserve_ordering: bool = False
+    priority_levels: int = 0
+    backend: str = "python"
+    optimization: Optimization = Optimization()
+
+    def __post_init__(self) -> None:
+        too_large = [size for size in self.preferred_batch_sizes if size > self.max_batch_size]
+        if too_large:
+            raise ScenarioError(
+                f"preferred batch size {too_large[0]} is above the largest batch, {self.max_batch_size} rows"
+            )
+        own = self.optimization
+        if self.backend != "tensorrt" and (own.graph_sizes or own.busy_wait_events or own.output_copy_stream):
+            raise ScenarioError(
+                "CUDA graphs, busy_wait_events and output_copy_stream of config.pbtxt are read by Triton's TensorRT "
+                f"backend alone: leave them out, or use it instead of {self.backend}"
+            )
+        if own.accelerator and (self.backend, self.compute.device) != ("onnxruntime", "gpu"):
+            raise ScenarioError(
+                f"accelerator {own.accelerator} is one of Triton's ONNX Runtime backend on a GPU: use backend "
+                "onnxruntime and device gpu"
+            )
 
 
 def _quoted(text: str) -> str:
@@ -94,37 +138,77 @@ def _tensors(kind: str, tensors: Sequence[TensorSpec]) -> str:
     return f"{kind} [\n{items}\n]\n"
 
 
-def config_pbtxt(spec: ModelSpec, serving: ServingConfig) -> str:
-    """The text of config.pbtxt for a Python-backend model; KIND_GPU puts the instances on every GPU that Triton sees.
-
-    Fields as in triton-inference-server/common, protobuf/model_config.proto.
-    """
+def _dynamic_batching(serving: ServingConfig) -> str:
     policy = [f"timeout_action: {serving.on_timeout.upper()}"]
     if serving.queue_timeout_ns:
         policy.append(f"default_timeout_microseconds: {serving.queue_timeout_ns // _NS_PER_US}")
     if serving.queue_size:
         policy.append(f"max_queue_size: {serving.queue_size}")
-    preferred = (
-        f"  preferred_batch_size: {list(serving.preferred_batch_sizes)}\n"
-        if serving.preferred_batch_sizes
-        else ""
+    lines = []
+    if serving.preferred_batch_sizes:
+        lines.append(f"preferred_batch_size: {list(serving.preferred_batch_sizes)}")
+    lines.append(f"max_queue_delay_microseconds: {serving.queue_delay_ns // _NS_PER_US}")
+    if serving.preserve_ordering:
+        lines.append("preserve_ordering: true")
+    if serving.priority_levels:
+        lines.append(f"priority_levels: {serving.priority_levels}")
+        lines.append(f"default_priority_level: {(serving.priority_levels + 1) // 2}")
+    lines.append(f"default_queue_policy {{ {', '.join(policy)} }}")
+    return "dynamic_batching {\n" + "".join(f"  {line}\n" for line in lines) + "}\n"
+
+
+def _graph_spec(spec: ModelSpec, rows: int, least_rows: int) -> str:
+    inputs = " ".join(
+        f"input {{ key: {_quoted(one.name)} value: {{ dim: {list(one.dims)} }} }}" for one in spec.inputs
     )
+    return (
+        f"    graph_spec {{ batch_size: {rows} {inputs}\n"
+        f"      graph_lower_bound {{ batch_size: {least_rows} {inputs} }} }}\n"
+    )
+
+
+def _optimization(spec: ModelSpec, own: Optimization) -> str:
+    text = ""
+    if own.graph_sizes or own.busy_wait_events or own.output_copy_stream:
+        text += "  cuda {\n"
+        if own.graph_sizes:
+            text += "    graphs: true\n"
+            least = [1, *(size + 1 for size in own.graph_sizes)]
+            text += "".join(_graph_spec(spec, *sizes) for sizes in zip(own.graph_sizes, least, strict=False))
+        for name in ("busy_wait_events", "output_copy_stream"):
+            text += f"    {name}: true\n" if getattr(own, name) else ""
+        text += "  }\n"
+    if own.accelerator:
+        parameters = "".join(
+            f" parameters {{ key: {_quoted(key)} value: {_quoted(value)} }}"
+            for key, value in own.accelerator_parameters
+        )
+        text += (
+            "  execution_accelerators { gpu_execution_accelerator "
+            f"[ {{ name: {_quoted(own.accelerator)}{parameters} }} ] }}\n"
+        )
+    return f"optimization {{\n{text}}}\n" if text else ""
+
+
+def config_pbtxt(spec: ModelSpec, serving: ServingConfig) -> str:
+    """The text of config.pbtxt; KIND_GPU puts the instances on every GPU that Triton sees.
+
+    Fields as in triton-inference-server/common, protobuf/model_config.proto.
+    """
     parameters = "".join(
         f"parameters {{ key: {_quoted(key)} value: {{ string_value: {_quoted(value)} }} }}\n"
         for key, value in serving.parameters
     )
     return (
         f"name: {_quoted(spec.name)}\n"
-        'backend: "python"\n'
+        f"backend: {_quoted(serving.backend)}\n"
         f"max_batch_size: {spec.max_batch_size}\n"
         + _tensors("input", spec.inputs)
         + _tensors("output", spec.outputs)
         + f"instance_group [ {{ count: {serving.instances}, kind: KIND_{serving.compute.device.upper()} }} ]\n"
-        "dynamic_batching {\n"
-        + preferred
-        + f"  max_queue_delay_microseconds: {serving.queue_delay_ns // _NS_PER_US}\n"
-        + f"  default_queue_policy {{ {', '.join(policy)} }}\n"
-        "}\n" + parameters
+        + _dynamic_batching(serving)
+        + _optimization(spec, serving.optimization)
+        + parameters
     )
 
 

@@ -102,7 +102,7 @@ def seeded_net(config: Mapping[str, Any], seed: int, pictures: Tensor) -> Net:
     """Random weights of that seed on the CPU in float32, in eval mode; its head is scaled by the logits of `pictures`,
     uint8 as the pipeline has them, so that these differ by class and by picture."""
     torch.manual_seed(seed)
-    net = Net(**config["net"]).eval()
+    net: Net = Net(**config["net"]).eval()
     with torch.no_grad():
         net.head.weight.div_(net.head.weight.norm(dim=1, keepdim=True))
         net.head.bias.zero_()

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from squall.scenarios.errors import ScenarioError
+from squall.scenarios.units import parse_duration, parse_size
 
 models_app = typer.Typer(help="The model zoo.", no_args_is_help=True)
 
@@ -22,6 +24,9 @@ def models_list() -> None:
         typer.echo(f"{head.name}\n  {head.about}\n  {sizes}")
 
 
+_EXPORT, _QUEUE, _PLAN = "ONNX Runtime and TensorRT", "Triton's queue", "TensorRT"
+
+
 @models_app.command("build")
 def models_build(
     name: Annotated[str, typer.Argument(help="A model of `squall models list`.")],
@@ -32,19 +37,103 @@ def models_build(
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="A size of the model: width=64. Repeatable."),
     ] = None,
+    backend: Annotated[
+        str, typer.Option("--backend", help="Triton's backend: python, onnxruntime or tensorrt.")
+    ] = "python",
     max_batch_size: Annotated[
         int, typer.Option("-b", "--max-batch-size", min=1, help="Largest batch in rows.")
     ] = 32,
+    instances: Annotated[
+        int, typer.Option("--instances", min=1, help="Copies of the model; on GPUs, of each GPU.")
+    ] = 1,
     framework: Annotated[
         str | None,
-        typer.Option("--framework", help="What computes it: numpy, or torch, as it must of an encoder."),
+        typer.Option(
+            "--framework", help="Backend python: numpy (default), or torch, as it must be of an encoder."
+        ),
     ] = None,
     device: Annotated[
-        str | None, typer.Option("--device", help="cpu or gpu; else the CPU for numpy, a GPU for torch.")
+        str | None,
+        typer.Option(
+            "--device", help="cpu or gpu; else a GPU for torch and tensorrt, the CPU for the others."
+        ),
     ] = None,
-    precision: Annotated[str, typer.Option("--precision", help="fp32, or fp16 with torch.")] = "fp32",
+    precision: Annotated[
+        str, typer.Option("--precision", help="fp32, or fp16 where numpy does not compute.")
+    ] = "fp32",
     cuda_graphs: Annotated[
-        bool, typer.Option("--cuda-graphs", help="torch on a GPU: one CUDA graph per batch size.")
+        bool, typer.Option("--cuda-graphs", help="torch or tensorrt on a GPU: one CUDA graph per batch size.")
+    ] = False,
+    preferred: Annotated[
+        list[int] | None,
+        typer.Option(
+            "--preferred-batch-size",
+            min=1,
+            help="Sent off without waiting. Repeatable.",
+            rich_help_panel=_QUEUE,
+        ),
+    ] = None,
+    queue_delay: Annotated[
+        str, typer.Option("--queue-delay", help="Longest wait for more rows: 500us.", rich_help_panel=_QUEUE)
+    ] = "0s",
+    queue_size: Annotated[
+        int, typer.Option("--queue-size", min=0, help="Longest queue, 0: unbounded.", rich_help_panel=_QUEUE)
+    ] = 0,
+    queue_timeout: Annotated[
+        str, typer.Option("--queue-timeout", help="Longest wait in it, 0s: no limit.", rich_help_panel=_QUEUE)
+    ] = "0s",
+    on_timeout: Annotated[
+        str, typer.Option("--on-timeout", help="reject, or delay: after the others.", rich_help_panel=_QUEUE)
+    ] = "reject",
+    preserve_ordering: Annotated[
+        bool,
+        typer.Option("--preserve-ordering", help="Answers leave as requests came.", rich_help_panel=_QUEUE),
+    ] = False,
+    priority_levels: Annotated[
+        int, typer.Option("--priority-levels", min=0, help="Of requests, 0: none.", rich_help_panel=_QUEUE)
+    ] = 0,
+    opset: Annotated[
+        int | None, typer.Option("--opset", help="ONNX opset, 18 if not given.", rich_help_panel=_EXPORT)
+    ] = None,
+    threads: Annotated[
+        int | None,
+        typer.Option(
+            "--threads",
+            min=0,
+            help="onnxruntime on the CPU: of an instance (1), 0: all.",
+            rich_help_panel=_EXPORT,
+        ),
+    ] = None,
+    accelerator: Annotated[
+        str | None,
+        typer.Option(
+            "--accelerator",
+            help="onnxruntime on a GPU: tensorrt, built as it loads.",
+            rich_help_panel=_EXPORT,
+        ),
+    ] = None,
+    min_rows: Annotated[
+        int | None,
+        typer.Option("--min-rows", min=1, help="Fewest rows of a batch (1).", rich_help_panel=_PLAN),
+    ] = None,
+    opt_rows: Annotated[
+        int | None,
+        typer.Option("--opt-rows", min=1, help="Rows that it is tuned for (all).", rich_help_panel=_PLAN),
+    ] = None,
+    workspace: Annotated[
+        str | None,
+        typer.Option("--workspace", help="Memory of a kernel: 4GiB (all of it).", rich_help_panel=_PLAN),
+    ] = None,
+    timing_cache: Annotated[
+        Path | None,
+        typer.Option("--timing-cache", help="File of kernel times, read and written.", rich_help_panel=_PLAN),
+    ] = None,
+    busy_wait: Annotated[
+        bool, typer.Option("--busy-wait", help="Poll for the end of a batch.", rich_help_panel=_PLAN)
+    ] = False,
+    output_copy_stream: Annotated[
+        bool,
+        typer.Option("--output-copy-stream", help="Outputs in a stream of their own.", rich_help_panel=_PLAN),
     ] = False,
     is_pinned: Annotated[
         bool,
@@ -61,8 +150,8 @@ def models_build(
     ] = None,
 ) -> None:
     """Writes a model of the zoo into a Triton model repository."""
-    from squall.models.repository import ComputeConfig, ServingConfig, device_of, write_repository
-    from squall.models.spec import head_of
+    from squall.cluster.commands.model_build import Build, build_repository
+    from squall.models.repository import Optimization
 
     sizes = {}
     for item in settings or []:
@@ -70,15 +159,42 @@ def models_build(
         if not value.isdigit():
             raise ScenarioError(f"--set {item}: write KEY=NUMBER, such as width=64")
         sizes[key] = int(value)
-    is_encoder = head_of(name).is_encoder
-    framework = framework or ("torch" if is_encoder else "numpy")
-    device = device_of(framework, device)
-    compute = ComputeConfig(framework, device, precision, cuda_graphs, is_pinned, is_compiled)
-    serving = ServingConfig(max_batch_size=max_batch_size, compute=compute)
-    spec = write_repository(out, name, "1", sizes, serving, None, weights)
-    what = "tokens" if is_encoder else "floats"
-    of_chance = "; seeded random weights" if is_encoder and weights is None else ""
-    typer.echo(
-        f"{out / spec.name}: {spec.inputs[0].dims[0]} {what} a row, at most {spec.max_batch_size} rows "
-        f"a batch{of_chance}"
+    build = Build(
+        name=name,
+        out=out,
+        sizes=sizes,
+        backend=backend,
+        framework=framework,
+        device=device,
+        precision=precision,
+        cuda_graphs=cuda_graphs,
+        is_pinned=is_pinned,
+        is_compiled=is_compiled,
+        weights=weights,
+        serving={
+            "instances": instances,
+            "max_batch_size": max_batch_size,
+            "preferred_batch_sizes": tuple(sorted(set(preferred or ()))),
+            "queue_delay_ns": _parsed("--queue-delay", parse_duration, queue_delay),
+            "queue_size": queue_size,
+            "queue_timeout_ns": _parsed("--queue-timeout", parse_duration, queue_timeout),
+            "on_timeout": on_timeout,
+            "preserve_ordering": preserve_ordering,
+            "priority_levels": priority_levels,
+        },
+        optimization=Optimization((), busy_wait, output_copy_stream, accelerator or ""),
+        opset=opset,
+        threads=threads,
+        min_rows=min_rows,
+        opt_rows=opt_rows,
+        workspace_bytes=None if workspace is None else _parsed("--workspace", parse_size, workspace),
+        timing_cache=timing_cache,
     )
+    typer.echo(build_repository(build))
+
+
+def _parsed(option: str, parse: Callable[[object], int], text: str) -> int:
+    try:
+        return parse(text)
+    except ValueError as error:
+        raise ScenarioError(f"{option}: {error}") from error

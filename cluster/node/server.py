@@ -244,6 +244,7 @@ class TritonServer:
             preferred_batch_sizes=model.preferred_batch_sizes, queue_delay_ns=model.queue_delay_ns,
             queue_size=model.queue.max_size, queue_timeout_ns=model.queue.timeout_ns,
             on_timeout=model.queue.on_timeout, compute=ComputeConfig.of(model),
+            preserve_ordering=bool(model.preserve_ordering),
         )  # fmt: skip
         path, record_dir = self._folder / "models", records if self._has_records else None
         write_repository(path, model.name, version, model.settings, serving, record_dir, model.weights)

@@ -199,12 +199,6 @@ class Scenario(Section):
             refuse_unloaded(models, where, server)
             self._refuse_close_recordings(server)
         for where, one in zip(self.model_keys, self.each_model(), strict=True):
-            check = one.clients.check
-            if check is not None and check.is_of_zoo and one.model.repository is not None:
-                raise ValueError(
-                    f"{'clients' if check is self.clients.check else where}.check: for a model in {where}.repository it"
-                    " needs function or reference, its right values"
-                )
             for phase in one.phases:
                 one._refuse_bad_rows(phase, where)
         self._refuse_strange_promises()

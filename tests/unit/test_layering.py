@@ -102,8 +102,11 @@ ONLY_IN: dict[str, tuple[str, ...]] = {
         "squall.models.backend.forward_torch",
         "squall.models.backend.networks_torch",
         "squall.models.checkpoint",  # reads torch's own files; copied beside model.py too
+        "squall.models.export",
         "squall.actors.probes",
     ),
+    "onnx": ("squall.models.export",),
+    "onnxruntime": ("squall.models.export",),
     "tritonclient": ("squall.actors", "squall.cluster"),
     "triton_python_backend_utils": ("squall.models.backend",),
     "pydantic": ("squall.scenarios", "squall.analysis.record"),
@@ -138,7 +141,8 @@ ONLY_IN: dict[str, tuple[str, ...]] = {
 LARGEST_ROOM = 15
 
 HEAVY = (
-    "ray", "plotly", "matplotlib", "scipy", "duckdb", "tritonclient", "pynvml", "torch", "locust", "gevent", "grpc",
+    "ray", "plotly", "matplotlib", "scipy", "duckdb", "tritonclient", "pynvml", "torch", "onnx", "onnxruntime",
+    "locust", "gevent", "grpc",
 )  # fmt: skip
 """Imported only inside the function that needs them, so that `squall --help` is quick."""
 _UNDER_GEVENT = (

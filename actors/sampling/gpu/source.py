@@ -112,6 +112,27 @@ def gpu_sizes() -> list[tuple[str, tuple[int, ...], int]]:
     return found
 
 
+def gpu_memories() -> list[tuple[str, str, tuple[int, ...], int, int]]:
+    """UUID, product name, compute capability, and bytes of memory in all and free of each GPU that tells them, in
+    NVML's order; empty where NVML cannot be used."""
+    import pynvml
+
+    found = []
+    try:
+        pynvml.nvmlInit()
+        for index in range(pynvml.nvmlDeviceGetCount()):
+            with contextlib.suppress(pynvml.NVMLError):
+                one = pynvml.nvmlDeviceGetHandleByIndex(index)
+                capability = tuple(pynvml.nvmlDeviceGetCudaComputeCapability(one))
+                memory = pynvml.nvmlDeviceGetMemoryInfo(one)
+                uuid, name = _text(pynvml.nvmlDeviceGetUUID(one)), _text(pynvml.nvmlDeviceGetName(one))
+                found.append((uuid, name, capability, int(memory.total), int(memory.free)))
+        pynvml.nvmlShutdown()
+    except pynvml.NVMLError:
+        return []
+    return found
+
+
 class _Gpu:
     """A GPU with its MIG instances. `lost`: when it answered no more, by the node's clock, and NVML's words."""
 

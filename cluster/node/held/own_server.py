@@ -15,6 +15,7 @@ from squall.actors.sampling.triton_trace import TRACE, TraceSwitch, trace_holds,
 from squall.analysis.tables.deployed import ControlFacts, ServerScheduling
 from squall.analysis.tables.document import read_section
 from squall.cluster.node.endpoint import Endpoint
+from squall.cluster.node.held.plan_gpus import refuse_other_gpus
 from squall.cluster.node.injected.inside import LibrariesInside
 from squall.cluster.node.server import TritonServer
 from squall.cluster.node.server_environment import visible_gpus
@@ -56,6 +57,9 @@ class OwnServer:
         traced = scenario.profile.triton_trace
         trace_file = self.folder / TRACE if traced != "off" else None
         injected = self.inside.begin(with_batches, kernel_kinds)
+        gpus = server_gpus(entry.gpus) if entry is not None and entry.gpus is not None else None
+        visible = {} if gpus is None else {"CUDA_VISIBLE_DEVICES": ",".join(gpus)}
+        refuse_other_gpus(scenario.models_at(self._name), {**os.environ, **visible})
         self._server = TritonServer(
             scenario.models_at(self._name),
             entry or scenario.server,
@@ -66,7 +70,7 @@ class OwnServer:
             cores,
             injected,
             traces_any=traced == "required",
-            gpus=server_gpus(entry.gpus) if entry is not None and entry.gpus is not None else None,
+            gpus=gpus,
             address=address,
         )
         try:

@@ -29,6 +29,9 @@ class ModelConfig(Section):
     preferred_batch_sizes: tuple[Count, ...] = ()
     queue_delay_ns: Duration = Field(default=0, alias="queue_delay")
     queue: QueuePolicy = QueuePolicy()
+    preserve_ordering: bool | None = (
+        None  # of a model of the zoo: answers leave in the order in which requests came
+    )
     framework: Literal["numpy", "torch"] = "numpy"  # what computes a model of the zoo
     device: Literal["cpu", "gpu"] | None = None  # else the CPU for numpy, a GPU for torch
     precision: Literal["fp32", "fp16"] = "fp32"

@@ -133,7 +133,9 @@ class FakeNvml:
 
     def nvmlDeviceGetMemoryInfo(self, gpu: FakeGpu) -> Any:
         memory = pynvml.c_nvmlMemory_t()
-        memory.used = self._ask(gpu, "memory")
+        is_size_alone = "total" in gpu.values and "memory" not in gpu.values
+        memory.used = 0 if is_size_alone else self._ask(gpu, "memory")
+        memory.total, memory.free = (gpu.values.get(name, 0) for name in ("total", "free"))
         return memory
 
     def nvmlDeviceGetPowerUsage(self, gpu: FakeGpu) -> int:

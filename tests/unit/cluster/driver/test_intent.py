@@ -115,9 +115,14 @@ def test_users_of_locust_are_announced_with_their_file_and_have_no_schedule(tmp_
         ({"reference": "right.npz"}, None),
     ],
 )
-def test_answers_of_a_model_that_is_no_head_must_be_given(check: dict[str, str], why: str | None) -> None:
+@pytest.mark.parametrize("where", [{"server": {"url": "http://h:8000"}}, {"repository": "r"}], ids=list)
+def test_answers_of_a_model_that_is_no_head_must_be_given(
+    where: dict[str, Any], check: dict[str, str], why: str | None
+) -> None:
+    repository = {key: value for key, value in where.items() if key == "repository"}
     mapping = {
-        "name": "x", "seed": 1, "model": {"name": "mine"}, "server": {"url": "http://h:8000"},
+        "name": "x", "seed": 1, "model": {"name": "mine", **repository},
+        **({} if repository else where),
         "clients": {"check": check},
         "phases": [
             {"name": "main", "kind": "measure", "duration": "1s", "arrivals": {"kind": "poisson", "rate": "9/s"}},
@@ -145,6 +150,13 @@ def test_what_is_wrong_with_one_of_several_heads_names_its_key() -> None:
 
     refuse_strange_head(of())
     refuse_strange_head(of(name="mine", repository="r"))
+    with pytest.raises(
+        ScenarioError, match=r"^models\[1\]\.check: mine is no head of the zoo; give function or"
+    ):
+        refuse_strange_head(of(name="mine", repository="r", check={}))
+    refuse_strange_head(of(name="seqlen_head", repository="r", settings={"width": 3}, check={}))
+    with pytest.raises(ScenarioError, match=r"^models\[1\]\.settings\.widht: unknown key"):
+        refuse_strange_head(of(name="seqlen_head", repository="r", settings={"widht": 3}, check={}))
     with pytest.raises(ScenarioError, match=r"^models\[1\]\.name: unknown model 'seqlen_haed': did you mean"):
         refuse_strange_head(of(name="seqlen_haed"))
     with pytest.raises(

@@ -78,11 +78,6 @@ def test_without_shared_memory_and_checks_a_scenario_is_what_it_was() -> None:
         ({"check": {"rtol": -1.0}}, {}, "clients.check.rtol: -1.0 must be at least 0"),
         ({"check": {"atoll": 1}}, {}, "clients.check.atoll: unknown key, did you mean 'atol'?"),
         (
-            {"check": {}},
-            {"repository": "/x"},
-            "clients.check: for a model in model.repository it needs function or reference",
-        ),
-        (
             {"check": {"function": "right.npz"}},
             {},
             "clients.check.function: 'right.npz' must be package.module:function or path/to/file.py:function",

@@ -148,7 +148,6 @@ ON_TWO = {"servers": {"count": 2}}
 NO_SHARE = "the shares are all 0, one must be above"
 OF_ONE = "is for a scenario with one model, and models are several"
 OTHERS = "is for servers that all serve the same models; use round-robin, random, weighted, sticky"
-NEEDS = "for a model in models[0].repository it needs function or reference, its right values"
 
 
 @pytest.mark.parametrize(
@@ -229,8 +228,6 @@ NEEDS = "for a model in models[0].repository it needs function or reference, its
             {"models": entry(max_batch_size=2), "clients": {"rows": {"kind": "constant", "value": 3}}},
             "clients.rows: up to 3 rows are above models[0].max_batch_size 2",
         ),
-        ({"models": entry(repository="r"), "clients": {"check": {}}}, f"clients.check: {NEEDS}"),
-        ({"models": entry(repository="r", check={})}, f"models[0].check: {NEEDS}"),
         (
             {"models": entry(request={"binary": False}), "clients": {"protocol": "grpc"}},
             "models[0].request.binary: false is for protocol http, gRPC carries tensors as bytes",

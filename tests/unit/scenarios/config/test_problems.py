@@ -70,7 +70,8 @@ def problem_of(mapping: dict[str, Any]) -> str:
             1,
             "model.xyz: unknown key, allowed are compile, cuda_graphs, device, framework, instances, max_batch_size,"
             " name, pinned, precision,"
-            " preferred_batch_sizes, queue, queue_delay, repository, settings, shapes, version, weights",
+            " preferred_batch_sizes, preserve_ordering, queue, queue_delay, repository, settings, shapes, version,"
+            " weights",
         ),
         (
             ("clients",),
