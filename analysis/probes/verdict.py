@@ -65,7 +65,11 @@ def _spread(kind: str, rows: pa.Table) -> SealedCheck:
 
 
 def spreads(kind: str, rows: pa.Table) -> dict[str, float]:
-    """By size or variant: largest less smallest median of the repeats over their median. Of one repeat, nothing."""
+    """By size or variant: largest less smallest median of the repeats over their median. Of one repeat, nothing.
+
+    Of an operator, the time until the device is done: what the host alone takes for a call says nothing where the
+    device takes longer.
+    """
     columns = rows.to_pydict()
     groups: dict[str, dict[int, list[int]]] = {}
     for index, part in enumerate(columns["part"]):
@@ -74,7 +78,7 @@ def spreads(kind: str, rows: pa.Table) -> dict[str, float]:
         if kind == "operator":
             if columns["under"][index] != "nothing":
                 continue
-            name, span = str(columns["size"][index]), columns["host_ns"][index]
+            name, span = str(columns["size"][index]), columns["synced_ns"][index]
         else:
             if columns["stage"][index] != "total":
                 continue

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -26,7 +27,7 @@ from squall.scenarios.config.loader import section_from_mapping
 from squall.scenarios.errors import AnalysisError, ScenarioError
 from squall.scenarios.published.file import PublishedFile
 
-__all__ = ["Reproduction", "RunFigures", "evaluate"]
+__all__ = ["Reproduction", "RunFigures", "evaluate", "joined"]
 
 SCHEMA_VERSION = 1
 _DIGITS = 6
@@ -114,6 +115,34 @@ def evaluate(
         orderings=orderings_of(published, kept),
         claims=claims_of(published, kept, lambda row, figure: leading(values, row, figure)),
         cycles=(*published_cycles(published), *_our_cycles(rows_of(published, kept), values)),
+    )
+
+
+def joined(found: Sequence[Reproduction]) -> Reproduction:
+    """Reproductions of one experiment as one: other seeds, or other parts, or the same run on another machine. Raises
+    AnalysisError where they are of two experiments, or have a run of the same part, row and seed both."""
+    first = found[0]
+    for other in found[1:]:
+        if (other.published, other.is_small) != (first.published, first.is_small):
+            raise AnalysisError(
+                f"{other.published.name}: is not of the same experiment as the others, or only one is a rehearsal"
+            )
+    runs = [run for one in found for run in one.runs]
+    twice = [key for key, n in Counter((run.part, run.row, run.seed) for run in runs).items() if n > 1]
+    if twice:
+        part, row, seed = twice[0]
+        raise AnalysisError(f"{first.published.name}: {part}, {row}, seed {seed} is in two of them")
+
+    def told(values: Sequence[str]) -> str:
+        return "; then ".join(dict.fromkeys(values))
+
+    return evaluate(
+        first.published,
+        runs,
+        told([one.host for one in found]),
+        told([one.date for one in found]),
+        told([one.command for one in found]),
+        first.is_small,
     )
 
 

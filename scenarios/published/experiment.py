@@ -40,20 +40,31 @@ class PublishedExperiment:
         return hashlib.sha256(json.dumps(said, sort_keys=True, default=str).encode()).hexdigest()
 
 
+@dataclass(frozen=True)
+class _Asked:
+    is_small: bool
+    seed: int | None
+    repeats: int | None
+
+
 def bundled_names() -> tuple[str, ...]:
     """Names of the experiments that squall brings along, sorted."""
     files = resources.files(_FOLDER).iterdir()
     return tuple(sorted(one.name.removesuffix(".yaml") for one in files if one.name.endswith(".yaml")))
 
 
-def load_published(asked: str, is_small: bool = False) -> PublishedExperiment:
-    """The experiment of that name, or in the file at that path. Raises ScenarioError, one line."""
+def load_published(
+    asked: str, is_small: bool = False, seed: int | None = None, repeats: int | None = None
+) -> PublishedExperiment:
+    """The experiment of that name, or in the file at that path; `seed`: the first of each part, None: the scenario's;
+    `repeats`: most seeds of a part, None: as many as it says. Raises ScenarioError, one line."""
     path = _path_of(asked)
     file = section_from_mapping(PublishedFile, read_mapping(path, "published experiment"), str(path))
     if file.probe is not None:
         probe = probe_from_mapping(file.probe.model_dump(mode="json"), file.small.set if is_small else {})
         return PublishedExperiment(file, path, {}, is_small, probe)
-    parts = {name: _part(path, file, name, part, is_small) for name, part in file.parts.items()}
+    asked_for = _Asked(is_small, seed, repeats)
+    parts = {name: _part(path, file, name, part, asked_for) for name, part in file.parts.items()}
     return PublishedExperiment(file, path, parts, is_small)
 
 
@@ -70,8 +81,9 @@ def _path_of(asked: str) -> Path:
     raise ScenarioError(f"{asked}: there is no such experiment, {hint}")
 
 
-def _part(path: Path, file: PublishedFile, name: str, part: PartConfig, is_small: bool) -> Experiment:
+def _part(path: Path, file: PublishedFile, name: str, part: PartConfig, asked: _Asked) -> Experiment:
     """Settings of a part, and of the rehearsal, come after those of the row, and win."""
+    is_small, stated_repeats = asked.is_small, file.small.repeats if asked.is_small else part.repeats
     same: Settings = {**part.set, **(file.small.set if is_small else {})}
     base: dict[str, Any] = copy.deepcopy(dict(file.scenario or {}))
     base.setdefault("name", file.name)
@@ -84,7 +96,8 @@ def _part(path: Path, file: PublishedFile, name: str, part: PartConfig, is_small
     stated = ExperimentFile(
         name=f"{file.name}-{name}",
         scenario=base,
-        repeats=file.small.repeats if is_small else part.repeats,
+        seed=asked.seed,
+        repeats=min(stated_repeats, asked.repeats or stated_repeats),
         order=part.order,
         confirm=0,
     )

@@ -32,6 +32,12 @@ def reproduce(
         list[str] | None,
         typer.Option("--part", help="Run this part alone; --resume runs others later. Repeatable."),
     ] = None,
+    seed: Annotated[
+        int | None, typer.Option("--seed", min=0, help="First seed of each part, in place of the scenario's.")
+    ] = None,
+    repeats: Annotated[
+        int | None, typer.Option("--repeats", min=1, help="At most so many seeds of each part.")
+    ] = None,
     is_dry: Annotated[
         bool, typer.Option("--dry-run", help="Say the runs, their order, the minutes.")
     ] = False,
@@ -50,12 +56,14 @@ def reproduce(
     from squall.cluster.commands.decisions.sweeps.site import this_site
     from squall.cluster.commands.reproduce.running import Wanted, plan_lines, reproduce_experiment
 
-    loaded = load_published(experiment, is_small)
+    loaded = load_published(experiment, is_small, seed, repeats)
     if is_dry:
         lines = plan_lines(loaded, this_site(ray))
         print_result({"lines": lines}, lambda _: "\n".join(lines), as_json)
         return
-    command = " ".join(["squall reproduce", experiment, *(["--small"] if is_small else [])])
+    stated = {"--seed": seed, "--repeats": repeats}
+    options = [f"{option} {value}" for option, value in stated.items() if value is not None]
+    command = " ".join(["squall reproduce", experiment, *(["--small"] if is_small else []), *options])
     with interruptible() as interrupts:
         folder, found = reproduce_experiment(
             loaded, Wanted(out, resume, ray, command, tuple(part or ())), interrupts

@@ -12,6 +12,7 @@ from squall.analysis.experiments.rows import RunRow
 from squall.analysis.published.figures import figures_of_run
 from squall.analysis.published.result import RunFigures
 from squall.analysis.storage.part import error_reason
+from squall.analysis.summary.summary_file import FILE as SUMMARY
 from squall.cluster.commands.decisions.sweeps.journal import FILE as JOURNAL
 from squall.cluster.commands.decisions.sweeps.journal import read_state
 from squall.cluster.measured import folder_of_runs, write_text
@@ -74,7 +75,11 @@ def hosts(experiment: PublishedExperiment, folder: Folder) -> list[str]:
 
 
 def runs_so_far(experiment: PublishedExperiment, folder: Folder) -> list[RunFigures]:
-    """The runs of all parts that stand: the last attempt of each, in the order of the parts and plans."""
+    """The runs of all parts that stand: the last attempt of each, in the order of the parts and plans.
+
+    The figures of a run are kept beside it once they are known, `RUN.figures.json`: the page needs its directory no
+    more.
+    """
     return [_figures(folder.path / part, part, row) for part, row in _rows(experiment, folder)]
 
 
@@ -87,15 +92,18 @@ def _rows(experiment: PublishedExperiment, folder: Folder) -> Iterator[tuple[str
 
 
 def _figures(folder: Path, part: str, row: RunRow) -> RunFigures:
-    run_dir = folder / row.run if row.run else None
+    kept = folder / f"{row.run}.figures.json"
     figures: dict[str, float | str] = {}
     reason, under = row.reason, ""
-    if run_dir is not None and (run_dir / "summary.json").exists():
-        try:
-            figures = figures_of_run(run_dir)
-            under = _under(run_dir)
-        except (AnalysisError, StoreError) as error:
-            reason = reason or str(error)
+    try:
+        if row.run and kept.exists():
+            said = json.loads(kept.read_text())
+            figures, under = said["figures"], said["under"]
+        elif row.run and (folder / row.run / SUMMARY).exists():
+            figures, under = figures_of_run(folder / row.run), _under(folder / row.run)
+            write_text(kept, json.dumps({"figures": figures, "under": under}) + "\n")
+    except (AnalysisError, StoreError, ValueError, KeyError) as error:
+        reason = reason or f"its figures cannot be read: {error}"
     return RunFigures(
         part=part,
         row=row.label,
@@ -111,5 +119,5 @@ def _figures(folder: Path, part: str, row: RunRow) -> RunFigures:
 
 def _under(run_dir: Path) -> str:
     """The profiler that latencies were measured under."""
-    found = json.loads((run_dir / "summary.json").read_text()).get("latency_under")
+    found = json.loads((run_dir / SUMMARY).read_text()).get("latency_under")
     return str(found["profiler"]) if found else NO_PROFILER

@@ -96,6 +96,15 @@ def test_the_digest_is_of_what_is_run_and_of_what_was_published(tmp_path: Path) 
     assert load_published(write(tmp_path, parts=longer)).digest() != first
 
 
+def test_seeds_may_be_asked_for_apart(tmp_path: Path) -> None:
+    asked = write(tmp_path)
+    plans = [
+        [run.seed for run in load_published(asked, seed=seed, repeats=repeats).parts["latency"].cell_runs()]
+        for seed, repeats in ((None, None), (None, 2), (3, 1), (5, 9))
+    ]
+    assert [sorted(set(seeds)) for seeds in plans] == [[1, 2, 3], [1, 2], [3], [5, 6, 7]]
+
+
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
