@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from squall.analysis.published.claims import HELD, NOT_HELD, Claim, claim_value_text
+from squall.analysis.published.claims import HELD, UNDECIDED, UNMEASURED, Claim, claim_value_text
 from squall.analysis.published.evaluated import Evaluated
 from squall.analysis.published.little import OURS, OUTSIDE_LIMIT_RATIO, PUBLISHED, Cycle
 from squall.analysis.published.orderings import AGREES, CONTRADICTS, WORDS, Ordering, better_of
@@ -18,8 +18,8 @@ REHEARSAL = "A rehearsal in small sizes: its figures mean nothing."
 _UNSTATED = "not stated"
 """What files say where an article says nothing."""
 _OF_PROBES = (
-    "warm_call_ns", "call_kernel_ns", "kernel_of_cpu_ratio", "crossover_size_count", "bound", "pipeline_ns",
-    "gain_ratio", "not_measured",
+    "first_call_ns", "warm_call_ns", "call_kernel_ns", "kernel_of_cpu_ratio", "crossover_size_count", "bound",
+    "pipeline_ns", "gain_ratio", "not_measured",
 )  # fmt: skip
 _SHOWN = ("throughput_hz", "p50_ns", "p95_ns", "p99_ns", "outside_ratio", "regime")
 
@@ -58,9 +58,8 @@ def _claims_text(claims: Sequence[Claim]) -> str:
     if not claims:
         return ""
     counted = Counter(one.word for one in claims)
-    rest = len(claims) - counted[HELD] - counted[NOT_HELD]
-    unmeasured = f", {rest} not measured" if rest else ""
-    return f"{counted[HELD]} of {len(claims)} claims held{unmeasured}"
+    rest = "".join(f", {counted[word]} {word}" for word in (UNDECIDED, UNMEASURED) if counted[word])
+    return f"{counted[HELD]} of {_counted(len(claims), 'claim')} held{rest}"
 
 
 def verdicts_text(found: Evaluated) -> str:
@@ -69,7 +68,11 @@ def verdicts_text(found: Evaluated) -> str:
     told = [
         f"{n} {status}" for status, n in sorted(counted.items(), key=lambda one: (one[0] != VALID, one[0]))
     ]
-    return f"{len(found.runs)} runs: {', '.join(told)}" if told else "no runs"
+    return f"{_counted(counted.total(), 'run')}: {', '.join(told)}" if told else "no runs"
+
+
+def _counted(n: int, what: str) -> str:
+    return f"{n} {what}" if n == 1 else f"{n} {what}s"
 
 
 def ordering_text(one: Ordering) -> str:
@@ -96,7 +99,7 @@ def claim_text(one: Claim) -> str:
     whose = f"{one.of} over {one.to}" if one.to is not None else one.of
     value = f": {claim_reading(one)}" if claim_reading(one) != "-" else ""
     note = f" ({one.note})" if one.note else ""
-    return f"{one.says} ({FIGURES[one.figure].title} of {whose} {one.bound}){value}: {one.word}{note}"
+    return f"{one.says} ({FIGURES[one.figure].title}, of {whose}, {one.bound}){value}: {one.word}{note}"
 
 
 def claim_reading(one: Claim) -> str:
@@ -199,4 +202,4 @@ def screen_lines(found: Evaluated) -> list[str]:
 
 def _published(found: Evaluated, row: str, figure: str) -> str:
     stated = found.stated(row, figure)
-    return "" if stated is None else f" [published {stated_text(figure, stated)}]"
+    return "" if stated is None else f" (published {stated_text(figure, stated)})"
