@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from squall.analysis.published.claims import HELD, UNDECIDED, UNMEASURED, Claim, claim_value_text
+from squall.analysis.published.claims import (
+    HELD,
+    NOT_MEASURED,
+    UNDECIDED,
+    UNMEASURED,
+    Claim,
+    claim_value_text,
+)
 from squall.analysis.published.evaluated import Evaluated
 from squall.analysis.published.little import OURS, OUTSIDE_LIMIT_RATIO, PUBLISHED, Cycle
 from squall.analysis.published.orderings import AGREES, CONTRADICTS, WORDS, Ordering, better_of
@@ -21,6 +28,7 @@ _OF_PROBES = (
     "first_call_ns", "warm_call_ns", "call_kernel_ns", "kernel_of_cpu_ratio", "crossover_size_count", "bound",
     "pipeline_ns", "gain_ratio", "not_measured",
 )  # fmt: skip
+_COLON = {NOT_MEASURED: ":"}
 _SHOWN = ("throughput_hz", "p50_ns", "p95_ns", "p99_ns", "outside_ratio", "regime")
 
 
@@ -99,7 +107,9 @@ def claim_text(one: Claim) -> str:
     whose = f"{one.of} over {one.to}" if one.to is not None else one.of
     value = f": {claim_reading(one)}" if claim_reading(one) != "-" else ""
     note = f" ({one.note})" if one.note else ""
-    return f"{one.says} ({FIGURES[one.figure].title}, of {whose}, {one.bound}){value}: {one.word}{note}"
+    kind = FIGURES[one.figure]
+    asked = f" {one.bound.removeprefix('is ')}" if kind.unit == "text" else f", {one.bound}"
+    return f"{one.says} ({whose}: {kind.title}{asked}){value}: {one.word}{note}"
 
 
 def claim_reading(one: Claim) -> str:
@@ -191,7 +201,7 @@ def screen_lines(found: Evaluated) -> list[str]:
     lines.append(answer(found))
     for row in found.rows:
         figures = [
-            f"{FIGURES[name].title} {value_text(value)}" + _published(found, row, name)
+            f"{FIGURES[name].title}{_COLON.get(name, '')} {value_text(value)}" + _published(found, row, name)
             for name in (_OF_PROBES if found.published.probe is not None else _SHOWN)
             if (value := found.value(row, name)) is not None
         ]
