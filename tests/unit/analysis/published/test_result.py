@@ -217,4 +217,4 @@ def test_a_claim_on_what_a_probe_could_not_measure_says_why() -> None:
         probed("stages", "pipeline", claims=[claim]), [run(str(claim["of"]), 1, why, part="probe")]
     )
     assert [(one.word, one.note) for one in found.claims] == [(UNMEASURED, why["not_measured"])]
-    assert found.lines()[1] == "pinned, one compiled stage: not measured torch.compile needs a C compiler"
+    assert found.lines()[1] == "pinned, one compiled stage: not measured: torch.compile needs a C compiler"
