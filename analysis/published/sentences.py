@@ -28,7 +28,6 @@ _OF_PROBES = (
     "first_call_ns", "warm_call_ns", "call_kernel_ns", "kernel_of_cpu_ratio", "crossover_size_count", "bound",
     "pipeline_ns", "gain_ratio", "not_measured",
 )  # fmt: skip
-_COLON = {NOT_MEASURED: ":"}
 _SHOWN = ("throughput_hz", "p50_ns", "p95_ns", "p99_ns", "outside_ratio", "regime")
 
 
@@ -201,13 +200,21 @@ def screen_lines(found: Evaluated) -> list[str]:
     lines.append(answer(found))
     for row in found.rows:
         figures = [
-            f"{FIGURES[name].title}{_COLON.get(name, '')} {value_text(value)}" + _published(found, row, name)
+            _named(name, value_text(value)) + _published(found, row, name)
             for name in (_OF_PROBES if found.published.probe is not None else _SHOWN)
             if (value := found.value(row, name)) is not None
         ]
         if figures:
             lines.append(f"{row}: {'; '.join(figures)}")
     return [*lines, *(claim_text(one) for one in found.claims), verdicts_text(found)]
+
+
+def _named(figure: str, text: str) -> str:
+    """A value with its figure's title, which may be what it is a share of: `0.01 % of a user's cycle`."""
+    title = FIGURES[figure].title
+    if title.startswith("of "):
+        return f"{text} {title}"
+    return f"{title}: {text}" if figure == NOT_MEASURED else f"{title} {text}"
 
 
 def _published(found: Evaluated, row: str, figure: str) -> str:

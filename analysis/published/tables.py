@@ -102,7 +102,10 @@ def _note(found: Evaluated, figures: Sequence[str]) -> str:
         counts = sorted({one.n for one in values})
         n = str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
         n += " runs" if counts[-1] != 1 else " run"
-        about = f" ({found.published.parts[part].about})" if part in found.published.parts else ""
+        is_told = (
+            part in found.published.parts and not found.is_small
+        )  # a rehearsal has other lengths and seeds
+        about = f" ({found.published.parts[part].about})" if is_told else ""
         told.append(f"{part}{about}, under {under}, {n} a row")
     has_seeds = any(one.n > 1 for one in leading)
     mean = "Means over seeds, with 95 % intervals from two on. " if has_seeds else ""
@@ -220,7 +223,10 @@ def cycles_table(found: Evaluated) -> DecisionTable | None:
         )
         for one in found.cycles
     )
-    note = "Users over requests/s is a user's cycle: response, think time, and what passed inside the load generator."
+    note = (
+        "Users over requests/s is a user's cycle: response, think time, and what passed inside the load generator. Of"
+        " ours the share outside is measured, and requests/s are users over the cycle that it makes."
+    )
     return _table("Little's law", heads, rows, note)
 
 

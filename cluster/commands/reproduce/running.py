@@ -63,7 +63,7 @@ def reproduce_experiment(
         for name, part in experiment.parts.items():
             if wanted.parts and name not in wanted.parts:
                 continue
-            screen.step(f"{experiment.file.name}, {name}: {experiment.file.parts[name].about}", "bold")
+            screen.step(f"{experiment.file.name}, {_about(experiment, name)}", "bold")
             asked = Asked(
                 out=folder.path,
                 resume=None,
@@ -119,12 +119,18 @@ def plan_lines(experiment: PublishedExperiment, site: Site, parts: Sequence[str]
             continue
         found = rehearse(part, None, experiment.path, site, False)
         seconds += found.seconds_left
-        lines += [f"{name}: {experiment.file.parts[name].about}", *found.lines()]
+        lines += [_about(experiment, name), *found.lines()]
     if experiment.parts:
         lines.append(f"in all {seconds / 60:.0f} minutes")
     else:
         lines.append("one probe of the GPU, without a server")
     return lines
+
+
+def _about(experiment: PublishedExperiment, part: str) -> str:
+    """What the runs of a part are; a rehearsal has other lengths and seeds."""
+    about = "a rehearsal in small sizes" if experiment.is_small else experiment.file.parts[part].about
+    return f"{part}: {about}"
 
 
 def _runs(experiment: PublishedExperiment, folder: Folder) -> list[RunFigures]:
