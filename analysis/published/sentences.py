@@ -219,4 +219,4 @@ def _named(figure: str, text: str) -> str:
 
 def _published(found: Evaluated, row: str, figure: str) -> str:
     stated = found.stated(row, figure)
-    return "" if stated is None else f" (published {stated_text(figure, stated)})"
+    return "" if stated is None else f", published {stated_text(figure, stated)}"

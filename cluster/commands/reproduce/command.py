@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -54,7 +55,7 @@ def reproduce(
         lines = plan_lines(loaded, this_site(ray), tuple(part or ()))
         _print({"lines": lines}, lines, as_json)
         return
-    command = " ".join(["squall reproduce", experiment, *(["--small"] if is_small else [])])
+    command = shlex.join(["squall", "reproduce", experiment, *(["--small"] if is_small else [])])
     with interruptible() as interrupts:
         folder, found = reproduce_experiment(
             loaded, Wanted(out, resume, ray, command, tuple(part or ())), interrupts
