@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -55,7 +54,7 @@ def reproduce(
         lines = plan_lines(loaded, this_site(ray), tuple(part or ()))
         _print({"lines": lines}, lines, as_json)
         return
-    command = shlex.join(["squall", "reproduce", experiment, *(["--small"] if is_small else [])])
+    command = " ".join(["squall reproduce", experiment, *(["--small"] if is_small else [])])
     with interruptible() as interrupts:
         folder, found = reproduce_experiment(
             loaded, Wanted(out, resume, ray, command, tuple(part or ())), interrupts
